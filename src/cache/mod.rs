@@ -1,11 +1,197 @@
-//! What the objects say: records of each, enough to decide and no more. Decides nothing.
+//! What the objects of the cluster say: one record of each, enough to decide and no more, and indexes over them.
+//!
+//! Invariants:
+//! - the cache decides nothing and writes nothing: it stores an object and returns what changed, and the reconciler reacts;
+//! - an object that cannot be read counts as absent, and a version older than the known one is ignored (I12, I23);
+//! - an object is deleted for good: a read that was in flight when it was deleted does not bring it back.
 
+mod ingest;
+mod ingest_workload;
 pub(crate) mod interned_templates;
 pub(crate) mod interner;
+mod jobs;
 pub(crate) mod kinds;
+mod lookup;
+pub(crate) mod nodes;
+mod pod_defaults;
+pub(crate) mod pods;
+mod priority_classes;
+pub(crate) mod provisioning;
+mod queues;
 pub(crate) mod records;
-pub(crate) mod tombstones;
+mod removal;
+mod tombstones;
 pub(crate) mod workload_object;
+mod workloads;
 
+pub(crate) use ingest::{Arrival, Ingested, ObjectIdentity};
+pub(crate) use ingest_workload::WorkloadChange;
+pub(crate) use jobs::JobId;
 pub use kinds::{ApiResourceInfo, Kind};
+pub(crate) use pods::{PodChange, UsageUpdate};
 pub use workload_object::WorkloadObject;
+
+use crate::api::ObjectKey;
+use crate::resources::transform::Transform;
+use interned_templates::InternedTemplates;
+use jobs::JobRecords;
+use nodes::Nodes;
+use pod_defaults::PodDefaults;
+use pods::Pods;
+use priority_classes::PriorityClasses;
+use provisioning::ProvisioningRecords;
+use queues::QueueRecords;
+use records::{CheckRecord, FlavorRecord, MultiKueueClusterRecord, TopologyRecord};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use tombstones::Tombstones;
+use workloads::WorkloadRecords;
+
+/// Features that decide which fields of an object count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DecodeGates {
+    /// `AdmissionGatedBy`.
+    pub(crate) admission_gated_by: bool,
+    /// `ElasticJobsViaWorkloadSlices`.
+    pub(crate) elastic_jobs: bool,
+    /// `WorkloadIdentifierAnnotations`.
+    pub(crate) identifier_annotations: bool,
+}
+
+/// The records of all objects.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    gates: DecodeGates,
+    /// Labels by namespace.
+    namespaces: BTreeMap<Arc<str>, Arc<BTreeMap<String, String>>>,
+    pod_defaults: PodDefaults,
+    priority_classes: PriorityClasses,
+    flavors: BTreeMap<Arc<str>, FlavorRecord>,
+    topologies: BTreeMap<Arc<str>, TopologyRecord>,
+    checks: BTreeMap<Arc<str>, CheckRecord>,
+    multikueue_clusters: BTreeMap<Arc<str>, MultiKueueClusterRecord>,
+    queues: QueueRecords,
+    workloads: WorkloadRecords,
+    jobs: JobRecords,
+    provisioning: ProvisioningRecords,
+    nodes: Nodes,
+    pods: Pods,
+    shared: SharedState,
+}
+
+/// What concerns objects of several kinds.
+#[derive(Debug, Default)]
+struct SharedState {
+    interned: InternedTemplates,
+    /// Keys seen since a list was started, by kind.
+    relisted_keys: BTreeMap<Kind, BTreeSet<ObjectKey>>,
+    tombstones: Tombstones,
+    /// Raw jobs, and Workloads with admission checks, of the deltas at hand: Workloads and pod templates are made from them.
+    raw_objects: BTreeMap<(Kind, ObjectKey), Value>,
+}
+
+impl Cache {
+    /// An empty cache.
+    pub(crate) fn new(gates: DecodeGates, transform: Transform) -> Self {
+        Self {
+            gates,
+            namespaces: BTreeMap::new(),
+            pod_defaults: PodDefaults::new(transform),
+            priority_classes: PriorityClasses::default(),
+            flavors: BTreeMap::new(),
+            topologies: BTreeMap::new(),
+            checks: BTreeMap::new(),
+            multikueue_clusters: BTreeMap::new(),
+            queues: QueueRecords::default(),
+            workloads: WorkloadRecords::default(),
+            jobs: JobRecords::default(),
+            provisioning: ProvisioningRecords::default(),
+            nodes: Nodes::default(),
+            pods: Pods::default(),
+            shared: SharedState::default(),
+        }
+    }
+
+    /// A list of a kind starts: objects that it does not hold are deleted when it is complete.
+    pub(crate) fn start_list(&mut self, kind: Kind) {
+        self.shared.relisted_keys.insert(kind, BTreeSet::new());
+    }
+
+    /// A list of a kind is complete. Returns the known objects that it did not hold.
+    pub(crate) fn finish_list(&mut self, kind: Kind) -> Vec<ObjectKey> {
+        let Some(seen) = self.shared.relisted_keys.remove(&kind) else { return Vec::new() };
+        self.keys(kind).into_iter().filter(|key| !seen.contains(key)).collect()
+    }
+
+    /// The raw object, if it came with the deltas at hand.
+    pub(crate) fn raw_object(&self, kind: Kind, key: &ObjectKey) -> Option<&Value> {
+        self.shared.raw_objects.get(&(kind, key.clone()))
+    }
+
+    /// Drops the raw objects: the deltas at hand have been decided on.
+    pub(crate) fn clear_raw_objects(&mut self) {
+        self.shared.raw_objects.clear();
+    }
+
+    /// Keys of the objects of a kind.
+    fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
+        fn cluster<'a>(names: impl Iterator<Item = &'a Arc<str>>) -> Vec<ObjectKey> {
+            names.map(|name| ObjectKey::cluster(name)).collect()
+        }
+        match kind {
+            Kind::Namespace => cluster(self.namespaces.keys()),
+            Kind::LimitRange => self.pod_defaults.limit_range_keys().cloned().collect(),
+            Kind::RuntimeClass => cluster(self.pod_defaults.runtime_class_names()),
+            Kind::PriorityClass => cluster(self.priority_classes.pod_class_names()),
+            Kind::ResourceFlavor => cluster(self.flavors.keys()),
+            Kind::Topology => cluster(self.topologies.keys()),
+            Kind::AdmissionCheck => cluster(self.checks.keys()),
+            Kind::MultiKueueCluster => cluster(self.multikueue_clusters.keys()),
+            Kind::WorkloadPriorityClass => cluster(self.priority_classes.workload_class_names()),
+            Kind::Cohort => cluster(self.queues.cohorts().map(|(name, _)| name)),
+            Kind::ClusterQueue => cluster(self.queues.cluster_queues().map(|(name, _)| name)),
+            Kind::LocalQueue => self.queues.local_queues().map(|(key, _)| key.clone()).collect(),
+            Kind::Workload => self.workloads.iter().map(|(key, _)| key.clone()).collect(),
+            Kind::ProvisioningRequestConfig | Kind::ProvisioningRequest | Kind::PodTemplate => {
+                self.provisioning.keys(kind)
+            }
+            Kind::Node => cluster(self.nodes.names()),
+            Kind::Pod => self.pods.keys().cloned().collect(),
+            Kind::Job(index) => self.jobs.keys_of_kind(index),
+        }
+    }
+
+    /// UID and version that are known of an object whose writes can overtake its watch.
+    pub(crate) fn known_version(&self, kind: Kind, key: &ObjectKey) -> Option<(&str, &str)> {
+        let meta = match kind {
+            Kind::Workload => &self.workloads.get(key)?.meta,
+            Kind::ClusterQueue => &self.queues.cluster_queue(&key.name)?.meta,
+            Kind::LocalQueue => &self.queues.local_queue(key)?.meta,
+            Kind::Cohort => &self.queues.cohort(&key.name)?.meta,
+            Kind::ResourceFlavor => &self.flavors.get(&key.name)?.meta,
+            Kind::AdmissionCheck => &self.checks.get(&key.name)?.meta,
+            Kind::MultiKueueCluster => &self.multikueue_clusters.get(&key.name)?.meta,
+            Kind::Topology => &self.topologies.get(&key.name)?.meta,
+            Kind::ProvisioningRequest => return self.provisioning.known_version(key),
+            Kind::Node => return self.nodes.known_version(&key.name),
+            Kind::Pod => return self.pods.known_version(key),
+            Kind::Job(index) => {
+                let job = self.jobs.get(&(index, key.clone()))?;
+                return Some((&job.uid, &job.resource_version));
+            }
+            _ => return None,
+        };
+        Some((&meta.uid, &meta.resource_version))
+    }
+}
+
+/// Removes a key from an index, and the entry if it has no other keys.
+fn remove_from_index<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ObjectKey>>, entry: &K, key: &ObjectKey) {
+    if let Some(keys) = index.get_mut(entry) {
+        keys.remove(key);
+        if keys.is_empty() {
+            index.remove(entry);
+        }
+    }
+}

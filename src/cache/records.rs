@@ -317,6 +317,14 @@ pub(crate) struct FlavorRecord {
     pub(crate) object: ResourceFlavor,
 }
 
+/// A Topology.
+#[derive(Clone, Debug)]
+pub(crate) struct TopologyRecord {
+    pub(crate) meta: Meta,
+    /// Node labels, from the root to the leaves.
+    pub(crate) levels: Arc<[Arc<str>]>,
+}
+
 /// A MultiKueueCluster.
 #[derive(Clone, Debug)]
 pub(crate) struct MultiKueueClusterRecord {

@@ -7,13 +7,13 @@ const MAX_TOMBSTONES: usize = 4096;
 
 /// The last objects that went.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tombstones {
+pub(super) struct Tombstones {
     order: VecDeque<String>,
     uids: BTreeSet<String>,
 }
 
 impl Tombstones {
-    pub(crate) fn insert(&mut self, uid: &str) {
+    pub(super) fn insert(&mut self, uid: &str) {
         if uid.is_empty() || !self.uids.insert(uid.to_owned()) {
             return;
         }
@@ -25,7 +25,7 @@ impl Tombstones {
         }
     }
 
-    pub(crate) fn contains(&self, uid: &str) -> bool {
+    pub(super) fn contains(&self, uid: &str) -> bool {
         self.uids.contains(uid)
     }
 }

@@ -26,13 +26,12 @@ impl Reconciler {
     pub(super) fn update_snapshot(&mut self, now: Timestamp) {
         let mut builder = std::mem::take(&mut self.snapshot_builder);
         let synced = self.is_synced();
-        let mut for_reviews = self.kinds.iter().filter(|kind| kind.is_used_by_webhooks());
-        let reviews_synced = for_reviews.all(|kind| self.listed_kinds.contains(kind));
-        builder.set_readiness(self.leading, synced, reviews_synced);
+        builder.set_readiness(self.leading, synced, self.lists.is_complete_for_webhooks());
         builder.update_references(|| self.build_references());
         if synced {
             // With many queues the view is rebuilt less often: the work per second stays the same.
-            let queues = self.cluster_queues.len().saturating_add(self.local_queues.len());
+            let queues =
+                self.cache.cluster_queues().count().saturating_add(self.cache.local_queues().count());
             let pace = MIN_INTERVAL_PER_QUEUE.saturating_mul(i32::try_from(queues).unwrap_or(i32::MAX));
             builder.update_queues(self.settings.snapshot_interval.max(pace), now, || self.queue_view());
             builder.update_ledger_drift(self.settings.drift_check_interval, now, || self.ledger_drift());
@@ -47,8 +46,9 @@ impl Reconciler {
             return 0;
         }
         let mut sums: BTreeMap<Arc<str>, BTreeMap<FlavorResource, i128>> = BTreeMap::new();
-        for (key, record) in &self.workloads {
-            let assumed = || self.engine.charge_of(key).filter(|_| self.assumed.contains_key(key)).cloned();
+        for (key, record) in self.cache.workloads() {
+            let assumed =
+                || self.engine.charge_of(key).filter(|_| self.membership.assumed.contains(key)).cloned();
             let Some(charge) = self.charge_from_admission(record).or_else(assumed) else { continue };
             let sum = sums.entry(charge.cluster_queue).or_default();
             for (cell, amount) in charge.usage {
@@ -57,7 +57,7 @@ impl Reconciler {
             }
         }
         let mut drift = 0_usize;
-        for name in self.cluster_queues.keys() {
+        for name in self.cache.cluster_queues().map(|(name, _)| name) {
             let mut told = sums.remove(name).unwrap_or_default();
             for (cell, usage) in self.engine.usage(&NodeRef::ClusterQueue(name.clone())) {
                 let objects = told.remove(&cell).unwrap_or_default();
@@ -71,34 +71,34 @@ impl Reconciler {
 
     fn build_references(&self) -> References {
         let remote = |target: &str| {
-            self.cluster_queues.get(target).is_some_and(|q| {
+            self.cache.cluster_queue(target).is_some_and(|q| {
                 let rules = q.object.spec.admission_checks_strategy.iter().flat_map(|s| &s.admission_checks);
                 rules
-                    .filter_map(|rule| self.admission_checks.get(rule.name.as_str()))
+                    .filter_map(|rule| self.cache.check(rule.name.as_str()))
                     .any(|check| check.object.spec.controller_name == names::MULTIKUEUE_CONTROLLER)
             })
         };
         References {
-            namespaces: self.namespaces.clone(),
+            namespaces: self.cache.namespaces().clone(),
             local_queues: self
-                .local_queues
-                .iter()
+                .cache
+                .local_queues()
                 .filter(|(_, q)| !q.meta.deleting)
                 .map(|(key, q)| {
                     (key.clone(), remote(q.object.spec.cluster_queue.as_deref().unwrap_or_default()))
                 })
                 .collect(),
-            default_priority_class: self.workload_priority_classes.contains_key(names::DEFAULT_NAME),
+            default_priority_class: self.cache.workload_priority(names::DEFAULT_NAME).is_some(),
         }
     }
 
     fn queue_view(&self) -> QueueView {
         QueueView {
             cluster_queues: self
-                .cluster_queues
-                .iter()
+                .cache
+                .cluster_queues()
                 .map(|(name, record)| {
-                    let tally = self.queue_counts.cluster_queue(name);
+                    let tally = self.queues.cluster_queue_counts(name);
                     let view = ClusterQueueView {
                         parent: record.object.spec.cohort_name.as_deref().map(Arc::from),
                         active: self.engine.inactive_reason(name).is_none(),
@@ -119,8 +119,8 @@ impl Reconciler {
                 })
                 .collect(),
             local_queues: self
-                .local_queues
-                .iter()
+                .cache
+                .local_queues()
                 .map(|(key, r)| (key.clone(), self.local_queue_view(key, r)))
                 .collect(),
             cohorts: self.cohort_views(),
@@ -128,13 +128,13 @@ impl Reconciler {
     }
 
     fn local_queue_view(&self, key: &ObjectKey, record: &LocalQueueRecord) -> LocalQueueView {
-        let tally = self.queue_counts.local_queue(key);
+        let tally = self.queues.local_queue_counts(key);
         let target: Arc<str> = Arc::from(record.object.spec.cluster_queue.as_deref().unwrap_or_default());
         let stopped =
             record.object.spec.stop_policy.unwrap_or_default() != crate::api::v1beta2::StopPolicy::None;
         LocalQueueView {
             active: !stopped
-                && self.cluster_queues.contains_key(&target)
+                && self.cache.cluster_queue(&target).is_some()
                 && self.engine.inactive_reason(&target).is_none(),
             pending: with_waiting(self.engine.local_pending(&target, key), tally),
             cluster_queue: target,

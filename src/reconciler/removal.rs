@@ -1,134 +1,139 @@
-//! Taking objects out: what was known of each goes, and what may need a step because of it is marked.
+//! Taking objects out: the cache forgets each, and whatever follows is configured in the scheduler or added to the work queue.
 
+use super::ReconcileKey;
+use super::Reconciler;
 use crate::api::ObjectKey;
 use crate::cache::Kind;
-use crate::reconciler::Reconciler;
-use crate::reconciler::ingest::remove_from_index;
 use std::sync::Arc;
 
 impl Reconciler {
-    /// An object is gone for good. With a UID, only the object with that UID.
-    pub(in crate::reconciler) fn record_deletion(&mut self, kind: Kind, key: &ObjectKey, uid: Option<&str>) {
-        let known = self.known_version(kind, key).map(|(uid, _)| uid.to_owned());
-        let gone = uid.filter(|uid| !uid.is_empty()).map(str::to_owned).or(known);
-        self.tombstones.insert(&gone.unwrap_or_default());
-        self.reported_warnings.remove(&(kind, key.clone()));
-        self.unreadable.remove(&(kind, key.clone()));
+    /// Records that an object was deleted. With a UID, only the object with that UID.
+    pub(super) fn record_deletion(&mut self, kind: Kind, key: &ObjectKey, uid: Option<&str>) {
+        self.cache.bury(kind, key, uid);
+        self.warnings.forget(kind, key);
         self.remove(kind, key, uid);
     }
 
     /// Forgets an object. With a UID, only the object with that UID.
-    pub(in crate::reconciler) fn remove(&mut self, kind: Kind, key: &ObjectKey, uid: Option<&str>) {
-        let other = |uid: &str| self.known_version(kind, key).is_some_and(|(known, _)| known != uid);
+    pub(super) fn remove(&mut self, kind: Kind, key: &ObjectKey, uid: Option<&str>) {
+        let other = |uid: &str| self.cache.known_version(kind, key).is_some_and(|(known, _)| known != uid);
         if uid.is_some_and(|uid| !uid.is_empty() && other(uid)) {
             return;
         }
-        let name = &key.name;
-        let never_made = kind == Kind::Workload && !self.workloads.contains_key(key);
+        let never_created = kind == Kind::Workload && self.cache.workload(key).is_none();
+        match kind {
+            Kind::LimitRange => {
+                let workloads = self.cache.remove_limit_range(key);
+                self.work_queue.add_all(workloads.into_iter().map(ReconcileKey::Workload));
+            }
+            Kind::RuntimeClass => {
+                let workloads = self.cache.remove_runtime_class(&key.name);
+                self.work_queue.add_all(workloads.into_iter().map(ReconcileKey::Workload));
+            }
+            Kind::LocalQueue => {
+                if self.cache.remove_local_queue(key) {
+                    self.engine.set_local_queue(key, None);
+                    self.mark_local_queue_and_workloads(key);
+                    self.snapshot_builder.mark_references_stale();
+                }
+            }
+            Kind::Workload => self.remove_workload(key),
+            Kind::ProvisioningRequest => {
+                let workload = self.cache.remove_provisioning_request(key);
+                self.work_queue.add_all(workload.map(ReconcileKey::Workload));
+            }
+            Kind::PodTemplate => self.cache.remove_pod_template(key),
+            Kind::Pod => {
+                let change = self.cache.remove_pod(key);
+                self.follow_pod_change(key, change);
+            }
+            Kind::Job(index) => {
+                if let Some(view) = self.cache.remove_job(index, key) {
+                    self.snapshot_builder.remove_job(index, key);
+                    self.mark_workloads_owned_by(&view.uid);
+                }
+            }
+            _ => self.remove_cluster_scoped(kind, &key.name),
+        }
+        // A Workload that was to be created and does not exist keeps waiting for its next try.
+        if !never_created {
+            self.writes.clear_failures(kind, key);
+        }
+    }
+
+    fn remove_cluster_scoped(&mut self, kind: Kind, name: &Arc<str>) {
         match kind {
             Kind::Namespace => {
-                self.namespaces.remove(name);
+                self.cache.remove_namespace(name);
                 self.engine.set_namespace(name, None);
                 self.snapshot_builder.mark_references_stale();
             }
-            Kind::LimitRange => {
-                if self.limit_ranges.remove(key).is_some() {
-                    self.update_limit_range_summary(&key.namespace);
-                }
-            }
-            Kind::RuntimeClass => {
-                if self.runtime_classes.remove(name).is_some() {
-                    self.recompute_requests(None);
-                }
-            }
-            Kind::PriorityClass => {
-                self.priority_classes.remove(name);
-            }
+            Kind::PriorityClass => self.cache.remove_priority_class(name),
             Kind::WorkloadPriorityClass => {
-                self.workload_priority_classes.remove(name);
+                self.cache.remove_workload_priority_class(name);
                 self.snapshot_builder.mark_references_stale();
             }
             Kind::ResourceFlavor => {
-                if self.flavors.remove(name).is_some() {
+                if self.cache.remove_flavor(name) {
                     self.engine.set_flavor(name, None);
                     self.reconfigure_cluster_queues();
                 }
             }
             Kind::Topology => {
-                self.topologies.remove(name);
+                self.cache.remove_topology(name);
                 self.engine.set_topology(name, None);
                 self.reconfigure_cluster_queues();
             }
             Kind::AdmissionCheck => {
-                self.admission_checks.remove(name);
+                self.cache.remove_check(name);
                 self.reconfigure_cluster_queues();
             }
-            Kind::MultiKueueCluster => {
-                self.multikueue_clusters.remove(name);
-            }
+            Kind::MultiKueueCluster => self.cache.remove_multikueue_cluster(name),
             Kind::Cohort => {
-                if self.cohorts.remove(name).is_some() {
+                if self.cache.remove_cohort(name) {
                     self.engine.set_cohort(name, None);
                     self.reconfigure_cluster_queues();
                 }
             }
-            Kind::ClusterQueue => self.remove_cluster_queue(name),
-            Kind::LocalQueue => self.remove_local_queue(key),
-            Kind::Workload => self.remove_workload(key),
-            Kind::ProvisioningRequestConfig => self.remove_provisioning_config(name),
-            Kind::ProvisioningRequest => self.remove_provisioning_request(key),
-            Kind::PodTemplate => self.remove_pod_template(key),
-            Kind::Node => self.remove_node(name),
-            Kind::Pod => self.remove_pod(key),
-            Kind::Job(index) => self.remove_job(index, key),
-        }
-        // One that was to be made and does not exist goes on waiting for its next try.
-        if !never_made {
-            self.in_flight_writes.clear_failures(kind, key);
-        }
-    }
-
-    fn remove_cluster_queue(&mut self, name: &Arc<str>) {
-        if self.cluster_queues.remove(name).is_some() {
-            self.engine.set_cluster_queue(name, None);
-            self.mark_cluster_queue_and_workloads(name);
-            self.mark_deleting_references();
-            self.snapshot_builder.mark_references_stale();
-        }
-    }
-
-    fn remove_local_queue(&mut self, key: &ObjectKey) {
-        if let Some(record) = self.local_queues.remove(key) {
-            let target: Arc<str> = Arc::from(record.object.spec.cluster_queue.as_deref().unwrap_or_default());
-            remove_from_index(&mut self.queues_by_cluster_queue, &target, key);
-            self.engine.set_local_queue(key, None);
-            self.mark_local_queue_and_workloads(key);
-            self.snapshot_builder.mark_references_stale();
+            Kind::ClusterQueue => {
+                if self.cache.remove_cluster_queue(name) {
+                    self.engine.set_cluster_queue(name, None);
+                    self.mark_cluster_queue_and_workloads(name);
+                    self.mark_deleting_references();
+                    self.snapshot_builder.mark_references_stale();
+                }
+            }
+            Kind::ProvisioningRequestConfig => {
+                if self.cache.set_provisioning_config(name, None) {
+                    self.mark_provisioning_users();
+                }
+            }
+            Kind::Node => {
+                let workloads = self.cache.remove_node(name);
+                self.engine.set_node(name, None);
+                self.mark_workloads_and_pods(workloads);
+            }
+            Kind::LimitRange
+            | Kind::RuntimeClass
+            | Kind::LocalQueue
+            | Kind::Workload
+            | Kind::ProvisioningRequest
+            | Kind::PodTemplate
+            | Kind::Pod
+            | Kind::Job(_) => {}
         }
     }
 
     fn remove_workload(&mut self, key: &ObjectKey) {
-        self.reported_check_messages.remove(key);
+        self.warnings.record_check_messages(key, None);
         self.mark_queues_of(key);
-        self.unindex_workload(key);
-        let record = self.workloads.swap_remove(key);
+        let (record, change) = self.cache.remove_workload(key);
         if let Some(record) = &record {
             self.second_passes.forget(key, &record.meta.uid);
         }
-        self.assumed.remove(key);
+        self.membership.assumed.remove(key);
         self.engine.release(key);
         self.engine.remove_pending(key);
-        self.sync_assigned_hosts(key);
-        let owner = record.and_then(|record| record.owner.clone());
-        self.sync_external_owner(&key.namespace, owner.as_deref());
-        self.mark_workload_and_dependents(key, owner.as_ref().map(|owner| &owner.uid));
-    }
-
-    fn remove_job(&mut self, kind: usize, key: &ObjectKey) {
-        if let Some(view) = self.jobs.remove(&(kind, key.clone())) {
-            self.job_by_uid.remove(&view.uid);
-            self.snapshot_builder.remove_job(kind, key);
-            self.mark_owner_and_workloads(&view.uid);
-        }
+        self.follow_workload_change(key, change);
     }
 }

@@ -87,17 +87,17 @@ impl CoreSettings {
     }
 
     /// Whether jobs of a framework are looked after.
-    pub(in crate::reconciler) fn serves_framework(&self, framework: &str) -> bool {
+    pub(crate) fn serves_framework(&self, framework: &str) -> bool {
         self.frameworks.contains(framework)
     }
 
     /// Which kinds are queued.
-    pub(in crate::reconciler) const fn managed(&self) -> ManagedKinds<'_> {
+    pub(crate) const fn managed(&self) -> ManagedKinds<'_> {
         ManagedKinds { frameworks: &self.frameworks, external: &self.external_kinds }
     }
 
     /// Whether another controller queues objects of a kind for us.
-    pub(in crate::reconciler) fn is_external(&self, group: &str, kind: &str) -> bool {
+    pub(crate) fn is_external(&self, group: &str, kind: &str) -> bool {
         self.external_kinds.iter().any(|(g, k)| g == group && k == kind)
     }
 }

@@ -1,6 +1,66 @@
 //! Jobs: their Workloads are created, and they are started, stopped and restored.
+//!
+//! Invariants: a job runs only while its Workload is admitted and not evicted; what started it is undone when it stops, and its
+//! Workload releases its quota only after that.
 
-pub(super) mod events;
+mod compose;
+mod events;
+mod management;
 mod owner;
 pub(super) mod start;
-pub(super) mod step;
+mod step;
+mod sync;
+
+pub(super) use step::may_run;
+
+use super::ReconcileKey;
+use super::messages::{Effect, Event};
+use crate::api::ObjectKey;
+use crate::cache::Kind;
+use crate::frameworks::{JobKind, JobView, workload_name};
+
+/// A job, and how its kind is read and written.
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    /// Index of its kind in the table of frameworks.
+    index: usize,
+    decoder: &'static dyn JobKind,
+    view: &'a JobView,
+}
+
+impl Job<'_> {
+    const fn kind(&self) -> Kind {
+        Kind::Job(self.index)
+    }
+
+    fn reconcile_key(&self) -> ReconcileKey {
+        ReconcileKey::Job(self.index, self.view.key.clone())
+    }
+
+    /// Key of the Workload that is created for the job.
+    fn own_workload_key(&self) -> ObjectKey {
+        own_workload_key(self.index, self.view)
+    }
+
+    /// A normal event on the job.
+    fn event(&self, reason: &str, note: &str) -> Effect {
+        job_event(self.index, self.view, false, reason, note)
+    }
+}
+
+fn own_workload_key(index: usize, view: &JobView) -> ObjectKey {
+    let resource = Kind::Job(index).resource();
+    let name = workload_name(resource.group, resource.kind, &view.key.name, &view.uid, None);
+    ObjectKey::new(&view.key.namespace, &name)
+}
+
+fn job_event(index: usize, view: &JobView, warning: bool, reason: &str, note: &str) -> Effect {
+    Effect::Event(Event {
+        kind: Kind::Job(index),
+        key: view.key.clone(),
+        uid: view.uid.to_string(),
+        warning,
+        reason: reason.to_owned(),
+        note: note.to_owned(),
+    })
+}

@@ -1,85 +1,79 @@
-//! Jobs that an owner is queued for.
+//! Jobs whose owner is queued in their place.
 //!
-//! Invariant: owner references are judged again here, not by the webhook alone, as a Job may be created while no webhook
-//! answers. A reference that does not hold leaves the Job to be queued by itself.
+//! Invariant: owner references are checked here as well, not by the webhook alone, because a Job may be created while no
+//! webhook answers. With an invalid reference the Job is queued by itself.
 
+use super::{Job, may_run};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::frameworks::{
     Ancestor, JobPatch, JobView, KINDS, Management, OwnerLookup, OwnerRef, queued_ancestor,
 };
 use crate::reconciler::Reconciler;
-use crate::reconciler::job::events::job_event;
-use crate::reconciler::job::step::may_run;
 use serde_json::json;
 use std::sync::Arc;
 
 impl Reconciler {
-    /// What is queued above the job.
-    pub(in crate::reconciler) fn find_ancestor(&self, index: usize, view: &JobView) -> Option<Ancestor> {
+    /// The object above a job that is queued in its place.
+    pub(super) fn find_ancestor(&self, index: usize, view: &JobView) -> Option<Ancestor> {
         if Self::is_managed_by_other_controller(view) {
             return None;
         }
-        let look = |owner: &OwnerRef, management: Management| {
+        let look_up = |owner: &OwnerRef, management: Management| {
             let key =
                 ObjectKey { namespace: view.key.namespace.clone(), name: Arc::from(owner.name.as_str()) };
             if management == Management::External {
-                return self.external_link(&key, owner);
+                return self.look_up_external(&key, owner);
             }
             let index = KINDS.iter().position(|kind| {
                 let gvk = kind.gvk();
                 (gvk.group, gvk.kind) == (owner.group(), owner.kind.as_str())
             });
-            index.and_then(|index| self.jobs.get(&(index, key))).map_or(OwnerLookup::Unmanaged, |job| {
-                OwnerLookup::Found {
-                    uid: job.uid.to_string(),
-                    queued: self.manages_job(job),
-                    controller: job.controller.clone(),
-                }
+            let job = index.and_then(|index| self.cache.job(&(index, key)));
+            job.map_or(OwnerLookup::Unmanaged, |job| OwnerLookup::Found {
+                uid: job.uid.to_string(),
+                queued: self.manages_job(job),
+                controller: job.controller.clone(),
             })
         };
-        let gvk = Kind::Job(index).resource();
-        let kind = (gvk.group, gvk.kind);
-        queued_ancestor(kind, &view.uid, view.controller.clone(), &self.settings.managed(), look)
+        let resource = Kind::Job(index).resource();
+        let kind = (resource.group, resource.kind);
+        queued_ancestor(kind, &view.uid, view.controller.clone(), &self.settings.managed(), look_up)
             .ok()
             .flatten()
     }
 
-    /// An object that another controller queues is known by the Workload that it owns in its own namespace.
-    fn external_link(&self, key: &ObjectKey, owner: &OwnerRef) -> OwnerLookup {
+    /// An external object is known by the Workload that it owns in its own namespace.
+    fn look_up_external(&self, key: &ObjectKey, owner: &OwnerRef) -> OwnerLookup {
         let owns = |workload: &ObjectKey| {
+            let actual = self.cache.workload(workload).and_then(|record| record.owner.as_ref());
             workload.namespace == key.namespace
-                && self.workloads.get(workload).and_then(|record| record.owner.as_ref()).is_some_and(|of| {
-                    (of.group(), &*of.kind, &of.name) == (owner.group(), owner.kind.as_str(), &key.name)
+                && actual.is_some_and(|actual| {
+                    (actual.group(), &*actual.kind, &actual.name)
+                        == (owner.group(), owner.kind.as_str(), &key.name)
                 })
         };
-        let workloads = self.workloads_by_owner.get(owner.uid.as_str());
-        if workloads.is_some_and(|keys| keys.iter().any(owns)) {
+        if self.cache.workloads_owned_by(&owner.uid).iter().any(owns) {
             OwnerLookup::Found { uid: owner.uid.clone(), queued: true, controller: None }
         } else {
             OwnerLookup::Unmanaged
         }
     }
 
-    /// A child runs while the Workload of its ancestor is admitted.
-    pub(in crate::reconciler) fn suspend_child_unless_admitted(
-        &mut self,
-        index: usize,
-        view: &JobView,
-        ancestor: &OwnerRef,
-    ) {
+    /// Suspends a child that runs while the Workload of its ancestor is not admitted.
+    pub(super) fn suspend_child_unless_admitted(&mut self, job: Job<'_>, ancestor: &OwnerRef) {
         let uid = ancestor.uid.as_str();
-        let job = self.job_by_uid.get(uid).and_then(|id| Some((id.0, self.jobs.get(id)?)));
-        let workload = match job {
-            Some((kind, job)) => self.workload_of(kind, job),
-            None => self.workloads_by_owner.get(uid).and_then(|keys| keys.first().cloned()),
+        let parent = self.cache.job_id(uid).and_then(|id| Some((id.0, self.cache.job(id)?)));
+        let workload = match parent {
+            Some((kind, view)) => self.workload_of(kind, view),
+            None => self.cache.workloads_owned_by(uid).first().cloned(),
         };
-        let admitted =
-            workload.and_then(|key| self.workloads.get(&key)).is_some_and(|record| may_run(record));
-        if !admitted && !view.suspended {
+        let record = workload.and_then(|key| self.cache.workload(&key));
+        let admitted = record.is_some_and(|record| may_run(record));
+        if !admitted && !job.view.suspended {
             let patch = JobPatch { status: false, body: json!({"spec": {"suspend": true}}) };
-            let tell = vec![job_event(index, view, false, "Suspended", "Kueue managed child job suspended")];
-            self.patch_job(index, view, &patch, tell);
+            let effects = vec![job.event("Suspended", "Kueue managed child job suspended")];
+            self.patch_job(job, &patch, effects);
         }
     }
 }

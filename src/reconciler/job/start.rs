@@ -16,25 +16,23 @@ const MAX_LABEL_LENGTH: usize = 63;
 
 impl Reconciler {
     /// Patches that start a job with what its Workload was granted.
-    pub(in crate::reconciler) fn start_patches(
+    pub(crate) fn start_patches(
         &self,
         record: &WorkloadRecord,
         view: &JobView,
     ) -> Result<Vec<JobPatch>, JobError> {
-        let Some((index, _)) = self.job_by_uid.get(&view.uid) else {
-            return Ok(Vec::new());
-        };
-        let Some(kind) = KINDS.get(*index) else {
+        let index = self.cache.job_id(&view.uid).map(|(index, _)| *index);
+        let Some(decoder) = index.and_then(|index| KINDS.get(index)) else {
             return Ok(Vec::new());
         };
         match self.granted_pod_set_infos(record)? {
-            Some(infos) => kind.run_patch(view, &infos),
+            Some(infos) => decoder.run_patch(view, &infos),
             None => Ok(Vec::new()),
         }
     }
 
     /// What admission adds to each pod set; none without one, or while a flavor of it is gone.
-    pub(in crate::reconciler) fn granted_pod_set_infos(
+    pub(crate) fn granted_pod_set_infos(
         &self,
         record: &WorkloadRecord,
     ) -> Result<Option<Vec<PodSetInfo>>, JobError> {
@@ -63,7 +61,7 @@ impl Reconciler {
             flavors.dedup();
             for name in flavors {
                 // A flavor that is gone is waited for: its finalizer makes that rare.
-                let Some(flavor) = self.flavors.get(name.as_str()) else {
+                let Some(flavor) = self.cache.flavor(name.as_str()) else {
                     return Ok(None);
                 };
                 template.merge(&TemplateInfo {
@@ -92,7 +90,7 @@ impl Reconciler {
 }
 
 /// Adds to a raw pod template what admission adds to its pods.
-pub(in crate::reconciler) fn apply_template_info(template: &mut Value, info: &TemplateInfo) {
+pub(crate) fn apply_template_info(template: &mut Value, info: &TemplateInfo) {
     let Ok(own) = TemplateInfo::read(Some(&*template)) else { return };
     let mut wanted = own.clone();
     if wanted.merge(info).is_ok()
@@ -103,7 +101,7 @@ pub(in crate::reconciler) fn apply_template_info(template: &mut Value, info: &Te
 }
 
 /// Whether what was granted is what the job asks for: a job whose size was changed while it runs starts over.
-pub(in crate::reconciler) fn grants_match_job(record: &WorkloadRecord, view: &JobView) -> bool {
+pub(crate) fn grants_match_job(record: &WorkloadRecord, view: &JobView) -> bool {
     if view.suspended {
         return true;
     }
@@ -120,7 +118,7 @@ pub(in crate::reconciler) fn grants_match_job(record: &WorkloadRecord, view: &Jo
 
 /// Whether the Workload asks for what the job asks for, by what Kueue compares: a Workload that it made is kept. Names, labels,
 /// annotations, node selectors, affinity and topology do not count, since a start adds to most of them.
-pub(in crate::reconciler) fn is_equivalent_to_job(record: &WorkloadRecord, view: &JobView) -> bool {
+pub(crate) fn is_equivalent_to_job(record: &WorkloadRecord, view: &JobView) -> bool {
     let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
     zip_pod_sets(record, view).is_some_and(|mut pairs| {
         pairs.all(|(have, original, want)| {
@@ -133,7 +131,7 @@ pub(in crate::reconciler) fn is_equivalent_to_job(record: &WorkloadRecord, view:
 }
 
 /// Whether it asks for just the same, so that whatever is decided on it holds for the job.
-pub(in crate::reconciler) fn is_identical_to_job(record: &WorkloadRecord, view: &JobView) -> bool {
+pub(crate) fn is_identical_to_job(record: &WorkloadRecord, view: &JobView) -> bool {
     zip_pod_sets(record, view).is_some_and(|mut pairs| {
         pairs.all(|(have, original, want)| {
             have.name == want.name

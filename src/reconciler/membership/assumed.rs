@@ -1,13 +1,46 @@
-//! Decisions whose write has not been confirmed. They count as usage until the write is known to have failed.
+//! Decisions to admit whose write has not been confirmed. They count as usage until the write is known to have failed.
 
+use crate::api::ObjectKey;
 use crate::scheduler::Assignment;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A decision to admit.
 #[derive(Clone, Debug)]
-pub(in crate::reconciler) struct AssumedAdmission {
-    /// UID of the Workload that it was decided for.
-    pub(in crate::reconciler) uid: Arc<str>,
-    /// What is granted.
-    pub(in crate::reconciler) assignment: Assignment,
+pub(crate) struct AssumedAdmission {
+    /// UID of the Workload that was decided on.
+    pub(crate) uid: Arc<str>,
+    pub(crate) assignment: Assignment,
+}
+
+/// Decisions by Workload.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AssumedAdmissions(BTreeMap<ObjectKey, AssumedAdmission>);
+
+impl AssumedAdmissions {
+    pub(crate) fn get(&self, workload: &ObjectKey) -> Option<&AssumedAdmission> {
+        self.0.get(workload)
+    }
+
+    pub(crate) fn contains(&self, workload: &ObjectKey) -> bool {
+        self.0.contains_key(workload)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &AssumedAdmission> {
+        self.0.values()
+    }
+
+    pub(crate) fn insert(&mut self, workload: ObjectKey, admission: AssumedAdmission) {
+        self.0.insert(workload, admission);
+    }
+
+    /// Returns whether there was one.
+    pub(crate) fn remove(&mut self, workload: &ObjectKey) -> bool {
+        self.0.remove(workload).is_some()
+    }
+
+    /// Forgets all. Returns the Workloads.
+    pub(crate) fn clear(&mut self) -> Vec<ObjectKey> {
+        std::mem::take(&mut self.0).into_keys().collect()
+    }
 }

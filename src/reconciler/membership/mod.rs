@@ -1,4 +1,16 @@
-//! Which Workload is charged, queued, or neither.
+//! Membership: whether a Workload is charged, queued, or neither.
 
 pub(super) mod assumed;
+mod charge;
+mod placement;
 mod pods_ready;
+
+use assumed::AssumedAdmissions;
+use pods_ready::NotReadyWorkloads;
+
+/// What membership knows beyond the objects.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Membership {
+    pub(super) assumed: AssumedAdmissions,
+    not_ready: NotReadyWorkloads,
+}

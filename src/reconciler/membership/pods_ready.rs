@@ -1,43 +1,58 @@
-//! Who is admitted and has pods that are not ready: admissions may wait for them.
+//! Admitted workloads whose pods are not ready: further admissions may wait for them (`waitForPodsReady.blockAdmission`).
 
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::lifecycle::{checks, conditions, reservation};
 use crate::reconciler::Reconciler;
 use crate::reconciler::workload::decision_status::to_admission;
+use std::collections::BTreeSet;
+
+/// Workloads for whose pods admissions wait.
+#[derive(Clone, Debug, Default)]
+pub(super) struct NotReadyWorkloads(BTreeSet<ObjectKey>);
+
+impl NotReadyWorkloads {
+    fn set(&mut self, key: &ObjectKey, not_ready: bool) {
+        if not_ready {
+            self.0.insert(key.clone());
+        } else {
+            self.0.remove(key);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
 
 impl Reconciler {
-    /// Takes note of whether the pods of a Workload are waited for.
-    pub(in crate::reconciler) fn update_pods_ready_gate(&mut self, key: &ObjectKey) {
+    /// Records whether admissions wait for the pods of a Workload.
+    pub(crate) fn update_pods_ready_gate(&mut self, key: &ObjectKey) {
         if !self.settings.engine.block_admission {
             return;
         }
-        let awaited = self.workloads.get(key).is_some_and(|record| {
+        let not_ready = self.cache.workload(key).is_some_and(|record| {
             let holds = |kind| conditions::is_true(&record.status, kind);
             reservation::holds_quota(&record.status)
                 && holds(ConditionType::Admitted)
                 && !holds(ConditionType::PodsReady)
         });
-        if awaited {
-            self.not_ready_workloads.insert(key.clone());
-        } else {
-            self.not_ready_workloads.remove(key);
-        }
+        self.membership.not_ready.set(key, not_ready);
     }
 
-    /// Says to the scheduler whether admissions wait for pods.
-    pub(in crate::reconciler) fn update_admission_block(&mut self) {
+    /// Tells the scheduler whether admissions wait for pods.
+    pub(crate) fn update_admission_block(&mut self) {
         if self.settings.engine.block_admission {
-            let awaited = !self.not_ready_workloads.is_empty() || self.has_assumed_admission();
-            self.engine.block_admission(awaited);
+            let blocked = !self.membership.not_ready.is_empty() || self.has_assumed_admission();
+            self.engine.block_admission(blocked);
         }
     }
 
-    /// Whether somebody is to be admitted by a write that has not landed, and not only given quota.
+    /// Whether a write that has not landed admits a workload, and does not only reserve quota for it.
     fn has_assumed_admission(&self) -> bool {
-        self.assumed.values().any(|assumed| {
+        self.membership.assumed.iter().any(|assumed| {
             let admission = to_admission(&assumed.assignment);
-            let queue = self.cluster_queues.get(&assumed.assignment.cluster_queue);
+            let queue = self.cache.cluster_queue(&assumed.assignment.cluster_queue);
             !checks::awaits_topology(&admission)
                 && queue.is_none_or(|q| checks::applicable(&q.object.spec, Some(&admission)).is_empty())
         })

@@ -8,17 +8,18 @@ use crate::api::reason::ConditionType;
 use crate::api::v1beta2::PodSetAssignment;
 use crate::api::{ObjectKey, names};
 use crate::cache::Kind;
+use crate::cache::nodes::placement_of;
+use crate::cache::pods::{PodRecord, WorkloadPod};
 use crate::cache::records::{PodSetRecord, WorkloadRecord};
 use crate::frameworks::TemplateInfo;
 use crate::lifecycle::conditions;
 use crate::lifecycle::ungate::{DomainSlots, TasPodState, assign_gated_pods};
-use crate::reconciler::job::step::may_run;
+use crate::reconciler::job::may_run;
 use crate::reconciler::messages::{Effect, Event, Observation, Verb};
-use crate::reconciler::nodes::pods::{PodRecord, WorkloadPod};
 use crate::reconciler::workload::events::elapsed_duration;
 use crate::reconciler::writes::in_flight::WriteRequest;
 use crate::reconciler::{ReconcileKey, Reconciler};
-use crate::topology::{DomainPath, HOSTNAME_LABEL, Placement, decode};
+use crate::topology::{DomainPath, HOSTNAME_LABEL, Placement};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -35,29 +36,29 @@ struct PodChange {
 
 impl Reconciler {
     /// Sends the pods of a Workload to their places.
-    pub(in crate::reconciler) fn step_pods(&mut self, workload: &ObjectKey, now: Timestamp) {
-        let Some(record) = self.workloads.get(workload).filter(|record| may_run(record)).map(Arc::clone)
+    pub(crate) fn step_pods(&mut self, workload: &ObjectKey, now: Timestamp) {
+        let Some(record) = self.cache.workload(workload).filter(|record| may_run(record)).map(Arc::clone)
         else {
             return;
         };
-        let busy = |(key, ..): (&ObjectKey, _, _)| self.in_flight_writes.is_in_flight(Kind::Pod, key);
-        if self.nodes.assigned_hosts(workload).is_none() || self.pods.of_workload(workload).any(busy) {
+        let busy = |(key, ..): (&ObjectKey, _, _)| self.writes.is_in_flight(Kind::Pod, key);
+        if self.cache.nodes().assigned_hosts(workload).is_none() || self.cache.pods_of(workload).any(busy) {
             return;
         }
         let ended = self.terminations_on_lost_hosts(&record, now);
         let sets = record.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
         let sent: Vec<PodChange> = sets.flat_map(|set| self.ungate_changes(&record, set, now)).collect();
         for change in ended.into_iter().chain(sent) {
-            if self.in_flight_writes.may_write(Kind::Pod, &change.key, now) {
+            if self.writes.may_write(Kind::Pod, &change.key, now) {
                 let verb = if change.terminates_pod { Verb::Apply } else { Verb::Merge };
-                self.start_write(WriteRequest {
+                self.writes.start(WriteRequest {
                     subresource: change.terminates_pod.then_some("status"),
                     effects: vec![change.effect],
                     on_behalf_of: Some(ReconcileKey::Pods(workload.clone())),
                     ..WriteRequest::new(Kind::Pod, change.key, verb, change.body)
                 });
-            } else if let Some(until) = self.in_flight_writes.backoff_until(Kind::Pod, &change.key) {
-                self.timers.wake(ReconcileKey::Pods(workload.clone()), until);
+            } else if let Some(until) = self.writes.backoff_until(Kind::Pod, &change.key) {
+                self.work_queue.add_at(ReconcileKey::Pods(workload.clone()), until);
             }
         }
     }
@@ -66,8 +67,11 @@ impl Reconciler {
     /// place them, and only when they have ended does their job make others.
     fn terminations_on_lost_hosts(&self, record: &WorkloadRecord, now: Timestamp) -> Vec<PodChange> {
         let key = &record.meta.key;
-        let Some(footing) =
-            self.nodes.assigned_hosts(key).filter(|footing| footing.pod_sets_above_host_level.is_empty())
+        let Some(footing) = self
+            .cache
+            .nodes()
+            .assigned_hosts(key)
+            .filter(|footing| footing.pod_sets_above_host_level.is_empty())
         else {
             return Vec::new();
         };
@@ -78,9 +82,9 @@ impl Reconciler {
         let change = |(pod, known, member): (&ObjectKey, &PodRecord, &WorkloadPod)| {
             let host = member.selected_value(HOSTNAME_LABEL).filter(|host| is_lost(host))?;
             let waits = known.node.is_none() && !member.terminating && member.gates.is_empty();
-            (waits && self.belongs_to_workload(member)).then(|| terminate_pod(pod, known, host, now))
+            (waits && self.cache.belongs_to_workload(member)).then(|| terminate_pod(pod, known, host, now))
         };
-        self.pods.of_workload(key).filter_map(change).collect()
+        self.cache.pods_of(key).filter_map(change).collect()
     }
 
     /// The patches of pods of one pod set that leave the gate.
@@ -90,13 +94,13 @@ impl Reconciler {
         set: &PodSetAssignment,
         now: Timestamp,
     ) -> Vec<PodChange> {
-        let Some(placement) = set.topology_assignment.as_ref().and_then(decode) else {
+        let Some(placement) = placement_of(set) else {
             return Vec::new();
         };
         let asked = record.pod_sets().iter().find(|known| *known.name == *set.name);
-        let own = |member: &WorkloadPod| *member.pod_set == *set.name && self.belongs_to_workload(member);
-        let pods: Vec<_> =
-            self.pods.of_workload(&record.meta.key).filter(|(.., member)| own(member)).collect();
+        let own =
+            |member: &WorkloadPod| *member.pod_set == *set.name && self.cache.belongs_to_workload(member);
+        let pods: Vec<_> = self.cache.pods_of(&record.meta.key).filter(|(.., member)| own(member)).collect();
         if !pods.iter().any(|(.., member)| member.is_gated() && !member.terminating) {
             return Vec::new();
         }
@@ -162,7 +166,7 @@ impl Reconciler {
         node: Option<&Arc<str>>,
         member: &WorkloadPod,
     ) -> Option<usize> {
-        let host = node.filter(|_| placement.is_by_host()).map(|node| self.nodes.host_of(node));
+        let host = node.filter(|_| placement.is_by_host()).map(|node| self.cache.nodes().host_of(node));
         placement.domains.iter().position(|(values, _)| {
             let selected = || {
                 let wanted = domain_selector(placement, values);
@@ -173,7 +177,7 @@ impl Reconciler {
     }
 
     /// Adds to a template what pods with a topology are given at the start: they wait at a gate to be sent to their places.
-    pub(in crate::reconciler) fn add_topology_gate(
+    pub(crate) fn add_topology_gate(
         &self,
         template: &mut TemplateInfo,
         record: &WorkloadRecord,

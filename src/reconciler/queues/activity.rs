@@ -1,6 +1,9 @@
 //! ClusterQueues and what they refer to: whether they can admit, and finalizers of what is in use.
 
-use crate::api::v1beta2::{AdmissionMode, ClusterQueuePreemption, FairSharing, ReclaimPolicy, StopPolicy};
+use crate::api::names::{MULTIKUEUE_CONTROLLER, PROVISIONING_REQUEST_CONTROLLER};
+use crate::api::v1beta2::{
+    AdmissionMode, ClusterQueuePreemption, ClusterQueueSpec, FairSharing, ReclaimPolicy, StopPolicy,
+};
 use crate::api::{ObjectKey, names};
 use crate::cache::Kind;
 use crate::cache::kinds::to_resource_groups;
@@ -8,6 +11,7 @@ use crate::cache::records::{ClusterQueueRecord, Meta};
 use crate::reconciler::Reconciler;
 use crate::reconciler::messages::Verb;
 use crate::reconciler::workload::step::remove_finalizer_patch;
+use crate::reconciler::writes::in_flight::WriteRequest;
 use crate::scheduler::{ClusterQueue, Inactive};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -16,12 +20,12 @@ use std::sync::Arc;
 
 impl Reconciler {
     /// Hands a ClusterQueue to the scheduler as it is now. Returns whether anything changed for it.
-    pub(in crate::reconciler) fn configure_cluster_queue(&mut self, name: &Arc<str>) -> bool {
-        let Some(record) = self.cluster_queues.get(name) else {
-            return self.configured_cluster_queues.remove(name).is_some();
+    pub(crate) fn configure_cluster_queue(&mut self, name: &Arc<str>) -> bool {
+        let Some(record) = self.cache.cluster_queue(name) else {
+            return self.queues.configured.remove(name).is_some();
         };
         let spec = &record.object.spec;
-        let (provisioned_flavors, placed_elsewhere) = self.delayed_topology(spec);
+        let (provisioned_flavors, topology_by_worker_cluster) = self.delayed_topology(spec);
         let queue = ClusterQueue {
             cohort: spec.cohort_name.as_deref().map(Arc::from),
             strategy: spec.queueing_strategy,
@@ -45,14 +49,36 @@ impl Reconciler {
                 .and_then(|constraints| constraints.last_acceptable_flavor_name.as_deref())
                 .map(Arc::from),
             provisioned_flavors,
-            topology_by_worker_cluster: placed_elsewhere,
+            topology_by_worker_cluster,
         };
-        if self.configured_cluster_queues.get(name) == Some(&queue) {
+        if self.queues.configured.get(name) == Some(&queue) {
             return false;
         }
         self.engine.set_cluster_queue(name, Some(queue.clone()));
-        self.configured_cluster_queues.insert(name.clone(), queue);
+        self.queues.configured.insert(name.clone(), queue);
         true
+    }
+
+    /// Flavors of a ClusterQueue whose nodes are made after the reservation, and whether another cluster assigns the
+    /// topology.
+    fn delayed_topology(&self, spec: &ClusterQueueSpec) -> (BTreeSet<Arc<str>>, bool) {
+        let mut flavors = BTreeSet::new();
+        let mut elsewhere = false;
+        for rule in spec.admission_checks_strategy.iter().flat_map(|strategy| &strategy.admission_checks) {
+            let controller = self.cache.check(&rule.name).map(|check| &*check.object.spec.controller_name);
+            elsewhere |= controller == Some(MULTIKUEUE_CONTROLLER);
+            if controller != Some(PROVISIONING_REQUEST_CONTROLLER) {
+                continue;
+            }
+            let all = spec.resource_groups.iter().flat_map(|group| &group.flavors).map(|flavor| &flavor.name);
+            let on = if rule.on_flavors.is_empty() {
+                all.collect::<Vec<_>>()
+            } else {
+                rule.on_flavors.iter().collect()
+            };
+            flavors.extend(on.into_iter().map(|flavor| Arc::from(flavor.as_str())));
+        }
+        (flavors, elsewhere)
     }
 
     /// Why a ClusterQueue cannot admit: the first reason gives the word, the message names all.
@@ -67,7 +93,7 @@ impl Reconciler {
         }
         let flavors: BTreeSet<&str> =
             spec.resource_groups.iter().flat_map(|g| g.flavors.iter().map(|f| f.name.as_str())).collect();
-        let missing: Vec<&str> = flavors.iter().copied().filter(|f| !self.flavors.contains_key(*f)).collect();
+        let missing: Vec<&str> = flavors.iter().copied().filter(|f| self.cache.flavor(f).is_none()).collect();
         if !missing.is_empty() {
             found.push((
                 "FlavorNotFound",
@@ -79,8 +105,7 @@ impl Reconciler {
             .iter()
             .flat_map(|s| s.admission_checks.iter().map(|c| c.name.as_str()))
             .collect();
-        let absent: Vec<&str> =
-            checks.iter().copied().filter(|c| !self.admission_checks.contains_key(*c)).collect();
+        let absent: Vec<&str> = checks.iter().copied().filter(|c| self.cache.check(c).is_none()).collect();
         if !absent.is_empty() {
             found.push((
                 "AdmissionCheckNotFound",
@@ -92,8 +117,8 @@ impl Reconciler {
         }
         let topologies: Vec<&str> = flavors
             .iter()
-            .filter_map(|f| self.flavors.get(*f)?.object.spec.topology_name.as_deref())
-            .filter(|t| !self.topologies.contains_key(*t))
+            .filter_map(|f| self.cache.flavor(f)?.object.spec.topology_name.as_deref())
+            .filter(|t| self.cache.topology(t).is_none())
             .collect();
         if !topologies.is_empty() {
             found.push((
@@ -107,8 +132,8 @@ impl Reconciler {
     }
 
     /// Finalizer of a ClusterQueue: there while it exists for good, gone when no workload holds its quota.
-    pub(in crate::reconciler) fn step_cluster_queue(&mut self, name: &Arc<str>) {
-        let Some(record) = self.cluster_queues.get(name) else {
+    pub(crate) fn step_cluster_queue(&mut self, name: &Arc<str>) {
+        let Some(record) = self.cache.cluster_queue(name) else {
             return;
         };
         let held = self.engine.reserving_workloads(name) > 0;
@@ -116,22 +141,22 @@ impl Reconciler {
         self.send_finalizer(Kind::ClusterQueue, name, body);
     }
 
-    pub(in crate::reconciler) fn step_flavor(&mut self, name: &Arc<str>) {
-        let Some(record) = self.flavors.get(name) else {
+    pub(crate) fn step_flavor(&mut self, name: &Arc<str>) {
+        let Some(record) = self.cache.flavor(name) else {
             return;
         };
-        let used = self.cluster_queues.values().any(|q| {
+        let used = self.cache.cluster_queues().map(|(_, record)| record).any(|q| {
             q.object.spec.resource_groups.iter().any(|g| g.flavors.iter().any(|f| *f.name == **name))
         });
         let body = finalizer_patch(&record.meta, used);
         self.send_finalizer(Kind::ResourceFlavor, name, body);
     }
 
-    pub(in crate::reconciler) fn step_check(&mut self, name: &Arc<str>, now: Timestamp) {
-        let Some(record) = self.admission_checks.get(name) else {
+    pub(crate) fn step_check(&mut self, name: &Arc<str>, now: Timestamp) {
+        let Some(record) = self.cache.check(name) else {
             return;
         };
-        let used = self.cluster_queues.values().any(|q| {
+        let used = self.cache.cluster_queues().map(|(_, record)| record).any(|q| {
             let strategy = q.object.spec.admission_checks_strategy.as_ref();
             strategy.is_some_and(|s| s.admission_checks.iter().any(|c| *c.name == **name))
         });
@@ -140,25 +165,28 @@ impl Reconciler {
             && let Some(status) = self.own_check_status(name, now)
         {
             let key = ObjectKey::cluster(name);
-            self.send_write(Kind::AdmissionCheck, &key, Verb::Merge, Some("status"), status, Vec::new());
+            self.writes.start(WriteRequest::new(Kind::AdmissionCheck, key, Verb::Merge, status).of_status());
             return;
         }
         self.send_finalizer(Kind::AdmissionCheck, name, body);
     }
 
-    pub(in crate::reconciler) fn step_topology(&mut self, name: &Arc<str>) {
-        let Some(meta) = self.topologies.get(name) else {
+    pub(crate) fn step_topology(&mut self, name: &Arc<str>) {
+        let Some(record) = self.cache.topology(name) else {
             return;
         };
-        let used = self.flavors.values().any(|f| f.object.spec.topology_name.as_deref() == Some(name));
-        let body = finalizer_patch(meta, used);
+        let used = self
+            .cache
+            .flavors()
+            .map(|(_, record)| record)
+            .any(|f| f.object.spec.topology_name.as_deref() == Some(name));
+        let body = finalizer_patch(&record.meta, used);
         self.send_finalizer(Kind::Topology, name, body);
     }
 
     fn send_finalizer(&mut self, kind: Kind, name: &Arc<str>, body: Option<Value>) {
         if let Some(body) = body {
-            let key = crate::api::ObjectKey::cluster(name);
-            self.send_write(kind, &key, Verb::Merge, None, body, Vec::new());
+            self.writes.start(WriteRequest::new(kind, ObjectKey::cluster(name), Verb::Merge, body));
         }
     }
 }

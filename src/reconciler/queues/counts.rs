@@ -18,14 +18,14 @@ use std::sync::Arc;
 
 /// What the Workloads of a queue come to.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(in crate::reconciler) struct QueueCounts {
+pub(crate) struct QueueCounts {
     /// Waiting outside the queue.
-    pub(in crate::reconciler) waiting: usize,
-    pub(in crate::reconciler) reserving: usize,
-    pub(in crate::reconciler) admitted: usize,
-    pub(in crate::reconciler) admitted_usage: BTreeMap<FlavorResource, Amount>,
-    pub(in crate::reconciler) finished: usize,
-    pub(in crate::reconciler) unadmitted: BTreeMap<UnadmittedKey, usize>,
+    pub(crate) waiting: usize,
+    pub(crate) reserving: usize,
+    pub(crate) admitted: usize,
+    pub(crate) admitted_usage: BTreeMap<FlavorResource, Amount>,
+    pub(crate) finished: usize,
+    pub(crate) unadmitted: BTreeMap<UnadmittedKey, usize>,
     /// Asked for by those that wait, in the queue or outside.
     requested: BTreeMap<Arc<str>, i128>,
 }
@@ -57,7 +57,7 @@ enum CountedState {
 
 /// Counts by queue.
 #[derive(Clone, Debug, Default)]
-pub(in crate::reconciler) struct QueueCountIndex {
+pub(crate) struct QueueCountIndex {
     by_cluster_queue: BTreeMap<Arc<str>, QueueCounts>,
     by_local_queue: BTreeMap<ObjectKey, QueueCounts>,
     /// How each Workload counts; neighbours that count alike share it.
@@ -67,11 +67,11 @@ pub(in crate::reconciler) struct QueueCountIndex {
 }
 
 impl QueueCountIndex {
-    pub(in crate::reconciler) fn cluster_queue(&self, name: &str) -> &QueueCounts {
+    pub(crate) fn cluster_queue(&self, name: &str) -> &QueueCounts {
         self.by_cluster_queue.get(name).unwrap_or(&self.empty)
     }
 
-    pub(in crate::reconciler) fn local_queue(&self, key: &ObjectKey) -> &QueueCounts {
+    pub(crate) fn local_queue(&self, key: &ObjectKey) -> &QueueCounts {
         self.by_local_queue.get(key).unwrap_or(&self.empty)
     }
 
@@ -138,7 +138,7 @@ fn update_queue<Q: Ord + Clone>(
 
 impl QueueCounts {
     /// What those that wait ask for.
-    pub(in crate::reconciler) fn pending_requests(&self) -> BTreeMap<Arc<str>, Amount> {
+    pub(crate) fn pending_requests(&self) -> BTreeMap<Arc<str>, Amount> {
         self.requested.iter().map(|(name, sum)| (name.clone(), Amount::saturating_from_i128(*sum))).collect()
     }
 
@@ -190,20 +190,15 @@ impl QueueCounts {
 
 impl Reconciler {
     /// Counts a Workload as it is now; the queues that it counted for before are touched as well.
-    pub(in crate::reconciler) fn update_counts(
-        &mut self,
-        key: &ObjectKey,
-        place: QueueMembership,
-        now: Timestamp,
-    ) {
-        let entry = self.workloads.get(key).and_then(|record| self.to_counted_workload(record, place));
+    pub(crate) fn update_counts(&mut self, key: &ObjectKey, place: QueueMembership, now: Timestamp) {
+        let entry = self.cache.workload(key).and_then(|record| self.to_counted_workload(record, place));
         if self.settings.engine.admission_fair_sharing.is_some() {
-            for local in self.queue_counts.queues_with_changed_usage(key, entry.as_ref()) {
+            for local in self.queues.counts.queues_with_changed_usage(key, entry.as_ref()) {
                 self.accrue_afs_usage(&local, now);
             }
         }
-        for item in self.queue_counts.set(key, entry) {
-            self.status_schedule.mark_dirty(item);
+        for item in self.queues.counts.set(key, entry) {
+            self.queues.mark_status_stale(item);
         }
         self.mark_queues_of(key);
     }
@@ -216,8 +211,7 @@ impl Reconciler {
         let key = &record.meta.key;
         let charge = self.engine.charge_of(key).filter(|c| c.uid == record.meta.uid);
         let charge = charge.filter(|_| reservation::holds_quota(&record.status));
-        let name = charge.map(|c| &*c.cluster_queue).or_else(|| self.cluster_queue_name(record))?;
-        let known = self.cluster_queues.get_key_value(name).map(|(name, _)| name.clone());
+        let name = charge.map(|c| &*c.cluster_queue).or_else(|| self.cache.cluster_queue_name(record))?;
         let local_queue = charge.map(|c| c.local_queue.clone()).or_else(|| record.queue_name.clone())?;
         let asked = || record.effective_requests.pod_sets.clone();
         let standing = match (charge, place) {
@@ -232,7 +226,7 @@ impl Reconciler {
         };
         let over = matches!(standing, CountedState::Finished | CountedState::Admitted(_));
         Some(CountedWorkload {
-            cluster_queue: known.unwrap_or_else(|| Arc::from(name)),
+            cluster_queue: self.cache.interned_cluster_queue_name(name),
             local_queue: ObjectKey { namespace: key.namespace.clone(), name: local_queue },
             unadmitted: (!over).then(|| unadmitted_key(record)),
             state: standing,

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What admission fair sharing knows of a LocalQueue. Time in which nobody ran does not count.
-pub(in crate::reconciler) fn to_afs_local_queue(object: &v1beta2::LocalQueue) -> LocalQueue {
+pub(crate) fn to_afs_local_queue(object: &v1beta2::LocalQueue) -> LocalQueue {
     let status = object.status.fair_sharing.as_ref().and_then(|s| s.admission_fair_sharing_status.as_ref());
     let amount = |(resource, amount): (&String, &Text)| {
         Some((Arc::from(resource.as_str()), Quantity::parse(&amount.0).ok()?.to_f64()))
@@ -34,49 +34,43 @@ pub(in crate::reconciler) fn to_afs_local_queue(object: &v1beta2::LocalQueue) ->
 
 impl Reconciler {
     /// Takes a sample of what a LocalQueue that admits uses, if it is time, and sets the time of the next.
-    pub(in crate::reconciler) fn sample_afs_usage(&mut self, key: &ObjectKey, now: Timestamp) {
+    pub(crate) fn sample_afs_usage(&mut self, key: &ObjectKey, now: Timestamp) {
         let Some(settings) = &self.settings.engine.admission_fair_sharing else { return };
         let interval = settings.sampling_interval;
         let Some(target) = self
-            .local_queues
-            .get(key)
+            .cache
+            .local_queue(key)
             .filter(|queue| queue.object.spec.stop_policy.unwrap_or_default() == StopPolicy::None)
         else {
             return;
         };
         let target = target.object.spec.cluster_queue.as_deref().unwrap_or_default();
-        if !self.cluster_queues.contains_key(target) || self.engine.inactive_reason(target).is_some() {
+        if self.cache.cluster_queue(target).is_none() || self.engine.inactive_reason(target).is_some() {
             return;
         }
         let last = self.engine.past_usage(key).and_then(|queue| queue.sampled_at);
         self.engine.begin_sampling(key, now);
         let due = backoff::after(last.unwrap_or(now), interval);
         if due > now {
-            self.timers.wake(ReconcileKey::LocalQueue(key.clone()), due);
+            self.work_queue.add_at(ReconcileKey::LocalQueue(key.clone()), due);
             return;
         }
-        self.engine.sample_usage(key, &self.queue_counts.local_queue(key).admitted_usage, now);
-        self.status_schedule.mark_dirty(ReconcileKey::LocalQueue(key.clone()));
-        self.timers.wake(ReconcileKey::LocalQueue(key.clone()), backoff::after(now, interval));
+        self.engine.sample_usage(key, &self.queues.local_queue_counts(key).admitted_usage, now);
+        self.queues.mark_status_stale(ReconcileKey::LocalQueue(key.clone()));
+        self.work_queue.add_at(ReconcileKey::LocalQueue(key.clone()), backoff::after(now, interval));
     }
 
     /// What a LocalQueue has in use is about to change.
-    pub(in crate::reconciler) fn accrue_afs_usage(&mut self, key: &ObjectKey, now: Timestamp) {
+    pub(crate) fn accrue_afs_usage(&mut self, key: &ObjectKey, now: Timestamp) {
         if self.settings.engine.admission_fair_sharing.is_some() {
-            self.engine.accrue_usage(key, &self.queue_counts.local_queue(key).admitted_usage, now);
+            self.engine.accrue_usage(key, &self.queues.local_queue_counts(key).admitted_usage, now);
         }
     }
 
     /// Brings the entry penalty of a Workload in step: part of the past once it is admitted, gone once it will not be.
-    pub(in crate::reconciler) fn sync_entry_penalty(
-        &mut self,
-        key: &ObjectKey,
-        admitted: bool,
-        out: bool,
-        now: Timestamp,
-    ) {
+    pub(crate) fn sync_entry_penalty(&mut self, key: &ObjectKey, admitted: bool, out: bool, now: Timestamp) {
         let Some(local) = self.engine.penalized_local_queue(key) else { return };
-        let moved = self.workloads.get(key).and_then(|record| record.local_queue()).as_ref() != Some(local);
+        let moved = self.cache.workload(key).and_then(|record| record.local_queue()).as_ref() != Some(local);
         if admitted {
             let local = local.clone();
             self.accrue_afs_usage(&local, now);
@@ -87,7 +81,7 @@ impl Reconciler {
     }
 
     /// What a LocalQueue has used, for its status: what it says already stays until the usage is another.
-    pub(in crate::reconciler) fn past_usage_status(
+    pub(crate) fn past_usage_status(
         &self,
         key: &ObjectKey,
         old: Option<&LocalQueueFairSharingStatus>,
@@ -113,30 +107,30 @@ impl Reconciler {
     }
 
     /// The share of a node, while fair sharing is on.
-    pub(in crate::reconciler) fn weighted_share(&self, node: &NodeRef) -> Option<i64> {
+    pub(crate) fn weighted_share(&self, node: &NodeRef) -> Option<i64> {
         self.settings.engine.fair_sharing.as_ref().map(|_| self.engine.weighted_share(node))
     }
 
     /// The same for its status.
-    pub(in crate::reconciler) fn weighted_share_status(&self, node: &NodeRef) -> Option<FairSharingStatus> {
+    pub(crate) fn weighted_share_status(&self, node: &NodeRef) -> Option<FairSharingStatus> {
         self.weighted_share(node).map(|weighted_share| FairSharingStatus { weighted_share })
     }
 
     /// Shares of the cohorts above a ClusterQueue may have changed with what it holds.
-    pub(in crate::reconciler) fn mark_ancestor_cohorts(&mut self, cluster_queue: &str) {
+    pub(crate) fn mark_ancestor_cohorts(&mut self, cluster_queue: &str) {
         if self.settings.engine.fair_sharing.is_none() {
             return;
         }
-        for name in self.cohorts_above(cluster_queue) {
-            if self.cohorts.contains_key(name.as_str()) {
-                self.status_schedule.mark_dirty(ReconcileKey::Cohort(Arc::from(name)));
+        for name in self.cache.cohorts_above(cluster_queue) {
+            if self.cache.cohort(name.as_str()).is_some() {
+                self.queues.mark_status_stale(ReconcileKey::Cohort(Arc::from(name)));
             }
         }
     }
 
     /// Version and new status of a Cohort; nothing when the status stands already.
-    pub(in crate::reconciler) fn cohort_status(&self, name: &Arc<str>) -> Option<(String, Value)> {
-        let record = self.cohorts.get(name)?;
+    pub(crate) fn cohort_status(&self, name: &Arc<str>) -> Option<(String, Value)> {
+        let record = self.cache.cohort(name)?;
         let new =
             CohortStatus { fair_sharing: self.weighted_share_status(&NodeRef::Cohort(Arc::clone(name))) };
         if new == record.object.status {

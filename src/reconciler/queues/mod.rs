@@ -1,7 +1,39 @@
 //! ClusterQueues, LocalQueues and Cohorts: activity, status, counts and shares.
 
 mod activity;
+mod admission_checks;
 pub(super) mod counts;
 pub(super) mod fair_sharing;
-mod own_checks;
-pub(super) mod status;
+mod status;
+
+use super::ReconcileKey;
+use crate::api::ObjectKey;
+use crate::scheduler::ClusterQueue;
+use counts::{QueueCountIndex, QueueCounts};
+use status::StatusSchedule;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What is known of queues beyond the objects.
+#[derive(Clone, Debug, Default)]
+pub(super) struct QueueState {
+    /// ClusterQueues as the scheduler has them.
+    configured: BTreeMap<Arc<str>, ClusterQueue>,
+    counts: QueueCountIndex,
+    status_schedule: StatusSchedule,
+}
+
+impl QueueState {
+    pub(super) fn cluster_queue_counts(&self, name: &str) -> &QueueCounts {
+        self.counts.cluster_queue(name)
+    }
+
+    pub(super) fn local_queue_counts(&self, key: &ObjectKey) -> &QueueCounts {
+        self.counts.local_queue(key)
+    }
+
+    /// The status of a queue may be out of date.
+    pub(super) fn mark_status_stale(&mut self, item: ReconcileKey) {
+        self.status_schedule.mark_stale(item);
+    }
+}

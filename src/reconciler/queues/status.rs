@@ -4,6 +4,7 @@
 use crate::api::ObjectKey;
 use crate::api::v1beta2::{FlavorUsage, ResourceUsage, StopPolicy};
 use crate::cache::Kind;
+use crate::cache::records::LocalQueueRecord;
 use crate::lifecycle::{backoff, conditions};
 use crate::quota::{FlavorResource, NodeRef};
 use crate::reconciler::messages::Verb;
@@ -25,8 +26,8 @@ const MAX_BACKOFF_FACTOR: i32 = 4;
 
 /// Queues whose status may be out of date, and when each was last written.
 #[derive(Clone, Debug, Default)]
-pub(in crate::reconciler) struct StatusSchedule {
-    dirty: BTreeSet<ReconcileKey>,
+pub(super) struct StatusSchedule {
+    stale: BTreeSet<ReconcileKey>,
     last_writes: BTreeMap<ReconcileKey, LastWrite>,
 }
 
@@ -39,8 +40,12 @@ struct LastWrite {
 }
 
 impl StatusSchedule {
-    pub(in crate::reconciler) fn mark_dirty(&mut self, item: ReconcileKey) {
-        self.dirty.insert(item);
+    pub(super) fn mark_stale(&mut self, item: ReconcileKey) {
+        self.stale.insert(item);
+    }
+
+    fn take_stale(&mut self) -> BTreeSet<ReconcileKey> {
+        std::mem::take(&mut self.stale)
     }
 
     /// Until when the next write is put off.
@@ -87,129 +92,111 @@ impl StatusCounts {
 }
 
 impl Reconciler {
-    /// Notes that the queues of a Workload may have changed.
-    pub(in crate::reconciler) fn mark_queues_of(&mut self, key: &ObjectKey) {
-        let Some(record) = self.workloads.get(key) else {
+    /// Marks the statuses that depend on a Workload.
+    pub(crate) fn mark_queues_of(&mut self, key: &ObjectKey) {
+        let Some(record) = self.cache.workload(key) else {
             return;
         };
-        let cluster = self.cluster_queue_name(record).map(Arc::from);
+        let cluster_queue: Option<Arc<str>> = self.cache.cluster_queue_name(record).map(Arc::from);
         if let Some(queue) = record.local_queue() {
-            self.status_schedule.mark_dirty(ReconcileKey::LocalQueue(queue));
+            self.queues.mark_status_stale(ReconcileKey::LocalQueue(queue));
         }
-        if let Some(name) = cluster {
-            let deleting = self
-                .cluster_queues
-                .get(&name)
-                .is_some_and(|q: &crate::cache::records::ClusterQueueRecord| q.meta.deleting);
-            if deleting {
-                self.timers.wake(ReconcileKey::ClusterQueue(name.clone()), Timestamp::UNIX_EPOCH);
+        if let Some(name) = cluster_queue {
+            if self.cache.cluster_queue(&name).is_some_and(|queue| queue.meta.deleting) {
+                self.work_queue.add_at(ReconcileKey::ClusterQueue(name.clone()), Timestamp::UNIX_EPOCH);
             }
             self.mark_ancestor_cohorts(&name);
-            self.status_schedule.mark_dirty(ReconcileKey::ClusterQueue(name));
+            self.queues.mark_status_stale(ReconcileKey::ClusterQueue(name));
         }
     }
 
     /// Writes the statuses that are due.
-    pub(in crate::reconciler) fn flush_queue_status(&mut self, now: Timestamp) {
-        let dirty = std::mem::take(&mut self.status_schedule.dirty);
+    pub(crate) fn flush_queue_status(&mut self, now: Timestamp) {
+        let stale = self.queues.status_schedule.take_stale();
         let Some(interval) = self.settings.queue_status_interval else { return };
-        for item in dirty {
-            let (kind, key) = match &item {
-                ReconcileKey::ClusterQueue(name) => (Kind::ClusterQueue, ObjectKey::cluster(name)),
-                ReconcileKey::LocalQueue(key) => (Kind::LocalQueue, key.clone()),
-                ReconcileKey::Cohort(name) => (Kind::Cohort, ObjectKey::cluster(name)),
-                _ => continue,
-            };
-            // The timer touches it again: what waits for its time is not looked at with every change of anything.
-            let due = self.status_schedule.next_write_at(&item).filter(|due| *due > now);
-            let turning = self.activity_changed(kind, &key);
-            if let Some(due) = due.filter(|_| !turning) {
-                self.timers.wake(item, due);
-                continue;
-            }
-            let wanted = match kind {
-                Kind::ClusterQueue => self.cluster_queue_status(&key.name, now),
-                Kind::Cohort => self.cohort_status(&key.name),
-                _ => self.local_queue_status(&key, now),
-            };
-            let Some((version, status)) = wanted else { continue };
-            if !turning
-                && self.status_rate_limiter.available(now) == 0
-                && let Some(due) = self.status_schedule.extend_backoff(&item, interval, now)
-            {
-                self.timers.wake(item, due);
-                continue;
-            }
-            if !self.in_flight_writes.may_write(kind, &key, now) {
-                // The end of the write under way, or of the wait, brings it back.
-                if let Some(until) =
-                    self.in_flight_writes.backoff_until(kind, &key).filter(|until| *until > now)
-                {
-                    self.timers.wake(item, until);
-                }
-                continue;
-            }
-            self.status_schedule.record_write(item, interval, now);
-            self.status_rate_limiter.consume(now);
-            let body = json!({"metadata": {"resourceVersion": version}, "status": status});
-            self.start_write(WriteRequest {
-                subresource: Some("status"),
-                purpose: WritePurpose::QueueStatus,
-                ..WriteRequest::new(kind, key, Verb::Merge, body)
-            });
+        for item in stale {
+            self.flush_status_of(item, interval, now);
         }
     }
 
-    fn cluster_queue_counts(&self, name: &str) -> StatusCounts {
-        StatusCounts::new(self.engine.pending(name), self.queue_counts.cluster_queue(name))
+    fn flush_status_of(&mut self, item: ReconcileKey, interval: SignedDuration, now: Timestamp) {
+        let (kind, key) = item.written_object();
+        // A timer adds the queue again: until then it costs nothing.
+        let due = self.queues.status_schedule.next_write_at(&item).filter(|due| *due > now);
+        let activity_changed = self.activity_changed(kind, &key);
+        if let Some(due) = due.filter(|_| !activity_changed) {
+            return self.work_queue.add_at(item, due);
+        }
+        let wanted = match kind {
+            Kind::ClusterQueue => self.cluster_queue_status(&key.name, now),
+            Kind::Cohort => self.cohort_status(&key.name),
+            _ => self.local_queue_status(&key, now),
+        };
+        let Some((version, status)) = wanted else { return };
+        if !activity_changed
+            && self.status_rate_limiter.available(now) == 0
+            && let Some(due) = self.queues.status_schedule.extend_backoff(&item, interval, now)
+        {
+            return self.work_queue.add_at(item, due);
+        }
+        if !self.writes.may_write(kind, &key, now) {
+            return self.retry_after_backoff(kind, &key, item, now);
+        }
+        self.queues.status_schedule.record_write(item, interval, now);
+        self.status_rate_limiter.consume(now);
+        let body = json!({"metadata": {"resourceVersion": version}, "status": status});
+        let request = WriteRequest::new(kind, key, Verb::Merge, body).of_status();
+        self.writes.start(WriteRequest { purpose: WritePurpose::QueueStatus, ..request });
     }
 
-    fn local_queue_counts(&self, key: &ObjectKey) -> StatusCounts {
+    fn cluster_queue_status_counts(&self, name: &str) -> StatusCounts {
+        StatusCounts::new(self.engine.pending(name), self.queues.cluster_queue_counts(name))
+    }
+
+    fn local_queue_status_counts(&self, key: &ObjectKey) -> StatusCounts {
         let target =
-            self.local_queues.get(key).and_then(|record| record.object.spec.cluster_queue.as_deref());
+            self.cache.local_queue(key).and_then(|record| record.object.spec.cluster_queue.as_deref());
         let pending = self.engine.local_pending(target.unwrap_or_default(), key);
-        StatusCounts::new(pending, self.queue_counts.local_queue(key))
+        StatusCounts::new(pending, self.queues.local_queue_counts(key))
     }
 
     /// Whether the queue becomes active or inactive.
     fn activity_changed(&self, kind: Kind, key: &ObjectKey) -> bool {
         let (conditions, active) = match kind {
             Kind::ClusterQueue => {
-                let Some(record) = self.cluster_queues.get(&key.name) else { return false };
+                let Some(record) = self.cache.cluster_queue(&key.name) else { return false };
                 (&record.object.status.conditions, self.engine.inactive_reason(&key.name).is_none())
             }
             Kind::LocalQueue => {
-                let Some(record) = self.local_queues.get(key) else { return false };
-                (&record.object.status.conditions, self.local_queue_activity(record).0)
+                let Some(record) = self.cache.local_queue(key) else { return false };
+                (&record.object.status.conditions, self.local_queue_activity(record).active)
             }
             _ => return false,
         };
         !conditions.iter().any(|c| c.type_ == "Active" && (c.status == "True") == active)
     }
 
-    /// Whether a LocalQueue admits, and the words for it.
-    fn local_queue_activity(
-        &self,
-        record: &crate::cache::records::LocalQueueRecord,
-    ) -> (bool, &'static str, &'static str) {
+    fn local_queue_activity(&self, record: &LocalQueueRecord) -> ActiveCondition<'static> {
         let target = record.object.spec.cluster_queue.as_deref().unwrap_or_default();
-        if record.object.spec.stop_policy.unwrap_or_default() != StopPolicy::None {
-            (false, "Stopped", "LocalQueue is stopped")
-        } else if !self.cluster_queues.contains_key(target) {
-            (false, "ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue")
-        } else if self.engine.inactive_reason(target).is_some() {
-            (false, "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
-        } else {
-            (true, "Ready", "Can submit new workloads to localQueue")
-        }
+        let (active, reason, message) =
+            if record.object.spec.stop_policy.unwrap_or_default() != StopPolicy::None {
+                (false, "Stopped", "LocalQueue is stopped")
+            } else if self.cache.cluster_queue(target).is_none() {
+                (false, "ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue")
+            } else if self.engine.inactive_reason(target).is_some() {
+                (false, "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
+            } else {
+                (true, "Ready", "Can submit new workloads to localQueue")
+            };
+        ActiveCondition { active, reason, message }
     }
 
-    /// Version and new status; nothing when the status stands already.
+    /// Version and new status; none if the object has that status already.
     fn cluster_queue_status(&self, name: &Arc<str>, now: Timestamp) -> Option<(String, Value)> {
-        let record = self.cluster_queues.get(name)?;
+        let record = self.cache.cluster_queue(name)?;
         let old = &record.object.status;
-        let counts = self.cluster_queue_counts(name);
-        let tally = self.queue_counts.cluster_queue(name);
+        let counts = self.cluster_queue_status_counts(name);
+        let tally = self.queues.cluster_queue_counts(name);
         let usage = self.engine.usage(&NodeRef::ClusterQueue(name.clone()));
         let reserved: BTreeMap<FlavorResource, Amount> =
             usage.iter().map(|(fr, u)| (fr.clone(), u.usage)).collect();
@@ -228,12 +215,14 @@ impl Reconciler {
         new.pending_workloads = counts.pending;
         new.reserving_workloads = counts.reserving;
         new.admitted_workloads = counts.admitted;
-        let active = self.engine.inactive_reason(name);
-        let (holds, reason, message) =
-            active.as_ref().map_or((true, "Ready", "Can admit new workloads"), |i| {
-                (false, i.reason.as_ref(), i.message.as_ref())
-            });
-        set_active_condition(&mut new.conditions, holds, reason, message, record.meta.generation, now);
+        let inactive = self.engine.inactive_reason(name);
+        let ready = ActiveCondition { active: true, reason: "Ready", message: "Can admit new workloads" };
+        let condition = inactive.as_ref().map_or(ready, |inactive| ActiveCondition {
+            active: false,
+            reason: &inactive.reason,
+            message: &inactive.message,
+        });
+        set_active_condition(&mut new.conditions, condition, record.meta.generation, now);
         if new == *old {
             return None;
         }
@@ -242,23 +231,23 @@ impl Reconciler {
     }
 
     fn local_queue_status(&self, key: &ObjectKey, now: Timestamp) -> Option<(String, Value)> {
-        let record = self.local_queues.get(key)?;
+        let record = self.cache.local_queue(key)?;
         let old = &record.object.status;
         let target = record.object.spec.cluster_queue.as_deref().unwrap_or_default();
-        let queue = self.cluster_queues.get(target);
-        let tally = self.queue_counts.local_queue(key);
+        let queue = self.cache.cluster_queue(target);
+        let tally = self.queues.local_queue_counts(key);
         let mut new = old.clone();
-        let (holds, reason, message) = self.local_queue_activity(record);
+        let condition = self.local_queue_activity(record);
         let cells = queue.map(|q| flavor_resources_of(&q.object.spec.resource_groups)).unwrap_or_default();
         let reserved = self.engine.local_usage(&key.namespace, &key.name);
         new.flavors_reservation = usage_list(&cells, &reserved, |_, _| None);
         new.flavors_usage = usage_list(&cells, &tally.admitted_usage, |_, _| None);
         new.fair_sharing = self.past_usage_status(key, old.fair_sharing.as_ref());
-        let counts = self.local_queue_counts(key);
+        let counts = self.local_queue_status_counts(key);
         new.pending_workloads = counts.pending;
         new.reserving_workloads = counts.reserving;
         new.admitted_workloads = counts.admitted;
-        set_active_condition(&mut new.conditions, holds, reason, message, record.meta.generation, now);
+        set_active_condition(&mut new.conditions, condition, record.meta.generation, now);
         if new == *old {
             return None;
         }
@@ -268,7 +257,7 @@ impl Reconciler {
 }
 
 /// The status as a merge patch; a share that does not hold any more is taken off by name.
-pub(in crate::reconciler) fn to_merge_patch(status: &impl Serialize, share_dropped: bool) -> Option<Value> {
+pub(crate) fn to_merge_patch(status: &impl Serialize, share_dropped: bool) -> Option<Value> {
     let mut patch = serde_json::to_value(status).ok()?;
     if share_dropped {
         patch.as_object_mut()?.insert("fairSharing".to_owned(), Value::Null);
@@ -311,25 +300,32 @@ fn usage_list(
     list
 }
 
-/// Sets the condition `Active`.
-pub(in crate::reconciler) fn set_active_condition(
-    list: &mut Vec<Condition>,
-    holds: bool,
-    reason: &str,
-    message: &str,
+/// The condition `Active` of a queue, a check or a MultiKueueCluster.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ActiveCondition<'a> {
+    pub(super) active: bool,
+    pub(super) reason: &'a str,
+    pub(super) message: &'a str,
+}
+
+/// Sets the condition `Active`. The transition time changes only with the status.
+pub(super) fn set_active_condition(
+    conditions: &mut Vec<Condition>,
+    wanted: ActiveCondition<'_>,
     generation: i64,
     now: Timestamp,
 ) {
-    let status = if holds { "True" } else { "False" };
-    let fresh = |time| Condition {
+    let ActiveCondition { active, reason, message } = wanted;
+    let status = if active { "True" } else { "False" };
+    let condition_at = |last_transition_time| Condition {
         type_: "Active".to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
         message: message.to_owned(),
-        last_transition_time: time,
+        last_transition_time,
         observed_generation: Some(generation),
     };
-    match list.iter_mut().find(|c| c.type_ == "Active") {
+    match conditions.iter_mut().find(|c| c.type_ == "Active") {
         Some(c) if c.status == status && c.reason == reason && c.message == message => {}
         Some(c) => {
             let time = if c.status == status {
@@ -337,9 +333,9 @@ pub(in crate::reconciler) fn set_active_condition(
             } else {
                 conditions::to_api_time(now)
             };
-            *c = fresh(time);
+            *c = condition_at(time);
         }
-        None => list.push(fresh(conditions::to_api_time(now))),
+        None => conditions.push(condition_at(conditions::to_api_time(now))),
     }
 }
 

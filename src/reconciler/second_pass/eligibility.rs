@@ -19,7 +19,7 @@ impl Reconciler {
     /// The workload as a second pass would take it, if it is due: it holds its reservation, runs on, and lacks a topology
     /// that can be had now, or stands on nodes that have failed.
     pub(crate) fn due_second_pass(&self, key: &ObjectKey) -> Option<SecondPassRequest> {
-        let record = self.workloads.get(key)?;
+        let record = self.cache.workload(key)?;
         let admission = record.status.admission.as_ref()?;
         if !is_second_pass_eligible(record)
             || self.is_draining(record)
@@ -31,8 +31,8 @@ impl Reconciler {
     }
 
     /// The workload as a second pass would take it, whether it is due or not.
-    pub(in crate::reconciler) fn to_second_pass_request(&self, key: &ObjectKey) -> Option<SecondPassRequest> {
-        let record = self.workloads.get(key)?;
+    pub(crate) fn to_second_pass_request(&self, key: &ObjectKey) -> Option<SecondPassRequest> {
+        let record = self.cache.workload(key)?;
         let admission = record.status.admission.as_ref()?;
         let mut workload = self.to_pending_workload(key)?;
         workload.cluster_queue = Arc::from(admission.cluster_queue.as_str());
@@ -50,10 +50,10 @@ impl Reconciler {
     }
 
     /// Whether a queue on the way is stopped and takes the reservation back.
-    pub(in crate::reconciler) fn is_draining(&self, record: &WorkloadRecord) -> bool {
+    pub(crate) fn is_draining(&self, record: &WorkloadRecord) -> bool {
         use crate::api::v1beta2::StopPolicy::HoldAndDrain;
-        let local = record.local_queue().and_then(|key| self.local_queues.get(&key));
-        let cluster = self.cluster_queue_name(record).and_then(|name| self.cluster_queues.get(name));
+        let local = record.local_queue().and_then(|key| self.cache.local_queue(&key));
+        let cluster = self.cache.cluster_queue_name(record).and_then(|name| self.cache.cluster_queue(name));
         let policies = [
             local.and_then(|queue| queue.object.spec.stop_policy),
             cluster.and_then(|queue| queue.object.spec.stop_policy),
@@ -63,7 +63,7 @@ impl Reconciler {
 }
 
 /// Whether the object says that it needs a pass and may have one.
-pub(in crate::reconciler) fn needs_second_pass(record: &WorkloadRecord) -> bool {
+pub(crate) fn needs_second_pass(record: &WorkloadRecord) -> bool {
     let status = &record.status;
     let admission = status.admission.as_ref();
     let cause =
@@ -74,7 +74,7 @@ pub(in crate::reconciler) fn needs_second_pass(record: &WorkloadRecord) -> bool 
 }
 
 /// Whether the workload holds its reservation and nothing ends it.
-pub(in crate::reconciler) fn is_second_pass_eligible(record: &WorkloadRecord) -> bool {
+pub(crate) fn is_second_pass_eligible(record: &WorkloadRecord) -> bool {
     let status = &record.status;
     let holds = |kind| conditions::is_true(status, kind);
     holds(ConditionType::QuotaReserved)
@@ -137,10 +137,7 @@ fn granted_assignment(admission: &Admission, record: &WorkloadRecord) -> Assignm
 }
 
 /// What a second pass makes of an admission: topologies that it found, and nothing else.
-pub(in crate::reconciler) fn with_new_topologies(
-    admission: &Admission,
-    assignment: &Assignment,
-) -> Admission {
+pub(crate) fn with_new_topologies(admission: &Admission, assignment: &Assignment) -> Admission {
     let mut admission = admission.clone();
     for (set, granted) in admission.pod_set_assignments.iter_mut().zip(&assignment.pod_sets) {
         let PodSetPlacement::Assigned(placement) = &granted.topology else { continue };

@@ -79,30 +79,30 @@ pub struct Failpoints(pub Option<std::sync::Arc<dyn FailpointScript>>);
 #[cfg(not(feature = "failpoints"))]
 #[expect(clippy::unused_self, reason = "a test build looks")]
 impl Failpoints {
-    pub(in crate::reconciler) const fn halts(self, _: &ObjectKey, _: Failpoint) -> bool {
+    pub(crate) const fn halts(self, _: &ObjectKey, _: Failpoint) -> bool {
         false
     }
 
-    pub(in crate::reconciler) const fn is_unguarded(self, _: &ObjectKey) -> bool {
+    pub(crate) const fn is_unguarded(self, _: &ObjectKey) -> bool {
         false
     }
 
-    pub(in crate::reconciler) const fn lacks(self, _: &ObjectKey, _: SecondPassGuard) -> bool {
+    pub(crate) const fn lacks(self, _: &ObjectKey, _: SecondPassGuard) -> bool {
         false
     }
 }
 
 #[cfg(feature = "failpoints")]
 impl Failpoints {
-    pub(in crate::reconciler) fn halts(&self, workload: &ObjectKey, at: Failpoint) -> bool {
+    pub(crate) fn halts(&self, workload: &ObjectKey, at: Failpoint) -> bool {
         self.0.as_ref().is_some_and(|script| script.halts(workload, at))
     }
 
-    pub(in crate::reconciler) fn is_unguarded(&self, workload: &ObjectKey) -> bool {
+    pub(crate) fn is_unguarded(&self, workload: &ObjectKey) -> bool {
         self.0.as_ref().is_some_and(|script| script.is_unguarded(workload))
     }
 
-    pub(in crate::reconciler) fn lacks(&self, workload: &ObjectKey, guard: SecondPassGuard) -> bool {
+    pub(crate) fn lacks(&self, workload: &ObjectKey, guard: SecondPassGuard) -> bool {
         self.0.as_ref().is_some_and(|script| script.is_guard_disabled(workload, guard))
     }
 }

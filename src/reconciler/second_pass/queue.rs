@@ -27,7 +27,7 @@ const MIN_BACKOFF: SignedDuration = SignedDuration::from_secs(1);
 const MAX_BACKOFF: SignedDuration = SignedDuration::from_secs(30);
 
 /// How often one that a test halts is looked at.
-pub(in crate::reconciler) const FAILPOINT_POLL_INTERVAL: SignedDuration = SignedDuration::from_millis(20);
+pub(crate) const FAILPOINT_POLL_INTERVAL: SignedDuration = SignedDuration::from_millis(20);
 
 /// When one is due.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ struct SecondPassBackoff {
 
 /// What a pass has led to.
 #[derive(Clone, Debug)]
-pub(in crate::reconciler) enum SecondPassResult {
+pub(crate) enum SecondPassResult {
     /// Places for its pods.
     Assigned(Assignment),
     /// Nothing in place of nodes that have failed: it must go.
@@ -64,25 +64,27 @@ impl PendingResult {
 
 /// Passes that are due or under way.
 #[derive(Clone, Debug, Default)]
-pub(in crate::reconciler) struct SecondPassQueue {
+pub(crate) struct SecondPassQueue {
     backoffs: BTreeMap<Arc<str>, SecondPassBackoff>,
     /// Those whose time has come.
     ready: BTreeSet<ObjectKey>,
     /// Those that a test halts on their way to the scheduler.
     halted: BTreeMap<ObjectKey, SecondPassRequest>,
     pending_results: BTreeMap<ObjectKey, PendingResult>,
+    #[cfg(feature = "failpoints")]
+    pub(super) stale_objects: super::unguarded::StaleObjects,
 }
 
 impl SecondPassQueue {
     /// The object is gone, or holds nothing any more.
-    pub(in crate::reconciler) fn forget(&mut self, key: &ObjectKey, uid: &str) {
+    pub(crate) fn forget(&mut self, key: &ObjectKey, uid: &str) {
         self.backoffs.remove(uid);
         self.halted.remove(key);
         self.pending_results.remove(key);
     }
 
     /// Forgets all; answers whose decisions were forgotten.
-    pub(in crate::reconciler) fn clear(&mut self) -> Vec<ObjectKey> {
+    pub(crate) fn clear(&mut self) -> Vec<ObjectKey> {
         self.backoffs.clear();
         self.ready.clear();
         self.halted.clear();
@@ -100,8 +102,8 @@ impl SecondPassQueue {
 
 impl Reconciler {
     /// Arms a pass for a workload that holds quota, or takes note that its time has come.
-    pub(in crate::reconciler) fn schedule_second_pass(&mut self, key: &ObjectKey, now: Timestamp) {
-        let Some(record) = self.workloads.get(key).filter(|_| self.leading) else { return };
+    pub(crate) fn schedule_second_pass(&mut self, key: &ObjectKey, now: Timestamp) {
+        let Some(record) = self.cache.workload(key).filter(|_| self.leading) else { return };
         if self.settings.failpoints.is_unguarded(key) {
             return;
         }
@@ -127,14 +129,14 @@ impl Reconciler {
             }
             Some(SecondPassBackoff { due_at: Some(at), .. }) => at,
         };
-        self.timers.wake(ReconcileKey::Workload(key.clone()), at);
+        self.work_queue.add_at(ReconcileKey::Workload(key.clone()), at);
     }
 
     /// What a workload holds, with places that were found for it on this very version. Those that it leaves count on: it may
     /// have to stay.
-    pub(in crate::reconciler) fn with_pending_result(&mut self, key: &ObjectKey, charge: Charge) -> Charge {
+    pub(crate) fn with_pending_result(&mut self, key: &ObjectKey, charge: Charge) -> Charge {
         let (Some(standing), Some(record)) =
-            (self.second_passes.pending_results.get(key), self.workloads.get(key))
+            (self.second_passes.pending_results.get(key), self.cache.workload(key))
         else {
             return charge;
         };
@@ -156,10 +158,10 @@ impl Reconciler {
     }
 
     /// Hands those whose time has come to the scheduler, as their objects are now.
-    pub(in crate::reconciler) fn dequeue_second_passes(&mut self, now: Timestamp) -> BTreeSet<ObjectKey> {
+    pub(crate) fn dequeue_second_passes(&mut self, now: Timestamp) -> BTreeSet<ObjectKey> {
         let mut taken = BTreeSet::new();
         for key in std::mem::take(&mut self.second_passes.ready) {
-            let Some(uid) = self.workloads.get(&key).map(|record| Arc::clone(&record.meta.uid)) else {
+            let Some(uid) = self.cache.workload(&key).map(|record| Arc::clone(&record.meta.uid)) else {
                 continue;
             };
             if self.halts_at_failpoint(&key, Failpoint::Due, now) {
@@ -191,7 +193,7 @@ impl Reconciler {
 
     /// The workload as a pass takes it: its object wants one, and nothing that was decided or is known speaks against it.
     fn eligible_second_pass(&self, key: &ObjectKey, now: Timestamp) -> Option<SecondPassRequest> {
-        let record = self.workloads.get(key)?;
+        let record = self.cache.workload(key)?;
         // Nodes that are well again are taken off the list instead.
         let recovers = || !self.node_health_report(key, record, now).recovered.is_empty();
         if self.engine.preemption_of(key).is_some() || self.is_ending(key, record, now) || recovers() {
@@ -216,13 +218,13 @@ impl Reconciler {
     }
 
     /// A pass has found something: it stands until it has landed, or the object has moved.
-    pub(in crate::reconciler) fn record_second_pass_result(
+    pub(crate) fn record_second_pass_result(
         &mut self,
         key: &ObjectKey,
         uid: &Arc<str>,
         found: SecondPassResult,
     ) {
-        let Some(record) = self.workloads.get(key) else { return };
+        let Some(record) = self.cache.workload(key) else { return };
         let (uid, version) = (Arc::clone(uid), record.meta.resource_version.clone());
         let charge = self.charge_from_admission(record);
         self.second_passes.pending_results.insert(key.clone(), PendingResult { uid, version, result: found });
@@ -233,30 +235,21 @@ impl Reconciler {
     }
 
     /// A pass has found nothing: the reservation stays, and the next one comes later.
-    pub(in crate::reconciler) fn requeue_second_pass(
-        &mut self,
-        key: &ObjectKey,
-        why: Option<&str>,
-        now: Timestamp,
-    ) {
-        let Some(record) = self.workloads.get(key) else { return };
+    pub(crate) fn requeue_second_pass(&mut self, key: &ObjectKey, why: Option<&str>, now: Timestamp) {
+        let Some(record) = self.cache.workload(key) else { return };
         let uid = Arc::clone(&record.meta.uid);
         if let Some(why) = why {
-            self.effects.push(workload_event(record, true, "SecondPassFailed", why.to_owned()));
+            self.writes.emit(workload_event(record, true, "SecondPassFailed", why.to_owned()));
         }
         let failures = self.second_passes.backoffs.get(&uid).map_or(0, |due| due.failures).saturating_add(1);
         let at = self.second_passes.schedule(&uid, failures, now);
-        self.timers.wake(ReconcileKey::Workload(key.clone()), at);
+        self.work_queue.add_at(ReconcileKey::Workload(key.clone()), at);
     }
 
     /// Writes what a pass has found, if it still may; whether that is what comes next for the workload.
-    pub(in crate::reconciler) fn write_second_pass_result(
-        &mut self,
-        key: &ObjectKey,
-        now: Timestamp,
-    ) -> bool {
+    pub(crate) fn write_second_pass_result(&mut self, key: &ObjectKey, now: Timestamp) -> bool {
         let (Some(standing), Some(record)) =
-            (self.second_passes.pending_results.get(key), self.workloads.get(key))
+            (self.second_passes.pending_results.get(key), self.cache.workload(key))
         else {
             return false;
         };
@@ -272,7 +265,7 @@ impl Reconciler {
             return true;
         }
         let Some((standing, record)) =
-            self.second_passes.pending_results.get(key).zip(self.workloads.get(key))
+            self.second_passes.pending_results.get(key).zip(self.cache.workload(key))
         else {
             return false;
         };
@@ -301,18 +294,18 @@ impl Reconciler {
     fn halts_at_failpoint(&mut self, key: &ObjectKey, at: Failpoint, now: Timestamp) -> bool {
         let halts = self.settings.failpoints.halts(key, at);
         if halts {
-            self.timers
-                .wake(ReconcileKey::Workload(key.clone()), backoff::after(now, FAILPOINT_POLL_INTERVAL));
+            self.work_queue
+                .add_at(ReconcileKey::Workload(key.clone()), backoff::after(now, FAILPOINT_POLL_INTERVAL));
         }
         halts
     }
 
     /// What was found does not stand any more: the ledger says again what the object says.
-    pub(in crate::reconciler) fn discard_second_pass_result(&mut self, key: &ObjectKey) {
+    pub(crate) fn discard_second_pass_result(&mut self, key: &ObjectKey) {
         if self.second_passes.pending_results.remove(key).is_none() {
             return;
         }
-        let Some(record) = self.workloads.get(key) else { return };
+        let Some(record) = self.cache.workload(key) else { return };
         self.second_passes.backoffs.remove(&record.meta.uid);
         if let Some(charge) = self.charge_from_admission(record) {
             self.engine.charge(key, charge);
@@ -321,18 +314,14 @@ impl Reconciler {
 
     /// Lets the end of a workload overtake the write of a pass that is under way: both carry the same version, so that one
     /// of them lands.
-    pub(in crate::reconciler) fn supersede_second_pass_write(
-        &mut self,
-        key: &ObjectKey,
-        now: Timestamp,
-    ) -> bool {
-        let Some(record) = self.workloads.get(key) else { return false };
-        let waits = !self.in_flight_writes.is_second_pass_in_flight(key)
+    pub(crate) fn supersede_second_pass_write(&mut self, key: &ObjectKey, now: Timestamp) -> bool {
+        let Some(record) = self.cache.workload(key) else { return false };
+        let waits = !self.writes.is_second_pass_in_flight(key)
             || self.settings.failpoints.lacks(key, SecondPassGuard::SupersedeWrite);
         if waits || !self.is_ending(key, record, now) {
             return false;
         }
-        self.in_flight_writes.supersede(key);
+        self.writes.supersede(key);
         self.discard_second_pass_result(key);
         true
     }

@@ -37,23 +37,23 @@ enum Stage {
 
 /// Objects as they were captured.
 #[derive(Clone, Debug, Default)]
-pub(in crate::reconciler) struct StaleObjects(BTreeMap<ObjectKey, (Arc<WorkloadRecord>, Stage)>);
+pub(crate) struct StaleObjects(BTreeMap<ObjectKey, (Arc<WorkloadRecord>, Stage)>);
 
 impl Reconciler {
     /// Moves the pass of a Workload without guards on.
-    pub(in crate::reconciler) fn step_unguarded_pass(&mut self, key: &ObjectKey, now: Timestamp) {
+    pub(crate) fn step_unguarded_pass(&mut self, key: &ObjectKey, now: Timestamp) {
         if !self.settings.failpoints.is_unguarded(key) {
             return;
         }
         self.capture_stale_object(key, now);
-        let Some((captured, stage)) = self.stale_objects.0.get(key).cloned() else { return };
+        let Some((captured, stage)) = self.second_passes.stale_objects.0.get(key).cloned() else { return };
         let halts = |points: &[Failpoint]| points.iter().any(|m| self.settings.failpoints.halts(key, *m));
         match stage {
             Stage::Unarmed | Stage::Written => return,
             Stage::Armed(at) if at <= now && !halts(&[Failpoint::Armed, Failpoint::Due]) => {
                 self.with_stale_object(key, &captured, |state| {
                     let charge =
-                        state.workloads.get(key).and_then(|record| state.charge_from_admission(record));
+                        state.cache.workload(key).and_then(|record| state.charge_from_admission(record));
                     if let (Some(charge), Some(again)) = (charge, state.to_second_pass_request(key)) {
                         state.engine.release(key);
                         state.engine.charge(key, charge);
@@ -69,7 +69,7 @@ impl Reconciler {
                 if let Some(meta) = body.get_mut("metadata").and_then(Value::as_object_mut) {
                     meta.shift_remove("resourceVersion");
                 }
-                self.effects.push(Effect::Write(Write {
+                self.writes.emit(Effect::Write(Write {
                     id: 0,
                     kind: Kind::Workload,
                     key: key.clone(),
@@ -86,16 +86,13 @@ impl Reconciler {
             }
             Stage::Armed(_) | Stage::Assigned(_) | Stage::Submitted => {}
         }
-        self.timers.wake(ReconcileKey::Workload(key.clone()), backoff::after(now, FAILPOINT_POLL_INTERVAL));
+        self.work_queue
+            .add_at(ReconcileKey::Workload(key.clone()), backoff::after(now, FAILPOINT_POLL_INTERVAL));
     }
 
     /// Takes places that were found for one without guards; whether it is one.
-    pub(in crate::reconciler) fn record_unguarded_result(
-        &mut self,
-        key: &ObjectKey,
-        assignment: &Assignment,
-    ) -> bool {
-        let unguarded = self.stale_objects.0.contains_key(key);
+    pub(crate) fn record_unguarded_result(&mut self, key: &ObjectKey, assignment: &Assignment) -> bool {
+        let unguarded = self.second_passes.stale_objects.0.contains_key(key);
         if unguarded {
             self.set_stage(key, Stage::Assigned(assignment.clone()));
         }
@@ -104,11 +101,11 @@ impl Reconciler {
 
     /// Captures the object while it may have a pass; once it may not, only what asks for one is looked at.
     fn capture_stale_object(&mut self, key: &ObjectKey, now: Timestamp) {
-        let known = self.stale_objects.0.get(key);
+        let known = self.second_passes.stale_objects.0.get(key);
         if known.is_some_and(|(_, stage)| !matches!(stage, Stage::Unarmed)) {
             return;
         }
-        let Some(record) = self.workloads.get(key) else { return };
+        let Some(record) = self.cache.workload(key) else { return };
         let captured = match known {
             _ if eligibility::is_second_pass_eligible(record) && !self.is_draining(record) => {
                 Arc::clone(record)
@@ -122,11 +119,11 @@ impl Reconciler {
         } else {
             Stage::Unarmed
         };
-        self.stale_objects.0.insert(key.clone(), (captured, stage));
+        self.second_passes.stale_objects.0.insert(key.clone(), (captured, stage));
     }
 
     fn set_stage(&mut self, key: &ObjectKey, stage: Stage) {
-        if let Some((_, known)) = self.stale_objects.0.get_mut(key) {
+        if let Some((_, known)) = self.second_passes.stale_objects.0.get_mut(key) {
             *known = stage;
         }
     }
@@ -138,12 +135,9 @@ impl Reconciler {
         captured: &Arc<WorkloadRecord>,
         act: impl FnOnce(&mut Self),
     ) {
-        let now = self.workloads.insert(key.clone(), Arc::clone(captured));
+        let current = self.cache.replace_workload(key, Some(Arc::clone(captured)));
         act(self);
-        match now {
-            Some(record) => drop(self.workloads.insert(key.clone(), record)),
-            None => drop(self.workloads.swap_remove(key)),
-        }
+        drop(self.cache.replace_workload(key, current));
     }
 }
 

@@ -16,13 +16,13 @@ use std::time::Duration;
 
 impl Reconciler {
     /// Events and counts that follow from a notice.
-    pub(in crate::reconciler) fn effects_of(
+    pub(crate) fn effects_of(
         &self,
         record: &WorkloadRecord,
         notice: &Transition,
         now: Timestamp,
     ) -> Vec<Effect> {
-        let queue = self.cluster_queue_name(record).unwrap_or_default();
+        let queue = self.cache.cluster_queue_name(record).unwrap_or_default();
         let labels = || self.observation_labels(record, queue);
         match notice {
             Transition::Evicted(cause, first) => {
@@ -99,7 +99,7 @@ impl Reconciler {
     /// The end of a slice is told of the slice, any other of the job.
     fn effects_of_finish(&self, record: &WorkloadRecord, reason: &str, message: &str) -> Vec<Effect> {
         if reason == eviction::SLICE_REPLACED {
-            let cluster_queue = self.cluster_queue_name(record).unwrap_or_default().to_owned();
+            let cluster_queue = self.cache.cluster_queue_name(record).unwrap_or_default().to_owned();
             let replaced = Effect::Observe(Observation::SliceReplaced { cluster_queue });
             return vec![workload_event(record, false, reason, message.to_owned()), replaced];
         }
@@ -115,7 +115,7 @@ impl Reconciler {
         message: &str,
     ) -> Vec<Effect> {
         let preemption = self.engine.preemption_of(&victim.meta.key);
-        let Some(preemptor) = preemption.and_then(|found| self.workloads.get(&found.preemptor)) else {
+        let Some(preemptor) = preemption.and_then(|found| self.cache.workload(&found.preemptor)) else {
             return vec![workload_event(victim, false, "Preempted", message.to_owned())];
         };
         let priorities = format!(
@@ -123,7 +123,7 @@ impl Reconciler {
             format_priority(preemptor),
             format_priority(victim)
         );
-        let queue = self.cluster_queue_name(victim).unwrap_or_default();
+        let queue = self.cache.cluster_queue_name(victim).unwrap_or_default();
         let note = format!(
             "Preempted workload {} (UID: {}) in ClusterQueue {queue}; {priorities}",
             victim.meta.key, victim.meta.uid
@@ -132,7 +132,7 @@ impl Reconciler {
             workload_event(victim, false, "Preempted", format!("{message}; {priorities}")),
             workload_event(preemptor, false, "PreemptedWorkload", note),
         ];
-        let preempting = self.cluster_queue_name(preemptor).unwrap_or_default().to_owned();
+        let preempting = self.cache.cluster_queue_name(preemptor).unwrap_or_default().to_owned();
         told.push(Effect::Observe(Observation::Preempted {
             preempting_cluster_queue: preempting,
             reason: reason.as_str(),
@@ -141,15 +141,15 @@ impl Reconciler {
     }
 
     /// Labels of the counters for a Workload.
-    pub(in crate::reconciler) fn observation_labels(
+    pub(crate) fn observation_labels(
         &self,
         record: &WorkloadRecord,
         cluster_queue: &str,
     ) -> ObservationLabels {
-        let local_queue = record.local_queue().and_then(|key| self.local_queues.get(&key));
+        let local_queue = record.local_queue().and_then(|key| self.cache.local_queue(&key));
         ObservationLabels {
             cluster_queue: cluster_queue.to_owned(),
-            cohorts: self.cohorts_above(cluster_queue),
+            cohorts: self.cache.cohorts_above(cluster_queue),
             local_queue: record.queue_name.as_deref().unwrap_or_default().to_owned(),
             local_queue_exported: local_queue.is_some_and(|queue| self.is_local_queue_exported(queue)),
             namespace: record.meta.key.namespace.to_string(),
@@ -157,20 +157,8 @@ impl Reconciler {
         }
     }
 
-    /// The cohorts above a ClusterQueue, the nearest first, each once.
-    pub(in crate::reconciler) fn cohorts_above(&self, cluster_queue: &str) -> Vec<String> {
-        let mut above: Vec<String> = Vec::new();
-        let mut next =
-            self.cluster_queues.get(cluster_queue).and_then(|q| q.object.spec.cohort_name.as_deref());
-        while let Some(name) = next.filter(|name| above.iter().all(|known| known != name)) {
-            above.push(name.to_owned());
-            next = self.cohorts.get(name).and_then(|cohort| cohort.object.spec.parent_name.as_deref());
-        }
-        above
-    }
-
     /// Whether metrics tell of a LocalQueue.
-    pub(in crate::reconciler) fn is_local_queue_exported(&self, queue: &LocalQueueRecord) -> bool {
+    pub(crate) fn is_local_queue_exported(&self, queue: &LocalQueueRecord) -> bool {
         let selector = self.settings.local_queue_metrics_selector.as_ref();
         let none = BTreeMap::new();
         let labels = queue.object.metadata.labels.as_ref().unwrap_or(&none);
@@ -184,7 +172,7 @@ impl Reconciler {
         reason: &str,
         note: impl Fn(&ObjectKey) -> String,
     ) -> Option<Effect> {
-        let (index, key) = self.job_by_uid.get(&record.owner.as_ref()?.uid)?;
+        let (index, key) = self.cache.job_id(&record.owner.as_ref()?.uid)?;
         Some(Effect::Event(Event {
             kind: Kind::Job(*index),
             key: key.clone(),
@@ -210,29 +198,25 @@ fn effects_of_release(record: &WorkloadRecord, now: Timestamp) -> Vec<Effect> {
 }
 
 /// Since when a Workload with this status waits for an admission: it was created then, or an eviction of it ended.
-pub(in crate::reconciler) fn waiting_since(record: &WorkloadRecord, status: &WorkloadStatus) -> Timestamp {
+pub(crate) fn waiting_since(record: &WorkloadRecord, status: &WorkloadStatus) -> Timestamp {
     conditions::find(status, ConditionType::Requeued)
         .map_or(record.meta.created, |condition| condition.last_transition_time.0)
 }
 
 /// Full seconds in the text of an event.
-pub(in crate::reconciler) fn format_seconds(time: Duration) -> String {
+pub(crate) fn format_seconds(time: Duration) -> String {
     format!("{:.0}s", time.as_secs_f64())
 }
 
 /// The event of an admission, so long after the reservation.
-pub(in crate::reconciler) fn admitted_event(
-    record: &WorkloadRecord,
-    queue: &str,
-    reserved: Duration,
-) -> Effect {
+pub(crate) fn admitted_event(record: &WorkloadRecord, queue: &str, reserved: Duration) -> Effect {
     let seconds = format_seconds(reserved);
     let note = format!("Admitted by ClusterQueue {queue}, wait time since reservation was {seconds}");
     workload_event(record, false, "Admitted", note)
 }
 
 /// The event of a Workload that no annotation holds back any longer.
-pub(in crate::reconciler) fn gate_cleared_event(record: &WorkloadRecord) -> Effect {
+pub(crate) fn gate_cleared_event(record: &WorkloadRecord) -> Effect {
     let note = "Admission gate cleared, workload is now admissible".to_owned();
     workload_event(record, false, "AdmissionGateCleared", note)
 }
@@ -243,17 +227,12 @@ fn format_priority(record: &WorkloadRecord) -> String {
 }
 
 /// Time since, for counters.
-pub(in crate::reconciler) fn elapsed_duration(since: Timestamp, now: Timestamp) -> Duration {
+pub(crate) fn elapsed_duration(since: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(backoff::elapsed(since, now)).unwrap_or_default()
 }
 
 /// An event on a Workload.
-pub(in crate::reconciler) fn workload_event(
-    record: &WorkloadRecord,
-    warning: bool,
-    reason: &str,
-    note: String,
-) -> Effect {
+pub(crate) fn workload_event(record: &WorkloadRecord, warning: bool, reason: &str, note: String) -> Effect {
     Effect::Event(Event {
         kind: Kind::Workload,
         key: record.meta.key.clone(),

@@ -24,7 +24,7 @@ const MAX_CONFLICT_BACKOFF: SignedDuration = SignedDuration::from_secs(5);
 
 /// What a write is for: decides what its end means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::reconciler) enum WritePurpose {
+pub(crate) enum WritePurpose {
     /// A reservation.
     Admit,
     /// What a second pass has found.
@@ -39,36 +39,36 @@ pub(in crate::reconciler) enum WritePurpose {
 
 /// A write under way.
 #[derive(Clone, Debug)]
-pub(in crate::reconciler) struct InFlightWrite {
-    pub(in crate::reconciler) id: u64,
-    pub(in crate::reconciler) purpose: WritePurpose,
+pub(crate) struct InFlightWrite {
+    pub(crate) id: u64,
+    pub(crate) purpose: WritePurpose,
     /// To be told when it has landed.
-    pub(in crate::reconciler) effects: Vec<Effect>,
+    pub(crate) effects: Vec<Effect>,
     /// The status of a Workload that stands when it has landed.
-    pub(in crate::reconciler) expected_status: Option<Arc<WorkloadStatus>>,
+    pub(crate) expected_status: Option<Arc<WorkloadStatus>>,
     /// What else gets another step at its end.
-    pub(in crate::reconciler) on_behalf_of: Option<ReconcileKey>,
+    pub(crate) on_behalf_of: Option<ReconcileKey>,
 }
 
 /// A write to be sent.
-pub(in crate::reconciler) struct WriteRequest {
-    pub(in crate::reconciler) kind: Kind,
-    pub(in crate::reconciler) key: ObjectKey,
-    pub(in crate::reconciler) verb: Verb,
-    pub(in crate::reconciler) subresource: Option<&'static str>,
-    pub(in crate::reconciler) body: Value,
+pub(crate) struct WriteRequest {
+    pub(crate) kind: Kind,
+    pub(crate) key: ObjectKey,
+    pub(crate) verb: Verb,
+    pub(crate) subresource: Option<&'static str>,
+    pub(crate) body: Value,
     /// What a Workload's status is to be.
-    pub(in crate::reconciler) status: Option<Arc<WorkloadStatus>>,
+    pub(crate) status: Option<Arc<WorkloadStatus>>,
     /// Whether it is that then, whoever else wrote to it.
-    pub(in crate::reconciler) response_metadata_only: bool,
-    pub(in crate::reconciler) purpose: WritePurpose,
-    pub(in crate::reconciler) effects: Vec<Effect>,
-    pub(in crate::reconciler) on_behalf_of: Option<ReconcileKey>,
+    pub(crate) response_metadata_only: bool,
+    pub(crate) purpose: WritePurpose,
+    pub(crate) effects: Vec<Effect>,
+    pub(crate) on_behalf_of: Option<ReconcileKey>,
 }
 
 impl WriteRequest {
-    /// A write of the object itself that means nothing beyond itself.
-    pub(in crate::reconciler) fn new(kind: Kind, key: ObjectKey, verb: Verb, body: Value) -> Self {
+    /// A write of the object itself that has no other effect.
+    pub(crate) fn new(kind: Kind, key: ObjectKey, verb: Verb, body: Value) -> Self {
         Self {
             kind,
             key,
@@ -81,6 +81,21 @@ impl WriteRequest {
             effects: Vec::new(),
             on_behalf_of: None,
         }
+    }
+
+    /// The same write of the status subresource.
+    pub(crate) fn of_status(self) -> Self {
+        Self { subresource: Some("status"), ..self }
+    }
+
+    /// The same write with effects that follow when it has landed.
+    pub(crate) fn with_effects(self, effects: Vec<Effect>) -> Self {
+        Self { effects, ..self }
+    }
+
+    /// The same write for another object, which gets a step when the write ends.
+    pub(crate) fn on_behalf_of(self, item: ReconcileKey) -> Self {
+        Self { on_behalf_of: Some(item), ..self }
     }
 }
 
@@ -95,7 +110,7 @@ struct Failures {
 
 /// Writes under way and waits after failures.
 #[derive(Clone, Debug, Default)]
-pub(in crate::reconciler) struct InFlightWrites {
+pub(crate) struct Writes {
     last_id: u64,
     explanation_count: usize,
     /// Status writes of Workloads under way.
@@ -104,50 +119,67 @@ pub(in crate::reconciler) struct InFlightWrites {
     failures: BTreeMap<(Kind, ObjectKey), Failures>,
     /// Workloads whose next write does not wait for the one before.
     bypassing: BTreeSet<ObjectKey>,
+    /// Effects of the deltas at hand.
+    effects: Vec<Effect>,
 }
 
-impl InFlightWrites {
+impl Writes {
     /// Whether the object may be written now: no write is under way and no wait is on.
-    pub(in crate::reconciler) fn may_write(&self, kind: Kind, key: &ObjectKey, now: Timestamp) -> bool {
+    pub(crate) fn may_write(&self, kind: Kind, key: &ObjectKey, now: Timestamp) -> bool {
         let id = (kind, key.clone());
         !self.in_flight.contains_key(&id)
             && self.failures.get(&id).is_none_or(|failures| failures.backoff_until <= now)
     }
 
     /// Whether a write of the object is under way.
-    pub(in crate::reconciler) fn is_in_flight(&self, kind: Kind, key: &ObjectKey) -> bool {
+    pub(crate) fn is_in_flight(&self, kind: Kind, key: &ObjectKey) -> bool {
         self.in_flight.contains_key(&(kind, key.clone()))
     }
 
     /// Whether what a second pass has found for a Workload is being written.
-    pub(in crate::reconciler) fn is_second_pass_in_flight(&self, key: &ObjectKey) -> bool {
+    pub(crate) fn is_second_pass_in_flight(&self, key: &ObjectKey) -> bool {
         let pending = self.in_flight.get(&(Kind::Workload, key.clone()));
         pending.is_some_and(|pending| pending.purpose == WritePurpose::SecondPass)
     }
 
     /// Gives up the write of a Workload that is under way: its result does not count, and the next does not wait for it.
-    pub(in crate::reconciler) fn supersede(&mut self, key: &ObjectKey) {
+    pub(crate) fn supersede(&mut self, key: &ObjectKey) {
         self.remove_in_flight(&(Kind::Workload, key.clone()));
         self.bypassing.insert(key.clone());
     }
 
     /// Explanations under way.
-    pub(in crate::reconciler) fn explanation_count(&self) -> usize {
+    pub(crate) fn explanation_count(&self) -> usize {
         self.explanation_count
     }
 
     /// How many more status writes of Workloads may be under way.
-    pub(in crate::reconciler) fn available_slots(&self, limit: Option<usize>) -> usize {
+    pub(crate) fn available_slots(&self, limit: Option<usize>) -> usize {
         limit.map_or(usize::MAX, |limit| limit.saturating_sub(self.status_write_count))
     }
 
     /// Until when the object waits after a failure.
-    pub(in crate::reconciler) fn backoff_until(&self, kind: Kind, key: &ObjectKey) -> Option<Timestamp> {
+    pub(crate) fn backoff_until(&self, kind: Kind, key: &ObjectKey) -> Option<Timestamp> {
         self.failures.get(&(kind, key.clone())).map(|failures| failures.backoff_until)
     }
 
-    /// Registers a write and gives it its number.
-    pub(in crate::reconciler) fn start(&mut self, request: WriteRequest) -> Write {
+    /// Adds an effect.
+    pub(crate) fn emit(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    /// Adds effects.
+    pub(crate) fn emit_all(&mut self, effects: impl IntoIterator<Item = Effect>) {
+        self.effects.extend(effects);
+    }
+
+    /// Takes the effects.
+    pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Starts a write: it is in flight until its result arrives.
+    pub(crate) fn start(&mut self, request: WriteRequest) {
         self.last_id = self.last_id.saturating_add(1);
         let WriteRequest {
             kind,
@@ -156,25 +188,25 @@ impl InFlightWrites {
             subresource,
             body,
             status,
-            response_metadata_only: foretold,
+            response_metadata_only,
             purpose,
-            effects: tell,
+            effects,
             on_behalf_of,
         } = request;
         if purpose == WritePurpose::Explain {
             self.explanation_count = self.explanation_count.saturating_add(1);
         }
-        let overtakes = kind == Kind::Workload && self.bypassing.remove(&key);
+        let bypasses_in_flight = kind == Kind::Workload && self.bypassing.remove(&key);
         self.status_write_count = self.status_write_count.saturating_add(usize::from(status.is_some()));
         let pending = InFlightWrite {
             id: self.last_id,
             purpose,
-            effects: tell,
+            effects,
             expected_status: status.clone(),
             on_behalf_of,
         };
         self.in_flight.insert((kind, key.clone()), pending);
-        Write {
+        self.effects.push(Effect::Write(Write {
             id: self.last_id,
             kind,
             key,
@@ -182,26 +214,21 @@ impl InFlightWrites {
             subresource,
             body,
             status,
-            response_metadata_only: foretold,
+            response_metadata_only,
             background: purpose == WritePurpose::QueueStatus,
-            bypasses_in_flight: overtakes,
-        }
+            bypasses_in_flight,
+        }));
     }
 
     /// Gives something else another step when the object's write ends, if one is under way.
-    pub(in crate::reconciler) fn requeue_at_end(&mut self, kind: Kind, key: &ObjectKey, item: ReconcileKey) {
+    pub(crate) fn requeue_at_end(&mut self, kind: Kind, key: &ObjectKey, item: ReconcileKey) {
         if let Some(pending) = self.in_flight.get_mut(&(kind, key.clone())) {
             pending.on_behalf_of = Some(item);
         }
     }
 
     /// Takes the write with this number; none if it is not the one under way.
-    pub(in crate::reconciler) fn finish(
-        &mut self,
-        kind: Kind,
-        key: &ObjectKey,
-        id: u64,
-    ) -> Option<InFlightWrite> {
+    pub(crate) fn finish(&mut self, kind: Kind, key: &ObjectKey, id: u64) -> Option<InFlightWrite> {
         let slot = (kind, key.clone());
         if self.in_flight.get(&slot)?.id != id {
             return None;
@@ -219,7 +246,7 @@ impl InFlightWrites {
     }
 
     /// Counts a failure; the object waits.
-    pub(in crate::reconciler) fn record_failure(&mut self, kind: Kind, key: &ObjectKey, now: Timestamp) {
+    pub(crate) fn record_failure(&mut self, kind: Kind, key: &ObjectKey, now: Timestamp) {
         let failures = self.failures_of(kind, key, now);
         failures.errors = failures.errors.saturating_add(1);
         let wait = backoff::exponential(MIN_BACKOFF, MAX_BACKOFF, failures.errors);
@@ -227,7 +254,7 @@ impl InFlightWrites {
     }
 
     /// Counts a conflict; the object waits if there were many in a row.
-    pub(in crate::reconciler) fn record_conflict(&mut self, kind: Kind, key: &ObjectKey, now: Timestamp) {
+    pub(crate) fn record_conflict(&mut self, kind: Kind, key: &ObjectKey, now: Timestamp) {
         let failures = self.failures_of(kind, key, now);
         failures.conflicts = failures.conflicts.saturating_add(1);
         let many = failures.conflicts.saturating_sub(MAX_IMMEDIATE_CONFLICT_RETRIES);
@@ -241,12 +268,12 @@ impl InFlightWrites {
     }
 
     /// Forgets the failures of an object.
-    pub(in crate::reconciler) fn clear_failures(&mut self, kind: Kind, key: &ObjectKey) {
+    pub(crate) fn clear_failures(&mut self, kind: Kind, key: &ObjectKey) {
         self.failures.remove(&(kind, key.clone()));
     }
 
     /// Forgets all: results of earlier writes are not known any more.
-    pub(in crate::reconciler) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.in_flight.clear();
         self.explanation_count = 0;
         self.status_write_count = 0;

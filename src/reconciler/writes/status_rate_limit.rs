@@ -16,7 +16,7 @@ const MIN_SLOT_INTERVAL: SignedDuration = SignedDuration::from_millis(1);
 
 /// How much may be told.
 #[derive(Clone, Debug)]
-pub(in crate::reconciler) struct StatusRateLimiter {
+pub(crate) struct StatusRateLimiter {
     /// Time that one write takes of it; none without a limit.
     interval: Option<SignedDuration>,
     /// Until when it would be spent if nothing were saved up.
@@ -29,7 +29,7 @@ pub(in crate::reconciler) struct StatusRateLimiter {
 }
 
 impl StatusRateLimiter {
-    pub(in crate::reconciler) fn new(per_second: Option<u32>) -> Self {
+    pub(crate) fn new(per_second: Option<u32>) -> Self {
         let each = per_second.map(|number| {
             let number = i32::try_from(number.max(1)).unwrap_or(i32::MAX);
             SignedDuration::from_secs(1) / number
@@ -44,14 +44,14 @@ impl StatusRateLimiter {
     }
 
     /// Counts a write.
-    pub(in crate::reconciler) fn consume(&mut self, now: Timestamp) {
+    pub(crate) fn consume(&mut self, now: Timestamp) {
         if let Some(each) = self.interval {
             self.consumed_until = backoff::after(self.consumed_until.max(now), each);
         }
     }
 
     /// When a write is within the allowance: now, or later.
-    pub(in crate::reconciler) fn earliest(&self, now: Timestamp) -> Timestamp {
+    pub(crate) fn earliest(&self, now: Timestamp) -> Timestamp {
         if self.interval.is_none() {
             return now;
         }
@@ -59,12 +59,12 @@ impl StatusRateLimiter {
     }
 
     /// When there will be room for one more.
-    pub(in crate::reconciler) fn next_available(&self, now: Timestamp) -> Timestamp {
+    pub(crate) fn next_available(&self, now: Timestamp) -> Timestamp {
         backoff::after(self.earliest(now), self.interval.unwrap_or_default())
     }
 
     /// A time at which one that comes too late may try again; nobody else is given the same, and it keeps the one it has.
-    pub(in crate::reconciler) fn reserve_slot(&mut self, key: &ObjectKey, now: Timestamp) -> Timestamp {
+    pub(crate) fn reserve_slot(&mut self, key: &ObjectKey, now: Timestamp) -> Timestamp {
         while let Some(over) = self.slots.first_entry().filter(|entry| *entry.key() <= now) {
             self.slot_by_key.remove(&over.remove());
         }
@@ -79,12 +79,12 @@ impl StatusRateLimiter {
     }
 
     /// Whether one was given a time that is still to come.
-    pub(in crate::reconciler) fn has_slot(&self, key: &ObjectKey, now: Timestamp) -> bool {
+    pub(crate) fn has_slot(&self, key: &ObjectKey, now: Timestamp) -> bool {
         self.slot_by_key.get(key).is_some_and(|turn| *turn > now)
     }
 
     /// How many writes are within the allowance now.
-    pub(in crate::reconciler) fn available(&self, now: Timestamp) -> usize {
+    pub(crate) fn available(&self, now: Timestamp) -> usize {
         let Some(each) = self.interval else { return usize::MAX };
         let saved = BURST - self.consumed_until.duration_since(now).max(SignedDuration::ZERO);
         let number = saved.as_nanos().checked_div(each.as_nanos()).unwrap_or(0);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Items by the time at which they are due.
 #[derive(Clone, Debug)]
-pub(in crate::reconciler) struct Timers<T> {
+pub(crate) struct Timers<T> {
     queue: BTreeSet<(Timestamp, T)>,
     due: BTreeMap<T, Timestamp>,
 }
@@ -18,7 +18,7 @@ impl<T> Default for Timers<T> {
 
 impl<T: Clone + Ord> Timers<T> {
     /// Asks for an item at a time, or earlier if that was asked for before.
-    pub(in crate::reconciler) fn wake(&mut self, item: T, at: Timestamp) {
+    pub(crate) fn wake(&mut self, item: T, at: Timestamp) {
         if let Some(before) = self.due.get(&item).copied() {
             if before <= at {
                 return;
@@ -29,15 +29,8 @@ impl<T: Clone + Ord> Timers<T> {
         self.queue.insert((at, item));
     }
 
-    /// Asks for items at a time.
-    pub(in crate::reconciler) fn wake_all(&mut self, items: impl IntoIterator<Item = T>, at: Timestamp) {
-        for item in items {
-            self.wake(item, at);
-        }
-    }
-
     /// Items whose time has come; they are not due any more.
-    pub(in crate::reconciler) fn take_due(&mut self, now: Timestamp) -> Vec<T> {
+    pub(crate) fn take_due(&mut self, now: Timestamp) -> Vec<T> {
         let mut taken = Vec::new();
         while self.queue.first().is_some_and(|(at, _)| *at <= now) {
             let Some((_, item)) = self.queue.pop_first() else { break };
@@ -48,7 +41,7 @@ impl<T: Clone + Ord> Timers<T> {
     }
 
     /// The earliest time.
-    pub(in crate::reconciler) fn next(&self) -> Option<Timestamp> {
+    pub(crate) fn next(&self) -> Option<Timestamp> {
         self.queue.first().map(|(at, _)| *at)
     }
 }

@@ -7,11 +7,9 @@
 
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
-use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::conditions;
 use crate::reconciler::Reconciler;
-use jiff::Timestamp;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +36,7 @@ struct QueuePosition {
 
 /// The line.
 #[derive(Clone, Debug, Default)]
-pub(in crate::reconciler) struct WorkloadWriteQueue {
+pub(crate) struct WorkloadWriteQueue {
     next_sequence: u64,
     queue: BTreeMap<QueuePosition, ObjectKey>,
     positions: BTreeMap<ObjectKey, QueuePosition>,
@@ -70,7 +68,7 @@ impl WorkloadWriteQueue {
     }
 
     /// The first in the line.
-    fn pop(&mut self) -> Option<ObjectKey> {
+    pub(crate) fn pop(&mut self) -> Option<ObjectKey> {
         let (_, key) = self.queue.pop_first()?;
         self.positions.remove(&key);
         self.decided.remove(&key);
@@ -87,6 +85,13 @@ impl WorkloadWriteQueue {
         self.queue.range(first..).next().map(|(_, key)| key)
     }
 
+    /// Takes the first Workload that can only be given a pending reason.
+    pub(crate) fn pop_explanation(&mut self) -> Option<ObjectKey> {
+        let key = self.first_explanation()?.clone();
+        self.remove(&key);
+        Some(key)
+    }
+
     fn remove(&mut self, key: &ObjectKey) {
         if let Some(rank) = self.positions.remove(key) {
             self.queue.remove(&rank);
@@ -95,12 +100,12 @@ impl WorkloadWriteQueue {
     }
 
     /// Whether somebody stands in line who can only be told why it waits.
-    pub(in crate::reconciler) fn has_explanation(&self) -> bool {
+    pub(crate) fn has_explanation(&self) -> bool {
         self.first_explanation().is_some()
     }
 
     /// Nobody stands in line any more.
-    pub(in crate::reconciler) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.queue.clear();
         self.positions.clear();
         self.decided.clear();
@@ -109,26 +114,26 @@ impl WorkloadWriteQueue {
 
 impl Reconciler {
     /// Lines a Workload up for its next write.
-    pub(in crate::reconciler) fn enqueue_write(&mut self, key: &ObjectKey) {
-        let own = || self.workloads.get(key).map_or(0, |record| i64::from(record.priority));
+    pub(crate) fn enqueue_write(&mut self, key: &ObjectKey) {
+        let own = || self.cache.workload(key).map_or(0, |record| i64::from(record.priority));
         let preemption = self.engine.preemption_of(key);
-        let decided = preemption.is_some() || self.assumed.contains_key(key);
+        let decided = preemption.is_some() || self.membership.assumed.contains(key);
         // A victim goes for the sake of another.
         let preemptor = preemption.and_then(|found| {
-            let record = self.workloads.get(&found.preemptor)?;
+            let record = self.cache.workload(&found.preemptor)?;
             Some(i64::from(record.priority))
         });
         self.workload_write_queue.push(key, self.write_priority(key), preemptor.unwrap_or_else(own), decided);
     }
 
     fn write_priority(&self, key: &ObjectKey) -> WritePriority {
-        if self.assumed.contains_key(key) {
+        if self.membership.assumed.contains(key) {
             return WritePriority::AdmitOrEvict;
         }
         if self.engine.workload(key).is_some() {
             return WritePriority::ExplainPending;
         }
-        match self.workloads.get(key) {
+        match self.cache.workload(key) {
             Some(record) if conditions::is_true(&record.status, ConditionType::Finished) => {
                 WritePriority::Cleanup
             }
@@ -138,36 +143,15 @@ impl Reconciler {
     }
 
     fn is_job_finished(&self, record: &WorkloadRecord) -> bool {
-        let id = record.owner.as_ref().and_then(|owner| self.job_by_uid.get(&owner.uid));
-        id.and_then(|id| self.jobs.get(id)).is_some_and(|job| job.status.finished.is_some())
+        self.cache.job_of(record).is_some_and(|(_, job)| job.status.finished.is_some())
     }
 
     /// How many more decisions there will soon be room to write: none while more than half of what may be under way at a time
     /// stands in line decided, and else as many as fill the line up to that.
-    pub(in crate::reconciler) fn decision_budget(&self) -> usize {
+    pub(crate) fn decision_budget(&self) -> usize {
         let Some(limit) = self.settings.max_in_flight_status_writes else { return usize::MAX };
         let line = self.workload_write_queue.decided.len();
         if line > limit / 2 { 0 } else { limit.saturating_sub(line) }
-    }
-
-    /// Takes the next steps of Workloads as long as there is room for their writes. One explanation may be under way
-    /// besides: however much there is to write, those who wait are told why in the end.
-    pub(in crate::reconciler) fn dequeue_writes(&mut self, now: Timestamp) {
-        while self.in_flight_writes.available_slots(self.settings.max_in_flight_status_writes) > 0 {
-            let Some(key) = self.workload_write_queue.pop() else { return };
-            self.step_dequeued(&key, now);
-        }
-        while self.in_flight_writes.explanation_count() == 0 {
-            let Some(key) = self.workload_write_queue.first_explanation().cloned() else { return };
-            self.workload_write_queue.remove(&key);
-            self.step_dequeued(&key, now);
-        }
-    }
-
-    fn step_dequeued(&mut self, key: &ObjectKey, now: Timestamp) {
-        if self.in_flight_writes.may_write(Kind::Workload, key, now) {
-            self.step_workload(key, now);
-        }
     }
 }
 

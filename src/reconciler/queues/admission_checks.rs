@@ -5,13 +5,14 @@
 use crate::api::ObjectKey;
 use crate::api::names::{MULTIKUEUE_CONTROLLER, PROVISIONING_REQUEST_CONTROLLER};
 use crate::api::reason::ConditionType;
-use crate::api::v1beta2::{AdmissionCheckState, CheckState, MultiKueueCluster};
+use crate::api::v1beta2::{AdmissionCheckState, CheckState};
 use crate::cache::Kind;
-use crate::cache::records::{CheckRecord, Meta, MultiKueueClusterRecord, WorkloadRecord};
+use crate::cache::records::{CheckRecord, Meta, WorkloadRecord};
 use crate::lifecycle::conditions::{self, to_api_time};
+use crate::reconciler::Reconciler;
 use crate::reconciler::messages::Verb;
-use crate::reconciler::queues::status::set_active_condition;
-use crate::reconciler::{ReconcileKey, Reconciler};
+use crate::reconciler::queues::status::{ActiveCondition, set_active_condition};
+use crate::reconciler::writes::in_flight::WriteRequest;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
@@ -25,17 +26,17 @@ const MULTIKUEUE_NOT_SUPPORTED: &str = "jobs are not sent to other clusters by t
 impl Reconciler {
     /// Whether workloads may wait for a check. One of MultiKueue never lets a job run, whatever an earlier manager has
     /// left in its status.
-    pub(in crate::reconciler) fn check_is_active(&self, name: &str) -> bool {
+    pub(crate) fn check_is_active(&self, name: &str) -> bool {
         let said = |check: &CheckRecord| {
             check.object.status.conditions.iter().any(|c| c.type_ == "Active" && c.status == "True")
         };
-        self.admission_checks.get(name).is_some_and(|check| !is_multikueue(check) && said(check))
+        self.cache.check(name).is_some_and(|check| !is_multikueue(check) && said(check))
     }
 
     /// Why a ClusterQueue is inactive with these checks, in the words of its condition.
-    pub(in crate::reconciler) fn inactive_checks(&self, checks: &[&str]) -> Option<String> {
+    pub(crate) fn inactive_checks(&self, checks: &[&str]) -> Option<String> {
         let idle: Vec<&str> = checks.iter().copied().filter(|name| !self.check_is_active(name)).collect();
-        let of_multikueue = |name: &str| self.admission_checks.get(name).is_some_and(is_multikueue);
+        let of_multikueue = |name: &str| self.cache.check(name).is_some_and(is_multikueue);
         let unsent: Vec<&str> = idle.iter().copied().filter(|name| of_multikueue(name)).collect();
         let why = if unsent.is_empty() {
             String::new()
@@ -45,51 +46,38 @@ impl Reconciler {
         (!idle.is_empty()).then(|| format!("references inactive AdmissionCheck(s): {}{why}", idle.join(", ")))
     }
 
-    pub(in crate::reconciler) fn ingest_multikueue_cluster(&mut self, object: MultiKueueCluster) {
-        let meta = Meta::from_object_meta(&object.metadata);
-        self.dirty.insert(ReconcileKey::MultiKueueCluster(meta.key.name.clone()));
-        self.multikueue_clusters.insert(
-            meta.key.name.clone(),
-            MultiKueueClusterRecord { meta, conditions: object.status.conditions },
-        );
-    }
-
     /// A MultiKueueCluster is not connected to, and says so.
-    pub(in crate::reconciler) fn step_multikueue_cluster(&mut self, name: &Arc<str>, now: Timestamp) {
-        let Some(record) = self.multikueue_clusters.get(name).filter(|record| !record.meta.deleting) else {
+    pub(crate) fn step_multikueue_cluster(&mut self, name: &Arc<str>, now: Timestamp) {
+        let Some(record) = self.cache.multikueue_cluster(name).filter(|record| !record.meta.deleting) else {
             return;
         };
         let mut conditions = record.conditions.clone();
-        set_active_condition(
-            &mut conditions,
-            false,
-            NOT_SUPPORTED,
-            MULTIKUEUE_NOT_SUPPORTED,
-            record.meta.generation,
-            now,
-        );
+        let inactive =
+            ActiveCondition { active: false, reason: NOT_SUPPORTED, message: MULTIKUEUE_NOT_SUPPORTED };
+        set_active_condition(&mut conditions, inactive, record.meta.generation, now);
         if conditions != record.conditions {
             let body = status_patch(&record.meta, &conditions);
             let key = ObjectKey::cluster(name);
-            self.send_write(Kind::MultiKueueCluster, &key, Verb::Merge, Some("status"), body, Vec::new());
+            self.writes.start(WriteRequest::new(Kind::MultiKueueCluster, key, Verb::Merge, body).of_status());
         }
     }
 
     /// The status of a check that this manager answers for, as a merge patch; none if it stands.
-    pub(in crate::reconciler) fn own_check_status(&self, name: &str, now: Timestamp) -> Option<Value> {
-        let record = self.admission_checks.get(name).filter(|record| !record.meta.deleting)?;
+    pub(crate) fn own_check_status(&self, name: &str, now: Timestamp) -> Option<Value> {
+        let record = self.cache.check(name).filter(|record| !record.meta.deleting)?;
         let (active, reason, message) = match record.object.spec.controller_name.as_str() {
             PROVISIONING_REQUEST_CONTROLLER => self.provisioning_check_activity(name),
             MULTIKUEUE_CONTROLLER => (false, NOT_SUPPORTED, unsupported_settings(record)),
             _ => return None,
         };
         let mut conditions = record.object.status.conditions.clone();
-        set_active_condition(&mut conditions, active, reason, &message, record.meta.generation, now);
+        let condition = ActiveCondition { active, reason, message: &message };
+        set_active_condition(&mut conditions, condition, record.meta.generation, now);
         (conditions != record.object.status.conditions).then(|| status_patch(&record.meta, &conditions))
     }
 
     /// States of the checks of MultiKueue that a Workload with quota still waits for: it gives the quota back.
-    pub(in crate::reconciler) fn multikueue_check_states(
+    pub(crate) fn multikueue_check_states(
         &self,
         record: &WorkloadRecord,
         now: Timestamp,
@@ -99,8 +87,7 @@ impl Reconciler {
             && !conditions::is_true(&record.status, ConditionType::Evicted);
         let checks =
             record.status.admission_checks.iter().filter(|check| waits && check.state == CheckState::Pending);
-        let ours =
-            checks.filter(|check| self.admission_checks.get(check.name.as_str()).is_some_and(is_multikueue));
+        let ours = checks.filter(|check| self.cache.check(check.name.as_str()).is_some_and(is_multikueue));
         let given_back = |check: &AdmissionCheckState| AdmissionCheckState {
             state: CheckState::Retry,
             message: MULTIKUEUE_NOT_SUPPORTED.to_owned(),

@@ -1,0 +1,138 @@
+//! Storing Workloads: only what is new of one is decoded, and what many have alike is kept once.
+
+use super::pods::PodUsage;
+use super::records::{EffectiveRequests, OwnerRecord, WorkloadRecord};
+use super::workload_object::WorkloadObject;
+use super::{Cache, Kind};
+use crate::api::ObjectKey;
+use crate::api::reason::ConditionType;
+use crate::api::v1beta2::WorkloadStatus;
+use crate::lifecycle::conditions;
+use serde_json::json;
+use std::mem;
+use std::sync::Arc;
+
+/// A Workload that was stored or removed, and what else changed with it.
+#[derive(Clone, Debug)]
+pub(crate) struct WorkloadChange {
+    pub(crate) owner: Option<Arc<OwnerRecord>>,
+    /// Usage of its pods outside topology assignments, if it is assigned to other hosts than before.
+    pub(crate) pod_usage: Vec<(ObjectKey, Option<PodUsage>)>,
+    /// Whether it is assigned to hosts.
+    pub(crate) has_hosts: bool,
+}
+
+impl Cache {
+    /// Stores a Workload. `written` is the status that a write of ours set, if the response may leave it out. Returns `None`
+    /// if nothing could be learned from it.
+    ///
+    /// # Errors
+    /// Names what cannot be read.
+    pub(crate) fn ingest_workload(
+        &mut self,
+        key: &ObjectKey,
+        object: &WorkloadObject,
+        written: Option<Arc<WorkloadStatus>>,
+    ) -> Result<Option<WorkloadChange>, String> {
+        let is_response = written.is_some();
+        let known = self.workloads.get(key).cloned();
+        let newer = known
+            .map(|record| record.decode_newer(object, written, &mut self.shared.interned))
+            .transpose()?
+            .flatten();
+        let decoded_whole = newer.is_none();
+        if decoded_whole && is_response && object.spec().is_none() {
+            // The watch brings the whole object.
+            return Ok(None);
+        }
+        let mut record =
+            newer.map_or_else(|| WorkloadRecord::decode(object, &mut self.shared.interned), Ok)?;
+        if conditions::is_true(&record.status, ConditionType::Finished) {
+            record.pods = Arc::default();
+            record.effective_requests = Arc::default();
+        } else if decoded_whole {
+            record.effective_requests = self.effective_requests(&record);
+        }
+        record.meta.key = self.workloads.interned_key(key).unwrap_or(key).clone();
+        if !self.gates.admission_gated_by {
+            record.has_admission_gates = false;
+            record.admission_gated_by = None;
+        }
+        if !record.status.admission_checks.is_empty()
+            && let Some(spec) = object.spec()
+        {
+            let raw = json!({"spec": spec.to_value()?});
+            self.shared.raw_objects.insert((Kind::Workload, key.clone()), raw);
+        }
+        let owner = record.owner.clone();
+        self.workloads.insert(key, Arc::new(record));
+        Ok(Some(self.workload_change(key, owner)))
+    }
+
+    /// Removes a Workload.
+    pub(crate) fn remove_workload(
+        &mut self,
+        key: &ObjectKey,
+    ) -> (Option<Arc<WorkloadRecord>>, WorkloadChange) {
+        let record = self.workloads.remove(key);
+        let owner = record.as_ref().and_then(|record| record.owner.clone());
+        (record, self.workload_change(key, owner))
+    }
+
+    fn workload_change(&mut self, key: &ObjectKey, owner: Option<Arc<OwnerRecord>>) -> WorkloadChange {
+        let pod_usage = self.sync_assigned_hosts(key);
+        WorkloadChange { owner, pod_usage, has_hosts: self.nodes.assigned_hosts(key).is_some() }
+    }
+
+    /// Drops what a finished Workload was granted. The caller makes sure that no write of it is in flight: until then the
+    /// record tells whose write has landed.
+    pub(crate) fn compact_finished_status(&mut self, key: &ObjectKey) {
+        let Some(record) = self.workloads.get_mut(key) else { return };
+        let status = &record.status;
+        let bulky = status.admission.is_some() || status.conditions.len() > 1;
+        if bulky && conditions::is_true(status, ConditionType::Finished) {
+            let record = Arc::make_mut(record);
+            record.status = self.shared.interned.intern_finished_status(mem::take(&mut record.status));
+        }
+    }
+
+    /// Computes requests again, of one namespace or of all. Returns the Workloads.
+    pub(super) fn recompute_requests(&mut self, namespace: Option<&Arc<str>>) -> Vec<ObjectKey> {
+        self.shared.interned.clear_requests();
+        let keys: Vec<ObjectKey> = self
+            .workloads
+            .iter()
+            .map(|(key, _)| key)
+            .filter(|key| namespace.is_none_or(|namespace| key.namespace == *namespace))
+            .cloned()
+            .collect();
+        for key in &keys {
+            let Some(record) = self.workloads.get(key).map(Arc::clone) else { continue };
+            let effective = self.effective_requests(&record);
+            drop(record);
+            if let Some(record) = self.workloads.get_mut(key) {
+                Arc::make_mut(record).effective_requests = effective;
+            }
+        }
+        keys
+    }
+
+    /// Effective requests: kept once for equal pods of one namespace.
+    fn effective_requests(&mut self, record: &WorkloadRecord) -> Arc<EffectiveRequests> {
+        let namespace = &record.meta.key.namespace;
+        self.shared.interned.find_requests(namespace, &record.pods).unwrap_or_else(|| {
+            let effective = self.pod_defaults.effective_requests(namespace, &record.pods);
+            self.shared.interned.insert_requests(namespace, &record.pods, effective)
+        })
+    }
+
+    /// Puts another record in a Workload's place, without any other effect. Returns the one before.
+    #[cfg(feature = "failpoints")]
+    pub(crate) fn replace_workload(
+        &mut self,
+        key: &ObjectKey,
+        record: Option<Arc<WorkloadRecord>>,
+    ) -> Option<Arc<WorkloadRecord>> {
+        self.workloads.replace(key, record)
+    }
+}

@@ -1,0 +1,89 @@
+//! Jobs of all kinds, by key and by UID.
+
+use super::{Cache, Kind};
+use crate::api::{ObjectKey, names};
+use crate::frameworks::{JobView, KINDS};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Kind and key of a job.
+pub(crate) type JobId = (usize, ObjectKey);
+
+/// Jobs by kind and key.
+#[derive(Clone, Debug, Default)]
+pub(super) struct JobRecords {
+    views: BTreeMap<JobId, Arc<JobView>>,
+    by_uid: BTreeMap<Arc<str>, JobId>,
+}
+
+impl JobRecords {
+    pub(super) fn get(&self, id: &JobId) -> Option<&Arc<JobView>> {
+        self.views.get(id)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&JobId, &Arc<JobView>)> {
+        self.views.iter()
+    }
+
+    pub(super) fn id_of(&self, uid: &str) -> Option<&JobId> {
+        self.by_uid.get(uid)
+    }
+
+    pub(super) fn keys_of_kind(&self, kind: usize) -> Vec<ObjectKey> {
+        self.views.keys().filter(|(index, _)| *index == kind).map(|(_, key)| key.clone()).collect()
+    }
+
+    /// Returns the UID of another job that had the same kind and key.
+    fn insert(&mut self, kind: usize, view: JobView) -> Option<Arc<str>> {
+        let id = (kind, view.key.clone());
+        let replaced = self.views.get(&id).filter(|before| before.uid != view.uid);
+        let replaced = replaced.map(|before| before.uid.clone());
+        if let Some(uid) = &replaced {
+            self.by_uid.remove(uid);
+        }
+        self.by_uid.insert(view.uid.clone(), id.clone());
+        self.views.insert(id, Arc::new(view));
+        replaced
+    }
+
+    pub(super) fn remove(&mut self, id: &JobId) -> Option<Arc<JobView>> {
+        let view = self.views.remove(id)?;
+        self.by_uid.remove(&view.uid);
+        Some(view)
+    }
+}
+
+impl Cache {
+    /// Stores a job. Returns the UID of another job that had the same kind and key.
+    ///
+    /// # Errors
+    /// Names what cannot be read.
+    pub(crate) fn ingest_job(
+        &mut self,
+        kind: usize,
+        key: &ObjectKey,
+        raw: Value,
+    ) -> Result<Option<Arc<str>>, String> {
+        let decoder = KINDS.get(kind).ok_or("unknown job kind")?;
+        let before = self.jobs.get(&(kind, key.clone())).map(AsRef::as_ref);
+        let mut view = decoder.decode_after(&raw, before).map_err(|error| error.to_string())?;
+        self.apply_decode_gates(&mut view, &raw);
+        self.shared.interned.intern_pod_set_views(&mut view.pod_sets);
+        self.shared.raw_objects.insert((Kind::Job(kind), key.clone()), raw);
+        Ok(self.jobs.insert(kind, view))
+    }
+
+    /// Drops what a job asks for by a feature that is off.
+    fn apply_decode_gates(&self, view: &mut JobView, object: &Value) {
+        if !self.gates.admission_gated_by {
+            view.gated_by = None;
+        }
+        view.elastic &= self.gates.elastic_jobs;
+        if !self.gates.identifier_annotations {
+            let labels = object.pointer("/metadata/labels");
+            let label = labels.and_then(|labels| labels.get(names::PREBUILT_WORKLOAD)?.as_str());
+            view.prebuilt_workload = label.filter(|name| !name.is_empty()).map(Arc::from);
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Finding objects by name, and by what other objects say of them.
+
+use super::records::{
+    CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, MultiKueueClusterRecord,
+    TopologyRecord, WorkloadRecord,
+};
+use super::{Cache, JobId};
+use crate::api::ObjectKey;
+use crate::api::reason::ConditionType;
+use crate::frameworks::{JobView, PriorityLookup};
+use crate::lifecycle::{conditions, reservation};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl Cache {
+    /// Labels by namespace.
+    pub(crate) fn namespaces(&self) -> &BTreeMap<Arc<str>, Arc<BTreeMap<String, String>>> {
+        &self.namespaces
+    }
+
+    pub(crate) fn namespace_labels(&self, namespace: &str) -> Option<&BTreeMap<String, String>> {
+        self.namespaces.get(namespace).map(AsRef::as_ref)
+    }
+
+    pub(crate) fn priority_classes(&self) -> &impl PriorityLookup {
+        &self.priority_classes
+    }
+
+    pub(crate) fn workload_priority(&self, class: &str) -> Option<i32> {
+        self.priority_classes.workload_class(class)
+    }
+
+    pub(crate) fn flavor(&self, name: &str) -> Option<&FlavorRecord> {
+        self.flavors.get(name)
+    }
+
+    pub(crate) fn flavors(&self) -> impl Iterator<Item = (&Arc<str>, &FlavorRecord)> {
+        self.flavors.iter()
+    }
+
+    pub(crate) fn topology(&self, name: &str) -> Option<&TopologyRecord> {
+        self.topologies.get(name)
+    }
+
+    pub(crate) fn topologies(&self) -> impl Iterator<Item = (&Arc<str>, &TopologyRecord)> {
+        self.topologies.iter()
+    }
+
+    pub(crate) fn check(&self, name: &str) -> Option<&CheckRecord> {
+        self.checks.get(name)
+    }
+
+    pub(crate) fn checks(&self) -> impl Iterator<Item = (&Arc<str>, &CheckRecord)> {
+        self.checks.iter()
+    }
+
+    pub(crate) fn multikueue_cluster(&self, name: &str) -> Option<&MultiKueueClusterRecord> {
+        self.multikueue_clusters.get(name)
+    }
+
+    pub(crate) fn multikueue_clusters(&self) -> impl Iterator<Item = (&Arc<str>, &MultiKueueClusterRecord)> {
+        self.multikueue_clusters.iter()
+    }
+
+    pub(crate) fn cohort(&self, name: &str) -> Option<&CohortRecord> {
+        self.queues.cohort(name)
+    }
+
+    pub(crate) fn cohorts(&self) -> impl Iterator<Item = (&Arc<str>, &CohortRecord)> {
+        self.queues.cohorts()
+    }
+
+    pub(crate) fn cluster_queue(&self, name: &str) -> Option<&ClusterQueueRecord> {
+        self.queues.cluster_queue(name)
+    }
+
+    pub(crate) fn cluster_queues(&self) -> impl Iterator<Item = (&Arc<str>, &ClusterQueueRecord)> {
+        self.queues.cluster_queues()
+    }
+
+    /// The name as it is kept if the ClusterQueue is known, so that it is kept once.
+    pub(crate) fn interned_cluster_queue_name(&self, name: &str) -> Arc<str> {
+        self.queues.interned_name(name).map_or_else(|| Arc::from(name), Arc::clone)
+    }
+
+    pub(crate) fn local_queue(&self, key: &ObjectKey) -> Option<&LocalQueueRecord> {
+        self.queues.local_queue(key)
+    }
+
+    pub(crate) fn local_queues(&self) -> impl Iterator<Item = (&ObjectKey, &LocalQueueRecord)> {
+        self.queues.local_queues()
+    }
+
+    /// LocalQueues that lead to a ClusterQueue.
+    pub(crate) fn local_queues_of(&self, cluster_queue: &str) -> impl Iterator<Item = &ObjectKey> {
+        self.queues.local_queues_of(cluster_queue)
+    }
+
+    pub(crate) fn workload(&self, key: &ObjectKey) -> Option<&Arc<WorkloadRecord>> {
+        self.workloads.get(key)
+    }
+
+    pub(crate) fn workloads(&self) -> impl Iterator<Item = (&ObjectKey, &Arc<WorkloadRecord>)> {
+        self.workloads.iter()
+    }
+
+    /// Workloads whose owner has this UID, in order.
+    pub(crate) fn workloads_owned_by(&self, uid: &str) -> &[ObjectKey] {
+        self.workloads.owned_by(uid)
+    }
+
+    /// Workloads of a LocalQueue that have not finished.
+    pub(crate) fn workloads_in(&self, local_queue: &ObjectKey) -> impl Iterator<Item = &ObjectKey> {
+        self.workloads.in_local_queue(local_queue)
+    }
+
+    /// Whether a Workload holds quota, by its object.
+    pub(crate) fn holds_quota(&self, workload: &ObjectKey) -> bool {
+        self.workload(workload).is_some_and(|record| reservation::holds_quota(&record.status))
+    }
+
+    pub(crate) fn job(&self, id: &JobId) -> Option<&Arc<JobView>> {
+        self.jobs.get(id)
+    }
+
+    pub(crate) fn jobs(&self) -> impl Iterator<Item = (&JobId, &Arc<JobView>)> {
+        self.jobs.iter()
+    }
+
+    pub(crate) fn job_id(&self, uid: &str) -> Option<&JobId> {
+        self.jobs.id_of(uid)
+    }
+
+    /// The job that owns a Workload.
+    pub(crate) fn job_of(&self, record: &WorkloadRecord) -> Option<(&JobId, &Arc<JobView>)> {
+        let id = self.jobs.id_of(&record.owner.as_ref()?.uid)?;
+        Some((id, self.jobs.get(id)?))
+    }
+
+    /// The ClusterQueue in which a Workload holds quota, or else the one to which its LocalQueue leads.
+    pub(crate) fn cluster_queue_name<'a>(&'a self, record: &'a WorkloadRecord) -> Option<&'a str> {
+        match &record.status.admission {
+            Some(admission) if conditions::is_true(&record.status, ConditionType::QuotaReserved) => {
+                Some(&admission.cluster_queue)
+            }
+            _ => self.local_queue(&record.local_queue()?)?.object.spec.cluster_queue.as_deref(),
+        }
+    }
+
+    /// The cohorts above a ClusterQueue, the nearest first, each once.
+    pub(crate) fn cohorts_above(&self, cluster_queue: &str) -> Vec<String> {
+        let mut above: Vec<String> = Vec::new();
+        let mut next =
+            self.cluster_queue(cluster_queue).and_then(|queue| queue.object.spec.cohort_name.as_deref());
+        while let Some(name) = next.filter(|name| above.iter().all(|known| known != name)) {
+            above.push(name.to_owned());
+            next = self.cohort(name).and_then(|cohort| cohort.object.spec.parent_name.as_deref());
+        }
+        above
+    }
+
+    /// Whether a flavor has a topology.
+    pub(crate) fn has_topology(&self, flavor: &str) -> bool {
+        self.flavor(flavor).is_some_and(|known| known.object.spec.topology_name.is_some())
+    }
+}

@@ -1,0 +1,262 @@
+//! Pods that have not ended: on which node each is, and to which workload it belongs.
+//!
+//! Invariants: usage of a pod on a node is charged once: by the topology assignment of its workload if that names the host, or
+//! for the pod itself. So a pod that was bound by hand, that lost its workload, or that still terminates on a node which its
+//! workload has left is charged where it is (I21). Of other pods only the identity is kept.
+
+use super::Cache;
+use super::records::OwnerRecord;
+use super::remove_from_index;
+use crate::api::{ObjectKey, names};
+use crate::frameworks::kind_of;
+use crate::resources::{Requests, pod_requests};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Node and requests of a pod whose usage no topology assignment covers.
+pub(crate) type PodUsage = (Arc<str>, Requests);
+
+/// What becomes of a pod's usage outside topology assignments.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum UsageUpdate {
+    /// It is as before.
+    #[default]
+    Keep,
+    /// It is this from now on, or none.
+    Set(Option<PodUsage>),
+}
+
+/// A pod that was stored or removed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PodChange {
+    pub(crate) usage: UsageUpdate,
+    /// Workloads with assigned hosts to which it belonged or belongs.
+    pub(crate) workloads: Vec<ObjectKey>,
+}
+
+/// What is kept of a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PodRecord {
+    pub(crate) uid: Arc<str>,
+    pub(crate) resource_version: String,
+    /// The node that it is bound to.
+    pub(crate) node: Option<Arc<str>>,
+    /// What makes it one of a workload's, if it says so.
+    pub(crate) workload_pod: Option<Box<WorkloadPod>>,
+}
+
+/// A pod that names its workload.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct WorkloadPod {
+    pub(crate) workload: ObjectKey,
+    pub(crate) pod_set: Arc<str>,
+    /// UID of its controller.
+    pub(crate) controller: Option<Arc<str>>,
+    pub(crate) terminating: bool,
+    /// Gates that hold it back.
+    pub(crate) gates: Vec<String>,
+    pub(crate) node_selector: Vec<(String, String)>,
+    /// Labels whose values are numbers: one of them may be its index.
+    pub(crate) numeric_labels: Vec<(String, i64)>,
+    /// What its index begins with; none if that cannot be read.
+    pub(crate) index_offset: Option<i64>,
+    requests: Requests,
+}
+
+impl WorkloadPod {
+    pub(crate) fn is_gated(&self) -> bool {
+        self.gates.iter().any(|gate| gate == names::TOPOLOGY_GATE)
+    }
+
+    /// The number in a label.
+    pub(crate) fn numeric_label(&self, label: &str) -> Option<i64> {
+        self.numeric_labels.iter().find(|(key, _)| key == label).map(|(_, number)| *number)
+    }
+
+    /// What its node must have for a label.
+    pub(crate) fn selected_value(&self, label: &str) -> Option<&str> {
+        self.node_selector.iter().find(|(key, _)| key == label).map(|(_, value)| value.as_str())
+    }
+}
+
+/// All pods.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pods {
+    by_key: BTreeMap<ObjectKey, PodRecord>,
+    by_workload: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+}
+
+impl Pods {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.by_key.keys()
+    }
+
+    /// Workloads that pods name.
+    pub(crate) fn workloads(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.by_workload.keys()
+    }
+
+    /// UID and version of a pod.
+    pub(crate) fn known_version(&self, key: &ObjectKey) -> Option<(&str, &str)> {
+        self.by_key.get(key).map(|pod| (&*pod.uid, pod.resource_version.as_str()))
+    }
+
+    /// Pods that name a workload.
+    pub(crate) fn of_workload(
+        &self,
+        workload: &ObjectKey,
+    ) -> impl Iterator<Item = (&ObjectKey, &PodRecord, &WorkloadPod)> {
+        let keys = self.by_workload.get(workload).into_iter().flatten();
+        keys.filter_map(|key| {
+            let pod = self.by_key.get(key)?;
+            Some((key, pod, pod.workload_pod.as_deref()?))
+        })
+    }
+}
+
+impl Cache {
+    /// Stores a pod. One that has ended is removed.
+    pub(crate) fn ingest_pod(&mut self, key: &ObjectKey, pod: Pod) -> PodChange {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
+        if matches!(phase, "Succeeded" | "Failed") {
+            return self.remove_pod(key);
+        }
+        let spec = pod.spec.unwrap_or_default();
+        let requests = pod_requests(&spec);
+        let node = spec.node_name.as_deref().filter(|node| !node.is_empty());
+        let record = PodRecord {
+            uid: Arc::from(pod.metadata.uid.as_deref().unwrap_or_default()),
+            resource_version: pod.metadata.resource_version.clone().unwrap_or_default(),
+            node: node.map(|node| self.nodes.interned_name(node)),
+            workload_pod: self.to_workload_pod(&pod.metadata).map(|workload_pod| {
+                let gates = spec.scheduling_gates.unwrap_or_default();
+                Box::new(WorkloadPod {
+                    gates: gates.into_iter().map(|gate| gate.name).collect(),
+                    node_selector: spec.node_selector.unwrap_or_default().into_iter().collect(),
+                    requests: requests.clone(),
+                    ..workload_pod
+                })
+            }),
+        };
+        let same = |old: &&mut PodRecord| {
+            old.uid == record.uid && old.node == record.node && old.workload_pod == record.workload_pod
+        };
+        if let Some(known) = self.pods.by_key.get_mut(key).filter(same) {
+            known.resource_version = record.resource_version;
+            // Requests of a workload's pod were compared above; those of other pods may have changed (in-place resize).
+            let usage = match known.workload_pod {
+                Some(_) => UsageUpdate::Keep,
+                None => UsageUpdate::Set(known.node.clone().map(|node| (node, requests))),
+            };
+            return PodChange { usage, workloads: Vec::new() };
+        }
+        let mut workloads = self.forget_pod(key);
+        let usage = self.non_tas_node(&record).map(|node| (node, requests));
+        if let Some(workload_pod) = &record.workload_pod {
+            let pods = self.pods.by_workload.entry(workload_pod.workload.clone()).or_default();
+            pods.insert(key.clone());
+        }
+        self.pods.by_key.insert(key.clone(), record);
+        workloads.extend(self.placed_workload_of_pod(key));
+        PodChange { usage: UsageUpdate::Set(usage), workloads }
+    }
+
+    pub(crate) fn remove_pod(&mut self, key: &ObjectKey) -> PodChange {
+        PodChange { usage: UsageUpdate::Set(None), workloads: self.forget_pod(key) }
+    }
+
+    fn forget_pod(&mut self, key: &ObjectKey) -> Vec<ObjectKey> {
+        let workload = self.placed_workload_of_pod(key);
+        if let Some(workload_pod) = self.pods.by_key.remove(key).and_then(|pod| pod.workload_pod) {
+            remove_from_index(&mut self.pods.by_workload, &workload_pod.workload, key);
+        }
+        workload.into_iter().collect()
+    }
+
+    /// The workload of a pod, if it is assigned to hosts.
+    fn placed_workload_of_pod(&self, key: &ObjectKey) -> Option<ObjectKey> {
+        let workload = &self.pods.by_key.get(key)?.workload_pod.as_deref()?.workload;
+        self.nodes.assigned_hosts(workload).map(|_| workload.clone())
+    }
+
+    /// Reads what a pod's metadata says of its workload; gates, selector and requests are not known from there.
+    fn to_workload_pod(&self, meta: &ObjectMeta) -> Option<WorkloadPod> {
+        let empty = BTreeMap::new();
+        let (labels, annotations) =
+            (meta.labels.as_ref().unwrap_or(&empty), meta.annotations.as_ref().unwrap_or(&empty));
+        let workload = annotations.get(names::WORKLOAD_ANNOTATION).filter(|name| !name.is_empty())?;
+        let workload = ObjectKey::new(meta.namespace.as_deref().unwrap_or_default(), workload);
+        let known = self.workloads.interned_key(&workload).cloned();
+        let owners = meta.owner_references.as_deref().unwrap_or_default();
+        let controller = owners.iter().find(|owner| owner.controller == Some(true));
+        let offset = annotations.get(names::POD_INDEX_OFFSET_ANNOTATION);
+        Some(WorkloadPod {
+            workload: known.unwrap_or(workload),
+            pod_set: Arc::from(labels.get(names::POD_SET_LABEL).map_or("", String::as_str)),
+            controller: controller.map(|owner| Arc::from(owner.uid.as_str())),
+            terminating: meta.deletion_timestamp.is_some(),
+            gates: Vec::new(),
+            node_selector: Vec::new(),
+            numeric_labels: labels
+                .iter()
+                .filter_map(|(key, value)| Some((key.clone(), value.parse().ok()?)))
+                .collect(),
+            index_offset: offset.map_or(Some(0), |text| text.parse().ok()),
+            requests: Requests::default(),
+        })
+    }
+
+    /// Pods that name a workload.
+    pub(crate) fn pods_of(
+        &self,
+        workload: &ObjectKey,
+    ) -> impl Iterator<Item = (&ObjectKey, &PodRecord, &WorkloadPod)> {
+        self.pods.of_workload(workload)
+    }
+
+    /// Workloads that pods name.
+    pub(crate) fn workloads_of_pods(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.pods.workloads()
+    }
+
+    /// Whether a pod belongs to the workload that it names: a job's pods are those that it controls.
+    pub(crate) fn belongs_to_workload(&self, pod: &WorkloadPod) -> bool {
+        let Some(record) = self.workloads.get(&pod.workload) else {
+            return false;
+        };
+        let served = |owner: &&OwnerRecord| kind_of(owner.group(), &owner.kind).is_some();
+        record.owner.as_deref().filter(served).is_none_or(|owner| pod.controller.as_ref() == Some(&owner.uid))
+    }
+
+    /// The node where a pod is charged for itself; none if its workload is charged, or it is on no node.
+    fn non_tas_node(&self, pod: &PodRecord) -> Option<Arc<str>> {
+        let node = pod.node.as_ref()?;
+        let charged_to_workload = pod.workload_pod.as_ref().is_some_and(|workload_pod| {
+            let assigned = self.nodes.assigned_hosts(&workload_pod.workload);
+            assigned.filter(|_| self.belongs_to_workload(workload_pod)).is_some_and(|assigned| {
+                assigned.pod_sets_above_host_level.contains(&workload_pod.pod_set)
+                    || assigned.hosts.contains(&self.nodes.host_of(node))
+            })
+        });
+        (!charged_to_workload).then(|| Arc::clone(node))
+    }
+
+    /// Usage of a workload's pods outside topology assignments.
+    pub(super) fn non_tas_usage_of(&self, workload: &ObjectKey) -> Vec<(ObjectKey, Option<PodUsage>)> {
+        let usage = |(key, pod, workload_pod): (&ObjectKey, &PodRecord, &WorkloadPod)| {
+            let usage = self.non_tas_node(pod).map(|node| (node, workload_pod.requests.clone()));
+            (key.clone(), usage)
+        };
+        self.pods.of_workload(workload).map(usage).collect()
+    }
+
+    /// Whether a pod of a workload on a host neither terminates nor has ended.
+    pub(crate) fn has_running_pod(&self, workload: &ObjectKey, host: &str) -> bool {
+        self.pods.of_workload(workload).any(|(_, pod, workload_pod)| {
+            let here = pod.node.as_ref().is_some_and(|node| *self.nodes.host_of(node) == *host);
+            here && !workload_pod.terminating && self.belongs_to_workload(workload_pod)
+        })
+    }
+}

@@ -1,0 +1,102 @@
+//! Workloads, and the indexes by which they are found: by the UID of their owner and by LocalQueue.
+
+use super::records::WorkloadRecord;
+use super::remove_from_index;
+use crate::api::{ByKey, ObjectKey};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Workloads by key.
+#[derive(Debug, Default)]
+pub(super) struct WorkloadRecords {
+    records: ByKey<Arc<WorkloadRecord>>,
+    /// By the UID of the owner: rarely more than one, in order.
+    by_owner: BTreeMap<Arc<str>, Vec<ObjectKey>>,
+    /// Workloads that have not finished.
+    by_local_queue: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+}
+
+impl WorkloadRecords {
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&Arc<WorkloadRecord>> {
+        self.records.get(key)
+    }
+
+    /// The record, to change what no index depends on.
+    pub(super) fn get_mut(&mut self, key: &ObjectKey) -> Option<&mut Arc<WorkloadRecord>> {
+        self.records.get_mut(key)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&ObjectKey, &Arc<WorkloadRecord>)> {
+        self.records.iter()
+    }
+
+    /// The key of a known Workload as it is kept, so that it is kept once.
+    pub(super) fn interned_key(&self, key: &ObjectKey) -> Option<&ObjectKey> {
+        self.records.get_key_value(key).map(|(key, _)| key)
+    }
+
+    /// Workloads whose owner has this UID, in order.
+    pub(super) fn owned_by(&self, uid: &str) -> &[ObjectKey] {
+        self.by_owner.get(uid).map_or(&[], Vec::as_slice)
+    }
+
+    /// Workloads of a LocalQueue that have not finished.
+    pub(super) fn in_local_queue(&self, queue: &ObjectKey) -> impl Iterator<Item = &ObjectKey> {
+        self.by_local_queue.get(queue).into_iter().flatten()
+    }
+
+    pub(super) fn insert(&mut self, key: &ObjectKey, record: Arc<WorkloadRecord>) {
+        if self.records.get(key).is_none_or(|known| known.index_keys() != record.index_keys()) {
+            self.remove_from_indexes(key);
+            self.add_to_indexes(key, &record);
+        }
+        self.records.insert(key.clone(), record);
+    }
+
+    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<WorkloadRecord>> {
+        self.remove_from_indexes(key);
+        self.records.swap_remove(key)
+    }
+
+    /// Puts another record in the place of a Workload's without touching the indexes. Returns the one before.
+    #[cfg(feature = "failpoints")]
+    pub(super) fn replace(
+        &mut self,
+        key: &ObjectKey,
+        record: Option<Arc<WorkloadRecord>>,
+    ) -> Option<Arc<WorkloadRecord>> {
+        match record {
+            Some(record) => self.records.insert(key.clone(), record),
+            None => self.records.swap_remove(key),
+        }
+    }
+
+    fn add_to_indexes(&mut self, key: &ObjectKey, record: &WorkloadRecord) {
+        let (uid, queue) = record.index_keys();
+        if let Some(uid) = uid {
+            let owned = self.by_owner.entry(uid.clone()).or_insert_with(|| Vec::with_capacity(1));
+            if let Err(place) = owned.binary_search(key) {
+                owned.insert(place, key.clone());
+            }
+        }
+        if let Some(queue) = queue {
+            self.by_local_queue.entry(queue).or_default().insert(key.clone());
+        }
+    }
+
+    fn remove_from_indexes(&mut self, key: &ObjectKey) {
+        let Some(record) = self.records.get(key) else { return };
+        let (uid, queue) = record.index_keys();
+        if let Some(uid) = uid
+            && let Some(owned) = self.by_owner.get_mut(uid)
+        {
+            owned.retain(|known| known != key);
+            if owned.is_empty() {
+                self.by_owner.remove(uid);
+            }
+        }
+        if let Some(queue) = queue {
+            remove_from_index(&mut self.by_local_queue, &queue, key);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Scheduling cycles: as many as can be written, and what follows from each decision.
+
+use super::membership::assumed::AssumedAdmission;
+use super::messages::{Effect, Observation};
+use super::second_pass::queue::SecondPassResult;
+use super::work_queue::Alarm;
+use super::{ReconcileKey, Reconciler};
+use crate::api::ObjectKey;
+use crate::api::reason::ConditionType;
+use crate::lifecycle::conditions;
+use crate::scheduler::{Decision, Outcome, Verdict};
+use jiff::Timestamp;
+use std::collections::BTreeSet;
+
+/// Maximum number of pending reasons in flight, so that they never delay admissions.
+const MAX_IN_FLIGHT_EXPLANATIONS: usize = 64;
+
+/// Maximum number of cycles before the next deltas are taken in: more than can admit at a time where the latency of a
+/// decision matters, and a bound on cycles that would never end.
+const MAX_CYCLES_PER_RECONCILE: usize = 1024;
+
+/// What cycles decide on and lead to within one round.
+#[derive(Debug)]
+struct CycleRound<'a> {
+    /// Second passes that were handed to the scheduler and have no result yet.
+    second_passes: BTreeSet<ObjectKey>,
+    /// Objects that get a step after the cycles.
+    items: &'a mut BTreeSet<ReconcileKey>,
+    now: Timestamp,
+}
+
+impl Reconciler {
+    /// Runs cycles until no head can be nominated, but not many more than can be written: an unwritten decision holds quota
+    /// for nothing, and later decisions know more. Returns whether there is more to decide.
+    pub(super) fn run_cycles(&mut self, items: &mut BTreeSet<ReconcileKey>, now: Timestamp) -> bool {
+        if self.engine.next_reservation_expiry().is_some_and(|time| time <= now) {
+            self.engine.expire_reservations(now);
+        }
+        let mut round = CycleRound { second_passes: self.dequeue_second_passes(now), items, now };
+        self.update_admission_block();
+        let (mut cycles_left, mut budget) = (MAX_CYCLES_PER_RECONCILE, self.decision_budget());
+        let mut undecided = false;
+        while cycles_left > 0 && (self.engine.has_second_passes() || (budget > 0 && self.engine.has_work())) {
+            cycles_left = cycles_left.saturating_sub(1);
+            let decisions = self.engine.run_cycle_limited(budget, now);
+            undecided = decisions.is_empty();
+            if undecided {
+                break;
+            }
+            budget = budget.saturating_sub(self.apply_decisions(decisions, &mut round));
+            self.update_admission_block();
+        }
+        // The scheduler could not decide on these in their present state.
+        for key in round.second_passes {
+            self.requeue_second_pass(&key, None, now);
+        }
+        !undecided && self.engine.has_work()
+    }
+
+    /// Follows up on the decisions of a cycle. Returns how many Workloads they admit and evict.
+    fn apply_decisions(&mut self, decisions: Vec<Decision>, round: &mut CycleRound<'_>) -> usize {
+        let admitted = decisions.iter().any(|d| matches!(d.outcome, Outcome::Admitted(_)));
+        self.writes.emit(Effect::Observe(Observation::AdmissionAttempt { admitted }));
+        let recomputed = self.engine.take_recomputations().into_iter().map(|(queue, result)| {
+            let (cluster_queue, result) = (queue.to_string(), result.as_str());
+            Effect::Observe(Observation::TargetsRecomputed { cluster_queue, result })
+        });
+        self.writes.emit_all(recomputed);
+        decisions
+            .into_iter()
+            .fold(0, |moves, decision| moves.saturating_add(self.apply_decision(decision, round)))
+    }
+
+    /// Returns how many Workloads the decision admits and evicts.
+    fn apply_decision(&mut self, decision: Decision, round: &mut CycleRound<'_>) -> usize {
+        let Decision { key, uid, outcome } = decision;
+        let now = round.now;
+        let was_second_pass = round.second_passes.remove(&key);
+        let mut moves = 0;
+        match outcome {
+            Outcome::Admitted(assignment) => {
+                moves = 1;
+                self.membership.assumed.insert(key.clone(), AssumedAdmission { uid, assignment });
+            }
+            Outcome::Preempting(verdict, victims) => {
+                moves = victims.len();
+                round.items.extend(victims.into_iter().map(|victim| ReconcileKey::Workload(victim.key)));
+                if was_second_pass {
+                    self.requeue_second_pass(&key, Some(&verdict.to_string()), now);
+                }
+            }
+            Outcome::Pending(verdict) if self.is_already_explained(&key, &verdict, now) => return 0,
+            Outcome::Pending(_) | Outcome::PreemptionGated(_) => {}
+            #[cfg(feature = "failpoints")]
+            Outcome::TopologyAssigned(assignment) if self.record_unguarded_result(&key, &assignment) => {}
+            Outcome::TopologyAssigned(assignment) => {
+                self.record_second_pass_result(&key, &uid, SecondPassResult::Assigned(assignment));
+            }
+            Outcome::ReplacementFailed(reason) => {
+                self.record_second_pass_result(&key, &uid, SecondPassResult::NoReplacement(reason));
+            }
+            Outcome::TopologyPending(reason) => {
+                self.requeue_second_pass(&key, Some(&reason.to_string()), now);
+                return 0;
+            }
+            Outcome::Skipped(_) => return 0,
+        }
+        round.items.insert(ReconcileKey::Workload(key));
+        moves
+    }
+
+    /// Whether a Workload's condition already gives this pending reason, or the rate limiter has given it a time. Heads are
+    /// nominated again and again while their queues are active, and rarely with another verdict.
+    fn is_already_explained(&self, key: &ObjectKey, verdict: &Verdict, now: Timestamp) -> bool {
+        let status = self.cache.workload(key).map(|record| &record.status);
+        let condition = status.and_then(|status| conditions::find(status, ConditionType::QuotaReserved));
+        self.status_rate_limiter.has_slot(key, now)
+            || condition.is_some_and(|condition| {
+                condition.status == "False"
+                    && condition.reason == verdict.reason.as_str()
+                    && condition.message == verdict.to_string()
+            })
+    }
+
+    /// Adds Workloads whose pending reason is not in their status yet, a few at a time.
+    pub(super) fn explain_pending(&mut self, items: &mut BTreeSet<ReconcileKey>, now: Timestamp) {
+        let available = self.explanation_budget().min(self.status_rate_limiter.available(now));
+        // Workloads that already wait for a write come before workloads that were not looked at yet.
+        if available > 0 && !self.workload_write_queue.has_explanation() {
+            items.extend(self.engine.take_message_updates(available).into_iter().map(ReconcileKey::Workload));
+        }
+        // The end of a write continues with the next; the rate limit needs an alarm.
+        let limited = self.engine.has_message_updates() && self.status_rate_limiter.available(now) == 0;
+        let at = limited.then(|| self.status_rate_limiter.next_available(now));
+        self.work_queue.set_alarm(Alarm::PendingReasons, at);
+    }
+
+    /// How many more pending reasons may be in flight: most slots are for admissions.
+    pub(super) fn explanation_budget(&self) -> usize {
+        let share = self.settings.max_in_flight_status_writes.map_or(usize::MAX, |limit| (limit / 8).max(1));
+        MAX_IN_FLIGHT_EXPLANATIONS.min(share).saturating_sub(self.writes.explanation_count())
+    }
+}

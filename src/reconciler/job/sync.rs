@@ -1,0 +1,120 @@
+//! Bringing the spec of a Workload in line with its job.
+
+use super::Job;
+use super::start::{is_equivalent_to_job, is_identical_to_job};
+use crate::api::names;
+use crate::api::reason::ConditionType;
+use crate::cache::Kind;
+use crate::cache::records::WorkloadRecord;
+use crate::frameworks::JobView;
+use crate::lifecycle::conditions;
+use crate::reconciler::Reconciler;
+use crate::reconciler::messages::Verb;
+use crate::reconciler::writes::in_flight::WriteRequest;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+impl Reconciler {
+    /// Brings the spec of a Workload in line with its suspended job.
+    pub(super) fn sync_workload(&mut self, job: Job<'_>, record: &WorkloadRecord, now: Timestamp) {
+        let view = job.view;
+        let key = &record.meta.key;
+        if !self.writes.may_write(Kind::Workload, key, now) {
+            return;
+        }
+        let reserved = conditions::is_true(&record.status, ConditionType::QuotaReserved);
+        let mut spec = Map::new();
+        let mut effects = Vec::new();
+        let decided = reserved || self.membership.assumed.contains(key);
+        let matches =
+            if decided { is_equivalent_to_job(record, view) } else { is_identical_to_job(record, view) };
+        if view.prebuilt_workload.is_none() && !matches {
+            if decided {
+                if reserved {
+                    self.delete_not_matching(job, record);
+                }
+                return;
+            }
+            let Some(raw) = self.raw_job(job) else { return };
+            match job.decoder.pod_sets(&raw) {
+                Ok(pod_sets) => {
+                    spec.insert("podSets".to_owned(), Value::Array(pod_sets));
+                    let note = format!("Updated not matching Workload for suspended job: {key}");
+                    effects.push(job.event("UpdatedWorkload", &note));
+                }
+                Err(error) => {
+                    return self.warn_of_job(job, "ErrWorkloadCompose", &error.to_string());
+                }
+            }
+        }
+        self.sync_spec_fields(view, record, reserved, &mut spec);
+        let gates_changed = record.admission_gated_by != view.gated_by && record.has_admission_gates;
+        if spec.is_empty() && !gates_changed {
+            return;
+        }
+        let mut metadata = json!({"resourceVersion": record.meta.resource_version});
+        if let Some(metadata) = metadata.as_object_mut().filter(|_| gates_changed) {
+            let annotations = json!({names::ADMISSION_GATED_BY_ANNOTATION: view.gated_by});
+            metadata.insert("annotations".to_owned(), annotations);
+        }
+        let body = json!({"metadata": metadata, "spec": spec});
+        let request = WriteRequest::new(Kind::Workload, key.clone(), Verb::Merge, body);
+        self.writes.start(request.with_effects(effects));
+    }
+
+    /// Queue, priority class and execution time follow the job's labels where the Workload's state allows it.
+    fn sync_spec_fields(
+        &self,
+        view: &JobView,
+        record: &WorkloadRecord,
+        reserved: bool,
+        spec: &mut Map<String, Value>,
+    ) {
+        if !reserved && record.queue_name.as_deref() != view.queue_name.as_deref() {
+            spec.insert("queueName".to_owned(), json!(view.queue_name));
+        }
+        self.sync_priority_class(view, record, reserved, spec);
+        let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
+        if !admitted && record.max_execution_seconds != view.max_exec_seconds {
+            spec.insert("maximumExecutionTimeSeconds".to_owned(), json!(view.max_exec_seconds));
+        }
+    }
+
+    /// Lets the priority class follow the label while the job runs as well: it decides whether the Workload may be preempted.
+    pub(super) fn sync_priority_of_running_job(
+        &mut self,
+        view: &JobView,
+        record: &WorkloadRecord,
+        now: Timestamp,
+    ) {
+        let mut spec = Map::new();
+        self.sync_priority_class(view, record, true, &mut spec);
+        let key = &record.meta.key;
+        if !spec.is_empty() && self.writes.may_write(Kind::Workload, key, now) {
+            let body = json!({"metadata": {"resourceVersion": record.meta.resource_version}, "spec": spec});
+            self.writes.start(WriteRequest::new(Kind::Workload, key.clone(), Verb::Merge, body));
+        }
+    }
+
+    /// Sets another priority class if the label names one that exists. A Workload with quota may not get its first.
+    fn sync_priority_class(
+        &self,
+        view: &JobView,
+        record: &WorkloadRecord,
+        reserved: bool,
+        spec: &mut Map<String, Value>,
+    ) {
+        let class = record.priority_class.as_ref().filter(|c| c.kind == "WorkloadPriorityClass");
+        let class = class.map(|c| c.name.as_str());
+        let Some(name) = view.priority_class.as_deref().filter(|name| class != Some(*name)) else {
+            return;
+        };
+        let allowed = !reserved || class.is_some();
+        if let Some(value) = self.cache.workload_priority(name).filter(|_| allowed) {
+            spec.insert("priority".to_owned(), json!(value));
+            let group = crate::api::GROUP;
+            let class = json!({"group": group, "kind": "WorkloadPriorityClass", "name": name});
+            spec.insert("priorityClassRef".to_owned(), class);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Which objects need a step because another object changed.
+
+use super::{ReconcileKey, Reconciler};
+use crate::api::ObjectKey;
+use crate::cache::records::OwnerRecord;
+use crate::cache::{Kind, PodChange, UsageUpdate, WorkloadChange};
+use crate::lifecycle::reservation;
+use std::sync::Arc;
+
+impl Reconciler {
+    /// Follows up on a Workload that was stored or removed.
+    pub(super) fn follow_workload_change(&mut self, key: &ObjectKey, change: WorkloadChange) {
+        for (pod, usage) in change.pod_usage {
+            self.engine.set_pod(&pod, usage);
+        }
+        if change.has_hosts {
+            self.work_queue.add(ReconcileKey::Pods(key.clone()));
+        }
+        self.sync_external_owner(&key.namespace, change.owner.as_deref());
+        self.mark_workload_and_job(key, change.owner.as_ref().map(|owner| &owner.uid));
+    }
+
+    /// Updates the snapshot for an object that another controller queues: it counts while it owns a Workload.
+    fn sync_external_owner(&mut self, namespace: &Arc<str>, owner: Option<&OwnerRecord>) {
+        let Some(owner) = owner.filter(|o| self.settings.is_external(o.group(), &o.kind)) else {
+            return;
+        };
+        let queued = !self.cache.workloads_owned_by(&owner.uid).is_empty();
+        self.snapshot_builder.set_external_owner(namespace, owner, queued);
+    }
+
+    /// Follows up on a pod that was stored or removed.
+    pub(super) fn follow_pod_change(&mut self, key: &ObjectKey, change: PodChange) {
+        if let UsageUpdate::Set(usage) = change.usage {
+            self.engine.set_pod(key, usage);
+        }
+        self.mark_workloads_and_pods(change.workloads);
+    }
+
+    pub(super) fn mark_workloads_and_pods(&mut self, workloads: Vec<ObjectKey>) {
+        for key in workloads {
+            self.work_queue.add(ReconcileKey::Workload(key.clone()));
+            self.work_queue.add(ReconcileKey::Pods(key));
+        }
+    }
+
+    /// Marks a Workload and its job.
+    pub(super) fn mark_workload_and_job(&mut self, key: &ObjectKey, owner: Option<&Arc<str>>) {
+        self.work_queue.add(ReconcileKey::Workload(key.clone()));
+        if let Some((kind, job)) = owner.and_then(|uid| self.cache.job_id(uid)) {
+            self.work_queue.add(ReconcileKey::Job(*kind, job.clone()));
+        }
+    }
+
+    pub(super) fn mark_workloads_owned_by(&mut self, uid: &str) {
+        let workloads = self.cache.workloads_owned_by(uid);
+        self.work_queue.add_all(workloads.iter().cloned().map(ReconcileKey::Workload));
+    }
+
+    pub(super) fn mark_local_queue_and_workloads(&mut self, key: &ObjectKey) {
+        self.work_queue.add(ReconcileKey::LocalQueue(key.clone()));
+        self.work_queue.add_all(self.cache.workloads_in(key).cloned().map(ReconcileKey::Workload));
+    }
+
+    pub(super) fn mark_cluster_queue_and_workloads(&mut self, name: &Arc<str>) {
+        self.work_queue.add(ReconcileKey::ClusterQueue(name.clone()));
+        for key in self.cache.local_queues_of(name) {
+            self.work_queue.add(ReconcileKey::LocalQueue(key.clone()));
+            self.work_queue.add_all(self.cache.workloads_in(key).cloned().map(ReconcileKey::Workload));
+        }
+    }
+
+    /// Marks flavors and checks that are being deleted: a ClusterQueue may have stopped referring to them.
+    pub(super) fn mark_deleting_references(&mut self) {
+        let flavors = self.cache.flavors().filter(|(_, record)| record.meta.deleting);
+        self.work_queue.add_all(flavors.map(|(name, _)| ReconcileKey::Flavor(name.clone())));
+        let checks = self.cache.checks().filter(|(_, record)| record.meta.deleting);
+        self.work_queue.add_all(checks.map(|(name, _)| ReconcileKey::Check(name.clone())));
+    }
+
+    /// Something that decides whether ClusterQueues are active has changed: only ClusterQueues that change wake their
+    /// workloads.
+    pub(super) fn reconfigure_cluster_queues(&mut self) {
+        let names: Vec<Arc<str>> = self.cache.cluster_queues().map(|(name, _)| name.clone()).collect();
+        for name in names {
+            if self.configure_cluster_queue(&name) {
+                self.mark_cluster_queue_and_workloads(&name);
+            }
+        }
+        self.mark_deleting_references();
+    }
+
+    pub(super) fn mark_users_of_priority_class(&mut self, class: &str) {
+        let jobs = self.cache.jobs().filter(|(_, view)| view.priority_class.as_deref() == Some(class));
+        self.work_queue.add_all(jobs.map(|((kind, key), _)| ReconcileKey::Job(*kind, key.clone())));
+        let workloads = self.cache.workloads().filter(|(_, record)| {
+            let reference = record.priority_class.as_ref();
+            reference.is_some_and(|c| c.kind == "WorkloadPriorityClass" && c.name == class)
+        });
+        self.work_queue.add_all(workloads.map(|(key, _)| ReconcileKey::Workload(key.clone())));
+    }
+
+    /// Marks all checks, and Workloads with quota: a ProvisioningRequestConfig changed.
+    pub(super) fn mark_provisioning_users(&mut self) {
+        let checks = self.cache.checks().map(|(name, _)| ReconcileKey::Check(name.clone()));
+        self.work_queue.add_all(checks);
+        let reserving = self.cache.workloads().filter(|(_, record)| reservation::holds_quota(&record.status));
+        self.work_queue.add_all(reserving.map(|(key, _)| ReconcileKey::Workload(key.clone())));
+    }
+
+    /// Marks an object, and what depends on it, for another step after a write of it ended.
+    pub(super) fn mark_written(&mut self, kind: Kind, key: &ObjectKey) {
+        match kind {
+            Kind::Workload => {
+                let owner = self.cache.workload(key).and_then(|record| record.owner.as_ref());
+                let owner = owner.map(|owner| owner.uid.clone());
+                self.mark_workload_and_job(key, owner.as_ref());
+            }
+            Kind::Job(index) => {
+                self.work_queue.add(ReconcileKey::Job(index, key.clone()));
+                // Its Workload waits while a write of the job is in flight, and the watch may have overtaken the response.
+                let uid = self.cache.job(&(index, key.clone())).map(|job| job.uid.clone());
+                if let Some(uid) = uid {
+                    self.mark_workloads_owned_by(&uid);
+                }
+            }
+            Kind::ClusterQueue => {
+                self.work_queue.add(ReconcileKey::ClusterQueue(key.name.clone()));
+                self.queues.mark_status_stale(ReconcileKey::ClusterQueue(key.name.clone()));
+            }
+            Kind::LocalQueue => self.queues.mark_status_stale(ReconcileKey::LocalQueue(key.clone())),
+            Kind::Cohort => self.queues.mark_status_stale(ReconcileKey::Cohort(key.name.clone())),
+            Kind::ResourceFlavor => self.work_queue.add(ReconcileKey::Flavor(key.name.clone())),
+            Kind::AdmissionCheck => self.work_queue.add(ReconcileKey::Check(key.name.clone())),
+            Kind::MultiKueueCluster => {
+                self.work_queue.add(ReconcileKey::MultiKueueCluster(key.name.clone()));
+            }
+            Kind::Topology => self.work_queue.add(ReconcileKey::Topology(key.name.clone())),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! What a Workload is charged for, from its admission.
+
+use crate::api::reason::ConditionType;
+use crate::api::v1beta2::{Admission, PodSetAssignment};
+use crate::cache::kinds::to_amount;
+use crate::cache::nodes::placement_of;
+use crate::cache::records::WorkloadRecord;
+use crate::lifecycle::{conditions, reservation};
+use crate::quota::FlavorResource;
+use crate::reconciler::Reconciler;
+use crate::resources::{self, Amount};
+use crate::scheduler::Charge;
+use crate::topology::Occupancy;
+use jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+impl Reconciler {
+    /// The charge of a Workload that holds quota, without the share of pods that will not run again.
+    pub(crate) fn charge_from_admission(&self, record: &WorkloadRecord) -> Option<Charge> {
+        if !reservation::holds_quota(&record.status) {
+            return None;
+        }
+        let admission = record.status.admission.as_ref()?;
+        let mut usage: BTreeMap<FlavorResource, Amount> = BTreeMap::new();
+        for set in &admission.pod_set_assignments {
+            let requested = record.pod_sets().iter().find(|p| *p.name == *set.name).map(|p| p.count);
+            let count = set.count.or(requested).unwrap_or(0);
+            let reclaimed = record.status.reclaimable_pods.iter().find(|r| r.name == set.name);
+            let reclaimed = reclaimed.filter(|_| self.settings.gates.reclaimable_pods).map_or(0, |r| r.count);
+            // Reclaimable pods are subtracted from the requested count: with partial admission, the pods that were never
+            // admitted are reclaimed first.
+            let left = count.min(resources::without_reclaimable(requested.unwrap_or(count), reclaimed));
+            for (resource, flavor) in &set.flavors {
+                let Some(total) = set.resource_usage.get(resource) else {
+                    continue;
+                };
+                let amount = scale_to_remaining(to_amount(resource, total), left, count);
+                let flavor_resource = FlavorResource {
+                    flavor: Arc::from(flavor.as_str()),
+                    resource: Arc::from(resource.as_str()),
+                };
+                let entry = usage.entry(flavor_resource).or_insert(Amount::ZERO);
+                *entry = entry.plus(amount);
+            }
+        }
+        Some(Charge {
+            cluster_queue: Arc::from(admission.cluster_queue.as_str()),
+            usage,
+            uid: record.meta.uid.clone(),
+            local_queue: record.queue_name.clone().unwrap_or_else(|| Arc::from("")),
+            priority: i64::from(record.priority),
+            reserved_at: conditions::true_since(&record.status, ConditionType::QuotaReserved),
+            evicted: conditions::is_true(&record.status, ConditionType::Evicted),
+            deactivated: !record.active,
+            queued_since: self.queued_since(record),
+            variant: record.variant.clone(),
+            topology: self.occupancies(record, admission),
+        })
+    }
+
+    /// The time that decides a Workload's place in the queue.
+    pub(crate) fn queued_since(&self, record: &WorkloadRecord) -> Timestamp {
+        let evicted = conditions::true_since(&record.status, ConditionType::Evicted);
+        match (evicted, conditions::reason(&record.status, ConditionType::Evicted)) {
+            (Some(at), "PodsReadyTimeout") if !self.settings.requeue_by_creation => at,
+            (Some(at), "AdmissionCheck") => at,
+            _ => record.meta.created,
+        }
+    }
+
+    /// Usage of topology domains by an admission; an assignment that cannot be read uses none.
+    pub(crate) fn occupancies(&self, record: &WorkloadRecord, admission: &Admission) -> Vec<Occupancy> {
+        let mut all = Vec::new();
+        for set in &admission.pod_set_assignments {
+            let sets = record.effective_requests.pod_sets.as_deref().unwrap_or_default();
+            let pods = sets.iter().find(|known| *known.name == *set.name);
+            let (Some(placement), Some(pods)) = (placement_of(set), pods) else {
+                continue;
+            };
+            all.extend(self.topology_flavors(set).into_iter().map(|flavor| Occupancy {
+                flavor: Arc::from(flavor),
+                placement: placement.clone(),
+                requests_per_pod: pods.pod_requirements.requests.clone(),
+            }));
+        }
+        all
+    }
+
+    fn topology_flavors<'a>(&self, set: &'a PodSetAssignment) -> BTreeSet<&'a str> {
+        let flavors = set.flavors.values().map(String::as_str);
+        flavors.filter(|flavor| self.cache.has_topology(flavor)).collect()
+    }
+}
+
+/// The part of a total that `left` of `count` pods use.
+fn scale_to_remaining(total: Amount, left: i32, count: i32) -> Amount {
+    if left >= count || count <= 0 {
+        return total;
+    }
+    let exact = i128::from(total.get()) * i128::from(left) / i128::from(count);
+    i64::try_from(exact).map_or(total, Amount::new)
+}

@@ -1,0 +1,94 @@
+//! Health of the hosts that workloads are assigned to.
+//!
+//! Invariant: a host may have several nodes; it is as healthy as the healthiest of them.
+
+use crate::api::ObjectKey;
+use crate::api::reason::ConditionType;
+use crate::api::v1beta2::CheckState;
+use crate::cache::nodes::placement_of;
+use crate::cache::records::WorkloadRecord;
+use crate::lifecycle::conditions;
+use crate::lifecycle::node_failure::{NodeHealth, NodeHealthReport, assess_node};
+use crate::reconciler::Reconciler;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Toleration;
+
+impl Reconciler {
+    /// Changes in the health of the hosts that an admitted Workload is assigned to.
+    pub(crate) fn node_health_report(
+        &self,
+        key: &ObjectKey,
+        record: &WorkloadRecord,
+        now: Timestamp,
+    ) -> NodeHealthReport {
+        let mut report = NodeHealthReport::default();
+        let Some(assigned) = self.cache.nodes().assigned_hosts(key) else { return report };
+        let holds = |kind| conditions::is_true(&record.status, kind);
+        if self.settings.gates.node_failures.is_none()
+            || !holds(ConditionType::Admitted)
+            || holds(ConditionType::Evicted)
+        {
+            return report;
+        }
+        for host in &assigned.hosts {
+            if self.cache.nodes().is_ready_and_untainted(host) {
+                continue;
+            }
+            let busy = self.cache.has_running_pod(key, host);
+            match self.host_health(record, host, busy, now) {
+                NodeHealth::Unhealthy => report.unhealthy.push(host.to_string()),
+                NodeHealth::Monitoring(due) => report.due = report.due.into_iter().chain(due).min(),
+                NodeHealth::Healthy => {}
+            }
+        }
+        for node in &record.status.unhealthy_nodes {
+            let unassigned = !assigned.hosts.contains(node.name.as_str());
+            if unassigned || self.is_host_healthy(record, &node.name, now) {
+                report.recovered.push(node.name.clone());
+            }
+        }
+        report
+    }
+
+    /// Whether pods of a Workload may be ungated onto a host.
+    pub(crate) fn is_host_healthy(&self, record: &WorkloadRecord, host: &str, now: Timestamp) -> bool {
+        self.cache.nodes().is_ready_and_untainted(host)
+            || self.host_health(record, host, true, now) == NodeHealth::Healthy
+    }
+
+    /// The best health of a host's nodes, for the pods of a Workload. `busy` says whether one of them runs there.
+    fn host_health(&self, record: &WorkloadRecord, host: &str, busy: bool, now: Timestamp) -> NodeHealth {
+        let rules = self.settings.gates.node_failures.unwrap_or_default();
+        let tolerations = self.tolerations_on(record, host);
+        let mut best = NodeHealth::Unhealthy;
+        for node in self.cache.nodes().states_of_host(host) {
+            match (assess_node(Some(node), &tolerations, busy, rules, now), best) {
+                (NodeHealth::Healthy, _) => return NodeHealth::Healthy,
+                (monitoring @ NodeHealth::Monitoring(_), NodeHealth::Unhealthy) => best = monitoring,
+                _ => {}
+            }
+        }
+        best
+    }
+
+    /// Tolerations of a Workload's pods on a host: of their template, their flavors, and checks that are ready.
+    fn tolerations_on(&self, record: &WorkloadRecord, host: &str) -> Vec<Toleration> {
+        let mut all = Vec::new();
+        let Some(admission) = &record.status.admission else {
+            return all;
+        };
+        let assigned = |set: &&_| placement_of(set).is_some_and(|placement| placement.contains_host(host));
+        for set in admission.pod_set_assignments.iter().filter(assigned) {
+            let own = record.pod_sets().iter().find(|known| *known.name == *set.name);
+            all.extend(own.and_then(|own| own.spec.tolerations.clone()).unwrap_or_default());
+            for flavor in set.flavors.values().filter_map(|name| self.cache.flavor(name)) {
+                all.extend(flavor.object.spec.tolerations.iter().cloned());
+            }
+            let ready = record.status.admission_checks.iter().filter(|c| c.state == CheckState::Ready);
+            for update in ready.flat_map(|check| &check.pod_set_updates).filter(|u| u.name == set.name) {
+                all.extend(update.tolerations.iter().cloned());
+            }
+        }
+        all
+    }
+}

@@ -1,0 +1,88 @@
+//! The step of one object: the next write that it needs, if there is one.
+
+use super::writes::in_flight::WriteRequest;
+use super::{ReconcileKey, Reconciler};
+use crate::api::ObjectKey;
+use crate::cache::Kind;
+use jiff::Timestamp;
+
+impl Reconciler {
+    pub(super) fn step_object(&mut self, item: &ReconcileKey, now: Timestamp) {
+        if let ReconcileKey::Pods(workload) = item {
+            return self.step_pods(workload, now);
+        }
+        let (kind, key) = item.written_object();
+        let supersedes =
+            matches!(item, ReconcileKey::Workload(key) if self.supersede_second_pass_write(key, now));
+        if !supersedes && !self.writes.may_write(kind, &key, now) {
+            self.retry_after_backoff(kind, &key, item.clone(), now);
+            return;
+        }
+        match item {
+            ReconcileKey::Workload(key) if self.settings.max_in_flight_status_writes.is_some() => {
+                self.enqueue_write(key);
+            }
+            ReconcileKey::Workload(key) => self.step_workload(key, now),
+            ReconcileKey::Job(kind, key) => self.step_job(*kind, key, now),
+            ReconcileKey::ClusterQueue(name) => self.step_cluster_queue(name),
+            ReconcileKey::Flavor(name) => self.step_flavor(name),
+            ReconcileKey::Check(name) => self.step_check(name, now),
+            ReconcileKey::MultiKueueCluster(name) => self.step_multikueue_cluster(name, now),
+            ReconcileKey::Topology(name) => self.step_topology(name),
+            ReconcileKey::LocalQueue(_) | ReconcileKey::Cohort(_) | ReconcileKey::Pods(_) => {}
+        }
+    }
+
+    /// Takes the next steps of Workloads while there are slots for their writes. One pending reason may be in flight in
+    /// addition: however much there is to write, each Workload gets its reason eventually.
+    pub(super) fn dequeue_writes(&mut self, now: Timestamp) {
+        while self.writes.available_slots(self.settings.max_in_flight_status_writes) > 0 {
+            let Some(key) = self.workload_write_queue.pop() else { return };
+            self.step_dequeued(&key, now);
+        }
+        while self.writes.explanation_count() == 0 {
+            let Some(key) = self.workload_write_queue.pop_explanation() else { return };
+            self.step_dequeued(&key, now);
+        }
+    }
+
+    fn step_dequeued(&mut self, key: &ObjectKey, now: Timestamp) {
+        if self.writes.may_write(Kind::Workload, key, now) {
+            self.step_workload(key, now);
+        }
+    }
+
+    /// Sends the next write of a Workload, in order of precedence: its admission, its priority, the result of a second pass,
+    /// a step of its life cycle, its ProvisioningRequests.
+    fn step_workload(&mut self, key: &ObjectKey, now: Timestamp) {
+        let done = self.step_assumed(key, now)
+            || self.step_priority(key)
+            || self.write_second_pass_result(key, now)
+            || self.step_lifecycle(key, now);
+        if !done {
+            self.step_provisioning(key, now);
+        }
+    }
+
+    /// Starts a write that another object needs, or adds that object again when the write may be tried.
+    pub(super) fn write_for(&mut self, item: ReconcileKey, request: WriteRequest, now: Timestamp) {
+        if self.writes.may_write(request.kind, &request.key, now) {
+            self.writes.start(request.on_behalf_of(item));
+        } else {
+            self.retry_after_backoff(request.kind, &request.key, item, now);
+        }
+    }
+
+    /// Adds an object again when the backoff of a failed write ends. The end of a write in flight adds it anyway.
+    pub(super) fn retry_after_backoff(
+        &mut self,
+        kind: Kind,
+        key: &ObjectKey,
+        item: ReconcileKey,
+        now: Timestamp,
+    ) {
+        if let Some(until) = self.writes.backoff_until(kind, key).filter(|until| *until > now) {
+            self.work_queue.add_at(item, until);
+        }
+    }
+}

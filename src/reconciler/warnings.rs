@@ -1,0 +1,90 @@
+//! Warnings about objects that stay as they are: each is reported once, until its text changes or the object is deleted.
+
+use super::messages::Event;
+use crate::api::ObjectKey;
+use crate::cache::Kind;
+use std::collections::BTreeMap;
+
+/// An object that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct UnreadableObject {
+    uid: String,
+    problem: String,
+}
+
+impl UnreadableObject {
+    fn event(&self, kind: Kind, key: ObjectKey) -> Event {
+        Event {
+            kind,
+            key,
+            uid: self.uid.clone(),
+            warning: true,
+            reason: "Unreadable".to_owned(),
+            note: self.problem.clone(),
+        }
+    }
+}
+
+/// What was reported.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Warnings {
+    notes: BTreeMap<(Kind, ObjectKey), String>,
+    /// Messages of pending admission checks, by Workload.
+    check_messages: BTreeMap<ObjectKey, String>,
+    unreadable: BTreeMap<(Kind, ObjectKey), UnreadableObject>,
+}
+
+impl Warnings {
+    /// Records a warning about an object. Returns whether it is new.
+    pub(crate) fn record(&mut self, kind: Kind, key: &ObjectKey, note: &str) -> bool {
+        self.notes.insert((kind, key.clone()), note.to_owned()).as_deref() != Some(note)
+    }
+
+    /// Records the messages of a Workload's pending checks; none forgets them. Returns whether they are new.
+    pub(crate) fn record_check_messages(&mut self, workload: &ObjectKey, messages: Option<&str>) -> bool {
+        let Some(text) = messages else {
+            self.check_messages.remove(workload);
+            return false;
+        };
+        self.check_messages.insert(workload.clone(), text.to_owned()).as_deref() != Some(text)
+    }
+
+    /// Records why an object cannot be read. Returns the event if it is new.
+    pub(crate) fn record_unreadable(
+        &mut self,
+        kind: Kind,
+        key: ObjectKey,
+        uid: &str,
+        problem: &str,
+    ) -> Option<Event> {
+        let unreadable = UnreadableObject {
+            uid: uid.to_owned(),
+            problem: format!("{} cannot be read: {problem}", kind.resource().kind),
+        };
+        let event = unreadable.event(kind, key.clone());
+        let known = self.unreadable.insert((kind, key), unreadable.clone());
+        (known.as_ref() != Some(&unreadable)).then_some(event)
+    }
+
+    /// An object was read.
+    pub(crate) fn clear_unreadable(&mut self, kind: Kind, key: ObjectKey) {
+        self.unreadable.remove(&(kind, key));
+    }
+
+    /// Events for all objects that cannot be read: a new leader read them before it led, and the leader before may have
+    /// died with its events unsent.
+    pub(crate) fn unreadable_events(&self) -> impl Iterator<Item = Event> {
+        self.unreadable.iter().map(|((kind, key), unreadable)| unreadable.event(*kind, key.clone()))
+    }
+
+    /// Objects that cannot be read, and why.
+    pub(crate) fn unreadable_objects(&self) -> impl Iterator<Item = (&ObjectKey, &str)> {
+        self.unreadable.iter().map(|((_, key), unreadable)| (key, unreadable.problem.as_str()))
+    }
+
+    /// An object was deleted.
+    pub(crate) fn forget(&mut self, kind: Kind, key: &ObjectKey) {
+        self.notes.remove(&(kind, key.clone()));
+        self.unreadable.remove(&(kind, key.clone()));
+    }
+}

@@ -1,0 +1,110 @@
+//! The work queue: objects that need a step now, and when others need one.
+
+use super::writes::timers::Timers;
+use crate::api::ObjectKey;
+use crate::cache::Kind;
+use jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// An object that may need a step.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ReconcileKey {
+    /// A ClusterQueue: finalizer and status.
+    ClusterQueue(Arc<str>),
+    /// A Cohort: status.
+    Cohort(Arc<str>),
+    /// A LocalQueue: status.
+    LocalQueue(ObjectKey),
+    /// A ResourceFlavor: finalizer.
+    Flavor(Arc<str>),
+    /// An AdmissionCheck: finalizer and status.
+    Check(Arc<str>),
+    /// A MultiKueueCluster: status.
+    MultiKueueCluster(Arc<str>),
+    /// A Topology: finalizer.
+    Topology(Arc<str>),
+    /// A job, by kind.
+    Job(usize, ObjectKey),
+    /// A Workload.
+    Workload(ObjectKey),
+    /// The pods of a Workload with a topology assignment.
+    Pods(ObjectKey),
+}
+
+impl ReconcileKey {
+    /// Kind and key of the object that a step would write.
+    pub(crate) fn written_object(&self) -> (Kind, ObjectKey) {
+        match self {
+            Self::ClusterQueue(name) => (Kind::ClusterQueue, ObjectKey::cluster(name)),
+            Self::LocalQueue(key) => (Kind::LocalQueue, key.clone()),
+            Self::Cohort(name) => (Kind::Cohort, ObjectKey::cluster(name)),
+            Self::Flavor(name) => (Kind::ResourceFlavor, ObjectKey::cluster(name)),
+            Self::Check(name) => (Kind::AdmissionCheck, ObjectKey::cluster(name)),
+            Self::MultiKueueCluster(name) => (Kind::MultiKueueCluster, ObjectKey::cluster(name)),
+            Self::Topology(name) => (Kind::Topology, ObjectKey::cluster(name)),
+            Self::Job(kind, key) => (Kind::Job(*kind), key.clone()),
+            Self::Workload(key) | Self::Pods(key) => (Kind::Workload, key.clone()),
+        }
+    }
+}
+
+/// What happens at a time without concerning one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Alarm {
+    /// Cycles continue that were interrupted so that newer deltas are taken in first.
+    Cycle,
+    /// The rate limit permits the next pending reasons.
+    PendingReasons,
+}
+
+/// Objects that need a step now or later.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WorkQueue {
+    dirty: BTreeSet<ReconcileKey>,
+    timers: Timers<ReconcileKey>,
+    alarms: BTreeMap<Alarm, Timestamp>,
+}
+
+impl WorkQueue {
+    /// Adds an object that needs a step now.
+    pub(crate) fn add(&mut self, item: ReconcileKey) {
+        self.dirty.insert(item);
+    }
+
+    /// Adds objects that need a step now.
+    pub(crate) fn add_all(&mut self, items: impl IntoIterator<Item = ReconcileKey>) {
+        self.dirty.extend(items);
+    }
+
+    /// Adds an object that needs a step at a time, or earlier if that was asked for before.
+    pub(crate) fn add_at(&mut self, item: ReconcileKey, at: Timestamp) {
+        self.timers.wake(item, at);
+    }
+
+    /// Takes the objects that need a step now.
+    pub(crate) fn take_due(&mut self, now: Timestamp) -> BTreeSet<ReconcileKey> {
+        self.dirty.extend(self.timers.take_due(now));
+        std::mem::take(&mut self.dirty)
+    }
+
+    /// Defers objects that were added by a step: they get theirs with the next delta, or at once.
+    pub(crate) fn defer_added(&mut self, now: Timestamp) {
+        for item in std::mem::take(&mut self.dirty) {
+            self.timers.wake(item, now);
+        }
+    }
+
+    /// Sets or clears an alarm.
+    pub(crate) fn set_alarm(&mut self, alarm: Alarm, at: Option<Timestamp>) {
+        match at {
+            Some(at) => drop(self.alarms.insert(alarm, at)),
+            None => drop(self.alarms.remove(&alarm)),
+        }
+    }
+
+    /// When the next step or alarm is due.
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        self.timers.next().into_iter().chain(self.alarms.values().copied()).min()
+    }
+}

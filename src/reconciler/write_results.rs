@@ -1,0 +1,135 @@
+//! How writes ended. The next step follows from the objects as they are then.
+
+use super::messages::{Effect, Event, WriteOutcome, WriteResult};
+use super::workload::events::workload_event;
+use super::writes::in_flight::{InFlightWrite, WritePurpose};
+use super::{ReconcileKey, Reconciler};
+use crate::api::ObjectKey;
+use crate::cache::Kind;
+use jiff::Timestamp;
+
+impl Reconciler {
+    pub(super) fn handle_write_result(&mut self, result: WriteResult, now: Timestamp) {
+        let WriteResult { id, kind, key, outcome } = result;
+        let key = &key;
+        let Some(mut write) = self.writes.finish(kind, key, id) else { return };
+        let on_behalf_of = write.on_behalf_of.take();
+        self.work_queue.add_all(on_behalf_of.clone());
+        match outcome {
+            WriteOutcome::Done(object) => {
+                self.writes.clear_failures(kind, key);
+                if write.purpose == WritePurpose::SecondPass {
+                    self.discard_second_pass_result(key);
+                }
+                if object.pointer("/metadata/name").is_some() {
+                    self.ingest(kind, object, write.expected_status);
+                }
+                self.writes.emit_all(write.effects);
+                self.mark_written(kind, key);
+            }
+            WriteOutcome::Conflict => {
+                self.writes.record_conflict(kind, key, now);
+                self.report_if_landed(kind, key, &mut write);
+                self.handle_failed_write(kind, key, &write);
+            }
+            WriteOutcome::NotFound => {
+                self.handle_failed_write(kind, key, &write);
+                if matches!(kind, Kind::ProvisioningRequest | Kind::PodTemplate)
+                    && self.cache.known_version(kind, key).is_none()
+                {
+                    // The object could not be created: its CRD is missing, or the namespace is being deleted.
+                    self.writes.record_failure(kind, key, now);
+                    self.report_not_created(kind, key, on_behalf_of, "not found");
+                } else {
+                    self.record_deletion(kind, key, None);
+                }
+            }
+            WriteOutcome::Rejected { code, message } => {
+                self.writes.record_failure(kind, key, now);
+                self.handle_failed_write(kind, key, &write);
+                match on_behalf_of {
+                    // The Workload to report it on may not exist.
+                    Some(ReconcileKey::Job(index, job)) => {
+                        self.report_rejected(Kind::Job(index), &job, code, &message);
+                    }
+                    Some(ReconcileKey::Workload(_)) if self.cache.known_version(kind, key).is_none() => {
+                        self.report_not_created(kind, key, on_behalf_of, &message);
+                    }
+                    _ => self.report_rejected(kind, key, code, &message),
+                }
+            }
+            WriteOutcome::Unavailable { .. } => {
+                // A reservation may have landed: it stays assumed, and is decided again on the newest object.
+                self.report_if_landed(kind, key, &mut write);
+                self.writes.record_failure(kind, key, now);
+                self.mark_written(kind, key);
+            }
+        }
+        if kind == Kind::Workload {
+            self.compact_finished_status(key);
+        }
+    }
+
+    /// Drops what a finished Workload was granted, unless a write of it is in flight: until that ends the record tells whose
+    /// write has landed.
+    pub(super) fn compact_finished_status(&mut self, key: &ObjectKey) {
+        if !self.writes.is_in_flight(Kind::Workload, key) {
+            self.cache.compact_finished_status(key);
+        }
+    }
+
+    /// A write whose response was lost has landed if the newest object has what the write set, times included.
+    fn report_if_landed(&mut self, kind: Kind, key: &ObjectKey, write: &mut InFlightWrite) {
+        let Some(record) = self.cache.workload(key).filter(|_| kind == Kind::Workload) else { return };
+        let expected = write.expected_status.take().filter(|_| !write.effects.is_empty());
+        let landed = expected.is_some_and(|expected| {
+            expected.admission == record.status.admission
+                && expected.conditions.iter().all(|c| record.status.conditions.contains(c))
+        });
+        if landed {
+            self.writes.emit_all(std::mem::take(&mut write.effects));
+        }
+    }
+
+    /// A write did not land: an assumed reservation is released, and the object gets another step.
+    fn handle_failed_write(&mut self, kind: Kind, key: &ObjectKey, write: &InFlightWrite) {
+        if write.purpose == WritePurpose::Admit {
+            self.release_assumed(key);
+        }
+        if write.purpose == WritePurpose::SecondPass {
+            self.discard_second_pass_result(key);
+        }
+        self.mark_written(kind, key);
+    }
+
+    fn report_rejected(&mut self, kind: Kind, key: &ObjectKey, code: u16, message: &str) {
+        let note = format!("the API server refused a write ({code}): {message}");
+        if self.warnings.record(kind, key, &note) {
+            let uid = self.cache.known_version(kind, key).map(|(uid, _)| uid.to_owned());
+            self.writes.emit(Effect::Event(Event {
+                kind,
+                key: key.clone(),
+                uid: uid.unwrap_or_default(),
+                warning: true,
+                reason: "WriteRejected".to_owned(),
+                note,
+            }));
+        }
+    }
+
+    /// Reports on a Workload that an object which it needs could not be created, once for each reason.
+    fn report_not_created(
+        &mut self,
+        kind: Kind,
+        key: &ObjectKey,
+        workload: Option<ReconcileKey>,
+        reason: &str,
+    ) {
+        let Some(ReconcileKey::Workload(workload)) = workload else { return };
+        let note = format!("Error creating {} \"{}\": {reason}", kind.resource().kind, key.name);
+        let Some(record) = self.cache.workload(&workload) else { return };
+        if self.warnings.record(Kind::Workload, &workload, &note) {
+            self.writes.emit(workload_event(record, true, "FailedCreate", note));
+        }
+    }
+}
