@@ -55,8 +55,7 @@ impl Cache {
         }
         record.meta.key = self.workloads.interned_key(key).unwrap_or(key).clone();
         if !self.gates.admission_gated_by {
-            record.has_admission_gates = false;
-            record.admission_gated_by = None;
+            record.annotations.admission_gated_by = None;
         }
         if !record.status.admission_checks.is_empty()
             && let Some(spec) = object.spec()

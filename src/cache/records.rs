@@ -109,8 +109,6 @@ pub(crate) struct WorkloadRecord {
     pub(crate) meta: Meta,
     pub(crate) owner: Option<Arc<OwnerRecord>>,
     pub(crate) job_uid: Option<Arc<str>>,
-    pub(crate) has_admission_gates: bool,
-    pub(crate) admission_gated_by: Option<String>,
     pub(crate) queue_name: Option<Arc<str>>,
     pub(crate) priority: i32,
     pub(crate) priority_class: Option<Arc<PriorityClassRef>>,
@@ -119,15 +117,23 @@ pub(crate) struct WorkloadRecord {
     pub(crate) pods: Arc<PodSets>,
     /// Names of the gates that keep it from preempting until they open.
     pub(crate) preemption_gates: Box<[String]>,
-    /// What it is one of several alternatives of.
-    pub(crate) variant: Option<Arc<Variant>>,
-    /// Annotations that are handed on to ProvisioningRequests.
-    pub(crate) provisioning_parameters: BTreeMap<String, String>,
-    /// The slice that it takes over from.
-    pub(crate) replaces: Option<Box<ObjectKey>>,
+    pub(crate) annotations: WorkloadAnnotations,
     pub(crate) status: Arc<WorkloadStatus>,
     /// Requests after LimitRanges, overhead and transformations, and why they are not valid.
     pub(crate) effective_requests: Arc<EffectiveRequests>,
+}
+
+/// What the annotations of a Workload say.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WorkloadAnnotations {
+    /// Controllers that gate its admission.
+    pub(crate) admission_gated_by: Option<String>,
+    /// Set if it is one of several alternatives for one parent.
+    pub(crate) variant: Option<Arc<Variant>>,
+    /// Parameters for its ProvisioningRequests.
+    pub(crate) provisioning_parameters: BTreeMap<String, String>,
+    /// The slice that it replaces.
+    pub(crate) replaces: Option<Box<ObjectKey>>,
 }
 
 /// Requests as the scheduler sees them.
@@ -164,8 +170,6 @@ impl WorkloadRecord {
             meta: Meta::from_object_meta(&object.metadata),
             owner: None,
             job_uid: None,
-            has_admission_gates: false,
-            admission_gated_by: None,
             queue_name: spec.queue_name.map(|name| templates.intern_name(&name)),
             priority: spec.priority.unwrap_or(0),
             priority_class: spec.priority_class_ref.map(|class| templates.intern_priority_class(class)),
@@ -173,9 +177,7 @@ impl WorkloadRecord {
             max_execution_seconds: spec.maximum_execution_time_seconds,
             pods,
             preemption_gates: spec.preemption_gates.into_iter().map(|gate| gate.name).collect(),
-            variant: None,
-            provisioning_parameters: BTreeMap::new(),
-            replaces: None,
+            annotations: WorkloadAnnotations::default(),
             status: templates.intern_status(object.status())?,
             effective_requests: Arc::default(),
         };
@@ -223,11 +225,12 @@ impl WorkloadRecord {
             let owner = self.owner.as_ref().filter(|owner| *owner.uid == **uid);
             owner.map_or_else(|| Arc::from(uid.as_str()), |owner| Arc::clone(&owner.uid))
         });
-        self.has_admission_gates = gated_by.is_some();
-        self.admission_gated_by = gated_by.cloned();
-        self.variant = variant_of(metadata);
-        self.provisioning_parameters = provisioning_parameters_of(annotations);
-        self.replaces = replaced_slice_of(metadata);
+        self.annotations = WorkloadAnnotations {
+            admission_gated_by: gated_by.cloned(),
+            variant: variant_of(metadata),
+            provisioning_parameters: provisioning_parameters_of(annotations),
+            replaces: replaced_slice_of(metadata),
+        };
         self
     }
 
@@ -254,6 +257,15 @@ impl WorkloadRecord {
     pub(crate) fn index_keys(&self) -> (Option<&Arc<str>>, Option<ObjectKey>) {
         let finished = conditions::is_true(&self.status, ConditionType::Finished);
         (self.owner.as_ref().map(|owner| &owner.uid), self.local_queue().filter(|_| !finished))
+    }
+
+    /// Whether its job may run now.
+    pub(crate) fn may_run(&self) -> bool {
+        let holds = |kind| conditions::is_true(&self.status, kind);
+        holds(ConditionType::Admitted)
+            && !holds(ConditionType::Evicted)
+            && !holds(ConditionType::Finished)
+            && !self.meta.deleting
     }
 
     /// Key of its LocalQueue.

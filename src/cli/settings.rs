@@ -105,10 +105,13 @@ fn default_identity() -> String {
 impl ManagerSettings {
     pub(super) fn core(&self) -> reconciler::CoreSettings {
         reconciler::CoreSettings {
-            status_writes_per_second: Some(self.args.queue_status_writes_per_second),
+            writes: reconciler::WriteLimits {
+                status_writes_per_second: Some(self.args.queue_status_writes_per_second),
+                max_in_flight_status_writes: Some(self.args.write_concurrency.max(1)),
+                ..reconciler::WriteLimits::default()
+            },
             #[cfg(feature = "failpoints")]
             failpoints: super::failpoints::from_env(),
-            max_in_flight_status_writes: Some(self.args.write_concurrency.max(1)),
             ..config_mapping::core_settings(&self.configuration, &self.namespace)
         }
     }

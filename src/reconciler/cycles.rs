@@ -12,9 +12,6 @@ use crate::scheduler::{Decision, Outcome, Verdict};
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 
-/// Maximum number of pending reasons in flight, so that they never delay admissions.
-const MAX_IN_FLIGHT_EXPLANATIONS: usize = 64;
-
 /// Maximum number of cycles before the next deltas are taken in: more than can admit at a time where the latency of a
 /// decision matters, and a bound on cycles that would never end.
 const MAX_CYCLES_PER_RECONCILE: usize = 1024;
@@ -133,11 +130,5 @@ impl Reconciler {
         let limited = self.engine.has_message_updates() && self.status_rate_limiter.available(now) == 0;
         let at = limited.then(|| self.status_rate_limiter.next_available(now));
         self.work_queue.set_alarm(Alarm::PendingReasons, at);
-    }
-
-    /// How many more pending reasons may be in flight: most slots are for admissions.
-    pub(super) fn explanation_budget(&self) -> usize {
-        let share = self.settings.max_in_flight_status_writes.map_or(usize::MAX, |limit| (limit / 8).max(1));
-        MAX_IN_FLIGHT_EXPLANATIONS.min(share).saturating_sub(self.writes.explanation_count())
     }
 }

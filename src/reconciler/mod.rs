@@ -8,6 +8,7 @@
 //! - before all lists are complete nothing is decided, and without leadership nothing is written (I16, I17).
 
 mod cycles;
+mod events;
 mod ingest;
 mod job;
 mod list_sync;
@@ -21,6 +22,7 @@ mod publish;
 mod queues;
 mod removal;
 mod schedule;
+mod scheduler_input;
 pub mod second_pass;
 mod settings;
 mod steps;
@@ -33,7 +35,7 @@ mod writes;
 pub use messages::{
     Delta, Effect, Event, Observation, ObservationLabels, Verb, Write, WriteOutcome, WriteResult,
 };
-pub use settings::{CoreGates, CoreSettings};
+pub use settings::{CoreGates, CoreSettings, SnapshotIntervals, WriteLimits};
 
 use crate::cache::{Cache, DecodeGates, Kind};
 use crate::scheduler::Engine;
@@ -86,7 +88,7 @@ impl Reconciler {
             second_passes: SecondPassQueue::default(),
             writes: Writes::default(),
             workload_write_queue: WorkloadWriteQueue::default(),
-            status_rate_limiter: StatusRateLimiter::new(settings.status_writes_per_second),
+            status_rate_limiter: StatusRateLimiter::new(settings.writes.status_writes_per_second),
             warnings: Warnings::default(),
             snapshot_builder: SnapshotBuilder::default(),
             settings,

@@ -33,8 +33,8 @@ impl Reconciler {
             let queues =
                 self.cache.cluster_queues().count().saturating_add(self.cache.local_queues().count());
             let pace = MIN_INTERVAL_PER_QUEUE.saturating_mul(i32::try_from(queues).unwrap_or(i32::MAX));
-            builder.update_queues(self.settings.snapshot_interval.max(pace), now, || self.queue_view());
-            builder.update_ledger_drift(self.settings.drift_check_interval, now, || self.ledger_drift());
+            builder.update_queues(self.settings.snapshot.queues.max(pace), now, || self.queue_view());
+            builder.update_ledger_drift(self.settings.snapshot.drift_check, now, || self.ledger_drift());
         }
         self.snapshot_builder = builder;
     }

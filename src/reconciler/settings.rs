@@ -35,16 +35,10 @@ pub struct CoreSettings {
     pub local_queue_metrics_selector: Option<LabelSelector>,
     /// Features that can be turned off.
     pub gates: CoreGates,
-    /// Writes a second that tell and decide nothing: status of queues, and why Workloads wait. No limit when absent.
-    pub status_writes_per_second: Option<u32>,
-    /// Status writes of Workloads that are under way at a time; others wait for their turn. No limit when absent.
-    pub max_in_flight_status_writes: Option<usize>,
-    /// Least time between two status writes of one queue. None are written when absent.
-    pub queue_status_interval: Option<SignedDuration>,
-    /// Least time between two pictures of the queues for metrics and other readers.
-    pub snapshot_interval: SignedDuration,
-    /// Least time between two comparisons of the ledger with all objects.
-    pub drift_check_interval: SignedDuration,
+    /// Limits of writes.
+    pub writes: WriteLimits,
+    /// How often the snapshot for readers is renewed.
+    pub snapshot: SnapshotIntervals,
     /// Where second passes halt, in test builds.
     pub failpoints: Failpoints,
 }
@@ -63,11 +57,8 @@ impl Default for CoreSettings {
             external_kinds: BTreeSet::new(),
             local_queue_metrics_selector: None,
             gates: CoreGates::default(),
-            status_writes_per_second: Some(30),
-            max_in_flight_status_writes: None,
-            queue_status_interval: Some(SignedDuration::from_secs(1)),
-            snapshot_interval: SignedDuration::from_millis(250),
-            drift_check_interval: SignedDuration::from_secs(60),
+            writes: WriteLimits::default(),
+            snapshot: SnapshotIntervals::default(),
             failpoints: Failpoints::default(),
         }
     }
@@ -99,6 +90,42 @@ impl CoreSettings {
     /// Whether another controller queues objects of a kind for us.
     pub(crate) fn is_external(&self, group: &str, kind: &str) -> bool {
         self.external_kinds.iter().any(|(g, k)| g == group && k == kind)
+    }
+}
+
+/// Limits of writes; no limit where absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteLimits {
+    /// Writes per second that decide nothing: status of queues, and pending reasons of Workloads.
+    pub status_writes_per_second: Option<u32>,
+    /// Status writes of Workloads in flight; the next ones wait.
+    pub max_in_flight_status_writes: Option<usize>,
+    /// Minimum interval between two status writes of one queue. No status is written when absent.
+    pub queue_status_interval: Option<SignedDuration>,
+}
+
+impl Default for WriteLimits {
+    fn default() -> Self {
+        Self {
+            status_writes_per_second: Some(30),
+            max_in_flight_status_writes: None,
+            queue_status_interval: Some(SignedDuration::from_secs(1)),
+        }
+    }
+}
+
+/// How often parts of the snapshot for readers are renewed, at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotIntervals {
+    /// The view of the queues.
+    pub queues: SignedDuration,
+    /// The comparison of the ledger with all objects.
+    pub drift_check: SignedDuration,
+}
+
+impl Default for SnapshotIntervals {
+    fn default() -> Self {
+        Self { queues: SignedDuration::from_millis(250), drift_check: SignedDuration::from_secs(60) }
     }
 }
 

@@ -1,6 +1,5 @@
 //! The step of one object: the next write that it needs, if there is one.
 
-use super::writes::in_flight::WriteRequest;
 use super::{ReconcileKey, Reconciler};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
@@ -19,7 +18,7 @@ impl Reconciler {
             return;
         }
         match item {
-            ReconcileKey::Workload(key) if self.settings.max_in_flight_status_writes.is_some() => {
+            ReconcileKey::Workload(key) if self.settings.writes.max_in_flight_status_writes.is_some() => {
                 self.enqueue_write(key);
             }
             ReconcileKey::Workload(key) => self.step_workload(key, now),
@@ -36,7 +35,7 @@ impl Reconciler {
     /// Takes the next steps of Workloads while there are slots for their writes. One pending reason may be in flight in
     /// addition: however much there is to write, each Workload gets its reason eventually.
     pub(super) fn dequeue_writes(&mut self, now: Timestamp) {
-        while self.writes.available_slots(self.settings.max_in_flight_status_writes) > 0 {
+        while self.writes.available_slots(self.settings.writes.max_in_flight_status_writes) > 0 {
             let Some(key) = self.workload_write_queue.pop() else { return };
             self.step_dequeued(&key, now);
         }
@@ -64,25 +63,18 @@ impl Reconciler {
         }
     }
 
-    /// Starts a write that another object needs, or adds that object again when the write may be tried.
-    pub(super) fn write_for(&mut self, item: ReconcileKey, request: WriteRequest, now: Timestamp) {
-        if self.writes.may_write(request.kind, &request.key, now) {
-            self.writes.start(request.on_behalf_of(item));
+    /// Writes a decision to admit, or drops it. Returns whether there was one.
+    fn step_assumed(&mut self, key: &ObjectKey, now: Timestamp) -> bool {
+        if !self.membership.assumed.contains(key) {
+            return false;
+        }
+        if self.engine.preemption_of(key).is_some() {
+            // Preempted before its admission was written: both are dropped, and neither is written.
+            self.release_assumed(key);
+            self.mark_written(Kind::Workload, key);
         } else {
-            self.retry_after_backoff(request.kind, &request.key, item, now);
+            self.send_admission(key, now);
         }
-    }
-
-    /// Adds an object again when the backoff of a failed write ends. The end of a write in flight adds it anyway.
-    pub(super) fn retry_after_backoff(
-        &mut self,
-        kind: Kind,
-        key: &ObjectKey,
-        item: ReconcileKey,
-        now: Timestamp,
-    ) {
-        if let Some(until) = self.writes.backoff_until(kind, key).filter(|until| *until > now) {
-            self.work_queue.add_at(item, until);
-        }
+        true
     }
 }

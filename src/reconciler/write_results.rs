@@ -1,7 +1,7 @@
 //! How writes ended. The next step follows from the objects as they are then.
 
+use super::events::workload_event;
 use super::messages::{Effect, Event, WriteOutcome, WriteResult};
-use super::workload::events::workload_event;
 use super::writes::in_flight::{InFlightWrite, WritePurpose};
 use super::{ReconcileKey, Reconciler};
 use crate::api::ObjectKey;

@@ -14,7 +14,9 @@ use super::timeline::{StatusSummary, Timeline};
 use crate::admission::AdmissionSettings;
 use crate::api::ObjectKey;
 use crate::cache::Kind;
-use crate::reconciler::{CoreSettings, Delta, Effect, Reconciler, WriteOutcome, WriteResult};
+use crate::reconciler::{
+    CoreSettings, Delta, Effect, Reconciler, SnapshotIntervals, WriteLimits, WriteOutcome, WriteResult,
+};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -76,10 +78,12 @@ impl Simulation {
     /// Creates an empty cluster whose core does not lead yet.
     pub fn new(options: SimulationOptions) -> Result<Self, String> {
         let core = CoreSettings {
-            queue_status_interval: None,
-            snapshot_interval: SNAPSHOT_INTERVAL,
-            status_writes_per_second: None,
-            drift_check_interval: SignedDuration::MAX,
+            writes: WriteLimits {
+                queue_status_interval: None,
+                status_writes_per_second: None,
+                ..options.core.writes
+            },
+            snapshot: SnapshotIntervals { queues: SNAPSHOT_INTERVAL, drift_check: SignedDuration::MAX },
             ..options.core
         };
         let mut simulation = Self {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
-use sluice::reconciler::{CoreSettings, Delta, WriteOutcome, WriteResult};
+use sluice::reconciler::{CoreSettings, Delta, SnapshotIntervals, WriteOutcome, WriteResult};
 use sluice::scheduler::AdmissionFairSharing;
 use std::collections::BTreeMap;
 
@@ -151,7 +151,10 @@ const SAMPLING: SignedDuration = SignedDuration::from_mins(5);
 
 /// A core whose queue counts past usage, with a LocalQueue that has consumed this many cores.
 fn core_with_past_usage(half_life: SignedDuration, consumed: i64) -> Core {
-    let mut settings = CoreSettings { snapshot_interval: SignedDuration::ZERO, ..CoreSettings::default() };
+    let mut settings = CoreSettings {
+        snapshot: SnapshotIntervals { queues: SignedDuration::ZERO, ..SnapshotIntervals::default() },
+        ..CoreSettings::default()
+    };
     let weights = BTreeMap::new();
     settings.engine.admission_fair_sharing =
         Some(AdmissionFairSharing { half_life, sampling_interval: SAMPLING, resource_weights: weights });

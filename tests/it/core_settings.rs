@@ -491,8 +491,7 @@ fn scheduling_budget_lets_events_in() {
         all.iter().filter(|write| write.body["status"]["admission"].is_object()).count()
     };
     // A cycle admits one workload of a queue: events that arrive in between are processed before all are admitted.
-    let first = core.feed(Delta::Leading(true));
-    let first = admissions(&first);
+    let first = admissions(&core.feed(Delta::Leading(true)));
     assert!(first > 0 && first < MANY, "{first}");
     assert_eq!(core.state.next_due(), Some(core.now));
     let rest = core.advance_seconds(0);

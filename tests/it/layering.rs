@@ -1,5 +1,8 @@
-//! The architecture as tests: imports point one way, pure modules have no side effects, files stay readable.
+//! The architecture as tests: imports and calls point one way, pure modules have no side effects, files and structs stay
+//! readable.
 
+use regex::Regex;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -23,6 +26,27 @@ const LAYERS: [&str; 17] = [
     "server",
     "cli",
 ];
+/// Folders of the reconciler in the order of their dependencies: each may use and call the folders before it. Files beside
+/// the folders are either vocabulary that every folder uses, or the steps of a round, which call the folders.
+const RECONCILER_PARTS: [&str; 9] = [
+    "writes",
+    "scheduler_input",
+    "nodes",
+    "job",
+    "provisioning",
+    "queues",
+    "workload",
+    "second_pass",
+    "membership",
+];
+/// Files of the reconciler that every folder may use. Failpoints are names of points in a second pass, which settings hold.
+const RECONCILER_VOCABULARY: [&str; 7] =
+    ["events", "list_sync", "messages", "second_pass::failpoints", "settings", "warnings", "work_queue"];
+/// Maximum number of fields of a struct.
+const FIELDS: usize = 15;
+/// Structs whose fields something else dictates: the schema of the configuration, the command line, one family per metric.
+const WIDE_STRUCTS: [&str; 6] =
+    ["Configuration", "Engine", "JobView", "KueueCounters", "ManagerArgs", "ManagerContext"];
 /// Number of layers that only decide: without tasks, clock, environment or network.
 const PURE: usize = 14;
 /// Maximum number of lines of a file.
@@ -143,4 +167,80 @@ fn library_lists_layers_in_order() {
     let listed: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';')).collect();
     assert_eq!(listed, LAYERS);
+}
+
+/// The folder of a file of the reconciler; none for files beside the folders.
+fn reconciler_part(file: &str) -> Option<usize> {
+    let folder = file.strip_prefix("src/reconciler/")?.split_once('/')?.0;
+    Some(
+        RECONCILER_PARTS
+            .iter()
+            .position(|part| *part == folder)
+            .unwrap_or_else(|| panic!("{folder} is not listed")),
+    )
+}
+
+/// Code without comments and tests.
+fn code(text: &str) -> String {
+    let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn reconciler_parts_depend_one_way() {
+    let block = Regex::new(r"(?ms)^impl Reconciler \{$(.*?)^\}$").unwrap();
+    let method = Regex::new(r"(?m)^    (?:pub(?:\([^)]*\))? )?fn (\w+)").unwrap();
+    let call = Regex::new(r"\b(?:self|state)\s*\.(\w+)\(").unwrap();
+    let import = Regex::new(r"\b(?:crate::reconciler|super::super)::(\w+(?:::\w+)?)").unwrap();
+    let files: Vec<_> =
+        all(&["src/reconciler"]).into_iter().map(|(file, text)| (file, code(&text))).collect();
+    let mut defined_in = BTreeMap::new();
+    for (file, text) in &files {
+        for methods in block.captures_iter(text).map(|captures| captures.get(1).unwrap().as_str()) {
+            let names = method.captures_iter(methods).map(|captures| captures[1].to_owned());
+            defined_in.extend(names.map(|name| (name, file.clone())));
+        }
+    }
+    assert!(defined_in.len() > 100, "the methods of the reconciler were not found");
+    let mut wrong = Vec::new();
+    for (file, text) in &files {
+        let Some(own) = reconciler_part(file) else { continue };
+        let local: BTreeSet<&str> =
+            method.captures_iter(text).map(|captures| captures.get(1).unwrap().as_str()).collect();
+        for name in call.captures_iter(text).map(|captures| captures.get(1).unwrap().as_str()) {
+            let Some(other) = defined_in.get(name).filter(|_| !local.contains(name)) else { continue };
+            if reconciler_part(other).is_none_or(|part| part > own) {
+                wrong.push(format!("{file} calls {name} of {other}"));
+            }
+        }
+        for path in import.captures_iter(text).map(|captures| captures.get(1).unwrap().as_str()) {
+            let module = path.split("::").next().unwrap_or_default();
+            let is_vocabulary = [path, module].iter().any(|name| RECONCILER_VOCABULARY.contains(name));
+            let is_type = module.starts_with(char::is_uppercase);
+            let part = RECONCILER_PARTS.iter().position(|part| *part == module);
+            if !is_vocabulary && !is_type && part.is_none_or(|part| part > own) {
+                wrong.push(format!("{file} uses {path}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn structs_stay_small() {
+    let header = Regex::new(r"(?m)^\s*(?:pub(?:\([^)]*\))? )?struct (\w+)[^;({]*\{").unwrap();
+    let field = Regex::new(r"(?m)^\s+(?:pub(?:\([^)]*\))? )?(?:r#)?\w+: ").unwrap();
+    let mut wrong = Vec::new();
+    for (file, text) in all(&["src"]) {
+        let text = code(&text);
+        for captures in header.captures_iter(&text) {
+            let body = &text[captures.get(0).unwrap().end()..];
+            let body = body.split("\n}").next().unwrap_or_default();
+            let fields = field.find_iter(body).count();
+            if fields > FIELDS && !WIDE_STRUCTS.contains(&&captures[1]) {
+                wrong.push(format!("{file}: {} has {fields} fields, at most {FIELDS}", &captures[1]));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::reconciler::{
-    CoreSettings, Delta, Effect, Event, Observation, Reconciler, WriteOutcome, WriteResult,
+    CoreSettings, Delta, Effect, Event, Observation, Reconciler, WriteLimits, WriteOutcome, WriteResult,
 };
 use sluice::simulate::fake_api_server::FakeApiServer;
 
@@ -154,8 +154,10 @@ fn status_change_is_written_within_one_second() {
 #[test]
 fn status_write_waits_when_rate_limit_is_exhausted() {
     // One low-priority status write per second is allowed, and the pending reason of each workload needs one, too.
-    let mut cluster =
-        Cluster::new(CoreSettings { status_writes_per_second: Some(1), ..CoreSettings::default() });
+    let mut cluster = Cluster::new(CoreSettings {
+        writes: WriteLimits { status_writes_per_second: Some(1), ..WriteLimits::default() },
+        ..CoreSettings::default()
+    });
     cluster.advance_tenths(100, |_, _| {});
     let busy = cluster.advance_tenths(600, |cluster, tenth| cluster.create_workload(&format!("w{tenth}")));
     let gaps: Vec<f64> = busy.windows(2).map(|neighbours| neighbours[1] - neighbours[0]).collect();

@@ -7,7 +7,7 @@ use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::reservation;
 use crate::reconciler::Reconciler;
 use crate::reconciler::messages::Verb;
-use crate::reconciler::workload::step::delete_options;
+use crate::reconciler::writes::bodies::delete_options;
 use crate::reconciler::writes::in_flight::WriteRequest;
 
 impl Reconciler {

@@ -11,8 +11,6 @@ pub(super) mod start;
 mod step;
 mod sync;
 
-pub(super) use step::may_run;
-
 use super::ReconcileKey;
 use super::messages::{Effect, Event};
 use crate::api::ObjectKey;

@@ -3,7 +3,7 @@
 //! Invariant: owner references are checked here as well, not by the webhook alone, because a Job may be created while no
 //! webhook answers. With an invalid reference the Job is queued by itself.
 
-use super::{Job, may_run};
+use super::Job;
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::frameworks::{
@@ -69,7 +69,7 @@ impl Reconciler {
             None => self.cache.workloads_owned_by(uid).first().cloned(),
         };
         let record = workload.and_then(|key| self.cache.workload(&key));
-        let admitted = record.is_some_and(|record| may_run(record));
+        let admitted = record.is_some_and(|record| record.may_run());
         if !admitted && !job.view.suspended {
             let patch = JobPatch { status: false, body: json!({"spec": {"suspend": true}}) };
             let effects = vec![job.event("Suspended", "Kueue managed child job suspended")];

@@ -90,7 +90,7 @@ impl Reconciler {
         }
         let finished = conditions::is_true(&record.status, ConditionType::Finished);
         let reserved = reservation::holds_quota(&record.status);
-        if may_run(&record) && grants_match_job(&record, view) {
+        if record.may_run() && grants_match_job(&record, view) {
             if view.suspended {
                 self.start_job(job, &record);
             } else {
@@ -122,7 +122,7 @@ impl Reconciler {
     fn stop_job(&mut self, job: Job<'_>, record: &WorkloadRecord) {
         let Some(patch) = job.decoder.stop_patches(job.view, record.originals()).into_iter().next() else {
             // Admitted and stopped, but not what the job asks for: another Workload is created.
-            if may_run(record) && !record.meta.deleting {
+            if record.may_run() && !record.meta.deleting {
                 self.delete_not_matching(job, record);
             }
             return;
@@ -164,14 +164,6 @@ impl Reconciler {
             self.warn_of_job(job, "NotQueued", note);
         }
     }
-}
-
-/// Whether the job of a Workload may run now.
-pub(crate) fn may_run(record: &WorkloadRecord) -> bool {
-    conditions::is_true(&record.status, ConditionType::Admitted)
-        && !conditions::is_true(&record.status, ConditionType::Evicted)
-        && !conditions::is_true(&record.status, ConditionType::Finished)
-        && !record.meta.deleting
 }
 
 /// Whether a Workload holds quota and only its admission is missing.

@@ -48,7 +48,8 @@ impl Reconciler {
             }
         }
         self.sync_spec_fields(view, record, reserved, &mut spec);
-        let gates_changed = record.admission_gated_by != view.gated_by && record.has_admission_gates;
+        let gated_by = &record.annotations.admission_gated_by;
+        let gates_changed = gated_by.is_some() && *gated_by != view.gated_by;
         if spec.is_empty() && !gates_changed {
             return;
         }

@@ -1,6 +1,7 @@
 //! Decisions to admit whose write has not been confirmed. They count as usage until the write is known to have failed.
 
 use crate::api::ObjectKey;
+use crate::reconciler::Reconciler;
 use crate::scheduler::Assignment;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,5 +43,15 @@ impl AssumedAdmissions {
     /// Forgets all. Returns the Workloads.
     pub(crate) fn clear(&mut self) -> Vec<ObjectKey> {
         std::mem::take(&mut self.0).into_keys().collect()
+    }
+}
+
+impl Reconciler {
+    /// Drops a decision to admit that was not written, or whose write failed.
+    pub(crate) fn release_assumed(&mut self, key: &ObjectKey) {
+        if self.membership.assumed.remove(key) && !self.cache.holds_quota(key) {
+            self.engine.release(key);
+            self.engine.drop_penalty(key);
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! Membership: whether a Workload is charged, queued, or neither.
 
 pub(super) mod assumed;
-mod charge;
 mod placement;
 mod pods_ready;
 

@@ -1,8 +1,8 @@
 //! Topology assignments between the scheduler and the API.
 
-use crate::api::v1beta2::{DelayedTopologyRequestState, PodSetAssignment, TopologyAssignment};
+use crate::api::v1beta2::{Admission, DelayedTopologyRequestState, PodSetAssignment, TopologyAssignment};
 use crate::cache::nodes::placement_of;
-use crate::scheduler::PodSetPlacement;
+use crate::scheduler::{Assignment, PodSetPlacement};
 use crate::topology::encode;
 
 /// The topology that an assignment carries.
@@ -25,4 +25,19 @@ pub(crate) fn to_topology_status(
         PodSetPlacement::Delayed => (None, Some(DelayedTopologyRequestState::Pending)),
         PodSetPlacement::Assigned(placement) => (Some(encode(placement)), None),
     }
+}
+
+/// The admission with the topologies that a second pass found; nothing else changes.
+pub(crate) fn with_new_topologies(admission: &Admission, assignment: &Assignment) -> Admission {
+    let mut admission = admission.clone();
+    for (set, granted) in admission.pod_set_assignments.iter_mut().zip(&assignment.pod_sets) {
+        let PodSetPlacement::Assigned(placement) = &granted.topology else { continue };
+        if placement_of(set).as_ref() != Some(placement) {
+            set.topology_assignment = Some(encode(placement));
+        }
+        if set.delayed_topology_request == Some(DelayedTopologyRequestState::Pending) {
+            set.delayed_topology_request = Some(DelayedTopologyRequestState::Ready);
+        }
+    }
+    admission
 }

@@ -14,9 +14,8 @@ use crate::cache::records::{PodSetRecord, WorkloadRecord};
 use crate::frameworks::TemplateInfo;
 use crate::lifecycle::conditions;
 use crate::lifecycle::ungate::{DomainSlots, TasPodState, assign_gated_pods};
-use crate::reconciler::job::may_run;
+use crate::reconciler::events::elapsed_duration;
 use crate::reconciler::messages::{Effect, Event, Observation, Verb};
-use crate::reconciler::workload::events::elapsed_duration;
 use crate::reconciler::writes::in_flight::WriteRequest;
 use crate::reconciler::{ReconcileKey, Reconciler};
 use crate::topology::{DomainPath, HOSTNAME_LABEL, Placement};
@@ -37,7 +36,7 @@ struct PodChange {
 impl Reconciler {
     /// Sends the pods of a Workload to their places.
     pub(crate) fn step_pods(&mut self, workload: &ObjectKey, now: Timestamp) {
-        let Some(record) = self.cache.workload(workload).filter(|record| may_run(record)).map(Arc::clone)
+        let Some(record) = self.cache.workload(workload).filter(|record| record.may_run()).map(Arc::clone)
         else {
             return;
         };

@@ -15,10 +15,10 @@ use crate::cache::provisioning::{RequestPodSet, RequestRecord, TemplateReference
 use crate::cache::records::{Meta, PodSetRecord, WorkloadRecord};
 use crate::lifecycle::provisioning::{self, ProvisioningOutcome, ProvisioningPodSet};
 use crate::lifecycle::{conditions, reservation};
+use crate::reconciler::events::workload_event;
 use crate::reconciler::job::start::apply_template_info;
 use crate::reconciler::messages::{Effect, Verb};
-use crate::reconciler::workload::events::workload_event;
-use crate::reconciler::workload::step::delete_options;
+use crate::reconciler::writes::bodies::delete_options;
 use crate::reconciler::writes::in_flight::WriteRequest;
 use crate::reconciler::{ReconcileKey, Reconciler};
 use jiff::Timestamp;
@@ -229,7 +229,8 @@ impl RequestRecord {
         let entries: Vec<RequestPodSet> = asked.entries.iter().map(entry).collect();
         !self.meta.deleting
             && self.spec.provisioning_class_name == config.provisioning_class_name
-            && self.spec.parameters == provisioning::parameters(config, &record.provisioning_parameters)
+            && self.spec.parameters
+                == provisioning::parameters(config, &record.annotations.provisioning_parameters)
             && self.spec.pod_sets == entries
     }
 }
@@ -295,7 +296,7 @@ fn create_request_write(
         "metadata": owned_metadata(Kind::Workload, &record.meta, &key),
         "spec": {
             "provisioningClassName": config.provisioning_class_name,
-            "parameters": provisioning::parameters(config, &record.provisioning_parameters),
+            "parameters": provisioning::parameters(config, &record.annotations.provisioning_parameters),
             "podSets": attempt.entries.iter().map(entry).collect::<Vec<_>>(),
         },
     });

@@ -10,7 +10,7 @@ use crate::cache::kinds::to_resource_groups;
 use crate::cache::records::{ClusterQueueRecord, Meta};
 use crate::reconciler::Reconciler;
 use crate::reconciler::messages::Verb;
-use crate::reconciler::workload::step::remove_finalizer_patch;
+use crate::reconciler::writes::bodies::remove_finalizer_patch;
 use crate::reconciler::writes::in_flight::WriteRequest;
 use crate::scheduler::{ClusterQueue, Inactive};
 use jiff::Timestamp;

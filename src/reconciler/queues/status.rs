@@ -113,7 +113,7 @@ impl Reconciler {
     /// Writes the statuses that are due.
     pub(crate) fn flush_queue_status(&mut self, now: Timestamp) {
         let stale = self.queues.status_schedule.take_stale();
-        let Some(interval) = self.settings.queue_status_interval else { return };
+        let Some(interval) = self.settings.writes.queue_status_interval else { return };
         for item in stale {
             self.flush_status_of(item, interval, now);
         }

@@ -2,13 +2,13 @@
 
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
-use crate::api::v1beta2::{Admission, CheckState, DelayedTopologyRequestState, WorkloadStatus};
+use crate::api::v1beta2::{Admission, CheckState, WorkloadStatus};
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::checks::{self, CheckAction};
 use crate::lifecycle::conditions;
 use crate::reconciler::Reconciler;
 use crate::reconciler::nodes::topology_status::granted_topology;
-use crate::scheduler::{Assignment, PodSet, PodSetAssignment, PodSetPlacement, SecondPassRequest};
+use crate::scheduler::{Assignment, PodSet, PodSetAssignment, SecondPassRequest};
 use crate::topology::{PodRequirements, decode};
 use std::sync::Arc;
 
@@ -134,19 +134,4 @@ fn granted_assignment(admission: &Admission, record: &WorkloadRecord) -> Assignm
         cluster_queue: Arc::from(admission.cluster_queue.as_str()),
         pod_sets: admission.pod_set_assignments.iter().map(set).collect(),
     }
-}
-
-/// What a second pass makes of an admission: topologies that it found, and nothing else.
-pub(crate) fn with_new_topologies(admission: &Admission, assignment: &Assignment) -> Admission {
-    let mut admission = admission.clone();
-    for (set, granted) in admission.pod_set_assignments.iter_mut().zip(&assignment.pod_sets) {
-        let PodSetPlacement::Assigned(placement) = &granted.topology else { continue };
-        if set.topology_assignment.as_ref().and_then(decode).as_ref() != Some(placement) {
-            set.topology_assignment = Some(crate::topology::encode(placement));
-        }
-        if set.delayed_topology_request == Some(DelayedTopologyRequestState::Pending) {
-            set.delayed_topology_request = Some(DelayedTopologyRequestState::Ready);
-        }
-    }
-    admission
 }

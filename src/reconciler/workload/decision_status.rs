@@ -4,7 +4,7 @@ use crate::api::v1beta2::{Admission, PodSetAssignment, WorkloadStatus};
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::{checks, eviction, pods_ready, reservation, workload};
 use crate::reconciler::Reconciler;
-use crate::reconciler::second_pass::eligibility::with_new_topologies;
+use crate::reconciler::nodes::topology_status::with_new_topologies;
 use crate::resources;
 use crate::scheduler::{Assignment, Victim};
 use jiff::Timestamp;

@@ -6,8 +6,9 @@ use crate::api::v1beta2::{Admission, WorkloadStatus};
 use crate::cache::Kind;
 use crate::cache::records::{LocalQueueRecord, WorkloadRecord};
 use crate::lifecycle::workload::Transition;
-use crate::lifecycle::{backoff, conditions, eviction};
+use crate::lifecycle::{conditions, eviction};
 use crate::reconciler::Reconciler;
+use crate::reconciler::events::{elapsed_duration, workload_event};
 use crate::reconciler::messages::{Effect, Event, Observation, ObservationLabels};
 use crate::scheduler::PreemptionReason;
 use jiff::Timestamp;
@@ -224,21 +225,4 @@ pub(crate) fn gate_cleared_event(record: &WorkloadRecord) -> Effect {
 /// A priority as events show it; nothing boosts one here.
 fn format_priority(record: &WorkloadRecord) -> String {
     format!("{0} (base: {0}, boost: 0)", record.priority)
-}
-
-/// Time since, for counters.
-pub(crate) fn elapsed_duration(since: Timestamp, now: Timestamp) -> Duration {
-    Duration::try_from(backoff::elapsed(since, now)).unwrap_or_default()
-}
-
-/// An event on a Workload.
-pub(crate) fn workload_event(record: &WorkloadRecord, warning: bool, reason: &str, note: String) -> Effect {
-    Effect::Event(Event {
-        kind: Kind::Workload,
-        key: record.meta.key.clone(),
-        uid: record.meta.uid.to_string(),
-        warning,
-        reason: reason.to_owned(),
-        note,
-    })
 }

@@ -23,7 +23,7 @@ impl Reconciler {
             deleting: record.meta.deleting,
             has_finalizer: record.meta.has_finalizer(),
             made_for_job: record.job_uid.is_some() && self.settings.gates.finish_orphaned_workloads,
-            admission_gates: record.admission_gated_by.as_deref().filter(|_| record.has_admission_gates),
+            admission_gates: record.annotations.admission_gated_by.as_deref(),
             max_execution_seconds: record.max_execution_seconds,
             status: &record.status,
         }

@@ -1,17 +1,17 @@
 //! Writes on Workloads: the reservation, the priority, and the steps of the life cycle.
 
-use super::events::{
-    admitted_event, elapsed_duration, format_seconds, gate_cleared_event, waiting_since, workload_event,
-};
+use super::events::{admitted_event, format_seconds, gate_cleared_event, waiting_since};
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::WorkloadStatus;
-use crate::api::{GROUP, ObjectKey, names, v1beta2};
+use crate::api::{GROUP, ObjectKey, v1beta2};
 use crate::cache::Kind;
-use crate::cache::records::{Meta, WorkloadRecord};
+use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::conditions;
 use crate::lifecycle::workload::{self, Plan, Transition, WorkloadStep};
+use crate::reconciler::events::{elapsed_duration, workload_event};
 use crate::reconciler::messages::{Effect, Observation, Verb};
 use crate::reconciler::second_pass::failpoints::SecondPassGuard;
+use crate::reconciler::writes::bodies::{delete_options, remove_finalizer_patch};
 use crate::reconciler::writes::in_flight::{WritePurpose, WriteRequest};
 use crate::reconciler::{ReconcileKey, Reconciler};
 use jiff::Timestamp;
@@ -20,29 +20,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Reconciler {
-    /// Writes a decision to admit, or drops it. Returns whether there was one.
-    pub(crate) fn step_assumed(&mut self, key: &ObjectKey, now: Timestamp) -> bool {
-        if !self.membership.assumed.contains(key) {
-            return false;
-        }
-        if self.engine.preemption_of(key).is_some() {
-            // Preempted before its admission was written: both are dropped, and neither is written.
-            self.release_assumed(key);
-            self.mark_written(Kind::Workload, key);
-        } else {
-            self.send_admission(key, now);
-        }
-        true
-    }
-
-    /// Drops a decision to admit that was not written, or whose write failed.
-    pub(crate) fn release_assumed(&mut self, key: &ObjectKey) {
-        if self.membership.assumed.remove(key) && !self.cache.holds_quota(key) {
-            self.engine.release(key);
-            self.engine.drop_penalty(key);
-        }
-    }
-
     /// Writes the priority if the value of its class is another. Returns whether it is.
     pub(crate) fn step_priority(&mut self, key: &ObjectKey) -> bool {
         let patch = self.cache.workload(key).and_then(|record| self.priority_patch(record));
@@ -104,7 +81,7 @@ impl Reconciler {
     }
 
     /// Writes a decision to admit. It stays assumed until the result of the write is known.
-    fn send_admission(&mut self, key: &ObjectKey, now: Timestamp) {
+    pub(crate) fn send_admission(&mut self, key: &ObjectKey, now: Timestamp) {
         let (Some(assumed), Some(record)) = (self.membership.assumed.get(key), self.cache.workload(key))
         else {
             return;
@@ -205,20 +182,5 @@ pub(crate) fn apply_identity(record: &WorkloadRecord) -> Value {
             "uid": record.meta.uid,
             "resourceVersion": record.meta.resource_version,
         },
-    })
-}
-
-/// A patch that takes our finalizer off and leaves the others.
-pub(crate) fn remove_finalizer_patch(meta: &Meta) -> Value {
-    let rest: Vec<&String> =
-        meta.finalizers.iter().filter(|f| *f != names::RESOURCE_IN_USE_FINALIZER).collect();
-    json!({"metadata": {"resourceVersion": meta.resource_version, "finalizers": rest}})
-}
-
-/// Options of a delete that touches this version of this object alone.
-pub(crate) fn delete_options(meta: &Meta) -> Value {
-    json!({
-        "preconditions": {"uid": meta.uid, "resourceVersion": meta.resource_version},
-        "propagationPolicy": "Background",
     })
 }

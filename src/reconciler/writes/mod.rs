@@ -1,6 +1,8 @@
 //! Writes in flight, the queue of Workloads that wait for a slot, rate limit and timers.
 
+pub(super) mod bodies;
 pub(super) mod in_flight;
+mod retry;
 pub(super) mod status_rate_limit;
 pub(super) mod timers;
 pub(super) mod workload_queue;

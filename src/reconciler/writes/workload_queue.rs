@@ -13,6 +13,9 @@ use crate::reconciler::Reconciler;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Maximum number of pending reasons in flight, so that they never delay admissions.
+const MAX_IN_FLIGHT_EXPLANATIONS: usize = 64;
+
 /// What a write is for, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum WritePriority {
@@ -146,10 +149,17 @@ impl Reconciler {
         self.cache.job_of(record).is_some_and(|(_, job)| job.status.finished.is_some())
     }
 
+    /// How many more pending reasons may be in flight: most slots are for admissions.
+    pub(crate) fn explanation_budget(&self) -> usize {
+        let share =
+            self.settings.writes.max_in_flight_status_writes.map_or(usize::MAX, |limit| (limit / 8).max(1));
+        MAX_IN_FLIGHT_EXPLANATIONS.min(share).saturating_sub(self.writes.explanation_count())
+    }
+
     /// How many more decisions there will soon be room to write: none while more than half of what may be under way at a time
     /// stands in line decided, and else as many as fill the line up to that.
     pub(crate) fn decision_budget(&self) -> usize {
-        let Some(limit) = self.settings.max_in_flight_status_writes else { return usize::MAX };
+        let Some(limit) = self.settings.writes.max_in_flight_status_writes else { return usize::MAX };
         let line = self.workload_write_queue.decided.len();
         if line > limit / 2 { 0 } else { limit.saturating_sub(line) }
     }

@@ -3,7 +3,7 @@
 use super::world::{Faults, World, condition};
 use serde_json::{Value, json};
 use sluice::cache::Kind;
-use sluice::reconciler::CoreSettings;
+use sluice::reconciler::{CoreSettings, WriteLimits};
 use sluice::simulate::fake_api_server::key_of;
 use std::collections::BTreeMap;
 
@@ -110,7 +110,13 @@ pub(super) fn check_capacity(world: &World, seed: u64) {
 pub(super) fn with_write_limit(seed: u64, settings: CoreSettings) -> CoreSettings {
     let status_writes_at_once =
         [None, Some(1), None, Some(2)].into_iter().cycle().nth(usize::try_from(seed % 4).unwrap());
-    CoreSettings { max_in_flight_status_writes: status_writes_at_once.flatten(), ..settings }
+    CoreSettings {
+        writes: WriteLimits {
+            max_in_flight_status_writes: status_writes_at_once.flatten(),
+            ..settings.writes
+        },
+        ..settings
+    }
 }
 
 fn run_history(seed: u64, faults: Faults, churn: bool) {
@@ -247,7 +253,10 @@ fn writes_per_job_stay_bounded() {
 /// Pending reasons are written within the rate limit and for every workload in bounded time; starts never wait for the limit.
 #[test]
 fn pending_status_writes_respect_rate_limit() {
-    let settings = CoreSettings { status_writes_per_second: Some(2), ..CoreSettings::default() };
+    let settings = CoreSettings {
+        writes: WriteLimits { status_writes_per_second: Some(2), ..WriteLimits::default() },
+        ..CoreSettings::default()
+    };
     let mut world = cluster(9, &settings);
     world.jobs_never_end = true;
     for n in 0..40 {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::reconciler::{
-    CoreSettings, Delta, Effect, Observation, Reconciler, Write, WriteOutcome, WriteResult,
+    CoreSettings, Delta, Effect, Observation, Reconciler, Write, WriteLimits, WriteOutcome, WriteResult,
 };
 
 pub(super) fn time_at(second: i64) -> Timestamp {
@@ -204,8 +204,10 @@ fn workload_is_rescheduled_when_finished_condition_is_removed() {
 /// A write that waits for an in-flight slot is computed when the slot is granted, from the newest object.
 #[test]
 fn queued_write_uses_newest_object_version() {
-    let mut state =
-        leading_state_with(CoreSettings { max_in_flight_status_writes: Some(1), ..CoreSettings::default() });
+    let mut state = leading_state_with(CoreSettings {
+        writes: WriteLimits { max_in_flight_status_writes: Some(1), ..WriteLimits::default() },
+        ..CoreSettings::default()
+    });
     let first = state.apply(pending_workload("first", "100"), time_at(1));
     let first = write_of(&first, Kind::Workload).unwrap();
     assert!(

@@ -5,7 +5,7 @@ use super::world::World;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::cache::Kind;
-use sluice::reconciler::{CoreSettings, Delta, Effect, Reconciler, Write, WriteResult};
+use sluice::reconciler::{CoreSettings, Delta, Effect, Reconciler, Write, WriteLimits, WriteResult};
 use std::collections::VecDeque;
 
 /// Limit of in-flight status writes.
@@ -23,8 +23,13 @@ struct SaturatedServer {
 
 impl SaturatedServer {
     fn start() -> Self {
-        let settings =
-            CoreSettings { max_in_flight_status_writes: Some(MAX_IN_FLIGHT), ..CoreSettings::default() };
+        let settings = CoreSettings {
+            writes: WriteLimits {
+                max_in_flight_status_writes: Some(MAX_IN_FLIGHT),
+                ..WriteLimits::default()
+            },
+            ..CoreSettings::default()
+        };
         let world = World::with_queue(&settings, QUOTA);
         let mut server =
             Self { state: Reconciler::new(settings), unanswered: VecDeque::new(), now: world.now, world };

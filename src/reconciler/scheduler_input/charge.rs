@@ -54,7 +54,7 @@ impl Reconciler {
             evicted: conditions::is_true(&record.status, ConditionType::Evicted),
             deactivated: !record.active,
             queued_since: self.queued_since(record),
-            variant: record.variant.clone(),
+            variant: record.annotations.variant.clone(),
             topology: self.occupancies(record, admission),
         })
     }

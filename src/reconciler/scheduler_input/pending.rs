@@ -1,0 +1,49 @@
+//! A pending Workload as the scheduler gets it.
+
+use crate::api::ObjectKey;
+use crate::api::reason::PendingReason;
+use crate::cache::records::WorkloadRecord;
+use crate::lifecycle::checks::{self, CheckAction};
+use crate::reconciler::Reconciler;
+use crate::scheduler::{Verdict, Workload};
+use std::sync::Arc;
+
+impl Reconciler {
+    /// The Workload as the scheduler sees it, without what belongs to features that are off.
+    pub(crate) fn to_pending_workload(&self, key: &ObjectKey) -> Option<Workload> {
+        let record = self.cache.workload(key)?;
+        let cluster_queue = self.cache.cluster_queue_name(record)?;
+        let gates = &self.settings.engine.gates;
+        Some(Workload {
+            key: key.clone(),
+            uid: record.meta.uid.clone(),
+            cluster_queue: self.cache.interned_cluster_queue_name(cluster_queue),
+            local_queue: record.queue_name.clone()?,
+            priority: i64::from(record.priority),
+            queued_since: self.queued_since(record),
+            pod_sets: record.effective_requests.pod_sets.clone()?,
+            preemption_gated: gates.respects_preemption_gates() && record.is_preemption_gated(),
+            variant: record.annotations.variant.clone().filter(|_| gates.concurrent_admission),
+            replaces: self.replaced_slice(record).cloned(),
+            precheck_failure: precheck_failure(record),
+        })
+    }
+
+    /// The slice that a Workload replaces.
+    pub(crate) fn replaced_slice<'a>(&self, record: &'a WorkloadRecord) -> Option<&'a ObjectKey> {
+        record.annotations.replaces.as_deref().filter(|_| self.settings.engine.gates.elastic_slices)
+    }
+}
+
+/// Why a Workload cannot be nominated: a failed admission check, or invalid requests.
+fn precheck_failure(record: &WorkloadRecord) -> Option<Arc<Verdict>> {
+    let (reason, text) =
+        match (checks::required_action(&record.status), &record.effective_requests.misconfiguration) {
+            (CheckAction::Retry(text) | CheckAction::Reject(text), _) => {
+                (PendingReason::PendingEvaluation, text)
+            }
+            (CheckAction::None, Some(text)) => (PendingReason::Misconfigured, text.clone()),
+            (CheckAction::None, None) => return None,
+        };
+    Some(Arc::new(Verdict::without_blockers(reason, &text)))
+}

@@ -1,0 +1,31 @@
+//! Writes that another object needs, and when failed ones are tried again.
+
+use super::in_flight::WriteRequest;
+use crate::api::ObjectKey;
+use crate::cache::Kind;
+use crate::reconciler::{ReconcileKey, Reconciler};
+use jiff::Timestamp;
+
+impl Reconciler {
+    /// Starts a write that another object needs, or adds that object again when the write may be tried.
+    pub(crate) fn write_for(&mut self, item: ReconcileKey, request: WriteRequest, now: Timestamp) {
+        if self.writes.may_write(request.kind, &request.key, now) {
+            self.writes.start(request.on_behalf_of(item));
+        } else {
+            self.retry_after_backoff(request.kind, &request.key, item, now);
+        }
+    }
+
+    /// Adds an object again when the backoff of a failed write ends. The end of a write in flight adds it anyway.
+    pub(crate) fn retry_after_backoff(
+        &mut self,
+        kind: Kind,
+        key: &ObjectKey,
+        item: ReconcileKey,
+        now: Timestamp,
+    ) {
+        if let Some(until) = self.writes.backoff_until(kind, key).filter(|until| *until > now) {
+            self.work_queue.add_at(item, until);
+        }
+    }
+}
