@@ -187,14 +187,15 @@ impl Draft<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::v1beta2::RequeueState;
+    use crate::api::v1beta2::{AdmissionCheckState, CheckState, RequeueState};
     use crate::lifecycle::workload::{JobFacts, LifecycleSettings, plan};
     use crate::lifecycle::{node_failure, workload};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     const NOW: Timestamp = Timestamp::constant(1000, 0);
 
-    /// Returns all combinations of the relevant conditions, each with every back-off state.
+    /// Returns all combinations of the relevant conditions, each with every back-off state, without and with a check that
+    /// asks for a retry.
     fn statuses() -> Vec<WorkloadStatus> {
         let kinds = [
             ConditionType::QuotaReserved,
@@ -220,7 +221,21 @@ mod tests {
             }),
             ..status.clone()
         };
-        all.iter().flat_map(|status| waits.map(|wait| with(status, wait))).collect()
+        let late_check = |status: &WorkloadStatus| WorkloadStatus {
+            admission_checks: vec![AdmissionCheckState {
+                name: "check".to_owned(),
+                state: CheckState::Retry,
+                requeue_after_seconds: Some(60),
+                last_transition_time: conditions::to_api_time(NOW),
+                message: String::new(),
+                retry_count: None,
+                pod_set_updates: Vec::new(),
+            }],
+            ..status.clone()
+        };
+        let with_waits: Vec<_> = all.iter().flat_map(|status| waits.map(|wait| with(status, wait))).collect();
+        let with_checks: Vec<_> = with_waits.iter().map(late_check).collect();
+        [with_waits, with_checks].concat()
     }
 
     fn facts(owner: WorkloadOwner, queue: QueueFact, misconfigured: bool) -> Facts<'static> {

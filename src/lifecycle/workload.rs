@@ -83,7 +83,9 @@ pub fn queue_membership(
         && !conditions::is_false(status, ConditionType::Requeued)
         && !holds(ConditionType::QuotaReserved)
         && !holds(ConditionType::DeactivationTarget)
-        && !holds(ConditionType::Finished);
+        && !holds(ConditionType::Finished)
+        // A check that fails without a reservation sets a back-off.
+        && checks::required_action(status) == CheckAction::None;
     if !waits {
         return plan(subject, facts, settings, now).membership;
     }
