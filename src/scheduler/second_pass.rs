@@ -245,15 +245,15 @@ impl Engine {
     fn pod_sets_to_place(&self, request: &SecondPassRequest) -> TasAssignment {
         let mut tas_assignment = TasAssignment::default();
         let by_worker_cluster = self
-            .queues
-            .get(&request.granted.cluster_queue)
+            .config
+            .cluster_queue(&request.granted.cluster_queue)
             .is_some_and(|q| q.config.topology_by_worker_cluster);
         for (index, granted) in request.granted.pod_sets.iter().enumerate() {
             let sets = &request.workload.pod_sets;
             let Some(set) = sets.iter().find(|set| set.name == granted.name) else { continue };
-            let topology =
-                |name: &&Arc<str>| self.flavors.get(*name).is_some_and(|f| f.topology_name.is_some());
-            let Some(flavor) = granted.flavors.values().find(topology) else { continue };
+            let Some(flavor) = granted.flavors.values().find(|name| self.config.has_topology(name)) else {
+                continue;
+            };
             let (replacement, group) = match &granted.topology {
                 PodSetPlacement::Delayed if !by_worker_cluster => (None, set.group.clone()),
                 PodSetPlacement::Assigned(placement)
@@ -404,9 +404,8 @@ impl Engine {
             if tas_assignment.pod_set_indexes.contains(&index) {
                 continue;
             }
-            let topology =
-                |name: &&Arc<str>| self.flavors.get(*name).is_some_and(|f| f.topology_name.is_some());
-            let flavors: BTreeSet<&Arc<str>> = granted.flavors.values().filter(topology).collect();
+            let flavors: BTreeSet<&Arc<str>> =
+                granted.flavors.values().filter(|name| self.config.has_topology(name)).collect();
             occupancies.extend(flavors.into_iter().map(|flavor| crate::topology::Occupancy {
                 flavor: Arc::clone(flavor),
                 placement: placement.clone(),

@@ -301,7 +301,8 @@ impl Engine {
     /// Sets the levels of a Topology, or removes it.
     pub fn set_topology(&mut self, name: &str, levels: Option<DomainPath>) {
         if self.topology.set_topology(name, levels) {
-            let flavors = self.flavors.iter().filter(|(_, f)| f.topology_name.as_deref() == Some(name));
+            let flavors =
+                self.config.flavors().iter().filter(|(_, f)| f.topology_name.as_deref() == Some(name));
             let flavors: Vec<Arc<str>> = flavors.map(|(flavor, _)| Arc::clone(flavor)).collect();
             self.pending.topology_changed(&flavors);
         }
@@ -330,7 +331,7 @@ impl Engine {
 
     /// Passes a changed flavor on to the topology cache.
     pub(super) fn update_topology_flavor(&mut self, name: &str) {
-        let spec = self.flavors.get(name).and_then(|flavor| {
+        let spec = self.config.flavors().get(name).and_then(|flavor| {
             let topology = flavor.topology_name.clone().filter(|_| self.settings.gates.topology)?;
             let (node_labels, tolerations) = (flavor.node_labels.clone(), flavor.tolerations.clone());
             Some(FlavorSpec { node_labels, tolerations, topology })
