@@ -17,7 +17,7 @@ use crate::cache::Kind;
 use crate::kube::client::Rate;
 use crate::kube::executor::{Executor, OnCall, RefusalLog};
 use crate::kube::heartbeat::{Heartbeat, wait_for_stall};
-use crate::kube::lease::{self, LeaseSettings};
+use crate::kube::lease::{self, ElectionTask, LeaseSettings};
 use crate::kube::rbac_check::{PermissionCheck, PermissionRequirements};
 use crate::kube::watch::run_watch;
 use crate::kube::{certificates, events, rbac_check};
@@ -56,24 +56,23 @@ pub(super) fn start(
     });
     let counters = Arc::clone(&shared.counters);
     let dropped: events::OnDropped = Arc::new(move |number| counters.count_dropped_events(number));
-    let emitter = events::run(
-        shared.clients.call.clone(),
-        settings.events(),
-        shared.fence.clone(),
+    let emitter = events::EventTask {
+        caller: shared.clients.call.clone(),
+        settings: settings.events(),
+        fence: shared.fence.clone(),
         under_load,
-        dropped,
-        ends.events.1,
-    );
-    workers.start(api, "events", run_until(shared.stop_acting.clone(), emitter));
-    let certificates = certificates::run(
-        shared.clients.watch.clone(),
-        shared.clients.call.clone(),
-        settings.certificates(),
-        settings.watch(),
-        Arc::clone(&shared.serving),
-        Arc::clone(&shared.clients.clock),
-    );
-    workers.start(api, "certificates", run_until(shared.stop_serving.clone(), certificates));
+        on_dropped: dropped,
+    };
+    workers.start(api, "events", run_until(shared.stop_acting.clone(), emitter.run(ends.events.1)));
+    let certificates = certificates::CertificateTask {
+        client: shared.clients.watch.clone(),
+        caller: shared.clients.call.clone(),
+        settings: settings.certificates(),
+        watch: settings.watch(),
+        serving: Arc::clone(&shared.serving),
+        clock: Arc::clone(&shared.clients.clock),
+    };
+    workers.start(api, "certificates", run_until(shared.stop_serving.clone(), certificates.run()));
     let election = settings.lease()?;
     let permission_checks = rbac_check::run_permission_checks(permission_check(
         settings,
@@ -231,14 +230,15 @@ fn run_leader_election(
             ready = synced.wait_for(|synced| *synced) => { ready.context("the core ended")?; }
             _ = stop.wait_for(|stop| *stop) => return Ok(()),
         }
-        let Some(election) = election else {
+        let Some(settings) = election else {
             fence.open_forever();
             leading.send_replace(Some(0));
             // An error means that the sender was dropped, which is a stop too.
             let _ = stop.wait_for(|stop| *stop).await;
             return Ok(());
         };
-        lease::run_election(caller, election, fence, heartbeats, leading, stop).await?;
+        let task = ElectionTask { caller, settings, fence, heartbeats, leading };
+        lease::run_election(task, stop).await?;
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::client::{CallError, Caller, Content, collection_path, object_path};
+use super::client::{CallError, Caller, Content, Rate, collection_path, object_path};
 use super::lease::Fence;
 use super::object::{MetadataOnly, Object};
 use super::rate_limit::TokenBucket;
@@ -44,8 +44,8 @@ impl Default for ExecutorSettings {
     }
 }
 
-/// Rejected writes to log: per second, and in a burst.
-const REFUSAL_LOG_LIMIT: (f64, f64) = (1.0, 20.0);
+/// Rejected writes to log.
+const REFUSAL_LOG_LIMIT: Rate = Rate { per_second: 1.0, burst: 20.0 };
 
 /// Rate limiter of log messages about rejected writes, because a write may be retried indefinitely.
 #[derive(Debug)]
@@ -53,7 +53,10 @@ pub struct RefusalLog(Mutex<(TokenBucket, u64)>);
 
 impl Default for RefusalLog {
     fn default() -> Self {
-        Self(Mutex::new((TokenBucket::new(REFUSAL_LOG_LIMIT.0, REFUSAL_LOG_LIMIT.1, Duration::ZERO), 0)))
+        Self(Mutex::new((
+            TokenBucket::new(REFUSAL_LOG_LIMIT.per_second, REFUSAL_LOG_LIMIT.burst, Duration::ZERO),
+            0,
+        )))
     }
 }
 

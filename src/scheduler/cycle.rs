@@ -38,8 +38,17 @@ pub(super) struct CycleState {
     /// Whether second passes withhold leaf capacity for the rest of this cycle, whatever trees their ClusterQueues
     /// are in.
     pub(super) has_second_pass_claims: bool,
-    /// Workloads whose second pass found a topology assignment: the new charge, and the added part of its footprint.
-    pub(super) topology_moves: Vec<(ObjectKey, Charge, Arc<Footprint>)>,
+    /// Workloads whose second pass found a topology assignment.
+    pub(super) topology_moves: Vec<TopologyMove>,
+}
+
+/// A topology assignment of a second pass, charged at the end of the cycle.
+pub(super) struct TopologyMove {
+    pub(super) key: ObjectKey,
+    /// The charge with the new assignment.
+    pub(super) charge: Charge,
+    /// Leaf capacity that it takes in addition.
+    pub(super) added: Arc<Footprint>,
 }
 
 impl Engine {

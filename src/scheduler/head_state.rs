@@ -23,10 +23,10 @@
 use super::cycle::{CycleState, skipped};
 use super::decision::Outcome;
 use super::engine::Engine;
-use super::flavor_assigner::PodSetGroupFlavors;
 use super::nominate::{Evaluation, Head, Inadmissible, NominatedAssignment, evaluation_of};
 use super::preemption::Target;
 use super::shortfall::Shortfall;
+use super::tentative_assignment::PodSetGroupFlavors;
 use super::topology::CapacityUsage;
 use crate::api::reason::PendingReason;
 use crate::queue::{FlavorCursor, Parked, Verdict, WakeConditions};

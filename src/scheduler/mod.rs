@@ -36,6 +36,7 @@ mod requests;
 mod reserving_workloads;
 mod second_pass;
 mod shortfall;
+mod tentative_assignment;
 mod topology;
 
 pub use crate::queue::{Blocker, BlockerKind, PendingCounts, PodSet, Variant, Verdict, Workload};

@@ -7,10 +7,11 @@
 use super::compiled::CompiledClusterQueue;
 use super::config::Flavor;
 use super::engine::Engine;
-use super::flavor_assigner::{AssignRequest, TentativeAssignment, assign_flavors};
+use super::flavor_assigner::{AssignRequest, assign_flavors};
 use super::granular_mode::PreemptionMode;
 use super::matching::selects;
 use super::preemption::{Preemptor, SchedulingContext, Target};
+use super::tentative_assignment::{PodSetGroupFlavors, TentativeAssignment};
 use super::topology;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
@@ -209,7 +210,7 @@ impl Engine {
         name: &Arc<str>,
         workload: &Workload,
         cursor: Option<&FlavorCursor>,
-        allowed_flavors: Option<&[super::flavor_assigner::PodSetGroupFlavors]>,
+        allowed_flavors: Option<&[PodSetGroupFlavors]>,
     ) -> Option<(NominatedAssignment, Vec<Target>)> {
         let cycle = self.cycle_count;
         self.with_usage_removed(&self.own_projected_usage(workload), UsageLayer::Projected, |engine| {

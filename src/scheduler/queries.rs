@@ -4,8 +4,8 @@
 
 use super::config::Charge;
 use super::engine::Engine;
-use super::flavor_assigner::TentativeAssignment;
 use super::granular_mode::PreemptionMode;
+use super::tentative_assignment::TentativeAssignment;
 use crate::api::ObjectKey;
 use crate::queue::{PendingCounts, Verdict, Workload};
 use crate::quota::{FlavorResource, NodeRef, NodeUsage, UsageLayer};

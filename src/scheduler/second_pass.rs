@@ -9,7 +9,7 @@
 
 use super::capacity_reservations::CapacityReservation;
 use super::config::Charge;
-use super::cycle::CycleState;
+use super::cycle::{CycleState, TopologyMove};
 use super::decision::{Assignment, Decision, Outcome, PodSetPlacement, PreemptionReason};
 use super::engine::Engine;
 use super::granular_mode::{PreemptionMode, Requester};
@@ -132,13 +132,13 @@ impl Engine {
     fn placement_failure(
         &mut self,
         tas_assignment: &TasAssignment,
-        (index, refusal): &PodSetPlacementError,
+        failure: &PodSetPlacementError,
         view: CapacityView,
     ) -> SecondPassSearch {
         let gates = self.settings.gates.placement;
-        let pod_set_request = tas_assignment.pod_set_requests.get(*index);
+        let pod_set_request = tas_assignment.pod_set_requests.get(failure.pod_set);
         let message = pod_set_request
-            .map(|pod_set_request| self.topology.explain(pod_set_request, refusal, view, gates))
+            .map(|pod_set_request| self.topology.explain(pod_set_request, &failure.error, view, gates))
             .unwrap_or_default();
         SecondPassSearch::NoPlacement(PlacementFailure { message, wanted_footprint: None })
     }
@@ -376,15 +376,15 @@ impl Engine {
         // terminating, nor the new ones are available to other workloads.
         self.topology.shift_usage(&footprint, 1, UsageLayer::Current);
         self.topology.shift_usage(&footprint, 1, UsageLayer::Projected);
-        cycle.topology_moves.push((reserving.key.clone(), charge, footprint));
+        cycle.topology_moves.push(TopologyMove { key: reserving.key.clone(), charge, added: footprint });
         Outcome::TopologyAssigned(granted)
     }
 
     /// Charges the assignments committed in this cycle.
-    pub(super) fn apply_topology_moves(&mut self, moves: Vec<(ObjectKey, Charge, Arc<Footprint>)>) {
-        for (key, charge, footprint) in moves {
-            self.topology.shift_usage(&footprint, -1, UsageLayer::Current);
-            self.topology.shift_usage(&footprint, -1, UsageLayer::Projected);
+    pub(super) fn apply_topology_moves(&mut self, moves: Vec<TopologyMove>) {
+        for TopologyMove { key, charge, added } in moves {
+            self.topology.shift_usage(&added, -1, UsageLayer::Current);
+            self.topology.shift_usage(&added, -1, UsageLayer::Projected);
             self.charge(&key, charge);
         }
     }
