@@ -337,7 +337,7 @@ impl Reconciler {
             &name,
             Some(Cohort {
                 parent: spec.parent_name.as_deref().map(Arc::from),
-                groups: to_resource_groups(&spec.resource_groups),
+                groups: to_resource_groups(object.quota_groups()),
                 weight: spec.fair_sharing.as_ref().and_then(v1beta2::FairSharing::number),
             }),
         );

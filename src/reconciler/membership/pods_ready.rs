@@ -39,7 +39,7 @@ impl Reconciler {
             let admission = to_admission(&assumed.assignment);
             let queue = self.cluster_queues.get(&assumed.assignment.cluster_queue);
             !checks::awaits_topology(&admission)
-                && queue.is_none_or(|q| checks::applicable(&q.object.spec, Some(&admission)).is_empty())
+                && queue.is_none_or(|q| checks::applicable(&q.object, Some(&admission)).is_empty())
         })
     }
 }

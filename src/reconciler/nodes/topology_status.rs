@@ -2,7 +2,7 @@
 
 use crate::api::names::{MULTIKUEUE_CONTROLLER, PROVISIONING_REQUEST_CONTROLLER};
 use crate::api::v1beta2::{
-    Admission, ClusterQueueSpec, DelayedTopologyRequestState, PodSetAssignment, TopologyAssignment,
+    Admission, ClusterQueue, DelayedTopologyRequestState, PodSetAssignment, TopologyAssignment,
 };
 use crate::cache::records::WorkloadRecord;
 use crate::reconciler::Reconciler;
@@ -46,26 +46,24 @@ impl Reconciler {
 
     /// Flavors of a ClusterQueue whose nodes are made after the reservation, and whether another cluster assigns the
     /// topology.
-    pub(in crate::reconciler) fn delayed_topology(
-        &self,
-        spec: &ClusterQueueSpec,
-    ) -> (BTreeSet<Arc<str>>, bool) {
+    pub(in crate::reconciler) fn delayed_topology(&self, queue: &ClusterQueue) -> (BTreeSet<Arc<str>>, bool) {
         let mut flavors = BTreeSet::new();
         let mut elsewhere = false;
-        for rule in spec.admission_checks_strategy.iter().flat_map(|strategy| &strategy.admission_checks) {
+        for rule in
+            queue.spec.admission_checks_strategy.iter().flat_map(|strategy| &strategy.admission_checks)
+        {
             let controller =
                 self.admission_checks.get(&*rule.name).map(|check| &*check.object.spec.controller_name);
             elsewhere |= controller == Some(MULTIKUEUE_CONTROLLER);
             if controller != Some(PROVISIONING_REQUEST_CONTROLLER) {
                 continue;
             }
-            let all = spec.resource_groups.iter().flat_map(|group| &group.flavors).map(|flavor| &flavor.name);
             let on = if rule.on_flavors.is_empty() {
-                all.collect::<Vec<_>>()
+                queue.quota_flavors().collect::<Vec<_>>()
             } else {
-                rule.on_flavors.iter().collect()
+                rule.on_flavors.iter().map(String::as_str).collect()
             };
-            flavors.extend(on.into_iter().map(|flavor| Arc::from(flavor.as_str())));
+            flavors.extend(on.into_iter().map(Arc::from));
         }
         (flavors, elsewhere)
     }

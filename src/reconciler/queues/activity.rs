@@ -21,11 +21,11 @@ impl Reconciler {
             return self.configured_cluster_queues.remove(name).is_some();
         };
         let spec = &record.object.spec;
-        let (provisioned_flavors, placed_elsewhere) = self.delayed_topology(spec);
+        let (provisioned_flavors, placed_elsewhere) = self.delayed_topology(&record.object);
         let queue = ClusterQueue {
             cohort: spec.cohort_name.as_deref().map(Arc::from),
             strategy: spec.queueing_strategy,
-            groups: to_resource_groups(&spec.resource_groups),
+            groups: to_resource_groups(record.object.quota_groups()),
             namespace_selector: spec.namespace_selector.clone(),
             fungibility: spec.flavor_fungibility.clone().unwrap_or_default(),
             preemption: spec.preemption.clone().unwrap_or_else(|| ClusterQueuePreemption {
@@ -65,8 +65,7 @@ impl Reconciler {
         if spec.stop_policy.unwrap_or_default() != StopPolicy::None {
             found.push(("Stopped", "is stopped".to_owned()));
         }
-        let flavors: BTreeSet<&str> =
-            spec.resource_groups.iter().flat_map(|g| g.flavors.iter().map(|f| f.name.as_str())).collect();
+        let flavors: BTreeSet<&str> = record.object.quota_flavors().collect();
         let missing: Vec<&str> = flavors.iter().copied().filter(|f| !self.flavors.contains_key(*f)).collect();
         if !missing.is_empty() {
             found.push((
@@ -120,9 +119,7 @@ impl Reconciler {
         let Some(record) = self.flavors.get(name) else {
             return;
         };
-        let used = self.cluster_queues.values().any(|q| {
-            q.object.spec.resource_groups.iter().any(|g| g.flavors.iter().any(|f| *f.name == **name))
-        });
+        let used = self.cluster_queues.values().any(|q| q.object.quota_flavors().any(|f| *f == **name));
         let body = finalizer_patch(&record.meta, used);
         self.send_finalizer(Kind::ResourceFlavor, name, body);
     }
