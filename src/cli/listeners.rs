@@ -46,7 +46,7 @@ pub(super) async fn start(
         let tls = match &args.webhook_client_ca {
             Some(path) => {
                 let callers = WebhookClientVerifier::read(path, args.webhook_client_name.clone())?;
-                let following = run_until(shared.stop_serving.clone(), Arc::clone(&callers).watch_file());
+                let following = run_until(shared.stop.serving.clone(), Arc::clone(&callers).watch_file());
                 servers.start(&threads.serve, "client-ca", following);
                 let serving = Arc::clone(&shared.serving);
                 tls::server_config_with_clients(serving, configuration.tls.as_ref(), Some(callers))
@@ -99,7 +99,7 @@ fn serve(
     listener: Listener,
     shared: &ManagerContext,
 ) {
-    let stop = shared.stop_serving.clone();
+    let stop = shared.stop.serving.clone();
     servers.start(threads, name, async move {
         listener.run(stop).await;
         Ok(())
@@ -119,8 +119,8 @@ fn review_fn(settings: &ManagerSettings, shared: &ManagerContext) -> Review {
 /// up to date.
 fn readiness(settings: &ManagerSettings, shared: &ManagerContext) -> NotReadyReasons {
     let (serving, watch_statuses) = (Arc::clone(&shared.serving), shared.watch_statuses.clone());
-    let (published, stop) = (Arc::clone(&shared.published), shared.stop_acting.clone());
-    let missing = Arc::clone(&shared.missing_permissions);
+    let (published, stop) = (Arc::clone(&shared.published), shared.stop.acting.clone());
+    let missing = Arc::clone(&shared.permissions.missing);
     let silence = (settings.watch().timeout * 5).max(MAX_WATCH_SILENCE);
     Arc::new(move || {
         let permissions = missing.list();
@@ -148,7 +148,7 @@ fn readiness(settings: &ManagerSettings, shared: &ManagerContext) -> NotReadyRea
 /// Returns the liveness check: every part must make progress. The watchdog normally ends a hanging process; this check
 /// covers a process in which the watchdog hangs too.
 fn liveness(shared: &ManagerContext, limit: Duration) -> NotReadyReasons {
-    let (heartbeats, stop) = (shared.heartbeats.clone(), shared.stop_acting.clone());
+    let (heartbeats, stop) = (shared.heartbeats.all.clone(), shared.stop.acting.clone());
     Arc::new(move || {
         // A stopping core no longer stamps its heartbeat.
         let stalled = if *stop.borrow() { None } else { heartbeats.stalled(limit) };

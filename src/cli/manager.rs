@@ -52,17 +52,10 @@ pub(super) fn start(args: ManagerArgs) -> anyhow::Result<()> {
 pub(super) struct ManagerContext {
     pub(super) clients: Clients,
     pub(super) fence: Fence,
-    /// Heartbeat of the core.
-    pub(super) core_heartbeat: Heartbeat,
-    /// Heartbeat of the threads that call the API server.
-    pub(super) api_heartbeat: Heartbeat,
-    /// Heartbeats on which leadership and liveness depend.
-    pub(super) heartbeats: Heartbeats,
+    pub(super) heartbeats: PartHeartbeats,
     pub(super) watch_statuses: WatchStatuses,
     pub(super) serving: Arc<ServingCertificate>,
-    pub(super) missing_permissions: Arc<MissingPermissions>,
-    /// Notified when a call was refused as forbidden.
-    pub(super) recheck_permissions: Arc<Notify>,
+    pub(super) permissions: Permissions,
     /// Channel to the core; weak, so that it does not keep the channel open.
     pub(super) deltas: mpsc::WeakSender<Delta>,
     pub(super) published: Arc<ArcSwap<Snapshot>>,
@@ -71,8 +64,32 @@ pub(super) struct ManagerContext {
     pub(super) synced: watch::Receiver<bool>,
     pub(super) leading: watch::Receiver<Option<i32>>,
     pub(super) role: Role,
-    pub(super) stop_acting: watch::Receiver<bool>,
-    pub(super) stop_serving: watch::Receiver<bool>,
+    pub(super) stop: StopSignals,
+}
+
+/// Heartbeats of the parts that must make progress.
+pub(super) struct PartHeartbeats {
+    /// The core.
+    pub(super) core: Heartbeat,
+    /// The threads that call the API server.
+    pub(super) api: Heartbeat,
+    /// Those on which leadership and liveness depend.
+    pub(super) all: Heartbeats,
+}
+
+/// What this process lacks permission for.
+pub(super) struct Permissions {
+    pub(super) missing: Arc<MissingPermissions>,
+    /// Notified when a call was refused as forbidden.
+    pub(super) recheck: Arc<Notify>,
+}
+
+/// The two steps of a shutdown; each becomes true once.
+pub(super) struct StopSignals {
+    /// No more writes.
+    pub(super) acting: watch::Receiver<bool>,
+    /// No more requests.
+    pub(super) serving: watch::Receiver<bool>,
 }
 
 /// Channel ends, each of which is moved into one part.
@@ -102,13 +119,13 @@ async fn run(settings: &ManagerSettings, threads: &Threads) -> anyhow::Result<()
     let shared = ManagerContext {
         clients,
         fence,
-        heartbeats: Heartbeats::new([core.clone(), api.clone()]),
-        core_heartbeat: core,
-        api_heartbeat: api,
+        heartbeats: PartHeartbeats { all: Heartbeats::new([core.clone(), api.clone()]), core, api },
         watch_statuses: WatchStatuses::new(&kinds),
         serving: Arc::new(ServingCertificate::default()),
-        missing_permissions: Arc::new(MissingPermissions::default()),
-        recheck_permissions: Arc::new(Notify::new()),
+        permissions: Permissions {
+            missing: Arc::new(MissingPermissions::default()),
+            recheck: Arc::new(Notify::new()),
+        },
         deltas: deltas.0.downgrade(),
         published: Arc::new(ArcSwap::from_pointee(state.snapshot())),
         counters: Arc::new(Counters::new(std::env::consts::OS, settings.families())),
@@ -116,8 +133,7 @@ async fn run(settings: &ManagerSettings, threads: &Threads) -> anyhow::Result<()
         synced,
         leading,
         role: if elects { Role::Leader } else { Role::Standalone },
-        stop_acting,
-        stop_serving,
+        stop: StopSignals { acting: stop_acting, serving: stop_serving },
     };
     let ends = ChannelEnds {
         deltas,

@@ -47,8 +47,8 @@ impl ProcessMetrics {
         Self {
             watch_statuses: shared.watch_statuses.clone(),
             deltas: shared.deltas.clone(),
-            heartbeats: shared.heartbeats.clone(),
-            missing_permissions: std::sync::Arc::clone(&shared.missing_permissions),
+            heartbeats: shared.heartbeats.all.clone(),
+            missing_permissions: std::sync::Arc::clone(&shared.permissions.missing),
         }
     }
 }

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
     use crate::kube::client::Caller;
     use crate::kube::heartbeat::Heartbeats;
-    use crate::kube::lease::{Fence, LeaseSettings, run_election};
+    use crate::kube::lease::{ElectionTask, Fence, LeaseSettings, run_election};
     use crate::lifecycle::lease::ElectionSettings;
     use kube::client::Body;
     use serde_json::{Value, json};
@@ -121,7 +121,8 @@ mod tests {
         let core = fence.heartbeat("core");
         let heartbeats = Heartbeats::new([core.clone()]);
         let caller = Caller::new(client, Duration::from_secs(30));
-        let task = run_election(caller, settings, fence.clone(), heartbeats, leading, stopped);
+        let task = ElectionTask { caller, settings, fence: fence.clone(), heartbeats, leading };
+        let task = run_election(task, stopped);
         let watching = async {
             while writes.load(Ordering::SeqCst) < 5 {
                 core.beat();

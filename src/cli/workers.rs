@@ -17,7 +17,7 @@ use crate::cache::Kind;
 use crate::kube::client::Rate;
 use crate::kube::executor::{Executor, OnCall, RefusalLog};
 use crate::kube::heartbeat::{Heartbeat, wait_for_stall};
-use crate::kube::lease::{self, LeaseSettings};
+use crate::kube::lease::{self, ElectionTask, LeaseSettings};
 use crate::kube::rbac_check::{PermissionCheck, PermissionRequirements};
 use crate::kube::watch::run_watch;
 use crate::kube::{certificates, events, rbac_check};
@@ -45,7 +45,7 @@ pub(super) fn start(
             shared.watch_statuses.clone(),
             deltas.clone(),
         );
-        workers.start(api, "watch", run_until(shared.stop_acting.clone(), watch));
+        workers.start(api, "watch", run_until(shared.stop.acting.clone(), watch));
     }
     let under_load = Arc::new(AtomicBool::new(false));
     let executor = executor(settings, shared, Arc::clone(&under_load), deltas);
@@ -56,24 +56,23 @@ pub(super) fn start(
     });
     let counters = Arc::clone(&shared.counters);
     let dropped: events::OnDropped = Arc::new(move |number| counters.count_dropped_events(number));
-    let emitter = events::run(
-        shared.clients.call.clone(),
-        settings.events(),
-        shared.fence.clone(),
+    let emitter = events::EventTask {
+        caller: shared.clients.call.clone(),
+        settings: settings.events(),
+        fence: shared.fence.clone(),
         under_load,
-        dropped,
-        ends.events.1,
-    );
-    workers.start(api, "events", run_until(shared.stop_acting.clone(), emitter));
-    let certificates = certificates::run(
-        shared.clients.watch.clone(),
-        shared.clients.call.clone(),
-        settings.certificates(),
-        settings.watch(),
-        Arc::clone(&shared.serving),
-        Arc::clone(&shared.clients.clock),
-    );
-    workers.start(api, "certificates", run_until(shared.stop_serving.clone(), certificates));
+        on_dropped: dropped,
+    };
+    workers.start(api, "events", run_until(shared.stop.acting.clone(), emitter.run(ends.events.1)));
+    let certificates = certificates::CertificateTask {
+        client: shared.clients.watch.clone(),
+        caller: shared.clients.call.clone(),
+        settings: settings.certificates(),
+        watch: settings.watch(),
+        serving: Arc::clone(&shared.serving),
+        clock: Arc::clone(&shared.clients.clock),
+    };
+    workers.start(api, "certificates", run_until(shared.stop.serving.clone(), certificates.run()));
     let election = settings.lease()?;
     let permission_checks = rbac_check::run_permission_checks(permission_check(
         settings,
@@ -81,11 +80,11 @@ pub(super) fn start(
         state.kinds(),
         election.as_ref(),
     ));
-    workers.start(api, "access", run_until(shared.stop_serving.clone(), permission_checks));
+    workers.start(api, "access", run_until(shared.stop.serving.clone(), permission_checks));
     workers.start(
         api,
         "beat",
-        run_until(shared.stop_serving.clone(), run_heartbeat(shared.api_heartbeat.clone())),
+        run_until(shared.stop.serving.clone(), run_heartbeat(shared.heartbeats.api.clone())),
     );
     workers.start(&threads.lease, "lease", run_leader_election(election, shared, ends.leading));
     workers.start(&threads.lease, "watchdog", watchdog(settings, shared));
@@ -94,13 +93,13 @@ pub(super) fn start(
         shared.clients.watch.clone(),
         Arc::clone(&shared.configuration_gaps),
     );
-    workers.start(api, "guard", run_until(shared.stop_serving.clone(), guard));
+    workers.start(api, "guard", run_until(shared.stop.serving.clone(), guard));
     let watch_statuses = shared.watch_statuses.clone();
     let listed =
         config_checks::enforce_sync_timeout(settings.sync_timeout(), shared.synced.clone(), move || {
             watch_statuses.unsynced()
         });
-    workers.start(api, "first lists", try_run_until(shared.stop_acting.clone(), listed));
+    workers.start(api, "first lists", try_run_until(shared.stop.acting.clone(), listed));
     let core = Core {
         state,
         deltas: received,
@@ -110,8 +109,8 @@ pub(super) fn start(
         leading: shared.leading.clone(),
         synced: ends.synced,
         counters: Arc::clone(&shared.counters),
-        stop: shared.stop_acting.clone(),
-        heartbeat: shared.core_heartbeat.clone(),
+        stop: shared.stop.acting.clone(),
+        heartbeat: shared.heartbeats.core.clone(),
         role: shared.role,
     };
     let end = core.start().context("core")?;
@@ -127,7 +126,7 @@ fn executor(
     deltas: mpsc::Sender<Delta>,
 ) -> Executor {
     let counters = Arc::clone(&shared.counters);
-    let recheck = Arc::clone(&shared.recheck_permissions);
+    let recheck = Arc::clone(&shared.permissions.recheck);
     let on_call: OnCall = Arc::new(move |verb, outcome| {
         counters.count_write(verb_label(verb), outcome_label(outcome));
         if matches!(outcome, WriteOutcome::Rejected { code: 403, .. }) {
@@ -162,8 +161,8 @@ fn permission_check(
         caller: shared.clients.call.clone().with_rate(Some(ACCESS_REVIEW_RATE)),
         permissions,
         watch_statuses: shared.watch_statuses.clone(),
-        missing_permissions: Arc::clone(&shared.missing_permissions),
-        recheck: Arc::clone(&shared.recheck_permissions),
+        missing_permissions: Arc::clone(&shared.permissions.missing),
+        recheck: Arc::clone(&shared.permissions.recheck),
     }
 }
 
@@ -207,8 +206,8 @@ fn watchdog(
     settings: &ManagerSettings,
     shared: &ManagerContext,
 ) -> impl Future<Output = anyhow::Result<()>> + Send + use<> {
-    let (limit, heartbeats) = (settings.stall_limit(), shared.heartbeats.clone());
-    let mut stop = shared.stop_acting.clone();
+    let (limit, heartbeats) = (settings.stall_limit(), shared.heartbeats.all.clone());
+    let mut stop = shared.stop.acting.clone();
     async move {
         tokio::select! {
             part = wait_for_stall(heartbeats, limit) => Err(anyhow!("{part} has made no progress for {limit:?}")),
@@ -224,21 +223,22 @@ fn run_leader_election(
     leading: watch::Sender<Option<i32>>,
 ) -> impl Future<Output = anyhow::Result<()>> + Send + use<> {
     let (caller, fence, heartbeats) =
-        (shared.clients.lease.clone(), shared.fence.clone(), shared.heartbeats.clone());
-    let (mut synced, mut stop) = (shared.synced.clone(), shared.stop_acting.clone());
+        (shared.clients.lease.clone(), shared.fence.clone(), shared.heartbeats.all.clone());
+    let (mut synced, mut stop) = (shared.synced.clone(), shared.stop.acting.clone());
     async move {
         tokio::select! {
             ready = synced.wait_for(|synced| *synced) => { ready.context("the core ended")?; }
             _ = stop.wait_for(|stop| *stop) => return Ok(()),
         }
-        let Some(election) = election else {
+        let Some(settings) = election else {
             fence.open_forever();
             leading.send_replace(Some(0));
             // An error means that the sender was dropped, which is a stop too.
             let _ = stop.wait_for(|stop| *stop).await;
             return Ok(());
         };
-        lease::run_election(caller, election, fence, heartbeats, leading, stop).await?;
+        let task = ElectionTask { caller, settings, fence, heartbeats, leading };
+        lease::run_election(task, stop).await?;
         Ok(())
     }
 }

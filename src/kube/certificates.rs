@@ -92,44 +92,56 @@ enum ManagedObject {
 
 const WEBHOOK_OBJECTS: [ManagedObject; 2] = [ManagedObject::Mutating, ManagedObject::Validating];
 
-/// Runs the certificate controller. Returns only if a watch ends.
-pub async fn run(
-    client: Client,
-    caller: Caller,
-    settings: CertificateSettings,
-    watch: WatchSettings,
-    serving: Arc<ServingCertificate>,
-    clock: Arc<ServerClock>,
-) {
-    let (sender, mut updates) = mpsc::channel(16);
-    let mut watches = tokio::task::JoinSet::new();
-    for slot in settings.watched_objects() {
-        if let Some(folder) = settings.folder.clone().filter(|_| slot == ManagedObject::Serving) {
-            watches.spawn(certificate_folder::watch_files(
-                folder,
-                certificate_folder::POLL_INTERVAL,
-                sender.clone(),
-                slot,
-            ));
-            continue;
-        }
-        let (api, name) = settings.api(slot, &client);
-        watches.spawn(watch_object(api, name, watch, sender.clone(), slot));
-    }
-    drop(sender);
-    let mut controller = CertificateController::new(caller, settings, serving, clock);
-    let mut delay = CHECK_INTERVAL;
-    loop {
-        tokio::select! {
-            update = updates.recv() => {
-                let Some((slot, object)) = update else { return };
-                controller.update_object(slot, object);
+/// The task that reads and, in self-managed mode, rotates the certificates.
+pub struct CertificateTask {
+    /// Client for watches.
+    pub client: Client,
+    /// Client for writes.
+    pub caller: Caller,
+    /// Settings of certificates.
+    pub settings: CertificateSettings,
+    /// Settings of watches.
+    pub watch: WatchSettings,
+    /// Where the certificate is published.
+    pub serving: Arc<ServingCertificate>,
+    /// The API server's time.
+    pub clock: Arc<ServerClock>,
+}
+
+impl CertificateTask {
+    /// Runs the certificate controller. Returns only if a watch ends.
+    pub async fn run(self) {
+        let Self { client, caller, settings, watch, serving, clock } = self;
+        let (sender, mut updates) = mpsc::channel(16);
+        let mut watches = tokio::task::JoinSet::new();
+        for slot in settings.watched_objects() {
+            if let Some(folder) = settings.folder.clone().filter(|_| slot == ManagedObject::Serving) {
+                watches.spawn(certificate_folder::watch_files(
+                    folder,
+                    certificate_folder::POLL_INTERVAL,
+                    sender.clone(),
+                    slot,
+                ));
+                continue;
             }
-            // Watches never return. If one panicked, its object would never be updated again.
-            Some(_) = watches.join_next() => return,
-            () = tokio::time::sleep(delay) => {}
+            let (api, name) = settings.api(slot, &client);
+            watches.spawn(watch_object(api, name, watch, sender.clone(), slot));
         }
-        delay = controller.reconcile(controller.clock.now()).await;
+        drop(sender);
+        let mut controller = CertificateController::new(caller, settings, serving, clock);
+        let mut delay = CHECK_INTERVAL;
+        loop {
+            tokio::select! {
+                update = updates.recv() => {
+                    let Some((slot, object)) = update else { return };
+                    controller.update_object(slot, object);
+                }
+                // Watches never return. If one panicked, its object would never be updated again.
+                Some(_) = watches.join_next() => return,
+                () = tokio::time::sleep(delay) => {}
+            }
+            delay = controller.reconcile(controller.clock.now()).await;
+        }
     }
 }
 

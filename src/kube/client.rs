@@ -20,7 +20,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tower::util::MapResponseLayer;
 
-use super::rate_limit::TokenBucket;
+use super::rate_limit::RateLimiter;
 use super::server_clock::ServerClock;
 use crate::api::ObjectKey;
 use crate::cache::ApiResourceInfo;
@@ -198,17 +198,17 @@ pub struct Caller {
     limit: Option<Arc<RateLimit>>,
 }
 
-/// A token bucket and its time origin.
+/// A rate limiter and its time origin.
 struct RateLimit {
     origin: Instant,
-    budget: Mutex<TokenBucket>,
+    budget: Mutex<RateLimiter>,
 }
 
 impl RateLimit {
     /// Returns how long to wait before trying again, or `None` if the call may be made now.
     fn delay_before_call(&self) -> Option<Duration> {
-        let mut bucket = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
-        if bucket.try_acquire(self.origin.elapsed()) { None } else { Some(bucket.time_until_available()) }
+        let mut limiter = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        if limiter.try_acquire(self.origin.elapsed()) { None } else { Some(limiter.time_until_available()) }
     }
 }
 
@@ -222,7 +222,7 @@ impl Caller {
     #[must_use]
     pub fn with_rate(self, rate: Option<Rate>) -> Self {
         let limit = |rate: Rate| {
-            let budget = Mutex::new(TokenBucket::new(rate.per_second, rate.burst.max(1.0), Duration::ZERO));
+            let budget = Mutex::new(RateLimiter::new(rate.per_second, rate.burst.max(1.0), Duration::ZERO));
             Arc::new(RateLimit { origin: Instant::now(), budget })
         };
         Self { limit: rate.map(limit), ..self }

@@ -63,53 +63,63 @@ struct EventRecorder {
     settings: EventSettings,
 }
 
-/// Writes events until the channel closes.
-pub async fn run(
-    caller: Caller,
-    settings: EventSettings,
-    fence: Fence,
-    under_load: Arc<AtomicBool>,
-    on_dropped: OnDropped,
-    mut events: mpsc::UnboundedReceiver<Event>,
-) {
-    let mut limiter = AdaptiveRateLimiter::new(settings.rate, settings.burst, fence.now());
-    let mut recorder = EventRecorder {
-        queue: VecDeque::new(),
-        series: BTreeMap::new(),
-        expirations: VecDeque::new(),
-        settings,
-    };
-    loop {
-        let has_events = !recorder.queue.is_empty();
-        let under_load = under_load.load(Ordering::Relaxed);
-        let delay = if has_events { limiter.time_until_available(under_load) } else { Duration::ZERO };
-        tokio::select! {
-            biased;
-            event = events.recv() => match event {
-                Some(event) if recorder.queue.len() < recorder.settings.queue_capacity => {
-                    recorder.queue.push_back((event, Timestamp::now()));
-                    continue;
-                }
-                Some(_) => {
-                    on_dropped(1);
-                    continue;
-                }
-                None => return,
-            },
-            () = tokio::time::sleep(delay), if has_events => {}
-        }
-        if !limiter.try_acquire(fence.now(), under_load) {
-            continue;
-        }
-        let Some((event, time)) = recorder.queue.pop_front() else {
-            continue;
+/// The task that writes events.
+pub struct EventTask {
+    /// Client for the Events.
+    pub caller: Caller,
+    /// Limits and identity.
+    pub settings: EventSettings,
+    /// Events are written only while it is open.
+    pub fence: Fence,
+    /// Whether the API server is busy with writes; the rate is lower then.
+    pub under_load: Arc<AtomicBool>,
+    /// Told of dropped events.
+    pub on_dropped: OnDropped,
+}
+
+impl EventTask {
+    /// Writes events until the channel closes.
+    pub async fn run(self, mut events: mpsc::UnboundedReceiver<Event>) {
+        let Self { caller, settings, fence, under_load, on_dropped } = self;
+        let mut limiter = AdaptiveRateLimiter::new(settings.rate, settings.burst, fence.now());
+        let mut recorder = EventRecorder {
+            queue: VecDeque::new(),
+            series: BTreeMap::new(),
+            expirations: VecDeque::new(),
+            settings,
         };
-        if !fence.is_open() {
-            continue;
-        }
-        if let Err(error) = recorder.record(&caller, &event, time, fence.now()).await {
-            tracing::debug!(reason = event.reason, %error, "event dropped");
-            on_dropped(1);
+        loop {
+            let has_events = !recorder.queue.is_empty();
+            let under_load = under_load.load(Ordering::Relaxed);
+            let delay = if has_events { limiter.time_until_available(under_load) } else { Duration::ZERO };
+            tokio::select! {
+                biased;
+                event = events.recv() => match event {
+                    Some(event) if recorder.queue.len() < recorder.settings.queue_capacity => {
+                        recorder.queue.push_back((event, Timestamp::now()));
+                        continue;
+                    }
+                    Some(_) => {
+                        on_dropped(1);
+                        continue;
+                    }
+                    None => return,
+                },
+                () = tokio::time::sleep(delay), if has_events => {}
+            }
+            if !limiter.try_acquire(fence.now(), under_load) {
+                continue;
+            }
+            let Some((event, time)) = recorder.queue.pop_front() else {
+                continue;
+            };
+            if !fence.is_open() {
+                continue;
+            }
+            if let Err(error) = recorder.record(&caller, &event, time, fence.now()).await {
+                tracing::debug!(reason = event.reason, %error, "event dropped");
+                on_dropped(1);
+            }
         }
     }
 }

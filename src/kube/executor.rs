@@ -14,10 +14,10 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::client::{CallError, Caller, Content, collection_path, object_path};
+use super::client::{CallError, Caller, Content, Rate, collection_path, object_path};
 use super::lease::Fence;
 use super::object::{MetadataOnly, Object};
-use super::rate_limit::TokenBucket;
+use super::rate_limit::RateLimiter;
 use super::task_queue::{NextTask, Task, TaskQueue, TaskTarget};
 use super::watch::jitter;
 use crate::api::{ObjectKey, names};
@@ -44,16 +44,19 @@ impl Default for ExecutorSettings {
     }
 }
 
-/// Rejected writes to log: per second, and in a burst.
-const REFUSAL_LOG_LIMIT: (f64, f64) = (1.0, 20.0);
+/// Rejected writes to log.
+const REFUSAL_LOG_LIMIT: Rate = Rate { per_second: 1.0, burst: 20.0 };
 
 /// Rate limiter of log messages about rejected writes, because a write may be retried indefinitely.
 #[derive(Debug)]
-pub struct RefusalLog(Mutex<(TokenBucket, u64)>);
+pub struct RefusalLog(Mutex<(RateLimiter, u64)>);
 
 impl Default for RefusalLog {
     fn default() -> Self {
-        Self(Mutex::new((TokenBucket::new(REFUSAL_LOG_LIMIT.0, REFUSAL_LOG_LIMIT.1, Duration::ZERO), 0)))
+        Self(Mutex::new((
+            RateLimiter::new(REFUSAL_LOG_LIMIT.per_second, REFUSAL_LOG_LIMIT.burst, Duration::ZERO),
+            0,
+        )))
     }
 }
 
@@ -61,8 +64,8 @@ impl RefusalLog {
     /// Returns the number of messages skipped since the last logged one, or `None` to skip this one.
     fn try_log(&self, now: Duration) -> Option<u64> {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (bucket, skipped) = &mut *inner;
-        if bucket.try_acquire(now) {
+        let (limiter, skipped) = &mut *inner;
+        if limiter.try_acquire(now) {
             return Some(std::mem::take(skipped));
         }
         *skipped = skipped.saturating_add(1);

@@ -88,16 +88,23 @@ pub enum LeaseError {
     },
 }
 
-/// Runs the election until `stop`, then releases the lease. Sends the epoch to `leading` when elected. A renewal counts from
-/// the oldest of `heartbeats`, so that a hanging task loses the lease.
-pub async fn run_election(
-    caller: Caller,
-    settings: LeaseSettings,
-    fence: Fence,
-    heartbeats: Heartbeats,
-    leading: watch::Sender<Option<i32>>,
-    mut stop: watch::Receiver<bool>,
-) -> Result<(), LeaseError> {
+/// The task that takes part in the election.
+pub struct ElectionTask {
+    /// Client for the Lease.
+    pub caller: Caller,
+    /// Location of the Lease, and election settings.
+    pub settings: LeaseSettings,
+    /// Opened while this replica leads.
+    pub fence: Fence,
+    /// A renewal counts from the oldest of these, so that a hanging task loses the lease.
+    pub heartbeats: Heartbeats,
+    /// Receives the epoch when this replica is elected.
+    pub leading: watch::Sender<Option<i32>>,
+}
+
+/// Runs the election until `stop`, then releases the lease.
+pub async fn run_election(task: ElectionTask, mut stop: watch::Receiver<bool>) -> Result<(), LeaseError> {
+    let ElectionTask { caller, settings, fence, heartbeats, leading } = task;
     let mut elector = Elector::new(settings.election.clone());
     let mut acquire_time = String::new();
     while !*stop.borrow() {

@@ -2,7 +2,7 @@
 
 use super::conditions::to_api_time;
 use crate::api::v1beta2::{
-    Admission, AdmissionCheckState, CheckState, ClusterQueueSpec, DelayedTopologyRequestState, WorkloadStatus,
+    Admission, AdmissionCheckState, CheckState, ClusterQueue, DelayedTopologyRequestState, WorkloadStatus,
 };
 use jiff::Timestamp;
 use std::collections::BTreeSet;
@@ -31,14 +31,13 @@ pub fn awaits_topology(admission: &Admission) -> bool {
     })
 }
 
-/// Returns the sorted names of the checks that apply. A rule limited to flavors applies if one of its flavors is
-/// assigned or, without an admission, if the rule covers all flavors of the ClusterQueue.
-pub fn applicable(queue: &ClusterQueueSpec, admission: Option<&Admission>) -> Vec<String> {
-    let Some(strategy) = &queue.admission_checks_strategy else {
+/// Returns the sorted names of the checks that apply. With an admission, a rule limited to flavors applies if one of
+/// those flavors is assigned; without an admission, only if the rule covers all flavors of the ClusterQueue.
+pub fn applicable(queue: &ClusterQueue, admission: Option<&Admission>) -> Vec<String> {
+    let Some(strategy) = &queue.spec.admission_checks_strategy else {
         return Vec::new();
     };
-    let all: BTreeSet<&str> =
-        queue.resource_groups.iter().flat_map(|g| g.flavors.iter().map(|f| f.name.as_str())).collect();
+    let all: BTreeSet<&str> = queue.quota_flavors().collect();
     let assigned: Option<BTreeSet<&str>> = admission
         .map(|a| a.pod_set_assignments.iter().flat_map(|p| p.flavors.values().map(String::as_str)).collect());
     let mut names: Vec<String> = strategy

@@ -21,6 +21,13 @@ pub struct ConditionUpdate<'a> {
     pub message: &'a str,
 }
 
+impl<'a> ConditionUpdate<'a> {
+    /// Returns an update of type, status, reason and message.
+    pub const fn new(kind: ConditionType, holds: bool, reason: &'a str, message: &'a str) -> Self {
+        Self { kind, holds, reason, message }
+    }
+}
+
 /// Returns the condition of a type.
 pub fn find(status: &WorkloadStatus, kind: ConditionType) -> Option<&Condition> {
     status.conditions.iter().find(|c| c.type_ == kind.as_str())

@@ -1,8 +1,9 @@
 //! Eviction in two steps: [`evict`] sets the Evicted condition; [`release`] releases the quota after all pods have
 //! stopped.
 
-use super::reservation::{set_condition, unreserve};
-use super::{checks, conditions, pods_ready};
+use super::conditions::{self, ConditionUpdate};
+use super::reservation::unreserve;
+use super::{checks, pods_ready};
 use crate::api::reason::{ConditionType, PendingReason};
 use crate::api::v1beta2::{EvictionCount, GatePosition, WorkloadStatus};
 use crate::scheduler::PreemptionReason;
@@ -62,18 +63,20 @@ pub const NODE_FAILURES: &str = "NodeFailures";
 /// First step: sets the Evicted condition so that the job is stopped. The workload keeps its quota reservation.
 pub fn evict(status: &mut WorkloadStatus, cause: &EvictionCause, generation: i64, now: Timestamp) {
     let reason = cause.condition_reason();
-    set_condition(status, ConditionType::Evicted, true, &reason, &cause.message, generation, now);
+    conditions::set(
+        status,
+        &ConditionUpdate::new(ConditionType::Evicted, true, &reason, &cause.message),
+        generation,
+        now,
+    );
     status.cluster_name = None;
     status.nominated_cluster_names.clear();
     status.unhealthy_nodes.clear();
     checks::reset(status, now);
     if conditions::is_true(status, ConditionType::BlockedOnPreemptionGates) {
-        set_condition(
+        conditions::set(
             status,
-            ConditionType::BlockedOnPreemptionGates,
-            false,
-            &reason,
-            &cause.message,
+            &ConditionUpdate::new(ConditionType::BlockedOnPreemptionGates, false, &reason, &cause.message),
             generation,
             now,
         );
@@ -102,7 +105,12 @@ pub fn preempt(
     if reason == PreemptionReason::FlavorMigration {
         return;
     }
-    set_condition(status, ConditionType::Preempted, true, reason.as_str(), message, generation, now);
+    conditions::set(
+        status,
+        &ConditionUpdate::new(ConditionType::Preempted, true, reason.as_str(), message),
+        generation,
+        now,
+    );
 }
 
 /// Returns the eviction cause of a preemption victim.
@@ -135,7 +143,12 @@ pub fn release(
     let pending = if active { PendingReason::PendingEvaluation } else { PendingReason::Deactivated };
     unreserve(status, pending, &message, generation, now);
     let requeued = reason == PREEMPTED || reason == NODE_FAILURES;
-    set_condition(status, ConditionType::Requeued, requeued, &reason, &message, generation, now);
+    conditions::set(
+        status,
+        &ConditionUpdate::new(ConditionType::Requeued, requeued, &reason, &message),
+        generation,
+        now,
+    );
     if pods_ready_kept {
         pods_ready::reset(status, generation, now);
     }

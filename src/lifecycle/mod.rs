@@ -17,5 +17,6 @@ pub mod pods_ready;
 pub mod provisioning;
 pub mod reservation;
 pub mod skew;
+pub mod token_bucket;
 pub mod ungate;
 pub mod workload;

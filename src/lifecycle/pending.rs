@@ -188,6 +188,7 @@ impl Draft<'_> {
 mod tests {
     use super::*;
     use crate::api::v1beta2::{AdmissionCheckState, CheckState, RequeueState};
+    use crate::lifecycle::conditions::ConditionUpdate;
     use crate::lifecycle::workload::{JobFacts, LifecycleSettings, plan};
     use crate::lifecycle::{node_failure, workload};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -208,7 +209,7 @@ mod tests {
             let before = all.clone();
             for (holds, reason) in [(true, "Yes"), (false, "OnHold"), (false, "PodsReadyTimeout")] {
                 all.extend(before.iter().cloned().map(|mut status| {
-                    reservation::set_condition(&mut status, kind, holds, reason, "", 1, NOW);
+                    conditions::set(&mut status, &ConditionUpdate::new(kind, holds, reason, ""), 1, NOW);
                     status
                 }));
             }

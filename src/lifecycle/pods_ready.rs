@@ -1,7 +1,7 @@
 //! The PodsReady condition and its timeouts (`waitForPodsReady`).
 
-use super::reservation::set_condition;
-use super::{backoff, conditions};
+use super::backoff;
+use super::conditions::{self, ConditionUpdate};
 use crate::api::reason::ConditionType::{Admitted, PodsReady};
 use crate::api::v1beta2::WorkloadStatus;
 use jiff::{SignedDuration, Timestamp};
@@ -68,19 +68,16 @@ pub fn observe(status: &mut WorkloadStatus, ready: bool, generation: i64, now: T
     let same = conditions::find(status, PodsReady)
         .is_some_and(|c| (c.status == "True") == holds && c.reason == reason);
     if !same {
-        set_condition(status, PodsReady, holds, reason, message, generation, now);
+        conditions::set(status, &ConditionUpdate::new(PodsReady, holds, reason, message), generation, now);
     }
 }
 
 /// Resets the condition, if present, when the reservation ends.
 pub fn reset(status: &mut WorkloadStatus, generation: i64, now: Timestamp) {
     if conditions::find(status, PodsReady).is_some() {
-        set_condition(
+        conditions::set(
             status,
-            PodsReady,
-            false,
-            "WaitForStart",
-            "Not all pods are ready or succeeded",
+            &ConditionUpdate::new(PodsReady, false, "WaitForStart", "Not all pods are ready or succeeded"),
             generation,
             now,
         );

@@ -44,19 +44,27 @@ pub enum ProvisioningOutcome {
     Revoked(String),
 }
 
-/// A condition of a request: type, whether its status is True, message.
-pub type RequestCondition<'a> = (&'a str, bool, &'a str);
+/// A condition of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestCondition<'a> {
+    /// Condition type.
+    pub kind: &'a str,
+    /// Whether its status is True.
+    pub holds: bool,
+    /// Human-readable message.
+    pub message: &'a str,
+}
 
 impl ProvisioningOutcome {
     /// Returns the outcome that conditions report. An expired booking is ignored for an admitted workload.
     pub fn from_conditions(conditions: &[RequestCondition<'_>], admitted: bool) -> Self {
         let said = |kind: &str| {
-            let found = conditions.iter().find(|(name, _, _)| *name == kind);
-            found.filter(|(_, holds, _)| *holds).map(|(_, _, message)| (*message).to_owned())
+            let found = conditions.iter().find(|condition| condition.kind == kind);
+            found.filter(|condition| condition.holds).map(|condition| condition.message.to_owned())
         };
         let eta = || {
-            let found = conditions.iter().find(|(name, _, _)| *name == "Provisioned");
-            found.map(|(_, _, message)| (*message).to_owned()).unwrap_or_default()
+            let found = conditions.iter().find(|condition| condition.kind == "Provisioned");
+            found.map(|condition| condition.message.to_owned()).unwrap_or_default()
         };
         let answers = [
             said("Failed").map(Self::Failed),
@@ -155,16 +163,24 @@ pub fn parameters(
     config.parameters.clone().into_iter().chain(own).collect()
 }
 
-/// Returns the next state of the check, or `None` if it does not change. Without `config` the check is inactive;
-/// without `entries` no request is needed. `active` is `spec.active` of the Workload.
-pub fn next_check_state(
-    state: &AdmissionCheckState,
-    config: Option<&ProvisioningRequestConfigSpec>,
-    entries: &[(String, i32)],
-    request: Option<&ProvisioningRequestView<'_>>,
-    active: bool,
-    now: Timestamp,
-) -> Option<AdmissionCheckState> {
+/// What the next state of a check depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckInput<'a> {
+    /// Its state.
+    pub state: &'a AdmissionCheckState,
+    /// Its configuration; absent if the check is not active.
+    pub config: Option<&'a ProvisioningRequestConfigSpec>,
+    /// Pod sets of the request, with the number of pods of each.
+    pub entries: &'a [(String, i32)],
+    /// The request of the current attempt, if it exists.
+    pub request: Option<&'a ProvisioningRequestView<'a>>,
+    /// Whether the Workload is active.
+    pub active: bool,
+}
+
+/// Returns the next state of the check, or `None` if it does not change.
+pub fn next_check_state(input: CheckInput<'_>, now: Timestamp) -> Option<AdmissionCheckState> {
+    let CheckInput { state, config, entries, request, active } = input;
     if matches!(state.state, CheckState::Retry | CheckState::Rejected) {
         return None;
     }
@@ -287,7 +303,7 @@ mod tests {
 
     fn judged(
         retries: Option<i32>,
-        said: &[RequestCondition<'_>],
+        said: &[(&str, bool, &str)],
         admitted: bool,
     ) -> Option<AdmissionCheckState> {
         let config = ProvisioningRequestConfigSpec {
@@ -307,23 +323,25 @@ mod tests {
             ..ProvisioningRequestConfigSpec::default()
         };
         let details = BTreeMap::from([("group".to_owned(), "g7".to_owned())]);
-        let answer = ProvisioningOutcome::from_conditions(said, admitted);
+        let said =
+            said.iter().map(|(kind, holds, message)| RequestCondition { kind, holds: *holds, message });
+        let answer = ProvisioningOutcome::from_conditions(&said.collect::<Vec<_>>(), admitted);
         let request =
             ProvisioningRequestView { name: "w-check-1", class: "class", outcome: answer, details: &details };
-        next_check_state(
-            &pending(retries),
-            Some(&config),
-            &[("main".to_owned(), 2)],
-            Some(&request),
-            true,
-            now(),
-        )
+        let input = CheckInput {
+            state: &pending(retries),
+            config: Some(&config),
+            entries: &[("main".to_owned(), 2)],
+            request: Some(&request),
+            active: true,
+        };
+        next_check_state(input, now())
     }
 
     #[test]
     fn next_check_state_cases() {
         use CheckState::{Pending, Ready, Rejected, Retry};
-        type Row<'a> = (Option<i32>, &'a [RequestCondition<'a>], bool, Option<(CheckState, &'a str)>);
+        type Row<'a> = (Option<i32>, &'a [(&'a str, bool, &'a str)], bool, Option<(CheckState, &'a str)>);
         let table: &[Row<'_>] = &[
             (None, &[], false, None),
             (None, &[("Accepted", true, "")], false, None),
@@ -398,12 +416,15 @@ mod tests {
         config.pod_set_merge_policy = Some(PodSetMergePolicy::IdenticalPodTemplates);
         assert_eq!(request_pod_sets(&config, &needs), [("b".to_owned(), 4)]);
         assert_eq!(request_pod_sets(&config, &needs[..1]), []);
-        let ready = next_check_state(&pending(None), Some(&config), &[], None, true, now()).unwrap();
+        let state = pending(None);
+        let input =
+            CheckInput { state: &state, config: Some(&config), entries: &[], request: None, active: true };
+        let ready = next_check_state(input, now()).unwrap();
         assert_eq!(
             (ready.state, &*ready.message),
             (CheckState::Ready, "the provisioning request is not needed")
         );
-        let idle = next_check_state(&pending(None), None, &[], None, true, now()).unwrap();
+        let idle = next_check_state(CheckInput { config: None, ..input }, now()).unwrap();
         assert_eq!((idle.state, &*idle.message), (CheckState::Pending, "the check is not active"));
     }
 

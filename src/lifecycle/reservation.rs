@@ -18,16 +18,18 @@ pub fn holds_quota(status: &WorkloadStatus) -> bool {
 /// Records a reservation. Sets the conditions of an earlier eviction to False; their messages keep the earlier text.
 pub fn reserve(status: &mut WorkloadStatus, admission: Admission, generation: i64, now: Timestamp) {
     let message = format!("Quota reserved in ClusterQueue {}", admission.cluster_queue);
-    set_condition(status, ConditionType::QuotaReserved, true, "QuotaReserved", &message, generation, now);
+    conditions::set(
+        status,
+        &ConditionUpdate::new(ConditionType::QuotaReserved, true, "QuotaReserved", &message),
+        generation,
+        now,
+    );
     for kind in [ConditionType::Evicted, ConditionType::Preempted, ConditionType::BlockedOnPreemptionGates] {
         if conditions::is_true(status, kind) {
             let earlier = conditions::find(status, kind).map(|c| c.message.clone()).unwrap_or_default();
-            set_condition(
+            conditions::set(
                 status,
-                kind,
-                false,
-                "QuotaReserved",
-                &format!("Previously: {earlier}"),
+                &ConditionUpdate::new(kind, false, "QuotaReserved", &format!("Previously: {earlier}")),
                 generation,
                 now,
             );
@@ -42,14 +44,16 @@ pub fn confirm(status: &mut WorkloadStatus, generation: i64, now: Timestamp) {
     let queue =
         status.admission.as_ref().map(|admission| admission.cluster_queue.clone()).unwrap_or_default();
     let message = format!("Quota reserved in ClusterQueue {queue}");
-    set_condition(status, ConditionType::QuotaReserved, true, "QuotaReserved", &message, generation, now);
+    conditions::set(
+        status,
+        &ConditionUpdate::new(ConditionType::QuotaReserved, true, "QuotaReserved", &message),
+        generation,
+        now,
+    );
     if conditions::is_true(status, ConditionType::Admitted) {
-        set_condition(
+        conditions::set(
             status,
-            ConditionType::Admitted,
-            true,
-            "Admitted",
-            "The workload is admitted",
+            &ConditionUpdate::new(ConditionType::Admitted, true, "Admitted", "The workload is admitted"),
             generation,
             now,
         );
@@ -64,7 +68,12 @@ pub fn unreserve(
     generation: i64,
     now: Timestamp,
 ) {
-    set_condition(status, ConditionType::QuotaReserved, false, reason.as_str(), message, generation, now);
+    conditions::set(
+        status,
+        &ConditionUpdate::new(ConditionType::QuotaReserved, false, reason.as_str(), message),
+        generation,
+        now,
+    );
     status.admission = None;
     sync_admitted(status, generation, now);
 }
@@ -81,7 +90,12 @@ pub fn set_pending(
     unreserve(status, reason, message, generation, now);
     if reason == PendingReason::AdmissionGated {
         let kind = ConditionType::BlockedOnPreemptionGates;
-        set_condition(status, kind, true, "PreemptionGated", message, generation, now);
+        conditions::set(
+            status,
+            &ConditionUpdate::new(kind, true, "PreemptionGated", message),
+            generation,
+            now,
+        );
     }
 }
 
@@ -97,12 +111,9 @@ pub fn sync_admitted(status: &mut WorkloadStatus, generation: i64, now: Timestam
     let checks_ready = super::checks::all_ready(status);
     let topology_pending = status.admission.as_ref().is_some_and(super::checks::awaits_topology);
     if reserved && checks_ready && !topology_pending {
-        set_condition(
+        conditions::set(
             status,
-            ConditionType::Admitted,
-            true,
-            "Admitted",
-            "The workload is admitted",
+            &ConditionUpdate::new(ConditionType::Admitted, true, "Admitted", "The workload is admitted"),
             generation,
             now,
         );
@@ -120,17 +131,10 @@ pub fn sync_admitted(status: &mut WorkloadStatus, generation: i64, now: Timestam
     } else {
         ("UnsatisfiedAdmissionChecks", "The workload has not all checks ready")
     };
-    set_condition(status, ConditionType::Admitted, false, reason, message, generation, now);
-}
-
-pub(super) fn set_condition(
-    status: &mut WorkloadStatus,
-    kind: ConditionType,
-    holds: bool,
-    reason: &str,
-    message: &str,
-    generation: i64,
-    now: Timestamp,
-) {
-    conditions::set(status, &ConditionUpdate { kind, holds, reason, message }, generation, now);
+    conditions::set(
+        status,
+        &ConditionUpdate::new(ConditionType::Admitted, false, reason, message),
+        generation,
+        now,
+    );
 }

@@ -5,10 +5,10 @@
 //! started or stopped (`frameworks`).
 
 use super::checks::{self, CheckAction};
+use super::conditions::{self, ConditionUpdate};
 use super::eviction::{self, EvictionCause};
 use super::pods_ready::{self, PodsReadyTimeout, PodsReadyTimer};
-use super::reservation::{self, set_condition};
-use super::{backoff, conditions, pending};
+use super::{backoff, pending, reservation};
 use crate::api::reason::{ConditionType, PendingReason};
 use crate::api::v1beta2::{ReclaimablePod, StopPolicy, WorkloadStatus};
 use crate::scheduler::PreemptionReason;
@@ -183,7 +183,8 @@ impl Draft<'_> {
     }
 
     pub(super) fn set_condition(&mut self, kind: ConditionType, holds: bool, reason: &str, message: &str) {
-        set_condition(&mut self.status, kind, holds, reason, message, self.input.generation, self.now);
+        let update = ConditionUpdate { kind, holds, reason, message };
+        conditions::set(&mut self.status, &update, self.input.generation, self.now);
     }
 
     pub(super) fn wake_at(&mut self, time: Timestamp) {

@@ -27,12 +27,23 @@ pub(super) struct EquivalenceKey {
     pub(super) isolated: Option<ObjectKey>,
 }
 
-/// Namespace, priority, equivalence hash and isolated key: everything that nomination reads of a class.
-pub(super) type CrossQueueKey = (Arc<str>, i64, [u8; 32], Option<ObjectKey>);
+/// Everything that nomination reads of a class: its key without the LocalQueue.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct CrossQueueKey {
+    namespace: Arc<str>,
+    priority: i64,
+    equivalence_hash: [u8; 32],
+    isolated: Option<ObjectKey>,
+}
 
 impl EquivalenceKey {
     pub(super) fn cross_queue_key(&self) -> CrossQueueKey {
-        (Arc::clone(&self.namespace), self.priority, self.equivalence_hash, self.isolated.clone())
+        CrossQueueKey {
+            namespace: Arc::clone(&self.namespace),
+            priority: self.priority,
+            equivalence_hash: self.equivalence_hash,
+            isolated: self.isolated.clone(),
+        }
     }
 }
 
@@ -99,8 +110,15 @@ impl Member {
     }
 }
 
-/// Position of a class in its ClusterQueue: that of its first member.
-pub(super) type HeadOrder = (UsageRank, Reverse<i64>, Member, ClassId);
+/// Position of a class in its ClusterQueue: that of its first member. The order of the fields is the order of
+/// precedence.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct HeadOrder {
+    rank: UsageRank,
+    priority: Reverse<i64>,
+    first: Member,
+    pub(super) class: ClassId,
+}
 
 impl Ord for Member {
     fn cmp(&self, other: &Self) -> Ordering {
@@ -135,7 +153,8 @@ pub(super) struct EquivalenceClass {
 
 impl EquivalenceClass {
     pub(super) fn head_order(&self, rank: UsageRank, id: ClassId) -> Option<HeadOrder> {
-        Some((rank, Reverse(self.key.priority), self.members.first()?.clone(), id))
+        let (priority, first) = (Reverse(self.key.priority), self.members.first()?.clone());
+        Some(HeadOrder { rank, priority, first, class: id })
     }
 
     pub(super) fn is_active(&self) -> bool {

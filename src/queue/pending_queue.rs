@@ -133,11 +133,11 @@ impl PendingQueue {
     /// The next head to nominate.
     pub(super) fn head(&self) -> Option<Head<'_>> {
         let class = match self.strategy {
-            QueueingStrategy::BestEffortFIFO => &self.heads.first()?.3,
+            QueueingStrategy::BestEffortFIFO => &self.heads.first()?.class,
             QueueingStrategy::StrictFIFO => {
                 // Reserved capacity is available to its preemptor only: waiting behind earlier heads could deadlock.
                 let active = |id: &&ClassId| self.classes.get(id).is_some_and(|class| class.parked.is_none());
-                let first = || self.heads.first().map(|(.., id)| id).filter(active);
+                let first = || self.heads.first().map(|head| &head.class).filter(active);
                 self.isolated.iter().find(active).or_else(first)?
             }
         };
@@ -146,7 +146,7 @@ impl PendingQueue {
 
     /// The blocked head of a StrictFIFO ClusterQueue that has a head claim.
     pub(super) fn blocked_head(&self) -> Option<Head<'_>> {
-        let class = &self.heads.first().filter(|_| self.strategy == QueueingStrategy::StrictFIFO)?.3;
+        let class = &self.heads.first().filter(|_| self.strategy == QueueingStrategy::StrictFIFO)?.class;
         self.head_of(*class).filter(|head| head.claim.is_some())
     }
 

@@ -24,6 +24,15 @@ struct MessageUpdate {
     only: Option<ObjectKey>,
 }
 
+/// How one class is parked.
+struct Parking<'a> {
+    class: ClassId,
+    verdict: &'a Arc<Verdict>,
+    parked: Parked,
+    /// Whether its first member was nominated: that workload has a decision of its own and needs no message update.
+    nominated: bool,
+}
+
 /// Pending workloads of all ClusterQueues.
 #[derive(Debug, Default)]
 pub struct QueueManager {
@@ -125,20 +134,14 @@ impl QueueManager {
         let equivalent =
             self.by_name.get(queue).map(|pending| pending.equivalent_classes(class)).unwrap_or_default();
         for other in equivalent {
-            self.park_class(queue, other, verdict, Parked { claim: None, ..parked.clone() }, false);
+            let parked = Parked { claim: None, ..parked.clone() };
+            self.park_class(queue, Parking { class: other, verdict, parked, nominated: false });
         }
-        self.park_class(queue, class, verdict, parked, true);
+        self.park_class(queue, Parking { class, verdict, parked, nominated: true });
     }
 
-    /// Parks one class. If `nominated`, its first member has a decision of its own and needs no message update.
-    fn park_class(
-        &mut self,
-        queue: &Arc<str>,
-        class: ClassId,
-        verdict: &Arc<Verdict>,
-        parked: Parked,
-        nominated: bool,
-    ) {
+    fn park_class(&mut self, queue: &Arc<str>, parking: Parking) {
+        let Parking { class, verdict, parked, nominated } = parking;
         self.wake_index.add(queue, class, &parked.wake_conditions);
         let Some(pending) = self.by_name.get_mut(queue) else {
             return;

@@ -36,6 +36,24 @@ impl NodeUsage {
     }
 }
 
+/// What a node must request from its parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParentRequest {
+    /// The part of the amount beyond the node's local quota.
+    pub amount: i128,
+    /// Whether the node's subtree quota covers the whole amount.
+    pub covered: bool,
+}
+
+/// The smallest subtree that could provide an amount without borrowing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LowestSubtree {
+    /// Height of its root; 0 is the leaf itself.
+    pub height: u32,
+    /// Whether it has a parent to reclaim from.
+    pub has_parent: bool,
+}
+
 impl QuotaTree {
     /// Quota available to a node; negative while it or an ancestor is in debt, 0 below a cycle.
     pub fn available(&self, node: NodeId, fr: FlavorResourceId, layer: UsageLayer) -> i128 {
@@ -114,19 +132,20 @@ impl QuotaTree {
         self.node(node).and_then(|node| node.quota(fr).borrowing_limit)
     }
 
-    /// The part of an amount that a node must request from its parent, and whether its subtree quota covers the
-    /// amount.
+    /// What a node must request from its parent for an amount.
     pub fn request_to_parent(
         &self,
         node: NodeId,
         fr: FlavorResourceId,
         amount: i128,
         layer: UsageLayer,
-    ) -> (i128, bool) {
-        self.node(node).map_or((amount, false), |node| {
+    ) -> ParentRequest {
+        self.node(node).map_or(ParentRequest { amount, covered: false }, |node| {
             let quota = node.quota(fr);
-            let requested = (amount - quota.local_quota_available(layer)).max(0);
-            (requested, quota.subtree_quota >= quota.usage(layer) + amount)
+            ParentRequest {
+                amount: (amount - quota.local_quota_available(layer)).max(0),
+                covered: quota.subtree_quota >= quota.usage(layer) + amount,
+            }
         })
     }
 
@@ -135,33 +154,32 @@ impl QuotaTree {
         !self.borrows_with(node, fr, 0, layer)
     }
 
-    /// Height of the smallest subtree that could provide `more` without borrowing, and whether it has a parent to
-    /// reclaim from. Height 0 is the leaf itself.
+    /// The smallest subtree that could provide `more` without borrowing.
     pub fn lowest_subtree_for(
         &self,
         leaf: NodeId,
         fr: FlavorResourceId,
         more: i128,
         layer: UsageLayer,
-    ) -> (u32, bool) {
+    ) -> LowestSubtree {
         let mut path = self.path_to_root(leaf);
         let Some(first) = path.next() else {
-            return (0, false);
+            return LowestSubtree { height: 0, has_parent: false };
         };
         let quota = first.quota(fr);
         if quota.subtree_quota >= quota.usage(layer) + more || first.parent.is_none() {
-            return (0, first.parent.is_some());
+            return LowestSubtree { height: 0, has_parent: first.parent.is_some() };
         }
         let (mut remaining, mut height) = (more - quota.local_quota_available(layer), 0);
         for node in path {
             let quota = node.quota(fr);
             height = node.height;
             if quota.subtree_quota >= quota.usage(layer) + remaining {
-                return (height, node.parent.is_some());
+                return LowestSubtree { height, has_parent: node.parent.is_some() };
             }
             remaining -= quota.local_quota_available(layer);
         }
-        (height, false)
+        LowestSubtree { height, has_parent: false }
     }
 
     /// Parent of a node; `None` below a cycle.

@@ -16,7 +16,7 @@ mod resource_groups;
 mod tree;
 
 pub use crate::resources::UsageLayer;
-pub use availability::{Bottleneck, NodeUsage};
+pub use availability::{Bottleneck, LowestSubtree, NodeUsage, ParentRequest};
 pub use dominant_share::DominantResourceShare;
 pub use flavor_resource::{FlavorResourceId, Usage};
 pub use resource_groups::{FlavorQuotas, QuotaLimits, ResourceGroup};

@@ -29,6 +29,13 @@ pub struct NodeConfig<'a> {
     pub weight: f64,
 }
 
+/// Usage of a leaf's workloads, by layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct LeafUsage {
+    current: i128,
+    projected: i128,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) id: NodeId,
@@ -40,7 +47,7 @@ pub(super) struct Node {
     pub(super) limits: BTreeMap<FlavorResourceId, QuotaLimits>,
     pub(super) quotas: NodeQuotas,
     /// Current and projected usage of a leaf's workloads: the source from which `quotas` is computed.
-    leaf_usage: BTreeMap<FlavorResourceId, (i128, i128)>,
+    leaf_usage: BTreeMap<FlavorResourceId, LeafUsage>,
     pub(super) height: u32,
     /// Whether the path ends in a cycle instead of a root.
     pub(super) cyclic: bool,
@@ -115,8 +122,9 @@ impl QuotaTree {
             let (current, projected) = (delta_in(UsageLayer::Current), delta_in(UsageLayer::Projected));
             if let Some(node) = self.node_mut(leaf) {
                 let usage = node.leaf_usage.entry(*fr).or_default();
-                *usage = (usage.0 + current, usage.1 + projected);
-                if *usage == (0, 0) {
+                *usage =
+                    LeafUsage { current: usage.current + current, projected: usage.projected + projected };
+                if *usage == LeafUsage::default() {
                     node.leaf_usage.remove(fr);
                 }
             }
@@ -322,10 +330,10 @@ impl QuotaTree {
                 quota.borrowing_limit = limits.borrowing_limit.map(Amount::to_i128);
             });
         }
-        for (fr, (current, projected)) in &node.leaf_usage {
+        for (fr, usage) in &node.leaf_usage {
             quotas.update(*fr, |quota| {
-                quota.add_usage(UsageLayer::Current, *current);
-                quota.add_usage(UsageLayer::Projected, *projected);
+                quota.add_usage(UsageLayer::Current, usage.current);
+                quota.add_usage(UsageLayer::Projected, usage.projected);
             });
         }
         let children = || node.children.iter().filter_map(|c| self.node(*c)).filter(|_| !cyclic);

@@ -187,10 +187,10 @@ impl Reconciler {
         let Ingested { key: name, changed } = self.cache.ingest_cohort(object);
         self.work_queue.add(ReconcileKey::Cohort(name.clone()));
         if changed {
-            let cohort = self.cache.cohort(&name).map(|record| &record.object.spec).map(|spec| Cohort {
-                parent: spec.parent_name.as_deref().map(Arc::from),
-                groups: to_resource_groups(&spec.resource_groups),
-                weight: spec.fair_sharing.as_ref().and_then(v1beta2::FairSharing::number),
+            let cohort = self.cache.cohort(&name).map(|record| &record.object).map(|object| Cohort {
+                parent: object.spec.parent_name.as_deref().map(Arc::from),
+                groups: to_resource_groups(object.quota_groups()),
+                weight: object.spec.fair_sharing.as_ref().and_then(v1beta2::FairSharing::number),
             });
             self.engine.set_cohort(&name, cohort);
             self.reconfigure_cluster_queues();

@@ -5,10 +5,10 @@
 //! usage, so no other workload takes reserved capacity, and no workload is evicted twice for the same preemptor.
 //! Reservations come only from decisions of this engine, never from conditions read from objects.
 
-use super::cycle::Shortfall;
 use super::decision::{Outcome, PreemptionReason, Victim};
 use super::engine::{Engine, negated_usage};
-use super::nominate::{Entry, NominatedAssignment};
+use super::nominate::{Head, NominatedAssignment};
+use super::shortfall::Shortfall;
 use super::topology::CapacityUsage;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
@@ -37,6 +37,62 @@ pub(super) struct CapacityReservation {
     pub(super) verdict: Arc<Verdict>,
 }
 
+/// Capacity reservations by preemptor.
+#[derive(Debug, Default)]
+pub(super) struct CapacityReservations {
+    by_preemptor: BTreeMap<ObjectKey, CapacityReservation>,
+    /// Lower bound of all reservations' start times; the reservation that set it may no longer exist.
+    oldest: Option<Timestamp>,
+}
+
+impl CapacityReservations {
+    pub(super) fn contains(&self, preemptor: &ObjectKey) -> bool {
+        self.by_preemptor.contains_key(preemptor)
+    }
+
+    pub(super) fn get(&self, preemptor: &ObjectKey) -> Option<&CapacityReservation> {
+        self.by_preemptor.get(preemptor)
+    }
+
+    pub(super) fn get_mut(&mut self, preemptor: &ObjectKey) -> Option<&mut CapacityReservation> {
+        self.by_preemptor.get_mut(preemptor)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&ObjectKey, &CapacityReservation)> {
+        self.by_preemptor.iter()
+    }
+
+    fn insert(&mut self, preemptor: &ObjectKey, reservation: CapacityReservation) {
+        self.oldest = Some(self.oldest.map_or(reservation.since, |old| old.min(reservation.since)));
+        self.by_preemptor.insert(preemptor.clone(), reservation);
+    }
+
+    fn remove(&mut self, preemptor: &ObjectKey) -> Option<CapacityReservation> {
+        self.by_preemptor.remove(preemptor)
+    }
+
+    /// Earliest time at which a reservation may expire.
+    fn next_expiry(&self) -> Option<Timestamp> {
+        self.oldest.filter(|_| !self.by_preemptor.is_empty())?.checked_add(RESERVATION_TIMEOUT).ok()
+    }
+
+    /// Makes the lower bound of the start times exact.
+    fn refresh_oldest(&mut self) {
+        self.oldest = self.by_preemptor.values().map(|reservation| reservation.since).min();
+    }
+}
+
+/// What is reserved for a workload, beside its assignment.
+pub(super) struct ReservationRequest {
+    /// What current usage lacks.
+    pub(super) shortfall: Shortfall,
+    /// Verdict of the workload while it waits.
+    pub(super) verdict: Arc<Verdict>,
+    /// New victims, with the reasons of their preemption.
+    pub(super) victims: BTreeMap<ObjectKey, PreemptionReason>,
+    pub(super) now: Timestamp,
+}
+
 /// The preemption of one workload that holds quota.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preemption {
@@ -59,22 +115,21 @@ impl Engine {
         }
         self.tree.add_usage(reservation.node, &reservation.usage, &[UsageLayer::Projected]);
         self.topology.shift_usage(&reservation.footprint, 1, UsageLayer::Projected);
-        self.oldest_reservation =
-            Some(self.oldest_reservation.map_or(reservation.since, |old| old.min(reservation.since)));
-        self.capacity_reservations.insert(key.clone(), reservation);
+        self.reservations.insert(key, reservation);
     }
 
     /// Reserves capacity for a workload that fits once workloads already being evicted have left.
     pub(super) fn wait_for_victims(
         &mut self,
-        entry: &Entry,
+        head: &Head,
         nominated: &NominatedAssignment,
         shortfall: Shortfall,
         now: Timestamp,
     ) -> Outcome {
         let text = "The quota is being freed by workloads that were preempted or deactivated";
         let verdict = Arc::new(Verdict::without_blockers(PendingReason::WaitingForPreemptedWorkloads, text));
-        let verdict = self.reserve_capacity(entry, nominated, shortfall, verdict, BTreeMap::new(), now);
+        let request = ReservationRequest { shortfall, verdict, victims: BTreeMap::new(), now };
+        let verdict = self.reserve_capacity(head, nominated, request);
         Outcome::Pending(verdict)
     }
 
@@ -82,35 +137,33 @@ impl Engine {
     /// reservation.
     pub(super) fn reserve_capacity(
         &mut self,
-        entry: &Entry,
+        head: &Head,
         nominated: &NominatedAssignment,
-        shortfall: Shortfall,
-        verdict: Arc<Verdict>,
-        victims: BTreeMap<ObjectKey, PreemptionReason>,
-        now: Timestamp,
+        request: ReservationRequest,
     ) -> Arc<Verdict> {
-        let Some(node) = self.queues.get(&entry.queue).map(|queue| queue.node) else {
+        let ReservationRequest { shortfall, verdict, victims, now } = request;
+        let Some(node) = self.config.cluster_queue(&head.queue).map(|queue| queue.node) else {
             return verdict;
         };
         let usage = &nominated.assignment.usage;
         let footprint = nominated.assignment.tas_assignment.footprint(&mut self.topology);
-        let wake_conditions = self.wake_conditions(entry, nominated, shortfall);
-        let known = self.capacity_reservations.get(entry.key()).filter(|known| known.node == node);
+        let wake_conditions = self.wake_conditions(head, nominated, shortfall);
+        let known = self.reservations.get(head.key()).filter(|known| known.node == node);
         if let Some(known) = known.filter(|known| known.usage == *usage && victims.is_empty()) {
             let (verdict, old_footprint) = (Arc::clone(&known.verdict), Arc::clone(&known.footprint));
-            self.move_reservation(entry.key(), &old_footprint, footprint);
-            self.park_isolated(entry.key(), &verdict, wake_conditions);
+            self.move_reservation(head.key(), &old_footprint, footprint);
+            self.park_isolated(head.key(), &verdict, wake_conditions);
             return verdict;
         }
-        let old = self.cancel_reservation(entry.key());
+        let old = self.cancel_reservation(head.key());
         let since = old.as_ref().map_or(now, |old| old.since);
         let old_victims = old.map(|old| old.victims).unwrap_or_default();
         let victims = old_victims.into_iter().chain(victims).collect();
         let (usage, reservation_verdict) = (usage.clone(), Arc::clone(&verdict));
         let reservation =
             CapacityReservation { node, usage, footprint, since, victims, verdict: reservation_verdict };
-        self.add_reservation(entry.key(), reservation);
-        self.park_isolated(entry.key(), &verdict, wake_conditions);
+        self.add_reservation(head.key(), reservation);
+        self.park_isolated(head.key(), &verdict, wake_conditions);
         verdict
     }
 
@@ -122,7 +175,7 @@ impl Engine {
         }
         self.shift_footprint(old, -1, &[UsageLayer::Projected]);
         self.topology.shift_usage(&new, 1, UsageLayer::Projected);
-        if let Some(reservation) = self.capacity_reservations.get_mut(key) {
+        if let Some(reservation) = self.reservations.get_mut(key) {
             reservation.footprint = new;
         }
     }
@@ -131,7 +184,7 @@ impl Engine {
     /// where the resource group has other flavors, since it may fit elsewhere before its victims are gone.
     fn wake_conditions(
         &self,
-        entry: &Entry,
+        head: &Head,
         nominated: &NominatedAssignment,
         shortfall: Shortfall,
     ) -> WakeConditions {
@@ -147,11 +200,11 @@ impl Engine {
         } else {
             BTreeSet::new()
         };
-        let groups = self.queues.get(&entry.queue).into_iter().flat_map(|queue| &queue.groups);
+        let groups = self.config.cluster_queue(&head.queue).into_iter().flat_map(|queue| &queue.groups);
         let alternatives = groups.filter(|group| group.flavors.len() > 1).flat_map(|group| &group.flavors);
         let on_release = alternatives.flat_map(|flavor| flavor.frs.iter().copied()).collect();
         WakeConditions {
-            tree: Some(self.root_of(entry)),
+            tree: Some(self.root_of(head)),
             on_usage_change,
             on_release,
             on_topology_change,
@@ -161,7 +214,7 @@ impl Engine {
 
     /// Usage of a workload's capacity reservation; empty if it has none.
     pub(super) fn reservation_of(&self, key: &ObjectKey) -> Vec<CapacityUsage> {
-        self.capacity_reservations.get(key).map(CapacityUsage::from_reservation).into_iter().collect()
+        self.reservations.get(key).map(CapacityUsage::from_reservation).into_iter().collect()
     }
 
     /// Parks a workload in a class of its own.
@@ -180,7 +233,7 @@ impl Engine {
     /// Drops a capacity reservation. Projected usage includes its remaining victims again unless they are
     /// deactivated.
     pub(super) fn cancel_reservation(&mut self, key: &ObjectKey) -> Option<CapacityReservation> {
-        let reservation = self.capacity_reservations.remove(key)?;
+        let reservation = self.reservations.remove(key)?;
         self.add_usage(reservation.node, &negated_usage(&reservation.usage), &[UsageLayer::Projected]);
         self.shift_footprint(&reservation.footprint, -1, &[UsageLayer::Projected]);
         for victim in reservation.victims.keys() {
@@ -207,7 +260,8 @@ impl Engine {
     pub(super) fn cancel_reservations_in(&mut self, queue: &str) {
         let pending_here =
             |key: &&ObjectKey| self.pending.workload(key).is_some_and(|w| *w.cluster_queue == *queue);
-        let keys: Vec<ObjectKey> = self.capacity_reservations.keys().filter(pending_here).cloned().collect();
+        let keys: Vec<ObjectKey> =
+            self.reservations.iter().map(|(key, _)| key).filter(pending_here).cloned().collect();
         for key in keys {
             self.cancel_reservation(&key);
         }
@@ -221,7 +275,7 @@ impl Engine {
         let expired =
             |reservation: &CapacityReservation| now.duration_since(reservation.since) >= RESERVATION_TIMEOUT;
         let keys: Vec<ObjectKey> = self
-            .capacity_reservations
+            .reservations
             .iter()
             .filter(|(_, reservation)| expired(reservation))
             .map(|(key, _)| key.clone())
@@ -229,23 +283,19 @@ impl Engine {
         for key in keys {
             self.cancel_reservation(&key);
         }
-        self.oldest_reservation =
-            self.capacity_reservations.values().map(|reservation| reservation.since).min();
+        self.reservations.refresh_oldest();
     }
 
     /// Earliest time at which a reservation may expire.
     pub fn next_reservation_expiry(&self) -> Option<Timestamp> {
-        self.oldest_reservation
-            .filter(|_| !self.capacity_reservations.is_empty())?
-            .checked_add(RESERVATION_TIMEOUT)
-            .ok()
+        self.reservations.next_expiry()
     }
 
     /// All capacity reservations: workload, ClusterQueue and amounts.
     pub fn reservations(
         &self,
     ) -> impl Iterator<Item = (&ObjectKey, Arc<str>, BTreeMap<FlavorResource, Amount>)> {
-        self.capacity_reservations.iter().map(move |(key, reservation)| {
+        self.reservations.iter().map(move |(key, reservation)| {
             let queue = self.tree.name(reservation.node).map(|name| Arc::from(name.as_str()));
             (key, queue.unwrap_or_default(), self.tree.to_named(reservation.usage.iter().copied()))
         })
@@ -255,7 +305,7 @@ impl Engine {
     pub fn preemption_of(&self, key: &ObjectKey) -> Option<Preemption> {
         let workload = self.reserving_workloads.get(key)?;
         let preemptor = workload.preempted_by.clone()?;
-        let reservation = self.capacity_reservations.get(&preemptor)?;
+        let reservation = self.reservations.get(&preemptor)?;
         let reason = *reservation.victims.get(key)?;
         let victim = Victim {
             key: key.clone(),

@@ -7,38 +7,19 @@ use super::config::Charge;
 use super::decision::{Decision, Outcome};
 use super::engine::Engine;
 use super::entry_iterator::EntryIterator;
-use super::nominate::{Entry, Inadmissible, NominatedAssignment, Nomination};
-use super::preemption::Target;
+use super::head_state::HeadState;
+use super::nominate::{Entry, Evaluation, Head, Inadmissible, NominatedAssignment, Nomination, ParkedHead};
 use super::topology::CapacityUsage;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::{QueueingStrategy, ReclaimPolicy};
-use crate::queue::{FlavorCursor, HeadClaim, Parked, Verdict, WakeConditions, Workload};
+use crate::queue::{HeadClaim, Parked, Verdict, Workload};
 use crate::quota::{FlavorResourceId, NodeId, Usage, UsageLayer};
 use crate::resources::Amount;
 use crate::topology::Footprint;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// What an assignment needs but cannot get.
-#[derive(Default)]
-pub(super) struct Shortfall {
-    /// Flavor-resources with too little available quota.
-    pub(super) quota: BTreeSet<FlavorResourceId>,
-    /// Whether the leaf capacity of its topology assignment is taken.
-    pub(super) topology: bool,
-}
-
-impl Shortfall {
-    pub(super) fn is_empty(&self) -> bool {
-        self.quota.is_empty() && !self.topology
-    }
-
-    pub(super) fn only_topology(&self) -> bool {
-        self.quota.is_empty() && self.topology
-    }
-}
 
 /// State of the cycle so far.
 #[derive(Default)]
@@ -57,8 +38,17 @@ pub(super) struct CycleState {
     /// Whether second passes withhold leaf capacity for the rest of this cycle, whatever trees their ClusterQueues
     /// are in.
     pub(super) has_second_pass_claims: bool,
-    /// Workloads whose second pass found a topology assignment: the new charge, and the added part of its footprint.
-    pub(super) topology_moves: Vec<(ObjectKey, Charge, Arc<Footprint>)>,
+    /// Workloads whose second pass found a topology assignment.
+    pub(super) topology_moves: Vec<TopologyMove>,
+}
+
+/// A topology assignment of a second pass, charged at the end of the cycle.
+pub(super) struct TopologyMove {
+    pub(super) key: ObjectKey,
+    /// The charge with the new assignment.
+    pub(super) charge: Charge,
+    /// Leaf capacity that it takes in addition.
+    pub(super) added: Arc<Footprint>,
 }
 
 impl Engine {
@@ -107,249 +97,81 @@ impl Engine {
     /// change that the class must be woken by. Heads with a capacity reservation are skipped; they are nominated
     /// again without it.
     fn park_if_inadmissible(&mut self, entry: Entry) -> Entry {
-        match entry.nomination {
-            Nomination::Inadmissible(inadmissible)
-                if !self.capacity_reservations.contains_key(&entry.workload.key) =>
+        let nomination = match entry.nomination {
+            Nomination::Evaluated(Evaluation::Inadmissible(inadmissible))
+                if !self.reservations.contains(entry.head.key()) =>
             {
-                let nomination = self.park_class(&entry.queue, entry.class, *inadmissible);
-                Entry { nomination, ..entry }
+                Nomination::Parked(self.park_class(&entry.head, *inadmissible))
             }
-            nomination => Entry { nomination, ..entry },
-        }
+            nomination => nomination,
+        };
+        Entry { nomination, ..entry }
     }
 
-    fn park_class(
-        &mut self,
-        queue: &Arc<str>,
-        class: crate::queue::ClassId,
-        inadmissible: Inadmissible,
-    ) -> Nomination {
+    /// Parks the class of an inadmissible head; one that has flavors left to try stays active.
+    pub(super) fn park_class(&mut self, head: &Head, inadmissible: Inadmissible) -> ParkedHead {
         let Inadmissible { verdict, wake_conditions, claim, never_blocks_queue, cursor } = inadmissible;
         let verdict = Arc::new(verdict);
-        let claim = claim.filter(|_| self.reclaim_policy(queue) != ReclaimPolicy::Any);
+        let claim = claim.filter(|_| self.reclaim_policy(&head.queue) != ReclaimPolicy::Any);
         if cursor.is_some() {
-            self.pending.keep_active_with(queue, class, &verdict, cursor);
-            return Nomination::Parked(verdict, claim);
+            self.pending.keep_active_with(&head.queue, head.class, &verdict, cursor);
+        } else {
+            let parked = Parked { never_blocks_queue, claim: claim.clone(), wake_conditions };
+            self.pending.park(&head.queue, head.class, &verdict, parked);
         }
-        let parked = Parked { never_blocks_queue, claim: claim.clone(), wake_conditions };
-        self.pending.park(queue, class, &verdict, parked);
-        Nomination::Parked(verdict, claim)
+        ParkedHead { verdict, claim }
     }
 
-    fn process_entry(&mut self, mut entry: Entry, cycle: &mut CycleState) -> Option<Decision> {
-        let nomination =
-            std::mem::replace(&mut entry.nomination, Nomination::ClaimOnly(HeadClaim::default()));
-        let evaluated = matches!(nomination, Nomination::Fits(_) | Nomination::NeedsPreemption(..));
-        if let Some(outcome) = evaluated.then(|| self.park_behind_better_variant(&entry)).flatten() {
-            let (key, uid) = (entry.workload.key.clone(), Arc::clone(&entry.workload.uid));
-            return Some(Decision { key, uid, outcome });
-        }
-        let reservation =
-            self.capacity_reservations.get(entry.key()).map(|reservation| reservation.usage.clone());
+    fn process_entry(&mut self, entry: Entry, cycle: &mut CycleState) -> Option<Decision> {
+        let Entry { head, nomination, .. } = entry;
         let outcome = match nomination {
             Nomination::ClaimOnly(claim) => {
-                self.apply_head_claim(&entry, &claim, cycle);
+                self.apply_head_claim(&head, &claim, cycle);
                 return None;
             }
-            Nomination::Parked(verdict, claim) => {
-                if let Some(claim) = claim {
-                    self.apply_head_claim(&entry, &claim, cycle);
-                }
-                Outcome::Pending(verdict)
-            }
-            Nomination::Inadmissible(_) => self.drop_reservation(&entry, cycle),
-            Nomination::Fits(nominated) => self.process_fit(&entry, *nominated, cycle),
-            Nomination::NeedsPreemption(nominated, targets) => {
-                self.process_preemption(&entry, *nominated, targets, false, cycle)
-            }
+            Nomination::Parked(parked) => self.claim_for_parked(&head, parked, cycle),
+            Nomination::Evaluated(evaluation) => self.process_evaluated(&head, evaluation, cycle),
         };
-        // The reservation was dropped or moved to other flavors.
-        if reservation.is_some_and(|reservation| self.projected_usage_of(entry.key()) != Some(&reservation)) {
-            cycle.freed_trees.insert(self.root_of(&entry));
+        Some(Decision { key: head.workload.key.clone(), uid: Arc::clone(&head.workload.uid), outcome })
+    }
+
+    fn process_evaluated(&mut self, head: &Head, evaluation: Evaluation, cycle: &mut CycleState) -> Outcome {
+        if !matches!(evaluation, Evaluation::Inadmissible(_))
+            && let Some(outcome) = self.park_behind_better_variant(head)
+        {
+            return outcome;
         }
-        let (key, uid) = (entry.workload.key.clone(), Arc::clone(&entry.workload.uid));
-        Some(Decision { key, uid, outcome })
+        let reserved = self.reservations.get(head.key()).map(|reservation| reservation.usage.clone());
+        let outcome = self.process_head(head, HeadState::from(evaluation), cycle);
+        // The reservation was dropped or moved to other flavors.
+        if reserved.is_some_and(|reserved| self.projected_usage_of(head.key()) != Some(&reserved)) {
+            cycle.freed_trees.insert(self.root_of(head));
+        }
+        outcome
+    }
+
+    /// Applies the head claim of a parked head, which stays pending.
+    pub(super) fn claim_for_parked(
+        &mut self,
+        head: &Head,
+        parked: ParkedHead,
+        cycle: &mut CycleState,
+    ) -> Outcome {
+        if let Some(claim) = parked.claim {
+            self.apply_head_claim(head, &claim, cycle);
+        }
+        Outcome::Pending(parked.verdict)
     }
 
     /// Usage that a workload adds to projected usage: its charge, or its capacity reservation.
     fn projected_usage_of(&self, key: &ObjectKey) -> Option<&Usage> {
         let charged = self.reserving_workloads.get(key).map(|workload| &workload.usage);
-        charged.or_else(|| self.capacity_reservations.get(key).map(|reservation| &reservation.usage))
-    }
-
-    /// Drops a capacity reservation that no longer fits; the workload is nominated again without it.
-    fn drop_reservation(&mut self, entry: &Entry, cycle: &mut CycleState) -> Outcome {
-        let root = self.root_of(entry);
-        if cycle.changed_trees.contains(&root) {
-            // This head was evaluated before that change. Dropping its reservation now could make two preemptors
-            // yield to each other forever.
-            self.pending.keep_active(&entry.queue, entry.class, None);
-            return skipped("Workload no longer fits after processing another workload");
-        }
-        self.cancel_reservation(entry.key());
-        cycle.changed_trees.insert(root);
-        skipped("What was kept for the workload no longer serves it")
-    }
-
-    pub(super) fn process_fit(
-        &mut self,
-        entry: &Entry,
-        mut nominated: NominatedAssignment,
-        cycle: &mut CycleState,
-    ) -> Outcome {
-        let mut shortfall = self.projected_shortfall(entry, &nominated, &[], cycle);
-        if shortfall.only_topology() && self.settings.gates.recompute_topology {
-            if !self.find_other_placements(entry, &mut nominated, &[]) {
-                return self.retry_with_same_flavors(entry, nominated, cycle);
-            }
-            shortfall = Shortfall::default();
-        }
-        if shortfall.is_empty() {
-            match self.migration_target(entry) {
-                Some(Ok(sibling)) => return self.preempt(entry, &nominated, &[sibling], cycle),
-                Some(Err(outcome)) => return outcome,
-                None => {}
-            }
-            let mut current_shortfall = self.shortfall(entry, &nominated, &[], UsageLayer::Current);
-            // Admissions of this cycle may leave projected capacity on one set of nodes and current capacity on
-            // another.
-            if current_shortfall.only_topology() && self.find_other_placements(entry, &mut nominated, &[]) {
-                current_shortfall = self.shortfall(entry, &nominated, &[], UsageLayer::Current);
-            }
-            return self.admit_or_wait(entry, &nominated, current_shortfall, cycle);
-        }
-        self.skip_or_park(entry, nominated, shortfall, cycle)
-    }
-
-    /// Skips a head that lost to another head of this cycle; parks it if only head claims block it.
-    pub(super) fn skip_or_park(
-        &mut self,
-        entry: &Entry,
-        nominated: NominatedAssignment,
-        shortfall: Shortfall,
-        cycle: &mut CycleState,
-    ) -> Outcome {
-        let root = self.root_of(entry);
-        let claimed_by_second_pass = shortfall.topology && cycle.has_second_pass_claims;
-        if cycle.changed_trees.contains(&root)
-            || claimed_by_second_pass
-            || self.capacity_reservations.contains_key(entry.key())
-        {
-            let cursor = nominated.assignment.cursor.map(|cursor| FlavorCursor { lost_race: true, ..cursor });
-            self.pending.keep_active(&entry.queue, entry.class, cursor);
-            return skipped("Workload no longer fits after processing another workload");
-        }
-        let claiming_queues = cycle.claiming_queues.get(&root).cloned().unwrap_or_default();
-        let names: Vec<&str> = claiming_queues.iter().map(|name| &**name).collect();
-        let text = format!("the quota is kept for the head of ClusterQueue {}", names.join(", "));
-        let verdict = Arc::new(Verdict::without_blockers(PendingReason::WaitingForQuota, &text));
-        let wake_conditions = WakeConditions {
-            tree: Some(root),
-            on_usage_change: shortfall.quota,
-            on_claim_end: claiming_queues,
-            ..WakeConditions::default()
-        };
-        let parked = Parked { never_blocks_queue: false, claim: None, wake_conditions };
-        self.pending.park(&entry.queue, entry.class, &verdict, parked);
-        Outcome::Pending(verdict)
-    }
-
-    pub(super) fn process_inadmissible(
-        &mut self,
-        entry: &Entry,
-        inadmissible: Inadmissible,
-        cycle: &mut CycleState,
-    ) -> Outcome {
-        if self.capacity_reservations.contains_key(entry.key()) {
-            return self.drop_reservation(entry, cycle);
-        }
-        if cycle.has_second_pass_claims && !inadmissible.wake_conditions.on_topology_change.is_empty() {
-            // The claim of a second pass ends with this cycle, and its end wakes no parked class.
-            self.pending.keep_active(&entry.queue, entry.class, None);
-            return skipped("The places are kept for a workload that holds its quota and waits for them");
-        }
-        match self.park_class(&entry.queue, entry.class, inadmissible) {
-            Nomination::Parked(verdict, claim) => {
-                if let Some(claim) = claim {
-                    self.apply_head_claim(entry, &claim, cycle);
-                }
-                Outcome::Pending(verdict)
-            }
-            _ => skipped(""),
-        }
-    }
-
-    /// Parks a workload whose preemption gate is closed, until the gate opens or it fits without preemption.
-    pub(super) fn park_gated(&mut self, entry: &Entry, nominated: NominatedAssignment) -> Outcome {
-        let text = "Workload requires preemption, but it's gated";
-        let verdict = Arc::new(Verdict::without_blockers(PendingReason::AdmissionGated, text));
-        let parked = Parked {
-            never_blocks_queue: false,
-            claim: None,
-            wake_conditions: nominated.assignment.wake_conditions,
-        };
-        self.pending.park(&entry.queue, entry.class, &verdict, parked);
-        Outcome::PreemptionGated(verdict)
-    }
-
-    /// Returns what an assignment lacks in projected usage. Head claims do not count against a workload with a
-    /// capacity reservation: the reservation came first, and the workload would otherwise retry forever.
-    pub(super) fn projected_shortfall(
-        &mut self,
-        entry: &Entry,
-        nominated: &NominatedAssignment,
-        targets: &[Target],
-        cycle: &CycleState,
-    ) -> Shortfall {
-        let claims: &[CapacityUsage] =
-            if self.capacity_reservations.contains_key(entry.key()) { &cycle.head_claims } else { &[] };
-        self.with_usage_removed(claims, UsageLayer::Projected, |engine| {
-            engine.shortfall(entry, nominated, targets, UsageLayer::Projected)
-        })
-    }
-
-    /// Returns what an assignment lacks in a layer once the targets are gone and without the workload's own usage.
-    pub(super) fn shortfall(
-        &mut self,
-        entry: &Entry,
-        nominated: &NominatedAssignment,
-        targets: &[Target],
-        layer: UsageLayer,
-    ) -> Shortfall {
-        let (node, usage) = (entry.node, &nominated.assignment.usage);
-        let mut removed = match layer {
-            UsageLayer::Projected => self.own_projected_usage(&entry.workload),
-            UsageLayer::Current => {
-                self.replaced_slice(&entry.workload).map(CapacityUsage::from_workload).into_iter().collect()
-            }
-        };
-        removed.extend(CapacityUsage::from_targets(targets));
-        self.with_usage_removed(&removed, layer, |engine| {
-            let free = |fr: FlavorResourceId| engine.tree.available(node, fr, layer).max(0);
-            let frs =
-                usage.iter().filter(|(fr, requested)| *requested > free(*fr)).map(|(fr, _)| *fr).collect();
-            let footprint = nominated.assignment.tas_assignment.footprint(&mut engine.topology);
-            Shortfall { quota: frs, topology: !engine.topology.footprint_fits(&footprint, layer) }
-        })
-    }
-
-    fn replaced_slice(&self, workload: &Workload) -> Option<&super::reserving_workloads::ReservingWorkload> {
-        workload
-            .replaces
-            .as_ref()
-            .and_then(|old| self.reserving_workloads.get(old))
-            .map(|reserving| &**reserving)
-    }
-
-    /// Projected usage of the workload itself: its capacity reservation and the slice that it replaces.
-    pub(super) fn own_projected_usage(&self, workload: &Workload) -> Vec<CapacityUsage> {
-        let old = self.replaced_slice(workload).filter(|old| !old.is_terminating());
-        self.reservation_of(&workload.key).into_iter().chain(old.map(CapacityUsage::from_workload)).collect()
+        charged.or_else(|| self.reservations.get(key).map(|reservation| &reservation.usage))
     }
 
     /// Charges an assignment.
     pub(super) fn admit(&mut self, workload: &Workload, nominated: &NominatedAssignment) -> Outcome {
-        let queue = self.queues.get(&workload.cluster_queue);
+        let queue = self.config.cluster_queue(&workload.cluster_queue);
         let assignment = queue.map(|queue| {
             nominated.assignment.to_assignment(queue, &workload.cluster_queue, &nominated.pod_sets)
         });
@@ -383,8 +205,8 @@ impl Engine {
 
     /// Withholds the capacity that a head waiting for evictions may claim in this cycle; nothing if its ClusterQueue
     /// is in debt.
-    fn apply_head_claim(&mut self, entry: &Entry, claim: &HeadClaim, cycle: &mut CycleState) {
-        let (node, root) = (entry.node, self.root_of(entry));
+    fn apply_head_claim(&mut self, head: &Head, claim: &HeadClaim, cycle: &mut CycleState) {
+        let (node, root) = (head.node, self.root_of(head));
         let amount = |(fr, requested): &(FlavorResourceId, i128)| {
             let headroom =
                 self.tree.subtree_quota(node, *fr) - self.tree.used(node, *fr, UsageLayer::Projected);
@@ -399,29 +221,29 @@ impl Engine {
         let claimed = CapacityUsage { node, usage, footprint: Arc::clone(&claim.footprint) };
         self.shift_usage(&claimed, 1, UsageLayer::Projected);
         cycle.head_claims.push(claimed);
-        if self.strategy(&entry.queue) == QueueingStrategy::StrictFIFO {
-            cycle.claiming_queues.entry(root).or_default().insert(Arc::clone(&entry.queue));
+        if self.strategy(&head.queue) == QueueingStrategy::StrictFIFO {
+            cycle.claiming_queues.entry(root).or_default().insert(Arc::clone(&head.queue));
         } else {
             cycle.changed_trees.insert(root);
         }
     }
 
-    pub(super) fn root_of(&self, entry: &Entry) -> NodeId {
-        self.tree.root(entry.node)
+    pub(super) fn root_of(&self, head: &Head) -> NodeId {
+        self.tree.root(head.node)
     }
 
     /// Root of the cohort tree of a ClusterQueue.
     pub(super) fn root(&self, queue: &str) -> Option<NodeId> {
-        self.queues.get(queue).map(|queue| self.tree.root(queue.node))
+        self.config.cluster_queue(queue).map(|queue| self.tree.root(queue.node))
     }
 
     fn strategy(&self, queue: &str) -> QueueingStrategy {
-        self.queues.get(queue).map(|queue| queue.config.strategy).unwrap_or_default()
+        self.config.cluster_queue(queue).map(|queue| queue.config.strategy).unwrap_or_default()
     }
 
     pub(super) fn reclaim_policy(&self, queue: &str) -> ReclaimPolicy {
-        self.queues
-            .get(queue)
+        self.config
+            .cluster_queue(queue)
             .and_then(|queue| queue.config.preemption.reclaim_within_cohort)
             .unwrap_or_default()
     }

@@ -1,9 +1,10 @@
 //! `Engine`: its state and the methods that change it. `cycle` runs scheduling cycles, `queries` reads.
 
 use super::afs_usage::AfsUsageLedger;
-use super::capacity_reservations::CapacityReservation;
+use super::capacity_reservations::CapacityReservations;
 use super::compiled::CompiledClusterQueue;
 use super::config::{Charge, ClusterQueue, Cohort, EngineSettings, Flavor, Inactive, LocalQueue};
+use super::configured_objects::{ConfiguredObjects, InactiveQueues};
 use super::cycle_metrics::CycleMetrics;
 use super::matching::selects;
 use super::pods_ready_gate::PodsReadyGate;
@@ -15,7 +16,6 @@ use crate::api::reason::PendingReason;
 use crate::queue::{QueueManager, UsageRank, Verdict, Workload};
 use crate::quota::{NodeConfig, NodeId, NodeRef, QuotaTree, Usage, UsageChange, UsageLayer};
 use crate::topology::TasCache;
-use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -29,18 +29,12 @@ pub struct Engine {
     pub(super) second_pass_queue: BTreeMap<ObjectKey, SecondPassRequest>,
     pub(super) pending: QueueManager,
     pub(super) reserving_workloads: ReservingWorkloads,
-    pub(super) queues: BTreeMap<Arc<str>, CompiledClusterQueue>,
-    pub(super) cohorts: BTreeMap<Arc<str>, Cohort>,
-    pub(super) flavors: BTreeMap<Arc<str>, Flavor>,
-    pub(super) namespaces: BTreeMap<Arc<str>, BTreeMap<String, String>>,
-    /// Verdicts of workloads in missing or inactive ClusterQueues.
-    pub(super) inactive_verdicts: BTreeMap<Arc<str>, Verdict>,
-    /// ClusterQueues that are missing or inactive; their workloads are never preempted.
-    pub(super) inactive: BTreeSet<NodeId>,
+    /// ClusterQueues, Cohorts, flavors and namespaces.
+    pub(super) config: ConfiguredObjects,
+    /// ClusterQueues that admit nothing.
+    pub(super) inactive: InactiveQueues,
     /// Capacity reservations by preemptor.
-    pub(super) capacity_reservations: BTreeMap<ObjectKey, CapacityReservation>,
-    /// Lower bound of all reservations' start times; the reservation that set it may no longer exist.
-    pub(super) oldest_reservation: Option<Timestamp>,
+    pub(super) reservations: CapacityReservations,
     /// Preemptions since the last external change of each tree.
     pub(super) preemption_history: PreemptionHistory,
     /// Past usage of LocalQueues.
@@ -61,14 +55,14 @@ impl Engine {
 
     /// Sets the labels of a namespace, or removes it.
     pub fn set_namespace(&mut self, name: &str, labels: Option<BTreeMap<String, String>>) {
-        let old = self.namespaces.get(name);
+        let old = self.config.namespace_labels(name);
         let match_changed = |queue: &CompiledClusterQueue| {
             let selector = queue.config.namespace_selector.as_ref();
             selects(selector, old) != selects(selector, labels.as_ref())
         };
-        let queues = self.queues.iter().filter(|(_, queue)| match_changed(queue));
+        let queues = self.config.cluster_queues().filter(|(_, queue)| match_changed(queue));
         let queues: Vec<Arc<str>> = queues.map(|(queue, _)| Arc::clone(queue)).collect();
-        set_entry(&mut self.namespaces, name, labels);
+        self.config.set_namespace(name, labels);
         for queue in queues {
             self.pending.config_changed(&queue, Some(name));
         }
@@ -76,13 +70,13 @@ impl Engine {
 
     /// Sets or removes a flavor.
     pub fn set_flavor(&mut self, name: &str, flavor: Option<Flavor>) {
-        if !set_entry(&mut self.flavors, name, flavor) {
+        if !self.config.set_flavor(name, flavor) {
             return;
         }
         let uses = |queue: &CompiledClusterQueue| {
             queue.groups.iter().flat_map(|group| &group.flavors).any(|f| *f.name == *name)
         };
-        for queue in self.queues.iter().filter(|(_, queue)| uses(queue)).map(|(queue, _)| queue) {
+        for (queue, _) in self.config.cluster_queues().filter(|(_, queue)| uses(queue)) {
             self.pending.config_changed(queue, None);
         }
         self.update_topology_flavor(name);
@@ -90,10 +84,10 @@ impl Engine {
 
     /// Sets or removes a Cohort. A Cohort that is only referred to exists without quota of its own.
     pub fn set_cohort(&mut self, name: &str, cohort: Option<Cohort>) {
-        if !set_entry(&mut self.cohorts, name, cohort) {
+        if !self.config.set_cohort(name, cohort) {
             return;
         }
-        let config = self.cohorts.get(name).map(|cohort| NodeConfig {
+        let config = self.config.cohort(name).map(|cohort| NodeConfig {
             parent: cohort.parent.as_deref(),
             groups: &cohort.groups,
             weight: cohort.weight.unwrap_or(1.0),
@@ -104,7 +98,7 @@ impl Engine {
 
     /// Sets or removes a ClusterQueue. Its charges and pending workloads stay.
     pub fn set_cluster_queue(&mut self, name: &str, queue: Option<ClusterQueue>) {
-        if self.queues.get(name).map(|queue| &queue.config) == queue.as_ref() {
+        if self.config.cluster_queue(name).map(|queue| &queue.config) == queue.as_ref() {
             return;
         }
         let config = queue.as_ref().map(|queue| NodeConfig {
@@ -121,10 +115,7 @@ impl Engine {
         if compiled.is_none() {
             self.cycle_metrics.forget(name);
         }
-        match compiled {
-            Some(queue) => drop(self.queues.insert(Arc::from(name), queue)),
-            None => drop(self.queues.remove(name)),
-        }
+        self.config.set_cluster_queue(name, compiled);
         self.apply_config_change(touched);
     }
 
@@ -139,7 +130,8 @@ impl Engine {
 
     /// Updates the rank of a LocalQueue in its ClusterQueue from its past usage.
     pub(super) fn update_usage_rank(&mut self, key: &ObjectKey, cluster_queue: &str) {
-        let counts = self.queues.get(cluster_queue).is_some_and(|queue| queue.config.orders_by_past_usage);
+        let counts =
+            self.config.cluster_queue(cluster_queue).is_some_and(|queue| queue.config.orders_by_past_usage);
         let settings = self.settings.admission_fair_sharing.as_ref().filter(|_| counts);
         let usage = settings.and_then(|settings| self.afs_usage.weighted_usage(key, settings));
         self.pending.set_rank(cluster_queue, key, usage.map(UsageRank::from_usage).unwrap_or_default());
@@ -156,14 +148,10 @@ impl Engine {
 
     fn refresh_activity(&mut self, queue: &Arc<str>) {
         let inactive = self.inactive_reason(queue);
-        let strategy = self.queues.get(queue).map(|queue| queue.config.strategy);
+        let strategy = self.config.cluster_queue(queue).map(|queue| queue.config.strategy);
         self.pending.configure(queue, strategy.filter(|_| inactive.is_none()));
         if let Some(node) = self.tree.leaf(queue) {
-            if strategy.is_some() && inactive.is_none() {
-                self.inactive.remove(&node);
-            } else {
-                self.inactive.insert(node);
-            }
+            self.inactive.set(node, strategy.is_none() || inactive.is_some());
         }
         let verdict = match (strategy, inactive) {
             (Some(_), None) => None,
@@ -175,7 +163,7 @@ impl Engine {
         if verdict.is_some() {
             self.cancel_reservations_in(queue);
         }
-        set_entry(&mut self.inactive_verdicts, queue, verdict);
+        self.inactive.set_verdict(queue, verdict);
         for local in self.afs_usage.local_queues_of(queue) {
             self.update_usage_rank(&local, queue);
         }
@@ -183,7 +171,8 @@ impl Engine {
 
     /// Why a ClusterQueue admits nothing: the configured reason, or a cycle of Cohorts above it.
     pub fn inactive_reason(&self, cluster_queue: &str) -> Option<Inactive> {
-        let configured = self.queues.get(cluster_queue).and_then(|queue| queue.config.inactive.clone());
+        let configured =
+            self.config.cluster_queue(cluster_queue).and_then(|queue| queue.config.inactive.clone());
         configured.or_else(|| self.tree.cycle_above(cluster_queue).map(Inactive::cohort_cycle))
     }
 
@@ -196,7 +185,7 @@ impl Engine {
         if known.is_some_and(|known| *known != workload) {
             self.preemption_history.forget(&workload.key);
         }
-        if self.capacity_reservations.contains_key(&workload.key) {
+        if self.reservations.contains(&workload.key) {
             if known == Some(&workload) {
                 return;
             }
@@ -206,7 +195,9 @@ impl Engine {
         let old_queue = self.pending.workload(&workload.key).map(|old| Arc::clone(&old.cluster_queue));
         self.pending.insert(workload);
         let queues: Vec<Arc<str>> = old_queue.into_iter().chain([queue]).collect();
-        for queue in queues.into_iter().filter(|queue| !self.queues.contains_key(queue)).collect::<Vec<_>>() {
+        for queue in
+            queues.into_iter().filter(|queue| !self.config.has_cluster_queue(queue)).collect::<Vec<_>>()
+        {
             self.refresh_activity(&queue);
         }
     }
@@ -220,7 +211,7 @@ impl Engine {
     fn remove_from_queue(&mut self, key: &ObjectKey) {
         self.cancel_reservation(key);
         let queue = self.pending.remove(key);
-        if let Some(queue) = queue.filter(|queue| !self.queues.contains_key(queue)) {
+        if let Some(queue) = queue.filter(|queue| !self.config.has_cluster_queue(queue)) {
             self.refresh_activity(&queue);
         }
     }
@@ -289,8 +280,7 @@ impl Engine {
     /// Removes a workload from its preemptor's victims: later charges of the same workload are not part of that
     /// preemption.
     fn forget_victim(&mut self, workload: &ReservingWorkload) {
-        if let Some(reservation) =
-            workload.preempted_by.as_ref().and_then(|by| self.capacity_reservations.get_mut(by))
+        if let Some(reservation) = workload.preempted_by.as_ref().and_then(|by| self.reservations.get_mut(by))
         {
             reservation.victims.remove(&workload.key);
         }
@@ -336,18 +326,6 @@ impl Engine {
 /// The same usage with negative amounts.
 pub(super) fn negated_usage(usage: &Usage) -> Usage {
     usage.iter().map(|(fr, amount)| (*fr, -amount)).collect()
-}
-
-/// Sets or removes an entry. Returns whether the map changed.
-fn set_entry<T: PartialEq>(map: &mut BTreeMap<Arc<str>, T>, name: &str, value: Option<T>) -> bool {
-    if map.get(name) == value.as_ref() {
-        return false;
-    }
-    match value {
-        Some(value) => map.insert(Arc::from(name), value),
-        None => map.remove(name),
-    };
-    true
 }
 
 fn missing_queue_verdict(queue: &str) -> Verdict {

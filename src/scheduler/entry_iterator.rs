@@ -24,8 +24,9 @@ pub(super) enum EntryIterator {
 impl EntryIterator {
     pub(super) fn new(mut entries: Vec<Entry>, settings: &EngineSettings, tree: &QuotaTree) -> Self {
         if settings.fair_sharing.is_some() {
-            let path =
-                |entry: &Entry| std::iter::successors(Some(entry.node), |node| tree.parent(*node)).collect();
+            let path = |entry: &Entry| {
+                std::iter::successors(Some(entry.head.node), |node| tree.parent(*node)).collect()
+            };
             let with_path = |entry: Entry| {
                 let path = path(&entry);
                 (entry, path)
@@ -34,11 +35,11 @@ impl EntryIterator {
         }
         let by_priority = settings.gates.priority_sorting_within_cohort;
         let sort_key = |entry: &Entry| {
-            let priority = if by_priority { entry.workload.priority } else { 0 };
-            (entry.borrowing_level, Reverse(priority), entry.workload.queued_since)
+            let priority = if by_priority { entry.head.workload.priority } else { 0 };
+            (entry.borrowing_level, Reverse(priority), entry.head.workload.queued_since)
         };
         entries.sort_by(|a, b| {
-            sort_key(b).cmp(&sort_key(a)).then_with(|| b.workload.order().cmp(&a.workload.order()))
+            sort_key(b).cmp(&sort_key(a)).then_with(|| b.head.workload.order().cmp(&a.head.workload.order()))
         });
         Self::Classical(entries)
     }
@@ -143,7 +144,7 @@ fn compare_contenders(
     let gates = settings.gates;
     let borrows =
         if gates.prioritize_non_borrowing { a.1.borrows.cmp(&b.1.borrows) } else { Ordering::Equal };
-    let (x, y) = (&a.0.workload, &b.0.workload);
+    let (x, y) = (&a.0.head.workload, &b.0.head.workload);
     let priority =
         if gates.priority_sorting_within_cohort { y.priority.cmp(&x.priority) } else { Ordering::Equal };
     borrows

@@ -18,7 +18,11 @@ impl Engine {
         let Some(settings) = self.settings.admission_fair_sharing.clone() else {
             return;
         };
-        if !self.queues.get(&charge.cluster_queue).is_some_and(|queue| queue.config.orders_by_past_usage) {
+        if !self
+            .config
+            .cluster_queue(&charge.cluster_queue)
+            .is_some_and(|queue| queue.config.orders_by_past_usage)
+        {
             return;
         }
         let local = local_queue_key(&workload.key, &charge.local_queue);

@@ -4,19 +4,19 @@
 //! pod sets counts for later ones. Nothing is charged, and evictions are only simulated.
 //! Neighbours: `granular_mode` evaluates one flavor-resource, `topology` assigns nodes, `nominate` calls.
 
-use super::compiled::{CompiledClusterQueue, CompiledResourceGroup};
+use super::compiled::{CompiledClusterQueue, CompiledResourceGroup, GroupFlavor};
 use super::config::{Flavor, UndeclaredResources};
-use super::decision::{Assignment, PodSetAssignment};
 use super::granular_mode::{GranularMode, PreemptionMode, Requester};
 use super::matching::flavor_mismatch;
 use super::preemption::SchedulingContext;
-use super::requests::{add_usage, pod_set_groups, requests_by_resource, total_requests, usage_of};
+use super::requests::{add_usage, pod_set_groups, requests_by_resource, usage_of};
 use super::reserving_workloads::ReservingWorkload;
+use super::tentative_assignment::{GroupFlavorIndex, PodSetGroupFlavors, TentativeAssignment};
 use super::topology::{self, TasAssignment};
 use crate::api::reason::PendingReason;
 use crate::queue::{Blocker, BlockerKind, FlavorCursor, PodSet, WakeConditions, Workload};
 use crate::quota::{FlavorResourceId, Usage};
-use crate::resources::{Amount, Requests};
+use crate::resources::Amount;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -43,35 +43,6 @@ impl AssignRequest<'_> {
     }
 }
 
-/// Flavors of one pod set group.
-#[derive(Clone, Debug, Default)]
-pub(super) struct PodSetGroupFlavors {
-    /// Indexes of the pod sets in the workload.
-    pub(super) pod_set_indexes: Vec<usize>,
-    /// Pairs of resource group index and flavor index.
-    pub(super) flavors: Vec<(usize, usize)>,
-}
-
-/// Result of a flavor assignment; nothing is charged yet.
-#[derive(Clone, Debug)]
-pub(super) struct TentativeAssignment {
-    /// Worst mode of all parts.
-    pub(super) mode: PreemptionMode,
-    pub(super) group_flavors: Vec<PodSetGroupFlavors>,
-    pub(super) usage: Usage,
-    /// Flavor-resources that need preemption.
-    pub(super) frs_need_preemption: Vec<FlavorResourceId>,
-    /// Highest borrowing level; 0 without borrowing.
-    pub(super) borrowing_level: u32,
-    /// Where the next scan starts if another head takes this capacity first.
-    pub(super) cursor: Option<FlavorCursor>,
-    pub(super) reason: PendingReason,
-    pub(super) blockers: Vec<Blocker>,
-    pub(super) wake_conditions: WakeConditions,
-    /// Topology requests and, once found, their placements.
-    pub(super) tas_assignment: TasAssignment,
-}
-
 /// Assigns flavors to the pod sets of a request, starting at its cursor.
 pub(super) fn assign_flavors(
     context: &mut SchedulingContext,
@@ -89,21 +60,48 @@ impl AssignRequest<'_> {
     }
 }
 
-/// A requested resource of a group: its index in `covered_resources`, and the amount.
-type GroupRequest = (usize, Amount);
+/// A requested resource of a group.
+struct GroupRequest {
+    /// Index in `covered_resources`.
+    position: usize,
+    amount: Amount,
+}
+
+/// One flavor-resource of a flavor after evaluation.
+struct EvaluatedRequest {
+    fr: FlavorResourceId,
+    /// The request with that of earlier pod sets.
+    requested: i128,
+    granular: GranularMode,
+}
+
+impl EvaluatedRequest {
+    fn fits(&self) -> bool {
+        self.granular.mode == PreemptionMode::Fit
+    }
+}
 
 /// The flavor chosen for a resource group.
 struct FlavorCandidate {
     index: usize,
     granular_mode: GranularMode,
-    frs: Vec<(FlavorResourceId, i128, GranularMode)>,
+    frs: Vec<EvaluatedRequest>,
+}
+
+/// What the scan over the flavors of a resource group found.
+#[derive(Default)]
+struct GroupScan {
+    best: Option<FlavorCandidate>,
+    /// For each flavor that does not fit, its first flavor-resource that does not, with the amount.
+    needs: Vec<(FlavorResourceId, i128)>,
+    blockers: Vec<Blocker>,
 }
 
 impl FlavorCandidate {
     /// Worst mode of its flavor-resources. `granular_mode` may come from another one: the one that borrows at the
     /// higher level.
     fn preemption_mode(&self) -> PreemptionMode {
-        self.frs.iter().map(|(_, _, granular)| granular.mode).min().unwrap_or(PreemptionMode::Fit)
+        self.frs.iter().map(|evaluated| evaluated.granular.mode).min().unwrap_or(PreemptionMode::Fit)
     }
 }
 
@@ -185,9 +183,9 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
                 self.assignment.blockers.push(blocker);
                 return Err(PendingReason::NoMatchingFlavor);
             };
-            if group_flavors.flavors.iter().all(|(known, _)| *known != group) {
+            if group_flavors.flavors.iter().all(|known| known.group != group) {
                 let flavor = self.find_flavor_for_group(group, &group_flavors, &sum)?;
-                group_flavors.flavors.push((group, flavor));
+                group_flavors.flavors.push(GroupFlavorIndex { group, flavor });
             }
         }
         self.assignment.group_flavors.push(group_flavors);
@@ -213,23 +211,24 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
         let Some(group) = queue.groups.get(group_index) else {
             return Err(PendingReason::NoMatchingFlavor);
         };
-        let group_request =
-            |(resource, amount): &(&Arc<str>, Amount)| Some((group.position(resource)?, *amount));
+        let group_request = |(resource, amount): &(&Arc<str>, Amount)| {
+            Some(GroupRequest { position: group.position(resource)?, amount: *amount })
+        };
         let wanted: Vec<GroupRequest> = sum.iter().filter_map(group_request).collect();
         let fungibility = &queue.config.fungibility;
         let fungible = self.context.settings.gates.flavor_fungibility;
-        let mut best: Option<FlavorCandidate> = None;
+        let mut scan = GroupScan::default();
         let (mut last, mut severity) = (0, PendingReason::NoMatchingFlavor);
-        let (mut blockers, mut needs) = (Vec::new(), Vec::new());
         let start = self.start_index(group, group_flavors, &wanted);
         for (index, flavor) in group.flavors.iter().enumerate().skip(start) {
-            if !self.is_flavor_allowed(group_flavors, group_index, index) {
+            if !self.is_flavor_allowed(group_flavors, GroupFlavorIndex { group: group_index, flavor: index })
+            {
                 continue;
             }
             last = index;
             if let Some(mismatch) = self.flavor_mismatch(&flavor.name, group, group_flavors) {
                 let kind = BlockerKind::Mismatch(Arc::from(mismatch));
-                blockers.push(blocker_without_amounts(
+                scan.blockers.push(blocker_without_amounts(
                     &self.pod_set_names(group_flavors),
                     &flavor.name,
                     "",
@@ -238,29 +237,22 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
                 continue;
             }
             let choice = self.evaluate_flavor(index, group, &wanted);
-            let not_fitting =
-                choice.frs.iter().filter(|(_, _, granular)| granular.mode != PreemptionMode::Fit);
-            let flavor_blockers: Vec<Blocker> = not_fitting
-                .map(|(fr, requested, _)| {
-                    self.context.blocker(
-                        &self.request.requester(),
-                        *fr,
-                        *requested,
-                        &self.pod_set_names(group_flavors),
-                    )
-                })
-                .collect();
-            let first = choice.frs.iter().find(|(_, _, granular)| granular.mode != PreemptionMode::Fit);
-            needs.extend(first.map(|(fr, requested, _)| (*fr, *requested)));
+            let mut not_fitting = choice.frs.iter().filter(|evaluated| !evaluated.fits());
+            let (requester, names) = (self.request.requester(), || self.pod_set_names(group_flavors));
+            let blocker = |evaluated: &EvaluatedRequest| {
+                self.context.blocker(&requester, evaluated.fr, evaluated.requested, &names())
+            };
+            let flavor_blockers: Vec<Blocker> = not_fitting.clone().map(blocker).collect();
+            scan.needs.extend(not_fitting.next().map(|first| (first.fr, first.requested)));
             severity =
                 if flavor_blockers.is_empty() { severity } else { milder_reason(severity, &flavor_blockers) };
-            blockers.extend(flavor_blockers);
+            scan.blockers.extend(flavor_blockers);
             let stop = if fungible {
                 !choice.granular_mode.should_try_next_flavor(fungibility)
             } else {
                 choice.granular_mode.mode == PreemptionMode::Fit
             };
-            let better = best.as_ref().is_none_or(|best| {
+            let better = scan.best.as_ref().is_none_or(|best| {
                 if fungible {
                     choice.granular_mode.is_preferred_over(best.granular_mode, fungibility)
                 } else {
@@ -268,18 +260,17 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
                 }
             });
             if choice.granular_mode.mode != PreemptionMode::NoFit && (stop || better) {
-                best = Some(choice);
+                scan.best = Some(choice);
             }
             if stop {
                 break;
             }
         }
-        self.record_wake_conditions(group, &wanted, best.as_ref(), needs, blockers);
-        let best = best.ok_or(severity)?;
+        let best = self.record_wake_conditions(group, &wanted, scan).ok_or(severity)?;
         if last + 1 < group.flavors.len() {
             let keys: Vec<_> = wanted
                 .iter()
-                .filter_map(|(position, _)| self.cursor_key(group, group_flavors, *position))
+                .filter_map(|request| self.cursor_key(group, group_flavors, request.position))
                 .collect();
             self.last_tried.extend(keys.into_iter().map(|key| (key, last)));
         }
@@ -290,9 +281,9 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
     /// Adds the chosen flavor to the assignment.
     fn apply_candidate(&mut self, best: &FlavorCandidate, wanted: &[GroupRequest]) {
         self.assignment.mode = self.assignment.mode.min(best.preemption_mode());
-        for ((fr, _, granular), (_, amount)) in best.frs.iter().zip(wanted) {
+        for (EvaluatedRequest { fr, granular, .. }, request) in best.frs.iter().zip(wanted) {
             self.assignment.borrowing_level = self.assignment.borrowing_level.max(granular.borrowing_level);
-            add_usage(&mut self.assignment.usage, *fr, amount.to_i128());
+            add_usage(&mut self.assignment.usage, *fr, request.amount.to_i128());
             if granular.mode.needs_preemption() && !self.assignment.frs_need_preemption.contains(fr) {
                 self.assignment.frs_need_preemption.push(*fr);
             }
@@ -320,14 +311,14 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
             return 0;
         };
         let mut keys =
-            wanted.iter().filter_map(|(position, _)| self.cursor_key(group, group_flavors, *position));
+            wanted.iter().filter_map(|request| self.cursor_key(group, group_flavors, request.position));
         keys.find_map(|key| cursor.last_tried.get(&key)).map_or(0, |index| index + 1)
     }
 
     /// Whether variant, replaced slice and `allowed_flavors` permit a flavor.
-    fn is_flavor_allowed(&self, group_flavors: &PodSetGroupFlavors, group: usize, flavor: usize) -> bool {
+    fn is_flavor_allowed(&self, group_flavors: &PodSetGroupFlavors, index: GroupFlavorIndex) -> bool {
         let variant = self.request.workload.variant.as_ref();
-        let name = self.request.queue.groups.get(group).and_then(|g| g.flavors.get(flavor)).map(|f| &f.name);
+        let name = index.find(self.request.queue).map(|(_, flavor)| &flavor.name);
         if variant.is_some_and(|variant| name.is_none_or(|name| !variant.flavors.contains(name))) {
             return false;
         }
@@ -340,29 +331,28 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
             return true;
         };
         let matching = allowed.iter().find(|other| other.pod_set_indexes == group_flavors.pod_set_indexes);
-        matching.is_some_and(|other| other.flavors.contains(&(group, flavor)))
+        matching.is_some_and(|other| other.flavors.contains(&index))
     }
 
     /// Records the wake conditions and blockers of a group that does not fit: the minimum available quota of the
     /// first such group; any usage change where an earlier group might choose another flavor; releases where
     /// preemption candidates may change; and any usage change while a head claim depends on evictions being possible,
-    /// since growing usage may end it.
+    /// since growing usage may end it. Returns the best flavor.
     fn record_wake_conditions(
         &mut self,
         group: &CompiledResourceGroup,
         wanted: &[GroupRequest],
-        best: Option<&FlavorCandidate>,
-        needs: Vec<(FlavorResourceId, i128)>,
-        blockers: Vec<Blocker>,
-    ) {
-        let fits = best.is_some_and(|best| best.preemption_mode() == PreemptionMode::Fit);
-        let flavors = &group.flavors;
-        let frs = || flavors.iter().flat_map(|f| wanted.iter().filter_map(|(position, _)| f.fr(*position)));
-        if fits {
+        scan: GroupScan,
+    ) -> Option<FlavorCandidate> {
+        let GroupScan { best, needs, blockers } = scan;
+        let mode = best.as_ref().map(FlavorCandidate::preemption_mode);
+        let requested = |flavor: &GroupFlavor, request: &GroupRequest| flavor.fr(request.position);
+        let frs = || group.flavors.iter().flat_map(|f| wanted.iter().filter_map(|r| requested(f, r)));
+        if mode == Some(PreemptionMode::Fit) {
             if group.flavors.len() > 1 {
                 self.decided_frs.extend(frs());
             }
-            return;
+            return best;
         }
         if self.assignment.mode == PreemptionMode::Fit {
             self.assignment.wake_conditions.min_available.extend(needs);
@@ -376,12 +366,11 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
         if self.request.queue.may_preempt() {
             self.assignment.wake_conditions.on_release.extend(frs());
         }
-        if self.request.queue.withholds_capacity()
-            && best.is_some_and(|best| best.preemption_mode().needs_preemption())
-        {
+        if self.request.queue.withholds_capacity() && mode.is_some_and(PreemptionMode::needs_preemption) {
             self.assignment.wake_conditions.on_usage_change.extend(frs());
         }
         self.assignment.blockers.extend(blockers);
+        best
     }
 
     /// Evaluates every resource of a flavor; the worst result is the flavor's granular mode.
@@ -398,13 +387,13 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
             frs: Vec::with_capacity(wanted.len()),
         };
         let mut worst: Option<GranularMode> = None;
-        for (position, amount) in wanted {
-            let Some(fr) = group.flavors.get(index).and_then(|flavor| flavor.fr(*position)) else {
+        for request in wanted {
+            let Some(fr) = group.flavors.get(index).and_then(|flavor| flavor.fr(request.position)) else {
                 continue;
             };
-            let requested = usage_of(&self.assignment.usage, fr) + amount.to_i128();
+            let requested = usage_of(&self.assignment.usage, fr) + request.amount.to_i128();
             let granular = self.context.evaluate(&self.request.requester(), fr, requested);
-            choice.frs.push((fr, requested, granular));
+            choice.frs.push(EvaluatedRequest { fr, requested, granular });
             if worst.is_none_or(|worst| worst.is_preferred_over(granular, fungibility)) {
                 worst = Some(granular);
             }
@@ -429,42 +418,6 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
         let mut sets =
             group_flavors.pod_set_indexes.iter().filter_map(|index| self.request.pod_sets.get(*index));
         sets.find_map(|set| flavor_mismatch(name, flavor, &set.pod_requirements))
-    }
-}
-
-impl TentativeAssignment {
-    /// Converts to the assignment that the workload is granted.
-    pub(super) fn to_assignment(
-        &self,
-        queue: &CompiledClusterQueue,
-        name: &Arc<str>,
-        pod_sets: &[PodSet],
-    ) -> Assignment {
-        let mut assigned: Vec<(usize, PodSetAssignment)> = Vec::with_capacity(pod_sets.len());
-        for group_flavors in &self.group_flavors {
-            for index in &group_flavors.pod_set_indexes {
-                let Some(set) = pod_sets.get(*index) else { continue };
-                let (mut flavors, mut usage) = (BTreeMap::new(), Requests::new());
-                for (resource, amount) in total_requests(set, queue) {
-                    let group = |(group, flavor): &(usize, usize)| {
-                        let group = queue.groups.get(*group)?;
-                        group.position(resource)?;
-                        group.flavors.get(*flavor)
-                    };
-                    if let Some(flavor) = group_flavors.flavors.iter().find_map(group) {
-                        flavors.insert(Arc::clone(resource), Arc::clone(&flavor.name));
-                        usage.insert(Arc::clone(resource), amount);
-                    }
-                }
-                let name = Arc::clone(&set.name);
-                let topology = self.tas_assignment.pod_set_placement(*index);
-                let assignment = PodSetAssignment { name, count: set.count, flavors, usage, topology };
-                assigned.push((*index, assignment));
-            }
-        }
-        assigned.sort_by_key(|(index, _)| *index);
-        let pod_sets = assigned.into_iter().map(|(_, assignment)| assignment).collect();
-        Assignment { cluster_queue: Arc::clone(name), pod_sets }
     }
 }
 

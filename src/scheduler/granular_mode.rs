@@ -105,12 +105,13 @@ impl SchedulingContext<'_> {
         if requested > self.tree.potential_available(node, fr) {
             return GranularMode::WORST;
         }
-        let (level, may_reclaim) = self.tree.lowest_subtree_for(node, fr, requested, UsageLayer::Projected);
+        let subtree = self.tree.lowest_subtree_for(node, fr, requested, UsageLayer::Projected);
+        let level = subtree.height;
         if requested <= self.tree.available(node, fr, UsageLayer::Projected).max(0) {
             return GranularMode { mode: PreemptionMode::Fit, borrowing_level: level };
         }
         let may_preempt = self.tree.subtree_quota(node, fr) >= requested
-            || may_reclaim
+            || subtree.has_parent
             || self.may_preempt_while_borrowing(requester.queue);
         if !may_preempt {
             return GranularMode { mode: PreemptionMode::NoFit, borrowing_level: level };
@@ -143,8 +144,8 @@ impl SchedulingContext<'_> {
         for target in &targets {
             self.simulate_eviction(&preemptor, &target.workload);
         }
-        let (level, _) =
-            self.tree.lowest_subtree_for(requester.queue.node, fr, requested, UsageLayer::Projected);
+        let node = requester.queue.node;
+        let level = self.tree.lowest_subtree_for(node, fr, requested, UsageLayer::Projected).height;
         for target in &targets {
             self.undo_eviction(&preemptor, &target.workload);
         }

@@ -7,10 +7,11 @@
 use super::compiled::CompiledClusterQueue;
 use super::config::Flavor;
 use super::engine::Engine;
-use super::flavor_assigner::{AssignRequest, TentativeAssignment, assign_flavors};
+use super::flavor_assigner::{AssignRequest, assign_flavors};
 use super::granular_mode::PreemptionMode;
 use super::matching::selects;
 use super::preemption::{Preemptor, SchedulingContext, Target};
+use super::tentative_assignment::{PodSetGroupFlavors, TentativeAssignment};
 use super::topology;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
@@ -28,14 +29,20 @@ pub(super) type Flavors = BTreeMap<Arc<str>, Flavor>;
 /// Order of heads across ClusterQueues: higher priority first, then earlier queueing time.
 type HeadPriority = (Reverse<i64>, Timestamp);
 
-/// A head of this cycle after nomination.
+/// The workload at the head of a ClusterQueue.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct Head {
     pub(super) queue: Arc<str>,
     /// Its ClusterQueue in the quota tree.
     pub(super) node: NodeId,
     pub(super) class: ClassId,
     pub(super) workload: Arc<Workload>,
+}
+
+/// A head of this cycle after nomination.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) head: Head,
     /// Highest borrowing level of its flavor-resources; 0 without borrowing.
     pub(super) borrowing_level: u32,
     /// Requested usage, as far as flavors were assigned.
@@ -43,18 +50,33 @@ pub(super) struct Entry {
     pub(super) nomination: Nomination,
 }
 
+/// What a head enters the cycle with.
 #[derive(Debug)]
 pub(super) enum Nomination {
-    /// It fits projected usage as of the start of the cycle.
+    Evaluated(Evaluation),
+    /// It did not fit and its class is parked.
+    Parked(ParkedHead),
+    /// An already blocked head that keeps its head claim.
+    ClaimOnly(HeadClaim),
+}
+
+/// Whether a head fits projected usage.
+#[derive(Debug)]
+pub(super) enum Evaluation {
+    /// It fits.
     Fits(Box<NominatedAssignment>),
     /// It fits once the targets are evicted.
     NeedsPreemption(Box<NominatedAssignment>, Vec<Target>),
     /// It does not fit.
     Inadmissible(Box<Inadmissible>),
-    /// It did not fit and its class is parked.
-    Parked(Arc<Verdict>, Option<HeadClaim>),
-    /// An already blocked head that keeps its head claim.
-    ClaimOnly(HeadClaim),
+}
+
+/// A head whose class is parked or has flavors left to try in the next cycle.
+#[derive(Debug)]
+pub(super) struct ParkedHead {
+    pub(super) verdict: Arc<Verdict>,
+    /// Capacity to withhold from other heads of this cycle.
+    pub(super) claim: Option<HeadClaim>,
 }
 
 /// The assignment that a head could get.
@@ -78,7 +100,7 @@ pub(super) struct Inadmissible {
     pub(super) cursor: Option<FlavorCursor>,
 }
 
-impl Entry {
+impl Head {
     pub(super) fn key(&self) -> &ObjectKey {
         &self.workload.key
     }
@@ -136,10 +158,12 @@ impl Engine {
         let head = self.pending.blocked_head(queue)?;
         let claim = head.claim?.clone();
         Some(Entry {
-            queue: Arc::clone(queue),
-            node: self.queues.get(queue)?.node,
-            class: head.class,
-            workload: Arc::clone(head.workload),
+            head: Head {
+                queue: Arc::clone(queue),
+                node: self.config.cluster_queue(queue)?.node,
+                class: head.class,
+                workload: Arc::clone(head.workload),
+            },
             borrowing_level: claim.borrowing_level,
             usage: claim.usage.clone(),
             nomination: Nomination::ClaimOnly(claim),
@@ -150,8 +174,8 @@ impl Engine {
     fn nominate(&mut self, name: &Arc<str>) -> Option<Entry> {
         let head = self.pending.head(name)?;
         let (class, workload, cursor) = (head.class, Arc::clone(head.workload), head.cursor.cloned());
-        let queue = self.queues.get(name)?;
-        let labels = self.namespaces.get(&workload.key.namespace);
+        let queue = self.config.cluster_queue(name)?;
+        let labels = self.config.namespace_labels(&workload.key.namespace);
         let precheck_failure = if let Some(precheck_failure) = &workload.precheck_failure {
             Some((**precheck_failure).clone())
         } else if selects(queue.config.namespace_selector.as_ref(), labels) {
@@ -160,7 +184,7 @@ impl Engine {
             let text = "Workload namespace doesn't match ClusterQueue selector";
             Some(Verdict::without_blockers(PendingReason::Misconfigured, text))
         };
-        let (queue, node) = (Arc::clone(name), queue.node);
+        let head = Head { queue: Arc::clone(name), node: queue.node, class, workload };
         if let Some(verdict) = precheck_failure {
             let inadmissible = Inadmissible {
                 verdict,
@@ -169,22 +193,14 @@ impl Engine {
                 never_blocks_queue: true,
                 cursor: None,
             };
-            let nomination = Nomination::Inadmissible(Box::new(inadmissible));
-            return Some(Entry {
-                queue,
-                node,
-                class,
-                workload,
-                borrowing_level: 0,
-                usage: Usage::new(),
-                nomination,
-            });
+            let nomination = Nomination::Evaluated(Evaluation::Inadmissible(Box::new(inadmissible)));
+            return Some(Entry { head, borrowing_level: 0, usage: Usage::new(), nomination });
         }
-        let (nominated, targets) = self.compute_assignment(name, &workload, cursor.as_ref(), None)?;
+        let (nominated, targets) = self.compute_assignment(name, &head.workload, cursor.as_ref(), None)?;
         let (borrowing_level, usage) =
             (nominated.assignment.borrowing_level, nominated.assignment.usage.clone());
-        let nomination = nomination_of(nominated, targets, &mut self.topology);
-        Some(Entry { queue, node, class, workload, borrowing_level, usage, nomination })
+        let nomination = Nomination::Evaluated(evaluation_of(nominated, targets, &mut self.topology));
+        Some(Entry { head, borrowing_level, usage, nomination })
     }
 
     /// Computes assignment and targets against projected usage without the workload's own reservation and replaced
@@ -194,7 +210,7 @@ impl Engine {
         name: &Arc<str>,
         workload: &Workload,
         cursor: Option<&FlavorCursor>,
-        allowed_flavors: Option<&[super::flavor_assigner::PodSetGroupFlavors]>,
+        allowed_flavors: Option<&[PodSetGroupFlavors]>,
     ) -> Option<(NominatedAssignment, Vec<Target>)> {
         let cycle = self.cycle_count;
         self.with_usage_removed(&self.own_projected_usage(workload), UsageLayer::Projected, |engine| {
@@ -226,12 +242,12 @@ impl Engine {
         queue: &str,
         workload: &ObjectKey,
     ) -> Option<(SchedulingContext<'_>, &CompiledClusterQueue, &Flavors)> {
-        let queue = self.queues.get(queue)?;
+        let queue = self.config.cluster_queue(queue)?;
         let root = self.tree.root(queue.node);
         let context = SchedulingContext {
             settings: &self.settings,
             tree: &mut self.tree,
-            queues: &self.queues,
+            config: &self.config,
             reserving_workloads: &self.reserving_workloads,
             inactive: &self.inactive,
             afs_usage: &self.afs_usage,
@@ -239,19 +255,19 @@ impl Engine {
             already_preempted: self.preemption_history.victims(root, workload),
             target_cache: Vec::new(),
         };
-        Some((context, queue, &self.flavors))
+        Some((context, queue, self.config.flavors()))
     }
 }
 
-/// Converts an assignment and its targets to a nomination.
-pub(super) fn nomination_of(
+/// Classifies an assignment with its targets.
+pub(super) fn evaluation_of(
     nominated: NominatedAssignment,
     targets: Vec<Target>,
     topology: &mut TasCache,
-) -> Nomination {
+) -> Evaluation {
     match nominated.assignment.mode {
-        PreemptionMode::Fit => Nomination::Fits(Box::new(nominated)),
-        _ if !targets.is_empty() => Nomination::NeedsPreemption(Box::new(nominated), targets),
+        PreemptionMode::Fit => Evaluation::Fits(Box::new(nominated)),
+        _ if !targets.is_empty() => Evaluation::NeedsPreemption(Box::new(nominated), targets),
         mode => {
             let TentativeAssignment {
                 usage,
@@ -266,7 +282,7 @@ pub(super) fn nomination_of(
             let footprint = Arc::new(topology.footprint(&tas_assignment.occupancies()));
             let claim = mode.needs_preemption().then_some(HeadClaim { usage, borrowing_level, footprint });
             let verdict = Verdict { reason, blockers, text: Arc::default() };
-            Nomination::Inadmissible(Box::new(Inadmissible {
+            Evaluation::Inadmissible(Box::new(Inadmissible {
                 verdict,
                 wake_conditions,
                 claim,

@@ -7,7 +7,7 @@
 use super::cycle::skipped;
 use super::decision::Outcome;
 use super::engine::Engine;
-use super::nominate::{Entry, NominatedAssignment};
+use super::nominate::{Head, NominatedAssignment};
 use crate::api::reason::PendingReason;
 use crate::queue::{Parked, Verdict, WakeConditions};
 use std::collections::BTreeSet;
@@ -36,20 +36,20 @@ impl Engine {
     }
 
     /// Admits a workload that fits, or parks it while admissions are blocked.
-    pub(super) fn admit_unless_blocked(&mut self, entry: &Entry, nominated: &NominatedAssignment) -> Outcome {
+    pub(super) fn admit_unless_blocked(&mut self, head: &Head, nominated: &NominatedAssignment) -> Outcome {
         if !self.pods_ready_gate.blocks_admission {
             self.pods_ready_gate.blocks_admission = self.settings.block_admission;
-            return self.admit(&entry.workload, nominated);
+            return self.admit(&head.workload, nominated);
         }
-        if !self.queues.contains_key(&entry.queue) {
+        if !self.config.has_cluster_queue(&head.queue) {
             return skipped("The ClusterQueue is gone");
         }
         let verdict =
             Arc::new(Verdict::without_blockers(PendingReason::WaitingForPodsReady, WAITING_FOR_PODS_READY));
         let parked =
             Parked { never_blocks_queue: false, claim: None, wake_conditions: WakeConditions::default() };
-        self.pending.park(&entry.queue, entry.class, &verdict, parked);
-        self.pods_ready_gate.waiting_queues.insert(Arc::clone(&entry.queue));
+        self.pending.park(&head.queue, head.class, &verdict, parked);
+        self.pods_ready_gate.waiting_queues.insert(Arc::clone(&head.queue));
         Outcome::Pending(verdict)
     }
 }

@@ -1,170 +1,110 @@
-//! Processing of heads that need preemption, and of heads whose nodes another head of the cycle took: targets and
-//! topology assignment are computed again with the same flavors.
+//! The steps of a head that has targets: whether they are still this head's own, whether evicting them still makes it
+//! fit, and their eviction.
 //!
-//! Neighbours: `cycle` calls, `preemption` selects targets, `capacity_reservations` reserves what they free.
+//! Neighbours: `head_state` holds the states and calls, `preemption` selects targets, `capacity_reservations` reserves
+//! what they free.
 
-use super::cycle::{CycleState, Shortfall, skipped};
+use super::capacity_reservations::ReservationRequest;
+use super::cycle::{CycleState, skipped};
 use super::cycle_metrics::Recomputation;
 use super::decision::{Outcome, PreemptionReason};
 use super::engine::Engine;
-use super::nominate::{Entry, NominatedAssignment, Nomination, nomination_of};
-use super::preemption::Target;
-use super::topology::CapacityUsage;
+use super::head_state::{Attempt, HeadState, PreemptionPlan, StaleCause, StaleTargets};
+use super::nominate::{Evaluation, Head, NominatedAssignment};
+use super::shortfall::Shortfall;
 use crate::api::reason::PendingReason;
-use crate::queue::Verdict;
+use crate::queue::{Parked, Verdict};
 use crate::quota::UsageLayer;
-use crate::topology::CapacityView;
 use std::sync::Arc;
 
 impl Engine {
-    pub(super) fn process_preemption(
+    /// From `TargetsSelected`: keeps the targets unless an earlier head of this cycle evicts some of them or freed
+    /// capacity that may make some of them unnecessary.
+    pub(super) fn check_targets(
         &mut self,
-        entry: &Entry,
-        mut nominated: NominatedAssignment,
-        mut targets: Vec<Target>,
-        is_retry: bool,
-        cycle: &mut CycleState,
-    ) -> Outcome {
-        let overlaps = targets.iter().any(|target| cycle.victims.contains(target.key()));
-        // Capacity freed earlier in this cycle may make some targets unnecessary.
-        let freed = cycle.freed_trees.contains(&self.root_of(entry));
-        let recomputes = overlaps && self.settings.gates.recompute_on_overlap;
-        if freed || recomputes {
-            let group_flavors = std::mem::take(&mut nominated.assignment.group_flavors);
-            let recomputed =
-                self.compute_assignment(&entry.queue, &entry.workload, None, Some(&group_flavors));
-            let Some((new_assignment, new_targets)) = recomputed else {
-                return skipped("The ClusterQueue is gone");
-            };
-            let nomination = nomination_of(new_assignment, new_targets, &mut self.topology);
-            if recomputes {
-                self.observe_recomputation(entry, &nomination, cycle);
-            }
-            match nomination {
-                Nomination::Fits(nominated) => {
-                    cycle.changed_trees.insert(self.root_of(entry));
-                    let shortfall = self.shortfall(entry, &nominated, &[], UsageLayer::Current);
-                    return self.wait_for_victims(entry, &nominated, shortfall, cycle.now);
-                }
-                Nomination::NeedsPreemption(new_assignment, new_targets) => {
-                    (nominated, targets) = (*new_assignment, new_targets);
-                }
-                Nomination::Inadmissible(inadmissible) => {
-                    return self.process_inadmissible(entry, *inadmissible, cycle);
-                }
-                Nomination::Parked(..) | Nomination::ClaimOnly(_) => return skipped(""),
-            }
+        head: &Head,
+        plan: PreemptionPlan,
+        cycle: &CycleState,
+    ) -> HeadState {
+        let overlaps = plan.targets.iter().any(|target| cycle.victims.contains(target.key()));
+        let cause = if overlaps && self.settings.gates.recompute_on_overlap {
+            StaleCause::Overlap
+        } else if cycle.freed_trees.contains(&self.root_of(head)) {
+            StaleCause::FreedCapacity
         } else if overlaps {
-            self.cycle_metrics.record_skip(&entry.queue);
-            self.pending.keep_active(&entry.queue, entry.class, None);
-            return skipped("Workload has overlapping preemption targets with another workload");
+            self.cycle_metrics.record_skip(&head.queue);
+            self.pending.keep_active(&head.queue, head.class, None);
+            let text = "Workload has overlapping preemption targets with another workload";
+            return HeadState::Decided(skipped(text));
+        } else {
+            return HeadState::TargetsCurrent(plan);
+        };
+        let PreemptionPlan { nominated, attempt, .. } = plan;
+        let flavors = nominated.assignment.group_flavors;
+        HeadState::TargetsStale(StaleTargets { flavors, cause, attempt })
+    }
+
+    /// From `TargetsStale`: evaluates the head against projected usage as it is now, with the same flavors.
+    pub(super) fn select_targets_again(
+        &mut self,
+        head: &Head,
+        stale: StaleTargets,
+        cycle: &mut CycleState,
+    ) -> HeadState {
+        let StaleTargets { flavors, cause, attempt } = stale;
+        let Some(evaluation) = self.evaluate_with_flavors(head, &flavors) else {
+            return HeadState::Decided(skipped("The ClusterQueue is gone"));
+        };
+        if cause == StaleCause::Overlap {
+            self.observe_recomputation(head, &evaluation, cycle);
         }
-        if entry.workload.preemption_gated {
-            return self.park_gated(entry, nominated);
+        match evaluation {
+            Evaluation::Fits(nominated) => {
+                // It fits what earlier victims of this cycle will free, which is still in use.
+                cycle.changed_trees.insert(self.root_of(head));
+                let shortfall = self.shortfall(head, &nominated, &[], UsageLayer::Current);
+                HeadState::Decided(self.wait_for_victims(head, &nominated, shortfall, cycle.now))
+            }
+            Evaluation::NeedsPreemption(nominated, targets) => {
+                HeadState::TargetsCurrent(PreemptionPlan { nominated, targets, attempt })
+            }
+            Evaluation::Inadmissible(inadmissible) => HeadState::Inadmissible(inadmissible),
         }
-        let mut shortfall = self.projected_shortfall(entry, &nominated, &targets, cycle);
-        if shortfall.only_topology() && self.settings.gates.recompute_topology && !is_retry {
-            if !self.find_other_placements(entry, &mut nominated, &targets) {
-                return self.retry_with_same_flavors(entry, nominated, cycle);
+    }
+
+    /// From `TargetsCurrent`: checks that the head may preempt and that evicting the targets makes it fit.
+    pub(super) fn check_preemption(
+        &mut self,
+        head: &Head,
+        mut plan: PreemptionPlan,
+        cycle: &mut CycleState,
+    ) -> HeadState {
+        if head.workload.preemption_gated {
+            return HeadState::Decided(self.park_gated(head, *plan.nominated));
+        }
+        let mut shortfall = self.projected_shortfall(head, &plan.nominated, &plan.targets, cycle);
+        let may_go_back = self.settings.gates.recompute_topology && plan.attempt == Attempt::First;
+        if shortfall.only_topology() && may_go_back {
+            if !self.find_other_placements(head, &mut plan.nominated, &plan.targets) {
+                return HeadState::NodesLost(plan.nominated.assignment.group_flavors);
             }
             shortfall = Shortfall::default();
         }
         if !shortfall.is_empty() {
-            self.cycle_metrics.record_skip(&entry.queue);
-            return self.skip_or_park(entry, nominated, shortfall, cycle);
+            self.cycle_metrics.record_skip(&head.queue);
+            return HeadState::Decided(self.skip_or_park(head, *plan.nominated, shortfall, cycle));
         }
-        cycle.changed_trees.insert(self.root_of(entry));
-        self.preempt(entry, &nominated, &targets, cycle)
+        cycle.changed_trees.insert(self.root_of(head));
+        HeadState::Preempting(plan)
     }
 
-    fn observe_recomputation(&mut self, entry: &Entry, nomination: &Nomination, cycle: &CycleState) {
-        let result = match nomination {
-            Nomination::Fits(_) => Recomputation::DeferredFit,
-            Nomination::NeedsPreemption(nominated, targets)
-                if self.projected_shortfall(entry, nominated, targets, cycle).is_empty() =>
-            {
-                Recomputation::NewTargets
-            }
-            _ => Recomputation::Skipped,
-        };
-        self.cycle_metrics.record_recomputation(&entry.queue, result);
-    }
-
-    /// Admits if current usage has room; otherwise reserves the capacity.
-    pub(super) fn admit_or_wait(
-        &mut self,
-        entry: &Entry,
-        nominated: &NominatedAssignment,
-        shortfall: Shortfall,
-        cycle: &mut CycleState,
-    ) -> Outcome {
-        cycle.changed_trees.insert(self.root_of(entry));
-        if shortfall.is_empty() {
-            return self.admit_unless_blocked(entry, nominated);
-        }
-        self.wait_for_victims(entry, nominated, shortfall, cycle.now)
-    }
-
-    /// Assigns other nodes with the same flavors and targets after this cycle took the assigned ones. Returns whether
-    /// it succeeded.
-    pub(super) fn find_other_placements(
-        &mut self,
-        entry: &Entry,
-        nominated: &mut NominatedAssignment,
-        targets: &[Target],
-    ) -> bool {
-        let mut removed = self.own_projected_usage(&entry.workload);
-        removed.extend(CapacityUsage::from_targets(targets));
-        let (requests, gates) =
-            (&nominated.assignment.tas_assignment.pod_set_requests, self.settings.gates.placement);
-        let result = self.with_usage_removed(&removed, UsageLayer::Projected, |engine| {
-            if targets.is_empty() {
-                engine.topology.place_now_or_projected(requests, gates)
-            } else {
-                engine.topology.place_all(requests, CapacityView::Projected, gates)
-            }
-        });
-        result.map(|placements| nominated.assignment.tas_assignment.set_placements(placements)).is_ok()
-    }
-
-    /// Computes assignment and targets again with the same flavors, when no other nodes are available in this cycle.
-    pub(super) fn retry_with_same_flavors(
-        &mut self,
-        entry: &Entry,
-        mut nominated: NominatedAssignment,
-        cycle: &mut CycleState,
-    ) -> Outcome {
-        let group_flavors = std::mem::take(&mut nominated.assignment.group_flavors);
-        let Some((nominated, targets)) =
-            self.compute_assignment(&entry.queue, &entry.workload, None, Some(&group_flavors))
-        else {
-            return skipped("The ClusterQueue is gone");
-        };
-        match nomination_of(nominated, targets, &mut self.topology) {
-            Nomination::Fits(nominated) => {
-                let shortfall = self.shortfall(entry, &nominated, &[], UsageLayer::Current);
-                self.admit_or_wait(entry, &nominated, shortfall, cycle)
-            }
-            Nomination::NeedsPreemption(nominated, targets) => {
-                self.process_preemption(entry, *nominated, targets, true, cycle)
-            }
-            Nomination::Inadmissible(inadmissible) => self.process_inadmissible(entry, *inadmissible, cycle),
-            Nomination::Parked(..) | Nomination::ClaimOnly(_) => skipped(""),
-        }
-    }
-
-    /// Preempts the targets and reserves the capacity that they free.
-    pub(super) fn preempt(
-        &mut self,
-        entry: &Entry,
-        nominated: &NominatedAssignment,
-        targets: &[Target],
-        cycle: &mut CycleState,
-    ) -> Outcome {
+    /// From `Preempting`: preempts the targets and reserves the capacity that they free.
+    pub(super) fn preempt(&mut self, head: &Head, plan: &PreemptionPlan, cycle: &mut CycleState) -> Outcome {
+        let PreemptionPlan { nominated, targets, .. } = plan;
         cycle.victims.extend(targets.iter().map(|target| target.key().clone()));
-        let root = self.root_of(entry);
+        let root = self.root_of(head);
         for target in targets {
-            self.preemption_history.insert(root, entry.key(), target.key());
+            self.preemption_history.insert(root, head.key(), target.key());
         }
         let migrates = targets.iter().any(|target| target.reason == PreemptionReason::FlavorMigration);
         let action = if migrates { "migration" } else { "preemption" };
@@ -175,9 +115,36 @@ impl Engine {
             text: Arc::from(text),
         });
         let victims = targets.iter().map(|target| (target.key().clone(), target.reason)).collect();
-        let shortfall = self.shortfall(entry, nominated, &[], UsageLayer::Current);
-        let verdict = self.reserve_capacity(entry, nominated, shortfall, verdict, victims, cycle.now);
+        let shortfall = self.shortfall(head, nominated, &[], UsageLayer::Current);
+        let request = ReservationRequest { shortfall, verdict, victims, now: cycle.now };
+        let verdict = self.reserve_capacity(head, nominated, request);
         let victims = targets.iter().filter_map(|target| self.preemption_of(target.key()));
         Outcome::Preempting(verdict, victims.map(|preemption| preemption.victim).collect())
+    }
+
+    /// Parks a workload whose preemption gate is closed, until the gate opens or it fits without preemption.
+    fn park_gated(&mut self, head: &Head, nominated: NominatedAssignment) -> Outcome {
+        let text = "Workload requires preemption, but it's gated";
+        let verdict = Arc::new(Verdict::without_blockers(PendingReason::AdmissionGated, text));
+        let parked = Parked {
+            never_blocks_queue: false,
+            claim: None,
+            wake_conditions: nominated.assignment.wake_conditions,
+        };
+        self.pending.park(&head.queue, head.class, &verdict, parked);
+        Outcome::PreemptionGated(verdict)
+    }
+
+    fn observe_recomputation(&mut self, head: &Head, evaluation: &Evaluation, cycle: &CycleState) {
+        let result = match evaluation {
+            Evaluation::Fits(_) => Recomputation::DeferredFit,
+            Evaluation::NeedsPreemption(nominated, targets)
+                if self.projected_shortfall(head, nominated, targets, cycle).is_empty() =>
+            {
+                Recomputation::NewTargets
+            }
+            _ => Recomputation::Skipped,
+        };
+        self.cycle_metrics.record_recomputation(&head.queue, result);
     }
 }

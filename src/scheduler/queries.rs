@@ -4,8 +4,8 @@
 
 use super::config::Charge;
 use super::engine::Engine;
-use super::flavor_assigner::TentativeAssignment;
 use super::granular_mode::PreemptionMode;
+use super::tentative_assignment::TentativeAssignment;
 use crate::api::ObjectKey;
 use crate::queue::{PendingCounts, Verdict, Workload};
 use crate::quota::{FlavorResource, NodeRef, NodeUsage, UsageLayer};
@@ -17,7 +17,7 @@ impl Engine {
     /// Why the workload is pending; `None` if it is not pending or was not nominated yet.
     pub fn verdict(&self, key: &ObjectKey) -> Option<&Verdict> {
         let queue = &self.pending.workload(key)?.cluster_queue;
-        self.inactive_verdicts.get(queue).or_else(|| self.pending.verdict(key).map(|verdict| &**verdict))
+        self.inactive.verdict(queue).or_else(|| self.pending.verdict(key).map(|verdict| &**verdict))
     }
 
     /// The verdict recomputed now: since the last nomination the blockers and the available amounts may have changed
@@ -25,8 +25,7 @@ impl Engine {
     pub fn fresh_verdict(&mut self, key: &ObjectKey) -> Option<Verdict> {
         let known = self.verdict(key)?.clone();
         let workload = self.pending.workload(key).filter(|_| !known.blockers.is_empty());
-        let Some(workload) = workload.filter(|_| !self.capacity_reservations.contains_key(key)).cloned()
-        else {
+        let Some(workload) = workload.filter(|_| !self.reservations.contains(key)).cloned() else {
             return Some(known);
         };
         let result = self.compute_assignment(&workload.cluster_queue, &workload, None, None);
@@ -122,7 +121,7 @@ impl Engine {
 
     /// Whether the workload is parked without a capacity reservation.
     pub fn is_parked(&self, key: &ObjectKey) -> bool {
-        self.pending.is_parked(key) && !self.capacity_reservations.contains_key(key)
+        self.pending.is_parked(key) && !self.reservations.contains(key)
     }
 
     /// Number of workloads ahead of this one in its ClusterQueue.
@@ -137,6 +136,6 @@ impl Engine {
 
     /// The configured ClusterQueues by name.
     pub fn cluster_queues(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.queues.keys()
+        self.config.cluster_queues().map(|(name, _)| name)
     }
 }

@@ -9,7 +9,7 @@
 
 use super::capacity_reservations::CapacityReservation;
 use super::config::Charge;
-use super::cycle::CycleState;
+use super::cycle::{CycleState, TopologyMove};
 use super::decision::{Assignment, Decision, Outcome, PodSetPlacement, PreemptionReason};
 use super::engine::Engine;
 use super::granular_mode::{PreemptionMode, Requester};
@@ -132,13 +132,13 @@ impl Engine {
     fn placement_failure(
         &mut self,
         tas_assignment: &TasAssignment,
-        (index, refusal): &PodSetPlacementError,
+        failure: &PodSetPlacementError,
         view: CapacityView,
     ) -> SecondPassSearch {
         let gates = self.settings.gates.placement;
-        let pod_set_request = tas_assignment.pod_set_requests.get(*index);
+        let pod_set_request = tas_assignment.pod_set_requests.get(failure.pod_set);
         let message = pod_set_request
-            .map(|pod_set_request| self.topology.explain(pod_set_request, refusal, view, gates))
+            .map(|pod_set_request| self.topology.explain(pod_set_request, &failure.error, view, gates))
             .unwrap_or_default();
         SecondPassSearch::NoPlacement(PlacementFailure { message, wanted_footprint: None })
     }
@@ -245,15 +245,15 @@ impl Engine {
     fn pod_sets_to_place(&self, request: &SecondPassRequest) -> TasAssignment {
         let mut tas_assignment = TasAssignment::default();
         let by_worker_cluster = self
-            .queues
-            .get(&request.granted.cluster_queue)
+            .config
+            .cluster_queue(&request.granted.cluster_queue)
             .is_some_and(|q| q.config.topology_by_worker_cluster);
         for (index, granted) in request.granted.pod_sets.iter().enumerate() {
             let sets = &request.workload.pod_sets;
             let Some(set) = sets.iter().find(|set| set.name == granted.name) else { continue };
-            let topology =
-                |name: &&Arc<str>| self.flavors.get(*name).is_some_and(|f| f.topology_name.is_some());
-            let Some(flavor) = granted.flavors.values().find(topology) else { continue };
+            let Some(flavor) = granted.flavors.values().find(|name| self.config.has_topology(name)) else {
+                continue;
+            };
             let (replacement, group) = match &granted.topology {
                 PodSetPlacement::Delayed if !by_worker_cluster => (None, set.group.clone()),
                 PodSetPlacement::Assigned(placement)
@@ -376,15 +376,15 @@ impl Engine {
         // terminating, nor the new ones are available to other workloads.
         self.topology.shift_usage(&footprint, 1, UsageLayer::Current);
         self.topology.shift_usage(&footprint, 1, UsageLayer::Projected);
-        cycle.topology_moves.push((reserving.key.clone(), charge, footprint));
+        cycle.topology_moves.push(TopologyMove { key: reserving.key.clone(), charge, added: footprint });
         Outcome::TopologyAssigned(granted)
     }
 
     /// Charges the assignments committed in this cycle.
-    pub(super) fn apply_topology_moves(&mut self, moves: Vec<(ObjectKey, Charge, Arc<Footprint>)>) {
-        for (key, charge, footprint) in moves {
-            self.topology.shift_usage(&footprint, -1, UsageLayer::Current);
-            self.topology.shift_usage(&footprint, -1, UsageLayer::Projected);
+    pub(super) fn apply_topology_moves(&mut self, moves: Vec<TopologyMove>) {
+        for TopologyMove { key, charge, added } in moves {
+            self.topology.shift_usage(&added, -1, UsageLayer::Current);
+            self.topology.shift_usage(&added, -1, UsageLayer::Projected);
             self.charge(&key, charge);
         }
     }
@@ -404,9 +404,8 @@ impl Engine {
             if tas_assignment.pod_set_indexes.contains(&index) {
                 continue;
             }
-            let topology =
-                |name: &&Arc<str>| self.flavors.get(*name).is_some_and(|f| f.topology_name.is_some());
-            let flavors: BTreeSet<&Arc<str>> = granted.flavors.values().filter(topology).collect();
+            let flavors: BTreeSet<&Arc<str>> =
+                granted.flavors.values().filter(|name| self.config.has_topology(name)).collect();
             occupancies.extend(flavors.into_iter().map(|flavor| crate::topology::Occupancy {
                 flavor: Arc::clone(flavor),
                 placement: placement.clone(),

@@ -10,12 +10,11 @@ use super::compiled::{CompiledClusterQueue, CompiledResourceGroup};
 use super::config::Flavor;
 use super::decision::PodSetPlacement;
 use super::engine::Engine;
-use super::flavor_assigner::{
-    AssignRequest, PodSetGroupFlavors, TentativeAssignment, blocker_without_amounts,
-};
+use super::flavor_assigner::{AssignRequest, blocker_without_amounts};
 use super::granular_mode::PreemptionMode;
 use super::preemption::{SchedulingContext, Target};
 use super::reserving_workloads::ReservingWorkload;
+use super::tentative_assignment::{PodSetGroupFlavors, TentativeAssignment};
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::ReclaimPolicy;
 use crate::queue::{BlockerKind, PodSet};
@@ -124,13 +123,11 @@ fn topology_flavors_of<'a>(
     flavors: &BTreeMap<Arc<str>, Flavor>,
 ) -> BTreeSet<&'a Arc<str>> {
     let flavors_with = |only_requested: bool| {
-        let assigned = group_flavors.flavors.iter().filter_map(|(group, flavor)| {
-            let group = queue.groups.get(*group)?;
+        let assigned = group_flavors.flavors.iter().filter_map(|index| {
+            let (group, flavor) = index.find(queue)?;
             let requested = set.requests.keys().any(|resource| group.position(resource).is_some())
                 || group.position("pods").is_some();
-            (requested || !only_requested)
-                .then(|| group.flavors.get(*flavor).map(|flavor| &flavor.name))
-                .flatten()
+            (requested || !only_requested).then_some(&flavor.name)
         });
         let has_topology = |name: &&Arc<str>| flavors.get(*name).is_some_and(|f| f.topology_name.is_some());
         assigned.filter(has_topology).collect::<BTreeSet<_>>()
@@ -242,12 +239,15 @@ fn add_placement_blocker(
     context: &mut SchedulingContext,
     request: &AssignRequest,
     assignment: &mut TentativeAssignment,
-    (index, refusal): &PodSetPlacementError,
+    failure: &PodSetPlacementError,
     view: CapacityView,
 ) {
-    let Some(pod_set_request) = assignment.tas_assignment.pod_set_requests.get(*index) else { return };
-    let message = context.topology.explain(pod_set_request, refusal, view, context.settings.gates.placement);
-    let pod_set = assignment.tas_assignment.pod_set_indexes.get(*index).copied().unwrap_or_default();
+    let Some(pod_set_request) = assignment.tas_assignment.pod_set_requests.get(failure.pod_set) else {
+        return;
+    };
+    let gates = context.settings.gates.placement;
+    let message = context.topology.explain(pod_set_request, &failure.error, view, gates);
+    let pod_set = assignment.tas_assignment.pod_set_indexes.get(failure.pod_set).copied().unwrap_or_default();
     add_topology_blocker(request, assignment, pod_set, &message);
 }
 
@@ -301,7 +301,8 @@ impl Engine {
     /// Sets the levels of a Topology, or removes it.
     pub fn set_topology(&mut self, name: &str, levels: Option<DomainPath>) {
         if self.topology.set_topology(name, levels) {
-            let flavors = self.flavors.iter().filter(|(_, f)| f.topology_name.as_deref() == Some(name));
+            let flavors =
+                self.config.flavors().iter().filter(|(_, f)| f.topology_name.as_deref() == Some(name));
             let flavors: Vec<Arc<str>> = flavors.map(|(flavor, _)| Arc::clone(flavor)).collect();
             self.pending.topology_changed(&flavors);
         }
@@ -330,7 +331,7 @@ impl Engine {
 
     /// Passes a changed flavor on to the topology cache.
     pub(super) fn update_topology_flavor(&mut self, name: &str) {
-        let spec = self.flavors.get(name).and_then(|flavor| {
+        let spec = self.config.flavors().get(name).and_then(|flavor| {
             let topology = flavor.topology_name.clone().filter(|_| self.settings.gates.topology)?;
             let (node_labels, tolerations) = (flavor.node_labels.clone(), flavor.tolerations.clone());
             Some(FlavorSpec { node_labels, tolerations, topology })

@@ -40,12 +40,28 @@ pub(super) enum JobStep {
     End,
 }
 
+/// A step and when it is due. The order of the fields is the order of the steps.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct DueStep {
+    at: Timestamp,
+    step: JobStep,
+    id: RunId,
+}
+
+/// Pods that run.
+#[derive(Clone, Copy)]
+struct RunningPods {
+    /// Whether all of them are ready.
+    ready: bool,
+    since: Timestamp,
+}
+
 /// Due steps of jobs and of Workloads without a job.
 #[derive(Debug, Default)]
 pub(super) struct JobRunner {
     /// Run time of pods without the `sluice.dev/run-for` annotation.
     default_run_time: Option<SignedDuration>,
-    due_steps: BTreeSet<(Timestamp, JobStep, RunId)>,
+    due_steps: BTreeSet<DueStep>,
     steps: IndexMap<RunId, BTreeMap<JobStep, Timestamp>>,
 }
 
@@ -93,7 +109,8 @@ impl JobRunner {
                     self.schedule_end(id.clone(), job, since, now);
                 }
                 let ready = value_at(job, "/status/ready").and_then(Value::as_i64).unwrap_or(0);
-                return self.schedule_ready(id, job, ready >= parallelism(job), since, now);
+                let pods = RunningPods { ready: ready >= parallelism(job), since };
+                return self.schedule_ready(id, job, pods, now);
             }
         }
         None
@@ -115,7 +132,7 @@ impl JobRunner {
         }
         // Without the condition, readiness is not tracked.
         let ready = condition(workload, PODS_READY).is_none_or(|c| field_text(c, "status") == "True");
-        self.schedule_ready(id, workload, ready, since, now)
+        self.schedule_ready(id, workload, RunningPods { ready, since }, now)
     }
 
     /// Schedules the readiness of running pods. Returns the step if it is due immediately.
@@ -123,15 +140,14 @@ impl JobRunner {
         &mut self,
         id: RunId,
         object: &Value,
-        ready: bool,
-        since: Timestamp,
+        pods: RunningPods,
         now: Timestamp,
     ) -> Option<JobStep> {
-        if ready || self.due_at(&id, JobStep::Ready).is_some() {
+        if pods.ready || self.due_at(&id, JobStep::Ready).is_some() {
             return None;
         }
         let wait = duration_annotation(object, READY_AFTER).unwrap_or(SignedDuration::ZERO);
-        let at = since.checked_add(wait).unwrap_or(Timestamp::MAX);
+        let at = pods.since.checked_add(wait).unwrap_or(Timestamp::MAX);
         if at <= now {
             return Some(JobStep::Ready);
         }
@@ -147,7 +163,7 @@ impl JobRunner {
     }
 
     fn schedule(&mut self, id: RunId, at: Timestamp, step: JobStep) {
-        self.due_steps.insert((at, step, id.clone()));
+        self.due_steps.insert(DueStep { at, step, id: id.clone() });
         self.steps.entry(id).or_default().insert(step, at);
     }
 
@@ -158,18 +174,18 @@ impl JobRunner {
     /// Removes all due steps of an object.
     pub(super) fn forget(&mut self, id: &RunId) {
         for (step, at) in self.steps.swap_remove(id).into_iter().flatten() {
-            self.due_steps.remove(&(at, step, id.clone()));
+            self.due_steps.remove(&DueStep { at, step, id: id.clone() });
         }
     }
 
     /// Returns the time of the next step.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
-        self.due_steps.first().map(|(at, ..)| *at)
+        self.due_steps.first().map(|due| due.at)
     }
 
     /// Returns the time at which the next stopping job has stopped, if any job is stopping.
     pub(super) fn next_stop(&self) -> Option<Timestamp> {
-        self.due_steps.iter().find(|(_, step, _)| *step == JobStep::Stop).map(|(at, ..)| *at)
+        self.due_steps.iter().find(|due| due.step == JobStep::Stop).map(|due| due.at)
     }
 
     /// Returns the time at which the run of an object ends.
@@ -180,11 +196,12 @@ impl JobRunner {
     /// Removes and returns all due steps.
     pub(super) fn take_due(&mut self, now: Timestamp) -> Vec<(RunId, JobStep)> {
         let mut due = Vec::new();
-        while let Some((at, step, id)) = self.due_steps.pop_first() {
-            if at > now {
-                self.due_steps.insert((at, step, id));
+        while let Some(next) = self.due_steps.pop_first() {
+            if next.at > now {
+                self.due_steps.insert(next);
                 break;
             }
+            let DueStep { step, id, .. } = next;
             if let Some(steps) = self.steps.get_mut(&id) {
                 steps.remove(&step);
                 if steps.is_empty() {

@@ -105,7 +105,7 @@ impl Manifests {
                 Ok(object) => {
                     self.add_object(&location, &(Arc::from(document), String::new()), object, namespace);
                 }
-                Err((offset, reason)) => {
+                Err(ParseError { line: offset, reason }) => {
                     let location = SourceLocation { line: line.saturating_add(offset), ..location };
                     self.problems.push(Problem { location, subject: String::new(), reason });
                 }
@@ -237,8 +237,14 @@ fn split_documents(text: &str) -> Vec<(usize, &str)> {
     documents
 }
 
-/// An object, or an error with its zero-based line in the document.
-type Parsed = Result<Value, (usize, String)>;
+/// Why a document is not an object.
+struct ParseError {
+    /// Zero-based line in the document.
+    line: usize,
+    reason: String,
+}
+
+type Parsed = Result<Value, ParseError>;
 
 /// Parses all documents in order; uses several threads if there are many.
 fn parse_all(documents: &[(usize, &str)]) -> Vec<Parsed> {
@@ -261,7 +267,8 @@ fn parse(document: &str) -> Parsed {
         match serde_json::from_str(document) {
             Ok(value) => return Ok(value),
             Err(error) if error.is_eof() || document.contains("\":") => {
-                return Err((error.line().saturating_sub(1), format!("not JSON: {error}")));
+                let (line, reason) = (error.line().saturating_sub(1), format!("not JSON: {error}"));
+                return Err(ParseError { line, reason });
             }
             Err(_) => {}
         }
@@ -274,7 +281,7 @@ fn parse(document: &str) -> Parsed {
         let text = text.lines().next().unwrap_or_default();
         // Remove the line number, which is relative to this document and not to the file.
         let text = text.rsplit_once(" at line ").map_or(text, |(text, _)| text);
-        (line.saturating_sub(1), format!("not YAML: {text}"))
+        ParseError { line: line.saturating_sub(1), reason: format!("not YAML: {text}") }
     })
 }
 

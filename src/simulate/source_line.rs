@@ -20,10 +20,10 @@ pub(super) fn line_of_field(document: &str, path: &str) -> usize {
             PathStep::Field(name) => find_field(&lines, current, from, column, name),
             PathStep::Item(index) => find_item(&lines, from, column, index),
         };
-        let Some((line, inner)) = position else {
+        let Some(position) = position else {
             break;
         };
-        (current, column) = (Some(line), Some(inner));
+        (current, column) = (Some(position.line), Some(position.column));
     }
     current.unwrap_or(0)
 }
@@ -46,6 +46,14 @@ fn parse_path(path: &str) -> Vec<PathStep<'_>> {
         };
     }
     steps
+}
+
+/// Where a field or a list item begins.
+struct FieldPosition {
+    /// Zero-based line.
+    line: usize,
+    /// Column that its own fields must exceed.
+    column: usize,
 }
 
 /// A line with its indentation.
@@ -82,21 +90,21 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Returns the line of a field of the value at line `parent`, and the column that the field's own fields must exceed.
+/// Returns the position of a field of the value at line `parent`.
 fn find_field(
     lines: &[Line<'_>],
     parent: Option<usize>,
     from: usize,
     column: Option<usize>,
     name: &str,
-) -> Option<(usize, usize)> {
+) -> Option<FieldPosition> {
     // The first field of a list item is on the line of the item.
     if let Some((number, line)) = parent.and_then(|number| Some((number, lines.get(number)?)))
         && Some(line.start) == column
         && line.is_item()
         && line.has_key(name)
     {
-        return Some((number, line.content));
+        return Some(FieldPosition { line: number, column: line.content });
     }
     let item = parent
         .and_then(|number| lines.get(number))
@@ -108,14 +116,14 @@ fn find_field(
         }
         let opens = matches!(line.text, "{" | "[");
         if !opens && line.content == *depth.get_or_insert(line.content) && line.has_key(name) {
-            return Some((number, line.content));
+            return Some(FieldPosition { line: number, column: line.content });
         }
     }
     None
 }
 
-/// Returns the line of a list item, and the column that its fields must exceed.
-fn find_item(lines: &[Line<'_>], from: usize, column: Option<usize>, index: usize) -> Option<(usize, usize)> {
+/// Returns the position of a list item.
+fn find_item(lines: &[Line<'_>], from: usize, column: Option<usize>, index: usize) -> Option<FieldPosition> {
     let (mut depth, mut seen) = (None, 0);
     for (number, line) in lines.iter().enumerate().skip(from).filter(|(_, line)| !line.is_blank()) {
         let begins = line.is_item() || line.text.starts_with(['{', '"']);
@@ -125,7 +133,7 @@ fn find_item(lines: &[Line<'_>], from: usize, column: Option<usize>, index: usiz
         }
         if begins && line.start == *depth.get_or_insert(line.start) {
             if seen == index {
-                return Some((number, line.start));
+                return Some(FieldPosition { line: number, column: line.start });
             }
             seen = seen.saturating_add(1);
         }

@@ -4,7 +4,7 @@
 //! domain can take. The best group has the highest threshold, then the fewest domains. Its smallest sufficient set of domains
 //! gets the threshold each, and the remaining slices in order.
 
-use super::counts::{DomainFit, DomainFits};
+use super::counts::{DomainFit, DomainFits, SummingRules};
 use super::domain_selection::{DomainAssignment, DomainSelection};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -127,7 +127,8 @@ fn restrict_fits(selection: &DomainSelection, level: usize, domains: &[usize]) -
     let mut fits = selection.fits.clone();
     let excluded =
         (0..selection.layout.domain_count(level)).filter(|domain| domains.binary_search(domain).is_err());
-    fits.exclude_domains(selection.layout, level, excluded, selection.params, selection.has_leader);
+    let DomainSelection { layout, params, has_leader, .. } = *selection;
+    fits.exclude_domains(SummingRules { layout, params, has_leader }, level, excluded);
     fits
 }
 

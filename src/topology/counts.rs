@@ -61,27 +61,19 @@ impl DomainFits {
     /// Sets the fits of domains of a level to 0 and updates their ancestors.
     pub(super) fn exclude_domains(
         &mut self,
-        layout: &DomainLayout,
+        rules: SummingRules,
         level: usize,
         domains: impl Iterator<Item = usize>,
-        params: &PlacementParams,
-        has_leader: bool,
     ) {
         let changed = domains
             .filter_map(|domain| Some((domain, self.set(level, domain, DomainFit::default())?)))
             .collect();
-        self.propagate_up(layout, level, changed, params, has_leader);
+        self.propagate_up(rules, level, changed);
     }
 
     /// Updates the ancestors of `changed`: domains of `level` in order, with their previous fits.
-    fn propagate_up(
-        &mut self,
-        layout: &DomainLayout,
-        level: usize,
-        mut changed: Vec<(usize, DomainFit)>,
-        params: &PlacementParams,
-        has_leader: bool,
-    ) {
+    fn propagate_up(&mut self, rules: SummingRules, level: usize, mut changed: Vec<(usize, DomainFit)>) {
+        let SummingRules { layout, params, has_leader } = rules;
         for level in (0..level).rev() {
             let unit = params.inner_slice_sizes.get(level + 1).copied().unwrap_or(1);
             let mut changed_parents: Vec<(usize, DomainFit)> = Vec::new();
@@ -105,6 +97,14 @@ impl DomainFits {
             changed = changed_parents;
         }
     }
+}
+
+/// How the fits of domains are summed up to their ancestors.
+#[derive(Clone, Copy)]
+pub(super) struct SummingRules<'a> {
+    pub(super) layout: &'a DomainLayout,
+    pub(super) params: &'a PlacementParams,
+    pub(super) has_leader: bool,
 }
 
 /// Updates a sum by the changes of some children. `None` where all children are needed: on saturation. Never used with a
@@ -133,8 +133,16 @@ const fn round_down_to_unit(pods: i64, unit: i64) -> i64 {
     if unit > 1 { pods / unit * unit } else { pods }
 }
 
-/// Index of a resource, the request of one pod, and the request of the leader.
-pub(super) type ResourceNeed = (usize, i128, i128);
+/// What pods need of one resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ResourceNeed {
+    /// Index of the resource.
+    pub(super) resource: usize,
+    /// Request of one pod.
+    pub(super) per_pod: i128,
+    /// Request of the leader.
+    pub(super) leader: i128,
+}
 
 /// What is counted in each domain.
 pub(super) struct CountRequest<'a> {
@@ -154,11 +162,16 @@ pub(super) struct CountRequest<'a> {
 
 /// Joins the requests of a pod and of the leader by resource.
 pub(super) fn resource_needs(pod: &SparseVector, leader: Option<&SparseVector>) -> Arc<[ResourceNeed]> {
-    let mut needs: Vec<ResourceNeed> = pod.iter().map(|(resource, amount)| (*resource, *amount, 0)).collect();
+    let pod_need = |(resource, amount): &(usize, i128)| ResourceNeed {
+        resource: *resource,
+        per_pod: *amount,
+        leader: 0,
+    };
+    let mut needs: Vec<ResourceNeed> = pod.iter().map(pod_need).collect();
     for (resource, amount) in leader.into_iter().flatten() {
-        match needs.iter_mut().find(|(existing, _, _)| existing == resource) {
-            Some((_, _, leader)) => *leader = *amount,
-            None => needs.push((*resource, 0, *amount)),
+        match needs.iter_mut().find(|need| need.resource == *resource) {
+            Some(need) => need.leader = *amount,
+            None => needs.push(ResourceNeed { resource: *resource, per_pod: 0, leader: *amount }),
         }
     }
     needs.into()
@@ -198,12 +211,12 @@ impl<'a> CountRequest<'a> {
 
     fn leaf_fit(&self, capacity: &LeafCapacity) -> DomainFit {
         let (mut pods, mut pods_with_leader, mut fits_leader) = (i64::MAX, i64::MAX, self.has_leader);
-        for (resource, need, leader_need) in &*self.needs {
-            let free = capacity.free(*resource, self.view);
-            pods = fit_count_up_to(pods, free, *need);
+        for need in &*self.needs {
+            let free = capacity.free(need.resource, self.view);
+            pods = fit_count_up_to(pods, free, need.per_pod);
             if self.has_leader {
-                fits_leader &= *leader_need <= free.max(0);
-                pods_with_leader = fit_count_up_to(pods_with_leader, free - leader_need, *need);
+                fits_leader &= need.leader <= free.max(0);
+                pods_with_leader = fit_count_up_to(pods_with_leader, free - need.leader, need.per_pod);
             } else if pods == 0 {
                 break;
             }
@@ -269,7 +282,8 @@ impl TasCache {
         if !changed.is_empty() {
             *last_selection = None;
         }
-        fits.propagate_up(layout, lowest, changed, &key.params, request.has_leader);
+        let rules = SummingRules { layout, params: &key.params, has_leader: request.has_leader };
+        fits.propagate_up(rules, lowest, changed);
     }
 
     /// Returns the leaves to count, in order: the ones changed since `seen`, or all allowed ones if the change log is too short.

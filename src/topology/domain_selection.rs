@@ -5,7 +5,7 @@
 use super::counts::{DomainFit, DomainFits};
 use super::placement_params::{ConstraintMode, PlacementParams};
 use super::tree::DomainLayout;
-use super::{PlacementError, TasGates, balance};
+use super::{CapacityShortage, PlacementError, TasGates, balance};
 use std::cmp::Reverse;
 
 /// Units assigned to a domain, slices or pods, and whether the leader goes there.
@@ -42,7 +42,7 @@ impl DomainSelection<'_> {
         let requested = pods / self.params.slice_size;
         let (level, assignments) = self.select_at_level(self.params.level, requested)?;
         self.descend_to_leaves(level, assignments, requested)
-            .ok_or(PlacementError::InsufficientCapacity { fit: 0, requested })
+            .ok_or_else(|| insufficient_capacity(0, requested))
     }
 
     /// Selects domains at `level` or, if allowed, at a wider one. Returns the level used.
@@ -65,19 +65,14 @@ impl DomainSelection<'_> {
             ConstraintMode::Required => {
                 let fits = (0..domain_count).map(|domain| self.fits.get(level, domain));
                 let fits = fits.filter(|fit| fit.fits_leader || !self.has_leader);
-                Err(PlacementError::InsufficientCapacity {
-                    fit: fits.map(|fit| fit.slices_with_leader).max().unwrap_or(0),
-                    requested,
-                })
+                let most = fits.map(|fit| fit.slices_with_leader).max().unwrap_or(0);
+                Err(insufficient_capacity(most, requested))
             }
             ConstraintMode::Preferred if level > 0 => self.select_at_level(level - 1, requested),
             ConstraintMode::Preferred | ConstraintMode::Unconstrained => {
                 let assignments =
                     self.fill_domains(level, (0..domain_count).collect(), requested, self.has_leader);
-                Ok((
-                    level,
-                    assignments.map_err(|fit| PlacementError::InsufficientCapacity { fit, requested })?,
-                ))
+                Ok((level, assignments.map_err(|fit| insufficient_capacity(fit, requested))?))
             }
         }
     }
@@ -232,6 +227,10 @@ impl DomainSelection<'_> {
         }
         Some(child_assignments)
     }
+}
+
+const fn insufficient_capacity(fit: i64, requested: i64) -> PlacementError {
+    PlacementError::InsufficientCapacity(CapacityShortage { fit, requested })
 }
 
 fn slices_and_pods(fit: &DomainFit, has_leader: bool) -> (i64, i64) {

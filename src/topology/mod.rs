@@ -27,7 +27,7 @@ pub use encoding::{decode, encode};
 pub use filter::{LabelMap, prevents_scheduling, requirement_holds, tolerates};
 pub use leaf_capacity::{CapacityView, Footprint};
 pub use place::{PodSetPlacementError, TasPodSetRequest};
-pub use placement_error::PlacementError;
+pub use placement_error::{CapacityShortage, PlacementError};
 pub use pod_requirements::{DomainPath, HOSTNAME_LABEL, Occupancy, Placement, PodRequirements};
 pub use tas_cache::{NodeSpec, TasCache};
 pub use tree::FlavorSpec;

@@ -2,7 +2,7 @@
 
 use super::leaf_capacity::{CapacityId, CapacityKey, CapacityView};
 use super::place::{PlacementRequest, PlacementResult, TasPodSetRequest};
-use super::placement_params::{ConstraintMode, PlacementParams};
+use super::placement_params::{ConstraintMode, PlacementParams, SliceLayer};
 use super::pod_requirements::{DomainPath, Placement};
 use super::tas_cache::TasCache;
 use super::tree::DomainLayout;
@@ -14,9 +14,15 @@ use std::sync::Arc;
 struct RemainingPlacement {
     layout: Arc<DomainLayout>,
     params: PlacementParams,
-    /// Leaves still in use, with their pods.
-    kept_leaves: Vec<(usize, i64)>,
+    kept_leaves: Vec<KeptLeaf>,
     missing_pods: i64,
+}
+
+/// A leaf that is still in use.
+struct KeptLeaf {
+    leaf: usize,
+    /// Pods on it.
+    pods: i64,
 }
 
 impl TasCache {
@@ -79,7 +85,8 @@ impl TasCache {
             let id: Option<CapacityId> = host.and_then(|key| self.leaf_capacities.find(&key));
             let leaf = id.and_then(|id| layout.leaf_of(id));
             let name = || values.last().map(ToString::to_string).unwrap_or_default();
-            leaves.push((leaf.ok_or_else(|| PlacementError::StaleDomain(name()))?, i64::from(*pods)));
+            let leaf = leaf.ok_or_else(|| PlacementError::StaleDomain(name()))?;
+            leaves.push(KeptLeaf { leaf, pods: i64::from(*pods) });
         }
         Ok(RemainingPlacement { layout, params, kept_leaves: leaves, missing_pods: missing })
     }
@@ -90,17 +97,16 @@ impl RemainingPlacement {
     fn replacement_constraints(&self) -> (Option<Range<usize>>, PlacementParams) {
         let params = self.params.clone();
         if !params.slice_layers.is_empty() && self.missing_pods % params.slice_size != 0 {
-            let incomplete = params.slice_layers.iter().rev().find(|(_, size)| self.missing_pods % size != 0);
-            let allowed_leaves =
-                incomplete.and_then(|(level, size)| self.incomplete_slice_domain(*level, *size));
-            let complete =
-                params.slice_layers.iter().rev().find(|(_, size)| self.missing_pods % size == 0).copied();
+            let innermost_first = || params.slice_layers.iter().rev().copied();
+            let incomplete = innermost_first().find(|layer| self.missing_pods % layer.size != 0);
+            let allowed_leaves = incomplete.and_then(|layer| self.incomplete_slice_domain(layer));
+            let complete = innermost_first().find(|layer| self.missing_pods % layer.size == 0);
             let lowest = self.layout.levels.len().saturating_sub(1);
-            let (level, size) = complete.unwrap_or((lowest, 1));
-            return (allowed_leaves, params.with_slices(level, size));
+            let layer = complete.unwrap_or(SliceLayer { level: lowest, size: 1 });
+            return (allowed_leaves, params.with_slices(layer));
         }
         let first = self.kept_leaves.first().filter(|_| params.mode == ConstraintMode::Required);
-        let allowed_leaves = first.and_then(|(leaf, _)| self.enclosing_leaves(params.level, *leaf));
+        let allowed_leaves = first.and_then(|kept| self.enclosing_leaves(params.level, kept.leaf));
         (allowed_leaves, params)
     }
 
@@ -109,12 +115,12 @@ impl RemainingPlacement {
     }
 
     /// Returns the leaves of the domain whose remaining pods form whole slices together with the missing ones.
-    fn incomplete_slice_domain(&self, level: usize, size: i64) -> Option<Range<usize>> {
-        self.kept_leaves.iter().find_map(|(leaf, _)| {
-            let leaves = self.enclosing_leaves(level, *leaf)?;
-            let inside = self.kept_leaves.iter().filter(|(leaf, _)| leaves.contains(leaf));
-            let pods: i64 = inside.map(|(_, pods)| pods).sum();
-            ((pods + self.missing_pods) % size == 0).then_some(leaves)
+    fn incomplete_slice_domain(&self, layer: SliceLayer) -> Option<Range<usize>> {
+        self.kept_leaves.iter().find_map(|kept| {
+            let leaves = self.enclosing_leaves(layer.level, kept.leaf)?;
+            let inside = self.kept_leaves.iter().filter(|kept| leaves.contains(&kept.leaf));
+            let pods: i64 = inside.map(|kept| kept.pods).sum();
+            ((pods + self.missing_pods) % layer.size == 0).then_some(leaves)
         })
     }
 }

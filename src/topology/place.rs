@@ -65,8 +65,69 @@ pub(super) struct PlacementResult {
     pub(super) leader: Option<Placement>,
 }
 
-/// Index of the pod set that cannot be placed, and why.
-pub type PodSetPlacementError = (usize, PlacementError);
+/// Which pod set cannot be placed, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodSetPlacementError {
+    /// Index of the pod set.
+    pub pod_set: usize,
+    /// Why.
+    pub error: PlacementError,
+}
+
+/// Pod sets that are placed together, and how far that has come.
+struct GroupPlacement<'a> {
+    pod_sets: &'a [TasPodSetRequest],
+    /// Placements by pod set, as far as they are known.
+    placed: Vec<Option<Placement>>,
+    /// Usage simulated for the pod sets placed so far.
+    simulated: Vec<Footprint>,
+}
+
+impl<'a> GroupPlacement<'a> {
+    fn new(pod_sets: &'a [TasPodSetRequest]) -> Self {
+        Self { pod_sets, placed: vec![None; pod_sets.len()], simulated: Vec::new() }
+    }
+
+    fn is_placed(&self, index: usize) -> bool {
+        self.placed.get(index).is_none_or(Option::is_some)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.placed.iter().all(Option::is_some)
+    }
+
+    /// Indexes of workers and leader of the group of a pod set.
+    fn workers_and_leader(&self, index: usize) -> Result<(usize, Option<usize>), PlacementError> {
+        let group = self.pod_sets.get(index).and_then(|pod_set| pod_set.group.as_ref());
+        let in_group = self
+            .pod_sets
+            .iter()
+            .enumerate()
+            .filter(|(other, p)| *other == index || (group.is_some() && p.group.as_ref() == group));
+        let members: Vec<usize> = in_group.map(|(other, _)| other).collect();
+        match *members {
+            [only] => Ok((only, None)),
+            [first, second] => {
+                let count = |index: usize| self.pod_sets.get(index).map_or(0, |pod_set| pod_set.count);
+                if count(first) < count(second) {
+                    Ok((second, Some(first)))
+                } else {
+                    Ok((first, Some(second)))
+                }
+            }
+            _ => Err(PlacementError::InvalidGroupSize(members.len())),
+        }
+    }
+
+    /// Records a placement. Returns the capacity that it takes in addition.
+    fn record(&mut self, index: usize, placement: Option<Placement>) -> Option<Occupancy> {
+        let (pod_set, slot) = (self.pod_sets.get(index)?, self.placed.get_mut(index)?);
+        let occupancy =
+            placement.as_ref().map(|placement| pod_set.occupancy(pod_set.added_domains(placement)));
+        *slot = placement;
+        occupancy
+    }
+}
 
 impl TasCache {
     /// Returns a placement for each pod set. Each placement counts the usage of those before it.
@@ -79,22 +140,21 @@ impl TasCache {
         view: CapacityView,
         gates: TasGates,
     ) -> Result<Vec<Placement>, PodSetPlacementError> {
-        let mut placed: Vec<Option<Placement>> = vec![None; pod_sets.len()];
-        let mut simulated = Vec::new();
+        let mut placement = GroupPlacement::new(pod_sets);
         let mut result = Ok(());
         for index in 0..pod_sets.len() {
-            if placed.get(index).is_none_or(Option::is_some) {
+            if placement.is_placed(index) {
                 continue;
             }
-            if let Err(error) = self.place_group(pod_sets, index, view, gates, &mut placed, &mut simulated) {
-                result = Err((index, error));
+            if let Err(error) = self.place_group(&mut placement, index, view, gates) {
+                result = Err(PodSetPlacementError { pod_set: index, error });
                 break;
             }
         }
-        for footprint in simulated.iter().rev() {
+        for footprint in placement.simulated.iter().rev() {
             self.leaf_capacities.simulate_usage(footprint, -1);
         }
-        result.map(|()| placed.into_iter().flatten().collect())
+        result.map(|()| placement.placed.into_iter().flatten().collect())
     }
 
     /// Returns whether all pod sets can be placed.
@@ -138,56 +198,30 @@ impl TasCache {
     /// Places a pod set together with the other pod set of its group.
     fn place_group(
         &mut self,
-        pod_sets: &[TasPodSetRequest],
+        placement: &mut GroupPlacement,
         index: usize,
         view: CapacityView,
         gates: TasGates,
-        placed: &mut [Option<Placement>],
-        simulated: &mut Vec<Footprint>,
     ) -> Result<(), PlacementError> {
-        let Some(pod_set) = pod_sets.get(index) else {
+        let (workers, leader) = placement.workers_and_leader(index)?;
+        let Some(pod_set) = placement.pod_sets.get(workers) else {
             return Ok(());
         };
-        let in_group = pod_sets
-            .iter()
-            .enumerate()
-            .filter(|(other, p)| *other == index || (pod_set.group.is_some() && p.group == pod_set.group));
-        let members: Vec<usize> = in_group.map(|(other, _)| other).collect();
-        let (workers, leader) = match *members {
-            [only] => (only, None),
-            [first, second] => {
-                let count = |index: usize| pod_sets.get(index).map_or(0, |pod_set| pod_set.count);
-                if count(first) < count(second) { (second, Some(first)) } else { (first, Some(second)) }
-            }
-            _ => return Err(PlacementError::InvalidGroupSize(members.len())),
-        };
-        let Some(pod_set) = pod_sets.get(workers) else {
-            return Ok(());
-        };
+        let leader_set = leader.and_then(|index| placement.pod_sets.get(index));
         let result = if pod_set.replacement.is_some() {
-            self.replace_failed_node(pod_set, leader.and_then(|index| pod_sets.get(index)), view, gates)?
+            self.replace_failed_node(pod_set, leader_set, view, gates)?
         } else {
-            self.place_request(
-                &PlacementRequest::new(pod_set, leader.and_then(|index| pod_sets.get(index))),
-                view,
-                gates,
-            )?
+            self.place_request(&PlacementRequest::new(pod_set, leader_set), view, gates)?
         };
-        let mut occupancies = Vec::new();
-        for (index, placement) in [(Some(workers), Some(result.workers)), (leader, result.leader)] {
-            let Some(index) = index else { continue };
-            let (Some(pod_set), Some(slot)) = (pod_sets.get(index), placed.get_mut(index)) else { continue };
-            occupancies.extend(
-                placement.as_ref().map(|placement| pod_set.occupancy(pod_set.added_domains(placement))),
-            );
-            *slot = placement;
-        }
+        let mut occupancies: Vec<Occupancy> =
+            placement.record(workers, Some(result.workers)).into_iter().collect();
+        occupancies.extend(leader.and_then(|leader| placement.record(leader, result.leader)));
         // After the last pod set there is no other that would have to see this usage.
-        if placed.iter().any(Option::is_none) {
+        if !placement.is_complete() {
             for occupancy in occupancies {
                 let footprint = self.footprint(&[occupancy]);
                 self.leaf_capacities.simulate_usage(&footprint, 1);
-                simulated.push(footprint);
+                placement.simulated.push(footprint);
             }
         }
         Ok(())

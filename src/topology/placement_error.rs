@@ -29,18 +29,22 @@ pub enum PlacementError {
     /// A level, by index, has no domains.
     NoDomains(usize),
     /// Not enough capacity. Counts are slices if the pod set has slices, otherwise pods.
-    InsufficientCapacity {
-        /// Number that fits.
-        fit: i64,
-        /// Number requested.
-        requested: i64,
-    },
+    InsufficientCapacity(CapacityShortage),
     /// A group does not consist of two pod sets.
     InvalidGroupSize(usize),
     /// The placement names a domain that no longer exists.
     StaleDomain(String),
     /// The pods of a failed node fit nowhere else.
     NoReplacement(String),
+}
+
+/// How many of the requested slices or pods fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CapacityShortage {
+    /// Number that fits.
+    pub fit: i64,
+    /// Number requested.
+    pub requested: i64,
 }
 
 impl TasCache {
@@ -76,8 +80,8 @@ impl TasCache {
             PlacementError::NoReplacement(node) => {
                 format!("cannot find replacement assignment for unhealthy node: {node}")
             }
-            PlacementError::InsufficientCapacity { fit, requested: of } => {
-                self.explain_insufficient_capacity(pod_set, *fit, *of, view, gates)
+            PlacementError::InsufficientCapacity(shortage) => {
+                self.explain_insufficient_capacity(pod_set, *shortage, view, gates)
             }
         }
     }
@@ -85,11 +89,11 @@ impl TasCache {
     fn explain_insufficient_capacity(
         &mut self,
         pod_set: &TasPodSetRequest,
-        fit: i64,
-        requested: i64,
+        shortage: CapacityShortage,
         view: CapacityView,
         gates: TasGates,
     ) -> String {
+        let CapacityShortage { fit, requested } = shortage;
         let pod = self.resource_names.pod_requests(&pod_set.pods.requests);
         let Some(tree) = self.trees.get_mut(&pod_set.flavor) else {
             return String::new();
@@ -140,11 +144,11 @@ impl TasCache {
                 *exclusions.entry(exclusion).or_default() += 1;
                 continue;
             }
-            let exceeds = |(resource_index, need, _): &&ResourceNeed| {
-                fit_count(capacity.free(*resource_index, request.view), *need) == 0
+            let exceeds = |need: &&ResourceNeed| {
+                fit_count(capacity.free(need.resource, request.view), need.per_pod) == 0
             };
-            if let Some((resource_index, _, _)) = request.needs.iter().find(exceeds) {
-                *resources.entry(*resource_index).or_default() += 1;
+            if let Some(need) = request.needs.iter().find(exceeds) {
+                *resources.entry(need.resource).or_default() += 1;
             }
         }
         let describe = |exclusion| match exclusion {

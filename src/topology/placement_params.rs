@@ -16,6 +16,15 @@ pub(super) enum ConstraintMode {
     Unconstrained,
 }
 
+/// A layer of slices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SliceLayer {
+    /// Level of the domains that a slice must not leave.
+    pub(super) level: usize,
+    /// Pods of a slice.
+    pub(super) size: i64,
+}
+
 /// A request with its levels as indexes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PlacementParams {
@@ -27,8 +36,8 @@ pub(super) struct PlacementParams {
     pub(super) slice_size: i64,
     /// Size of inner slices at each level; 1 if the level has none.
     pub(super) inner_slice_sizes: Vec<i64>,
-    /// Layers as requested: level and size, outermost first.
-    pub(super) slice_layers: Vec<(usize, i64)>,
+    /// Layers as requested, outermost first.
+    pub(super) slice_layers: Vec<SliceLayer>,
     /// Whether to prefer the smallest domain that suffices; otherwise the least free domains are filled first.
     pub(super) best_fit: bool,
 }
@@ -54,19 +63,20 @@ impl PlacementParams {
             }
             (None, None) => (ConstraintMode::Unconstrained, lowest),
         };
-        let (slice_level, slice_size) = layers.first().copied().unwrap_or((lowest, 1));
+        let SliceLayer { level: slice_level, size: slice_size } =
+            layers.first().copied().unwrap_or(SliceLayer { level: lowest, size: 1 });
         if slice_level < level {
             let label = |level: usize| tree.levels.get(level).map(ToString::to_string).unwrap_or_default();
             return Err(PlacementError::SliceAbovePodSetLevel(label(slice_level), label(level)));
         }
         let mut inner_slice_sizes = vec![1; tree.levels.len()];
         for (outer, inner) in layers.iter().zip(layers.iter().skip(1)) {
-            let ordered = inner.0 > outer.0 && inner.1 > 0 && outer.1 % inner.1 == 0;
+            let ordered = inner.level > outer.level && inner.size > 0 && outer.size % inner.size == 0;
             if !ordered {
                 return Err(PlacementError::InvalidSliceLayers);
             }
-            for size in inner_slice_sizes.iter_mut().take(inner.0 + 1).skip(outer.0 + 1) {
-                *size = inner.1;
+            for size in inner_slice_sizes.iter_mut().take(inner.level + 1).skip(outer.level + 1) {
+                *size = inner.size;
             }
         }
         let best_fit = mode != ConstraintMode::Unconstrained || !gates.mixed_profile;
@@ -74,25 +84,25 @@ impl PlacementParams {
     }
 
     /// Returns the same parameters with slices of one size at one level only.
-    pub(super) fn with_slices(mut self, level: usize, size: i64) -> Self {
-        (self.slice_level, self.slice_size) = (level, size);
+    pub(super) fn with_slices(mut self, layer: SliceLayer) -> Self {
+        (self.slice_level, self.slice_size) = (layer.level, layer.size);
         self.inner_slice_sizes.fill(1);
-        self.slice_layers = vec![(level, size)];
+        self.slice_layers = vec![layer];
         self
     }
 }
 
-/// Returns the slice layers as level and size, outermost first.
+/// Returns the slice layers, outermost first.
 fn resolve_slice_layers(
     request: &PodSetTopologyRequest,
     find: impl Fn(&str) -> Option<usize>,
-) -> Result<Vec<(usize, i64)>, PlacementError> {
+) -> Result<Vec<SliceLayer>, PlacementError> {
     let level_of = |label: &str| find(label).ok_or_else(|| PlacementError::NoSliceLevel(label.to_owned()));
     let size = |size: i32| if size > 0 { Ok(i64::from(size)) } else { Err(PlacementError::InvalidSliceSize) };
     let constraints = &request.pod_set_slice_required_topology_constraints;
     if !constraints.is_empty() {
         let layer = |c: &crate::api::v1beta2::PodSetSliceTopologyConstraint| {
-            Ok((level_of(&c.topology)?, size(c.size)?))
+            Ok(SliceLayer { level: level_of(&c.topology)?, size: size(c.size)? })
         };
         return constraints.iter().map(layer).collect();
     }
@@ -100,7 +110,8 @@ fn resolve_slice_layers(
         None => Ok(Vec::new()),
         Some(label) => {
             let level = level_of(label)?;
-            Ok(vec![(level, size(request.pod_set_slice_size.ok_or(PlacementError::InvalidSliceSize)?)?)])
+            let size = size(request.pod_set_slice_size.ok_or(PlacementError::InvalidSliceSize)?)?;
+            Ok(vec![SliceLayer { level, size }])
         }
     }
 }

@@ -487,8 +487,7 @@ fn scheduling_budget_lets_events_in() {
         core.put(Kind::Workload, object);
     }
     let admissions = |effects: &[Effect]| {
-        let all = writes(effects, Kind::Workload);
-        all.iter().filter(|write| write.body["status"]["admission"].is_object()).count()
+        writes(effects, Kind::Workload).iter().filter(|w| w.body["status"]["admission"].is_object()).count()
     };
     // A cycle admits one workload of a queue: events that arrive in between are processed before all are admitted.
     let first = admissions(&core.feed(Delta::Leading(true)));

@@ -4,7 +4,7 @@
 use crate::fake_api::FakeApi;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use sluice::kube::certificates::{self, CertificateMode, CertificateSettings, ServingCertificate};
+use sluice::kube::certificates::{CertificateMode, CertificateSettings, CertificateTask, ServingCertificate};
 use sluice::kube::pki::{self, PemPair};
 use sluice::kube::server_clock::ServerClock;
 use sluice::kube::watch::WatchSettings;
@@ -93,15 +93,15 @@ async fn start(api: &FakeApi, mode: CertificateMode) -> Running {
 async fn start_with(api: &FakeApi, settings: CertificateSettings) -> Running {
     let clients = api.clients().await;
     let (serving, clock) = (Arc::new(ServingCertificate::default()), Arc::clone(&clients.clock));
-    let task = certificates::run(
-        clients.watch,
-        clients.call,
+    let task = CertificateTask {
+        client: clients.watch,
+        caller: clients.call,
         settings,
-        WatchSettings::default(),
-        Arc::clone(&serving),
-        Arc::clone(&clock),
-    );
-    Running { serving, clock, task: tokio::spawn(task) }
+        watch: WatchSettings::default(),
+        serving: Arc::clone(&serving),
+        clock: Arc::clone(&clock),
+    };
+    Running { serving, clock, task: tokio::spawn(task.run()) }
 }
 
 impl Running {

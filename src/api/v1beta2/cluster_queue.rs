@@ -17,6 +17,19 @@ pub struct ClusterQueue {
     pub status: ClusterQueueStatus,
 }
 
+impl ClusterQueue {
+    /// Returns the quota that counts. All code outside `api` reads quota through this function, because Kueue is moving
+    /// the quota that counts from the spec to `status.effectiveQuotas`: then only this function changes.
+    pub fn quota_groups(&self) -> &[ResourceGroup] {
+        &self.spec.resource_groups
+    }
+
+    /// Returns the names of the flavors with quota, in order.
+    pub fn quota_flavors(&self) -> impl Iterator<Item = &str> {
+        self.quota_groups().iter().flat_map(|group| &group.flavors).map(|flavor| flavor.name.as_str())
+    }
+}
+
 /// Quota and policies of a ClusterQueue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]

@@ -17,6 +17,13 @@ pub struct Cohort {
     pub status: CohortStatus,
 }
 
+impl Cohort {
+    /// Returns the quota that counts; see `ClusterQueue::quota_groups`.
+    pub fn quota_groups(&self) -> &[ResourceGroup] {
+        &self.spec.resource_groups
+    }
+}
+
 /// Parent, own quota and limits of a Cohort.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]

@@ -54,7 +54,7 @@ impl Reconciler {
             let admission = to_admission(&assumed.assignment);
             let queue = self.cache.cluster_queue(&assumed.assignment.cluster_queue);
             !checks::awaits_topology(&admission)
-                && queue.is_none_or(|q| checks::applicable(&q.object.spec, Some(&admission)).is_empty())
+                && queue.is_none_or(|q| checks::applicable(&q.object, Some(&admission)).is_empty())
         })
     }
 }

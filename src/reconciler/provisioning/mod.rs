@@ -13,7 +13,9 @@ use crate::api::v1beta2::{
 use crate::cache::Kind;
 use crate::cache::provisioning::{RequestPodSet, RequestRecord, TemplateReference};
 use crate::cache::records::{Meta, PodSetRecord, WorkloadRecord};
-use crate::lifecycle::provisioning::{self, ProvisioningOutcome, ProvisioningPodSet};
+use crate::lifecycle::provisioning::{
+    self, CheckInput, ProvisioningOutcome, ProvisioningPodSet, RequestCondition,
+};
 use crate::lifecycle::{conditions, reservation};
 use crate::reconciler::events::workload_event;
 use crate::reconciler::job::start::apply_template_info;
@@ -98,7 +100,8 @@ impl Reconciler {
                 details: &request.status.provisioning_class_details,
             });
             let ProvisioningAttempt { state, config, entries, .. } = &asked;
-            provisioning::next_check_state(state, *config, entries, seen.as_ref(), record.active, now)
+            let (config, request, active) = (*config, seen.as_ref(), record.active);
+            provisioning::next_check_state(CheckInput { state, config, entries, request, active }, now)
         };
         self.provisioning_attempts(record).into_iter().filter_map(judge).collect()
     }
@@ -209,8 +212,10 @@ impl Reconciler {
 impl RequestRecord {
     fn outcome(&self, admitted: bool) -> ProvisioningOutcome {
         let conditions = &self.status.conditions;
-        let said: Vec<_> =
-            conditions.iter().map(|c| (c.type_.as_str(), c.status == "True", c.message.as_str())).collect();
+        let said: Vec<_> = conditions
+            .iter()
+            .map(|c| RequestCondition { kind: &c.type_, holds: c.status == "True", message: &c.message })
+            .collect();
         ProvisioningOutcome::from_conditions(&said, admitted)
     }
 

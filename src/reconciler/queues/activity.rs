@@ -2,7 +2,7 @@
 
 use crate::api::names::{MULTIKUEUE_CONTROLLER, PROVISIONING_REQUEST_CONTROLLER};
 use crate::api::v1beta2::{
-    AdmissionMode, ClusterQueuePreemption, ClusterQueueSpec, FairSharing, ReclaimPolicy, StopPolicy,
+    self, AdmissionMode, ClusterQueuePreemption, FairSharing, ReclaimPolicy, StopPolicy,
 };
 use crate::api::{ObjectKey, names};
 use crate::cache::Kind;
@@ -25,11 +25,11 @@ impl Reconciler {
             return self.queues.configured.remove(name).is_some();
         };
         let spec = &record.object.spec;
-        let (provisioned_flavors, topology_by_worker_cluster) = self.delayed_topology(spec);
+        let (provisioned_flavors, topology_by_worker_cluster) = self.delayed_topology(&record.object);
         let queue = ClusterQueue {
             cohort: spec.cohort_name.as_deref().map(Arc::from),
             strategy: spec.queueing_strategy,
-            groups: to_resource_groups(&spec.resource_groups),
+            groups: to_resource_groups(record.object.quota_groups()),
             namespace_selector: spec.namespace_selector.clone(),
             fungibility: spec.flavor_fungibility.clone().unwrap_or_default(),
             preemption: spec.preemption.clone().unwrap_or_else(|| ClusterQueuePreemption {
@@ -61,22 +61,23 @@ impl Reconciler {
 
     /// Flavors of a ClusterQueue whose nodes are made after the reservation, and whether another cluster assigns the
     /// topology.
-    fn delayed_topology(&self, spec: &ClusterQueueSpec) -> (BTreeSet<Arc<str>>, bool) {
+    fn delayed_topology(&self, queue: &v1beta2::ClusterQueue) -> (BTreeSet<Arc<str>>, bool) {
         let mut flavors = BTreeSet::new();
         let mut elsewhere = false;
-        for rule in spec.admission_checks_strategy.iter().flat_map(|strategy| &strategy.admission_checks) {
-            let controller = self.cache.check(&rule.name).map(|check| &*check.object.spec.controller_name);
+        let strategy = queue.spec.admission_checks_strategy.iter();
+        for rule in strategy.flat_map(|strategy| &strategy.admission_checks) {
+            let check = self.cache.check(&rule.name);
+            let controller = check.map(|check| check.object.spec.controller_name.as_str());
             elsewhere |= controller == Some(MULTIKUEUE_CONTROLLER);
             if controller != Some(PROVISIONING_REQUEST_CONTROLLER) {
                 continue;
             }
-            let all = spec.resource_groups.iter().flat_map(|group| &group.flavors).map(|flavor| &flavor.name);
-            let on = if rule.on_flavors.is_empty() {
-                all.collect::<Vec<_>>()
+            let on: Vec<&str> = if rule.on_flavors.is_empty() {
+                queue.quota_flavors().collect()
             } else {
-                rule.on_flavors.iter().collect()
+                rule.on_flavors.iter().map(String::as_str).collect()
             };
-            flavors.extend(on.into_iter().map(|flavor| Arc::from(flavor.as_str())));
+            flavors.extend(on.into_iter().map(Arc::from));
         }
         (flavors, elsewhere)
     }
@@ -91,8 +92,7 @@ impl Reconciler {
         if spec.stop_policy.unwrap_or_default() != StopPolicy::None {
             found.push(("Stopped", "is stopped".to_owned()));
         }
-        let flavors: BTreeSet<&str> =
-            spec.resource_groups.iter().flat_map(|g| g.flavors.iter().map(|f| f.name.as_str())).collect();
+        let flavors: BTreeSet<&str> = record.object.quota_flavors().collect();
         let missing: Vec<&str> = flavors.iter().copied().filter(|f| self.cache.flavor(f).is_none()).collect();
         if !missing.is_empty() {
             found.push((
@@ -145,9 +145,8 @@ impl Reconciler {
         let Some(record) = self.cache.flavor(name) else {
             return;
         };
-        let used = self.cache.cluster_queues().map(|(_, record)| record).any(|q| {
-            q.object.spec.resource_groups.iter().any(|g| g.flavors.iter().any(|f| *f.name == **name))
-        });
+        let uses = |(_, queue): (_, &ClusterQueueRecord)| queue.object.quota_flavors().any(|f| *f == **name);
+        let used = self.cache.cluster_queues().any(uses);
         let body = finalizer_patch(&record.meta, used);
         self.send_finalizer(Kind::ResourceFlavor, name, body);
     }

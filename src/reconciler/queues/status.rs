@@ -207,7 +207,7 @@ impl Reconciler {
             let own = nominal.get(fr).copied().unwrap_or(Amount::ZERO);
             Some(if cohort { used.minus(own).max(Amount::ZERO) } else { Amount::ZERO })
         };
-        let cells: Vec<FlavorResource> = flavor_resources_of(&record.object.spec.resource_groups);
+        let cells: Vec<FlavorResource> = flavor_resources_of(record.object.quota_groups());
         let mut new = old.clone();
         new.flavors_reservation = usage_list(&cells, &reserved, borrowed);
         new.flavors_usage = usage_list(&cells, &tally.admitted_usage, borrowed);
@@ -238,7 +238,7 @@ impl Reconciler {
         let tally = self.queues.local_queue_counts(key);
         let mut new = old.clone();
         let condition = self.local_queue_activity(record);
-        let cells = queue.map(|q| flavor_resources_of(&q.object.spec.resource_groups)).unwrap_or_default();
+        let cells = queue.map(|q| flavor_resources_of(q.object.quota_groups())).unwrap_or_default();
         let reserved = self.engine.local_usage(&key.namespace, &key.name);
         new.flavors_reservation = usage_list(&cells, &reserved, |_, _| None);
         new.flavors_usage = usage_list(&cells, &tally.admitted_usage, |_, _| None);

@@ -23,7 +23,7 @@ impl Reconciler {
     ) -> WorkloadStatus {
         let queue = self.cache.cluster_queue(&assignment.cluster_queue);
         let admission = to_admission(assignment);
-        let names = queue.map(|q| checks::applicable(&q.object.spec, Some(&admission))).unwrap_or_default();
+        let names = queue.map(|q| checks::applicable(&q.object, Some(&admission))).unwrap_or_default();
         let facts = self.workload_facts(&record.meta.key, record, now);
         let mut status = workload::status_for_admission(&self.workload_input(record), &facts, now);
         let generation = record.meta.generation;

@@ -61,7 +61,7 @@ impl Reconciler {
             local_queue: self.local_queue_fact(record),
             cluster_queue: self.cluster_queue_fact(cluster),
             owner: self.workload_owner(record),
-            checks: queue.map(|q| checks::applicable(&q.object.spec, admission)).unwrap_or_default(),
+            checks: queue.map(|q| checks::applicable(&q.object, admission)).unwrap_or_default(),
             misconfigured: record.effective_requests.misconfiguration.clone(),
             verdict: None,
             preemption: None,

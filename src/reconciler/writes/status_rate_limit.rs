@@ -5,6 +5,7 @@
 
 use crate::api::ObjectKey;
 use crate::lifecycle::backoff;
+use crate::lifecycle::token_bucket::TokenBucket;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 
@@ -17,10 +18,8 @@ const MIN_SLOT_INTERVAL: SignedDuration = SignedDuration::from_millis(1);
 /// How much may be told.
 #[derive(Clone, Debug)]
 pub(crate) struct StatusRateLimiter {
-    /// Time that one write takes of it; none without a limit.
-    interval: Option<SignedDuration>,
-    /// Until when it would be spent if nothing were saved up.
-    consumed_until: Timestamp,
+    /// One token per write; none without a limit.
+    bucket: Option<TokenBucket>,
     /// The latest time that was given to somebody.
     last_slot: Timestamp,
     /// Times to come, and whose they are.
@@ -30,13 +29,12 @@ pub(crate) struct StatusRateLimiter {
 
 impl StatusRateLimiter {
     pub(crate) fn new(per_second: Option<u32>) -> Self {
-        let each = per_second.map(|number| {
+        let bucket = per_second.map(|number| {
             let number = i32::try_from(number.max(1)).unwrap_or(i32::MAX);
-            SignedDuration::from_secs(1) / number
+            TokenBucket::new(SignedDuration::from_secs(1) / number, BURST)
         });
         Self {
-            interval: each,
-            consumed_until: Timestamp::UNIX_EPOCH,
+            bucket,
             last_slot: Timestamp::UNIX_EPOCH,
             slots: BTreeMap::new(),
             slot_by_key: BTreeMap::new(),
@@ -45,22 +43,19 @@ impl StatusRateLimiter {
 
     /// Counts a write.
     pub(crate) fn consume(&mut self, now: Timestamp) {
-        if let Some(each) = self.interval {
-            self.consumed_until = backoff::after(self.consumed_until.max(now), each);
+        if let Some(bucket) = &mut self.bucket {
+            bucket.take(now.as_duration());
         }
     }
 
     /// When a write is within the allowance: now, or later.
     pub(crate) fn earliest(&self, now: Timestamp) -> Timestamp {
-        if self.interval.is_none() {
-            return now;
-        }
-        self.consumed_until.checked_sub(BURST).map_or(now, |free| free.max(now))
+        self.bucket.as_ref().map_or(now, |bucket| backoff::after(now, bucket.wait(now.as_duration())))
     }
 
     /// When there will be room for one more.
     pub(crate) fn next_available(&self, now: Timestamp) -> Timestamp {
-        backoff::after(self.earliest(now), self.interval.unwrap_or_default())
+        backoff::after(self.earliest(now), self.interval())
     }
 
     /// A time at which one that comes too late may try again; nobody else is given the same, and it keeps the one it has.
@@ -71,7 +66,7 @@ impl StatusRateLimiter {
         if let Some(turn) = self.slot_by_key.get(key) {
             return *turn;
         }
-        let each = self.interval.unwrap_or_default().max(MIN_SLOT_INTERVAL);
+        let each = self.interval().max(MIN_SLOT_INTERVAL);
         self.last_slot = backoff::after(self.last_slot.max(self.earliest(now)), each);
         self.slots.insert(self.last_slot, key.clone());
         self.slot_by_key.insert(key.clone(), self.last_slot);
@@ -85,10 +80,11 @@ impl StatusRateLimiter {
 
     /// How many writes are within the allowance now.
     pub(crate) fn available(&self, now: Timestamp) -> usize {
-        let Some(each) = self.interval else { return usize::MAX };
-        let saved = BURST - self.consumed_until.duration_since(now).max(SignedDuration::ZERO);
-        let number = saved.as_nanos().checked_div(each.as_nanos()).unwrap_or(0);
-        usize::try_from(number).unwrap_or(0)
+        self.bucket.as_ref().map_or(usize::MAX, |bucket| bucket.covered(now.as_duration()))
+    }
+
+    fn interval(&self) -> SignedDuration {
+        self.bucket.as_ref().map(TokenBucket::interval).unwrap_or_default()
     }
 }
 

@@ -51,7 +51,7 @@ impl SchedulingContext<'_> {
         preemptor: &Preemptor,
         allowed: impl Fn(&ReservingWorkload) -> bool,
     ) -> Vec<Arc<ReservingWorkload>> {
-        if self.inactive.contains(&queue) {
+        if self.inactive.contains(queue) {
             return Vec::new();
         }
         let uses = |workload: &ReservingWorkload| {
@@ -99,8 +99,8 @@ impl SchedulingContext<'_> {
         for (index, candidate) in candidates.iter().enumerate() {
             let workload = workload_of(candidate);
             if self
-                .queues
-                .get(&workload.charge.cluster_queue)
+                .config
+                .cluster_queue(&workload.charge.cluster_queue)
                 .is_some_and(|queue| queue.config.orders_by_past_usage)
             {
                 by_queue.entry((workload.charge.evicted, workload.node)).or_default().push(index);

@@ -84,10 +84,9 @@ impl SchedulingContext<'_> {
         loop {
             let mut covered = true;
             for (fr, amount) in &mut requests {
-                let (remaining, fits) =
-                    self.tree.request_to_parent(branch, *fr, *amount, UsageLayer::Projected);
-                *amount = remaining;
-                covered &= fits;
+                let request = self.tree.request_to_parent(branch, *fr, *amount, UsageLayer::Projected);
+                *amount = request.amount;
+                covered &= request.covered;
             }
             advantage |= covered;
             let Some(cohort) = self.tree.parent(branch) else {

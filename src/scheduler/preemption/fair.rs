@@ -21,6 +21,14 @@ struct RankedCandidate {
     workload: Arc<ReservingWorkload>,
 }
 
+/// What a search has found so far.
+#[derive(Default)]
+struct TargetSearch {
+    targets: Vec<Target>,
+    /// Candidates that the first strategy skipped, for the second.
+    retry_candidates: Vec<RankedCandidate>,
+}
+
 /// A child of a cohort that still takes part in the tournament.
 struct SubtreeCandidates {
     node: NodeId,
@@ -103,15 +111,15 @@ impl SchedulingContext<'_> {
         let configured = self.settings.fair_sharing.as_deref().unwrap_or_default();
         let strategies = if configured.is_empty() { &default_strategies } else { configured };
         let first = strategies.first().copied().unwrap_or(FairStrategy::LessThanOrEqualToFinalShare);
-        let (mut targets, mut retry_candidates) = (Vec::new(), Vec::new());
-        let fits = self.first_strategy(preemptor, candidates, first, &mut targets, &mut retry_candidates)
-            || (strategies.len() > 1 && self.second_strategy(preemptor, retry_candidates, &mut targets));
+        let mut search = TargetSearch::default();
+        let fits = self.first_strategy(preemptor, candidates, first, &mut search)
+            || (strategies.len() > 1 && self.second_strategy(preemptor, &mut search));
         if !fits {
-            for target in &targets {
+            for target in &search.targets {
                 self.undo_eviction(preemptor, &target.workload);
             }
         }
-        fits.then_some(targets)
+        fits.then_some(search.targets)
     }
 
     fn first_strategy(
@@ -119,8 +127,7 @@ impl SchedulingContext<'_> {
         preemptor: &Preemptor,
         candidates: Vec<RankedCandidate>,
         strategy: FairStrategy,
-        targets: &mut Vec<Target>,
-        retry_candidates: &mut Vec<RankedCandidate>,
+        search: &mut TargetSearch,
     ) -> bool {
         let own = preemptor.queue.node;
         let within = self.settings.gates.preempt_within_nominal
@@ -136,11 +143,11 @@ impl SchedulingContext<'_> {
                 Some(reason) => {
                     tournament.pop(queue).map(|candidate| Target { workload: candidate.workload, reason })
                 }
-                None => self.next_fairer_candidate(&mut tournament, queue, strategy, retry_candidates),
+                None => self.next_fairer_candidate(&mut tournament, queue, strategy, search),
             };
             let Some(target) = chosen else { continue };
             self.simulate_eviction(preemptor, &target.workload);
-            targets.push(target);
+            search.targets.push(target);
             if self.fits_with_own_usage_removed(preemptor) {
                 return true;
             }
@@ -155,7 +162,7 @@ impl SchedulingContext<'_> {
         tournament: &mut TargetTournament,
         queue: NodeId,
         strategy: FairStrategy,
-        retry_candidates: &mut Vec<RankedCandidate>,
+        search: &mut TargetSearch,
     ) -> Option<Target> {
         let (own_side, other_side) = self.sides(tournament, queue);
         let share = self.tree.share(own_side);
@@ -167,7 +174,7 @@ impl SchedulingContext<'_> {
                     reason: PreemptionReason::InCohortFairSharing,
                 });
             }
-            retry_candidates.push(candidate);
+            search.retry_candidates.push(candidate);
         }
         None
     }
@@ -193,12 +200,8 @@ impl SchedulingContext<'_> {
     }
 
     /// Evicts one more candidate from each ClusterQueue whose DRS is larger than the preemptor's.
-    fn second_strategy(
-        &mut self,
-        preemptor: &Preemptor,
-        retry_candidates: Vec<RankedCandidate>,
-        targets: &mut Vec<Target>,
-    ) -> bool {
+    fn second_strategy(&mut self, preemptor: &Preemptor, search: &mut TargetSearch) -> bool {
+        let retry_candidates = std::mem::take(&mut search.retry_candidates);
         let mut tournament = TargetTournament::new(self, preemptor.queue.node, retry_candidates);
         while let Some(queue) = tournament.next(self) {
             let (own_side, other_side) = self.sides(&tournament, queue);
@@ -207,7 +210,7 @@ impl SchedulingContext<'_> {
             tournament.drop_queue(queue);
             let Some(RankedCandidate { workload, .. }) = chosen else { continue };
             self.simulate_eviction(preemptor, &workload);
-            targets.push(Target { workload, reason: PreemptionReason::InCohortFairSharing });
+            search.targets.push(Target { workload, reason: PreemptionReason::InCohortFairSharing });
             if self.fits_with_own_usage_removed(preemptor) {
                 return true;
             }
@@ -276,14 +279,14 @@ impl TargetTournament {
                     self.prune(context, current);
                     current = self.root;
                 }
-                (Some((queue, share)), Some((cohort, larger))) => {
-                    if larger.compare(&share) == Ordering::Less {
-                        return Some(queue);
+                (Some(queue), Some(cohort)) => {
+                    if cohort.share.compare(&queue.share) == Ordering::Less {
+                        return Some(queue.node);
                     }
-                    current = cohort;
+                    current = cohort.node;
                 }
-                (Some((queue, _)), None) => return Some(queue),
-                (None, Some((cohort, _))) => current = cohort,
+                (Some(queue), None) => return Some(queue.node),
+                (None, Some(cohort)) => current = cohort.node,
             }
         }
         None
@@ -324,8 +327,8 @@ impl TargetTournament {
             |node| SubtreeCandidates { node, is_queue: is_queue(context, node), cached_share: None };
         let sides = self.subtrees.entry(cohort);
         let sides = sides.or_insert_with(|| context.tree.children(cohort).map(child_node).collect());
-        let mut queue: Option<(NodeId, DominantResourceShare, usize)> = None;
-        let mut cohort_share: Option<NodeShare> = None;
+        let mut largest_queue: Option<(NodeShare, usize)> = None;
+        let mut largest_cohort: Option<NodeShare> = None;
         sides.retain_mut(|child_node| {
             let node = child_node.node;
             let first = || self.candidates.get(&node)?.front().map(|candidate| candidate.rank);
@@ -337,24 +340,29 @@ impl TargetTournament {
             if !child_node.is_queue {
                 // Ties go to the last name, so that the result does not depend on creation order.
                 let later = |other| context.tree.name(node) > context.tree.name(other);
-                if cohort_share.is_none_or(|(other, largest)| exceeds(share, largest, || later(other))) {
-                    cohort_share = Some((node, share));
+                if largest_cohort.is_none_or(|largest| exceeds(share, largest.share, || later(largest.node)))
+                {
+                    largest_cohort = Some(NodeShare { node, share });
                 }
                 return true;
             }
             let Some(rank) = first else { return false };
             // Ties go to the ClusterQueue whose first candidate ranks first.
-            if queue.is_none_or(|(_, largest, other)| exceeds(share, largest, || rank < other)) {
-                queue = Some((node, share, rank));
+            if largest_queue.is_none_or(|(largest, other)| exceeds(share, largest.share, || rank < other)) {
+                largest_queue = Some((NodeShare { node, share }, rank));
             }
             true
         });
-        (queue.map(|(node, share, _)| (node, share)), cohort_share)
+        (largest_queue.map(|(largest, _)| largest), largest_cohort)
     }
 }
 
 /// A node and its DRS.
-type NodeShare = (NodeId, DominantResourceShare);
+#[derive(Clone, Copy)]
+struct NodeShare {
+    node: NodeId,
+    share: DominantResourceShare,
+}
 
 /// Whether a share is larger, or equal and preferred.
 fn exceeds(

@@ -11,6 +11,7 @@ mod fair;
 use super::afs_usage::AfsUsageLedger;
 use super::compiled::CompiledClusterQueue;
 use super::config::EngineSettings;
+use super::configured_objects::{ConfiguredObjects, InactiveQueues};
 use super::decision::PreemptionReason;
 use super::reserving_workloads::{ReservingWorkload, ReservingWorkloads};
 use crate::api::ObjectKey;
@@ -18,17 +19,17 @@ use crate::api::v1beta2::{BorrowPolicy, ReclaimPolicy};
 use crate::quota::{FlavorResourceId, NodeId, QuotaTree, Usage, UsageLayer};
 use crate::topology::{CapacityView, TasCache, TasPodSetRequest};
 use jiff::Timestamp;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// State that assignment and target selection read and simulate on.
 pub(super) struct SchedulingContext<'a> {
     pub(super) settings: &'a EngineSettings,
     pub(super) tree: &'a mut QuotaTree,
-    pub(super) queues: &'a BTreeMap<Arc<str>, CompiledClusterQueue>,
+    pub(super) config: &'a ConfiguredObjects,
     pub(super) reserving_workloads: &'a ReservingWorkloads,
     /// Missing or inactive ClusterQueues; their workloads are never candidates.
-    pub(super) inactive: &'a BTreeSet<NodeId>,
+    pub(super) inactive: &'a InactiveQueues,
     pub(super) afs_usage: &'a AfsUsageLedger,
     pub(super) topology: &'a mut TasCache,
     /// Workloads that the same preemptor has evicted before (`preemption_history`).

@@ -72,7 +72,8 @@ proptest! {
                 let expected = lowest_subtree(&model, index, &fr, more);
                 let id = tree.ensure_fr(&fr);
                 for layer in LAYERS {
-                    prop_assert_eq!(tree.lowest_subtree_for(leaf, id, more, layer), expected, "{:?} of {}", fr, queue);
+                    let found = tree.lowest_subtree_for(leaf, id, more, layer);
+                    prop_assert_eq!((found.height, found.has_parent), expected, "{:?} of {}", fr, queue);
                 }
             }
         }
