@@ -101,8 +101,7 @@ impl Suite {
         &self,
         verb: &str,
         namespace: &str,
-        object: &Value,
-        old: Option<&Value>,
+        (object, old): (&Value, Option<&Value>),
         ctx: &ReviewContext<'_>,
     ) -> Value {
         let operation = if old.is_some() { "UPDATE" } else { "CREATE" };
@@ -119,13 +118,13 @@ impl Suite {
     fn after_mutation(&self, namespace: &str, object: &Value, ctx: &ReviewContext<'_>) -> Value {
         let mut object = object.clone();
         if self.has_mutating_webhook {
-            let answer = self.send_review("mutate", namespace, &object, None, ctx);
+            let answer = self.send_review("mutate", namespace, (&object, None), ctx);
             if let Some(text) = answer["patch"].as_str() {
                 let patch: json_patch::Patch =
                     serde_json::from_slice(&BASE64_STANDARD.decode(text).unwrap()).unwrap();
                 json_patch::patch(&mut object, &patch).unwrap();
             }
-            let second_answer = self.send_review("mutate", namespace, &object, None, ctx);
+            let second_answer = self.send_review("mutate", namespace, (&object, None), ctx);
             assert!(second_answer.get("patch").is_none(), "not idempotent: {second_answer}");
         }
         object
@@ -233,7 +232,7 @@ fn reviews_match_recorded_api_answers() {
                 continue;
             };
             checked += 1;
-            let answer = suite.send_review("validate", namespace, &new, old.as_ref(), &ctx);
+            let answer = suite.send_review("validate", namespace, (&new, old.as_ref()), &ctx);
             let our_message = answer["status"]["message"].as_str().unwrap_or_default();
             let agrees = if by_webhook {
                 answer["allowed"] == false

@@ -6,7 +6,7 @@ use super::fast_model::{Amounts, FLAVOR_RESOURCES, NodeSums, node_index};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use sluice::api::v1beta2::{ReclaimPolicy, WithinClusterQueuePolicy};
-use sluice::scheduler::{Assignment, Decision, Outcome, PreemptionReason, Victim, Workload};
+use sluice::scheduler::{Assignment, Decision, Outcome, PreemptionReason, Victim};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Expected state during a cycle, updated decision by decision.
@@ -82,7 +82,8 @@ pub(super) fn checked_cycle(cluster: &mut Cluster) -> Result<Vec<(String, String
                     return Err(TestCaseError::fail(format!("{name} has no capacity reservation")));
                 };
                 prop_assert_eq!(queue_index(&cluster.workloads[&name].cluster_queue), *queue);
-                check_preemption(cluster, &mut audit, &name, usage, victims, &start, expires)?;
+                let decision = PreemptionDecision { name: &name, usage, victims, start: &start };
+                check_preemption(cluster, &mut audit, &decision, expires)?;
             }
             Outcome::Pending(_) | Outcome::Skipped(_) | Outcome::PreemptionGated(_) => {
                 if let Some(reservation) = reservations.get(&name) {
@@ -147,15 +148,21 @@ fn check_admission(
     Ok(())
 }
 
+/// A decision to preempt, and projected usage at the start of its cycle.
+struct PreemptionDecision<'a> {
+    name: &'a str,
+    usage: &'a Amounts,
+    victims: &'a [Victim],
+    start: &'a NodeSums,
+}
+
 fn check_preemption(
     cluster: &Cluster,
     audit: &mut CycleAudit,
-    name: &str,
-    usage: &Amounts,
-    victims: &[Victim],
-    start: &NodeSums,
+    decision: &PreemptionDecision<'_>,
     expires: bool,
 ) -> TestCaseResult {
+    let PreemptionDecision { name, usage, victims, .. } = *decision;
     let preemptor = &cluster.workloads[name];
     let queue = queue_index(&preemptor.cluster_queue);
     let now = audit.projected_sums(cluster, name);
@@ -170,7 +177,7 @@ fn check_preemption(
             victim_name
         );
         if !expires {
-            check_victim_allowed(cluster, preemptor, victim, &[start, &now], usage, audit)?;
+            check_victim_allowed(cluster, audit, decision, victim, &now)?;
         }
     }
     for victim in &evicted {
@@ -213,12 +220,12 @@ fn check_preemption(
 /// Checks that the policies allow the preemptor to evict this victim for this reason.
 fn check_victim_allowed(
     cluster: &Cluster,
-    preemptor: &Workload,
-    victim: &Victim,
-    projected: &[&NodeSums],
-    usage: &Amounts,
     audit: &CycleAudit,
+    decision: &PreemptionDecision<'_>,
+    victim: &Victim,
+    now: &NodeSums,
 ) -> TestCaseResult {
+    let (preemptor, usage) = (&cluster.workloads[decision.name], decision.usage);
     let (queue, name) = (queue_index(&preemptor.cluster_queue), &*victim.key.name);
     let (victim_queue, victim_usage) = audit.reserved[name];
     let rules = &cluster.queues[&queue].rules;
@@ -259,7 +266,7 @@ fn check_victim_allowed(
     let over = |sums: &&NodeSums| {
         (0..FLAVOR_RESOURCES).any(|fr| sums.usage[node][fr] > sums.subtree_quota[node][fr])
     };
-    prop_assert!(projected.iter().any(over), "I18: the queue of {} is within its quota", name);
+    prop_assert!([decision.start, now].iter().any(over), "I18: the queue of {} is within its quota", name);
     match victim.reason {
         PreemptionReason::InCohortReclaimWhileBorrowing => {
             let most = rules.borrow_threshold.map(i64::from);

@@ -74,6 +74,13 @@ pub(super) enum ExpectedOutcome {
 /// Remaining candidates, by node of their queue.
 type CandidatesByNode = BTreeMap<usize, Vec<usize>>;
 
+/// Victims so far, and candidates to try again with the second strategy.
+#[derive(Default)]
+struct FairSearch {
+    victims: Vec<Victim>,
+    retried: CandidatesByNode,
+}
+
 /// The rules applied to one world.
 pub(super) struct FairSharingModel<'a> {
     world: &'a World,
@@ -294,14 +301,15 @@ impl<'a> FairSharingModel<'a> {
 
     /// Returns the victims for a usage with this shortfall, in order of preemption; none if the preemptor would still not fit.
     pub(super) fn victims(&self, usage: &Amounts, shortfall: &[usize]) -> Vec<Victim> {
-        let (mut victims, mut retried) = (Vec::new(), CandidatesByNode::new());
+        let mut search = FairSearch::default();
         let first = self.world.strategies.first().copied();
         let first = first.unwrap_or(FairStrategy::LessThanOrEqualToFinalShare);
-        let found = self.first_strategy(usage, shortfall, first, &mut victims, &mut retried)
-            || (self.world.strategies.len() != 1 && self.second_strategy(usage, retried, &mut victims));
+        let found = self.first_strategy(usage, shortfall, first, &mut search)
+            || (self.world.strategies.len() != 1 && self.second_strategy(usage, &mut search));
         if !found {
             return Vec::new();
         }
+        let mut victims = search.victims;
         for index in (0..victims.len() - 1).rev() {
             let mut fewer = victims.clone();
             fewer.swap_remove(index);
@@ -317,9 +325,9 @@ impl<'a> FairSharingModel<'a> {
         usage: &Amounts,
         shortfall: &[usize],
         strategy: FairStrategy,
-        victims: &mut Vec<Victim>,
-        retried: &mut CandidatesByNode,
+        search: &mut FairSearch,
     ) -> bool {
+        let FairSearch { victims, retried } = search;
         let mut candidates = self.candidates(shortfall);
         let reclaims = self.world.preempts_within_nominal && self.is_within_nominal(usage, shortfall);
         while let Some(queue) = self.next_queue(&self.sums(victims, Some(usage)), &candidates) {
@@ -345,14 +353,10 @@ impl<'a> FairSharingModel<'a> {
         false
     }
 
-    fn second_strategy(
-        &self,
-        usage: &Amounts,
-        mut candidates: CandidatesByNode,
-        victims: &mut Vec<Victim>,
-    ) -> bool {
-        while let Some(queue) = self.next_queue(&self.sums(victims, Some(usage)), &candidates) {
-            let index = pop_candidate(&mut candidates, queue).unwrap();
+    fn second_strategy(&self, usage: &Amounts, search: &mut FairSearch) -> bool {
+        let FairSearch { victims, retried: candidates } = search;
+        while let Some(queue) = self.next_queue(&self.sums(victims, Some(usage)), candidates) {
+            let index = pop_candidate(candidates, queue).unwrap();
             candidates.remove(&queue);
             if !self.satisfies_strategy(FairStrategy::LessThanInitialShare, usage, victims, index) {
                 continue;
