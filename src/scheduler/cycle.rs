@@ -188,7 +188,7 @@ impl Engine {
         }
         self.cancel_reservation(entry.key());
         cycle.changed_trees.insert(root);
-        skipped("What was kept for the workload no longer serves it")
+        skipped("Capacity reservation no longer fits; it was released")
     }
 
     pub(super) fn process_fit(
@@ -241,7 +241,8 @@ impl Engine {
         }
         let claiming_queues = cycle.claiming_queues.get(&root).cloned().unwrap_or_default();
         let names: Vec<&str> = claiming_queues.iter().map(|name| &**name).collect();
-        let text = format!("the quota is kept for the head of ClusterQueue {}", names.join(", "));
+        let text =
+            format!("quota is reserved for the head of ClusterQueue {} (StrictFIFO)", names.join(", "));
         let verdict = Arc::new(Verdict::without_blockers(PendingReason::WaitingForQuota, &text));
         let wake_conditions = WakeConditions {
             tree: Some(root),

@@ -23,8 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What is told of a job that is to be resized while it runs.
-const ELASTIC_NOTE: &str =
-    "Elastic Jobs are not part of this version: a change of parallelism stops the Job and queues it again";
+const ELASTIC_NOTE: &str = "Elastic Jobs are not supported by this version: a change of parallelism stops the Job and queues it again";
 
 impl Reconciler {
     /// Sends the next write of a job or of its Workload's spec, if there is one.
@@ -89,7 +88,7 @@ impl Reconciler {
             "preconditions": {"uid": view.uid, "resourceVersion": view.resource_version},
             "propagationPolicy": "Background",
         });
-        let note = format!("Deleted: Workload {workload} was deactivated and has been kept long enough");
+        let note = format!("Deleted: retention period of deactivated Workload {workload} expired");
         let tell = vec![job_event(index, view, false, "Deleted", &note)];
         self.send_write(Kind::Job(index), &view.key, Verb::Delete, None, body, tell);
         true
@@ -446,7 +445,7 @@ impl Reconciler {
             && view.created > queue.meta.created
             && self.manages_namespace(&key.namespace)
         {
-            let note = "It was created while no webhook answered, so LocalQueue default does not hold it";
+            let note = "Not managed: the Job was created while the webhook was unavailable and has no queue-name label";
             self.report_job_warning(index, view, "NotQueued", note);
         }
     }
