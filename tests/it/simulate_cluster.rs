@@ -115,7 +115,7 @@ fn jobs_run_sequentially_in_simulated_time() {
         history(&end),
         [
             "0.0 admitted team/first",
-            "0.0 waits team/second",
+            "0.0 pending team/second",
             "600.0 finished team/first",
             "600.0 admitted team/second",
             "690.0 finished team/second",
@@ -221,11 +221,11 @@ fn victims_terminate_slowly_and_are_requeued() {
         [
             "0.0 admitted team/low",
             "0.0 changed more",
-            "0.0 waits team/high",
+            "0.0 pending team/high",
             "0.0 preempted team/low",
             "20.0 released team/low",
             "20.0 admitted team/high",
-            "20.0 waits team/low",
+            "20.0 pending team/low",
             "80.0 finished team/high",
             "80.0 admitted team/low",
             "140.0 finished team/low",
@@ -424,7 +424,7 @@ fn endless_eviction_ends_as_livelock() {
         let evictions = history(&end).iter().filter(|entry| entry.contains("evicted")).count();
         assert!((100..200).contains(&evictions), "{evictions}");
         let tables = simulation.report().tables(10);
-        assert!(tables.contains("\nGiven up after "), "{tables}");
+        assert!(tables.contains("\nLivelock after "), "{tables}");
         // A given duration is simulated in full.
         let mut simulation = Simulation::new(with_pods_ready_timeout()).unwrap();
         simulation.apply_all(manifests(&objects));
