@@ -19,7 +19,6 @@ pub struct Explanation {
     pub never_fits: bool,
     /// Blockers in the order in which the scheduler found them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[serde(rename = "obstacles")]
     pub blockers: Vec<BlockerRow>,
 }
 
@@ -43,11 +42,9 @@ pub struct BlockerRow {
     pub node: String,
     /// Requested amount.
     #[serde(skip_serializing_if = "String::is_empty")]
-    #[serde(rename = "need")]
     pub requested: String,
     /// Amount that is available to the ClusterQueue now.
     #[serde(skip_serializing_if = "String::is_empty")]
-    #[serde(rename = "have")]
     pub available: String,
     /// Maximum usage of the node.
     #[serde(skip_serializing_if = "String::is_empty")]

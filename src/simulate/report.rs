@@ -23,7 +23,6 @@ use std::sync::Arc;
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     /// When and why the simulation ended.
-    #[serde(rename = "ending")]
     pub end: SimulationEnd,
     /// Events, oldest first.
     pub timeline: Vec<TimelineEntry>,
@@ -57,7 +56,6 @@ pub struct SimulationEnd {
     /// Whether the simulation was stable.
     pub settled: bool,
     /// Whether the simulation ended because of a livelock: only further evictions were happening.
-    #[serde(rename = "endless")]
     pub livelocked: bool,
 }
 
@@ -133,7 +131,6 @@ pub struct PendingRow {
     pub priority: i64,
     /// Number of workloads before it in its ClusterQueue; absent if it is not queued.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "ahead")]
     pub position: Option<usize>,
     /// Time since which it is pending.
     pub since: String,

@@ -120,7 +120,7 @@ fn output_formats_agree() {
     let (_, yaml, _) = run("yaml");
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap(), json);
-    assert_eq!(json["ending"]["seconds"], 600.0);
+    assert_eq!(json["end"]["seconds"], 600.0);
     let (_, table, _) = run("table");
     assert!(table.starts_with("Timeline\n  TIME  EVENT     NAME"), "{table}");
     assert!(table.contains("  10m   finished  default/one"), "{table}");
