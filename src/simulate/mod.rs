@@ -6,7 +6,7 @@
 //! Invariant: this module makes no scheduling decisions; equal input gives equal output, byte for byte.
 
 mod apply;
-mod explanation;
+mod blocker_row;
 pub mod fake_api_server;
 mod job_runner;
 mod livelock;
@@ -23,7 +23,7 @@ mod source_line;
 mod tables;
 mod timeline;
 
-pub use explanation::{BlockerRow, Explanation};
+pub use blocker_row::BlockerRow;
 pub use manifest::{Manifest, Manifests, Problem, SourceLocation};
 pub use outcome::{Grant, Outcome, PodSetGrant};
 pub use replay::replay;

@@ -1,6 +1,6 @@
 //! The report of a simulation as values: the timeline and the final state of workloads and queues.
 
-use super::explanation::{Explanation, explain, format_amount};
+use super::blocker_row::{BlockerRow, format_amount};
 use super::manifest::{Problem, SourceLocation};
 use super::objects::{ConditionFlags, condition, describe, is_true, key_of, text_at};
 use super::outcome::{Grant, PodSetGrant};
@@ -134,9 +134,15 @@ pub struct PendingRow {
     pub position: Option<usize>,
     /// Time since which it is pending.
     pub since: String,
-    /// Why it is pending.
-    #[serde(flatten)]
-    pub explanation: Explanation,
+    /// Reason of the scheduler's current verdict, else of the condition.
+    pub reason: String,
+    /// Message of the condition if it has that reason, else of the verdict.
+    pub message: String,
+    /// Whether the workload cannot fit until quota or the workload changes, even if all other workloads finish.
+    pub never_fits: bool,
+    /// Blockers of the verdict in the order in which the scheduler found them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blockers: Vec<BlockerRow>,
     /// Its conditions by type.
     pub conditions: BTreeMap<String, ConditionRow>,
 }
@@ -295,16 +301,21 @@ impl Simulation {
             let key = key_of(object);
             let queued = positions.get(&key);
             let queue = self.cluster_queue_of(object);
-            let verdict = verdicts.get(&key).map(|verdict| explain(verdict, &queue, engine));
+            let verdict = verdicts.get(&key);
+            let (reason, message) = pending_message(verdict, object);
+            let blockers = verdict.into_iter().flat_map(|verdict| &verdict.blockers);
             let created = text_at(object, "/metadata/creationTimestamp");
             rows.push(PendingRow {
                 workload: WorkloadRef::from_workload(object),
+                blockers: blockers.map(|blocker| BlockerRow::new(blocker, &queue, engine)).collect(),
                 cluster_queue: queue,
                 local_queue: text_at(object, "/spec/queueName").to_owned(),
                 priority: priority(object),
                 position: queued.map(|(position, _)| *position),
                 since: queued.map_or_else(|| created.to_owned(), |(_, w)| w.queued_since.to_string()),
-                explanation: merge_explanations(verdict, condition_explanation(object)),
+                reason,
+                message,
+                never_fits: verdict.is_some_and(Verdict::never_fits),
                 conditions: condition_rows(object),
             });
         }
@@ -374,26 +385,20 @@ fn state_of(workload: &Value) -> &'static str {
     }
 }
 
-/// Returns the scheduler's verdict, with the message of the condition if both have the same reason: the condition
-/// explains inactive queues in more detail.
-fn merge_explanations(verdict: Option<Explanation>, condition: Explanation) -> Explanation {
+/// Returns reason and message of the scheduler's verdict, with the message of the condition if both have the same
+/// reason: the condition explains inactive queues in more detail. Without a verdict, those of the condition; without a
+/// condition, the Workload has not been evaluated yet.
+fn pending_message(verdict: Option<&Verdict>, workload: &Value) -> (String, String) {
+    let condition = condition(workload, "QuotaReserved");
+    let of_condition = |field: &str| condition.map(|c| text_at(c, field).to_owned());
+    let reason =
+        of_condition("/reason").unwrap_or_else(|| PendingReason::PendingEvaluation.as_str().to_owned());
     match verdict {
-        Some(verdict) if verdict.reason == condition.reason => {
-            Explanation { message: condition.message, ..verdict }
+        Some(verdict) if verdict.reason.as_str() != reason => {
+            (verdict.reason.as_str().to_owned(), verdict.to_string())
         }
-        Some(verdict) => verdict,
-        None => condition,
+        _ => (reason, of_condition("/message").unwrap_or_default()),
     }
-}
-
-/// Returns the explanation of the condition; without a condition the Workload has not been evaluated yet.
-fn condition_explanation(workload: &Value) -> Explanation {
-    let Some(condition) = condition(workload, "QuotaReserved") else {
-        let reason = PendingReason::PendingEvaluation.as_str().to_owned();
-        return Explanation { reason, ..Explanation::default() };
-    };
-    let word = |field: &str| text_at(condition, field).to_owned();
-    Explanation { reason: word("/reason"), message: word("/message"), ..Explanation::default() }
 }
 
 fn priority(workload: &Value) -> i64 {

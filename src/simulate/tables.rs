@@ -169,9 +169,8 @@ fn admitted_columns(row: &AdmittedRow) -> Vec<String> {
 
 fn pending_columns(row: &PendingRow) -> Vec<String> {
     // The available quota is not part of the message.
-    let mut why = row.explanation.message.clone();
+    let mut why = row.message.clone();
     let mut free: Vec<String> = row
-        .explanation
         .blockers
         .iter()
         .filter(|blocker| blocker.kind == "inUse")
@@ -182,7 +181,7 @@ fn pending_columns(row: &PendingRow) -> Vec<String> {
     if !free.is_empty() {
         let _ = write!(why, " (free now: {})", free.join(", "));
     }
-    if row.explanation.never_fits {
+    if row.never_fits {
         why.push_str(" (never fits)");
     }
     vec![
@@ -190,7 +189,7 @@ fn pending_columns(row: &PendingRow) -> Vec<String> {
         row.cluster_queue.clone(),
         row.priority.to_string(),
         row.position.map_or_else(|| "-".to_owned(), |position| position.to_string()),
-        row.explanation.reason.clone(),
+        row.reason.clone(),
         why,
     ]
 }
