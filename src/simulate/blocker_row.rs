@@ -2,12 +2,14 @@
 //!
 //! Invariant: a row has the content of the scheduler's `Blocker`; only the available amount is read again.
 
+use super::quota_units::QuotaUnits;
 use crate::quota::NodeRef;
-use crate::resources::{Amount, format_quantity};
+use crate::resources::Amount;
 use crate::scheduler::{Blocker, BlockerKind, Engine, FlavorResource};
 use serde::Serialize;
 
-/// A `Blocker` as an output row: why a pod set cannot get a resource from a flavor. Amounts are quantities.
+/// A `Blocker` as an output row: why a pod set cannot get a resource from a flavor. Amounts are quantities in the unit of
+/// the quota.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockerRow {
@@ -40,12 +42,12 @@ pub struct BlockerRow {
 
 impl BlockerRow {
     /// Converts a blocker of a workload of this ClusterQueue.
-    pub(super) fn new(blocker: &Blocker, cluster_queue: &str, engine: &Engine) -> Self {
+    pub(super) fn new(blocker: &Blocker, cluster_queue: &str, engine: &Engine, units: &QuotaUnits) -> Self {
         let concerns_quota = matches!(blocker.kind, BlockerKind::NeverFits | BlockerKind::InUse);
         let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
-        let shown = |amount: Amount| {
-            if concerns_quota { format_amount(&blocker.resource, amount) } else { String::new() }
-        };
+        let queue = NodeRef::ClusterQueue(cluster_queue.into());
+        let shown =
+            |amount: Amount| if concerns_quota { units.format(&queue, &fr, amount) } else { String::new() };
         Self {
             kind: match blocker.kind {
                 BlockerKind::NeverFits => "neverFits",
@@ -70,9 +72,4 @@ fn node_name(node: &NodeRef) -> String {
         NodeRef::ClusterQueue(name) => format!("ClusterQueue/{name}"),
         NodeRef::Cohort(name) => format!("Cohort/{name}"),
     }
-}
-
-/// Formats an amount as a quantity, or as `unlimited`.
-pub(super) fn format_amount(resource: &str, amount: Amount) -> String {
-    if amount == Amount::UNLIMITED { "unlimited".to_owned() } else { format_quantity(resource, amount) }
 }

@@ -14,6 +14,7 @@ mod manifest;
 mod objects;
 mod outcome;
 mod quantities;
+mod quota_units;
 mod replay;
 mod report;
 mod scenario;

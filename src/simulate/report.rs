@@ -1,9 +1,10 @@
 //! The report of a simulation as values: the timeline and the final state of workloads and queues.
 
-use super::blocker_row::{BlockerRow, format_amount};
+use super::blocker_row::BlockerRow;
 use super::manifest::{Problem, SourceLocation};
 use super::objects::{ConditionFlags, condition, describe, is_true, key_of, text_at};
 use super::outcome::{Grant, PodSetGrant};
+use super::quota_units::QuotaUnits;
 use super::simulation::Simulation;
 use super::timeline::{TimelineEntry, TimelineEventKind, WorkloadRef};
 use crate::api::ObjectKey;
@@ -168,7 +169,7 @@ pub struct QueueRow {
     pub usage: Vec<UsageRow>,
 }
 
-/// Quota and usage of a flavor-resource, as quantities.
+/// Quota and usage of a flavor-resource, as quantities in the unit in which the quota is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct UsageRow {
     /// Name of the flavor.
@@ -187,6 +188,7 @@ impl Simulation {
     /// Returns the report of the simulation so far.
     pub fn report(&mut self) -> Report {
         let verdicts = self.current_verdicts();
+        let units = QuotaUnits::from_server(&self.server);
         let workloads: Vec<&Value> = self.server.all(Kind::Workload).collect();
         let mut problems = self.applier.problems.clone();
         problems.extend(self.state.unreadable_objects().map(|(key, reason)| Problem {
@@ -208,7 +210,7 @@ impl Simulation {
             },
             timeline: self.timeline.entries.clone(),
             finished: in_state(|state| state == "finished").map(WorkloadRef::from_workload).collect(),
-            queues: self.queue_rows(),
+            queues: self.queue_rows(&units),
             unqueued: self.unqueued_jobs(&workloads),
             notes: self.applier.notes.clone(),
             problems,
@@ -216,9 +218,9 @@ impl Simulation {
             ..Report::default()
         };
         let reserving = |state: &str| !matches!(state, "finished" | "pending");
-        report.admitted = in_state(reserving).map(|w| self.admitted_row(w)).collect();
+        report.admitted = in_state(reserving).map(|w| self.admitted_row(w, &units)).collect();
         report.preempted = self.preempted_rows();
-        report.pending = self.pending_rows(in_state(|state| state == "pending"), &verdicts);
+        report.pending = self.pending_rows(in_state(|state| state == "pending"), &verdicts, &units);
         for ((kind, key), note) in &self.warnings {
             let object = if key.namespace.is_empty() { key.name.to_string() } else { key.to_string() };
             report.warnings.insert(format!("{} {object}", kind.resource().kind), note.clone());
@@ -226,7 +228,7 @@ impl Simulation {
         report
     }
 
-    fn admitted_row(&self, workload: &Value) -> AdmittedRow {
+    fn admitted_row(&self, workload: &Value, units: &QuotaUnits) -> AdmittedRow {
         let admission = workload.pointer("/status/admission").cloned().unwrap_or_default();
         let admission: Option<Admission> = serde_json::from_value(admission).ok();
         let empty = || Grant { cluster_queue: String::new(), pod_sets: Vec::new() };
@@ -236,7 +238,7 @@ impl Simulation {
             state: state_of(workload),
             local_queue: text_at(workload, "/spec/queueName").to_owned(),
             priority: priority(workload),
-            grant: admission.as_ref().map_or_else(empty, to_grant),
+            grant: units.convert(admission.as_ref().map_or_else(empty, to_grant)),
             ends_at: self.run_end(workload).map(seconds),
             conditions: condition_rows(workload),
         }
@@ -287,6 +289,7 @@ impl Simulation {
         &self,
         workloads: impl Iterator<Item = &'a Value>,
         verdicts: &BTreeMap<ObjectKey, Verdict>,
+        units: &QuotaUnits,
     ) -> Vec<PendingRow> {
         let engine = self.state.engine();
         let queues: Vec<Arc<str>> = engine.cluster_queues().cloned().collect();
@@ -307,7 +310,7 @@ impl Simulation {
             let created = text_at(object, "/metadata/creationTimestamp");
             rows.push(PendingRow {
                 workload: WorkloadRef::from_workload(object),
-                blockers: blockers.map(|blocker| BlockerRow::new(blocker, &queue, engine)).collect(),
+                blockers: blockers.map(|blocker| BlockerRow::new(blocker, &queue, engine, units)).collect(),
                 cluster_queue: queue,
                 local_queue: text_at(object, "/spec/queueName").to_owned(),
                 priority: priority(object),
@@ -333,14 +336,14 @@ impl Simulation {
         queue.map(|queue| text_at(queue, "/spec/clusterQueue").to_owned()).unwrap_or_default()
     }
 
-    fn queue_rows(&self) -> Vec<QueueRow> {
+    fn queue_rows(&self, units: &QuotaUnits) -> Vec<QueueRow> {
         let engine = self.state.engine();
         let row = |(node, parent): (&NodeRef, Option<&NodeRef>)| {
             let is_queue = matches!(node, NodeRef::ClusterQueue(_));
             let usage = engine.usage(node).into_iter().map(|(fr, usage)| UsageRow {
-                nominal: format_amount(&fr.resource, usage.limits.nominal),
-                used: format_amount(&fr.resource, usage.usage),
-                borrowed: format_amount(&fr.resource, usage.borrowed()),
+                nominal: units.format(node, &fr, usage.limits.nominal),
+                used: units.format(node, &fr, usage.usage),
+                borrowed: units.format(node, &fr, usage.borrowed()),
                 flavor: fr.flavor.to_string(),
                 resource: fr.resource.to_string(),
             });
