@@ -84,7 +84,7 @@ pub(super) fn default(request: &ReviewRequest<'_>) -> ReviewResponse {
     if job.elastic(settings) && must_suspend {
         // The pod gate of elastic Jobs is not added, because this version never ungates such pods.
         warnings.push(format!(
-            "metadata.annotations[{ELASTIC_JOB_ANNOTATION}]: elastic Jobs are not part of this version; a change of \
+            "metadata.annotations[{ELASTIC_JOB_ANNOTATION}]: elastic Jobs are not supported by this version; a change of \
              spec.parallelism stops the Job and queues it again"
         ));
     }

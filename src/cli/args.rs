@@ -1,4 +1,5 @@
 //! Arguments of `sluice manager`: path of the configuration, and settings that Kueue's configuration does not have.
+//! Renamed flags keep their earlier name as a hidden alias, so that existing manifests remain valid.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -64,11 +65,11 @@ pub(super) struct ManagerArgs {
     #[arg(long, value_name = "NAME", default_value = "kueue-validating-webhook-configuration")]
     pub(super) validating_webhook_configuration: String,
     /// Name of the CA Secret; default: name of the serving Secret with suffix -ca.
-    #[arg(long, value_name = "NAME")]
-    pub(super) authority_secret: Option<String>,
+    #[arg(long, alias = "authority-secret", value_name = "NAME")]
+    pub(super) ca_secret: Option<String>,
     /// Lifetime of a CA certificate.
-    #[arg(long, value_parser = duration, default_value = "8760h")]
-    pub(super) authority_lifetime: Duration,
+    #[arg(long, alias = "authority-lifetime", value_parser = duration, default_value = "8760h")]
+    pub(super) ca_lifetime: Duration,
     /// Lifetime of a serving certificate.
     #[arg(long, value_parser = duration, default_value = "2160h")]
     pub(super) certificate_lifetime: Duration,
@@ -83,14 +84,14 @@ pub(super) struct ManagerArgs {
     #[arg(long, default_value_t = 16)]
     pub(super) write_concurrency: usize,
     /// Rate limit for queue status and pending-reason updates (per second).
-    #[arg(long, default_value_t = 30)]
-    pub(super) queue_status_writes_per_second: u32,
+    #[arg(long, alias = "queue-status-writes-per-second", default_value_t = 30)]
+    pub(super) status_writes_per_second: u32,
     /// Rate limit for events (per second); a tenth of it while many writes are in flight.
     #[arg(long, default_value_t = 50.0)]
     pub(super) events_per_second: f64,
     /// Timeout of one API request.
-    #[arg(long, value_parser = duration, default_value = "10s")]
-    pub(super) call_timeout: Duration,
+    #[arg(long, alias = "call-timeout", value_parser = duration, default_value = "10s")]
+    pub(super) request_timeout: Duration,
     /// Timeout of one lease request.
     #[arg(long, value_parser = duration, default_value = "5s")]
     pub(super) lease_call_timeout: Duration,

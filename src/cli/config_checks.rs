@@ -23,7 +23,10 @@ pub(super) async fn enforce_sync_timeout(
     if let Some(limit) = limit {
         let all = tokio::time::timeout(limit, synced.wait_for(|synced| *synced)).await;
         if all.is_err() {
-            bail!("controller.cacheSyncTimeout: not listed within {limit:?}: {}", unlisted().join(", "));
+            bail!(
+                "controller.cacheSyncTimeout: initial lists not complete within {limit:?}: {}",
+                unlisted().join(", ")
+            );
         }
     }
     std::future::pending().await
@@ -52,7 +55,7 @@ pub(super) fn watch_fail_closed_webhooks(
                      they start while no manager answers; apply the component config/webhooks/manage-all-jobs"
                 );
             } else if changed {
-                tracing::info!("webhooks hold Jobs without a queue back while no manager answers");
+                tracing::info!("webhooks reject Jobs without a queue while no manager responds");
             }
         };
         webhook_config_watch::run(client, names, watch, fails_closed_for_unqueued_jobs, report).await;

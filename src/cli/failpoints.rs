@@ -46,7 +46,7 @@ impl FailpointScript for FailpointDir {
 pub(super) fn hang_if_requested() {
     let Some(folder) = std::env::var_os(DIR_ENV_VAR) else { return };
     if PathBuf::from(folder).join(format!("core.{}.hangs", std::process::id())).exists() {
-        tracing::warn!("the core hangs, as it was told");
+        tracing::warn!("failpoint: the core blocks forever");
         loop {
             std::thread::park();
         }

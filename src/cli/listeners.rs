@@ -126,20 +126,20 @@ fn readiness(settings: &ManagerSettings, shared: &ManagerContext) -> NotReadyRea
         let permissions = missing.list();
         let needed = permissions.iter().filter(|permission| permission.needed_for_reviews);
         let mut reasons: Vec<String> =
-            needed.map(|permission| format!("not allowed: {permission}")).collect();
+            needed.map(|permission| format!("missing permission: {permission}")).collect();
         if *stop.borrow() {
             reasons.push("stopping".to_owned());
         }
-        reasons.extend(serving.not_ready_reason().map(|obstacle| obstacle.to_string()));
+        reasons.extend(serving.not_ready_reason().map(|reason| reason.to_string()));
         let unsynced = watch_statuses.unsynced_for_reviews();
         if !unsynced.is_empty() {
-            reasons.push(format!("not listed yet: {}", unsynced.join(", ")));
+            reasons.push(format!("waiting for initial list of {}", unsynced.join(", ")));
         } else if !published.load().reviews_synced {
-            reasons.push("lists not taken in yet".to_owned());
+            reasons.push("initial lists not processed yet".to_owned());
         }
         let silent = watch_statuses.stale_for_reviews(silence);
         if !silent.is_empty() {
-            reasons.push(format!("not heard of for {silence:?}: {}", silent.join(", ")));
+            reasons.push(format!("no watch events for {silence:?}: {}", silent.join(", ")));
         }
         reasons
     })

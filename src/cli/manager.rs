@@ -36,13 +36,13 @@ pub(super) fn start(args: ManagerArgs) -> anyhow::Result<()> {
     logs::start(args.log_format, &args.log_level)?;
     // The default soft limit is low, and webhook clients could exhaust it.
     if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
-        tracing::warn!(%error, "the limit of open files stays as it is");
+        tracing::warn!(%error, "cannot raise the limit of open files");
     }
     let settings = settings::load(args)?;
     let threads = Threads::start()?;
     let result = threads.api.block_on(run(&settings, &threads));
     if let Err(error) = &result {
-        tracing::error!(error = format!("{error:#}"), "the end");
+        tracing::error!(error = format!("{error:#}"), "manager exited with an error");
     }
     threads.shutdown();
     result

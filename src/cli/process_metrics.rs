@@ -64,11 +64,11 @@ fn register_watches(registry: &mut Registry, watch_statuses: &WatchStatuses) {
         errors.get_or_create(&labels).inc_by(health.errors());
         restarts.get_or_create(&labels).inc_by(health.restarts());
     }
-    let help = "Time since the API server last sent anything for this watch; about a minute is normal";
+    let help = "Time since the last data of this watch from the API server; about a minute is normal";
     registry.register("watch_age_seconds", help, age);
-    registry.register("watch_synced", "Whether a whole list of this kind was read", synced);
+    registry.register("watch_synced", "Whether the initial list is complete", synced);
     registry.register("watch_errors", "Errors of this watch", errors);
-    registry.register("watch_restarts", "Lists that were begun after the first one", restarts);
+    registry.register("watch_restarts", "Relists after the initial list", restarts);
 }
 
 fn register_channel(registry: &mut Registry, deltas: &WeakSender<Delta>) {
@@ -77,8 +77,8 @@ fn register_channel(registry: &mut Registry, deltas: &WeakSender<Delta>) {
         depth.set(to_i64(sender.max_capacity().saturating_sub(sender.capacity())));
         capacity.set(to_i64(sender.max_capacity()));
     }
-    registry.register("core_channel_depth", "Changes that wait for the core", depth);
-    registry.register("core_channel_capacity", "Changes for which there is room", capacity);
+    registry.register("core_channel_depth", "Queued changes for the core", depth);
+    registry.register("core_channel_capacity", "Capacity of the queue of changes for the core", capacity);
 }
 
 fn register_progress(registry: &mut Registry, heartbeats: &Heartbeats) {
@@ -86,7 +86,7 @@ fn register_progress(registry: &mut Registry, heartbeats: &Heartbeats) {
     for (part, silent) in heartbeats.ages() {
         age.get_or_create(&vec![("part", part.to_owned())]).set(silent.as_secs_f64());
     }
-    let help = "Time since a part last made progress; the process ends when it is as long as a lease";
+    let help = "Time since a part last made progress; the process exits when it reaches the lease duration";
     registry.register("progress_age_seconds", help, age);
 }
 
@@ -103,7 +103,7 @@ fn register_permissions(registry: &mut Registry, missing: &[Permission]) {
         ];
         family.get_or_create(&labels).set(1);
     }
-    registry.register("missing_permissions", "Rights that the manager needs and does not have", family);
+    registry.register("missing_permissions", "RBAC permissions that the manager needs and lacks", family);
 }
 
 fn to_i64(number: usize) -> i64 {
@@ -130,7 +130,7 @@ mod process {
         if let Ok(limits) = own.limits()
             && let LimitValue::Value(max_open_files) = limits.max_open_files.soft_limit
         {
-            gauge("process_max_fds", "Most file descriptors that may be open", signed(max_open_files));
+            gauge("process_max_fds", "Maximum number of open file descriptors", signed(max_open_files));
         }
         let Ok(stat) = own.stat() else { return };
         let resident = stat.rss.saturating_mul(procfs::page_size());
@@ -140,7 +140,11 @@ mod process {
         let ticks = procfs::ticks_per_second();
         if let Ok(boot) = procfs::boot_time_secs() {
             let began = boot.saturating_add(stat.starttime / ticks.max(1));
-            gauge("process_start_time_seconds", "Start of the process since the epoch", signed(began));
+            gauge(
+                "process_start_time_seconds",
+                "Start time of the process since the Unix epoch",
+                signed(began),
+            );
         }
         let used = std::time::Duration::from_millis(
             stat.utime.saturating_add(stat.stime).saturating_mul(1000) / ticks.max(1),

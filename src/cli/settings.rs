@@ -106,7 +106,7 @@ impl ManagerSettings {
     pub(super) fn core(&self) -> reconciler::CoreSettings {
         reconciler::CoreSettings {
             writes: reconciler::WriteLimits {
-                status_writes_per_second: Some(self.args.queue_status_writes_per_second),
+                status_writes_per_second: Some(self.args.status_writes_per_second),
                 max_in_flight_status_writes: Some(self.args.write_concurrency.max(1)),
                 ..reconciler::WriteLimits::default()
             },
@@ -140,7 +140,7 @@ impl ManagerSettings {
     }
 
     pub(super) fn timeouts(&self) -> Timeouts {
-        Timeouts { call: self.args.call_timeout, lease: self.args.lease_call_timeout }
+        Timeouts { call: self.args.request_timeout, lease: self.args.lease_call_timeout }
     }
 
     /// Returns the client rate limit; `None` means no limit. As with Kueue's client, 0 means 5 calls per second and a
@@ -171,7 +171,7 @@ impl ManagerSettings {
     pub(super) fn executor(&self) -> ExecutorSettings {
         ExecutorSettings {
             concurrency: self.args.write_concurrency,
-            background_rate: f64::from(self.args.queue_status_writes_per_second),
+            background_rate: f64::from(self.args.status_writes_per_second),
             ..ExecutorSettings::default()
         }
     }
@@ -236,14 +236,14 @@ impl ManagerSettings {
         CertificateSettings {
             namespace: self.namespace.clone(),
             serving_secret: secret.clone(),
-            ca_secret: args.authority_secret.clone().unwrap_or_else(|| format!("{secret}-ca")),
+            ca_secret: args.ca_secret.clone().unwrap_or_else(|| format!("{secret}-ca")),
             mutating: args.mutating_webhook_configuration.clone(),
             validating: args.validating_webhook_configuration.clone(),
             names,
             folder: self.configuration.certificate_folder().map(Into::into),
             mode: if internal.enable { CertificateMode::SelfManaged } else { CertificateMode::External },
             rotation: certificates::RotationSettings {
-                ca_lifetime: args.authority_lifetime,
+                ca_lifetime: args.ca_lifetime,
                 leaf_lifetime: args.certificate_lifetime,
                 overlap: args.certificate_overlap,
                 retirement: args.certificate_retirement,
@@ -286,6 +286,26 @@ mod tests {
             let service = read(file).pop().unwrap();
             let name = format!("{}.kueue-system.svc", service["metadata"]["name"].as_str().unwrap());
             assert!(names.contains(&name), "{name}");
+        }
+    }
+
+    /// Renamed flags are accepted under both names.
+    #[test]
+    fn renamed_flags_keep_earlier_names() {
+        let cases = [
+            ("--authority-secret", "--ca-secret", "other"),
+            ("--authority-lifetime", "--ca-lifetime", "1h"),
+            ("--call-timeout", "--request-timeout", "7s"),
+            ("--queue-status-writes-per-second", "--status-writes-per-second", "3"),
+        ];
+        let parse = |flag: &str, value: &str| {
+            let args = Line::try_parse_from(["manager", flag, value]).unwrap().args;
+            format!("{args:?}")
+        };
+        let defaults = format!("{:?}", Line::try_parse_from(["manager"]).unwrap().args);
+        for (earlier, current, value) in cases {
+            assert_eq!(parse(earlier, value), parse(current, value), "{earlier}");
+            assert_ne!(parse(current, value), defaults, "{current}");
         }
     }
 

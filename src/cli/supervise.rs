@@ -26,10 +26,10 @@ impl SupervisedTasks {
     /// Waits until a task ends and returns this as an error, because no task should end by itself.
     pub(super) async fn join_next(&mut self) -> anyhow::Error {
         match self.0.join_next().await {
-            None => anyhow!("no task is left"),
+            None => anyhow!("all tasks exited"),
             Some(Err(error)) => anyhow!("a task failed: {error}"),
-            Some(Ok((name, Ok(())))) => anyhow!("{name} ended"),
-            Some(Ok((name, Err(error)))) => error.context(name),
+            Some(Ok((name, Ok(())))) => anyhow!("task {name} exited unexpectedly"),
+            Some(Ok((name, Err(error)))) => error.context(format!("task {name}")),
         }
     }
 
@@ -37,7 +37,7 @@ impl SupervisedTasks {
     pub(super) async fn shutdown(mut self, within: Duration) {
         let all = async { while self.0.join_next().await.is_some() {} };
         if tokio::time::timeout(within, all).await.is_err() {
-            tracing::warn!(left = self.0.len(), "tasks cut off");
+            tracing::warn!(left = self.0.len(), "shutdown timeout reached, aborting tasks");
             self.0.shutdown().await;
         }
     }

@@ -227,7 +227,7 @@ fn run_leader_election(
     let (mut synced, mut stop) = (shared.synced.clone(), shared.stop.acting.clone());
     async move {
         tokio::select! {
-            ready = synced.wait_for(|synced| *synced) => { ready.context("the core ended")?; }
+            ready = synced.wait_for(|synced| *synced) => { ready.context("core task exited")?; }
             _ = stop.wait_for(|stop| *stop) => return Ok(()),
         }
         let Some(settings) = election else {

@@ -78,7 +78,7 @@ enum StepError {
     Call { what: &'static str, error: CallError },
     #[error(transparent)]
     Pki(#[from] PkiError),
-    #[error("the authority's key is missing")]
+    #[error("the CA key is missing")]
     NoKey,
 }
 
@@ -260,10 +260,10 @@ impl CertificateController {
             Ok(loaded) if !loaded.leaf.names_complete => {
                 let missing: Vec<&String> =
                     self.settings.names.iter().filter(|name| !pki::has_san(&loaded.key, name)).collect();
-                tracing::warn!(secret, ?missing, "the serving certificate lacks names");
+                tracing::warn!(secret, ?missing, "the serving certificate lacks names (SANs)");
             }
             Err(error) if !matches!(error, PkiError::MissingEntry(_)) => {
-                tracing::error!(secret, %error, "serving certificate refused; the old one stays");
+                tracing::error!(secret, %error, "new serving certificate is invalid; keeping the current one");
             }
             _ => {}
         }
@@ -318,9 +318,9 @@ impl CertificateController {
                     let delay = Duration::try_from(until.duration_since(now)).unwrap_or_default();
                     return delay.clamp(Duration::from_millis(100), CHECK_INTERVAL);
                 }
-                tracing::info!(step = ?next, "certificates");
+                tracing::info!(step = ?next, "certificate rotation step");
                 if let Err(error) = self.execute_step(next, &observed, now).await {
-                    tracing::warn!(%error, "certificates");
+                    tracing::warn!(%error, "certificate rotation step failed, retrying");
                     self.update_status(now);
                     return Duration::from_secs(1);
                 }

@@ -53,7 +53,7 @@ pub enum CallError {
         message: String,
     },
     /// No response within the timeout.
-    #[error("no answer within {0:?}")]
+    #[error("no response within {0:?}")]
     Timeout(Duration),
     /// The connection failed, or the response is not readable.
     #[error("{0}")]

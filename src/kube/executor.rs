@@ -138,7 +138,7 @@ impl Executor {
             Task::Write(write) if self.fence.is_open() => self.execute_write(write).await,
             // A late lease renewal opens the fence again. Without this result the core would wait for this write forever.
             Task::Write(write) => {
-                let message = "this replica may not act at present".to_owned();
+                let message = "not the leader (fence closed); write not sent".to_owned();
                 vec![write_result(write, WriteOutcome::Unavailable { message })]
             }
             Task::Refetch { kind, key } => self.fetch(kind, &key).await.ok().into_iter().collect(),
@@ -168,7 +168,7 @@ impl Executor {
             WriteOutcome::Conflict => deltas.extend(self.fetch(write.kind, &write.key).await.ok()),
             WriteOutcome::Unavailable { message } => {
                 let (kind, message) = (write.kind.resource().kind, redact_value(message));
-                tracing::warn!(kind, key = %write.key, message, "write unanswered");
+                tracing::warn!(kind, key = %write.key, message, "write failed, outcome unknown");
                 tokio::time::sleep(jitter(self.settings.retry_delay)).await;
                 deltas.extend(self.fetch(write.kind, &write.key).await.ok());
             }
@@ -219,7 +219,7 @@ impl Executor {
                 Ok(Delta::Deleted { kind, key: key.clone(), uid: String::new() })
             }
             Err(error) => {
-                tracing::warn!(kind = kind.resource().kind, %key, %error, "read");
+                tracing::warn!(kind = kind.resource().kind, %key, %error, "failed to read object");
                 Err(error)
             }
         }

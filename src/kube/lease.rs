@@ -202,7 +202,7 @@ async fn write(
 }
 
 fn log_failure(settings: &LeaseSettings, error: &CallError) -> LeaseResponse {
-    tracing::warn!(namespace = settings.namespace, name = settings.name, %error, "lease");
+    tracing::warn!(namespace = settings.namespace, name = settings.name, %error, "lease request failed");
     LeaseResponse::Failed
 }
 

@@ -27,7 +27,7 @@ const BACKDATE: Duration = Duration::from_mins(5);
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
     /// Creation failed.
-    #[error("cannot make a certificate: {0}")]
+    #[error("cannot generate a certificate: {0}")]
     Generate(#[from] rcgen::Error),
     /// An entry of the Secret is invalid.
     #[error("{part}: {problem}")]
@@ -46,7 +46,7 @@ pub enum PkiError {
         until: Timestamp,
     },
     /// The Secret lacks an entry.
-    #[error("it has no {0}")]
+    #[error("entry {0} is missing")]
     MissingEntry(&'static str),
     /// No cryptography provider is installed.
     #[error("no cryptography provider installed")]
@@ -57,22 +57,22 @@ pub enum PkiError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerificationError {
     /// The certificate has expired.
-    #[error("it expired at {0}")]
+    #[error("certificate expired at {0}")]
     Expired(Timestamp),
     /// The certificate is not valid yet.
-    #[error("it is not valid before {0}")]
+    #[error("certificate is not valid before {0}")]
     NotYetValid(Timestamp),
     /// The certificate lacks the host name.
-    #[error("it does not bear the name {0}")]
+    #[error("certificate is not valid for the name {0}")]
     NameMismatch(String),
     /// The client trusts no CA at all.
-    #[error("the caBundle has no certificate")]
+    #[error("the caBundle contains no certificate")]
     EmptyBundle,
     /// No valid CA in the bundle signed the certificate.
-    #[error("no valid authority in the caBundle signed it")]
+    #[error("certificate is not signed by a valid CA in the caBundle")]
     Untrusted,
     /// The certificate cannot be parsed.
-    #[error("it is no X.509 certificate")]
+    #[error("not an X.509 certificate")]
     Unreadable,
 }
 

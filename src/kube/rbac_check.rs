@@ -212,13 +212,10 @@ impl MissingPermissions {
         };
         let (newly_missing, newly_granted) = (describe(&refused, &previous), describe(&previous, &refused));
         if !newly_missing.is_empty() {
-            tracing::error!(
-                rights = newly_missing,
-                "rights are missing: the shipped roles grant them (config/rbac)"
-            );
+            tracing::error!(permissions = newly_missing, "missing RBAC permissions; apply config/rbac");
         }
         if !newly_granted.is_empty() {
-            tracing::info!(rights = newly_granted, "rights that were missing are granted");
+            tracing::info!(permissions = newly_granted, "missing RBAC permissions have been granted");
         }
         self.0.store(Arc::new(refused));
     }
@@ -291,7 +288,7 @@ async fn fetch_rules(caller: &Caller, permissions: &[Permission]) -> RulesByName
                 let resource_rules = response.pointer_mut("/status/resourceRules").map(Value::take);
                 rules.insert(namespace.clone(), resource_rules.unwrap_or_default());
             }
-            Err(error) => tracing::debug!(%error, "rules review"),
+            Err(error) => tracing::debug!(%error, "rules review failed"),
         }
     }
     rules
@@ -327,7 +324,7 @@ async fn review_each(caller: &Caller, permissions: Vec<Permission>) -> (Vec<Perm
             Ok(true) => {}
             Ok(false) => refused.push(permission),
             Err(error) => {
-                tracing::debug!(right = %permission, %error, "access review");
+                tracing::debug!(%permission, %error, "access review failed");
                 unknown.push(permission);
             }
         }

@@ -41,12 +41,12 @@ impl ServerClock {
             state.logged = true;
             tracing::warn!(
                 seconds = ahead.as_secs_f64(),
-                "this machine's clock differs from the API server's (ahead when positive); certificates are made and \
-                 judged by the API server's time, set the clock right"
+                "the local clock differs from the API server's (positive: ahead); certificates use the API server's \
+                 time; synchronize the local clock"
             );
         } else if state.logged && ahead.abs() < LOG_THRESHOLD / 2 {
             state.logged = false;
-            tracing::info!("this machine's clock agrees with the API server's again");
+            tracing::info!("the local clock agrees with the API server's again");
         }
     }
 

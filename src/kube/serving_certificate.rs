@@ -23,10 +23,10 @@ pub enum NotReadyReason {
     #[error("no serving certificate: {0}")]
     NoCertificate(String),
     /// The configurations have not been read.
-    #[error("the webhook configurations have not been read yet")]
+    #[error("webhook configurations not read yet")]
     ConfigurationsNotRead,
     /// There is no webhook, so the API server would not send any review.
-    #[error("no webhook is configured: neither {mutating} nor {validating} exists with webhooks in it")]
+    #[error("no webhook is configured: {mutating} and {validating} are missing or have no webhooks")]
     NoWebhooks {
         /// Name of the MutatingWebhookConfiguration.
         mutating: String,
@@ -34,7 +34,7 @@ pub enum NotReadyReason {
         validating: String,
     },
     /// The API server rejects the served certificate.
-    #[error("webhook {webhook} does not accept the serving certificate: {refusal}")]
+    #[error("caBundle of webhook {webhook} does not trust the serving certificate: {refusal}")]
     CertificateRejected {
         /// Name of the webhook.
         webhook: String,
@@ -83,9 +83,9 @@ impl ServingCertificate {
         let previous = self.not_ready_reason.load_full();
         if previous.as_deref() != reason.as_ref() {
             if let Some(reason) = &reason {
-                tracing::warn!(obstacle = %reason, "webhooks cannot be answered");
+                tracing::warn!(%reason, "webhooks are not ready");
             } else {
-                tracing::info!("all webhooks accept the serving certificate");
+                tracing::info!("all webhooks trust the serving certificate");
             }
             self.not_ready_reason.store(reason.map(Arc::new));
         }

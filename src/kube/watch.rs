@@ -167,7 +167,7 @@ async fn run_typed_watch<K: WatchedObject>(
                         tracing::warn!(
                             kind = resource.kind,
                             group = resource.group,
-                            "not served by the API server; waiting for its definition"
+                            "kind is not served by the API server; waiting for its definition"
                         );
                     }
                     if is_optional_kind(kind)
@@ -180,7 +180,7 @@ async fn run_typed_watch<K: WatchedObject>(
                         health.mark_synced();
                     }
                 } else {
-                    tracing::warn!(kind = resource.kind, %error, "watch");
+                    tracing::warn!(kind = resource.kind, %error, "watch failed, retrying");
                 }
                 if health.synced() && is_expired_version(&error) {
                     due = None;
@@ -305,7 +305,7 @@ pub async fn watch_object<T: Clone>(
             Ok(Event::Apply(object)) => Some(object),
             Ok(Event::Delete(_)) => None,
             Err(error) => {
-                tracing::warn!(name, %error, "watch");
+                tracing::warn!(name, %error, "watch failed, retrying");
                 failures = failures.saturating_add(1);
                 tokio::time::sleep(backoff(&settings, failures)).await;
                 continue;

@@ -17,7 +17,7 @@ pub struct CertificateStatus {
     pub ca_until: Option<Timestamp>,
     /// Whether the CA bundles of all webhooks accept it.
     pub verified: bool,
-    /// Whether the Secret holds a newer certificate that the webhooks do not accept yet.
+    /// Whether the Secret contains a newer certificate that the webhooks do not trust yet.
     pub held_back: bool,
 }
 
@@ -27,12 +27,12 @@ pub fn render(status: &CertificateStatus, clock_ahead: Option<SignedDuration>) -
     for (name, help, until) in [
         (
             "serving_certificate_expiry",
-            "When the served certificate expires, as Unix time",
+            "Expiry of the serving certificate, as Unix time",
             status.serving_until,
         ),
         (
             "authority_certificate_expiry",
-            "When the authority that signed the served certificate expires, as Unix time",
+            "Expiry of the CA that signed the serving certificate, as Unix time",
             status.ca_until,
         ),
     ] {
@@ -43,19 +43,19 @@ pub fn render(status: &CertificateStatus, clock_ahead: Option<SignedDuration>) -
     for (name, help, holds) in [
         (
             "serving_certificate_verified",
-            "Whether all webhooks accept the served certificate",
+            "Whether all webhooks trust the serving certificate",
             status.verified,
         ),
         (
             "serving_certificate_held_back",
-            "Whether the Secret holds a newer certificate that the webhooks do not accept yet",
+            "Whether the Secret contains a newer certificate that the webhooks do not trust yet",
             status.held_back,
         ),
     ] {
         register_gauge(&mut registry, name, help, i64::from(holds));
     }
     if let Some(ahead) = clock_ahead {
-        let help = "How far this machine's clock is ahead of the API server's";
+        let help = "Local clock minus API server clock";
         register_gauge(&mut registry, "clock_skew_seconds", help, ahead.as_secs_f64());
     }
     text(&registry)

@@ -40,13 +40,13 @@ impl ConfigurationGaps {
         }
         registry.register(
             "unmanaged_framework",
-            "Frameworks that are configured and not managed by this version: their objects take no quota",
+            "Frameworks that are configured but not supported by this version; their objects use no quota",
             frameworks,
         );
         register_gauge(
             &mut registry,
             "jobs_without_queue_unguarded",
-            "Whether Jobs without a queue, which are to be managed, start while no manager answers",
+            "Whether managed Jobs without a queue name start while no manager responds",
             i64::from(self.jobs_unguarded.load(Ordering::Acquire)),
         );
         text(&registry)

@@ -32,7 +32,7 @@ pub fn render(gauges: &Gauges, families: MetricFamilies, role: Role) -> Result<S
     let drift = to_f64(gauges.ledger_drift);
     own.family(
         "ledger_drift",
-        "Quotas whose use is not what the objects say; 0 is right",
+        "Flavor-resources whose ledger usage differs from usage recomputed from API objects; must be 0",
         [(Vec::new(), drift)],
     );
     let mut text = String::new();
@@ -94,27 +94,27 @@ fn cluster_queues(page: &mut Exposition, queues: &[ClusterQueueGauges]) {
     let name = |queue: &ClusterQueueGauges| vec![("cluster_queue", queue.name.clone())];
     page.family(
         "pending_workloads",
-        "Workloads that wait for quota",
+        "Pending workloads",
         queues.iter().flat_map(|queue| pending(&name(queue), queue.pending)),
     );
     page.family(
         "pending_scheduling_hashes",
-        "Different scheduling hashes of workloads that wait for quota",
+        "Distinct scheduling hashes of pending workloads",
         queues.iter().flat_map(|queue| pending(&name(queue), queue.pending_hashes)),
     );
     page.family(
         "admission_cycle_preemption_skips",
-        "Workloads with preemption targets that a cycle skipped, because others needed the same quota",
+        "Workloads with preemption targets that a cycle skipped because another workload used the same quota or targets",
         queues.iter().filter_map(|queue| Some((name(queue), to_f64(queue.preemption_skips?)))),
     );
     page.family(
         "reserving_active_workloads",
-        "Workloads that hold quota",
+        "Workloads with reserved quota",
         queues.iter().map(|queue| (name(queue), to_f64(queue.reserving))),
     );
     page.family(
         "admitted_active_workloads",
-        "Workloads that are admitted and not finished",
+        "Workloads admitted and not finished",
         queues.iter().map(|queue| (name(queue), to_f64(queue.admitted))),
     );
     let statuses = [
@@ -124,7 +124,7 @@ fn cluster_queues(page: &mut Exposition, queues: &[ClusterQueueGauges]) {
     ];
     page.family(
         "cluster_queue_status",
-        "One for the status that the queue has, zero for the others",
+        "1 for the current status of the ClusterQueue, 0 otherwise",
         queues.iter().flat_map(|queue| {
             statuses.map(|(word, status)| {
                 let mut labels = name(queue);
@@ -135,17 +135,17 @@ fn cluster_queues(page: &mut Exposition, queues: &[ClusterQueueGauges]) {
     );
     page.family(
         "finished_workloads",
-        "Workloads that have finished and still exist",
+        "Finished workloads that still exist",
         queues.iter().map(|queue| (name(queue), to_f64(queue.finished))),
     );
     page.family(
         "unadmitted_workloads",
-        "Workloads that are not admitted, by why",
+        "Workloads not admitted, by reason and underlying cause",
         queues.iter().flat_map(|queue| unadmitted(&name(queue), &queue.unadmitted)),
     );
     page.family(
         "cluster_queue_resource_pending",
-        "What waiting workloads ask for",
+        "Resources requested by pending workloads",
         queues.iter().flat_map(|queue| {
             queue.pending_requests.iter().map(|(resource, amount)| {
                 let mut labels = name(queue);
@@ -159,7 +159,7 @@ fn cluster_queues(page: &mut Exposition, queues: &[ClusterQueueGauges]) {
 fn cohorts(page: &mut Exposition, queues: &[ClusterQueueGauges], cohorts: &[CohortGauges]) {
     page.family(
         "cluster_queue_info",
-        "The queue's place in the tree",
+        "Parent and root Cohort of the ClusterQueue",
         queues.iter().map(|queue| {
             let labels = vec![
                 ("cluster_queue", queue.name.clone()),
@@ -172,7 +172,7 @@ fn cohorts(page: &mut Exposition, queues: &[ClusterQueueGauges], cohorts: &[Coho
     let name = |cohort: &CohortGauges| vec![("cohort", cohort.name.clone())];
     page.family(
         "cohort_info",
-        "The cohort's place in the tree",
+        "Parent and root of the Cohort",
         cohorts.iter().map(|cohort| {
             let mut labels = name(cohort);
             labels.push(("parent_cohort", cohort.parent.clone()));
@@ -183,13 +183,13 @@ fn cohorts(page: &mut Exposition, queues: &[ClusterQueueGauges], cohorts: &[Coho
     if cohorts.iter().any(|cohort| cohort.share.is_some()) {
         page.family(
             "cohort_weighted_share",
-            "Weighted share",
+            "Weighted dominant resource share",
             cohorts.iter().filter_map(|cohort| Some((name(cohort), cohort.share?))),
         );
     }
     page.family(
         "cohort_subtree_admitted_active_workloads",
-        "Admitted workloads in all queues below",
+        "Admitted workloads in all ClusterQueues of the subtree",
         cohorts.iter().map(|cohort| (name(cohort), to_f64(cohort.admitted))),
     );
     let each = |value: fn(&ResourceGauges) -> f64| {
@@ -198,10 +198,10 @@ fn cohorts(page: &mut Exposition, queues: &[ClusterQueueGauges], cohorts: &[Coho
             cohort.resources.iter().map(move |resource| (flavor_labels(&labels, resource), value(resource)))
         })
     };
-    page.family("cohort_subtree_quota", "Quota of the whole subtree", each(|resource| resource.quota));
+    page.family("cohort_subtree_quota", "Quota of the subtree", each(|resource| resource.quota));
     page.family(
         "cohort_subtree_resource_reservations",
-        "Reserved in the whole subtree",
+        "Reserved quota in the subtree",
         each(|resource| resource.reserved),
     );
 }
@@ -226,7 +226,7 @@ fn cluster_queue_resources(page: &mut Exposition, queues: &[ClusterQueueGauges])
         };
         page.family(
             "cluster_queue_weighted_share",
-            "Weighted share",
+            "Weighted dominant resource share",
             queues.iter().filter_map(|queue| Some((labels(queue), queue.share?))),
         );
     }
@@ -250,17 +250,17 @@ fn local_queues(page: &mut Exposition, queues: &[LocalQueueGauges]) {
         |queue: &LocalQueueGauges| vec![("name", queue.name.clone()), ("namespace", queue.namespace.clone())];
     page.family(
         "local_queue_pending_workloads",
-        "Workloads that wait for quota",
+        "Pending workloads",
         queues.iter().flat_map(|queue| pending(&name(queue), queue.pending)),
     );
     page.family(
         "local_queue_reserving_active_workloads",
-        "Workloads that hold quota",
+        "Workloads with reserved quota",
         queues.iter().map(|queue| (name(queue), to_f64(queue.reserving))),
     );
     page.family(
         "local_queue_admitted_active_workloads",
-        "Workloads that are admitted and not finished",
+        "Workloads admitted and not finished",
         queues.iter().map(|queue| (name(queue), to_f64(queue.admitted))),
     );
     if queues.iter().any(|queue| queue.past_usage.is_some()) {
@@ -271,13 +271,13 @@ fn local_queues(page: &mut Exposition, queues: &[LocalQueueGauges]) {
         };
         page.family(
             "local_queue_admission_fair_sharing_usage",
-            "Past usage by weight",
+            "Past usage with exponential decay, divided by the weight",
             queues.iter().filter_map(|queue| Some((labels(queue), queue.past_usage?))),
         );
     }
     page.family(
         "local_queue_status",
-        "One for the state that the queue is in, zero for the others",
+        "1 for the current Active status of the LocalQueue, 0 otherwise",
         queues.iter().flat_map(|queue| {
             ["True", "False", "Unknown"].map(|word| {
                 let mut labels = name(queue);
@@ -289,12 +289,12 @@ fn local_queues(page: &mut Exposition, queues: &[LocalQueueGauges]) {
     );
     page.family(
         "local_queue_finished_workloads",
-        "Workloads that have finished and still exist",
+        "Finished workloads that still exist",
         queues.iter().map(|queue| (name(queue), to_f64(queue.finished))),
     );
     page.family(
         "local_queue_unadmitted_workloads",
-        "Workloads that are not admitted, by why",
+        "Workloads not admitted, by reason and underlying cause",
         queues.iter().flat_map(|queue| {
             let mut labels = name(queue);
             labels.push(("cluster_queue", queue.cluster_queue.clone()));

@@ -9,6 +9,7 @@ pub mod limit_range;
 mod pod;
 mod quantity;
 mod quantity_format;
+mod quantity_unit;
 pub mod transform;
 mod usage_layer;
 
@@ -20,6 +21,7 @@ pub use pod::{
     without_reclaimable,
 };
 pub use quantity::{Quantity, QuantityError};
+pub use quantity_unit::QuantityUnit;
 pub use usage_layer::UsageLayer;
 
 use std::collections::BTreeMap;
@@ -33,11 +35,16 @@ const CPU: &str = "cpu";
 
 /// Converts a quantity of a resource: thousandths of cpu, whole units of others, rounded away from 0.
 pub fn amount(resource: &str, quantity: &Quantity) -> Amount {
-    Amount::new(quantity.saturating_scaled_value(if resource == CPU { -3 } else { 0 }))
+    Amount::new(quantity.saturating_scaled_value(resource_scale(resource)))
 }
 
 /// Formats an amount of a resource: bytes with binary suffixes, others with decimal ones.
 pub fn format_quantity(resource: &str, amount: Amount) -> String {
     let binary = matches!(resource, "memory" | "ephemeral-storage") || resource.starts_with("hugepages-");
-    Quantity::from_units(amount.get(), if resource == CPU { -3 } else { 0 }, binary).canonical()
+    Quantity::from_units(amount.get(), resource_scale(resource), binary).canonical()
+}
+
+/// Returns the power of 10 that a unit of an amount is.
+fn resource_scale(resource: &str) -> i32 {
+    if resource == CPU { -3 } else { 0 }
 }

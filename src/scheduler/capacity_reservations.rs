@@ -126,7 +126,7 @@ impl Engine {
         shortfall: Shortfall,
         now: Timestamp,
     ) -> Outcome {
-        let text = "The quota is being freed by workloads that were preempted or deactivated";
+        let text = "Waiting for preempted workloads to release quota";
         let verdict = Arc::new(Verdict::without_blockers(PendingReason::WaitingForPreemptedWorkloads, text));
         let request = ReservationRequest { shortfall, verdict, victims: BTreeMap::new(), now };
         let verdict = self.reserve_capacity(head, nominated, request);

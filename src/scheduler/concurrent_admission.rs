@@ -56,7 +56,7 @@ impl Engine {
         let limit = last.and_then(|flavor| self.rank_of_flavor(head, &flavor));
         let own_rank = self.own_flavor_rank(head)?;
         if limit.is_some_and(|limit| own_rank > limit) {
-            let text = "The flavor is less preferred than the last acceptable one for a migration";
+            let text = "Flavor ranks below lastAcceptableFlavorName; migration is not allowed";
             return Some(Err(self.park_variant(head, &sibling, text)));
         }
         Some(Ok(Target { workload: sibling, reason: PreemptionReason::FlavorMigration }))

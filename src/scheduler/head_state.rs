@@ -258,7 +258,7 @@ impl Engine {
         }
         self.cancel_reservation(head.key());
         cycle.changed_trees.insert(root);
-        skipped("What was kept for the workload no longer serves it")
+        skipped("Capacity reservation no longer fits; it was released")
     }
 
     /// Skips a head that lost to another head of this cycle; parks it if only head claims block it.
@@ -281,7 +281,8 @@ impl Engine {
         }
         let claiming_queues = cycle.claiming_queues.get(&root).cloned().unwrap_or_default();
         let names: Vec<&str> = claiming_queues.iter().map(|name| &**name).collect();
-        let text = format!("the quota is kept for the head of ClusterQueue {}", names.join(", "));
+        let text =
+            format!("quota is reserved for the head of ClusterQueue {} (StrictFIFO)", names.join(", "));
         let verdict = Arc::new(Verdict::without_blockers(PendingReason::WaitingForQuota, &text));
         let wake_conditions = WakeConditions {
             tree: Some(root),

@@ -305,7 +305,7 @@ impl Engine {
                 self.preempt_for_second_pass(&reserving, &tas_assignment, &targets, cycle)
             }
             SecondPassSearch::NeedsPreemption(..) => {
-                topology_pending("others of this cycle evict the same workloads")
+                topology_pending("Preemption targets overlap with another workload in this cycle")
             }
             SecondPassSearch::NoPlacement(PlacementFailure { message, .. })
                 if !request.unhealthy_nodes.is_empty() && self.settings.gates.fail_fast =>
@@ -361,7 +361,7 @@ impl Engine {
     ) -> Outcome {
         let footprint = tas_assignment.footprint(&mut self.topology);
         if !self.topology.footprint_fits(&footprint, UsageLayer::Current) {
-            return topology_pending("The places are being freed by workloads that were preempted");
+            return topology_pending("Waiting for preempted workloads to release nodes");
         }
         let mut granted = request.granted.clone();
         for (index, set) in granted.pod_sets.iter_mut().enumerate() {

@@ -92,13 +92,13 @@ impl WebhookClientVerifier {
                 Ok(changed) => {
                     logged = None;
                     if changed {
-                        tracing::info!(path = %self.path.display(), "new authorities of the webhooks' callers");
+                        tracing::info!(path = %self.path.display(), "client CA reloaded");
                     }
                 }
                 Err(error) => {
                     let message = error.to_string();
                     if logged.as_ref() != Some(&message) {
-                        tracing::error!(%error, "the authorities before stay");
+                        tracing::error!(%error, "new client CA is invalid; keeping the current one");
                         logged = Some(message);
                     }
                 }

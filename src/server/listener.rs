@@ -126,7 +126,7 @@ impl Listener {
                 _ = stop.wait_for(|stop| *stop) => break,
             };
             let Some(slot) = slots.acquire(peer.ip()) else {
-                tracing::debug!(listener = self.name, %peer, "no seat");
+                tracing::debug!(listener = self.name, %peer, "connection limit reached");
                 continue;
             };
             let number = slot.number();
@@ -137,7 +137,11 @@ impl Listener {
         }
         drop(self.socket);
         if tokio::time::timeout(self.limits.drain_timeout, graceful.shutdown()).await.is_err() {
-            tracing::warn!(listener = self.name, left = connections.len(), "drain cut off");
+            tracing::warn!(
+                listener = self.name,
+                left = connections.len(),
+                "drain timeout reached, closing connections"
+            );
         }
         connections.shutdown().await;
     }
@@ -185,7 +189,7 @@ async fn accept(socket: &TcpListener, name: &str) -> (TcpStream, SocketAddr) {
         match socket.accept().await {
             Ok(accepted) => return accepted,
             Err(error) => {
-                tracing::warn!(listener = name, %error, "accept");
+                tracing::warn!(listener = name, %error, "failed to accept connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
@@ -202,7 +206,7 @@ struct Connection {
 impl Connection {
     async fn serve(self, stream: TcpStream, tls: Option<TlsAcceptor>, mut stop: watch::Receiver<bool>) {
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "nodelay");
+            tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
         let Some(tls) = tls else {
             return self.serve_http(stream).await;
@@ -213,8 +217,8 @@ impl Connection {
         };
         match handshake {
             Ok(Ok(stream)) => self.serve_http(stream).await,
-            Ok(Err(error)) => tracing::debug!(%error, "handshake"),
-            Err(_) => tracing::debug!("handshake took too long"),
+            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+            Err(_) => tracing::debug!("TLS handshake timed out"),
         }
     }
 
@@ -252,9 +256,9 @@ impl Connection {
         // hyper starts its timers only once it has detected the protocol.
         tokio::select! {
             ended = self.watcher.watch(connection) => if let Err(error) = ended {
-                tracing::debug!(error = %error, "connection");
+                tracing::debug!(error = %error, "connection failed");
             },
-            () = first_request_timed_out(&self.slot.activity, self.limits.first_request_timeout) => tracing::debug!("no request came"),
+            () = first_request_timed_out(&self.slot.activity, self.limits.first_request_timeout) => tracing::debug!("no request received in time"),
         }
     }
 }

@@ -65,7 +65,7 @@ impl ReviewQueue {
 /// Why there is no decision.
 #[derive(Debug, thiserror::Error)]
 enum AuthorizeError {
-    #[error("too many callers wait")]
+    #[error("too many pending authorization requests")]
     TooManyWaiting,
     #[error(transparent)]
     Call(#[from] CallError),
@@ -164,7 +164,7 @@ async fn authorize_request(
             status_response(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", "too many callers at once")
         }
         Err(AuthorizeError::Call(error)) => {
-            tracing::warn!(%error, "access review");
+            tracing::warn!(%error, "access review failed");
             status_response(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "the access review failed")
         }
     }

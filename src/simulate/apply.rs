@@ -142,7 +142,7 @@ impl Simulation {
         if exists {
             self.server.delete(manifest.kind, &key_of(&manifest.object), self.now);
         } else {
-            self.reject(manifest, "is to be deleted, but is not there".to_owned());
+            self.reject(manifest, "cannot delete: object not found".to_owned());
         }
     }
 

@@ -6,7 +6,7 @@
 //! Invariant: this module makes no scheduling decisions; equal input gives equal output, byte for byte.
 
 mod apply;
-mod explanation;
+mod blocker_row;
 pub mod fake_api_server;
 mod job_runner;
 mod livelock;
@@ -14,6 +14,7 @@ mod manifest;
 mod objects;
 mod outcome;
 mod quantities;
+mod quota_units;
 mod replay;
 mod report;
 mod scenario;
@@ -23,7 +24,7 @@ mod source_line;
 mod tables;
 mod timeline;
 
-pub use explanation::{BlockerRow, Explanation};
+pub use blocker_row::BlockerRow;
 pub use manifest::{Manifest, Manifests, Problem, SourceLocation};
 pub use outcome::{Grant, Outcome, PodSetGrant};
 pub use replay::replay;

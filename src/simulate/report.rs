@@ -1,9 +1,10 @@
 //! The report of a simulation as values: the timeline and the final state of workloads and queues.
 
-use super::explanation::{Explanation, explain, format_amount};
+use super::blocker_row::BlockerRow;
 use super::manifest::{Problem, SourceLocation};
 use super::objects::{ConditionFlags, condition, describe, is_true, key_of, text_at};
 use super::outcome::{Grant, PodSetGrant};
+use super::quota_units::QuotaUnits;
 use super::simulation::Simulation;
 use super::timeline::{TimelineEntry, TimelineEventKind, WorkloadRef};
 use crate::api::ObjectKey;
@@ -23,7 +24,6 @@ use std::sync::Arc;
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     /// When and why the simulation ended.
-    #[serde(rename = "ending")]
     pub end: SimulationEnd,
     /// Events, oldest first.
     pub timeline: Vec<TimelineEntry>,
@@ -57,7 +57,6 @@ pub struct SimulationEnd {
     /// Whether the simulation was stable.
     pub settled: bool,
     /// Whether the simulation ended because of a livelock: only further evictions were happening.
-    #[serde(rename = "endless")]
     pub livelocked: bool,
 }
 
@@ -133,13 +132,18 @@ pub struct PendingRow {
     pub priority: i64,
     /// Number of workloads before it in its ClusterQueue; absent if it is not queued.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[serde(rename = "ahead")]
     pub position: Option<usize>,
     /// Time since which it is pending.
     pub since: String,
-    /// Why it is pending.
-    #[serde(flatten)]
-    pub explanation: Explanation,
+    /// Reason of the scheduler's current verdict, else of the condition.
+    pub reason: String,
+    /// Message of the condition if it has that reason, else of the verdict.
+    pub message: String,
+    /// Whether the workload cannot fit until quota or the workload changes, even if all other workloads finish.
+    pub never_fits: bool,
+    /// Blockers of the verdict in the order in which the scheduler found them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blockers: Vec<BlockerRow>,
     /// Its conditions by type.
     pub conditions: BTreeMap<String, ConditionRow>,
 }
@@ -165,7 +169,7 @@ pub struct QueueRow {
     pub usage: Vec<UsageRow>,
 }
 
-/// Quota and usage of a flavor-resource, as quantities.
+/// Quota and usage of a flavor-resource, as quantities in the unit in which the quota is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct UsageRow {
     /// Name of the flavor.
@@ -184,6 +188,7 @@ impl Simulation {
     /// Returns the report of the simulation so far.
     pub fn report(&mut self) -> Report {
         let verdicts = self.current_verdicts();
+        let units = QuotaUnits::from_server(&self.server);
         let workloads: Vec<&Value> = self.server.all(Kind::Workload).collect();
         let mut problems = self.applier.problems.clone();
         problems.extend(self.state.unreadable_objects().map(|(key, reason)| Problem {
@@ -205,7 +210,7 @@ impl Simulation {
             },
             timeline: self.timeline.entries.clone(),
             finished: in_state(|state| state == "finished").map(WorkloadRef::from_workload).collect(),
-            queues: self.queue_rows(),
+            queues: self.queue_rows(&units),
             unqueued: self.unqueued_jobs(&workloads),
             notes: self.applier.notes.clone(),
             problems,
@@ -213,9 +218,9 @@ impl Simulation {
             ..Report::default()
         };
         let reserving = |state: &str| !matches!(state, "finished" | "pending");
-        report.admitted = in_state(reserving).map(|w| self.admitted_row(w)).collect();
+        report.admitted = in_state(reserving).map(|w| self.admitted_row(w, &units)).collect();
         report.preempted = self.preempted_rows();
-        report.pending = self.pending_rows(in_state(|state| state == "pending"), &verdicts);
+        report.pending = self.pending_rows(in_state(|state| state == "pending"), &verdicts, &units);
         for ((kind, key), note) in &self.warnings {
             let object = if key.namespace.is_empty() { key.name.to_string() } else { key.to_string() };
             report.warnings.insert(format!("{} {object}", kind.resource().kind), note.clone());
@@ -223,7 +228,7 @@ impl Simulation {
         report
     }
 
-    fn admitted_row(&self, workload: &Value) -> AdmittedRow {
+    fn admitted_row(&self, workload: &Value, units: &QuotaUnits) -> AdmittedRow {
         let admission = workload.pointer("/status/admission").cloned().unwrap_or_default();
         let admission: Option<Admission> = serde_json::from_value(admission).ok();
         let empty = || Grant { cluster_queue: String::new(), pod_sets: Vec::new() };
@@ -233,7 +238,7 @@ impl Simulation {
             state: state_of(workload),
             local_queue: text_at(workload, "/spec/queueName").to_owned(),
             priority: priority(workload),
-            grant: admission.as_ref().map_or_else(empty, to_grant),
+            grant: units.convert(admission.as_ref().map_or_else(empty, to_grant)),
             ends_at: self.run_end(workload).map(seconds),
             conditions: condition_rows(workload),
         }
@@ -284,6 +289,7 @@ impl Simulation {
         &self,
         workloads: impl Iterator<Item = &'a Value>,
         verdicts: &BTreeMap<ObjectKey, Verdict>,
+        units: &QuotaUnits,
     ) -> Vec<PendingRow> {
         let engine = self.state.engine();
         let queues: Vec<Arc<str>> = engine.cluster_queues().cloned().collect();
@@ -298,16 +304,21 @@ impl Simulation {
             let key = key_of(object);
             let queued = positions.get(&key);
             let queue = self.cluster_queue_of(object);
-            let verdict = verdicts.get(&key).map(|verdict| explain(verdict, &queue, engine));
+            let verdict = verdicts.get(&key);
+            let (reason, message) = pending_message(verdict, object);
+            let blockers = verdict.into_iter().flat_map(|verdict| &verdict.blockers);
             let created = text_at(object, "/metadata/creationTimestamp");
             rows.push(PendingRow {
                 workload: WorkloadRef::from_workload(object),
+                blockers: blockers.map(|blocker| BlockerRow::new(blocker, &queue, engine, units)).collect(),
                 cluster_queue: queue,
                 local_queue: text_at(object, "/spec/queueName").to_owned(),
                 priority: priority(object),
                 position: queued.map(|(position, _)| *position),
                 since: queued.map_or_else(|| created.to_owned(), |(_, w)| w.queued_since.to_string()),
-                explanation: merge_explanations(verdict, condition_explanation(object)),
+                reason,
+                message,
+                never_fits: verdict.is_some_and(Verdict::never_fits),
                 conditions: condition_rows(object),
             });
         }
@@ -325,14 +336,14 @@ impl Simulation {
         queue.map(|queue| text_at(queue, "/spec/clusterQueue").to_owned()).unwrap_or_default()
     }
 
-    fn queue_rows(&self) -> Vec<QueueRow> {
+    fn queue_rows(&self, units: &QuotaUnits) -> Vec<QueueRow> {
         let engine = self.state.engine();
         let row = |(node, parent): (&NodeRef, Option<&NodeRef>)| {
             let is_queue = matches!(node, NodeRef::ClusterQueue(_));
             let usage = engine.usage(node).into_iter().map(|(fr, usage)| UsageRow {
-                nominal: format_amount(&fr.resource, usage.limits.nominal),
-                used: format_amount(&fr.resource, usage.usage),
-                borrowed: format_amount(&fr.resource, usage.borrowed()),
+                nominal: units.format(node, &fr, usage.limits.nominal),
+                used: units.format(node, &fr, usage.usage),
+                borrowed: units.format(node, &fr, usage.borrowed()),
                 flavor: fr.flavor.to_string(),
                 resource: fr.resource.to_string(),
             });
@@ -377,26 +388,20 @@ fn state_of(workload: &Value) -> &'static str {
     }
 }
 
-/// Returns the scheduler's verdict, with the message of the condition if both have the same reason: the condition
-/// explains inactive queues in more detail.
-fn merge_explanations(verdict: Option<Explanation>, condition: Explanation) -> Explanation {
+/// Returns reason and message of the scheduler's verdict, with the message of the condition if both have the same
+/// reason: the condition explains inactive queues in more detail. Without a verdict, those of the condition; without a
+/// condition, the Workload has not been evaluated yet.
+fn pending_message(verdict: Option<&Verdict>, workload: &Value) -> (String, String) {
+    let condition = condition(workload, "QuotaReserved");
+    let of_condition = |field: &str| condition.map(|c| text_at(c, field).to_owned());
+    let reason =
+        of_condition("/reason").unwrap_or_else(|| PendingReason::PendingEvaluation.as_str().to_owned());
     match verdict {
-        Some(verdict) if verdict.reason == condition.reason => {
-            Explanation { message: condition.message, ..verdict }
+        Some(verdict) if verdict.reason.as_str() != reason => {
+            (verdict.reason.as_str().to_owned(), verdict.to_string())
         }
-        Some(verdict) => verdict,
-        None => condition,
+        _ => (reason, of_condition("/message").unwrap_or_default()),
     }
-}
-
-/// Returns the explanation of the condition; without a condition the Workload has not been evaluated yet.
-fn condition_explanation(workload: &Value) -> Explanation {
-    let Some(condition) = condition(workload, "QuotaReserved") else {
-        let reason = PendingReason::PendingEvaluation.as_str().to_owned();
-        return Explanation { reason, ..Explanation::default() };
-    };
-    let word = |field: &str| text_at(condition, field).to_owned();
-    Explanation { reason: word("/reason"), message: word("/message"), ..Explanation::default() }
 }
 
 fn priority(workload: &Value) -> i64 {

@@ -225,7 +225,10 @@ impl Simulation {
     /// No fixed point at this instant: records a warning; the caller advances the clock.
     fn warn_no_fixed_point(&mut self) {
         let id = (Kind::Namespace, ObjectKey::cluster("simulation"));
-        self.warnings.insert(id, format!("what follows at {:#} does not come to an end", self.elapsed()));
+        self.warnings.insert(
+            id,
+            format!("no fixed point reached at {:#}; results from here on may be incomplete", self.elapsed()),
+        );
     }
 
     /// Removes and returns the next batch: all deltas up to and including the next job, as the core needs each job

@@ -60,7 +60,7 @@ impl Report {
             table.rows.extend(rows);
             table
         };
-        let head = ["NAME", "CLUSTERQUEUE", "PRIORITY", "STATE", "ENDS", "PODS"];
+        let head = ["NAME", "CLUSTERQUEUE", "PRIORITY", "STATE", "FINISHES", "PODS"];
         let admitted = self.admitted.iter().map(admitted_columns).collect();
         rows(Table::new("Admitted", &head), admitted).print(&mut text);
         let head = ["NAME", "AT", "CLUSTERQUEUE", "NOW", "BY", "REASON"];
@@ -76,10 +76,10 @@ impl Report {
             ]
         });
         rows(Table::new("Preempted", &head), preempted.collect()).print(&mut text);
-        let head = ["NAME", "CLUSTERQUEUE", "PRIORITY", "AHEAD", "REASON", "WHY"];
+        let head = ["NAME", "CLUSTERQUEUE", "PRIORITY", "POSITION", "REASON", "WHY"];
         let pending = self.pending.iter().map(pending_columns).collect();
         rows(Table::new("Pending", &head), pending).print(&mut text);
-        let head = ["NAME", "COHORT", "HOLDING", "PENDING", "SHARE", "USED / NOMINAL (BORROWED)"];
+        let head = ["NAME", "COHORT", "RESERVING", "PENDING", "SHARE", "USED / NOMINAL (BORROWED)"];
         rows(Table::new("Queues", &head), self.queues.iter().map(queue_columns).collect()).print(&mut text);
         self.print_rest(&mut text);
         text
@@ -104,26 +104,26 @@ impl Report {
                 }
             }
         };
-        list(text, "Jobs without a queue: they run beside everything", &self.unqueued);
+        list(text, "Unmanaged Jobs (no queue name; not subject to quota)", &self.unqueued);
         let warnings: Vec<String> =
             self.warnings.iter().map(|(object, note)| format!("{object}: {note}")).collect();
         list(text, "Warnings", &warnings);
         list(text, "Notes", &self.notes);
         let ignored: Vec<String> =
             self.ignored.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        list(text, "Ignored: no decision depends on them", &ignored);
+        list(text, "Ignored (kinds that do not affect scheduling)", &ignored);
         if !text.is_empty() {
             text.push('\n');
         }
         let how = match (self.end.settled, self.end.livelocked) {
             (true, _) => "Settled",
-            (_, true) => "Given up",
+            (_, true) => "Livelock",
             _ => "Stopped",
         };
         let _ = write!(text, "{how} ");
         let _ = writeln!(
             text,
-            "after {}: {} admitted, {} pending, {} finished, {} preemptions, {} refused.",
+            "after {}: {} admitted, {} pending, {} finished, {} preemptions, {} skipped.",
             format_duration(self.end.seconds),
             self.admitted.len(),
             self.pending.len(),
@@ -169,9 +169,8 @@ fn admitted_columns(row: &AdmittedRow) -> Vec<String> {
 
 fn pending_columns(row: &PendingRow) -> Vec<String> {
     // The available quota is not part of the message.
-    let mut why = row.explanation.message.clone();
+    let mut why = row.message.clone();
     let mut free: Vec<String> = row
-        .explanation
         .blockers
         .iter()
         .filter(|blocker| blocker.kind == "inUse")
@@ -182,7 +181,7 @@ fn pending_columns(row: &PendingRow) -> Vec<String> {
     if !free.is_empty() {
         let _ = write!(why, " (free now: {})", free.join(", "));
     }
-    if row.explanation.never_fits {
+    if row.never_fits {
         why.push_str(" (never fits)");
     }
     vec![
@@ -190,7 +189,7 @@ fn pending_columns(row: &PendingRow) -> Vec<String> {
         row.cluster_queue.clone(),
         row.priority.to_string(),
         row.position.map_or_else(|| "-".to_owned(), |position| position.to_string()),
-        row.explanation.reason.clone(),
+        row.reason.clone(),
         why,
     ]
 }

@@ -53,7 +53,6 @@ pub enum TimelineEventKind {
     /// The workload is admitted.
     Admitted,
     /// The workload is pending, or the reason has changed.
-    #[serde(rename = "waits")]
     Pending,
     /// The workload was evicted for a preemptor.
     Preempted,
@@ -73,10 +72,10 @@ impl TimelineEventKind {
         match self {
             Self::Reserved => "reserved",
             Self::Admitted => "admitted",
-            Self::Pending => "waits",
+            Self::Pending => "pending",
             Self::Preempted => "preempted",
             Self::Evicted => "evicted",
-            Self::Released => "released",
+            Self::Released => "quota released",
             Self::Finished => "finished",
             Self::Changed => "changed",
         }

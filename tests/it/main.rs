@@ -41,6 +41,7 @@ mod shell_serving_certificate;
 mod shell_tls_listener;
 mod shell_watch;
 mod sim;
+mod simulate_amounts;
 mod simulate_cluster;
 mod simulate_command;
 mod simulate_manifests;

@@ -155,7 +155,7 @@ async fn external_certificate_waits_for_webhook_trust() {
     assert!(running.not_ready_reason().is_empty() && !running.serving.status().held_back);
     // The replica is not ready once the bundles no longer accept the served certificate.
     publish(&api, &[&old]);
-    running.wait_until_not_ready("no valid authority in the caBundle signed it").await;
+    running.wait_until_not_ready("not signed by a valid CA in the caBundle").await;
 }
 
 /// With a folder, no Secret is read: its files are served, and so are files that replace them.
@@ -201,13 +201,13 @@ async fn untrusted_or_invalid_certificate_is_not_ready() {
         (
             "its authority expired",
             holding(leaf(&old, &[HOST], time_before(DAY), 10 * DAY), &old),
-            "no valid authority",
+            "not signed by a valid CA",
         ),
-        ("wrong authority", trusting(&foreign), "no valid authority in the caBundle signed it"),
+        ("wrong authority", trusting(&foreign), "not signed by a valid CA in the caBundle"),
         (
             "other name",
             holding(leaf(&ours, &["other.ns.svc"], now(), DAY), &ours),
-            "does not bear the name svc.ns.svc",
+            "not valid for the name svc.ns.svc",
         ),
         (
             "no key",
@@ -239,11 +239,11 @@ async fn missing_webhooks_are_not_ready() {
     let ours = authority();
     api.put(SECRET, secret(&leaf(&ours, &[HOST], time_before(DAY), 10 * DAY), &ours));
     let running = start(&api, CertificateMode::External).await;
-    running.wait_until_not_ready("neither m nor v exists").await;
+    running.wait_until_not_ready("m and v are missing or have no webhooks").await;
     api.put(MUTATING, webhooks("MutatingWebhookConfiguration", &[]));
     running
         .wait_until_not_ready(
-            "webhook a does not accept the serving certificate: the caBundle has no certificate",
+            "caBundle of webhook a does not trust the serving certificate: the caBundle contains no certificate",
         )
         .await;
     publish(&api, &[&ours]);
@@ -262,7 +262,7 @@ async fn expired_serving_certificate_is_not_ready() {
     publish(&api, &[&ours]);
     let running = start(&api, CertificateMode::External).await;
     running.wait_until_ready().await;
-    running.wait_until_not_ready("it expired at").await;
+    running.wait_until_not_ready("certificate expired at").await;
     let until = running.serving.status().serving_until.unwrap();
     println!("not ready {:?} after the end", now().duration_since(until));
     // The next certificate is served at once, because there is no valid one to keep.

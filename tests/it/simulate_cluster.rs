@@ -115,21 +115,21 @@ fn jobs_run_sequentially_in_simulated_time() {
         history(&end),
         [
             "0.0 admitted team/first",
-            "0.0 waits team/second",
+            "0.0 pending team/second",
             "600.0 finished team/first",
             "600.0 admitted team/second",
             "690.0 finished team/second",
             "3600.0 admitted team/late",
         ]
     );
-    assert_eq!(end["ending"], json!({"seconds": 3600.0, "settled": true, "endless": false}));
+    assert_eq!(end["end"], json!({"seconds": 3600.0, "settled": true, "livelocked": false}));
     assert_eq!(end["finished"].as_array().unwrap().len(), 2);
     assert_eq!(end["admitted"][0]["job"], "team/late");
     assert!(end["admitted"][0].get("endsAt").is_none(), "it never ends: {end}");
     assert_eq!(end, run(Until::Settled), "the same input gives the same history");
 
     let early = run(Until::After(SignedDuration::from_secs(605)));
-    assert_eq!(early["ending"], json!({"seconds": 605.0, "settled": false, "endless": false}));
+    assert_eq!(early["end"], json!({"seconds": 605.0, "settled": false, "livelocked": false}));
     assert_eq!(early["admitted"][0]["job"], "team/second");
     assert_eq!(early["admitted"][0]["endsAt"], 690.0);
 }
@@ -221,11 +221,11 @@ fn victims_terminate_slowly_and_are_requeued() {
         [
             "0.0 admitted team/low",
             "0.0 changed more",
-            "0.0 waits team/high",
+            "0.0 pending team/high",
             "0.0 preempted team/low",
             "20.0 released team/low",
             "20.0 admitted team/high",
-            "20.0 waits team/low",
+            "20.0 pending team/low",
             "80.0 finished team/high",
             "80.0 admitted team/low",
             "140.0 finished team/low",
@@ -288,13 +288,13 @@ fn pending_row_explains_blockers_with_numbers() {
     let end = report(&mut simulation);
     let row = &end["pending"][0];
     let blocker = json!({"kind": "inUse", "podSet": "main", "flavor": "f", "resource": "cpu", "node": "Cohort/c",
-        "need": "2", "have": "1", "limit": "4", "text": row["obstacles"][0]["text"]});
-    assert_eq!(row["obstacles"], json!([blocker]));
+        "requested": "2", "available": "1", "limit": "4", "text": row["blockers"][0]["text"]});
+    assert_eq!(row["blockers"], json!([blocker]));
     assert_eq!(
-        (&row["neverFits"], &row["ahead"], &row["since"]),
+        (&row["neverFits"], &row["position"], &row["since"]),
         (&json!(false), &json!(0), &json!("2027-01-15T08:00:00Z"))
     );
-    assert_eq!(end["pending"][1]["ahead"], 1);
+    assert_eq!(end["pending"][1]["position"], 1);
     // The condition, the timeline and the table use the same words.
     assert_eq!(row["message"], row["conditions"]["QuotaReserved"]["message"]);
     assert_eq!(row["reason"], row["conditions"]["QuotaReserved"]["reason"]);
@@ -321,7 +321,7 @@ fn unevaluated_workload_reports_pending_evaluation() {
     let row = |index: usize| (end["pending"][index]["job"].clone(), end["pending"][index]["reason"].clone());
     assert_eq!(row(0), (json!("team/large"), json!("WaitingForQuota")));
     assert_eq!(row(1), (json!("team/small"), json!("PendingEvaluation")));
-    assert_eq!(end["pending"][1]["ahead"], 1);
+    assert_eq!(end["pending"][1]["position"], 1);
 }
 
 #[test]
@@ -420,16 +420,16 @@ fn endless_eviction_ends_as_livelock() {
         simulation.apply_all(manifests(&objects));
         simulation.run(Until::Settled);
         let end = report(&mut simulation);
-        assert_eq!((&end["ending"]["settled"], &end["ending"]["endless"]), (&json!(false), &json!(true)));
+        assert_eq!((&end["end"]["settled"], &end["end"]["livelocked"]), (&json!(false), &json!(true)));
         let evictions = history(&end).iter().filter(|entry| entry.contains("evicted")).count();
         assert!((100..200).contains(&evictions), "{evictions}");
         let tables = simulation.report().tables(10);
-        assert!(tables.contains("\nGiven up after "), "{tables}");
+        assert!(tables.contains("\nLivelock after "), "{tables}");
         // A given duration is simulated in full.
         let mut simulation = Simulation::new(with_pods_ready_timeout()).unwrap();
         simulation.apply_all(manifests(&objects));
         simulation.run(Until::After(SignedDuration::from_hours(24 * 60)));
         let end = report(&mut simulation);
-        assert_eq!(end["ending"], json!({"seconds": 5_184_000.0, "settled": false, "endless": false}));
+        assert_eq!(end["end"], json!({"seconds": 5_184_000.0, "settled": false, "livelocked": false}));
     }
 }

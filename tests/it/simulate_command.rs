@@ -120,12 +120,12 @@ fn output_formats_agree() {
     let (_, yaml, _) = run("yaml");
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(serde_saphyr::from_str::<Value>(&yaml).unwrap(), json);
-    assert_eq!(json["ending"]["seconds"], 600.0);
+    assert_eq!(json["end"]["seconds"], 600.0);
     let (_, table, _) = run("table");
     assert!(table.starts_with("Timeline\n  TIME  EVENT     NAME"), "{table}");
     assert!(table.contains("  10m   finished  default/one"), "{table}");
     assert!(
-        table.ends_with("Settled after 10m: 0 admitted, 0 pending, 1 finished, 0 preemptions, 0 refused.\n"),
+        table.ends_with("Settled after 10m: 0 admitted, 0 pending, 1 finished, 0 preemptions, 0 skipped.\n"),
         "{table}"
     );
     let (_, short, _) = run_simulate(&[&queues, "-", "--run-for", "10m", "--history", "1"], &job("one"));
@@ -184,13 +184,13 @@ fn then_manifests_apply_after_stable_state() {
 
 #[test]
 fn livelock_exits_with_dedicated_code() {
-    let folder = TestFolder::new("endless");
+    let folder = TestFolder::new("livelock");
     let queues = folder.write("queues.yaml", QUEUES);
-    let endless = job("one").replace("labels:", "annotations: {sluice.dev/ready-after: 5h}, labels:");
-    let (code, _, errors) = run_simulate(&[&queues, "-", "--history", "1"], &endless);
+    let livelocked = job("one").replace("labels:", "annotations: {sluice.dev/ready-after: 5h}, labels:");
+    let (code, _, errors) = run_simulate(&[&queues, "-", "--history", "1"], &livelocked);
     assert_eq!(code, 5, "{errors}");
-    assert!(errors.starts_with("sluice: nothing but evictions"), "{errors}");
-    let (code, _, errors) = run_simulate(&[&queues, "-", "--until", "100h"], &endless);
+    assert!(errors.starts_with("sluice: livelock detected: workloads only evict each other"), "{errors}");
+    let (code, _, errors) = run_simulate(&[&queues, "-", "--until", "100h"], &livelocked);
     assert_eq!((code, errors.as_str()), (0, ""));
 }
 

@@ -1,4 +1,4 @@
-//! New Workloads that skip review (`more-than-plain-requests` in config/webhooks/validating.yaml): no rule refuses what the
+//! New Workloads that skip review (`skip-simple-creates` in config/webhooks/validating.yaml): no rule refuses what the
 //! condition lets pass. Which Workloads it lets pass is tested on a real API server (e2e `manager_down`).
 
 use proptest::collection::{btree_map, vec};

@@ -23,7 +23,7 @@ pub(crate) const CA_SECRET: &str = "kueue-webhook-server-cert-ca";
 pub(crate) const SERVING_SECRET: &str = "kueue-webhook-server-cert";
 /// Certificate lifetimes of seconds, with overlapping authorities during a rotation.
 const SHORT_LIFETIME_FLAGS: [&str; 4] = [
-    "--authority-lifetime=40s",
+    "--ca-lifetime=40s",
     "--certificate-lifetime=20s",
     "--certificate-overlap=3s",
     "--certificate-retirement=3s",

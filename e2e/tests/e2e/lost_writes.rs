@@ -98,7 +98,7 @@ pub(crate) async fn lost_late_duplicate_writes(cluster: &mut Cluster, fixture: &
     old.terminate();
     let proxy = Proxy::open(&cluster.plane).await?;
     let flags = vec![
-        format!("--call-timeout={}s", scaled_duration(CALL_TIMEOUT).as_secs()),
+        format!("--request-timeout={}s", scaled_duration(CALL_TIMEOUT).as_secs()),
         "--metrics-insecure".to_owned(),
     ];
     let settings = ManagerSettings { api_server_url: Some(proxy.url()), flags, ..old.settings().clone() };

@@ -60,8 +60,10 @@ pub(crate) async fn killed_during_initial_lists(cluster: &mut Cluster, fixture: 
                 Err(error) => error,
             };
             let error = format!("{error:#}");
-            let missing =
-                error.split("not listed yet: ").nth(1).and_then(|rest| rest.split([';', '\n']).next());
+            let missing = error
+                .split("waiting for initial list of ")
+                .nth(1)
+                .and_then(|rest| rest.split([';', '\n']).next());
             ensure!(missing == Some(kind), "{error}");
             Ok(())
         })

@@ -45,7 +45,7 @@ fn allowed_tries(time: Duration) -> Result<usize> {
 pub(crate) async fn refused_writes_back_off(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let proxy = Proxy::open(&cluster.plane).await?;
     let flags = vec![
-        format!("--call-timeout={}s", scaled_duration(CALL_TIMEOUT).as_secs()),
+        format!("--request-timeout={}s", scaled_duration(CALL_TIMEOUT).as_secs()),
         "--metrics-insecure".to_owned(),
     ];
     let settings =

@@ -215,7 +215,7 @@ pub(crate) async fn missing_permission_is_reported(cluster: &mut Cluster, fixtur
     })
     .await?;
     let log = fs::read_to_string(manager.log())?;
-    ensure!(log.matches("rights are missing").count() == 1, "not reported exactly once:\n{log}");
+    ensure!(log.matches("missing RBAC permissions; apply").count() == 1, "not reported exactly once:\n{log}");
     set_rules(&fixture.objects, &rules).await?;
     wait_for_missing_permission(manager, r#"resource="jobs""#, r#"verb="patch""#, false).await?;
     fixture.wait_until_running("held").await?;

@@ -172,12 +172,12 @@ pub(crate) async fn externally_managed_certificates(cluster: &mut Cluster, fixtu
     manager.is_ready().await?;
 
     publish_bundle(objects, &[&foreign]).await?;
-    wait_until_not_ready(&manager, "wrong authority", "no valid authority in the caBundle signed it").await?;
+    wait_until_not_ready(&manager, "wrong authority", "not signed by a valid CA in the caBundle").await?;
     publish_bundle(objects, &[&new]).await?;
     manager.wait_until_ready().await?;
     let short = leaf(&new, &["127.0.0.1"], now(), Duration::from_secs(10))?;
     store_certificate(objects, &short, &new).await?;
-    wait_until_not_ready(&manager, "expired (lifetime 10 s)", "it expired at").await?;
+    wait_until_not_ready(&manager, "expired (lifetime 10 s)", "certificate expired at").await?;
     let early = leaf(&new, &["127.0.0.1"], now().saturating_add(SignedDuration::from_hours(2))?, DAY)?;
     store_certificate(objects, &early, &new).await?;
     manager.terminate();
@@ -185,7 +185,7 @@ pub(crate) async fn externally_managed_certificates(cluster: &mut Cluster, fixtu
     wait_until_not_ready(&manager, "not yet valid", "not valid now").await?;
     let other = leaf(&new, &["localhost"], now(), DAY)?;
     store_certificate(objects, &other, &new).await?;
-    wait_until_not_ready(&manager, "another name", "does not bear the name 127.0.0.1").await?;
+    wait_until_not_ready(&manager, "another name", "not valid for the name 127.0.0.1").await?;
 
     // Internally managed again: the stored certificate lacks the name that webhooks use, so it is replaced at once.
     restore_manager(cluster, manager, &settings).await?;

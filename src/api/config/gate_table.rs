@@ -69,8 +69,7 @@ pub fn page() -> String {
     }
     page.push_str(PAGE_RETIRED);
     for Retired { name, fixed_value } in RETIRED {
-        let _ =
-            writeln!(page, "| {name} | {} |", fixed_value.map_or("any value: nothing depends on it", on_off));
+        let _ = writeln!(page, "| {name} | {} |", fixed_value.map_or("any value: has no effect", on_off));
     }
     page
 }
@@ -85,7 +84,7 @@ impl Support {
             Toggleable => ("switchable", ""),
             PartiallySupported(missing) => ("switchable", missing),
             DefaultOnly(why) => ("default only", why),
-            PerformanceOnly => ("any value", "Kueue's means to be faster; no decision depends on it"),
+            PerformanceOnly => ("any value", "performance only; does not affect scheduling"),
             Locked => ("default only", "locked in Kueue as well"),
             Unsupported(missing) => ("off only", missing),
         }
@@ -97,19 +96,19 @@ const PAGE_HEAD: &str = "# Feature gates
 Written by `make gates` from `src/api/config/gate_table.rs`; a test fails when it is stale. Gates are set by `featureGates` of the
 configuration or by `--feature-gates`, not by both.
 
-An unknown name is an error. A value that would change a decision and is not supported is an error. A gate that is on while one of
-its parents is off is an error, as in Kueue, whether it was set or is on by default: turn it off as well. What is on by default in
-Kueue and missing here is a warning where it is turned on by name.
+An unknown name is an error. An unsupported value is an error if it would change scheduling. A gate that is on while one of its parents is
+off is an error, as in Kueue, whether it was set or is on by default: turn it off as well. Turning on by name what is on by default
+in Kueue and not supported here is a warning.
 
 | Gate | Stage in Kueue 0.20 | Default | Parents | Here | Remark |
 |---|---|---|---|---|---|
 ";
 
 const PAGE_RETIRED: &str = "
-Retired: Kueue had these gates and has them no more. The value that holds is a warning, the other one an error, as it would change a
-decision.
+Retired: Kueue has removed these gates. Setting the effective value is a warning; the other value is an error, as it would change
+scheduling.
 
-| Gate | Holds |
+| Gate | Effective value |
 |---|---|
 ";
 
@@ -163,7 +162,7 @@ pub(super) static GATES: &[Gate] = &[
         Alpha,
         false,
         &[],
-        Unsupported("pods that are stuck on a dead node are not ended"),
+        Unsupported("pods stuck on a failed node are not terminated"),
     ),
     gate("FairSharingPreemptWithinNominal", Beta, true, &[], Toggleable),
     gate("FairSharingPrioritizeNonBorrowing", Beta, true, &[], Toggleable),
@@ -271,7 +270,7 @@ pub(super) static GATES: &[Gate] = &[
         Alpha,
         false,
         &[],
-        Unsupported("room is kept for a preemptor by other means"),
+        Unsupported("capacity is reserved for preemptors by other means"),
     ),
     gate("PriorityBoost", Alpha, false, &[], Unsupported("an annotation does not change a priority")),
     gate("PrioritySortingWithinCohort", Beta, true, &[], Toggleable),
@@ -284,7 +283,7 @@ pub(super) static GATES: &[Gate] = &[
         Beta,
         true,
         &[],
-        DefaultOnly("every write carries the version of the object that it was decided on"),
+        DefaultOnly("every write carries the resourceVersion of the object that it is based on"),
     ),
     gate(
         "SchedulerLibraryIntegration",
@@ -298,7 +297,7 @@ pub(super) static GATES: &[Gate] = &[
         Beta,
         true,
         &[],
-        DefaultOnly("workloads of one shape are set aside together"),
+        DefaultOnly("workloads of one equivalence class are parked together"),
     ),
     gate("ShortWorkloadNames", Alpha, false, &[], Unsupported("names of Workloads have one form")),
     gate(
@@ -313,7 +312,7 @@ pub(super) static GATES: &[Gate] = &[
         Beta,
         true,
         &[],
-        DefaultOnly("the pod of a Workload that a Pod owns keeps its place"),
+        DefaultOnly("the pod of a Workload that a Pod owns keeps its node"),
     ),
     gate(
         "SparkApplicationIntegration",
@@ -375,7 +374,7 @@ pub(super) static GATES: &[Gate] = &[
         Beta,
         false,
         &["UnadmittedWorkloadsObservability"],
-        Unsupported("a condition is written when there is something to say"),
+        Unsupported("a condition is written only when it has a reason"),
     ),
     gate(
         "UnadmittedWorkloadsObservability",

@@ -69,7 +69,7 @@ fn check_value(gate: &Gate, value: bool, path: &str, problems: &mut Problems) {
             problems.error(path, &format!("cannot be set to {value}: {why}"));
         }
         Support::PerformanceOnly if differs => {
-            problems.warn(path, "has no effect: this version has its own means to be fast");
+            problems.warn(path, "has no effect: performance only");
         }
         Support::Locked if differs => {
             problems.error(path, &format!("this feature gate is locked to {}", gate.default));

@@ -91,7 +91,7 @@ fn invalid_values_are_refused_with_path() {
         ),
         (
             "metrics: {localQueueMetrics: {localQueueSelector: {matchExpressions: [{key: a, operator: In}]}}}",
-            "metrics.localQueueMetrics.localQueueSelector.matchExpressions[0]: operator and values",
+            "metrics.localQueueMetrics.localQueueSelector.matchExpressions[0]: values must be set",
         ),
         (
             "featureGates: {RemoveFinalizersWithStrictPatch: false}",
@@ -100,11 +100,28 @@ fn invalid_values_are_refused_with_path() {
         ("visibilityServer: {bindPort: 0}", "visibilityServer.bindPort: must be between"),
         ("internalCertManagement: {webhookServiceName: A_b}", "webhookServiceName: must be a DNS name"),
         ("multiKueue: {incrementalDispatcherConfig: {}}", "multiKueue.incrementalDispatcherConfig: needs"),
-        ("metrics: {customLabels: [{name: 1a}]}", "customLabels[0].name: must match"),
-        ("metrics: {customLabels: [{name: a}, {name: a}]}", "customLabels[1].name: must be unique"),
         (
             "objectRetentionPolicies: {workloads: {afterFinished: -1s}}",
             "objectRetentionPolicies.workloads.afterFinished: must not be negative",
+        ),
+    ];
+    for (body, reason) in table {
+        refused(body, reason);
+    }
+}
+
+#[test]
+fn invalid_custom_labels_are_refused_with_path() {
+    let table = [
+        ("metrics: {customLabels: [{name: 1a}]}", "customLabels[0].name: must match"),
+        ("metrics: {customLabels: [{name: a}, {name: a}]}", "customLabels[1].name: must be unique"),
+        (
+            "metrics: {customLabels: [{name: a, sourceLabelKey: b, sourceAnnotationKey: c}]}",
+            "customLabels[0]: sourceLabelKey and sourceAnnotationKey are mutually exclusive",
+        ),
+        (
+            "metrics: {customLabels: [{name: a, sourceKind: Workload}, {name: b, sourceKind: Workload}, {name: c, sourceKind: Workload}]}",
+            "customLabels[2].sourceKind: at most 2 entries may use this sourceKind",
         ),
     ];
     for (body, reason) in table {

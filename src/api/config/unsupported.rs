@@ -86,7 +86,7 @@ fn check_frameworks(configuration: &Configuration, problems: &mut Problems) {
     }
     let missing: Vec<&str> = configuration.unmanaged_frameworks().collect();
     if !missing.is_empty() {
-        let text = "configured but not part of this version: their objects are not managed, start at once and take no quota";
+        let text = "configured but not supported by this version: their objects are not managed, start at once and take no quota";
         problems.warn("integrations.frameworks", &format!("{}: {text}", missing.join(", ")));
     }
 }

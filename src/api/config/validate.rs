@@ -119,7 +119,7 @@ fn requirements(path: &str, selector: &LabelSelector, problems: &mut Problems) {
         if !fits {
             problems.error(
                 &format!("{path}.matchExpressions[{index}]"),
-                "operator and values do not go together",
+                "values must be set for In/NotIn and empty for Exists/DoesNotExist",
             );
         }
     }
@@ -183,7 +183,7 @@ fn custom_labels(labels: &[CustomLabel], problems: &mut Problems) {
             problems.error(&format!("{path}.name"), "must be unique");
         }
         if !label.source_label_key.is_empty() && !label.source_annotation_key.is_empty() {
-            problems.error(&path, "sourceLabelKey and sourceAnnotationKey exclude each other");
+            problems.error(&path, "sourceLabelKey and sourceAnnotationKey are mutually exclusive");
         }
         let (max, min) = if label.source_kind == "Workload" { (12, 1) } else { (16, 0) };
         if !(min..=max).contains(&label.tracked_values.len()) {
@@ -192,7 +192,10 @@ fn custom_labels(labels: &[CustomLabel], problems: &mut Problems) {
         let same = labels.iter().take(index).filter(|l| l.source_kind == label.source_kind).count();
         let limit = if label.source_kind == "Workload" { 2 } else { 6 };
         if same >= limit {
-            problems.error(&format!("{path}.sourceKind"), &format!("must not occur more than {limit} times"));
+            problems.error(
+                &format!("{path}.sourceKind"),
+                &format!("at most {limit} entries may use this sourceKind"),
+            );
         }
     }
 }

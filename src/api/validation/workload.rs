@@ -59,7 +59,7 @@ impl<'a> WorkloadFields<'a> {
 }
 
 /// Validates a new Workload, or a changed one (spec or status) against its `old` version. New Workloads that no rule
-/// can refuse are not sent to the webhook: a new rule must be added to the matchCondition `more-than-plain-requests`
+/// can refuse are not sent to the webhook: a new rule must be added to the matchCondition `skip-simple-creates`
 /// too.
 pub fn workload(object: &Value, old: Option<&Value>, gates: &Gates) -> Vec<FieldError> {
     let mut errors = Errors::new();

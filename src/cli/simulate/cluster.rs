@@ -52,7 +52,7 @@ async fn fetch(caller: &Caller, kinds: &[Kind]) -> anyhow::Result<ClusterObjects
             Err(CallError::Status { message, .. }) => cluster.problems.push(Problem {
                 location: SourceLocation { file: Arc::from("cluster"), line: 0 },
                 subject: resource.plural.to_owned(),
-                reason: format!("left out: {message}"),
+                reason: format!("skipped: {message}"),
             }),
             Err(error) => return Err(error).with_context(|| resource.plural),
         }

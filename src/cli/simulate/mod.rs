@@ -115,7 +115,7 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
         return Ok(if all_replayed { ExitCode::SUCCESS } else { ExitCode::from(EXIT_SKIPPED) });
     }
     if args.paths.is_empty() && !args.from_cluster {
-        bail!("nothing to simulate: name files, folders or - for standard input, or give --from-cluster");
+        bail!("nothing to simulate: pass files, directories, - for standard input, or --from-cluster");
     }
     let report = simulate(args)?;
     print(&report, args)?;
@@ -124,7 +124,7 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     }
     if report.end.livelocked {
         super::print_error(
-            &"nothing but evictions is to be expected: --until DURATION says how long to go on",
+            &"livelock detected: workloads only evict each other; use --until DURATION to continue",
         );
     }
     Ok(if report.end.livelocked {

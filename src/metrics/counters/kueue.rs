@@ -44,31 +44,31 @@ impl KueueCounters {
     pub(super) fn new(registry: &mut Registry, platform: &str, families: MetricFamilies) -> Self {
         build_info(registry, platform);
         let mut page = FamilyRegistry { registry, families };
-        let reserved = page.counter_set("quota_reserved_workloads", "Workloads that got quota");
-        let admitted = page.counter_set("admitted_workloads", "Workloads that were admitted");
+        let reserved = page.counter_set("quota_reserved_workloads", "Quota reservations");
+        let admitted = page.counter_set("admitted_workloads", "Admissions of workloads");
         let finished = page.counter_set("finished_workloads", "Workloads that finished");
         let evicted = page.counter_set("evicted_workloads", "Evictions");
         let reserved_wait =
-            page.histogram_set("quota_reserved_wait_time_seconds", "Time from queueing to quota");
+            page.histogram_set("quota_reserved_wait_time_seconds", "Time from queueing to quota reservation");
         let admission_wait = page.histogram_set_of(
             "admission_wait_time_seconds",
             "Time from queueing to admission",
             (LONG_WAIT_BUCKETS, WAIT_BUCKETS),
         );
-        let checks_wait =
-            page.histogram_set("admission_checks_wait_time_seconds", "Time from quota to admission");
+        let checks_wait = page
+            .histogram_set("admission_checks_wait_time_seconds", "Time from quota reservation to admission");
         let execution = page.histogram_set_of(
             "execution_time_seconds",
-            "Time admitted, of all admissions together",
+            "Total time admitted, over all admissions of the workload",
             (LONG_WAIT_BUCKETS, LONG_WAIT_BUCKETS),
         );
         let ready_wait = page.histogram_set("ready_wait_time_seconds", "Time from queueing to ready pods");
         let admitted_until_ready =
             page.histogram_set("admitted_until_ready_wait_time_seconds", "Time from admission to ready pods");
-        let attempts = page.counter("admission_attempts", "Scheduling cycles that tried to admit");
+        let attempts = page.counter("admission_attempts", "Scheduling cycles, by result");
         let attempt_times = page.histogram(
             "admission_attempt_duration_seconds",
-            "Time of a scheduling cycle",
+            "Duration of a scheduling cycle",
             Buckets::Standard,
         );
         let created = page.histogram_if(
@@ -94,16 +94,16 @@ impl KueueCounters {
         );
         let cohort_admitted = page.cohort_counter(
             "cohort_subtree_admitted_workloads",
-            "Workloads that were admitted in all queues below",
+            "Admissions in all ClusterQueues of the subtree",
         );
-        let evicted_once = page.counter("evicted_workloads_once", "First evictions of workloads by reason");
+        let evicted_once = page.counter("evicted_workloads_once", "First evictions of workloads, by reason");
         let preempted =
-            page.counter("preempted_workloads", "Preempted workloads by ClusterQueue of the preemptor");
+            page.counter("preempted_workloads", "Preempted workloads, by preempting ClusterQueue and reason");
         let recomputed = page.counter(
             "preemption_target_recomputations",
-            "Choices of preemption targets that overlapped with others of the cycle, by what came of them",
+            "Preemption target searches repeated because of overlap within the cycle, by result",
         );
-        let slices = page.counter("replaced_workload_slices", "Workload slices that others replaced");
+        let slices = page.counter("replaced_workload_slices", "Workload slices replaced by newer slices");
         Self {
             families,
             attempts,
@@ -260,5 +260,5 @@ fn build_info(registry: &mut Registry, platform: &str) {
     ];
     let family = Family::<MetricLabels, prometheus_client::metrics::gauge::Gauge>::default();
     family.get_or_create(&labels.iter().map(|(name, value)| (*name, (*value).to_owned())).collect()).set(1);
-    registry.register("build_info", "This build", family);
+    registry.register("build_info", "Build information", family);
 }

@@ -15,8 +15,8 @@ pub(super) struct SluiceCounters {
 impl SluiceCounters {
     pub(super) fn new(registry: &mut Registry) -> Self {
         let own = Self { writes: CounterFamily::default(), events_dropped: Counter::default() };
-        registry.register("writes", "Writes to the API server by verb and outcome", own.writes.clone());
-        registry.register("events_dropped", "Events that were not written", own.events_dropped.clone());
+        registry.register("writes", "Writes to the API server, by verb and outcome", own.writes.clone());
+        registry.register("events_dropped", "Events that were dropped", own.events_dropped.clone());
         own
     }
 

@@ -37,13 +37,13 @@ impl ReviewMetrics {
         let times: Family<MetricLabels, Histogram, fn() -> Histogram> =
             Family::new_with_constructor(|| Histogram::new(BOUNDS));
         let (in_flight, refused) = (Gauge::default(), Family::<MetricLabels, Counter>::default());
+        registry.register("review_duration_seconds", "Duration of a review", times.clone());
+        registry.register("reviews_in_flight", "Reviews in flight", in_flight.clone());
         registry.register(
-            "review_duration_seconds",
-            "Time from the head of a review to its answer",
-            times.clone(),
+            "reviews_refused",
+            "Reviews rejected without evaluation, by reason",
+            refused.clone(),
         );
-        registry.register("reviews_in_flight", "Reviews that are not answered yet", in_flight.clone());
-        registry.register("reviews_refused", "Reviews that were not judged, by reason", refused.clone());
         Self { times, in_flight, refused }
     }
 }

@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Note of the event on a job that asks to be resized while it runs.
-const ELASTIC_NOTE: &str =
-    "Elastic Jobs are not part of this version: a change of parallelism stops the Job and queues it again";
+const ELASTIC_NOTE: &str = "Elastic Jobs are not supported by this version: a change of parallelism stops the Job and queues it again";
 
 /// Why no Workload can be created for a job.
 enum ComposeError {

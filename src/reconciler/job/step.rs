@@ -74,7 +74,7 @@ impl Reconciler {
             "preconditions": {"uid": view.uid, "resourceVersion": view.resource_version},
             "propagationPolicy": "Background",
         });
-        let note = format!("Deleted: Workload {workload} was deactivated and has been kept long enough");
+        let note = format!("Deleted: retention period of deactivated Workload {workload} expired");
         let request = WriteRequest::new(job.kind(), view.key.clone(), Verb::Delete, body);
         self.writes.start(request.with_effects(vec![job.event("Deleted", &note)]));
         true
@@ -160,7 +160,7 @@ impl Reconciler {
             && view.created > queue.meta.created
             && self.manages_namespace(&key.namespace)
         {
-            let note = "It was created while no webhook answered, so LocalQueue default does not hold it";
+            let note = "Not managed: the Job was created while the webhook was unavailable and has no queue-name label";
             self.warn_of_job(job, "NotQueued", note);
         }
     }

@@ -1,0 +1,75 @@
+//! The scheduler's blockers as rows of the report.
+//!
+//! Invariant: a row has the content of the scheduler's `Blocker`; only the available amount is read again.
+
+use super::quota_units::QuotaUnits;
+use crate::quota::NodeRef;
+use crate::resources::Amount;
+use crate::scheduler::{Blocker, BlockerKind, Engine, FlavorResource};
+use serde::Serialize;
+
+/// A `Blocker` as an output row: why a pod set cannot get a resource from a flavor. Amounts are quantities in the unit of
+/// the quota.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BlockerRow {
+    /// `neverFits`, `inUse`, `undeclared` (no resource group covers the resource) or `mismatch` (the flavor does not
+    /// match the pods).
+    pub kind: &'static str,
+    /// Names of the pod sets.
+    pub pod_set: String,
+    /// Name of the flavor.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub flavor: String,
+    /// Name of the resource.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub resource: String,
+    /// The bottleneck: `ClusterQueue/name` or `Cohort/name`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub node: String,
+    /// Requested amount.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub requested: String,
+    /// Amount that is available to the ClusterQueue now.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub available: String,
+    /// Maximum usage of the node.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub limit: String,
+    /// The blocker as text, as in the message.
+    pub text: String,
+}
+
+impl BlockerRow {
+    /// Converts a blocker of a workload of this ClusterQueue.
+    pub(super) fn new(blocker: &Blocker, cluster_queue: &str, engine: &Engine, units: &QuotaUnits) -> Self {
+        let concerns_quota = matches!(blocker.kind, BlockerKind::NeverFits | BlockerKind::InUse);
+        let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
+        let queue = NodeRef::ClusterQueue(cluster_queue.into());
+        let shown =
+            |amount: Amount| if concerns_quota { units.format(&queue, &fr, amount) } else { String::new() };
+        Self {
+            kind: match blocker.kind {
+                BlockerKind::NeverFits => "neverFits",
+                BlockerKind::InUse => "inUse",
+                BlockerKind::Undeclared => "undeclared",
+                BlockerKind::Mismatch(_) => "mismatch",
+            },
+            pod_set: blocker.pod_set.to_string(),
+            flavor: blocker.flavor.to_string(),
+            resource: blocker.resource.to_string(),
+            node: blocker.node.as_ref().map(node_name).unwrap_or_default(),
+            requested: shown(blocker.requested),
+            available: shown(engine.available(cluster_queue, &fr)),
+            limit: if blocker.node.is_some() { shown(blocker.limit) } else { String::new() },
+            text: blocker.to_string(),
+        }
+    }
+}
+
+fn node_name(node: &NodeRef) -> String {
+    match node {
+        NodeRef::ClusterQueue(name) => format!("ClusterQueue/{name}"),
+        NodeRef::Cohort(name) => format!("Cohort/{name}"),
+    }
+}

@@ -1,0 +1,104 @@
+//! Amounts in reports of `sluice simulate`: in the unit in which the quota is written. Objects and replays are canonical.
+
+use crate::simulate_cluster::empty_simulation;
+use serde_json::{Value, json};
+use sluice::simulate::{Manifests, Scenario, replay};
+
+const KUEUE_API_VERSION: &str = "kueue.x-k8s.io/v1beta2";
+
+/// A flavor and a LocalQueue of a ClusterQueue in a Cohort without own quota, with one other ClusterQueue.
+fn queues(resource: &str, quota: &Value) -> Vec<Value> {
+    let cluster_queue = |name: &str, quota: &Value| {
+        json!({"apiVersion": KUEUE_API_VERSION, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": {
+            "namespaceSelector": {}, "cohortName": "c", "resourceGroups": [{"coveredResources": [resource],
+                "flavors": [{"name": "f", "resources": [{"name": resource, "nominalQuota": quota}]}]}]}})
+    };
+    vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}),
+        json!({"apiVersion": KUEUE_API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": "f"}}),
+        cluster_queue("q", quota),
+        cluster_queue("borrower", &json!("0")),
+        json!({"apiVersion": KUEUE_API_VERSION, "kind": "LocalQueue", "metadata": {"namespace": "team", "name": "q"},
+            "spec": {"clusterQueue": "q"}}),
+    ]
+}
+
+fn workload(name: &str, resource: &str, amount: &str) -> Value {
+    json!({"apiVersion": KUEUE_API_VERSION, "kind": "Workload", "metadata": {"namespace": "team", "name": name},
+        "spec": {"queueName": "q", "podSets": [{"name": "main", "count": 1, "template": {"spec": {
+            "restartPolicy": "Never", "containers": [
+                {"name": "c", "image": "x", "resources": {"requests": {resource: amount}}}]}}}]}})
+}
+
+/// Quota, request of the admitted and of the pending workload, and how the report shows them, with what is available.
+#[test]
+fn amounts_keep_unit_of_quota() {
+    let cases = [
+        ("memory", json!("36G"), ("9G", "30G"), ["36G", "9G", "30G", "27G"]),
+        ("memory", json!("36G"), ("1500M", "35G"), ["36G", "1500M", "35G", "34500M"]),
+        ("memory", json!("36G"), ("512Mi", "36G"), ["36G", "512Mi", "36G", "34631962Ki"]),
+        ("memory", json!("36Gi"), ("9Gi", "30Gi"), ["36Gi", "9Gi", "30Gi", "27Gi"]),
+        ("memory", json!("2048Mi"), ("1Gi", "1536Mi"), ["2048Mi", "1024Mi", "1536Mi", "1024Mi"]),
+        ("cpu", json!("2"), ("500m", "2"), ["2", "500m", "2", "1500m"]),
+        ("cpu", json!(2), ("1", "2"), ["2", "1", "2", "1"]),
+        ("cpu", json!("500m"), ("200m", "400m"), ["500m", "200m", "400m", "300m"]),
+        ("cpu", json!("4000m"), ("3", "2"), ["4000m", "3000m", "2000m", "1000m"]),
+    ];
+    for (resource, quota, (first, second), [nominal, used, requested, available]) in cases {
+        let mut objects = queues(resource, &quota);
+        objects.extend([workload("first", resource, first), workload("second", resource, second)]);
+        let mut manifests = Manifests::default();
+        let text: Vec<String> = objects.iter().map(ToString::to_string).collect();
+        manifests.parse("test", &text.join("\n---\n"), "team");
+        let mut simulation = empty_simulation();
+        simulation.apply_all(manifests);
+        simulation.run_until_stable();
+        let report = simulation.report();
+        let tables = report.tables(100);
+        let report = serde_json::to_value(report).unwrap();
+
+        let usage = |name: &str| {
+            let rows = report["queues"].as_array().unwrap().iter();
+            rows.filter(|row| row["name"] == name).map(|row| row["usage"][0].clone()).collect::<Vec<_>>()
+        };
+        let own =
+            json!({"flavor": "f", "resource": resource, "nominal": nominal, "used": used, "borrowed": "0"});
+        assert_eq!(usage("q"), [own]);
+        assert_eq!(usage("c")[0]["used"], used, "a Cohort without own quota, quota {quota}");
+        assert_eq!(usage("borrower")[0]["nominal"], "0");
+        let granted = &report["admitted"][0]["podSets"][0]["resourceUsage"];
+        assert_eq!(*granted, json!({resource: used}), "quota {quota}");
+        let blocker = &report["pending"][0]["blockers"][0];
+        let shown = [&blocker["requested"], &blocker["available"], &blocker["limit"]];
+        assert_eq!(shown, [requested, available, nominal], "quota {quota}");
+        for shown in [
+            format!("1 main: {used} {resource} of f\n"),
+            format!("(free now: {available} {resource} of f)"),
+            format!("f {resource}: {used} / {nominal}\n"),
+        ] {
+            assert!(tables.contains(&shown), "{shown:?} in {tables}");
+        }
+    }
+}
+
+/// Conditions and outcomes of replays do not depend on the unit of the quota.
+#[test]
+fn conditions_and_replays_are_canonical() {
+    let mut objects = queues("memory", &json!("36G"));
+    objects.extend([workload("first", "memory", "1024M"), workload("second", "memory", "36G")]);
+    let line = json!({"now": "2026-01-01T00:00:00Z", "cycles": 2, "objects": objects});
+    let outcome = replay(&Scenario::parse(line.to_string().as_bytes()).unwrap()).unwrap();
+    assert_eq!(outcome.admitted["team/first"].pod_sets[0].resource_usage["memory"], "1000000Ki");
+    let mut manifests = Manifests::default();
+    let text: Vec<String> = objects.iter().map(ToString::to_string).collect();
+    manifests.parse("test", &text.join("\n---\n"), "team");
+    let mut simulation = empty_simulation();
+    simulation.apply_all(manifests);
+    simulation.run_until_stable();
+    let report = serde_json::to_value(simulation.report()).unwrap();
+    let row = &report["pending"][0];
+    let message = "couldn't assign flavors to pod set main: insufficient unused quota for memory in flavor f, request \
+                   35156250Ki, limit 35156250Ki at Cohort c";
+    assert_eq!(row["conditions"]["QuotaReserved"]["message"], message);
+    assert_eq!(row["message"], message);
+}
