@@ -1,4 +1,4 @@
-//! Storing configuration objects and queues: each replaces what was known of it, and the result says what changed.
+//! Storing configuration objects and queues: each replaces its previous record, and the result contains the changes.
 
 use super::records::{
     CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, Meta,
@@ -16,7 +16,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Identity and state of an object that arrives.
+/// Identity and state of a received object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ObjectIdentity<'a> {
     pub(crate) namespace: &'a str,
@@ -28,7 +28,7 @@ pub(crate) struct ObjectIdentity<'a> {
 }
 
 impl<'a> ObjectIdentity<'a> {
-    /// The identity in the metadata of a raw object.
+    /// Reads the identity from the metadata of a raw object.
     pub(crate) fn of_value(object: &'a Value) -> Self {
         let metadata = object.get("metadata");
         let text = |field: &str| metadata.and_then(|m| m.get(field)?.as_str()).unwrap_or_default();
@@ -55,14 +55,14 @@ impl<'a> ObjectIdentity<'a> {
     }
 }
 
-/// What to do with an object that arrives.
+/// How to handle a received object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// It is known in this or a later version, or it was deleted.
+    /// The object is known in this or a later version, or it was deleted.
     Stale,
     /// The last finalizer of a deleted object was removed, and with it the object.
     Deleted(ObjectKey),
-    /// It is to be stored.
+    /// The object must be stored.
     New(ObjectKey),
 }
 
@@ -70,17 +70,17 @@ pub(crate) enum Arrival {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ingested<K> {
     pub(crate) key: K,
-    /// Whether it is new, or its spec (of queues: or its deletion) differs from what was known.
+    /// Whether the object is new, or its spec (for queues: or its deletion) differs from the previous record.
     pub(crate) changed: bool,
 }
 
-/// Whether version `new` is older than version `known` of the same object: an echo that a write has overtaken.
+/// Returns whether version `new` is older than version `known` of the same object: an echo that a write has overtaken.
 fn is_older(new: &str, known: &str) -> bool {
     matches!((new.parse::<u64>(), known.parse::<u64>()), (Ok(new), Ok(known)) if new < known)
 }
 
 impl Cache {
-    /// Decides whether an object that arrives is to be stored.
+    /// Decides how to handle a received object.
     pub(crate) fn check_arrival(&mut self, kind: Kind, identity: &ObjectIdentity<'_>) -> Arrival {
         let ObjectIdentity { uid, version, .. } = *identity;
         let key = ObjectKey {
@@ -105,8 +105,8 @@ impl Cache {
         }
     }
 
-    /// Whether an object is known exactly as it arrives: the watch repeats the response to a write. A Workload with admission
-    /// checks is stored again, because pod templates are made from the raw object.
+    /// Returns whether a received object is an echo: the watch repeats the response to a write. A Workload with
+    /// admission checks is stored again, because pod templates are made from the raw object.
     fn is_echo(&self, kind: Kind, key: &ObjectKey, same_version: bool) -> bool {
         let has_no_checks = |record: &Arc<WorkloadRecord>| record.status.admission_checks.is_empty();
         same_version
@@ -117,7 +117,7 @@ impl Cache {
             }
     }
 
-    /// Returns the name if the labels differ from what was known.
+    /// Returns the name if the namespace is new or its labels changed.
     pub(crate) fn ingest_namespace(&mut self, meta: &ObjectMeta) -> Option<Arc<str>> {
         let name: Arc<str> = Arc::from(meta.name.as_deref().unwrap_or_default());
         let labels = meta.labels.clone().unwrap_or_default();
@@ -134,8 +134,8 @@ impl Cache {
         self.recompute_requests(Some(&key.namespace))
     }
 
-    /// Returns the Workloads whose requests were computed again: those of a class that was missing. The overhead of a class
-    /// is immutable.
+    /// Returns the Workloads whose requests were computed again: those of a class that was missing. The overhead of a
+    /// class is immutable.
     pub(crate) fn ingest_runtime_class(
         &mut self,
         name: &Arc<str>,

@@ -1,4 +1,5 @@
-//! Storing Workloads: only what is new of one is decoded, and what many have alike is kept once.
+//! Storing Workloads: only parts that are not known yet are decoded, and parts that are equal in many Workloads are
+//! interned.
 
 use super::pods::PodUsage;
 use super::records::{EffectiveRequests, OwnerRecord, WorkloadRecord};
@@ -12,22 +13,22 @@ use serde_json::json;
 use std::mem;
 use std::sync::Arc;
 
-/// A Workload that was stored or removed, and what else changed with it.
+/// Effects of storing or removing a Workload.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkloadChange {
     pub(crate) owner: Option<Arc<OwnerRecord>>,
-    /// Usage of its pods outside topology assignments, if it is assigned to other hosts than before.
+    /// Non-TAS usage of the pods, if the assigned hosts changed.
     pub(crate) pod_usage: Vec<(ObjectKey, Option<PodUsage>)>,
-    /// Whether it is assigned to hosts.
+    /// Whether the Workload is assigned to hosts.
     pub(crate) has_hosts: bool,
 }
 
 impl Cache {
-    /// Stores a Workload. `written` is the status that a write of ours set, if the response may leave it out. Returns `None`
-    /// if nothing could be learned from it.
+    /// Stores a Workload. `written` is the status that a write of ours set, if the response may leave it out. Returns
+    /// `None` if the object is a response without spec, and the whole Workload would have to be decoded.
     ///
     /// # Errors
-    /// Names what cannot be read.
+    /// If the Workload cannot be decoded.
     pub(crate) fn ingest_workload(
         &mut self,
         key: &ObjectKey,
@@ -42,7 +43,7 @@ impl Cache {
             .flatten();
         let decoded_whole = newer.is_none();
         if decoded_whole && is_response && object.spec().is_none() {
-            // The watch brings the whole object.
+            // The watch will send the whole object.
             return Ok(None);
         }
         let mut record =
@@ -83,8 +84,8 @@ impl Cache {
         WorkloadChange { owner, pod_usage, has_hosts: self.nodes.assigned_hosts(key).is_some() }
     }
 
-    /// Drops what a finished Workload was granted. The caller makes sure that no write of it is in flight: until then the
-    /// record tells whose write has landed.
+    /// Reduces the status of a finished Workload. The caller ensures that no write of it is in flight: if the response
+    /// to such a write is lost, the full status shows whether the write has landed.
     pub(crate) fn compact_finished_status(&mut self, key: &ObjectKey) {
         let Some(record) = self.workloads.get_mut(key) else { return };
         let status = &record.status;
@@ -95,7 +96,7 @@ impl Cache {
         }
     }
 
-    /// Computes requests again, of one namespace or of all. Returns the Workloads.
+    /// Computes the requests of all Workloads again, or of those in one namespace. Returns these Workloads.
     pub(super) fn recompute_requests(&mut self, namespace: Option<&Arc<str>>) -> Vec<ObjectKey> {
         self.shared.interned.clear_requests();
         let keys: Vec<ObjectKey> = self
@@ -116,7 +117,7 @@ impl Cache {
         keys
     }
 
-    /// Effective requests: kept once for equal pods of one namespace.
+    /// Returns the effective requests, interned for equal pod sets of one namespace.
     fn effective_requests(&mut self, record: &WorkloadRecord) -> Arc<EffectiveRequests> {
         let namespace = &record.meta.key.namespace;
         self.shared.interned.find_requests(namespace, &record.pods).unwrap_or_else(|| {
@@ -125,7 +126,7 @@ impl Cache {
         })
     }
 
-    /// Puts another record in a Workload's place, without any other effect. Returns the one before.
+    /// Replaces the record of a Workload without any other effect. Returns the previous record.
     #[cfg(feature = "failpoints")]
     pub(crate) fn replace_workload(
         &mut self,

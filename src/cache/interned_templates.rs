@@ -1,4 +1,5 @@
-//! What follows from pod templates and from words that come again and again: kept once, however many objects share it.
+//! Interned parts of Workloads and jobs: values derived from pod templates, statuses, and strings that occur in many
+//! objects.
 
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{PodSet, PodSetRequest, PriorityClassRef, WorkloadStatus};
@@ -11,33 +12,32 @@ use k8s_openapi::api::core::v1::{Container, PodSpec};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Parts of Workloads and jobs, each kept once.
+/// Interned parts of Workloads and jobs.
 #[derive(Debug, Default)]
 pub(crate) struct InternedTemplates {
-    /// Pods of Workloads, by what the objects say of them.
+    /// Pod sets of Workloads, by the digest of `spec.podSets`.
     pods: WeakInterner<PodSets>,
-    /// Statuses of Workloads, by what the objects say.
+    /// Statuses of Workloads, by the digest of `status`.
     statuses: WeakInterner<WorkloadStatus>,
-    /// What is kept of them when the Workload has finished.
+    /// Reduced statuses of finished Workloads.
     finished_statuses: WeakInterner<WorkloadStatus>,
-    /// Pod specs without what no decision needs.
+    /// Pod specs reduced to the fields that decisions need.
     specs: WeakInterner<PodSpec>,
-    /// What a start adds to and a stop restores.
+    /// Pod template fields that a start changes and a stop restores.
     infos: WeakInterner<TemplateInfo>,
-    /// Requests of pods in a namespace.
+    /// Effective requests, by namespace and digest of `spec.podSets`.
     requests: WeakInterner<EffectiveRequests, (Arc<str>, Digest)>,
-    /// Requests as the scheduler sees them.
+    /// Requests that the scheduler charges.
     pod_sets: WeakInterner<[scheduler::PodSet]>,
-    /// The same as the status shows them.
+    /// Requests as `status.resourceRequests` shows them.
     status_requests: WeakInterner<[PodSetRequest]>,
     classes: WeakInterner<PriorityClassRef>,
     names: StringInterner,
-    /// The finalizers that were read last: mostly those of the next as well.
+    /// Finalizers of the Workload decoded last: the next one usually has the same.
     finalizers: Arc<[String]>,
 }
 
 impl InternedTemplates {
-    /// A name that many objects give.
     pub(crate) fn intern_name(&mut self, text: &str) -> Arc<str> {
         self.names.intern(text)
     }
@@ -53,7 +53,7 @@ impl InternedTemplates {
         Arc::clone(&self.finalizers)
     }
 
-    /// An owner, or the one that was known if it is the same.
+    /// Returns `known` if it equals `owner`, otherwise `owner` with interned strings.
     pub(crate) fn intern_owner(
         &mut self,
         owner: OwnerRecord,
@@ -65,10 +65,10 @@ impl InternedTemplates {
         })
     }
 
-    /// The status of a Workload.
+    /// Returns the status of a Workload. Decodes it only if its digest is unknown.
     ///
     /// # Errors
-    /// Names what cannot be read.
+    /// If the status cannot be decoded.
     pub(crate) fn intern_status(
         &mut self,
         part: Option<RawFieldRef<'_>>,
@@ -84,31 +84,31 @@ impl InternedTemplates {
         Ok(status)
     }
 
-    /// The status of a Workload that has finished, without what takes room: of its conditions that one is kept, and nothing of
-    /// what it was granted. No status is written to it any more.
+    /// Returns the status of a finished Workload reduced to the condition `Finished`, to save memory. Nothing else of
+    /// it is needed, because the status of a finished Workload is never written again.
     pub(crate) fn intern_finished_status(&mut self, status: Arc<WorkloadStatus>) -> Arc<WorkloadStatus> {
-        let mut slim = Arc::unwrap_or_clone(status);
-        slim.conditions.retain(|condition| condition.type_ == ConditionType::Finished.as_str());
-        slim.conditions.shrink_to_fit();
-        slim.admission = None;
-        slim.resource_requests = Arc::default();
-        self.finished_statuses.intern(Arc::new(slim))
+        let mut reduced = Arc::unwrap_or_clone(status);
+        reduced.conditions.retain(|condition| condition.type_ == ConditionType::Finished.as_str());
+        reduced.conditions.shrink_to_fit();
+        reduced.admission = None;
+        reduced.resource_requests = Arc::default();
+        self.finished_statuses.intern(Arc::new(reduced))
     }
 
-    /// The pods of a Workload.
+    /// Returns the pod sets of a Workload. Decodes them only if their digest is unknown.
     ///
     /// # Errors
-    /// Names what cannot be read.
+    /// If the pod sets cannot be decoded.
     pub(crate) fn intern_pods(&mut self, part: Option<RawFieldRef<'_>>) -> Result<Arc<PodSets>, String> {
         let Some(part) = part else { return Ok(Arc::default()) };
         let digest = part.digest();
         if let Some(known) = self.pods.find(&digest) {
             return Ok(known);
         }
-        let read: Vec<PodSet> = part.decode()?;
+        let decoded: Vec<PodSet> = part.decode()?;
         let raw = part.to_value()?;
         let raw = raw.as_array().map_or(&[][..], Vec::as_slice);
-        let sets = read.into_iter().zip(raw).map(|(set, raw)| self.intern_pod_set(set, raw)).collect();
+        let sets = decoded.into_iter().zip(raw).map(|(set, raw)| self.intern_pod_set(set, raw)).collect();
         let originals = self.intern_pod_set_infos(pod_set_infos(raw).map_err(|e| e.to_string())?);
         let pods = Arc::new(PodSets { digest, sets, originals: originals.into_boxed_slice() });
         self.pods.insert(digest, &pods);
@@ -126,7 +126,7 @@ impl InternedTemplates {
         }
     }
 
-    /// The same pod sets of a job, sharing their templates.
+    /// Replaces the templates of a job's pod sets by interned ones.
     pub(crate) fn intern_pod_set_views(&mut self, sets: &mut [PodSetView]) {
         for set in sets {
             set.template = self.infos.intern(set.template.clone());
@@ -140,7 +140,7 @@ impl InternedTemplates {
         infos
     }
 
-    /// What was found before for these pods in a namespace.
+    /// Returns the effective requests computed before for these pod sets in a namespace.
     pub(crate) fn find_requests(
         &self,
         namespace: &Arc<str>,
@@ -149,7 +149,7 @@ impl InternedTemplates {
         self.requests.find(&(Arc::clone(namespace), pods.digest))
     }
 
-    /// Keeps what was found for these pods in a namespace.
+    /// Stores the effective requests of these pod sets in a namespace. Returns the interned value.
     pub(crate) fn insert_requests(
         &mut self,
         namespace: &Arc<str>,
@@ -163,13 +163,13 @@ impl InternedTemplates {
         effective
     }
 
-    /// Something that requests follow from, beside the pods, has changed.
+    /// Removes all effective requests: an input other than the pod sets has changed.
     pub(crate) fn clear_requests(&mut self) {
         self.requests.clear();
     }
 }
 
-/// Keeps what requests, flavors and limits depend on.
+/// Keeps the fields that requests, flavor assignment and limits depend on.
 fn strip_pod_spec(spec: PodSpec) -> PodSpec {
     let containers = |list: Vec<Container>| {
         list.into_iter()

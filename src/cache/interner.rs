@@ -1,5 +1,6 @@
-//! Values that many objects have alike, kept once: Workloads of one template share what follows from it, and those of one
-//! queue say the same in their status. What stands behind a digest that is known is not read a second time.
+//! Interning: equal values of many objects are kept in memory once. Workloads of one template share all values derived
+//! from it, and Workloads of one queue often have equal statuses. A value whose digest is already known is not decoded
+//! again.
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -7,17 +8,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Weak};
 
-/// Stands for a content: no two contents are ever met with the same.
+/// Truncated SHA-256 of a value. Equal digests count as equal values.
 pub(crate) type Digest = [u8; 16];
 
-/// Fewest values after which the forgotten ones are looked for.
+/// Minimum number of entries at which a sweep removes the entries of dropped values.
 const MIN_SWEEP_THRESHOLD: usize = 64;
 
-/// Values by their content, or by what they follow from; those that nobody uses any more are forgotten in time.
+/// Values by their digest, or by a key that determines them. The references are weak: a sweep removes the entries of
+/// dropped values.
 #[derive(Debug)]
 pub(crate) struct WeakInterner<T: ?Sized, K = Digest> {
     values: BTreeMap<K, Weak<T>>,
-    /// So many are kept before the next look for those that nobody uses.
+    /// Number of entries at which the next sweep runs.
     sweep_threshold: usize,
 }
 
@@ -28,29 +30,31 @@ impl<T: ?Sized, K> Default for WeakInterner<T, K> {
 }
 
 impl<T: ?Sized, K: Ord> WeakInterner<T, K> {
-    /// The value that is kept under this key.
+    /// Returns the value of this key if it is still in use.
     pub(crate) fn find(&self, key: &K) -> Option<Arc<T>> {
         self.values.get(key).and_then(Weak::upgrade)
     }
 
-    /// Keeps a value under a key for as long as somebody else does.
+    /// Adds a value that can be found as long as it is in use elsewhere.
     pub(crate) fn insert(&mut self, key: K, value: &Arc<T>) {
         self.values.insert(key, Arc::downgrade(value));
         if self.values.len() >= self.sweep_threshold {
             self.values.retain(|_, value| value.strong_count() > 0);
-            // What nobody uses still takes its room until then.
+            // A weak reference keeps the memory of a dropped value allocated until the next sweep, hence a small
+            // factor.
             self.sweep_threshold = (self.values.len() + self.values.len() / 2).max(MIN_SWEEP_THRESHOLD);
         }
     }
 
-    /// What was kept so far is not to be found any more.
+    /// Removes all entries. The values stay valid where they are in use.
     pub(crate) fn clear(&mut self) {
         self.values.clear();
     }
 }
 
 impl<T: Debug + ?Sized> WeakInterner<T> {
-    /// The value that is kept for this one. Debug output names every field, in a fixed order.
+    /// Returns the interned value equal to `value`. Values are compared by their debug output, which contains every
+    /// field in a fixed order.
     pub(crate) fn intern(&mut self, value: Arc<T>) -> Arc<T> {
         let digest = truncate_hash(&Sha256::digest(format!("{value:?}")).into());
         if let Some(known) = self.find(&digest) {
@@ -61,7 +65,7 @@ impl<T: Debug + ?Sized> WeakInterner<T> {
     }
 }
 
-/// Texts that come again and again: names of namespaces, queues and kinds.
+/// Strings that occur in many objects: names of namespaces, queues and kinds.
 #[derive(Debug, Default)]
 pub(crate) struct StringInterner {
     values: BTreeSet<Arc<str>>,
@@ -69,7 +73,7 @@ pub(crate) struct StringInterner {
 }
 
 impl StringInterner {
-    /// The text as it is kept.
+    /// Returns the interned string equal to `text`.
     pub(crate) fn intern(&mut self, text: &str) -> Arc<str> {
         if let Some(known) = self.values.get(text) {
             return Arc::clone(known);
@@ -84,14 +88,15 @@ impl StringInterner {
     }
 }
 
-/// The digest of a part of an object. The same in another order is another content, and only not shared.
+/// Returns the digest of a part of an object. The same content in another order has another digest; its only effect is
+/// that the value is not shared.
 pub(crate) fn digest(value: &Value) -> Digest {
     let mut hash = Sha256::new();
     hash_value(&mut hash, value);
     truncate_hash(&hash.finalize().into())
 }
 
-/// The digest of a part of an object that is a text still.
+/// Returns the digest of a part of an object that is still JSON text.
 pub(crate) fn digest_of_text(part: &str) -> Digest {
     let mut hash = Sha256::new();
     hash_text(&mut hash, 7, part);
@@ -102,7 +107,7 @@ fn truncate_hash(whole: &[u8; 32]) -> Digest {
     whole.first_chunk().copied().unwrap_or_default()
 }
 
-/// Adds a value so that no two values are the same bytes.
+/// Hashes a value in an encoding in which different values have different bytes.
 fn hash_value(hash: &mut Sha256, value: &Value) {
     match value {
         Value::Null => hash.update([0]),

@@ -58,7 +58,7 @@ impl Cache {
     /// Stores a job. Returns the UID of another job that had the same kind and key.
     ///
     /// # Errors
-    /// Names what cannot be read.
+    /// If the job cannot be decoded.
     pub(crate) fn ingest_job(
         &mut self,
         kind: usize,
@@ -74,7 +74,7 @@ impl Cache {
         Ok(self.jobs.insert(kind, view))
     }
 
-    /// Drops what a job asks for by a feature that is off.
+    /// Clears the fields that belong to disabled features.
     fn apply_decode_gates(&self, view: &mut JobView, object: &Value) {
         if !self.gates.admission_gated_by {
             view.gated_by = None;

@@ -1,4 +1,4 @@
-//! How kinds are addressed, and quotas in the scheduler's terms.
+//! The kinds that the core watches and their API resources; conversion of quotas to the scheduler's types.
 
 use crate::api::{GROUP, v1beta2};
 use crate::frameworks::KINDS;
@@ -7,7 +7,7 @@ use crate::resources::{self, Amount, Quantity};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use std::sync::Arc;
 
-/// Kinds that the core follows.
+/// A kind that the core watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// v1 Namespace.
@@ -44,13 +44,13 @@ pub enum Kind {
     PodTemplate,
     /// v1 Node.
     Node,
-    /// v1 Pod: those that have not ended.
+    /// v1 Pod, without pods that have ended.
     Pod,
-    /// A job kind, by its index in `jobs::KINDS`.
+    /// A job kind, by its index in `frameworks::KINDS`.
     Job(usize),
 }
 
-/// How a kind is addressed.
+/// API resource of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ApiResourceInfo {
     /// API group, empty for the core group.
@@ -65,12 +65,12 @@ pub struct ApiResourceInfo {
     pub namespaced: bool,
 }
 
-/// Amount of a quantity; one that cannot be read counts as nothing, which a schema does not let through.
+/// Returns the amount of a quantity. An invalid quantity counts as zero; the schemas of the CRDs do not permit one.
 pub(crate) fn to_amount(resource: &str, quantity: &ApiQuantity) -> Amount {
     Quantity::try_from(quantity).map_or(Amount::ZERO, |q| resources::amount(resource, &q))
 }
 
-/// Quotas as the scheduler counts them.
+/// Converts quotas to the scheduler's types.
 pub(crate) fn to_resource_groups(groups: &[v1beta2::ResourceGroup]) -> Vec<ResourceGroup> {
     let limits = |r: &v1beta2::ResourceQuota| {
         let limits = QuotaLimits {
@@ -105,7 +105,7 @@ const fn kueue_resource(kind: &'static str, plural: &'static str, namespaced: bo
 }
 
 impl Kind {
-    /// Every kind that the core follows, those that others refer to first.
+    /// Returns every kind that the core watches; kinds that other kinds refer to come first.
     pub fn all() -> Vec<Self> {
         let mut all = vec![
             Self::Namespace,
@@ -131,7 +131,7 @@ impl Kind {
         all
     }
 
-    /// Whether webhooks answer from objects of this kind.
+    /// Returns whether webhooks need objects of this kind for their responses.
     pub fn is_used_by_webhooks(self) -> bool {
         matches!(
             self,
@@ -145,7 +145,7 @@ impl Kind {
         )
     }
 
-    /// How the kind is addressed.
+    /// Returns the API resource of the kind.
     pub fn resource(self) -> ApiResourceInfo {
         match self {
             Self::Namespace => builtin_resource("", "Namespace", "namespaces", false),
@@ -187,7 +187,7 @@ impl Kind {
         }
     }
 
-    /// The kind with this group and kind, if the core follows it.
+    /// Returns the kind with this API group and kind name, if the core watches it.
     pub fn from_group_kind(group: &str, kind: &str) -> Option<Self> {
         Self::all().into_iter().find(|k| {
             let resource = k.resource();
@@ -197,7 +197,7 @@ impl Kind {
 }
 
 impl ApiResourceInfo {
-    /// `group/version`, or the version alone in the core group.
+    /// Returns `group/version`, or the version alone for the core group.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.to_owned()

@@ -1,4 +1,4 @@
-//! Finding objects by name, and by what other objects say of them.
+//! Lookup of objects by name, and by references from other objects.
 
 use super::records::{
     CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, MultiKueueClusterRecord,
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Cache {
-    /// Labels by namespace.
+    /// Returns the labels of all namespaces.
     pub(crate) fn namespaces(&self) -> &BTreeMap<Arc<str>, Arc<BTreeMap<String, String>>> {
         &self.namespaces
     }
@@ -78,7 +78,7 @@ impl Cache {
         self.queues.cluster_queues()
     }
 
-    /// The name as it is kept if the ClusterQueue is known, so that it is kept once.
+    /// Returns the stored name if the ClusterQueue is known, so that callers share it.
     pub(crate) fn interned_cluster_queue_name(&self, name: &str) -> Arc<str> {
         self.queues.interned_name(name).map_or_else(|| Arc::from(name), Arc::clone)
     }
@@ -91,7 +91,7 @@ impl Cache {
         self.queues.local_queues()
     }
 
-    /// LocalQueues that lead to a ClusterQueue.
+    /// Returns the LocalQueues of a ClusterQueue.
     pub(crate) fn local_queues_of(&self, cluster_queue: &str) -> impl Iterator<Item = &ObjectKey> {
         self.queues.local_queues_of(cluster_queue)
     }
@@ -104,17 +104,17 @@ impl Cache {
         self.workloads.iter()
     }
 
-    /// Workloads whose owner has this UID, in order.
+    /// Returns the Workloads whose owner has this UID, ordered by key.
     pub(crate) fn workloads_owned_by(&self, uid: &str) -> &[ObjectKey] {
         self.workloads.owned_by(uid)
     }
 
-    /// Workloads of a LocalQueue that have not finished.
+    /// Returns the Workloads of a LocalQueue that have not finished.
     pub(crate) fn workloads_in(&self, local_queue: &ObjectKey) -> impl Iterator<Item = &ObjectKey> {
         self.workloads.in_local_queue(local_queue)
     }
 
-    /// Whether a Workload holds quota, by its object.
+    /// Returns whether a Workload holds quota according to its object.
     pub(crate) fn holds_quota(&self, workload: &ObjectKey) -> bool {
         self.workload(workload).is_some_and(|record| reservation::holds_quota(&record.status))
     }
@@ -131,13 +131,13 @@ impl Cache {
         self.jobs.id_of(uid)
     }
 
-    /// The job that owns a Workload.
+    /// Returns the job that owns a Workload.
     pub(crate) fn job_of(&self, record: &WorkloadRecord) -> Option<(&JobId, &Arc<JobView>)> {
         let id = self.jobs.id_of(&record.owner.as_ref()?.uid)?;
         Some((id, self.jobs.get(id)?))
     }
 
-    /// The ClusterQueue in which a Workload holds quota, or else the one to which its LocalQueue leads.
+    /// Returns the ClusterQueue in which a Workload holds quota, or else the ClusterQueue of its LocalQueue.
     pub(crate) fn cluster_queue_name<'a>(&'a self, record: &'a WorkloadRecord) -> Option<&'a str> {
         match &record.status.admission {
             Some(admission) if conditions::is_true(&record.status, ConditionType::QuotaReserved) => {
@@ -147,7 +147,7 @@ impl Cache {
         }
     }
 
-    /// The cohorts above a ClusterQueue, the nearest first, each once.
+    /// Returns the cohorts above a ClusterQueue, the nearest first. Stops at a cycle.
     pub(crate) fn cohorts_above(&self, cluster_queue: &str) -> Vec<String> {
         let mut above: Vec<String> = Vec::new();
         let mut next =
@@ -159,7 +159,7 @@ impl Cache {
         above
     }
 
-    /// Whether a flavor has a topology.
+    /// Returns whether a flavor has a topology.
     pub(crate) fn has_topology(&self, flavor: &str) -> bool {
         self.flavor(flavor).is_some_and(|known| known.object.spec.topology_name.is_some())
     }

@@ -1,7 +1,8 @@
-//! What the objects of the cluster say: one record of each, enough to decide and no more, and indexes over them.
+//! Cache of the cluster's objects: one record per object, with the fields that decisions need, and indexes.
 //!
 //! Invariants:
-//! - the cache decides nothing and writes nothing: it stores an object and returns what changed, and the reconciler reacts;
+//! - the cache decides nothing and writes nothing: it stores an object and returns the changes, and the reconciler
+//!   reacts;
 //! - an object that cannot be read counts as absent, and a version older than the known one is ignored (I12, I23);
 //! - an object is deleted for good: a read that was in flight when it was deleted does not bring it back.
 
@@ -48,7 +49,7 @@ use std::sync::Arc;
 use tombstones::Tombstones;
 use workloads::WorkloadRecords;
 
-/// Features that decide which fields of an object count.
+/// Feature gates that determine which fields of an object are used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DecodeGates {
     /// `AdmissionGatedBy`.
@@ -80,19 +81,20 @@ pub(crate) struct Cache {
     shared: SharedState,
 }
 
-/// What concerns objects of several kinds.
+/// State that is shared by several kinds.
 #[derive(Debug, Default)]
 struct SharedState {
     interned: InternedTemplates,
     /// Keys seen since a list was started, by kind.
     relisted_keys: BTreeMap<Kind, BTreeSet<ObjectKey>>,
     tombstones: Tombstones,
-    /// Raw jobs, and Workloads with admission checks, of the deltas at hand: Workloads and pod templates are made from them.
+    /// Raw jobs, and Workloads with admission checks, of the deltas being handled: Workloads and pod templates are made
+    /// from them.
     raw_objects: BTreeMap<(Kind, ObjectKey), Value>,
 }
 
 impl Cache {
-    /// An empty cache.
+    /// Creates an empty cache.
     pub(crate) fn new(gates: DecodeGates, transform: Transform) -> Self {
         Self {
             gates,
@@ -113,28 +115,28 @@ impl Cache {
         }
     }
 
-    /// A list of a kind starts: objects that it does not hold are deleted when it is complete.
+    /// Starts a list of a kind: objects that are not in the list when it is complete were deleted.
     pub(crate) fn start_list(&mut self, kind: Kind) {
         self.shared.relisted_keys.insert(kind, BTreeSet::new());
     }
 
-    /// A list of a kind is complete. Returns the known objects that it did not hold.
+    /// Completes a list of a kind. Returns the known objects that were not in it.
     pub(crate) fn finish_list(&mut self, kind: Kind) -> Vec<ObjectKey> {
         let Some(seen) = self.shared.relisted_keys.remove(&kind) else { return Vec::new() };
         self.keys(kind).into_iter().filter(|key| !seen.contains(key)).collect()
     }
 
-    /// The raw object, if it came with the deltas at hand.
+    /// Returns the raw object if it is in the deltas being handled.
     pub(crate) fn raw_object(&self, kind: Kind, key: &ObjectKey) -> Option<&Value> {
         self.shared.raw_objects.get(&(kind, key.clone()))
     }
 
-    /// Drops the raw objects: the deltas at hand have been decided on.
+    /// Drops the raw objects: the deltas have been handled.
     pub(crate) fn clear_raw_objects(&mut self) {
         self.shared.raw_objects.clear();
     }
 
-    /// Keys of the objects of a kind.
+    /// Returns the keys of all objects of a kind.
     fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
         fn cluster<'a>(names: impl Iterator<Item = &'a Arc<str>>) -> Vec<ObjectKey> {
             names.map(|name| ObjectKey::cluster(name)).collect()
@@ -162,7 +164,7 @@ impl Cache {
         }
     }
 
-    /// UID and version that are known of an object whose writes can overtake its watch.
+    /// Returns UID and resourceVersion of the record of an object whose write responses can overtake its watch.
     pub(crate) fn known_version(&self, kind: Kind, key: &ObjectKey) -> Option<(&str, &str)> {
         let meta = match kind {
             Kind::Workload => &self.workloads.get(key)?.meta,

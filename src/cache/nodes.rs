@@ -1,7 +1,7 @@
 //! Nodes, and which workloads are assigned to which hosts.
 //!
-//! Invariants: what topology assignment needs of a node is kept by the scheduler alone; an event without news of a node, such as
-//! a heartbeat, ends at a comparison. A host may have several nodes.
+//! Invariants: the fields that topology assignment needs are stored only in the scheduler; an update that changes no
+//! relevant field of a node, such as a heartbeat, ends after a comparison. A host may have several nodes.
 
 use super::records::WorkloadRecord;
 use super::{Cache, remove_from_index};
@@ -16,22 +16,22 @@ use k8s_openapi::api::core::v1::Node;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A node, without what the scheduler keeps of it.
+/// A node, without the fields that the scheduler stores.
 #[derive(Clone, Debug)]
 struct NodeRecord {
     uid: Arc<str>,
     resource_version: String,
-    /// Its name in topology assignments.
+    /// Name of the node in topology assignments.
     host: Arc<str>,
     state: NodeState,
 }
 
-/// The hosts of a workload.
+/// The hosts that a workload is assigned to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AssignedHosts {
-    /// Hosts of its assignment.
+    /// Hosts in the topology assignment.
     pub(crate) hosts: BTreeSet<Arc<str>>,
-    /// Pod sets that were assigned to domains above hosts.
+    /// Pod sets that are assigned to domains above the host level.
     pub(crate) pod_sets_above_host_level: BTreeSet<Arc<str>>,
 }
 
@@ -49,40 +49,39 @@ impl Nodes {
         self.by_name.keys()
     }
 
-    /// UID and version of a node.
+    /// Returns UID and resourceVersion of a node.
     pub(crate) fn known_version(&self, name: &str) -> Option<(&str, &str)> {
         self.by_name.get(name).map(|node| (&*node.uid, node.resource_version.as_str()))
     }
 
-    /// The name as it is kept, so that pods do not keep a copy each.
+    /// Returns the stored name, so that pods share it instead of holding copies.
     pub(crate) fn interned_name(&self, name: &str) -> Arc<str> {
         self.by_name.get_key_value(name).map_or_else(|| Arc::from(name), |(known, _)| Arc::clone(known))
     }
 
-    /// The host name of a node in topology assignments; the node's own name if the node is not known.
+    /// Returns the name of a node in topology assignments, or the node's own name if the node is unknown.
     pub(crate) fn host_of(&self, node: &Arc<str>) -> Arc<str> {
         self.by_name.get(node).map_or_else(|| Arc::clone(node), |record| Arc::clone(&record.host))
     }
 
-    /// The hosts of a workload's topology assignment, if it has one.
+    /// Returns the hosts of a workload's topology assignment, if it has one.
     pub(crate) fn assigned_hosts(&self, workload: &ObjectKey) -> Option<&AssignedHosts> {
         self.assigned_hosts.get(workload)
     }
 
-    /// The nodes of a host.
+    /// Returns the states of a host's nodes.
     pub(crate) fn states_of_host(&self, host: &str) -> impl Iterator<Item = &NodeState> {
         let names = self.by_host.get(host).into_iter().flatten();
         names.filter_map(|name| Some(&self.by_name.get(name)?.state))
     }
 
-    /// Whether a node of the host is ready and has no taint that prevents scheduling.
+    /// Returns whether a node of the host is ready and has no taint that prevents scheduling.
     pub(crate) fn is_ready_and_untainted(&self, host: &str) -> bool {
         self.states_of_host(host).any(|node| {
             node.ready.is_some_and(|(ready, _)| ready) && !node.taints.iter().any(prevents_scheduling)
         })
     }
 
-    /// Workloads assigned to a host.
     fn workloads_on(&self, host: &str) -> impl Iterator<Item = &ObjectKey> {
         self.workloads_by_host.get(host).into_iter().flatten()
     }
@@ -106,12 +105,12 @@ impl Nodes {
 }
 
 impl Cache {
-    /// Nodes and assigned hosts.
     pub(crate) fn nodes(&self) -> &Nodes {
         &self.nodes
     }
 
-    /// Stores a node. Returns what the scheduler needs of it, and the workloads on its hosts if its state changed.
+    /// Stores a node. Returns the fields that the scheduler needs and, if UID, host or state of the node changed, the
+    /// workloads assigned to its previous and current host.
     pub(crate) fn ingest_node(&mut self, name: &Arc<str>, node: Node) -> (NodeSpec, Vec<ObjectKey>) {
         let spec = NodeSpec::from_node(&node);
         let host = spec.labels.get(HOSTNAME_LABEL).map_or(&**name, String::as_str);
@@ -136,7 +135,7 @@ impl Cache {
         (spec, workloads)
     }
 
-    /// Removes a node. Returns the workloads on its host.
+    /// Removes a node. Returns the workloads assigned to its host.
     pub(crate) fn remove_node(&mut self, name: &Arc<str>) -> Vec<ObjectKey> {
         let Some(record) = self.nodes.by_name.remove(name) else {
             return Vec::new();
@@ -150,20 +149,19 @@ impl Cache {
         self.nodes.workloads_on(&record.host).cloned().collect()
     }
 
-    /// Brings the assigned hosts of a workload up to date. Returns the usage of its pods outside topology assignments if the
-    /// hosts changed.
+    /// Updates the assigned hosts of a workload. Returns the non-TAS usage of its pods if the hosts changed.
     pub(super) fn sync_assigned_hosts(&mut self, key: &ObjectKey) -> Vec<(ObjectKey, Option<PodUsage>)> {
         let hosts = self.workloads.get(key).and_then(|record| assigned_hosts_of(record));
         if self.nodes.set_assigned_hosts(key, hosts) { self.non_tas_usage_of(key) } else { Vec::new() }
     }
 }
 
-/// The topology assignment of a pod set.
+/// Decodes the topology assignment of a pod set.
 pub(crate) fn placement_of(set: &PodSetAssignment) -> Option<Placement> {
     set.topology_assignment.as_ref().and_then(decode)
 }
 
-/// The hosts to which the admission of a Workload with quota assigns its pods.
+/// Returns the hosts in the topology assignment of a Workload with quota.
 fn assigned_hosts_of(record: &WorkloadRecord) -> Option<AssignedHosts> {
     let admission = record.status.admission.as_ref().filter(|_| reservation::holds_quota(&record.status))?;
     let mut assigned = AssignedHosts::default();

@@ -1,5 +1,5 @@
-//! What the cluster adds to the pods of a Workload before they count: LimitRanges, overhead of RuntimeClasses, and the configured
-//! transformations of resources.
+//! Adjustments of pod requests before they count against quota: LimitRanges, overhead of RuntimeClasses, and the
+//! configured resource transformations.
 
 use super::records::{EffectiveRequests, PodSets};
 use crate::api::ObjectKey;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub(super) struct PodDefaults {
     limit_ranges: BTreeMap<ObjectKey, LimitRange>,
-    /// The LimitRanges of each namespace as one.
+    /// Combined LimitRanges of each namespace.
     summaries: BTreeMap<Arc<str>, LimitRangeSummary>,
     /// Overhead of pods by RuntimeClass.
     overheads: BTreeMap<Arc<str>, BTreeMap<String, Quantity>>,
@@ -68,7 +68,8 @@ impl PodDefaults {
         }
     }
 
-    /// Requests of the pods of a Workload after defaults, limits, overhead and transformations, and why they are invalid.
+    /// Returns the requests of the pods of a Workload after defaults, limits, overhead and transformations, and why
+    /// they are invalid.
     pub(super) fn effective_requests(&self, namespace: &str, pods: &PodSets) -> EffectiveRequests {
         let limits = self.summaries.get(namespace);
         let mut pod_sets = Vec::new();
@@ -100,7 +101,8 @@ impl PodDefaults {
     }
 }
 
-/// Devices that pods claim have no quota yet: without this their pods would run and be charged nothing for them.
+/// Returns a problem for each device claim of a pod. Claimed devices have no quota yet: without this check, pods would
+/// use them without being charged.
 fn unsupported_claims(spec: &PodSpec, path: &str, pod_set: &str) -> Vec<String> {
     let claims = spec.resource_claims.iter().flatten().enumerate();
     let problem = |(at, claim): (usize, &PodResourceClaim)| match &claim.resource_claim_template_name {
@@ -115,7 +117,7 @@ fn unsupported_claims(spec: &PodSpec, path: &str, pod_set: &str) -> Vec<String> 
     claims.map(problem).collect()
 }
 
-/// Totals by pod set, as `status.resourceRequests` shows them.
+/// Returns the totals by pod set for `status.resourceRequests`.
 fn to_status_requests(pod_sets: &[PodSet]) -> Vec<PodSetRequest> {
     let total = |requests: &Requests, count: i32| {
         requests

@@ -1,8 +1,9 @@
-//! Pods that have not ended: on which node each is, and to which workload it belongs.
+//! Pods that have not ended: the node that each is bound to, and the workload that it belongs to.
 //!
-//! Invariants: usage of a pod on a node is charged once: by the topology assignment of its workload if that names the host, or
-//! for the pod itself. So a pod that was bound by hand, that lost its workload, or that still terminates on a node which its
-//! workload has left is charged where it is (I21). Of other pods only the identity is kept.
+//! Invariants: usage of a pod on a node is charged once: through the topology assignment of its workload if that names
+//! the host, otherwise as non-TAS usage of the pod itself. So a pod that was bound by hand, whose workload was deleted,
+//! or that still terminates on a node that is no longer in the assignment is charged on its node (I21). Of pods that
+//! name no workload only the identity and the node are stored.
 
 use super::Cache;
 use super::records::OwnerRecord;
@@ -15,35 +16,34 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Node and requests of a pod whose usage no topology assignment covers.
+/// Non-TAS usage of a pod: its node and requests.
 pub(crate) type PodUsage = (Arc<str>, Requests);
 
-/// What becomes of a pod's usage outside topology assignments.
+/// Change of a pod's non-TAS usage.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum UsageUpdate {
-    /// It is as before.
+    /// Unchanged.
     #[default]
     Keep,
-    /// It is this from now on, or none.
+    /// The new usage; `None` removes it.
     Set(Option<PodUsage>),
 }
 
-/// A pod that was stored or removed.
+/// Effects of storing or removing a pod.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodChange {
     pub(crate) usage: UsageUpdate,
-    /// Workloads with assigned hosts to which it belonged or belongs.
+    /// Workloads with assigned hosts that the pod named before or names now.
     pub(crate) workloads: Vec<ObjectKey>,
 }
 
-/// What is kept of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PodRecord {
     pub(crate) uid: Arc<str>,
     pub(crate) resource_version: String,
-    /// The node that it is bound to.
+    /// The node that the pod is bound to.
     pub(crate) node: Option<Arc<str>>,
-    /// What makes it one of a workload's, if it says so.
+    /// Set if the pod names a workload.
     pub(crate) workload_pod: Option<Box<WorkloadPod>>,
 }
 
@@ -52,15 +52,15 @@ pub(crate) struct PodRecord {
 pub(crate) struct WorkloadPod {
     pub(crate) workload: ObjectKey,
     pub(crate) pod_set: Arc<str>,
-    /// UID of its controller.
+    /// UID of the pod's controller.
     pub(crate) controller: Option<Arc<str>>,
     pub(crate) terminating: bool,
-    /// Gates that hold it back.
+    /// Names of the scheduling gates.
     pub(crate) gates: Vec<String>,
     pub(crate) node_selector: Vec<(String, String)>,
-    /// Labels whose values are numbers: one of them may be its index.
+    /// Labels with integer values: one of them may be the index of the pod.
     pub(crate) numeric_labels: Vec<(String, i64)>,
-    /// What its index begins with; none if that cannot be read.
+    /// Index of the first pod; `None` if the annotation cannot be parsed.
     pub(crate) index_offset: Option<i64>,
     requests: Requests,
 }
@@ -70,18 +70,17 @@ impl WorkloadPod {
         self.gates.iter().any(|gate| gate == names::TOPOLOGY_GATE)
     }
 
-    /// The number in a label.
+    /// Returns the integer value of a label.
     pub(crate) fn numeric_label(&self, label: &str) -> Option<i64> {
         self.numeric_labels.iter().find(|(key, _)| key == label).map(|(_, number)| *number)
     }
 
-    /// What its node must have for a label.
+    /// Returns the value that the node selector requires for a node label.
     pub(crate) fn selected_value(&self, label: &str) -> Option<&str> {
         self.node_selector.iter().find(|(key, _)| key == label).map(|(_, value)| value.as_str())
     }
 }
 
-/// All pods.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pods {
     by_key: BTreeMap<ObjectKey, PodRecord>,
@@ -93,17 +92,17 @@ impl Pods {
         self.by_key.keys()
     }
 
-    /// Workloads that pods name.
+    /// Returns the workloads that pods name.
     pub(crate) fn workloads(&self) -> impl Iterator<Item = &ObjectKey> {
         self.by_workload.keys()
     }
 
-    /// UID and version of a pod.
+    /// Returns UID and resourceVersion of a pod.
     pub(crate) fn known_version(&self, key: &ObjectKey) -> Option<(&str, &str)> {
         self.by_key.get(key).map(|pod| (&*pod.uid, pod.resource_version.as_str()))
     }
 
-    /// Pods that name a workload.
+    /// Returns the pods that name a workload.
     pub(crate) fn of_workload(
         &self,
         workload: &ObjectKey,
@@ -117,7 +116,7 @@ impl Pods {
 }
 
 impl Cache {
-    /// Stores a pod. One that has ended is removed.
+    /// Stores a pod, or removes it if it has ended.
     pub(crate) fn ingest_pod(&mut self, key: &ObjectKey, pod: Pod) -> PodChange {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
         if matches!(phase, "Succeeded" | "Failed") {
@@ -175,13 +174,14 @@ impl Cache {
         workload.into_iter().collect()
     }
 
-    /// The workload of a pod, if it is assigned to hosts.
+    /// Returns the workload that a pod names, if that workload is assigned to hosts.
     fn placed_workload_of_pod(&self, key: &ObjectKey) -> Option<ObjectKey> {
         let workload = &self.pods.by_key.get(key)?.workload_pod.as_deref()?.workload;
         self.nodes.assigned_hosts(workload).map(|_| workload.clone())
     }
 
-    /// Reads what a pod's metadata says of its workload; gates, selector and requests are not known from there.
+    /// Decodes the workload of a pod from its metadata. Gates, node selector and requests stay empty: they are in the
+    /// spec.
     fn to_workload_pod(&self, meta: &ObjectMeta) -> Option<WorkloadPod> {
         let empty = BTreeMap::new();
         let (labels, annotations) =
@@ -208,7 +208,7 @@ impl Cache {
         })
     }
 
-    /// Pods that name a workload.
+    /// Returns the pods that name a workload.
     pub(crate) fn pods_of(
         &self,
         workload: &ObjectKey,
@@ -216,21 +216,23 @@ impl Cache {
         self.pods.of_workload(workload)
     }
 
-    /// Workloads that pods name.
+    /// Returns the workloads that pods name.
     pub(crate) fn workloads_of_pods(&self) -> impl Iterator<Item = &ObjectKey> {
         self.pods.workloads()
     }
 
-    /// Whether a pod belongs to the workload that it names: a job's pods are those that it controls.
+    /// Returns whether a pod belongs to the workload that it names. If a job owns the workload, the job must control
+    /// the pod.
     pub(crate) fn belongs_to_workload(&self, pod: &WorkloadPod) -> bool {
         let Some(record) = self.workloads.get(&pod.workload) else {
             return false;
         };
-        let served = |owner: &&OwnerRecord| kind_of(owner.group(), &owner.kind).is_some();
-        record.owner.as_deref().filter(served).is_none_or(|owner| pod.controller.as_ref() == Some(&owner.uid))
+        let is_job = |owner: &&OwnerRecord| kind_of(owner.group(), &owner.kind).is_some();
+        record.owner.as_deref().filter(is_job).is_none_or(|owner| pod.controller.as_ref() == Some(&owner.uid))
     }
 
-    /// The node where a pod is charged for itself; none if its workload is charged, or it is on no node.
+    /// Returns the node on which a pod counts as non-TAS usage; `None` if the topology assignment of its workload
+    /// covers it, or if it is not bound.
     fn non_tas_node(&self, pod: &PodRecord) -> Option<Arc<str>> {
         let node = pod.node.as_ref()?;
         let charged_to_workload = pod.workload_pod.as_ref().is_some_and(|workload_pod| {
@@ -243,7 +245,7 @@ impl Cache {
         (!charged_to_workload).then(|| Arc::clone(node))
     }
 
-    /// Usage of a workload's pods outside topology assignments.
+    /// Returns the non-TAS usage of each of a workload's pods.
     pub(super) fn non_tas_usage_of(&self, workload: &ObjectKey) -> Vec<(ObjectKey, Option<PodUsage>)> {
         let usage = |(key, pod, workload_pod): (&ObjectKey, &PodRecord, &WorkloadPod)| {
             let usage = self.non_tas_node(pod).map(|node| (node, workload_pod.requests.clone()));
@@ -252,11 +254,11 @@ impl Cache {
         self.pods.of_workload(workload).map(usage).collect()
     }
 
-    /// Whether a pod of a workload on a host neither terminates nor has ended.
+    /// Returns whether a workload has a pod on a host that neither terminates nor has ended.
     pub(crate) fn has_running_pod(&self, workload: &ObjectKey, host: &str) -> bool {
         self.pods.of_workload(workload).any(|(_, pod, workload_pod)| {
-            let here = pod.node.as_ref().is_some_and(|node| *self.nodes.host_of(node) == *host);
-            here && !workload_pod.terminating && self.belongs_to_workload(workload_pod)
+            let on_host = pod.node.as_ref().is_some_and(|node| *self.nodes.host_of(node) == *host);
+            on_host && !workload_pod.terminating && self.belongs_to_workload(workload_pod)
         })
     }
 }

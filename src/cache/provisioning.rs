@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A ProvisioningRequest: the fields that a check is decided on.
+/// A ProvisioningRequest: the fields that determine the state of an admission check.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestRecord {
     pub(crate) meta: Meta,
@@ -61,7 +61,7 @@ pub(crate) struct RequestStatus {
     pub(crate) provisioning_class_details: BTreeMap<String, String>,
 }
 
-/// All objects around ProvisioningRequests.
+/// ProvisioningRequests and related objects.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProvisioningRecords {
     configs: BTreeMap<Arc<str>, ProvisioningRequestConfigSpec>,
@@ -73,7 +73,7 @@ pub(super) struct ProvisioningRecords {
 }
 
 impl ProvisioningRecords {
-    /// UID and version that are known of a request.
+    /// Returns UID and resourceVersion of a known request.
     pub(super) fn known_version(&self, key: &ObjectKey) -> Option<(&str, &str)> {
         let meta = &self.requests.get(key)?.meta;
         Some((&meta.uid, &meta.resource_version))
@@ -83,7 +83,7 @@ impl ProvisioningRecords {
         self.template_owners.remove(key);
     }
 
-    /// Keys of one of the three kinds.
+    /// Returns the keys of one of the three kinds.
     pub(super) fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
         match kind {
             Kind::ProvisioningRequest => self.requests.keys().cloned().collect(),
@@ -110,7 +110,7 @@ impl Cache {
     /// Stores a ProvisioningRequest. Returns the Workloads that owned or own it.
     ///
     /// # Errors
-    /// Names what cannot be read.
+    /// If the ProvisioningRequest cannot be decoded.
     pub(crate) fn ingest_provisioning_request(
         &mut self,
         key: &ObjectKey,
@@ -156,13 +156,13 @@ impl Cache {
         self.provisioning.requests.get(key)
     }
 
-    /// Requests that a Workload owns, by its UID.
+    /// Returns the requests that a Workload owns, by its UID.
     pub(crate) fn provisioning_requests_of(&self, uid: &str) -> impl Iterator<Item = &RequestRecord> {
         let keys = self.provisioning.requests_by_workload.get(uid).into_iter().flatten();
         keys.filter_map(|key| self.provisioning.requests.get(key))
     }
 
-    /// Whether a ProvisioningRequest owns a pod template with this key.
+    /// Returns whether a ProvisioningRequest owns a pod template with this key.
     pub(crate) fn has_pod_template(&self, key: &ObjectKey) -> bool {
         self.provisioning.template_owners.contains_key(key)
     }

@@ -36,7 +36,7 @@ impl QueueRecords {
         self.cluster_queues.get(name)
     }
 
-    /// The name of a known ClusterQueue as it is kept, so that it is kept once.
+    /// Returns the stored name of a known ClusterQueue, so that callers share it.
     pub(super) fn interned_name(&self, name: &str) -> Option<&Arc<str>> {
         self.cluster_queues.get_key_value(name).map(|(name, _)| name)
     }
@@ -61,7 +61,7 @@ impl QueueRecords {
         self.local_queues.iter()
     }
 
-    /// LocalQueues that lead to a ClusterQueue.
+    /// Returns the LocalQueues of a ClusterQueue.
     pub(super) fn local_queues_of(&self, cluster_queue: &str) -> impl Iterator<Item = &ObjectKey> {
         self.local_queues_by_cluster_queue.get(cluster_queue).into_iter().flatten()
     }

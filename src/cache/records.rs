@@ -1,4 +1,4 @@
-//! What the core keeps of each object: enough to decide, and no more.
+//! Records: of each object, the fields that decisions and writes need.
 
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{
@@ -20,7 +20,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Identity and version that every write needs.
+/// Metadata of an object that every write needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Meta {
     pub(crate) key: ObjectKey,
@@ -29,7 +29,7 @@ pub(crate) struct Meta {
     pub(crate) generation: i64,
     pub(crate) created: Timestamp,
     pub(crate) deleting: bool,
-    /// Finalizers of the object, ours and others'.
+    /// All finalizers of the object: a patch that adds or removes ours must repeat the others.
     pub(crate) finalizers: Arc<[String]>,
 }
 
@@ -54,7 +54,7 @@ impl Meta {
     }
 }
 
-/// The controller of an object.
+/// The owner of an object: its controller, as a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OwnerRecord {
     pub(crate) api_version: Arc<str>,
@@ -64,12 +64,12 @@ pub(crate) struct OwnerRecord {
 }
 
 impl OwnerRecord {
-    /// API group of the owner.
+    /// Returns the API group of the owner; empty for the core group.
     pub(crate) fn group(&self) -> &str {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
 
-    /// The controller among the owners; of a Workload the first owner when none is marked so.
+    /// Returns the owner marked as controller, or the first owner if none is marked.
     pub(crate) fn from_object_meta(meta: &ObjectMeta) -> Option<Self> {
         let owners = meta.owner_references.as_deref().unwrap_or_default();
         let owner = owners.iter().find(|o| o.controller == Some(true)).or_else(|| owners.first())?;
@@ -82,7 +82,7 @@ impl OwnerRecord {
     }
 }
 
-/// A pod set of a Workload.
+/// A pod set of a Workload: the fields of its pod template that decisions need, and a fingerprint of the template.
 #[derive(Clone, Debug)]
 pub(crate) struct PodSetRecord {
     pub(crate) name: Arc<str>,
@@ -93,17 +93,16 @@ pub(crate) struct PodSetRecord {
     pub(crate) topology: Option<Box<PodSetTopologyRequest>>,
 }
 
-/// The pods of a Workload: alike for all of one template.
+/// The pod sets of a Workload. Workloads with equal `spec.podSets` share one value.
 #[derive(Debug, Default)]
 pub(crate) struct PodSets {
-    /// Of what the object says of them.
+    /// Digest of `spec.podSets`.
     pub(crate) digest: Digest,
     pub(crate) sets: Box<[PodSetRecord]>,
-    /// Templates as they were before a start, for the restore.
+    /// Pod template fields as they were before a start changed them; a stop restores these.
     pub(crate) originals: Box<[PodSetInfo]>,
 }
 
-/// A Workload.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkloadRecord {
     pub(crate) meta: Meta,
@@ -115,37 +114,37 @@ pub(crate) struct WorkloadRecord {
     pub(crate) active: bool,
     pub(crate) max_execution_seconds: Option<i32>,
     pub(crate) pods: Arc<PodSets>,
-    /// Names of the gates that keep it from preempting until they open.
+    /// Names of the preemption gates: the Workload must not preempt until all are open.
     pub(crate) preemption_gates: Box<[String]>,
     pub(crate) annotations: WorkloadAnnotations,
     pub(crate) status: Arc<WorkloadStatus>,
-    /// Requests after LimitRanges, overhead and transformations, and why they are not valid.
+    /// Requests after LimitRanges, RuntimeClass overhead and resource transformations, and why they are invalid.
     pub(crate) effective_requests: Arc<EffectiveRequests>,
 }
 
-/// What the annotations of a Workload say.
+/// Decoded annotations of a Workload.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WorkloadAnnotations {
-    /// Controllers that gate its admission.
+    /// Controllers that gate the admission.
     pub(crate) admission_gated_by: Option<String>,
-    /// Set if it is one of several alternatives for one parent.
+    /// Set if the Workload is a variant of a parent Workload (concurrent admission).
     pub(crate) variant: Option<Arc<Variant>>,
-    /// Parameters for its ProvisioningRequests.
+    /// Parameters for the ProvisioningRequests of the Workload.
     pub(crate) provisioning_parameters: BTreeMap<String, String>,
-    /// The slice that it replaces.
+    /// The workload slice that this Workload replaces.
     pub(crate) replaces: Option<Box<ObjectKey>>,
 }
 
-/// Requests as the scheduler sees them.
+/// Requests that the scheduler charges.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EffectiveRequests {
     pub(crate) pod_sets: Option<Arc<[scheduler::PodSet]>>,
-    /// Their totals, as the status shows them.
+    /// Totals of the requests, for `status.resourceRequests`.
     pub(crate) status_requests: Arc<[PodSetRequest]>,
     pub(crate) misconfiguration: Option<String>,
 }
 
-/// The spec of a Workload but for its pods.
+/// The spec of a Workload without its pod sets, which are decoded separately.
 #[derive(Default, Deserialize)]
 #[serde(rename = "WorkloadSpec", rename_all = "camelCase", default)]
 struct SpecWithoutPodSets {
@@ -158,10 +157,10 @@ struct SpecWithoutPodSets {
 }
 
 impl WorkloadRecord {
-    /// Reads a Workload; what others have alike is kept once.
+    /// Decodes a Workload and interns the parts that are equal in many Workloads.
     ///
     /// # Errors
-    /// Names what cannot be read.
+    /// If the spec or the status cannot be decoded.
     pub(crate) fn decode(object: &WorkloadObject, templates: &mut InternedTemplates) -> Result<Self, String> {
         let spec: SpecWithoutPodSets =
             object.spec().map(RawFieldRef::decode).transpose()?.unwrap_or_default();
@@ -184,12 +183,14 @@ impl WorkloadRecord {
         Ok(record.with_annotations(&object.metadata, templates))
     }
 
-    /// A later version of the same Workload whose spec has not changed: only metadata and status are read again, and the
-    /// status only if it is there or not known to have been written. None if all of it has to be read, as when it has
-    /// finished no more: its pods were let go of.
+    /// Decodes a later version of the same Workload with the same spec: only metadata and status are decoded. If the
+    /// object has no status, `written` is used, the status that a write of ours set.
+    ///
+    /// Returns `None` if the whole object must be decoded: the UID or the generation differs, the generation is
+    /// unknown, or the condition `Finished` was removed: the pod sets were dropped when the Workload finished.
     ///
     /// # Errors
-    /// Names what cannot be read.
+    /// If the status cannot be decoded.
     pub(crate) fn decode_newer(
         &self,
         object: &WorkloadObject,
@@ -212,11 +213,11 @@ impl WorkloadRecord {
         Ok(Some(Self { meta, status, ..self.clone() }.with_annotations(&object.metadata, templates)))
     }
 
-    /// The same with everything that its metadata says beside its identity.
+    /// Sets the fields that are decoded from owner references, labels and annotations.
     fn with_annotations(mut self, metadata: &ObjectMeta, templates: &mut InternedTemplates) -> Self {
-        let nothing = BTreeMap::new();
-        let annotations = metadata.annotations.as_ref().unwrap_or(&nothing);
-        let labels = metadata.labels.as_ref().unwrap_or(&nothing);
+        let empty = BTreeMap::new();
+        let annotations = metadata.annotations.as_ref().unwrap_or(&empty);
+        let labels = metadata.labels.as_ref().unwrap_or(&empty);
         let gated_by = annotations.get(names::ADMISSION_GATED_BY_ANNOTATION).filter(|v| !v.is_empty());
         self.meta.finalizers = templates.intern_finalizers(self.meta.finalizers);
         self.owner = OwnerRecord::from_object_meta(metadata)
@@ -234,17 +235,17 @@ impl WorkloadRecord {
         self
     }
 
-    /// Its groups of equal pods; none when it has finished.
+    /// Returns the pod sets; empty if the Workload has finished.
     pub(crate) fn pod_sets(&self) -> &[PodSetRecord] {
         &self.pods.sets
     }
 
-    /// Templates as they were before a start, for the restore.
+    /// Returns the pod template fields as they were before a start, which a stop restores.
     pub(crate) fn originals(&self) -> &[PodSetInfo] {
         &self.pods.originals
     }
 
-    /// Whether a gate keeps it from preempting; one that nobody has opened is closed.
+    /// Returns whether a gate prevents preemption. A gate that the status does not list is closed.
     pub(crate) fn is_preemption_gated(&self) -> bool {
         let open = |gate: &String| {
             let states = &self.status.preemption_gates;
@@ -253,38 +254,38 @@ impl WorkloadRecord {
         !self.preemption_gates.iter().all(open)
     }
 
-    /// What it is found by: the UID of its owner, and its LocalQueue until it has finished.
+    /// Returns the index keys of the Workload: the UID of its owner, and its LocalQueue unless it has finished.
     pub(crate) fn index_keys(&self) -> (Option<&Arc<str>>, Option<ObjectKey>) {
         let finished = conditions::is_true(&self.status, ConditionType::Finished);
         (self.owner.as_ref().map(|owner| &owner.uid), self.local_queue().filter(|_| !finished))
     }
 
-    /// Whether its job may run now.
+    /// Returns whether the job of the Workload may run now.
     pub(crate) fn may_run(&self) -> bool {
-        let holds = |kind| conditions::is_true(&self.status, kind);
-        holds(ConditionType::Admitted)
-            && !holds(ConditionType::Evicted)
-            && !holds(ConditionType::Finished)
+        let is_true = |kind| conditions::is_true(&self.status, kind);
+        is_true(ConditionType::Admitted)
+            && !is_true(ConditionType::Evicted)
+            && !is_true(ConditionType::Finished)
             && !self.meta.deleting
     }
 
-    /// Key of its LocalQueue.
+    /// Returns the key of the LocalQueue that the Workload names.
     pub(crate) fn local_queue(&self) -> Option<ObjectKey> {
         Some(ObjectKey { namespace: self.meta.key.namespace.clone(), name: self.queue_name.clone()? })
     }
 }
 
-/// Annotations that are handed on to ProvisioningRequests.
+/// Returns the annotations that are copied to ProvisioningRequests.
 fn provisioning_parameters_of(annotations: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let ours = |name: &&String| name.starts_with(PARAMETER_PREFIX);
+    let is_parameter = |name: &&String| name.starts_with(PARAMETER_PREFIX);
     annotations
         .iter()
-        .filter(|(name, _)| ours(name))
+        .filter(|(name, _)| is_parameter(name))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect()
 }
 
-/// What the annotations say that the Workload is a variant of.
+/// Returns the parent and the allowed flavors if the Workload is a variant.
 fn variant_of(meta: &ObjectMeta) -> Option<Arc<Variant>> {
     let flavors = meta.annotations.as_ref()?.get(names::ALLOWED_FLAVORS_ANNOTATION)?;
     let owner = OwnerRecord::from_object_meta(meta).filter(|owner| *owner.kind == *"Workload")?;
@@ -294,57 +295,52 @@ fn variant_of(meta: &ObjectMeta) -> Option<Arc<Variant>> {
     }))
 }
 
-/// The slice that the annotations say it takes over from.
+/// Returns the key of the workload slice that the Workload replaces, if its annotation names one.
 fn replaced_slice_of(meta: &ObjectMeta) -> Option<Box<ObjectKey>> {
     let text = meta.annotations.as_ref()?.get(names::SLICE_REPLACEMENT_FOR_ANNOTATION)?;
     let (namespace, name) = text.split_once('/')?;
     Some(Box::new(ObjectKey::new(namespace, name)))
 }
 
-/// A ClusterQueue.
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterQueueRecord {
     pub(crate) meta: Meta,
     pub(crate) object: ClusterQueue,
 }
 
-/// A LocalQueue.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalQueueRecord {
     pub(crate) meta: Meta,
     pub(crate) object: LocalQueue,
 }
 
-/// A Cohort.
 #[derive(Clone, Debug)]
 pub(crate) struct CohortRecord {
     pub(crate) meta: Meta,
     pub(crate) object: Cohort,
 }
 
-/// A ResourceFlavor.
 #[derive(Clone, Debug)]
 pub(crate) struct FlavorRecord {
     pub(crate) meta: Meta,
     pub(crate) object: ResourceFlavor,
 }
 
-/// A Topology.
+/// A Topology: of its spec, only the levels.
 #[derive(Clone, Debug)]
 pub(crate) struct TopologyRecord {
     pub(crate) meta: Meta,
-    /// Node labels, from the root to the leaves.
+    /// Node label of each level, from the root to the leaves.
     pub(crate) levels: Arc<[Arc<str>]>,
 }
 
-/// A MultiKueueCluster.
+/// A MultiKueueCluster: of its status, only the conditions.
 #[derive(Clone, Debug)]
 pub(crate) struct MultiKueueClusterRecord {
     pub(crate) meta: Meta,
     pub(crate) conditions: Vec<Condition>,
 }
 
-/// An AdmissionCheck.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckRecord {
     pub(crate) meta: Meta,

@@ -1,11 +1,12 @@
-//! UIDs of objects that are gone. An answer or a read that was under way when its object went must not bring it back.
+//! UIDs of deleted objects. A response or a read that was in flight when its object was deleted must not bring the
+//! object back.
 
 use std::collections::{BTreeSet, VecDeque};
 
-/// How many are remembered: far more than can be under way.
+/// Maximum number of UIDs: far more than calls can be in flight.
 const MAX_TOMBSTONES: usize = 4096;
 
-/// The last objects that went.
+/// UIDs of the objects that were deleted last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tombstones {
     order: VecDeque<String>,

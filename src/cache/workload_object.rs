@@ -1,7 +1,8 @@
-//! A Workload as it comes: its metadata are read, its spec and status not yet, so that what is known of it already is never
-//! read.
+//! A Workload as it is received: metadata is decoded; spec and status are not, so that parts that are already known are
+//! never decoded.
 //!
-//! Invariants: a part that cannot be read is an error of whoever reads it, in words that do not depend on how it came.
+//! Invariants: an invalid spec or status is an error only when it is decoded, and the error message does not depend on
+//! whether the part was received as text or as a JSON value.
 
 use crate::cache::interner::{self, Digest};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -10,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// A Workload as the server told of it.
+/// A Workload as the API server sent it.
 #[derive(Clone, Debug)]
 pub struct WorkloadObject {
     pub(crate) metadata: Box<ObjectMeta>,
@@ -18,14 +19,14 @@ pub struct WorkloadObject {
     status: Option<RawField>,
 }
 
-/// Spec or status: of a text, or of an object that was taken apart.
+/// An undecoded spec or status: JSON text, or a parsed JSON value.
 #[derive(Clone, Debug)]
 enum RawField {
     Text(Box<RawValue>),
     Value(Value),
 }
 
-/// The same as it is read, or a part of it.
+/// A borrowed [`RawField`], or a part of one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RawFieldRef<'a> {
     Text(&'a RawValue),
@@ -33,7 +34,7 @@ pub(crate) enum RawFieldRef<'a> {
 }
 
 impl WorkloadObject {
-    /// A Workload of which spec and status are texts.
+    /// Creates a Workload with spec and status as JSON text.
     pub fn new(metadata: ObjectMeta, spec: Option<Box<RawValue>>, status: Option<Box<RawValue>>) -> Self {
         Self {
             metadata: Box::new(metadata),
@@ -42,10 +43,10 @@ impl WorkloadObject {
         }
     }
 
-    /// A whole object taken apart.
+    /// Creates a Workload from a parsed object.
     ///
     /// # Errors
-    /// Says what of its metadata cannot be read.
+    /// If the metadata cannot be decoded.
     pub(crate) fn from_value(mut object: Value) -> Result<Self, String> {
         let mut take = |part: &str| object.get_mut(part).map(Value::take);
         let metadata =
@@ -75,7 +76,7 @@ impl RawField {
     }
 }
 
-/// What of a spec's text is read apart from the rest.
+/// The field of a spec's text that is decoded separately from the others.
 #[derive(Deserialize)]
 struct PodSetsOf<'a> {
     #[serde(borrow, default, rename = "podSets")]
@@ -83,10 +84,10 @@ struct PodSetsOf<'a> {
 }
 
 impl<'a> RawFieldRef<'a> {
-    /// Of a spec: its pod sets.
+    /// Returns the undecoded `podSets` of a spec.
     ///
     /// # Errors
-    /// When the spec is no object.
+    /// If the spec is not an object.
     pub(crate) fn pod_sets(self) -> Result<Option<Self>, String> {
         match self {
             Self::Value(value) => Ok(value.get("podSets").map(RawFieldRef::Value)),
@@ -97,7 +98,8 @@ impl<'a> RawFieldRef<'a> {
         }
     }
 
-    /// Stands for what it says. A text and the same taken apart have two digests, and are only not shared.
+    /// Returns the digest of the part. Text and the parsed value of the same text have different digests; the only
+    /// effect is that the decoded value is not shared.
     pub(crate) fn digest(self) -> Digest {
         match self {
             Self::Text(text) => interner::digest_of_text(text.get()),
@@ -105,10 +107,10 @@ impl<'a> RawFieldRef<'a> {
         }
     }
 
-    /// What it says.
+    /// Decodes the part.
     ///
     /// # Errors
-    /// Says what cannot be read, without a place in a text that nobody sees.
+    /// If the part cannot be decoded. The message has no line and column: users never see the text that they refer to.
     pub(crate) fn decode<T: DeserializeOwned>(self) -> Result<T, String> {
         match self {
             Self::Text(text) => {
@@ -118,10 +120,10 @@ impl<'a> RawFieldRef<'a> {
         }
     }
 
-    /// It taken apart.
+    /// Parses the part.
     ///
     /// # Errors
-    /// When it is deeper than anything that is read.
+    /// If the part is nested deeper than the parser permits.
     pub(crate) fn to_value(self) -> Result<Value, String> {
         match self {
             Self::Text(text) => serde_json::from_str(text.get()).map_err(|e| e.to_string()),

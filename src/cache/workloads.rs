@@ -1,4 +1,4 @@
-//! Workloads, and the indexes by which they are found: by the UID of their owner and by LocalQueue.
+//! Workloads, with indexes by the UID of the owner and by LocalQueue.
 
 use super::records::WorkloadRecord;
 use super::remove_from_index;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct WorkloadRecords {
     records: ByKey<Arc<WorkloadRecord>>,
-    /// By the UID of the owner: rarely more than one, in order.
+    /// Keys by the UID of the owner, sorted: rarely more than one each.
     by_owner: BTreeMap<Arc<str>, Vec<ObjectKey>>,
     /// Workloads that have not finished.
     by_local_queue: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
@@ -21,7 +21,7 @@ impl WorkloadRecords {
         self.records.get(key)
     }
 
-    /// The record, to change what no index depends on.
+    /// Returns the record, for changes to fields that no index depends on.
     pub(super) fn get_mut(&mut self, key: &ObjectKey) -> Option<&mut Arc<WorkloadRecord>> {
         self.records.get_mut(key)
     }
@@ -30,17 +30,17 @@ impl WorkloadRecords {
         self.records.iter()
     }
 
-    /// The key of a known Workload as it is kept, so that it is kept once.
+    /// Returns the stored key of a known Workload, so that callers share it.
     pub(super) fn interned_key(&self, key: &ObjectKey) -> Option<&ObjectKey> {
         self.records.get_key_value(key).map(|(key, _)| key)
     }
 
-    /// Workloads whose owner has this UID, in order.
+    /// Returns the Workloads whose owner has this UID, ordered by key.
     pub(super) fn owned_by(&self, uid: &str) -> &[ObjectKey] {
         self.by_owner.get(uid).map_or(&[], Vec::as_slice)
     }
 
-    /// Workloads of a LocalQueue that have not finished.
+    /// Returns the Workloads of a LocalQueue that have not finished.
     pub(super) fn in_local_queue(&self, queue: &ObjectKey) -> impl Iterator<Item = &ObjectKey> {
         self.by_local_queue.get(queue).into_iter().flatten()
     }
@@ -58,7 +58,7 @@ impl WorkloadRecords {
         self.records.swap_remove(key)
     }
 
-    /// Puts another record in the place of a Workload's without touching the indexes. Returns the one before.
+    /// Replaces the record of a Workload without updating the indexes. Returns the previous record.
     #[cfg(feature = "failpoints")]
     pub(super) fn replace(
         &mut self,
@@ -75,8 +75,8 @@ impl WorkloadRecords {
         let (uid, queue) = record.index_keys();
         if let Some(uid) = uid {
             let owned = self.by_owner.entry(uid.clone()).or_insert_with(|| Vec::with_capacity(1));
-            if let Err(place) = owned.binary_search(key) {
-                owned.insert(place, key.clone());
+            if let Err(index) = owned.binary_search(key) {
+                owned.insert(index, key.clone());
             }
         }
         if let Some(queue) = queue {

@@ -1,4 +1,4 @@
-//! Scheduling cycles: as many as can be written, and what follows from each decision.
+//! Scheduling cycles: runs as many as can be written, and handles each decision.
 
 use super::membership::assumed::AssumedAdmission;
 use super::messages::{Effect, Observation};
@@ -12,14 +12,14 @@ use crate::scheduler::{Decision, Outcome, Verdict};
 use jiff::Timestamp;
 use std::collections::BTreeSet;
 
-/// Maximum number of cycles before the next deltas are taken in: more than can admit at a time where the latency of a
-/// decision matters, and a bound on cycles that would never end.
+/// Maximum number of cycles before the next deltas are handled. Higher than the number of cycles that can admit at one
+/// time where the latency of decisions matters; also bounds cycles that would never end.
 const MAX_CYCLES_PER_RECONCILE: usize = 1024;
 
-/// What cycles decide on and lead to within one round.
+/// Inputs and results of the cycles of one round.
 #[derive(Debug)]
 struct CycleRound<'a> {
-    /// Second passes that were handed to the scheduler and have no result yet.
+    /// Second passes that were requested from the scheduler and have no result yet.
     second_passes: BTreeSet<ObjectKey>,
     /// Objects that get a step after the cycles.
     items: &'a mut BTreeSet<ReconcileKey>,
@@ -27,8 +27,8 @@ struct CycleRound<'a> {
 }
 
 impl Reconciler {
-    /// Runs cycles until no head can be nominated, but not many more than can be written: an unwritten decision holds quota
-    /// for nothing, and later decisions know more. Returns whether there is more to decide.
+    /// Runs cycles until no head can be nominated, but not many more than can be written: an unwritten decision holds
+    /// quota without effect, and a later decision is based on newer objects. Returns whether heads remain.
     pub(super) fn run_cycles(&mut self, items: &mut BTreeSet<ReconcileKey>, now: Timestamp) -> bool {
         if self.engine.next_reservation_expiry().is_some_and(|time| time <= now) {
             self.engine.expire_reservations(now);
@@ -47,14 +47,14 @@ impl Reconciler {
             budget = budget.saturating_sub(self.apply_decisions(decisions, &mut round));
             self.update_admission_block();
         }
-        // The scheduler could not decide on these in their present state.
+        // The scheduler made no decision on these.
         for key in round.second_passes {
             self.requeue_second_pass(&key, None, now);
         }
         !undecided && self.engine.has_work()
     }
 
-    /// Follows up on the decisions of a cycle. Returns how many Workloads they admit and evict.
+    /// Handles the decisions of a cycle. Returns how many Workloads they admit and evict.
     fn apply_decisions(&mut self, decisions: Vec<Decision>, round: &mut CycleRound<'_>) -> usize {
         let admitted = decisions.iter().any(|d| matches!(d.outcome, Outcome::Admitted(_)));
         self.writes.emit(Effect::Observe(Observation::AdmissionAttempt { admitted }));
@@ -106,8 +106,8 @@ impl Reconciler {
         moves
     }
 
-    /// Whether a Workload's condition already gives this pending reason, or the rate limiter has given it a time. Heads are
-    /// nominated again and again while their queues are active, and rarely with another verdict.
+    /// Returns whether a Workload's condition already has this pending reason, or the rate limiter has reserved a slot
+    /// for it. Heads are nominated repeatedly while their queues are active, and the verdict rarely changes.
     fn is_already_explained(&self, key: &ObjectKey, verdict: &Verdict, now: Timestamp) -> bool {
         let status = self.cache.workload(key).map(|record| &record.status);
         let condition = status.and_then(|status| conditions::find(status, ConditionType::QuotaReserved));
@@ -122,11 +122,11 @@ impl Reconciler {
     /// Adds Workloads whose pending reason is not in their status yet, a few at a time.
     pub(super) fn explain_pending(&mut self, items: &mut BTreeSet<ReconcileKey>, now: Timestamp) {
         let available = self.explanation_budget().min(self.status_rate_limiter.available(now));
-        // Workloads that already wait for a write come before workloads that were not looked at yet.
+        // Workloads that are already in the write queue come first.
         if available > 0 && !self.workload_write_queue.has_explanation() {
             items.extend(self.engine.take_message_updates(available).into_iter().map(ReconcileKey::Workload));
         }
-        // The end of a write continues with the next; the rate limit needs an alarm.
+        // The result of a write triggers the next round; the rate limit needs an alarm.
         let limited = self.engine.has_message_updates() && self.status_rate_limiter.available(now) == 0;
         let at = limited.then(|| self.status_rate_limiter.next_available(now));
         self.work_queue.set_alarm(Alarm::PendingReasons, at);

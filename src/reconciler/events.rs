@@ -7,7 +7,7 @@ use crate::lifecycle::backoff;
 use jiff::Timestamp;
 use std::time::Duration;
 
-/// An event on a Workload.
+/// Creates an event on a Workload.
 pub(crate) fn workload_event(record: &WorkloadRecord, warning: bool, reason: &str, note: String) -> Effect {
     Effect::Event(Event {
         kind: Kind::Workload,
@@ -19,7 +19,7 @@ pub(crate) fn workload_event(record: &WorkloadRecord, warning: bool, reason: &st
     })
 }
 
-/// The time since a point, or zero if that is in the future.
+/// Returns the time since `since`, or zero if `since` is in the future.
 pub(crate) fn elapsed_duration(since: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(backoff::elapsed(since, now)).unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! Taking objects in: the cache stores each, and whatever follows from the change is configured in the scheduler or added to the
-//! work queue.
+//! Received objects: the cache stores each, and the consequences are configured in the scheduler or added to the work
+//! queue.
 
 use super::messages::Effect;
 use super::{ReconcileKey, Reconciler};
@@ -15,8 +15,9 @@ use serde_json::Value;
 use std::sync::Arc;
 
 impl Reconciler {
-    /// Takes an object in, from a watch or as the response to a write. One that cannot be read counts as absent, and an event
-    /// says so. `written` is the status that a write set, if the response may leave spec and status out.
+    /// Handles an object from a watch or from the response to a write. An object that cannot be decoded counts as
+    /// absent, and an event reports it. `written` is the status that a write set, if the response may leave spec and
+    /// status out.
     pub(super) fn ingest(
         &mut self,
         kind: Kind,
@@ -31,7 +32,7 @@ impl Reconciler {
         }
     }
 
-    /// Takes a Workload in from a watch. One that cannot be read counts as absent, and an event says so.
+    /// Handles a Workload from a watch. A Workload that cannot be decoded counts as absent, and an event reports it.
     pub(super) fn ingest_workload(&mut self, object: &WorkloadObject) {
         let identity = ObjectIdentity::of_metadata(&object.metadata);
         if let Some(key) = self.accept(Kind::Workload, &identity) {
@@ -40,7 +41,7 @@ impl Reconciler {
         }
     }
 
-    /// The key of an object that is to be stored; none if it is stale or deleted.
+    /// Returns the key of an object that must be stored; `None` if it is stale or deleted.
     fn accept(&mut self, kind: Kind, identity: &ObjectIdentity<'_>) -> Option<ObjectKey> {
         match self.cache.check_arrival(kind, identity) {
             Arrival::New(key) => Some(key),

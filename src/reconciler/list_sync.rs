@@ -1,4 +1,4 @@
-//! Which kinds are followed, and whether their first lists are complete.
+//! The watched kinds, and whether their first lists are complete.
 //!
 //! Invariant: before all lists are complete nothing is decided (I17).
 
@@ -17,22 +17,22 @@ impl ListSync {
         Self { kinds, listed: BTreeSet::new() }
     }
 
-    /// The kinds that are followed.
+    /// Returns the watched kinds.
     pub(crate) fn kinds(&self) -> &[Kind] {
         &self.kinds
     }
 
-    /// The first list of a kind is complete.
+    /// Records that the first list of a kind is complete.
     pub(crate) fn mark_listed(&mut self, kind: Kind) {
         self.listed.insert(kind);
     }
 
-    /// Whether the first lists of all kinds are complete.
+    /// Returns whether the first lists of all kinds are complete.
     pub(crate) fn is_complete(&self) -> bool {
         self.listed.len() >= self.kinds.len() && self.kinds.iter().all(|kind| self.listed.contains(kind))
     }
 
-    /// Whether the lists that webhooks answer from are complete.
+    /// Returns whether the lists that webhooks need are complete.
     pub(crate) fn is_complete_for_webhooks(&self) -> bool {
         let mut for_webhooks = self.kinds.iter().filter(|kind| kind.is_used_by_webhooks());
         for_webhooks.all(|kind| self.listed.contains(kind))

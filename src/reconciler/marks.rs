@@ -8,7 +8,7 @@ use crate::lifecycle::reservation;
 use std::sync::Arc;
 
 impl Reconciler {
-    /// Follows up on a Workload that was stored or removed.
+    /// Handles the effects of storing or removing a Workload.
     pub(super) fn follow_workload_change(&mut self, key: &ObjectKey, change: WorkloadChange) {
         for (pod, usage) in change.pod_usage {
             self.engine.set_pod(&pod, usage);
@@ -20,7 +20,7 @@ impl Reconciler {
         self.mark_workload_and_job(key, change.owner.as_ref().map(|owner| &owner.uid));
     }
 
-    /// Updates the snapshot for an object that another controller queues: it counts while it owns a Workload.
+    /// Updates the snapshot for an object of an external framework: it is included while it owns a Workload.
     fn sync_external_owner(&mut self, namespace: &Arc<str>, owner: Option<&OwnerRecord>) {
         let Some(owner) = owner.filter(|o| self.settings.is_external(o.group(), &o.kind)) else {
             return;
@@ -29,7 +29,7 @@ impl Reconciler {
         self.snapshot_builder.set_external_owner(namespace, owner, queued);
     }
 
-    /// Follows up on a pod that was stored or removed.
+    /// Handles the effects of storing or removing a pod.
     pub(super) fn follow_pod_change(&mut self, key: &ObjectKey, change: PodChange) {
         if let UsageUpdate::Set(usage) = change.usage {
             self.engine.set_pod(key, usage);
@@ -78,8 +78,8 @@ impl Reconciler {
         self.work_queue.add_all(checks.map(|(name, _)| ReconcileKey::Check(name.clone())));
     }
 
-    /// Something that decides whether ClusterQueues are active has changed: only ClusterQueues that change wake their
-    /// workloads.
+    /// Configures all ClusterQueues again: an object that determines whether they are active has changed. Only
+    /// ClusterQueues whose configuration changes wake their workloads.
     pub(super) fn reconfigure_cluster_queues(&mut self) {
         let names: Vec<Arc<str>> = self.cache.cluster_queues().map(|(name, _)| name.clone()).collect();
         for name in names {
@@ -108,7 +108,7 @@ impl Reconciler {
         self.work_queue.add_all(reserving.map(|(key, _)| ReconcileKey::Workload(key.clone())));
     }
 
-    /// Marks an object, and what depends on it, for another step after a write of it ended.
+    /// Adds an object and the objects that depend on it to the work queue, after a write of the object ended.
     pub(super) fn mark_written(&mut self, kind: Kind, key: &ObjectKey) {
         match kind {
             Kind::Workload => {
@@ -118,7 +118,8 @@ impl Reconciler {
             }
             Kind::Job(index) => {
                 self.work_queue.add(ReconcileKey::Job(index, key.clone()));
-                // Its Workload waits while a write of the job is in flight, and the watch may have overtaken the response.
+                // Its Workload waits while a write of the job is in flight, and the watch may have overtaken the
+                // response.
                 let uid = self.cache.job(&(index, key.clone())).map(|job| job.uid.clone());
                 if let Some(uid) = uid {
                     self.mark_workloads_owned_by(&uid);

@@ -1,4 +1,4 @@
-//! What passes between the core and the shell: deltas in, effects out. Values only.
+//! Messages between the core and the shell: deltas in, effects out. Plain data without behavior.
 
 use crate::api::ObjectKey;
 use crate::api::v1beta2::WorkloadStatus;
@@ -9,35 +9,35 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Something that happened, in the order in which the shell learnt of it.
+/// An input of the core. The shell passes deltas in the order in which it received them.
 #[derive(Clone, Debug)]
 pub enum Delta {
-    /// An object as the server has it, from a watch, a list or a GET.
+    /// An object as the API server sent it in a watch, a list or a GET.
     Applied {
         /// Kind of the object.
         kind: Kind,
         /// The object, without managed fields.
         object: Value,
     },
-    /// A Workload as the server has it, read no further than is needed.
+    /// A Workload as the API server sent it, with spec and status not decoded yet.
     Workload(WorkloadObject),
-    /// An object is gone.
+    /// An object was deleted.
     Deleted {
         /// Kind of the object.
         kind: Kind,
-        /// Its key.
+        /// Key of the object.
         key: ObjectKey,
-        /// Its UID: another object of the same name is not touched.
+        /// UID of the object: another object of the same name is not affected.
         uid: String,
     },
-    /// A watch lists from the start: what is not applied before the next `Synced` is gone.
+    /// A watch lists all objects again: an object that is not applied before the next `Synced` was deleted.
     Restarted {
-        /// Kind that is listed.
+        /// Kind of the listed objects.
         kind: Kind,
     },
     /// The list is complete.
     Synced {
-        /// Kind that was listed.
+        /// Kind of the listed objects.
         kind: Kind,
     },
     /// A write has ended.
@@ -48,57 +48,60 @@ pub enum Delta {
     Tick,
 }
 
-/// What the shell shall do.
+/// An action that the shell must perform.
 #[derive(Clone, Debug)]
 pub enum Effect {
-    /// Write to the API server and report the result.
+    /// Send a write to the API server and return the result as [`Delta::Written`].
     Write(Write),
     /// Record an event, best effort.
     Event(Event),
-    /// Read an object and feed it back as `Applied`, or `Deleted` when it is not there.
+    /// Read an object and return it as `Applied`, or as `Deleted` if it does not exist.
     Refetch {
         /// Kind of the object.
         kind: Kind,
-        /// Its key.
+        /// Key of the object.
         key: ObjectKey,
     },
-    /// Count something for the metrics.
+    /// Record an observation in the metrics.
     Observe(Observation),
 }
 
-/// One write. The core has at most one under way for each object, but for one that is overtaken.
+/// One write. At most one per object is in flight, except for a superseded one that the next write bypasses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
-    /// Number of the write, never used twice by one process.
+    /// Number of the write, unique in the process.
     pub id: u64,
     /// Kind of the object.
     pub kind: Kind,
-    /// Its key.
+    /// Key of the object.
     pub key: ObjectKey,
-    /// What to do.
+    /// How the write is sent.
     pub verb: Verb,
     /// `status`, or the object itself.
     pub subresource: Option<&'static str>,
     /// Body. Updates carry `metadata.resourceVersion`; deletes are DeleteOptions with preconditions.
     pub body: Value,
-    /// What a Workload's status is to be, beside the body: most of what is written, so nobody makes a tree of it first.
+    /// The status of a Workload, sent in addition to the body. It is serialized directly, because most written bytes
+    /// are statuses and a [`Value`] tree of each would be wasted.
     pub status: Option<Arc<WorkloadStatus>>,
-    /// Whether that is what the status will be as a whole when this lands: of the answer, spec and status may be left out.
+    /// Whether `status` is complete, that is, equals the whole status once the write has landed. The response then
+    /// needs only metadata.
     pub response_metadata_only: bool,
-    /// Status of queues: sent within a shared budget, the latest of an object wins.
+    /// Set for queue statuses: these share a rate limit, and a newer write of an object replaces an unsent one.
     pub background: bool,
-    /// It does not wait for a write of the same object that is under way: both carry the same version.
+    /// Set if the write is sent while another write of the same object is in flight. Both carry the same
+    /// resourceVersion, so only one of them lands.
     pub bypasses_in_flight: bool,
 }
 
 impl Write {
-    /// All that is sent.
+    /// Returns the request body.
     pub fn payload(&self) -> Payload<'_> {
         Payload { body: &self.body, status: self.status.as_deref() }
     }
 }
 
-/// What a write sends.
+/// Request body of a write.
 #[derive(Serialize)]
 pub struct Payload<'a> {
     #[serde(flatten)]
@@ -120,39 +123,41 @@ pub enum Verb {
     Delete,
 }
 
-/// How a write ended.
+/// Result of a write.
 #[derive(Clone, Debug)]
 pub struct WriteResult {
     /// Number of the write.
     pub id: u64,
     /// Kind of the object.
     pub kind: Kind,
-    /// Its key.
+    /// Key of the object.
     pub key: ObjectKey,
-    /// The end.
+    /// How the write ended.
     pub outcome: WriteOutcome,
 }
 
-/// End of a write.
+/// How a write ended.
 #[derive(Clone, Debug)]
 pub enum WriteOutcome {
-    /// It landed; this is the object now (of a delete, what the server answered). Spec and status may be left out where the
-    /// write has foretold them.
+    /// The write landed. Contains the new object (for a delete, the server's response); spec and status may be missing
+    /// if the write has `response_metadata_only`.
     Done(Value),
-    /// The object was not the one that the write was decided on, or (create) exists. The newest object was fed back before.
+    /// The object has another version than the write was decided on, or (create) exists already. The shell
+    /// tried to read the newest object and passed it before this result.
     Conflict,
-    /// The object is gone.
+    /// The object does not exist.
     NotFound,
-    /// The server refused the content.
+    /// The API server rejected the write because of its content.
     Rejected {
         /// HTTP status code.
         code: u16,
-        /// The server's words.
+        /// Message of the API server.
         message: String,
     },
-    /// Not known whether it landed. The newest object was fed back before.
+    /// Unknown whether the write landed. The shell tried to read the newest object and passed it before
+    /// this result.
     Unavailable {
-        /// What went wrong.
+        /// Error message.
         message: String,
     },
 }
@@ -162,28 +167,29 @@ pub enum WriteOutcome {
 pub struct Event {
     /// Kind of the object that the event is about.
     pub kind: Kind,
-    /// Its key.
+    /// Key of the object.
     pub key: ObjectKey,
-    /// Its UID.
+    /// UID of the object.
     pub uid: String,
-    /// Whether it is a warning.
+    /// Whether the type of the event is `Warning` instead of `Normal`.
     pub warning: bool,
-    /// Reason, one word.
+    /// Reason in CamelCase.
     pub reason: String,
-    /// A sentence.
+    /// Message for users.
     pub note: String,
 }
 
-/// Something that counters and histograms count; gauges are computed from the snapshot instead.
+/// An observation for counters and histograms; gauges are computed from the snapshot instead.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Observation {
-    /// Quota was reserved and the write has landed.
+    /// Quota was reserved and the write has landed; the duration is the time since the workload was queued.
     QuotaReserved(ObservationLabels, Duration),
-    /// The workload was admitted and the write has landed.
+    /// The workload was admitted and the write has landed; the duration is the time since the workload was queued.
     Admitted(ObservationLabels, Duration),
-    /// The workload was admitted so long after its quota was reserved, where something else was waited for.
+    /// The workload was admitted after other conditions than quota, such as admission checks, were met; the duration is
+    /// the time since quota was reserved.
     ChecksPassed(ObservationLabels, Duration),
-    /// Pods were ready, so long after the admission; the second duration counts from the time in the queue.
+    /// The pods became ready; the durations are the times since admission and since the workload was queued.
     PodsReady(ObservationLabels, Duration, Duration),
     /// A scheduling gate was removed from a pod.
     GateRemoved {
@@ -191,25 +197,25 @@ pub enum Observation {
         gate: &'static str,
         /// ClusterQueue of the workload.
         cluster_queue: String,
-        /// Time since the admission.
+        /// Time since admission.
         latency: Duration,
     },
     /// The workload was evicted while it held quota.
     Evicted {
-        /// Queue and priority class.
+        /// Labels of the workload.
         labels: ObservationLabels,
         /// Reason of the Evicted condition.
         reason: String,
-        /// What was behind it, or empty.
+        /// Underlying cause, or empty.
         underlying_cause: String,
         /// Whether this is the workload's first eviction for that reason and cause.
         first: bool,
-        /// How long its pods had been ready, if they were.
+        /// How long the pods had been ready, if they were.
         ready: Option<Duration>,
     },
-    /// An evicted workload gave its quota back.
+    /// The quota of an evicted workload was released.
     QuotaReleased {
-        /// ClusterQueue that it had quota of.
+        /// ClusterQueue in which the workload held quota.
         cluster_queue: String,
         /// Reason of the Evicted condition.
         reason: String,
@@ -221,32 +227,32 @@ pub enum Observation {
         /// ClusterQueue of the replaced slice.
         cluster_queue: String,
     },
-    /// Preemption targets were chosen a second time, because another workload of the cycle had chosen the same.
+    /// Preemption targets were computed again in a cycle, because they overlapped with those of another preemptor.
     TargetsRecomputed {
         /// ClusterQueue of the preemptor.
         cluster_queue: String,
-        /// What came of it.
+        /// Value of the label `result`.
         result: &'static str,
     },
-    /// The workload was evicted to make room for one of this ClusterQueue.
+    /// A workload was preempted.
     Preempted {
-        /// Queue of the one that it made room for.
+        /// ClusterQueue of the preemptor.
         preempting_cluster_queue: String,
         /// Reason of the Preempted condition.
         reason: &'static str,
     },
-    /// The workload has finished; the duration is the sum of its times admitted, for one that finished while admitted.
+    /// The workload finished; the duration is its total admitted time, present if it finished while admitted.
     Finished(ObservationLabels, Option<Duration>),
-    /// A Workload was made for a job, so long after the job.
+    /// A Workload was created for a job.
     WorkloadCreated {
         /// Kind of the job.
         job_kind: &'static str,
-        /// Time since the job was made.
+        /// Time since the creation of the job.
         latency: Duration,
     },
-    /// A cycle was run: its time is measured by the shell; the flag says whether something was admitted.
+    /// A scheduling cycle was run. The shell measures its duration.
     AdmissionAttempt {
-        /// Whether something was admitted.
+        /// Whether the cycle admitted a workload.
         admitted: bool,
     },
 }
@@ -256,11 +262,11 @@ pub enum Observation {
 pub struct ObservationLabels {
     /// ClusterQueue.
     pub cluster_queue: String,
-    /// The cohorts above it, the nearest first.
+    /// Cohorts above the ClusterQueue, the nearest first.
     pub cohorts: Vec<String>,
     /// LocalQueue.
     pub local_queue: String,
-    /// Whether metrics tell of the LocalQueue.
+    /// Whether metrics include the LocalQueue.
     pub local_queue_exported: bool,
     /// Namespace of the LocalQueue.
     pub namespace: String,

@@ -1,8 +1,9 @@
-//! The reconciler: takes in what happened, decides, and returns the writes and events that follow.
+//! The reconciler: applies deltas, decides, and returns the writes and events that follow.
 //!
-//! One owner calls `apply_all` with the deltas that have arrived and carries out the effects. Data flows down a line: delta → `cache` →
-//! `membership` → scheduler → decisions → statuses → `writes`. Invariants:
-//! - the ledger follows from reservations alone: what objects say, plus decisions whose write is in flight (I1);
+//! One owner calls `apply_all` with the received deltas and performs the effects. Data flows in one direction: delta →
+//! `cache` → `membership` → scheduler → decisions → statuses → `writes`. Invariants:
+//! - the ledger follows from reservations alone: the statuses of the objects, plus decisions whose write is in flight
+//!   (I1);
 //! - at most one write per object is in flight, and it carries the resourceVersion that it was decided on (I12);
 //! - an object that cannot be read, and a write that fails, affect that object alone (I23);
 //! - before all lists are complete nothing is decided, and without leadership nothing is written (I16, I17).
@@ -70,7 +71,7 @@ pub struct Reconciler {
 }
 
 impl Reconciler {
-    /// A reconciler that knows no object.
+    /// Creates a reconciler without objects.
     pub fn new(settings: CoreSettings) -> Self {
         let gates = DecodeGates {
             admission_gated_by: settings.gates.admission_gated_by,
@@ -95,12 +96,12 @@ impl Reconciler {
         }
     }
 
-    /// Takes in one delta and returns what to do. Total: bad input ends in an event on the object that it came with.
+    /// Applies one delta and returns the effects. Never fails: invalid input leads to an event on its object.
     pub fn apply(&mut self, delta: Delta, now: Timestamp) -> Vec<Effect> {
         self.apply_all([delta], now)
     }
 
-    /// Takes in several deltas and decides on them together.
+    /// Applies several deltas, decides on them together, and returns the effects.
     pub fn apply_all(&mut self, deltas: impl IntoIterator<Item = Delta>, now: Timestamp) -> Vec<Effect> {
         for delta in deltas {
             self.handle_delta(delta, now);
@@ -123,7 +124,7 @@ impl Reconciler {
         }
     }
 
-    /// The latest time at which `Tick` is needed.
+    /// Returns the latest time at which `Tick` must be applied.
     pub fn next_due(&self) -> Option<Timestamp> {
         if !self.leading {
             return None;
@@ -132,22 +133,23 @@ impl Reconciler {
         self.work_queue.next_due().into_iter().chain(expiry).min()
     }
 
-    /// Whether the first lists of all kinds are complete.
+    /// Returns whether the first lists of all kinds are complete.
     pub fn is_synced(&self) -> bool {
         self.lists.is_complete()
     }
 
-    /// The kinds that the reconciler follows.
+    /// Returns the kinds that the reconciler watches.
     pub fn kinds(&self) -> &[Kind] {
         self.lists.kinds()
     }
 
-    /// Whether this replica may write.
+    /// Returns whether this replica may write.
     pub fn is_leading(&self) -> bool {
         self.leading
     }
 
-    /// Starts or stops acting. A new leader looks at every object once; a deposed one forgets what it had assumed.
+    /// Starts or stops leading. A new leader adds every object to the work queue; assumed admissions are dropped both
+    /// times.
     fn set_leading(&mut self, leading: bool) {
         self.leading = leading;
         self.writes.clear();
@@ -189,7 +191,7 @@ impl Reconciler {
             .collect()
     }
 
-    /// Completes a list: objects that it did not hold were deleted.
+    /// Completes a list: known objects that were not in it were deleted.
     fn finish_list(&mut self, kind: Kind) {
         for key in self.cache.finish_list(kind) {
             self.record_deletion(kind, &key, None);

@@ -1,4 +1,5 @@
-//! What decisions would lead to, for a replica that looks ahead instead of writing (replay of recorded scenarios).
+//! Access for simulation, which computes the statuses that decisions lead to instead of writing them (replay of
+//! recorded scenarios).
 
 use super::Reconciler;
 use super::workload::decision_status::{node_failure_status, preemption_message, second_pass_status};
@@ -11,28 +12,28 @@ use crate::scheduler::{Decision, Engine, Outcome, Verdict, Victim};
 use jiff::Timestamp;
 
 impl Reconciler {
-    /// The scheduler.
+    /// Returns the scheduler.
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// The scheduler, to be driven by hand.
+    /// Returns the scheduler, so that the caller can run single cycles.
     pub(crate) fn engine_mut(&mut self) -> &mut Engine {
         &mut self.engine
     }
 
-    /// Whether a Workload exists and could be read.
+    /// Returns whether a Workload exists and was decoded.
     pub(crate) fn knows_workload(&self, key: &ObjectKey) -> bool {
         self.cache.workload(key).is_some()
     }
 
-    /// Workloads that count as pending without being queued, with their ClusterQueues.
+    /// Returns the Workloads that count as pending without being queued, with their ClusterQueues.
     pub(crate) fn waiting_workloads(&self, now: Timestamp) -> impl Iterator<Item = (&str, &ObjectKey)> {
         self.cache.workloads().filter_map(move |(key, record)| {
             let facts = self.workload_facts(key, record, now);
-            let place = workload::plan(&self.workload_input(record), &facts, &self.settings.lifecycle, now)
-                .membership;
-            let waits = place == workload::QueueMembership::Waiting && self.engine.workload(key).is_none();
+            let plan = workload::plan(&self.workload_input(record), &facts, &self.settings.lifecycle, now);
+            let waits =
+                plan.membership == workload::QueueMembership::Waiting && self.engine.workload(key).is_none();
             self.cache.cluster_queue_name(record).filter(|_| waits).map(|queue| (queue, key))
         })
     }
@@ -47,7 +48,7 @@ impl Reconciler {
         }
     }
 
-    /// Requests the second passes that are due.
+    /// Requests all due second passes from the scheduler.
     pub(crate) fn enqueue_second_passes(&mut self) {
         let keys: Vec<ObjectKey> = self.cache.workloads().map(|(key, _)| key.clone()).collect();
         for request in keys.iter().filter_map(|key| self.due_second_pass(key)).collect::<Vec<_>>() {
@@ -55,12 +56,12 @@ impl Reconciler {
         }
     }
 
-    /// Objects that cannot be read, and why.
+    /// Returns the objects that cannot be decoded, and why.
     pub(crate) fn unreadable_objects(&self) -> impl Iterator<Item = (&ObjectKey, &str)> {
         self.warnings.unreadable_objects()
     }
 
-    /// The statuses that a decision leads to, first the one of the nominated workload.
+    /// Returns the statuses that a decision leads to; the status of the nominated workload comes first.
     pub(crate) fn statuses_after(
         &self,
         decision: &Decision,
@@ -93,7 +94,7 @@ impl Reconciler {
         all
     }
 
-    /// The status of the slice that an admitted Workload replaces.
+    /// Returns the status of the workload slice that an admitted Workload replaces.
     fn replaced_slice_status(
         &self,
         record: &WorkloadRecord,
@@ -101,7 +102,7 @@ impl Reconciler {
     ) -> Option<(ObjectKey, WorkloadStatus)> {
         let old = self.cache.workload(self.replaced_slice(record)?)?;
         let mut status = (*old.status).clone();
-        let statement = conditions::ConditionUpdate {
+        let update = conditions::ConditionUpdate {
             kind: ConditionType::Finished,
             holds: true,
             reason: eviction::SLICE_REPLACED,
@@ -110,11 +111,11 @@ impl Reconciler {
                 record.job_uid.as_deref().unwrap_or_default(),
             ),
         };
-        conditions::set(&mut status, &statement, old.meta.generation, now);
+        conditions::set(&mut status, &update, old.meta.generation, now);
         Some((old.meta.key.clone(), status))
     }
 
-    /// The status of a victim.
+    /// Returns the status of a victim.
     fn preempted_status(
         &self,
         preemptor: &WorkloadRecord,
@@ -129,7 +130,8 @@ impl Reconciler {
     }
 }
 
-/// The status that the cycle itself writes: checks that are not listed yet are added by the step that follows.
+/// Returns the status that the write of the cycle sets. If admission checks are not listed in the status yet, a later
+/// step adds them, and the condition `Admitted` stays as it is until then.
 fn status_before_check_sync(mut status: WorkloadStatus, record: &WorkloadRecord) -> WorkloadStatus {
     let listed = |name: &str| record.status.admission_checks.iter().any(|check| check.name == name);
     if !status.admission_checks.iter().all(|check| listed(&check.name)) {
@@ -140,7 +142,7 @@ fn status_before_check_sync(mut status: WorkloadStatus, record: &WorkloadRecord)
     status
 }
 
-/// The status of a workload that stays pending.
+/// Returns the status of a workload that stays pending.
 fn pending_status(record: &WorkloadRecord, verdict: &Verdict, now: Timestamp) -> WorkloadStatus {
     let mut status = (*record.status).clone();
     reservation::set_pending(&mut status, verdict.reason, &verdict.to_string(), record.meta.generation, now);

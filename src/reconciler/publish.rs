@@ -1,9 +1,8 @@
-//! Publishing: the snapshot that readers outside the reconciler see is brought up to date.
+//! Publishing: updates the snapshot for readers outside the reconciler.
 
 use super::Reconciler;
 use super::queues::counts::QueueCounts;
 use crate::api::{ObjectKey, names};
-
 use crate::cache::records::LocalQueueRecord;
 use crate::quota::{FlavorResource, NodeRef};
 use crate::resources::Amount;
@@ -13,16 +12,16 @@ use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Least time between two pictures for each queue in them, once there are hundreds.
+/// Minimum interval between two rebuilds of the queue view, per queue. It takes effect with hundreds of queues.
 const MIN_INTERVAL_PER_QUEUE: SignedDuration = SignedDuration::from_millis(1);
 
 impl Reconciler {
-    /// The snapshot as of the last `apply`.
+    /// Returns the snapshot as of the last `apply`.
     pub fn snapshot(&self) -> Snapshot {
         self.snapshot_builder.snapshot()
     }
 
-    /// Brings the snapshot up to date.
+    /// Updates the parts of the snapshot that are out of date.
     pub(super) fn update_snapshot(&mut self, now: Timestamp) {
         let mut builder = std::mem::take(&mut self.snapshot_builder);
         let synced = self.is_synced();
@@ -32,15 +31,15 @@ impl Reconciler {
             // With many queues the view is rebuilt less often: the work per second stays the same.
             let queues =
                 self.cache.cluster_queues().count().saturating_add(self.cache.local_queues().count());
-            let pace = MIN_INTERVAL_PER_QUEUE.saturating_mul(i32::try_from(queues).unwrap_or(i32::MAX));
-            builder.update_queues(self.settings.snapshot.queues.max(pace), now, || self.queue_view());
+            let minimum = MIN_INTERVAL_PER_QUEUE.saturating_mul(i32::try_from(queues).unwrap_or(i32::MAX));
+            builder.update_queues(self.settings.snapshot.queues.max(minimum), now, || self.queue_view());
             builder.update_ledger_drift(self.settings.snapshot.drift_check, now, || self.ledger_drift());
         }
         self.snapshot_builder = builder;
     }
 
-    /// Quotas of ClusterQueues whose use in the ledger is not the sum of what the objects say and of what is assumed.
-    /// Before all lists are complete nothing is charged, and nothing has drifted.
+    /// Returns the number of flavor-resources of ClusterQueues whose usage in the ledger differs from the sum over the
+    /// objects plus assumed admissions. Returns 0 until all lists are complete, because nothing is charged before.
     pub fn ledger_drift(&self) -> usize {
         if !self.is_synced() {
             return 0;
@@ -51,26 +50,26 @@ impl Reconciler {
                 || self.engine.charge_of(key).filter(|_| self.membership.assumed.contains(key)).cloned();
             let Some(charge) = self.charge_from_admission(record).or_else(assumed) else { continue };
             let sum = sums.entry(charge.cluster_queue).or_default();
-            for (cell, amount) in charge.usage {
-                let slot = sum.entry(cell).or_default();
+            for (fr, amount) in charge.usage {
+                let slot = sum.entry(fr).or_default();
                 *slot = slot.saturating_add(amount.to_i128());
             }
         }
         let mut drift = 0_usize;
         for name in self.cache.cluster_queues().map(|(name, _)| name) {
-            let mut told = sums.remove(name).unwrap_or_default();
-            for (cell, usage) in self.engine.usage(&NodeRef::ClusterQueue(name.clone())) {
-                let objects = told.remove(&cell).unwrap_or_default();
+            let mut expected = sums.remove(name).unwrap_or_default();
+            for (fr, usage) in self.engine.usage(&NodeRef::ClusterQueue(name.clone())) {
+                let objects = expected.remove(&fr).unwrap_or_default();
                 drift =
                     drift.saturating_add(usize::from(Amount::saturating_from_i128(objects) != usage.usage));
             }
-            drift = drift.saturating_add(told.values().filter(|left| **left != 0).count());
+            drift = drift.saturating_add(expected.values().filter(|amount| **amount != 0).count());
         }
         drift
     }
 
     fn build_references(&self) -> References {
-        let remote = |target: &str| {
+        let is_remote = |target: &str| {
             self.cache.cluster_queue(target).is_some_and(|q| {
                 let rules = q.object.spec.admission_checks_strategy.iter().flat_map(|s| &s.admission_checks);
                 rules
@@ -85,7 +84,7 @@ impl Reconciler {
                 .local_queues()
                 .filter(|(_, q)| !q.meta.deleting)
                 .map(|(key, q)| {
-                    (key.clone(), remote(q.object.spec.cluster_queue.as_deref().unwrap_or_default()))
+                    (key.clone(), is_remote(q.object.spec.cluster_queue.as_deref().unwrap_or_default()))
                 })
                 .collect(),
             default_priority_class: self.cache.workload_priority(names::DEFAULT_NAME).is_some(),
@@ -98,21 +97,21 @@ impl Reconciler {
                 .cache
                 .cluster_queues()
                 .map(|(name, record)| {
-                    let tally = self.queues.cluster_queue_counts(name);
+                    let counts = self.queues.cluster_queue_counts(name);
                     let view = ClusterQueueView {
                         parent: record.object.spec.cohort_name.as_deref().map(Arc::from),
                         active: self.engine.inactive_reason(name).is_none(),
                         terminating: record.meta.deleting,
-                        pending: with_waiting(self.engine.pending(name), tally),
+                        pending: with_waiting(self.engine.pending(name), counts),
                         pending_hashes: self.engine.pending_hashes(name),
                         preemption_skips: self.engine.preemption_skips(name),
-                        reserving: tally.reserving,
-                        admitted: tally.admitted,
+                        reserving: counts.reserving,
+                        admitted: counts.admitted,
                         usage_by_flavor_resource: self.engine.usage(&NodeRef::ClusterQueue(name.clone())),
-                        admitted_usage: tally.admitted_usage.clone(),
-                        finished: tally.finished,
-                        pending_requests: tally.pending_requests(),
-                        unadmitted: tally.unadmitted.clone(),
+                        admitted_usage: counts.admitted_usage.clone(),
+                        finished: counts.finished,
+                        pending_requests: counts.pending_requests(),
+                        unadmitted: counts.unadmitted.clone(),
                         weighted_share: self.weighted_share(&NodeRef::ClusterQueue(name.clone())),
                     };
                     (name.clone(), view)
@@ -128,7 +127,7 @@ impl Reconciler {
     }
 
     fn local_queue_view(&self, key: &ObjectKey, record: &LocalQueueRecord) -> LocalQueueView {
-        let tally = self.queues.local_queue_counts(key);
+        let counts = self.queues.local_queue_counts(key);
         let target: Arc<str> = Arc::from(record.object.spec.cluster_queue.as_deref().unwrap_or_default());
         let stopped =
             record.object.spec.stop_policy.unwrap_or_default() != crate::api::v1beta2::StopPolicy::None;
@@ -136,15 +135,15 @@ impl Reconciler {
             active: !stopped
                 && self.cache.cluster_queue(&target).is_some()
                 && self.engine.inactive_reason(&target).is_none(),
-            pending: with_waiting(self.engine.local_pending(&target, key), tally),
+            pending: with_waiting(self.engine.local_pending(&target, key), counts),
             cluster_queue: target,
             exported: self.is_local_queue_exported(record),
-            finished: tally.finished,
-            unadmitted: tally.unadmitted.clone(),
-            reserving: tally.reserving,
-            admitted: tally.admitted,
+            finished: counts.finished,
+            unadmitted: counts.unadmitted.clone(),
+            reserving: counts.reserving,
+            admitted: counts.admitted,
             reserved_usage: self.engine.local_usage(&key.namespace, &key.name),
-            admitted_usage: tally.admitted_usage.clone(),
+            admitted_usage: counts.admitted_usage.clone(),
             past_usage: self.engine.weighted_past_usage(key),
         }
     }
@@ -156,12 +155,12 @@ impl Reconciler {
                 NodeRef::Cohort(name) => Some(name.clone()),
                 NodeRef::ClusterQueue(_) => None,
             });
-            let cells = self.engine.usage(node);
+            let usage = self.engine.usage(node);
             Some((
                 name.clone(),
                 CohortView {
                     parent,
-                    usage_by_flavor_resource: cells,
+                    usage_by_flavor_resource: usage,
                     weighted_share: self.weighted_share(node),
                 },
             ))
@@ -170,7 +169,7 @@ impl Reconciler {
     }
 }
 
-/// Those that wait for something else than their turn count with those that are parked.
-fn with_waiting(pending: PendingCounts, tally: &QueueCounts) -> PendingCounts {
-    PendingCounts { inadmissible: pending.inadmissible.saturating_add(tally.waiting), ..pending }
+/// Adds workloads that wait outside the queue to the inadmissible ones.
+fn with_waiting(pending: PendingCounts, counts: &QueueCounts) -> PendingCounts {
+    PendingCounts { inadmissible: pending.inadmissible.saturating_add(counts.waiting), ..pending }
 }

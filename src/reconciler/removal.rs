@@ -1,4 +1,5 @@
-//! Taking objects out: the cache forgets each, and whatever follows is configured in the scheduler or added to the work queue.
+//! Removed objects: the cache drops each, and the consequences are configured in the scheduler or added to the work
+//! queue.
 
 use super::ReconcileKey;
 use super::Reconciler;
@@ -7,14 +8,14 @@ use crate::cache::Kind;
 use std::sync::Arc;
 
 impl Reconciler {
-    /// Records that an object was deleted. With a UID, only the object with that UID.
+    /// Handles the deletion of an object. If a UID is given, only the object with that UID is removed.
     pub(super) fn record_deletion(&mut self, kind: Kind, key: &ObjectKey, uid: Option<&str>) {
         self.cache.bury(kind, key, uid);
         self.warnings.forget(kind, key);
         self.remove(kind, key, uid);
     }
 
-    /// Forgets an object. With a UID, only the object with that UID.
+    /// Removes an object. If a UID is given, only the object with that UID.
     pub(super) fn remove(&mut self, kind: Kind, key: &ObjectKey, uid: Option<&str>) {
         let other = |uid: &str| self.cache.known_version(kind, key).is_some_and(|(known, _)| known != uid);
         if uid.is_some_and(|uid| !uid.is_empty() && other(uid)) {
@@ -55,7 +56,7 @@ impl Reconciler {
             }
             _ => self.remove_cluster_scoped(kind, &key.name),
         }
-        // A Workload that was to be created and does not exist keeps waiting for its next try.
+        // A Workload whose creation failed does not exist: its backoff continues until the next attempt.
         if !never_created {
             self.writes.clear_failures(kind, key);
         }

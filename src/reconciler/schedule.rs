@@ -1,17 +1,17 @@
 //! One round of the reconciler: membership first, then cycles, then the steps of objects, then statuses of queues.
 //!
-//! The order matters: a Workload that is admitted at once never says that it is pending.
+//! The order matters: no pending reason is written for a Workload that is admitted immediately.
 
 use super::work_queue::Alarm;
 use super::{ReconcileKey, Reconciler};
 use jiff::Timestamp;
 
 impl Reconciler {
-    /// Decides on everything that the deltas so far have changed.
+    /// Decides on all objects that the deltas have changed.
     pub(crate) fn reconcile(&mut self, now: Timestamp) {
         if !self.is_synced() {
-            // Webhooks answer from their own kinds as soon as these are listed: a list that fails because of a missing
-            // permission that only scheduling needs must not make them unavailable.
+            // Webhooks are available once their own kinds are listed: a list that fails because of a missing permission
+            // that only scheduling needs must not make them unavailable.
             self.update_snapshot(now);
             return;
         }
@@ -44,7 +44,7 @@ impl Reconciler {
             self.step_object(item, now);
         }
         self.dequeue_writes(now);
-        // While too many decided writes wait, the end of one of them starts the next cycles.
+        // While too many decisions wait for a write slot, the result of a write starts the next cycles.
         let cycle_due = (more && self.decision_budget() > 0).then_some(now);
         self.work_queue.set_alarm(Alarm::Cycle, cycle_due);
         self.work_queue.defer_added(now);

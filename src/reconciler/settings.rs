@@ -1,4 +1,4 @@
-//! Settings of the core, made from the configuration once at start.
+//! Settings of the core, built from the configuration at start.
 
 use super::Kind;
 use crate::frameworks::{KINDS, ManagedKinds};
@@ -15,31 +15,32 @@ use std::collections::BTreeSet;
 pub struct CoreSettings {
     /// Timeouts and retention of Workloads.
     pub lifecycle: workload::LifecycleSettings,
-    /// Jobs without a queue name are held as well, in the managed namespaces.
+    /// Whether jobs without a queue name are managed as well, in the managed namespaces.
     pub manage_jobs_without_queue_name: bool,
     /// Namespaces whose jobs are managed.
     pub managed_namespaces: LabelSelector,
-    /// Labels that a job passes to its Workload.
+    /// Keys of labels that are copied from a job to its Workload.
     pub label_keys_to_copy: Vec<String>,
-    /// How requests are rewritten before they count against quota.
+    /// Transformations of requests before they count against quota.
     pub transform: Transform,
-    /// Workloads evicted for unready pods keep their place by creation, not by eviction.
+    /// Whether a Workload that was evicted because its pods were not ready is queued by creation time instead of
+    /// eviction time.
     pub requeue_by_creation: bool,
     /// Settings of the scheduler.
     pub engine: EngineSettings,
-    /// Job kinds that are configured, by framework; objects of the others, and of kinds that are not built, are not read.
+    /// Configured job frameworks. Objects of other frameworks, and of kinds that are not compiled in, are not read.
     pub frameworks: BTreeSet<String>,
-    /// Kinds, as (group, kind), whose objects another controller queues for us.
+    /// External frameworks, as (group, kind): another controller creates the Workloads of these objects.
     pub external_kinds: BTreeSet<(String, String)>,
-    /// LocalQueues that metrics tell of, by their labels; all when absent.
+    /// Selects the LocalQueues that metrics include; all if absent.
     pub local_queue_metrics_selector: Option<LabelSelector>,
-    /// Features that can be turned off.
+    /// Feature gates.
     pub gates: CoreGates,
     /// Limits of writes.
     pub writes: WriteLimits,
-    /// How often the snapshot for readers is renewed.
+    /// How often parts of the snapshot are rebuilt.
     pub snapshot: SnapshotIntervals,
-    /// Where second passes halt, in test builds.
+    /// Failpoints of second passes, in test builds.
     pub failpoints: Failpoints,
 }
 
@@ -65,42 +66,42 @@ impl Default for CoreSettings {
 }
 
 impl CoreSettings {
-    /// The kinds that the core follows with these settings.
+    /// Returns the kinds that the core watches with these settings.
     pub fn kinds(&self) -> Vec<Kind> {
-        let followed = |kind: &Kind| match kind {
+        let watched = |kind: &Kind| match kind {
             Kind::Job(index) => KINDS.get(*index).is_some_and(|kind| self.serves_framework(kind.framework())),
-            // Followed whether a flavor has a topology or not: one that comes later must find all that stands on its nodes,
-            // and what a pod is kept as is small.
+            // Watched even while no flavor has a topology: when one is added later, the usage on its nodes must be
+            // known. The stored part of a pod is small.
             Kind::Node | Kind::Pod => self.engine.gates.topology,
             _ => true,
         };
-        Kind::all().into_iter().filter(followed).collect()
+        Kind::all().into_iter().filter(watched).collect()
     }
 
-    /// Whether jobs of a framework are looked after.
+    /// Returns whether jobs of a framework are managed.
     pub(crate) fn serves_framework(&self, framework: &str) -> bool {
         self.frameworks.contains(framework)
     }
 
-    /// Which kinds are queued.
+    /// Returns the kinds that are queued.
     pub(crate) const fn managed(&self) -> ManagedKinds<'_> {
         ManagedKinds { frameworks: &self.frameworks, external: &self.external_kinds }
     }
 
-    /// Whether another controller queues objects of a kind for us.
+    /// Returns whether a kind is an external framework.
     pub(crate) fn is_external(&self, group: &str, kind: &str) -> bool {
         self.external_kinds.iter().any(|(g, k)| g == group && k == kind)
     }
 }
 
-/// Limits of writes; no limit where absent.
+/// Limits of writes. `None` means no limit unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteLimits {
-    /// Writes per second that decide nothing: status of queues, and pending reasons of Workloads.
+    /// Maximum number of low-priority status writes per second: queue statuses and pending reasons of Workloads.
     pub status_writes_per_second: Option<u32>,
-    /// Status writes of Workloads in flight; the next ones wait.
+    /// Maximum number of Workload status writes in flight; further ones wait.
     pub max_in_flight_status_writes: Option<usize>,
-    /// Minimum interval between two status writes of one queue. No status is written when absent.
+    /// Minimum interval between two status writes of one queue. If absent, no queue status is written.
     pub queue_status_interval: Option<SignedDuration>,
 }
 
@@ -114,12 +115,12 @@ impl Default for WriteLimits {
     }
 }
 
-/// How often parts of the snapshot for readers are renewed, at most.
+/// Minimum intervals between two rebuilds of parts of the snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotIntervals {
     /// The view of the queues.
     pub queues: SignedDuration,
-    /// The comparison of the ledger with all objects.
+    /// The comparison of the ledger with all objects, which counts ledger drift.
     pub drift_check: SignedDuration,
 }
 
@@ -129,24 +130,24 @@ impl Default for SnapshotIntervals {
     }
 }
 
-/// Features that can be turned off, by Kueue's gates.
+/// Feature gates, each equivalent to Kueue's gate of the given name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreGates {
-    /// `AdmissionGatedBy`: an annotation holds jobs and Workloads back.
+    /// `AdmissionGatedBy`: an annotation gates the admission of jobs and Workloads.
     pub admission_gated_by: bool,
     /// `AssignQueueLabelsForPods`: pods carry the names of their queues.
     pub queue_labels_on_pods: bool,
-    /// `FinishOrphanedWorkloads`: a Workload that lost its owner is finished.
+    /// `FinishOrphanedWorkloads`: a Workload whose owner was deleted is finished.
     pub finish_orphaned_workloads: bool,
-    /// `CleanupProvisioningRequestsOnEviction`: ProvisioningRequests of an evicted Workload go at once.
+    /// `CleanupProvisioningRequestsOnEviction`: ProvisioningRequests of an evicted Workload are deleted immediately.
     pub cleanup_provisioning_requests_on_eviction: bool,
-    /// `ReclaimablePods`: pods that will not run again give their quota back.
+    /// `ReclaimablePods`: the quota of pods that will not run again is released.
     pub reclaimable_pods: bool,
-    /// `WorkloadIdentifierAnnotations`: an annotation may name the prebuilt Workload, not a label alone.
+    /// `WorkloadIdentifierAnnotations`: the prebuilt Workload may be named by an annotation, not only by a label.
     pub identifier_annotations: bool,
-    /// `ElasticJobsViaWorkloadSlices`: an annotation asks for a job to be resized while it runs.
+    /// `ElasticJobsViaWorkloadSlices`: a job with an annotation can be resized while it runs.
     pub elastic_jobs: bool,
-    /// `TASFailedNodeReplacement`, and when a node counts as failed.
+    /// `TASFailedNodeReplacement`: failed nodes are replaced; the value says when a node counts as failed.
     pub node_failures: Option<node_failure::NodeFailureGates>,
 }
 

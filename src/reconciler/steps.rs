@@ -51,8 +51,8 @@ impl Reconciler {
         }
     }
 
-    /// Sends the next write of a Workload, in order of precedence: its admission, its priority, the result of a second pass,
-    /// a step of its life cycle, its ProvisioningRequests.
+    /// Sends the next write of a Workload, in order of precedence: its admission, its priority, the result of a second
+    /// pass, a step of its life cycle, its ProvisioningRequests.
     fn step_workload(&mut self, key: &ObjectKey, now: Timestamp) {
         let done = self.step_assumed(key, now)
             || self.step_priority(key)
@@ -63,7 +63,7 @@ impl Reconciler {
         }
     }
 
-    /// Writes a decision to admit, or drops it. Returns whether there was one.
+    /// Writes an assumed admission, or drops it. Returns whether there was one.
     fn step_assumed(&mut self, key: &ObjectKey, now: Timestamp) -> bool {
         if !self.membership.assumed.contains(key) {
             return false;

@@ -1,11 +1,11 @@
-//! Warnings about objects that stay as they are: each is reported once, until its text changes or the object is deleted.
+//! Warnings about objects: each is reported only once, until its text changes or the object is deleted.
 
 use super::messages::Event;
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use std::collections::BTreeMap;
 
-/// An object that cannot be read.
+/// An object that cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct UnreadableObject {
     uid: String,
@@ -25,7 +25,7 @@ impl UnreadableObject {
     }
 }
 
-/// What was reported.
+/// Warnings that were reported.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Warnings {
     notes: BTreeMap<(Kind, ObjectKey), String>,
@@ -40,7 +40,7 @@ impl Warnings {
         self.notes.insert((kind, key.clone()), note.to_owned()).as_deref() != Some(note)
     }
 
-    /// Records the messages of a Workload's pending checks; none forgets them. Returns whether they are new.
+    /// Records the messages of a Workload's pending checks; `None` removes them. Returns whether they are new.
     pub(crate) fn record_check_messages(&mut self, workload: &ObjectKey, messages: Option<&str>) -> bool {
         let Some(text) = messages else {
             self.check_messages.remove(workload);
@@ -49,7 +49,7 @@ impl Warnings {
         self.check_messages.insert(workload.clone(), text.to_owned()).as_deref() != Some(text)
     }
 
-    /// Records why an object cannot be read. Returns the event if it is new.
+    /// Records why an object cannot be decoded. Returns the event if it is new.
     pub(crate) fn record_unreadable(
         &mut self,
         kind: Kind,
@@ -66,23 +66,23 @@ impl Warnings {
         (known.as_ref() != Some(&unreadable)).then_some(event)
     }
 
-    /// An object was read.
+    /// Removes the warning about an object that was decoded.
     pub(crate) fn clear_unreadable(&mut self, kind: Kind, key: ObjectKey) {
         self.unreadable.remove(&(kind, key));
     }
 
-    /// Events for all objects that cannot be read: a new leader read them before it led, and the leader before may have
-    /// died with its events unsent.
+    /// Returns events for all objects that cannot be decoded: a new leader received them before it led, and the
+    /// previous leader may have crashed before it sent its events.
     pub(crate) fn unreadable_events(&self) -> impl Iterator<Item = Event> {
         self.unreadable.iter().map(|((kind, key), unreadable)| unreadable.event(*kind, key.clone()))
     }
 
-    /// Objects that cannot be read, and why.
+    /// Returns the objects that cannot be decoded, and why.
     pub(crate) fn unreadable_objects(&self) -> impl Iterator<Item = (&ObjectKey, &str)> {
         self.unreadable.iter().map(|((_, key), unreadable)| (key, unreadable.problem.as_str()))
     }
 
-    /// An object was deleted.
+    /// Removes the warnings about a deleted object.
     pub(crate) fn forget(&mut self, kind: Kind, key: &ObjectKey) {
         self.notes.remove(&(kind, key.clone()));
         self.unreadable.remove(&(kind, key.clone()));

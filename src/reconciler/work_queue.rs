@@ -1,4 +1,4 @@
-//! The work queue: objects that need a step now, and when others need one.
+//! The work queue: objects that need a step now or at a later time.
 
 use super::writes::timers::Timers;
 use crate::api::ObjectKey;
@@ -33,7 +33,7 @@ pub(crate) enum ReconcileKey {
 }
 
 impl ReconcileKey {
-    /// Kind and key of the object that a step would write.
+    /// Returns kind and key of the object that a step would write.
     pub(crate) fn written_object(&self) -> (Kind, ObjectKey) {
         match self {
             Self::ClusterQueue(name) => (Kind::ClusterQueue, ObjectKey::cluster(name)),
@@ -49,12 +49,12 @@ impl ReconcileKey {
     }
 }
 
-/// What happens at a time without concerning one object.
+/// A timer that does not belong to one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Alarm {
-    /// Cycles continue that were interrupted so that newer deltas are taken in first.
+    /// Continues cycles that were interrupted to handle newer deltas first.
     Cycle,
-    /// The rate limit permits the next pending reasons.
+    /// Writes the next pending reasons once the rate limit permits them.
     PendingReasons,
 }
 
@@ -77,18 +77,18 @@ impl WorkQueue {
         self.dirty.extend(items);
     }
 
-    /// Adds an object that needs a step at a time, or earlier if that was asked for before.
+    /// Adds an object that needs a step at a later time, unless it is already due earlier.
     pub(crate) fn add_at(&mut self, item: ReconcileKey, at: Timestamp) {
         self.timers.wake(item, at);
     }
 
-    /// Takes the objects that need a step now.
+    /// Removes and returns the objects that need a step now.
     pub(crate) fn take_due(&mut self, now: Timestamp) -> BTreeSet<ReconcileKey> {
         self.dirty.extend(self.timers.take_due(now));
         std::mem::take(&mut self.dirty)
     }
 
-    /// Defers objects that were added by a step: they get theirs with the next delta, or at once.
+    /// Defers objects that were added by a step: they get their step with the next delta, or immediately.
     pub(crate) fn defer_added(&mut self, now: Timestamp) {
         for item in std::mem::take(&mut self.dirty) {
             self.timers.wake(item, now);
@@ -103,7 +103,7 @@ impl WorkQueue {
         }
     }
 
-    /// When the next step or alarm is due.
+    /// Returns when the next step or alarm is due.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
         self.timers.next().into_iter().chain(self.alarms.values().copied()).min()
     }

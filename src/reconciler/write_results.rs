@@ -1,4 +1,4 @@
-//! How writes ended. The next step follows from the objects as they are then.
+//! Results of writes. The next step follows from the objects as they are then.
 
 use super::events::workload_event;
 use super::messages::{Effect, Event, WriteOutcome, WriteResult};
@@ -59,7 +59,8 @@ impl Reconciler {
                 }
             }
             WriteOutcome::Unavailable { .. } => {
-                // A reservation may have landed: it stays assumed, and is decided again on the newest object.
+                // The write may have landed: the admission stays assumed, and is written again based on the newest
+                // object.
                 self.report_if_landed(kind, key, &mut write);
                 self.writes.record_failure(kind, key, now);
                 self.mark_written(kind, key);
@@ -70,15 +71,16 @@ impl Reconciler {
         }
     }
 
-    /// Drops what a finished Workload was granted, unless a write of it is in flight: until that ends the record tells whose
-    /// write has landed.
+    /// Reduces the status of a finished Workload, unless a write of it is in flight: if the response is lost, the full
+    /// status shows whether the write has landed.
     pub(super) fn compact_finished_status(&mut self, key: &ObjectKey) {
         if !self.writes.is_in_flight(Kind::Workload, key) {
             self.cache.compact_finished_status(key);
         }
     }
 
-    /// A write whose response was lost has landed if the newest object has what the write set, times included.
+    /// Emits the effects of a write whose response was lost if it has landed, that is, if the newest object has the
+    /// admission and the conditions of the write, times included.
     fn report_if_landed(&mut self, kind: Kind, key: &ObjectKey, write: &mut InFlightWrite) {
         let Some(record) = self.cache.workload(key).filter(|_| kind == Kind::Workload) else { return };
         let expected = write.expected_status.take().filter(|_| !write.effects.is_empty());
@@ -91,7 +93,7 @@ impl Reconciler {
         }
     }
 
-    /// A write did not land: an assumed reservation is released, and the object gets another step.
+    /// Handles a write that did not land: releases an assumed admission, and gives the object another step.
     fn handle_failed_write(&mut self, kind: Kind, key: &ObjectKey, write: &InFlightWrite) {
         if write.purpose == WritePurpose::Admit {
             self.release_assumed(key);
@@ -117,7 +119,7 @@ impl Reconciler {
         }
     }
 
-    /// Reports on a Workload that an object which it needs could not be created, once for each reason.
+    /// Reports on a Workload, once per reason, that an object that it needs could not be created.
     fn report_not_created(
         &mut self,
         kind: Kind,

@@ -1,6 +1,6 @@
-//! The next snapshot in the making: its parts, and which of them are out of date.
+//! Builds the next snapshot from the parts of the last one.
 //!
-//! Invariant: a part is rebuilt only when it is out of date, so that publishing costs nothing while nothing changes.
+//! Invariant: a part is rebuilt only if it is out of date, so that publishing copies nothing while nothing changes.
 
 use super::{OwnerEntry, QueueView, References, Snapshot};
 use crate::api::ObjectKey;
@@ -9,10 +9,10 @@ use crate::frameworks::JobView;
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
 
-/// Queue name of an external object, whose LocalQueue only its own controller knows.
+/// Queue name of an external object: its LocalQueue is known only to its own controller.
 const EXTERNAL_QUEUE: &str = "external";
 
-/// The parts of the last snapshot, and which of them are out of date.
+/// The last snapshot, and which of its parts are out of date.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SnapshotBuilder {
     current: Snapshot,
@@ -22,7 +22,7 @@ pub(crate) struct SnapshotBuilder {
 }
 
 impl SnapshotBuilder {
-    /// The snapshot as it was last brought up to date.
+    /// Returns the snapshot as of the last update.
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.current.clone()
     }
@@ -88,7 +88,7 @@ impl SnapshotBuilder {
         self.current.owners.remove_mut(&(kind, key.clone()));
     }
 
-    /// Adds or removes an object that an external controller queues: it counts while it owns a Workload.
+    /// Adds or removes an object of an external framework: it is included while it owns a Workload.
     pub(crate) fn set_external_owner(&mut self, namespace: &Arc<str>, owner: &OwnerRecord, queued: bool) {
         let key = ObjectKey { namespace: namespace.clone(), name: owner.name.clone() };
         let id = (owner.group().to_owned(), owner.kind.to_string(), key);

@@ -1,7 +1,7 @@
-//! What readers outside the core see: an immutable picture, shared by reference and renewed as the core goes.
+//! The snapshot for readers outside the core: an immutable view, shared by reference and replaced after each change.
 //!
-//! Parts that change rarely are rebuilt when they change; the tables of queues at most once in a while; the index of jobs
-//! is a persistent map, so that publishing it costs nothing.
+//! Parts that change rarely are rebuilt when they change, the view of the queues at most once per interval. The index
+//! of jobs is a persistent map, so that publishing it copies nothing.
 
 mod builder;
 
@@ -10,57 +10,58 @@ pub(crate) use builder::SnapshotBuilder;
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::quota::{FlavorResource, NodeUsage};
-
 use crate::resources::Amount;
 use crate::scheduler::PendingCounts;
 use rpds::RedBlackTreeMapSync;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// An immutable picture of the core.
+/// An immutable view of the core's state.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// Whether this replica may write.
     pub leading: bool,
     /// Whether all lists are complete.
     pub synced: bool,
-    /// Whether the lists that webhooks answer from are complete.
+    /// Whether the lists that webhooks need are complete.
     pub reviews_synced: bool,
-    /// Objects that reviews refer to.
+    /// Objects that admission reviews look up.
     pub references: Arc<References>,
-    /// Queues and cohorts with what they hold.
+    /// Queues and cohorts with counts and usage.
     pub queues: Arc<QueueView>,
-    /// Quotas whose use in the ledger is not what the objects say, at the last comparison.
+    /// Number of flavor-resources whose usage in the ledger differed from the sum over the objects at the last
+    /// comparison.
     pub ledger_drift: usize,
-    /// Jobs, as owners of other jobs: by kind and key.
+    /// Jobs as possible owners of other jobs, by kind and key.
     pub owners: RedBlackTreeMapSync<(usize, ObjectKey), Arc<OwnerEntry>>,
-    /// Objects of kinds that another controller queues for us and that own a Workload: by group, kind and key.
+    /// Objects of external frameworks (kinds whose Workloads another controller creates) that own a Workload, by group,
+    /// kind and key.
     pub external_owners: RedBlackTreeMapSync<(String, String, ObjectKey), Arc<OwnerEntry>>,
 }
 
-/// Objects that reviews refer to.
+/// Objects that admission reviews look up.
 #[derive(Clone, Debug, Default)]
 pub struct References {
-    /// Labels of the namespaces.
+    /// Labels by namespace.
     pub namespaces: BTreeMap<Arc<str>, Arc<BTreeMap<String, String>>>,
-    /// LocalQueues, and whether each leads to other clusters.
+    /// LocalQueues, and whether the ClusterQueue of each has a MultiKueue check.
     pub local_queues: BTreeMap<ObjectKey, bool>,
     /// Whether a WorkloadPriorityClass named `default` exists.
     pub default_priority_class: bool,
 }
 
-/// A job as the owner of other jobs.
+/// A job as a possible owner of other jobs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OwnerEntry {
-    /// Its UID.
+    /// UID of the job.
     pub uid: Arc<str>,
-    /// Its LocalQueue.
+    /// Name of the LocalQueue.
     pub queue_name: Option<Arc<str>>,
-    /// Its own controller.
+    /// The controller of the job itself.
     pub controller: Option<crate::frameworks::OwnerRef>,
 }
 
-/// Queues and cohorts with what they hold.
+/// Queues and cohorts with counts and usage.
 #[derive(Clone, Debug, Default)]
 pub struct QueueView {
     /// ClusterQueues by name.
@@ -71,36 +72,36 @@ pub struct QueueView {
     pub cohorts: BTreeMap<Arc<str>, CohortView>,
 }
 
-/// A ClusterQueue with what it holds.
+/// A ClusterQueue with counts and usage.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterQueueView {
-    /// The cohort above it.
+    /// Parent cohort.
     pub parent: Option<Arc<str>>,
-    /// Whether it admits.
+    /// Whether the queue is active, that is, admits workloads.
     pub active: bool,
-    /// Whether it is being deleted.
+    /// Whether the ClusterQueue is being deleted.
     pub terminating: bool,
-    /// Workloads that wait.
+    /// Number of pending workloads.
     pub pending: PendingCounts,
-    /// Different scheduling hashes of workloads in the queue.
+    /// Number of distinct scheduling hashes of pending workloads.
     pub pending_hashes: PendingCounts,
-    /// Preemptors that the last cycle that skipped any has skipped, because others needed the same.
+    /// Number of preemptors skipped because of other preemptors of the cycle, in the last cycle that skipped any.
     pub preemption_skips: Option<usize>,
-    /// Workloads that hold a reservation.
+    /// Number of reserving workloads.
     pub reserving: usize,
-    /// Workloads that are admitted.
+    /// Number of admitted workloads.
     pub admitted: usize,
-    /// Limits and usage.
+    /// Quota limits and current usage.
     pub usage_by_flavor_resource: BTreeMap<FlavorResource, NodeUsage>,
     /// Usage by admitted workloads.
     pub admitted_usage: BTreeMap<FlavorResource, Amount>,
-    /// Workloads that have finished and still exist.
+    /// Number of existing finished workloads.
     pub finished: usize,
-    /// What workloads that wait ask for, by resource.
+    /// Total requests of pending workloads, by resource.
     pub pending_requests: BTreeMap<Arc<str>, Amount>,
-    /// Workloads that are not admitted, by why.
+    /// Number of workloads that are not admitted, by reason.
     pub unadmitted: BTreeMap<UnadmittedKey, usize>,
-    /// Weighted share, while fair sharing is on.
+    /// Weighted dominant resource share, if fair sharing is enabled.
     pub weighted_share: Option<i64>,
 }
 
@@ -113,46 +114,46 @@ pub struct UnadmittedKey {
     pub underlying_cause: &'static str,
 }
 
-/// A LocalQueue with what it holds.
+/// A LocalQueue with counts and usage.
 #[derive(Clone, Debug, Default)]
 pub struct LocalQueueView {
-    /// Where it leads.
+    /// ClusterQueue of the LocalQueue.
     pub cluster_queue: Arc<str>,
-    /// Whether it admits.
+    /// Whether the queue is active, that is, admits workloads.
     pub active: bool,
-    /// Workloads that wait.
+    /// Number of pending workloads.
     pub pending: PendingCounts,
-    /// Workloads that hold a reservation.
+    /// Number of reserving workloads.
     pub reserving: usize,
-    /// Workloads that are admitted.
+    /// Number of admitted workloads.
     pub admitted: usize,
-    /// Usage by workloads that hold a reservation.
+    /// Usage by reserving workloads.
     pub reserved_usage: BTreeMap<FlavorResource, Amount>,
     /// Usage by admitted workloads.
     pub admitted_usage: BTreeMap<FlavorResource, Amount>,
-    /// Whether metrics tell of it.
+    /// Whether metrics include this LocalQueue.
     pub exported: bool,
-    /// Workloads that have finished and still exist.
+    /// Number of existing finished workloads.
     pub finished: usize,
-    /// Workloads that are not admitted, by why.
+    /// Number of workloads that are not admitted, by reason.
     pub unadmitted: BTreeMap<UnadmittedKey, usize>,
-    /// What it has used by weight, while admission fair sharing is on.
+    /// Weighted past usage, if admission fair sharing is enabled.
     pub past_usage: Option<f64>,
 }
 
-/// A Cohort with what its subtree holds.
+/// A Cohort with the usage of its subtree.
 #[derive(Clone, Debug, Default)]
 pub struct CohortView {
-    /// The cohort above it.
+    /// Parent cohort.
     pub parent: Option<Arc<str>>,
-    /// Limits and usage.
+    /// Quota limits and current usage.
     pub usage_by_flavor_resource: BTreeMap<FlavorResource, NodeUsage>,
-    /// Weighted share, while fair sharing is on.
+    /// Weighted dominant resource share, if fair sharing is enabled.
     pub weighted_share: Option<i64>,
 }
 
 impl Snapshot {
-    /// The entry of a job that an owner reference points at.
+    /// Returns the job that an owner reference names.
     pub fn owner(&self, namespace: &str, api_version: &str, kind: &str, name: &str) -> Option<&OwnerEntry> {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         let key = ObjectKey::new(namespace, name);

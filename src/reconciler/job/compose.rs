@@ -1,4 +1,4 @@
-//! Creating the Workload of a job that has none, or adopting the one that the job names.
+//! Creates the Workload of a job that has none, or adopts the prebuilt Workload that the job names.
 
 use super::{Job, job_event};
 use crate::api::{ObjectKey, names};
@@ -46,7 +46,8 @@ impl Reconciler {
             return;
         }
         if !self.writes.may_write(Kind::Workload, &key, now) {
-            // The Workload of that write is deleted already: without this no object would get a step when it ends.
+            // The Workload of that write is already deleted. Without the requeue, the job would get no step when the
+            // write ends.
             self.writes.requeue_at_end(Kind::Workload, &key, job.reconcile_key());
             self.retry_after_backoff(Kind::Workload, &key, job.reconcile_key(), now);
             return;
@@ -83,7 +84,8 @@ impl Reconciler {
         self.writes.start(request.with_effects(effects).on_behalf_of(job.reconcile_key()));
     }
 
-    /// The raw job, if it came with the deltas at hand; else it is read, and the job gets another step with it.
+    /// Returns the raw job if it came with the current deltas. Otherwise requests a read, after which the job gets
+    /// another step.
     pub(super) fn raw_job(&mut self, job: Job<'_>) -> Option<Value> {
         let (kind, key) = (job.kind(), &job.view.key);
         let raw = self.cache.raw_object(kind, key).cloned();
@@ -106,7 +108,7 @@ impl Reconciler {
         workload_body(job.decoder, raw, job.view, &request).map_err(ComposeError::Job)
     }
 
-    /// Makes the job the owner of the Workload that it names, unless that has an owner.
+    /// Makes the job the owner of the prebuilt Workload that it names, unless that Workload has an owner.
     fn adopt_prebuilt_workload(&mut self, job: Job<'_>, key: &ObjectKey, now: Timestamp) {
         let Some(record) = self.cache.workload(key) else {
             let note = format!("Workload {key} doesn't exist");

@@ -1,4 +1,4 @@
-//! Events on jobs that repeat or change, and deletes of Workloads that do not match.
+//! Events on jobs, emitted once for each text, and deletes of Workloads that do not match their job.
 
 use super::{Job, job_event};
 use crate::api::v1beta2::CheckState;
@@ -18,7 +18,7 @@ impl Reconciler {
         }
     }
 
-    /// Emits the messages of pending checks while the job waits for them, each time that they change.
+    /// Emits the messages of pending admission checks while the job waits for them, once for each change.
     pub(super) fn report_check_messages(&mut self, job: Job<'_>, record: &WorkloadRecord) {
         let checks = &record.status.admission_checks;
         let pending = checks.iter().filter(|check| check.state == CheckState::Pending);
@@ -32,7 +32,7 @@ impl Reconciler {
         }
     }
 
-    /// Deletes a Workload that is not what its job asks for: another one is created.
+    /// Deletes a Workload that does not match its job. A new Workload is created after that.
     pub(super) fn delete_not_matching(&mut self, job: Job<'_>, record: &WorkloadRecord) {
         let key = &record.meta.key;
         let event = job.event("DeletedWorkload", &format!("Deleted not matching Workload: {key}"));

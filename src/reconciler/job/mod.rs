@@ -1,7 +1,7 @@
-//! Jobs: their Workloads are created, and they are started, stopped and restored.
+//! Jobs: creates their Workloads, and starts, stops and restores them.
 //!
-//! Invariants: a job runs only while its Workload is admitted and not evicted; what started it is undone when it stops, and its
-//! Workload releases its quota only after that.
+//! Invariants: a job runs only while its Workload is admitted and not evicted. When a job stops, the changes made by
+//! its start are undone, and its Workload releases its quota only after that.
 
 mod compose;
 mod events;
@@ -17,10 +17,10 @@ use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::frameworks::{JobKind, JobView, workload_name};
 
-/// A job, and how its kind is read and written.
+/// A job with the decoder of its kind.
 #[derive(Clone, Copy)]
 struct Job<'a> {
-    /// Index of its kind in the table of frameworks.
+    /// Index of its kind in `KINDS`.
     index: usize,
     decoder: &'static dyn JobKind,
     view: &'a JobView,
@@ -35,12 +35,12 @@ impl Job<'_> {
         ReconcileKey::Job(self.index, self.view.key.clone())
     }
 
-    /// Key of the Workload that is created for the job.
+    /// Returns the key of the Workload that is created for the job.
     fn own_workload_key(&self) -> ObjectKey {
         own_workload_key(self.index, self.view)
     }
 
-    /// A normal event on the job.
+    /// Returns a normal event on the job.
     fn event(&self, reason: &str, note: &str) -> Effect {
         job_event(self.index, self.view, false, reason, note)
     }

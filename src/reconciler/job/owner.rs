@@ -1,6 +1,6 @@
 //! Jobs whose owner is queued in their place.
 //!
-//! Invariant: owner references are checked here as well, not by the webhook alone, because a Job may be created while no
+//! Invariant: owner references are checked here as well as in the webhook, because a Job may be created while no
 //! webhook answers. With an invalid reference the Job is queued by itself.
 
 use super::Job;
@@ -14,7 +14,7 @@ use serde_json::json;
 use std::sync::Arc;
 
 impl Reconciler {
-    /// The object above a job that is queued in its place.
+    /// Returns the ancestor of a job that is queued in place of the job.
     pub(super) fn find_ancestor(&self, index: usize, view: &JobView) -> Option<Ancestor> {
         if Self::is_managed_by_other_controller(view) {
             return None;
@@ -43,7 +43,7 @@ impl Reconciler {
             .flatten()
     }
 
-    /// An external object is known by the Workload that it owns in its own namespace.
+    /// Looks up an external owner by the Workload that it owns in the same namespace.
     fn look_up_external(&self, key: &ObjectKey, owner: &OwnerRef) -> OwnerLookup {
         let owns = |workload: &ObjectKey| {
             let actual = self.cache.workload(workload).and_then(|record| record.owner.as_ref());

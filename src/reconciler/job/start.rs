@@ -1,4 +1,4 @@
-//! What a job is given when it starts, and whether that is still what it asks for.
+//! The patches that start a job, and the comparison of a job with its Workload.
 
 use crate::api::names;
 use crate::api::reason::ConditionType;
@@ -11,11 +11,12 @@ use crate::reconciler::Reconciler;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Longest name that fits a label value as a DNS label.
+/// Maximum length of a DNS label, and of a label value.
 const MAX_LABEL_LENGTH: usize = 63;
 
 impl Reconciler {
-    /// Patches that start a job with what its Workload was granted.
+    /// Returns the patches that start a job with the admission of its Workload. Empty while the job is not cached, the
+    /// Workload has no admission, or a flavor of the admission does not exist.
     pub(crate) fn start_patches(
         &self,
         record: &WorkloadRecord,
@@ -31,7 +32,8 @@ impl Reconciler {
         }
     }
 
-    /// What admission adds to each pod set; none without one, or while a flavor of it is gone.
+    /// Returns what the admission adds to each pod set; `None` without an admission, or while one of its flavors does
+    /// not exist.
     pub(crate) fn granted_pod_set_infos(
         &self,
         record: &WorkloadRecord,
@@ -60,7 +62,7 @@ impl Reconciler {
             flavors.sort();
             flavors.dedup();
             for name in flavors {
-                // A flavor that is gone is waited for: its finalizer makes that rare.
+                // The start waits for a missing flavor. This is rare, because a finalizer protects flavors in use.
                 let Some(flavor) = self.cache.flavor(name.as_str()) else {
                     return Ok(None);
                 };
@@ -89,18 +91,20 @@ impl Reconciler {
     }
 }
 
-/// Adds to a raw pod template what admission adds to its pods.
+/// Adds the template additions of an admission to a raw pod template. A template that cannot be decoded, or that
+/// contradicts the additions, is left unchanged.
 pub(crate) fn apply_template_info(template: &mut Value, info: &TemplateInfo) {
     let Ok(own) = TemplateInfo::read(Some(&*template)) else { return };
-    let mut wanted = own.clone();
-    if wanted.merge(info).is_ok()
-        && let Some(patch) = template_patch(&own, &wanted)
+    let mut merged = own.clone();
+    if merged.merge(info).is_ok()
+        && let Some(patch) = template_patch(&own, &merged)
     {
         json_patch::merge(template, &patch);
     }
 }
 
-/// Whether what was granted is what the job asks for: a job whose size was changed while it runs starts over.
+/// Returns whether the admission has the pod sets and counts of a running job. A job whose size was changed while it
+/// runs is stopped and queued again. A suspended job always matches.
 pub(crate) fn grants_match_job(record: &WorkloadRecord, view: &JobView) -> bool {
     if view.suspended {
         return true;
@@ -116,12 +120,13 @@ pub(crate) fn grants_match_job(record: &WorkloadRecord, view: &JobView) -> bool 
     })
 }
 
-/// Whether the Workload asks for what the job asks for, by what Kueue compares: a Workload that it made is kept. Names, labels,
-/// annotations, node selectors, affinity and topology do not count, since a start adds to most of them.
+/// Returns whether a Workload has the counts, the containers and, before admission, the tolerations of its job. Kueue
+/// compares the same fields, so a Workload that Kueue created is kept. Names, labels, annotations, node selectors,
+/// affinity and topology are not compared, since a start adds to most of them.
 pub(crate) fn is_equivalent_to_job(record: &WorkloadRecord, view: &JobView) -> bool {
     let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
-    zip_pod_sets(record, view).is_some_and(|mut pairs| {
-        pairs.all(|(have, original, want)| {
+    zip_pod_sets(record, view).is_some_and(|mut sets| {
+        sets.all(|(have, original, want)| {
             have.count == want.count
                 && have.min_count == want.min_count
                 && have.template_fingerprint.same_containers(&want.fingerprint)
@@ -130,10 +135,11 @@ pub(crate) fn is_equivalent_to_job(record: &WorkloadRecord, view: &JobView) -> b
     })
 }
 
-/// Whether it asks for just the same, so that whatever is decided on it holds for the job.
+/// Returns whether a Workload asks for exactly what its job asks for, so that a decision on the Workload is valid for
+/// the job.
 pub(crate) fn is_identical_to_job(record: &WorkloadRecord, view: &JobView) -> bool {
-    zip_pod_sets(record, view).is_some_and(|mut pairs| {
-        pairs.all(|(have, original, want)| {
+    zip_pod_sets(record, view).is_some_and(|mut sets| {
+        sets.all(|(have, original, want)| {
             have.name == want.name
                 && have.count == want.count
                 && have.min_count == want.min_count
@@ -143,14 +149,15 @@ pub(crate) fn is_identical_to_job(record: &WorkloadRecord, view: &JobView) -> bo
     })
 }
 
-/// The pod sets of a Workload, as they were before a start, beside its job's; none if one has more of them.
+/// Returns the pod sets of a Workload, each with its original (before a start) and the pod set of the job at the same
+/// index; `None` if Workload and job have different numbers of pod sets.
 fn zip_pod_sets<'a>(
     record: &'a WorkloadRecord,
     view: &'a JobView,
 ) -> Option<impl Iterator<Item = (&'a PodSetRecord, &'a PodSetInfo, &'a PodSetView)>> {
     let (have, want) = (record.pod_sets(), &view.pod_sets);
-    let three = have.iter().zip(record.originals()).zip(want);
-    (have.len() == want.len()).then(|| three.map(|((have, original), want)| (have, original, want)))
+    let zipped = have.iter().zip(record.originals()).zip(want);
+    (have.len() == want.len()).then(|| zipped.map(|((have, original), want)| (have, original, want)))
 }
 
 fn granted_count(record: &WorkloadRecord, name: &str) -> Option<i32> {

@@ -37,14 +37,15 @@ impl Reconciler {
         }
         match self.find_ancestor(index, &view) {
             Some(Ancestor::Queued(ancestor)) => self.suspend_child_unless_admitted(job, &ancestor),
-            // The framework of its owner would manage it. A job that names a queue itself is queued all the same.
+            // The framework of the owner would manage the job. A job that names a queue itself is still queued.
             Some(Ancestor::Unsupported(_)) if view.queue_name.is_none() => {}
             _ if self.manages_job(&view) => self.step_job_without_workload(job, now),
             _ => self.warn_of_missed_default_queue(job),
         }
     }
 
-    /// Key of the Workload of a job: the one that the job names, or the one that it owns.
+    /// Returns the key of the Workload of a job: the prebuilt Workload that the job names, or the Workload that it
+    /// owns.
     pub(super) fn workload_of(&self, index: usize, view: &JobView) -> Option<ObjectKey> {
         if let Some(name) = &view.prebuilt_workload {
             let key = ObjectKey { namespace: view.key.namespace.clone(), name: name.clone() };
@@ -56,8 +57,8 @@ impl Reconciler {
         if keys.contains(&own) { Some(own) } else { keys.first().cloned() }
     }
 
-    /// Deletes the job of a Workload that Sluice deactivated, when the retention period has expired. Returns whether it
-    /// did.
+    /// Deletes the job of a Workload that Sluice deactivated, if the retention period has expired. Returns whether the
+    /// job is deleted.
     fn delete_expired_job(&mut self, job: Job<'_>, workload: &ObjectKey, now: Timestamp) -> bool {
         let since = self.cache.workload(workload).filter(|record| !record.active);
         let since = since.and_then(|record| eviction::deactivated_by_manager(&record.status));
@@ -109,7 +110,7 @@ impl Reconciler {
     }
 
     fn start_job(&mut self, job: Job<'_>, record: &WorkloadRecord) {
-        // A start that contradicts the template finishes the Workload; the life cycle of the Workload reports it.
+        // A start that contradicts the template finishes the Workload; its lifecycle reports the error.
         let Ok(patches) = self.start_patches(record, job.view) else {
             return;
         };
@@ -121,7 +122,7 @@ impl Reconciler {
 
     fn stop_job(&mut self, job: Job<'_>, record: &WorkloadRecord) {
         let Some(patch) = job.decoder.stop_patches(job.view, record.originals()).into_iter().next() else {
-            // Admitted and stopped, but not what the job asks for: another Workload is created.
+            // The Workload is admitted and the job is stopped, but they do not match: another Workload is created.
             if record.may_run() && !record.meta.deleting {
                 self.delete_not_matching(job, record);
             }
@@ -148,8 +149,8 @@ impl Reconciler {
         self.writes.start(if patch.status { request.of_status() } else { request });
     }
 
-    /// A Job that should have got the default queue, but was created while no webhook answered, keeps running; an event says
-    /// so.
+    /// Emits a warning for a Job that should be in the default queue but was created while no webhook answered. The Job
+    /// keeps running.
     fn warn_of_missed_default_queue(&mut self, job: Job<'_>) {
         let view = job.view;
         let key = ObjectKey { namespace: view.key.namespace.clone(), name: Arc::from(names::DEFAULT_NAME) };
@@ -166,7 +167,7 @@ impl Reconciler {
     }
 }
 
-/// Whether a Workload holds quota and only its admission is missing.
+/// Returns whether a Workload holds quota and only its admission is missing.
 fn awaits_admission(record: &WorkloadRecord) -> bool {
     reservation::holds_quota(&record.status)
         && !conditions::is_true(&record.status, ConditionType::Evicted)

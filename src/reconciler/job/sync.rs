@@ -1,4 +1,4 @@
-//! Bringing the spec of a Workload in line with its job.
+//! Updates the spec of a Workload to match its job.
 
 use super::Job;
 use super::start::{is_equivalent_to_job, is_identical_to_job};
@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 impl Reconciler {
-    /// Brings the spec of a Workload in line with its suspended job.
+    /// Updates the spec of a Workload to match its suspended job.
     pub(super) fn sync_workload(&mut self, job: Job<'_>, record: &WorkloadRecord, now: Timestamp) {
         let view = job.view;
         let key = &record.meta.key;
@@ -63,7 +63,7 @@ impl Reconciler {
         self.writes.start(request.with_effects(effects));
     }
 
-    /// Queue, priority class and execution time follow the job's labels where the Workload's state allows it.
+    /// Sets queue, priority class and execution time from the job's labels, where the state of the Workload allows it.
     fn sync_spec_fields(
         &self,
         view: &JobView,
@@ -81,7 +81,8 @@ impl Reconciler {
         }
     }
 
-    /// Lets the priority class follow the label while the job runs as well: it decides whether the Workload may be preempted.
+    /// Updates the priority class from the label while the job runs, because it decides whether the Workload may be
+    /// preempted.
     pub(super) fn sync_priority_of_running_job(
         &mut self,
         view: &JobView,
@@ -97,7 +98,8 @@ impl Reconciler {
         }
     }
 
-    /// Sets another priority class if the label names one that exists. A Workload with quota may not get its first.
+    /// Sets the priority class if the label names another class that exists. A Workload that holds quota and has no
+    /// class gets none.
     fn sync_priority_class(
         &self,
         view: &JobView,

@@ -1,4 +1,5 @@
-//! Decisions to admit whose write has not been confirmed. They count as usage until the write is known to have failed.
+//! Assumed admissions: decisions whose write is not confirmed. They count as usage until the write is known to have
+//! failed.
 
 use crate::api::ObjectKey;
 use crate::reconciler::Reconciler;
@@ -6,15 +7,15 @@ use crate::scheduler::Assignment;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A decision to admit.
+/// A decision to admit a Workload.
 #[derive(Clone, Debug)]
 pub(crate) struct AssumedAdmission {
-    /// UID of the Workload that was decided on.
+    /// UID of the Workload.
     pub(crate) uid: Arc<str>,
     pub(crate) assignment: Assignment,
 }
 
-/// Decisions by Workload.
+/// Assumed admissions by Workload.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AssumedAdmissions(BTreeMap<ObjectKey, AssumedAdmission>);
 
@@ -35,19 +36,20 @@ impl AssumedAdmissions {
         self.0.insert(workload, admission);
     }
 
-    /// Returns whether there was one.
+    /// Removes the decision on a Workload. Returns whether there was one.
     pub(crate) fn remove(&mut self, workload: &ObjectKey) -> bool {
         self.0.remove(workload).is_some()
     }
 
-    /// Forgets all. Returns the Workloads.
+    /// Removes all decisions. Returns their Workloads.
     pub(crate) fn clear(&mut self) -> Vec<ObjectKey> {
         std::mem::take(&mut self.0).into_keys().collect()
     }
 }
 
 impl Reconciler {
-    /// Drops a decision to admit that was not written, or whose write failed.
+    /// Drops a decision to admit that was not written, or whose write failed, and releases its usage unless the object
+    /// holds quota.
     pub(crate) fn release_assumed(&mut self, key: &ObjectKey) {
         if self.membership.assumed.remove(key) && !self.cache.holds_quota(key) {
             self.engine.release(key);

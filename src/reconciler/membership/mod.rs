@@ -7,7 +7,7 @@ mod pods_ready;
 use assumed::AssumedAdmissions;
 use pods_ready::NotReadyWorkloads;
 
-/// What membership knows beyond the objects.
+/// State of membership that is not in the objects.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Membership {
     pub(super) assumed: AssumedAdmissions,

@@ -1,4 +1,4 @@
-//! Puts each Workload where its object says that it belongs: charged, queued, or neither.
+//! Applies the membership of a Workload, computed from its object: charged, queued, or neither.
 
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
@@ -9,7 +9,7 @@ use crate::reconciler::Reconciler;
 use jiff::Timestamp;
 
 impl Reconciler {
-    /// Charges, queues or removes a Workload, and releases what it held otherwise. Returns how it is pending.
+    /// Charges, queues or removes a Workload, and releases its previous charge. Returns its queue membership.
     pub(crate) fn sync_queue_membership(&mut self, key: &ObjectKey, now: Timestamp) -> QueueMembership {
         let membership = self.apply_queue_membership(key, now);
         self.update_pods_ready_gate(key);
@@ -47,8 +47,8 @@ impl Reconciler {
         self.membership.assumed.remove(key);
         self.engine.release(key);
         self.sync_entry_penalty(key, false, membership == QueueMembership::NotQueued, now);
-        // A Workload whose write failed is not nominated before its backoff ends: until then it could not be written, and would
-        // hold quota for nothing.
+        // A Workload whose write failed is not nominated before its backoff ends: its admission could not be written
+        // until then, and would hold quota without effect.
         let backs_off = self.writes.backoff_until(Kind::Workload, key).is_some_and(|until| until > now);
         match pending.filter(|_| !backs_off) {
             Some(workload) => self.engine.enqueue(workload),

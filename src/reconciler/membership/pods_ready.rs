@@ -1,4 +1,5 @@
-//! Admitted workloads whose pods are not ready: further admissions may wait for them (`waitForPodsReady.blockAdmission`).
+//! Admitted workloads whose pods are not ready. Further admissions may wait for them
+//! (`waitForPodsReady.blockAdmission`).
 
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
@@ -7,7 +8,7 @@ use crate::reconciler::Reconciler;
 use crate::reconciler::workload::decision_status::to_admission;
 use std::collections::BTreeSet;
 
-/// Workloads for whose pods admissions wait.
+/// Admitted workloads whose pods are not ready.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NotReadyWorkloads(BTreeSet<ObjectKey>);
 
@@ -26,7 +27,7 @@ impl NotReadyWorkloads {
 }
 
 impl Reconciler {
-    /// Records whether admissions wait for the pods of a Workload.
+    /// Records whether further admissions wait for the pods of a Workload.
     pub(crate) fn update_pods_ready_gate(&mut self, key: &ObjectKey) {
         if !self.settings.engine.block_admission {
             return;
@@ -40,7 +41,8 @@ impl Reconciler {
         self.membership.not_ready.set(key, not_ready);
     }
 
-    /// Tells the scheduler whether admissions wait for pods.
+    /// Blocks or unblocks admission in the scheduler, depending on whether admitted workloads have pods that are not
+    /// ready.
     pub(crate) fn update_admission_block(&mut self) {
         if self.settings.engine.block_admission {
             let blocked = !self.membership.not_ready.is_empty() || self.has_assumed_admission();
@@ -48,7 +50,7 @@ impl Reconciler {
         }
     }
 
-    /// Whether a write that has not landed admits a workload, and does not only reserve quota for it.
+    /// Returns whether an assumed decision admits its workload at once, instead of only reserving quota for it.
     fn has_assumed_admission(&self) -> bool {
         self.membership.assumed.iter().any(|assumed| {
             let admission = to_admission(&assumed.assignment);

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Toleration;
 
 impl Reconciler {
-    /// Changes in the health of the hosts that an admitted Workload is assigned to.
+    /// Returns the changes in the health of the hosts that an admitted Workload is assigned to.
     pub(crate) fn node_health_report(
         &self,
         key: &ObjectKey,
@@ -50,13 +50,14 @@ impl Reconciler {
         report
     }
 
-    /// Whether pods of a Workload may be ungated onto a host.
+    /// Returns whether a host is healthy enough for pods of a Workload to be ungated onto it.
     pub(crate) fn is_host_healthy(&self, record: &WorkloadRecord, host: &str, now: Timestamp) -> bool {
         self.cache.nodes().is_ready_and_untainted(host)
             || self.host_health(record, host, true, now) == NodeHealth::Healthy
     }
 
-    /// The best health of a host's nodes, for the pods of a Workload. `busy` says whether one of them runs there.
+    /// Returns the best health among the nodes of a host, for the pods of a Workload. `busy` says whether one of these
+    /// pods runs on the host.
     fn host_health(&self, record: &WorkloadRecord, host: &str, busy: bool, now: Timestamp) -> NodeHealth {
         let rules = self.settings.gates.node_failures.unwrap_or_default();
         let tolerations = self.tolerations_on(record, host);
@@ -71,7 +72,8 @@ impl Reconciler {
         best
     }
 
-    /// Tolerations of a Workload's pods on a host: of their template, their flavors, and checks that are ready.
+    /// Returns the tolerations of a Workload's pods on a host: from their template, their flavors, and checks that are
+    /// ready.
     fn tolerations_on(&self, record: &WorkloadRecord, host: &str) -> Vec<Toleration> {
         let mut all = Vec::new();
         let Some(admission) = &record.status.admission else {

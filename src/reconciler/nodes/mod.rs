@@ -1,4 +1,4 @@
-//! Nodes under admitted workloads: their health, and pods that are ungated onto them.
+//! Nodes assigned to admitted workloads: their health, and the ungating of pods onto them.
 
 mod health;
 pub(super) mod topology_status;

@@ -1,11 +1,11 @@
-//! Topology assignments between the scheduler and the API.
+//! Conversion of topology assignments between the scheduler and the API.
 
 use crate::api::v1beta2::{Admission, DelayedTopologyRequestState, PodSetAssignment, TopologyAssignment};
 use crate::cache::nodes::placement_of;
 use crate::scheduler::{Assignment, PodSetPlacement};
 use crate::topology::encode;
 
-/// The topology that an assignment carries.
+/// Returns the topology assignment of a pod set in an admission.
 pub(crate) fn granted_topology(set: &PodSetAssignment) -> PodSetPlacement {
     match placement_of(set) {
         Some(placement) => PodSetPlacement::Assigned(placement),
@@ -16,7 +16,8 @@ pub(crate) fn granted_topology(set: &PodSetAssignment) -> PodSetPlacement {
     }
 }
 
-/// The topology of a pod set as its assignment carries it.
+/// Returns the API fields for the topology assignment of a pod set: the assignment and the state of the delayed
+/// request.
 pub(crate) fn to_topology_status(
     topology: &PodSetPlacement,
 ) -> (Option<TopologyAssignment>, Option<DelayedTopologyRequestState>) {
@@ -27,7 +28,8 @@ pub(crate) fn to_topology_status(
     }
 }
 
-/// The admission with the topologies that a second pass found; nothing else changes.
+/// Returns the admission with the topology assignments of a second pass, their delayed requests marked as ready.
+/// Nothing else changes.
 pub(crate) fn with_new_topologies(admission: &Admission, assignment: &Assignment) -> Admission {
     let mut admission = admission.clone();
     for (set, granted) in admission.pod_set_assignments.iter_mut().zip(&assignment.pod_sets) {

@@ -1,8 +1,9 @@
-//! Pods of admitted workloads leave the topology gate, each for the node or domain that it was given.
+//! Ungates pods of admitted workloads: removes the topology gate of a pod and adds the node selector of its assigned
+//! domain.
 //!
-//! Invariants: decided on the newest assignment and pods, all pods of a workload at once, and not again before every write
-//! of the last time has ended; a write carries the version of its pod, so that one that moved meanwhile is judged anew (I12);
-//! no more pods leave than were granted (I22).
+//! Invariants: all pods of a workload are decided together, on the newest assignment and pods, and only while no write
+//! of these pods is in flight. A write carries the resourceVersion of its pod, so that a pod that has changed since is
+//! decided again (I12). No more pods are ungated than were granted (I22).
 
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::PodSetAssignment;
@@ -23,18 +24,18 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// A write on a pod.
+/// A write that ungates or terminates a pod.
 struct PodChange {
     key: ObjectKey,
     body: Value,
-    /// Whether it ends the pod instead of letting it go.
+    /// Whether the write terminates the pod instead of ungating it.
     terminates_pod: bool,
-    /// What is told when it has landed.
+    /// Emitted when the write has landed.
     effect: Effect,
 }
 
 impl Reconciler {
-    /// Sends the pods of a Workload to their places.
+    /// Ungates the pods of a Workload, and terminates ungated pods that can never reach their host.
     pub(crate) fn step_pods(&mut self, workload: &ObjectKey, now: Timestamp) {
         let Some(record) = self.cache.workload(workload).filter(|record| record.may_run()).map(Arc::clone)
         else {
@@ -44,10 +45,10 @@ impl Reconciler {
         if self.cache.nodes().assigned_hosts(workload).is_none() || self.cache.pods_of(workload).any(busy) {
             return;
         }
-        let ended = self.terminations_on_lost_hosts(&record, now);
+        let terminated = self.terminations_on_lost_hosts(&record, now);
         let sets = record.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
-        let sent: Vec<PodChange> = sets.flat_map(|set| self.ungate_changes(&record, set, now)).collect();
-        for change in ended.into_iter().chain(sent) {
+        let ungated: Vec<PodChange> = sets.flat_map(|set| self.ungate_changes(&record, set, now)).collect();
+        for change in terminated.into_iter().chain(ungated) {
             if self.writes.may_write(Kind::Pod, &change.key, now) {
                 let verb = if change.terminates_pod { Verb::Apply } else { Verb::Merge };
                 self.writes.start(WriteRequest {
@@ -62,31 +63,31 @@ impl Reconciler {
         }
     }
 
-    /// Pods that were let go to a node that has failed, or is no longer theirs, before they got there: no scheduler will ever
-    /// place them, and only when they have ended does their job make others.
+    /// Returns the writes that terminate pods which were ungated onto a host and not bound before it failed or left the
+    /// assignment. No scheduler will ever bind them, and their job replaces them only after they have ended.
     fn terminations_on_lost_hosts(&self, record: &WorkloadRecord, now: Timestamp) -> Vec<PodChange> {
         let key = &record.meta.key;
-        let Some(footing) = self
+        let Some(assigned) = self
             .cache
             .nodes()
             .assigned_hosts(key)
-            .filter(|footing| footing.pod_sets_above_host_level.is_empty())
+            .filter(|assigned| assigned.pod_sets_above_host_level.is_empty())
         else {
             return Vec::new();
         };
         let is_lost = |host: &str| {
             let failed = record.status.unhealthy_nodes.iter().any(|node| node.name == host);
-            failed || !footing.hosts.contains(host)
+            failed || !assigned.hosts.contains(host)
         };
-        let change = |(pod, known, member): (&ObjectKey, &PodRecord, &WorkloadPod)| {
+        let termination = |(pod, known, member): (&ObjectKey, &PodRecord, &WorkloadPod)| {
             let host = member.selected_value(HOSTNAME_LABEL).filter(|host| is_lost(host))?;
-            let waits = known.node.is_none() && !member.terminating && member.gates.is_empty();
-            (waits && self.cache.belongs_to_workload(member)).then(|| terminate_pod(pod, known, host, now))
+            let pending = known.node.is_none() && !member.terminating && member.gates.is_empty();
+            (pending && self.cache.belongs_to_workload(member)).then(|| terminate_pod(pod, known, host, now))
         };
-        self.cache.pods_of(key).filter_map(change).collect()
+        self.cache.pods_of(key).filter_map(termination).collect()
     }
 
-    /// The patches of pods of one pod set that leave the gate.
+    /// Returns the patches that ungate pods of one pod set.
     fn ungate_changes(
         &self,
         record: &WorkloadRecord,
@@ -96,39 +97,39 @@ impl Reconciler {
         let Some(placement) = placement_of(set) else {
             return Vec::new();
         };
-        let asked = record.pod_sets().iter().find(|known| *known.name == *set.name);
+        let pod_set = record.pod_sets().iter().find(|known| *known.name == *set.name);
         let own =
             |member: &WorkloadPod| *member.pod_set == *set.name && self.cache.belongs_to_workload(member);
         let pods: Vec<_> = self.cache.pods_of(&record.meta.key).filter(|(.., member)| own(member)).collect();
         if !pods.iter().any(|(.., member)| member.is_gated() && !member.terminating) {
             return Vec::new();
         }
-        let candidate = |(_, pod, member): &(_, &PodRecord, &WorkloadPod)| TasPodState {
+        let state = |(_, pod, member): &(_, &PodRecord, &WorkloadPod)| TasPodState {
             gated: member.is_gated(),
             terminating: member.terminating,
-            rank: pod_rank(asked, member),
+            rank: pod_rank(pod_set, member),
             domain: self.domain_of_pod(&placement, pod.node.as_ref(), member),
         };
-        let candidates: Vec<TasPodState> = pods.iter().map(candidate).collect();
-        let room = |(values, pods): &(DomainPath, i32)| DomainSlots {
+        let states: Vec<TasPodState> = pods.iter().map(state).collect();
+        let slots = |(values, pods): &(DomainPath, i32)| DomainSlots {
             pods: *pods,
             accepts_pods: !placement.is_by_host()
                 || values.last().is_some_and(|host| self.host_accepts_pods(record, host, now)),
         };
-        let rooms: Vec<DomainSlots> = placement.domains.iter().map(room).collect();
+        let domains: Vec<DomainSlots> = placement.domains.iter().map(slots).collect();
         let selector =
             |at: usize| placement.domains.get(at).map(|(values, _)| domain_selector(&placement, values));
-        let fits = |pod: usize, room: usize| {
-            let (Some((.., member)), Some(wanted)) = (pods.get(pod), selector(room)) else {
+        let fits = |pod: usize, domain: usize| {
+            let (Some((.., member)), Some(wanted)) = (pods.get(pod), selector(domain)) else {
                 return false;
             };
             wanted
                 .iter()
                 .all(|(label, value)| member.selected_value(label).is_none_or(|own| *own == ***value))
         };
-        let given = assign_gated_pods(&candidates, &rooms, fits);
-        let patch = |(pod, room): (usize, usize)| {
-            let ((key, pod, member), wanted) = (pods.get(pod)?, selector(room)?);
+        let assigned = assign_gated_pods(&states, &domains, fits);
+        let patch = |(pod, domain): (usize, usize)| {
+            let ((key, pod, member), wanted) = (pods.get(pod)?, selector(domain)?);
             let gates: Vec<Value> = member
                 .gates
                 .iter()
@@ -149,16 +150,17 @@ impl Reconciler {
                 effect: gate_removed_observation(record, now),
             })
         };
-        given.into_iter().filter_map(patch).collect()
+        assigned.into_iter().filter_map(patch).collect()
     }
 
-    /// Whether pods may be sent to a host now.
+    /// Returns whether pods may be ungated onto a host now.
     fn host_accepts_pods(&self, record: &WorkloadRecord, host: &str, now: Timestamp) -> bool {
-        let told = record.status.unhealthy_nodes.iter().any(|node| node.name == host);
-        !told && self.is_host_healthy(record, host, now)
+        let unhealthy = record.status.unhealthy_nodes.iter().any(|node| node.name == host);
+        !unhealthy && self.is_host_healthy(record, host, now)
     }
 
-    /// The domain that a pod is bound for by its selector, or stands in.
+    /// Returns the index of the domain of a pod: that of its node if the pod is bound and the domains are hosts, else
+    /// the domain that its node selector names.
     fn domain_of_pod(
         &self,
         placement: &Placement,
@@ -175,7 +177,8 @@ impl Reconciler {
         })
     }
 
-    /// Adds to a template what pods with a topology are given at the start: they wait at a gate to be sent to their places.
+    /// Adds the topology gate to the template of a pod set with a topology assignment, so that its pods wait until they
+    /// are ungated onto their domains. Also annotates pods that request no topology as unconstrained.
     pub(crate) fn add_topology_gate(
         &self,
         template: &mut TemplateInfo,
@@ -186,16 +189,15 @@ impl Reconciler {
             return;
         }
         template.scheduling_gates.push(names::TOPOLOGY_GATE.to_owned());
-        let asked = record.pod_sets().iter().find(|known| *known.name == *set.name);
-        if asked.is_some_and(|asked| asked.topology.as_ref().is_none_or(|request| !request.names_topology()))
-        {
+        let pod_set = record.pod_sets().iter().find(|known| *known.name == *set.name);
+        if pod_set.is_some_and(|p| p.topology.as_ref().is_none_or(|request| !request.names_topology())) {
             let key = names::UNCONSTRAINED_TOPOLOGY_ANNOTATION.to_owned();
             template.annotations.insert(key, "true".to_owned());
         }
     }
 }
 
-/// Ends a pod that cannot get to its node.
+/// Returns the write that terminates a pod which cannot reach its node.
 fn terminate_pod(key: &ObjectKey, pod: &PodRecord, host: &str, now: Timestamp) -> PodChange {
     let note = format!("The pod was assigned to node {host}, which is not there for it any more");
     let condition = json!({
@@ -208,7 +210,7 @@ fn terminate_pod(key: &ObjectKey, pod: &PodRecord, host: &str, now: Timestamp) -
             "resourceVersion": pod.resource_version},
         "status": {"phase": "Failed", "conditions": [condition]},
     });
-    let told = Effect::Event(Event {
+    let event = Effect::Event(Event {
         kind: Kind::Pod,
         key: key.clone(),
         uid: pod.uid.to_string(),
@@ -216,10 +218,10 @@ fn terminate_pod(key: &ObjectKey, pod: &PodRecord, host: &str, now: Timestamp) -
         reason: "PodTerminatedByKueue".to_owned(),
         note,
     });
-    PodChange { key: key.clone(), body, terminates_pod: true, effect: told }
+    PodChange { key: key.clone(), body, terminates_pod: true, effect: event }
 }
 
-/// The topology gate of a pod was removed.
+/// Returns the observation of a removed topology gate, with the time since admission.
 fn gate_removed_observation(record: &WorkloadRecord, now: Timestamp) -> Effect {
     let status = &record.status;
     let cluster_queue = status.admission.as_ref().map(|admission| admission.cluster_queue.clone());
@@ -231,7 +233,7 @@ fn gate_removed_observation(record: &WorkloadRecord, now: Timestamp) -> Effect {
     })
 }
 
-/// Labels of the levels with the values of a domain.
+/// Returns the node selector of a domain: the label of each level with its value.
 fn domain_selector<'a>(
     placement: &'a Placement,
     values: &'a DomainPath,
@@ -239,16 +241,17 @@ fn domain_selector<'a>(
     placement.levels.iter().zip(values.iter()).collect()
 }
 
-/// Place of a pod in the order of its pod set, by the labels that the pod set names.
-fn pod_rank(asked: Option<&PodSetRecord>, member: &WorkloadPod) -> Option<i64> {
-    let request = asked?.topology.as_deref()?;
+/// Returns the rank of a pod in its pod set, from the index labels that the topology request names. `None` if the
+/// request names no label, or the pod has no valid index.
+fn pod_rank(pod_set: Option<&PodSetRecord>, member: &WorkloadPod) -> Option<i64> {
+    let request = pod_set?.topology.as_deref()?;
     let index = member.numeric_label(request.pod_index_label.as_deref()?)?;
     let rank = index.checked_sub(member.index_offset?)?;
     let (Some(label), Some(groups)) = (&request.sub_group_index_label, request.sub_group_count) else {
         return Some(rank);
     };
-    let size = i64::from(asked?.count).checked_div(i64::from(groups))?;
-    // An index beyond its group would be that of another pod.
+    let size = i64::from(pod_set?.count).checked_div(i64::from(groups))?;
+    // With an index outside its group, the pod would get the rank of a pod in another group.
     let within = (0..size).contains(&rank);
     within.then_some(())?;
     rank.checked_add(member.numeric_label(label)?.checked_mul(size)?)

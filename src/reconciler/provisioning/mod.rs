@@ -1,8 +1,8 @@
-//! ProvisioningRequests of Workloads: made when quota is reserved, judged by what the autoscaler answers, taken away when
-//! they serve no longer.
+//! ProvisioningRequests of Workloads: created when quota is reserved, mapped to check states by their outcome, and
+//! deleted when no attempt needs them.
 //!
-//! Invariants: the current attempt of a check has at most one request, owned by the Workload; its pod templates are owned
-//! by the request; every delete carries the version that it was decided on.
+//! Invariants: the current attempt of a check has at most one request, owned by the Workload; its pod templates are
+//! owned by the request; every delete carries the resourceVersion that it was decided on.
 
 use crate::api::ObjectKey;
 use crate::api::names;
@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A check of this controller on a Workload, with what its current attempt asks for.
+/// An admission check of this controller on a Workload, with the request that its current attempt needs.
 struct ProvisioningAttempt<'a> {
     state: &'a AdmissionCheckState,
     config: Option<&'a ProvisioningRequestConfigSpec>,
@@ -37,14 +37,14 @@ struct ProvisioningAttempt<'a> {
 }
 
 impl Reconciler {
-    /// Whether a check is of this controller.
+    /// Returns whether an admission check belongs to this controller.
     fn is_provisioning_check(&self, check: &str) -> bool {
         self.cache
             .check(check)
             .is_some_and(|check| check.object.spec.controller_name == provisioning::CONTROLLER)
     }
 
-    /// The configuration that a check of this controller refers to, if it exists.
+    /// Returns the ProvisioningRequestConfig that a check refers to, if it exists.
     fn provisioning_config(&self, check: &str) -> Option<&ProvisioningRequestConfigSpec> {
         let spec = &self.cache.check(check)?.object.spec;
         let parameters =
@@ -52,7 +52,7 @@ impl Reconciler {
         self.cache.provisioning_config(&parameters?.name)
     }
 
-    /// Whether a check of this controller is active, with reason and message.
+    /// Returns whether a check of this controller is active, with reason and message.
     pub(crate) fn provisioning_check_activity(&self, name: &str) -> (bool, &'static str, String) {
         let (active, reason, message) = if self.provisioning_config(name).is_some() {
             (true, "Active", "The admission check is active")
@@ -63,64 +63,68 @@ impl Reconciler {
         (active, reason, message.to_owned())
     }
 
-    /// Checks of this controller on a Workload that holds quota and is not on its way out.
+    /// Returns the attempts for the checks of this controller on a Workload. Empty unless the Workload holds quota and
+    /// is not evicted.
     fn provisioning_attempts<'a>(&'a self, record: &'a WorkloadRecord) -> Vec<ProvisioningAttempt<'a>> {
         let holds = reservation::holds_quota(&record.status)
             && !conditions::is_true(&record.status, ConditionType::Evicted);
         if !holds || record.status.admission_checks.is_empty() {
             return Vec::new();
         }
-        let ask = |state: &'a AdmissionCheckState| {
+        let to_attempt = |state: &'a AdmissionCheckState| {
             let config = self.provisioning_config(&state.name);
             let policy = config.and_then(|config| config.pod_set_merge_policy);
-            let needs = provisioning_pod_sets(record, policy);
+            let pod_sets = provisioning_pod_sets(record, policy);
             let entries =
-                config.map(|config| provisioning::request_pod_sets(config, &needs)).unwrap_or_default();
-            let attempt = provisioning::attempt(state);
-            let name = provisioning::request_name(&record.meta.key.name, &state.name, attempt);
+                config.map(|config| provisioning::request_pod_sets(config, &pod_sets)).unwrap_or_default();
+            let number = provisioning::attempt(state);
+            let name = provisioning::request_name(&record.meta.key.name, &state.name, number);
             ProvisioningAttempt { state, config, name, entries }
         };
         let checks = record.status.admission_checks.iter();
-        checks.filter(|state| self.is_provisioning_check(&state.name)).map(ask).collect()
+        checks.filter(|state| self.is_provisioning_check(&state.name)).map(to_attempt).collect()
     }
 
-    /// States of the checks of this controller that are not what they should be by the answers so far.
+    /// Returns new states for the checks of this controller whose present state does not match the outcome of their
+    /// request.
     pub(crate) fn provisioning_check_states(
         &self,
         record: &WorkloadRecord,
         now: Timestamp,
     ) -> Vec<AdmissionCheckState> {
         let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
-        let judge = |asked: ProvisioningAttempt<'_>| {
-            let request = self.current_provisioning_request(record, &asked);
-            let seen = request.map(|request| provisioning::ProvisioningRequestView {
-                name: &asked.name,
+        let next_state = |attempt: ProvisioningAttempt<'_>| {
+            let request = self.current_provisioning_request(record, &attempt);
+            let view = request.map(|request| provisioning::ProvisioningRequestView {
+                name: &attempt.name,
                 class: &request.spec.provisioning_class_name,
                 outcome: request.outcome(admitted),
                 details: &request.status.provisioning_class_details,
             });
-            let ProvisioningAttempt { state, config, entries, .. } = &asked;
-            let (config, request, active) = (*config, seen.as_ref(), record.active);
+            let ProvisioningAttempt { state, config, entries, .. } = &attempt;
+            let (config, request, active) = (*config, view.as_ref(), record.active);
             provisioning::next_check_state(CheckInput { state, config, entries, request, active }, now)
         };
-        self.provisioning_attempts(record).into_iter().filter_map(judge).collect()
+        self.provisioning_attempts(record).into_iter().filter_map(next_state).collect()
     }
 
-    /// The request of the current attempt, as long as it asks for what is needed.
+    /// Returns the request of the current attempt if the Workload owns it and it matches the attempt. The request of a
+    /// Ready check need not match.
     fn current_provisioning_request(
         &self,
         record: &WorkloadRecord,
-        asked: &ProvisioningAttempt<'_>,
+        attempt: &ProvisioningAttempt<'_>,
     ) -> Option<&RequestRecord> {
-        let key =
-            ObjectKey { namespace: record.meta.key.namespace.clone(), name: Arc::from(asked.name.as_str()) };
+        let name = Arc::from(attempt.name.as_str());
+        let key = ObjectKey { namespace: record.meta.key.namespace.clone(), name };
         let request = self.cache.provisioning_request(&key)?;
-        let ours = request.owner.as_ref().is_some_and(|(uid, _)| *uid == record.meta.uid);
-        let fits = asked.state.state == CheckState::Ready || request.matches_attempt(record, asked);
-        Some(request).filter(|_| ours && fits)
+        let owned = request.owner.as_ref().is_some_and(|(uid, _)| *uid == record.meta.uid);
+        let fits = attempt.state.state == CheckState::Ready || request.matches_attempt(record, attempt);
+        Some(request).filter(|_| owned && fits)
     }
 
-    /// Sends the writes on the requests of a Workload: unneeded requests are deleted, needed ones created.
+    /// Sends the writes for the requests of a Workload: deletes stale requests, and creates missing requests and pod
+    /// templates.
     pub(crate) fn step_provisioning(&mut self, key: &ObjectKey, now: Timestamp) {
         let Some(record) = self.cache.workload(key).cloned() else { return };
         let attempts = self.provisioning_attempts(&record);
@@ -159,7 +163,8 @@ impl Reconciler {
         }
     }
 
-    /// Deletes of requests that no current attempt needs.
+    /// Returns the deletes of requests that no current attempt needs. After an eviction there are none unless the
+    /// feature gate enables them.
     fn stale_request_deletions(
         &self,
         record: &WorkloadRecord,
@@ -185,7 +190,8 @@ impl Reconciler {
             .collect()
     }
 
-    /// The pod template of an entry: that of the Workload with what its flavors add.
+    /// Returns the pod template for an entry of a request: the template of the pod set with what the admission adds.
+    /// `None` if the raw Workload is not cached or the additions are not available.
     fn template_body(
         &self,
         record: &WorkloadRecord,
@@ -212,11 +218,11 @@ impl Reconciler {
 impl RequestRecord {
     fn outcome(&self, admitted: bool) -> ProvisioningOutcome {
         let conditions = &self.status.conditions;
-        let said: Vec<_> = conditions
+        let reported: Vec<_> = conditions
             .iter()
             .map(|c| RequestCondition { kind: &c.type_, holds: c.status == "True", message: &c.message })
             .collect();
-        ProvisioningOutcome::from_conditions(&said, admitted)
+        ProvisioningOutcome::from_conditions(&reported, admitted)
     }
 
     fn template_key(&self, pod_set: &str) -> ObjectKey {
@@ -224,14 +230,14 @@ impl RequestRecord {
         ObjectKey { namespace: self.meta.key.namespace.clone(), name: Arc::from(name) }
     }
 
-    /// Whether the request is the one that would be made now.
-    fn matches_attempt(&self, record: &WorkloadRecord, asked: &ProvisioningAttempt<'_>) -> bool {
-        let Some(config) = asked.config else { return false };
+    /// Returns whether the request equals the one that the attempt would create now.
+    fn matches_attempt(&self, record: &WorkloadRecord, attempt: &ProvisioningAttempt<'_>) -> bool {
+        let Some(config) = attempt.config else { return false };
         let entry = |(set, count): &(String, i32)| RequestPodSet {
-            pod_template_ref: TemplateReference { name: provisioning::template_name(&asked.name, set) },
+            pod_template_ref: TemplateReference { name: provisioning::template_name(&attempt.name, set) },
             count: *count,
         };
-        let entries: Vec<RequestPodSet> = asked.entries.iter().map(entry).collect();
+        let entries: Vec<RequestPodSet> = attempt.entries.iter().map(entry).collect();
         !self.meta.deleting
             && self.spec.provisioning_class_name == config.provisioning_class_name
             && self.spec.parameters
@@ -240,7 +246,8 @@ impl RequestRecord {
     }
 }
 
-/// What the pod sets of a Workload ask for with the counts that were granted.
+/// Returns the pod sets of a Workload with their granted counts and requested resources. Pod sets with the same merge
+/// key may share an entry of the request.
 fn provisioning_pod_sets(
     record: &WorkloadRecord,
     policy: Option<PodSetMergePolicy>,
@@ -249,10 +256,10 @@ fn provisioning_pod_sets(
         let admission = record.status.admission.as_ref()?;
         admission.pod_set_assignments.iter().find(|set| set.name == name)?.count
     };
-    let need = |set: &PodSetRecord| {
+    let to_pod_set = |set: &PodSetRecord| {
         let containers = set.spec.containers.iter().chain(set.spec.init_containers.iter().flatten());
-        let asked = containers.filter_map(|c| c.resources.as_ref()?.requests.as_ref());
-        let resources: BTreeSet<&String> = asked.flat_map(BTreeMap::keys).collect();
+        let requests = containers.filter_map(|c| c.resources.as_ref()?.requests.as_ref());
+        let resources: BTreeSet<&String> = requests.flat_map(BTreeMap::keys).collect();
         ProvisioningPodSet {
             name: set.name.to_string(),
             count: granted(&set.name).unwrap_or(set.count),
@@ -266,10 +273,10 @@ fn provisioning_pod_sets(
             },
         }
     };
-    record.pod_sets().iter().map(need).collect()
+    record.pod_sets().iter().map(to_pod_set).collect()
 }
 
-/// Metadata of an object that is made for another and goes with it.
+/// Returns the metadata of an object that is controlled by another and garbage-collected with it.
 fn owned_metadata(kind: Kind, owner: &Meta, key: &ObjectKey) -> Value {
     let resource = kind.resource();
     json!({
@@ -286,7 +293,7 @@ fn owned_metadata(kind: Kind, owner: &Meta, key: &ObjectKey) -> Value {
     })
 }
 
-/// The write that creates the request of an attempt.
+/// Returns the write that creates the request of an attempt.
 fn create_request_write(
     record: &WorkloadRecord,
     attempt: &ProvisioningAttempt<'_>,
@@ -294,7 +301,10 @@ fn create_request_write(
 ) -> WriteRequest {
     let name = attempt.name.as_str();
     let key = ObjectKey { namespace: record.meta.key.namespace.clone(), name: Arc::from(name) };
-    let entry = |(set, count): &(String, i32)| json!({"podTemplateRef": {"name": provisioning::template_name(name, set)}, "count": count});
+    let entry = |(set, count): &(String, i32)| {
+        let template = provisioning::template_name(name, set);
+        json!({"podTemplateRef": {"name": template}, "count": count})
+    };
     let body = json!({
         "apiVersion": Kind::ProvisioningRequest.resource().api_version(),
         "kind": "ProvisioningRequest",

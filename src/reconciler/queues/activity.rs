@@ -1,4 +1,5 @@
-//! ClusterQueues and what they refer to: whether they can admit, and finalizers of what is in use.
+//! Configuration of ClusterQueues: whether they are active, and the finalizers of ClusterQueues and of the objects that
+//! they refer to.
 
 use crate::api::names::{MULTIKUEUE_CONTROLLER, PROVISIONING_REQUEST_CONTROLLER};
 use crate::api::v1beta2::{
@@ -19,7 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Reconciler {
-    /// Hands a ClusterQueue to the scheduler as it is now. Returns whether anything changed for it.
+    /// Configures a ClusterQueue in the scheduler as it is now. Returns whether the configuration changed.
     pub(crate) fn configure_cluster_queue(&mut self, name: &Arc<str>) -> bool {
         let Some(record) = self.cache.cluster_queue(name) else {
             return self.queues.configured.remove(name).is_some();
@@ -59,43 +60,43 @@ impl Reconciler {
         true
     }
 
-    /// Flavors of a ClusterQueue whose nodes are made after the reservation, and whether another cluster assigns the
-    /// topology.
+    /// Returns the flavors of a ClusterQueue whose nodes are provisioned after quota is reserved, and whether a worker
+    /// cluster assigns the topology.
     fn delayed_topology(&self, queue: &v1beta2::ClusterQueue) -> (BTreeSet<Arc<str>>, bool) {
         let mut flavors = BTreeSet::new();
-        let mut elsewhere = false;
+        let mut by_worker_cluster = false;
         let strategy = queue.spec.admission_checks_strategy.iter();
         for rule in strategy.flat_map(|strategy| &strategy.admission_checks) {
             let check = self.cache.check(&rule.name);
             let controller = check.map(|check| check.object.spec.controller_name.as_str());
-            elsewhere |= controller == Some(MULTIKUEUE_CONTROLLER);
+            by_worker_cluster |= controller == Some(MULTIKUEUE_CONTROLLER);
             if controller != Some(PROVISIONING_REQUEST_CONTROLLER) {
                 continue;
             }
-            let on: Vec<&str> = if rule.on_flavors.is_empty() {
+            let names: Vec<&str> = if rule.on_flavors.is_empty() {
                 queue.quota_flavors().collect()
             } else {
                 rule.on_flavors.iter().map(String::as_str).collect()
             };
-            flavors.extend(on.into_iter().map(Arc::from));
+            flavors.extend(names.into_iter().map(Arc::from));
         }
-        (flavors, elsewhere)
+        (flavors, by_worker_cluster)
     }
 
-    /// Why a ClusterQueue cannot admit: the first reason gives the word, the message names all.
+    /// Returns why a ClusterQueue is inactive: the reason is that of the first problem, the message lists all problems.
     fn inactive_reason(&self, record: &ClusterQueueRecord) -> Option<Inactive> {
         if record.meta.deleting {
             return Some(inactive("Terminating", "Can't admit new workloads; clusterQueue is terminating"));
         }
         let spec = &record.object.spec;
-        let mut found: Vec<(&str, String)> = Vec::new();
+        let mut problems: Vec<(&str, String)> = Vec::new();
         if spec.stop_policy.unwrap_or_default() != StopPolicy::None {
-            found.push(("Stopped", "is stopped".to_owned()));
+            problems.push(("Stopped", "is stopped".to_owned()));
         }
         let flavors: BTreeSet<&str> = record.object.quota_flavors().collect();
         let missing: Vec<&str> = flavors.iter().copied().filter(|f| self.cache.flavor(f).is_none()).collect();
         if !missing.is_empty() {
-            found.push((
+            problems.push((
                 "FlavorNotFound",
                 format!("references missing ResourceFlavor(s): {}", missing.join(", ")),
             ));
@@ -107,13 +108,13 @@ impl Reconciler {
             .collect();
         let absent: Vec<&str> = checks.iter().copied().filter(|c| self.cache.check(c).is_none()).collect();
         if !absent.is_empty() {
-            found.push((
+            problems.push((
                 "AdmissionCheckNotFound",
                 format!("references missing AdmissionCheck(s): {}", absent.join(", ")),
             ));
         }
         if let Some(text) = self.inactive_checks(&checks).filter(|_| absent.is_empty()) {
-            found.push(("AdmissionCheckInactive", text));
+            problems.push(("AdmissionCheckInactive", text));
         }
         let topologies: Vec<&str> = flavors
             .iter()
@@ -121,23 +122,23 @@ impl Reconciler {
             .filter(|t| self.cache.topology(t).is_none())
             .collect();
         if !topologies.is_empty() {
-            found.push((
+            problems.push((
                 "TopologyNotFound",
                 format!("references missing Topology(s): {}", topologies.join(", ")),
             ));
         }
-        let (reason, _) = found.first()?;
-        let all: Vec<&str> = found.iter().map(|(_, text)| text.as_str()).collect();
-        Some(inactive(reason, &format!("Can't admit new workloads: {}.", all.join(", "))))
+        let (reason, _) = problems.first()?;
+        let texts: Vec<&str> = problems.iter().map(|(_, text)| text.as_str()).collect();
+        Some(inactive(reason, &format!("Can't admit new workloads: {}.", texts.join(", "))))
     }
 
-    /// Finalizer of a ClusterQueue: there while it exists for good, gone when no workload holds its quota.
+    /// Adds the finalizer to a ClusterQueue; removes it on deletion once no workload holds quota in the ClusterQueue.
     pub(crate) fn step_cluster_queue(&mut self, name: &Arc<str>) {
         let Some(record) = self.cache.cluster_queue(name) else {
             return;
         };
-        let held = self.engine.reserving_workloads(name) > 0;
-        let body = finalizer_patch(&record.meta, held);
+        let used = self.engine.reserving_workloads(name) > 0;
+        let body = finalizer_patch(&record.meta, used);
         self.send_finalizer(Kind::ClusterQueue, name, body);
     }
 
@@ -194,7 +195,8 @@ fn inactive(reason: &str, message: &str) -> Inactive {
     Inactive { reason: Arc::from(reason), message: Arc::from(message) }
 }
 
-/// The finalizer is there from the start; on deletion it goes when nothing uses the object any more.
+/// Returns the patch that adds the finalizer to an object, or removes it from an object that is being deleted and is
+/// not in use.
 fn finalizer_patch(meta: &Meta, used: bool) -> Option<Value> {
     match (meta.deleting, meta.has_finalizer()) {
         (false, false) => {

@@ -1,6 +1,6 @@
-//! AdmissionChecks that this manager answers for, and MultiKueueClusters: whether they work.
+//! AdmissionChecks of this manager's controllers, and MultiKueueClusters: whether they are active.
 //!
-//! Invariant: no workload gets or keeps quota for a check that nobody will answer.
+//! Invariant: no workload gets or keeps quota while it waits for a check that no controller will ever set.
 
 use crate::api::ObjectKey;
 use crate::api::names::{MULTIKUEUE_CONTROLLER, PROVISIONING_REQUEST_CONTROLLER};
@@ -18,35 +18,36 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Reason of conditions of what is stored and has no effect.
+/// Condition reason of objects that are accepted but have no effect.
 const NOT_SUPPORTED: &str = "NotSupported";
-/// Why no check of MultiKueue works.
+/// Why MultiKueue checks are inactive.
 const MULTIKUEUE_NOT_SUPPORTED: &str = "jobs are not sent to other clusters by this version";
 
 impl Reconciler {
-    /// Whether workloads may wait for a check. One of MultiKueue never lets a job run, whatever an earlier manager has
-    /// left in its status.
+    /// Returns whether a check is active, so that workloads may wait for it. A MultiKueue check never is, even if an
+    /// earlier manager has set its condition: no job would ever run.
     pub(crate) fn check_is_active(&self, name: &str) -> bool {
-        let said = |check: &CheckRecord| {
+        let is_active = |check: &CheckRecord| {
             check.object.status.conditions.iter().any(|c| c.type_ == "Active" && c.status == "True")
         };
-        self.cache.check(name).is_some_and(|check| !is_multikueue(check) && said(check))
+        self.cache.check(name).is_some_and(|check| !is_multikueue(check) && is_active(check))
     }
 
-    /// Why a ClusterQueue is inactive with these checks, in the words of its condition.
+    /// Returns why these checks make a ClusterQueue inactive, as text for its condition.
     pub(crate) fn inactive_checks(&self, checks: &[&str]) -> Option<String> {
-        let idle: Vec<&str> = checks.iter().copied().filter(|name| !self.check_is_active(name)).collect();
-        let of_multikueue = |name: &str| self.cache.check(name).is_some_and(is_multikueue);
-        let unsent: Vec<&str> = idle.iter().copied().filter(|name| of_multikueue(name)).collect();
-        let why = if unsent.is_empty() {
+        let inactive: Vec<&str> = checks.iter().copied().filter(|name| !self.check_is_active(name)).collect();
+        let names_multikueue = |name: &str| self.cache.check(name).is_some_and(is_multikueue);
+        let multikueue: Vec<&str> = inactive.iter().copied().filter(|name| names_multikueue(name)).collect();
+        let why = if multikueue.is_empty() {
             String::new()
         } else {
-            format!(" ({}: {MULTIKUEUE_NOT_SUPPORTED})", unsent.join(", "))
+            format!(" ({}: {MULTIKUEUE_NOT_SUPPORTED})", multikueue.join(", "))
         };
-        (!idle.is_empty()).then(|| format!("references inactive AdmissionCheck(s): {}{why}", idle.join(", ")))
+        let names = inactive.join(", ");
+        (!inactive.is_empty()).then(|| format!("references inactive AdmissionCheck(s): {names}{why}"))
     }
 
-    /// A MultiKueueCluster is not connected to, and says so.
+    /// Sets the condition of a MultiKueueCluster: this manager does not connect to it.
     pub(crate) fn step_multikueue_cluster(&mut self, name: &Arc<str>, now: Timestamp) {
         let Some(record) = self.cache.multikueue_cluster(name).filter(|record| !record.meta.deleting) else {
             return;
@@ -62,7 +63,7 @@ impl Reconciler {
         }
     }
 
-    /// The status of a check that this manager answers for, as a merge patch; none if it stands.
+    /// Returns the status of a check of this manager's controllers, as a merge patch; `None` if it is up to date.
     pub(crate) fn own_check_status(&self, name: &str, now: Timestamp) -> Option<Value> {
         let record = self.cache.check(name).filter(|record| !record.meta.deleting)?;
         let (active, reason, message) = match record.object.spec.controller_name.as_str() {
@@ -76,7 +77,8 @@ impl Reconciler {
         (conditions != record.object.status.conditions).then(|| status_patch(&record.meta, &conditions))
     }
 
-    /// States of the checks of MultiKueue that a Workload with quota still waits for: it gives the quota back.
+    /// Returns the states of the MultiKueue checks that a Workload with quota waits for, set to `Retry`: this evicts
+    /// the Workload and releases its quota.
     pub(crate) fn multikueue_check_states(
         &self,
         record: &WorkloadRecord,
@@ -87,14 +89,14 @@ impl Reconciler {
             && !conditions::is_true(&record.status, ConditionType::Evicted);
         let checks =
             record.status.admission_checks.iter().filter(|check| waits && check.state == CheckState::Pending);
-        let ours = checks.filter(|check| self.cache.check(check.name.as_str()).is_some_and(is_multikueue));
-        let given_back = |check: &AdmissionCheckState| AdmissionCheckState {
+        let remote = checks.filter(|check| self.cache.check(check.name.as_str()).is_some_and(is_multikueue));
+        let to_retry = |check: &AdmissionCheckState| AdmissionCheckState {
             state: CheckState::Retry,
             message: MULTIKUEUE_NOT_SUPPORTED.to_owned(),
             last_transition_time: to_api_time(now),
             ..check.clone()
         };
-        ours.map(given_back).collect()
+        remote.map(to_retry).collect()
     }
 }
 
@@ -109,10 +111,10 @@ fn is_multikueue(check: &CheckRecord) -> bool {
     check.object.spec.controller_name == MULTIKUEUE_CONTROLLER
 }
 
-/// What has no effect, by name.
+/// Returns a message that names the settings of a check that have no effect.
 fn unsupported_settings(check: &CheckRecord) -> String {
     let parameters = check.object.spec.parameters.as_ref();
-    let named = parameters
+    let suffix = parameters
         .map(|to| format!(": {} {}, its clusters and its quotaManagement have no effect", to.kind, to.name));
-    format!("{MULTIKUEUE_NOT_SUPPORTED}{}", named.unwrap_or_default())
+    format!("{MULTIKUEUE_NOT_SUPPORTED}{}", suffix.unwrap_or_default())
 }

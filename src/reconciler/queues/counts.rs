@@ -1,5 +1,5 @@
-//! Counts by queue, kept up with each change of a Workload: each counts in one way, and what it counted for before is
-//! taken back exactly.
+//! Counts and usage by queue, updated with each change of a Workload. Each Workload counts in one state; its previous
+//! contribution is subtracted exactly before the new one is added.
 
 use crate::api::ObjectKey;
 use crate::api::reason::{ConditionType, PendingReason};
@@ -16,21 +16,21 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// What the Workloads of a queue come to.
+/// Counts and usage of the Workloads of a queue.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct QueueCounts {
-    /// Waiting outside the queue.
+    /// Pending Workloads that are not queued.
     pub(crate) waiting: usize,
     pub(crate) reserving: usize,
     pub(crate) admitted: usize,
     pub(crate) admitted_usage: BTreeMap<FlavorResource, Amount>,
     pub(crate) finished: usize,
     pub(crate) unadmitted: BTreeMap<UnadmittedKey, usize>,
-    /// Asked for by those that wait, in the queue or outside.
+    /// Total requests of pending Workloads, queued or not.
     requested: BTreeMap<Arc<str>, i128>,
 }
 
-/// How a Workload counts.
+/// Contribution of a Workload to the counts of its queues.
 #[derive(Clone, Debug, PartialEq)]
 struct CountedWorkload {
     cluster_queue: Arc<str>,
@@ -41,28 +41,26 @@ struct CountedWorkload {
 
 #[derive(Clone, Debug, PartialEq)]
 enum CountedState {
-    /// In no queue, or a decision about it is under way.
+    /// In no queue, or a decision on the Workload is in flight.
     NotCounted,
-    /// In the queue, asking for this.
+    /// Queued, with these requests.
     Queued(Option<Arc<[PodSet]>>),
-    /// Waiting for something else than its turn.
+    /// Pending but not queued, with these requests.
     Waiting(Option<Arc<[PodSet]>>),
-    /// Holding quota.
+    /// Quota reserved, not admitted.
     Reserving,
-    /// Admitted, holding this.
+    /// Admitted, with this usage.
     Admitted(BTreeMap<FlavorResource, Amount>),
-    /// Over.
     Finished,
 }
 
-/// Counts by queue.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct QueueCountIndex {
     by_cluster_queue: BTreeMap<Arc<str>, QueueCounts>,
     by_local_queue: BTreeMap<ObjectKey, QueueCounts>,
-    /// How each Workload counts; neighbours that count alike share it.
+    /// Contribution of each Workload; neighbours by name with equal contributions share one value.
     entries: BTreeMap<ObjectKey, Arc<CountedWorkload>>,
-    /// Of queues without Workloads.
+    /// Counts of queues without Workloads.
     empty: QueueCounts,
 }
 
@@ -75,7 +73,7 @@ impl QueueCountIndex {
         self.by_local_queue.get(key).unwrap_or(&self.empty)
     }
 
-    /// LocalQueues whose admitted usage changes when a Workload counts in this way.
+    /// Returns the LocalQueues whose admitted usage changes if a Workload contributes `new`.
     fn queues_with_changed_usage(&self, key: &ObjectKey, new: Option<&CountedWorkload>) -> Vec<ObjectKey> {
         let old = self.entries.get(key).map(AsRef::as_ref);
         if old == new {
@@ -85,7 +83,7 @@ impl QueueCountIndex {
         old.into_iter().chain(new).filter(admitted).map(|entry| entry.local_queue.clone()).collect()
     }
 
-    /// Counts a Workload in this way from now on. Returns the queues that it counted for before.
+    /// Sets or removes the contribution of a Workload. Returns the queues that it contributed to before, if it changed.
     fn set(&mut self, key: &ObjectKey, entry: Option<CountedWorkload>) -> Vec<ReconcileKey> {
         if self.entries.get(key).map(AsRef::as_ref) == entry.as_ref() {
             return Vec::new();
@@ -97,47 +95,48 @@ impl QueueCountIndex {
             }
             None => self.entries.remove(key),
         };
-        let Self { by_cluster_queue: cluster, by_local_queue: local, entries, empty: nothing } = self;
+        let Self { by_cluster_queue: cluster, by_local_queue: local, entries, empty } = self;
         for (entry, add) in old.iter().map(|old| (old, false)).chain(entries.get(key).map(|new| (new, true)))
         {
-            update_queue(cluster, &entry.cluster_queue, entry, add, nothing);
-            update_queue(local, &entry.local_queue, entry, add, nothing);
+            update_queue(cluster, &entry.cluster_queue, entry, add, empty);
+            update_queue(local, &entry.local_queue, entry, add, empty);
         }
-        let touched = old.map(|old| {
+        let previous = old.map(|old| {
             [
                 ReconcileKey::ClusterQueue(old.cluster_queue.clone()),
                 ReconcileKey::LocalQueue(old.local_queue.clone()),
             ]
         });
-        touched.into_iter().flatten().collect()
+        previous.into_iter().flatten().collect()
     }
 
-    /// The entry of a neighbour by name if it is the same: Workloads of one series mostly count alike.
+    /// Returns the entry of a neighbour by name if it is equal: Workloads with consecutive names often contribute
+    /// equally.
     fn shared_with_neighbours(&self, key: &ObjectKey, entry: CountedWorkload) -> Arc<CountedWorkload> {
         let before = self.entries.range(..key).next_back();
         let after = self.entries.range((Bound::Excluded(key), Bound::Unbounded)).next();
-        let alike = before.into_iter().chain(after).find(|(_, known)| ***known == entry);
-        alike.map_or_else(|| Arc::new(entry), |(_, known)| Arc::clone(known))
+        let equal = before.into_iter().chain(after).find(|(_, known)| ***known == entry);
+        equal.map_or_else(|| Arc::new(entry), |(_, known)| Arc::clone(known))
     }
 }
 
-/// Counts an entry for a queue; one that nothing counts for is not kept.
+/// Adds an entry to the counts of a queue, or subtracts it. Counts that become empty are removed.
 fn update_queue<Q: Ord + Clone>(
-    tallies: &mut BTreeMap<Q, QueueCounts>,
+    by_queue: &mut BTreeMap<Q, QueueCounts>,
     queue: &Q,
     entry: &CountedWorkload,
     add: bool,
-    nothing: &QueueCounts,
+    empty: &QueueCounts,
 ) {
-    let tally = tallies.entry(queue.clone()).or_default();
-    tally.apply(entry, add);
-    if tally == nothing {
-        tallies.remove(queue);
+    let counts = by_queue.entry(queue.clone()).or_default();
+    counts.apply(entry, add);
+    if counts == empty {
+        by_queue.remove(queue);
     }
 }
 
 impl QueueCounts {
-    /// What those that wait ask for.
+    /// Returns the total requests of pending Workloads, by resource.
     pub(crate) fn pending_requests(&self) -> BTreeMap<Arc<str>, Amount> {
         self.requested.iter().map(|(name, sum)| (name.clone(), Amount::saturating_from_i128(*sum))).collect()
     }
@@ -146,17 +145,17 @@ impl QueueCounts {
         let step = |n: &mut usize| *n = if add { n.saturating_add(1) } else { n.saturating_sub(1) };
         match &entry.state {
             CountedState::NotCounted => {}
-            CountedState::Queued(asked) => self.apply_requests(asked.as_deref(), add),
-            CountedState::Waiting(asked) => {
+            CountedState::Queued(pod_sets) => self.apply_requests(pod_sets.as_deref(), add),
+            CountedState::Waiting(pod_sets) => {
                 step(&mut self.waiting);
-                self.apply_requests(asked.as_deref(), add);
+                self.apply_requests(pod_sets.as_deref(), add);
             }
             CountedState::Reserving => step(&mut self.reserving),
             CountedState::Admitted(usage) => {
                 step(&mut self.reserving);
                 step(&mut self.admitted);
-                for (cell, amount) in usage {
-                    let slot = self.admitted_usage.entry(cell.clone()).or_insert(Amount::ZERO);
+                for (fr, amount) in usage {
+                    let slot = self.admitted_usage.entry(fr.clone()).or_insert(Amount::ZERO);
                     *slot = if add { slot.plus(*amount) } else { slot.minus(*amount) };
                 }
                 if self.admitted == 0 {
@@ -189,9 +188,10 @@ impl QueueCounts {
 }
 
 impl Reconciler {
-    /// Counts a Workload as it is now; the queues that it counted for before are touched as well.
-    pub(crate) fn update_counts(&mut self, key: &ObjectKey, place: QueueMembership, now: Timestamp) {
-        let entry = self.cache.workload(key).and_then(|record| self.to_counted_workload(record, place));
+    /// Updates the counts for a Workload as it is now. Marks the statuses of the queues that it counted in before and
+    /// counts in now.
+    pub(crate) fn update_counts(&mut self, key: &ObjectKey, membership: QueueMembership, now: Timestamp) {
+        let entry = self.cache.workload(key).and_then(|record| self.to_counted_workload(record, membership));
         if self.settings.engine.admission_fair_sharing.is_some() {
             for local in self.queues.counts.queues_with_changed_usage(key, entry.as_ref()) {
                 self.accrue_afs_usage(&local, now);
@@ -206,35 +206,35 @@ impl Reconciler {
     fn to_counted_workload(
         &self,
         record: &WorkloadRecord,
-        place: QueueMembership,
+        membership: QueueMembership,
     ) -> Option<CountedWorkload> {
         let key = &record.meta.key;
         let charge = self.engine.charge_of(key).filter(|c| c.uid == record.meta.uid);
         let charge = charge.filter(|_| reservation::holds_quota(&record.status));
         let name = charge.map(|c| &*c.cluster_queue).or_else(|| self.cache.cluster_queue_name(record))?;
         let local_queue = charge.map(|c| c.local_queue.clone()).or_else(|| record.queue_name.clone())?;
-        let asked = || record.effective_requests.pod_sets.clone();
-        let standing = match (charge, place) {
+        let pod_sets = || record.effective_requests.pod_sets.clone();
+        let state = match (charge, membership) {
             _ if conditions::is_true(&record.status, ConditionType::Finished) => CountedState::Finished,
             (Some(charge), _) if conditions::is_true(&record.status, ConditionType::Admitted) => {
                 CountedState::Admitted(charge.usage.clone())
             }
             (Some(_), _) => CountedState::Reserving,
-            (None, QueueMembership::Queued) => CountedState::Queued(asked()),
-            (None, QueueMembership::Waiting) => CountedState::Waiting(asked()),
+            (None, QueueMembership::Queued) => CountedState::Queued(pod_sets()),
+            (None, QueueMembership::Waiting) => CountedState::Waiting(pod_sets()),
             (None, QueueMembership::NotQueued) => CountedState::NotCounted,
         };
-        let over = matches!(standing, CountedState::Finished | CountedState::Admitted(_));
+        let unadmitted = !matches!(state, CountedState::Finished | CountedState::Admitted(_));
         Some(CountedWorkload {
             cluster_queue: self.cache.interned_cluster_queue_name(name),
             local_queue: ObjectKey { namespace: key.namespace.clone(), name: local_queue },
-            unadmitted: (!over).then(|| unadmitted_key(record)),
-            state: standing,
+            unadmitted: unadmitted.then(|| unadmitted_key(record)),
+            state,
         })
     }
 }
 
-/// Why a Workload is not admitted, in the words of its conditions.
+/// Returns why a Workload is not admitted, as the reasons of its conditions.
 fn unadmitted_key(record: &WorkloadRecord) -> UnadmittedKey {
     const DELAYED: &str = "PendingDelayedTopologyRequests";
     if conditions::is_true(&record.status, ConditionType::QuotaReserved) {
@@ -242,8 +242,8 @@ fn unadmitted_key(record: &WorkloadRecord) -> UnadmittedKey {
         let reason = if delayed { DELAYED } else { "UnsatisfiedAdmissionChecks" };
         return UnadmittedKey { reason, underlying_cause: "" };
     }
-    let said = conditions::reason(&record.status, ConditionType::QuotaReserved);
-    let cause = PendingReason::ALL.into_iter().find(|reason| reason.as_str() == said);
+    let current = conditions::reason(&record.status, ConditionType::QuotaReserved);
+    let cause = PendingReason::ALL.into_iter().find(|reason| reason.as_str() == current);
     let cause = cause.unwrap_or(PendingReason::PendingEvaluation);
     UnadmittedKey { reason: "NoReservation", underlying_cause: cause.as_str() }
 }

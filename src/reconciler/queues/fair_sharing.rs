@@ -1,5 +1,5 @@
-//! Fair sharing seen from the objects: what LocalQueues have used, read where the last replica wrote it and written at
-//! each sample; shares of ClusterQueues and Cohorts, for their status.
+//! Fair sharing in the objects: the past usage of LocalQueues, read from the status that the previous leader wrote and
+//! written after each sample; the weighted shares of ClusterQueues and Cohorts, for their statuses.
 
 use crate::api::ObjectKey;
 use crate::api::v1beta2::{
@@ -18,7 +18,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What admission fair sharing knows of a LocalQueue. Time in which nobody ran does not count.
+/// Converts a LocalQueue for admission fair sharing. Sampling starts from the stored past usage: time without a running
+/// manager does not count.
 pub(crate) fn to_afs_local_queue(object: &v1beta2::LocalQueue) -> LocalQueue {
     let status = object.status.fair_sharing.as_ref().and_then(|s| s.admission_fair_sharing_status.as_ref());
     let amount = |(resource, amount): (&String, &Text)| {
@@ -33,7 +34,7 @@ pub(crate) fn to_afs_local_queue(object: &v1beta2::LocalQueue) -> LocalQueue {
 }
 
 impl Reconciler {
-    /// Takes a sample of what a LocalQueue that admits uses, if it is time, and sets the time of the next.
+    /// Samples the usage of an active LocalQueue if the sampling interval has passed, and schedules the next sample.
     pub(crate) fn sample_afs_usage(&mut self, key: &ObjectKey, now: Timestamp) {
         let Some(settings) = &self.settings.engine.admission_fair_sharing else { return };
         let interval = settings.sampling_interval;
@@ -60,27 +61,35 @@ impl Reconciler {
         self.work_queue.add_at(ReconcileKey::LocalQueue(key.clone()), backoff::after(now, interval));
     }
 
-    /// What a LocalQueue has in use is about to change.
+    /// Adds usage up to now to the past usage of a LocalQueue. Must be called before the usage changes.
     pub(crate) fn accrue_afs_usage(&mut self, key: &ObjectKey, now: Timestamp) {
         if self.settings.engine.admission_fair_sharing.is_some() {
             self.engine.accrue_usage(key, &self.queues.local_queue_counts(key).admitted_usage, now);
         }
     }
 
-    /// Brings the entry penalty of a Workload in step: part of the past once it is admitted, gone once it will not be.
-    pub(crate) fn sync_entry_penalty(&mut self, key: &ObjectKey, admitted: bool, out: bool, now: Timestamp) {
+    /// Updates the entry penalty of a Workload: adds it to past usage once the Workload is admitted; drops it once the
+    /// Workload will not be admitted, that is, is no longer queued or has moved to another LocalQueue.
+    pub(crate) fn sync_entry_penalty(
+        &mut self,
+        key: &ObjectKey,
+        admitted: bool,
+        not_queued: bool,
+        now: Timestamp,
+    ) {
         let Some(local) = self.engine.penalized_local_queue(key) else { return };
         let moved = self.cache.workload(key).and_then(|record| record.local_queue()).as_ref() != Some(local);
         if admitted {
             let local = local.clone();
             self.accrue_afs_usage(&local, now);
             self.engine.commit_penalty(key);
-        } else if out || moved {
+        } else if not_queued || moved {
             self.engine.drop_penalty(key);
         }
     }
 
-    /// What a LocalQueue has used, for its status: what it says already stays until the usage is another.
+    /// Returns the past usage of a LocalQueue for its status. The old status is kept, times included, while the usage
+    /// in it is unchanged.
     pub(crate) fn past_usage_status(
         &self,
         key: &ObjectKey,
@@ -93,8 +102,8 @@ impl Reconciler {
         let consumed =
             known.consumed.iter().filter_map(|(name, used)| Some((name.to_string(), text(*used)?)));
         let consumed: BTreeMap<String, Text> = consumed.collect();
-        let told = old.and_then(|old| old.admission_fair_sharing_status.as_ref());
-        if told.map_or(consumed.is_empty(), |told| told.consumed_resources == consumed) {
+        let published = old.and_then(|old| old.admission_fair_sharing_status.as_ref());
+        if published.map_or(consumed.is_empty(), |published| published.consumed_resources == consumed) {
             return old.cloned();
         }
         Some(LocalQueueFairSharingStatus {
@@ -106,17 +115,17 @@ impl Reconciler {
         })
     }
 
-    /// The share of a node, while fair sharing is on.
+    /// Returns the weighted share of a node, if fair sharing is enabled.
     pub(crate) fn weighted_share(&self, node: &NodeRef) -> Option<i64> {
         self.settings.engine.fair_sharing.as_ref().map(|_| self.engine.weighted_share(node))
     }
 
-    /// The same for its status.
+    /// Returns the weighted share of a node for its status, if fair sharing is enabled.
     pub(crate) fn weighted_share_status(&self, node: &NodeRef) -> Option<FairSharingStatus> {
         self.weighted_share(node).map(|weighted_share| FairSharingStatus { weighted_share })
     }
 
-    /// Shares of the cohorts above a ClusterQueue may have changed with what it holds.
+    /// Marks the statuses of the cohorts above a ClusterQueue: their shares may have changed with its usage.
     pub(crate) fn mark_ancestor_cohorts(&mut self, cluster_queue: &str) {
         if self.settings.engine.fair_sharing.is_none() {
             return;
@@ -128,7 +137,7 @@ impl Reconciler {
         }
     }
 
-    /// Version and new status of a Cohort; nothing when the status stands already.
+    /// Returns resourceVersion and new status of a Cohort; `None` if the object already has that status.
     pub(crate) fn cohort_status(&self, name: &Arc<str>) -> Option<(String, Value)> {
         let record = self.cache.cohort(name)?;
         let new =

@@ -14,10 +14,10 @@ use status::StatusSchedule;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What is known of queues beyond the objects.
+/// State of queues that is not in their objects.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QueueState {
-    /// ClusterQueues as the scheduler has them.
+    /// ClusterQueues as last configured in the scheduler.
     configured: BTreeMap<Arc<str>, ClusterQueue>,
     counts: QueueCountIndex,
     status_schedule: StatusSchedule,
@@ -32,7 +32,7 @@ impl QueueState {
         self.counts.local_queue(key)
     }
 
-    /// The status of a queue may be out of date.
+    /// Marks the status of a queue: it may be out of date.
     pub(super) fn mark_status_stale(&mut self, item: ReconcileKey) {
         self.status_schedule.mark_stale(item);
     }

@@ -1,5 +1,6 @@
-//! Status of ClusterQueues, LocalQueues and Cohorts: what they hold, at most once in an interval each, and less often while the
-//! allowance is spent; whether they admit, at once. A status that says what the object says already is not written.
+//! Status of ClusterQueues, LocalQueues and Cohorts. Counts and usage are written at most once per interval and queue,
+//! and less often while the rate limit is exhausted; a change of the condition `Active` is written immediately. A
+//! status that the object already has is not written.
 
 use crate::api::ObjectKey;
 use crate::api::v1beta2::{FlavorUsage, ResourceUsage, StopPolicy};
@@ -21,7 +22,8 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How many intervals long the pause of a queue that keeps changing is at most, however much else is told.
+/// Maximum backoff of a queue's status in intervals: also while the rate limit stays exhausted, each status is written
+/// that often.
 const MAX_BACKOFF_FACTOR: i32 = 4;
 
 /// Queues whose status may be out of date, and when each was last written.
@@ -35,7 +37,7 @@ pub(super) struct StatusSchedule {
 #[derive(Clone, Copy, Debug)]
 struct LastWrite {
     at: Timestamp,
-    /// How long the next one is put off.
+    /// Minimum time from this write to the next.
     backoff: SignedDuration,
 }
 
@@ -48,17 +50,16 @@ impl StatusSchedule {
         std::mem::take(&mut self.stale)
     }
 
-    /// Until when the next write is put off.
+    /// Returns when the next write is permitted; `None` if none was sent before.
     fn next_write_at(&self, item: &ReconcileKey) -> Option<Timestamp> {
         self.last_writes.get(item).map(|written| backoff::after(written.at, written.backoff))
     }
 
-    /// Notes a write.
     fn record_write(&mut self, item: ReconcileKey, interval: SignedDuration, now: Timestamp) {
         self.last_writes.insert(item, LastWrite { at: now, backoff: interval });
     }
 
-    /// Doubles the pause since the last write, up to the longest. Returns its end, if that is still to come.
+    /// Doubles the backoff after the last write, up to the maximum. Returns its end if that is in the future.
     fn extend_backoff(
         &mut self,
         item: &ReconcileKey,
@@ -72,7 +73,7 @@ impl StatusSchedule {
     }
 }
 
-/// How many workloads a queue has.
+/// Numbers of workloads in the status of a queue.
 #[derive(Clone, Copy, Debug)]
 struct StatusCounts {
     pending: i32,
@@ -81,12 +82,12 @@ struct StatusCounts {
 }
 
 impl StatusCounts {
-    fn new(pending: PendingCounts, tally: &QueueCounts) -> Self {
-        let pending = pending.active.saturating_add(pending.inadmissible).saturating_add(tally.waiting);
+    fn new(pending: PendingCounts, counts: &QueueCounts) -> Self {
+        let pending = pending.active.saturating_add(pending.inadmissible).saturating_add(counts.waiting);
         Self {
             pending: to_i32(pending),
-            reserving: to_i32(tally.reserving),
-            admitted: to_i32(tally.admitted),
+            reserving: to_i32(counts.reserving),
+            admitted: to_i32(counts.admitted),
         }
     }
 }
@@ -110,7 +111,7 @@ impl Reconciler {
         }
     }
 
-    /// Writes the statuses that are due.
+    /// Sends the stale statuses that may be written now. The others are added to the work queue for later.
     pub(crate) fn flush_queue_status(&mut self, now: Timestamp) {
         let stale = self.queues.status_schedule.take_stale();
         let Some(interval) = self.settings.writes.queue_status_interval else { return };
@@ -121,18 +122,18 @@ impl Reconciler {
 
     fn flush_status_of(&mut self, item: ReconcileKey, interval: SignedDuration, now: Timestamp) {
         let (kind, key) = item.written_object();
-        // A timer adds the queue again: until then it costs nothing.
+        // A timer marks the queue again when the status is due: until then no status is computed.
         let due = self.queues.status_schedule.next_write_at(&item).filter(|due| *due > now);
         let activity_changed = self.activity_changed(kind, &key);
         if let Some(due) = due.filter(|_| !activity_changed) {
             return self.work_queue.add_at(item, due);
         }
-        let wanted = match kind {
+        let update = match kind {
             Kind::ClusterQueue => self.cluster_queue_status(&key.name, now),
             Kind::Cohort => self.cohort_status(&key.name),
             _ => self.local_queue_status(&key, now),
         };
-        let Some((version, status)) = wanted else { return };
+        let Some((version, status)) = update else { return };
         if !activity_changed
             && self.status_rate_limiter.available(now) == 0
             && let Some(due) = self.queues.status_schedule.extend_backoff(&item, interval, now)
@@ -160,7 +161,7 @@ impl Reconciler {
         StatusCounts::new(pending, self.queues.local_queue_counts(key))
     }
 
-    /// Whether the queue becomes active or inactive.
+    /// Returns whether the condition `Active` must change its status.
     fn activity_changed(&self, kind: Kind, key: &ObjectKey) -> bool {
         let (conditions, active) = match kind {
             Kind::ClusterQueue => {
@@ -191,12 +192,12 @@ impl Reconciler {
         ActiveCondition { active, reason, message }
     }
 
-    /// Version and new status; none if the object has that status already.
+    /// Returns resourceVersion and new status; `None` if the object already has that status.
     fn cluster_queue_status(&self, name: &Arc<str>, now: Timestamp) -> Option<(String, Value)> {
         let record = self.cache.cluster_queue(name)?;
         let old = &record.object.status;
         let counts = self.cluster_queue_status_counts(name);
-        let tally = self.queues.cluster_queue_counts(name);
+        let queue_counts = self.queues.cluster_queue_counts(name);
         let usage = self.engine.usage(&NodeRef::ClusterQueue(name.clone()));
         let reserved: BTreeMap<FlavorResource, Amount> =
             usage.iter().map(|(fr, u)| (fr.clone(), u.usage)).collect();
@@ -207,10 +208,10 @@ impl Reconciler {
             let own = nominal.get(fr).copied().unwrap_or(Amount::ZERO);
             Some(if cohort { used.minus(own).max(Amount::ZERO) } else { Amount::ZERO })
         };
-        let cells: Vec<FlavorResource> = flavor_resources_of(record.object.quota_groups());
+        let flavor_resources: Vec<FlavorResource> = flavor_resources_of(record.object.quota_groups());
         let mut new = old.clone();
-        new.flavors_reservation = usage_list(&cells, &reserved, borrowed);
-        new.flavors_usage = usage_list(&cells, &tally.admitted_usage, borrowed);
+        new.flavors_reservation = usage_list(&flavor_resources, &reserved, borrowed);
+        new.flavors_usage = usage_list(&flavor_resources, &queue_counts.admitted_usage, borrowed);
         new.fair_sharing = self.weighted_share_status(&NodeRef::ClusterQueue(name.clone()));
         new.pending_workloads = counts.pending;
         new.reserving_workloads = counts.reserving;
@@ -235,13 +236,14 @@ impl Reconciler {
         let old = &record.object.status;
         let target = record.object.spec.cluster_queue.as_deref().unwrap_or_default();
         let queue = self.cache.cluster_queue(target);
-        let tally = self.queues.local_queue_counts(key);
+        let queue_counts = self.queues.local_queue_counts(key);
         let mut new = old.clone();
         let condition = self.local_queue_activity(record);
-        let cells = queue.map(|q| flavor_resources_of(q.object.quota_groups())).unwrap_or_default();
+        let flavor_resources =
+            queue.map(|q| flavor_resources_of(q.object.quota_groups())).unwrap_or_default();
         let reserved = self.engine.local_usage(&key.namespace, &key.name);
-        new.flavors_reservation = usage_list(&cells, &reserved, |_, _| None);
-        new.flavors_usage = usage_list(&cells, &tally.admitted_usage, |_, _| None);
+        new.flavors_reservation = usage_list(&flavor_resources, &reserved, |_, _| None);
+        new.flavors_usage = usage_list(&flavor_resources, &queue_counts.admitted_usage, |_, _| None);
         new.fair_sharing = self.past_usage_status(key, old.fair_sharing.as_ref());
         let counts = self.local_queue_status_counts(key);
         new.pending_workloads = counts.pending;
@@ -256,7 +258,7 @@ impl Reconciler {
     }
 }
 
-/// The status as a merge patch; a share that does not hold any more is taken off by name.
+/// Returns the status as a merge patch. A dropped share is set to null explicitly: a merge patch keeps missing fields.
 pub(crate) fn to_merge_patch(status: &impl Serialize, share_dropped: bool) -> Option<Value> {
     let mut patch = serde_json::to_value(status).ok()?;
     if share_dropped {
@@ -268,33 +270,33 @@ pub(crate) fn to_merge_patch(status: &impl Serialize, share_dropped: bool) -> Op
 fn flavor_resources_of(groups: &[crate::api::v1beta2::ResourceGroup]) -> Vec<FlavorResource> {
     let of_flavor = |f: &crate::api::v1beta2::FlavorQuotas| {
         let flavor: Arc<str> = Arc::from(f.name.as_str());
-        let cell = |r: &crate::api::v1beta2::ResourceQuota| FlavorResource {
+        let flavor_resource = |r: &crate::api::v1beta2::ResourceQuota| FlavorResource {
             flavor: flavor.clone(),
             resource: Arc::from(r.name.as_str()),
         };
-        f.resources.iter().map(cell).collect::<Vec<_>>()
+        f.resources.iter().map(flavor_resource).collect::<Vec<_>>()
     };
     groups.iter().flat_map(|g| g.flavors.iter().flat_map(of_flavor)).collect()
 }
 
-/// Usage in the order of the queue's flavors.
+/// Returns usage in the order of the queue's flavors and resources.
 fn usage_list(
-    cells: &[FlavorResource],
+    flavor_resources: &[FlavorResource],
     used: &BTreeMap<FlavorResource, Amount>,
     borrowed: impl Fn(&FlavorResource, Amount) -> Option<Amount>,
 ) -> Vec<FlavorUsage> {
     let mut list: Vec<FlavorUsage> = Vec::new();
-    for cell in cells {
-        let amount = used.get(cell).copied().unwrap_or(Amount::ZERO);
-        let text = |a: Amount| Quantity(resources::format_quantity(&cell.resource, a));
+    for fr in flavor_resources {
+        let amount = used.get(fr).copied().unwrap_or(Amount::ZERO);
+        let text = |a: Amount| Quantity(resources::format_quantity(&fr.resource, a));
         let usage = ResourceUsage {
-            name: cell.resource.to_string(),
+            name: fr.resource.to_string(),
             total: Some(text(amount)),
-            borrowed: borrowed(cell, amount).map(text),
+            borrowed: borrowed(fr, amount).map(text),
         };
-        match list.iter_mut().find(|f| *f.name == *cell.flavor) {
+        match list.iter_mut().find(|f| *f.name == *fr.flavor) {
             Some(flavor) => flavor.resources.push(usage),
-            None => list.push(FlavorUsage { name: cell.flavor.to_string(), resources: vec![usage] }),
+            None => list.push(FlavorUsage { name: fr.flavor.to_string(), resources: vec![usage] }),
         }
     }
     list
@@ -311,11 +313,11 @@ pub(super) struct ActiveCondition<'a> {
 /// Sets the condition `Active`. The transition time changes only with the status.
 pub(super) fn set_active_condition(
     conditions: &mut Vec<Condition>,
-    wanted: ActiveCondition<'_>,
+    new: ActiveCondition<'_>,
     generation: i64,
     now: Timestamp,
 ) {
-    let ActiveCondition { active, reason, message } = wanted;
+    let ActiveCondition { active, reason, message } = new;
     let status = if active { "True" } else { "False" };
     let condition_at = |last_transition_time| Condition {
         type_: "Active".to_owned(),

@@ -1,4 +1,4 @@
-//! What a Workload is charged for, from its admission.
+//! The charge of a Workload, computed from its admission.
 
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{Admission, PodSetAssignment};
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 impl Reconciler {
-    /// The charge of a Workload that holds quota, without the share of pods that will not run again.
+    /// Returns the charge of a Workload that holds quota, without the usage of pods that will not run again.
     pub(crate) fn charge_from_admission(&self, record: &WorkloadRecord) -> Option<Charge> {
         if !reservation::holds_quota(&record.status) {
             return None;
@@ -28,7 +28,7 @@ impl Reconciler {
             let count = set.count.or(requested).unwrap_or(0);
             let reclaimed = record.status.reclaimable_pods.iter().find(|r| r.name == set.name);
             let reclaimed = reclaimed.filter(|_| self.settings.gates.reclaimable_pods).map_or(0, |r| r.count);
-            // Reclaimable pods are subtracted from the requested count: with partial admission, the pods that were never
+            // Reclaimable pods are subtracted from the requested count: with partial admission, the pods that were not
             // admitted are reclaimed first.
             let left = count.min(resources::without_reclaimable(requested.unwrap_or(count), reclaimed));
             for (resource, flavor) in &set.flavors {
@@ -59,7 +59,8 @@ impl Reconciler {
         })
     }
 
-    /// The time that decides a Workload's place in the queue.
+    /// Returns the time by which a Workload is ordered in its queue: that of an eviction by an admission check or a
+    /// PodsReady timeout (unless configured to be ignored), else its creation.
     pub(crate) fn queued_since(&self, record: &WorkloadRecord) -> Timestamp {
         let evicted = conditions::true_since(&record.status, ConditionType::Evicted);
         match (evicted, conditions::reason(&record.status, ConditionType::Evicted)) {
@@ -69,7 +70,7 @@ impl Reconciler {
         }
     }
 
-    /// Usage of topology domains by an admission; an assignment that cannot be read uses none.
+    /// Returns the usage of topology domains by an admission. An assignment that cannot be decoded uses none.
     pub(crate) fn occupancies(&self, record: &WorkloadRecord, admission: &Admission) -> Vec<Occupancy> {
         let mut all = Vec::new();
         for set in &admission.pod_set_assignments {
@@ -93,7 +94,7 @@ impl Reconciler {
     }
 }
 
-/// The part of a total that `left` of `count` pods use.
+/// Returns the part of `total` that `left` of `count` pods use.
 fn scale_to_remaining(total: Amount, left: i32, count: i32) -> Amount {
     if left >= count || count <= 0 {
         return total;

@@ -1,4 +1,4 @@
-//! Workloads in the scheduler's terms: what each asks for, and what each is charged for.
+//! Conversion of Workloads to scheduler input: the requests of pending ones and the charges of reserving ones.
 
 mod charge;
 mod pending;

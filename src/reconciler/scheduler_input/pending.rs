@@ -1,4 +1,4 @@
-//! A pending Workload as the scheduler gets it.
+//! Conversion of a pending Workload to scheduler input.
 
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
@@ -9,7 +9,7 @@ use crate::scheduler::{Verdict, Workload};
 use std::sync::Arc;
 
 impl Reconciler {
-    /// The Workload as the scheduler sees it, without what belongs to features that are off.
+    /// Returns the Workload as scheduler input, without the fields of disabled features.
     pub(crate) fn to_pending_workload(&self, key: &ObjectKey) -> Option<Workload> {
         let record = self.cache.workload(key)?;
         let cluster_queue = self.cache.cluster_queue_name(record)?;
@@ -29,13 +29,13 @@ impl Reconciler {
         })
     }
 
-    /// The slice that a Workload replaces.
+    /// Returns the workload slice that a Workload replaces.
     pub(crate) fn replaced_slice<'a>(&self, record: &'a WorkloadRecord) -> Option<&'a ObjectKey> {
         record.annotations.replaces.as_deref().filter(|_| self.settings.engine.gates.elastic_slices)
     }
 }
 
-/// Why a Workload cannot be nominated: a failed admission check, or invalid requests.
+/// Returns why a Workload cannot be nominated: a failed admission check, or invalid requests.
 fn precheck_failure(record: &WorkloadRecord) -> Option<Arc<Verdict>> {
     let (reason, text) =
         match (checks::required_action(&record.status), &record.effective_requests.misconfiguration) {

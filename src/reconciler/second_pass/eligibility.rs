@@ -1,4 +1,4 @@
-//! Who is due for a second pass of scheduling, as the objects stand.
+//! Eligibility of Workloads for a second pass of scheduling, decided on their current objects.
 
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
@@ -12,12 +12,12 @@ use crate::scheduler::{Assignment, PodSet, PodSetAssignment, SecondPassRequest};
 use crate::topology::{PodRequirements, decode};
 use std::sync::Arc;
 
-/// The label key of the topology gate in lists of owners.
+/// Owner kind of the Workload of a single pod.
 const POD_KIND: &str = "Pod";
 
 impl Reconciler {
-    /// The workload as a second pass would take it, if it is due: it holds its reservation, runs on, and lacks a topology
-    /// that can be had now, or stands on nodes that have failed.
+    /// Returns the request for a second pass if the Workload can use one now: it keeps its reservation, and either
+    /// lacks a topology assignment that can be computed now or is assigned to failed nodes.
     pub(crate) fn due_second_pass(&self, key: &ObjectKey) -> Option<SecondPassRequest> {
         let record = self.cache.workload(key)?;
         let admission = record.status.admission.as_ref()?;
@@ -30,7 +30,7 @@ impl Reconciler {
         self.to_second_pass_request(key)
     }
 
-    /// The workload as a second pass would take it, whether it is due or not.
+    /// Returns the request for a second pass, whether or not the Workload needs one.
     pub(crate) fn to_second_pass_request(&self, key: &ObjectKey) -> Option<SecondPassRequest> {
         let record = self.cache.workload(key)?;
         let admission = record.status.admission.as_ref()?;
@@ -38,18 +38,19 @@ impl Reconciler {
         workload.cluster_queue = Arc::from(admission.cluster_queue.as_str());
         workload.pod_sets =
             workload.pod_sets.iter().map(|set| with_check_updates(set, &record.status)).collect();
-        let pinned =
+        let immovable =
             record.owner.as_ref().is_some_and(|owner| *owner.kind == *POD_KIND && owner.group().is_empty());
         let unhealthy = record.status.unhealthy_nodes.iter().map(|node| node.name.clone()).collect();
         Some(SecondPassRequest {
             workload,
             granted: granted_assignment(admission, record),
             unhealthy_nodes: unhealthy,
-            immovable: pinned,
+            immovable,
         })
     }
 
-    /// Whether a queue on the way is stopped and takes the reservation back.
+    /// Returns whether the LocalQueue or the ClusterQueue of a Workload evicts its reserving workloads
+    /// (`HoldAndDrain`).
     pub(crate) fn is_draining(&self, record: &WorkloadRecord) -> bool {
         use crate::api::v1beta2::StopPolicy::HoldAndDrain;
         let local = record.local_queue().and_then(|key| self.cache.local_queue(&key));
@@ -62,7 +63,7 @@ impl Reconciler {
     }
 }
 
-/// Whether the object says that it needs a pass and may have one.
+/// Returns whether a Workload needs a second pass and is eligible for one. Stop policies of queues are not checked.
 pub(crate) fn needs_second_pass(record: &WorkloadRecord) -> bool {
     let status = &record.status;
     let admission = status.admission.as_ref();
@@ -73,7 +74,7 @@ pub(crate) fn needs_second_pass(record: &WorkloadRecord) -> bool {
     })
 }
 
-/// Whether the workload holds its reservation and nothing ends it.
+/// Returns whether a Workload holds a quota reservation that neither its own state nor an admission check ends.
 pub(crate) fn is_second_pass_eligible(record: &WorkloadRecord) -> bool {
     let status = &record.status;
     let holds = |kind| conditions::is_true(status, kind);
@@ -86,8 +87,9 @@ pub(crate) fn is_second_pass_eligible(record: &WorkloadRecord) -> bool {
         && checks::required_action(status) == CheckAction::None
 }
 
-/// Whether a topology is to be had that is not there, or another one. Before it is admitted nothing of a Workload can be on a
-/// node that fails.
+/// Returns whether a second pass can compute a topology assignment: before admission a delayed one, once all checks are
+/// ready; after admission one that replaces failed nodes. Failed nodes do not matter before admission, since no pod
+/// runs yet.
 fn has_topology_to_assign(status: &WorkloadStatus, admission: &Admission) -> bool {
     if !conditions::is_true(status, ConditionType::Admitted) {
         let checks = &status.admission_checks;
@@ -102,7 +104,7 @@ fn has_topology_to_assign(status: &WorkloadStatus, admission: &Admission) -> boo
     placements.filter_map(decode).any(|placement| failed(&placement))
 }
 
-/// The pods with what ready checks add to them.
+/// Returns the pod set with the node selectors and tolerations that ready checks add.
 fn with_check_updates(set: &PodSet, status: &WorkloadStatus) -> PodSet {
     let ready = status.admission_checks.iter().filter(|check| check.state == CheckState::Ready);
     let updates = ready.flat_map(|check| &check.pod_set_updates).filter(|update| update.name == *set.name);
@@ -115,7 +117,7 @@ fn with_check_updates(set: &PodSet, status: &WorkloadStatus) -> PodSet {
 }
 
 fn granted_assignment(admission: &Admission, record: &WorkloadRecord) -> Assignment {
-    let set = |set: &crate::api::v1beta2::PodSetAssignment| {
+    let to_pod_set = |set: &crate::api::v1beta2::PodSetAssignment| {
         let spec = record.pod_sets().iter().find(|known| *known.name == *set.name);
         let amount = |resource: &str, quantity: &_| crate::cache::kinds::to_amount(resource, quantity);
         PodSetAssignment {
@@ -132,6 +134,6 @@ fn granted_assignment(admission: &Admission, record: &WorkloadRecord) -> Assignm
     };
     Assignment {
         cluster_queue: Arc::from(admission.cluster_queue.as_str()),
-        pod_sets: admission.pod_set_assignments.iter().map(set).collect(),
+        pod_sets: admission.pod_set_assignments.iter().map(to_pod_set).collect(),
     }
 }

@@ -1,25 +1,25 @@
-//! Points of a second pass at which a test build (feature `failpoints`) halts it, and whether its guards stand: all of them,
-//! or one.
+//! Failpoints at which a test build (feature `failpoints`) halts a second pass, and guards of a pass that it disables,
+//! all of them or a single one.
 //!
-//! In every other build nothing halts, all guards stand, and the compiler removes the questions.
+//! In every other build no pass halts, all guards are enabled, and the compiler removes the checks.
 
 use crate::api::ObjectKey;
 
-/// How far a pass has come.
+/// A stage of a second pass at which a test can halt it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failpoint {
-    /// It waits for its time.
+    /// The pass is scheduled and not marked as due.
     Armed,
-    /// Its time has come.
+    /// The pass is due.
     Due,
-    /// Its object was read for the scheduler.
+    /// The object was read for the scheduler, which does not have the request yet.
     ObjectRead,
-    /// The scheduler has found places, which are not written.
+    /// The scheduler has returned a result, which is not written yet.
     Decided,
 }
 
 impl Failpoint {
-    /// Its name, as tests say it.
+    /// Returns the name that tests use.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Armed => "armed",
@@ -30,21 +30,21 @@ impl Failpoint {
     }
 }
 
-/// What keeps a pass from one that goes.
+/// A safeguard that prevents a second pass from changing a Workload that ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecondPassGuard {
-    /// The object is asked when the time of the pass has come.
+    /// Eligibility is checked on the newest object when the pass is due.
     Dequeue,
-    /// It is asked again before the write.
+    /// Eligibility is checked a second time right before the write.
     Recheck,
-    /// The write carries the version that it was decided on.
+    /// The write carries the resourceVersion that it was decided on.
     Version,
-    /// The end of a workload overtakes a write that is under way.
+    /// A write that ends the Workload supersedes the in-flight write of a pass.
     SupersedeWrite,
 }
 
 impl SecondPassGuard {
-    /// Its name, as tests say it.
+    /// Returns the name that tests use.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Dequeue => "dequeue",
@@ -55,29 +55,29 @@ impl SecondPassGuard {
     }
 }
 
-/// What tests ask for.
+/// Controls failpoints and guards for tests.
 #[cfg(feature = "failpoints")]
 pub trait FailpointScript: Send + Sync + std::fmt::Debug {
-    /// Whether the pass of a Workload halts at a failpoint.
+    /// Returns whether the pass of a Workload halts at a failpoint.
     fn halts(&self, workload: &ObjectKey, at: Failpoint) -> bool;
-    /// Whether the guards of a Workload are taken away.
+    /// Returns whether all guards of a Workload are disabled.
     fn is_unguarded(&self, workload: &ObjectKey) -> bool;
-    /// Whether one guard of a Workload is taken away.
+    /// Returns whether one guard of a Workload is disabled.
     fn is_guard_disabled(&self, workload: &ObjectKey, guard: SecondPassGuard) -> bool;
 }
 
-/// Where passes halt: nowhere.
+/// Failpoints of a build without the feature: no pass halts, and all guards are enabled.
 #[cfg(not(feature = "failpoints"))]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Failpoints(());
 
-/// Where passes halt: as a script says.
+/// Failpoints controlled by a script. Without a script no pass halts, and all guards are enabled.
 #[cfg(feature = "failpoints")]
 #[derive(Clone, Debug, Default)]
 pub struct Failpoints(pub Option<std::sync::Arc<dyn FailpointScript>>);
 
 #[cfg(not(feature = "failpoints"))]
-#[expect(clippy::unused_self, reason = "a test build looks")]
+#[expect(clippy::unused_self, reason = "the test build reads the script")]
 impl Failpoints {
     pub(crate) const fn halts(self, _: &ObjectKey, _: Failpoint) -> bool {
         false

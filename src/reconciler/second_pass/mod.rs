@@ -1,4 +1,4 @@
-//! Second passes: which Workloads need one, when, and what becomes of the results.
+//! Second passes of scheduling: which Workloads need one, when it runs, and how its result is written.
 
 pub(super) mod eligibility;
 pub mod failpoints;

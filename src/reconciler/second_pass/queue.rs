@@ -1,8 +1,8 @@
-//! Second passes: who is due, when, and what was found for them and has not landed.
+//! Queue of second passes: which Workloads are due, when, and results whose write has not landed.
 //!
-//! Invariants: what is due is a UID and a time, never an object; whether a pass is needed is asked of the newest object when
-//! its time has come, and again right before the write, which carries the version of that object (I12, I13); what was found
-//! counts in the ledger as long as the object stays as it was decided on, and not longer.
+//! Invariants: the queue stores only UID and due time, never an object. Eligibility is checked on the newest object
+//! when the pass is due, and a second time right before the write, which carries the resourceVersion of that object
+//! (I12, I13). A result counts in the ledger only while the object is unchanged since the decision.
 
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
@@ -23,36 +23,36 @@ use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// First and longest wait before a pass.
+/// First and maximum wait before a pass.
 const MIN_BACKOFF: SignedDuration = SignedDuration::from_secs(1);
 const MAX_BACKOFF: SignedDuration = SignedDuration::from_secs(30);
 
-/// How often one that a test halts is looked at.
+/// Interval at which a pass that a test halts is polled.
 pub(crate) const FAILPOINT_POLL_INTERVAL: SignedDuration = SignedDuration::from_millis(20);
 
-/// When one is due.
+/// Due time and failures of the pass of a Workload.
 #[derive(Clone, Copy, Debug)]
 struct SecondPassBackoff {
-    /// Passes so far that found nothing.
+    /// Number of consecutive passes without a result.
     failures: u32,
-    /// The time of the next; none while it is under way.
+    /// Time of the next pass; `None` while the pass is in progress.
     due_at: Option<Timestamp>,
 }
 
-/// What a pass has led to.
+/// Result of a second pass.
 #[derive(Clone, Debug)]
 pub(crate) enum SecondPassResult {
-    /// Places for its pods.
+    /// Topology assignments for the pods.
     Assigned(Assignment),
-    /// Nothing in place of nodes that have failed: it must go.
+    /// No replacement for failed nodes, with the reason: the Workload is evicted.
     NoReplacement(Arc<str>),
 }
 
-/// A decision that has not landed.
+/// A result whose write has not landed.
 #[derive(Clone, Debug)]
 struct PendingResult {
     uid: Arc<str>,
-    /// Version of the object that it was decided on.
+    /// The resourceVersion of the object that the result was decided on.
     version: String,
     result: SecondPassResult,
 }
@@ -63,13 +63,13 @@ impl PendingResult {
     }
 }
 
-/// Passes that are due or under way.
+/// Second passes that are scheduled or in progress, and results that are not written yet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SecondPassQueue {
     backoffs: BTreeMap<Arc<str>, SecondPassBackoff>,
-    /// Those whose time has come.
+    /// Workloads whose pass is due.
     ready: BTreeSet<ObjectKey>,
-    /// Those that a test halts on their way to the scheduler.
+    /// Requests that a test halts before the scheduler gets them.
     halted: BTreeMap<ObjectKey, SecondPassRequest>,
     pending_results: BTreeMap<ObjectKey, PendingResult>,
     #[cfg(feature = "failpoints")]
@@ -77,14 +77,14 @@ pub(crate) struct SecondPassQueue {
 }
 
 impl SecondPassQueue {
-    /// The object is gone, or holds nothing any more.
+    /// Drops the state of a Workload that was deleted or no longer holds quota.
     pub(crate) fn forget(&mut self, key: &ObjectKey, uid: &str) {
         self.backoffs.remove(uid);
         self.halted.remove(key);
         self.pending_results.remove(key);
     }
 
-    /// Forgets all; answers whose decisions were forgotten.
+    /// Drops all state. Returns the Workloads whose results were dropped.
     pub(crate) fn clear(&mut self) -> Vec<ObjectKey> {
         self.backoffs.clear();
         self.ready.clear();
@@ -92,7 +92,7 @@ impl SecondPassQueue {
         std::mem::take(&mut self.pending_results).into_keys().collect()
     }
 
-    /// When the next pass is due after so many that found nothing.
+    /// Schedules the next pass after a number of failures, with exponential backoff. Returns its due time.
     fn schedule(&mut self, uid: &Arc<str>, failures: u32, now: Timestamp) -> Timestamp {
         let wait = backoff::exponential(MIN_BACKOFF, MAX_BACKOFF, failures.saturating_add(1));
         let at = backoff::after(now, wait);
@@ -102,7 +102,7 @@ impl SecondPassQueue {
 }
 
 impl Reconciler {
-    /// Arms a pass for a workload that holds quota, or takes note that its time has come.
+    /// Schedules a pass for a Workload that holds quota and needs one, or marks its pass as due.
     pub(crate) fn schedule_second_pass(&mut self, key: &ObjectKey, now: Timestamp) {
         let Some(record) = self.cache.workload(key).filter(|_| self.leading) else { return };
         if self.settings.failpoints.is_unguarded(key) {
@@ -123,7 +123,8 @@ impl Reconciler {
                 }
                 return;
             }
-            // One that had to wait for longer begins anew when it is needed again; the first wait goes on.
+            // A pass that is not needed now and has failed before starts at the first backoff when it is needed again.
+            // A first wait continues.
             Some(SecondPassBackoff { failures: 1.., .. }) if !needed => {
                 self.second_passes.backoffs.remove(&uid);
                 return;
@@ -133,20 +134,21 @@ impl Reconciler {
         self.work_queue.add_at(ReconcileKey::Workload(key.clone()), at);
     }
 
-    /// What a workload holds, with places that were found for it on this very version. Those that it leaves count on: it may
-    /// have to stay.
+    /// Returns the charge of a Workload with the topology assignments of its pending result, if that was decided on the
+    /// current resourceVersion; otherwise drops the result. Domains that the pods would leave stay charged, because the
+    /// pods stay there if the write fails.
     pub(crate) fn with_pending_result(&mut self, key: &ObjectKey, charge: Charge) -> Charge {
-        let (Some(standing), Some(record)) =
+        let (Some(pending), Some(record)) =
             (self.second_passes.pending_results.get(key), self.cache.workload(key))
         else {
             return charge;
         };
-        if !standing.is_current_for(record) {
+        if !pending.is_current_for(record) {
             let uid = Arc::clone(&record.meta.uid);
             self.second_passes.forget(key, &uid);
             return charge;
         }
-        match (&standing.result, &record.status.admission) {
+        match (&pending.result, &record.status.admission) {
             (SecondPassResult::Assigned(assignment), Some(admission)) => {
                 let both = merge_topologies(admission, assignment);
                 Charge {
@@ -158,9 +160,9 @@ impl Reconciler {
         }
     }
 
-    /// Hands those whose time has come to the scheduler, as their objects are now.
+    /// Passes the due Workloads to the scheduler, as their objects are now. Returns the Workloads passed.
     pub(crate) fn dequeue_second_passes(&mut self, now: Timestamp) -> BTreeSet<ObjectKey> {
-        let mut taken = BTreeSet::new();
+        let mut requested = BTreeSet::new();
         for key in std::mem::take(&mut self.second_passes.ready) {
             let Some(uid) = self.cache.workload(&key).map(|record| Arc::clone(&record.meta.uid)) else {
                 continue;
@@ -169,22 +171,22 @@ impl Reconciler {
                 continue;
             }
             match self.second_passes.halted.remove(&key).or_else(|| self.read_for_second_pass(&key, now)) {
-                Some(again) if self.halts_at_failpoint(&key, Failpoint::ObjectRead, now) => {
-                    self.second_passes.halted.insert(key, again);
+                Some(request) if self.halts_at_failpoint(&key, Failpoint::ObjectRead, now) => {
+                    self.second_passes.halted.insert(key, request);
                 }
-                Some(again) => {
+                Some(request) => {
                     let failures = self.second_passes.backoffs.get(&uid).map_or(0, |due| due.failures);
                     self.second_passes.backoffs.insert(uid, SecondPassBackoff { failures, due_at: None });
-                    self.engine.request_second_pass(again);
-                    taken.insert(key);
+                    self.engine.request_second_pass(request);
+                    requested.insert(key);
                 }
                 None => drop(self.second_passes.backoffs.remove(&uid)),
             }
         }
-        taken
+        requested
     }
 
-    /// The workload as the scheduler gets it, if it still wants a pass and may have one.
+    /// Returns the request for a pass that is due, if the Workload is still eligible.
     fn read_for_second_pass(&self, key: &ObjectKey, now: Timestamp) -> Option<SecondPassRequest> {
         if self.settings.failpoints.lacks(key, SecondPassGuard::Dequeue) {
             return self.to_second_pass_request(key);
@@ -192,10 +194,11 @@ impl Reconciler {
         self.eligible_second_pass(key, now)
     }
 
-    /// The workload as a pass takes it: its object wants one, and nothing that was decided or is known speaks against it.
+    /// Returns the request for a pass if the object is eligible and the Workload is not a preemption victim, is not
+    /// about to end, and has no recovered node.
     fn eligible_second_pass(&self, key: &ObjectKey, now: Timestamp) -> Option<SecondPassRequest> {
         let record = self.cache.workload(key)?;
-        // Nodes that are well again are taken off the list instead.
+        // A recovered node is removed from `unhealthyNodes` instead of being replaced.
         let recovers = || !self.node_health_report(key, record, now).recovered.is_empty();
         if self.engine.preemption_of(key).is_some() || self.is_ending(key, record, now) || recovers() {
             return None;
@@ -203,7 +206,7 @@ impl Reconciler {
         self.due_second_pass(key)
     }
 
-    /// Whether the next step of its life is its end, or that of its reservation.
+    /// Returns whether the next lifecycle step ends the Workload or its reservation.
     fn is_ending(&self, key: &ObjectKey, record: &WorkloadRecord, now: Timestamp) -> bool {
         let facts = self.workload_facts(key, record, now);
         match plan(&self.workload_input(record), &facts, &self.settings.lifecycle, now).step {
@@ -218,59 +221,60 @@ impl Reconciler {
         }
     }
 
-    /// A pass has found something: it stands until it has landed, or the object has moved.
+    /// Stores the result of a pass until its write has landed or the object has changed, and charges it.
     pub(crate) fn record_second_pass_result(
         &mut self,
         key: &ObjectKey,
         uid: &Arc<str>,
-        found: SecondPassResult,
+        result: SecondPassResult,
     ) {
         let Some(record) = self.cache.workload(key) else { return };
         let (uid, version) = (Arc::clone(uid), record.meta.resource_version.clone());
         let charge = self.charge_from_admission(record);
-        self.second_passes.pending_results.insert(key.clone(), PendingResult { uid, version, result: found });
+        self.second_passes.pending_results.insert(key.clone(), PendingResult { uid, version, result });
         if let Some(charge) = charge {
             let charge = self.with_pending_result(key, charge);
             self.engine.charge(key, charge);
         }
     }
 
-    /// A pass has found nothing: the reservation stays, and the next one comes later.
-    pub(crate) fn requeue_second_pass(&mut self, key: &ObjectKey, why: Option<&str>, now: Timestamp) {
+    /// Schedules the next pass after one without a result, and emits the reason. The reservation stays.
+    pub(crate) fn requeue_second_pass(&mut self, key: &ObjectKey, reason: Option<&str>, now: Timestamp) {
         let Some(record) = self.cache.workload(key) else { return };
         let uid = Arc::clone(&record.meta.uid);
-        if let Some(why) = why {
-            self.writes.emit(workload_event(record, true, "SecondPassFailed", why.to_owned()));
+        if let Some(reason) = reason {
+            self.writes.emit(workload_event(record, true, "SecondPassFailed", reason.to_owned()));
         }
         let failures = self.second_passes.backoffs.get(&uid).map_or(0, |due| due.failures).saturating_add(1);
         let at = self.second_passes.schedule(&uid, failures, now);
         self.work_queue.add_at(ReconcileKey::Workload(key.clone()), at);
     }
 
-    /// Writes what a pass has found, if it still may; whether that is what comes next for the workload.
+    /// Writes the pending result of a Workload, or drops it if it is outdated or the Workload is no longer eligible.
+    /// Returns whether the result is the next write of the Workload (a test may halt it).
     pub(crate) fn write_second_pass_result(&mut self, key: &ObjectKey, now: Timestamp) -> bool {
-        let (Some(standing), Some(record)) =
+        let (Some(pending), Some(record)) =
             (self.second_passes.pending_results.get(key), self.cache.workload(key))
         else {
             return false;
         };
-        let may = || {
+        let eligible = || {
             self.settings.failpoints.lacks(key, SecondPassGuard::Recheck)
                 || self.eligible_second_pass(key, now).is_some()
         };
-        if !standing.is_current_for(record) || !may() {
+        if !pending.is_current_for(record) || !eligible() {
             self.discard_second_pass_result(key);
             return false;
         }
         if self.halts_at_failpoint(key, Failpoint::Decided, now) {
             return true;
         }
-        let Some((standing, record)) =
+        let Some((pending, record)) =
             self.second_passes.pending_results.get(key).zip(self.cache.workload(key))
         else {
             return false;
         };
-        let (status, notice) = match &standing.result {
+        let (status, transition) = match &pending.result {
             SecondPassResult::Assigned(assignment) => {
                 let mut status = second_pass_status(record, assignment, now);
                 let admitted = !conditions::is_true(&record.status, ConditionType::Admitted)
@@ -280,18 +284,18 @@ impl Reconciler {
                 }
                 (status, admitted.then_some(Transition::Admitted))
             }
-            SecondPassResult::NoReplacement(why) => {
-                let cause = eviction::EvictionCause::new(eviction::NODE_FAILURES, &**why);
+            SecondPassResult::NoReplacement(reason) => {
+                let cause = eviction::EvictionCause::new(eviction::NODE_FAILURES, &**reason);
                 let first = eviction::eviction_count(&record.status, &cause) == 0;
-                (node_failure_status(record, why, now), Some(Transition::Evicted(cause, first)))
+                (node_failure_status(record, reason, now), Some(Transition::Evicted(cause, first)))
             }
         };
-        let tell = notice.iter().flat_map(|notice| self.effects_of(record, notice, now)).collect();
-        self.send_status(key, Box::new(status), WritePurpose::SecondPass, tell);
+        let effects = transition.iter().flat_map(|change| self.effects_of(record, change, now)).collect();
+        self.send_status(key, Box::new(status), WritePurpose::SecondPass, effects);
         true
     }
 
-    /// Whether a test halts a pass here; it is looked at again soon.
+    /// Returns whether a test halts a pass at a failpoint. If so, the Workload is polled.
     fn halts_at_failpoint(&mut self, key: &ObjectKey, at: Failpoint, now: Timestamp) -> bool {
         let halts = self.settings.failpoints.halts(key, at);
         if halts {
@@ -301,7 +305,7 @@ impl Reconciler {
         halts
     }
 
-    /// What was found does not stand any more: the ledger says again what the object says.
+    /// Drops the pending result of a Workload and restores the charge of its object.
     pub(crate) fn discard_second_pass_result(&mut self, key: &ObjectKey) {
         if self.second_passes.pending_results.remove(key).is_none() {
             return;
@@ -313,13 +317,13 @@ impl Reconciler {
         }
     }
 
-    /// Lets the end of a workload overtake the write of a pass that is under way: both carry the same version, so that one
-    /// of them lands.
+    /// Lets a write that ends a Workload supersede the in-flight write of a pass. Both carry the same resourceVersion,
+    /// so only one of them lands. Returns whether the write is superseded.
     pub(crate) fn supersede_second_pass_write(&mut self, key: &ObjectKey, now: Timestamp) -> bool {
         let Some(record) = self.cache.workload(key) else { return false };
-        let waits = !self.writes.is_second_pass_in_flight(key)
+        let keeps_write = !self.writes.is_second_pass_in_flight(key)
             || self.settings.failpoints.lacks(key, SecondPassGuard::SupersedeWrite);
-        if waits || !self.is_ending(key, record, now) {
+        if keeps_write || !self.is_ending(key, record, now) {
             return false;
         }
         self.writes.supersede(key);
@@ -328,7 +332,8 @@ impl Reconciler {
     }
 }
 
-/// The places that were found, and those of the admission that are left for them.
+/// Returns the assignment with the domains of the admission merged in: each domain with the larger of its two pod
+/// counts.
 fn merge_topologies(admission: &Admission, assignment: &Assignment) -> Assignment {
     let mut assignment = assignment.clone();
     for (set, granted) in admission.pod_set_assignments.iter().zip(&mut assignment.pod_sets) {

@@ -1,6 +1,6 @@
-//! Second passes as they must not be, for tests that have to be able to fail: the object is captured when the pass is armed,
-//! nobody looks at it again, and the write carries no version. In a build with the feature `failpoints` alone, and there for
-//! those Workloads alone that a test names.
+//! Deliberately broken second pass, used to prove that the tests detect the bug: the object is captured when the pass
+//! is scheduled and not read again, and the write carries no resourceVersion. Only in builds with the feature
+//! `failpoints`, and only for Workloads that a test names.
 
 use crate::api::ObjectKey;
 use crate::api::v1beta2::CheckState;
@@ -20,27 +20,27 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How far a pass without guards is.
+/// Progress of a pass without guards.
 #[derive(Clone, Debug)]
 enum Stage {
-    /// It is not needed yet: the last version of the object that could have had one.
+    /// Not needed yet; the captured object is its last eligible version.
     Unarmed,
-    /// It is due at this time.
+    /// Due at this time.
     Armed(Timestamp),
-    /// The scheduler has it.
+    /// The scheduler has the request.
     Submitted,
-    /// Places were found.
+    /// The scheduler has returned a topology assignment.
     Assigned(Assignment),
-    /// They were written.
+    /// The assignment was written.
     Written,
 }
 
-/// Objects as they were captured.
+/// Captured objects with the progress of their passes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StaleObjects(BTreeMap<ObjectKey, (Arc<WorkloadRecord>, Stage)>);
 
 impl Reconciler {
-    /// Moves the pass of a Workload without guards on.
+    /// Advances the pass of a Workload without guards.
     pub(crate) fn step_unguarded_pass(&mut self, key: &ObjectKey, now: Timestamp) {
         if !self.settings.failpoints.is_unguarded(key) {
             return;
@@ -51,13 +51,13 @@ impl Reconciler {
         match stage {
             Stage::Unarmed | Stage::Written => return,
             Stage::Armed(at) if at <= now && !halts(&[Failpoint::Armed, Failpoint::Due]) => {
-                self.with_stale_object(key, &captured, |state| {
+                self.with_stale_object(key, &captured, |this| {
                     let charge =
-                        state.cache.workload(key).and_then(|record| state.charge_from_admission(record));
-                    if let (Some(charge), Some(again)) = (charge, state.to_second_pass_request(key)) {
-                        state.engine.release(key);
-                        state.engine.charge(key, charge);
-                        state.engine.request_second_pass(again);
+                        this.cache.workload(key).and_then(|record| this.charge_from_admission(record));
+                    if let (Some(charge), Some(request)) = (charge, this.to_second_pass_request(key)) {
+                        this.engine.release(key);
+                        this.engine.charge(key, charge);
+                        this.engine.request_second_pass(request);
                     }
                 });
                 self.set_stage(key, Stage::Submitted);
@@ -90,7 +90,7 @@ impl Reconciler {
             .add_at(ReconcileKey::Workload(key.clone()), backoff::after(now, FAILPOINT_POLL_INTERVAL));
     }
 
-    /// Takes places that were found for one without guards; whether it is one.
+    /// Records the topology assignment of a pass without guards. Returns false if the pass has guards.
     pub(crate) fn record_unguarded_result(&mut self, key: &ObjectKey, assignment: &Assignment) -> bool {
         let unguarded = self.second_passes.stale_objects.0.contains_key(key);
         if unguarded {
@@ -99,7 +99,8 @@ impl Reconciler {
         unguarded
     }
 
-    /// Captures the object while it may have a pass; once it may not, only what asks for one is looked at.
+    /// Captures the object while it is eligible for a pass. After that the captured version is kept, and only the
+    /// trigger of a pass is copied from the current object.
     fn capture_stale_object(&mut self, key: &ObjectKey, now: Timestamp) {
         let known = self.second_passes.stale_objects.0.get(key);
         if known.is_some_and(|(_, stage)| !matches!(stage, Stage::Unarmed)) {
@@ -110,7 +111,7 @@ impl Reconciler {
             _ if eligibility::is_second_pass_eligible(record) && !self.is_draining(record) => {
                 Arc::clone(record)
             }
-            Some((before, _)) => Arc::new(with_current_trigger(before, record)),
+            Some((old, _)) => Arc::new(with_current_trigger(old, record)),
             None => return,
         };
         let armed = eligibility::needs_second_pass(&captured);
@@ -128,7 +129,7 @@ impl Reconciler {
         }
     }
 
-    /// Does something as if the object were still what it was.
+    /// Calls `act` while the captured object replaces the current one in the cache.
     fn with_stale_object(
         &mut self,
         key: &ObjectKey,
@@ -141,13 +142,13 @@ impl Reconciler {
     }
 }
 
-/// What an object was, with what asks for a pass now.
-fn with_current_trigger(before: &WorkloadRecord, now: &WorkloadRecord) -> WorkloadRecord {
-    let mut record = before.clone();
+/// Returns a captured object with the trigger of a pass (unhealthy nodes and ready checks) of the current object.
+fn with_current_trigger(captured: &WorkloadRecord, new: &WorkloadRecord) -> WorkloadRecord {
+    let mut record = captured.clone();
     let status = Arc::make_mut(&mut record.status);
-    status.unhealthy_nodes.clone_from(&now.status.unhealthy_nodes);
+    status.unhealthy_nodes.clone_from(&new.status.unhealthy_nodes);
     for check in &mut status.admission_checks {
-        if now.status.admission_checks.iter().any(|c| c.name == check.name && c.state == CheckState::Ready) {
+        if new.status.admission_checks.iter().any(|c| c.name == check.name && c.state == CheckState::Ready) {
             check.state = CheckState::Ready;
         }
     }

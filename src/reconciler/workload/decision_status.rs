@@ -10,11 +10,11 @@ use crate::scheduler::{Assignment, Victim};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// Stands for a UID that is not known.
+/// Replaces an unknown UID in messages.
 const UNKNOWN_UID: &str = "UNKNOWN";
 
 impl Reconciler {
-    /// The status with a quota reservation, and with the admission if no check is pending.
+    /// Returns the status with a quota reservation, and with the Admitted condition if no check or topology is pending.
     pub(crate) fn admitted_status(
         &self,
         record: &WorkloadRecord,
@@ -37,11 +37,12 @@ impl Reconciler {
     }
 }
 
-/// The message of a preemption in the conditions of the victim.
+/// Returns the message for the conditions of a preemption victim.
 pub(crate) fn preemption_message(preemptor: &WorkloadRecord, victim: &Victim) -> String {
     let uid = if preemptor.meta.uid.is_empty() { UNKNOWN_UID } else { &preemptor.meta.uid };
     format!(
-        "Preempted to accommodate a workload (UID: {uid}, JobUID: {}) due to {}; preemptor path: {}; preemptee path: {}",
+        "Preempted to accommodate a workload (UID: {uid}, JobUID: {}) due to {}; preemptor path: {}; \
+         preemptee path: {}",
         preemptor.job_uid.as_deref().unwrap_or(UNKNOWN_UID),
         victim.reason.text(),
         victim.preemptor_path,
@@ -49,7 +50,7 @@ pub(crate) fn preemption_message(preemptor: &WorkloadRecord, victim: &Victim) ->
     )
 }
 
-/// The status of a reserving Workload whose pods a second pass has assigned.
+/// Returns the status of a reserving Workload with the topology assignments of a second pass.
 pub(crate) fn second_pass_status(
     record: &WorkloadRecord,
     assignment: &Assignment,
@@ -63,7 +64,7 @@ pub(crate) fn second_pass_status(
     status
 }
 
-/// The status of a Workload that is evicted because nodes have failed.
+/// Returns the status of a Workload that is evicted because nodes have failed.
 pub(crate) fn node_failure_status(record: &WorkloadRecord, message: &str, now: Timestamp) -> WorkloadStatus {
     let mut status = (*record.status).clone();
     let cause = eviction::EvictionCause::new(eviction::NODE_FAILURES, message);
@@ -71,7 +72,7 @@ pub(crate) fn node_failure_status(record: &WorkloadRecord, message: &str, now: T
     status
 }
 
-/// The admission of a decision, as the API has it.
+/// Returns the API admission for an assignment.
 pub(crate) fn to_admission(assignment: &Assignment) -> Admission {
     let pod_set_assignments = assignment
         .pod_sets

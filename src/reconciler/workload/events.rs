@@ -1,4 +1,4 @@
-//! What is told of Workloads beside their conditions: events and counts, each when the write that it belongs to has landed.
+//! Events and metric observations of Workloads, emitted when the write that they belong to has landed.
 
 use crate::api::ObjectKey;
 use crate::api::reason::{ConditionType, PendingReason};
@@ -16,16 +16,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 impl Reconciler {
-    /// Events and counts that follow from a notice.
+    /// Returns the events and observations of a transition.
     pub(crate) fn effects_of(
         &self,
         record: &WorkloadRecord,
-        notice: &Transition,
+        transition: &Transition,
         now: Timestamp,
     ) -> Vec<Effect> {
         let queue = self.cache.cluster_queue_name(record).unwrap_or_default();
         let labels = || self.observation_labels(record, queue);
-        match notice {
+        match transition {
             Transition::Evicted(cause, first) => {
                 let ready = conditions::true_since(&record.status, ConditionType::PodsReady);
                 vec![
@@ -43,9 +43,9 @@ impl Reconciler {
             Transition::Preempted(reason, message) => self.effects_of_preemption(record, *reason, message),
             Transition::Finished(reason, message, ran) => {
                 let ran = ran.map(|ran| Duration::try_from(ran).unwrap_or_default());
-                let mut told = vec![Effect::Observe(Observation::Finished(labels(), ran))];
-                told.extend(self.effects_of_finish(record, reason, message));
-                told
+                let mut effects = vec![Effect::Observe(Observation::Finished(labels(), ran))];
+                effects.extend(self.effects_of_finish(record, reason, message));
+                effects
             }
             Transition::RetentionExpired => {
                 let note = "Deleted finished workload due to elapsed retention".to_owned();
@@ -97,7 +97,8 @@ impl Reconciler {
         }
     }
 
-    /// The end of a slice is told of the slice, any other of the job.
+    /// Returns the effects of a finished Workload: for a replaced slice an event on the Workload and an observation,
+    /// otherwise an event on the job.
     fn effects_of_finish(&self, record: &WorkloadRecord, reason: &str, message: &str) -> Vec<Effect> {
         if reason == eviction::SLICE_REPLACED {
             let cluster_queue = self.cache.cluster_queue_name(record).unwrap_or_default().to_owned();
@@ -108,7 +109,8 @@ impl Reconciler {
         self.event_on_job(record, "FinishedWorkload", note).into_iter().collect()
     }
 
-    /// A preemption is told to both sides.
+    /// Returns the events of a preemption on victim and preemptor, and its observation. If the preemptor is unknown,
+    /// only the event on the victim.
     fn effects_of_preemption(
         &self,
         victim: &WorkloadRecord,
@@ -116,7 +118,7 @@ impl Reconciler {
         message: &str,
     ) -> Vec<Effect> {
         let preemption = self.engine.preemption_of(&victim.meta.key);
-        let Some(preemptor) = preemption.and_then(|found| self.cache.workload(&found.preemptor)) else {
+        let Some(preemptor) = preemption.and_then(|entry| self.cache.workload(&entry.preemptor)) else {
             return vec![workload_event(victim, false, "Preempted", message.to_owned())];
         };
         let priorities = format!(
@@ -129,19 +131,19 @@ impl Reconciler {
             "Preempted workload {} (UID: {}) in ClusterQueue {queue}; {priorities}",
             victim.meta.key, victim.meta.uid
         );
-        let mut told = vec![
+        let mut effects = vec![
             workload_event(victim, false, "Preempted", format!("{message}; {priorities}")),
             workload_event(preemptor, false, "PreemptedWorkload", note),
         ];
         let preempting = self.cache.cluster_queue_name(preemptor).unwrap_or_default().to_owned();
-        told.push(Effect::Observe(Observation::Preempted {
+        effects.push(Effect::Observe(Observation::Preempted {
             preempting_cluster_queue: preempting,
             reason: reason.as_str(),
         }));
-        told
+        effects
     }
 
-    /// Labels of the counters for a Workload.
+    /// Returns the metric labels of a Workload.
     pub(crate) fn observation_labels(
         &self,
         record: &WorkloadRecord,
@@ -158,7 +160,7 @@ impl Reconciler {
         }
     }
 
-    /// Whether metrics tell of a LocalQueue.
+    /// Returns whether metrics of a LocalQueue are exported.
     pub(crate) fn is_local_queue_exported(&self, queue: &LocalQueueRecord) -> bool {
         let selector = self.settings.local_queue_metrics_selector.as_ref();
         let none = BTreeMap::new();
@@ -166,7 +168,7 @@ impl Reconciler {
         selector.is_none_or(|selector| crate::api::selector::matches(selector, labels))
     }
 
-    /// An event on the job of a Workload.
+    /// Returns an event on the job of a Workload, if the job is cached.
     fn event_on_job(
         &self,
         record: &WorkloadRecord,
@@ -185,7 +187,7 @@ impl Reconciler {
     }
 }
 
-/// An evicted Workload has given its quota back.
+/// Returns the observation that an evicted Workload has released its quota.
 fn effects_of_release(record: &WorkloadRecord, now: Timestamp) -> Vec<Effect> {
     let evicted = conditions::true_since(&record.status, ConditionType::Evicted);
     let released = |(admission, evicted): (&Admission, Timestamp)| {
@@ -198,31 +200,32 @@ fn effects_of_release(record: &WorkloadRecord, now: Timestamp) -> Vec<Effect> {
     record.status.admission.as_ref().zip(evicted).map(released).into_iter().collect()
 }
 
-/// Since when a Workload with this status waits for an admission: it was created then, or an eviction of it ended.
+/// Returns since when a Workload with this status waits for admission: the transition time of Requeued, else its
+/// creation.
 pub(crate) fn waiting_since(record: &WorkloadRecord, status: &WorkloadStatus) -> Timestamp {
     conditions::find(status, ConditionType::Requeued)
         .map_or(record.meta.created, |condition| condition.last_transition_time.0)
 }
 
-/// Full seconds in the text of an event.
+/// Formats a duration in whole seconds, as in messages of events.
 pub(crate) fn format_seconds(time: Duration) -> String {
     format!("{:.0}s", time.as_secs_f64())
 }
 
-/// The event of an admission, so long after the reservation.
+/// Returns the event of an admission. `reserved` is the time since the quota reservation.
 pub(crate) fn admitted_event(record: &WorkloadRecord, queue: &str, reserved: Duration) -> Effect {
     let seconds = format_seconds(reserved);
     let note = format!("Admitted by ClusterQueue {queue}, wait time since reservation was {seconds}");
     workload_event(record, false, "Admitted", note)
 }
 
-/// The event of a Workload that no annotation holds back any longer.
+/// Returns the event of a Workload whose admission gates were removed.
 pub(crate) fn gate_cleared_event(record: &WorkloadRecord) -> Effect {
     let note = "Admission gate cleared, workload is now admissible".to_owned();
     workload_event(record, false, "AdmissionGateCleared", note)
 }
 
-/// A priority as events show it; nothing boosts one here.
+/// Formats the priority of a Workload as in Kueue's events. Priority boosts are not supported.
 fn format_priority(record: &WorkloadRecord) -> String {
     format!("{0} (base: {0}, boost: 0)", record.priority)
 }

@@ -1,4 +1,4 @@
-//! The facts around a Workload, gathered for its life cycle.
+//! Gathers the facts that the lifecycle of a Workload depends on.
 
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use std::sync::Arc;
 
 impl Reconciler {
-    /// What the Workload says of itself.
+    /// Returns the fields of the Workload that its lifecycle depends on.
     pub(crate) fn workload_input<'a>(&self, record: &'a WorkloadRecord) -> WorkloadInput<'a> {
         WorkloadInput {
             generation: record.meta.generation,
@@ -29,7 +29,7 @@ impl Reconciler {
         }
     }
 
-    /// Everything around it that its life cycle depends on.
+    /// Returns all state outside the Workload that its lifecycle depends on.
     pub(crate) fn workload_facts<'a>(
         &'a self,
         key: &ObjectKey,
@@ -50,7 +50,7 @@ impl Reconciler {
         }
     }
 
-    /// The part of them that says where it belongs: nothing is worded, and no check is judged.
+    /// Returns the facts that queue membership depends on. No message is formatted and no check is evaluated.
     pub(crate) fn membership_facts<'a>(&'a self, record: &'a WorkloadRecord) -> Facts<'a> {
         let local = record.queue_name.as_deref().unwrap_or_default();
         let cluster = self.cache.cluster_queue_name(record).unwrap_or_default();
@@ -72,21 +72,22 @@ impl Reconciler {
         }
     }
 
-    /// Why a Workload that holds quota must go, by a decision of the scheduler that stands.
+    /// Returns reason and message if the scheduler has chosen the Workload as a preemption victim.
     fn preemption_fact(&self, key: &ObjectKey) -> Option<(PreemptionReason, String)> {
         let preemption = self.engine.preemption_of(key)?;
         let preemptor = self.cache.workload(&preemption.preemptor)?;
         Some((preemption.victim.reason, preemption_message(preemptor, &preemption.victim)))
     }
 
-    /// Words for the slice that has taken over from a Workload: it holds quota, and names the one that it replaces.
+    /// Returns the message for a Workload that a newer workload slice has replaced: the newer slice holds quota and
+    /// names this Workload as replaced.
     fn slice_replaced_message(&self, key: &ObjectKey, record: &WorkloadRecord) -> Option<String> {
         let siblings = self.cache.workloads_owned_by(&record.owner.as_ref()?.uid);
         let newer = siblings.iter().filter(|sibling| *sibling != key).filter_map(|s| self.cache.workload(s));
-        let mut over = newer.filter(|newer| {
+        let mut replacing = newer.filter(|newer| {
             self.replaced_slice(newer) == Some(key) && reservation::holds_quota(&newer.status)
         });
-        over.next().map(|newer| {
+        replacing.next().map(|newer| {
             eviction::slice_replaced_message(&newer.meta.uid, newer.job_uid.as_deref().unwrap_or_default())
         })
     }
@@ -132,18 +133,18 @@ impl Reconciler {
     fn job_facts(&self, record: &WorkloadRecord, id: &JobId, job: &JobView) -> JobFacts {
         let (index, key) = id;
         let kind = KINDS.get(*index);
-        // While a write of the job is in flight, the known version does not tell whether the job has stopped.
-        let unsure = self.writes.is_in_flight(Kind::Job(*index), key);
+        // While a write of the job is in flight, the cached version does not show whether the job has stopped.
+        let write_in_flight = self.writes.is_in_flight(Kind::Job(*index), key);
         let restored = kind.is_some_and(|k| k.stop_patches(job, record.originals()).is_empty());
         let finished = job.status.finished.as_ref().map(|f| (f.success, f.message.clone()));
-        let started = conditions::is_true(&record.status, ConditionType::Admitted) && job.suspended;
-        let start_failed = started
+        let starting = conditions::is_true(&record.status, ConditionType::Admitted) && job.suspended;
+        let start_failed = starting
             .then(|| self.start_patches(record, job).err())
             .flatten()
             .filter(|_| finished.is_none() && !conditions::is_true(&record.status, ConditionType::Evicted));
         JobFacts {
             deleting: job.deleting,
-            stopped: !unsure && job.suspended && job.status.active_pods == 0 && restored,
+            stopped: !write_in_flight && job.suspended && job.status.active_pods == 0 && restored,
             finished,
             pods_ready: job.status.pods_ready && !job.suspended,
             reclaimable: if job.suspended || !self.settings.gates.reclaimable_pods {

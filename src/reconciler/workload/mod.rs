@@ -1,4 +1,4 @@
-//! Workloads: the facts around each, the next step of its life cycle, and the events that follow.
+//! Workloads: gathers the facts for their lifecycle, and sends the next write with the events that follow it.
 
 pub(super) mod decision_status;
 pub(super) mod events;

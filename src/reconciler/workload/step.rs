@@ -1,4 +1,4 @@
-//! Writes on Workloads: the reservation, the priority, and the steps of the life cycle.
+//! Writes to Workloads: admission, priority, and the steps of their lifecycle.
 
 use super::events::{admitted_event, format_seconds, gate_cleared_event, waiting_since};
 use crate::api::reason::ConditionType;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Reconciler {
-    /// Writes the priority if the value of its class is another. Returns whether it is.
+    /// Writes the priority if it differs from the value of its class. Returns whether a write was sent.
     pub(crate) fn step_priority(&mut self, key: &ObjectKey) -> bool {
         let patch = self.cache.workload(key).and_then(|record| self.priority_patch(record));
         let Some(body) = patch else { return false };
@@ -28,7 +28,8 @@ impl Reconciler {
         true
     }
 
-    /// The priority follows the value of its class.
+    /// Returns the patch that sets the priority to the value of its class; `None` if they are equal or the Workload has
+    /// ended.
     fn priority_patch(&self, record: &WorkloadRecord) -> Option<Value> {
         let class = record.priority_class.as_ref().filter(|c| c.kind == "WorkloadPriorityClass")?;
         let value = self.cache.workload_priority(&class.name)?;
@@ -38,7 +39,7 @@ impl Reconciler {
         })
     }
 
-    /// Writes the next step of a Workload's life cycle. Returns false if there is none.
+    /// Writes the next lifecycle step of a Workload. Returns false if there is nothing to write.
     pub(crate) fn step_lifecycle(&mut self, key: &ObjectKey, now: Timestamp) -> bool {
         let Some(record) = self.cache.workload(key) else { return true };
         let facts = self.workload_facts(key, record, now);
@@ -107,7 +108,7 @@ impl Reconciler {
         self.send_status(key, Box::new(status), WritePurpose::Admit, effects);
     }
 
-    /// Applies the status of a Workload, as far as our field manager owns it.
+    /// Applies the status of a Workload, limited to the conditions that our field manager owns.
     pub(crate) fn send_status(
         &mut self,
         key: &ObjectKey,
@@ -136,20 +137,21 @@ impl Reconciler {
     }
 }
 
-/// Whether a plan only says why a Workload is pending.
+/// Returns whether a plan reports why a Workload is pending.
 fn is_explanation(plan: &Plan) -> bool {
     plan.transitions
         .iter()
         .any(|transition| matches!(transition, Transition::Pending(..) | Transition::AdmissionGated(_)))
 }
 
-/// Leaves the conditions that our field manager owns.
+/// Removes the conditions that our field manager does not own.
 pub(crate) fn retain_owned_conditions(status: &mut WorkloadStatus) {
     status.conditions.retain(|c| ConditionType::ALL.iter().any(|kind| kind.as_str() == c.type_));
 }
 
-/// Whether an apply says all that the status says already: what it leaves out stays if another manager says it as well. Pod
-/// templates of one with admission checks are read from the answer.
+/// Returns whether an applied status is complete, so that the response needs only metadata. A field that the apply
+/// omits stays if another field manager owns it too. With admission checks the full response is always needed: pod
+/// templates are read from it.
 fn is_complete_apply(known: &WorkloadStatus, new: &WorkloadStatus) -> bool {
     let says = |kind: &str| new.conditions.iter().any(|condition| condition.type_ == kind);
     let left_out = [
@@ -171,7 +173,7 @@ fn is_complete_apply(known: &WorkloadStatus, new: &WorkloadStatus) -> bool {
     !left_out.contains(&true)
 }
 
-/// What our field manager applies a status to: the version that it was decided on. The status has no conditions of others.
+/// Returns the apply body without status: the identity and resourceVersion of the object that the write was decided on.
 pub(crate) fn apply_identity(record: &WorkloadRecord) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/{}", v1beta2::VERSION),

@@ -1,17 +1,17 @@
-//! Bodies of writes that several parts send.
+//! Bodies of writes that several modules send.
 
 use crate::api::names;
 use crate::cache::records::Meta;
 use serde_json::{Value, json};
 
-/// A patch that removes our finalizer and keeps the others.
+/// Returns a patch that removes our finalizer and keeps the others.
 pub(crate) fn remove_finalizer_patch(meta: &Meta) -> Value {
     let rest: Vec<&String> =
         meta.finalizers.iter().filter(|f| *f != names::RESOURCE_IN_USE_FINALIZER).collect();
     json!({"metadata": {"resourceVersion": meta.resource_version, "finalizers": rest}})
 }
 
-/// Options of a delete of exactly this version of this object.
+/// Returns options for deleting exactly this version of this object.
 pub(crate) fn delete_options(meta: &Meta) -> Value {
     json!({
         "preconditions": {"uid": meta.uid, "resourceVersion": meta.resource_version},

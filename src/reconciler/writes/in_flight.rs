@@ -1,4 +1,4 @@
-//! Writes under way, at most one for each object, and the waits after failed ones.
+//! Writes in flight, at most one per object, and backoff after failed writes.
 
 use crate::api::ObjectKey;
 use crate::api::v1beta2::WorkloadStatus;
@@ -12,54 +12,55 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// First and longest wait after a write that failed for another reason than a conflict.
+/// First and longest backoff after a write that failed for another reason than a conflict.
 const MIN_BACKOFF: SignedDuration = SignedDuration::from_millis(500);
 const MAX_BACKOFF: SignedDuration = SignedDuration::from_secs(60);
-/// Conflicts in a row that are decided again at once, on the object as it is then. Of an object that others write without a
-/// pause more of them are to be expected; one whose every write meets a conflict must not take up all calls.
+/// Number of consecutive conflicts after which the object is decided on again immediately, from its newest version.
+/// More conflicts are normal if other clients write the object all the time; the backoff after that keeps an object
+/// whose every write conflicts from using up all calls.
 const MAX_IMMEDIATE_CONFLICT_RETRIES: u32 = 2;
-/// First and longest wait after further ones.
+/// First and longest backoff after further conflicts.
 const MIN_CONFLICT_BACKOFF: SignedDuration = SignedDuration::from_millis(50);
 const MAX_CONFLICT_BACKOFF: SignedDuration = SignedDuration::from_secs(5);
 
-/// What a write is for: decides what its end means.
+/// Purpose of a write: determines what follows from its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WritePurpose {
-    /// A reservation.
+    /// Reserves quota for a Workload.
     Admit,
-    /// What a second pass has found.
+    /// Sets the result of a second pass.
     SecondPass,
-    /// Why a Workload waits.
+    /// Sets the pending reason of a Workload.
     Explain,
-    /// Status of a queue.
+    /// Sets the status of a queue or cohort.
     QueueStatus,
-    /// Anything else: the next plan follows from the objects alone.
+    /// Anything else: the next step follows from the objects alone.
     Other,
 }
 
-/// A write under way.
+/// A write that was sent and has no result yet.
 #[derive(Clone, Debug)]
 pub(crate) struct InFlightWrite {
     pub(crate) id: u64,
     pub(crate) purpose: WritePurpose,
-    /// To be told when it has landed.
+    /// Effects to emit once the write has landed.
     pub(crate) effects: Vec<Effect>,
-    /// The status of a Workload that stands when it has landed.
+    /// The status that a Workload has once the write has landed.
     pub(crate) expected_status: Option<Arc<WorkloadStatus>>,
-    /// What else gets another step at its end.
+    /// Another object that gets a step when the write ends.
     pub(crate) on_behalf_of: Option<ReconcileKey>,
 }
 
-/// A write to be sent.
+/// A write to send.
 pub(crate) struct WriteRequest {
     pub(crate) kind: Kind,
     pub(crate) key: ObjectKey,
     pub(crate) verb: Verb,
     pub(crate) subresource: Option<&'static str>,
     pub(crate) body: Value,
-    /// What a Workload's status is to be.
+    /// New status of a Workload.
     pub(crate) status: Option<Arc<WorkloadStatus>>,
-    /// Whether it is that then, whoever else wrote to it.
+    /// Whether `status` is complete: it then equals the whole status, whatever other clients wrote before.
     pub(crate) response_metadata_only: bool,
     pub(crate) purpose: WritePurpose,
     pub(crate) effects: Vec<Effect>,
@@ -67,7 +68,7 @@ pub(crate) struct WriteRequest {
 }
 
 impl WriteRequest {
-    /// A write of the object itself that has no other effect.
+    /// Creates a write of the object itself, without effects.
     pub(crate) fn new(kind: Kind, key: ObjectKey, verb: Verb, body: Value) -> Self {
         Self {
             kind,
@@ -83,97 +84,95 @@ impl WriteRequest {
         }
     }
 
-    /// The same write of the status subresource.
+    /// Returns the write for the status subresource.
     pub(crate) fn of_status(self) -> Self {
         Self { subresource: Some("status"), ..self }
     }
 
-    /// The same write with effects that follow when it has landed.
+    /// Returns the write with effects to emit once it has landed.
     pub(crate) fn with_effects(self, effects: Vec<Effect>) -> Self {
         Self { effects, ..self }
     }
 
-    /// The same write for another object, which gets a step when the write ends.
+    /// Returns the write for another object, which gets a step when the write ends.
     pub(crate) fn on_behalf_of(self, item: ReconcileKey) -> Self {
         Self { on_behalf_of: Some(item), ..self }
     }
 }
 
-/// Failures of an object's writes since the last one that landed.
+/// Failures of an object's writes since the last landed write.
 #[derive(Clone, Copy, Debug)]
 struct Failures {
     conflicts: u32,
     errors: u32,
-    /// The object waits until then.
+    /// The object is not written before this time.
     backoff_until: Timestamp,
 }
 
-/// Writes under way and waits after failures.
+/// Writes in flight and backoff after failures.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Writes {
     last_id: u64,
     explanation_count: usize,
-    /// Status writes of Workloads under way.
+    /// Number of Workload status writes in flight.
     status_write_count: usize,
     in_flight: IndexMap<(Kind, ObjectKey), InFlightWrite>,
     failures: BTreeMap<(Kind, ObjectKey), Failures>,
-    /// Workloads whose next write does not wait for the one before.
+    /// Workloads whose next write does not wait for the previous one, which was superseded.
     bypassing: BTreeSet<ObjectKey>,
-    /// Effects of the deltas at hand.
+    /// Effects of the deltas being handled.
     effects: Vec<Effect>,
 }
 
 impl Writes {
-    /// Whether the object may be written now: no write is under way and no wait is on.
+    /// Returns whether the object may be written now: no write is in flight, and no backoff is running.
     pub(crate) fn may_write(&self, kind: Kind, key: &ObjectKey, now: Timestamp) -> bool {
         let id = (kind, key.clone());
         !self.in_flight.contains_key(&id)
             && self.failures.get(&id).is_none_or(|failures| failures.backoff_until <= now)
     }
 
-    /// Whether a write of the object is under way.
+    /// Returns whether a write of the object is in flight.
     pub(crate) fn is_in_flight(&self, kind: Kind, key: &ObjectKey) -> bool {
         self.in_flight.contains_key(&(kind, key.clone()))
     }
 
-    /// Whether what a second pass has found for a Workload is being written.
+    /// Returns whether the result of a Workload's second pass is being written.
     pub(crate) fn is_second_pass_in_flight(&self, key: &ObjectKey) -> bool {
-        let pending = self.in_flight.get(&(Kind::Workload, key.clone()));
-        pending.is_some_and(|pending| pending.purpose == WritePurpose::SecondPass)
+        let write = self.in_flight.get(&(Kind::Workload, key.clone()));
+        write.is_some_and(|write| write.purpose == WritePurpose::SecondPass)
     }
 
-    /// Gives up the write of a Workload that is under way: its result does not count, and the next does not wait for it.
+    /// Drops the Workload's write in flight: its result will be ignored, and the next write does not wait for it.
     pub(crate) fn supersede(&mut self, key: &ObjectKey) {
         self.remove_in_flight(&(Kind::Workload, key.clone()));
         self.bypassing.insert(key.clone());
     }
 
-    /// Explanations under way.
+    /// Returns the number of pending reasons in flight.
     pub(crate) fn explanation_count(&self) -> usize {
         self.explanation_count
     }
 
-    /// How many more status writes of Workloads may be under way.
+    /// Returns how many more Workload status writes may be in flight.
     pub(crate) fn available_slots(&self, limit: Option<usize>) -> usize {
         limit.map_or(usize::MAX, |limit| limit.saturating_sub(self.status_write_count))
     }
 
-    /// Until when the object waits after a failure.
+    /// Returns the end of the backoff after a failure of the object.
     pub(crate) fn backoff_until(&self, kind: Kind, key: &ObjectKey) -> Option<Timestamp> {
         self.failures.get(&(kind, key.clone())).map(|failures| failures.backoff_until)
     }
 
-    /// Adds an effect.
     pub(crate) fn emit(&mut self, effect: Effect) {
         self.effects.push(effect);
     }
 
-    /// Adds effects.
     pub(crate) fn emit_all(&mut self, effects: impl IntoIterator<Item = Effect>) {
         self.effects.extend(effects);
     }
 
-    /// Takes the effects.
+    /// Removes and returns all effects.
     pub(crate) fn take_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
@@ -198,14 +197,14 @@ impl Writes {
         }
         let bypasses_in_flight = kind == Kind::Workload && self.bypassing.remove(&key);
         self.status_write_count = self.status_write_count.saturating_add(usize::from(status.is_some()));
-        let pending = InFlightWrite {
+        let write = InFlightWrite {
             id: self.last_id,
             purpose,
             effects,
             expected_status: status.clone(),
             on_behalf_of,
         };
-        self.in_flight.insert((kind, key.clone()), pending);
+        self.in_flight.insert((kind, key.clone()), write);
         self.effects.push(Effect::Write(Write {
             id: self.last_id,
             kind,
@@ -220,32 +219,32 @@ impl Writes {
         }));
     }
 
-    /// Gives something else another step when the object's write ends, if one is under way.
+    /// Adds a step of `item` when the object's write ends, if one is in flight.
     pub(crate) fn requeue_at_end(&mut self, kind: Kind, key: &ObjectKey, item: ReconcileKey) {
-        if let Some(pending) = self.in_flight.get_mut(&(kind, key.clone())) {
-            pending.on_behalf_of = Some(item);
+        if let Some(write) = self.in_flight.get_mut(&(kind, key.clone())) {
+            write.on_behalf_of = Some(item);
         }
     }
 
-    /// Takes the write with this number; none if it is not the one under way.
+    /// Removes and returns the write with this number; `None` if it is not the one in flight.
     pub(crate) fn finish(&mut self, kind: Kind, key: &ObjectKey, id: u64) -> Option<InFlightWrite> {
-        let slot = (kind, key.clone());
-        if self.in_flight.get(&slot)?.id != id {
+        let object = (kind, key.clone());
+        if self.in_flight.get(&object)?.id != id {
             return None;
         }
-        self.remove_in_flight(&slot)
+        self.remove_in_flight(&object)
     }
 
-    fn remove_in_flight(&mut self, slot: &(Kind, ObjectKey)) -> Option<InFlightWrite> {
-        let pending = self.in_flight.swap_remove(slot)?;
-        let explains = usize::from(pending.purpose == WritePurpose::Explain);
+    fn remove_in_flight(&mut self, object: &(Kind, ObjectKey)) -> Option<InFlightWrite> {
+        let write = self.in_flight.swap_remove(object)?;
+        let explains = usize::from(write.purpose == WritePurpose::Explain);
         self.explanation_count = self.explanation_count.saturating_sub(explains);
         self.status_write_count =
-            self.status_write_count.saturating_sub(usize::from(pending.expected_status.is_some()));
-        Some(pending)
+            self.status_write_count.saturating_sub(usize::from(write.expected_status.is_some()));
+        Some(write)
     }
 
-    /// Counts a failure; the object waits.
+    /// Counts a failure and starts a backoff of the object.
     pub(crate) fn record_failure(&mut self, kind: Kind, key: &ObjectKey, now: Timestamp) {
         let failures = self.failures_of(kind, key, now);
         failures.errors = failures.errors.saturating_add(1);
@@ -253,12 +252,12 @@ impl Writes {
         failures.backoff_until = backoff::after(now, wait);
     }
 
-    /// Counts a conflict; the object waits if there were many in a row.
+    /// Counts a conflict. Starts a backoff of the object if it had too many consecutive ones.
     pub(crate) fn record_conflict(&mut self, kind: Kind, key: &ObjectKey, now: Timestamp) {
         let failures = self.failures_of(kind, key, now);
         failures.conflicts = failures.conflicts.saturating_add(1);
-        let many = failures.conflicts.saturating_sub(MAX_IMMEDIATE_CONFLICT_RETRIES);
-        let wait = backoff::exponential(MIN_CONFLICT_BACKOFF, MAX_CONFLICT_BACKOFF, many);
+        let excess = failures.conflicts.saturating_sub(MAX_IMMEDIATE_CONFLICT_RETRIES);
+        let wait = backoff::exponential(MIN_CONFLICT_BACKOFF, MAX_CONFLICT_BACKOFF, excess);
         failures.backoff_until = failures.backoff_until.max(backoff::after(now, wait));
     }
 
@@ -267,12 +266,12 @@ impl Writes {
         self.failures.entry((kind, key.clone())).or_insert(none)
     }
 
-    /// Forgets the failures of an object.
+    /// Removes the failures of an object.
     pub(crate) fn clear_failures(&mut self, kind: Kind, key: &ObjectKey) {
         self.failures.remove(&(kind, key.clone()));
     }
 
-    /// Forgets all: results of earlier writes are not known any more.
+    /// Removes all writes and failures: results of earlier writes will be ignored.
     pub(crate) fn clear(&mut self) {
         self.in_flight.clear();
         self.explanation_count = 0;

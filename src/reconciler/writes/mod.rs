@@ -1,4 +1,4 @@
-//! Writes in flight, the queue of Workloads that wait for a slot, rate limit and timers.
+//! Writes in flight, the queue of Workloads that wait for a write slot, the status rate limit, and timers.
 
 pub(super) mod bodies;
 pub(super) mod in_flight;

@@ -1,4 +1,4 @@
-//! Writes that another object needs, and when failed ones are tried again.
+//! Writes that another object needs, and retries of failed writes.
 
 use super::in_flight::WriteRequest;
 use crate::api::ObjectKey;
@@ -7,7 +7,8 @@ use crate::reconciler::{ReconcileKey, Reconciler};
 use jiff::Timestamp;
 
 impl Reconciler {
-    /// Starts a write that another object needs, or adds that object again when the write may be tried.
+    /// Starts a write that another object needs. During a backoff, adds that object to the work queue for its end
+    /// instead.
     pub(crate) fn write_for(&mut self, item: ReconcileKey, request: WriteRequest, now: Timestamp) {
         if self.writes.may_write(request.kind, &request.key, now) {
             self.writes.start(request.on_behalf_of(item));
@@ -16,7 +17,8 @@ impl Reconciler {
         }
     }
 
-    /// Adds an object again when the backoff of a failed write ends. The end of a write in flight adds it anyway.
+    /// Adds an object to the work queue for the end of a failed write's backoff. No time is needed while a write is in
+    /// flight: its end adds the object anyway.
     pub(crate) fn retry_after_backoff(
         &mut self,
         kind: Kind,

@@ -1,7 +1,7 @@
-//! Writes that tell and decide nothing: so many a second, and at most a second's worth at once.
+//! Rate limiter for low-priority status writes, with a burst of one second's tokens.
 //!
-//! The status of queues and the reasons of those that wait share it, so that neither takes the API server's time from
-//! admissions. Who comes too late is given a time of its own, one after the other.
+//! Queue statuses and pending reasons share it, so that they do not delay admissions at the API server. A Workload over
+//! the limit gets its own retry time (a slot); slots are one interval apart.
 
 use crate::api::ObjectKey;
 use crate::lifecycle::backoff;
@@ -9,20 +9,20 @@ use crate::lifecycle::token_bucket::TokenBucket;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 
-/// What can be saved up.
+/// Duration of the rate that may be used at once.
 const BURST: SignedDuration = SignedDuration::from_secs(1);
 
-/// Least time between two turns.
+/// Minimum time between two slots.
 const MIN_SLOT_INTERVAL: SignedDuration = SignedDuration::from_millis(1);
 
-/// How much may be told.
+/// Rate limiter for queue statuses and pending reasons.
 #[derive(Clone, Debug)]
 pub(crate) struct StatusRateLimiter {
-    /// One token per write; none without a limit.
+    /// One token per write; `None` if there is no limit.
     bucket: Option<TokenBucket>,
-    /// The latest time that was given to somebody.
+    /// The latest slot that was reserved.
     last_slot: Timestamp,
-    /// Times to come, and whose they are.
+    /// Reserved slots and their Workloads.
     slots: BTreeMap<Timestamp, ObjectKey>,
     slot_by_key: BTreeMap<ObjectKey, Timestamp>,
 }
@@ -48,37 +48,38 @@ impl StatusRateLimiter {
         }
     }
 
-    /// When a write is within the allowance: now, or later.
+    /// Returns when a token is available: now or later.
     pub(crate) fn earliest(&self, now: Timestamp) -> Timestamp {
         self.bucket.as_ref().map_or(now, |bucket| backoff::after(now, bucket.wait(now.as_duration())))
     }
 
-    /// When there will be room for one more.
+    /// Returns the time one interval after a token is available.
     pub(crate) fn next_available(&self, now: Timestamp) -> Timestamp {
         backoff::after(self.earliest(now), self.interval())
     }
 
-    /// A time at which one that comes too late may try again; nobody else is given the same, and it keeps the one it has.
+    /// Returns the retry time of a Workload over the limit. No two Workloads get the same time, and a Workload keeps
+    /// the time that it has until it has passed.
     pub(crate) fn reserve_slot(&mut self, key: &ObjectKey, now: Timestamp) -> Timestamp {
-        while let Some(over) = self.slots.first_entry().filter(|entry| *entry.key() <= now) {
-            self.slot_by_key.remove(&over.remove());
+        while let Some(expired) = self.slots.first_entry().filter(|entry| *entry.key() <= now) {
+            self.slot_by_key.remove(&expired.remove());
         }
-        if let Some(turn) = self.slot_by_key.get(key) {
-            return *turn;
+        if let Some(slot) = self.slot_by_key.get(key) {
+            return *slot;
         }
-        let each = self.interval().max(MIN_SLOT_INTERVAL);
-        self.last_slot = backoff::after(self.last_slot.max(self.earliest(now)), each);
+        let interval = self.interval().max(MIN_SLOT_INTERVAL);
+        self.last_slot = backoff::after(self.last_slot.max(self.earliest(now)), interval);
         self.slots.insert(self.last_slot, key.clone());
         self.slot_by_key.insert(key.clone(), self.last_slot);
         self.last_slot
     }
 
-    /// Whether one was given a time that is still to come.
+    /// Returns whether a Workload has a slot in the future.
     pub(crate) fn has_slot(&self, key: &ObjectKey, now: Timestamp) -> bool {
-        self.slot_by_key.get(key).is_some_and(|turn| *turn > now)
+        self.slot_by_key.get(key).is_some_and(|slot| *slot > now)
     }
 
-    /// How many writes are within the allowance now.
+    /// Returns how many tokens are available now.
     pub(crate) fn available(&self, now: Timestamp) -> usize {
         self.bucket.as_ref().map_or(usize::MAX, |bucket| bucket.covered(now.as_duration()))
     }
@@ -98,23 +99,23 @@ mod tests {
 
     #[test]
     fn rate_limiter_allows_burst_then_single_slots() {
-        let mut allowance = StatusRateLimiter::new(Some(10));
-        assert_eq!(allowance.available(at(0)), 10);
+        let mut rate_limiter = StatusRateLimiter::new(Some(10));
+        assert_eq!(rate_limiter.available(at(0)), 10);
         for _ in 0..10 {
-            assert_eq!(allowance.earliest(at(0)), at(0));
-            allowance.consume(at(0));
+            assert_eq!(rate_limiter.earliest(at(0)), at(0));
+            rate_limiter.consume(at(0));
         }
-        assert_eq!((allowance.available(at(0)), allowance.earliest(at(0))), (0, at(0)));
-        allowance.consume(at(0));
-        assert_eq!(allowance.earliest(at(0)), at(100));
+        assert_eq!((rate_limiter.available(at(0)), rate_limiter.earliest(at(0))), (0, at(0)));
+        rate_limiter.consume(at(0));
+        assert_eq!(rate_limiter.earliest(at(0)), at(100));
         let (a, b) = (ObjectKey::new("ns", "a"), ObjectKey::new("ns", "b"));
         assert_eq!(
-            (allowance.reserve_slot(&a, at(0)), allowance.reserve_slot(&b, at(0))),
+            (rate_limiter.reserve_slot(&a, at(0)), rate_limiter.reserve_slot(&b, at(0))),
             (at(200), at(300))
         );
-        assert_eq!(allowance.reserve_slot(&a, at(150)), at(200), "who asks again keeps the turn that it has");
-        assert_eq!(allowance.reserve_slot(&a, at(200)), at(400));
-        assert_eq!((allowance.available(at(350)), allowance.earliest(at(350))), (2, at(350)));
+        assert_eq!(rate_limiter.reserve_slot(&a, at(150)), at(200), "a Workload keeps the slot that it has");
+        assert_eq!(rate_limiter.reserve_slot(&a, at(200)), at(400));
+        assert_eq!((rate_limiter.available(at(350)), rate_limiter.earliest(at(350))), (2, at(350)));
         assert_eq!(StatusRateLimiter::new(None).available(at(0)), usize::MAX);
     }
 }

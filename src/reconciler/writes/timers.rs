@@ -1,9 +1,9 @@
-//! When to look at what again. One time for each item: the earliest that was asked for.
+//! Timers: each item has one due time, the earliest that was requested.
 
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Items by the time at which they are due.
+/// Items with the time at which they are due.
 #[derive(Clone, Debug)]
 pub(crate) struct Timers<T> {
     queue: BTreeSet<(Timestamp, T)>,
@@ -17,7 +17,7 @@ impl<T> Default for Timers<T> {
 }
 
 impl<T: Clone + Ord> Timers<T> {
-    /// Asks for an item at a time, or earlier if that was asked for before.
+    /// Sets the due time of an item, unless it is already due earlier.
     pub(crate) fn wake(&mut self, item: T, at: Timestamp) {
         if let Some(before) = self.due.get(&item).copied() {
             if before <= at {
@@ -29,18 +29,18 @@ impl<T: Clone + Ord> Timers<T> {
         self.queue.insert((at, item));
     }
 
-    /// Items whose time has come; they are not due any more.
+    /// Removes and returns the items that are due.
     pub(crate) fn take_due(&mut self, now: Timestamp) -> Vec<T> {
-        let mut taken = Vec::new();
+        let mut items = Vec::new();
         while self.queue.first().is_some_and(|(at, _)| *at <= now) {
             let Some((_, item)) = self.queue.pop_first() else { break };
             self.due.remove(&item);
-            taken.push(item);
+            items.push(item);
         }
-        taken
+        items
     }
 
-    /// The earliest time.
+    /// Returns the earliest due time.
     pub(crate) fn next(&self) -> Option<Timestamp> {
         self.queue.first().map(|(at, _)| *at)
     }

@@ -1,9 +1,10 @@
-//! Workloads whose next write waits for room among those under way: what it says is decided only when its turn comes,
-//! on the newest object, so that no write is overtaken while it waits.
+//! Priority queue of Workloads waiting for a free in-flight write slot. The status is computed when the slot is
+//! granted, from the newest object, so that no write becomes stale while it waits.
 //!
-//! The order: first what admits or evicts, then what ends, since quota that is free already is worth more than quota that
-//! will be; then what is left to do of those that have ended; last those in the queue, who can only be told why they wait.
-//! Of one sort the more important Workload comes first, then whoever asked first.
+//! The order: first Workloads to admit or evict; then Workloads whose job has finished, because quota that is already
+//! free is worth more than quota that will be free; then the cleanup of finished Workloads; last pending Workloads,
+//! whose write can only set the pending reason. Within one class, the Workload with the higher priority comes first,
+//! then the one that was enqueued first.
 
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
@@ -16,20 +17,20 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Maximum number of pending reasons in flight, so that they never delay admissions.
 const MAX_IN_FLIGHT_EXPLANATIONS: usize = 64;
 
-/// What a write is for, the most urgent first.
+/// Class of a write, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum WritePriority {
-    /// It admits, evicts, or lets go of quota for somebody else.
+    /// Admits or evicts a Workload, or releases its quota for another one.
     AdmitOrEvict,
-    /// Its job has ended, and its quota is to be given back.
+    /// The job has finished, and the quota must be released.
     ReleaseQuota,
-    /// It has ended.
+    /// The Workload has finished.
     Cleanup,
-    /// It can only be told why it waits.
+    /// The Workload is pending: the write can only set the pending reason.
     ExplainPending,
 }
 
-/// A place in the line.
+/// Sort key of a Workload in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct QueuePosition {
     write_priority: WritePriority,
@@ -37,40 +38,39 @@ struct QueuePosition {
     sequence: u64,
 }
 
-/// The line.
+/// Workloads waiting for a write slot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WorkloadWriteQueue {
     next_sequence: u64,
     queue: BTreeMap<QueuePosition, ObjectKey>,
     positions: BTreeMap<ObjectKey, QueuePosition>,
-    /// Those of them of whom the scheduler has decided that they are admitted or evicted.
+    /// Queued Workloads that the scheduler has decided to admit or to evict.
     decided: BTreeSet<ObjectKey>,
 }
 
 impl WorkloadWriteQueue {
-    /// Lines a Workload up. One that stands there already keeps its time, wherever it belongs by now.
-    fn push(&mut self, key: &ObjectKey, sort: WritePriority, priority: i64, decided: bool) {
+    /// Adds a Workload, or moves it if class or priority changed; it then keeps its sequence number.
+    fn push(&mut self, key: &ObjectKey, write_priority: WritePriority, priority: i64, decided: bool) {
         if decided {
             self.decided.insert(key.clone());
         } else {
             self.decided.remove(key);
         }
         let known = self.positions.get(key).copied();
-        let number = known.map_or(self.next_sequence, |rank| rank.sequence);
-        let rank =
-            QueuePosition { write_priority: sort, workload_priority: Reverse(priority), sequence: number };
-        if known == Some(rank) {
+        let sequence = known.map_or(self.next_sequence, |position| position.sequence);
+        let position = QueuePosition { write_priority, workload_priority: Reverse(priority), sequence };
+        if known == Some(position) {
             return;
         }
         match known {
             Some(old) => drop(self.queue.remove(&old)),
             None => self.next_sequence = self.next_sequence.saturating_add(1),
         }
-        self.positions.insert(key.clone(), rank);
-        self.queue.insert(rank, key.clone());
+        self.positions.insert(key.clone(), position);
+        self.queue.insert(position, key.clone());
     }
 
-    /// The first in the line.
+    /// Removes and returns the first Workload.
     pub(crate) fn pop(&mut self) -> Option<ObjectKey> {
         let (_, key) = self.queue.pop_first()?;
         self.positions.remove(&key);
@@ -78,7 +78,7 @@ impl WorkloadWriteQueue {
         Some(key)
     }
 
-    /// The first of those who can only be told why they wait.
+    /// Returns the first Workload whose write can only set the pending reason.
     fn first_explanation(&self) -> Option<&ObjectKey> {
         let first = QueuePosition {
             write_priority: WritePriority::ExplainPending,
@@ -88,7 +88,7 @@ impl WorkloadWriteQueue {
         self.queue.range(first..).next().map(|(_, key)| key)
     }
 
-    /// Takes the first Workload that can only be given a pending reason.
+    /// Removes and returns the first Workload whose write can only set the pending reason.
     pub(crate) fn pop_explanation(&mut self) -> Option<ObjectKey> {
         let key = self.first_explanation()?.clone();
         self.remove(&key);
@@ -96,18 +96,17 @@ impl WorkloadWriteQueue {
     }
 
     fn remove(&mut self, key: &ObjectKey) {
-        if let Some(rank) = self.positions.remove(key) {
-            self.queue.remove(&rank);
+        if let Some(position) = self.positions.remove(key) {
+            self.queue.remove(&position);
             self.decided.remove(key);
         }
     }
 
-    /// Whether somebody stands in line who can only be told why it waits.
+    /// Returns whether a Workload is queued whose write can only set the pending reason.
     pub(crate) fn has_explanation(&self) -> bool {
         self.first_explanation().is_some()
     }
 
-    /// Nobody stands in line any more.
     pub(crate) fn clear(&mut self) {
         self.queue.clear();
         self.positions.clear();
@@ -116,14 +115,14 @@ impl WorkloadWriteQueue {
 }
 
 impl Reconciler {
-    /// Lines a Workload up for its next write.
+    /// Adds a Workload to the write queue. A victim gets the priority of its preemptor.
     pub(crate) fn enqueue_write(&mut self, key: &ObjectKey) {
         let own = || self.cache.workload(key).map_or(0, |record| i64::from(record.priority));
         let preemption = self.engine.preemption_of(key);
         let decided = preemption.is_some() || self.membership.assumed.contains(key);
-        // A victim goes for the sake of another.
-        let preemptor = preemption.and_then(|found| {
-            let record = self.cache.workload(&found.preemptor)?;
+        // The preemptor waits for the eviction of its victim: the write is as urgent as the preemptor.
+        let preemptor = preemption.and_then(|preemption| {
+            let record = self.cache.workload(&preemption.preemptor)?;
             Some(i64::from(record.priority))
         });
         self.workload_write_queue.push(key, self.write_priority(key), preemptor.unwrap_or_else(own), decided);
@@ -149,19 +148,20 @@ impl Reconciler {
         self.cache.job_of(record).is_some_and(|(_, job)| job.status.finished.is_some())
     }
 
-    /// How many more pending reasons may be in flight: most slots are for admissions.
+    /// Returns how many more pending reasons may be in flight: at most an eighth of the slots, because most are for
+    /// admissions.
     pub(crate) fn explanation_budget(&self) -> usize {
         let share =
             self.settings.writes.max_in_flight_status_writes.map_or(usize::MAX, |limit| (limit / 8).max(1));
         MAX_IN_FLIGHT_EXPLANATIONS.min(share).saturating_sub(self.writes.explanation_count())
     }
 
-    /// How many more decisions there will soon be room to write: none while more than half of what may be under way at a time
-    /// stands in line decided, and else as many as fill the line up to that.
+    /// Returns how many more decisions can soon be written: 0 while the decided Workloads in the write queue are more
+    /// than half of the write slots, otherwise the number of slots minus these Workloads.
     pub(crate) fn decision_budget(&self) -> usize {
         let Some(limit) = self.settings.writes.max_in_flight_status_writes else { return usize::MAX };
-        let line = self.workload_write_queue.decided.len();
-        if line > limit / 2 { 0 } else { limit.saturating_sub(line) }
+        let decided = self.workload_write_queue.decided.len();
+        if decided > limit / 2 { 0 } else { limit.saturating_sub(decided) }
     }
 }
 
@@ -171,25 +171,25 @@ mod tests {
 
     #[test]
     fn write_priority_order_and_stable_position() {
-        let mut turns = WorkloadWriteQueue::default();
+        let mut queue = WorkloadWriteQueue::default();
         let key = |name: &str| ObjectKey::new("ns", name);
-        for (name, sort, priority) in [
-            ("told", WritePriority::ExplainPending, 9),
-            ("ended", WritePriority::Cleanup, 9),
-            ("ends", WritePriority::ReleaseQuota, 9),
+        for (name, write_priority, priority) in [
+            ("pending", WritePriority::ExplainPending, 9),
+            ("finished", WritePriority::Cleanup, 9),
+            ("finishing", WritePriority::ReleaseQuota, 9),
             ("a", WritePriority::AdmitOrEvict, 0),
             ("b", WritePriority::AdmitOrEvict, 0),
             ("high", WritePriority::AdmitOrEvict, 5),
         ] {
-            turns.push(&key(name), sort, priority, false);
+            queue.push(&key(name), write_priority, priority, false);
         }
-        turns.push(&key("a"), WritePriority::AdmitOrEvict, 0, true);
-        turns.push(&key("told"), WritePriority::AdmitOrEvict, 0, false);
-        turns.push(&key("last"), WritePriority::ExplainPending, 9, true);
-        assert_eq!(turns.first_explanation(), Some(&key("last")));
-        turns.remove(&key("last"));
-        let order: Vec<_> = std::iter::from_fn(|| turns.pop()).map(|key| key.name.to_string()).collect();
-        assert_eq!(order, ["high", "told", "a", "b", "ends", "ended"]);
-        assert!(turns.positions.is_empty() && turns.decided.is_empty());
+        queue.push(&key("a"), WritePriority::AdmitOrEvict, 0, true);
+        queue.push(&key("pending"), WritePriority::AdmitOrEvict, 0, false);
+        queue.push(&key("last"), WritePriority::ExplainPending, 9, true);
+        assert_eq!(queue.first_explanation(), Some(&key("last")));
+        queue.remove(&key("last"));
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|key| key.name.to_string()).collect();
+        assert_eq!(order, ["high", "pending", "a", "b", "finishing", "finished"]);
+        assert!(queue.positions.is_empty() && queue.decided.is_empty());
     }
 }
