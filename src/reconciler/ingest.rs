@@ -8,7 +8,7 @@ use crate::cache::records::{
     CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, Meta, WorkloadRecord,
 };
 use crate::cache::workload_object::WorkloadObject;
-use crate::frameworks::{JobView, KINDS};
+use crate::frameworks::{FRAMEWORKS, JobView};
 use crate::reconciler::messages::{Effect, Event};
 use crate::reconciler::queues::fair_sharing::to_afs_local_queue;
 use crate::reconciler::{ReconcileKey, Reconciler};
@@ -254,7 +254,7 @@ impl Reconciler {
             Kind::Node => self.ingest_node(name, decode_value(object)?),
             Kind::Pod => self.ingest_pod(key, decode_value(object)?),
             Kind::Job(index) => {
-                let decoder = KINDS.get(index).ok_or("unknown job kind")?;
+                let decoder = FRAMEWORKS.get(index).ok_or("unknown job kind")?;
                 let before = self.jobs.get(&(index, key.clone())).map(AsRef::as_ref);
                 let mut view = decoder.decode_after(object, before).map_err(|e| e.to_string())?;
                 self.apply_feature_gates(&mut view, object);

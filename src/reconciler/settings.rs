@@ -1,7 +1,7 @@
 //! Settings of the core, made from the configuration once at start.
 
 use super::Kind;
-use crate::frameworks::{KINDS, ManagedKinds};
+use crate::frameworks::{FRAMEWORKS, ManagedKinds, served};
 use crate::lifecycle::{node_failure, workload};
 use crate::reconciler::second_pass::failpoints::Failpoints;
 use crate::resources::transform::Transform;
@@ -59,7 +59,7 @@ impl Default for CoreSettings {
             transform: Transform::default(),
             requeue_by_creation: false,
             engine: EngineSettings::default(),
-            frameworks: KINDS.iter().map(|kind| kind.framework().to_owned()).collect(),
+            frameworks: served().map(|(_, row)| row.name.to_owned()).collect(),
             external_kinds: BTreeSet::new(),
             local_queue_metrics_selector: None,
             gates: CoreGates::default(),
@@ -77,7 +77,7 @@ impl CoreSettings {
     /// The kinds that the core follows with these settings.
     pub fn kinds(&self) -> Vec<Kind> {
         let followed = |kind: &Kind| match kind {
-            Kind::Job(index) => KINDS.get(*index).is_some_and(|kind| self.serves_framework(kind.framework())),
+            Kind::Job(index) => FRAMEWORKS.get(*index).is_some_and(|kind| self.serves_framework(kind.name)),
             // Followed whether a flavor has a topology or not: one that comes later must find all that stands on its nodes,
             // and what a pod is kept as is small.
             Kind::Node | Kind::Pod => self.engine.gates.topology,

@@ -6,7 +6,7 @@
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::frameworks::{
-    Ancestor, JobPatch, JobView, KINDS, Management, OwnerLookup, OwnerRef, queued_ancestor,
+    Ancestor, FRAMEWORKS, JobPatch, JobView, Management, OwnerLookup, OwnerRef, queued_ancestor,
 };
 use crate::reconciler::Reconciler;
 use crate::reconciler::job::events::job_event;
@@ -26,8 +26,8 @@ impl Reconciler {
             if management == Management::External {
                 return self.external_link(&key, owner);
             }
-            let index = KINDS.iter().position(|kind| {
-                let gvk = kind.gvk();
+            let index = FRAMEWORKS.iter().position(|kind| {
+                let gvk = kind.gvk;
                 (gvk.group, gvk.kind) == (owner.group(), owner.kind.as_str())
             });
             index.and_then(|index| self.jobs.get(&(index, key))).map_or(OwnerLookup::Unmanaged, |job| {
@@ -77,7 +77,7 @@ impl Reconciler {
         let admitted =
             workload.and_then(|key| self.workloads.get(&key)).is_some_and(|record| may_run(record));
         if !admitted && !view.suspended {
-            let patch = JobPatch { status: false, body: json!({"spec": {"suspend": true}}) };
+            let patch = JobPatch::merge(json!({"spec": {"suspend": true}}));
             let tell = vec![job_event(index, view, false, "Suspended", "Kueue managed child job suspended")];
             self.patch_job(index, view, &patch, tell);
         }

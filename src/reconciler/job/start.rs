@@ -4,7 +4,7 @@ use crate::api::names;
 use crate::api::reason::ConditionType;
 use crate::cache::records::{PodSetRecord, WorkloadRecord};
 use crate::frameworks::{
-    JobError, JobPatch, JobView, KINDS, PodSetInfo, PodSetView, TemplateInfo, template_patch,
+    FRAMEWORKS, JobError, JobPatch, JobView, PodSetInfo, PodSetView, TemplateInfo, template_patch,
 };
 use crate::lifecycle::conditions;
 use crate::reconciler::Reconciler;
@@ -24,7 +24,7 @@ impl Reconciler {
         let Some((index, _)) = self.job_by_uid.get(&view.uid) else {
             return Ok(Vec::new());
         };
-        let Some(kind) = KINDS.get(*index) else {
+        let Some(kind) = FRAMEWORKS.get(*index) else {
             return Ok(Vec::new());
         };
         match self.granted_pod_set_infos(record)? {

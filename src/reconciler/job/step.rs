@@ -8,7 +8,7 @@ use crate::api::{ObjectKey, names};
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{
-    Ancestor, JobError, JobKind, JobPatch, JobView, KINDS, MissingClass, Priority, PriorityLookup,
+    Ancestor, FRAMEWORKS, Framework, JobError, JobPatch, JobView, MissingClass, Priority, PriorityLookup,
     WorkloadRequest, workload_body, workload_name,
 };
 use crate::lifecycle::{backoff, conditions, eviction, reservation};
@@ -29,7 +29,7 @@ const ELASTIC_NOTE: &str =
 impl Reconciler {
     /// Sends the next write of a job or of its Workload's spec, if there is one.
     pub(in crate::reconciler) fn step_job(&mut self, index: usize, key: &ObjectKey, now: Timestamp) {
-        let (Some(view), Some(kind)) = (self.jobs.get(&(index, key.clone())), KINDS.get(index)) else {
+        let (Some(view), Some(kind)) = (self.jobs.get(&(index, key.clone())), FRAMEWORKS.get(index)) else {
             return;
         };
         if view.deleting {
@@ -38,7 +38,7 @@ impl Reconciler {
         let view = view.clone();
         if let Some(workload) = self.workload_of(index, &view) {
             if !self.delete_expired_job(index, &view, &workload, now) {
-                self.step_job_with_workload(index, *kind, &view, &workload, now);
+                self.step_job_with_workload(index, kind, &view, &workload, now);
             }
             return;
         }
@@ -50,7 +50,7 @@ impl Reconciler {
             Some(Ancestor::Queued(ancestor)) => self.suspend_child_unless_admitted(index, &view, &ancestor),
             // Its owner's framework would look after it. One that names a queue itself is queued all the same.
             Some(Ancestor::Unsupported(_)) if view.queue_name.is_none() => {}
-            _ if self.manages_job(&view) => self.step_job_without_workload(index, *kind, &view, now),
+            _ if self.manages_job(&view) => self.step_job_without_workload(index, kind, &view, now),
             _ => self.report_not_queued(index, &view),
         }
     }
@@ -96,13 +96,7 @@ impl Reconciler {
     }
 
     /// A job that has no Workload yet: it must rest, then one is made.
-    fn step_job_without_workload(
-        &mut self,
-        index: usize,
-        kind: &dyn JobKind,
-        view: &JobView,
-        now: Timestamp,
-    ) {
+    fn step_job_without_workload(&mut self, index: usize, kind: &Framework, view: &JobView, now: Timestamp) {
         if let Some(patch) = kind.stop_patches(view, &[]).first() {
             let stopped = (!view.suspended).then(|| {
                 job_event(index, view, false, "Stopped", "Missing Workload; unable to restore pod templates")
@@ -188,7 +182,7 @@ impl Reconciler {
 
     fn compose_workload(
         &self,
-        kind: &dyn JobKind,
+        kind: &Framework,
         job: &Value,
         view: &JobView,
         key: &ObjectKey,
@@ -250,7 +244,7 @@ impl Reconciler {
     fn step_job_with_workload(
         &mut self,
         index: usize,
-        kind: &dyn JobKind,
+        kind: &Framework,
         view: &JobView,
         key: &ObjectKey,
         now: Timestamp,
@@ -293,7 +287,7 @@ impl Reconciler {
         self.patch_job(index, view, patch, tell);
     }
 
-    fn stop_job(&mut self, index: usize, kind: &dyn JobKind, view: &JobView, record: &WorkloadRecord) {
+    fn stop_job(&mut self, index: usize, kind: &Framework, view: &JobView, record: &WorkloadRecord) {
         let Some(patch) = kind.stop_patches(view, record.originals()).into_iter().next() else {
             if !may_run(record) {
                 return;
@@ -315,7 +309,7 @@ impl Reconciler {
     fn sync_workload(
         &mut self,
         index: usize,
-        kind: &dyn JobKind,
+        kind: &Framework,
         view: &JobView,
         record: &WorkloadRecord,
         now: Timestamp,
@@ -425,13 +419,7 @@ impl Reconciler {
         patch: &JobPatch,
         tell: Vec<Effect>,
     ) {
-        let mut body = patch.body.clone();
-        if let Some(fields) = body.as_object_mut() {
-            let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
-            if let Some(metadata) = metadata.as_object_mut() {
-                metadata.insert("resourceVersion".to_owned(), json!(view.resource_version));
-            }
-        }
+        let body = patch.at_version(&view.resource_version);
         let subresource = patch.status.then_some("status");
         self.send_write(Kind::Job(index), &view.key, Verb::Merge, subresource, body, tell);
     }

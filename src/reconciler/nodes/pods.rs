@@ -5,7 +5,7 @@
 //! left counts for what it is (I21). Of pods of others nothing is kept here but who they are.
 
 use crate::api::{ObjectKey, names};
-use crate::frameworks::kind_of;
+use crate::frameworks::served_framework;
 use crate::reconciler::{ReconcileKey, Reconciler};
 use crate::resources::{Requests, pod_requests};
 use k8s_openapi::api::core::v1::Pod;
@@ -192,8 +192,9 @@ impl Reconciler {
         let Some(record) = self.workloads.get(&member.workload) else {
             return false;
         };
-        let served =
-            |owner: &&crate::cache::records::OwnerRecord| kind_of(owner.group(), &owner.kind).is_some();
+        let served = |owner: &&crate::cache::records::OwnerRecord| {
+            served_framework(owner.group(), &owner.kind).is_some()
+        };
         record
             .owner
             .as_deref()

@@ -7,7 +7,7 @@ use crate::api::v1beta2::{PodSetRequest, StopPolicy};
 use crate::cache::Kind;
 use crate::cache::kinds::to_amount;
 use crate::cache::records::{EffectiveRequests, WorkloadRecord};
-use crate::frameworks::{JobView, KINDS, kind_of};
+use crate::frameworks::{FRAMEWORKS, JobView, served_framework};
 use crate::lifecycle::workload::{Facts, JobFacts, QueueFact, WorkloadInput, WorkloadOwner};
 use crate::lifecycle::{checks, conditions, eviction, node_failure, reservation};
 use crate::quota::FlavorResource;
@@ -141,8 +141,8 @@ impl Reconciler {
         let Some(owner) = &record.owner else {
             return WorkloadOwner::None;
         };
-        let served = kind_of(owner.group(), &owner.kind)
-            .is_some_and(|k| self.settings.serves_framework(k.framework()));
+        let served = served_framework(owner.group(), &owner.kind)
+            .is_some_and(|k| self.settings.serves_framework(k.name));
         if !served {
             return WorkloadOwner::External;
         }
@@ -153,7 +153,7 @@ impl Reconciler {
     }
 
     fn job_facts(&self, record: &WorkloadRecord, job: &JobView) -> JobFacts {
-        let kind = self.job_by_uid.get(&job.uid).and_then(|(index, _)| KINDS.get(*index));
+        let kind = self.job_by_uid.get(&job.uid).and_then(|(index, _)| FRAMEWORKS.get(*index));
         // What the job was before a write that is under way says nothing of what it is now.
         let unsure = self
             .job_by_uid
