@@ -13,6 +13,7 @@ mod job;
 mod jobset;
 mod kubeflow;
 mod managed_kinds;
+pub mod manifests;
 mod patch;
 mod pod_group;
 mod priority;

@@ -12,12 +12,12 @@ use super::{batch_job, deployment, jobset, kubeflow, pod_group, ray, wrappers};
 pub static FRAMEWORKS: &[Framework] = &[
     batch_job::ROW,
     jobset::ROW,
-    kubeflow::MPI_JOB,
     kubeflow::PYTORCH_JOB,
     kubeflow::TF_JOB,
     kubeflow::XGBOOST_JOB,
     kubeflow::PADDLE_JOB,
     kubeflow::JAX_JOB,
+    kubeflow::MPI_JOB,
     wrappers::TRAIN_JOB,
     ray::RAY_JOB,
     ray::RAY_CLUSTER,

@@ -15,6 +15,7 @@ mod crds;
 mod events_and_observations;
 mod fake_api;
 mod feature_gates;
+mod framework_manifests;
 mod job_kind_contracts;
 mod job_workload;
 mod kueue_takeover;
