@@ -28,6 +28,7 @@ mod pod_requests;
 mod pod_template;
 mod priority;
 mod queue_status;
+mod recorded_lives;
 mod recorded_reviews;
 mod recorded_tables;
 mod reference_data;
