@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::response::ReviewResponse;
 use super::{ReviewContext, defaults, job, kueue_kinds};
 use crate::api::GROUP;
-use crate::frameworks::{JobKind, kind_of};
+use crate::frameworks::served_framework;
 
 /// Path of the webhook that defaults Jobs.
 pub const BATCH_JOB_MUTATE: &str = "/mutate-batch-v1-job";
@@ -142,7 +142,7 @@ pub(super) struct WebhookRule {
 
 pub(super) fn rule_for_path(path: &str) -> Option<WebhookRule> {
     let rule = |group, kind, create_only, handler| {
-        let framework = kind_of(group, kind).map(JobKind::framework);
+        let framework = served_framework(group, kind).map(|row| row.name);
         Some(WebhookRule { group, kind, create_only, framework, handler })
     };
     match path {

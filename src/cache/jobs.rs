@@ -2,7 +2,7 @@
 
 use super::{Cache, Kind};
 use crate::api::{ObjectKey, names};
-use crate::frameworks::{JobView, KINDS};
+use crate::frameworks::{FRAMEWORKS, JobView};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,9 +65,9 @@ impl Cache {
         key: &ObjectKey,
         raw: Value,
     ) -> Result<Option<Arc<str>>, String> {
-        let decoder = KINDS.get(kind).ok_or("unknown job kind")?;
+        let framework = FRAMEWORKS.get(kind).ok_or("unknown job kind")?;
         let before = self.jobs.get(&(kind, key.clone())).map(AsRef::as_ref);
-        let mut view = decoder.decode_after(&raw, before).map_err(|error| error.to_string())?;
+        let mut view = framework.decode_after(&raw, before).map_err(|error| error.to_string())?;
         self.apply_decode_gates(&mut view, &raw);
         self.shared.interned.intern_pod_set_views(&mut view.pod_sets);
         self.shared.raw_objects.insert((Kind::Job(kind), key.clone()), raw);

@@ -1,7 +1,7 @@
 //! The kinds that the core watches and their API resources; conversion of quotas to the scheduler's types.
 
 use crate::api::{GROUP, v1beta2};
-use crate::frameworks::KINDS;
+use crate::frameworks::{FRAMEWORKS, served};
 use crate::quota::{FlavorQuotas, QuotaLimits, ResourceGroup};
 use crate::resources::{self, Amount, Quantity};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
@@ -46,7 +46,7 @@ pub enum Kind {
     Node,
     /// v1 Pod, without pods that have ended.
     Pod,
-    /// A job kind, by its index in `frameworks::KINDS`.
+    /// A job kind, by its position in `frameworks::FRAMEWORKS`.
     Job(usize),
 }
 
@@ -127,7 +127,7 @@ impl Kind {
             Self::Node,
             Self::Pod,
         ];
-        all.extend((0..KINDS.len()).map(Self::Job));
+        all.extend(served().map(|(index, _)| Self::Job(index)));
         all
     }
 
@@ -174,8 +174,8 @@ impl Kind {
             Self::PodTemplate => builtin_resource("", "PodTemplate", "podtemplates", true),
             Self::Node => builtin_resource("", "Node", "nodes", false),
             Self::Pod => builtin_resource("", "Pod", "pods", true),
-            Self::Job(index) => KINDS.get(index).map_or(builtin_resource("", "", "", true), |kind| {
-                let gvk = kind.gvk();
+            Self::Job(index) => FRAMEWORKS.get(index).map_or(builtin_resource("", "", "", true), |kind| {
+                let gvk = kind.gvk;
                 ApiResourceInfo {
                     group: gvk.group,
                     version: gvk.version,

@@ -9,7 +9,7 @@ use super::Cache;
 use super::records::OwnerRecord;
 use super::remove_from_index;
 use crate::api::{ObjectKey, names};
-use crate::frameworks::kind_of;
+use crate::frameworks::served_framework;
 use crate::resources::{Requests, pod_requests};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -227,7 +227,7 @@ impl Cache {
         let Some(record) = self.workloads.get(&pod.workload) else {
             return false;
         };
-        let is_job = |owner: &&OwnerRecord| kind_of(owner.group(), &owner.kind).is_some();
+        let is_job = |owner: &&OwnerRecord| served_framework(owner.group(), &owner.kind).is_some();
         record.owner.as_deref().filter(is_job).is_none_or(|owner| pod.controller.as_ref() == Some(&owner.uid))
     }
 

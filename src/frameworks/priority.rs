@@ -33,7 +33,8 @@ pub enum MissingClass {
 }
 
 impl Priority {
-    /// Returns the priority of a job: from the class of its label, else of its pods, else the global default, else 0.
+    /// Returns the priority of a job: from the class of its label, else of a field of its own, else of its pods, else the
+    /// global default, else 0.
     pub fn resolve(
         view: &JobView,
         pod_sets: &[Value],
@@ -44,12 +45,14 @@ impl Priority {
             let value = value.ok_or_else(|| MissingClass::WorkloadClass(name.to_owned()))?;
             return Ok(Self::from_class(value, "kueue.x-k8s.io", "WorkloadPriorityClass", name));
         }
-        let named = pod_sets.iter().find_map(|set| {
-            set.pointer("/template/spec/priorityClassName")
-                .and_then(Value::as_str)
-                .filter(|name| !name.is_empty())
-        });
-        if let Some(name) = named {
+        let of_pods = || {
+            pod_sets.iter().find_map(|set| {
+                set.pointer("/template/spec/priorityClassName")
+                    .and_then(Value::as_str)
+                    .filter(|name| !name.is_empty())
+            })
+        };
+        if let Some(name) = view.pod_priority_class.as_deref().or_else(of_pods) {
             let value = classes.pod_class(name).ok_or_else(|| MissingClass::PodClass(name.to_owned()))?;
             return Ok(Self::from_class(value, "scheduling.k8s.io", "PriorityClass", name));
         }

@@ -58,6 +58,16 @@ pub(super) fn list<'a>(value: &'a Value, pointer: &str) -> Result<&'a [Value], J
     Ok(read_as(value, pointer, "a list", |value| value.as_array().map(Vec::as_slice))?.unwrap_or_default())
 }
 
+/// Reads the entries of a list or the values of a map; empty when absent.
+pub(super) fn entries<'a>(value: &'a Value, pointer: &str) -> Result<Vec<&'a Value>, JobError> {
+    let entries = |value: &'a Value| match value {
+        Value::Array(items) => Some(items.iter().collect()),
+        Value::Object(fields) => Some(fields.values().filter(|value| !value.is_null()).collect()),
+        _ => None,
+    };
+    Ok(read_as(value, pointer, "a list or a map", entries)?.unwrap_or_default())
+}
+
 /// Reads a map of strings; empty when absent.
 pub(super) fn string_map(value: &Value, pointer: &str) -> Result<BTreeMap<String, String>, JobError> {
     let pairs = |value: &Value| -> Option<BTreeMap<String, String>> {
@@ -122,6 +132,7 @@ pub(super) fn common_view(job: &Value) -> Result<JobView, JobError> {
         gated_by: annotation(names::ADMISSION_GATED_BY_ANNOTATION).cloned(),
         annotations_to_copy: passed.map(|(key, value)| (key.clone(), value.clone())).collect(),
         controller: controller(job)?,
+        pod_priority_class: None,
         managed_by: None,
         suspended: false,
         elastic: false,

@@ -2,6 +2,7 @@
 
 use super::JobError;
 use super::read::malformed;
+use super::row::Rank;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -13,12 +14,13 @@ const SLICE_SIZE: &str = "kueue.x-k8s.io/podset-slice-size";
 const SLICE_CONSTRAINTS: &str = "kueue.x-k8s.io/podset-slice-required-topology-constraints";
 const GROUP: &str = "kueue.x-k8s.io/podset-group-name";
 
-/// Returns the `topologyRequest` of a pod set. It exists even without topology annotations, because the flavor may have
-/// a topology, and then the index of each pod decides its rank.
+/// Returns the `topologyRequest` of a pod set. With rank labels it exists even without topology annotations, because the
+/// flavor may have a topology, and then the index of each pod decides its rank.
 pub(super) fn topology_request(
     annotations: &BTreeMap<String, String>,
-    pod_index_label: &str,
-) -> Result<Value, JobError> {
+    rank: &Rank,
+    sub_groups: Option<i32>,
+) -> Result<Option<Value>, JobError> {
     let wrong = |key: &str, problem: &str| malformed(&format!("annotation {key}").replace('/', "~"), problem);
     let mut request = Map::new();
     if let Some(level) = annotations.get(REQUIRED) {
@@ -41,12 +43,18 @@ pub(super) fn topology_request(
             request.insert("podSetSliceSize".to_owned(), json!(size));
         }
     }
-    request.insert("podIndexLabel".to_owned(), json!(pod_index_label));
+    if let Some(label) = rank.index_label {
+        request.insert("podIndexLabel".to_owned(), json!(label));
+    }
+    if let Some((groups, count)) = rank.sub_groups.zip(sub_groups) {
+        request.insert("subGroupIndexLabel".to_owned(), json!(groups.label));
+        request.insert("subGroupCount".to_owned(), json!(count));
+    }
     // A group needs a requested domain to share.
     if let Some(group) = annotations.get(GROUP).filter(|_| requests_domain) {
         request.insert("podSetGroupName".to_owned(), json!(group));
     }
-    Ok(Value::Object(request))
+    Ok((!request.is_empty()).then_some(Value::Object(request)))
 }
 
 /// Parses a boolean like Go's `strconv.ParseBool`.

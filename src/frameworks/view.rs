@@ -82,6 +82,8 @@ pub struct JobView {
     pub annotations_to_copy: BTreeMap<String, String>,
     /// The controller that owns the job.
     pub controller: Option<OwnerRef>,
+    /// The PriorityClass that the job names beside its pod templates, when not empty.
+    pub pod_priority_class: Option<Arc<str>>,
     /// Value of `spec.managedBy`, if the kind has this field and it is set.
     pub managed_by: Option<String>,
     /// Whether the job is suspended.
@@ -111,6 +113,8 @@ pub struct PodSetView {
     pub fingerprint: TemplateFingerprint,
     /// The part of the template to which admission may add.
     pub template: Arc<TemplateInfo>,
+    /// Whether the template has metadata, to which a JSON patch can add.
+    pub has_metadata: bool,
 }
 
 /// Additions to the template of a pod set, or the original template.

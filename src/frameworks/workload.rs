@@ -4,7 +4,7 @@ use super::priority::Priority;
 use super::read;
 use super::template::TemplateInfo;
 use super::view::{JobView, PodSetInfo};
-use super::{JobError, JobKind};
+use super::{Framework, JobError};
 use crate::api::{self, names};
 use serde_json::{Map, Value, json};
 use sha1::{Digest, Sha1};
@@ -54,12 +54,12 @@ pub fn workload_name(group: &str, kind: &str, name: &str, uid: &str, extra: Opti
 
 /// Returns the Workload to create for a job.
 pub fn workload_body(
-    kind: &dyn JobKind,
+    kind: &Framework,
     job: &Value,
     view: &JobView,
     request: &WorkloadRequest<'_>,
 ) -> Result<Value, JobError> {
-    let gvk = kind.gvk();
+    let gvk = kind.gvk;
     let owner = json!({
         "apiVersion": gvk.api_version(), "kind": gvk.kind, "name": &*view.key.name, "uid": &*view.uid,
         "controller": true, "blockOwnerDeletion": true,

@@ -19,6 +19,7 @@ use super::client::{CallError, Caller};
 use super::lease::LeaseSettings;
 use super::watch_status::WatchStatuses;
 use crate::cache::Kind;
+use crate::frameworks::{FRAMEWORKS, Framework};
 
 /// Maximum number of concurrent access reviews.
 const MAX_CONCURRENT_REVIEWS: usize = 4;
@@ -106,14 +107,10 @@ pub fn required_permissions(requirements: &PermissionRequirements<'_>) -> Vec<Pe
             ..cluster_permission(resource.group, resource.plural, verb)
         };
         permissions.extend(READ_VERBS.map(read));
-        if let Kind::Job(_) = kind {
-            let (group, plural) = (resource.group, resource.plural);
-            permissions.push(cluster_permission(group, plural, "patch"));
-            permissions
-                .extend(requirements.deletes_jobs.then(|| cluster_permission(group, plural, "delete")));
-            permissions.push(cluster_permission(group, &format!("{plural}/status"), "patch"));
-            // For owner references with `blockOwnerDeletion`.
-            permissions.push(cluster_permission(group, &format!("{plural}/finalizers"), "update"));
+        if let Kind::Job(index) = kind
+            && let Some(row) = FRAMEWORKS.get(*index)
+        {
+            permissions.extend(job_permissions(row, requirements.deletes_jobs));
         }
         if *kind == Kind::Pod {
             permissions
@@ -153,6 +150,18 @@ pub fn required_permissions(requirements: &PermissionRequirements<'_>) -> Vec<Pe
     permissions.extend(certificate_permissions(requirements.certificates));
     permissions.extend(requirements.lease.into_iter().flat_map(lease_permissions));
     permissions
+}
+
+/// Returns the permissions on the objects of a framework, without those to read them.
+fn job_permissions(row: &Framework, deletes_jobs: bool) -> Vec<Permission> {
+    let (group, plural) = (row.gvk.group, row.gvk.plural);
+    let on = |suffix: &str, verbs: &[&'static str]| -> Vec<Permission> {
+        let resource = format!("{plural}{suffix}");
+        verbs.iter().map(|verb| cluster_permission(group, &resource, verb)).collect()
+    };
+    let mut object = on("", row.rbac.object);
+    object.retain(|permission| deletes_jobs || permission.verb != "delete");
+    [object, on("/status", row.rbac.status), on("/finalizers", row.rbac.finalizers)].concat()
 }
 
 fn certificate_permissions(settings: &CertificateSettings) -> Vec<Permission> {

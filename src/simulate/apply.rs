@@ -12,7 +12,7 @@ use crate::api::validation::syntax::{invalid_each, subdomain};
 use crate::api::validation::{FieldError, aggregate};
 use crate::api::{GROUP, ObjectKey, names};
 use crate::cache::Kind;
-use crate::frameworks::{KINDS, kind_of};
+use crate::frameworks::{FRAMEWORKS, served, served_framework};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{LimitRange, Namespace, Node, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -71,7 +71,7 @@ impl Simulation {
         }
         let uid = text_at(&object, "/metadata/ownerReferences/0/uid");
         if kind == Kind::Workload && !uid.is_empty() {
-            let jobs = (0..KINDS.len()).map(Kind::Job);
+            let jobs = served().map(|(index, _)| Kind::Job(index));
             let known = jobs
                 .into_iter()
                 .any(|kind| self.server.any(kind, |job| text_at(job, "/metadata/uid") == uid));
@@ -237,7 +237,7 @@ fn check_decodes(kind: Kind, object: &Value) -> Result<(), String> {
         Kind::RuntimeClass => serde_json::from_value::<RuntimeClass>(object.clone()).map(drop),
         Kind::PriorityClass => serde_json::from_value::<PriorityClass>(object.clone()).map(drop),
         Kind::Job(index) => {
-            let Some(kind) = KINDS.get(index) else {
+            let Some(kind) = FRAMEWORKS.get(index) else {
                 return Ok(());
             };
             // The server sets the UID later.
@@ -255,7 +255,7 @@ fn check_decodes(kind: Kind, object: &Value) -> Result<(), String> {
 fn drop_unknown_owner(workload: &mut Value) {
     let group =
         text_at(workload, "/metadata/ownerReferences/0/apiVersion").split_once('/').map_or("", |(g, _)| g);
-    if kind_of(group, text_at(workload, "/metadata/ownerReferences/0/kind")).is_none() {
+    if served_framework(group, text_at(workload, "/metadata/ownerReferences/0/kind")).is_none() {
         drop_owner(workload);
     }
 }

@@ -1,18 +1,18 @@
-//! Contract of every job kind, checked for each of `KINDS`.
+//! Contract of every job kind, checked for each served row of the table.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
 use sluice::frameworks::{
-    JobKind, JobPatch, KINDS, Priority, TemplateInfo, WorkloadRequest, pod_set_fingerprint, pod_set_infos,
-    workload_body,
+    Framework, JobPatch, PatchBody, Priority, TemplateInfo, WorkloadRequest, pod_set_fingerprint,
+    pod_set_infos, served, workload_body,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A suspended job of a kind as a server would return it, with the given template.
-fn sample(kind: &dyn JobKind, template: &Value) -> Value {
-    let gvk = kind.gvk();
+fn sample(kind: &Framework, template: &Value) -> Value {
+    let gvk = kind.gvk;
     assert_eq!((gvk.group, gvk.kind), ("batch", "Job"), "a new kind needs a sample");
     json!({
         "apiVersion": gvk.api_version(), "kind": gvk.kind,
@@ -115,12 +115,13 @@ fn merge_patch(target: &mut Value, patch: &Value) {
 fn apply_patches(job: &mut Value, patches: &[JobPatch]) {
     for patch in patches {
         let fixed = job["spec"]["suspend"] != json!(true) || job["status"].get("startTime").is_some();
+        let PatchBody::Merge(body) = patch.body() else { panic!("a Job has no array to patch") };
         assert!(
-            !fixed || patch.body.pointer("/spec/template").is_none(),
+            !fixed || body.pointer("/spec/template").is_none(),
             "the template of a started job is immutable"
         );
-        assert_eq!(patch.status, patch.body.get("status").is_some());
-        merge_patch(job, &patch.body);
+        assert_eq!(patch.status, body.get("status").is_some());
+        merge_patch(job, body);
     }
 }
 
@@ -133,7 +134,7 @@ fn drop_empty(value: &mut Value) {
     }
 }
 
-fn stop_job(kind: &dyn JobKind, job: &mut Value, originals: &[Value]) {
+fn stop_job(kind: &Framework, job: &mut Value, originals: &[Value]) {
     let infos = pod_set_infos(originals).unwrap();
     for _ in 0..5 {
         let patches = kind.stop_patches(&kind.decode(job).unwrap(), &infos);
@@ -148,8 +149,8 @@ fn stop_job(kind: &dyn JobKind, job: &mut Value, originals: &[Value]) {
 proptest! {
     #[test]
     fn start_then_stop_restores_job(template in template(), added in addition(), fewer in 2..=5_i32) {
-        for kind in KINDS {
-            let before = sample(*kind, &template);
+        for (_, kind) in served() {
+            let before = sample(kind, &template);
             let mut job = before.clone();
             let stored = kind.pod_sets(&job).unwrap();
             let view = kind.decode(&job).unwrap();
@@ -169,7 +170,7 @@ proptest! {
             prop_assert_eq!(running.pod_sets[0].count, fewer);
             prop_assert_eq!(running.pod_sets[0].fingerprint, view.pod_sets[0].fingerprint);
             prop_assert_eq!(kind.run_patch(&running, &infos).unwrap(), vec![]);
-            stop_job(*kind, &mut job, &stored);
+            stop_job(kind, &mut job, &stored);
             drop_empty(&mut job["spec"]["template"]);
             prop_assert_eq!(serde_json::to_value(&job).unwrap(), before);
         }
@@ -177,8 +178,8 @@ proptest! {
 
     #[test]
     fn decoding_damaged_object_never_panics(cuts in proptest::collection::vec((any::<Index>(), 0..6_u8), 1..4)) {
-        for kind in KINDS {
-            let mut job = sample(*kind, &plain_template());
+        for (_, kind) in served() {
+            let mut job = sample(kind, &plain_template());
             job["status"] = json!({ "active": 1, "ready": 1, "conditions": [{ "type": "Complete", "status": "False" }] });
             for (index, damage) in &cuts {
                 let paths = pointers(&job);
@@ -198,7 +199,7 @@ proptest! {
                 let priority = Priority::default();
                 let keys = ["team".to_owned()];
                 let request = WorkloadRequest { name: "w", queue_name: None, label_keys_to_copy: &keys, priority: &priority };
-                let _ = workload_body(*kind, &job, &view, &request);
+                let _ = workload_body(kind, &job, &view, &request);
             }
             let _ = kind.pod_sets(&job);
         }
@@ -223,11 +224,11 @@ fn pointers(value: &Value) -> Vec<String> {
 /// Kueue's webhook gives elastic Jobs a gate that Sluice never opens: it is removed at the start, and restored at the stop.
 #[test]
 fn start_removes_elastic_job_gate() {
-    for kind in KINDS {
+    for (_, kind) in served() {
         let mut template = plain_template();
         template["spec"]["schedulingGates"] =
             json!([{ "name": "kueue.x-k8s.io/elastic-job" }, { "name": "example.com/own" }]);
-        let mut job = sample(*kind, &template);
+        let mut job = sample(kind, &template);
         let before = job.clone();
         let stored = kind.pod_sets(&job).unwrap();
         let mut infos = pod_set_infos(&stored).unwrap();
@@ -240,15 +241,15 @@ fn start_removes_elastic_job_gate() {
             job["spec"]["template"]["spec"]["schedulingGates"],
             json!([{ "name": "example.com/own" }])
         );
-        stop_job(*kind, &mut job, &stored);
+        stop_job(kind, &mut job, &stored);
         assert_eq!(job, before);
     }
 }
 
 #[test]
 fn stored_copy_matches_template_fingerprint() {
-    for kind in KINDS {
-        let job = sample(*kind, &plain_template());
+    for (_, kind) in served() {
+        let job = sample(kind, &plain_template());
         let view = kind.decode(&job).unwrap();
         let mut stored = kind.pod_sets(&job).unwrap().remove(0);
         assert_eq!(pod_set_fingerprint(&stored), view.pod_sets[0].fingerprint);
@@ -266,8 +267,8 @@ fn stored_copy_matches_template_fingerprint() {
 /// Fields that are reused from an earlier decoded version equal those of a full decode.
 #[test]
 fn incremental_decode_equals_full_decode() {
-    for kind in KINDS {
-        let mut job = sample(*kind, &plain_template());
+    for (_, kind) in served() {
+        let mut job = sample(kind, &plain_template());
         let before = kind.decode(&job).unwrap();
         job["status"] = json!({"active": 1, "ready": 1, "startTime": "2026-01-02T03:05:00Z"});
         job["metadata"]["resourceVersion"] = json!("8");
@@ -283,8 +284,8 @@ fn incremental_decode_equals_full_decode() {
 
 #[test]
 fn uncounted_succeeded_pod_counts_as_ready() {
-    for kind in KINDS {
-        let mut job = sample(*kind, &plain_template());
+    for (_, kind) in served() {
+        let mut job = sample(kind, &plain_template());
         job["spec"]["parallelism"] = json!(1);
         job["spec"]["completions"] = json!(1);
         job["status"] = json!({"ready": 0, "uncountedTerminatedPods": {"succeeded": ["a"]}});
@@ -294,9 +295,9 @@ fn uncounted_succeeded_pod_counts_as_ready() {
 
 #[test]
 fn finished_job_stays_finished() {
-    for kind in KINDS {
+    for (_, kind) in served() {
         for (type_, success) in [("Complete", true), ("Failed", false)] {
-            let mut job = sample(*kind, &plain_template());
+            let mut job = sample(kind, &plain_template());
             job["status"]["conditions"] = json!([
                 { "type": "SuccessCriteriaMet", "status": "True" },
                 { "type": type_, "status": "True", "message": "done" },
@@ -312,20 +313,20 @@ fn finished_job_stays_finished() {
 
 #[test]
 fn edit_of_pending_job_survives_stop() {
-    for kind in KINDS {
-        let mut job = sample(*kind, &plain_template());
+    for (_, kind) in served() {
+        let mut job = sample(kind, &plain_template());
         let stored = kind.pod_sets(&job).unwrap();
         job["spec"]["template"]["spec"]["nodeSelector"] = json!({ "zone": "a" });
         let edited = job.clone();
-        stop_job(*kind, &mut job, &stored);
+        stop_job(kind, &mut job, &stored);
         assert_eq!(job, edited);
     }
 }
 
 #[test]
 fn workload_names_job_and_deduplicates_env() {
-    for kind in KINDS {
-        let job = sample(*kind, &plain_template());
+    for (_, kind) in served() {
+        let job = sample(kind, &plain_template());
         let view = kind.decode(&job).unwrap();
         let priority = Priority::default();
         let keys = ["team".to_owned(), "absent".to_owned()];
@@ -335,7 +336,7 @@ fn workload_names_job_and_deduplicates_env() {
             label_keys_to_copy: &keys,
             priority: &priority,
         };
-        let workload = workload_body(*kind, &job, &view, &request).unwrap();
+        let workload = workload_body(kind, &job, &view, &request).unwrap();
         assert_eq!(
             workload["metadata"]["labels"],
             json!({ "team": "a", "kueue.x-k8s.io/job-uid": &*view.uid })
@@ -353,7 +354,7 @@ fn workload_names_job_and_deduplicates_env() {
 
 #[test]
 fn pods_beyond_completions_are_reclaimable() {
-    let kind = sluice::frameworks::kind_of("batch", "Job").unwrap();
+    let kind = sluice::frameworks::served_framework("batch", "Job").unwrap();
     let reclaimable = |parallelism: i32, completions: i32, succeeded: i32, active: i32| {
         let mut job = sample(kind, &plain_template());
         job["spec"]["parallelism"] = json!(parallelism);

@@ -25,7 +25,7 @@ impl Reconciler {
     /// Stops a job that has no Workload, then creates one.
     pub(super) fn step_job_without_workload(&mut self, job: Job<'_>, now: Timestamp) {
         let view = job.view;
-        if let Some(patch) = job.decoder.stop_patches(view, &[]).first() {
+        if let Some(patch) = job.framework.stop_patches(view, &[]).first() {
             let stopped = (!view.suspended)
                 .then(|| job.event("Stopped", "Missing Workload; unable to restore pod templates"));
             self.patch_job(job, patch, stopped.into_iter().collect());
@@ -96,7 +96,7 @@ impl Reconciler {
     }
 
     fn compose_workload(&self, job: Job<'_>, raw: &Value, key: &ObjectKey) -> Result<Value, ComposeError> {
-        let pod_sets = job.decoder.pod_sets(raw).map_err(ComposeError::Job)?;
+        let pod_sets = job.framework.pod_sets(raw).map_err(ComposeError::Job)?;
         let priority = Priority::resolve(job.view, &pod_sets, self.cache.priority_classes())
             .map_err(ComposeError::Class)?;
         let request = WorkloadRequest {
@@ -105,7 +105,7 @@ impl Reconciler {
             label_keys_to_copy: &self.settings.label_keys_to_copy,
             priority: &priority,
         };
-        workload_body(job.decoder, raw, job.view, &request).map_err(ComposeError::Job)
+        workload_body(job.framework, raw, job.view, &request).map_err(ComposeError::Job)
     }
 
     /// Makes the job the owner of the prebuilt Workload that it names, unless that Workload has an owner.

@@ -15,14 +15,14 @@ use super::ReconcileKey;
 use super::messages::{Effect, Event};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
-use crate::frameworks::{JobKind, JobView, workload_name};
+use crate::frameworks::{Framework, JobView, workload_name};
 
 /// A job with the decoder of its kind.
 #[derive(Clone, Copy)]
 struct Job<'a> {
-    /// Index of its kind in `KINDS`.
+    /// Position of its kind in `FRAMEWORKS`.
     index: usize,
-    decoder: &'static dyn JobKind,
+    framework: &'static Framework,
     view: &'a JobView,
 }
 

@@ -7,7 +7,7 @@ use super::Job;
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::frameworks::{
-    Ancestor, JobPatch, JobView, KINDS, Management, OwnerLookup, OwnerRef, queued_ancestor,
+    Ancestor, FRAMEWORKS, JobPatch, JobView, Management, OwnerLookup, OwnerRef, queued_ancestor,
 };
 use crate::reconciler::Reconciler;
 use serde_json::json;
@@ -25,8 +25,8 @@ impl Reconciler {
             if management == Management::External {
                 return self.look_up_external(&key, owner);
             }
-            let index = KINDS.iter().position(|kind| {
-                let gvk = kind.gvk();
+            let index = FRAMEWORKS.iter().position(|kind| {
+                let gvk = kind.gvk;
                 (gvk.group, gvk.kind) == (owner.group(), owner.kind.as_str())
             });
             let job = index.and_then(|index| self.cache.job(&(index, key)));
@@ -71,7 +71,7 @@ impl Reconciler {
         let record = workload.and_then(|key| self.cache.workload(&key));
         let admitted = record.is_some_and(|record| record.may_run());
         if !admitted && !job.view.suspended {
-            let patch = JobPatch { status: false, body: json!({"spec": {"suspend": true}}) };
+            let patch = JobPatch::merge(json!({"spec": {"suspend": true}}));
             let effects = vec![job.event("Suspended", "Kueue managed child job suspended")];
             self.patch_job(job, &patch, effects);
         }

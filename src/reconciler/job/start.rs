@@ -4,7 +4,7 @@ use crate::api::names;
 use crate::api::reason::ConditionType;
 use crate::cache::records::{PodSetRecord, WorkloadRecord};
 use crate::frameworks::{
-    JobError, JobPatch, JobView, KINDS, PodSetInfo, PodSetView, TemplateInfo, template_patch,
+    FRAMEWORKS, JobError, JobPatch, JobView, PodSetInfo, PodSetView, TemplateInfo, template_patch,
 };
 use crate::lifecycle::conditions;
 use crate::reconciler::Reconciler;
@@ -23,11 +23,11 @@ impl Reconciler {
         view: &JobView,
     ) -> Result<Vec<JobPatch>, JobError> {
         let index = self.cache.job_id(&view.uid).map(|(index, _)| *index);
-        let Some(decoder) = index.and_then(|index| KINDS.get(index)) else {
+        let Some(framework) = index.and_then(|index| FRAMEWORKS.get(index)) else {
             return Ok(Vec::new());
         };
         match self.granted_pod_set_infos(record)? {
-            Some(infos) => decoder.run_patch(view, &infos),
+            Some(infos) => framework.run_patch(view, &infos),
             None => Ok(Vec::new()),
         }
     }

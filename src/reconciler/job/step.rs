@@ -5,7 +5,7 @@ use super::{Job, own_workload_key};
 use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{Ancestor, JobPatch, JobView, KINDS};
+use crate::frameworks::{Ancestor, FRAMEWORKS, JobPatch, JobView};
 use crate::lifecycle::{backoff, conditions, eviction, reservation};
 use crate::reconciler::Reconciler;
 use crate::reconciler::messages::{Effect, Verb};
@@ -17,14 +17,15 @@ use std::sync::Arc;
 impl Reconciler {
     /// Sends the next write of a job or of its Workload's spec, if there is one.
     pub(crate) fn step_job(&mut self, index: usize, key: &ObjectKey, now: Timestamp) {
-        let (Some(view), Some(decoder)) = (self.cache.job(&(index, key.clone())), KINDS.get(index)) else {
+        let (Some(view), Some(framework)) = (self.cache.job(&(index, key.clone())), FRAMEWORKS.get(index))
+        else {
             return;
         };
         if view.deleting {
             return;
         }
         let view = view.clone();
-        let job = Job { index, decoder: *decoder, view: &view };
+        let job = Job { index, framework, view: &view };
         if let Some(workload) = self.workload_of(index, &view) {
             if !self.delete_expired_job(job, &workload, now) {
                 self.step_job_with_workload(job, &workload, now);
@@ -121,7 +122,7 @@ impl Reconciler {
     }
 
     fn stop_job(&mut self, job: Job<'_>, record: &WorkloadRecord) {
-        let Some(patch) = job.decoder.stop_patches(job.view, record.originals()).into_iter().next() else {
+        let Some(patch) = job.framework.stop_patches(job.view, record.originals()).into_iter().next() else {
             // The Workload is admitted and the job is stopped, but they do not match: another Workload is created.
             if record.may_run() && !record.meta.deleting {
                 self.delete_not_matching(job, record);
@@ -137,13 +138,7 @@ impl Reconciler {
 
     pub(super) fn patch_job(&mut self, job: Job<'_>, patch: &JobPatch, effects: Vec<Effect>) {
         let view = job.view;
-        let mut body = patch.body.clone();
-        if let Some(fields) = body.as_object_mut() {
-            let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
-            if let Some(metadata) = metadata.as_object_mut() {
-                metadata.insert("resourceVersion".to_owned(), json!(view.resource_version));
-            }
-        }
+        let body = patch.at_version(&view.resource_version);
         let request =
             WriteRequest::new(job.kind(), view.key.clone(), Verb::Merge, body).with_effects(effects);
         self.writes.start(if patch.status { request.of_status() } else { request });

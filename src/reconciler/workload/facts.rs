@@ -5,7 +5,7 @@ use crate::api::reason::ConditionType;
 use crate::api::v1beta2::StopPolicy;
 use crate::cache::records::WorkloadRecord;
 use crate::cache::{JobId, Kind};
-use crate::frameworks::{JobView, KINDS, kind_of};
+use crate::frameworks::{FRAMEWORKS, JobView, served_framework};
 use crate::lifecycle::workload::{Facts, JobFacts, QueueFact, WorkloadInput, WorkloadOwner};
 use crate::lifecycle::{checks, conditions, eviction, node_failure, reservation};
 use crate::reconciler::Reconciler;
@@ -121,8 +121,8 @@ impl Reconciler {
         let Some(owner) = &record.owner else {
             return WorkloadOwner::None;
         };
-        let served = kind_of(owner.group(), &owner.kind)
-            .is_some_and(|k| self.settings.serves_framework(k.framework()));
+        let served = served_framework(owner.group(), &owner.kind)
+            .is_some_and(|k| self.settings.serves_framework(k.name));
         if !served {
             return WorkloadOwner::External;
         }
@@ -132,7 +132,7 @@ impl Reconciler {
 
     fn job_facts(&self, record: &WorkloadRecord, id: &JobId, job: &JobView) -> JobFacts {
         let (index, key) = id;
-        let kind = KINDS.get(*index);
+        let kind = FRAMEWORKS.get(*index);
         // While a write of the job is in flight, the cached version does not show whether the job has stopped.
         let write_in_flight = self.writes.is_in_flight(Kind::Job(*index), key);
         let restored = kind.is_some_and(|k| k.stop_patches(job, record.originals()).is_empty());

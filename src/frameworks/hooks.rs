@@ -1,0 +1,47 @@
+//! What a row of the table cannot say. The defaults read the row.
+
+use super::row::{Framework, Pointer};
+use super::view::{JobView, PodSetView};
+use super::{JobError, status};
+use serde_json::Value;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// Additions of a kind to its row.
+pub trait Hooks: Debug + Sync {
+    /// Returns the minimum number of pods of a pod set for partial admission.
+    fn min_count(&self, _job: &Value, _count: i32) -> Result<Option<i32>, JobError> {
+        Ok(None)
+    }
+
+    /// Returns whether a change of the count changes the completions as well.
+    fn completions_follow_parallelism(&self, _job: &Value) -> Result<bool, JobError> {
+        Ok(false)
+    }
+
+    /// Returns whether every pod is ready or has succeeded. The other fields of the view are set.
+    fn pods_ready(&self, row: &Framework, job: &Value, _view: &JobView) -> Result<bool, JobError> {
+        status::pods_ready(row, job)
+    }
+
+    /// Returns the number of reclaimable pods by pod set. The other fields of the view are set.
+    fn reclaimable_pods(
+        &self,
+        row: &Framework,
+        job: &Value,
+        view: &JobView,
+    ) -> Result<Vec<(Arc<str>, i32)>, JobError> {
+        status::reclaimable_pods(row, job, view)
+    }
+
+    /// Returns the fields to set so that a pod set gets another number of pods.
+    fn count_fields(&self, _view: &JobView, _set: &PodSetView, _count: i32) -> Vec<(Pointer, i32)> {
+        Vec::new()
+    }
+}
+
+/// For rows that say everything.
+#[derive(Debug)]
+pub(super) struct NoHooks;
+
+impl Hooks for NoHooks {}

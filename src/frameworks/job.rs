@@ -1,0 +1,207 @@
+//! Decoding, starting and stopping the jobs of a row.
+
+use super::patch::{JobPatch, set_at, template_operations};
+use super::roles::{PodRole, read_roles, without_server_labels};
+use super::row::{Framework, PodSetSource};
+use super::template::{TemplateInfo, template_patch};
+use super::template_fingerprint::pod_set_fingerprint;
+use super::view::{JobView, PodSetInfo, PodSetView};
+use super::{JobError, read, status};
+use crate::api::names;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl Framework {
+    /// Decodes the raw object.
+    pub fn decode(&self, job: &Value) -> Result<JobView, JobError> {
+        self.decode_after(job, None)
+    }
+
+    /// Decodes the raw object, given the view of an earlier version. If the spec has not changed since, data derived
+    /// from the pod templates is reused.
+    pub fn decode_after(&self, job: &Value, before: Option<&JobView>) -> Result<JobView, JobError> {
+        let roles = read_roles(self, job)?;
+        let mut view = read::common_view(job)?;
+        let same = before.filter(|b| {
+            self.flags.pod_sets_from_spec
+                && b.uid == view.uid
+                && b.generation == view.generation
+                && b.generation > 0
+        });
+        for (position, role) in roles.iter().enumerate() {
+            let known = same.and_then(|b| b.pod_sets.get(position)).filter(|set| *set.name == *role.name);
+            view.pod_sets.push(self.pod_set_view(role, known)?);
+        }
+        view.status = status::read_status(self, job)?;
+        if let Some(managed_by) = self.fields.managed_by {
+            view.managed_by = read::string(job, managed_by.field)?.map(str::to_owned);
+        }
+        if let Some(suspend) = self.fields.suspend {
+            view.suspended = read::boolean(job, suspend)?.unwrap_or(false);
+        }
+        if let Some(class) = self.priority_class {
+            view.pod_priority_class =
+                read::string(job, class)?.filter(|name| !name.is_empty()).map(Arc::from);
+        }
+        view.completions_follow_parallelism = self.hooks.completions_follow_parallelism(job)?;
+        view.elastic = self.flags.elastic
+            && read::string_map(job, "/metadata/annotations")?
+                .get(names::ELASTIC_JOB_ANNOTATION)
+                .is_some_and(|text| text == "true");
+        view.status.pods_ready = self.hooks.pods_ready(self, job, &view)?;
+        view.reclaimable_pods = self.hooks.reclaimable_pods(self, job, &view)?;
+        Ok(view)
+    }
+
+    fn pod_set_view(&self, role: &PodRole<'_>, known: Option<&PodSetView>) -> Result<PodSetView, JobError> {
+        let (fingerprint, template, has_metadata) = match known {
+            Some(set) => (set.fingerprint, Arc::clone(&set.template), set.has_metadata),
+            None => (
+                pod_set_fingerprint(&role.pod_set(self)?),
+                Arc::new(role.template_info(self)?),
+                role.has_metadata(),
+            ),
+        };
+        let name = Arc::from(role.name.as_str());
+        Ok(PodSetView {
+            name,
+            count: role.count,
+            min_count: role.min_count,
+            fingerprint,
+            template,
+            has_metadata,
+        })
+    }
+
+    /// Returns the entries for `spec.podSets` of its Workload.
+    pub fn pod_sets(&self, job: &Value) -> Result<Vec<Value>, JobError> {
+        read_roles(self, job)?.iter().map(|role| role.pod_set(self)).collect()
+    }
+
+    /// Returns the patches, in order, that start the job with the granted counts and template additions.
+    pub fn run_patch(&self, view: &JobView, infos: &[PodSetInfo]) -> Result<Vec<JobPatch>, JobError> {
+        let Some(suspend) = self.fields.suspend.filter(|_| view.suspended) else {
+            return Ok(Vec::new());
+        };
+        let mut changes = Changes::default();
+        changes.fields.push((suspend.to_owned(), Value::Bool(false)));
+        for (position, (set, info)) in pair_by_name(view, infos)?.into_iter().enumerate() {
+            let mut target = (*set.template).clone();
+            target.merge(&without_server_labels(self, (*info.template).clone()))?;
+            let label = BTreeMap::from([(names::POD_SET_LABEL.to_owned(), set.name.to_string())]);
+            target.merge(&TemplateInfo { labels: label, ..TemplateInfo::default() })?;
+            // Kueue's webhook adds this gate to elastic jobs. It is removed because this version never ungates such
+            // pods.
+            target.scheduling_gates.retain(|gate| gate != names::ELASTIC_JOB_ANNOTATION);
+            changes.templates.push((position, set, target));
+            self.add_counts(&mut changes, view, set, info.count);
+        }
+        Ok(self.clear_start_time(view).into_iter().chain(changes.patch(self)).collect())
+    }
+
+    /// Returns the next patch to stop the job and restore its templates; empty when both are done. The caller calls it
+    /// again with the object that the patch returned. Without `original` the templates are not restored.
+    pub fn stop_patches(&self, view: &JobView, original: &[PodSetInfo]) -> Vec<JobPatch> {
+        let mut changes = Changes::default();
+        if let Some(suspend) = self.fields.suspend.filter(|_| !view.suspended) {
+            changes.fields.push((suspend.to_owned(), Value::Bool(true)));
+            if self.fields.start_time.is_some() {
+                return changes.patch(self).into_iter().collect();
+            }
+        }
+        if let Some(patch) = self.clear_start_time(view) {
+            return vec![patch];
+        }
+        self.restore(&mut changes, view, original);
+        changes.patch(self).into_iter().collect()
+    }
+
+    /// Adds the changes that restore the templates. A template without the pod set label was not changed by a start, so
+    /// it is the user's own and is kept.
+    fn restore<'a>(&self, changes: &mut Changes<'a>, view: &'a JobView, original: &[PodSetInfo]) {
+        let Ok(pairs) = pair_by_name(view, original) else { return };
+        for (position, (set, info)) in pairs.into_iter().enumerate() {
+            let before = without_server_labels(self, (*info.template).clone());
+            let started = set.template.labels.contains_key(names::POD_SET_LABEL)
+                && !before.labels.contains_key(names::POD_SET_LABEL);
+            if started {
+                changes.templates.push((position, set, before));
+                self.add_counts(changes, view, set, info.count);
+            }
+        }
+    }
+
+    fn add_counts(&self, changes: &mut Changes<'_>, view: &JobView, set: &PodSetView, count: i32) {
+        let fields = self.hooks.count_fields(view, set, count);
+        changes.counts.extend(fields.into_iter().map(|(pointer, count)| (pointer.to_owned(), json!(count))));
+    }
+
+    /// Returns a patch that removes the start time, as the templates are immutable while it is set.
+    fn clear_start_time(&self, view: &JobView) -> Option<JobPatch> {
+        let pointer = self.fields.start_time.filter(|_| view.status.started)?;
+        let mut body = Map::new();
+        set_at(&mut body, pointer, Value::Null);
+        Some(JobPatch::merge_status(Value::Object(body)))
+    }
+}
+
+/// Changes of a job, to be written together.
+#[derive(Default)]
+struct Changes<'a> {
+    fields: Vec<(String, Value)>,
+    /// Position, view and target of pod sets.
+    templates: Vec<(usize, &'a PodSetView, TemplateInfo)>,
+    counts: Vec<(String, Value)>,
+}
+
+impl Changes<'_> {
+    /// Returns the patch, or `None` if nothing changes. Fields of an array are patched by RFC 6902.
+    fn patch(self, row: &Framework) -> Option<JobPatch> {
+        let fields = self.fields.into_iter();
+        if matches!(row.pod_sets, PodSetSource::Array { .. }) {
+            let set = |(path, value)| json!({ "op": "add", "path": path, "value": value });
+            let mut operations: Vec<Value> = fields.chain(self.counts).map(set).collect();
+            for (position, set, target) in &self.templates {
+                if let Some(pointer) = row.pod_sets.template_pointer(*position, &set.name) {
+                    operations.extend(template_operations(&pointer, set.has_metadata, &set.template, target));
+                }
+            }
+            return (!operations.is_empty()).then(|| JobPatch::json(operations));
+        }
+        let mut body = Map::new();
+        for (pointer, value) in fields {
+            set_at(&mut body, &pointer, value);
+        }
+        for (position, set, target) in &self.templates {
+            if let Some(pointer) = row.pod_sets.template_pointer(*position, &set.name)
+                && let Some(patch) = template_patch(&set.template, target)
+            {
+                set_at(&mut body, &pointer, patch);
+            }
+        }
+        for (pointer, value) in self.counts {
+            set_at(&mut body, &pointer, value);
+        }
+        (!body.is_empty()).then(|| JobPatch::merge(Value::Object(body)))
+    }
+}
+
+/// Returns each pod set of a job with the info of the same name.
+///
+/// # Errors
+/// The names on both sides differ.
+fn pair_by_name<'a, 'b>(
+    view: &'a JobView,
+    infos: &'b [PodSetInfo],
+) -> Result<Vec<(&'a PodSetView, &'b PodSetInfo)>, JobError> {
+    let missing = |name: &str| JobError::PodSetMismatch { name: name.to_owned() };
+    if let Some(other) = infos.iter().find(|info| view.pod_sets.iter().all(|set| set.name != info.name)) {
+        return Err(missing(&other.name));
+    }
+    let pair = |set: &'a PodSetView| {
+        let info = infos.iter().find(|info| info.name == set.name);
+        Ok((set, info.ok_or_else(|| missing(&set.name))?))
+    };
+    view.pod_sets.iter().map(pair).collect()
+}

@@ -1,0 +1,251 @@
+//! Parts of the manifests and pages that list the served kinds of jobs, written from the rows of the table.
+//!
+//! Invariant: only rows that are served occur, so that no webhook and no permission exists without need.
+
+use super::row::{FailurePolicy, Family, Framework};
+use super::table::{FRAMEWORKS, served};
+use std::collections::BTreeSet;
+
+/// Whether the queue label is on an object, or was before an update.
+const QUEUE_NAMED: &str = "(has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || \
+    (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels))";
+
+/// Which objects an entry of a webhook configuration is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Entry {
+    /// Those that name a queue.
+    Queued,
+    /// Others.
+    Unqueued,
+    /// Others, if the manager queues them as well.
+    Managed,
+}
+
+impl Entry {
+    /// Returns the name of the entry.
+    fn name(self, row: &Framework, mutating: bool) -> String {
+        let kind = row.gvk.kind.to_lowercase();
+        match (self, mutating) {
+            (Self::Queued, true) => format!("m{kind}.kb.io"),
+            (Self::Queued, false) => format!("v{kind}.kb.io"),
+            (Self::Unqueued, true) => format!("m{kind}-default-queue.kb.io"),
+            (Self::Unqueued, false) => format!("v{kind}-no-queue.kb.io"),
+            (Self::Managed, true) => format!("m{kind}-managed.kb.io"),
+            (Self::Managed, false) => format!("v{kind}-managed.kb.io"),
+        }
+    }
+
+    fn policy(self, row: &Framework) -> FailurePolicy {
+        match self {
+            Self::Queued => row.webhooks.with_queue,
+            Self::Unqueued => row.webhooks.without_queue,
+            Self::Managed => FailurePolicy::Fail,
+        }
+    }
+
+    /// Returns the text of the entry.
+    fn text(self, row: &Framework, mutating: bool) -> String {
+        let policy = match self.policy(row) {
+            FailurePolicy::Fail => "Fail",
+            FailurePolicy::Ignore => "Ignore",
+        };
+        let (condition, expression) = match self {
+            Self::Queued => ("queue-named", QUEUE_NAMED.to_owned()),
+            Self::Unqueued | Self::Managed => ("no-queue-named", format!("!({QUEUE_NAMED})")),
+        };
+        let operations = if mutating { row.webhooks.mutate } else { row.webhooks.validate };
+        format!(
+            "name: {name}
+admissionReviewVersions: [v1]
+clientConfig:
+  service:
+    name: kueue-webhook-service
+    namespace: kueue-system
+    path: {path}
+failurePolicy: {policy}
+matchConditions:
+- name: not-deleting
+  expression: >-
+    !has(object.metadata.deletionTimestamp)
+- name: {condition}
+  expression: >-
+    {expression}
+matchPolicy: Equivalent
+namespaceSelector:
+  matchExpressions:
+  - key: kubernetes.io/metadata.name
+    operator: NotIn
+    values: [kube-system, kueue-system]
+{reinvocation}rules:
+- apiGroups: [{group}]
+  apiVersions: [{version}]
+  operations: [{operations}]
+  resources: [{plural}]
+  scope: \"*\"
+sideEffects: None
+timeoutSeconds: 3
+",
+            name = self.name(row, mutating),
+            path = row.webhook_path(mutating),
+            reinvocation = if mutating { "reinvocationPolicy: IfNeeded\n" } else { "" },
+            group = group_text(row),
+            version = row.gvk.version,
+            operations = operations.join(", "),
+            plural = row.gvk.plural,
+        )
+    }
+}
+
+/// Returns the API group for a YAML list.
+fn group_text(row: &Framework) -> &'static str {
+    if row.gvk.group.is_empty() { "\"\"" } else { row.gvk.group }
+}
+
+/// Returns the lines of a text with an indentation; the first line begins with `first`.
+fn indent(text: &str, first: &str) -> String {
+    let spaces = " ".repeat(first.len());
+    let lines = text.lines().enumerate().map(|(number, line)| {
+        let start = if number == 0 { first } else { spaces.as_str() };
+        format!("{start}{line}\n")
+    });
+    lines.collect()
+}
+
+/// Returns the entries of the mutating or validating webhook configuration.
+pub fn webhook_entries(mutating: bool) -> String {
+    let entries = served().flat_map(|(_, row)| {
+        [Entry::Queued, Entry::Unqueued].map(|entry| indent(&entry.text(row, mutating), "- "))
+    });
+    entries.collect()
+}
+
+/// Returns the patches for a manager that also queues jobs without a queue: entries that fail closed replace those that
+/// fail open.
+pub fn managed_webhook_patches() -> String {
+    let configurations = [("Mutating", true), ("Validating", false)];
+    let mut parts = Vec::new();
+    for (prefix, mutating) in configurations {
+        parts.push(format!(
+            "- patch: |
+    apiVersion: admissionregistration.k8s.io/v1
+    kind: {prefix}WebhookConfiguration
+    metadata:
+      name: kueue-{}-webhook-configuration
+    webhooks:
+",
+            prefix.to_lowercase()
+        ));
+        for (_, row) in served() {
+            let name = Entry::Unqueued.name(row, mutating);
+            parts.push(format!("    - name: {name}\n      $patch: delete\n"));
+        }
+    }
+    for (prefix, mutating) in configurations {
+        parts.push(format!(
+            "- target:
+    kind: {prefix}WebhookConfiguration
+    name: kueue-{}-webhook-configuration
+  patch: |
+",
+            prefix.to_lowercase()
+        ));
+        for (_, row) in served() {
+            let entry = indent(&Entry::Managed.text(row, mutating), "        ");
+            parts.push(format!("    - op: add\n      path: /webhooks/-\n      value:\n{entry}"));
+        }
+    }
+    parts.concat()
+}
+
+/// Returns the rules of the manager's role for the served kinds.
+pub fn manager_rules() -> String {
+    let mut parts = Vec::new();
+    for (_, row) in served() {
+        let read = ["get", "list", "watch"];
+        let object: BTreeSet<&str> = read.into_iter().chain(row.rbac.object.iter().copied()).collect();
+        let object: Vec<&str> = object.into_iter().collect();
+        let plural = row.gvk.plural;
+        let rules = [
+            (plural.to_owned(), object.as_slice()),
+            (format!("{plural}/status"), row.rbac.status),
+            (format!("{plural}/finalizers"), row.rbac.finalizers),
+        ];
+        for (resource, verbs) in rules.into_iter().filter(|(_, verbs)| !verbs.is_empty()) {
+            parts.push(format!(
+                "- apiGroups: [{}]\n  resources: [{resource}]\n  verbs: [{}]\n",
+                group_text(row),
+                verbs.join(", ")
+            ));
+        }
+    }
+    parts.concat()
+}
+
+/// Returns the files of the roles with which people edit and view jobs, by name.
+pub fn user_roles() -> Vec<(String, String)> {
+    let roles = served().flat_map(|(_, row)| [user_role(row, true), user_role(row, false)]);
+    roles.collect()
+}
+
+fn user_role(row: &Framework, editor: bool) -> (String, String) {
+    let kind = row.gvk.kind.to_lowercase();
+    let side = if editor { "editor" } else { "viewer" };
+    let verbs = if editor { "create, delete, get, list, patch, update, watch" } else { "get, list, watch" };
+    let aggregated = ["view", "edit", "admin"]
+        .map(|role| format!("    rbac.authorization.k8s.io/aggregate-to-{role}: \"true\"\n"))
+        .concat();
+    let text = format!(
+        "apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: kueue-{kind}-{side}-role
+  labels:
+    app.kubernetes.io/name: kueue
+    rbac.kueue.x-k8s.io/role: {kind}-{side}
+    rbac.kueue.x-k8s.io/batch-admin: \"true\"
+    rbac.kueue.x-k8s.io/batch-user: \"true\"
+{aggregated}rules:
+- apiGroups: [{group}]
+  resources: [{plural}]
+  verbs: [{verbs}]
+- apiGroups: [{group}]
+  resources: [{plural}/status]
+  verbs: [get]
+",
+        aggregated = if editor { "" } else { &aggregated },
+        group = group_text(row),
+        plural = row.gvk.plural,
+    );
+    (format!("{kind}_{side}_role.yaml"), text)
+}
+
+/// Returns the table of job kinds for README.md.
+pub fn readme_table() -> String {
+    let mut parts = vec!["| Kind | Status |\n|---|---|\n".to_owned()];
+    for (_, row) in served() {
+        parts.push(format!("| {} | supported |\n", full_kind(row)));
+    }
+    parts.push("| Workload without a job | supported |\n".to_owned());
+    for family in [Family::Batch, Family::Ray, Family::Pods, Family::Wrappers] {
+        let mut labels: Vec<&str> = Vec::new();
+        for row in FRAMEWORKS.iter().filter(|row| !row.served && row.listing.family == family) {
+            if !labels.contains(&row.listing.label) {
+                labels.push(row.listing.label);
+            }
+        }
+        if !labels.is_empty() {
+            parts.push(format!("| {} | planned |\n", labels.join(", ")));
+        }
+    }
+    parts.concat()
+}
+
+/// Returns the line of docs/simulate.md that lists the kinds of jobs.
+pub fn simulated_kinds() -> String {
+    let kinds: Vec<String> = served().map(|(_, row)| full_kind(row)).collect();
+    format!("Kinds of jobs that become Workloads: {}.\n", kinds.join(", "))
+}
+
+fn full_kind(row: &Framework) -> String {
+    format!("{} {}", row.gvk.api_version(), row.gvk.kind)
+}

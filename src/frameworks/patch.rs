@@ -1,0 +1,171 @@
+//! Patches of jobs, and the actions on the objects of a job unit.
+//!
+//! Invariants: a patch is sent for the version of the object that it was made from; an array is never replaced as a
+//! whole, as that would undo a change that another writer made to it.
+
+use super::template::TemplateInfo;
+use crate::api::ObjectKey;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// A patch of an object. What is sent contains the version that it was made from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobPatch {
+    /// Whether it patches the status subresource.
+    pub status: bool,
+    body: PatchBody,
+}
+
+/// A patch in one of the two formats.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PatchBody {
+    /// A merge patch (RFC 7396).
+    Merge(Value),
+    /// Operations of a JSON patch (RFC 6902).
+    Json(Vec<Value>),
+}
+
+impl JobPatch {
+    /// Creates a merge patch of the object.
+    pub const fn merge(body: Value) -> Self {
+        Self { status: false, body: PatchBody::Merge(body) }
+    }
+
+    /// Creates a merge patch of the status subresource.
+    pub const fn merge_status(body: Value) -> Self {
+        Self { status: true, body: PatchBody::Merge(body) }
+    }
+
+    /// Creates a JSON patch of the object.
+    pub const fn json(operations: Vec<Value>) -> Self {
+        Self { status: false, body: PatchBody::Json(operations) }
+    }
+
+    /// Returns the patch without a version, to apply it to a copy of the object.
+    pub const fn body(&self) -> &PatchBody {
+        &self.body
+    }
+
+    /// Returns the body to send. The server refuses it as a conflict if the object has another version by then.
+    pub fn at_version(&self, resource_version: &str) -> Value {
+        match &self.body {
+            PatchBody::Merge(body) => {
+                let mut body = body.clone();
+                if let Some(fields) = body.as_object_mut() {
+                    let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
+                    if let Some(metadata) = metadata.as_object_mut() {
+                        metadata.insert("resourceVersion".to_owned(), json!(resource_version));
+                    }
+                }
+                body
+            }
+            // `replace`, not `test`: a failed test would be an invalid request instead of a conflict.
+            PatchBody::Json(operations) => {
+                let version = json!({
+                    "op": "replace", "path": "/metadata/resourceVersion", "value": resource_version,
+                });
+                Value::Array(std::iter::once(version).chain(operations.iter().cloned()).collect())
+            }
+        }
+    }
+}
+
+/// The objects of one Workload.
+#[derive(Clone, Debug)]
+pub struct JobUnit<'a, M> {
+    /// The object that stands for all, such as a StatefulSet; a pod group has none.
+    pub owner: Option<&'a Value>,
+    /// The other objects.
+    pub members: &'a [M],
+}
+
+/// An object of a job unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The owner.
+    Owner,
+    /// The member of this name.
+    Member(ObjectKey),
+}
+
+/// A write on an object of a job unit.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Patches an object.
+    Patch {
+        /// The object.
+        target: Target,
+        /// The patch.
+        patch: JobPatch,
+    },
+    /// Deletes an object. A status is written first, if there is one.
+    Delete {
+        /// The object.
+        target: Target,
+        /// Status to apply before the deletion.
+        status: Option<Value>,
+    },
+    /// Creates an object, such as the Workload of the unit.
+    Create {
+        /// The object.
+        body: Value,
+    },
+}
+
+/// Sets a field of a merge patch, creating the objects above it.
+pub(super) fn set_at(patch: &mut Map<String, Value>, pointer: &str, value: Value) {
+    let (first, rest) = match pointer.trim_start_matches('/').split_once('/') {
+        Some((first, rest)) => (first, Some(rest)),
+        None => (pointer.trim_start_matches('/'), None),
+    };
+    let Some(rest) = rest else {
+        patch.insert(first.to_owned(), value);
+        return;
+    };
+    if let Some(fields) = patch.entry(first).or_insert_with(|| json!({})).as_object_mut() {
+        set_at(fields, rest, value);
+    }
+}
+
+/// Returns the operations that change the pod template at a pointer. Maps and lists of the template that are written by
+/// a start are set as a whole: the version of the object makes sure that nothing was added to them.
+pub(super) fn template_operations(
+    pointer: &str,
+    has_metadata: bool,
+    from: &TemplateInfo,
+    to: &TemplateInfo,
+) -> Vec<Value> {
+    let metadata_changes = from.labels != to.labels || from.annotations != to.annotations;
+    let metadata = json!({ "op": "add", "path": format!("{pointer}/metadata"), "value": {} });
+    let mut operations: Vec<Value> =
+        (metadata_changes && !has_metadata).then_some(metadata).into_iter().collect();
+    let gates = |info: &TemplateInfo| -> Vec<Value> {
+        info.scheduling_gates.iter().map(|name| json!({ "name": name })).collect()
+    };
+    let parts = [
+        ("metadata/labels", of_map(&from.labels), of_map(&to.labels)),
+        ("metadata/annotations", of_map(&from.annotations), of_map(&to.annotations)),
+        ("spec/nodeSelector", of_map(&from.node_selector), of_map(&to.node_selector)),
+        ("spec/tolerations", of_list(&from.tolerations), of_list(&to.tolerations)),
+        ("spec/schedulingGates", of_list(&gates(from)), of_list(&gates(to))),
+    ];
+    for (field, from, to) in parts {
+        let path = format!("{pointer}/{field}");
+        match to {
+            to if to == from => {}
+            Some(to) => operations.push(json!({ "op": "add", "path": path, "value": to })),
+            None => operations.push(json!({ "op": "remove", "path": path })),
+        }
+    }
+    operations
+}
+
+/// Returns a map as JSON, or `None` if it is empty.
+fn of_map(map: &BTreeMap<String, String>) -> Option<Value> {
+    (!map.is_empty()).then(|| json!(map))
+}
+
+/// Returns a list as JSON, or `None` if it is empty.
+fn of_list<T: serde::Serialize>(items: &[T]) -> Option<Value> {
+    (!items.is_empty()).then(|| json!(items))
+}

@@ -1,0 +1,88 @@
+//! The kinds of KubeRay. Their pod sets are not read: the head pod gets additions that no template has, and the workers
+//! of an elastic cluster are counted by its child.
+
+use super::hooks::NoHooks;
+use super::row::{
+    Active, CreatedKinds, Family, FinishedRule, Flags, Framework, JobFields, Listing, ManagedBy, Message,
+    PodSetSource, Ready, Reclaimable, Role, StatusFields, Test,
+};
+use super::table::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, POD};
+use super::view::Gvk;
+
+const CLUSTER: (&str, &str) = ("ray.io", "RayCluster");
+const JOB_STATE: &str = "/status/jobDeploymentStatus";
+
+const fn fields(suspend: &'static str) -> JobFields {
+    JobFields {
+        suspend: Some(suspend),
+        managed_by: Some(ManagedBy { field: "/spec/managedBy", built_in: "ray.io/kuberay-operator" }),
+        start_time: None,
+        server_labels: &[],
+    }
+}
+
+const fn status(finished: &'static [FinishedRule], active: Test, ready: Test) -> StatusFields {
+    StatusFields {
+        finished,
+        active: Active::When(active),
+        ready: Ready::When(ready),
+        reclaimable: Reclaimable::None,
+    }
+}
+
+pub(super) const RAY_CLUSTER: Framework = Framework {
+    gvk: Gvk { group: "ray.io", version: "v1", kind: "RayCluster", plural: "rayclusters" },
+    name: "ray.io/raycluster",
+    listing: Listing { family: Family::Ray, label: "RayCluster" },
+    served: false,
+    role: Role::Suspended,
+    fields: fields("/spec/suspend"),
+    pod_sets: PodSetSource::Unread,
+    rank: NO_RANK,
+    status: status(&[], Test::Text("/status/state", &["ready"]), Test::Text("/status/state", &["ready"])),
+    priority_class: None,
+    // A Job cleans up the storage of its head node.
+    creates: CreatedKinds::Only(&[POD, JOB]),
+    webhooks: JOB_WEBHOOKS,
+    rbac: JOB_RBAC,
+    flags: Flags { pod_sets_from_spec: false, elastic: true, ..JOB_FLAGS },
+    hooks: &NoHooks,
+};
+
+pub(super) const RAY_JOB: Framework = Framework {
+    gvk: Gvk { kind: "RayJob", plural: "rayjobs", ..RAY_CLUSTER.gvk },
+    name: "ray.io/rayjob",
+    listing: Listing { family: Family::Ray, label: "RayJob" },
+    status: status(
+        &[
+            FinishedRule {
+                when: Test::All(&[
+                    Test::Text(JOB_STATE, &["Complete", "Failed"]),
+                    Test::Text("/status/jobStatus", &["SUCCEEDED"]),
+                ]),
+                success: true,
+                message: Message::Field("/status/message"),
+            },
+            FinishedRule {
+                when: Test::Text(JOB_STATE, &["Complete", "Failed"]),
+                success: false,
+                message: Message::Field("/status/message"),
+            },
+        ],
+        Test::Not(&Test::Text(JOB_STATE, &["", "Suspended"])),
+        Test::Text("/status/rayClusterStatus/state", &["ready"]),
+    ),
+    // The submitter is a Job.
+    creates: CreatedKinds::Only(&[CLUSTER, JOB]),
+    ..RAY_CLUSTER
+};
+
+pub(super) const RAY_SERVICE: Framework = Framework {
+    gvk: Gvk { kind: "RayService", plural: "rayservices", ..RAY_CLUSTER.gvk },
+    name: "ray.io/rayservice",
+    listing: Listing { family: Family::Ray, label: "RayService" },
+    fields: fields("/spec/rayClusterConfig/suspend"),
+    status: status(&[], Test::Condition("Ready"), Test::Condition("Ready")),
+    creates: CreatedKinds::Only(&[CLUSTER]),
+    ..RAY_CLUSTER
+};

@@ -1,0 +1,342 @@
+//! A row of the table of frameworks: what a kind of job is, as data.
+//!
+//! Invariant: a row says where its fields are and what they mean; how to read and patch them is the same code for all
+//! rows. Only what no row can say is a hook.
+
+use super::hooks::Hooks;
+use super::view::Gvk;
+
+/// A JSON pointer (RFC 6901).
+pub type Pointer = &'static str;
+
+/// A framework of Kueue.
+#[derive(Debug)]
+pub struct Framework {
+    /// How its objects are addressed.
+    pub gvk: Gvk,
+    /// Name in `integrations.frameworks`.
+    pub name: &'static str,
+    /// Its place in the list of job kinds in README.md.
+    pub listing: Listing,
+    /// Whether this version manages its objects. Only such rows are watched and generated into the manifests.
+    pub served: bool,
+    /// How its pods are held back until admission.
+    pub role: Role,
+    /// Fields of the spec.
+    pub fields: JobFields,
+    /// Where its pod templates are.
+    pub pod_sets: PodSetSource,
+    /// Labels of its pods that say their rank.
+    pub rank: Rank,
+    /// Fields of the status.
+    pub status: StatusFields,
+    /// The field that names its PriorityClass before its pod templates do.
+    pub priority_class: Option<Pointer>,
+    /// Kinds that its controller creates and owns.
+    pub creates: CreatedKinds,
+    /// Its entries in the webhook configurations.
+    pub webhooks: Webhooks,
+    /// Permissions that the manager needs on its objects.
+    pub rbac: Rbac,
+    /// What it supports.
+    pub flags: Flags,
+    /// What the row cannot say.
+    pub hooks: &'static dyn Hooks,
+}
+
+/// How pods of a kind are held back until admission.
+#[derive(Clone, Copy, Debug)]
+pub enum Role {
+    /// The object has a field that suspends it.
+    Suspended,
+    /// Several objects make up one Workload; each pod is held by a scheduling gate, and stopping deletes it.
+    Composable,
+    /// The webhook marks the pod template; each pod is a job of its own. The object has no Workload.
+    PassThrough,
+}
+
+/// Group of kinds in the list of job kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Training and batch jobs.
+    Batch,
+    /// Ray.
+    Ray,
+    /// Pods and built-in kinds that serve.
+    Pods,
+    /// Kinds that wrap others.
+    Wrappers,
+}
+
+/// Place in the list of job kinds in README.md.
+#[derive(Clone, Copy, Debug)]
+pub struct Listing {
+    /// Kinds of one family that are not served share a line.
+    pub family: Family,
+    /// Name in that line; equal names are listed once.
+    pub label: &'static str,
+}
+
+/// Fields of the spec.
+#[derive(Clone, Copy, Debug)]
+pub struct JobFields {
+    /// Suspends the job when true; false when absent.
+    pub suspend: Option<Pointer>,
+    /// Names the controller that runs the job.
+    pub managed_by: Option<ManagedBy>,
+    /// Start time in the status. While it is set the templates are immutable: a stop then suspends the job, clears the
+    /// start time and restores the templates in three writes. Without it, one write does all.
+    pub start_time: Option<Pointer>,
+    /// Labels that the API server adds to the template. They identify the job and are not part of the pod set.
+    pub server_labels: &'static [&'static str],
+}
+
+/// The field that names the controller of a job.
+#[derive(Clone, Copy, Debug)]
+pub struct ManagedBy {
+    /// The field.
+    pub field: Pointer,
+    /// The value of the kind's own controller, which equals an absent field.
+    pub built_in: &'static str,
+}
+
+/// Where the pod templates of a kind are. Pointers of a role are relative to it, those of a source to the object.
+#[derive(Clone, Copy, Debug)]
+pub enum PodSetSource {
+    /// This version does not read the kind: it is known as an owner only.
+    Unread,
+    /// One template at a fixed place.
+    Fixed {
+        /// Name of the pod set.
+        name: &'static str,
+        /// The template.
+        template: Pointer,
+        /// Number of pods.
+        count: Count,
+    },
+    /// An array of roles. It is patched by RFC 6902, as a merge patch replaces an array as a whole.
+    Array {
+        /// The array.
+        list: Pointer,
+        /// Name of a role.
+        name: Pointer,
+        /// Template of a role.
+        template: Pointer,
+        /// Number of pods of a role.
+        count: Count,
+    },
+    /// A map of roles by name. Roles that are not listed here are not read.
+    Map {
+        /// The map.
+        map: Pointer,
+        /// Keys of the roles, in the order of their pod sets.
+        order: &'static [&'static str],
+        /// Template of a role.
+        template: Pointer,
+        /// Number of pods of a role.
+        count: Count,
+    },
+}
+
+/// Number of pods. Pointers are relative to the object of a fixed role, otherwise to the role.
+#[derive(Clone, Copy, Debug)]
+pub enum Count {
+    /// A field; 1 when absent.
+    Field(Pointer),
+    /// The pods of a batch/v1 Job spec: its parallelism, limited by its completions.
+    Job {
+        /// Parallelism; 1 when absent.
+        parallelism: Pointer,
+        /// Completions; no limit when absent.
+        completions: Pointer,
+    },
+    /// A product.
+    Product(&'static Self, &'static Self),
+}
+
+/// Labels of pods from which their rank in a topology assignment follows.
+#[derive(Clone, Copy, Debug)]
+pub struct Rank {
+    /// Label with the index of a pod.
+    pub index_label: Option<&'static str>,
+    /// Groups of pods in a pod set, each with indexes of its own.
+    pub sub_groups: Option<SubGroups>,
+}
+
+/// Groups of pods in a pod set.
+#[derive(Clone, Copy, Debug)]
+pub struct SubGroups {
+    /// Label with the index of the group.
+    pub label: &'static str,
+    /// Number of groups, relative to the role; 1 when absent.
+    pub count: Pointer,
+}
+
+/// Fields of the status.
+#[derive(Clone, Copy, Debug)]
+pub struct StatusFields {
+    /// When a job is finished: the first rule that holds counts. Without rules it never finishes.
+    pub finished: &'static [FinishedRule],
+    /// When its pods may still run.
+    pub active: Active,
+    /// When all of its pods are ready or have succeeded.
+    pub ready: Ready,
+    /// Which pods are no longer needed.
+    pub reclaimable: Reclaimable,
+}
+
+/// A rule that says that a job is finished.
+#[derive(Clone, Copy, Debug)]
+pub struct FinishedRule {
+    /// When it is.
+    pub when: Test,
+    /// Whether it succeeded.
+    pub success: bool,
+    /// Text for the Workload.
+    pub message: Message,
+}
+
+/// Text of a finished job.
+#[derive(Clone, Copy, Debug)]
+pub enum Message {
+    /// Message of the condition that the rule tests.
+    OfCondition,
+    /// A field; empty when absent.
+    Field(Pointer),
+    /// A fixed text.
+    Text(&'static str),
+}
+
+/// A test of an object.
+#[derive(Clone, Copy, Debug)]
+pub enum Test {
+    /// The condition is True.
+    Condition(&'static str),
+    /// The text of a field is one of these; an absent field is the empty text.
+    Text(Pointer, &'static [&'static str]),
+    /// The test fails.
+    Not(&'static Self),
+    /// All tests hold.
+    All(&'static [Self]),
+}
+
+/// When pods of a job may still run.
+#[derive(Clone, Copy, Debug)]
+pub enum Active {
+    /// When the sum of these counts is not 0.
+    Counts(&'static [Pointer]),
+    /// When the sum of a count over an array or map is not 0.
+    SumOver(Pointer, Pointer),
+    /// When a test holds.
+    When(Test),
+}
+
+/// When all pods of a job are ready or have succeeded.
+#[derive(Clone, Copy, Debug)]
+pub enum Ready {
+    /// When a test holds.
+    When(Test),
+    /// When the sum of `ready` and `succeeded` over this array equals the sum of the sub-groups of all roles.
+    SubGroupsOf(Pointer),
+    /// When a hook says so.
+    Hook,
+}
+
+/// Which pods of a job are no longer needed.
+#[derive(Clone, Copy, Debug)]
+pub enum Reclaimable {
+    /// None.
+    None,
+    /// The pods of the succeeded sub-groups of each role, counted by the entries of this array.
+    SubGroupsOf(Pointer),
+    /// Those that a hook names.
+    Hook,
+}
+
+/// Kinds that a controller creates, as (group, kind).
+#[derive(Clone, Copy, Debug)]
+pub enum CreatedKinds {
+    /// These.
+    Only(&'static [(&'static str, &'static str)]),
+    /// Any kind, because the object wraps arbitrary objects.
+    Any,
+}
+
+impl CreatedKinds {
+    /// Returns whether the controller creates objects of a kind, given as (group, kind).
+    pub fn includes(&self, kind: (&str, &str)) -> bool {
+        match self {
+            Self::Only(kinds) => kinds.contains(&kind),
+            Self::Any => true,
+        }
+    }
+}
+
+/// Entries of the webhook configurations. Objects that name a queue and those that do not have entries of their own,
+/// because only the former depend on the manager.
+#[derive(Clone, Copy, Debug)]
+pub struct Webhooks {
+    /// Operations that are defaulted.
+    pub mutate: &'static [&'static str],
+    /// Operations that are validated.
+    pub validate: &'static [&'static str],
+    /// What happens to objects that name a queue while no manager answers.
+    pub with_queue: FailurePolicy,
+    /// What happens to other objects.
+    pub without_queue: FailurePolicy,
+}
+
+/// What the API server does with a request that no webhook answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailurePolicy {
+    /// Refuses it.
+    Fail,
+    /// Accepts it.
+    Ignore,
+}
+
+/// Verbs that the manager needs, without those that every watched kind needs: get, list and watch.
+#[derive(Clone, Copy, Debug)]
+pub struct Rbac {
+    /// On the objects. `delete` is needed only with a retention policy.
+    pub object: &'static [&'static str],
+    /// On the status.
+    pub status: &'static [&'static str],
+    /// On the finalizers, for owner references with `blockOwnerDeletion`.
+    pub finalizers: &'static [&'static str],
+}
+
+/// What a kind supports.
+#[derive(Clone, Copy, Debug)]
+pub struct Flags {
+    /// Whether its pod sets depend on the spec alone, so that they are read once per generation.
+    pub pod_sets_from_spec: bool,
+    /// Whether a job may be resized while it runs.
+    pub elastic: bool,
+    /// Whether a job may name an existing Workload.
+    pub prebuilt: bool,
+    /// Whether the rules for new objects hold for each update as well.
+    pub create_rules_on_update: bool,
+    /// Which topology annotations its webhook checks.
+    pub topology_checks: TopologyChecks,
+}
+
+/// Which topology annotations a webhook checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TopologyChecks {
+    /// None.
+    None,
+    /// Those of each pod template.
+    Templates,
+    /// Those of each pod template, and the groups that pod sets form.
+    TemplatesAndGroups,
+}
+
+impl Framework {
+    /// Returns the path of its webhook, as controller-runtime builds it.
+    pub fn webhook_path(&self, mutating: bool) -> String {
+        let verb = if mutating { "mutate" } else { "validate" };
+        let group = self.gvk.group.replace('.', "-");
+        format!("/{verb}-{group}-{}-{}", self.gvk.version, self.gvk.kind.to_lowercase())
+    }
+}

@@ -1,0 +1,124 @@
+//! Status of a job, by the rules of its row.
+
+use super::JobError;
+use super::read;
+use super::roles::read_roles;
+use super::row::{Active, FinishedRule, Framework, Message, Ready, Reclaimable, Test};
+use super::view::{Finished, JobStatus, JobView};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Reads the status of a job, without whether its pods are ready.
+pub(super) fn read_status(row: &Framework, job: &Value) -> Result<JobStatus, JobError> {
+    let number = |pointer: &str| Ok::<_, JobError>(read::count(job, pointer)?.unwrap_or(0));
+    let (ready, succeeded) = (number("/status/ready")?, number("/status/succeeded")?);
+    let started = row.fields.start_time.map(|pointer| read::string(job, pointer)).transpose()?.flatten();
+    Ok(JobStatus {
+        active_pods: active(row, job)?,
+        ready_pods: ready,
+        succeeded_pods: succeeded,
+        started: started.is_some(),
+        has_suspended_condition: read::true_condition(job, "Suspended")?.is_some(),
+        finished: finished(row, job)?,
+        pods_ready: false,
+    })
+}
+
+fn active(row: &Framework, job: &Value) -> Result<i32, JobError> {
+    match row.status.active {
+        Active::Counts(pointers) => pointers
+            .iter()
+            .try_fold(0_i32, |sum, pointer| Ok(sum.saturating_add(read::count(job, pointer)?.unwrap_or(0)))),
+        Active::SumOver(list, field) => sum_over(job, list, &[field]),
+        Active::When(test) => Ok(i32::from(test.holds(job)?)),
+    }
+}
+
+/// Returns the sum of counts over the entries of an array or map.
+fn sum_over(job: &Value, list: &str, fields: &[&str]) -> Result<i32, JobError> {
+    let mut sum = 0_i32;
+    for entry in read::entries(job, list)? {
+        for field in fields {
+            sum = sum.saturating_add(read::count(entry, field)?.unwrap_or(0));
+        }
+    }
+    Ok(sum)
+}
+
+fn finished(row: &Framework, job: &Value) -> Result<Option<Finished>, JobError> {
+    for rule in row.status.finished {
+        if rule.when.holds(job)? {
+            let message = message(rule, job)?.to_owned();
+            return Ok(Some(Finished { success: rule.success, message }));
+        }
+    }
+    Ok(None)
+}
+
+fn message<'a>(rule: &FinishedRule, job: &'a Value) -> Result<&'a str, JobError> {
+    let text = match (rule.message, rule.when) {
+        (Message::OfCondition, Test::Condition(type_)) => read::true_condition(job, type_)?,
+        (Message::OfCondition, _) => None,
+        (Message::Field(pointer), _) => read::string(job, pointer)?,
+        (Message::Text(text), _) => Some(text),
+    };
+    Ok(text.unwrap_or_default())
+}
+
+impl Test {
+    /// Returns whether the test holds for an object.
+    pub(super) fn holds(&self, job: &Value) -> Result<bool, JobError> {
+        Ok(match self {
+            Self::Condition(type_) => read::true_condition(job, type_)?.is_some(),
+            Self::Text(pointer, texts) => texts.contains(&read::string(job, pointer)?.unwrap_or_default()),
+            Self::Not(test) => !test.holds(job)?,
+            Self::All(tests) => {
+                for test in *tests {
+                    if !test.holds(job)? {
+                        return Ok(false);
+                    }
+                }
+                true
+            }
+        })
+    }
+}
+
+/// Returns whether the row says that all pods are ready or have succeeded.
+pub(super) fn pods_ready(row: &Framework, job: &Value) -> Result<bool, JobError> {
+    match row.status.ready {
+        Ready::When(test) => test.holds(job),
+        Ready::SubGroupsOf(list) => {
+            let roles = read_roles(row, job)?;
+            let wanted = roles.iter().filter_map(|role| role.sub_groups).fold(0_i32, i32::saturating_add);
+            Ok(sum_over(job, list, &["/ready", "/succeeded"])? == wanted)
+        }
+        Ready::Hook => Ok(false),
+    }
+}
+
+/// Returns the reclaimable pods that the row names.
+pub(super) fn reclaimable_pods(
+    row: &Framework,
+    job: &Value,
+    view: &JobView,
+) -> Result<Vec<(Arc<str>, i32)>, JobError> {
+    let Reclaimable::SubGroupsOf(list) = row.status.reclaimable else {
+        return Ok(Vec::new());
+    };
+    let mut succeeded = Vec::new();
+    for entry in read::entries(job, list)? {
+        let name = read::string(entry, "/name")?.unwrap_or_default().to_lowercase();
+        succeeded.push((name, read::count(entry, "/succeeded")?.unwrap_or(0)));
+    }
+    let mut reclaimable = Vec::new();
+    for (role, set) in read_roles(row, job)?.iter().zip(&view.pod_sets) {
+        let groups = role.sub_groups.unwrap_or(0);
+        let done = succeeded.iter().find(|(name, _)| *name == role.name).map_or(0, |(_, done)| *done);
+        if done > 0 && done <= groups {
+            let pods = role.count.checked_div(groups).unwrap_or(0).saturating_mul(done);
+            reclaimable.push((Arc::clone(&set.name), pods));
+        }
+    }
+    Ok(reclaimable)
+}

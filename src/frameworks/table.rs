@@ -1,0 +1,93 @@
+//! The table of frameworks: every kind of job that Kueue knows.
+//!
+//! Invariant: the position of a row is the index in `Kind::Job`, and batch/v1 Job is the first.
+
+use super::row::{
+    Active, CreatedKinds, FailurePolicy, Flags, Framework, JobFields, Rank, Rbac, Ready, Reclaimable,
+    StatusFields, TopologyChecks, Webhooks,
+};
+use super::{batch_job, deployment, jobset, kubeflow, pod_group, ray, wrappers};
+
+/// All frameworks of Kueue.
+pub static FRAMEWORKS: &[Framework] = &[
+    batch_job::ROW,
+    jobset::ROW,
+    kubeflow::PYTORCH_JOB,
+    kubeflow::TF_JOB,
+    kubeflow::XGBOOST_JOB,
+    kubeflow::PADDLE_JOB,
+    kubeflow::JAX_JOB,
+    kubeflow::MPI_JOB,
+    wrappers::TRAIN_JOB,
+    ray::RAY_JOB,
+    ray::RAY_CLUSTER,
+    ray::RAY_SERVICE,
+    pod_group::ROW,
+    deployment::ROW,
+    pod_group::STATEFUL_SET,
+    pod_group::LEADER_WORKER_SET,
+    wrappers::APP_WRAPPER,
+    wrappers::SPARK_APPLICATION,
+];
+
+/// Returns the rows that this version manages, with their positions.
+pub fn served() -> impl Iterator<Item = (usize, &'static Framework)> {
+    FRAMEWORKS.iter().enumerate().filter(|(_, row)| row.served)
+}
+
+/// Returns the row of this group and kind.
+pub fn framework(group: &str, kind: &str) -> Option<&'static Framework> {
+    FRAMEWORKS.iter().find(|row| (row.gvk.group, row.gvk.kind) == (group, kind))
+}
+
+/// Returns the row of this group and kind if this version manages it.
+pub fn served_framework(group: &str, kind: &str) -> Option<&'static Framework> {
+    framework(group, kind).filter(|row| row.served)
+}
+
+/// A controller that creates pods alone.
+pub(super) const PODS: CreatedKinds = CreatedKinds::Only(&[POD]);
+pub(super) const POD: (&str, &str) = ("", "Pod");
+pub(super) const JOB: (&str, &str) = ("batch", "Job");
+
+/// Webhooks of a kind that is defaulted when it is created. Objects without a queue must not depend on the manager.
+pub(super) const JOB_WEBHOOKS: Webhooks = Webhooks {
+    mutate: &["CREATE"],
+    validate: &["CREATE", "UPDATE"],
+    with_queue: FailurePolicy::Fail,
+    without_queue: FailurePolicy::Ignore,
+};
+
+/// Webhooks of a kind that is defaulted when it is changed as well.
+pub(super) const WORKLOAD_WEBHOOKS: Webhooks = Webhooks { mutate: &["CREATE", "UPDATE"], ..JOB_WEBHOOKS };
+
+/// Permissions on a kind that is suspended and started, and whose Workload holds up its deletion.
+pub(super) const JOB_RBAC: Rbac =
+    Rbac { object: &["delete", "patch"], status: &["patch"], finalizers: &["update"] };
+
+/// Permissions on a kind that is only read.
+pub(super) const READ_ONLY: Rbac = Rbac { object: &[], status: &[], finalizers: &[] };
+
+/// Rank labels of a kind without them.
+pub(super) const NO_RANK: Rank = Rank { index_label: None, sub_groups: None };
+
+/// Fields of a kind without a suspend field.
+pub(super) const NO_FIELDS: JobFields =
+    JobFields { suspend: None, managed_by: None, start_time: None, server_labels: &[] };
+
+/// Status of a kind whose objects are not jobs, or whose members say it.
+pub(super) const NO_STATUS: StatusFields = StatusFields {
+    finished: &[],
+    active: Active::Counts(&[]),
+    ready: Ready::Hook,
+    reclaimable: Reclaimable::None,
+};
+
+/// Flags of most kinds that can be suspended.
+pub(super) const JOB_FLAGS: Flags = Flags {
+    pod_sets_from_spec: true,
+    elastic: false,
+    prebuilt: true,
+    create_rules_on_update: true,
+    topology_checks: TopologyChecks::TemplatesAndGroups,
+};
