@@ -77,13 +77,13 @@ impl Cache {
     /// Clears the fields that belong to disabled features.
     fn apply_decode_gates(&self, view: &mut JobView, object: &Value) {
         if !self.gates.admission_gated_by {
-            view.gated_by = None;
+            view.options.gated_by = None;
         }
-        view.elastic &= self.gates.elastic_jobs;
+        view.options.elastic &= self.gates.elastic_jobs;
         if !self.gates.identifier_annotations {
             let labels = object.pointer("/metadata/labels");
             let label = labels.and_then(|labels| labels.get(names::PREBUILT_WORKLOAD)?.as_str());
-            view.prebuilt_workload = label.filter(|name| !name.is_empty()).map(Arc::from);
+            view.options.prebuilt_workload = label.filter(|name| !name.is_empty()).map(Arc::from);
         }
     }
 }

@@ -45,12 +45,12 @@ impl Framework {
                 read::string(job, class)?.filter(|name| !name.is_empty()).map(Arc::from);
         }
         view.completions_follow_parallelism = self.hooks.completions_follow_parallelism(job)?;
-        view.elastic = self.flags.elastic
+        view.options.elastic = self.flags.elastic
             && read::string_map(job, "/metadata/annotations")?
                 .get(names::ELASTIC_JOB_ANNOTATION)
                 .is_some_and(|text| text == "true");
         view.status.pods_ready = self.hooks.pods_ready(self, job, &view)?;
-        view.reclaimable_pods = self.hooks.reclaimable_pods(self, job, &view)?;
+        view.status.reclaimable_pods = self.hooks.reclaimable_pods(self, job, &view)?;
         Ok(view)
     }
 

@@ -109,7 +109,7 @@ mod tests {
         let view = ROW.decode(&job).unwrap();
         let counts: Vec<(&str, i32)> = view.pod_sets.iter().map(|set| (&*set.name, set.count)).collect();
         assert_eq!(counts, [("a", 4), ("b", 1)]);
-        assert_eq!(view.reclaimable_pods, [(Arc::from("a"), 2)]);
+        assert_eq!(view.status.reclaimable_pods, [(Arc::from("a"), 2)]);
         assert!(!view.status.pods_ready && view.status.active_pods == 0);
         job["status"]["replicatedJobsStatus"][0]["ready"] = json!(2);
         assert!(ROW.decode(&job).unwrap().status.pods_ready);

@@ -44,7 +44,7 @@ pub use table::{FRAMEWORKS, framework, served, served_framework};
 pub(crate) use template::template_patch;
 pub use template::{TemplateConflict, TemplateInfo};
 pub use template_fingerprint::{TemplateFingerprint, pod_set_fingerprint};
-pub use view::{Finished, Gvk, JobStatus, JobView, OwnerRef, PodSetInfo, PodSetView};
+pub use view::{Finished, Gvk, JobOptions, JobStatus, JobView, OwnerRef, PodSetInfo, PodSetView};
 pub use workload::{WorkloadRequest, pod_set_infos, workload_body, workload_name};
 
 use std::fmt;

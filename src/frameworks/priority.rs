@@ -40,7 +40,7 @@ impl Priority {
         pod_sets: &[Value],
         classes: &dyn PriorityLookup,
     ) -> Result<Self, MissingClass> {
-        if let Some(name) = view.priority_class.as_deref() {
+        if let Some(name) = view.options.priority_class.as_deref() {
             let value = classes.workload_class(name);
             let value = value.ok_or_else(|| MissingClass::WorkloadClass(name.to_owned()))?;
             return Ok(Self::from_class(value, "kueue.x-k8s.io", "WorkloadPriorityClass", name));

@@ -2,7 +2,7 @@
 
 use super::JobError;
 use super::template::TemplateInfo;
-use super::view::{JobStatus, JobView, OwnerRef};
+use super::view::{JobOptions, JobStatus, JobView, OwnerRef};
 use crate::api::{ObjectKey, names};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Toleration;
@@ -124,22 +124,23 @@ pub(super) fn common_view(job: &Value) -> Result<JobView, JobError> {
         created: time(job, "/metadata/creationTimestamp")?.unwrap_or(Timestamp::UNIX_EPOCH),
         deleting: present(job, "/metadata/deletionTimestamp").is_some(),
         queue_name: label(names::QUEUE_NAME_LABEL).map(arc),
-        priority_class: label(names::PRIORITY_CLASS_LABEL).map(arc),
-        prebuilt_workload: annotation(names::PREBUILT_WORKLOAD)
-            .or_else(|| label(names::PREBUILT_WORKLOAD))
-            .map(arc),
-        max_exec_seconds: seconds.filter(|seconds| *seconds > 0),
-        gated_by: annotation(names::ADMISSION_GATED_BY_ANNOTATION).cloned(),
-        annotations_to_copy: passed.map(|(key, value)| (key.clone(), value.clone())).collect(),
+        options: JobOptions {
+            priority_class: label(names::PRIORITY_CLASS_LABEL).map(arc),
+            prebuilt_workload: annotation(names::PREBUILT_WORKLOAD)
+                .or_else(|| label(names::PREBUILT_WORKLOAD))
+                .map(arc),
+            max_exec_seconds: seconds.filter(|seconds| *seconds > 0),
+            gated_by: annotation(names::ADMISSION_GATED_BY_ANNOTATION).cloned(),
+            annotations_to_copy: passed.map(|(key, value)| (key.clone(), value.clone())).collect(),
+            elastic: false,
+        },
         controller: controller(job)?,
         pod_priority_class: None,
         managed_by: None,
         suspended: false,
-        elastic: false,
         completions_follow_parallelism: false,
         pod_sets: Vec::new(),
         status: JobStatus::default(),
-        reclaimable_pods: Vec::new(),
     })
 }
 

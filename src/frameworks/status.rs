@@ -14,6 +14,7 @@ pub(super) fn read_status(row: &Framework, job: &Value) -> Result<JobStatus, Job
     let (ready, succeeded) = (number("/status/ready")?, number("/status/succeeded")?);
     let started = row.fields.start_time.map(|pointer| read::string(job, pointer)).transpose()?.flatten();
     Ok(JobStatus {
+        reclaimable_pods: Vec::new(),
         active_pods: active(row, job)?,
         ready_pods: ready,
         succeeded_pods: succeeded,

@@ -70,6 +70,27 @@ pub struct JobView {
     pub deleting: bool,
     /// The queue-name label, when not empty.
     pub queue_name: Option<Arc<str>>,
+    /// Kueue's labels and annotations beside the queue name.
+    pub options: JobOptions,
+    /// The controller that owns the job.
+    pub controller: Option<OwnerRef>,
+    /// The PriorityClass that the job names beside its pod templates, when not empty.
+    pub pod_priority_class: Option<Arc<str>>,
+    /// Value of `spec.managedBy`, if the kind has this field and it is set.
+    pub managed_by: Option<String>,
+    /// Whether the job is suspended.
+    pub suspended: bool,
+    /// Whether a change of the count changes the completions as well.
+    pub completions_follow_parallelism: bool,
+    /// The pod sets.
+    pub pod_sets: Vec<PodSetView>,
+    /// The status.
+    pub status: JobStatus,
+}
+
+/// What Kueue's labels and annotations on a job ask for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobOptions {
     /// The priority-class label, when not empty.
     pub priority_class: Option<Arc<str>>,
     /// The prebuilt Workload named by an annotation or label.
@@ -80,24 +101,8 @@ pub struct JobView {
     pub gated_by: Option<String>,
     /// Annotations to copy to the Workload: the provisioning parameters.
     pub annotations_to_copy: BTreeMap<String, String>,
-    /// The controller that owns the job.
-    pub controller: Option<OwnerRef>,
-    /// The PriorityClass that the job names beside its pod templates, when not empty.
-    pub pod_priority_class: Option<Arc<str>>,
-    /// Value of `spec.managedBy`, if the kind has this field and it is set.
-    pub managed_by: Option<String>,
-    /// Whether the job is suspended.
-    pub suspended: bool,
     /// Whether the job is elastic: it may be resized while it runs.
     pub elastic: bool,
-    /// Whether a change of the count changes the completions as well.
-    pub completions_follow_parallelism: bool,
-    /// The pod sets.
-    pub pod_sets: Vec<PodSetView>,
-    /// The status.
-    pub status: JobStatus,
-    /// Number of reclaimable pods by pod set.
-    pub reclaimable_pods: Vec<(Arc<str>, i32)>,
 }
 
 /// One pod set of a job.
@@ -131,6 +136,8 @@ pub struct PodSetInfo {
 /// Status of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobStatus {
+    /// Number of reclaimable pods by pod set.
+    pub reclaimable_pods: Vec<(Arc<str>, i32)>,
     /// Number of running or terminating pods.
     pub active_pods: i32,
     /// Number of ready pods.

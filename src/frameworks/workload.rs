@@ -85,7 +85,7 @@ pub fn workload_body(
         let class = json!({ "group": class.group, "kind": class.kind, "name": class.name });
         spec.insert("priorityClassRef".to_owned(), class);
     }
-    if let Some(seconds) = view.max_exec_seconds {
+    if let Some(seconds) = view.options.max_exec_seconds {
         spec.insert("maximumExecutionTimeSeconds".to_owned(), json!(seconds));
     }
     spec.insert("active".to_owned(), Value::Bool(true));
@@ -104,9 +104,12 @@ fn labels(job: &Value, view: &JobView, keys: &[String]) -> Result<Value, JobErro
 }
 
 fn annotations(view: &JobView) -> Map<String, Value> {
-    let copied = view.annotations_to_copy.iter().map(|(key, value)| (key.clone(), json!(value)));
-    let gated =
-        view.gated_by.iter().map(|gates| (names::ADMISSION_GATED_BY_ANNOTATION.to_owned(), json!(gates)));
+    let copied = view.options.annotations_to_copy.iter().map(|(key, value)| (key.clone(), json!(value)));
+    let gated = view
+        .options
+        .gated_by
+        .iter()
+        .map(|gates| (names::ADMISSION_GATED_BY_ANNOTATION.to_owned(), json!(gates)));
     copied.chain(gated).collect()
 }
 

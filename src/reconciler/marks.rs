@@ -91,7 +91,8 @@ impl Reconciler {
     }
 
     pub(super) fn mark_users_of_priority_class(&mut self, class: &str) {
-        let jobs = self.cache.jobs().filter(|(_, view)| view.priority_class.as_deref() == Some(class));
+        let jobs =
+            self.cache.jobs().filter(|(_, view)| view.options.priority_class.as_deref() == Some(class));
         self.work_queue.add_all(jobs.map(|((kind, key), _)| ReconcileKey::Job(*kind, key.clone())));
         let workloads = self.cache.workloads().filter(|(_, record)| {
             let reference = record.priority_class.as_ref();

@@ -360,7 +360,7 @@ fn pods_beyond_completions_are_reclaimable() {
         job["spec"]["parallelism"] = json!(parallelism);
         job["spec"]["completions"] = json!(completions);
         job["status"] = json!({ "succeeded": succeeded, "active": active });
-        kind.decode(&job).unwrap().reclaimable_pods.first().map_or(0, |(_, count)| *count)
+        kind.decode(&job).unwrap().status.reclaimable_pods.first().map_or(0, |(_, count)| *count)
     };
     assert_eq!(reclaimable(5, 9, 3, 5), 0);
     assert_eq!(reclaimable(5, 9, 6, 3), 2);

@@ -45,7 +45,7 @@ const RECONCILER_VOCABULARY: [&str; 7] =
 /// Maximum number of fields of a struct.
 const FIELDS: usize = 15;
 /// Structs whose fields something else dictates: the schema of the configuration, the command line, one family per metric.
-const WIDE_STRUCTS: [&str; 4] = ["Configuration", "JobView", "KueueCounters", "ManagerArgs"];
+const WIDE_STRUCTS: [&str; 3] = ["Configuration", "KueueCounters", "ManagerArgs"];
 /// Number of layers that only decide: without tasks, clock, environment or network.
 const PURE: usize = 14;
 /// Maximum number of lines of a file.

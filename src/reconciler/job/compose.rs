@@ -34,7 +34,7 @@ impl Reconciler {
         if view.status.active_pods > 0 {
             return;
         }
-        if let Some(name) = view.prebuilt_workload.clone() {
+        if let Some(name) = view.options.prebuilt_workload.clone() {
             let key = ObjectKey { namespace: view.key.namespace.clone(), name };
             self.adopt_prebuilt_workload(job, &key, now);
             return;
@@ -77,7 +77,7 @@ impl Reconciler {
                 latency: Duration::try_from(backoff::elapsed(view.created, now)).unwrap_or_default(),
             }),
         ];
-        if view.elastic {
+        if view.options.elastic {
             effects.push(job_event(job.index, view, true, "ElasticJobNotSupported", ELASTIC_NOTE));
         }
         let request = WriteRequest::new(Kind::Workload, key, Verb::Create, body);

@@ -48,7 +48,7 @@ impl Reconciler {
     /// Returns the key of the Workload of a job: the prebuilt Workload that the job names, or the Workload that it
     /// owns.
     pub(super) fn workload_of(&self, index: usize, view: &JobView) -> Option<ObjectKey> {
-        if let Some(name) = &view.prebuilt_workload {
+        if let Some(name) = &view.options.prebuilt_workload {
             let key = ObjectKey { namespace: view.key.namespace.clone(), name: name.clone() };
             let owner = self.cache.workload(&key)?.owner.as_ref()?;
             return (owner.uid == view.uid).then_some(key);

@@ -28,7 +28,7 @@ impl Reconciler {
         let decided = reserved || self.membership.assumed.contains(key);
         let matches =
             if decided { is_equivalent_to_job(record, view) } else { is_identical_to_job(record, view) };
-        if view.prebuilt_workload.is_none() && !matches {
+        if view.options.prebuilt_workload.is_none() && !matches {
             if decided {
                 if reserved {
                     self.delete_not_matching(job, record);
@@ -49,13 +49,13 @@ impl Reconciler {
         }
         self.sync_spec_fields(view, record, reserved, &mut spec);
         let gated_by = &record.annotations.admission_gated_by;
-        let gates_changed = gated_by.is_some() && *gated_by != view.gated_by;
+        let gates_changed = gated_by.is_some() && *gated_by != view.options.gated_by;
         if spec.is_empty() && !gates_changed {
             return;
         }
         let mut metadata = json!({"resourceVersion": record.meta.resource_version});
         if let Some(metadata) = metadata.as_object_mut().filter(|_| gates_changed) {
-            let annotations = json!({names::ADMISSION_GATED_BY_ANNOTATION: view.gated_by});
+            let annotations = json!({names::ADMISSION_GATED_BY_ANNOTATION: view.options.gated_by});
             metadata.insert("annotations".to_owned(), annotations);
         }
         let body = json!({"metadata": metadata, "spec": spec});
@@ -76,8 +76,8 @@ impl Reconciler {
         }
         self.sync_priority_class(view, record, reserved, spec);
         let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
-        if !admitted && record.max_execution_seconds != view.max_exec_seconds {
-            spec.insert("maximumExecutionTimeSeconds".to_owned(), json!(view.max_exec_seconds));
+        if !admitted && record.max_execution_seconds != view.options.max_exec_seconds {
+            spec.insert("maximumExecutionTimeSeconds".to_owned(), json!(view.options.max_exec_seconds));
         }
     }
 
@@ -109,7 +109,7 @@ impl Reconciler {
     ) {
         let class = record.priority_class.as_ref().filter(|c| c.kind == "WorkloadPriorityClass");
         let class = class.map(|c| c.name.as_str());
-        let Some(name) = view.priority_class.as_deref().filter(|name| class != Some(*name)) else {
+        let Some(name) = view.options.priority_class.as_deref().filter(|name| class != Some(*name)) else {
             return;
         };
         let allowed = !reserved || class.is_some();

@@ -150,13 +150,14 @@ impl Reconciler {
             reclaimable: if job.suspended || !self.settings.gates.reclaimable_pods {
                 Vec::new()
             } else {
-                job.reclaimable_pods
+                job.status
+                    .reclaimable_pods
                     .iter()
                     .filter(|(_, n)| *n > 0)
                     .map(|(name, n)| (name.to_string(), *n))
                     .collect()
             },
-            out_of_sync: job.prebuilt_workload.is_some()
+            out_of_sync: job.options.prebuilt_workload.is_some()
                 && job.suspended
                 && !crate::reconciler::job::start::is_equivalent_to_job(record, job),
             start_failed: start_failed.map(|e| e.to_string()),

@@ -114,6 +114,7 @@ impl Life<'_> {
         } else {
             assert_ne!(finished[0], "True", "{}", self.name);
             let reclaimable: Vec<Value> = view
+                .status
                 .reclaimable_pods
                 .iter()
                 .map(|(name, count)| json!({"count": count, "name": &**name}))
