@@ -4,7 +4,8 @@
 //! `cache` → `membership` → scheduler → decisions → statuses → `writes`. Invariants:
 //! - the ledger follows from reservations alone: the statuses of the objects, plus decisions whose write is in flight
 //!   (I1);
-//! - at most one write per object is in flight, and it carries the resourceVersion that it was decided on (I12);
+//! - at most one write per object is in flight, and it carries the resourceVersion that it was decided on (I12); only the
+//!   write that ends a Workload may overtake the write of its second pass, with the same version, so that one lands;
 //! - an object that cannot be read, and a write that fails, affect that object alone (I23);
 //! - before all lists are complete nothing is decided, and without leadership nothing is written (I16, I17).
 

@@ -1,4 +1,4 @@
-//! Creates the Workload of a job that has none, or adopts the prebuilt Workload that the job names.
+//! Stops a job that has no Workload, then creates its Workload or adopts the prebuilt one that the job names.
 
 use super::{Job, job_event};
 use crate::api::{ObjectKey, names};

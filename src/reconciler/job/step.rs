@@ -4,6 +4,7 @@ use super::start::grants_match_job;
 use super::{Job, own_workload_key};
 use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
+use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{Ancestor, FRAMEWORKS, JobPatch, JobView};
 use crate::lifecycle::{backoff, conditions, eviction, reservation};
@@ -101,7 +102,7 @@ impl Reconciler {
             return;
         }
         if !view.suspended || (reserved && !awaits_admission(&record)) {
-            self.stop_job(job, &record);
+            self.stop_job(job, &record, now);
             return;
         }
         if !finished && !record.meta.deleting {
@@ -121,10 +122,11 @@ impl Reconciler {
         self.patch_job(job, patch, vec![started]);
     }
 
-    fn stop_job(&mut self, job: Job<'_>, record: &WorkloadRecord) {
+    fn stop_job(&mut self, job: Job<'_>, record: &WorkloadRecord, now: Timestamp) {
         let Some(patch) = job.framework.stop_patches(job.view, record.originals()).into_iter().next() else {
             // The Workload is admitted and the job is stopped, but they do not match: another Workload is created.
-            if record.may_run() && !record.meta.deleting {
+            let may_write = self.writes.may_write(Kind::Workload, &record.meta.key, now);
+            if record.may_run() && !record.meta.deleting && may_write {
                 self.delete_not_matching(job, record);
             }
             return;

@@ -177,7 +177,7 @@ impl Writes {
         std::mem::take(&mut self.effects)
     }
 
-    /// Starts a write: it is in flight until its result arrives.
+    /// Starts a write: it is in flight until its result arrives. The caller has asked `may_write`.
     pub(crate) fn start(&mut self, request: WriteRequest) {
         self.last_id = self.last_id.saturating_add(1);
         let WriteRequest {
