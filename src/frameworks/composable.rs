@@ -36,15 +36,6 @@ pub struct StopReason<'a> {
     pub now: &'a str,
 }
 
-/// A Workload for the members, and the members that it does not need.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Composition {
-    /// The Workload to create.
-    pub workload: Value,
-    /// Members beyond the total count, to remove.
-    pub excess: Vec<ObjectKey>,
-}
-
 /// Why there is no Workload for the members yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ComposeError {
@@ -129,13 +120,14 @@ pub trait ComposableHooks: Debug + Sync {
     /// Returns the entries for `spec.podSets`, without checking whether the unit is complete.
     fn pod_sets(&self, unit: &JobUnit<'_>, rank: &Rank) -> Result<Vec<Value>, ComposeError>;
 
-    /// Returns the Workload of the unit, if it is complete.
+    /// Returns the writes that make the Workload of a unit that is complete: members beyond the total count are removed,
+    /// and the Workload is created.
     fn compose(
         &self,
         unit: &JobUnit<'_>,
         rank: &Rank,
         request: &WorkloadRequest<'_>,
-    ) -> Result<Composition, ComposeError>;
+    ) -> Result<Vec<Action>, ComposeError>;
 
     /// Compares the members with the pod sets of their Workload.
     fn membership(&self, unit: &JobUnit<'_>, pod_sets: &[PodSetCount<'_>], finished: bool) -> Membership;

@@ -35,7 +35,7 @@ mod wrappers;
 
 pub use ancestry::{Ancestor, AncestryError, OwnerLookup, queued_ancestor};
 pub use composable::{
-    ComposableHooks, ComposeError, Composition, JobUnit, Membership, PodSetCount, StopReason, UnitStatus,
+    ComposableHooks, ComposeError, JobUnit, Membership, PodSetCount, StopReason, UnitStatus,
 };
 pub use deployment::mark_template;
 pub use hooks::Hooks;

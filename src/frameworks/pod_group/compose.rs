@@ -1,14 +1,15 @@
 //! The Workload of a pod or a pod group: roles by hash, their counts, and the checks before it is made.
 
-use super::super::composable::{ComposeError, Composition, JobUnit};
+use super::super::composable::{ComposeError, JobUnit};
 use super::super::pod_member::{GroupMarks, PodMember, SINGLE};
 use super::super::read;
 use super::super::row::Rank;
 use super::super::topology::topology_request;
 use super::super::view::JobView;
 use super::super::workload::{WorkloadParts, WorkloadRequest, annotations, clean_template, workload_object};
-use super::super::{JobError, workload_name};
-use crate::api::{ObjectKey, names};
+use super::super::{Action, JobError, workload_name};
+use super::actions::remove;
+use crate::api::names;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -95,22 +96,23 @@ pub(super) fn compose(
     unit: &JobUnit<'_>,
     rank: &Rank,
     request: &WorkloadRequest<'_>,
-) -> Result<Composition, ComposeError> {
+) -> Result<Vec<Action>, ComposeError> {
     let first = first(unit)?;
     let view = view(unit)?;
     let mut members: Vec<&PodMember<'_>> = unit.members.iter().filter(|member| member.counts()).collect();
-    let mut excess: Vec<ObjectKey> = Vec::new();
+    let mut actions = Vec::new();
     let total = group(unit).map_or(1, |group| group.total);
     if let Some(group) = group(unit) {
         check_group(unit, first, group, members.len())?;
         let total = usize::try_from(total).unwrap_or(usize::MAX);
         if members.len() > total {
             let sorted = by_precedence(members);
-            excess = sorted.iter().skip(total).map(|member| member.key.clone()).collect();
+            let excess: Vec<&PodMember<'_>> = sorted.into_iter().skip(total).collect();
+            actions.extend(excess.iter().flat_map(|member| remove(member)));
             members = unit
                 .members
                 .iter()
-                .filter(|member| member.counts() && !excess.contains(&member.key))
+                .filter(|member| member.counts() && excess.iter().all(|gone| gone.key != member.key))
                 .collect();
         }
     } else {
@@ -129,7 +131,8 @@ pub(super) fn compose(
             .collect::<Result<_, _>>()?,
         pod_sets: pod_sets_of(unit, rank, members)?,
     };
-    Ok(Composition { workload: workload_object(parts, &view, request), excess })
+    actions.push(Action::Create { body: workload_object(parts, &view, request) });
+    Ok(actions)
 }
 
 fn check_group(

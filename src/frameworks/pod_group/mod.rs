@@ -13,7 +13,7 @@ pub use role_hash::role_hash;
 pub use webhook::hold_pod;
 
 use super::composable::{
-    ComposableHooks, ComposeError, Composition, JobUnit, Membership, PodSetCount, StopReason, UnitStatus,
+    ComposableHooks, ComposeError, JobUnit, Membership, PodSetCount, StopReason, UnitStatus,
 };
 use super::hooks::NoHooks;
 use super::pod_member::PodMember;
@@ -96,7 +96,7 @@ impl ComposableHooks for PodGroup {
         unit: &JobUnit<'_>,
         rank: &Rank,
         request: &WorkloadRequest<'_>,
-    ) -> Result<Composition, ComposeError> {
+    ) -> Result<Vec<Action>, ComposeError> {
         compose::compose(unit, rank, request)
     }
 

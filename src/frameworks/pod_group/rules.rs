@@ -12,7 +12,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(super) fn membership(unit: &JobUnit<'_>, pod_sets: &[PodSetCount<'_>], finished: bool) -> Membership {
-    let fast = group(unit).is_some_and(|group| group.fast_admission);
+    let Some(marks) = group(unit) else {
+        // Nothing replaces a single pod: its finalizer goes with it.
+        let deleted = unit.members.iter().filter(|member| member.state.deleting);
+        let replaced = deleted.map(|member| member.key.clone()).collect();
+        return Membership { replaced, matches: !unit.members.is_empty(), ..Membership::default() };
+    };
+    let fast = marks.fast_admission;
     let mut result = Membership::default();
     let mut kept: Vec<&PodMember<'_>> = Vec::new();
     for set in pod_sets {

@@ -30,8 +30,8 @@ pub fn hold_pod(pod: &Value, topology: bool) -> Result<Vec<FieldChange>, JobErro
         changes.push(FieldChange::new(&["metadata", "finalizers"], Value::Array(finalizers)));
     }
 
-    let grouped = [&labels, &annotations].iter().any(|map| map.contains_key(names::POD_GROUP_NAME));
-    if (grouped || parent) && !annotations.contains_key(names::ROLE_HASH_ANNOTATION) {
+    // A pod may join a group later, so each one has a role.
+    if !annotations.contains_key(names::ROLE_HASH_ANNOTATION) {
         let hash = role_hash(pod.get("spec").unwrap_or(&Value::Null));
         changes
             .push(FieldChange::new(&["metadata", "annotations", names::ROLE_HASH_ANNOTATION], json!(hash)));

