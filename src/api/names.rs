@@ -37,6 +37,26 @@ pub const JOB_COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION: &str =
     "kueue.x-k8s.io/job-completions-equal-parallelism";
 /// Annotation on a batch/v1 Job that is being suspended.
 pub const STOPPING_ANNOTATION: &str = "kueue.x-k8s.io/stopping";
+/// Annotation or label on a pod: the group that it belongs to, which is also the name of the Workload.
+pub const POD_GROUP_NAME: &str = "kueue.x-k8s.io/pod-group-name";
+/// Annotation on a pod: number of pods of its group.
+pub const POD_GROUP_TOTAL_COUNT_ANNOTATION: &str = "kueue.x-k8s.io/pod-group-total-count";
+/// Annotation on a pod: the Workload of its group is made from the first pod.
+pub const POD_GROUP_FAST_ADMISSION_ANNOTATION: &str = "kueue.x-k8s.io/pod-group-fast-admission";
+/// Annotation on a pod: its group never finishes.
+pub const POD_GROUP_SERVING_ANNOTATION: &str = "kueue.x-k8s.io/pod-group-serving";
+/// Annotation on a pod: the label that has its index in the group.
+pub const POD_GROUP_INDEX_LABEL_ANNOTATION: &str = "kueue.x-k8s.io/pod-group-pod-index-label";
+/// Label on a pod: its index in the group.
+pub const POD_GROUP_INDEX_LABEL: &str = "kueue.x-k8s.io/pod-group-pod-index";
+/// Annotation on a pod: `false` if failed pods of its group are not replaced.
+pub const RETRIABLE_IN_GROUP_ANNOTATION: &str = "kueue.x-k8s.io/retriable-in-group";
+/// Annotation on a pod: the pod set that it belongs to.
+pub const ROLE_HASH_ANNOTATION: &str = "kueue.x-k8s.io/role-hash";
+/// Annotation on a pod: the framework that holds it back.
+pub const SUSPENDING_PARENT_ANNOTATION: &str = "kueue.x-k8s.io/pod-suspending-parent";
+/// Annotation on a Workload: it belongs to a pod group.
+pub const GROUP_WORKLOAD_ANNOTATION: &str = "kueue.x-k8s.io/is-group-workload";
 /// Prefix of annotations that are copied from a job to its ProvisioningRequest.
 pub const PROVISIONING_REQUEST_PREFIX: &str = "provreq.kueue.x-k8s.io/";
 

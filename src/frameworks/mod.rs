@@ -1,12 +1,14 @@
 //! Job kinds: decoding, starting and stopping jobs, and creating their Workloads.
 //!
-//! A kind is a row of [`FRAMEWORKS`]; only what a row cannot say is code, in the file of the kind.
+//! A kind is a row of [`FRAMEWORKS`]; only what a row cannot say is code, in the file of the kind. Kinds whose Workload
+//! is made from several objects also have [`ComposableHooks`].
 //!
 //! Invariants: decoding is total (a malformed object is an error, never a panic); stopping a job restores the template
 //! that it had before the start; unknown fields of a template are copied to the Workload.
 
 mod ancestry;
 mod batch_job;
+mod composable;
 mod deployment;
 mod hooks;
 mod job;
@@ -16,6 +18,7 @@ mod managed_kinds;
 pub mod manifests;
 mod patch;
 mod pod_group;
+mod pod_member;
 mod priority;
 mod ray;
 mod read;
@@ -31,9 +34,15 @@ mod workload;
 mod wrappers;
 
 pub use ancestry::{Ancestor, AncestryError, OwnerLookup, queued_ancestor};
+pub use composable::{
+    ComposableHooks, ComposeError, JobUnit, Membership, PodSetCount, StopReason, UnitStatus,
+};
+pub use deployment::mark_template;
 pub use hooks::Hooks;
 pub use managed_kinds::{ManagedKinds, Management};
-pub use patch::{Action, JobPatch, JobUnit, PatchBody, Target};
+pub use patch::{Action, FieldChange, JobPatch, PatchBody, Target};
+pub use pod_group::{hold_pod, role_hash};
+pub use pod_member::{GroupMarks, Phase, PodMember, PodState};
 pub use priority::{MissingClass, Priority, PriorityLookup};
 pub use row::{
     Active, Count, CreatedKinds, FailurePolicy, Family, FinishedRule, Flags, Framework, JobFields, Listing,

@@ -70,15 +70,6 @@ impl JobPatch {
     }
 }
 
-/// The objects of one Workload.
-#[derive(Clone, Debug)]
-pub struct JobUnit<'a, M> {
-    /// The object that stands for all, such as a StatefulSet; a pod group has none.
-    pub owner: Option<&'a Value>,
-    /// The other objects.
-    pub members: &'a [M],
-}
-
 /// An object of a job unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -98,12 +89,12 @@ pub enum Action {
         /// The patch.
         patch: JobPatch,
     },
-    /// Deletes an object. A status is written first, if there is one.
+    /// Deletes an object. The condition is applied to its status first, if there is one.
     Delete {
         /// The object.
         target: Target,
-        /// Status to apply before the deletion.
-        status: Option<Value>,
+        /// Condition that says why.
+        condition: Option<Value>,
     },
     /// Creates an object, such as the Workload of the unit.
     Create {
@@ -168,4 +159,19 @@ fn of_map(map: &BTreeMap<String, String>) -> Option<Value> {
 /// Returns a list as JSON, or `None` if it is empty.
 fn of_list<T: serde::Serialize>(items: &[T]) -> Option<Value> {
     (!items.is_empty()).then(|| json!(items))
+}
+
+/// A field that a webhook sets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldChange {
+    /// Names of the fields from the object to the value.
+    pub path: Vec<String>,
+    /// The value; a list contains what was there.
+    pub value: Value,
+}
+
+impl FieldChange {
+    pub(super) fn new(path: &[&str], value: Value) -> Self {
+        Self { path: path.iter().map(|&name| name.to_owned()).collect(), value }
+    }
 }

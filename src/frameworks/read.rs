@@ -144,7 +144,8 @@ pub(super) fn common_view(job: &Value) -> Result<JobView, JobError> {
     })
 }
 
-fn time(value: &Value, pointer: &str) -> Result<Option<Timestamp>, JobError> {
+/// Reads a time.
+pub(super) fn time(value: &Value, pointer: &str) -> Result<Option<Timestamp>, JobError> {
     let Some(text) = string(value, pointer)? else {
         return Ok(None);
     };

@@ -3,6 +3,7 @@
 //! Invariant: a row says where its fields are and what they mean; how to read and patch them is the same code for all
 //! rows. Only what no row can say is a hook.
 
+use super::composable::ComposableHooks;
 use super::hooks::Hooks;
 use super::view::Gvk;
 
@@ -50,7 +51,7 @@ pub enum Role {
     /// The object has a field that suspends it.
     Suspended,
     /// Several objects make up one Workload; each pod is held by a scheduling gate, and stopping deletes it.
-    Composable,
+    Composable(&'static dyn ComposableHooks),
     /// The webhook marks the pod template; each pod is a job of its own. The object has no Workload.
     PassThrough,
 }

@@ -123,3 +123,64 @@ pub(super) fn reclaimable_pods(
     }
     Ok(reclaimable)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::framework;
+    use super::*;
+    use serde_json::json;
+
+    /// Rows whose pod sets are not read yet: their status is data as well.
+    #[test]
+    fn status_cases() {
+        let state = |state: &str| json!({"state": state});
+        let condition =
+            |type_: &str| json!({"conditions": [{"type": type_, "status": "True", "message": "m"}]});
+        let ray =
+            |state: &str, job: &str| json!({"jobDeploymentStatus": state, "jobStatus": job, "message": "r"});
+        let spark = |state: &str| json!({"applicationState": {"state": state, "errorMessage": "e"}});
+        // Group, kind, status, whether it is active and ready, success and message of a finished job.
+        let table = [
+            ("ray.io", "RayCluster", state("ready"), true, true, None),
+            ("ray.io", "RayCluster", state("failed"), false, false, None),
+            ("ray.io", "RayService", condition("Ready"), true, true, None),
+            ("ray.io", "RayJob", json!({}), false, false, None),
+            ("ray.io", "RayJob", ray("Suspended", ""), false, false, None),
+            ("ray.io", "RayJob", ray("Running", "RUNNING"), true, false, None),
+            ("ray.io", "RayJob", json!({"rayClusterStatus": state("ready")}), false, true, None),
+            ("ray.io", "RayJob", ray("Complete", "SUCCEEDED"), true, false, Some((true, "r"))),
+            ("ray.io", "RayJob", ray("Complete", "FAILED"), true, false, Some((false, "r"))),
+            ("trainer.kubeflow.org", "TrainJob", condition("Complete"), false, false, Some((true, "m"))),
+            ("trainer.kubeflow.org", "TrainJob", json!({"jobsStatus": [{"active": 2}]}), true, false, None),
+            ("workload.codeflare.dev", "AppWrapper", condition("PodsReady"), false, true, None),
+            ("workload.codeflare.dev", "AppWrapper", condition("QuotaReserved"), true, false, None),
+            (
+                "workload.codeflare.dev",
+                "AppWrapper",
+                json!({"phase": "Failed"}),
+                false,
+                false,
+                Some((false, "AppWrapper failed")),
+            ),
+            (
+                "workload.codeflare.dev",
+                "AppWrapper",
+                json!({"phase": "Failed", "conditions": [{"type": "ResourcesDeployed", "status": "True"}]}),
+                false,
+                false,
+                None,
+            ),
+            ("sparkoperator.k8s.io", "SparkApplication", spark("RUNNING"), true, false, None),
+            ("sparkoperator.k8s.io", "SparkApplication", spark("FAILED"), false, false, Some((false, "e"))),
+        ];
+        for (group, kind, status, active, ready, finished) in table {
+            let row = framework(group, kind).unwrap();
+            let job = json!({"status": status});
+            let read = read_status(row, &job).unwrap();
+            assert_eq!(read.active_pods > 0, active, "{kind} {job}");
+            assert_eq!(pods_ready(row, &job).unwrap_or(false), ready, "{kind} {job}");
+            let result = read.finished.as_ref().map(|result| (result.success, result.message.as_str()));
+            assert_eq!(result, finished, "{kind} {job}");
+        }
+    }
+}

@@ -64,22 +64,40 @@ pub fn workload_body(
         "apiVersion": gvk.api_version(), "kind": gvk.kind, "name": &*view.key.name, "uid": &*view.uid,
         "controller": true, "blockOwnerDeletion": true,
     });
+    let parts = WorkloadParts {
+        labels: labels(job, view, request.label_keys_to_copy)?,
+        annotations: annotations(view),
+        owners: vec![owner],
+        pod_sets: kind.pod_sets(job)?,
+    };
+    Ok(workload_object(parts, view, request))
+}
+
+/// Parts of a Workload that depend on how many objects it is made from.
+pub(super) struct WorkloadParts {
+    pub(super) labels: Map<String, Value>,
+    pub(super) annotations: Map<String, Value>,
+    pub(super) owners: Vec<Value>,
+    pub(super) pod_sets: Vec<Value>,
+}
+
+/// Returns the Workload with these parts. Namespace and execution time are those of the view.
+pub(super) fn workload_object(parts: WorkloadParts, view: &JobView, request: &WorkloadRequest<'_>) -> Value {
     let mut metadata = Map::new();
     metadata.insert("name".to_owned(), json!(request.name));
     metadata.insert("namespace".to_owned(), json!(&*view.key.namespace));
-    metadata.insert("labels".to_owned(), labels(job, view, request.label_keys_to_copy)?);
-    let annotations = annotations(view);
-    if !annotations.is_empty() {
-        metadata.insert("annotations".to_owned(), Value::Object(annotations));
+    metadata.insert("labels".to_owned(), Value::Object(parts.labels));
+    if !parts.annotations.is_empty() {
+        metadata.insert("annotations".to_owned(), Value::Object(parts.annotations));
     }
-    metadata.insert("ownerReferences".to_owned(), json!([owner]));
+    metadata.insert("ownerReferences".to_owned(), Value::Array(parts.owners));
     metadata.insert("finalizers".to_owned(), json!([names::RESOURCE_IN_USE_FINALIZER]));
 
     let mut spec = Map::new();
     if let Some(queue) = request.queue_name {
         spec.insert("queueName".to_owned(), json!(queue));
     }
-    spec.insert("podSets".to_owned(), Value::Array(kind.pod_sets(job)?));
+    spec.insert("podSets".to_owned(), Value::Array(parts.pod_sets));
     spec.insert("priority".to_owned(), json!(request.priority.value));
     if let Some(class) = &request.priority.class {
         let class = json!({ "group": class.group, "kind": class.kind, "name": class.name });
@@ -89,21 +107,22 @@ pub fn workload_body(
         spec.insert("maximumExecutionTimeSeconds".to_owned(), json!(seconds));
     }
     spec.insert("active".to_owned(), Value::Bool(true));
-    Ok(json!({
+    json!({
         "apiVersion": format!("{}/v1beta2", api::GROUP), "kind": "Workload",
         "metadata": metadata, "spec": spec,
-    }))
+    })
 }
 
-fn labels(job: &Value, view: &JobView, keys: &[String]) -> Result<Value, JobError> {
+fn labels(job: &Value, view: &JobView, keys: &[String]) -> Result<Map<String, Value>, JobError> {
     let job_labels = read::string_map(job, "/metadata/labels")?;
     let copied = keys.iter().filter_map(|key| Some((key.clone(), json!(job_labels.get(key)?))));
     let mut labels: Map<String, Value> = copied.collect();
     labels.insert(names::JOB_UID_LABEL.to_owned(), json!(&*view.uid));
-    Ok(Value::Object(labels))
+    Ok(labels)
 }
 
-fn annotations(view: &JobView) -> Map<String, Value> {
+/// Returns the annotations that a Workload takes from its job.
+pub(super) fn annotations(view: &JobView) -> Map<String, Value> {
     let copied = view.options.annotations_to_copy.iter().map(|(key, value)| (key.clone(), json!(value)));
     let gated = view
         .options

@@ -1,7 +1,10 @@
 //! The manifests and pages that list kinds of jobs match the rows of the table of frameworks.
 
+use crate::reference_data;
 use sluice::admission::PATHS;
-use sluice::frameworks::{manifests, served};
+use sluice::api::config;
+use sluice::frameworks::{FRAMEWORKS, manifests, served};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -65,4 +68,53 @@ fn webhook_paths_of_served_rows_are_served() {
             assert!(PATHS.contains(&path.as_str()), "{path}");
         }
     }
+}
+
+/// The configuration knows the same frameworks, and names those that are not served.
+#[test]
+fn configuration_knows_each_row() {
+    let names: BTreeSet<&str> = FRAMEWORKS.iter().map(|row| row.name).collect();
+    assert_eq!(names.len(), FRAMEWORKS.len());
+    let list: Vec<&str> = names.iter().copied().collect();
+    let text = format!(
+        "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations: {{frameworks: [{}]}}",
+        list.join(", ")
+    );
+    let configuration = config::parse(&text).unwrap().configuration;
+    let unmanaged: BTreeSet<&str> = configuration.unmanaged_frameworks().collect();
+    let planned: BTreeSet<&str> = FRAMEWORKS.iter().filter(|row| !row.served).map(|row| row.name).collect();
+    assert_eq!(unmanaged, planned);
+}
+
+/// Kinds, suspend fields and built-in values of managedBy equal those of the reference, line by line.
+#[test]
+fn rows_match_reference() {
+    let Some(path) = reference_data::path("spec/integrations.md") else { return };
+    let text = fs::read_to_string(path).unwrap();
+    let (_, table) = text.split_once("### 1.0 Kinds at a glance").expect("the table of kinds");
+    let (table, _) = table.split_once("### 1.1").expect("the next section");
+    let dotted = |pointer: &str| format!("`{}`", pointer.trim_start_matches('/').replace('/', "."));
+    let mut found = 0;
+    for row in FRAMEWORKS {
+        // The kinds of the training operator share a line.
+        let shared = row.name.rsplit_once('/').map_or("", |(_, kind)| kind);
+        let line = table.lines().find(|line| {
+            let name = line.split('|').nth(1).unwrap_or_default();
+            name.contains(&format!("`{}`", row.name))
+                || (name.contains("{pytorchjob") && row.gvk.group == "kubeflow.org" && name.contains(shared))
+        });
+        let line = line.unwrap_or_else(|| panic!("{} is not in the reference", row.name));
+        assert!(line.contains(&row.gvk.api_version()), "{line}");
+        if let Some(suspend) = row.fields.suspend {
+            assert!(line.contains(&dotted(suspend)), "{}: {line}", row.name);
+        }
+        if let Some(managed_by) = row.fields.managed_by {
+            let same_as_above = line.contains("| same |");
+            let built_in = format!("`{}`", managed_by.built_in);
+            let named = line.contains(&dotted(managed_by.field)) && line.contains(&built_in);
+            assert!(named || same_as_above, "{}: {line}", row.name);
+        }
+        found += 1;
+    }
+    assert_eq!(found, FRAMEWORKS.len());
 }

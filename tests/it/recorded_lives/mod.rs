@@ -3,6 +3,8 @@
 //!
 //! The recordings lie beside the repository; without them the tests are skipped.
 
+mod deployments;
+mod pod_groups;
 mod suspended_jobs;
 
 use crate::reference_data;

@@ -1,0 +1,200 @@
+//! The Workload of a pod or a pod group: roles by hash, their counts, and the checks before it is made.
+
+use super::super::composable::{ComposeError, JobUnit};
+use super::super::pod_member::{GroupMarks, PodMember, SINGLE};
+use super::super::read;
+use super::super::row::Rank;
+use super::super::topology::topology_request;
+use super::super::view::JobView;
+use super::super::workload::{WorkloadParts, WorkloadRequest, annotations, clean_template, workload_object};
+use super::super::{Action, JobError, workload_name};
+use super::actions::remove;
+use crate::api::names;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+/// Maximum number of pod sets of a Workload.
+const MAX_POD_SETS: usize = 18;
+
+/// Returns the first member, from which everything is read on which all must agree.
+pub(super) fn first<'a, 'b>(unit: &'a JobUnit<'b>) -> Result<&'a PodMember<'b>, JobError> {
+    unit.members.first().ok_or_else(|| read::malformed("/members", "a unit needs a pod"))
+}
+
+/// Returns what the first member says about its group.
+pub(super) fn group<'a>(unit: &'a JobUnit<'_>) -> Option<&'a GroupMarks> {
+    unit.members.first()?.group.as_ref()
+}
+
+pub(super) fn view(unit: &JobUnit<'_>) -> Result<JobView, JobError> {
+    let suspended = unit.members.iter().any(|member| member.state.gated || member.terminated());
+    Ok(JobView { suspended, ..read::common_view(first(unit)?.pod)? })
+}
+
+pub(super) fn name(unit: &JobUnit<'_>) -> Result<String, JobError> {
+    let view = read::common_view(first(unit)?.pod)?;
+    if let Some(name) = view.options.prebuilt_workload {
+        return Ok(name.to_string());
+    }
+    let own = || workload_name("", "Pod", &view.key.name, &view.uid, None);
+    Ok(group(unit).map_or_else(own, |group| group.name.clone()))
+}
+
+/// Returns members with those first that stay when there are too many.
+pub(super) fn by_precedence<'a, 'b>(mut members: Vec<&'a PodMember<'b>>) -> Vec<&'a PodMember<'b>> {
+    members.sort_by_key(|member| (!member.state.has_finalizer, member.state.gated, member.created));
+    members
+}
+
+pub(super) fn pod_sets(unit: &JobUnit<'_>, rank: &Rank) -> Result<Vec<Value>, ComposeError> {
+    let runnable = unit.members.iter().filter(|member| member.counts()).collect();
+    pod_sets_of(unit, rank, runnable)
+}
+
+fn pod_sets_of(
+    unit: &JobUnit<'_>,
+    rank: &Rank,
+    members: Vec<&PodMember<'_>>,
+) -> Result<Vec<Value>, ComposeError> {
+    let Some(group) = group(unit) else {
+        return Ok(vec![pod_set(first(unit)?, SINGLE, 1, rank)?]);
+    };
+    if group.fast_admission {
+        let first = members.first().ok_or(ComposeError::TooFewMembers)?;
+        return Ok(vec![pod_set(first, &first.role, group.total, rank)?]);
+    }
+    let mut roles: BTreeMap<&str, (&PodMember<'_>, i32)> = BTreeMap::new();
+    for member in members {
+        let (_, count) = roles.entry(&member.role).or_insert((member, 0));
+        *count = count.saturating_add(1);
+    }
+    if roles.len() > MAX_POD_SETS {
+        return Err(ComposeError::TooManyPodSets);
+    }
+    let sets = roles.into_iter().map(|(name, (member, count))| pod_set(member, name, count, rank));
+    Ok(sets.collect::<Result<_, _>>()?)
+}
+
+/// Returns a pod set with the spec of a pod. Its metadata is left out, as it differs from pod to pod.
+fn pod_set(member: &PodMember<'_>, name: &str, count: i32, rank: &Rank) -> Result<Value, JobError> {
+    let spec = member.pod.get("spec").filter(|spec| spec.is_object());
+    let spec = spec.ok_or_else(|| read::malformed("/spec", "is required"))?;
+    let template = clean_template(&json!({ "spec": spec }));
+    let annotations = read::string_map(member.pod, "/metadata/annotations")?;
+    let mut set = Map::from_iter([
+        ("name".to_owned(), json!(name)),
+        ("template".to_owned(), template),
+        ("count".to_owned(), json!(count)),
+    ]);
+    if let Some(request) = topology_request(&annotations, rank, None)? {
+        set.insert("topologyRequest".to_owned(), request);
+    }
+    Ok(Value::Object(set))
+}
+
+pub(super) fn compose(
+    unit: &JobUnit<'_>,
+    rank: &Rank,
+    request: &WorkloadRequest<'_>,
+) -> Result<Vec<Action>, ComposeError> {
+    let first = first(unit)?;
+    let view = view(unit)?;
+    let mut members: Vec<&PodMember<'_>> = unit.members.iter().filter(|member| member.counts()).collect();
+    let mut actions = Vec::new();
+    let total = group(unit).map_or(1, |group| group.total);
+    if let Some(group) = group(unit) {
+        check_group(unit, first, group, members.len())?;
+        let total = usize::try_from(total).unwrap_or(usize::MAX);
+        if members.len() > total {
+            let sorted = by_precedence(members);
+            let excess: Vec<&PodMember<'_>> = sorted.into_iter().skip(total).collect();
+            actions.extend(excess.iter().flat_map(|member| remove(member)));
+            members = unit
+                .members
+                .iter()
+                .filter(|member| member.counts() && excess.iter().all(|gone| gone.key != member.key))
+                .collect();
+        }
+    } else {
+        members = vec![first];
+    }
+    let mut annotations = annotations(&view);
+    if group(unit).is_some() {
+        annotations.insert(names::GROUP_WORKLOAD_ANNOTATION.to_owned(), json!("true"));
+    }
+    let parts = WorkloadParts {
+        labels: labels(unit, &members, &view, request.label_keys_to_copy)?,
+        annotations,
+        owners: members
+            .iter()
+            .map(|member| owner(member, group(unit).is_none()))
+            .collect::<Result<_, _>>()?,
+        pod_sets: pod_sets_of(unit, rank, members)?,
+    };
+    actions.push(Action::Create { body: workload_object(parts, &view, request) });
+    Ok(actions)
+}
+
+fn check_group(
+    unit: &JobUnit<'_>,
+    first: &PodMember<'_>,
+    group: &GroupMarks,
+    runnable: usize,
+) -> Result<(), ComposeError> {
+    if let Some(index) = &group.index {
+        let index = index.parse::<u32>().ok().and_then(|index| i32::try_from(index).ok());
+        if index.is_none_or(|index| index >= group.total) {
+            let problem = "the pod index must be less than the total count of the group";
+            return Err(read::malformed("/metadata/labels", problem).into());
+        }
+    }
+    let total = usize::try_from(group.total).unwrap_or(usize::MAX);
+    if !group.fast_admission && runnable < total {
+        return Err(ComposeError::TooFewMembers);
+    }
+    for member in unit.members.iter().filter(|member| !member.failed()) {
+        if member.queue != first.queue {
+            return Err(ComposeError::DifferentQueues);
+        }
+        if member.group.as_ref().map(|group| group.total) != Some(group.total) {
+            return Err(ComposeError::DifferentTotals);
+        }
+    }
+    Ok(())
+}
+
+/// Returns the labels that the Workload takes from its pods. The pods of a group must agree on them.
+fn labels(
+    unit: &JobUnit<'_>,
+    members: &[&PodMember<'_>],
+    view: &JobView,
+    keys: &[String],
+) -> Result<Map<String, Value>, ComposeError> {
+    let mut labels = Map::new();
+    for member in members {
+        for (key, value) in read::string_map(member.pod, "/metadata/labels")? {
+            if !keys.contains(&key) {
+                continue;
+            }
+            if labels.get(&key).is_some_and(|known| *known != value) {
+                return Err(ComposeError::DifferentLabels(key));
+            }
+            labels.insert(key, json!(value));
+        }
+    }
+    if group(unit).is_none() {
+        labels.insert(names::JOB_UID_LABEL.to_owned(), json!(&*view.uid));
+    }
+    Ok(labels)
+}
+
+/// Returns the owner reference to a pod. The pods of a group are equal owners, so none of them controls the Workload.
+pub(super) fn owner(member: &PodMember<'_>, controls: bool) -> Result<Value, JobError> {
+    let uid = read::string(member.pod, "/metadata/uid")?.unwrap_or_default();
+    let mut owner = json!({ "apiVersion": "v1", "kind": "Pod", "name": &*member.key.name, "uid": uid });
+    if let Some(fields) = owner.as_object_mut().filter(|_| controls) {
+        fields.insert("controller".to_owned(), Value::Bool(true));
+        fields.insert("blockOwnerDeletion".to_owned(), Value::Bool(true));
+    }
+    Ok(owner)
+}

@@ -1,0 +1,130 @@
+//! Plain pods and pod groups, and the kinds whose pods form groups.
+//!
+//! A pod without a group is a unit of its own. Several pods with the name of a group make up one Workload of that name;
+//! a pod set is a role: all pods of equal shape.
+
+mod actions;
+mod compose;
+mod role_hash;
+mod rules;
+mod webhook;
+
+pub use role_hash::role_hash;
+pub use webhook::hold_pod;
+
+use super::composable::{
+    ComposableHooks, ComposeError, JobUnit, Membership, PodSetCount, StopReason, UnitStatus,
+};
+use super::hooks::NoHooks;
+use super::pod_member::PodMember;
+use super::row::{
+    CreatedKinds, Family, Flags, Framework, Listing, PodSetSource, Rank, Rbac, Role, TopologyChecks,
+};
+use super::table::{JOB_FLAGS, JOB_WEBHOOKS, NO_FIELDS, NO_STATUS, POD, PODS, READ_ONLY, WORKLOAD_WEBHOOKS};
+use super::view::{Gvk, JobView, PodSetInfo};
+use super::workload::WorkloadRequest;
+use super::{Action, JobError};
+use jiff::Timestamp;
+use serde_json::Value;
+
+pub(super) const ROW: Framework = Framework {
+    gvk: Gvk { group: "", version: "v1", kind: "Pod", plural: "pods" },
+    name: "pod",
+    listing: Listing { family: Family::Pods, label: "Pod, pod groups" },
+    served: false,
+    role: Role::Composable(&PodGroup),
+    fields: NO_FIELDS,
+    pod_sets: PodSetSource::Unread,
+    rank: Rank { index_label: Some("kueue.x-k8s.io/pod-group-pod-index"), sub_groups: None },
+    status: NO_STATUS,
+    priority_class: None,
+    // A Spark driver pod owns its executor pods.
+    creates: PODS,
+    webhooks: JOB_WEBHOOKS,
+    rbac: Rbac { object: &["delete", "patch"], status: &["patch"], finalizers: &["update"] },
+    flags: Flags { create_rules_on_update: false, topology_checks: TopologyChecks::Templates, ..JOB_FLAGS },
+    hooks: &NoHooks,
+};
+
+pub(super) const STATEFUL_SET: Framework = Framework {
+    gvk: Gvk { group: "apps", version: "v1", kind: "StatefulSet", plural: "statefulsets" },
+    name: "statefulset",
+    listing: Listing { family: Family::Pods, label: "StatefulSet" },
+    rank: Rank { index_label: Some("apps.kubernetes.io/pod-index"), sub_groups: None },
+    webhooks: WORKLOAD_WEBHOOKS,
+    rbac: READ_ONLY,
+    flags: Flags { prebuilt: false, topology_checks: TopologyChecks::None, ..JOB_FLAGS },
+    ..ROW
+};
+
+pub(super) const LEADER_WORKER_SET: Framework = Framework {
+    gvk: Gvk {
+        group: "leaderworkerset.x-k8s.io",
+        version: "v1",
+        kind: "LeaderWorkerSet",
+        plural: "leaderworkersets",
+    },
+    name: "leaderworkerset.x-k8s.io/leaderworkerset",
+    listing: Listing { family: Family::Pods, label: "LeaderWorkerSet" },
+    rank: Rank { index_label: Some("leaderworkerset.sigs.k8s.io/worker-index"), sub_groups: None },
+    creates: CreatedKinds::Only(&[("apps", "StatefulSet"), POD]),
+    webhooks: WORKLOAD_WEBHOOKS,
+    rbac: READ_ONLY,
+    flags: Flags { prebuilt: false, topology_checks: TopologyChecks::TemplatesAndGroups, ..JOB_FLAGS },
+    ..ROW
+};
+
+/// Rules of pods and pod groups.
+#[derive(Debug)]
+struct PodGroup;
+
+impl ComposableHooks for PodGroup {
+    fn view(&self, unit: &JobUnit<'_>) -> Result<JobView, JobError> {
+        compose::view(unit)
+    }
+
+    fn workload_name(&self, unit: &JobUnit<'_>) -> Result<String, JobError> {
+        compose::name(unit)
+    }
+
+    fn pod_sets(&self, unit: &JobUnit<'_>, rank: &Rank) -> Result<Vec<Value>, ComposeError> {
+        compose::pod_sets(unit, rank)
+    }
+
+    fn compose(
+        &self,
+        unit: &JobUnit<'_>,
+        rank: &Rank,
+        request: &WorkloadRequest<'_>,
+    ) -> Result<Vec<Action>, ComposeError> {
+        compose::compose(unit, rank, request)
+    }
+
+    fn membership(&self, unit: &JobUnit<'_>, pod_sets: &[PodSetCount<'_>], finished: bool) -> Membership {
+        rules::membership(unit, pod_sets, finished)
+    }
+
+    fn status(&self, unit: &JobUnit<'_>, now: Timestamp) -> UnitStatus {
+        rules::status(unit, now)
+    }
+
+    fn start(&self, unit: &JobUnit<'_>, infos: &[PodSetInfo]) -> Result<Vec<Action>, JobError> {
+        actions::start(unit, infos)
+    }
+
+    fn stop(&self, unit: &JobUnit<'_>, reason: &StopReason<'_>) -> Vec<Action> {
+        actions::stop(unit, reason)
+    }
+
+    fn release(&self, member: &PodMember<'_>) -> Option<Action> {
+        actions::release(member)
+    }
+
+    fn remove(&self, member: &PodMember<'_>) -> Vec<Action> {
+        actions::remove(member)
+    }
+
+    fn owner_reference(&self, unit: &JobUnit<'_>, member: &PodMember<'_>) -> Result<Value, JobError> {
+        compose::owner(member, compose::group(unit).is_none())
+    }
+}

@@ -1,0 +1,130 @@
+//! Rules of a pod group that has a Workload: which pods are missing, replaced or too many, and when it is done.
+
+use super::super::composable::{JobUnit, Membership, PodSetCount, UnitStatus};
+use super::super::pod_member::{Phase, PodMember};
+use super::super::view::Finished;
+use super::compose::{by_precedence, group};
+use crate::api::ObjectKey;
+use jiff::Timestamp;
+use serde_json::Value;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(super) fn membership(unit: &JobUnit<'_>, pod_sets: &[PodSetCount<'_>], finished: bool) -> Membership {
+    let Some(marks) = group(unit) else {
+        // Nothing replaces a single pod: its finalizer goes with it.
+        let deleted = unit.members.iter().filter(|member| member.state.deleting);
+        let replaced = deleted.map(|member| member.key.clone()).collect();
+        return Membership { replaced, matches: !unit.members.is_empty(), ..Membership::default() };
+    };
+    let fast = marks.fast_admission;
+    let mut result = Membership::default();
+    let mut kept: Vec<&PodMember<'_>> = Vec::new();
+    for set in pod_sets {
+        let of_role = |counts: bool| -> Vec<&PodMember<'_>> {
+            unit.members.iter().filter(|m| m.role == set.name && m.counts() == counts).collect()
+        };
+        let (active, inactive) = (by_precedence(of_role(true)), by_end(of_role(false)));
+        let wanted = usize::try_from(set.count).unwrap_or(0);
+        let missing = if fast {
+            usize::from(wanted > 0 && active.is_empty())
+        } else {
+            wanted.saturating_sub(active.len())
+        };
+        result.absent = result.absent.saturating_add(i32::try_from(missing).unwrap_or(i32::MAX));
+        // An inactive pod stays countable until a replacement exists.
+        let waiting = wanted.saturating_sub(active.len()).min(inactive.len());
+        let keys = |members: &[&PodMember<'_>], stay: usize| -> Vec<ObjectKey> {
+            members.iter().skip(stay).map(|member| member.key.clone()).collect()
+        };
+        result.excess.extend(keys(&active, wanted));
+        result.replaced.extend(keys(&inactive, waiting));
+        kept.extend(active.into_iter().take(wanted));
+        kept.extend(inactive.into_iter().take(waiting));
+    }
+    result.matches = !kept.is_empty() && fits(unit, &kept, pod_sets, finished);
+    result
+}
+
+/// Returns members that ended, with those first that keep their finalizer.
+fn by_end<'a, 'b>(mut members: Vec<&'a PodMember<'b>>) -> Vec<&'a PodMember<'b>> {
+    let last_active = |member: &PodMember<'_>| member.last_active.unwrap_or(Timestamp::MAX);
+    members.sort_by_key(|member| (!member.state.has_finalizer, Reverse(last_active(member)), member.created));
+    members
+}
+
+/// Returns whether the pod sets of the members are, in order, among those of the Workload and not larger.
+fn fits(unit: &JobUnit<'_>, kept: &[&PodMember<'_>], pod_sets: &[PodSetCount<'_>], finished: bool) -> bool {
+    let mut roles: BTreeMap<&str, i32> = BTreeMap::new();
+    match (group(unit).filter(|group| group.fast_admission), kept.first()) {
+        (Some(group), Some(first)) => {
+            roles.insert(&first.role, group.total);
+        }
+        _ => {
+            for member in kept {
+                let count = roles.entry(&member.role).or_default();
+                *count = count.saturating_add(1);
+            }
+        }
+    }
+    let mut rest = pod_sets.iter();
+    roles.iter().all(|(name, count)| {
+        rest.find(|set| set.name == *name).is_some_and(|set| finished || *count <= set.count)
+    })
+}
+
+pub(super) fn status(unit: &JobUnit<'_>, now: Timestamp) -> UnitStatus {
+    let members = unit.members;
+    let in_group = group(unit).is_some();
+    UnitStatus {
+        suspended: members.iter().any(|member| member.state.gated || member.terminated()),
+        // A single pod is never active: its quota is released when it is deleted.
+        active: in_group && members.iter().any(|member| runs(member, now)),
+        ready: members.len() >= total(unit) && members.iter().all(|member| member.state.ready),
+        finished: finished(unit),
+        reclaimable_pods: reclaimable_pods(unit),
+    }
+}
+
+/// Returns whether containers of a pod run, and the grace period of its deletion is not over.
+fn runs(member: &PodMember<'_>, now: Timestamp) -> bool {
+    member.state.phase == Phase::Running && member.grace_ends.is_none_or(|end| now < end)
+}
+
+fn total(unit: &JobUnit<'_>) -> usize {
+    group(unit).map_or(1, |group| usize::try_from(group.total).unwrap_or(usize::MAX))
+}
+
+fn succeeded(member: &PodMember<'_>) -> bool {
+    member.state.phase == Phase::Succeeded
+}
+
+fn finished(unit: &JobUnit<'_>) -> Option<Finished> {
+    let Some(group) = group(unit) else {
+        let pod = unit.members.first().filter(|pod| pod.terminated())?;
+        let message = pod.pod.pointer("/status/message").and_then(Value::as_str).unwrap_or_default();
+        return Some(Finished { success: succeeded(pod), message: message.to_owned() });
+    };
+    if group.serving {
+        return None;
+    }
+    let done = unit.members.iter().filter(|member| succeeded(member)).count();
+    let unretriable = unit.members.iter().any(|m| m.group.as_ref().is_some_and(|group| group.unretriable));
+    let all_ended = unit.members.iter().all(PodMember::terminated);
+    let message = format!("Pods succeeded: {done}/{}.", group.total);
+    // Kueue reports success even if no pod succeeded.
+    (done == total(unit) || (unretriable && all_ended)).then_some(Finished { success: true, message })
+}
+
+fn reclaimable_pods(unit: &JobUnit<'_>) -> Vec<(Arc<str>, i32)> {
+    if group(unit).is_none_or(|group| group.serving) {
+        return Vec::new();
+    }
+    let mut roles: BTreeMap<&str, i32> = BTreeMap::new();
+    for member in unit.members.iter().filter(|member| succeeded(member)) {
+        let count = roles.entry(&member.role).or_default();
+        *count = count.saturating_add(1);
+    }
+    roles.into_iter().map(|(role, count)| (Arc::from(role), count)).collect()
+}

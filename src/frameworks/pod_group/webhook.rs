@@ -1,0 +1,44 @@
+//! What the webhook adds to a pod that must wait for admission.
+
+use super::role_hash::role_hash;
+use crate::api::names;
+use crate::frameworks::{FieldChange, JobError, read};
+use serde_json::{Value, json};
+
+/// Returns the fields to set so that a new pod waits for admission. `topology` adds the gate that holds a pod until its
+/// topology is assigned. Whether the pod must wait is decided by its queue, its namespace and its owners.
+pub fn hold_pod(pod: &Value, topology: bool) -> Result<Vec<FieldChange>, JobError> {
+    let labels = read::string_map(pod, "/metadata/labels")?;
+    let annotations = read::string_map(pod, "/metadata/annotations")?;
+    let parent = annotations.contains_key(names::SUSPENDING_PARENT_ANNOTATION);
+    let label = |key: &str, value: &str| FieldChange::new(&["metadata", "labels", key], json!(value));
+    let mut changes = vec![label(names::MANAGED_LABEL, "true")];
+
+    let mut gates = read::list(pod, "/spec/schedulingGates")?.to_vec();
+    let own = [names::ADMISSION_GATE].into_iter().chain(topology.then_some(names::TOPOLOGY_GATE));
+    for name in own {
+        if gates.iter().all(|gate| gate.get("name").is_none_or(|known| known != name)) {
+            gates.push(json!({ "name": name }));
+        }
+    }
+    changes.push(FieldChange::new(&["spec", "schedulingGates"], Value::Array(gates)));
+
+    let mut finalizers = read::list(pod, "/metadata/finalizers")?.to_vec();
+    // The finalizer keeps ended pods countable. Pods of another object need none, as that object replaces them.
+    if !parent && !finalizers.iter().any(|name| name == names::MANAGED_LABEL) {
+        finalizers.push(json!(names::MANAGED_LABEL));
+        changes.push(FieldChange::new(&["metadata", "finalizers"], Value::Array(finalizers)));
+    }
+
+    // A pod may join a group later, so each one has a role.
+    if !annotations.contains_key(names::ROLE_HASH_ANNOTATION) {
+        let hash = role_hash(pod.get("spec").unwrap_or(&Value::Null));
+        changes
+            .push(FieldChange::new(&["metadata", "annotations", names::ROLE_HASH_ANNOTATION], json!(hash)));
+    }
+    if let Some(source) = annotations.get(names::POD_GROUP_INDEX_LABEL_ANNOTATION) {
+        let index = labels.get(source).map_or("", String::as_str);
+        changes.push(label(names::POD_GROUP_INDEX_LABEL, index));
+    }
+    Ok(changes)
+}

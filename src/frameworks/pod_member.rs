@@ -1,0 +1,186 @@
+//! A pod as a member of a job unit.
+
+use super::JobError;
+use super::read;
+use crate::api::{ObjectKey, names};
+use jiff::Timestamp;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// A pod, with what decides on its unit.
+#[derive(Clone, Debug)]
+pub struct PodMember<'a> {
+    /// The raw pod.
+    pub pod: &'a Value,
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// Version of the object.
+    pub resource_version: String,
+    /// Creation time.
+    pub created: Timestamp,
+    /// End of the grace period of a pod that is being deleted.
+    pub grace_ends: Option<Timestamp>,
+    /// Since when the pod no longer counts: its deletion, or the failure of its containers.
+    pub last_active: Option<Timestamp>,
+    /// State of the pod.
+    pub state: PodState,
+    /// What the pod says about its group, if it names one.
+    pub group: Option<GroupMarks>,
+    /// Name of the pod set.
+    pub role: String,
+    /// The LocalQueue.
+    pub queue: Option<String>,
+}
+
+/// State of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodState {
+    /// Phase of the pod.
+    pub phase: Phase,
+    /// Whether the pod is deleted.
+    pub deleting: bool,
+    /// Whether the pod is bound to a node.
+    pub bound: bool,
+    /// Whether the pod waits for admission.
+    pub gated: bool,
+    /// Whether the pod is ready.
+    pub ready: bool,
+    /// Whether it has the finalizer.
+    pub has_finalizer: bool,
+}
+
+/// Phase of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It does not run yet, or its state is unknown.
+    Pending,
+    /// Containers run.
+    Running,
+    /// All containers succeeded.
+    Succeeded,
+    /// A container failed.
+    Failed,
+}
+
+/// What a pod says about its group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupMarks {
+    /// Name of the group.
+    pub name: String,
+    /// Number of pods.
+    pub total: i32,
+    /// Whether the Workload is made from the first pod.
+    pub fast_admission: bool,
+    /// Whether the group never finishes.
+    pub serving: bool,
+    /// Whether failed pods are not replaced.
+    pub unretriable: bool,
+    /// Rank of the pod, if it has one.
+    pub index: Option<String>,
+}
+
+/// Pod set of a pod that is in no group.
+pub(super) const SINGLE: &str = "main";
+
+impl<'a> PodMember<'a> {
+    /// Reads a pod. Returns `None` if it is not managed.
+    pub fn read(pod: &'a Value) -> Result<Option<Self>, JobError> {
+        let labels = read::string_map(pod, "/metadata/labels")?;
+        if labels.get(names::MANAGED_LABEL).is_none_or(|value| value != "true") {
+            return Ok(None);
+        }
+        let annotations = read::string_map(pod, "/metadata/annotations")?;
+        let view = read::common_view(pod)?;
+        let group = GroupMarks::read(&labels, &annotations)?;
+        let role = match &group {
+            Some(_) => annotations.get(names::ROLE_HASH_ANNOTATION).cloned().unwrap_or_default(),
+            None => SINGLE.to_owned(),
+        };
+        Ok(Some(Self {
+            pod,
+            key: view.key,
+            resource_version: view.resource_version,
+            created: view.created,
+            grace_ends: read::time(pod, "/metadata/deletionTimestamp")?,
+            last_active: last_active(pod)?,
+            state: PodState::read(pod)?,
+            group,
+            role,
+            queue: view.queue_name.map(|queue| queue.to_string()),
+        }))
+    }
+
+    /// Returns whether the pod counts for its group: it has not failed, and was not deleted before it was bound.
+    pub const fn counts(&self) -> bool {
+        !self.failed() && (self.state.bound || !self.state.deleting)
+    }
+
+    /// Returns whether a container of the pod failed.
+    pub const fn failed(&self) -> bool {
+        matches!(self.state.phase, Phase::Failed)
+    }
+
+    /// Returns whether the pod has ended.
+    pub const fn terminated(&self) -> bool {
+        matches!(self.state.phase, Phase::Failed | Phase::Succeeded)
+    }
+}
+
+impl PodState {
+    fn read(pod: &Value) -> Result<Self, JobError> {
+        let has = |pointer: &str, name: &str| -> Result<bool, JobError> {
+            Ok(read::list(pod, pointer)?.iter().any(|item| item.get("name").unwrap_or(item) == name))
+        };
+        Ok(Self {
+            phase: match read::string(pod, "/status/phase")? {
+                Some("Running") => Phase::Running,
+                Some("Succeeded") => Phase::Succeeded,
+                Some("Failed") => Phase::Failed,
+                _ => Phase::Pending,
+            },
+            deleting: read::string(pod, "/metadata/deletionTimestamp")?.is_some(),
+            bound: read::string(pod, "/spec/nodeName")?.is_some_and(|node| !node.is_empty()),
+            gated: has("/spec/schedulingGates", names::ADMISSION_GATE)?,
+            ready: read::true_condition(pod, "Ready")?.is_some(),
+            has_finalizer: has("/metadata/finalizers", names::MANAGED_LABEL)?,
+        })
+    }
+}
+
+impl GroupMarks {
+    fn read(
+        labels: &BTreeMap<String, String>,
+        annotations: &BTreeMap<String, String>,
+    ) -> Result<Option<Self>, JobError> {
+        let key = names::POD_GROUP_NAME;
+        let name = annotations.get(key).or_else(|| labels.get(key)).filter(|name| !name.is_empty());
+        let Some(name) = name else { return Ok(None) };
+        let total = annotations.get(names::POD_GROUP_TOTAL_COUNT_ANNOTATION);
+        let total = total.and_then(|text| text.parse::<i32>().ok()).filter(|total| *total >= 1);
+        let problem =
+            || read::malformed("/metadata/annotations", "the total count of the pod group is missing");
+        let is = |key: &str, value: &str| annotations.get(key).is_some_and(|text| text == value);
+        Ok(Some(Self {
+            name: name.clone(),
+            total: total.ok_or_else(problem)?,
+            fast_admission: is(names::POD_GROUP_FAST_ADMISSION_ANNOTATION, "true"),
+            serving: is(names::POD_GROUP_SERVING_ANNOTATION, "true"),
+            unretriable: is(names::RETRIABLE_IN_GROUP_ANNOTATION, "false"),
+            index: labels.get(names::POD_GROUP_INDEX_LABEL).cloned(),
+        }))
+    }
+}
+
+/// Returns the earliest time at which the pod stopped to count.
+fn last_active(pod: &Value) -> Result<Option<Timestamp>, JobError> {
+    let mut times = Vec::from_iter(read::time(pod, "/metadata/deletionTimestamp")?);
+    for condition in read::list(pod, "/status/conditions")? {
+        let failed = read::string(condition, "/type")? == Some("ContainersReady")
+            && read::string(condition, "/status")? == Some("False")
+            && read::string(condition, "/reason")? == Some("PodFailed");
+        if failed {
+            times.extend(read::time(condition, "/lastTransitionTime")?);
+        }
+    }
+    Ok(times.into_iter().min())
+}

@@ -1,0 +1,136 @@
+//! Lives of Deployments.
+//!
+//! Compared: at each step the labels and annotations of the pod template after the webhook; for new Deployments each pod
+//! that follows from the template, its Workload, and what the start adds. The test does what the ReplicaSet controller and
+//! the API server do. Whether a Workload is admitted is read from the recording.
+
+use super::pod_groups::{hooks, members, request, set_fields, shown, store_pod, wanted};
+use super::{apply_act, flavors, granted, plain, scenarios, text};
+use serde_json::{Value, json};
+use sluice::frameworks::{Action, JobUnit, Priority, framework, hold_pod, mark_template};
+
+/// Lets the webhook default a Deployment.
+fn mark(deployment: &mut Value) {
+    let labels = &deployment["metadata"]["labels"];
+    let label = |key: &str| labels[key].as_str().map(str::to_owned);
+    let (queue, class) = (label("kueue.x-k8s.io/queue-name"), label("kueue.x-k8s.io/priority-class"));
+    if queue.is_some() {
+        set_fields(deployment, &mark_template(queue.as_deref(), class.as_deref()));
+    }
+}
+
+/// Returns a new pod of a Deployment.
+fn new_pod(deployment: &Value) -> Value {
+    let mut pod = deployment["spec"]["template"].clone();
+    pod["metadata"]["name"] = json!(format!("{}-*", text(&deployment["metadata"]["name"])));
+    pod["metadata"]["namespace"] = json!("ns");
+    pod["spec"]["restartPolicy"] = json!("Always");
+    let mut pod = store_pod(pod, 0);
+    let managed = pod["metadata"]["labels"]["kueue.x-k8s.io/managed"] == "true";
+    if managed {
+        let changes = hold_pod(&pod, true).unwrap();
+        set_fields(&mut pod, &changes);
+    }
+    pod
+}
+
+/// Objects of a kind in a recorded state, by name.
+fn all<'a>(state: &'a Value, kind: &str) -> Vec<(&'a str, &'a Value)> {
+    let named =
+        |(name, shape): (&'a String, &'a Value)| Some((name.strip_prefix(kind)?.strip_prefix(' ')?, shape));
+    state.as_object().unwrap().iter().filter_map(named).collect()
+}
+
+/// Starts a pod with what a recorded Workload was granted, after comparing the Workload.
+fn start(pod: &mut Value, name: &str, recorded: &Value, note: &str) {
+    let row = framework("", "Pod").expect("a row");
+    let before = [pod.clone()];
+    let list = members(&before);
+    let unit = JobUnit { owner: None, members: &list };
+    let (keys, priority) = (["example.com/team".to_owned()], Priority::default());
+    let view = hooks(row).view(&unit).unwrap();
+    let request = request("w", view.queue_name.as_deref(), &keys, &priority);
+    let made = hooks(row).compose(&unit, &row.rank, &request).unwrap();
+    let [Action::Create { body }] = made.as_slice() else { panic!("a Workload: {made:?}") };
+    let workload = plain(body);
+    assert_eq!(workload["spec"]["podSets"], plain(&recorded["spec"]["podSets"]), "{note}");
+    assert_eq!(workload["spec"]["queueName"], recorded["spec"]["queueName"], "{note}");
+    assert_eq!(workload["metadata"]["labels"], recorded["labels"], "{note}");
+    let owner = &workload["metadata"]["ownerReferences"][0];
+    assert_eq!(
+        (&owner["name"], &owner["controller"]),
+        (&recorded["owners"][0]["name"], &json!(true)),
+        "{note}"
+    );
+    if recorded["admission"].is_null() {
+        return;
+    }
+    // Two Workloads of one masked name are told apart by a number.
+    let name = name.split(" (").next().unwrap();
+    let actions = hooks(row).start(&unit, &granted(name, recorded, &flavors())).unwrap();
+    let [Action::Patch { patch, .. }] = actions.as_slice() else { panic!("one patch: {actions:?}") };
+    let operations: json_patch::Patch = serde_json::from_value(patch.at_version("1")).unwrap();
+    json_patch::patch(pod, &operations).unwrap();
+}
+
+fn compare_pods(deployment: &Value, step: &Value, note: &str) {
+    let state = &step["expect"]["state"];
+    let workloads = all(state, "Workload");
+    let mut theirs: Vec<String> = all(state, "Pod").iter().map(|(_, shape)| sorted(&wanted(shape))).collect();
+    let mut mine = Vec::new();
+    for number in 0..theirs.len() {
+        let mut pod = new_pod(deployment);
+        if let Some((name, workload)) = workloads.get(number) {
+            start(&mut pod, name, workload, note);
+        }
+        mine.push(sorted(&shown(&pod)));
+    }
+    theirs.sort();
+    mine.sort();
+    assert_eq!(mine, theirs, "{note}");
+}
+
+/// Text of a value with sorted keys.
+fn sorted(value: &Value) -> String {
+    let mut value = value.clone();
+    value.sort_all_objects();
+    value.to_string()
+}
+
+#[test]
+fn deployments_live_as_recorded() {
+    let Some(scenarios) = scenarios("deployment") else { return };
+    let mut steps = 0;
+    for scenario in &scenarios {
+        let mut deployment = Value::Null;
+        for (number, step) in scenario["steps"].as_array().unwrap().iter().enumerate() {
+            let note = format!("{} step {number}: {}", text(&scenario["name"]), text(&step["note"]));
+            for (act, code) in
+                step["acts"].as_array().unwrap().iter().zip(step["expect"]["codes"].as_array().unwrap())
+            {
+                if code.as_u64() >= Some(300) || !text(&act["path"]).contains("/deployments") {
+                    continue;
+                }
+                match text(&act["do"]) {
+                    "create" => deployment = act["body"].clone(),
+                    "patch" => apply_act(&mut deployment, act),
+                    _ => deployment = Value::Null,
+                }
+                if deployment.is_object() {
+                    mark(&mut deployment);
+                }
+            }
+            let recorded = all(&step["expect"]["state"], "Deployment");
+            assert_eq!(recorded.len(), usize::from(deployment.is_object()), "{note}");
+            if let Some((_, shape)) = recorded.first() {
+                let metadata = |deployment: &Value| plain(&deployment["spec"]["template"]["metadata"]);
+                assert_eq!(metadata(&deployment), metadata(shape), "{note}");
+                steps += 1;
+            }
+            if number == 0 {
+                compare_pods(&deployment, step, &note);
+            }
+        }
+    }
+    println!("deployment: {} scenarios, {steps} steps", scenarios.len());
+}
