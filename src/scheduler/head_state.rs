@@ -241,7 +241,7 @@ impl Engine {
         if cycle.has_second_pass_claims && !inadmissible.wake_conditions.on_topology_change.is_empty() {
             // The claim of a second pass ends with this cycle, and its end wakes no parked class.
             self.pending.keep_active(&head.queue, head.class, None);
-            return skipped("The places are kept for a workload that holds its quota and waits for them");
+            return skipped("Nodes are reserved for another workload that waits for its topology assignment");
         }
         let parked = self.park_class(head, inadmissible);
         self.claim_for_parked(head, parked, cycle)
