@@ -74,7 +74,7 @@ impl Cache {
         self.queues.cluster_queue(name)
     }
 
-    pub(crate) fn cluster_queues(&self) -> impl Iterator<Item = (&Arc<str>, &ClusterQueueRecord)> {
+    pub(crate) fn cluster_queues(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &ClusterQueueRecord)> {
         self.queues.cluster_queues()
     }
 
@@ -87,7 +87,7 @@ impl Cache {
         self.queues.local_queue(key)
     }
 
-    pub(crate) fn local_queues(&self) -> impl Iterator<Item = (&ObjectKey, &LocalQueueRecord)> {
+    pub(crate) fn local_queues(&self) -> impl ExactSizeIterator<Item = (&ObjectKey, &LocalQueueRecord)> {
         self.queues.local_queues()
     }
 

@@ -41,7 +41,7 @@ impl QueueRecords {
         self.cluster_queues.get_key_value(name).map(|(name, _)| name)
     }
 
-    pub(super) fn cluster_queues(&self) -> impl Iterator<Item = (&Arc<str>, &ClusterQueueRecord)> {
+    pub(super) fn cluster_queues(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &ClusterQueueRecord)> {
         self.cluster_queues.iter()
     }
 
@@ -57,7 +57,7 @@ impl QueueRecords {
         self.local_queues.get(key)
     }
 
-    pub(super) fn local_queues(&self) -> impl Iterator<Item = (&ObjectKey, &LocalQueueRecord)> {
+    pub(super) fn local_queues(&self) -> impl ExactSizeIterator<Item = (&ObjectKey, &LocalQueueRecord)> {
         self.local_queues.iter()
     }
 

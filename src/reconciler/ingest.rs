@@ -76,12 +76,12 @@ impl Reconciler {
             Kind::Namespace => self.store_namespace(&decode(object)?),
             Kind::LimitRange => {
                 let workloads = self.cache.ingest_limit_range(key, decode::<LimitRange>(object)?);
-                self.work_queue.add_all(workloads.into_iter().map(ReconcileKey::Workload));
+                self.mark_workloads(workloads);
             }
             Kind::RuntimeClass => {
                 let overhead = decode::<RuntimeClass>(object)?.overhead.and_then(|o| o.pod_fixed);
                 let workloads = self.cache.ingest_runtime_class(name, overhead.unwrap_or_default());
-                self.work_queue.add_all(workloads.into_iter().map(ReconcileKey::Workload));
+                self.mark_workloads(workloads);
             }
             Kind::PriorityClass => {
                 let class = decode::<PriorityClass>(object)?;
@@ -126,7 +126,7 @@ impl Reconciler {
             }
             Kind::ProvisioningRequest => {
                 let workloads = self.cache.ingest_provisioning_request(key, object)?;
-                self.work_queue.add_all(workloads.into_iter().map(ReconcileKey::Workload));
+                self.mark_workloads(workloads);
             }
             Kind::PodTemplate => {
                 self.cache.ingest_pod_template(key, &decode::<PodTemplate>(object)?.metadata);

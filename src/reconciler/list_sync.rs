@@ -9,12 +9,14 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug)]
 pub(crate) struct ListSync {
     kinds: Vec<Kind>,
-    listed: BTreeSet<Kind>,
+    /// Kinds whose first list is not complete. Empty for nearly all of the process's life, so that asking costs nothing.
+    unlisted: BTreeSet<Kind>,
 }
 
 impl ListSync {
     pub(crate) fn new(kinds: Vec<Kind>) -> Self {
-        Self { kinds, listed: BTreeSet::new() }
+        let unlisted = kinds.iter().copied().collect();
+        Self { kinds, unlisted }
     }
 
     /// Returns the watched kinds.
@@ -24,17 +26,16 @@ impl ListSync {
 
     /// Records that the first list of a kind is complete.
     pub(crate) fn mark_listed(&mut self, kind: Kind) {
-        self.listed.insert(kind);
+        self.unlisted.remove(&kind);
     }
 
     /// Returns whether the first lists of all kinds are complete.
     pub(crate) fn is_complete(&self) -> bool {
-        self.listed.len() >= self.kinds.len() && self.kinds.iter().all(|kind| self.listed.contains(kind))
+        self.unlisted.is_empty()
     }
 
     /// Returns whether the lists that webhooks need are complete.
     pub(crate) fn is_complete_for_webhooks(&self) -> bool {
-        let mut for_webhooks = self.kinds.iter().filter(|kind| kind.is_used_by_webhooks());
-        for_webhooks.all(|kind| self.listed.contains(kind))
+        !self.unlisted.iter().any(|kind| kind.is_used_by_webhooks())
     }
 }

@@ -37,6 +37,10 @@ impl Reconciler {
         self.mark_workloads_and_pods(change.workloads);
     }
 
+    pub(super) fn mark_workloads(&mut self, workloads: impl IntoIterator<Item = ObjectKey>) {
+        self.work_queue.add_all(workloads.into_iter().map(ReconcileKey::Workload));
+    }
+
     pub(super) fn mark_workloads_and_pods(&mut self, workloads: Vec<ObjectKey>) {
         for key in workloads {
             self.work_queue.add(ReconcileKey::Workload(key.clone()));
@@ -64,9 +68,9 @@ impl Reconciler {
 
     pub(super) fn mark_cluster_queue_and_workloads(&mut self, name: &Arc<str>) {
         self.work_queue.add(ReconcileKey::ClusterQueue(name.clone()));
-        for key in self.cache.local_queues_of(name) {
-            self.work_queue.add(ReconcileKey::LocalQueue(key.clone()));
-            self.work_queue.add_all(self.cache.workloads_in(key).cloned().map(ReconcileKey::Workload));
+        let local_queues: Vec<ObjectKey> = self.cache.local_queues_of(name).cloned().collect();
+        for key in local_queues {
+            self.mark_local_queue_and_workloads(&key);
         }
     }
 

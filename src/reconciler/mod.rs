@@ -159,7 +159,8 @@ impl Reconciler {
             self.engine.release(&key);
             self.work_queue.add(ReconcileKey::Workload(key));
         }
-        self.work_queue.add_all(self.second_passes.clear().into_iter().map(ReconcileKey::Workload));
+        let second_passes = self.second_passes.clear();
+        self.mark_workloads(second_passes);
         if leading {
             self.writes.emit_all(self.warnings.unreadable_events().map(Effect::Event));
             self.work_queue.add_all(self.all_keys());

@@ -23,19 +23,25 @@ impl Reconciler {
 
     /// Updates the parts of the snapshot that are out of date.
     pub(super) fn update_snapshot(&mut self, now: Timestamp) {
-        let mut builder = std::mem::take(&mut self.snapshot_builder);
         let synced = self.is_synced();
-        builder.set_readiness(self.leading, synced, self.lists.is_complete_for_webhooks());
-        builder.update_references(|| self.build_references());
-        if synced {
-            // With many queues the view is rebuilt less often: the work per second stays the same.
-            let queues =
-                self.cache.cluster_queues().count().saturating_add(self.cache.local_queues().count());
-            let minimum = MIN_INTERVAL_PER_QUEUE.saturating_mul(i32::try_from(queues).unwrap_or(i32::MAX));
-            builder.update_queues(self.settings.snapshot.queues.max(minimum), now, || self.queue_view());
-            builder.update_ledger_drift(self.settings.snapshot.drift_check, now, || self.ledger_drift());
+        let reviews_synced = self.lists.is_complete_for_webhooks();
+        self.snapshot_builder.set_readiness(self.leading, synced, reviews_synced);
+        if self.snapshot_builder.are_references_stale() {
+            self.snapshot_builder.set_references(self.build_references());
         }
-        self.snapshot_builder = builder;
+        if !synced {
+            return;
+        }
+        // With many queues the view is rebuilt less often: the work per second stays the same.
+        let queues = self.cache.cluster_queues().len().saturating_add(self.cache.local_queues().len());
+        let minimum = MIN_INTERVAL_PER_QUEUE.saturating_mul(i32::try_from(queues).unwrap_or(i32::MAX));
+        let intervals = self.settings.snapshot;
+        if self.snapshot_builder.are_queues_due(intervals.queues.max(minimum), now) {
+            self.snapshot_builder.set_queues(self.queue_view(), now);
+        }
+        if self.snapshot_builder.is_drift_check_due(intervals.drift_check, now) {
+            self.snapshot_builder.set_ledger_drift(self.ledger_drift(), now);
+        }
     }
 
     /// Returns the number of flavor-resources of ClusterQueues whose usage in the ledger differs from the sum over the

@@ -1,7 +1,6 @@
 //! Removed objects: the cache drops each, and the consequences are configured in the scheduler or added to the work
 //! queue.
 
-use super::ReconcileKey;
 use super::Reconciler;
 use crate::api::ObjectKey;
 use crate::cache::Kind;
@@ -25,11 +24,11 @@ impl Reconciler {
         match kind {
             Kind::LimitRange => {
                 let workloads = self.cache.remove_limit_range(key);
-                self.work_queue.add_all(workloads.into_iter().map(ReconcileKey::Workload));
+                self.mark_workloads(workloads);
             }
             Kind::RuntimeClass => {
                 let workloads = self.cache.remove_runtime_class(&key.name);
-                self.work_queue.add_all(workloads.into_iter().map(ReconcileKey::Workload));
+                self.mark_workloads(workloads);
             }
             Kind::LocalQueue => {
                 if self.cache.remove_local_queue(key) {
@@ -41,7 +40,7 @@ impl Reconciler {
             Kind::Workload => self.remove_workload(key),
             Kind::ProvisioningRequest => {
                 let workload = self.cache.remove_provisioning_request(key);
-                self.work_queue.add_all(workload.map(ReconcileKey::Workload));
+                self.mark_workloads(workload);
             }
             Kind::PodTemplate => self.cache.remove_pod_template(key),
             Kind::Pod => {

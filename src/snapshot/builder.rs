@@ -38,37 +38,33 @@ impl SnapshotBuilder {
         self.references_stale = true;
     }
 
-    /// Rebuilds the references if they are out of date.
-    pub(crate) fn update_references(&mut self, build: impl FnOnce() -> References) {
-        if std::mem::take(&mut self.references_stale) {
-            self.current.references = Arc::new(build());
-        }
+    pub(crate) fn are_references_stale(&self) -> bool {
+        self.references_stale
     }
 
-    /// Rebuilds the view of the queues unless that was done less than `interval` ago.
-    pub(crate) fn update_queues(
-        &mut self,
-        interval: SignedDuration,
-        now: Timestamp,
-        build: impl FnOnce() -> QueueView,
-    ) {
-        if is_due(self.queues_updated_at, interval, now) {
-            self.queues_updated_at = Some(now);
-            self.current.queues = Arc::new(build());
-        }
+    pub(crate) fn set_references(&mut self, references: References) {
+        self.references_stale = false;
+        self.current.references = Arc::new(references);
     }
 
-    /// Counts ledger drift unless that was done less than `interval` ago.
-    pub(crate) fn update_ledger_drift(
-        &mut self,
-        interval: SignedDuration,
-        now: Timestamp,
-        count: impl FnOnce() -> usize,
-    ) {
-        if is_due(self.drift_checked_at, interval, now) {
-            self.drift_checked_at = Some(now);
-            self.current.ledger_drift = count();
-        }
+    /// Returns whether the view of the queues was set at least `interval` ago, or never.
+    pub(crate) fn are_queues_due(&self, interval: SignedDuration, now: Timestamp) -> bool {
+        is_due(self.queues_updated_at, interval, now)
+    }
+
+    pub(crate) fn set_queues(&mut self, queues: QueueView, now: Timestamp) {
+        self.queues_updated_at = Some(now);
+        self.current.queues = Arc::new(queues);
+    }
+
+    /// Returns whether ledger drift was counted at least `interval` ago, or never.
+    pub(crate) fn is_drift_check_due(&self, interval: SignedDuration, now: Timestamp) -> bool {
+        is_due(self.drift_checked_at, interval, now)
+    }
+
+    pub(crate) fn set_ledger_drift(&mut self, drift: usize, now: Timestamp) {
+        self.drift_checked_at = Some(now);
+        self.current.ledger_drift = drift;
     }
 
     /// Adds or updates a job as a possible owner of other jobs.

@@ -49,17 +49,13 @@ impl Reconciler {
         let sets = record.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
         let ungated: Vec<PodChange> = sets.flat_map(|set| self.ungate_changes(&record, set, now)).collect();
         for change in terminated.into_iter().chain(ungated) {
-            if self.writes.may_write(Kind::Pod, &change.key, now) {
-                let verb = if change.terminates_pod { Verb::Apply } else { Verb::Merge };
-                self.writes.start(WriteRequest {
-                    subresource: change.terminates_pod.then_some("status"),
-                    effects: vec![change.effect],
-                    on_behalf_of: Some(ReconcileKey::Pods(workload.clone())),
-                    ..WriteRequest::new(Kind::Pod, change.key, verb, change.body)
-                });
-            } else if let Some(until) = self.writes.backoff_until(Kind::Pod, &change.key) {
-                self.work_queue.add_at(ReconcileKey::Pods(workload.clone()), until);
-            }
+            let PodChange { key, body, terminates_pod, effect } = change;
+            let request = if terminates_pod {
+                WriteRequest::new(Kind::Pod, key, Verb::Apply, body).of_status()
+            } else {
+                WriteRequest::new(Kind::Pod, key, Verb::Merge, body)
+            };
+            self.write_for(ReconcileKey::Pods(workload.clone()), request.with_effects(vec![effect]), now);
         }
     }
 

@@ -180,40 +180,30 @@ impl Writes {
     /// Starts a write: it is in flight until its result arrives. The caller has asked `may_write`.
     pub(crate) fn start(&mut self, request: WriteRequest) {
         self.last_id = self.last_id.saturating_add(1);
-        let WriteRequest {
-            kind,
-            key,
-            verb,
-            subresource,
-            body,
-            status,
-            response_metadata_only,
-            purpose,
-            effects,
-            on_behalf_of,
-        } = request;
+        let (kind, purpose) = (request.kind, request.purpose);
         if purpose == WritePurpose::Explain {
             self.explanation_count = self.explanation_count.saturating_add(1);
         }
-        let bypasses_in_flight = kind == Kind::Workload && self.bypassing.remove(&key);
-        self.status_write_count = self.status_write_count.saturating_add(usize::from(status.is_some()));
+        let has_status = usize::from(request.status.is_some());
+        self.status_write_count = self.status_write_count.saturating_add(has_status);
+        let bypasses_in_flight = kind == Kind::Workload && self.bypassing.remove(&request.key);
         let write = InFlightWrite {
             id: self.last_id,
             purpose,
-            effects,
-            expected_status: status.clone(),
-            on_behalf_of,
+            effects: request.effects,
+            expected_status: request.status.clone(),
+            on_behalf_of: request.on_behalf_of,
         };
-        self.in_flight.insert((kind, key.clone()), write);
+        self.in_flight.insert((kind, request.key.clone()), write);
         self.effects.push(Effect::Write(Write {
             id: self.last_id,
             kind,
-            key,
-            verb,
-            subresource,
-            body,
-            status,
-            response_metadata_only,
+            key: request.key,
+            verb: request.verb,
+            subresource: request.subresource,
+            body: request.body,
+            status: request.status,
+            response_metadata_only: request.response_metadata_only,
             background: purpose == WritePurpose::QueueStatus,
             bypasses_in_flight,
         }));
