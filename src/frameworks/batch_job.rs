@@ -4,7 +4,7 @@ use super::JobError;
 use super::hooks::Hooks;
 use super::read;
 use super::row::{
-    Active, Count, Family, FinishedRule, Flags, Framework, JobFields, Listing, ManagedBy, Message,
+    Active, Count, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, ManagedBy, Message,
     PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
 };
 use super::table::{JOB_RBAC, JOB_WEBHOOKS, PODS};
@@ -23,7 +23,7 @@ pub(super) const ROW: Framework = Framework {
     listing: Listing { family: Family::Batch, label: "Job" },
     served: true,
     role: Role::Suspended,
-    fields: JobFields {
+    fields: FieldPointers {
         suspend: Some("/spec/suspend"),
         managed_by: Some(ManagedBy { field: "/spec/managedBy", built_in: "kubernetes.io/job-controller" }),
         start_time: Some("/status/startTime"),

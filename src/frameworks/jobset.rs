@@ -5,7 +5,7 @@
 use super::batch_job::COMPLETION_INDEX;
 use super::hooks::NoHooks;
 use super::row::{
-    Active, Count, CreatedKinds, Family, FinishedRule, Framework, JobFields, Listing, ManagedBy, Message,
+    Active, Count, CreatedKinds, Family, FieldPointers, FinishedRule, Framework, Listing, ManagedBy, Message,
     PodSetSource, Rank, Ready, Reclaimable, Role, StatusFields, SubGroups, Test,
 };
 use super::table::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS};
@@ -19,7 +19,7 @@ pub(super) const ROW: Framework = Framework {
     listing: Listing { family: Family::Batch, label: "JobSet" },
     served: false,
     role: Role::Suspended,
-    fields: JobFields {
+    fields: FieldPointers {
         suspend: Some("/spec/suspend"),
         managed_by: Some(ManagedBy {
             field: "/spec/managedBy",

@@ -3,7 +3,7 @@
 
 use super::hooks::NoHooks;
 use super::row::{
-    Active, Count, CreatedKinds, Family, FinishedRule, Flags, Framework, JobFields, Listing, ManagedBy,
+    Active, Count, CreatedKinds, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, ManagedBy,
     Message, PodSetSource, Rank, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
 };
 use super::table::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, POD, PODS};
@@ -14,8 +14,8 @@ const FINISHED: &[FinishedRule] = &[
     FinishedRule { when: Test::Condition("Failed"), success: false, message: Message::OfCondition },
 ];
 
-const fn fields(built_in: &'static str) -> JobFields {
-    JobFields {
+const fn fields(built_in: &'static str) -> FieldPointers {
+    FieldPointers {
         suspend: Some("/spec/runPolicy/suspend"),
         managed_by: Some(ManagedBy { field: "/spec/runPolicy/managedBy", built_in }),
         start_time: None,

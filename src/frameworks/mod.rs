@@ -45,9 +45,9 @@ pub use pod_group::{hold_pod, role_hash};
 pub use pod_member::{GroupMarks, Phase, PodMember, PodState};
 pub use priority::{MissingClass, Priority, PriorityLookup};
 pub use row::{
-    Active, Count, CreatedKinds, FailurePolicy, Family, FinishedRule, Flags, Framework, JobFields, Listing,
-    ManagedBy, Message, PodSetSource, Pointer, Rank, Rbac, Ready, Reclaimable, Role, StatusFields, SubGroups,
-    Test, TopologyChecks, Webhooks,
+    Active, Count, CreatedKinds, FailurePolicy, Family, FieldPointers, FinishedRule, Flags, Framework,
+    Listing, ManagedBy, Message, PodSetSource, Pointer, Rank, Rbac, Ready, Reclaimable, Role, StatusFields,
+    SubGroups, Test, TopologyChecks, Webhooks,
 };
 pub use table::{FRAMEWORKS, framework, served, served_framework};
 pub(crate) use template::template_patch;

@@ -3,7 +3,7 @@
 
 use super::hooks::NoHooks;
 use super::row::{
-    Active, CreatedKinds, Family, FinishedRule, Flags, Framework, JobFields, Listing, ManagedBy, Message,
+    Active, CreatedKinds, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, ManagedBy, Message,
     PodSetSource, Ready, Reclaimable, Role, StatusFields, Test,
 };
 use super::table::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, POD};
@@ -12,8 +12,8 @@ use super::view::Gvk;
 const CLUSTER: (&str, &str) = ("ray.io", "RayCluster");
 const JOB_STATE: &str = "/status/jobDeploymentStatus";
 
-const fn fields(suspend: &'static str) -> JobFields {
-    JobFields {
+const fn fields(suspend: &'static str) -> FieldPointers {
+    FieldPointers {
         suspend: Some(suspend),
         managed_by: Some(ManagedBy { field: "/spec/managedBy", built_in: "ray.io/kuberay-operator" }),
         start_time: None,

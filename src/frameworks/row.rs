@@ -24,7 +24,7 @@ pub struct Framework {
     /// How its pods are held back until admission.
     pub role: Role,
     /// Fields of the spec.
-    pub fields: JobFields,
+    pub fields: FieldPointers,
     /// Where its pod templates are.
     pub pod_sets: PodSetSource,
     /// Labels of its pods that say their rank.
@@ -80,7 +80,7 @@ pub struct Listing {
 
 /// Fields of the spec.
 #[derive(Clone, Copy, Debug)]
-pub struct JobFields {
+pub struct FieldPointers {
     /// Suspends the job when true; false when absent.
     pub suspend: Option<Pointer>,
     /// Names the controller that runs the job.

@@ -3,7 +3,7 @@
 //! Invariant: the position of a row is the index in `Kind::Job`, and batch/v1 Job is the first.
 
 use super::row::{
-    Active, CreatedKinds, FailurePolicy, Flags, Framework, JobFields, Rank, Rbac, Ready, Reclaimable,
+    Active, CreatedKinds, FailurePolicy, FieldPointers, Flags, Framework, Rank, Rbac, Ready, Reclaimable,
     StatusFields, TopologyChecks, Webhooks,
 };
 use super::{batch_job, deployment, jobset, kubeflow, pod_group, ray, wrappers};
@@ -72,8 +72,8 @@ pub(super) const READ_ONLY: Rbac = Rbac { object: &[], status: &[], finalizers: 
 pub(super) const NO_RANK: Rank = Rank { index_label: None, sub_groups: None };
 
 /// Fields of a kind without a suspend field.
-pub(super) const NO_FIELDS: JobFields =
-    JobFields { suspend: None, managed_by: None, start_time: None, server_labels: &[] };
+pub(super) const NO_FIELDS: FieldPointers =
+    FieldPointers { suspend: None, managed_by: None, start_time: None, server_labels: &[] };
 
 /// Status of a kind whose objects are not jobs, or whose members say it.
 pub(super) const NO_STATUS: StatusFields = StatusFields {

@@ -3,15 +3,15 @@
 
 use super::hooks::NoHooks;
 use super::row::{
-    Active, CreatedKinds, Family, FinishedRule, Flags, Framework, JobFields, Listing, ManagedBy, Message,
+    Active, CreatedKinds, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, ManagedBy, Message,
     PodSetSource, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
 };
 use super::table::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, PODS};
 use super::view::Gvk;
 use super::{batch_job, jobset};
 
-const fn fields(managed_by: Option<ManagedBy>) -> JobFields {
-    JobFields { suspend: Some("/spec/suspend"), managed_by, start_time: None, server_labels: &[] }
+const fn fields(managed_by: Option<ManagedBy>) -> FieldPointers {
+    FieldPointers { suspend: Some("/spec/suspend"), managed_by, start_time: None, server_labels: &[] }
 }
 
 pub(super) const TRAIN_JOB: Framework = Framework {

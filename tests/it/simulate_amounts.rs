@@ -2,7 +2,7 @@
 
 use crate::simulate_cluster::empty_simulation;
 use serde_json::{Value, json};
-use sluice::simulate::{Manifests, Scenario, replay};
+use sluice::simulate::{Manifests, Report, Scenario, replay};
 
 const KUEUE_API_VERSION: &str = "kueue.x-k8s.io/v1beta2";
 
@@ -30,6 +30,16 @@ fn workload(name: &str, resource: &str, amount: &str) -> Value {
                 {"name": "c", "image": "x", "resources": {"requests": {resource: amount}}}]}}}]}})
 }
 
+fn simulate(objects: &[Value]) -> Report {
+    let mut manifests = Manifests::default();
+    let text: Vec<String> = objects.iter().map(ToString::to_string).collect();
+    manifests.parse("test", &text.join("\n---\n"), "team");
+    let mut simulation = empty_simulation();
+    simulation.apply_all(manifests);
+    simulation.run_until_stable();
+    simulation.report()
+}
+
 /// Quota, request of the admitted and of the pending workload, and how the report shows them, with what is available.
 #[test]
 fn amounts_keep_unit_of_quota() {
@@ -47,13 +57,7 @@ fn amounts_keep_unit_of_quota() {
     for (resource, quota, (first, second), [nominal, used, requested, available]) in cases {
         let mut objects = queues(resource, &quota);
         objects.extend([workload("first", resource, first), workload("second", resource, second)]);
-        let mut manifests = Manifests::default();
-        let text: Vec<String> = objects.iter().map(ToString::to_string).collect();
-        manifests.parse("test", &text.join("\n---\n"), "team");
-        let mut simulation = empty_simulation();
-        simulation.apply_all(manifests);
-        simulation.run_until_stable();
-        let report = simulation.report();
+        let report = simulate(&objects);
         let tables = report.tables(100);
         let report = serde_json::to_value(report).unwrap();
 
@@ -89,13 +93,7 @@ fn conditions_and_replays_are_canonical() {
     let line = json!({"now": "2026-01-01T00:00:00Z", "cycles": 2, "objects": objects});
     let outcome = replay(&Scenario::parse(line.to_string().as_bytes()).unwrap()).unwrap();
     assert_eq!(outcome.admitted["team/first"].pod_sets[0].resource_usage["memory"], "1000000Ki");
-    let mut manifests = Manifests::default();
-    let text: Vec<String> = objects.iter().map(ToString::to_string).collect();
-    manifests.parse("test", &text.join("\n---\n"), "team");
-    let mut simulation = empty_simulation();
-    simulation.apply_all(manifests);
-    simulation.run_until_stable();
-    let report = serde_json::to_value(simulation.report()).unwrap();
+    let report = serde_json::to_value(simulate(&objects)).unwrap();
     let row = &report["pending"][0];
     let message = "couldn't assign flavors to pod set main: insufficient unused quota for memory in flavor f, request \
                    35156250Ki, limit 35156250Ki at Cohort c";

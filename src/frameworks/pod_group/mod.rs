@@ -17,10 +17,10 @@ use super::composable::{
 };
 use super::hooks::NoHooks;
 use super::pod_member::PodMember;
-use super::row::{
-    CreatedKinds, Family, Flags, Framework, Listing, PodSetSource, Rank, Rbac, Role, TopologyChecks,
+use super::row::{CreatedKinds, Family, Flags, Framework, Listing, PodSetSource, Rank, Role, TopologyChecks};
+use super::table::{
+    JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_FIELDS, NO_STATUS, POD, PODS, READ_ONLY, WORKLOAD_WEBHOOKS,
 };
-use super::table::{JOB_FLAGS, JOB_WEBHOOKS, NO_FIELDS, NO_STATUS, POD, PODS, READ_ONLY, WORKLOAD_WEBHOOKS};
 use super::view::{Gvk, JobView, PodSetInfo};
 use super::workload::WorkloadRequest;
 use super::{Action, JobError};
@@ -41,7 +41,7 @@ pub(super) const ROW: Framework = Framework {
     // A Spark driver pod owns its executor pods.
     creates: PODS,
     webhooks: JOB_WEBHOOKS,
-    rbac: Rbac { object: &["delete", "patch"], status: &["patch"], finalizers: &["update"] },
+    rbac: JOB_RBAC,
     flags: Flags { create_rules_on_update: false, topology_checks: TopologyChecks::Templates, ..JOB_FLAGS },
     hooks: &NoHooks,
 };

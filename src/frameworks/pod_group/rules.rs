@@ -56,18 +56,10 @@ fn by_end<'a, 'b>(mut members: Vec<&'a PodMember<'b>>) -> Vec<&'a PodMember<'b>>
 
 /// Returns whether the pod sets of the members are, in order, among those of the Workload and not larger.
 fn fits(unit: &JobUnit<'_>, kept: &[&PodMember<'_>], pod_sets: &[PodSetCount<'_>], finished: bool) -> bool {
-    let mut roles: BTreeMap<&str, i32> = BTreeMap::new();
-    match (group(unit).filter(|group| group.fast_admission), kept.first()) {
-        (Some(group), Some(first)) => {
-            roles.insert(&first.role, group.total);
-        }
-        _ => {
-            for member in kept {
-                let count = roles.entry(&member.role).or_default();
-                *count = count.saturating_add(1);
-            }
-        }
-    }
+    let roles = match (group(unit).filter(|group| group.fast_admission), kept.first()) {
+        (Some(group), Some(first)) => BTreeMap::from([(first.role.as_str(), group.total)]),
+        _ => counts_by_role(kept.iter().copied()),
+    };
     let mut rest = pod_sets.iter();
     roles.iter().all(|(name, count)| {
         rest.find(|set| set.name == *name).is_some_and(|set| finished || *count <= set.count)
@@ -121,10 +113,15 @@ fn reclaimable_pods(unit: &JobUnit<'_>) -> Vec<(Arc<str>, i32)> {
     if group(unit).is_none_or(|group| group.serving) {
         return Vec::new();
     }
-    let mut roles: BTreeMap<&str, i32> = BTreeMap::new();
-    for member in unit.members.iter().filter(|member| succeeded(member)) {
-        let count = roles.entry(&member.role).or_default();
+    let roles = counts_by_role(unit.members.iter().filter(|member| succeeded(member)));
+    roles.into_iter().map(|(role, count)| (Arc::from(role), count)).collect()
+}
+
+fn counts_by_role<'a>(members: impl Iterator<Item = &'a PodMember<'a>>) -> BTreeMap<&'a str, i32> {
+    let mut counts: BTreeMap<&str, i32> = BTreeMap::new();
+    for member in members {
+        let count = counts.entry(&member.role).or_default();
         *count = count.saturating_add(1);
     }
-    roles.into_iter().map(|(role, count)| (Arc::from(role), count)).collect()
+    counts
 }

@@ -24,6 +24,18 @@ fn scenarios(kind: &str) -> Option<Vec<Value>> {
     Some(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
 }
 
+/// Returns the scenarios that are played. Prints the reason for each one that is not: by a part of its name.
+fn playable<'a>(scenarios: &'a [Value], not_played: &'a [(&str, &str)]) -> impl Iterator<Item = &'a Value> {
+    scenarios.iter().filter(move |scenario| {
+        let name = text(&scenario["name"]);
+        let reason = not_played.iter().find(|(part, _)| name.contains(part));
+        if let Some((_, reason)) = reason {
+            println!("{name}: not played: {reason}");
+        }
+        reason.is_none()
+    })
+}
+
 /// Node labels and tolerations of the flavors that all scenarios share, by name.
 fn flavors() -> BTreeMap<String, TemplateInfo> {
     let path = reference_data::path("conformance/jobs/context.json").expect("beside the scenarios");

@@ -6,7 +6,7 @@
 //! that a stop deletes and its reason. The test does what the API server does: it adds tolerations and a priority to new
 //! pods. When the Workload is admitted or evicted is read from the recording.
 
-use super::{apply_act, flavors, granted, plain, recorded, scenarios, text};
+use super::{apply_act, flavors, granted, plain, playable, recorded, scenarios, text};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
@@ -361,14 +361,13 @@ fn play(scenario: &Value) -> usize {
 fn play_all(recording: &str) {
     let Some(scenarios) = scenarios(recording) else { return };
     let (mut played, mut steps) = (0, 0);
-    for scenario in &scenarios {
-        let name = text(&scenario["name"]);
-        if let Some((_, reason)) = NOT_PLAYED.iter().find(|(part, _)| name.contains(part)) {
-            println!("{name}: not played: {reason}");
-            continue;
-        }
+    for scenario in playable(&scenarios, NOT_PLAYED) {
         let compared = play(scenario);
-        println!("{name}: {compared} of {} steps", scenario["steps"].as_array().unwrap().len());
+        println!(
+            "{}: {compared} of {} steps",
+            text(&scenario["name"]),
+            scenario["steps"].as_array().unwrap().len()
+        );
         steps += compared;
         played += 1;
     }

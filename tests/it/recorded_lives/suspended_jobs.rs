@@ -4,7 +4,7 @@
 //! after the start and stop patches; whether it is ready, its result and its reclaimable pods. The test does what the
 //! webhook and the API server do: it suspends the new job.
 
-use super::{apply_act, flavors, granted, plain, recorded, scenarios, text};
+use super::{apply_act, flavors, granted, plain, playable, recorded, scenarios, text};
 use serde_json::{Value, json};
 use sluice::frameworks::{
     Framework, JobPatch, JobView, PatchBody, PodSetInfo, Priority, WorkloadRequest, framework, pod_set_infos,
@@ -207,12 +207,7 @@ fn play_all(recording: &str, group: &str, kind: &str) {
     let Some(scenarios) = scenarios(recording) else { return };
     let row = framework(group, kind).expect("a row");
     let (mut played, mut steps) = (0, 0);
-    for scenario in &scenarios {
-        let name = text(&scenario["name"]);
-        if let Some((_, reason)) = NOT_PLAYED.iter().find(|(part, _)| name.contains(part)) {
-            println!("{name}: not played: {reason}");
-            continue;
-        }
+    for scenario in playable(&scenarios, NOT_PLAYED) {
         steps += play(row, scenario);
         played += 1;
     }
