@@ -2,8 +2,9 @@
 //!
 //! Invariants: accepting never waits for a client: handshake and connection run in their own task, with a timeout for
 //! handshake, first request and headers; the number of connections is bounded, in total and per peer, and a new one replaces
-//! one without a request to answer; kernel and HTTP buffers of a connection are bounded too; on stop no connection is
-//! accepted, and open ones are asked to end and closed after the drain timeout.
+//! one without a request to answer; a request that arrived before its connection was accepted is read; kernel and HTTP
+//! buffers of a connection are bounded too; on stop no connection is accepted, and open ones are asked to end and closed
+//! after the drain timeout.
 
 use std::io;
 use std::net::SocketAddr;
@@ -134,6 +135,8 @@ impl Listener {
             let connection = Connection { router, limits: self.limits, watcher: graceful.watcher(), slot };
             let task = connections.spawn(connection.serve(stream, tls.clone(), stop.clone()));
             slots.attach_task(number, task);
+            // Otherwise a backlog of connections takes this slot before the request that waits in its socket is read.
+            tokio::task::yield_now().await;
         }
         drop(self.socket);
         if tokio::time::timeout(self.limits.drain_timeout, graceful.shutdown()).await.is_err() {

@@ -101,6 +101,27 @@ async fn hostile_connections_do_not_block_good_clients() {
     assert!(is_healthy(2, address.port()).await);
 }
 
+/// A request that waits to be accepted with a flood of connections behind it is read before the flood takes its slot.
+#[tokio::test]
+async fn request_that_waited_to_be_accepted_is_answered() {
+    const SLOTS: usize = 32;
+    let limits = ListenerLimits {
+        max_connections: SLOTS,
+        max_connections_per_peer: SLOTS,
+        ..ListenerLimits::default()
+    };
+    let (address, _stop) = serve(&["127.0.0.1:0"], health_router(), limits).await;
+    // Nothing below is awaited, so that the listener finds all connections at once.
+    let mut good = std::net::TcpStream::connect(address).unwrap();
+    std::io::Write::write_all(&mut good, b"GET /livez HTTP/1.0\r\nhost: x\r\n\r\n").unwrap();
+    let silent: Vec<_> = (0..4 * SLOTS).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+    good.set_nonblocking(true).unwrap();
+    let mut answer = Vec::new();
+    TcpStream::from_std(good).unwrap().read_to_end(&mut answer).await.unwrap();
+    assert!(answer.ends_with(b"fine"), "{}", String::from_utf8_lossy(&answer));
+    drop(silent);
+}
+
 #[tokio::test]
 async fn port_only_address_binds_both_families() {
     let (address, _stop) = serve(&["[::]:0", "0.0.0.0:0"], health_router(), ListenerLimits::default()).await;
