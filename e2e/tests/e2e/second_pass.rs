@@ -13,7 +13,7 @@ use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
 use sluice_e2e::binaries;
 use sluice_e2e::cluster::Cluster;
-use sluice_e2e::manager::{ManagerSettings, failpoints_folder};
+use sluice_e2e::manager::{ManagerSettings, failpoints_folder, get};
 use sluice_e2e::objects::{self, Kind, condition_is_true, expect_condition, text};
 use sluice_e2e::proxy::{ActiveFault, Call, Fault, Proxy};
 use sluice_e2e::wait::{eventually, within};
@@ -100,6 +100,8 @@ pub(crate) struct PassFixture<'a> {
     pub(crate) gate: String,
     /// Provisioning check, which delays topology assignment.
     pub(crate) provisioning_check: String,
+    /// Port of the manager's metrics.
+    metrics_port: u16,
 }
 
 /// One cell of the matrix.
@@ -160,13 +162,15 @@ impl<'a> PassFixture<'a> {
         // Only the test marks nodes as failed.
         settings.configuration["featureGates"] = json!({"TASFailedNodeReplacement": false,
             "TASFailedNodeReplacementFailFast": false, "TASReplaceNodeOnPodTermination": false});
-        let script = failpoints_folder(&cluster.plane);
-        fs::create_dir_all(&script)?;
+        // The metrics say which quota the manager has read.
+        settings.configuration["metrics"]["enableClusterQueueResources"] = json!(true);
+        settings.flags.push("--metrics-insecure".to_owned());
+        fs::create_dir_all(failpoints_folder(&cluster.plane))?;
         cluster.replace_manager(&settings).await?;
-        Ok((Self::prepare(fixture, proxy, script).await?, before))
+        Ok((Self::prepare(cluster, fixture, proxy).await?, before))
     }
 
-    async fn prepare(fixture: &'a Fixture, proxy: Proxy, script: PathBuf) -> Result<Self> {
+    async fn prepare(cluster: &Cluster, fixture: &'a Fixture, proxy: Proxy) -> Result<Self> {
         for number in 1..=3 {
             let name = fixture.own_name(&format!("host-{number}"));
             let labels = json!({"e2e.example/pool": fixture.name, HOST: name});
@@ -208,7 +212,9 @@ impl<'a> PassFixture<'a> {
         let owner = json!({"metadata": {"namespace": fixture.name, "name": "owner"}});
         let owner = fixture.objects.create(Kind::CONFIG_MAP, &owner).await?;
         let history = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
-        Ok(Self { fixture, proxy, script, history, owner, gate, provisioning_check })
+        let script = failpoints_folder(&cluster.plane);
+        let metrics_port = cluster.manager()?.metrics_port();
+        Ok(Self { fixture, proxy, script, history, owner, gate, provisioning_check, metrics_port })
     }
 
     fn race_cases(&self) -> Vec<RaceCase<'_>> {
@@ -240,6 +246,22 @@ impl<'a> PassFixture<'a> {
 }
 
 impl PassFixture<'_> {
+    /// Waits until the manager has read that a ClusterQueue has no quota: until then it may reserve quota again for a
+    /// workload that lost its reservation.
+    pub(crate) async fn wait_until_without_quota(&self, cluster_queue: &str) -> Result<()> {
+        let name = format!("cluster_queue=\"{cluster_queue}\"");
+        eventually("the manager has read that the quota is 0", async || {
+            let (code, page) = get(self.metrics_port, "/metrics").await?;
+            ensure!(code == 200, "/metrics returned {code}");
+            let quota = page
+                .lines()
+                .find(|line| line.starts_with("kueue_cluster_queue_nominal_quota{") && line.contains(&name));
+            ensure!(quota.is_some_and(|line| line.ends_with(" 0.0")), "{quota:?}");
+            Ok(())
+        })
+        .await
+    }
+
     /// Deletes all Workloads and their finalizers; no job controller would do it.
     pub(crate) async fn delete_workloads(&self) -> Result<()> {
         let objects = &self.fixture.objects;

@@ -139,6 +139,7 @@ impl RaceCase<'_> {
             objects::cluster_queue(&name, "", &fixture.own_name("placed"), &[("cpu", "0", None)]);
         let groups = json!({"resourceGroups": without_quota["spec"]["resourceGroups"]});
         fixture.set_spec(Kind::CLUSTER_QUEUE, "", &name, groups).await?;
+        self.pass_fixture.wait_until_without_quota(&name).await?;
         self.update_status(|status| {
             set_condition(status, "QuotaReserved", "False", "Pending");
             set_condition(status, "Admitted", "False", "NoReservation");
