@@ -1,7 +1,7 @@
 //! The manifests and pages that list kinds of jobs match the rows of the table of frameworks.
 
 use crate::reference_data;
-use sluice::admission::PATHS;
+use sluice::admission;
 use sluice::api::config;
 use sluice::frameworks::{FRAMEWORKS, manifests, served};
 use std::collections::BTreeSet;
@@ -66,7 +66,8 @@ fn webhook_paths_of_served_rows_are_served() {
     for (_, row) in served() {
         for mutating in [true, false] {
             let path = row.webhook_path(mutating);
-            assert!(PATHS.contains(&path.as_str()), "{path}");
+            let answered = admission::paths().any(|served| served == path);
+            assert!(answered, "{} is served, but has no rules in src/admission/kind_rules.rs", row.name);
         }
     }
 }
