@@ -117,3 +117,41 @@ impl PendingReason {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the variants of an enum. Does not compile if one is not given here.
+    macro_rules! variants {
+        ($type:ident: $($variant:ident),+ $(,)?) => {{
+            const fn check_exhaustive(value: $type) {
+                match value {
+                    $($type::$variant)|+ => {}
+                }
+            }
+            let variants = vec![$($type::$variant),+];
+            variants.iter().copied().for_each(check_exhaustive);
+            variants
+        }};
+    }
+
+    #[test]
+    fn all_lists_every_pending_reason() {
+        let variants = variants!(
+            PendingReason: Deactivated, OnHold, Misconfigured, Suspended, AdmissionGated, PendingEvaluation,
+            NoMatchingFlavor, ExceedsMaxQuota, WaitingForQuota, TopologyPlacementFailed,
+            WaitingForPreemptedWorkloads, WaitingForPodsReady,
+        );
+        assert_eq!(PendingReason::ALL.to_vec(), variants);
+    }
+
+    #[test]
+    fn all_lists_every_condition_type() {
+        let variants = variants!(
+            ConditionType: QuotaReserved, BlockedOnPreemptionGates, Evicted, Admitted, Preempted, Requeued,
+            DeactivationTarget, Finished, PodsReady,
+        );
+        assert_eq!(ConditionType::ALL.to_vec(), variants);
+    }
+}

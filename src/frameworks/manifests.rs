@@ -187,6 +187,12 @@ pub fn user_roles() -> Vec<(String, String)> {
     roles.collect()
 }
 
+/// Returns the lines that list these files for Kustomize.
+pub fn user_role_files() -> String {
+    let lines = user_roles().into_iter().map(|(file, _)| format!("- {file}\n"));
+    lines.collect()
+}
+
 fn user_role(row: &Framework, editor: bool) -> (String, String) {
     let kind = row.gvk.kind.to_lowercase();
     let side = if editor { "editor" } else { "viewer" };

@@ -7,7 +7,7 @@
 //! that it had before the start; unknown fields of a template are copied to the Workload.
 
 mod ancestry;
-mod batch_job;
+pub mod batch_job;
 mod composable;
 mod deployment;
 mod hooks;
