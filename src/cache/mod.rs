@@ -160,7 +160,7 @@ impl Cache {
             }
             Kind::Node => cluster(self.nodes.names()),
             Kind::Pod => self.pods.keys().cloned().collect(),
-            Kind::Job(index) => self.jobs.keys_of_kind(index),
+            Kind::Job(kind) => self.jobs.keys_of_kind(kind),
         }
     }
 
@@ -178,8 +178,8 @@ impl Cache {
             Kind::ProvisioningRequest => return self.provisioning.known_version(key),
             Kind::Node => return self.nodes.known_version(&key.name),
             Kind::Pod => return self.pods.known_version(key),
-            Kind::Job(index) => {
-                let job = self.jobs.get(&(index, key.clone()))?;
+            Kind::Job(kind) => {
+                let job = self.jobs.get(&(kind, key.clone()))?;
                 return Some((&job.uid, &job.resource_version));
             }
             _ => return None,

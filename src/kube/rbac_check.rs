@@ -19,7 +19,7 @@ use super::client::{CallError, Caller};
 use super::lease::LeaseSettings;
 use super::watch_status::WatchStatuses;
 use crate::cache::Kind;
-use crate::frameworks::{FRAMEWORKS, Framework};
+use crate::frameworks::Framework;
 
 /// Maximum number of concurrent access reviews.
 const MAX_CONCURRENT_REVIEWS: usize = 4;
@@ -107,9 +107,7 @@ pub fn required_permissions(requirements: &PermissionRequirements<'_>) -> Vec<Pe
             ..cluster_permission(resource.group, resource.plural, verb)
         };
         permissions.extend(READ_VERBS.map(read));
-        if let Kind::Job(index) = kind
-            && let Some(row) = FRAMEWORKS.get(*index)
-        {
+        if let Kind::Job(row) = kind {
             permissions.extend(job_permissions(row, requirements.deletes_jobs));
         }
         if *kind == Kind::Pod {

@@ -121,11 +121,11 @@ impl Reconciler {
                 let owner = owner.map(|owner| owner.uid.clone());
                 self.mark_workload_and_job(key, owner.as_ref());
             }
-            Kind::Job(index) => {
-                self.work_queue.add(ReconcileKey::Job(index, key.clone()));
+            Kind::Job(job_kind) => {
+                self.work_queue.add(ReconcileKey::Job(job_kind, key.clone()));
                 // Its Workload waits while a write of the job is in flight, and the watch may have overtaken the
                 // response.
-                let uid = self.cache.job(&(index, key.clone())).map(|job| job.uid.clone());
+                let uid = self.cache.job(&(job_kind, key.clone())).map(|job| job.uid.clone());
                 if let Some(uid) = uid {
                     self.mark_workloads_owned_by(&uid);
                 }

@@ -1,7 +1,7 @@
 //! Settings of the core, built from the configuration at start.
 
 use super::Kind;
-use crate::frameworks::{FRAMEWORKS, ManagedKinds, served};
+use crate::frameworks::{ManagedKinds, served};
 use crate::lifecycle::{node_failure, workload};
 use crate::reconciler::second_pass::failpoints::Failpoints;
 use crate::resources::transform::Transform;
@@ -54,7 +54,7 @@ impl Default for CoreSettings {
             transform: Transform::default(),
             requeue_by_creation: false,
             engine: EngineSettings::default(),
-            frameworks: served().map(|(_, row)| row.name.to_owned()).collect(),
+            frameworks: served().map(|row| row.name.to_owned()).collect(),
             external_kinds: BTreeSet::new(),
             local_queue_metrics_selector: None,
             gates: CoreGates::default(),
@@ -69,7 +69,7 @@ impl CoreSettings {
     /// Returns the kinds that the core watches with these settings.
     pub fn kinds(&self) -> Vec<Kind> {
         let watched = |kind: &Kind| match kind {
-            Kind::Job(index) => FRAMEWORKS.get(*index).is_some_and(|kind| self.serves_framework(kind.name)),
+            Kind::Job(kind) => self.serves_framework(kind.name),
             // Watched even while no flavor has a topology: when one is added later, the usage on its nodes must be
             // known. The stored part of a pod is small.
             Kind::Node | Kind::Pod => self.engine.gates.topology,

@@ -3,6 +3,7 @@
 use super::writes::timers::Timers;
 use crate::api::ObjectKey;
 use crate::cache::Kind;
+use crate::frameworks::JobKind;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +26,7 @@ pub(crate) enum ReconcileKey {
     /// A Topology: finalizer.
     Topology(Arc<str>),
     /// A job, by kind.
-    Job(usize, ObjectKey),
+    Job(JobKind, ObjectKey),
     /// A Workload.
     Workload(ObjectKey),
     /// The pods of a Workload with a topology assignment.

@@ -49,8 +49,8 @@ impl Reconciler {
                 self.handle_failed_write(kind, key, &write);
                 match on_behalf_of {
                     // The Workload to report it on may not exist.
-                    Some(ReconcileKey::Job(index, job)) => {
-                        self.report_rejected(Kind::Job(index), &job, code, &message);
+                    Some(ReconcileKey::Job(job_kind, job)) => {
+                        self.report_rejected(Kind::Job(job_kind), &job, code, &message);
                     }
                     Some(ReconcileKey::Workload(_)) if self.cache.known_version(kind, key).is_none() => {
                         self.report_not_created(kind, key, on_behalf_of, &message);

@@ -2,6 +2,7 @@
 //! it was already terminating or is due by the clock.
 
 use super::reference_data;
+use crate::core_settings::JOB;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 use sluice::api::ObjectKey;
@@ -15,7 +16,6 @@ use std::io::Read as _;
 use std::path::Path;
 
 const VERSIONS: [&str; 4] = ["v0.17.8", "v0.18.6", "v0.19.2", "ff69552"];
-const JOB: Kind = Kind::Job(0);
 /// How long each takeover is observed.
 const WATCHED_SECONDS: i64 = 30;
 /// Frameworks of the recorded managers.

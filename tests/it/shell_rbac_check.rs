@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "the test runs the server and waits")]
 
 use super::shell_executor::scripted_client_with_body;
+use crate::core_settings::JOB;
 use serde_json::{Value, json};
 use sluice::cache::Kind;
 use sluice::kube::certificates::{CertificateMode, CertificateSettings};
@@ -200,7 +201,7 @@ fn needed_permissions_follow_enabled_kinds_and_reviews() {
     let has = |permissions: &[Permission], verb: &str, resource: &str| {
         permissions.iter().any(|r| is(r, verb, resource))
     };
-    let job = Kind::Job(0);
+    let job = JOB;
     let plural = job.resource().plural;
     assert!(
         has(&needed_for(&[job], true), "delete", plural)

@@ -14,7 +14,7 @@ impl Reconciler {
     /// Emits a warning event on a job, once for each text.
     pub(super) fn warn_of_job(&mut self, job: Job<'_>, reason: &str, note: &str) {
         if self.warnings.record(job.kind(), &job.view.key, note) {
-            self.writes.emit(job_event(job.index, job.view, true, reason, note));
+            self.writes.emit(job_event(job.row, job.view, true, reason, note));
         }
     }
 

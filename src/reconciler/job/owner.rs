@@ -5,9 +5,8 @@
 
 use super::Job;
 use crate::api::ObjectKey;
-use crate::cache::Kind;
 use crate::frameworks::{
-    Ancestor, FRAMEWORKS, JobPatch, JobView, Management, OwnerLookup, OwnerRef, queued_ancestor,
+    Ancestor, JobKind, JobPatch, JobView, Management, OwnerLookup, OwnerRef, framework, queued_ancestor,
 };
 use crate::reconciler::Reconciler;
 use serde_json::json;
@@ -15,7 +14,7 @@ use std::sync::Arc;
 
 impl Reconciler {
     /// Returns the ancestor of a job that is queued in place of the job.
-    pub(super) fn find_ancestor(&self, index: usize, view: &JobView) -> Option<Ancestor> {
+    pub(super) fn find_ancestor(&self, kind: JobKind, view: &JobView) -> Option<Ancestor> {
         if Self::is_managed_by_other_controller(view) {
             return None;
         }
@@ -25,19 +24,15 @@ impl Reconciler {
             if management == Management::External {
                 return self.look_up_external(&key, owner);
             }
-            let index = FRAMEWORKS.iter().position(|kind| {
-                let gvk = kind.gvk;
-                (gvk.group, gvk.kind) == (owner.group(), owner.kind.as_str())
-            });
-            let job = index.and_then(|index| self.cache.job(&(index, key)));
+            let kind = framework(owner.group(), &owner.kind).map(JobKind::new);
+            let job = kind.and_then(|kind| self.cache.job(&(kind, key)));
             job.map_or(OwnerLookup::Unmanaged, |job| OwnerLookup::Found {
                 uid: job.uid.to_string(),
                 queued: self.manages_job(job),
                 controller: job.controller.clone(),
             })
         };
-        let resource = Kind::Job(index).resource();
-        let kind = (resource.group, resource.kind);
+        let kind = (kind.gvk.group, kind.gvk.kind);
         queued_ancestor(kind, &view.uid, view.controller.clone(), &self.settings.managed(), look_up)
             .ok()
             .flatten()

@@ -36,7 +36,7 @@ impl Reconciler {
                 return;
             }
             let Some(raw) = self.raw_job(job) else { return };
-            match job.framework.pod_sets(&raw) {
+            match job.row.pod_sets(&raw) {
                 Ok(pod_sets) => {
                     spec.insert("podSets".to_owned(), Value::Array(pod_sets));
                     let note = format!("Updated not matching Workload for suspended job: {key}");

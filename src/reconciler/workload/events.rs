@@ -175,9 +175,9 @@ impl Reconciler {
         reason: &str,
         note: impl Fn(&ObjectKey) -> String,
     ) -> Option<Effect> {
-        let (index, key) = self.cache.job_id(&record.owner.as_ref()?.uid)?;
+        let (kind, key) = self.cache.job_id(&record.owner.as_ref()?.uid)?;
         Some(Effect::Event(Event {
-            kind: Kind::Job(*index),
+            kind: Kind::Job(*kind),
             key: key.clone(),
             uid: record.owner.as_ref()?.uid.to_string(),
             warning: false,

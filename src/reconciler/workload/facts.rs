@@ -5,7 +5,7 @@ use crate::api::reason::ConditionType;
 use crate::api::v1beta2::StopPolicy;
 use crate::cache::records::WorkloadRecord;
 use crate::cache::{JobId, Kind};
-use crate::frameworks::{FRAMEWORKS, JobView, served_framework};
+use crate::frameworks::{JobView, served_framework};
 use crate::lifecycle::workload::{Facts, JobFacts, QueueFact, WorkloadInput, WorkloadOwner};
 use crate::lifecycle::{checks, conditions, eviction, node_failure, reservation};
 use crate::reconciler::Reconciler;
@@ -131,11 +131,10 @@ impl Reconciler {
     }
 
     fn job_facts(&self, record: &WorkloadRecord, id: &JobId, job: &JobView) -> JobFacts {
-        let (index, key) = id;
-        let kind = FRAMEWORKS.get(*index);
+        let (kind, key) = id;
         // While a write of the job is in flight, the cached version does not show whether the job has stopped.
-        let write_in_flight = self.writes.is_in_flight(Kind::Job(*index), key);
-        let restored = kind.is_some_and(|k| k.stop_patches(job, record.originals()).is_empty());
+        let write_in_flight = self.writes.is_in_flight(Kind::Job(*kind), key);
+        let restored = kind.stop_patches(job, record.originals()).is_empty();
         let finished = job.status.finished.as_ref().map(|f| (f.success, f.message.clone()));
         let starting = conditions::is_true(&record.status, ConditionType::Admitted) && job.suspended;
         let start_failed = starting

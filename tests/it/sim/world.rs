@@ -1,6 +1,7 @@
 //! A small cluster in memory: the core, a fake API server and a fake Job controller, driven by a seed.
 
 use super::lazy_decoding::partially_decoded_by_turns;
+use crate::core_settings::JOB;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
@@ -13,7 +14,6 @@ use sluice::simulate::fake_api_server::{FakeApiServer, key_of};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-const JOB: Kind = Kind::Job(0);
 const BEGIN: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
 /// Faults, each in so many of 1,000 cases.
