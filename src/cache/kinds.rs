@@ -1,7 +1,7 @@
 //! The kinds that the core watches and their API resources; conversion of quotas to the scheduler's types.
 
 use crate::api::{GROUP, v1beta2};
-use crate::frameworks::{Gvk, JobKind, served};
+use crate::frameworks::{Gvk, JobKind, Role, served};
 use crate::quota::{FlavorQuotas, QuotaLimits, ResourceGroup};
 use crate::resources::{self, Amount, Quantity};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
@@ -127,7 +127,8 @@ impl Kind {
             Self::Node,
             Self::Pod,
         ];
-        all.extend(served().map(|row| Self::Job(JobKind::new(row))));
+        let with_objects = served().filter(|row| matches!(row.role, Role::Suspended));
+        all.extend(with_objects.map(|row| Self::Job(JobKind::new(row))));
         all
     }
 

@@ -248,6 +248,7 @@ fn verb_label(verb: Verb) -> &'static str {
         Verb::Create => "create",
         Verb::Apply => "apply",
         Verb::Merge => "merge",
+        Verb::JsonPatch => "json-patch",
         Verb::Delete => "delete",
     }
 }

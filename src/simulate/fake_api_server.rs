@@ -224,6 +224,7 @@ impl FakeApiServer {
         };
         let precondition = match write.verb {
             Verb::Delete => value_at(&write.body, "/preconditions/resourceVersion"),
+            Verb::JsonPatch => value_at(&write.body, "/0/value"),
             _ => value_at(&write.body, "/metadata/resourceVersion"),
         };
         if precondition != value_at(object, "/metadata/resourceVersion") {
@@ -253,7 +254,9 @@ impl FakeApiServer {
             return self.get(kind, &key).map(response).map_or(WriteOutcome::NotFound, WriteOutcome::Done);
         }
         let mut new = object.clone();
-        apply_verb(&mut new, &write, now);
+        if apply_verb(&mut new, &write, now).is_none() {
+            return WriteOutcome::Conflict;
+        }
         if write.subresource == Some("status") {
             set(&mut new, &["spec"], object.get("spec").cloned().unwrap_or(Value::Null));
         } else if write.verb != Verb::Delete && new.get("spec") != object.get("spec") {
@@ -295,7 +298,8 @@ fn pick_fields(object: &Value, fields: &[&str]) -> Value {
     Value::Object(fields.iter().map(part).collect())
 }
 
-fn apply_verb(object: &mut Value, write: &Write, now: Timestamp) {
+/// Applies a write; `None` if it is a JSON patch that does not apply.
+fn apply_verb(object: &mut Value, write: &Write, now: Timestamp) -> Option<()> {
     match write.verb {
         Verb::Delete => set(object, &["metadata", "deletionTimestamp"], json!(to_api_time(now))),
         // A forced apply by the only manager of the status removes all fields that it omits.
@@ -303,8 +307,13 @@ fn apply_verb(object: &mut Value, write: &Write, now: Timestamp) {
             set(object, &["status"], write.body.get("status").cloned().unwrap_or_default());
         }
         Verb::Merge => merge(object, &write.body),
+        Verb::JsonPatch => {
+            let operations: json_patch::Patch = serde_json::from_value(write.body.clone()).ok()?;
+            json_patch::patch(object, &operations).ok()?;
+        }
         Verb::Create => {}
     }
+    Some(())
 }
 
 /// Returns a status field that an apply changes to an empty object. The API server makes it null, and then refuses it.

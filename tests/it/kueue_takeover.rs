@@ -2,7 +2,6 @@
 //! it was already terminating or is due by the clock.
 
 use super::reference_data;
-use crate::core_settings::JOB;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value};
 use sluice::api::ObjectKey;
@@ -180,7 +179,7 @@ impl Takeover {
     fn check_write(&mut self, write: &Write, stored: &Value) {
         let workload = match write.kind {
             Kind::Workload => Some(write.key.clone()),
-            JOB => self.workload_of.get(text(stored, "/metadata/uid")).cloned(),
+            Kind::Job(_) => self.workload_of.get(text(stored, "/metadata/uid")).cloned(),
             _ => return,
         };
         let fate = workload.as_ref().and_then(|key| self.expected_fate.get(key)).map_or("", String::as_str);
@@ -205,8 +204,10 @@ impl Takeover {
             (Kind::Workload, Verb::Merge) if body["spec"]["active"] == false => {
                 Some(("is deactivated", &["due"][..]))
             }
-            (JOB, Verb::Delete) => Some(("has its job deleted", &[][..])),
-            (JOB, Verb::Merge) if body["spec"]["suspend"] == true && stored["spec"]["suspend"] != true => {
+            (Kind::Job(_), Verb::Delete) => Some(("has its job deleted", &[][..])),
+            (Kind::Job(_), Verb::Merge)
+                if body["spec"]["suspend"] == true && stored["spec"]["suspend"] != true =>
+            {
                 Some(("has its job suspended", &["due", "evict", "gone"][..]))
             }
             _ => None,

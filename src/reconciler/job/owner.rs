@@ -6,16 +6,15 @@
 use super::Job;
 use crate::api::ObjectKey;
 use crate::frameworks::{
-    Ancestor, JobKind, JobPatch, JobView, Management, OwnerLookup, OwnerRef, framework, queued_ancestor,
+    Ancestor, JobKind, JobView, Management, OwnerLookup, OwnerRef, framework, queued_ancestor,
 };
 use crate::reconciler::Reconciler;
-use serde_json::json;
 use std::sync::Arc;
 
 impl Reconciler {
     /// Returns the ancestor of a job that is queued in place of the job.
     pub(super) fn find_ancestor(&self, kind: JobKind, view: &JobView) -> Option<Ancestor> {
-        if Self::is_managed_by_other_controller(view) {
+        if Self::is_managed_by_other_controller(kind, view) {
             return None;
         }
         let look_up = |owner: &OwnerRef, management: Management| {
@@ -25,10 +24,10 @@ impl Reconciler {
                 return self.look_up_external(&key, owner);
             }
             let kind = framework(owner.group(), &owner.kind).map(JobKind::new);
-            let job = kind.and_then(|kind| self.cache.job(&(kind, key)));
-            job.map_or(OwnerLookup::Unmanaged, |job| OwnerLookup::Found {
+            let job = kind.and_then(|kind| Some((kind, self.cache.job(&(kind, key))?)));
+            job.map_or(OwnerLookup::Unmanaged, |(kind, job)| OwnerLookup::Found {
                 uid: job.uid.to_string(),
-                queued: self.manages_job(job),
+                queued: self.manages_job(kind, job),
                 controller: job.controller.clone(),
             })
         };
@@ -65,10 +64,12 @@ impl Reconciler {
         };
         let record = workload.and_then(|key| self.cache.workload(&key));
         let admitted = record.is_some_and(|record| record.may_run());
-        if !admitted && !job.view.suspended {
-            let patch = JobPatch::merge(json!({"spec": {"suspend": true}}));
+        if admitted || job.view.suspended {
+            return;
+        }
+        if let Some(patch) = job.row.stop_patches(job.view, &[]).first() {
             let effects = vec![job.event("Suspended", "Kueue managed child job suspended")];
-            self.patch_job(job, &patch, effects);
+            self.patch_job(job, patch, effects);
         }
     }
 }

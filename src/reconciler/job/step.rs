@@ -6,7 +6,7 @@ use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{Ancestor, JobKind, JobPatch, JobView};
+use crate::frameworks::{Ancestor, JobKind, JobPatch, JobView, PatchBody};
 use crate::lifecycle::{backoff, conditions, eviction, reservation};
 use crate::reconciler::Reconciler;
 use crate::reconciler::messages::{Effect, Verb};
@@ -38,7 +38,7 @@ impl Reconciler {
             Some(Ancestor::Queued(ancestor)) => self.suspend_child_unless_admitted(job, &ancestor),
             // The framework of the owner would manage the job. A job that names a queue itself is still queued.
             Some(Ancestor::Unsupported(_)) if view.queue_name.is_none() => {}
-            _ if self.manages_job(&view) => self.step_job_without_workload(job, now),
+            _ if self.manages_job(kind, &view) => self.step_job_without_workload(job, now),
             _ => self.warn_of_missed_default_queue(job),
         }
     }
@@ -138,8 +138,11 @@ impl Reconciler {
     pub(super) fn patch_job(&mut self, job: Job<'_>, patch: &JobPatch, effects: Vec<Effect>) {
         let view = job.view;
         let body = patch.at_version(&view.resource_version);
-        let request =
-            WriteRequest::new(job.kind(), view.key.clone(), Verb::Merge, body).with_effects(effects);
+        let verb = match patch.body() {
+            PatchBody::Merge(_) => Verb::Merge,
+            PatchBody::Json(_) => Verb::JsonPatch,
+        };
+        let request = WriteRequest::new(job.kind(), view.key.clone(), verb, body).with_effects(effects);
         self.writes.start(if patch.status { request.of_status() } else { request });
     }
 

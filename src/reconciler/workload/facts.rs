@@ -5,7 +5,7 @@ use crate::api::reason::ConditionType;
 use crate::api::v1beta2::StopPolicy;
 use crate::cache::records::WorkloadRecord;
 use crate::cache::{JobId, Kind};
-use crate::frameworks::{JobView, served_framework};
+use crate::frameworks::{JobKind, JobView, framework};
 use crate::lifecycle::workload::{Facts, JobFacts, QueueFact, WorkloadInput, WorkloadOwner};
 use crate::lifecycle::{checks, conditions, eviction, node_failure, reservation};
 use crate::reconciler::Reconciler;
@@ -121,9 +121,9 @@ impl Reconciler {
         let Some(owner) = &record.owner else {
             return WorkloadOwner::None;
         };
-        let served = served_framework(owner.group(), &owner.kind)
-            .is_some_and(|k| self.settings.serves_framework(k.name));
-        if !served {
+        let managed = framework(owner.group(), &owner.kind)
+            .is_some_and(|row| self.settings.manages_kind(JobKind::new(row)));
+        if !managed {
             return WorkloadOwner::External;
         }
         let job = self.cache.job_of(record);

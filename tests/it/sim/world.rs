@@ -233,6 +233,7 @@ impl World {
         let precondition = match write.verb {
             Verb::Create => Some(&Value::Null),
             Verb::Delete => write.body.pointer("/preconditions/resourceVersion"),
+            Verb::JsonPatch => write.body.pointer("/0/value"),
             _ => write.body.pointer("/metadata/resourceVersion"),
         };
         assert!(precondition.is_some(), "a write without precondition: {write:?}");
