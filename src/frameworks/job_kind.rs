@@ -4,6 +4,7 @@
 //! nothing.
 
 use super::batch_job;
+use super::pod_group;
 use super::row::Framework;
 use std::cmp::Ordering;
 use std::fmt;
@@ -18,6 +19,8 @@ pub struct JobKind(&'static Framework);
 impl JobKind {
     /// The kind batch/v1 Job.
     pub const BATCH_JOB: Self = Self(&batch_job::ROW);
+    /// Pods and pod groups.
+    pub const POD: Self = Self(&pod_group::ROW);
 
     /// Creates the handle of a row.
     pub const fn new(row: &'static Framework) -> Self {

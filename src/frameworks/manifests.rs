@@ -242,7 +242,7 @@ pub fn readme_table() -> String {
 
 /// Returns the line of docs/simulate.md that lists the kinds of jobs.
 pub fn simulated_kinds() -> String {
-    let kinds: Vec<String> = served().map(|row| full_kind(row)).collect();
+    let kinds: Vec<String> = served().map(full_kind).collect();
     format!("Kinds of jobs that become Workloads: {}.\n", kinds.join(", "))
 }
 

@@ -43,7 +43,7 @@ pub use hooks::Hooks;
 pub use job_kind::JobKind;
 pub use managed_kinds::{ManagedKinds, Management};
 pub use patch::{Action, FieldChange, JobPatch, PatchBody, Target};
-pub use pod_group::{hold_pod, role_hash};
+pub use pod_group::{POD_RULES, hold_pod, role_hash};
 pub use pod_member::{GroupMarks, Phase, PodMember, PodState};
 pub use priority::{MissingClass, Priority, PriorityLookup};
 pub use row::{

@@ -66,6 +66,8 @@ pub struct PermissionRequirements<'a> {
     pub authorizes_metrics: bool,
     /// Whether Jobs of deactivated Workloads are deleted after a while.
     pub deletes_jobs: bool,
+    /// Whether pods are jobs, which are stopped by deleting them.
+    pub pods_are_jobs: bool,
 }
 
 impl std::fmt::Display for Permission {
@@ -113,6 +115,7 @@ pub fn required_permissions(requirements: &PermissionRequirements<'_>) -> Vec<Pe
         if *kind == Kind::Pod {
             permissions
                 .extend(["pods", "pods/status"].map(|resource| cluster_permission("", resource, "patch")));
+            permissions.extend(requirements.pods_are_jobs.then(|| cluster_permission("", "pods", "delete")));
         }
     }
     permissions

@@ -138,8 +138,13 @@ impl Reconciler {
                 self.mark_workloads_and_pods(workloads);
             }
             Kind::Pod => {
-                let change = self.cache.ingest_pod(key, decode(object)?);
+                let pod = decode(object)?;
+                self.mark_unit_of_pod(key);
+                let read = self.cache.ingest_unit_pod(key, object);
+                self.mark_unit_of_pod(key);
+                let change = self.cache.ingest_pod(key, pod);
                 self.follow_pod_change(key, change);
+                self.report_unit_pod(key, read.err());
             }
             Kind::Job(kind) => {
                 let replaced = self.cache.ingest_job(kind, key, raw)?;

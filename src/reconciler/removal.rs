@@ -44,6 +44,8 @@ impl Reconciler {
             }
             Kind::PodTemplate => self.cache.remove_pod_template(key),
             Kind::Pod => {
+                self.mark_unit_of_pod(key);
+                self.cache.remove_unit_pod(key);
                 let change = self.cache.remove_pod(key);
                 self.follow_pod_change(key, change);
             }

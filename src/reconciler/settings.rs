@@ -1,7 +1,7 @@
 //! Settings of the core, built from the configuration at start.
 
 use super::Kind;
-use crate::frameworks::{JobKind, ManagedKinds, Role, served};
+use crate::frameworks::{FRAMEWORKS, JobKind, ManagedKinds, Role, served};
 use crate::lifecycle::{node_failure, workload};
 use crate::reconciler::second_pass::failpoints::Failpoints;
 use crate::resources::transform::Transform;
@@ -76,7 +76,8 @@ impl CoreSettings {
             Kind::Job(kind) => self.manages_kind(*kind),
             // Watched even while no flavor has a topology: when one is added later, the usage on its nodes must be
             // known. The stored part of a pod is small.
-            Kind::Node | Kind::Pod => self.engine.gates.topology,
+            Kind::Node => self.engine.gates.topology,
+            Kind::Pod => self.engine.gates.topology || self.manages_pods(),
             _ => true,
         };
         let unserved = self.unserved_job_kinds.iter().filter(|kind| matches!(kind.role, Role::Suspended));
@@ -86,6 +87,12 @@ impl CoreSettings {
     /// Returns whether jobs of a kind are managed.
     pub(crate) fn manages_kind(&self, kind: JobKind) -> bool {
         self.frameworks.contains(kind.name) && (kind.served || self.unserved_job_kinds.contains(&kind))
+    }
+
+    /// Returns whether pods are jobs, on their own, in groups, or those of kinds that pass through.
+    pub fn manages_pods(&self) -> bool {
+        let composed = |kind: &JobKind| !matches!(kind.role, Role::Suspended);
+        FRAMEWORKS.iter().map(JobKind::new).filter(composed).any(|kind| self.manages_kind(kind))
     }
 
     /// Returns the kinds that are queued.

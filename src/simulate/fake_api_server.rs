@@ -236,6 +236,11 @@ impl FakeApiServer {
             let message = format!("status.{path}: Invalid value: \"null\": must be of type object");
             return WriteOutcome::Rejected { code: 422, message };
         }
+        if kind == Kind::Pod && write.verb == Verb::Apply {
+            // The kubelet owns the rest of the status, and the other conditions.
+            let status = merged_status(object, &write.body);
+            set(&mut write.body, &["status"], status);
+        }
         // Fast path for the most frequent write.
         if (write.verb, write.subresource) == (Verb::Apply, Some("status")) {
             let status = write.body.get_mut("status").map(Value::take).unwrap_or_default();
@@ -314,6 +319,22 @@ fn apply_verb(object: &mut Value, write: &Write, now: Timestamp) -> Option<()> {
         Verb::Create => {}
     }
     Some(())
+}
+
+/// Returns the status of an object after the status of another field manager was applied: conditions are merged by type.
+fn merged_status(object: &Value, body: &Value) -> Value {
+    let mut status = object.get("status").cloned().unwrap_or_default();
+    let applied = body.get("status").cloned().unwrap_or_default();
+    let type_of = |condition: &Value| condition.get("type").cloned();
+    let list =
+        |status: &Value| status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    let new = list(&applied);
+    let is_kept = |known: &Value| new.iter().all(|condition| type_of(condition) != type_of(known));
+    let kept = list(&status).into_iter().filter(is_kept);
+    let conditions: Vec<Value> = kept.chain(new.iter().cloned()).collect();
+    merge(&mut status, &applied);
+    set(&mut status, &["conditions"], Value::Array(conditions));
+    status
 }
 
 /// Returns a status field that an apply changes to an empty object. The API server makes it null, and then refuses it.

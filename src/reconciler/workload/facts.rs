@@ -46,12 +46,12 @@ impl Reconciler {
             .concat(),
             node_health: self.node_health_report(key, record, now),
             resource_requests: Arc::clone(&record.effective_requests.status_requests),
-            ..self.membership_facts(record)
+            ..self.membership_facts(record, now)
         }
     }
 
     /// Returns the facts that queue membership depends on. No message is formatted and no check is evaluated.
-    pub(crate) fn membership_facts<'a>(&'a self, record: &'a WorkloadRecord) -> Facts<'a> {
+    pub(crate) fn membership_facts<'a>(&'a self, record: &'a WorkloadRecord, now: Timestamp) -> Facts<'a> {
         let local = record.queue_name.as_deref().unwrap_or_default();
         let cluster = self.cache.cluster_queue_name(record).unwrap_or_default();
         let queue = self.cache.cluster_queue(cluster);
@@ -60,7 +60,7 @@ impl Reconciler {
             queue_names: (local, cluster),
             local_queue: self.local_queue_fact(record),
             cluster_queue: self.cluster_queue_fact(cluster),
-            owner: self.workload_owner(record),
+            owner: self.workload_owner(record, now),
             checks: queue.map(|q| checks::applicable(&q.object, admission)).unwrap_or_default(),
             misconfigured: record.effective_requests.misconfiguration.clone(),
             verdict: None,
@@ -117,7 +117,10 @@ impl Reconciler {
         }
     }
 
-    fn workload_owner(&self, record: &WorkloadRecord) -> WorkloadOwner {
+    fn workload_owner(&self, record: &WorkloadRecord, now: Timestamp) -> WorkloadOwner {
+        if let Some(unit) = self.cache.unit_of_workload(record) {
+            return self.unit_owner(record, &unit, now);
+        }
         let Some(owner) = &record.owner else {
             return WorkloadOwner::None;
         };
@@ -160,6 +163,7 @@ impl Reconciler {
                 && job.suspended
                 && !crate::reconciler::job::start::is_equivalent_to_job(record, job),
             start_failed: start_failed.map(|e| e.to_string()),
+            absent_pods: None,
         }
     }
 }
