@@ -21,6 +21,11 @@ impl Reconciler {
         let unit = Unit { key, pods, view: &view };
         let workload = ObjectKey::new(&view.key.namespace, &name);
         match self.cache.workload(&workload).cloned() {
+            // A Workload that users make is waited for.
+            None if view.options.prebuilt_workload.is_some() => {
+                let note = format!("Workload {workload} doesn't exist");
+                self.warn_of_unit(unit, "PrebuiltWorkloadNotFound", &note);
+            }
             None => self.step_unit_without_workload(unit, &workload, now),
             Some(record) if owns(unit, &record) => self.step_unit_with_workload(unit, &record, now),
             Some(_) => {

@@ -13,11 +13,25 @@ use sluice::simulate::fake_api_server::key_of;
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
-/// Sets what the API server defaults in a JobSet.
-fn default_roles(object: &mut Value) {
+/// Sets what the API server defaults in a JobSet or MPIJob.
+fn set_defaults(object: &mut Value) {
     let roles = object.pointer_mut("/spec/replicatedJobs").and_then(Value::as_array_mut);
     for role in roles.into_iter().flatten() {
         role["groupName"] = json!("default");
+    }
+    if object["kind"] == "MPIJob" {
+        for (field, default) in [
+            ("launcherCreationPolicy", json!("AtStartup")),
+            ("mpiImplementation", json!("OpenMPI")),
+            ("runLauncherAsWorker", json!(false)),
+            ("slotsPerWorker", json!(1)),
+            ("sshAuthMountPath", json!("/root/.ssh")),
+        ] {
+            let field = &mut object["spec"][field];
+            if field.is_null() {
+                *field = default;
+            }
+        }
     }
 }
 
@@ -33,7 +47,11 @@ impl Plane {
         let prefix = format!("/namespaces/{}/", self.namespace);
         let (resource, namespaced) = match path.split_once(&prefix) {
             Some((_, rest)) => (rest.to_owned(), true),
-            None => (path.splitn(4, '/').nth(3).unwrap().to_owned(), false),
+            None => {
+                // The path of the core group is shorter.
+                let group = if path.starts_with("api/") { 2 } else { 3 };
+                (path.splitn(group + 1, '/').nth(group).unwrap().to_owned(), false)
+            }
         };
         let mut parts = resource.split('/');
         let (plural, name) = (parts.next().unwrap(), parts.next().unwrap_or_default());
@@ -44,6 +62,9 @@ impl Plane {
             "clusterqueues" => Kind::ClusterQueue,
             "localqueues" => Kind::LocalQueue,
             "admissionchecks" => Kind::AdmissionCheck,
+            "resourceflavors" => Kind::ResourceFlavor,
+            "topologies" => Kind::Topology,
+            "nodes" => Kind::Node,
             "workloads" => Kind::Workload,
             "pods" => Kind::Pod,
             "jobs" => Kind::Job(JobKind::BATCH_JOB),
@@ -60,7 +81,7 @@ impl Plane {
                 assert!(self.server.get(kind, &key).is_some(), "{key} does not exist: {act}");
                 self.server.edit(kind, &key, |object| {
                     apply_act(object, &act);
-                    default_roles(object);
+                    set_defaults(object);
                 });
             }
         }
@@ -76,11 +97,15 @@ impl Plane {
         }
         let queued = object["metadata"]["labels"][QUEUE].is_string();
         match kind {
-            Kind::Pod => return self.create_pod(object, queued),
+            Kind::Pod => {
+                // Its owner is queued in its place.
+                let owned = object["metadata"]["ownerReferences"].is_array();
+                return self.create_pod(object, queued && !owned);
+            }
             Kind::Job(kind) if queued => {
                 let suspend = kind.fields.suspend.expect("the kind is suspended");
                 super::super::suspended_jobs::set(&mut object, suspend, json!(true));
-                default_roles(&mut object);
+                set_defaults(&mut object);
             }
             Kind::Workload => object["spec"]["active"] = json!(true),
             _ => {}

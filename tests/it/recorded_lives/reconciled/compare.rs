@@ -5,6 +5,7 @@ use super::super::{plain, text};
 use super::plane::Plane;
 use serde_json::{Map, Value, json};
 use sluice::cache::Kind;
+use sluice::frameworks::JobKind;
 
 /// Compares what the server has with a recorded state. An error shows the objects that differ.
 pub(super) fn compare(plane: &mut Plane, state: &Value) -> Result<(), String> {
@@ -43,6 +44,7 @@ fn recorded_objects(state: &Value) -> Vec<(String, Value)> {
         let shape = match kind {
             "Workload" => recorded_workload(shape),
             "Pod" => wanted(shape),
+            "Job" => json!({"suspend": shape["spec"]["suspend"]}),
             "Deployment" => json!({"template": plain(&shape["spec"]["template"]["metadata"])}),
             _ => json!({"spec": plain(&shape["spec"])}),
         };
@@ -85,7 +87,8 @@ fn objects_of(plane: &mut Plane) -> Vec<(String, Value)> {
         names.push((text(&pod["metadata"]["name"]).to_owned(), pod_name(pod)));
     }
     let jobs: Vec<Value> = plane.server.all(Kind::Job(plane.kind)).cloned().collect();
-    for job in &jobs {
+    let children: Vec<Value> = plane.server.all(Kind::Job(JobKind::BATCH_JOB)).cloned().collect();
+    for job in jobs.iter().chain(&children) {
         let name = format!("uid({}/{})", text(&job["kind"]), text(&job["metadata"]["name"]));
         names.push((text(&job["metadata"]["uid"]).to_owned(), name));
     }
@@ -112,6 +115,10 @@ fn objects_of(plane: &mut Plane) -> Vec<(String, Value)> {
     for job in &jobs {
         let name = format!("{} {}", text(&job["kind"]), text(&job["metadata"]["name"]));
         objects.push((name, json!({"spec": plain(&job["spec"])})));
+    }
+    for job in &children {
+        let name = format!("Job {}", text(&job["metadata"]["name"]));
+        objects.push((name, json!({"suspend": job["spec"]["suspend"]})));
     }
     for workload in &workloads {
         let name = &plane.shown_names[text(&workload["metadata"]["name"])];

@@ -34,6 +34,8 @@ pub(super) struct Plane {
     fault: Fault,
     /// Whether the manager is to be started again.
     killed: bool,
+    /// Number of faults so far.
+    faults: usize,
     /// Number of writes by object.
     attempts: BTreeMap<(Kind, ObjectKey), u32>,
     now: Timestamp,
@@ -72,6 +74,7 @@ impl Plane {
             core: Reconciler::new(settings(kind)),
             fault,
             killed: true,
+            faults: 0,
             attempts: BTreeMap::new(),
             now: BEGIN,
             namespace: namespace.to_owned(),
@@ -108,6 +111,11 @@ impl Plane {
         }
         self.feed(lists);
         self.feed(vec![Delta::Leading(true)]);
+    }
+
+    /// Returns how often something went wrong.
+    pub(super) fn faults(&self) -> usize {
+        self.faults
     }
 
     pub(super) fn advance(&mut self, time: SignedDuration) {
@@ -186,7 +194,7 @@ impl Plane {
                         }
                         assert!(!matches!(outcome, WriteOutcome::Rejected { .. }), "{write:?}: {outcome:?}");
                         if self.fault == Fault::Kills {
-                            self.killed = true;
+                            (self.killed, self.faults) = (true, self.faults + 1);
                             return;
                         }
                         deltas.push(Delta::Written(WriteResult { id, kind, key, outcome }));
@@ -208,6 +216,8 @@ impl Plane {
         *attempts += 1;
         let attempt = *attempts;
         if self.fault == Fault::Conflicts && attempt % 2 == 1 {
+            let known = self.server.get(write.kind, &write.key).is_some();
+            self.faults += usize::from(known);
             self.server.edit(write.kind, &write.key, |object| object["meddled"] = json!(attempt));
         }
     }
