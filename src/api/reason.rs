@@ -21,11 +21,13 @@ pub enum ConditionType {
     Finished,
     /// All pods are ready or have succeeded.
     PodsReady,
+    /// Pods of the group are missing, because they failed or were deleted.
+    WaitingForReplacementPods,
 }
 
 impl ConditionType {
     /// All types, in the order in which they are written.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::QuotaReserved,
         Self::BlockedOnPreemptionGates,
         Self::Evicted,
@@ -35,6 +37,7 @@ impl ConditionType {
         Self::DeactivationTarget,
         Self::Finished,
         Self::PodsReady,
+        Self::WaitingForReplacementPods,
     ];
 
     /// Returns the condition type as written in the object.
@@ -49,6 +52,7 @@ impl ConditionType {
             Self::DeactivationTarget => "DeactivationTarget",
             Self::Finished => "Finished",
             Self::PodsReady => "PodsReady",
+            Self::WaitingForReplacementPods => "WaitingForReplacementPods",
         }
     }
 }
