@@ -116,10 +116,11 @@ fn jobs_are_placed_on_topologies_as_recorded() {
     }
 }
 
-/// Returns the objects of a queue with quota.
+/// Creates a queue with quota.
 fn queue(plane: &mut Plane) {
     let resources = json!([{"name": "cpu", "nominalQuota": "9"}]);
-    let flavors = json!([{"name": "jobs-plain", "resources": resources}]);
+    let flavors = json!([{"name": "f", "resources": resources}]);
+    plane.create(Kind::ResourceFlavor, json!({"metadata": {"name": "f"}, "spec": {}}));
     let groups = json!([{"coveredResources": ["cpu"], "flavors": flavors}]);
     let spec = json!({"namespaceSelector": {}, "resourceGroups": groups});
     plane.create(Kind::ClusterQueue, json!({"metadata": {"name": "cq"}, "spec": spec}));
