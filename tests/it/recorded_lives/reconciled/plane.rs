@@ -128,7 +128,7 @@ impl Plane {
         ObjectKey::new(&self.namespace, name)
     }
 
-    pub(super) fn create(&mut self, kind: Kind, object: Value) {
+    pub(super) fn create(&mut self, kind: Kind, object: &Value) {
         let created = self.server.create(kind, object.clone(), self.now);
         assert!(created.is_some(), "exists: {object}");
     }
@@ -143,7 +143,7 @@ impl Plane {
             let changes = hold_pod(&pod, true).unwrap();
             set_fields(&mut pod, &changes);
         }
-        self.create(Kind::Pod, pod);
+        self.create(Kind::Pod, &pod);
     }
 
     /// Deletes an object; it stays while it has finalizers.
