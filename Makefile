@@ -8,7 +8,7 @@ MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin slu
 FAULTS = preemption::victims lost_writes:: rejected_writes:: rbac_changes:: outages:: leader_election:: manager_restarts:: memory_limit:: watch_faults:: stale_api_server::
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo up down test soak mutants e2e conformance bench bench-cluster bench-manager lint fmt crds gates frameworks generated deny
+.PHONY: help tools demo up down test soak mutants e2e metrics-test conformance bench bench-cluster bench-manager lint fmt crds gates frameworks generated deny
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ mutants: ## a sample of mutants of quota, queue and choice of victims, judged by
 
 e2e: tools ## the end-to-end tests alone; CASE=WORD runs those whose names contain it
 	$(CARGO) test --locked --package sluice-e2e --test e2e -- $(CASE)
+
+metrics-test: tools ## alerts and dashboards with a real Prometheus (from the PATH, or Debian's package): each value, and each alert in its fault
+	$(CARGO) test --locked --package sluice-e2e --test metrics -- $(CASE)
 
 conformance: tools ## replay recorded decisions, API answers and lives of jobs, where ../shared exists; ONLY=decisions|api|jobs CASES=DIR SUITE=NAME SHOW=N
 	@$(E2E) conformance $(if $(ONLY),--only "$(ONLY)") $(if $(CASES),--cases "$(CASES)") $(if $(SUITE),--suite "$(SUITE)") --show $(or $(SHOW),0)

@@ -119,7 +119,10 @@ impl Core {
                 }
             }
             if stale && Instant::now() >= publish {
-                self.published.store(Arc::new(self.state.snapshot()));
+                let snapshot = self.state.snapshot();
+                #[cfg(feature = "failpoints")]
+                let snapshot = super::failpoints::with_requested_drift(snapshot);
+                self.published.store(Arc::new(snapshot));
                 published_at = Instant::now();
                 stale = false;
                 // Signalled only after the first complete snapshot is published.

@@ -3,10 +3,11 @@
 //!
 //! `NAMESPACE.NAME.FAILPOINT` halts the second pass of a Workload; the file `NAMESPACE.NAME.FAILPOINT.reached` is
 //! created when it halts. `NAMESPACE.NAME.unguarded` disables all guards, `NAMESPACE.NAME.without-GUARD` one of them.
-//! `core.PID.hangs` makes the core of that process hang. Not compiled into released builds.
+//! `core.PID.hangs` makes the core of that process hang, `core.PID.drifts` makes it publish ledger drift. Not compiled into released builds.
 
 use crate::api::ObjectKey;
 use crate::reconciler::second_pass::failpoints::{Failpoint, FailpointScript, Failpoints, SecondPassGuard};
+use crate::snapshot::Snapshot;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -51,6 +52,16 @@ pub(super) fn hang_if_requested() {
             std::thread::park();
         }
     }
+}
+
+/// Returns the snapshot to publish: with ledger drift if the directory contains a file `core.PID.drifts`.
+pub(super) fn with_requested_drift(mut snapshot: Snapshot) -> Snapshot {
+    let folder = std::env::var_os(DIR_ENV_VAR).map(PathBuf::from);
+    let file = |folder: PathBuf| folder.join(format!("core.{}.drifts", std::process::id()));
+    if folder.is_some_and(|folder| file(folder).exists()) {
+        snapshot.ledger_drift = 1;
+    }
+    snapshot
 }
 
 /// Returns the script of the directory in the environment variable, if it is set.

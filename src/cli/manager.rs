@@ -20,6 +20,7 @@ use crate::kube::client::Clients;
 use crate::kube::heartbeat::{Heartbeat, Heartbeats};
 use crate::kube::lease::Fence;
 use crate::kube::rbac_check::MissingPermissions;
+use crate::kube::refused_writes::RefusedWrites;
 use crate::kube::task_queue::Task;
 use crate::kube::watch_status::WatchStatuses;
 use crate::metrics::ConfigurationGaps;
@@ -56,6 +57,7 @@ pub(super) struct ManagerContext {
     pub(super) watch_statuses: WatchStatuses,
     pub(super) serving: Arc<ServingCertificate>,
     pub(super) permissions: Permissions,
+    pub(super) refused_writes: Arc<RefusedWrites>,
     /// Channel to the core; weak, so that it does not keep the channel open.
     pub(super) deltas: mpsc::WeakSender<Delta>,
     pub(super) published: Arc<ArcSwap<Snapshot>>,
@@ -126,6 +128,7 @@ async fn run(settings: &ManagerSettings, threads: &Threads) -> anyhow::Result<()
             missing: Arc::new(MissingPermissions::default()),
             recheck: Arc::new(Notify::new()),
         },
+        refused_writes: Arc::default(),
         deltas: deltas.0.downgrade(),
         published: Arc::new(ArcSwap::from_pointee(state.snapshot())),
         counters: Arc::new(Counters::new(std::env::consts::OS, settings.families())),

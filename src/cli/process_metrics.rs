@@ -1,7 +1,8 @@
-//! Metrics of this process: watches, the channel to the core, heartbeats, missing permissions, and operating system
+//! Metrics of this process: leadership, refused writes, watches, the channel to the core, heartbeats, missing permissions, and operating system
 //! metrics under Prometheus' standard names.
 
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -11,7 +12,9 @@ use tokio::sync::mpsc::WeakSender;
 
 use super::manager::ManagerContext;
 use crate::kube::heartbeat::Heartbeats;
+use crate::kube::lease::Fence;
 use crate::kube::rbac_check::Permission;
+use crate::kube::refused_writes::RefusedWrites;
 use crate::kube::watch_status::WatchStatuses;
 use crate::metrics;
 use crate::reconciler::Delta;
@@ -25,6 +28,8 @@ type CounterFamily = Family<MetricLabels, Counter>;
 pub(super) fn render(shared: &ProcessMetrics) -> String {
     let mut registry = Registry::default();
     let own = registry.sub_registry_with_prefix("sluice");
+    register_leadership(own, &shared.fence);
+    register_refused_writes(own, &shared.refused_writes, shared.fence.now());
     register_watches(own, &shared.watch_statuses);
     register_channel(own, &shared.deltas);
     register_progress(own, &shared.heartbeats);
@@ -36,6 +41,8 @@ pub(super) fn render(shared: &ProcessMetrics) -> String {
 
 /// Sources of the process metrics.
 pub(super) struct ProcessMetrics {
+    fence: Fence,
+    refused_writes: std::sync::Arc<RefusedWrites>,
     watch_statuses: WatchStatuses,
     deltas: WeakSender<Delta>,
     heartbeats: Heartbeats,
@@ -45,6 +52,8 @@ pub(super) struct ProcessMetrics {
 impl ProcessMetrics {
     pub(super) fn new(shared: &ManagerContext) -> Self {
         Self {
+            fence: shared.fence.clone(),
+            refused_writes: std::sync::Arc::clone(&shared.refused_writes),
             watch_statuses: shared.watch_statuses.clone(),
             deltas: shared.deltas.clone(),
             heartbeats: shared.heartbeats.all.clone(),
@@ -53,20 +62,40 @@ impl ProcessMetrics {
     }
 }
 
+fn register_leadership(registry: &mut Registry, fence: &Fence) {
+    let leader = Gauge::<i64>::default();
+    leader.set(i64::from(fence.is_open()));
+    registry.register("leader", "1 if this replica schedules and writes, 0 if it is on standby", leader);
+}
+
+fn register_refused_writes(registry: &mut Registry, refused: &RefusedWrites, now: Duration) {
+    let age = SecondsFamily::default();
+    for (((resource, verb), code), time) in refused.ages(now) {
+        let labels = vec![("resource", resource), ("verb", verb.to_owned()), ("code", code.to_string())];
+        age.get_or_create(&labels).set(time.as_secs_f64());
+    }
+    let help =
+        "Longest time for which the API server has refused a write of one object each time, by HTTP status";
+    registry.register("refused_write_age_seconds", help, age);
+}
+
 fn register_watches(registry: &mut Registry, watch_statuses: &WatchStatuses) {
-    let (age, synced) = (SecondsFamily::default(), GaugeFamily::default());
+    let age = SecondsFamily::default();
+    let (synced, served) = (GaugeFamily::default(), GaugeFamily::default());
     let (errors, restarts) = (CounterFamily::default(), CounterFamily::default());
     for (kind, health) in watch_statuses.iter() {
         let resource = kind.resource();
         let labels = vec![("group", resource.group.to_owned()), ("resource", resource.plural.to_owned())];
         age.get_or_create(&labels).set(health.time_since_activity().as_secs_f64());
         synced.get_or_create(&labels).set(i64::from(health.synced()));
+        served.get_or_create(&labels).set(i64::from(!health.not_served()));
         errors.get_or_create(&labels).inc_by(health.errors());
         restarts.get_or_create(&labels).inc_by(health.restarts());
     }
     let help = "Time since the last data of this watch from the API server; about a minute is normal";
     registry.register("watch_age_seconds", help, age);
     registry.register("watch_synced", "Whether the initial list is complete", synced);
+    registry.register("watch_served", "0 if the API server does not know the kind, otherwise 1", served);
     registry.register("watch_errors", "Errors of this watch", errors);
     registry.register("watch_restarts", "Relists after the initial list", restarts);
 }
@@ -159,6 +188,7 @@ mod process {
 mod tests {
     use super::*;
     use crate::cache::Kind;
+    use std::collections::{BTreeMap, BTreeSet};
 
     fn text(fill: impl FnOnce(&mut Registry)) -> String {
         let mut registry = Registry::default();
@@ -173,10 +203,27 @@ mod tests {
         for kind in &kinds {
             let (group, resource) = (kind.resource().group, kind.resource().plural);
             let labels = format!("{{group=\"{group}\",resource=\"{resource}\"}}");
-            for name in ["watch_age_seconds", "watch_synced", "watch_errors_total", "watch_restarts_total"] {
+            for name in [
+                "watch_age_seconds",
+                "watch_synced",
+                "watch_served",
+                "watch_errors_total",
+                "watch_restarts_total",
+            ] {
                 assert!(page.contains(&format!("\nsluice_{name}{labels} ")), "{name}{labels} in\n{page}");
             }
         }
+    }
+
+    #[test]
+    fn leadership_follows_fence() {
+        let fence = Fence::default();
+        let leads = || text(|registry| register_leadership(registry, &fence)).contains("\nsluice_leader 1\n");
+        assert!(!leads());
+        fence.open_forever();
+        assert!(leads());
+        fence.close();
+        assert!(!leads());
     }
 
     #[tokio::test]
@@ -189,6 +236,98 @@ mod tests {
         assert!(page.contains("\nsluice_core_channel_capacity 8\n"), "{page}");
         drop(sender);
         assert!(receiver.is_closed(), "the metrics must not keep the channel open");
+    }
+
+    /// Name, type and labels of all families in Prometheus' text format.
+    fn families(page: &str) -> BTreeMap<String, (String, BTreeSet<String>)> {
+        let mut all = BTreeMap::new();
+        for line in page.lines() {
+            if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+                all.insert(name.to_owned(), (kind.to_owned(), BTreeSet::new()));
+            } else if let Some((name, labels)) = line.split_once('{').filter(|_| !line.starts_with('#')) {
+                let name = name.strip_suffix("_bucket").unwrap_or(name);
+                let known: &mut (String, BTreeSet<String>) = all.get_mut(name).unwrap();
+                let labels = labels.split("\",").filter_map(|label| label.split_once("=\""));
+                known.1.extend(labels.map(|(label, _)| label.to_owned()).filter(|label| label != "le"));
+            }
+        }
+        all
+    }
+
+    /// Without the sample lines `_sum` and `_count`, which have the labels of their histogram.
+    fn without_sums(page: &str) -> String {
+        let kept = page.lines().filter(|line| !line.contains("_sum{") && !line.contains("_count{"));
+        kept.collect::<Vec<_>>().join("\n")
+    }
+
+    /// The page of the metrics of this project lists exactly what is exported.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn documented_metrics_equal_exported_ones() {
+        use crate::api::ObjectKey;
+        use crate::metrics::model::{ClusterQueueGauges, Gauges, MetricFamilies, Role};
+        use crate::reconciler::WriteOutcome;
+        let mut registry = Registry::default();
+        let own = registry.sub_registry_with_prefix("sluice");
+        register_leadership(own, &Fence::default());
+        let (refused, rejection) =
+            (RefusedWrites::default(), WriteOutcome::Rejected { code: 403, message: String::new() });
+        refused.record(("jobs".to_owned(), "merge"), &ObjectKey::new("ns", "a"), &rejection, Duration::ZERO);
+        register_refused_writes(own, &refused, Duration::ZERO);
+        register_watches(own, &WatchStatuses::new(&Kind::all()));
+        let (sender, _receiver) = tokio::sync::mpsc::channel(1);
+        register_channel(own, &sender.downgrade());
+        register_progress(own, &Heartbeats::new([Fence::default().heartbeat("core")]));
+        let permission = Permission {
+            group: "batch".to_owned(),
+            resource: "jobs".to_owned(),
+            name: None,
+            namespace: None,
+            verb: "patch",
+            needed_for_reviews: false,
+            only_if_served: None,
+        };
+        register_permissions(own, &[permission]);
+        process::register(&mut registry);
+        let families_of_kueue = MetricFamilies {
+            cluster_queue_resources: true,
+            local_queues: true,
+            cohorts: true,
+            creation_latency: true,
+        };
+        let counters = metrics::counters::Counters::new("linux", families_of_kueue);
+        counters.count_write("apply", "done");
+        counters.count_refused_write("jobs", "merge", 403);
+        counters.reviews().observe_duration("/", Duration::ZERO);
+        counters.reviews().count_refused("busy");
+        let at = Some(jiff::Timestamp::UNIX_EPOCH);
+        let certificates = metrics::certificates::CertificateStatus {
+            serving_until: at,
+            ca_until: at,
+            ..Default::default()
+        };
+        let gauges = Gauges { cluster_queues: vec![ClusterQueueGauges::default()], ..Gauges::default() };
+        let page = [
+            metrics::text(&registry).unwrap(),
+            counters.render().unwrap(),
+            metrics::certificates::render(&certificates, Some(jiff::SignedDuration::ZERO)).unwrap(),
+            metrics::render(&gauges, families_of_kueue, Role::Leader).unwrap(),
+            metrics::ConfigurationGaps::new(["pod"]).render().unwrap(),
+        ];
+        let mut exported = families(&without_sums(&page.concat()));
+        exported.retain(|name, _| !name.starts_with("kueue_"));
+        let mut documented = BTreeMap::new();
+        for row in include_str!("../../docs/metrics.md").lines().filter_map(|line| line.strip_prefix("| `")) {
+            let (name, row) = row.split_once("` | ").unwrap();
+            let mut columns = row.split('|').map(str::trim);
+            let kind = columns.next().unwrap().to_owned();
+            let labels = columns.next().unwrap().split(", ").filter(|label| !label.is_empty());
+            documented.insert(
+                name.to_owned(),
+                (kind, labels.map(|label| label.trim_matches('`').to_owned()).collect()),
+            );
+        }
+        assert_eq!(exported, documented);
     }
 
     #[cfg(target_os = "linux")]

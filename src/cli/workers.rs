@@ -21,7 +21,7 @@ use crate::kube::lease::{self, ElectionTask, LeaseSettings};
 use crate::kube::rbac_check::{PermissionCheck, PermissionRequirements};
 use crate::kube::watch::run_watch;
 use crate::kube::{certificates, events, rbac_check};
-use crate::reconciler::{Delta, Reconciler, Verb, WriteOutcome};
+use crate::reconciler::{Delta, Reconciler, Verb, Write, WriteOutcome};
 
 /// Interval between two heartbeats of the threads that call the API server.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(250);
@@ -127,11 +127,17 @@ fn executor(
 ) -> Executor {
     let counters = Arc::clone(&shared.counters);
     let recheck = Arc::clone(&shared.permissions.recheck);
-    let on_call: OnCall = Arc::new(move |verb, outcome| {
-        counters.count_write(verb_label(verb), outcome_label(outcome));
-        if matches!(outcome, WriteOutcome::Rejected { code: 403, .. }) {
-            recheck.notify_one();
+    let (refused, fence) = (Arc::clone(&shared.refused_writes), shared.fence.clone());
+    let on_call: OnCall = Arc::new(move |write, outcome| {
+        let (verb, resource) = (verb_label(write.verb), resource_label(write));
+        counters.count_write(verb, outcome_label(outcome));
+        if let WriteOutcome::Rejected { code, .. } = outcome {
+            counters.count_refused_write(&resource, verb, *code);
+            if *code == 403 {
+                recheck.notify_one();
+            }
         }
+        refused.record((resource, verb), &write.key, outcome, fence.now());
     });
     Executor {
         caller: shared.clients.call.clone(),
@@ -242,6 +248,12 @@ fn run_leader_election(
         lease::run_election(task, stop).await?;
         Ok(())
     }
+}
+
+/// Returns the resource as in an RBAC rule, such as `workloads/status`.
+fn resource_label(write: &Write) -> String {
+    let plural = write.kind.resource().plural;
+    write.subresource.map_or_else(|| plural.to_owned(), |part| format!("{plural}/{part}"))
 }
 
 fn verb_label(verb: Verb) -> &'static str {

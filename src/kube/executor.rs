@@ -77,7 +77,7 @@ impl RefusalLog {
 }
 
 /// Called after each call.
-pub type OnCall = Arc<dyn Fn(Verb, &WriteOutcome) + Send + Sync>;
+pub type OnCall = Arc<dyn Fn(&Write, &WriteOutcome) + Send + Sync>;
 
 /// The effect executor.
 pub struct Executor {
@@ -157,7 +157,7 @@ impl Executor {
 
     async fn execute_write(&self, write: Write) -> Vec<Delta> {
         let outcome = write_outcome(write.verb, self.send(&write).await);
-        (self.on_call)(write.verb, &outcome);
+        (self.on_call)(&write, &outcome);
         let mut deltas = Vec::new();
         match &outcome {
             WriteOutcome::Done(_) | WriteOutcome::NotFound => {}

@@ -18,6 +18,7 @@ mod partial_objects;
 pub mod pki;
 pub mod rate_limit;
 pub mod rbac_check;
+pub mod refused_writes;
 pub mod server_clock;
 pub mod serving_certificate;
 pub mod task_queue;

@@ -35,6 +35,15 @@ pub fn render(gauges: &Gauges, families: MetricFamilies, role: Role) -> Result<S
         "Flavor-resources whose ledger usage differs from usage recomputed from API objects; must be 0",
         [(Vec::new(), drift)],
     );
+    own.family(
+        "fitting_pending_workloads",
+        "Workloads that do not run although the quota is free: all pending ones fit together, or their reservation was \
+         decided and has not landed; above 0 only for moments",
+        gauges
+            .cluster_queues
+            .iter()
+            .map(|queue| (vec![("cluster_queue", queue.name.clone())], to_f64(queue.fitting))),
+    );
     let mut text = String::new();
     encode_registry(&mut text, &page.registry)?;
     encode_registry(&mut text, &own.registry)?;
@@ -330,6 +339,7 @@ mod tests {
                 pending: PendingGauges { active: 2, inadmissible: 1 },
                 reserving: 4,
                 finished: 5,
+                fitting: 8,
                 unadmitted: vec![UnadmittedGauge {
                     reason: "NoReservation",
                     underlying_cause: "WaitingForQuota",
@@ -378,6 +388,7 @@ mod tests {
             r#"kueue_cluster_queue_resource_pending{cluster_queue="cq",resource="cpu",replica_role="leader"} 2.5"#,
             r#"kueue_local_queue_finished_workloads{name="lq",namespace="ns",replica_role="leader"} 7.0"#,
             r#"kueue_local_queue_unadmitted_workloads{name="lq",namespace="ns",cluster_queue="cq",reason="UnsatisfiedAdmissionChecks",underlying_cause="",replica_role="leader"} 1.0"#,
+            r#"sluice_fitting_pending_workloads{cluster_queue="cq",replica_role="leader"} 8.0"#,
             r#"sluice_ledger_drift{replica_role="leader"} 6.0"#,
             r#"kueue_cluster_queue_nominal_quota{cohort="team",cluster_queue="cq",flavor="f",resource="cpu",replica_role="leader"} 1.5"#,
         ] {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::fitting::fitting_workloads;
 use super::model::{
     ClusterQueueGauges, CohortGauges, Gauges, LocalQueueGauges, PendingGauges, QueueStatus, ResourceGauges,
     UnadmittedGauge,
@@ -19,6 +20,7 @@ use crate::snapshot::{ClusterQueueView, CohortView, LocalQueueView, QueueView, S
 pub fn gauges(snapshot: &Snapshot) -> Gauges {
     let view = &*snapshot.queues;
     let sums = cohort_totals(view);
+    let fitting = fitting_workloads(view);
     let local = |(key, queue): (&crate::api::ObjectKey, &LocalQueueView)| LocalQueueGauges {
         namespace: key.namespace.to_string(),
         name: key.name.to_string(),
@@ -36,7 +38,10 @@ pub fn gauges(snapshot: &Snapshot) -> Gauges {
         cluster_queues: view
             .cluster_queues
             .iter()
-            .map(|(name, queue)| cluster_queue(view, name, queue))
+            .map(|(name, queue)| ClusterQueueGauges {
+                fitting: count(fitting.get(&**name).copied().unwrap_or_default()),
+                ..cluster_queue(view, name, queue)
+            })
             .collect(),
         local_queues: view.local_queues.iter().filter(|(_, queue)| queue.exported).map(local).collect(),
         ledger_drift: count(snapshot.ledger_drift),
@@ -122,6 +127,7 @@ fn cluster_queue(view: &QueueView, name: &str, queue: &ClusterQueueView) -> Clus
             .collect(),
         resources: queue.usage_by_flavor_resource.iter().map(resource).collect(),
         share: queue.weighted_share.map(share_value),
+        fitting: 0,
     }
 }
 

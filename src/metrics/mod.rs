@@ -4,6 +4,7 @@ pub mod certificates;
 mod configuration_gaps;
 pub mod counters;
 mod exposition;
+mod fitting;
 mod gauges;
 pub mod model;
 

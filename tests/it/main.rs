@@ -24,6 +24,8 @@ mod laws;
 mod layering;
 mod manifests;
 mod metrics;
+mod monitoring;
+mod monitoring_queries;
 mod pod_requests;
 mod pod_template;
 mod priority;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Kueue's families, except for MultiKueue: name, labels besides `replica_role`, and type; for histograms the number of bounds
 /// and the last bound.
-const KUEUE: &str = "
+pub(crate) const KUEUE: &str = "
 admission_attempt_duration_seconds | result | histogram 11 10
 admission_attempts_total | result | counter
 pod_scheduling_gate_removal_seconds | name cluster_queue is_group | histogram 11 10

@@ -62,6 +62,11 @@ impl Counters {
         self.sluice.count_write(verb, outcome);
     }
 
+    /// Counts one write that the API server refused; `resource` contains the subresource.
+    pub fn count_refused_write(&self, resource: &str, verb: &str, code: u16) {
+        self.sluice.count_refused_write(resource, verb, code);
+    }
+
     /// Counts events that were not written.
     pub fn count_dropped_events(&self, number: u64) {
         self.sluice.count_dropped_events(number);
@@ -134,6 +139,7 @@ mod tests {
         counters.observe(&created, Role::Standalone);
         counters.observe_attempt_duration(true, Duration::from_millis(7), Role::Standalone);
         counters.count_write("apply", "done");
+        counters.count_refused_write("workloads/status", "apply", 403);
         counters.count_dropped_events(2);
         counters.render().unwrap()
     }
@@ -152,6 +158,7 @@ mod tests {
             r#"kueue_admission_attempt_duration_seconds_bucket{le="0.01",result="success",replica_role="standalone"} 1"#,
             r#"kueue_workload_creation_latency_seconds_bucket{le="0.02",job_kind="Job",replica_role="standalone"} 1"#,
             r#"sluice_writes_total{verb="apply",outcome="done"} 1"#,
+            r#"sluice_writes_refused_total{resource="workloads/status",verb="apply",code="403"} 1"#,
             "sluice_events_dropped_total 2",
             "# TYPE kueue_finished_workloads_total counter",
             "# HELP kueue_finished_workloads_total Workloads that finished.",

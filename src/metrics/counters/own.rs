@@ -9,19 +9,36 @@ use super::family::CounterFamily;
 #[derive(Debug)]
 pub(super) struct SluiceCounters {
     writes: CounterFamily,
+    writes_refused: CounterFamily,
     events_dropped: Counter,
 }
 
 impl SluiceCounters {
     pub(super) fn new(registry: &mut Registry) -> Self {
-        let own = Self { writes: CounterFamily::default(), events_dropped: Counter::default() };
+        let own = Self {
+            writes: CounterFamily::default(),
+            writes_refused: CounterFamily::default(),
+            events_dropped: Counter::default(),
+        };
         registry.register("writes", "Writes to the API server, by verb and outcome", own.writes.clone());
+        registry.register(
+            "writes_refused",
+            "Writes that the API server refused because of their content or a missing permission, by HTTP status",
+            own.writes_refused.clone(),
+        );
         registry.register("events_dropped", "Events that were dropped", own.events_dropped.clone());
         own
     }
 
     pub(super) fn count_write(&self, verb: &str, outcome: &str) {
         self.writes.get_or_create(&vec![("verb", verb.to_owned()), ("outcome", outcome.to_owned())]).inc();
+    }
+
+    /// `resource` contains the subresource.
+    pub(super) fn count_refused_write(&self, resource: &str, verb: &str, code: u16) {
+        let labels =
+            vec![("resource", resource.to_owned()), ("verb", verb.to_owned()), ("code", code.to_string())];
+        self.writes_refused.get_or_create(&labels).inc();
     }
 
     pub(super) fn count_dropped_events(&self, number: u64) {
