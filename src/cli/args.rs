@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::logs::LogFormat;
+use super::logs::{LogFormat, LogSettings};
+use super::zap::{TimeFormat, ZapArgs};
 use crate::api::config;
 
 /// Arguments of `sluice manager`.
@@ -28,6 +29,8 @@ pub(super) struct ManagerArgs {
     /// Log level, or a list of levels such as info,sluice::kube=debug.
     #[arg(long, default_value = "info")]
     pub(super) log_level: String,
+    #[command(flatten)]
+    pub(super) zap: ZapArgs,
     /// Identity of this replica in the Lease; must be unique. Default: generated.
     #[arg(long)]
     pub(super) identity: Option<String>,
@@ -110,6 +113,17 @@ pub(super) struct ManagerArgs {
     /// Maximum time from SIGTERM to exit.
     #[arg(long, value_parser = duration, default_value = "25s")]
     pub(super) shutdown_timeout: Duration,
+}
+
+impl ManagerArgs {
+    /// Returns how logs are written.
+    pub(super) fn log_settings(&self) -> LogSettings {
+        self.zap.apply(LogSettings {
+            format: self.log_format,
+            level: self.log_level.clone(),
+            time: TimeFormat::default(),
+        })
+    }
 }
 
 /// Parses a duration in the notation of the configuration.

@@ -33,7 +33,10 @@ use crate::snapshot::Snapshot;
 const DELTA_CHANNEL_CAPACITY: usize = 256;
 
 pub(super) fn start(args: ManagerArgs) -> anyhow::Result<()> {
-    logs::start(args.log_format, &args.log_level)?;
+    logs::start(&args.log_settings())?;
+    if let Some(warning) = args.zap.without_effect() {
+        tracing::warn!(warning, "command line");
+    }
     // The default soft limit is low, and webhook clients could exhaust it.
     if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
         tracing::warn!(%error, "cannot raise the limit of open files");
