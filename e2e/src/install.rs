@@ -34,12 +34,16 @@ pub async fn install_all(
     webhook_port: u16,
     all: Vec<Value>,
 ) -> Result<()> {
-    let kind = |object: &Value| text(object, "/kind").to_owned();
+    let kept = all.into_iter().filter(|object| !SKIPPED.contains(&text(object, "/kind")));
+    let all = kept.map(|object| dial_locally(object, webhook_port)).collect();
+    install_unchanged(kubectl, objects, all).await
+}
+
+/// Applies these manifests as they are: definitions first.
+pub async fn install_unchanged(kubectl: &Kubectl, objects: &ObjectClient, all: Vec<Value>) -> Result<()> {
     let early_kinds = ["Namespace", "CustomResourceDefinition"];
-    let (early, late): (Vec<Value>, Vec<Value>) = all
-        .into_iter()
-        .filter(|object| !SKIPPED.contains(&kind(object).as_str()))
-        .partition(|object| early_kinds.contains(&kind(object).as_str()));
+    let (early, late): (Vec<Value>, Vec<Value>) =
+        all.into_iter().partition(|object| early_kinds.contains(&text(object, "/kind")));
     apply(kubectl, &early)?;
     let names: Vec<&str> = early
         .iter()
@@ -52,7 +56,6 @@ pub async fn install_all(
     for name in names {
         established(objects, name).await?;
     }
-    let late: Vec<Value> = late.into_iter().map(|object| dial_locally(object, webhook_port)).collect();
     apply(kubectl, &late)
 }
 

@@ -18,20 +18,20 @@ const MAX_DEBUG_VERBOSITY: u8 = 5;
 #[command(next_help_heading = "Log flags of Kueue")]
 pub(super) struct ZapArgs {
     /// Text instead of JSON, and level debug, unless other flags say otherwise.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
-    zap_devel: Option<bool>,
+    #[arg(long = "zap-devel", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    devel: Option<bool>,
     /// Log format: json or console.
-    #[arg(long, value_name = "NAME", conflicts_with = "log_format")]
-    zap_encoder: Option<Encoder>,
+    #[arg(long = "zap-encoder", value_name = "NAME", conflicts_with = "log_format")]
+    encoder: Option<Encoder>,
     /// Log level: debug, info, error, panic, or a verbosity: 1 to 3 is info, 4 and 5 debug, more is trace.
-    #[arg(long, value_name = "LEVEL", conflicts_with = "log_level", value_parser = level)]
-    zap_log_level: Option<&'static str>,
+    #[arg(long = "zap-log-level", value_name = "LEVEL", conflicts_with = "log_level", value_parser = level)]
+    log_level: Option<&'static str>,
     /// Accepted with a warning: log lines have no stack traces.
-    #[arg(long, value_name = "LEVEL")]
-    zap_stacktrace_level: Option<StackTraceLevel>,
+    #[arg(long = "zap-stacktrace-level", value_name = "LEVEL")]
+    stacktrace_level: Option<StackTraceLevel>,
     /// Format of times.
-    #[arg(long, value_name = "NAME")]
-    zap_time_encoding: Option<TimeFormat>,
+    #[arg(long = "zap-time-encoding", value_name = "NAME")]
+    time_encoding: Option<TimeFormat>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -68,23 +68,22 @@ pub(super) enum TimeFormat {
 impl ZapArgs {
     /// Returns the flags that have no effect.
     pub(super) fn without_effect(&self) -> Option<&'static str> {
-        self.zap_stacktrace_level
-            .map(|_| "--zap-stacktrace-level has no effect: log lines have no stack traces")
+        self.stacktrace_level.map(|_| "--zap-stacktrace-level has no effect: log lines have no stack traces")
     }
 
     /// Applies the flags to the settings that the other flags ask for.
     pub(super) fn apply(&self, settings: LogSettings) -> LogSettings {
-        let devel = self.zap_devel.unwrap_or_default();
-        let format = match self.zap_encoder {
+        let devel = self.devel.unwrap_or_default();
+        let format = match self.encoder {
             Some(Encoder::Json) => Some(LogFormat::Json),
             Some(Encoder::Console) => Some(LogFormat::Text),
             None => devel.then_some(LogFormat::Text),
         };
-        let level = self.zap_log_level.or_else(|| devel.then_some("debug"));
+        let level = self.log_level.or_else(|| devel.then_some("debug"));
         LogSettings {
             format: format.unwrap_or(settings.format),
             level: level.map_or(settings.level, str::to_owned),
-            time: self.zap_time_encoding.unwrap_or(settings.time),
+            time: self.time_encoding.unwrap_or(settings.time),
         }
     }
 }
