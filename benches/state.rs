@@ -8,11 +8,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
+use sluice::frameworks::JobKind;
 use sluice::reconciler::{CoreSettings, Delta, Effect, Reconciler};
 
 const QUEUES: usize = 30;
 const COHORTS: usize = 5;
-const JOB: Kind = Kind::Job(0);
+const JOB: Kind = Kind::Job(JobKind::BATCH_JOB);
 
 /// The core, with the version and time of the next object that it gets.
 struct Core {

@@ -1,20 +1,21 @@
-//! Check whether the registered webhooks refuse unqueued Jobs while no manager answers.
+//! Check whether the registered webhooks refuse unqueued jobs while no manager answers.
 
-use super::review::{BATCH_JOB_MUTATE, BATCH_JOB_VALIDATE};
+use crate::frameworks::served;
 use serde_json::Value;
 
-/// Name of the matchCondition with which a webhook entry skips Jobs without a queue name.
+/// Name of the matchCondition with which a webhook entry skips jobs without a queue name.
 const QUEUE_NAMED: &str = "queue-named";
 
-/// Returns whether a webhook configuration has an entry of this manager that covers new Jobs without a queue name and
+/// Returns whether a webhook configuration has an entry of this manager that covers new jobs without a queue name and
 /// fails closed.
 pub fn fails_closed_for_unqueued_jobs(configuration: &Value) -> bool {
+    let paths: Vec<String> =
+        served().flat_map(|(_, row)| [true, false].map(|mutating| row.webhook_path(mutating))).collect();
     let webhooks = configuration.get("webhooks").and_then(Value::as_array);
     webhooks.into_iter().flatten().any(|webhook| {
         let path = webhook.pointer("/clientConfig/service/path").and_then(Value::as_str);
         let url = webhook.pointer("/clientConfig/url").and_then(Value::as_str);
-        let is_job_path =
-            |path: &str| [BATCH_JOB_MUTATE, BATCH_JOB_VALIDATE].iter().any(|served| path.ends_with(served));
+        let is_job_path = |path: &str| paths.iter().any(|served| path.ends_with(served));
         let closed = webhook.get("failurePolicy").and_then(Value::as_str) != Some("Ignore");
         let conditions = webhook.get("matchConditions").and_then(Value::as_array);
         let named = |condition: &Value| condition.get("name").and_then(Value::as_str) == Some(QUEUE_NAMED);

@@ -1,11 +1,13 @@
-//! Reviews of batch/v1 Jobs: defaulting of new Jobs, and validation of new and changed Jobs.
+//! Reviews of jobs that a field suspends: defaulting of new jobs, and validation of new and changed jobs.
 //!
-//! Invariant: a Job that must be queued is suspended before it is stored, so that no pod starts before admission.
+//! Invariant: a job that must be queued is suspended before it is stored, so that no pod starts before admission.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::ancestry::{controller_of, managed_ancestor};
-use super::job_view::JobFields;
+use super::job_rules;
+use super::job_under_review::JobUnderReview;
+use super::kind_rules::KindRules;
 use super::patch::Patch;
 use super::response::ReviewResponse;
 use super::review::ReviewRequest;
@@ -13,18 +15,26 @@ use crate::api::names::{
     DEFAULT_NAME, ELASTIC_JOB_ANNOTATION, MULTIKUEUE_CONTROLLER, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL,
 };
 use crate::api::selector::matches;
-use crate::api::validation::{Errors, FieldCursor, Gate};
-use crate::frameworks::{Ancestor, Management};
+use crate::api::validation::{Errors, Gate};
+use crate::frameworks::{Ancestor, Framework, Management};
 
-/// Group and kind.
-const KIND: (&str, &str) = ("batch", "Job");
-/// The value of `spec.managedBy` for the built-in Job controller.
-const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
+/// A job kind under review.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JobKind {
+    pub(super) row: &'static Framework,
+    pub(super) rules: &'static KindRules,
+}
 
-/// Defaults queue, priority class, `suspend` and `managedBy` of a new Job.
-pub(super) fn default(request: &ReviewRequest<'_>) -> ReviewResponse {
+impl JobKind {
+    fn read<'a>(&self, object: &'a Value, errors: &mut Errors) -> JobUnderReview<'a> {
+        JobUnderReview::read(self.row, self.rules.texts, object, errors)
+    }
+}
+
+/// Defaults queue, priority class, and the fields that suspend a new job and name its controller.
+pub(super) fn default(kind: &JobKind, request: &ReviewRequest<'_>) -> ReviewResponse {
     let mut errors = Errors::new();
-    let job = JobFields::read(&FieldCursor::root(request.object), &mut errors);
+    let job = kind.read(request.object, &mut errors);
     if !errors.is_empty() {
         return ReviewResponse::from_errors(&errors);
     }
@@ -32,8 +42,10 @@ pub(super) fn default(request: &ReviewRequest<'_>) -> ReviewResponse {
     let mut patch = Patch::new(request.object);
     let controller = controller_of(request.object);
     let kinds = settings.managed_kinds();
-    let owned =
-        controller.as_ref().is_some_and(|owner| kinds.owner_management(owner, KIND) != Management::None);
+    let group_kind = (kind.row.gvk.group, kind.row.gvk.kind);
+    let owned = controller
+        .as_ref()
+        .is_some_and(|owner| kinds.owner_management(owner, group_kind) != Management::None);
     let selected = ctx
         .objects
         .namespace_labels(request.namespace)
@@ -58,7 +70,7 @@ pub(super) fn default(request: &ReviewRequest<'_>) -> ReviewResponse {
     }
 
     let queue = queue.unwrap_or_default();
-    let ancestor = match managed_ancestor(ctx, KIND, request.namespace, job.uid, controller) {
+    let ancestor = match managed_ancestor(ctx, group_kind, request.namespace, job.uid, controller) {
         Ok(ancestor) => ancestor,
         Err(error) => return ReviewResponse::Denied(error.to_string()),
     };
@@ -67,18 +79,22 @@ pub(super) fn default(request: &ReviewRequest<'_>) -> ReviewResponse {
         && match ancestor {
             None => true,
             Some(Ancestor::Queued(_)) => false,
-            // Whether this owner is queued is unknown, so a Job that names a queue itself is queued.
+            // Whether this owner is queued is unknown, so a job that names a queue itself is queued.
             Some(Ancestor::Unsupported(_)) => !queue.is_empty(),
         };
-    if must_suspend && !job.suspended {
-        patch.set(&["spec", "suspend"], json!(true));
+    if let Some(suspend) = kind.row.fields.suspend
+        && must_suspend
+        && !job.suspended
+    {
+        patch.set_at(suspend, json!(true));
     }
-    if settings.gates.is_enabled(Gate::MultiKueue)
-        && matches!(job.managed_by, None | Some(JOB_CONTROLLER))
+    if let Some(managed_by) = kind.row.fields.managed_by
+        && settings.gates.is_enabled(Gate::MultiKueue)
+        && job.managed_by.is_none_or(|name| name == managed_by.built_in)
         && !queue.is_empty()
         && ctx.objects.queue_is_multikueue(request.namespace, &queue)
     {
-        patch.set(&["spec", "managedBy"], json!(MULTIKUEUE_CONTROLLER));
+        patch.set_at(managed_by.field, json!(MULTIKUEUE_CONTROLLER));
     }
     let mut warnings = Vec::new();
     if job.elastic(settings) && must_suspend {
@@ -90,29 +106,29 @@ pub(super) fn default(request: &ReviewRequest<'_>) -> ReviewResponse {
     }
     if must_suspend && !queue.is_empty() && !ctx.objects.local_queue_exists(request.namespace, &queue) {
         warnings.push(format!(
-            "LocalQueue {queue:?} does not exist in namespace {:?}; the Job stays suspended until it does",
-            request.namespace
+            "LocalQueue {queue:?} does not exist in namespace {:?}; the {} stays suspended until it does",
+            request.namespace, kind.row.gvk.kind
         ));
     }
     ReviewResponse::Allowed { patch: patch.into_operations(), warnings }
 }
 
-/// Validates a new or changed Job.
-pub(super) fn validate(request: &ReviewRequest<'_>) -> ReviewResponse {
-    let mut errors = Errors::new();
-    let job = JobFields::read(&FieldCursor::root(request.object), &mut errors);
+/// Validates a new or changed job.
+pub(super) fn validate(kind: &JobKind, request: &ReviewRequest<'_>) -> ReviewResponse {
+    let (mut errors, settings) = (Errors::new(), request.ctx.settings);
+    let job = kind.read(request.object, &mut errors);
     if !errors.is_empty() {
         return ReviewResponse::from_errors(&errors);
     }
-    super::job_rules::validate_create(&job, request.ctx.settings, &mut errors);
-    if let Some(old) = request.old {
-        let mut unread = Errors::new();
-        let old = JobFields::read(&FieldCursor::root(old), &mut unread);
-        let defaulted = request.ctx.objects.local_queue_exists(request.namespace, DEFAULT_NAME);
-        super::job_rules::validate_update(&job, &old, defaulted, request.ctx.settings, &mut errors);
-        super::job_rules::validate_min_parallelism(&job, Some(&old), request.ctx.settings, &mut errors);
-    } else {
-        super::job_rules::validate_min_parallelism(&job, None, request.ctx.settings, &mut errors);
+    // Malformed fields of the stored object equal absent ones: the change may repair them.
+    let old = request.old.map(|old| kind.read(old, &mut Errors::new()));
+    if old.is_none() || kind.row.flags.create_rules_on_update {
+        job_rules::validate_create(&job, kind.rules, settings, &mut errors);
     }
+    if let Some(old) = &old {
+        let defaulted = request.ctx.objects.local_queue_exists(request.namespace, DEFAULT_NAME);
+        job_rules::validate_update(&job, old, defaulted, settings, &mut errors);
+    }
+    (kind.rules.validate_change)(&job, old.as_ref(), settings, &mut errors);
     ReviewResponse::from_errors(&errors)
 }

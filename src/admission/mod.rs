@@ -11,7 +11,8 @@ mod fail_closed;
 mod in_process;
 mod job;
 mod job_rules;
-mod job_view;
+mod job_under_review;
+mod kind_rules;
 mod kueue_kinds;
 mod lookup;
 mod patch;
@@ -27,7 +28,7 @@ pub use ancestry::managed_ancestor;
 pub use fail_closed::fails_closed_for_unqueued_jobs;
 pub use in_process::admit_object;
 pub use reading::{MAX_LIGHT_VALUES, ReadError, read_heavy, read_light};
-pub use review::{BATCH_JOB_MUTATE, BATCH_JOB_VALIDATE, PATHS, review};
+pub use review::{paths, review};
 pub use settings::AdmissionSettings;
 
 pub use crate::frameworks::OwnerRef;

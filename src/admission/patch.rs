@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::frameworks::Pointer;
+
 /// Patch operations, and the object after these operations, so that each operation builds on the earlier ones.
 #[derive(Debug)]
 pub(super) struct Patch {
@@ -56,6 +58,12 @@ impl Patch {
             .push(json!({"op": "add", "path": format!("{pointer}/{}", escape(last)), "value": value}));
         map.insert((*last).to_owned(), value);
         true
+    }
+
+    /// Sets the field at a JSON pointer whose steps are all fields of objects, as [`Self::set`] does.
+    pub(super) fn set_at(&mut self, pointer: Pointer, value: Value) -> bool {
+        let fields: Vec<&str> = pointer.split('/').skip(1).collect();
+        self.set(&fields, value)
     }
 
     /// Appends an element to a list; creates a missing list. Returns false and changes nothing if the field is not a

@@ -1,12 +1,16 @@
 //! Partial decoding of reviews: only the fields that rules read, and pod templates additionally as text for comparison.
 //!
-//! Invariant: a field that a rule reads must be listed here, otherwise it is absent for the rule. The tests compare the
-//! responses to fully and partially decoded reviews.
+//! Invariant: a field that a rule reads must be decoded, otherwise it is absent for the rule. Fields of jobs are those that
+//! the row of the kind names. The tests compare the responses to fully and partially decoded reviews.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use serde_json::Value;
 
 use super::review::rule_for_path;
 use crate::api::partial::{Projection, ValueBudget, read_projection};
+use crate::frameworks::{Count, Framework, PodSetSource, Pointer};
 
 /// Maximum number of values of a review that [`read_light`] decodes; a Workload with eight pod sets has some hundreds.
 pub const MAX_LIGHT_VALUES: usize = 4 << 10;
@@ -41,11 +45,7 @@ pub fn read_heavy(path: &str, body: &[u8]) -> Result<Value, ReadError> {
 }
 
 fn read_within(path: &str, body: &[u8], values: usize) -> Result<Value, ReadError> {
-    let projection = rule_for_path(path).map_or(&UNKNOWN, |rule| match (rule.group, rule.kind) {
-        ("batch", _) => &JOB,
-        (_, "Workload") => &WORKLOAD,
-        _ => &PLAIN,
-    });
+    let projection = rule_for_path(path).map_or_else(|| &*UNKNOWN, |rule| &rule.projection);
     let budget = ValueBudget::new(values);
     read_projection(projection, &budget, body).map_err(|error| {
         if budget.is_exhausted() {
@@ -87,56 +87,116 @@ const OWNER: Projection = Projection::Fields(&[
     ("controller", Projection::Scalar),
 ]);
 
-/// Defines the projection of a review from the projection of its object.
-macro_rules! review_of {
-    ($object:expr) => {
-        Projection::Fields(&[
-            ("apiVersion", Projection::Scalar),
-            ("kind", Projection::Scalar),
-            (
-                "request",
-                Projection::Fields(&[
-                    ("uid", Projection::Scalar),
-                    ("kind", KIND),
-                    ("subResource", Projection::Scalar),
-                    ("name", Projection::Scalar),
-                    ("namespace", Projection::Scalar),
-                    ("operation", Projection::Scalar),
-                    ("dryRun", Projection::Scalar),
-                    ("object", $object),
-                    ("oldObject", $object),
-                ]),
-            ),
-        ])
-    };
+static UNKNOWN: LazyLock<Projection> = LazyLock::new(|| review_of(Projection::Scalar));
+
+/// Returns the projection of a review from the projection of its object. Its fields live as long as the program: call it
+/// once per path.
+fn review_of(object: Projection) -> Projection {
+    let request = [
+        ("uid", Projection::Scalar),
+        ("kind", KIND),
+        ("subResource", Projection::Scalar),
+        ("name", Projection::Scalar),
+        ("namespace", Projection::Scalar),
+        ("operation", Projection::Scalar),
+        ("dryRun", Projection::Scalar),
+        ("object", object),
+        ("oldObject", object),
+    ];
+    fields([("apiVersion", Projection::Scalar), ("kind", Projection::Scalar), ("request", fields(request))])
 }
 
-static UNKNOWN: Projection = review_of!(Projection::Scalar);
-static PLAIN: Projection =
-    review_of!(Projection::Fields(&[("metadata", METADATA), ("spec", Projection::Whole)]));
+fn fields(fields: impl IntoIterator<Item = (&'static str, Projection)>) -> Projection {
+    Projection::Fields(fields.into_iter().collect::<Vec<_>>().leak())
+}
 
-static JOB: Projection = review_of!(Projection::Fields(&[("metadata", METADATA), ("spec", JOB_SPEC)]));
-const JOB_SPEC: Projection = Projection::Fields(&[
-    ("suspend", Projection::Scalar),
-    ("managedBy", Projection::Scalar),
-    ("parallelism", Projection::Scalar),
-    ("completions", Projection::Scalar),
-    ("completionMode", Projection::Scalar),
-    ("template", Projection::Fields(&[("metadata", METADATA), ("spec", JOB_POD_SPEC)])),
-]);
+/// Returns the projection of reviews of one of Kueue's kinds.
+pub(super) fn kueue_review(kind: &str) -> Projection {
+    review_of(if kind == "Workload" { WORKLOAD } else { PLAIN })
+}
+
+const PLAIN: Projection = Projection::Fields(&[("metadata", METADATA), ("spec", Projection::Whole)]);
+
+/// Returns the projection of reviews of a job kind: the fields that its row names, and the text fields of its own rules.
+pub(super) fn job_review(row: &Framework, texts: &[Pointer]) -> Projection {
+    let mut object = FieldTree::default();
+    object.insert("/metadata", METADATA);
+    let managed_by = row.fields.managed_by.map(|rule| rule.field);
+    for pointer in row.fields.suspend.into_iter().chain(managed_by).chain(texts.iter().copied()) {
+        object.insert(pointer, Projection::Scalar);
+    }
+    match &row.pod_sets {
+        PodSetSource::Unread => {}
+        PodSetSource::Fixed { template, count, .. } => object.insert_role(template, count),
+        PodSetSource::Array { list, template, count, .. } => {
+            let mut role = FieldTree::default();
+            role.insert_role(template, count);
+            let role = Box::leak(Box::new(role.into_projection()));
+            object.insert(list, Projection::Items(MAX_ROLES, role));
+        }
+        PodSetSource::Map { map, order, template, count } => {
+            let mut role = FieldTree::default();
+            role.insert_role(template, count);
+            let role = role.into_projection();
+            object.insert(map, fields(order.iter().map(|name| (*name, role))));
+        }
+    }
+    review_of(object.into_projection())
+}
+
+/// Maximum number of decoded roles of a job; no kind's schema allows more.
+const MAX_ROLES: usize = 1_000;
+
+const TEMPLATE: Projection = Projection::Fields(&[("metadata", METADATA), ("spec", JOB_POD_SPEC)]);
 const JOB_POD_SPEC: Projection = Projection::Fields(&[(
     "schedulingGates",
     Projection::Items(1_000, &Projection::Fields(&[("name", Projection::Scalar)])),
 )]);
 
+/// Fields of an object by name, from which a projection is made.
+#[derive(Default)]
+struct FieldTree {
+    fields: BTreeMap<&'static str, Self>,
+    /// The projection of a field that is decoded as such.
+    leaf: Option<Projection>,
+}
+
+impl FieldTree {
+    fn insert(&mut self, pointer: Pointer, leaf: Projection) {
+        let fields = pointer.split('/').skip(1);
+        fields.fold(self, |tree, field| tree.fields.entry(field).or_default()).leaf = Some(leaf);
+    }
+
+    fn insert_role(&mut self, template: Pointer, count: &Count) {
+        self.insert(template, TEMPLATE);
+        self.insert_count(count);
+    }
+
+    fn insert_count(&mut self, count: &Count) {
+        match count {
+            Count::Field(pointer) => self.insert(pointer, Projection::Scalar),
+            Count::Job { parallelism, completions } => {
+                self.insert(parallelism, Projection::Scalar);
+                self.insert(completions, Projection::Scalar);
+            }
+            Count::Product(a, b) => {
+                self.insert_count(a);
+                self.insert_count(b);
+            }
+        }
+    }
+
+    fn into_projection(self) -> Projection {
+        let below = |(name, tree): (&'static str, Self)| (name, tree.into_projection());
+        self.leaf.unwrap_or_else(|| fields(self.fields.into_iter().map(below)))
+    }
+}
+
 /// Maximum length of decoded lists of a Workload; the schema limits are lower.
 const MAX_LIST_ITEMS: usize = 256;
 
-static WORKLOAD: Projection = review_of!(Projection::Fields(&[
-    ("metadata", METADATA),
-    ("spec", WORKLOAD_SPEC),
-    ("status", WORKLOAD_STATUS)
-]));
+const WORKLOAD: Projection =
+    Projection::Fields(&[("metadata", METADATA), ("spec", WORKLOAD_SPEC), ("status", WORKLOAD_STATUS)]);
 const WORKLOAD_SPEC: Projection =
     Projection::Fields(&[("podSets", Projection::Items(MAX_LIST_ITEMS, &POD_SET))]);
 const POD_SET: Projection = Projection::AllFields(&[(

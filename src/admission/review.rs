@@ -1,29 +1,25 @@
 //! Dispatch of reviews by path, and checks for malformed reviews.
 
+use std::sync::LazyLock;
+
 use serde_json::Value;
 
+use super::job::JobKind;
+use super::kind_rules::kind_rules;
 use super::response::ReviewResponse;
-use super::{ReviewContext, defaults, job, kueue_kinds};
+use super::{ReviewContext, defaults, job, kueue_kinds, reading};
 use crate::api::GROUP;
-use crate::frameworks::served_framework;
+use crate::api::partial::Projection;
+use crate::frameworks::served;
 
-/// Path of the webhook that defaults Jobs.
-pub const BATCH_JOB_MUTATE: &str = "/mutate-batch-v1-job";
-/// Path of the webhook that validates Jobs.
-pub const BATCH_JOB_VALIDATE: &str = "/validate-batch-v1-job";
+/// All rules: those of the served kinds of jobs, on the paths that the webhook configurations are generated with, and
+/// those of Kueue's kinds.
+static RULES: LazyLock<Vec<WebhookRule>> = LazyLock::new(|| job_rules().chain(kueue_rules()).collect());
 
-/// All served paths, as in the webhook configurations.
-pub const PATHS: &[&str] = &[
-    BATCH_JOB_MUTATE,
-    BATCH_JOB_VALIDATE,
-    "/mutate-kueue-x-k8s-io-v1beta2-workload",
-    "/validate-kueue-x-k8s-io-v1beta2-workload",
-    "/mutate-kueue-x-k8s-io-v1beta2-clusterqueue",
-    "/validate-kueue-x-k8s-io-v1beta2-clusterqueue",
-    "/validate-kueue-x-k8s-io-v1beta2-cohort",
-    "/mutate-kueue-x-k8s-io-v1beta2-resourceflavor",
-    "/validate-kueue-x-k8s-io-v1beta2-resourceflavor",
-];
+/// Returns all served paths, as in the webhook configurations.
+pub fn paths() -> impl Iterator<Item = &'static str> {
+    RULES.iter().map(|rule| rule.path.as_str())
+}
 
 /// The part of a request that rules read.
 pub(super) struct ReviewRequest<'a> {
@@ -83,18 +79,22 @@ pub(super) fn evaluate(path: &str, request: &Value, ctx: &ReviewContext<'_>) -> 
         .filter(|namespace| !namespace.is_empty())
         .or_else(|| object.get("metadata")?.get("namespace")?.as_str())
         .unwrap_or_default();
-    if rule.framework.is_some_and(|name| !ctx.settings.frameworks.contains(name)) {
-        return ReviewResponse::allowed();
+    let request = ReviewRequest { namespace, object, old: old.filter(|_| update), ctx };
+    match &rule.handler {
+        Handler::Job(kind, _) if !ctx.settings.frameworks.contains(kind.row.name) => {
+            ReviewResponse::allowed()
+        }
+        Handler::Job(kind, handle) => handle(kind, &request),
+        Handler::Kueue(handle) => handle(&request),
     }
-    (rule.handler)(&ReviewRequest { namespace, object, old: old.filter(|_| update), ctx })
 }
 
 /// Returns the path for a kind, or `None` if there is none.
 pub(super) fn path_for_kind(group: &str, kind: &str, mutating: bool) -> Option<&'static str> {
     let prefix = if mutating { "/mutate-" } else { "/validate-" };
-    let serves_kind =
-        |path: &str| rule_for_path(path).is_some_and(|rule| (rule.group, rule.kind) == (group, kind));
-    PATHS.iter().copied().find(|path| path.starts_with(prefix) && serves_kind(path))
+    let answers =
+        |rule: &&WebhookRule| (rule.group, rule.kind) == (group, kind) && rule.path.starts_with(prefix);
+    RULES.iter().find(answers).map(|rule| rule.path.as_str())
 }
 
 /// Answers a review on an unknown path, sent by a webhook entry of another installation. Other kinds are allowed:
@@ -132,37 +132,61 @@ fn is_deleting(object: &Value) -> bool {
 
 /// Rule of a path.
 pub(super) struct WebhookRule {
-    pub(super) group: &'static str,
-    pub(super) kind: &'static str,
+    path: String,
+    group: &'static str,
+    kind: &'static str,
     create_only: bool,
-    /// Framework that must be enabled for the rule to apply.
-    framework: Option<&'static str>,
-    handler: fn(&ReviewRequest<'_>) -> ReviewResponse,
+    /// The part of a review that is decoded.
+    pub(super) projection: Projection,
+    handler: Handler,
 }
 
-pub(super) fn rule_for_path(path: &str) -> Option<WebhookRule> {
-    let rule = |group, kind, create_only, handler| {
-        let framework = served_framework(group, kind).map(|row| row.name);
-        Some(WebhookRule { group, kind, create_only, framework, handler })
-    };
-    match path {
-        BATCH_JOB_MUTATE => rule("batch", "Job", true, job::default),
-        BATCH_JOB_VALIDATE => rule("batch", "Job", false, job::validate),
-        "/mutate-kueue-x-k8s-io-v1beta2-workload" => rule(GROUP, "Workload", true, defaults::workload),
-        "/mutate-kueue-x-k8s-io-v1beta2-clusterqueue" => {
-            rule(GROUP, "ClusterQueue", true, defaults::protect_in_use)
-        }
-        "/mutate-kueue-x-k8s-io-v1beta2-resourceflavor" => {
-            rule(GROUP, "ResourceFlavor", true, defaults::protect_in_use)
-        }
-        "/validate-kueue-x-k8s-io-v1beta2-workload" => rule(GROUP, "Workload", false, kueue_kinds::workload),
-        "/validate-kueue-x-k8s-io-v1beta2-clusterqueue" => {
-            rule(GROUP, "ClusterQueue", false, kueue_kinds::cluster_queue)
-        }
-        "/validate-kueue-x-k8s-io-v1beta2-cohort" => rule(GROUP, "Cohort", false, kueue_kinds::cohort),
-        "/validate-kueue-x-k8s-io-v1beta2-resourceflavor" => {
-            rule(GROUP, "ResourceFlavor", false, kueue_kinds::resource_flavor)
-        }
-        _ => None,
-    }
+/// How a review is answered.
+enum Handler {
+    /// By the rules of a kind of Kueue.
+    Kueue(fn(&ReviewRequest<'_>) -> ReviewResponse),
+    /// By the rules of a kind of jobs, if its framework is enabled.
+    Job(JobKind, fn(&JobKind, &ReviewRequest<'_>) -> ReviewResponse),
+}
+
+/// Returns the rule of a path.
+pub(super) fn rule_for_path(path: &str) -> Option<&'static WebhookRule> {
+    RULES.iter().find(|rule| rule.path == path)
+}
+
+fn job_rules() -> impl Iterator<Item = WebhookRule> {
+    let kinds = served().filter_map(|(_, row)| Some(JobKind { row, rules: kind_rules(row)? }));
+    kinds.flat_map(|kind| {
+        let projection = reading::job_review(kind.row, kind.rules.texts);
+        [true, false].map(|mutating| WebhookRule {
+            path: kind.row.webhook_path(mutating),
+            group: kind.row.gvk.group,
+            kind: kind.row.gvk.kind,
+            create_only: mutating && !kind.row.webhooks.mutate.contains(&"UPDATE"),
+            projection,
+            handler: Handler::Job(kind, if mutating { job::default } else { job::validate }),
+        })
+    })
+}
+
+fn kueue_rules() -> impl Iterator<Item = WebhookRule> {
+    type Handle = fn(&ReviewRequest<'_>) -> ReviewResponse;
+    let rules: [(&str, Option<Handle>, Handle); 4] = [
+        ("Workload", Some(defaults::workload), kueue_kinds::workload),
+        ("ClusterQueue", Some(defaults::protect_in_use), kueue_kinds::cluster_queue),
+        ("Cohort", None, kueue_kinds::cohort),
+        ("ResourceFlavor", Some(defaults::protect_in_use), kueue_kinds::resource_flavor),
+    ];
+    rules.into_iter().flat_map(|(kind, default, validate)| {
+        let (name, projection) = (kind.to_lowercase(), reading::kueue_review(kind));
+        let rule = move |verb: &str, handle| WebhookRule {
+            path: format!("/{verb}-kueue-x-k8s-io-v1beta2-{name}"),
+            group: GROUP,
+            kind,
+            create_only: verb == "mutate",
+            projection,
+            handler: Handler::Kueue(handle),
+        };
+        default.map(|handle| rule("mutate", handle)).into_iter().chain([rule("validate", validate)])
+    })
 }

@@ -25,7 +25,11 @@ pub struct AdmissionSettings {
 impl AdmissionSettings {
     /// Returns the managed kinds.
     pub(super) const fn managed_kinds(&self) -> ManagedKinds<'_> {
-        ManagedKinds { frameworks: &self.frameworks, external: &self.external_kinds }
+        ManagedKinds {
+            frameworks: &self.frameworks,
+            unserved: const { &BTreeSet::new() },
+            external: &self.external_kinds,
+        }
     }
 }
 

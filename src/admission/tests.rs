@@ -10,8 +10,8 @@ use super::patch::Patch;
 use super::response::ReviewResponse;
 use super::review::evaluate;
 use super::{
-    AdmissionSettings, ObjectLookup, OwnerRef, OwnerView, PATHS, ReadError, ReviewContext, admit_object,
-    managed_ancestor, read_heavy, read_light, review,
+    AdmissionSettings, ObjectLookup, OwnerRef, OwnerView, ReadError, ReviewContext, admit_object,
+    managed_ancestor, paths, read_heavy, read_light, review,
 };
 use crate::frameworks::{Ancestor, AncestryError};
 
@@ -475,7 +475,7 @@ fn subject() -> Value {
 proptest! {
     #[test]
     fn i23_reviews_are_total(
-        path in prop::sample::select(PATHS.to_vec()),
+        path in prop::sample::select(paths().collect::<Vec<_>>()),
         changes in prop::collection::vec((prop::collection::vec(0_usize..8, 0..8), any_json()), 0..4),
         update in any::<bool>(),
     ) {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::job_view::map_text;
+use super::job_under_review::map_text;
 use crate::api::validation::syntax::{check_label_name, parse_bool, parse_int};
 use crate::api::validation::{Errors, FieldError, Gate, Gates, key_path};
 

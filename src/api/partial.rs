@@ -47,7 +47,7 @@ macro_rules! scalars_as_values {
 pub(crate) use scalars_as_values;
 
 /// Which parts of a value are decoded.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum Projection {
     /// A string, number, boolean or null.
     Scalar,

@@ -21,11 +21,13 @@ pub enum ConditionType {
     Finished,
     /// All pods are ready or have succeeded.
     PodsReady,
+    /// Pods of the group are missing, because they failed or were deleted.
+    WaitingForReplacementPods,
 }
 
 impl ConditionType {
     /// All types, in the order in which they are written.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::QuotaReserved,
         Self::BlockedOnPreemptionGates,
         Self::Evicted,
@@ -35,6 +37,7 @@ impl ConditionType {
         Self::DeactivationTarget,
         Self::Finished,
         Self::PodsReady,
+        Self::WaitingForReplacementPods,
     ];
 
     /// Returns the condition type as written in the object.
@@ -49,6 +52,7 @@ impl ConditionType {
             Self::DeactivationTarget => "DeactivationTarget",
             Self::Finished => "Finished",
             Self::PodsReady => "PodsReady",
+            Self::WaitingForReplacementPods => "WaitingForReplacementPods",
         }
     }
 }
@@ -115,5 +119,43 @@ impl PendingReason {
             Self::WaitingForPreemptedWorkloads => "WaitingForPreemptedWorkloads",
             Self::WaitingForPodsReady => "WaitingForPodsReady",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the variants of an enum. Does not compile if one is not given here.
+    macro_rules! variants {
+        ($type:ident: $($variant:ident),+ $(,)?) => {{
+            const fn check_exhaustive(value: $type) {
+                match value {
+                    $($type::$variant)|+ => {}
+                }
+            }
+            let variants = vec![$($type::$variant),+];
+            variants.iter().copied().for_each(check_exhaustive);
+            variants
+        }};
+    }
+
+    #[test]
+    fn all_lists_every_pending_reason() {
+        let variants = variants!(
+            PendingReason: Deactivated, OnHold, Misconfigured, Suspended, AdmissionGated, PendingEvaluation,
+            NoMatchingFlavor, ExceedsMaxQuota, WaitingForQuota, TopologyPlacementFailed,
+            WaitingForPreemptedWorkloads, WaitingForPodsReady,
+        );
+        assert_eq!(PendingReason::ALL.to_vec(), variants);
+    }
+
+    #[test]
+    fn all_lists_every_condition_type() {
+        let variants = variants!(
+            ConditionType: QuotaReserved, BlockedOnPreemptionGates, Evicted, Admitted, Preempted, Requeued,
+            DeactivationTarget, Finished, PodsReady,
+        );
+        assert_eq!(ConditionType::ALL.to_vec(), variants);
     }
 }

@@ -2,13 +2,13 @@
 
 use super::{Cache, Kind};
 use crate::api::{ObjectKey, names};
-use crate::frameworks::{FRAMEWORKS, JobView};
+use crate::frameworks::{JobKind, JobView};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Kind and key of a job.
-pub(crate) type JobId = (usize, ObjectKey);
+pub(crate) type JobId = (JobKind, ObjectKey);
 
 /// Jobs by kind and key.
 #[derive(Clone, Debug, Default)]
@@ -30,12 +30,12 @@ impl JobRecords {
         self.by_uid.get(uid)
     }
 
-    pub(super) fn keys_of_kind(&self, kind: usize) -> Vec<ObjectKey> {
-        self.views.keys().filter(|(index, _)| *index == kind).map(|(_, key)| key.clone()).collect()
+    pub(super) fn keys_of_kind(&self, kind: JobKind) -> Vec<ObjectKey> {
+        self.views.keys().filter(|(known, _)| *known == kind).map(|(_, key)| key.clone()).collect()
     }
 
     /// Returns the UID of another job that had the same kind and key.
-    fn insert(&mut self, kind: usize, view: JobView) -> Option<Arc<str>> {
+    fn insert(&mut self, kind: JobKind, view: JobView) -> Option<Arc<str>> {
         let id = (kind, view.key.clone());
         let replaced = self.views.get(&id).filter(|before| before.uid != view.uid);
         let replaced = replaced.map(|before| before.uid.clone());
@@ -61,13 +61,12 @@ impl Cache {
     /// If the job cannot be decoded.
     pub(crate) fn ingest_job(
         &mut self,
-        kind: usize,
+        kind: JobKind,
         key: &ObjectKey,
         raw: Value,
     ) -> Result<Option<Arc<str>>, String> {
-        let framework = FRAMEWORKS.get(kind).ok_or("unknown job kind")?;
         let before = self.jobs.get(&(kind, key.clone())).map(AsRef::as_ref);
-        let mut view = framework.decode_after(&raw, before).map_err(|error| error.to_string())?;
+        let mut view = kind.decode_after(&raw, before).map_err(|error| error.to_string())?;
         self.apply_decode_gates(&mut view, &raw);
         self.shared.interned.intern_pod_set_views(&mut view.pod_sets);
         self.shared.raw_objects.insert((Kind::Job(kind), key.clone()), raw);

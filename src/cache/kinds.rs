@@ -1,7 +1,7 @@
 //! The kinds that the core watches and their API resources; conversion of quotas to the scheduler's types.
 
 use crate::api::{GROUP, v1beta2};
-use crate::frameworks::{FRAMEWORKS, served};
+use crate::frameworks::{Gvk, JobKind, Role, served};
 use crate::quota::{FlavorQuotas, QuotaLimits, ResourceGroup};
 use crate::resources::{self, Amount, Quantity};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
@@ -46,8 +46,8 @@ pub enum Kind {
     Node,
     /// v1 Pod, without pods that have ended.
     Pod,
-    /// A job kind, by its position in `frameworks::FRAMEWORKS`.
-    Job(usize),
+    /// A kind of job.
+    Job(JobKind),
 }
 
 /// API resource of a kind.
@@ -127,7 +127,8 @@ impl Kind {
             Self::Node,
             Self::Pod,
         ];
-        all.extend(served().map(|(index, _)| Self::Job(index)));
+        let with_objects = served().filter(|row| matches!(row.role, Role::Suspended));
+        all.extend(with_objects.map(|row| Self::Job(JobKind::new(row))));
         all
     }
 
@@ -174,16 +175,10 @@ impl Kind {
             Self::PodTemplate => builtin_resource("", "PodTemplate", "podtemplates", true),
             Self::Node => builtin_resource("", "Node", "nodes", false),
             Self::Pod => builtin_resource("", "Pod", "pods", true),
-            Self::Job(index) => FRAMEWORKS.get(index).map_or(builtin_resource("", "", "", true), |kind| {
-                let gvk = kind.gvk;
-                ApiResourceInfo {
-                    group: gvk.group,
-                    version: gvk.version,
-                    kind: gvk.kind,
-                    plural: gvk.plural,
-                    namespaced: true,
-                }
-            }),
+            Self::Job(kind) => {
+                let Gvk { group, version, kind, plural } = kind.gvk;
+                ApiResourceInfo { group, version, kind, plural, namespaced: true }
+            }
         }
     }
 

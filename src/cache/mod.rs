@@ -22,6 +22,7 @@ mod queues;
 pub(crate) mod records;
 mod removal;
 mod tombstones;
+mod units;
 pub(crate) mod workload_object;
 mod workloads;
 
@@ -30,6 +31,7 @@ pub(crate) use ingest_workload::WorkloadChange;
 pub(crate) use jobs::JobId;
 pub use kinds::{ApiResourceInfo, Kind};
 pub(crate) use pods::{PodChange, UsageUpdate};
+pub(crate) use units::UnitKey;
 pub use workload_object::WorkloadObject;
 
 use crate::api::ObjectKey;
@@ -49,7 +51,7 @@ use std::sync::Arc;
 use tombstones::Tombstones;
 use workloads::WorkloadRecords;
 
-/// Feature gates that determine which fields of an object are used.
+/// Settings that determine which objects and fields are used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DecodeGates {
     /// `AdmissionGatedBy`.
@@ -58,6 +60,8 @@ pub(crate) struct DecodeGates {
     pub(crate) elastic_jobs: bool,
     /// `WorkloadIdentifierAnnotations`.
     pub(crate) identifier_annotations: bool,
+    /// Whether pods are jobs: the framework of pods is managed, or one whose pods are jobs of their own.
+    pub(crate) pod_units: bool,
 }
 
 /// The records of all objects.
@@ -159,8 +163,8 @@ impl Cache {
                 self.provisioning.keys(kind)
             }
             Kind::Node => cluster(self.nodes.names()),
-            Kind::Pod => self.pods.keys().cloned().collect(),
-            Kind::Job(index) => self.jobs.keys_of_kind(index),
+            Kind::Pod => self.pods.keys(),
+            Kind::Job(kind) => self.jobs.keys_of_kind(kind),
         }
     }
 
@@ -178,8 +182,8 @@ impl Cache {
             Kind::ProvisioningRequest => return self.provisioning.known_version(key),
             Kind::Node => return self.nodes.known_version(&key.name),
             Kind::Pod => return self.pods.known_version(key),
-            Kind::Job(index) => {
-                let job = self.jobs.get(&(index, key.clone()))?;
+            Kind::Job(kind) => {
+                let job = self.jobs.get(&(kind, key.clone()))?;
                 return Some((&job.uid, &job.resource_version));
             }
             _ => return None,

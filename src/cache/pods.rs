@@ -6,10 +6,10 @@
 //! name no workload only the identity and the node are stored.
 
 use super::Cache;
-use super::records::OwnerRecord;
 use super::remove_from_index;
+use super::units::UnitPods;
 use crate::api::{ObjectKey, names};
-use crate::frameworks::served_framework;
+use crate::frameworks::{Framework, Role, framework};
 use crate::resources::{Requests, pod_requests};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -85,11 +85,15 @@ impl WorkloadPod {
 pub(crate) struct Pods {
     by_key: BTreeMap<ObjectKey, PodRecord>,
     by_workload: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+    /// Pods that are jobs, those that have ended included.
+    pub(super) units: UnitPods,
 }
 
 impl Pods {
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
-        self.by_key.keys()
+    /// Returns the keys of all known pods, in order.
+    pub(crate) fn keys(&self) -> Vec<ObjectKey> {
+        let keys: BTreeSet<&ObjectKey> = self.by_key.keys().chain(self.units.keys()).collect();
+        keys.into_iter().cloned().collect()
     }
 
     /// Returns the workloads that pods name.
@@ -99,7 +103,9 @@ impl Pods {
 
     /// Returns UID and resourceVersion of a pod.
     pub(crate) fn known_version(&self, key: &ObjectKey) -> Option<(&str, &str)> {
-        self.by_key.get(key).map(|pod| (&*pod.uid, pod.resource_version.as_str()))
+        let known = self.by_key.get(key).map(|pod| (&*pod.uid, pod.resource_version.as_str()));
+        // A pod that has ended is known as a job only.
+        self.units.known_version(key).or(known)
     }
 
     /// Returns the pods that name a workload.
@@ -222,13 +228,34 @@ impl Cache {
     }
 
     /// Returns whether a pod belongs to the workload that it names. If a job owns the workload, the job must control
-    /// the pod.
+    /// the pod, or an object that the kind's controller created for the job.
     pub(crate) fn belongs_to_workload(&self, pod: &WorkloadPod) -> bool {
         let Some(record) = self.workloads.get(&pod.workload) else {
             return false;
         };
-        let is_job = |owner: &&OwnerRecord| served_framework(owner.group(), &owner.kind).is_some();
-        record.owner.as_deref().filter(is_job).is_none_or(|owner| pod.controller.as_ref() == Some(&owner.uid))
+        let Some(owner) = record.owner.as_deref() else {
+            return true;
+        };
+        match framework(owner.group(), &owner.kind) {
+            Some(row)
+                if matches!(row.role, Role::Suspended)
+                    && (row.served || self.jobs.id_of(&owner.uid).is_some()) =>
+            {
+                pod.controller.as_ref().is_some_and(|controller| {
+                    *controller == owner.uid || self.is_child(row, &owner.uid, controller)
+                })
+            }
+            _ => true,
+        }
+    }
+
+    /// Returns whether a job is controlled by another, and of a kind that the controller of the other creates.
+    fn is_child(&self, row: &Framework, uid: &str, child: &str) -> bool {
+        let child = self.jobs.id_of(child).and_then(|id| Some((id.0, self.jobs.get(id)?)));
+        child.is_some_and(|(kind, job)| {
+            let owned = job.controller.as_ref().is_some_and(|controller| controller.uid == uid);
+            owned && row.creates.includes((kind.gvk.group, kind.gvk.kind))
+        })
     }
 
     /// Returns the node on which a pod counts as non-TAS usage; `None` if the topology assignment of its workload

@@ -133,6 +133,8 @@ pub(crate) struct WorkloadAnnotations {
     pub(crate) provisioning_parameters: BTreeMap<String, String>,
     /// The workload slice that this Workload replaces.
     pub(crate) replaces: Option<Box<ObjectKey>>,
+    /// UIDs of the owners of a pod group's Workload; `None` if the Workload is of another kind.
+    pub(crate) group_owners: Option<Box<[Arc<str>]>>,
 }
 
 /// Requests that the scheduler charges.
@@ -231,6 +233,7 @@ impl WorkloadRecord {
             variant: variant_of(metadata),
             provisioning_parameters: provisioning_parameters_of(annotations),
             replaces: replaced_slice_of(metadata),
+            group_owners: group_owners_of(metadata),
         };
         self
     }
@@ -273,6 +276,13 @@ impl WorkloadRecord {
     pub(crate) fn local_queue(&self) -> Option<ObjectKey> {
         Some(ObjectKey { namespace: self.meta.key.namespace.clone(), name: self.queue_name.clone()? })
     }
+}
+
+/// Returns the UIDs of the owners of a Workload that is marked as that of a pod group.
+fn group_owners_of(meta: &ObjectMeta) -> Option<Box<[Arc<str>]>> {
+    meta.annotations.as_ref()?.get(names::GROUP_WORKLOAD_ANNOTATION).filter(|text| *text == "true")?;
+    let owners = meta.owner_references.as_deref().unwrap_or_default();
+    Some(owners.iter().map(|owner| Arc::from(owner.uid.as_str())).collect())
 }
 
 /// Returns the annotations that are copied to ProvisioningRequests.

@@ -2,7 +2,7 @@
 
 use super::{Cache, Kind};
 use crate::api::ObjectKey;
-use crate::frameworks::JobView;
+use crate::frameworks::{JobKind, JobView};
 use std::sync::Arc;
 
 impl Cache {
@@ -76,7 +76,7 @@ impl Cache {
         self.provisioning.remove_template(key);
     }
 
-    pub(crate) fn remove_job(&mut self, kind: usize, key: &ObjectKey) -> Option<Arc<JobView>> {
+    pub(crate) fn remove_job(&mut self, kind: JobKind, key: &ObjectKey) -> Option<Arc<JobView>> {
         self.jobs.remove(&(kind, key.clone()))
     }
 }

@@ -158,6 +158,7 @@ impl ManagerSettings {
             streaming_lists: true,
             timeout: self.args.watch_timeout.max(Duration::from_secs(1)),
             relist_interval: self.args.relist_period.max(Duration::from_secs(1)),
+            pods_are_jobs: self.core().manages_pods(),
             ..WatchSettings::default()
         }
     }

@@ -156,6 +156,7 @@ fn permission_check(
         lease,
         authorizes_metrics: settings.guards_metrics(),
         deletes_jobs: settings.deletes_jobs(),
+        pods_are_jobs: settings.core().manages_pods(),
     });
     PermissionCheck {
         caller: shared.clients.call.clone().with_rate(Some(ACCESS_REVIEW_RATE)),
@@ -248,6 +249,7 @@ fn verb_label(verb: Verb) -> &'static str {
         Verb::Create => "create",
         Verb::Apply => "apply",
         Verb::Merge => "merge",
+        Verb::JsonPatch => "json-patch",
         Verb::Delete => "delete",
     }
 }

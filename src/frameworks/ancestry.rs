@@ -138,7 +138,8 @@ mod tests {
     fn highest_queued_ancestor_wins_and_walk_ends() {
         let frameworks = BTreeSet::from(["batch/job".to_owned(), "jobset.x-k8s.io/jobset".to_owned()]);
         let external = BTreeSet::from([("example.com".to_owned(), "Foo".to_owned())]);
-        let managed = ManagedKinds { frameworks: &frameworks, external: &external };
+        let managed =
+            ManagedKinds { frameworks: &frameworks, unserved: &BTreeSet::new(), external: &external };
         let from = |first: OwnerRef, lookup: &dyn Fn(&str) -> OwnerLookup| {
             queued_ancestor(JOB, "me", Some(first), &managed, |owner, _| lookup(&owner.name))
         };

@@ -14,6 +14,13 @@ use crate::api::names;
 use serde_json::Value;
 use std::sync::Arc;
 
+/// Maximum number of pods that run at the same time; 1 when absent.
+pub const PARALLELISM: Pointer = "/spec/parallelism";
+/// Number of pods that must succeed.
+pub const COMPLETIONS: Pointer = "/spec/completions";
+/// Whether pods have an index: `Indexed` or `NonIndexed`.
+pub const COMPLETION_MODE: Pointer = "/spec/completionMode";
+
 /// Index of a pod of an indexed Job.
 pub(super) const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
@@ -37,7 +44,7 @@ pub(super) const ROW: Framework = Framework {
     pod_sets: PodSetSource::Fixed {
         name: "main",
         template: "/spec/template",
-        count: Count::Job { parallelism: "/spec/parallelism", completions: "/spec/completions" },
+        count: Count::Job { parallelism: PARALLELISM, completions: COMPLETIONS },
     },
     rank: Rank { index_label: Some(COMPLETION_INDEX), sub_groups: None },
     status: StatusFields {
@@ -95,11 +102,10 @@ impl Hooks for BatchJob {
         job: &Value,
         view: &JobView,
     ) -> Result<Vec<(Arc<str>, i32)>, JobError> {
-        let (Some(completions), Some(set)) = (read::count(job, "/spec/completions")?, view.pod_sets.first())
-        else {
+        let (Some(completions), Some(set)) = (read::count(job, COMPLETIONS)?, view.pod_sets.first()) else {
             return Ok(Vec::new());
         };
-        let parallelism = read::count(job, "/spec/parallelism")?.unwrap_or(1);
+        let parallelism = read::count(job, PARALLELISM)?.unwrap_or(1);
         let active = read::count(job, "/status/active")?.unwrap_or(0);
         let succeeded = view.status.succeeded_pods;
         let remaining = completions.saturating_sub(succeeded).max(active).max(0);
@@ -114,9 +120,9 @@ impl Hooks for BatchJob {
     fn count_fields(&self, view: &JobView, set: &PodSetView, count: i32) -> Vec<(Pointer, i32)> {
         let mut fields = Vec::new();
         if set.min_count.is_some() && set.count != count {
-            fields.push(("/spec/parallelism", count));
+            fields.push((PARALLELISM, count));
             if view.completions_follow_parallelism {
-                fields.push(("/spec/completions", count));
+                fields.push((COMPLETIONS, count));
             }
         }
         fields

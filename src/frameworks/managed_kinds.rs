@@ -4,6 +4,7 @@
 //! creates objects of the owned kind; otherwise a user could name any queued object to bypass the queue.
 
 use super::OwnerRef;
+use super::job_kind::JobKind;
 use super::table::framework;
 use std::collections::BTreeSet;
 
@@ -12,6 +13,8 @@ use std::collections::BTreeSet;
 pub struct ManagedKinds<'a> {
     /// Names in `integrations.frameworks`, supported or not.
     pub frameworks: &'a BTreeSet<String>,
+    /// Kinds that this manager manages although this version does not serve them.
+    pub unserved: &'a BTreeSet<JobKind>,
     /// Kinds, as (group, kind), that an external controller manages.
     pub external: &'a BTreeSet<(String, String)>,
 }
@@ -35,7 +38,7 @@ impl ManagedKinds<'_> {
         let id = (owner.group(), owner.kind.as_str());
         match framework(id.0, id.1).filter(|row| self.frameworks.contains(row.name)) {
             Some(row) if !row.creates.includes(owned) => Management::None,
-            Some(row) if row.served => Management::Internal,
+            Some(row) if row.served || self.unserved.contains(&JobKind::new(row)) => Management::Internal,
             Some(_) => Management::Unsupported,
             None if self.external.iter().any(|(group, kind)| (group.as_str(), kind.as_str()) == id) => {
                 Management::External
@@ -54,7 +57,7 @@ mod tests {
     fn owner_cases() {
         let all: BTreeSet<String> = FRAMEWORKS.iter().map(|row| row.name.to_owned()).collect();
         let external = BTreeSet::from([("example.com".to_owned(), "Foo".to_owned())]);
-        let managed = ManagedKinds { frameworks: &all, external: &external };
+        let managed = ManagedKinds { frameworks: &all, unserved: &BTreeSet::new(), external: &external };
         let named = |api_version: &str, kind: &str| OwnerRef {
             api_version: api_version.to_owned(),
             kind: kind.to_owned(),
@@ -80,7 +83,7 @@ mod tests {
             assert_eq!(management, expected, "{api_version} {kind} of {child:?}");
         }
         let some = BTreeSet::from(["batch/job".to_owned()]);
-        let managed = ManagedKinds { frameworks: &some, external: &external };
+        let managed = ManagedKinds { frameworks: &some, unserved: &BTreeSet::new(), external: &external };
         let set = named("jobset.x-k8s.io/v1alpha2", "JobSet");
         assert_eq!(managed.owner_management(&set, JOB), Management::None, "framework is not configured");
     }

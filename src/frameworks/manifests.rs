@@ -113,7 +113,7 @@ fn indent(text: &str, first: &str) -> String {
 
 /// Returns the entries of the mutating or validating webhook configuration.
 pub fn webhook_entries(mutating: bool) -> String {
-    let entries = served().flat_map(|(_, row)| {
+    let entries = served().flat_map(|row| {
         [Entry::Queued, Entry::Unqueued].map(|entry| indent(&entry.text(row, mutating), "- "))
     });
     entries.collect()
@@ -135,7 +135,7 @@ pub fn managed_webhook_patches() -> String {
 ",
             prefix.to_lowercase()
         ));
-        for (_, row) in served() {
+        for row in served() {
             let name = Entry::Unqueued.name(row, mutating);
             parts.push(format!("    - name: {name}\n      $patch: delete\n"));
         }
@@ -149,7 +149,7 @@ pub fn managed_webhook_patches() -> String {
 ",
             prefix.to_lowercase()
         ));
-        for (_, row) in served() {
+        for row in served() {
             let entry = indent(&Entry::Managed.text(row, mutating), "        ");
             parts.push(format!("    - op: add\n      path: /webhooks/-\n      value:\n{entry}"));
         }
@@ -160,7 +160,7 @@ pub fn managed_webhook_patches() -> String {
 /// Returns the rules of the manager's role for the served kinds.
 pub fn manager_rules() -> String {
     let mut parts = Vec::new();
-    for (_, row) in served() {
+    for row in served() {
         let read = ["get", "list", "watch"];
         let object: BTreeSet<&str> = read.into_iter().chain(row.rbac.object.iter().copied()).collect();
         let object: Vec<&str> = object.into_iter().collect();
@@ -183,8 +183,14 @@ pub fn manager_rules() -> String {
 
 /// Returns the files of the roles with which people edit and view jobs, by name.
 pub fn user_roles() -> Vec<(String, String)> {
-    let roles = served().flat_map(|(_, row)| [user_role(row, true), user_role(row, false)]);
+    let roles = served().flat_map(|row| [user_role(row, true), user_role(row, false)]);
     roles.collect()
+}
+
+/// Returns the lines that list these files for Kustomize.
+pub fn user_role_files() -> String {
+    let lines = user_roles().into_iter().map(|(file, _)| format!("- {file}\n"));
+    lines.collect()
 }
 
 fn user_role(row: &Framework, editor: bool) -> (String, String) {
@@ -222,7 +228,7 @@ metadata:
 /// Returns the table of job kinds for README.md.
 pub fn readme_table() -> String {
     let mut parts = vec!["| Kind | Status |\n|---|---|\n".to_owned()];
-    for (_, row) in served() {
+    for row in served() {
         parts.push(format!("| {} | supported |\n", full_kind(row)));
     }
     parts.push("| Workload without a job | supported |\n".to_owned());
@@ -242,7 +248,7 @@ pub fn readme_table() -> String {
 
 /// Returns the line of docs/simulate.md that lists the kinds of jobs.
 pub fn simulated_kinds() -> String {
-    let kinds: Vec<String> = served().map(|(_, row)| full_kind(row)).collect();
+    let kinds: Vec<String> = served().map(full_kind).collect();
     format!("Kinds of jobs that become Workloads: {}.\n", kinds.join(", "))
 }
 

@@ -7,11 +7,12 @@
 //! that it had before the start; unknown fields of a template are copied to the Workload.
 
 mod ancestry;
-mod batch_job;
+pub mod batch_job;
 mod composable;
 mod deployment;
 mod hooks;
 mod job;
+mod job_kind;
 mod jobset;
 mod kubeflow;
 mod managed_kinds;
@@ -39,9 +40,10 @@ pub use composable::{
 };
 pub use deployment::mark_template;
 pub use hooks::Hooks;
+pub use job_kind::JobKind;
 pub use managed_kinds::{ManagedKinds, Management};
 pub use patch::{Action, FieldChange, JobPatch, PatchBody, Target};
-pub use pod_group::{hold_pod, role_hash};
+pub use pod_group::{POD_RULES, hold_pod, role_hash};
 pub use pod_member::{GroupMarks, Phase, PodMember, PodState};
 pub use priority::{MissingClass, Priority, PriorityLookup};
 pub use row::{

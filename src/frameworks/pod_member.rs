@@ -6,6 +6,7 @@ use crate::api::{ObjectKey, names};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A pod, with what decides on its unit.
 #[derive(Clone, Debug)]
@@ -14,6 +15,8 @@ pub struct PodMember<'a> {
     pub pod: &'a Value,
     /// Namespace and name.
     pub key: ObjectKey,
+    /// UID.
+    pub uid: Arc<str>,
     /// Version of the object.
     pub resource_version: String,
     /// Creation time.
@@ -99,6 +102,7 @@ impl<'a> PodMember<'a> {
         Ok(Some(Self {
             pod,
             key: view.key,
+            uid: view.uid,
             resource_version: view.resource_version,
             created: view.created,
             grace_ends: read::time(pod, "/metadata/deletionTimestamp")?,
@@ -118,6 +122,11 @@ impl<'a> PodMember<'a> {
     /// Returns whether a container of the pod failed.
     pub const fn failed(&self) -> bool {
         matches!(self.state.phase, Phase::Failed)
+    }
+
+    /// Returns whether the status says why the pod is deleted.
+    pub fn is_termination_target(&self) -> bool {
+        read::true_condition(self.pod, "TerminationTarget").is_ok_and(|message| message.is_some())
     }
 
     /// Returns whether the pod has ended.

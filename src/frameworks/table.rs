@@ -1,6 +1,6 @@
 //! The table of frameworks: every kind of job that Kueue knows.
 //!
-//! Invariant: the position of a row is the index in `Kind::Job`, and batch/v1 Job is the first.
+//! Invariant: no two rows have the same group and kind. The order of the rows is that of documents and manifests alone.
 
 use super::row::{
     Active, CreatedKinds, FailurePolicy, FieldPointers, Flags, Framework, Rank, Rbac, Ready, Reclaimable,
@@ -30,9 +30,9 @@ pub static FRAMEWORKS: &[Framework] = &[
     wrappers::SPARK_APPLICATION,
 ];
 
-/// Returns the rows that this version manages, with their positions.
-pub fn served() -> impl Iterator<Item = (usize, &'static Framework)> {
-    FRAMEWORKS.iter().enumerate().filter(|(_, row)| row.served)
+/// Returns the rows that this version manages.
+pub fn served() -> impl Iterator<Item = &'static Framework> {
+    FRAMEWORKS.iter().filter(|row| row.served)
 }
 
 /// Returns the row of this group and kind.

@@ -301,6 +301,8 @@ pub enum Content {
     Json,
     /// A merge patch.
     Merge,
+    /// A JSON patch.
+    JsonPatch,
     /// A server-side apply.
     Apply,
 }
@@ -310,6 +312,7 @@ impl Content {
         match self {
             Self::Json => "application/json",
             Self::Merge => "application/merge-patch+json",
+            Self::JsonPatch => "application/json-patch+json",
             Self::Apply => "application/apply-patch+yaml",
         }
     }

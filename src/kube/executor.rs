@@ -26,6 +26,9 @@ use crate::reconciler::{Delta, Verb, Write, WriteOutcome, WriteResult};
 
 /// The API server's message if etcd rejects an object because of its size.
 const TOO_LARGE: &str = "request is too large";
+/// The API server's message if a JSON patch does not apply to the newest object: it changed since the patch was made. An
+/// object that is invalid after the patch has another message.
+const PATCH_DOES_NOT_APPLY: &str = "the server rejected our request due to an error in our request";
 
 /// Settings of the executor.
 #[derive(Clone, Copy, Debug)]
@@ -153,7 +156,7 @@ impl Executor {
     }
 
     async fn execute_write(&self, write: Write) -> Vec<Delta> {
-        let outcome = write_outcome(self.send(&write).await);
+        let outcome = write_outcome(write.verb, self.send(&write).await);
         (self.on_call)(write.verb, &outcome);
         let mut deltas = Vec::new();
         match &outcome {
@@ -192,6 +195,9 @@ impl Executor {
                 (Method::PATCH, format!("{object}?fieldManager={manager}&force=true"), Content::Apply)
             }
             Verb::Merge => (Method::PATCH, format!("{object}?fieldManager={manager}"), Content::Merge),
+            Verb::JsonPatch => {
+                (Method::PATCH, format!("{object}?fieldManager={manager}"), Content::JsonPatch)
+            }
             Verb::Delete => (Method::DELETE, object, Content::Json),
         };
         let payload = Some(&write.payload());
@@ -236,12 +242,15 @@ fn redact_value(message: &str) -> &str {
     message.find("Invalid value: {").and_then(|index| message.get(..index)).unwrap_or(message)
 }
 
-fn write_outcome(response: Result<Object, CallError>) -> WriteOutcome {
+fn write_outcome(verb: Verb, response: Result<Object, CallError>) -> WriteOutcome {
     match response {
         Ok(object) => WriteOutcome::Done(object.into_value()),
         Err(CallError::Status { code, message, .. }) => match code {
             404 | 410 => WriteOutcome::NotFound,
             409 => WriteOutcome::Conflict,
+            422 if verb == Verb::JsonPatch && message.starts_with(PATCH_DOES_NOT_APPLY) => {
+                WriteOutcome::Conflict
+            }
             // etcd will never accept it, despite the status code.
             500 if message.contains(TOO_LARGE) => WriteOutcome::Rejected { code, message },
             408 | 429 | 500.. => WriteOutcome::Unavailable { message },

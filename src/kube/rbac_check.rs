@@ -19,7 +19,7 @@ use super::client::{CallError, Caller};
 use super::lease::LeaseSettings;
 use super::watch_status::WatchStatuses;
 use crate::cache::Kind;
-use crate::frameworks::{FRAMEWORKS, Framework};
+use crate::frameworks::Framework;
 
 /// Maximum number of concurrent access reviews.
 const MAX_CONCURRENT_REVIEWS: usize = 4;
@@ -66,6 +66,8 @@ pub struct PermissionRequirements<'a> {
     pub authorizes_metrics: bool,
     /// Whether Jobs of deactivated Workloads are deleted after a while.
     pub deletes_jobs: bool,
+    /// Whether pods are jobs, which are stopped by deleting them.
+    pub pods_are_jobs: bool,
 }
 
 impl std::fmt::Display for Permission {
@@ -107,14 +109,13 @@ pub fn required_permissions(requirements: &PermissionRequirements<'_>) -> Vec<Pe
             ..cluster_permission(resource.group, resource.plural, verb)
         };
         permissions.extend(READ_VERBS.map(read));
-        if let Kind::Job(index) = kind
-            && let Some(row) = FRAMEWORKS.get(*index)
-        {
+        if let Kind::Job(row) = kind {
             permissions.extend(job_permissions(row, requirements.deletes_jobs));
         }
         if *kind == Kind::Pod {
             permissions
                 .extend(["pods", "pods/status"].map(|resource| cluster_permission("", resource, "patch")));
+            permissions.extend(requirements.pods_are_jobs.then(|| cluster_permission("", "pods", "delete")));
         }
     }
     permissions

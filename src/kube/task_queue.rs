@@ -1,6 +1,6 @@
 //! Order of the executor's tasks: one per object at a time unless it bypasses, foreground first, background rate-limited.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::rate_limit::AdaptiveRateLimiter;
@@ -55,7 +55,8 @@ pub struct TaskQueue {
     positions: BTreeMap<TaskTarget, u64>,
     /// Tasks waiting for the call in flight on their object.
     blocked: BTreeMap<TaskTarget, VecDeque<Task>>,
-    in_flight: BTreeSet<TaskTarget>,
+    /// Number of calls in flight by object: more than one only if some bypass the others.
+    in_flight: BTreeMap<TaskTarget, usize>,
     sequence: u64,
     rate_limiter: AdaptiveRateLimiter,
 }
@@ -68,7 +69,7 @@ impl TaskQueue {
             background: BTreeMap::new(),
             positions: BTreeMap::new(),
             blocked: BTreeMap::new(),
-            in_flight: BTreeSet::new(),
+            in_flight: BTreeMap::new(),
             sequence: 0,
             rate_limiter: AdaptiveRateLimiter::new(background_rate, background_rate.max(1.0), now),
         }
@@ -95,7 +96,8 @@ impl TaskQueue {
         while let Some(task) = self.foreground.pop_front() {
             let target = task.target();
             let bypasses = matches!(&task, Task::Write(write) if write.bypasses_in_flight);
-            if bypasses || self.in_flight.insert(target.clone()) {
+            if bypasses || !self.in_flight.contains_key(&target) {
+                self.task_started(target);
                 return NextTask::Start(task);
             }
             self.blocked.entry(target).or_default().push_back(task);
@@ -103,7 +105,7 @@ impl TaskQueue {
         let next = self
             .background
             .iter()
-            .find(|(_, write)| !self.in_flight.contains(&(write.kind, write.key.clone())));
+            .find(|(_, write)| !self.in_flight.contains_key(&(write.kind, write.key.clone())));
         let Some(position) = next.map(|(position, _)| *position) else {
             return NextTask::Idle;
         };
@@ -115,12 +117,21 @@ impl TaskQueue {
         };
         let task = Task::Write(write);
         self.positions.remove(&task.target());
-        self.in_flight.insert(task.target());
+        self.task_started(task.target());
         NextTask::Start(task)
     }
 
-    /// Records that the call on this object finished, and unblocks its waiting tasks.
+    fn task_started(&mut self, target: TaskTarget) {
+        let calls = self.in_flight.entry(target).or_default();
+        *calls = calls.saturating_add(1);
+    }
+
+    /// Records that a call on this object finished, and unblocks its waiting tasks if it was the last one in flight.
     pub fn task_finished(&mut self, target: &TaskTarget) {
+        if let Some(calls) = self.in_flight.get_mut(target).filter(|calls| **calls > 1) {
+            *calls = calls.saturating_sub(1);
+            return;
+        }
         self.in_flight.remove(target);
         for task in self.blocked.remove(target).into_iter().flatten().rev() {
             self.foreground.push_front(task);
@@ -181,6 +192,26 @@ mod tests {
         assert_eq!(id(queue.next(Duration::ZERO, false)), Some(1));
         assert_eq!(id(queue.next(Duration::ZERO, false)), Some(2));
         assert_eq!(queue.next(Duration::ZERO, false), NextTask::Idle);
+    }
+
+    #[test]
+    fn end_of_bypassing_write_does_not_unblock_others() {
+        let mut queue = TaskQueue::new(30.0, Duration::ZERO);
+        let target = (Kind::Workload, ObjectKey::new("ns", "a"));
+        queue.push(write(1, "a", false));
+        let Task::Write(bypassing) = write(2, "a", false) else { panic!("a write") };
+        queue.push(Task::Write(Write { bypasses_in_flight: true, ..bypassing }));
+        queue.push(write(3, "a", false));
+        queue.push(write(4, "a", true));
+        assert_eq!(id(queue.next(Duration::ZERO, false)), Some(1));
+        assert_eq!(id(queue.next(Duration::ZERO, false)), Some(2));
+        assert_eq!(queue.next(Duration::ZERO, false), NextTask::Idle);
+        queue.task_finished(&target);
+        assert_eq!(queue.next(Duration::ZERO, false), NextTask::Idle, "one of both is still in flight");
+        queue.task_finished(&target);
+        assert_eq!(id(queue.next(Duration::ZERO, false)), Some(3));
+        queue.task_finished(&target);
+        assert_eq!(id(queue.next(Duration::ZERO, false)), Some(4));
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub struct WatchSettings {
     pub min_backoff: Duration,
     /// Maximum delay after consecutive errors.
     pub max_backoff: Duration,
+    /// Whether pods are jobs: they are read whole then, and those that have ended as well.
+    pub pods_are_jobs: bool,
 }
 
 impl Default for WatchSettings {
@@ -53,6 +55,7 @@ impl Default for WatchSettings {
             relist_interval: Duration::from_hours(1),
             min_backoff: Duration::from_millis(200),
             max_backoff: Duration::from_secs(10),
+            pods_are_jobs: false,
         }
     }
 }
@@ -70,7 +73,7 @@ pub async fn run_watch(
         Kind::Node => {
             run_typed_watch(Api::<Partial<PartialNode>>::all(client), kind, settings, statuses, deltas).await;
         }
-        Kind::Pod => {
+        Kind::Pod if !settings.pods_are_jobs => {
             run_typed_watch(Api::<Partial<PartialPod>>::all(client), kind, settings, statuses, deltas).await;
         }
         Kind::Workload => {
@@ -120,7 +123,7 @@ async fn run_typed_watch<K: WatchedObject>(
     let mut config = watcher::Config::default()
         .page_size(settings.page_size)
         .timeout(u32::try_from(settings.timeout.as_secs()).unwrap_or(60));
-    if kind == Kind::Pod {
+    if kind == Kind::Pod && !settings.pods_are_jobs {
         config = config.fields(ACTIVE_PODS_SELECTOR);
     }
     let mut streaming = settings.streaming_lists;

@@ -59,6 +59,8 @@ pub struct JobFacts {
     pub out_of_sync: bool,
     /// Set if the job can never be started: the error.
     pub start_failed: Option<String>,
+    /// Number of pods of a group that are missing; `None` if the job has no pods of its own to count.
+    pub absent_pods: Option<i32>,
 }
 
 /// State of the LocalQueue or the ClusterQueue of a Workload.

@@ -12,6 +12,7 @@ pub mod eviction;
 pub mod facts;
 pub mod lease;
 pub mod node_failure;
+mod observation;
 mod pending;
 pub mod pods_ready;
 pub mod provisioning;

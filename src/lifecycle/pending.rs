@@ -3,7 +3,7 @@
 //! Precedence: a reason that keeps the scheduler from nominating the workload comes before the verdict of the
 //! scheduler. While neither is known, no reason is written.
 
-use super::facts::{Facts, QueueFact, QueueMembership, Transition, WorkloadInput, WorkloadOwner};
+use super::facts::{Facts, JobFacts, QueueFact, QueueMembership, Transition, WorkloadInput, WorkloadOwner};
 use super::workload::Draft;
 use super::{conditions, reservation};
 use crate::api::reason::{ConditionType, PendingReason};
@@ -69,7 +69,8 @@ pub(super) fn membership_without_reservation(
         || gone(&facts.cluster_queue);
     // A Workload whose job no longer exists is about to be garbage-collected.
     let orphan = facts.owner == WorkloadOwner::Missing;
-    if !subject.active || subject.admission_gates.is_some() || closed || orphan || is_on_hold(status) {
+    let waits = is_on_hold(status) || awaits_pods(status, facts);
+    if !subject.active || subject.admission_gates.is_some() || closed || orphan || waits {
         return QueueMembership::NotQueued;
     }
     let backoff = status.requeue_state.as_ref().and_then(|s| s.requeue_at.as_ref());
@@ -90,6 +91,14 @@ fn is_reported_gated(status: &WorkloadStatus) -> bool {
 /// Returns whether the status still reports admission gates although the annotation no longer has any.
 pub fn admission_gate_cleared(subject: &WorkloadInput<'_>, status: &WorkloadStatus) -> bool {
     subject.admission_gates.is_none() && is_reported_gated(status)
+}
+
+/// Returns whether pods of the group are missing. It is not queued before they exist.
+fn awaits_pods(status: &WorkloadStatus, facts: &Facts<'_>) -> bool {
+    match &facts.owner {
+        WorkloadOwner::Job(JobFacts { absent_pods: Some(absent), .. }) => *absent > 0,
+        _ => conditions::is_true(status, ConditionType::WaitingForReplacementPods),
+    }
 }
 
 fn is_on_hold(status: &WorkloadStatus) -> bool {

@@ -10,7 +10,7 @@ use super::eviction::{self, EvictionCause};
 use super::pods_ready::{self, PodsReadyTimeout, PodsReadyTimer};
 use super::{backoff, pending, reservation};
 use crate::api::reason::{ConditionType, PendingReason};
-use crate::api::v1beta2::{ReclaimablePod, StopPolicy, WorkloadStatus};
+use crate::api::v1beta2::{StopPolicy, WorkloadStatus};
 use crate::scheduler::PreemptionReason;
 use jiff::Timestamp;
 
@@ -52,6 +52,7 @@ pub fn plan(
         return Plan::from_step(WorkloadStep::Deactivate);
     }
     draft.observe_job(facts, settings);
+    draft.observe_absent_pods(facts);
     if subject.active {
         draft.requeue(facts);
     } else {
@@ -215,32 +216,6 @@ impl Draft<'_> {
         eviction::preempt(&mut self.status, reason, message, self.input.generation, self.now);
         self.transitions.push(Transition::Evicted(cause, first));
         self.transitions.push(Transition::Preempted(reason, message.to_owned()));
-    }
-
-    /// Copies PodsReady and reclaimable pods from the job, so that they are part of the same write as other changes.
-    fn observe_job(&mut self, facts: &Facts<'_>, settings: &LifecycleSettings) {
-        let WorkloadOwner::Job(job) = &facts.owner else { return };
-        if !conditions::is_true(&self.status, ConditionType::Admitted)
-            || conditions::is_true(&self.status, ConditionType::Evicted)
-        {
-            return;
-        }
-        if settings.pods_ready.is_some() {
-            let before = conditions::is_true(&self.status, ConditionType::PodsReady);
-            pods_ready::observe(&mut self.status, job.pods_ready, self.input.generation, self.now);
-            let started = conditions::reason(&self.status, ConditionType::PodsReady) == "Started";
-            if !before && started {
-                self.transitions.push(Transition::PodsReady);
-            }
-        }
-        for (name, count) in &job.reclaimable {
-            match self.status.reclaimable_pods.iter_mut().find(|r| &r.name == name) {
-                Some(entry) => entry.count = entry.count.max(*count),
-                None => {
-                    self.status.reclaimable_pods.push(ReclaimablePod { name: name.clone(), count: *count });
-                }
-            }
-        }
     }
 
     /// Removes an expired back-off, and requeues an evicted workload once the cause of its eviction has ended.

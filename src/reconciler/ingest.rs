@@ -6,6 +6,7 @@ use super::{ReconcileKey, Reconciler};
 use crate::api::{ObjectKey, v1beta2};
 use crate::cache::kinds::to_resource_groups;
 use crate::cache::{Arrival, Ingested, Kind, ObjectIdentity, WorkloadObject};
+use crate::frameworks::JobKind;
 use crate::scheduler::{Cohort, Flavor};
 use k8s_openapi::api::core::v1::{LimitRange, Namespace, PodTemplate};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -137,12 +138,17 @@ impl Reconciler {
                 self.mark_workloads_and_pods(workloads);
             }
             Kind::Pod => {
-                let change = self.cache.ingest_pod(key, decode(object)?);
+                let pod = decode(object)?;
+                self.mark_unit_of_pod(key);
+                let read = self.cache.ingest_unit_pod(key, object);
+                self.mark_unit_of_pod(key);
+                let change = self.cache.ingest_pod(key, pod);
                 self.follow_pod_change(key, change);
+                self.report_unit_pod(key, read.err());
             }
-            Kind::Job(index) => {
-                let replaced = self.cache.ingest_job(index, key, raw)?;
-                self.follow_job_change(index, key, replaced.as_ref());
+            Kind::Job(kind) => {
+                let replaced = self.cache.ingest_job(kind, key, raw)?;
+                self.follow_job_change(kind, key, replaced.as_ref());
             }
         }
         Ok(())
@@ -221,7 +227,7 @@ impl Reconciler {
         }
     }
 
-    fn follow_job_change(&mut self, kind: usize, key: &ObjectKey, replaced: Option<&Arc<str>>) {
+    fn follow_job_change(&mut self, kind: JobKind, key: &ObjectKey, replaced: Option<&Arc<str>>) {
         if let Some(uid) = replaced {
             self.mark_workloads_owned_by(uid);
         }

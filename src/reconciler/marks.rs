@@ -17,7 +17,7 @@ impl Reconciler {
             self.work_queue.add(ReconcileKey::Pods(key.clone()));
         }
         self.sync_external_owner(&key.namespace, change.owner.as_deref());
-        self.mark_workload_and_job(key, change.owner.as_ref().map(|owner| &owner.uid));
+        self.mark_workload_and_job(key, change.owner.as_deref());
     }
 
     /// Updates the snapshot for an object of an external framework: it is included while it owns a Workload.
@@ -37,6 +37,13 @@ impl Reconciler {
         self.mark_workloads_and_pods(change.workloads);
     }
 
+    /// Marks the unit that a pod is in, and its Workload.
+    pub(super) fn mark_unit_of_pod(&mut self, pod: &ObjectKey) {
+        let Some(unit) = self.cache.unit_of_pod(pod).cloned() else { return };
+        self.mark_workloads(self.cache.workloads_of_unit(&unit));
+        self.work_queue.add(ReconcileKey::Unit(unit));
+    }
+
     pub(super) fn mark_workloads(&mut self, workloads: impl IntoIterator<Item = ObjectKey>) {
         self.work_queue.add_all(workloads.into_iter().map(ReconcileKey::Workload));
     }
@@ -49,11 +56,13 @@ impl Reconciler {
     }
 
     /// Marks a Workload and its job.
-    pub(super) fn mark_workload_and_job(&mut self, key: &ObjectKey, owner: Option<&Arc<str>>) {
+    pub(super) fn mark_workload_and_job(&mut self, key: &ObjectKey, owner: Option<&OwnerRecord>) {
         self.work_queue.add(ReconcileKey::Workload(key.clone()));
-        if let Some((kind, job)) = owner.and_then(|uid| self.cache.job_id(uid)) {
+        if let Some((kind, job)) = owner.and_then(|owner| self.cache.job_id(&owner.uid)) {
             self.work_queue.add(ReconcileKey::Job(*kind, job.clone()));
         }
+        let units = self.cache.units_near_workload(key, owner);
+        self.work_queue.add_all(units.into_iter().map(ReconcileKey::Unit));
     }
 
     pub(super) fn mark_workloads_owned_by(&mut self, uid: &str) {
@@ -98,6 +107,7 @@ impl Reconciler {
         let jobs =
             self.cache.jobs().filter(|(_, view)| view.options.priority_class.as_deref() == Some(class));
         self.work_queue.add_all(jobs.map(|((kind, key), _)| ReconcileKey::Job(*kind, key.clone())));
+        self.work_queue.add_all(self.cache.units().cloned().map(ReconcileKey::Unit));
         let workloads = self.cache.workloads().filter(|(_, record)| {
             let reference = record.priority_class.as_ref();
             reference.is_some_and(|c| c.kind == "WorkloadPriorityClass" && c.name == class)
@@ -118,18 +128,19 @@ impl Reconciler {
         match kind {
             Kind::Workload => {
                 let owner = self.cache.workload(key).and_then(|record| record.owner.as_ref());
-                let owner = owner.map(|owner| owner.uid.clone());
-                self.mark_workload_and_job(key, owner.as_ref());
+                let owner = owner.cloned();
+                self.mark_workload_and_job(key, owner.as_deref());
             }
-            Kind::Job(index) => {
-                self.work_queue.add(ReconcileKey::Job(index, key.clone()));
+            Kind::Job(job_kind) => {
+                self.work_queue.add(ReconcileKey::Job(job_kind, key.clone()));
                 // Its Workload waits while a write of the job is in flight, and the watch may have overtaken the
                 // response.
-                let uid = self.cache.job(&(index, key.clone())).map(|job| job.uid.clone());
+                let uid = self.cache.job(&(job_kind, key.clone())).map(|job| job.uid.clone());
                 if let Some(uid) = uid {
                     self.mark_workloads_owned_by(&uid);
                 }
             }
+            Kind::Pod => self.mark_unit_of_pod(key),
             Kind::ClusterQueue => {
                 self.work_queue.add(ReconcileKey::ClusterQueue(key.name.clone()));
                 self.queues.mark_status_stale(ReconcileKey::ClusterQueue(key.name.clone()));

@@ -4,7 +4,7 @@ use crate::api::ObjectKey;
 use crate::api::v1beta2::WorkloadStatus;
 use crate::cache::Kind;
 use crate::cache::workload_object::WorkloadObject;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,7 +79,8 @@ pub struct Write {
     pub verb: Verb,
     /// `status`, or the object itself.
     pub subresource: Option<&'static str>,
-    /// Body. Updates carry `metadata.resourceVersion`; deletes are DeleteOptions with preconditions.
+    /// Body. Updates carry `metadata.resourceVersion`, a JSON patch as its first operation; deletes are DeleteOptions with
+    /// preconditions.
     pub body: Value,
     /// The status of a Workload, sent in addition to the body. It is serialized directly, because most written bytes
     /// are statuses and a [`Value`] tree of each would be wasted.
@@ -102,12 +103,25 @@ impl Write {
 }
 
 /// Request body of a write.
-#[derive(Serialize)]
 pub struct Payload<'a> {
-    #[serde(flatten)]
     body: &'a Value,
-    #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<&'a WorkloadStatus>,
+}
+
+impl Serialize for Payload<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct WithStatus<'a> {
+            #[serde(flatten)]
+            body: &'a Value,
+            status: &'a WorkloadStatus,
+        }
+        match self.status {
+            Some(status) => WithStatus { body: self.body, status }.serialize(serializer),
+            // A JSON patch is a list.
+            None => self.body.serialize(serializer),
+        }
+    }
 }
 
 /// How a write is sent.
@@ -119,6 +133,8 @@ pub enum Verb {
     Apply,
     /// JSON merge patch by our field manager.
     Merge,
+    /// JSON patch (RFC 6902) by our field manager.
+    JsonPatch,
     /// DELETE.
     Delete,
 }
@@ -142,8 +158,8 @@ pub enum WriteOutcome {
     /// The write landed. Contains the new object (for a delete, the server's response); spec and status may be missing
     /// if the write has `response_metadata_only`.
     Done(Value),
-    /// The object has another version than the write was decided on, or (create) exists already. The shell
-    /// tried to read the newest object and passed it before this result.
+    /// The object has another version than the write was decided on, or (create) exists already, or a JSON patch does
+    /// not apply to it. The shell tried to read the newest object and passed it before this result.
     Conflict,
     /// The object does not exist.
     NotFound,

@@ -13,6 +13,7 @@ mod cycles;
 mod events;
 mod ingest;
 mod job;
+mod job_unit;
 mod list_sync;
 mod marks;
 mod membership;
@@ -78,6 +79,7 @@ impl Reconciler {
             admission_gated_by: settings.gates.admission_gated_by,
             elastic_jobs: settings.gates.elastic_jobs,
             identifier_annotations: settings.gates.identifier_annotations,
+            pod_units: settings.manages_pods(),
         };
         Self {
             leading: false,
@@ -178,6 +180,7 @@ impl Reconciler {
         let multikueue = multikueue.map(|(name, _)| ReconcileKey::MultiKueueCluster(name.clone()));
         let topologies = cache.topologies().map(|(name, _)| ReconcileKey::Topology(name.clone()));
         let jobs = cache.jobs().map(|((kind, key), _)| ReconcileKey::Job(*kind, key.clone()));
+        let units = cache.units().cloned().map(ReconcileKey::Unit);
         let workloads = cache.workloads().map(|(key, _)| ReconcileKey::Workload(key.clone()));
         let pods = cache.workloads_of_pods().cloned().map(ReconcileKey::Pods);
         cluster_queues
@@ -188,6 +191,7 @@ impl Reconciler {
             .chain(multikueue)
             .chain(topologies)
             .chain(jobs)
+            .chain(units)
             .chain(workloads)
             .chain(pods)
             .collect()

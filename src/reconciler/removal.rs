@@ -44,12 +44,14 @@ impl Reconciler {
             }
             Kind::PodTemplate => self.cache.remove_pod_template(key),
             Kind::Pod => {
+                self.mark_unit_of_pod(key);
+                self.cache.remove_unit_pod(key);
                 let change = self.cache.remove_pod(key);
                 self.follow_pod_change(key, change);
             }
-            Kind::Job(index) => {
-                if let Some(view) = self.cache.remove_job(index, key) {
-                    self.snapshot_builder.remove_job(index, key);
+            Kind::Job(kind) => {
+                if let Some(view) = self.cache.remove_job(kind, key) {
+                    self.snapshot_builder.remove_job(kind, key);
                     self.mark_workloads_owned_by(&view.uid);
                 }
             }

@@ -1,7 +1,7 @@
 //! Settings of the core, built from the configuration at start.
 
 use super::Kind;
-use crate::frameworks::{FRAMEWORKS, ManagedKinds, served};
+use crate::frameworks::{FRAMEWORKS, JobKind, ManagedKinds, Role, served};
 use crate::lifecycle::{node_failure, workload};
 use crate::reconciler::second_pass::failpoints::Failpoints;
 use crate::resources::transform::Transform;
@@ -30,6 +30,9 @@ pub struct CoreSettings {
     pub engine: EngineSettings,
     /// Configured job frameworks. Objects of other frameworks, and of kinds that are not compiled in, are not read.
     pub frameworks: BTreeSet<String>,
+    /// Kinds that are managed, if their frameworks are configured, although this version does not serve them. Empty
+    /// except in tests of such kinds.
+    pub unserved_job_kinds: BTreeSet<JobKind>,
     /// External frameworks, as (group, kind): another controller creates the Workloads of these objects.
     pub external_kinds: BTreeSet<(String, String)>,
     /// Selects the LocalQueues that metrics include; all if absent.
@@ -54,7 +57,8 @@ impl Default for CoreSettings {
             transform: Transform::default(),
             requeue_by_creation: false,
             engine: EngineSettings::default(),
-            frameworks: served().map(|(_, row)| row.name.to_owned()).collect(),
+            frameworks: served().map(|row| row.name.to_owned()).collect(),
+            unserved_job_kinds: BTreeSet::new(),
             external_kinds: BTreeSet::new(),
             local_queue_metrics_selector: None,
             gates: CoreGates::default(),
@@ -69,23 +73,35 @@ impl CoreSettings {
     /// Returns the kinds that the core watches with these settings.
     pub fn kinds(&self) -> Vec<Kind> {
         let watched = |kind: &Kind| match kind {
-            Kind::Job(index) => FRAMEWORKS.get(*index).is_some_and(|kind| self.serves_framework(kind.name)),
+            Kind::Job(kind) => self.manages_kind(*kind),
             // Watched even while no flavor has a topology: when one is added later, the usage on its nodes must be
             // known. The stored part of a pod is small.
-            Kind::Node | Kind::Pod => self.engine.gates.topology,
+            Kind::Node => self.engine.gates.topology,
+            Kind::Pod => self.engine.gates.topology || self.manages_pods(),
             _ => true,
         };
-        Kind::all().into_iter().filter(watched).collect()
+        let unserved = self.unserved_job_kinds.iter().filter(|kind| matches!(kind.role, Role::Suspended));
+        Kind::all().into_iter().chain(unserved.copied().map(Kind::Job)).filter(watched).collect()
     }
 
-    /// Returns whether jobs of a framework are managed.
-    pub(crate) fn serves_framework(&self, framework: &str) -> bool {
-        self.frameworks.contains(framework)
+    /// Returns whether jobs of a kind are managed.
+    pub(crate) fn manages_kind(&self, kind: JobKind) -> bool {
+        self.frameworks.contains(kind.name) && (kind.served || self.unserved_job_kinds.contains(&kind))
+    }
+
+    /// Returns whether pods are jobs, on their own, in groups, or those of kinds that pass through.
+    pub fn manages_pods(&self) -> bool {
+        let composed = |kind: &JobKind| !matches!(kind.role, Role::Suspended);
+        FRAMEWORKS.iter().map(JobKind::new).filter(composed).any(|kind| self.manages_kind(kind))
     }
 
     /// Returns the kinds that are queued.
     pub(crate) const fn managed(&self) -> ManagedKinds<'_> {
-        ManagedKinds { frameworks: &self.frameworks, external: &self.external_kinds }
+        ManagedKinds {
+            frameworks: &self.frameworks,
+            unserved: &self.unserved_job_kinds,
+            external: &self.external_kinds,
+        }
     }
 
     /// Returns whether a kind is an external framework.

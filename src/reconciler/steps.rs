@@ -10,6 +10,9 @@ impl Reconciler {
         if let ReconcileKey::Pods(workload) = item {
             return self.step_pods(workload, now);
         }
+        if let ReconcileKey::Unit(unit) = item {
+            return self.step_unit(unit, now);
+        }
         let (kind, key) = item.written_object();
         let supersedes =
             matches!(item, ReconcileKey::Workload(key) if self.supersede_second_pass_write(key, now));
@@ -28,7 +31,10 @@ impl Reconciler {
             ReconcileKey::Check(name) => self.step_check(name, now),
             ReconcileKey::MultiKueueCluster(name) => self.step_multikueue_cluster(name, now),
             ReconcileKey::Topology(name) => self.step_topology(name),
-            ReconcileKey::LocalQueue(_) | ReconcileKey::Cohort(_) | ReconcileKey::Pods(_) => {}
+            ReconcileKey::LocalQueue(_)
+            | ReconcileKey::Cohort(_)
+            | ReconcileKey::Unit(_)
+            | ReconcileKey::Pods(_) => {}
         }
     }
 

@@ -2,7 +2,8 @@
 
 use super::writes::timers::Timers;
 use crate::api::ObjectKey;
-use crate::cache::Kind;
+use crate::cache::{Kind, UnitKey};
+use crate::frameworks::JobKind;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +26,9 @@ pub(crate) enum ReconcileKey {
     /// A Topology: finalizer.
     Topology(Arc<str>),
     /// A job, by kind.
-    Job(usize, ObjectKey),
+    Job(JobKind, ObjectKey),
+    /// A single pod or a pod group.
+    Unit(UnitKey),
     /// A Workload.
     Workload(ObjectKey),
     /// The pods of a Workload with a topology assignment.
@@ -44,7 +47,10 @@ impl ReconcileKey {
             Self::MultiKueueCluster(name) => (Kind::MultiKueueCluster, ObjectKey::cluster(name)),
             Self::Topology(name) => (Kind::Topology, ObjectKey::cluster(name)),
             Self::Job(kind, key) => (Kind::Job(*kind), key.clone()),
-            Self::Workload(key) | Self::Pods(key) => (Kind::Workload, key.clone()),
+            Self::Unit(UnitKey::Pod(key)) => (Kind::Pod, key.clone()),
+            Self::Unit(UnitKey::Group(key)) | Self::Workload(key) | Self::Pods(key) => {
+                (Kind::Workload, key.clone())
+            }
         }
     }
 }

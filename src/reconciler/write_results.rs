@@ -49,8 +49,14 @@ impl Reconciler {
                 self.handle_failed_write(kind, key, &write);
                 match on_behalf_of {
                     // The Workload to report it on may not exist.
-                    Some(ReconcileKey::Job(index, job)) => {
-                        self.report_rejected(Kind::Job(index), &job, code, &message);
+                    Some(ReconcileKey::Job(job_kind, job)) => {
+                        self.report_rejected(Kind::Job(job_kind), &job, code, &message);
+                    }
+                    Some(ReconcileKey::Unit(unit)) if kind == Kind::Workload => {
+                        let pod = self.cache.unit_pod_keys(&unit).next().cloned();
+                        if let Some(pod) = pod {
+                            self.report_rejected(Kind::Pod, &pod, code, &message);
+                        }
                     }
                     Some(ReconcileKey::Workload(_)) if self.cache.known_version(kind, key).is_none() => {
                         self.report_not_created(kind, key, on_behalf_of, &message);
@@ -102,6 +108,21 @@ impl Reconciler {
             self.discard_second_pass_result(key);
         }
         self.mark_written(kind, key);
+    }
+
+    /// Emits a warning on a pod whose group cannot be read.
+    pub(super) fn report_unit_pod(&mut self, key: &ObjectKey, problem: Option<String>) {
+        let Some(note) = problem.filter(|note| self.warnings.record(Kind::Pod, key, note)) else { return };
+        let uid = self.cache.known_version(Kind::Pod, key).map(|(uid, _)| uid.to_owned());
+        let event = Event {
+            kind: Kind::Pod,
+            key: key.clone(),
+            uid: uid.unwrap_or_default(),
+            warning: true,
+            reason: "Unreadable".to_owned(),
+            note,
+        };
+        self.writes.emit_all(Some(Effect::Event(event)).filter(|_| self.leading));
     }
 
     fn report_rejected(&mut self, kind: Kind, key: &ObjectKey, code: u16, message: &str) {

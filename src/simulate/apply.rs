@@ -12,7 +12,7 @@ use crate::api::validation::syntax::{invalid_each, subdomain};
 use crate::api::validation::{FieldError, aggregate};
 use crate::api::{GROUP, ObjectKey, names};
 use crate::cache::Kind;
-use crate::frameworks::{FRAMEWORKS, served, served_framework};
+use crate::frameworks::{JobKind, served, served_framework};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{LimitRange, Namespace, Node, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -71,7 +71,7 @@ impl Simulation {
         }
         let uid = text_at(&object, "/metadata/ownerReferences/0/uid");
         if kind == Kind::Workload && !uid.is_empty() {
-            let jobs = served().map(|(index, _)| Kind::Job(index));
+            let jobs = served().map(|row| Kind::Job(JobKind::new(row)));
             let known = jobs
                 .into_iter()
                 .any(|kind| self.server.any(kind, |job| text_at(job, "/metadata/uid") == uid));
@@ -236,10 +236,7 @@ fn check_decodes(kind: Kind, object: &Value) -> Result<(), String> {
         Kind::LimitRange => serde_json::from_value::<LimitRange>(object.clone()).map(drop),
         Kind::RuntimeClass => serde_json::from_value::<RuntimeClass>(object.clone()).map(drop),
         Kind::PriorityClass => serde_json::from_value::<PriorityClass>(object.clone()).map(drop),
-        Kind::Job(index) => {
-            let Some(kind) = FRAMEWORKS.get(index) else {
-                return Ok(());
-            };
+        Kind::Job(kind) => {
             // The server sets the UID later.
             let mut whole = object.clone();
             set(&mut whole, &["metadata", "uid"], json!("new"));

@@ -224,6 +224,7 @@ impl FakeApiServer {
         };
         let precondition = match write.verb {
             Verb::Delete => value_at(&write.body, "/preconditions/resourceVersion"),
+            Verb::JsonPatch => value_at(&write.body, "/0/value"),
             _ => value_at(&write.body, "/metadata/resourceVersion"),
         };
         if precondition != value_at(object, "/metadata/resourceVersion") {
@@ -234,6 +235,11 @@ impl FakeApiServer {
         {
             let message = format!("status.{path}: Invalid value: \"null\": must be of type object");
             return WriteOutcome::Rejected { code: 422, message };
+        }
+        if kind == Kind::Pod && write.verb == Verb::Apply {
+            // The kubelet owns the rest of the status, and the other conditions.
+            let status = merged_status(object, &write.body);
+            set(&mut write.body, &["status"], status);
         }
         // Fast path for the most frequent write.
         if (write.verb, write.subresource) == (Verb::Apply, Some("status")) {
@@ -253,7 +259,9 @@ impl FakeApiServer {
             return self.get(kind, &key).map(response).map_or(WriteOutcome::NotFound, WriteOutcome::Done);
         }
         let mut new = object.clone();
-        apply_verb(&mut new, &write, now);
+        if apply_verb(&mut new, &write, now).is_none() {
+            return WriteOutcome::Conflict;
+        }
         if write.subresource == Some("status") {
             set(&mut new, &["spec"], object.get("spec").cloned().unwrap_or(Value::Null));
         } else if write.verb != Verb::Delete && new.get("spec") != object.get("spec") {
@@ -295,7 +303,8 @@ fn pick_fields(object: &Value, fields: &[&str]) -> Value {
     Value::Object(fields.iter().map(part).collect())
 }
 
-fn apply_verb(object: &mut Value, write: &Write, now: Timestamp) {
+/// Applies a write; `None` if it is a JSON patch that does not apply.
+fn apply_verb(object: &mut Value, write: &Write, now: Timestamp) -> Option<()> {
     match write.verb {
         Verb::Delete => set(object, &["metadata", "deletionTimestamp"], json!(to_api_time(now))),
         // A forced apply by the only manager of the status removes all fields that it omits.
@@ -303,8 +312,29 @@ fn apply_verb(object: &mut Value, write: &Write, now: Timestamp) {
             set(object, &["status"], write.body.get("status").cloned().unwrap_or_default());
         }
         Verb::Merge => merge(object, &write.body),
+        Verb::JsonPatch => {
+            let operations: json_patch::Patch = serde_json::from_value(write.body.clone()).ok()?;
+            json_patch::patch(object, &operations).ok()?;
+        }
         Verb::Create => {}
     }
+    Some(())
+}
+
+/// Returns the status of an object after the status of another field manager was applied: conditions are merged by type.
+fn merged_status(object: &Value, body: &Value) -> Value {
+    let mut status = object.get("status").cloned().unwrap_or_default();
+    let applied = body.get("status").cloned().unwrap_or_default();
+    let type_of = |condition: &Value| condition.get("type").cloned();
+    let list =
+        |status: &Value| status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    let new = list(&applied);
+    let is_kept = |known: &Value| new.iter().all(|condition| type_of(condition) != type_of(known));
+    let kept = list(&status).into_iter().filter(is_kept);
+    let conditions: Vec<Value> = kept.chain(new.iter().cloned()).collect();
+    merge(&mut status, &applied);
+    set(&mut status, &["conditions"], Value::Array(conditions));
+    status
 }
 
 /// Returns a status field that an apply changes to an empty object. The API server makes it null, and then refuses it.

@@ -5,7 +5,7 @@
 use super::{OwnerEntry, QueueView, References, Snapshot};
 use crate::api::ObjectKey;
 use crate::cache::records::OwnerRecord;
-use crate::frameworks::JobView;
+use crate::frameworks::{JobKind, JobView};
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ impl SnapshotBuilder {
     }
 
     /// Adds or updates a job as a possible owner of other jobs.
-    pub(crate) fn set_job(&mut self, kind: usize, view: &JobView) {
+    pub(crate) fn set_job(&mut self, kind: JobKind, view: &JobView) {
         let entry = OwnerEntry {
             uid: view.uid.clone(),
             queue_name: view.queue_name.clone(),
@@ -80,7 +80,7 @@ impl SnapshotBuilder {
         }
     }
 
-    pub(crate) fn remove_job(&mut self, kind: usize, key: &ObjectKey) {
+    pub(crate) fn remove_job(&mut self, kind: JobKind, key: &ObjectKey) {
         self.current.owners.remove_mut(&(kind, key.clone()));
     }
 

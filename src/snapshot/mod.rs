@@ -9,6 +9,7 @@ pub(crate) use builder::SnapshotBuilder;
 
 use crate::api::ObjectKey;
 use crate::cache::Kind;
+use crate::frameworks::JobKind;
 use crate::quota::{FlavorResource, NodeUsage};
 use crate::resources::Amount;
 use crate::scheduler::PendingCounts;
@@ -33,7 +34,7 @@ pub struct Snapshot {
     /// comparison.
     pub ledger_drift: usize,
     /// Jobs as possible owners of other jobs, by kind and key.
-    pub owners: RedBlackTreeMapSync<(usize, ObjectKey), Arc<OwnerEntry>>,
+    pub owners: RedBlackTreeMapSync<(JobKind, ObjectKey), Arc<OwnerEntry>>,
     /// Objects of external frameworks (kinds whose Workloads another controller creates) that own a Workload, by group,
     /// kind and key.
     pub external_owners: RedBlackTreeMapSync<(String, String, ObjectKey), Arc<OwnerEntry>>,
@@ -158,7 +159,7 @@ impl Snapshot {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         let key = ObjectKey::new(namespace, name);
         let entry = match Kind::from_group_kind(group, kind) {
-            Some(Kind::Job(index)) => self.owners.get(&(index, key)),
+            Some(Kind::Job(kind)) => self.owners.get(&(kind, key)),
             _ => self.external_owners.get(&(group.to_owned(), kind.to_owned(), key)),
         };
         entry.map(AsRef::as_ref)

@@ -4,11 +4,12 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
+use sluice::frameworks::JobKind;
 use sluice::reconciler::{CoreGates, CoreSettings, Delta, Effect, Observation, Reconciler, Verb, Write};
 use sluice::snapshot::UnadmittedKey;
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(crate) const JOB: Kind = Kind::Job(0);
+pub(crate) const JOB: Kind = Kind::Job(JobKind::BATCH_JOB);
 const START: i64 = 1_800_000_000;
 
 /// A leading core with one queue of 2 CPUs.

@@ -1,14 +1,13 @@
 //! Events of Workloads and Jobs with their texts, and durations as Kueue observes them.
 
 use super::queue_status::Cluster;
+use crate::core_settings::JOB;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::lifecycle::pods_ready::PodsReadyLimits;
 use sluice::reconciler::{CoreSettings, Observation};
-
-const JOB: Kind = Kind::Job(0);
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey::new("ns", name)

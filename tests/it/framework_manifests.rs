@@ -1,7 +1,7 @@
 //! The manifests and pages that list kinds of jobs match the rows of the table of frameworks.
 
 use crate::reference_data;
-use sluice::admission::PATHS;
+use sluice::admission;
 use sluice::api::config;
 use sluice::frameworks::{FRAMEWORKS, manifests, served};
 use std::collections::BTreeSet;
@@ -28,6 +28,7 @@ fn wanted() -> Vec<(PathBuf, String)> {
         ("config/webhooks/validating.yaml", manifests::webhook_entries(false)),
         ("config/webhooks/manage-all-jobs/kustomization.yaml", manifests::managed_webhook_patches()),
         ("config/rbac/manager_role.yaml", manifests::manager_rules()),
+        ("config/rbac/kustomization.yaml", manifests::user_role_files()),
         ("README.md", manifests::readme_table()),
         ("docs/simulate.md", manifests::simulated_kinds()),
     ];
@@ -62,15 +63,16 @@ fn generated_parts_are_up_to_date() {
 /// Every entry of a webhook configuration is answered.
 #[test]
 fn webhook_paths_of_served_rows_are_served() {
-    for (_, row) in served() {
+    for row in served() {
         for mutating in [true, false] {
             let path = row.webhook_path(mutating);
-            assert!(PATHS.contains(&path.as_str()), "{path}");
+            let answered = admission::paths().any(|served| served == path);
+            assert!(answered, "{} is served, but has no rules in src/admission/kind_rules.rs", row.name);
         }
     }
 }
 
-/// The configuration knows the same frameworks, and names those that are not served.
+/// The configuration knows the same frameworks, names those that are not served, and refuses served kinds as external.
 #[test]
 fn configuration_knows_each_row() {
     let names: BTreeSet<&str> = FRAMEWORKS.iter().map(|row| row.name).collect();
@@ -83,7 +85,15 @@ fn configuration_knows_each_row() {
     let configuration = config::parse(&text).unwrap().configuration;
     let unmanaged: BTreeSet<&str> = configuration.unmanaged_frameworks().collect();
     let planned: BTreeSet<&str> = FRAMEWORKS.iter().filter(|row| !row.served).map(|row| row.name).collect();
-    assert_eq!(unmanaged, planned);
+    assert_eq!(unmanaged, planned, "SERVED_FRAMEWORKS in src/api/config/mod.rs differs from the served rows");
+    for (_, row) in served() {
+        let kind = format!("{}.{}.{}", row.gvk.kind, row.gvk.version, row.gvk.group);
+        let text = format!(
+            "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations: {{externalFrameworks: [{kind}]}}"
+        );
+        let refused = config::parse(&text).unwrap_err().to_string();
+        assert!(refused.contains("is built in"), "{kind}: {refused}");
+    }
 }
 
 /// Kinds, suspend fields and built-in values of managedBy equal those of the reference, line by line.

@@ -149,7 +149,7 @@ fn stop_job(kind: &Framework, job: &mut Value, originals: &[Value]) {
 proptest! {
     #[test]
     fn start_then_stop_restores_job(template in template(), added in addition(), fewer in 2..=5_i32) {
-        for (_, kind) in served() {
+        for kind in served() {
             let before = sample(kind, &template);
             let mut job = before.clone();
             let stored = kind.pod_sets(&job).unwrap();
@@ -178,7 +178,7 @@ proptest! {
 
     #[test]
     fn decoding_damaged_object_never_panics(cuts in proptest::collection::vec((any::<Index>(), 0..6_u8), 1..4)) {
-        for (_, kind) in served() {
+        for kind in served() {
             let mut job = sample(kind, &plain_template());
             job["status"] = json!({ "active": 1, "ready": 1, "conditions": [{ "type": "Complete", "status": "False" }] });
             for (index, damage) in &cuts {
@@ -224,7 +224,7 @@ fn pointers(value: &Value) -> Vec<String> {
 /// Kueue's webhook gives elastic Jobs a gate that Sluice never opens: it is removed at the start, and restored at the stop.
 #[test]
 fn start_removes_elastic_job_gate() {
-    for (_, kind) in served() {
+    for kind in served() {
         let mut template = plain_template();
         template["spec"]["schedulingGates"] =
             json!([{ "name": "kueue.x-k8s.io/elastic-job" }, { "name": "example.com/own" }]);
@@ -248,7 +248,7 @@ fn start_removes_elastic_job_gate() {
 
 #[test]
 fn stored_copy_matches_template_fingerprint() {
-    for (_, kind) in served() {
+    for kind in served() {
         let job = sample(kind, &plain_template());
         let view = kind.decode(&job).unwrap();
         let mut stored = kind.pod_sets(&job).unwrap().remove(0);
@@ -267,7 +267,7 @@ fn stored_copy_matches_template_fingerprint() {
 /// Fields that are reused from an earlier decoded version equal those of a full decode.
 #[test]
 fn incremental_decode_equals_full_decode() {
-    for (_, kind) in served() {
+    for kind in served() {
         let mut job = sample(kind, &plain_template());
         let before = kind.decode(&job).unwrap();
         job["status"] = json!({"active": 1, "ready": 1, "startTime": "2026-01-02T03:05:00Z"});
@@ -284,7 +284,7 @@ fn incremental_decode_equals_full_decode() {
 
 #[test]
 fn uncounted_succeeded_pod_counts_as_ready() {
-    for (_, kind) in served() {
+    for kind in served() {
         let mut job = sample(kind, &plain_template());
         job["spec"]["parallelism"] = json!(1);
         job["spec"]["completions"] = json!(1);
@@ -295,7 +295,7 @@ fn uncounted_succeeded_pod_counts_as_ready() {
 
 #[test]
 fn finished_job_stays_finished() {
-    for (_, kind) in served() {
+    for kind in served() {
         for (type_, success) in [("Complete", true), ("Failed", false)] {
             let mut job = sample(kind, &plain_template());
             job["status"]["conditions"] = json!([
@@ -313,7 +313,7 @@ fn finished_job_stays_finished() {
 
 #[test]
 fn edit_of_pending_job_survives_stop() {
-    for (_, kind) in served() {
+    for kind in served() {
         let mut job = sample(kind, &plain_template());
         let stored = kind.pod_sets(&job).unwrap();
         job["spec"]["template"]["spec"]["nodeSelector"] = json!({ "zone": "a" });
@@ -325,7 +325,7 @@ fn edit_of_pending_job_survives_stop() {
 
 #[test]
 fn workload_names_job_and_deduplicates_env() {
-    for (_, kind) in served() {
+    for kind in served() {
         let job = sample(kind, &plain_template());
         let view = kind.decode(&job).unwrap();
         let priority = Priority::default();

@@ -15,7 +15,6 @@ use std::io::Read as _;
 use std::path::Path;
 
 const VERSIONS: [&str; 4] = ["v0.17.8", "v0.18.6", "v0.19.2", "ff69552"];
-const JOB: Kind = Kind::Job(0);
 /// How long each takeover is observed.
 const WATCHED_SECONDS: i64 = 30;
 /// Frameworks of the recorded managers.
@@ -180,7 +179,7 @@ impl Takeover {
     fn check_write(&mut self, write: &Write, stored: &Value) {
         let workload = match write.kind {
             Kind::Workload => Some(write.key.clone()),
-            JOB => self.workload_of.get(text(stored, "/metadata/uid")).cloned(),
+            Kind::Job(_) => self.workload_of.get(text(stored, "/metadata/uid")).cloned(),
             _ => return,
         };
         let fate = workload.as_ref().and_then(|key| self.expected_fate.get(key)).map_or("", String::as_str);
@@ -205,8 +204,10 @@ impl Takeover {
             (Kind::Workload, Verb::Merge) if body["spec"]["active"] == false => {
                 Some(("is deactivated", &["due"][..]))
             }
-            (JOB, Verb::Delete) => Some(("has its job deleted", &[][..])),
-            (JOB, Verb::Merge) if body["spec"]["suspend"] == true && stored["spec"]["suspend"] != true => {
+            (Kind::Job(_), Verb::Delete) => Some(("has its job deleted", &[][..])),
+            (Kind::Job(_), Verb::Merge)
+                if body["spec"]["suspend"] == true && stored["spec"]["suspend"] != true =>
+            {
                 Some(("has its job suspended", &["due", "evict", "gone"][..]))
             }
             _ => None,

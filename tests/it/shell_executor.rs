@@ -179,6 +179,32 @@ async fn conflict_returns_newest_object_first() {
     assert!(matches!(outcome(&deltas[1]), WriteOutcome::Conflict));
 }
 
+/// A patch that does not apply was made for another version, so it is decided again; an invalid result is not retried.
+#[tokio::test]
+async fn json_patch_cases() {
+    let operations = json!([
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
+        {"op": "add", "path": "/spec/suspend", "value": false},
+    ]);
+    let does_not_apply = "the server rejected our request due to an error in our request";
+    for (code, message, conflict) in
+        [(409, "modified", true), (422, does_not_apply, true), (422, "JobSet \"x\" is invalid", false)]
+    {
+        let mut refusal = failure(code);
+        refusal["message"] = json!(message);
+        let script = move |method: &Method, _: &str| match *method {
+            Method::GET => (200, json!({"metadata": {"name": "w", "resourceVersion": "9"}})),
+            _ => (code, refusal.clone()),
+        };
+        let write = Write { body: operations.clone(), ..write(1, Verb::JsonPatch, None) };
+        let (deltas, seen) = run_writes(script, vec![write], true).await;
+        assert_eq!((&*seen[0].2, &seen[0].3), ("application/json-patch+json", &operations));
+        assert_eq!(matches!(deltas[0], Delta::Applied { .. }), conflict, "{message}");
+        let result = outcome(deltas.last().unwrap());
+        assert_eq!(matches!(result, WriteOutcome::Conflict), conflict, "{message}: {result:?}");
+    }
+}
+
 #[tokio::test]
 async fn conflict_with_deleted_object_reports_deletion() {
     let script = |method: &Method, _: &str| match *method {

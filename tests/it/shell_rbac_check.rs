@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "the test runs the server and waits")]
 
 use super::shell_executor::scripted_client_with_body;
+use crate::core_settings::JOB;
 use serde_json::{Value, json};
 use sluice::cache::Kind;
 use sluice::kube::certificates::{CertificateMode, CertificateSettings};
@@ -169,6 +170,10 @@ async fn forbidden_write_triggers_permission_check() {
 }
 
 fn needed_for(kinds: &[Kind], deletes_jobs: bool) -> Vec<Permission> {
+    needed_with(kinds, deletes_jobs, false)
+}
+
+fn needed_with(kinds: &[Kind], deletes_jobs: bool, pods_are_jobs: bool) -> Vec<Permission> {
     let day = Duration::from_hours(24);
     let rotation = Rotation { ca_lifetime: day, leaf_lifetime: day, overlap: day, retirement: day };
     let name = || "x".to_owned();
@@ -189,6 +194,7 @@ fn needed_for(kinds: &[Kind], deletes_jobs: bool) -> Vec<Permission> {
         lease: None,
         authorizes_metrics: false,
         deletes_jobs,
+        pods_are_jobs,
     })
 }
 
@@ -200,7 +206,7 @@ fn needed_permissions_follow_enabled_kinds_and_reviews() {
     let has = |permissions: &[Permission], verb: &str, resource: &str| {
         permissions.iter().any(|r| is(r, verb, resource))
     };
-    let job = Kind::Job(0);
+    let job = JOB;
     let plural = job.resource().plural;
     assert!(
         has(&needed_for(&[job], true), "delete", plural)
@@ -211,6 +217,10 @@ fn needed_permissions_follow_enabled_kinds_and_reviews() {
             has(&needed_for(&[Kind::Pod], false), "patch", resource)
                 && !has(&needed_for(&[job], false), "patch", resource)
         );
+    }
+    for pods_are_jobs in [false, true] {
+        let permissions = needed_with(&[Kind::Pod], false, pods_are_jobs);
+        assert_eq!(has(&permissions, "delete", "pods"), pods_are_jobs);
     }
     let permissions = needed_for(&Kind::all(), true);
     for permission in &permissions {

@@ -37,7 +37,7 @@ const STAGES: [(&str, CheckStage); 4] = [
 pub(crate) async fn check_turns_retry_then_rejected(_: &Cluster, fixture: &Fixture) -> Result<()> {
     for check in CHECKS {
         let name = fixture.own_name(check);
-        let spec = json!({"controllerName": "e2e.example/mind"});
+        let spec = json!({"controllerName": "e2e.example/manual"});
         fixture
             .create_tracked(Kind::ADMISSION_CHECK, json!({"metadata": {"name": name}, "spec": spec}))
             .await?;

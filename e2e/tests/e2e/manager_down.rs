@@ -139,12 +139,12 @@ async fn check_new_workloads(fixture: &Fixture) -> Result<()> {
         fixture.objects.create(Kind::WORKLOAD, &body).await.with_context(|| (*change).to_owned())?;
     }
     for change in REVIEWED {
-        let mut body = plain("judged".to_owned());
+        let mut body = plain("reviewed".to_owned());
         json_patch::merge(&mut body["spec"]["podSets"][0], &serde_json::from_str(change)?);
         expect_webhook_unavailable(fixture.objects.create(Kind::WORKLOAD, &body).await).context(change)?;
     }
     for annotation in ["admission-gated-by", "priority-boost", "elastic-job"] {
-        let mut body = plain("judged".to_owned());
+        let mut body = plain("reviewed".to_owned());
         body["metadata"]["annotations"] = json!({format!("kueue.x-k8s.io/{annotation}"): "1"});
         expect_webhook_unavailable(fixture.objects.create(Kind::WORKLOAD, &body).await)
             .context(annotation)?;

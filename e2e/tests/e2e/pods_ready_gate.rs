@@ -23,15 +23,15 @@ pub(crate) async fn admission_waits_for_ready_pods(cluster: &mut Cluster, fixtur
     fixture.create_queue("checked", "", &[("cpu", "1", None)], strategy).await?;
     fixture.create_queue("main", "", &[("cpu", "2", None)], json!({})).await?;
 
-    fixture.submit(fixture.job("holder", "checked", "1")).await?;
-    fixture.wait_for_condition("holder", "QuotaReserved", "True", "QuotaReserved").await?;
+    fixture.submit(fixture.job("reserving", "checked", "1")).await?;
+    fixture.wait_for_condition("reserving", "QuotaReserved", "True", "QuotaReserved").await?;
     let slow = fixture.job("slow", "main", "1").pod_spec("nodeSelector", json!({"e2e.example/none": "none"}));
     fixture.submit(slow).await?;
     fixture.wait_for_condition("slow", "Admitted", "True", "Admitted").await?;
     fixture.submit(fixture.job("next", "main", "1")).await?;
     fixture.wait_until_pending("next", "WaitingForPodsReady").await?;
-    mark_check_ready(fixture, "holder", &check).await?;
-    fixture.wait_until_running("holder").await?;
+    mark_check_ready(fixture, "reserving", &check).await?;
+    fixture.wait_until_running("reserving").await?;
     fixture.check_pending("next").await?;
     ensure!(
         condition_is_true(&fixture.workload("slow").await?, "Admitted"),
@@ -40,7 +40,7 @@ pub(crate) async fn admission_waits_for_ready_pods(cluster: &mut Cluster, fixtur
     fixture.set_workload_spec("slow", json!({"active": false})).await?;
     fixture.wait_until_running("next").await?;
     fixture.finish_job("next").await?;
-    fixture.finish_job("holder").await?;
+    fixture.finish_job("reserving").await?;
     cluster.reconfigure(&before).await.map(drop)
 }
 

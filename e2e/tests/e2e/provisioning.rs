@@ -65,7 +65,7 @@ pub(crate) async fn request_is_created_and_answered(_: &Cluster, fixture: &Fixtu
 
 /// Creates a provisioning check with its configuration and waits until it is active.
 async fn create_check(fixture: &Fixture) -> Result<String> {
-    let name = fixture.own_name("room");
+    let name = fixture.own_name("capacity");
     let spec = json!({
         "provisioningClassName": "check-capacity.autoscaling.x-k8s.io",
         "parameters": {"speed": "fast"},

@@ -17,8 +17,8 @@ async fn full_queue(fixture: &Fixture) -> Result<[String; 3]> {
         fixture.create_priority_class("mid", 10).await?,
         fixture.create_priority_class("high", 100).await?,
     ];
-    fixture.submit(fixture.job("holder", "main", "1")).await?;
-    fixture.wait_until_running("holder").await?;
+    fixture.submit(fixture.job("running", "main", "1")).await?;
+    fixture.wait_until_running("running").await?;
     Ok(classes)
 }
 
@@ -28,7 +28,7 @@ pub(crate) async fn higher_priority_first(_: &Cluster, fixture: &Fixture) -> Res
         fixture.submit(fixture.job(name, "main", "1").priority(&class)).await?;
         fixture.wait_until_pending(name, "WaitingForQuota").await?;
     }
-    fixture.finish_job("holder").await?;
+    fixture.finish_job("running").await?;
     fixture.wait_until_running("high").await?;
     fixture.check_pending("mid").await?;
     fixture.check_pending("low").await?;
@@ -59,7 +59,7 @@ pub(crate) async fn priority_raised_while_pending(_: &Cluster, fixture: &Fixture
     })
     .await?;
     fixture.check_pending("raised").await?;
-    fixture.finish_job("holder").await?;
+    fixture.finish_job("running").await?;
     fixture.wait_until_running("raised").await?;
     fixture.check_pending("front").await?;
     fixture.finish_job("raised").await?;
@@ -71,8 +71,8 @@ pub(crate) async fn strict_fifo_keeps_order(_: &Cluster, fixture: &Fixture) -> R
         .create_queue("main", "", &[("cpu", "3", None)], json!({"queueingStrategy": "StrictFIFO"}))
         .await?;
     let history = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
-    fixture.submit(fixture.job("holder", "main", "2")).await?;
-    fixture.wait_until_running("holder").await?;
+    fixture.submit(fixture.job("running", "main", "2")).await?;
+    fixture.wait_until_running("running").await?;
     fixture.submit(fixture.job("big", "main", "2")).await?;
     fixture.wait_until_pending("big", "WaitingForQuota").await?;
     // "small" would fit but must stay behind "big". Creation times have whole seconds, so create it in a later second.
@@ -84,12 +84,12 @@ pub(crate) async fn strict_fifo_keeps_order(_: &Cluster, fixture: &Fixture) -> R
     })
     .await?;
     fixture.submit(fixture.job("small", "main", "1")).await?;
-    fixture.finish_job("holder").await?;
+    fixture.finish_job("running").await?;
     fixture.wait_until_running("big").await?;
     fixture.wait_until_running("small").await?;
     // Both fit when the holder has finished; "small" must not get quota before that.
     let (ended, small) = (
-        history.first_index("job-holder-", "Finished")?,
+        history.first_index("job-running-", "Finished")?,
         history.first_index("job-small-", "QuotaReserved")?,
     );
     ensure!(
@@ -103,13 +103,13 @@ pub(crate) async fn best_effort_lets_smaller_pass(_: &Cluster, fixture: &Fixture
     fixture
         .create_queue("main", "", &[("cpu", "3", None)], json!({"queueingStrategy": "BestEffortFIFO"}))
         .await?;
-    fixture.submit(fixture.job("holder", "main", "2")).await?;
-    fixture.wait_until_running("holder").await?;
+    fixture.submit(fixture.job("running", "main", "2")).await?;
+    fixture.wait_until_running("running").await?;
     fixture.submit(fixture.job("big", "main", "2")).await?;
     fixture.wait_until_pending("big", "WaitingForQuota").await?;
     fixture.submit(fixture.job("small", "main", "1")).await?;
     fixture.wait_until_running("small").await?;
     fixture.check_pending("big").await?;
-    fixture.finish_job("holder").await?;
+    fixture.finish_job("running").await?;
     fixture.wait_until_running("big").await
 }

@@ -12,7 +12,7 @@ use sluice_e2e::objects::{self, Kind, condition, condition_is_true, text};
 use sluice_e2e::wait::eventually;
 
 const HOST: &str = "kubernetes.io/hostname";
-const LABEL: &str = "e2e.example/again";
+const LABEL: &str = "e2e.example/recreated";
 
 /// The running Job keeps its quota and stays charged for it; the pending Jobs get the quota when it has finished.
 pub(crate) async fn running_job_keeps_quota(_: &Cluster, fixture: &Fixture) -> Result<()> {

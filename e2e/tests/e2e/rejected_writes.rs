@@ -127,46 +127,46 @@ pub(crate) async fn policy_forbids_manager_writes(_: &Cluster, fixture: &Fixture
         fixture.wait_until_queue_active(queue).await?;
     }
     let policy = Policy::forbid(fixture, "QuotaReserved").await?;
-    fixture.submit(fixture.job("judged", "left", "2")).await?;
-    policy.wait_for_event("judged").await?;
+    fixture.submit(fixture.job("denied", "left", "2")).await?;
+    policy.wait_for_event("denied").await?;
     for (job, queue) in [("one", "left"), ("two", "right")] {
         fixture.submit(fixture.job(job, queue, "1")).await?;
         fixture.wait_until_running(job).await?;
     }
-    fixture.check_pending("judged").await?;
+    fixture.check_pending("denied").await?;
     policy.delete().await?;
     for job in ["one", "two"] {
         fixture.finish_job(job).await?;
     }
-    fixture.wait_until_running_and_reported("judged").await?;
+    fixture.wait_until_running_and_reported("denied").await?;
 
     let policy = Policy::forbid(fixture, "Evicted").await?;
-    fixture.set_workload_spec("judged", json!({"active": false})).await?;
-    policy.wait_for_event("judged").await?;
+    fixture.set_workload_spec("denied", json!({"active": false})).await?;
+    policy.wait_for_event("denied").await?;
     fixture.submit(fixture.job("next", "right", "1")).await?;
     // A deactivated workload counts as being evicted, even if the eviction could not be written.
     fixture.wait_until_pending("next", "WaitingForPreemptedWorkloads").await?;
-    let workload = fixture.workload("judged").await?;
+    let workload = fixture.workload("denied").await?;
     ensure!(
         condition_is_true(&workload, "QuotaReserved") && !condition_is_true(&workload, "Evicted"),
         "{}",
         workload["status"]
     );
-    fixture.wait_until_running("judged").await?;
+    fixture.wait_until_running("denied").await?;
     policy.delete().await?;
-    fixture.wait_until_pending("judged", "Deactivated").await?;
+    fixture.wait_until_pending("denied", "Deactivated").await?;
     fixture.wait_until_running("next").await?;
     fixture.finish_job("next").await?;
-    fixture.set_workload_spec("judged", json!({"active": true})).await?;
-    fixture.wait_until_running("judged").await?;
-    fixture.finish_job("judged").await?;
+    fixture.set_workload_spec("denied", json!({"active": true})).await?;
+    fixture.wait_until_running("denied").await?;
+    fixture.finish_job("denied").await?;
     for queue in ["left", "right"] {
         fixture.wait_for_queue_counts(queue, (0, 0, 0), &[("cpu", "0")]).await?;
     }
     Ok(())
 }
 
-/// An active ValidatingAdmissionPolicy: no Workload of the Job "judged" may get this condition.
+/// An active ValidatingAdmissionPolicy: no Workload of the Job "denied" may get this condition.
 struct Policy<'a> {
     fixture: &'a Fixture,
     name: String,
@@ -184,7 +184,7 @@ impl<'a> Policy<'a> {
         let spec = json!({
             "matchConstraints": {"resourceRules": [rule], "namespaceSelector": {"matchLabels":
                 {"kubernetes.io/metadata.name": fixture.name}}},
-            "matchConditions": [{"name": "judged", "expression": "object.metadata.name.startsWith('job-judged-')"}],
+            "matchConditions": [{"name": "denied", "expression": "object.metadata.name.startsWith('job-denied-')"}],
             "validations": [{"expression": expression, "message": "not today", "reason": "Forbidden"}],
         });
         let body = json!({"metadata": {"name": name}, "spec": spec});
@@ -202,7 +202,7 @@ impl<'a> Policy<'a> {
         let fixture = self.fixture;
         let template =
             json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "work:1"}]}});
-        let name = format!("job-judged-{}", condition.to_lowercase());
+        let name = format!("job-denied-{}", condition.to_lowercase());
         let body = json!({"metadata": {"namespace": fixture.name, "name": name},
             "spec": {"queueName": "none", "podSets": [{"name": "main", "count": 1, "template": template}]}});
         fixture.objects.create(Kind::WORKLOAD, &body).await?;

@@ -206,8 +206,8 @@ pub(crate) async fn missing_permission_is_reported(cluster: &mut Cluster, fixtur
     set_rules(&fixture.objects, &rules_without(&rules, "jobs", "patch")).await?;
     wait_for_missing_permission(manager, r#"resource="jobs""#, r#"verb="patch""#, true).await?;
     manager.is_ready().await.context("not ready although only a write permission is missing")?;
-    fixture.submit(fixture.job("held", "main", "1")).await?;
-    fixture.wait_for_condition("held", "QuotaReserved", "True", "QuotaReserved").await?;
+    fixture.submit(fixture.job("reserving", "main", "1")).await?;
+    fixture.wait_for_condition("reserving", "QuotaReserved", "True", "QuotaReserved").await?;
     eventually("the refused write is logged", async || {
         let log = fs::read_to_string(manager.log())?;
         ensure!(log.contains("write refused"), "not logged yet");
@@ -218,8 +218,8 @@ pub(crate) async fn missing_permission_is_reported(cluster: &mut Cluster, fixtur
     ensure!(log.matches("missing RBAC permissions; apply").count() == 1, "not reported exactly once:\n{log}");
     set_rules(&fixture.objects, &rules).await?;
     wait_for_missing_permission(manager, r#"resource="jobs""#, r#"verb="patch""#, false).await?;
-    fixture.wait_until_running("held").await?;
-    fixture.finish_job("held").await?;
+    fixture.wait_until_running("reserving").await?;
+    fixture.finish_job("reserving").await?;
 
     set_rules(&fixture.objects, &rules_without(&rules, "localqueues", "list")).await?;
     wait_for_missing_permission(manager, r#"resource="localqueues""#, r#"needed_by="webhooks""#, true)

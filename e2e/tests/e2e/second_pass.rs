@@ -190,7 +190,7 @@ impl<'a> PassFixture<'a> {
             "lastTransitionTime": STAMP});
         let status = json!({"status": {"conditions": [active]}});
         fixture.objects.merge_status(Kind::ADMISSION_CHECK, "", &gate, &status).await?;
-        let provisioning_check = fixture.own_name("room");
+        let provisioning_check = fixture.own_name("capacity");
         let spec = json!({"provisioningClassName": "any", "managedResources": ["e2e.example/none"]});
         let config = json!({"metadata": {"name": provisioning_check}, "spec": spec});
         fixture.create_tracked(Kind::PROVISIONING_CONFIG, config).await?;

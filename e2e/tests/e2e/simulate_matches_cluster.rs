@@ -40,7 +40,7 @@ async fn create_queues(fixture: &Fixture) -> Result<()> {
     }
     fixture.create_queue("lends", "idle", &cpu("2"), json!({})).await?;
     fixture.create_queue("borrows", "idle", &cpu("2"), json!({})).await?;
-    fixture.create_queue("held", "", &cpu("2"), json!({"stopPolicy": "Hold"})).await?;
+    fixture.create_queue("stopped", "", &cpu("2"), json!({"stopPolicy": "Hold"})).await?;
     fixture.create_queue("strict", "", &cpu("2"), json!({"queueingStrategy": "StrictFIFO"})).await?;
     let within = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
     fixture.create_queue("contended", "", &cpu("2"), within).await?;
@@ -76,11 +76,11 @@ fn predicted_jobs(fixture: &Fixture, high: &str) -> Vec<PredictedJob> {
         case("it-preempts", "contended", "1", &[("contended", "2")], "admitted"),
         case("it-reclaims", "owner", "2", &[("guest", "3")], "admitted"),
         case("its-queue-is-missing", "nowhere", "1", &[], "Misconfigured"),
-        case("its-queue-is-held", "held", "1", &[], "Suspended"),
+        case("its-queue-is-stopped", "stopped", "1", &[], "Suspended"),
         case("it-is-refused", "fits", "1", &[], "kueue.x-k8s.io/queue-name"),
         case("its-resource-is-not-declared", "checked", "1", &[], "NoMatchingFlavor"),
         // Not evaluated yet: its conditions contain no reason.
-        case("it-stands-behind", "strict", "1", &[("strict", "1")], ""),
+        case("it-is-behind-the-head", "strict", "1", &[("strict", "1")], ""),
     ];
     for case in &mut found {
         case.job = match case.name {
@@ -102,7 +102,7 @@ async fn check_prediction(cluster: &Cluster, fixture: &Fixture, case: PredictedJ
         fixture.submit(job).await?;
         fixture.wait_until_running(&name).await?;
     }
-    if case.name == "it-stands-behind" {
+    if case.name == "it-is-behind-the-head" {
         fixture.submit(fixture.job("large", "strict", "2")).await?;
         fixture.wait_until_pending("large", "WaitingForQuota").await?;
         // Creation times have whole seconds: the next Job must be created in a later second.

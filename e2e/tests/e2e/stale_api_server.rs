@@ -25,17 +25,17 @@ pub(crate) async fn manager_starts_on_stale_lists(cluster: &mut Cluster, fixture
     let proxy = Proxy::open(&cluster.plane).await?;
     fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
     let history = History::start(&fixture.objects, Kind::WORKLOAD, &fixture.name).await?;
-    fixture.submit(fixture.job("gone", "main", "1")).await?;
-    fixture.wait_until_running("gone").await?;
+    fixture.submit(fixture.job("deleted", "main", "1")).await?;
+    fixture.wait_until_running("deleted").await?;
     fixture.submit(fixture.job("next", "main", "1")).await?;
     fixture.wait_until_pending("next", "WaitingForQuota").await?;
     let list = fixture.objects.api(Kind::WORKLOAD, "").list(&ListParams::default()).await?;
     let revision = list.metadata.resource_version.unwrap_or_default();
-    fixture.objects.delete(Kind::JOB, &fixture.name, "gone", PropagationPolicy::Background).await?;
+    fixture.objects.delete(Kind::JOB, &fixture.name, "deleted", PropagationPolicy::Background).await?;
     fixture.wait_until_running("next").await?;
     fixture.submit(fixture.job("third", "main", "1")).await?;
     fixture.wait_until_pending("third", "WaitingForQuota").await?;
-    wait_until_deleted(fixture, "gone").await?;
+    wait_until_deleted(fixture, "deleted").await?;
 
     let time = scaled_duration(LAG);
     proxy.serve_stale_lists(Some(StaleLists { revision, delay: time }));
@@ -48,14 +48,14 @@ pub(crate) async fn manager_starts_on_stale_lists(cluster: &mut Cluster, fixture
     tokio::time::sleep(time / 2).await;
     ensure!(condition_is_true(&fixture.workload("next").await?, "Admitted"), "the running Job was stopped");
     fixture.check_pending("third").await?;
-    wait_until_deleted(fixture, "gone").await?;
+    wait_until_deleted(fixture, "deleted").await?;
     tokio::time::sleep(time / 2).await;
     fixture.wait_for_queue_counts("main", (1, 1, 1), &[("cpu", "1")]).await?;
     fixture.finish_job("next").await?;
     fixture.wait_until_running("third").await?;
     fixture.finish_job("third").await?;
     fixture.wait_for_queue_counts("main", (0, 0, 0), &[("cpu", "0")]).await?;
-    wait_until_deleted(fixture, "gone").await?;
+    wait_until_deleted(fixture, "deleted").await?;
     ensure!(max_reserved(&history.revisions()?, 1)? == 1, "no workload reserved quota");
     let evicted = history.first_index("", "Evicted")?;
     ensure!(evicted.is_none(), "a workload was evicted");

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 const HOST: &str = "kubernetes.io/hostname";
 const RACK: &str = "sluice.dev/rack";
-const CASE_LABEL: &str = "sluice.dev/ground";
+const CASE_LABEL: &str = "sluice.dev/case";
 const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
 const PREFERRED: &str = "kueue.x-k8s.io/podset-preferred-topology";
 
@@ -121,11 +121,11 @@ pub(crate) async fn pods_land_on_assigned_nodes(_: &Cluster, fixture: &Fixture) 
     ensure!(levels == Some(&json!([HOST])), "{levels:?}");
     // A finished Job releases the capacity of its nodes.
     fixture.finish_job("required").await?;
-    fixture.submit(job(fixture, "again", 4, REQUIRED)).await?;
-    fixture.wait_until_running("again").await?;
-    let found = nodes_by_index(fixture, "again").await?;
+    fixture.submit(job(fixture, "reuses", 4, REQUIRED)).await?;
+    fixture.wait_until_running("reuses").await?;
+    let found = nodes_by_index(fixture, "reuses").await?;
     ensure!(found == ["b1", "b1", "b2", "b2"], "{found:?}");
-    for name in ["preferred", "waits", "again"] {
+    for name in ["preferred", "waits", "reuses"] {
         fixture.finish_job(name).await?;
     }
     Ok(())

@@ -17,11 +17,11 @@ fn label(key: &str, value: impl Into<Value>) -> Value {
 
 pub(crate) async fn edits_of_pending_job(_: &Cluster, fixture: &Fixture) -> Result<()> {
     fixture.create_queue("full", "", &[("cpu", "2", None)], json!({})).await?;
-    fixture.create_queue("roomy", "", &[("cpu", "9", None)], json!({})).await?;
+    fixture.create_queue("free", "", &[("cpu", "9", None)], json!({})).await?;
     let (low, high) =
         (fixture.create_priority_class("low", 1).await?, fixture.create_priority_class("high", 9).await?);
-    fixture.submit(fixture.job("holder", "full", "2")).await?;
-    fixture.wait_until_running("holder").await?;
+    fixture.submit(fixture.job("running", "full", "2")).await?;
+    fixture.wait_until_running("running").await?;
     // Only an indexed Job may change completions, together with parallelism.
     let edited = fixture.job("edited", "full", "2").priority(&low).spec("completionMode", json!("Indexed"));
     fixture.submit(edited).await?;
@@ -55,7 +55,7 @@ pub(crate) async fn edits_of_pending_job(_: &Cluster, fixture: &Fixture) -> Resu
     .await?;
     // It now exceeds the quota of this queue and moves to a larger one.
     fixture.wait_until_pending("edited", "ExceedsMaxQuota").await?;
-    change(label(QUEUE, "roomy")).await?;
+    change(label(QUEUE, "free")).await?;
     fixture.wait_until_running("edited").await
 }
 

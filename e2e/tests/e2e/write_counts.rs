@@ -24,13 +24,13 @@ fn is_lease(request: &AuditedRequest) -> bool {
 pub(crate) async fn writes_and_events_per_job(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
     fixture.wait_until_queue_active("main").await?;
-    fixture.submit(fixture.job("holder", "main", "1")).await?;
-    fixture.wait_until_running("holder").await?;
+    fixture.submit(fixture.job("running", "main", "1")).await?;
+    fixture.wait_until_running("running").await?;
     wait_without_writes(cluster, Duration::from_secs(2)).await?;
     let mut audit = cluster.audit()?;
     fixture.submit(fixture.job("counted", "main", "1")).await?;
     fixture.wait_until_pending("counted", "WaitingForQuota").await?;
-    fixture.finish_job("holder").await?;
+    fixture.finish_job("running").await?;
     fixture.wait_until_running("counted").await?;
     fixture.finish_job("counted").await?;
     fixture.wait_for_queue_counts("main", (0, 0, 0), &[("cpu", "0")]).await?;

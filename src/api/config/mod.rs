@@ -25,6 +25,9 @@ use std::fmt;
 pub const API_VERSION: &str = "config.kueue.x-k8s.io/v1beta2";
 /// Name of the batch/v1 Job framework.
 pub const BATCH_JOB: &str = "batch/job";
+/// Frameworks that this version manages, each with its kind as `externalFrameworks` would name it. A test compares them to
+/// the table of frameworks, which this layer does not see.
+const SERVED_FRAMEWORKS: &[(&str, &str)] = &[(BATCH_JOB, "Job.v1.batch")];
 /// Label that every namespace carries with its name.
 const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 

@@ -74,7 +74,7 @@ impl Configuration {
     /// Returns the configured frameworks that this version does not manage.
     pub fn unmanaged_frameworks(&self) -> impl Iterator<Item = &str> {
         let names = self.integrations.frameworks.iter().map(String::as_str);
-        names.filter(|name| *name != super::BATCH_JOB)
+        names.filter(|name| super::SERVED_FRAMEWORKS.iter().all(|(served, _)| served != name))
     }
 
     /// Returns the selector of namespaces in which jobs without a queue name are suspended.

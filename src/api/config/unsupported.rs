@@ -3,8 +3,9 @@
 use super::{BATCH_JOB, Configuration, Problems};
 use serde_json::Value;
 
-/// Kueue's frameworks that are not supported.
+/// All frameworks of Kueue, supported or not.
 const FRAMEWORKS: &[&str] = &[
+    BATCH_JOB,
     "deployment",
     "jobset.x-k8s.io/jobset",
     "kubeflow.org/jaxjob",
@@ -80,7 +81,7 @@ fn check_frameworks(configuration: &Configuration, problems: &mut Problems) {
         let path = format!("integrations.frameworks[{index}]");
         if configuration.integrations.frameworks.iter().take(index).any(|earlier| earlier == name) {
             problems.error(&path, &format!("{name} is listed twice"));
-        } else if name != BATCH_JOB && !FRAMEWORKS.contains(&name.as_str()) {
+        } else if !FRAMEWORKS.contains(&name.as_str()) {
             problems.error(&path, &format!("unknown framework {name}"));
         }
     }

@@ -227,10 +227,11 @@ fn external_frameworks(configuration: &Configuration, problems: &mut Problems) {
     for (index, name) in names.iter().enumerate() {
         let path = format!("integrations.externalFrameworks[{index}]");
         let parts: Vec<&str> = name.splitn(3, '.').collect();
+        let served = super::SERVED_FRAMEWORKS.iter().find(|(_, kind)| kind == name);
         if parts.len() < 3 || parts.iter().any(|part| part.is_empty()) {
             problems.error(&path, &format!("{name:?} must be Kind.version.group"));
-        } else if parts == ["Job", "v1", "batch"] {
-            problems.error(&path, "batch/job is built in");
+        } else if let Some((framework, _)) = served {
+            problems.error(&path, &format!("{framework} is built in"));
         } else if names.iter().take(index).any(|earlier| earlier == name) {
             problems.error(&path, &format!("{name} is listed twice"));
         }

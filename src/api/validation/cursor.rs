@@ -58,6 +58,12 @@ impl<'a> FieldCursor<'a> {
         fields.iter().fold(self.clone(), |cursor, field| cursor.get(field, errors))
     }
 
+    /// Returns the field at a JSON pointer whose steps are all fields of objects.
+    #[must_use]
+    pub fn at_pointer(&self, pointer: &str, errors: &mut Errors) -> FieldCursor<'a> {
+        pointer.split('/').skip(1).fold(self.clone(), |cursor, field| cursor.get(field, errors))
+    }
+
     /// Returns the elements of this list. Adds an error if the value is not a list.
     pub fn items(&self, errors: &mut Errors) -> Vec<FieldCursor<'a>> {
         match self.value {

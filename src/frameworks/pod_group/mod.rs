@@ -32,7 +32,7 @@ pub(super) const ROW: Framework = Framework {
     name: "pod",
     listing: Listing { family: Family::Pods, label: "Pod, pod groups" },
     served: false,
-    role: Role::Composable(&PodGroup),
+    role: Role::Composable(POD_RULES),
     fields: NO_FIELDS,
     pod_sets: PodSetSource::Unread,
     rank: Rank { index_label: Some("kueue.x-k8s.io/pod-group-pod-index"), sub_groups: None },
@@ -73,6 +73,9 @@ pub(super) const LEADER_WORKER_SET: Framework = Framework {
     flags: Flags { prebuilt: false, topology_checks: TopologyChecks::TemplatesAndGroups, ..JOB_FLAGS },
     ..ROW
 };
+
+/// Rules of pods and pod groups.
+pub const POD_RULES: &dyn ComposableHooks = &PodGroup;
 
 /// Rules of pods and pod groups.
 #[derive(Debug)]

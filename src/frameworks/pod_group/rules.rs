@@ -69,11 +69,14 @@ fn fits(unit: &JobUnit<'_>, kept: &[&PodMember<'_>], pod_sets: &[PodSetCount<'_>
 pub(super) fn status(unit: &JobUnit<'_>, now: Timestamp) -> UnitStatus {
     let members = unit.members;
     let in_group = group(unit).is_some();
+    // A pod that ended and was replaced has no finalizer any more.
+    let listed: Vec<&PodMember<'_>> =
+        members.iter().filter(|member| member.counts() || member.state.has_finalizer).collect();
     UnitStatus {
         suspended: members.iter().any(|member| member.state.gated || member.terminated()),
         // A single pod is never active: its quota is released when it is deleted.
         active: in_group && members.iter().any(|member| runs(member, now)),
-        ready: members.len() >= total(unit) && members.iter().all(|member| member.state.ready),
+        ready: listed.len() >= total(unit) && listed.iter().all(|member| member.state.ready),
         finished: finished(unit),
         reclaimable_pods: reclaimable_pods(unit),
     }

@@ -11,7 +11,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::super::model::MetricLabels;
-use crate::admission::PATHS;
+use crate::admission;
 
 /// Buckets in seconds: one millisecond, doubling, to four seconds. The API server waits for three.
 const BOUNDS: [f64; 13] =
@@ -67,7 +67,7 @@ impl ReviewMetrics {
 
     /// Records the duration of a review on this path.
     pub fn observe_duration(&self, path: &str, time: Duration) {
-        let path = PATHS.iter().find(|known| **known == path).map_or("other", |known| *known);
+        let path = admission::paths().find(|known| *known == path).unwrap_or("other");
         self.times.get_or_create(&vec![("path", path.to_owned())]).observe(time.as_secs_f64());
     }
 

@@ -25,7 +25,7 @@ impl Reconciler {
     /// Stops a job that has no Workload, then creates one.
     pub(super) fn step_job_without_workload(&mut self, job: Job<'_>, now: Timestamp) {
         let view = job.view;
-        if let Some(patch) = job.framework.stop_patches(view, &[]).first() {
+        if let Some(patch) = job.row.stop_patches(view, &[]).first() {
             let stopped = (!view.suspended)
                 .then(|| job.event("Stopped", "Missing Workload; unable to restore pod templates"));
             self.patch_job(job, patch, stopped.into_iter().collect());
@@ -78,7 +78,7 @@ impl Reconciler {
             }),
         ];
         if view.options.elastic {
-            effects.push(job_event(job.index, view, true, "ElasticJobNotSupported", ELASTIC_NOTE));
+            effects.push(job_event(job.row, view, true, "ElasticJobNotSupported", ELASTIC_NOTE));
         }
         let request = WriteRequest::new(Kind::Workload, key, Verb::Create, body);
         self.writes.start(request.with_effects(effects).on_behalf_of(job.reconcile_key()));
@@ -96,7 +96,7 @@ impl Reconciler {
     }
 
     fn compose_workload(&self, job: Job<'_>, raw: &Value, key: &ObjectKey) -> Result<Value, ComposeError> {
-        let pod_sets = job.framework.pod_sets(raw).map_err(ComposeError::Job)?;
+        let pod_sets = job.row.pod_sets(raw).map_err(ComposeError::Job)?;
         let priority = Priority::resolve(job.view, &pod_sets, self.cache.priority_classes())
             .map_err(ComposeError::Class)?;
         let request = WorkloadRequest {
@@ -105,7 +105,7 @@ impl Reconciler {
             label_keys_to_copy: &self.settings.label_keys_to_copy,
             priority: &priority,
         };
-        workload_body(job.framework, raw, job.view, &request).map_err(ComposeError::Job)
+        workload_body(&job.row, raw, job.view, &request).map_err(ComposeError::Job)
     }
 
     /// Makes the job the owner of the prebuilt Workload that it names, unless that Workload has an owner.

@@ -14,12 +14,19 @@ impl Reconciler {
     /// Emits a warning event on a job, once for each text.
     pub(super) fn warn_of_job(&mut self, job: Job<'_>, reason: &str, note: &str) {
         if self.warnings.record(job.kind(), &job.view.key, note) {
-            self.writes.emit(job_event(job.index, job.view, true, reason, note));
+            self.writes.emit(job_event(job.row, job.view, true, reason, note));
         }
     }
 
     /// Emits the messages of pending admission checks while the job waits for them, once for each change.
     pub(super) fn report_check_messages(&mut self, job: Job<'_>, record: &WorkloadRecord) {
+        if let Some(note) = self.new_check_messages(record) {
+            self.writes.emit(job.event("UpdatedAdmissionCheck", &note));
+        }
+    }
+
+    /// Returns the messages of pending admission checks if the job waits for them and they have changed.
+    pub(crate) fn new_check_messages(&mut self, record: &WorkloadRecord) -> Option<String> {
         let checks = &record.status.admission_checks;
         let pending = checks.iter().filter(|check| check.state == CheckState::Pending);
         let with_message = pending.filter(|check| !check.message.is_empty());
@@ -27,9 +34,8 @@ impl Reconciler {
             with_message.map(|check| format!("{}: {}", check.name, check.message)).collect();
         let waits = !messages.is_empty() && reservation::holds_quota(&record.status);
         let note = waits.then(|| messages.join("; "));
-        if self.warnings.record_check_messages(&record.meta.key, note.as_deref()) {
-            self.writes.emit(job.event("UpdatedAdmissionCheck", &note.unwrap_or_default()));
-        }
+        let new = self.warnings.record_check_messages(&record.meta.key, note.as_deref());
+        note.filter(|_| new)
     }
 
     /// Deletes a Workload that does not match its job. A new Workload is created after that.

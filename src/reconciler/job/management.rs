@@ -1,7 +1,7 @@
 //! Selection of the jobs that this manager manages.
 
 use crate::api::names;
-use crate::frameworks::JobView;
+use crate::frameworks::{JobKind, JobView};
 use crate::reconciler::Reconciler;
 
 impl Reconciler {
@@ -13,14 +13,17 @@ impl Reconciler {
 
     /// Returns whether this manager manages a job: the job names a queue (or jobs without queue name are managed), no
     /// other controller manages it, and its namespace is managed.
-    pub(crate) fn manages_job(&self, job: &JobView) -> bool {
+    pub(crate) fn manages_job(&self, kind: JobKind, job: &JobView) -> bool {
         let queued = job.queue_name.is_some() || self.settings.manage_jobs_without_queue_name;
-        queued && !Self::is_managed_by_other_controller(job) && self.manages_namespace(&job.key.namespace)
+        queued
+            && !Self::is_managed_by_other_controller(kind, job)
+            && self.manages_namespace(&job.key.namespace)
     }
 
-    /// Returns whether `spec.managedBy` names a controller other than the Job controller and MultiKueue.
-    pub(crate) fn is_managed_by_other_controller(job: &JobView) -> bool {
+    /// Returns whether the job names a controller other than that of its kind and MultiKueue.
+    pub(crate) fn is_managed_by_other_controller(kind: JobKind, job: &JobView) -> bool {
+        let built_in = kind.fields.managed_by.map(|field| field.built_in);
         let by = job.managed_by.as_deref();
-        by.is_some_and(|by| by != "kubernetes.io/job-controller" && by != names::MULTIKUEUE_CONTROLLER)
+        by.is_some_and(|by| Some(by) != built_in && by != names::MULTIKUEUE_CONTROLLER)
     }
 }

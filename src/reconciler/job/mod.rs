@@ -15,46 +15,43 @@ use super::ReconcileKey;
 use super::messages::{Effect, Event};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
-use crate::frameworks::{Framework, JobView, workload_name};
+use crate::frameworks::{JobKind, JobView, workload_name};
 
-/// A job with the decoder of its kind.
+/// A job with its kind.
 #[derive(Clone, Copy)]
 struct Job<'a> {
-    /// Position of its kind in `FRAMEWORKS`.
-    index: usize,
-    framework: &'static Framework,
+    row: JobKind,
     view: &'a JobView,
 }
 
 impl Job<'_> {
     const fn kind(&self) -> Kind {
-        Kind::Job(self.index)
+        Kind::Job(self.row)
     }
 
     fn reconcile_key(&self) -> ReconcileKey {
-        ReconcileKey::Job(self.index, self.view.key.clone())
+        ReconcileKey::Job(self.row, self.view.key.clone())
     }
 
     /// Returns the key of the Workload that is created for the job.
     fn own_workload_key(&self) -> ObjectKey {
-        own_workload_key(self.index, self.view)
+        own_workload_key(self.row, self.view)
     }
 
     /// Returns a normal event on the job.
     fn event(&self, reason: &str, note: &str) -> Effect {
-        job_event(self.index, self.view, false, reason, note)
+        job_event(self.row, self.view, false, reason, note)
     }
 }
 
-fn own_workload_key(index: usize, view: &JobView) -> ObjectKey {
-    let resource = Kind::Job(index).resource();
-    let name = workload_name(resource.group, resource.kind, &view.key.name, &view.uid, None);
+fn own_workload_key(kind: JobKind, view: &JobView) -> ObjectKey {
+    let name = workload_name(kind.gvk.group, kind.gvk.kind, &view.key.name, &view.uid, None);
     ObjectKey::new(&view.key.namespace, &name)
 }
 
-fn job_event(index: usize, view: &JobView, warning: bool, reason: &str, note: &str) -> Effect {
+fn job_event(kind: JobKind, view: &JobView, warning: bool, reason: &str, note: &str) -> Effect {
     Effect::Event(Event {
-        kind: Kind::Job(index),
+        kind: Kind::Job(kind),
         key: view.key.clone(),
         uid: view.uid.to_string(),
         warning,

@@ -5,18 +5,16 @@
 
 use super::Job;
 use crate::api::ObjectKey;
-use crate::cache::Kind;
 use crate::frameworks::{
-    Ancestor, FRAMEWORKS, JobPatch, JobView, Management, OwnerLookup, OwnerRef, queued_ancestor,
+    Ancestor, JobKind, JobView, Management, OwnerLookup, OwnerRef, framework, queued_ancestor,
 };
 use crate::reconciler::Reconciler;
-use serde_json::json;
 use std::sync::Arc;
 
 impl Reconciler {
     /// Returns the ancestor of a job that is queued in place of the job.
-    pub(super) fn find_ancestor(&self, index: usize, view: &JobView) -> Option<Ancestor> {
-        if Self::is_managed_by_other_controller(view) {
+    pub(super) fn find_ancestor(&self, kind: JobKind, view: &JobView) -> Option<Ancestor> {
+        if Self::is_managed_by_other_controller(kind, view) {
             return None;
         }
         let look_up = |owner: &OwnerRef, management: Management| {
@@ -25,19 +23,15 @@ impl Reconciler {
             if management == Management::External {
                 return self.look_up_external(&key, owner);
             }
-            let index = FRAMEWORKS.iter().position(|kind| {
-                let gvk = kind.gvk;
-                (gvk.group, gvk.kind) == (owner.group(), owner.kind.as_str())
-            });
-            let job = index.and_then(|index| self.cache.job(&(index, key)));
-            job.map_or(OwnerLookup::Unmanaged, |job| OwnerLookup::Found {
+            let kind = framework(owner.group(), &owner.kind).map(JobKind::new);
+            let job = kind.and_then(|kind| Some((kind, self.cache.job(&(kind, key))?)));
+            job.map_or(OwnerLookup::Unmanaged, |(kind, job)| OwnerLookup::Found {
                 uid: job.uid.to_string(),
-                queued: self.manages_job(job),
+                queued: self.manages_job(kind, job),
                 controller: job.controller.clone(),
             })
         };
-        let resource = Kind::Job(index).resource();
-        let kind = (resource.group, resource.kind);
+        let kind = (kind.gvk.group, kind.gvk.kind);
         queued_ancestor(kind, &view.uid, view.controller.clone(), &self.settings.managed(), look_up)
             .ok()
             .flatten()
@@ -70,10 +64,12 @@ impl Reconciler {
         };
         let record = workload.and_then(|key| self.cache.workload(&key));
         let admitted = record.is_some_and(|record| record.may_run());
-        if !admitted && !job.view.suspended {
-            let patch = JobPatch::merge(json!({"spec": {"suspend": true}}));
+        if admitted || job.view.suspended {
+            return;
+        }
+        if let Some(patch) = job.row.stop_patches(job.view, &[]).first() {
             let effects = vec![job.event("Suspended", "Kueue managed child job suspended")];
-            self.patch_job(job, &patch, effects);
+            self.patch_job(job, patch, effects);
         }
     }
 }

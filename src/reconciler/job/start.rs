@@ -3,9 +3,7 @@
 use crate::api::names;
 use crate::api::reason::ConditionType;
 use crate::cache::records::{PodSetRecord, WorkloadRecord};
-use crate::frameworks::{
-    FRAMEWORKS, JobError, JobPatch, JobView, PodSetInfo, PodSetView, TemplateInfo, template_patch,
-};
+use crate::frameworks::{JobError, JobPatch, JobView, PodSetInfo, PodSetView, TemplateInfo, template_patch};
 use crate::lifecycle::conditions;
 use crate::reconciler::Reconciler;
 use serde_json::Value;
@@ -22,12 +20,11 @@ impl Reconciler {
         record: &WorkloadRecord,
         view: &JobView,
     ) -> Result<Vec<JobPatch>, JobError> {
-        let index = self.cache.job_id(&view.uid).map(|(index, _)| *index);
-        let Some(framework) = index.and_then(|index| FRAMEWORKS.get(index)) else {
+        let Some((kind, _)) = self.cache.job_id(&view.uid) else {
             return Ok(Vec::new());
         };
         match self.granted_pod_set_infos(record)? {
-            Some(infos) => framework.run_patch(view, &infos),
+            Some(infos) => kind.run_patch(view, &infos),
             None => Ok(Vec::new()),
         }
     }

@@ -6,7 +6,7 @@ use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{Ancestor, FRAMEWORKS, JobPatch, JobView};
+use crate::frameworks::{Ancestor, JobKind, JobPatch, JobView, PatchBody};
 use crate::lifecycle::{backoff, conditions, eviction, reservation};
 use crate::reconciler::Reconciler;
 use crate::reconciler::messages::{Effect, Verb};
@@ -17,17 +17,14 @@ use std::sync::Arc;
 
 impl Reconciler {
     /// Sends the next write of a job or of its Workload's spec, if there is one.
-    pub(crate) fn step_job(&mut self, index: usize, key: &ObjectKey, now: Timestamp) {
-        let (Some(view), Some(framework)) = (self.cache.job(&(index, key.clone())), FRAMEWORKS.get(index))
-        else {
-            return;
-        };
+    pub(crate) fn step_job(&mut self, kind: JobKind, key: &ObjectKey, now: Timestamp) {
+        let Some(view) = self.cache.job(&(kind, key.clone())) else { return };
         if view.deleting {
             return;
         }
         let view = view.clone();
-        let job = Job { index, framework, view: &view };
-        if let Some(workload) = self.workload_of(index, &view) {
+        let job = Job { row: kind, view: &view };
+        if let Some(workload) = self.workload_of(kind, &view) {
             if !self.delete_expired_job(job, &workload, now) {
                 self.step_job_with_workload(job, &workload, now);
             }
@@ -37,24 +34,24 @@ impl Reconciler {
             // The job finished before a Workload was created for it.
             return;
         }
-        match self.find_ancestor(index, &view) {
+        match self.find_ancestor(kind, &view) {
             Some(Ancestor::Queued(ancestor)) => self.suspend_child_unless_admitted(job, &ancestor),
             // The framework of the owner would manage the job. A job that names a queue itself is still queued.
             Some(Ancestor::Unsupported(_)) if view.queue_name.is_none() => {}
-            _ if self.manages_job(&view) => self.step_job_without_workload(job, now),
+            _ if self.manages_job(kind, &view) => self.step_job_without_workload(job, now),
             _ => self.warn_of_missed_default_queue(job),
         }
     }
 
     /// Returns the key of the Workload of a job: the prebuilt Workload that the job names, or the Workload that it
     /// owns.
-    pub(super) fn workload_of(&self, index: usize, view: &JobView) -> Option<ObjectKey> {
+    pub(super) fn workload_of(&self, kind: JobKind, view: &JobView) -> Option<ObjectKey> {
         if let Some(name) = &view.options.prebuilt_workload {
             let key = ObjectKey { namespace: view.key.namespace.clone(), name: name.clone() };
             let owner = self.cache.workload(&key)?.owner.as_ref()?;
             return (owner.uid == view.uid).then_some(key);
         }
-        let own = own_workload_key(index, view);
+        let own = own_workload_key(kind, view);
         let keys = self.cache.workloads_owned_by(&view.uid);
         if keys.contains(&own) { Some(own) } else { keys.first().cloned() }
     }
@@ -123,7 +120,7 @@ impl Reconciler {
     }
 
     fn stop_job(&mut self, job: Job<'_>, record: &WorkloadRecord, now: Timestamp) {
-        let Some(patch) = job.framework.stop_patches(job.view, record.originals()).into_iter().next() else {
+        let Some(patch) = job.row.stop_patches(job.view, record.originals()).into_iter().next() else {
             // The Workload is admitted and the job is stopped, but they do not match: another Workload is created.
             let may_write = self.writes.may_write(Kind::Workload, &record.meta.key, now);
             if record.may_run() && !record.meta.deleting && may_write {
@@ -141,8 +138,11 @@ impl Reconciler {
     pub(super) fn patch_job(&mut self, job: Job<'_>, patch: &JobPatch, effects: Vec<Effect>) {
         let view = job.view;
         let body = patch.at_version(&view.resource_version);
-        let request =
-            WriteRequest::new(job.kind(), view.key.clone(), Verb::Merge, body).with_effects(effects);
+        let verb = match patch.body() {
+            PatchBody::Merge(_) => Verb::Merge,
+            PatchBody::Json(_) => Verb::JsonPatch,
+        };
+        let request = WriteRequest::new(job.kind(), view.key.clone(), verb, body).with_effects(effects);
         self.writes.start(if patch.status { request.of_status() } else { request });
     }
 

@@ -9,7 +9,7 @@ use crate::cache::records::WorkloadRecord;
 use crate::frameworks::JobView;
 use crate::lifecycle::conditions;
 use crate::reconciler::Reconciler;
-use crate::reconciler::messages::Verb;
+use crate::reconciler::messages::{Effect, Verb};
 use crate::reconciler::writes::in_flight::WriteRequest;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -36,7 +36,7 @@ impl Reconciler {
                 return;
             }
             let Some(raw) = self.raw_job(job) else { return };
-            match job.framework.pod_sets(&raw) {
+            match job.row.pod_sets(&raw) {
                 Ok(pod_sets) => {
                     spec.insert("podSets".to_owned(), Value::Array(pod_sets));
                     let note = format!("Updated not matching Workload for suspended job: {key}");
@@ -48,6 +48,18 @@ impl Reconciler {
             }
         }
         self.sync_spec_fields(view, record, reserved, &mut spec);
+        self.write_spec(view, record, &spec, effects);
+    }
+
+    /// Writes the changed fields of a Workload's spec, and the admission gates of the job. The caller has asked
+    /// `may_write`.
+    pub(crate) fn write_spec(
+        &mut self,
+        view: &JobView,
+        record: &WorkloadRecord,
+        spec: &Map<String, Value>,
+        effects: Vec<Effect>,
+    ) {
         let gated_by = &record.annotations.admission_gated_by;
         let gates_changed = gated_by.is_some() && *gated_by != view.options.gated_by;
         if spec.is_empty() && !gates_changed {
@@ -59,12 +71,12 @@ impl Reconciler {
             metadata.insert("annotations".to_owned(), annotations);
         }
         let body = json!({"metadata": metadata, "spec": spec});
-        let request = WriteRequest::new(Kind::Workload, key.clone(), Verb::Merge, body);
+        let request = WriteRequest::new(Kind::Workload, record.meta.key.clone(), Verb::Merge, body);
         self.writes.start(request.with_effects(effects));
     }
 
     /// Sets queue, priority class and execution time from the job's labels, where the state of the Workload allows it.
-    fn sync_spec_fields(
+    pub(crate) fn sync_spec_fields(
         &self,
         view: &JobView,
         record: &WorkloadRecord,
@@ -83,7 +95,7 @@ impl Reconciler {
 
     /// Updates the priority class from the label while the job runs, because it decides whether the Workload may be
     /// preempted.
-    pub(super) fn sync_priority_of_running_job(
+    pub(crate) fn sync_priority_of_running_job(
         &mut self,
         view: &JobView,
         record: &WorkloadRecord,

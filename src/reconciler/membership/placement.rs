@@ -35,7 +35,7 @@ impl Reconciler {
             return QueueMembership::NotQueued;
         }
         self.second_passes.forget(key, &record.meta.uid);
-        let facts = self.membership_facts(record);
+        let facts = self.membership_facts(record, now);
         let input = self.workload_input(record);
         let membership = workload::queue_membership(&input, &facts, &self.settings.lifecycle, now);
         let pending =

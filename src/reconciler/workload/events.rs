@@ -175,9 +175,21 @@ impl Reconciler {
         reason: &str,
         note: impl Fn(&ObjectKey) -> String,
     ) -> Option<Effect> {
-        let (index, key) = self.cache.job_id(&record.owner.as_ref()?.uid)?;
+        if let Some(unit) = self.cache.unit_of_workload(record) {
+            let pod = self.cache.unit_pod_keys(&unit).next()?;
+            let (uid, _) = self.cache.known_version(Kind::Pod, pod)?;
+            return Some(Effect::Event(Event {
+                kind: Kind::Pod,
+                key: pod.clone(),
+                uid: uid.to_owned(),
+                warning: false,
+                reason: reason.to_owned(),
+                note: note(&record.meta.key),
+            }));
+        }
+        let (kind, key) = self.cache.job_id(&record.owner.as_ref()?.uid)?;
         Some(Effect::Event(Event {
-            kind: Kind::Job(*index),
+            kind: Kind::Job(*kind),
             key: key.clone(),
             uid: record.owner.as_ref()?.uid.to_string(),
             warning: false,

@@ -5,7 +5,7 @@ use crate::api::reason::ConditionType;
 use crate::api::v1beta2::StopPolicy;
 use crate::cache::records::WorkloadRecord;
 use crate::cache::{JobId, Kind};
-use crate::frameworks::{FRAMEWORKS, JobView, served_framework};
+use crate::frameworks::{JobKind, JobView, framework};
 use crate::lifecycle::workload::{Facts, JobFacts, QueueFact, WorkloadInput, WorkloadOwner};
 use crate::lifecycle::{checks, conditions, eviction, node_failure, reservation};
 use crate::reconciler::Reconciler;
@@ -46,12 +46,12 @@ impl Reconciler {
             .concat(),
             node_health: self.node_health_report(key, record, now),
             resource_requests: Arc::clone(&record.effective_requests.status_requests),
-            ..self.membership_facts(record)
+            ..self.membership_facts(record, now)
         }
     }
 
     /// Returns the facts that queue membership depends on. No message is formatted and no check is evaluated.
-    pub(crate) fn membership_facts<'a>(&'a self, record: &'a WorkloadRecord) -> Facts<'a> {
+    pub(crate) fn membership_facts<'a>(&'a self, record: &'a WorkloadRecord, now: Timestamp) -> Facts<'a> {
         let local = record.queue_name.as_deref().unwrap_or_default();
         let cluster = self.cache.cluster_queue_name(record).unwrap_or_default();
         let queue = self.cache.cluster_queue(cluster);
@@ -60,7 +60,7 @@ impl Reconciler {
             queue_names: (local, cluster),
             local_queue: self.local_queue_fact(record),
             cluster_queue: self.cluster_queue_fact(cluster),
-            owner: self.workload_owner(record),
+            owner: self.workload_owner(record, now),
             checks: queue.map(|q| checks::applicable(&q.object, admission)).unwrap_or_default(),
             misconfigured: record.effective_requests.misconfiguration.clone(),
             verdict: None,
@@ -117,13 +117,16 @@ impl Reconciler {
         }
     }
 
-    fn workload_owner(&self, record: &WorkloadRecord) -> WorkloadOwner {
+    fn workload_owner(&self, record: &WorkloadRecord, now: Timestamp) -> WorkloadOwner {
+        if let Some(unit) = self.cache.unit_of_workload(record) {
+            return self.unit_owner(record, &unit, now);
+        }
         let Some(owner) = &record.owner else {
             return WorkloadOwner::None;
         };
-        let served = served_framework(owner.group(), &owner.kind)
-            .is_some_and(|k| self.settings.serves_framework(k.name));
-        if !served {
+        let managed = framework(owner.group(), &owner.kind)
+            .is_some_and(|row| self.settings.manages_kind(JobKind::new(row)));
+        if !managed {
             return WorkloadOwner::External;
         }
         let job = self.cache.job_of(record);
@@ -131,11 +134,10 @@ impl Reconciler {
     }
 
     fn job_facts(&self, record: &WorkloadRecord, id: &JobId, job: &JobView) -> JobFacts {
-        let (index, key) = id;
-        let kind = FRAMEWORKS.get(*index);
+        let (kind, key) = id;
         // While a write of the job is in flight, the cached version does not show whether the job has stopped.
-        let write_in_flight = self.writes.is_in_flight(Kind::Job(*index), key);
-        let restored = kind.is_some_and(|k| k.stop_patches(job, record.originals()).is_empty());
+        let write_in_flight = self.writes.is_in_flight(Kind::Job(*kind), key);
+        let restored = kind.stop_patches(job, record.originals()).is_empty();
         let finished = job.status.finished.as_ref().map(|f| (f.success, f.message.clone()));
         let starting = conditions::is_true(&record.status, ConditionType::Admitted) && job.suspended;
         let start_failed = starting
@@ -161,6 +163,7 @@ impl Reconciler {
                 && job.suspended
                 && !crate::reconciler::job::start::is_equivalent_to_job(record, job),
             start_failed: start_failed.map(|e| e.to_string()),
+            absent_pods: None,
         }
     }
 }

@@ -1,10 +1,12 @@
-//! Recorded lives of jobs, as far as the rows of frameworks decide them: no reconciler runs. What a recording says of the
-//! Workload's admission is an input here; what it says of pod sets, templates, gates and results is compared.
+//! Recorded lives of jobs. The files here play them as far as the rows of frameworks decide them: what a recording says of the
+//! Workload's admission is an input; what it says of pod sets, templates, gates and results is compared. `reconciled` plays
+//! them through the reconciler.
 //!
 //! The recordings lie beside the repository; without them the tests are skipped.
 
 mod deployments;
 mod pod_groups;
+mod reconciled;
 mod suspended_jobs;
 
 use crate::reference_data;
@@ -116,7 +118,7 @@ fn plain(value: &Value) -> Value {
                 DEFAULTED.contains(&name) || (name == "protocol" && *value == "TCP")
             };
             for (name, value) in fields.iter().filter(|(name, value)| !defaulted(name, value)) {
-                let quantities = ["requests", "limits", "overhead"].contains(&name.as_str());
+                let quantities = ["requests", "limits", "overhead", "resourceUsage"].contains(&name.as_str());
                 let value = if quantities { fractions(value) } else { plain(value) };
                 let empty = value.is_null()
                     || value.as_object().is_some_and(Map::is_empty)

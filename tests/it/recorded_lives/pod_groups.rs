@@ -287,10 +287,7 @@ impl Group {
                 status.reclaimable_pods.iter().map(|(name, count)| json!({"count": count, "name": &**name}));
             let counts = plain(&json!({"p": counts.collect::<Vec<_>>()}));
             assert_eq!(counts["p"], recorded["reclaimablePods"], "{}", self.name);
-            let released = list.iter().all(|member| member.state.has_finalizer);
-            if released {
-                assert_eq!(status.ready, recorded["conditions"]["PodsReady"][0] == "True", "{}", self.name);
-            }
+            assert_eq!(status.ready, recorded["conditions"]["PodsReady"][0] == "True", "{}", self.name);
         }
     }
 }

@@ -195,7 +195,7 @@ fn play(row: &Framework, scenario: &Value) -> usize {
 }
 
 /// Sets a field, creating the objects above it.
-fn set(object: &mut Value, pointer: &str, value: Value) {
+pub(super) fn set(object: &mut Value, pointer: &str, value: Value) {
     let mut at = object;
     for part in pointer.trim_start_matches('/').split('/') {
         at = &mut at[part];

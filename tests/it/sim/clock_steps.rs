@@ -2,6 +2,7 @@
 
 use super::laws::{check_capacity, check_transitions, cluster, job, reserved_cpu, seeds};
 use super::world::{Faults, World, condition};
+use crate::core_settings::JOB;
 use jiff::SignedDuration;
 use serde_json::Value;
 use sluice::cache::Kind;
@@ -23,7 +24,7 @@ fn clock_steps_do_not_stall_waits() {
             world.faults =
                 Faults { lost_responses: 60, dropped_writes: 120, manager_kills: 0, concurrent_writes: 40 };
             let queue = if world.random_below(2) == 0 { "a" } else { "b" };
-            world.create(Kind::Job(0), job(&format!("j{n}"), queue, 1 + n % 2));
+            world.create(JOB, job(&format!("j{n}"), queue, 1 + n % 2));
             for _ in 0..world.random_below(60) {
                 world.step();
                 check_capacity(&world, seed);
@@ -70,7 +71,7 @@ fn clock_step_forward_triggers_no_mass_timeout() {
         let mut world = cluster(seed, &settings);
         (world.pods_never_ready, world.jobs_never_end) = (true, true);
         for n in 0..3_u32 {
-            world.create(Kind::Job(0), job(&format!("j{n}"), "a", 1));
+            world.create(JOB, job(&format!("j{n}"), "a", 1));
         }
         advance(&mut world, 60);
         let admitted = |w: &&Value| condition(w, "Admitted") == Some("True");

@@ -6,6 +6,7 @@ use super::topology::{
     workload,
 };
 use super::world::{World, condition};
+use crate::core_settings::JOB;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
@@ -17,7 +18,7 @@ fn pods_by_host(hosts: &[(&str, i32)]) -> BTreeMap<String, i32> {
 
 /// Creates a Job of `pods` pods that requires one rack. Returns its assignment, which is empty if it has none.
 fn place_job(world: &mut World, name: &str, pods: u32) -> BTreeMap<String, i32> {
-    world.create(Kind::Job(0), job(name, pods, &json!({REQUIRED: "rack"})));
+    world.create(JOB, job(name, pods, &json!({REQUIRED: "rack"})));
     assert!(world.run_until_idle(20_000), "it did not settle");
     topology_assignment(world, name)
 }
@@ -81,7 +82,7 @@ fn node_capacity_is_shared_between_topologies() {
     for (name, expected) in [("two", true), ("three", false)] {
         let mut other = job(name, 1, &json!({REQUIRED: "pool"}));
         other["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = json!("u");
-        world.create(Kind::Job(0), other);
+        world.create(JOB, other);
         assert!(world.run_until_idle(20_000));
         assert_eq!(is_admitted(&world, name), expected, "{name}");
     }
@@ -161,8 +162,8 @@ fn malformed_annotations_affect_only_annotated_job() {
     // An annotation that the webhook would refuse affects its Job alone.
     let mut world = cluster_with_racks(6, &ALL_NODES);
     let invalid = json!({"kueue.x-k8s.io/podset-slice-required-topology": "rack", "kueue.x-k8s.io/podset-slice-size": "x"});
-    world.create(Kind::Job(0), job("bad", 2, &invalid));
-    world.create(Kind::Job(0), job("unknown", 2, &json!({REQUIRED: "galaxy"})));
+    world.create(JOB, job("bad", 2, &invalid));
+    world.create(JOB, job("unknown", 2, &json!({REQUIRED: "galaxy"})));
     assert_eq!(place_job(&mut world, "good", 4).len(), 2);
     assert!(workload(&world, "bad").is_null() && !is_admitted(&world, "unknown"));
     let is_reported = |world: &World| {
@@ -175,9 +176,9 @@ fn malformed_annotations_affect_only_annotated_job() {
     assert!(is_reported(&world));
     // Without a readable index, pods are assigned by number.
     let mut world = cluster_with_racks(7, &ALL_NODES);
-    world.create(Kind::Job(0), job("j", 3, &json!({REQUIRED: "rack"})));
+    world.create(JOB, job("j", 3, &json!({REQUIRED: "rack"})));
     run_until(&mut world, "the job has started", |world| {
-        world.server.get(Kind::Job(0), &key("j")).is_some_and(|job| job["spec"]["suspend"] == false)
+        world.server.get(JOB, &key("j")).is_some_and(|job| job["spec"]["suspend"] == false)
     });
     for index in 0..3 {
         let mut pod = job_pod(&world, "j", Some(index));
@@ -229,9 +230,9 @@ fn node_is_kept_when_allocatable_drops_and_recovers() {
         world.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("q"), |queue| {
             queue["spec"]["resourceGroups"] = groups.clone();
         });
-        world.create(Kind::Job(0), device_job("runs", 2));
+        world.create(JOB, device_job("runs", 2));
         run_until(&mut world, "the job has started", |world| {
-            world.server.get(Kind::Job(0), &key("runs")).is_some_and(|job| job["spec"]["suspend"] == false)
+            world.server.get(JOB, &key("runs")).is_some_and(|job| job["spec"]["suspend"] == false)
         });
         for index in 0..2 {
             let pod = job_pod(&world, "runs", Some(index));
@@ -239,7 +240,7 @@ fn node_is_kept_when_allocatable_drops_and_recovers() {
         }
         wait_until_ungated(&mut world, "runs");
         bind_pods(&mut world, "runs");
-        world.create(Kind::Job(0), device_job("next", 2));
+        world.create(JOB, device_job("next", 2));
         for allocatable in [&reduced, &full, &reduced] {
             set_allocatable(&mut world, allocatable);
             assert!(world.run_until_idle(20_000), "{allocatable}: it did not settle");
@@ -256,7 +257,7 @@ fn node_is_kept_when_allocatable_drops_and_recovers() {
         for pod in ["runs-0", "runs-1"] {
             world.server.delete(Kind::Pod, &key(pod), now);
         }
-        world.server.delete(Kind::Job(0), &key("runs"), now);
+        world.server.delete(JOB, &key("runs"), now);
         assert!(
             world.run_until_idle(20_000) && !is_admitted(&world, "next"),
             "{reduced}: capacity is insufficient"

@@ -2,6 +2,7 @@
 
 use super::topology::{cluster_with_racks, job, run_until, workload};
 use super::world::{World, condition};
+use crate::core_settings::JOB;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
@@ -41,7 +42,7 @@ fn workload_retried_by_check(seed: u64) -> World {
     world.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("q"), |q| {
         q["spec"]["admissionChecksStrategy"] = json!({"admissionChecks": [{"name": "gate"}]});
     });
-    world.create(Kind::Job(0), job("j", 1, &json!({})));
+    world.create(JOB, job("j", 1, &json!({})));
     run_until(&mut world, "its check is pending", |world| {
         let w = workload(world, "j");
         condition(&w, "QuotaReserved") == Some("True") && check_state(&w) == "Pending"

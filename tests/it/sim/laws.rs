@@ -1,6 +1,7 @@
 //! Invariants of every history, with and without faults.
 
 use super::world::{Faults, World, condition};
+use crate::core_settings::JOB;
 use serde_json::{Value, json};
 use sluice::cache::Kind;
 use sluice::reconciler::{CoreSettings, WriteLimits};
@@ -60,11 +61,7 @@ pub(super) fn reserved_cpu(world: &World) -> i64 {
 
 /// Pods that run or are terminating.
 fn active_pods(world: &World) -> i64 {
-    world
-        .server
-        .all(Kind::Job(0))
-        .map(|j| j.pointer("/status/active").and_then(Value::as_i64).unwrap_or(0))
-        .sum()
+    world.server.all(JOB).map(|j| j.pointer("/status/active").and_then(Value::as_i64).unwrap_or(0)).sum()
 }
 
 /// I14: each version of a Workload is a legal successor of the previous version.
@@ -125,7 +122,7 @@ fn run_history(seed: u64, faults: Faults, churn: bool) {
     for n in 0..12_u32 {
         let queue = if world.random_below(2) == 0 { "a" } else { "b" };
         let size = 1 + world.random_below(3);
-        world.create(Kind::Job(0), job(&format!("j{n}"), queue, size));
+        world.create(JOB, job(&format!("j{n}"), queue, size));
         for _ in 0..world.random_below(60) {
             world.step();
             check_capacity(&world, seed);
@@ -148,7 +145,7 @@ fn run_history(seed: u64, faults: Faults, churn: bool) {
         .filter(|w| condition(w, "Finished") != Some("True"))
         .map(|w| format!("{} {}", w["metadata"]["name"], w["status"]))
         .collect();
-    let jobs = world.server.all(Kind::Job(0)).filter(|j| condition(j, "Complete") != Some("True"));
+    let jobs = world.server.all(JOB).filter(|j| condition(j, "Complete") != Some("True"));
     unfinished
         .extend(jobs.map(|j| format!("{} suspend {} {}", j["metadata"], j["spec"]["suspend"], j["status"])));
     assert!(finished, "seed {seed}: did not finish: {unfinished:#?}");
@@ -169,10 +166,10 @@ fn apply_user_action(world: &mut World, n: u32) {
     match n % 5 {
         0 => world.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(false)),
         1 => {
-            let jobs: Vec<_> = world.server.all(Kind::Job(0)).map(key_of).collect();
+            let jobs: Vec<_> = world.server.all(JOB).map(key_of).collect();
             let job = jobs[usize::try_from(world.random_below(u32::try_from(jobs.len()).unwrap())).unwrap()]
                 .clone();
-            world.server.delete(Kind::Job(0), &job, now);
+            world.server.delete(JOB, &job, now);
         }
         2 => world.server.edit(Kind::ClusterQueue, &sluice::api::ObjectKey::cluster("a"), |q| {
             q["spec"]["stopPolicy"] = json!("HoldAndDrain");
@@ -237,7 +234,7 @@ fn quota_is_conserved_under_faults_and_user_actions() {
 fn writes_per_job_stay_bounded() {
     let mut world = cluster(7, &CoreSettings::default());
     for name in ["first", "second"] {
-        world.create(Kind::Job(0), job(name, "a", 3));
+        world.create(JOB, job(name, "a", 3));
     }
     assert!(world.run_until_finished(20_000));
     for _ in 0..200 {
@@ -260,7 +257,7 @@ fn pending_status_writes_respect_rate_limit() {
     let mut world = cluster(9, &settings);
     world.jobs_never_end = true;
     for n in 0..40 {
-        world.create(Kind::Job(0), job(&format!("j{n}"), "a", 4));
+        world.create(JOB, job(&format!("j{n}"), "a", 4));
     }
     let start = world.now;
     let reported = |world: &World| {
@@ -299,7 +296,7 @@ fn job_unseen_by_webhook_keeps_running() {
     let mut passed_by = job("passed-by", "a", 1);
     passed_by["metadata"]["labels"] = json!({});
     passed_by["spec"]["suspend"] = json!(false);
-    world.create(Kind::Job(0), passed_by);
+    world.create(JOB, passed_by);
     assert!(world.run_until_finished(20_000));
     let events =
         world.events.iter().filter(|(key, reason)| &*key.name == "passed-by" && reason == "NotQueued");

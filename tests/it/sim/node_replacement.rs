@@ -7,6 +7,7 @@ use super::topology::{
 };
 use super::topology::{is_admitted, workload};
 use super::world::{Faults, World, condition};
+use crate::core_settings::JOB;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
@@ -60,7 +61,7 @@ fn advance_millis(world: &mut World, milliseconds: i64) {
 fn failed_node_is_excluded_from_replacement() {
     for seed in 0..4 {
         let mut world = cluster_with_racks(seed, &ALL_NODES);
-        world.create(Kind::Job(0), with_toleration(job("j", 1, &json!({})), Some(1)));
+        world.create(JOB, with_toleration(job("j", 1, &json!({})), Some(1)));
         run_until(&mut world, "it is admitted", |world| is_admitted(world, "j"));
         let host = topology_assignment(&world, "j").into_keys().next().unwrap();
         add_no_execute_taint(&mut world, &host);
@@ -115,7 +116,7 @@ fn node_replacement_waits_for_admission() {
         world.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("q"), |queue| {
             queue["spec"]["admissionChecksStrategy"] = json!({"admissionChecks": [{"name": "gate"}]});
         });
-        world.create(Kind::Job(0), job("j", 1, &json!({})));
+        world.create(JOB, job("j", 1, &json!({})));
         run_until(&mut world, "it waits for the check", |world| {
             workload(world, "j")["status"]["admissionChecks"][0]["state"] == "Pending"
         });
@@ -162,12 +163,12 @@ fn old_domain_stays_charged_until_replacement_is_written() {
     let mut lost = 0;
     for seed in 0..30 {
         let mut world = cluster_with_racks(seed, &ALL_NODES[..2]);
-        world.create(Kind::Job(0), with_toleration(job("j", 2, &json!({})), Some(1)));
+        world.create(JOB, with_toleration(job("j", 2, &json!({})), Some(1)));
         run_until(&mut world, "it is admitted", |world| is_admitted(world, "j"));
         let host = topology_assignment(&world, "j").into_keys().next().unwrap();
         let mut waiting_job = with_toleration(job("waits", 2, &json!({})), None);
         waiting_job["spec"]["template"]["spec"]["nodeSelector"] = json!({HOST: host});
-        world.create(Kind::Job(0), waiting_job);
+        world.create(JOB, waiting_job);
         assert!(world.run_until_idle(20_000) && !is_admitted(&world, "waits"), "seed {seed}");
         add_no_execute_taint(&mut world, &host);
         run_until(&mut world, "the node is listed", |world| is_listed_unhealthy(world, "j", &host));

@@ -3,6 +3,7 @@
 
 use super::laws::{check_transitions, cluster, job, seeds};
 use super::world::{Faults, World, condition};
+use crate::core_settings::JOB;
 use jiff::SignedDuration;
 use serde_json::Value;
 use sluice::cache::Kind;
@@ -42,7 +43,7 @@ fn admission_waits_for_ready_pods_of_previous() {
             Faults { lost_responses: 40, dropped_writes: 40, manager_kills: 2, concurrent_writes: 20 };
         for n in 0..8_u32 {
             let queue = if world.random_below(2) == 0 { "a" } else { "b" };
-            world.create(Kind::Job(0), job(&format!("j{n}"), queue, 1));
+            world.create(JOB, job(&format!("j{n}"), queue, 1));
             for _ in 0..world.random_below(60) {
                 world.step();
                 assert!(

@@ -2,6 +2,7 @@
 
 use super::laws::{check_capacity, check_transitions, cluster, job, reserved_cpu, seeds, with_write_limit};
 use super::world::{Faults, World, condition};
+use crate::core_settings::JOB;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
@@ -74,7 +75,7 @@ fn submit_random_jobs(world: &mut World, seed: u64, jobs: u32) {
         let queue = if world.random_below(2) == 0 { "a" } else { "b" };
         let class = if world.random_below(2) == 0 { "low" } else { "high" };
         let size = 1 + world.random_below(3);
-        world.create(Kind::Job(0), job_with_priority(&format!("j{n}"), queue, size, class));
+        world.create(JOB, job_with_priority(&format!("j{n}"), queue, size, class));
         for _ in 0..world.random_below(60) {
             world.step();
             check_capacity(world, seed);
@@ -138,9 +139,9 @@ fn preemption_conserves_quota_under_faults() {
 #[test]
 fn victim_is_evicted_in_two_steps_and_requeued() {
     let mut world = contended_cluster(11, &CoreSettings::default());
-    world.create(Kind::Job(0), job_with_priority("victim", "a", 4, "low"));
+    world.create(JOB, job_with_priority("victim", "a", 4, "low"));
     let runs = |world: &World, name: &str| {
-        world.server.get(Kind::Job(0), &ObjectKey::new("ns", name)).is_some_and(|j| {
+        world.server.get(JOB, &ObjectKey::new("ns", name)).is_some_and(|j| {
             j["status"]["active"] != 0 && j["spec"]["suspend"] == false && j["status"]["active"].is_number()
         })
     };
@@ -150,7 +151,7 @@ fn victim_is_evicted_in_two_steps_and_requeued() {
             break;
         }
     }
-    world.create(Kind::Job(0), job_with_priority("preemptor", "a", 1, "high"));
+    world.create(JOB, job_with_priority("preemptor", "a", 1, "high"));
     assert!(world.run_until_finished(40_000), "did not finish");
     world.record_undelivered_versions();
     let preemptions = count_preemptions(&world.history);

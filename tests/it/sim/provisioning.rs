@@ -2,6 +2,7 @@
 
 use super::laws::{cluster, job};
 use super::world::{World, condition};
+use crate::core_settings::JOB;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
@@ -73,7 +74,7 @@ fn job_starts_on_provisioned_capacity() {
         let mut world = cluster_with_provisioning_check(seed, &[]);
         let mut annotated = job("j", "a", 1);
         annotated["metadata"]["annotations"] = json!({"provreq.kueue.x-k8s.io/b": "2"});
-        world.create(Kind::Job(0), annotated);
+        world.create(JOB, annotated);
         run_until(&mut world, |world| world.server.all(Kind::PodTemplate).count() == 1);
         let request = provisioning_request(&world).unwrap();
         assert_eq!(request["spec"]["parameters"], json!({"a": "1", "b": "2"}), "{request}");
@@ -84,10 +85,8 @@ fn job_starts_on_provisioned_capacity() {
         assert_eq!(condition(&workload(&world), "Admitted"), Some("False"));
         set_request_condition(&mut world, "Provisioned", "there is room");
         run_until(&mut world, |world| condition(&workload(world), "Admitted") == Some("True"));
-        run_until(&mut world, |world| {
-            world.server.all(Kind::Job(0)).any(|job| job["spec"]["suspend"] == false)
-        });
-        let started = world.server.all(Kind::Job(0)).next().unwrap();
+        run_until(&mut world, |world| world.server.all(JOB).any(|job| job["spec"]["suspend"] == false));
+        let started = world.server.all(JOB).next().unwrap();
         let pods = &started["spec"]["template"];
         assert_eq!(pods["spec"]["nodeSelector"], json!({"pool": "f", "group": "g7"}));
         let consumed_request =
@@ -106,7 +105,7 @@ fn job_starts_on_provisioned_capacity() {
 #[test]
 fn failed_request_is_retried_up_to_limit() {
     let mut world = cluster_with_provisioning_check(3, &[]);
-    world.create(Kind::Job(0), job("j", "a", 1));
+    world.create(JOB, job("j", "a", 1));
     run_until(&mut world, |world| provisioning_request(world).is_some());
     let first = provisioning_request(&world).unwrap()["metadata"]["name"].clone();
     // Two seconds from the answer; the server's whole-second timestamps may shorten them by one.
@@ -127,7 +126,7 @@ fn failed_request_is_retried_up_to_limit() {
 #[test]
 fn unmanaged_resources_need_no_request() {
     let mut world = cluster_with_provisioning_check(4, &["example.com/gpu"]);
-    world.create(Kind::Job(0), job("j", "a", 1));
+    world.create(JOB, job("j", "a", 1));
     assert!(world.run_until_finished(20_000));
     assert_eq!(world.server.all(Kind::ProvisioningRequest).count(), 0);
     assert_eq!(check_state(&world).as_deref(), Some("Ready"));
@@ -138,7 +137,7 @@ fn unmanaged_resources_need_no_request() {
 fn revoked_capacity_deactivates_workload() {
     let mut world = cluster_with_provisioning_check(5, &[]);
     world.jobs_never_end = true;
-    world.create(Kind::Job(0), job("j", "a", 1));
+    world.create(JOB, job("j", "a", 1));
     run_until(&mut world, |world| provisioning_request(world).is_some());
     set_request_condition(&mut world, "Provisioned", "there is room");
     run_until(&mut world, |world| condition(&workload(world), "Admitted") == Some("True"));

@@ -3,6 +3,7 @@
 
 use super::laws::{check_transitions, job, seeds};
 use super::world::{Faults, World, condition};
+use crate::core_settings::JOB;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::api::v1beta2::TopologyAssignment;
@@ -173,10 +174,10 @@ fn apply_interference(world: &mut World, kind: u32) {
         14 => world.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(false)),
         15 => world.server.delete(Kind::Workload, &key, now),
         16 => {
-            let jobs: Vec<_> = world.server.all(Kind::Job(0)).map(key_of).collect();
+            let jobs: Vec<_> = world.server.all(JOB).map(key_of).collect();
             let index = world.random_below(u32::try_from(jobs.len()).unwrap());
             if let Some(job) = jobs.get(usize::try_from(index).unwrap()) {
-                world.server.delete(Kind::Job(0), job, now);
+                world.server.delete(JOB, job, now);
             }
         }
         17 => set_stop_policy(world, "HoldAndDrain"),
@@ -235,7 +236,7 @@ fn run_history(seed: u64, faults: Faults) -> (u32, u32) {
     world.jobs_never_end = seed.is_multiple_of(2);
     for n in 0..10_u32 {
         let job = topology_job(&mut world, &format!("j{n}"));
-        world.create(Kind::Job(0), job);
+        world.create(JOB, job);
         for _ in 0..40 + world.random_below(80) {
             world.step();
             check_host_capacity(&world, seed);

@@ -1,6 +1,7 @@
 //! Responses and reads that arrive late and are older than what is already known.
 
 use super::world::World;
+use crate::core_settings::JOB;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
@@ -115,7 +116,7 @@ fn job(version: &str, suspended: bool) -> Delta {
         "spec": {"suspend": suspended, "parallelism": 1, "completions": 1, "template": pod},
         "status": {"active": i32::from(!suspended)},
     });
-    Delta::Applied { kind: Kind::Job(0), object }
+    Delta::Applied { kind: JOB, object }
 }
 
 fn write_of(effects: &[Effect], kind: Kind) -> Option<Write> {
@@ -135,7 +136,7 @@ fn quota_is_released_when_watch_precedes_stop_response() {
         "type": "Evicted", "status": "True", "reason": "Deactivated", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }));
-    let stop = write_of(&state.apply(job("101", false), time_at(1)), Kind::Job(0)).unwrap();
+    let stop = write_of(&state.apply(job("101", false), time_at(1)), JOB).unwrap();
     state.apply(Delta::Applied { kind: Kind::Workload, object: evicted }, time_at(1));
     // The job was stopped at version 103; the response of version 102 is late.
     assert!(write_of(&state.apply(job("103", true), time_at(2)), Kind::Workload).is_none());

@@ -2,6 +2,7 @@
 //! are reported.
 
 use super::world::{World, condition};
+use crate::core_settings::JOB;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
@@ -106,7 +107,7 @@ pub(super) fn topology_assignment(world: &World, job: &str) -> BTreeMap<String, 
 
 /// Returns a pod as the Job controller creates it from the template of a started Job.
 pub(super) fn job_pod(world: &World, job: &str, index: Option<u32>) -> Value {
-    let job = world.server.get(Kind::Job(0), &key(job)).unwrap();
+    let job = world.server.get(JOB, &key(job)).unwrap();
     let name = job["metadata"]["name"].as_str().unwrap();
     let mut pod = job["spec"]["template"].clone();
     pod["metadata"]["namespace"] = json!("ns");
@@ -122,9 +123,9 @@ pub(super) fn job_pod(world: &World, job: &str, index: Option<u32>) -> Value {
 
 /// Creates a Job, waits until it is started, and creates all its pods.
 pub(super) fn start_job(world: &mut World, name: &str, pods: u32, annotations: &Value) {
-    world.create(Kind::Job(0), job(name, pods, annotations));
+    world.create(JOB, job(name, pods, annotations));
     run_until(world, "the job has started", |world| {
-        world.server.get(Kind::Job(0), &key(name)).is_some_and(|job| job["spec"]["suspend"] == false)
+        world.server.get(JOB, &key(name)).is_some_and(|job| job["spec"]["suspend"] == false)
     });
     for index in 0..pods {
         let pod = job_pod(world, name, Some(index));
@@ -183,7 +184,7 @@ fn pods_are_ungated_by_rank() {
             _ => false,
         };
         assert_eq!(world.observed.iter().filter(removed).count(), 4, "each gate is timed once");
-        let template = &world.server.get(Kind::Job(0), &key("j")).unwrap()["spec"]["template"];
+        let template = &world.server.get(JOB, &key("j")).unwrap()["spec"]["template"];
         assert_eq!(template["spec"]["schedulingGates"], json!([{"name": GATE}]));
     }
 }
@@ -192,10 +193,9 @@ fn pods_are_ungated_by_rank() {
 #[test]
 fn implicit_topology_annotates_template_and_is_reverted() {
     let mut world = cluster_with_racks(1, &ALL_NODES);
-    world.create(Kind::Job(0), job("j", 2, &json!({})));
+    world.create(JOB, job("j", 2, &json!({})));
     run_until(&mut world, "it is admitted", |world| is_admitted(world, "j"));
-    let template =
-        |world: &World| world.server.get(Kind::Job(0), &key("j")).unwrap()["spec"]["template"].clone();
+    let template = |world: &World| world.server.get(JOB, &key("j")).unwrap()["spec"]["template"].clone();
     run_until(&mut world, "its template is annotated", |world| {
         let annotation =
             &template(world)["metadata"]["annotations"]["kueue.x-k8s.io/podset-unconstrained-topology"];
@@ -224,20 +224,20 @@ fn own_pods_are_charged_once() {
         "rack a has capacity for 3 pods"
     );
     bind_pods(&mut world, "j");
-    world.create(Kind::Job(0), job("next", 3, &json!({PREFERRED: "rack"})));
+    world.create(JOB, job("next", 3, &json!({PREFERRED: "rack"})));
     run_until(&mut world, "the rest of rack a is assigned", |world| is_admitted(world, "next"));
     let expected = BTreeMap::from([("a1".to_owned(), 1), ("a2".to_owned(), 2)]);
     assert_eq!(topology_assignment(&world, "next"), expected);
     // All capacity is used: the last Job waits until the unmanaged pod is deleted.
-    world.create(Kind::Job(0), job("last", 1, &json!({})));
+    world.create(JOB, job("last", 1, &json!({})));
     assert!(world.run_until_idle(20_000) && !is_admitted(&world, "last"));
     world.server.delete(Kind::Pod, &key("other"), world.now);
     run_until(&mut world, "the released capacity is assigned", |world| is_admitted(world, "last"));
     // Pods whose Workload was deleted count as usage of their own.
     let job = key("j");
-    world.server.delete(Kind::Job(0), &job, world.now);
+    world.server.delete(JOB, &job, world.now);
     run_until(&mut world, "the Workload is deleted", |world| workload(world, "j").is_null());
-    world.create(Kind::Job(0), self::job("late", 4, &json!({REQUIRED: "rack"})));
+    world.create(JOB, self::job("late", 4, &json!({REQUIRED: "rack"})));
     assert!(world.run_until_idle(20_000) && !is_admitted(&world, "late"));
 }
 
@@ -248,7 +248,7 @@ fn overcommitted_node_does_not_affect_other_nodes() {
     world.create(Kind::Pod, unmanaged_pod("huge", "a1", "7"));
     start_job(&mut world, "j", 2, &json!({REQUIRED: "rack"}));
     wait_until_ungated(&mut world, "j");
-    world.create(Kind::Job(0), job("k", 4, &json!({REQUIRED: "rack"})));
+    world.create(JOB, job("k", 4, &json!({REQUIRED: "rack"})));
     run_until(&mut world, "rack b is assigned", |world| is_admitted(world, "k"));
     assert!(
         !topology_assignment(&world, "j").contains_key("a1")

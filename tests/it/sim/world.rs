@@ -1,6 +1,7 @@
 //! A small cluster in memory: the core, a fake API server and a fake Job controller, driven by a seed.
 
 use super::lazy_decoding::partially_decoded_by_turns;
+use crate::core_settings::JOB;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
@@ -13,7 +14,6 @@ use sluice::simulate::fake_api_server::{FakeApiServer, key_of};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-const JOB: Kind = Kind::Job(0);
 const BEGIN: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
 /// Faults, each in so many of 1,000 cases.
@@ -233,6 +233,7 @@ impl World {
         let precondition = match write.verb {
             Verb::Create => Some(&Value::Null),
             Verb::Delete => write.body.pointer("/preconditions/resourceVersion"),
+            Verb::JsonPatch => write.body.pointer("/0/value"),
             _ => write.body.pointer("/metadata/resourceVersion"),
         };
         assert!(precondition.is_some(), "a write without precondition: {write:?}");

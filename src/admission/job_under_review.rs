@@ -1,0 +1,160 @@
+//! The fields of a job under review, read where the row of its kind says that they are.
+
+use serde_json::{Map, Value};
+
+use super::AdmissionSettings;
+use crate::api::names::{ELASTIC_JOB_ANNOTATION, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL};
+use crate::api::validation::{Errors, FieldCursor, Gate};
+use crate::frameworks::{Count, Framework, PodSetSource, Pointer};
+
+/// The fields of a job that rules read. Distinct from the reconciler's `JobView`, which is for stored objects and fails at
+/// the first malformed field: a job under review may lack name and uid, an empty label differs from an absent one, a
+/// number may be out of range, and every malformed field is an error of the answer.
+#[derive(Debug)]
+pub(super) struct JobUnderReview<'a> {
+    pub(super) row: &'static Framework,
+    object: &'a Value,
+    pub(super) uid: &'a str,
+    pub(super) queue: Option<&'a str>,
+    pub(super) priority_class: Option<&'a str>,
+    pub(super) suspended: bool,
+    pub(super) managed_by: Option<&'a str>,
+    labels: Option<&'a Map<String, Value>>,
+    annotations: Option<&'a Map<String, Value>>,
+    pub(super) pod_sets: Vec<PodSetUnderReview<'a>>,
+}
+
+/// A pod set of a job under review.
+#[derive(Debug)]
+pub(super) struct PodSetUnderReview<'a> {
+    /// Number of pods that can run at the same time.
+    pub(super) pods: i64,
+    /// Annotations of the pod template.
+    pub(super) annotations: Option<&'a Map<String, Value>>,
+    /// Path of these annotations.
+    pub(super) annotations_path: String,
+}
+
+impl<'a> JobUnderReview<'a> {
+    /// Reads the fields that every kind has, and checks that those at `texts` are texts.
+    pub(super) fn read(
+        row: &'static Framework,
+        texts: &[Pointer],
+        object: &'a Value,
+        errors: &mut Errors,
+    ) -> Self {
+        let root = FieldCursor::root(object);
+        let metadata = root.get("metadata", errors);
+        let labels = string_map(&metadata.get("labels", errors), errors);
+        let annotations = string_map(&metadata.get("annotations", errors), errors);
+        let uid = metadata.get("uid", errors).text(errors).unwrap_or_default();
+        let suspended = row.fields.suspend.and_then(|field| root.at_pointer(field, errors).boolean(errors));
+        let managed_by =
+            row.fields.managed_by.and_then(|rule| root.at_pointer(rule.field, errors).text(errors));
+        for pointer in texts {
+            root.at_pointer(pointer, errors).text(errors);
+        }
+        Self {
+            row,
+            object,
+            uid,
+            queue: map_text(labels, QUEUE_NAME_LABEL),
+            priority_class: map_text(labels, PRIORITY_CLASS_LABEL),
+            suspended: suspended.unwrap_or(false),
+            managed_by: managed_by.filter(|name| !name.is_empty()),
+            labels,
+            annotations,
+            pod_sets: read_pod_sets(&row.pod_sets, &root, errors),
+        }
+    }
+
+    pub(super) fn label(&self, key: &str) -> Option<&'a str> {
+        map_text(self.labels, key)
+    }
+
+    pub(super) fn annotation(&self, key: &str) -> Option<&'a str> {
+        map_text(self.annotations, key)
+    }
+
+    /// Returns an integer that a rule of the kind needs.
+    pub(super) fn int(&self, pointer: Pointer) -> Option<i64> {
+        self.object.pointer(pointer)?.as_i64()
+    }
+
+    /// Returns a text that a rule of the kind needs.
+    pub(super) fn text(&self, pointer: Pointer) -> Option<&'a str> {
+        self.object.pointer(pointer)?.as_str()
+    }
+
+    /// Returns whether the job may be resized while it runs.
+    pub(super) fn elastic(&self, settings: &AdmissionSettings) -> bool {
+        self.row.flags.elastic
+            && settings.gates.is_enabled(Gate::ElasticJobsViaWorkloadSlices)
+            && self.annotation(ELASTIC_JOB_ANNOTATION) == Some("true")
+    }
+}
+
+fn read_pod_sets<'a>(
+    source: &PodSetSource,
+    root: &FieldCursor<'a>,
+    errors: &mut Errors,
+) -> Vec<PodSetUnderReview<'a>> {
+    match source {
+        PodSetSource::Unread => Vec::new(),
+        PodSetSource::Fixed { template, count, .. } => vec![read_pod_set(root, template, count, errors)],
+        PodSetSource::Array { list, template, count, .. } => {
+            let roles = root.at_pointer(list, errors).items(errors);
+            roles.iter().map(|role| read_pod_set(role, template, count, errors)).collect()
+        }
+        PodSetSource::Map { map, order, template, count } => {
+            let map = root.at_pointer(map, errors);
+            let mut pod_sets = Vec::new();
+            for name in *order {
+                let role = map.get(name, errors);
+                if role.exists() {
+                    pod_sets.push(read_pod_set(&role, template, count, errors));
+                }
+            }
+            pod_sets
+        }
+    }
+}
+
+fn read_pod_set<'a>(
+    role: &FieldCursor<'a>,
+    template: Pointer,
+    count: &Count,
+    errors: &mut Errors,
+) -> PodSetUnderReview<'a> {
+    let template = role.at_pointer(template, errors);
+    let annotations = template.descend(&["metadata", "annotations"], errors);
+    template.descend(&["spec", "schedulingGates"], errors).items(errors);
+    PodSetUnderReview {
+        pods: read_count(role, count, errors),
+        annotations: string_map(&annotations, errors),
+        annotations_path: annotations.path.into_owned(),
+    }
+}
+
+fn read_count(role: &FieldCursor<'_>, count: &Count, errors: &mut Errors) -> i64 {
+    let mut field = |pointer: Pointer| role.at_pointer(pointer, errors).int(errors);
+    match count {
+        Count::Field(pointer) => field(pointer).unwrap_or(1),
+        Count::Job { parallelism, completions } => {
+            let parallelism = field(parallelism).unwrap_or(1);
+            field(completions).map_or(parallelism, |completions| completions.min(parallelism))
+        }
+        Count::Product(a, b) => read_count(role, a, errors).saturating_mul(read_count(role, b, errors)),
+    }
+}
+
+pub(super) fn map_text<'a>(map: Option<&'a Map<String, Value>>, key: &str) -> Option<&'a str> {
+    map?.get(key)?.as_str()
+}
+
+fn string_map<'a>(map: &FieldCursor<'a>, errors: &mut Errors) -> Option<&'a Map<String, Value>> {
+    for (_, value) in map.entries(errors) {
+        value.text(errors);
+    }
+    map.map(errors)
+}

@@ -1,0 +1,167 @@
+//! Pods that are jobs: single pods and the members of pod groups, by the unit that shares one Workload.
+//!
+//! Invariants: pods are kept here only while the framework of pods is managed, so a cluster without it pays nothing; a pod
+//! that has ended is kept as long as it exists, since it counts for its group. Of the status only what decides on a unit is
+//! kept.
+
+use super::records::{OwnerRecord, WorkloadRecord};
+use super::{Cache, remove_from_index};
+use crate::api::ObjectKey;
+use crate::frameworks::PodMember;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Fields of a pod's status that are kept.
+const STATUS_FIELDS: [&str; 3] = ["phase", "message", "conditions"];
+
+/// Pods that share one Workload.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum UnitKey {
+    /// A pod that is in no group.
+    Pod(ObjectKey),
+    /// The group of this name in the namespace.
+    Group(ObjectKey),
+}
+
+/// A pod that is a job, or a part of one.
+#[derive(Clone, Debug)]
+struct UnitPod {
+    uid: Arc<str>,
+    resource_version: String,
+    unit: UnitKey,
+    raw: Arc<Value>,
+}
+
+/// Pods that are jobs, by key and by unit.
+#[derive(Clone, Debug, Default)]
+pub(super) struct UnitPods {
+    by_key: BTreeMap<ObjectKey, UnitPod>,
+    members: BTreeMap<UnitKey, BTreeSet<ObjectKey>>,
+}
+
+impl UnitPods {
+    /// Returns UID and resourceVersion of a pod.
+    pub(super) fn known_version(&self, key: &ObjectKey) -> Option<(&str, &str)> {
+        self.by_key.get(key).map(|pod| (&*pod.uid, pod.resource_version.as_str()))
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.by_key.keys()
+    }
+
+    fn remove(&mut self, key: &ObjectKey) {
+        if let Some(pod) = self.by_key.remove(key) {
+            remove_from_index(&mut self.members, &pod.unit, key);
+        }
+    }
+
+    fn insert(&mut self, key: ObjectKey, pod: UnitPod) {
+        self.members.entry(pod.unit.clone()).or_default().insert(key.clone());
+        self.by_key.insert(key, pod);
+    }
+}
+
+/// Returns the unit of a member.
+fn unit_of(member: &PodMember<'_>) -> UnitKey {
+    let group = |name: &str| ObjectKey { namespace: member.key.namespace.clone(), name: Arc::from(name) };
+    match &member.group {
+        Some(marks) => UnitKey::Group(group(&marks.name)),
+        None => UnitKey::Pod(member.key.clone()),
+    }
+}
+
+/// Returns the unit of the pod that is this owner.
+fn single_pod(namespace: &Arc<str>, owner: Option<&OwnerRecord>) -> Option<UnitKey> {
+    let owner = owner.filter(|owner| (owner.group(), &*owner.kind) == ("", "Pod"))?;
+    Some(UnitKey::Pod(ObjectKey { namespace: namespace.clone(), name: owner.name.clone() }))
+}
+
+impl Cache {
+    /// Stores a pod if it is a job or a part of one.
+    ///
+    /// # Errors
+    /// If what the pod says about its group cannot be read; the pod is in no unit then.
+    pub(crate) fn ingest_unit_pod(&mut self, key: &ObjectKey, raw: &Value) -> Result<(), String> {
+        if !self.gates.pod_units {
+            return Ok(());
+        }
+        self.remove_unit_pod(key);
+        let Some(member) = PodMember::read(raw).map_err(|error| error.to_string())? else {
+            return Ok(());
+        };
+        let unit = unit_of(&member);
+        let mut raw = raw.clone();
+        if let Some(status) = raw.get_mut("status").and_then(Value::as_object_mut) {
+            status.retain(|name, _| STATUS_FIELDS.contains(&name.as_str()));
+        }
+        let uid = raw.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+        let pod = UnitPod {
+            uid: Arc::from(uid),
+            resource_version: member.resource_version,
+            unit,
+            raw: Arc::new(raw),
+        };
+        self.pods.units.insert(key.clone(), pod);
+        Ok(())
+    }
+
+    pub(crate) fn remove_unit_pod(&mut self, key: &ObjectKey) {
+        self.pods.units.remove(key);
+    }
+
+    /// Returns the unit that a pod is in.
+    pub(crate) fn unit_of_pod(&self, key: &ObjectKey) -> Option<&UnitKey> {
+        self.pods.units.by_key.get(key).map(|pod| &pod.unit)
+    }
+
+    /// Returns the raw pods of a unit, ordered by name.
+    pub(crate) fn unit_pods(&self, unit: &UnitKey) -> Vec<Arc<Value>> {
+        let keys = self.pods.units.members.get(unit).into_iter().flatten();
+        keys.filter_map(|key| Some(Arc::clone(&self.pods.units.by_key.get(key)?.raw))).collect()
+    }
+
+    /// Returns the keys of a unit's pods, in order.
+    pub(crate) fn unit_pod_keys(&self, unit: &UnitKey) -> impl Iterator<Item = &ObjectKey> {
+        self.pods.units.members.get(unit).into_iter().flatten()
+    }
+
+    /// Returns all units.
+    pub(crate) fn units(&self) -> impl Iterator<Item = &UnitKey> {
+        self.pods.units.members.keys()
+    }
+
+    /// Returns the unit whose Workload this is; `None` if it belongs to another kind of job, or pods are not managed.
+    pub(crate) fn unit_of_workload(&self, record: &WorkloadRecord) -> Option<UnitKey> {
+        if !self.gates.pod_units {
+            return None;
+        }
+        if record.annotations.group_owners.is_some() {
+            return Some(UnitKey::Group(record.meta.key.clone()));
+        }
+        single_pod(&record.meta.key.namespace, record.owner.as_deref())
+    }
+
+    /// Returns the units to which a Workload with this key and owner matters, whether it exists or was removed: the pod
+    /// that owns it, and the group of its name.
+    pub(crate) fn units_near_workload(&self, key: &ObjectKey, owner: Option<&OwnerRecord>) -> Vec<UnitKey> {
+        if !self.gates.pod_units {
+            return Vec::new();
+        }
+        let group = UnitKey::Group(key.clone());
+        let single = single_pod(&key.namespace, owner);
+        let known = |unit: &UnitKey| self.pods.units.members.contains_key(unit);
+        [Some(group), single].into_iter().flatten().filter(known).collect()
+    }
+
+    /// Returns the Workloads of a unit: the one of the group's name, or those that the pod owns.
+    pub(crate) fn workloads_of_unit(&self, unit: &UnitKey) -> Vec<ObjectKey> {
+        match unit {
+            UnitKey::Group(key) => self.workloads.get(key).map(|_| key.clone()).into_iter().collect(),
+            UnitKey::Pod(key) => {
+                let uid = self.pods.units.known_version(key).map(|(uid, _)| uid);
+                uid.map_or_else(Vec::new, |uid| self.workloads_owned_by(uid).to_vec())
+            }
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What a job says about its pods, copied to the status of its Workload: readiness, pods that are no longer needed, and pods
+//! that are missing.
+
+use super::facts::{Facts, JobFacts, LifecycleSettings, Transition, WorkloadOwner};
+use super::workload::Draft;
+use super::{conditions, pods_ready};
+use crate::api::reason::ConditionType;
+use crate::api::v1beta2::ReclaimablePod;
+
+impl Draft<'_> {
+    /// Copies PodsReady and reclaimable pods from the job, so that they are part of the same write as other changes.
+    pub(super) fn observe_job(&mut self, facts: &Facts<'_>, settings: &LifecycleSettings) {
+        let WorkloadOwner::Job(job) = &facts.owner else { return };
+        if !conditions::is_true(&self.status, ConditionType::Admitted)
+            || conditions::is_true(&self.status, ConditionType::Evicted)
+        {
+            return;
+        }
+        if settings.pods_ready.is_some() {
+            let before = conditions::is_true(&self.status, ConditionType::PodsReady);
+            pods_ready::observe(&mut self.status, job.pods_ready, self.input.generation, self.now);
+            let started = conditions::reason(&self.status, ConditionType::PodsReady) == "Started";
+            if !before && started {
+                self.transitions.push(Transition::PodsReady);
+            }
+        }
+        for (name, count) in &job.reclaimable {
+            match self.status.reclaimable_pods.iter_mut().find(|r| &r.name == name) {
+                Some(entry) => entry.count = entry.count.max(*count),
+                None => {
+                    self.status.reclaimable_pods.push(ReclaimablePod { name: name.clone(), count: *count });
+                }
+            }
+        }
+    }
+
+    /// Sets whether the group waits for pods that replace others. As long as it never did, the condition is left out.
+    pub(super) fn observe_absent_pods(&mut self, facts: &Facts<'_>) {
+        let WorkloadOwner::Job(JobFacts { absent_pods: Some(absent), .. }) = &facts.owner else { return };
+        let kind = ConditionType::WaitingForReplacementPods;
+        let waiting = conditions::is_true(&self.status, kind);
+        let evicted = conditions::find(&self.status, ConditionType::Evicted).filter(|c| c.status == "True");
+        match (*absent > 0, evicted) {
+            (true, Some(evicted)) => {
+                let (reason, message) = (evicted.reason.clone(), evicted.message.clone());
+                self.set_condition(kind, true, &reason, &message);
+            }
+            (true, None) if !waiting => {
+                self.set_condition(kind, true, "PodsFailed", "Some Failed pods need replacement");
+            }
+            (false, _) if waiting => {
+                self.set_condition(kind, false, "PodsReady", "No pods need replacement");
+            }
+            _ => {}
+        }
+    }
+}

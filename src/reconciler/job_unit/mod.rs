@@ -1,0 +1,67 @@
+//! Jobs that are pods: a unit is a single pod, or the pods of a group, and has one Workload.
+//!
+//! A unit is reconciled as a whole, from its pods as they are: nothing is remembered between two steps. A pod has at most
+//! one write in flight; a write that takes two requests, such as a deletion with its reason, goes on with the next step.
+//! Invariants:
+//! - a pod runs only after its Workload was admitted: gates are removed then, and stopping deletes the pod;
+//! - a pod keeps its finalizer until it is replaced, its group has finished, or its Workload was deleted, so that what has
+//!   ended still counts;
+//! - the Workload releases its quota only when no pod of the unit runs and none is left to stop.
+
+mod compose;
+mod facts;
+mod run;
+mod step;
+mod sync;
+mod writes;
+
+use super::ReconcileKey;
+use super::messages::{Effect, Event};
+use crate::api::ObjectKey;
+use crate::cache::{Kind, UnitKey};
+use crate::frameworks::{JobUnit, JobView, PodMember};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The pods of a unit, and what they say about their Workload.
+#[derive(Clone, Copy)]
+struct Unit<'a> {
+    key: &'a UnitKey,
+    pods: JobUnit<'a>,
+    view: &'a JobView,
+}
+
+impl<'a> Unit<'a> {
+    fn reconcile_key(&self) -> ReconcileKey {
+        ReconcileKey::Unit(self.key.clone())
+    }
+
+    fn members(&self) -> &'a [PodMember<'a>] {
+        self.pods.members
+    }
+
+    fn member(&self, key: &ObjectKey) -> Option<&'a PodMember<'a>> {
+        self.members().iter().find(|member| member.key == *key)
+    }
+
+    /// Returns an event on the pod that stands for the unit.
+    fn event(&self, warning: bool, reason: &str, note: &str) -> Option<Effect> {
+        Some(pod_event(self.members().first()?, warning, reason, note))
+    }
+}
+
+/// Reads the pods of a unit. Each one could be read when it was stored.
+fn read_members(raws: &[Arc<Value>]) -> Vec<PodMember<'_>> {
+    raws.iter().filter_map(|raw| PodMember::read(raw).ok().flatten()).collect()
+}
+
+fn pod_event(member: &PodMember<'_>, warning: bool, reason: &str, note: &str) -> Effect {
+    Effect::Event(Event {
+        kind: Kind::Pod,
+        key: member.key.clone(),
+        uid: member.uid.to_string(),
+        warning,
+        reason: reason.to_owned(),
+        note: note.to_owned(),
+    })
+}

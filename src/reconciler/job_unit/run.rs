@@ -1,0 +1,64 @@
+//! Starting and stopping the pods of a unit.
+
+use super::Unit;
+use super::writes::Announce;
+use crate::api::reason::ConditionType;
+use crate::cache::records::WorkloadRecord;
+use crate::frameworks::{Action, POD_RULES, PodMember, StopReason};
+use crate::lifecycle::conditions;
+use crate::reconciler::Reconciler;
+use jiff::Timestamp;
+
+/// Returns why running pods stop. Pods that wait or have ended stay.
+pub(super) const fn stop_reason<'a>(reason: &'a str, message: &'a str, now: &'a str) -> StopReason<'a> {
+    StopReason { reason, message, workload_deleted: false, now }
+}
+
+impl Reconciler {
+    /// Starts the pods that are held back, with what the admission grants.
+    pub(super) fn start_members(&mut self, unit: Unit<'_>, record: &WorkloadRecord, now: Timestamp) {
+        // A start that contradicts a pod finishes the Workload; its lifecycle reports the error.
+        let Ok(Some(infos)) = self.granted_pod_set_infos(record) else { return };
+        let Ok(actions) = POD_RULES.start(&unit.pods, &infos) else { return };
+        let queue = record.status.admission.as_ref().map(|a| a.cluster_queue.as_str()).unwrap_or_default();
+        let note = format!("Admitted by clusterQueue {queue}");
+        self.write_members(unit, actions, Announce::Patches("Started", &note), now);
+    }
+
+    /// Stops the pods of a Workload that may not run.
+    pub(super) fn stop_unit(&mut self, unit: Unit<'_>, record: &WorkloadRecord, now: Timestamp) {
+        let evicted = conditions::find(&record.status, ConditionType::Evicted).filter(|c| c.status == "True");
+        let time = now.to_string();
+        let evicted = evicted.map(|c| (format!("WorkloadEvictedDueTo{}", c.reason), c.message.as_str()));
+        let reason = match &evicted {
+            Some((reason, message)) => stop_reason(reason, message, &time),
+            None => stop_reason("NotAdmitted", "Not admitted by cluster queue", &time),
+        };
+        self.stop_members(unit, &reason, now);
+    }
+
+    /// Deletes the pods that must stop. Returns whether there are any.
+    pub(super) fn stop_members(&mut self, unit: Unit<'_>, reason: &StopReason<'_>, now: Timestamp) -> bool {
+        let actions = POD_RULES.stop(&unit.pods, reason);
+        let any = !actions.is_empty();
+        self.write_members(unit, actions, Announce::Deletions("Stopped", reason.message), now);
+        any
+    }
+
+    /// Removes pods that are not needed, with an event on each.
+    pub(super) fn remove_members(&mut self, unit: Unit<'_>, actions: Vec<Action>, now: Timestamp) {
+        self.write_members(unit, actions, Announce::Deletions("ExcessPodDeleted", "Excess pod deleted"), now);
+    }
+
+    /// Removes the finalizers of some pods.
+    pub(super) fn release_members(
+        &mut self,
+        unit: Unit<'_>,
+        which: impl Fn(&PodMember<'_>) -> bool,
+        now: Timestamp,
+    ) {
+        let released = unit.members().iter().filter(|member| which(member));
+        let actions = released.filter_map(|member| POD_RULES.release(member)).collect();
+        self.write_members(unit, actions, Announce::Nothing, now);
+    }
+}

@@ -1,0 +1,160 @@
+//! Requests of a scenario, answered as webhooks and the API server do.
+
+use super::super::pod_groups::set_fields;
+use super::super::{apply_act, text};
+use super::plane::Plane;
+use jiff::SignedDuration;
+use regex::Regex;
+use serde_json::{Value, json};
+use sluice::api::ObjectKey;
+use sluice::cache::Kind;
+use sluice::frameworks::{JobKind, mark_template};
+use sluice::simulate::fake_api_server::key_of;
+
+const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+
+/// Sets what the API server defaults in a JobSet or MPIJob.
+fn set_defaults(object: &mut Value) {
+    let roles = object.pointer_mut("/spec/replicatedJobs").and_then(Value::as_array_mut);
+    for role in roles.into_iter().flatten() {
+        role["groupName"] = json!("default");
+    }
+    if object["kind"] == "MPIJob" {
+        for (field, default) in [
+            ("launcherCreationPolicy", json!("AtStartup")),
+            ("mpiImplementation", json!("OpenMPI")),
+            ("runLauncherAsWorker", json!(false)),
+            ("slotsPerWorker", json!(1)),
+            ("sshAuthMountPath", json!("/root/.ssh")),
+        ] {
+            let field = &mut object["spec"][field];
+            if field.is_null() {
+                *field = default;
+            }
+        }
+    }
+}
+
+impl Plane {
+    /// Performs a request.
+    pub(super) fn act(&mut self, act: &Value) {
+        self.advance(SignedDuration::from_secs(1));
+        if act["do"] == "wait" {
+            return;
+        }
+        let act = self.resolve(act);
+        let path = text(&act["path"]).trim_start_matches('/').to_owned();
+        let prefix = format!("/namespaces/{}/", self.namespace);
+        let (resource, namespaced) = match path.split_once(&prefix) {
+            Some((_, rest)) => (rest.to_owned(), true),
+            None => {
+                // The path of the core group is shorter.
+                let group = if path.starts_with("api/") { 2 } else { 3 };
+                (path.splitn(group + 1, '/').nth(group).unwrap().to_owned(), false)
+            }
+        };
+        let mut parts = resource.split('/');
+        let (plural, name) = (parts.next().unwrap(), parts.next().unwrap_or_default());
+        if plural == "deployments" {
+            return self.act_on_deployment(&act, name);
+        }
+        let kind = match plural {
+            "clusterqueues" => Kind::ClusterQueue,
+            "localqueues" => Kind::LocalQueue,
+            "admissionchecks" => Kind::AdmissionCheck,
+            "resourceflavors" => Kind::ResourceFlavor,
+            "topologies" => Kind::Topology,
+            "nodes" => Kind::Node,
+            "workloads" => Kind::Workload,
+            "pods" => Kind::Pod,
+            "jobs" => Kind::Job(JobKind::BATCH_JOB),
+            _ => Kind::Job(self.kind),
+        };
+        let key = if namespaced { self.key(name) } else { ObjectKey::cluster(name) };
+        match text(&act["do"]) {
+            "create" => self.act_create(kind, act["body"].clone(), namespaced),
+            "delete" => self.delete(kind, &key),
+            _ => {
+                if act["retry"] == true {
+                    self.settle();
+                }
+                assert!(self.server.get(kind, &key).is_some(), "{key} does not exist: {act}");
+                self.server.edit(kind, &key, |object| {
+                    apply_act(object, &act);
+                    set_defaults(object);
+                });
+            }
+        }
+        if act["do"] == "create" || kind == Kind::Workload {
+            // Each request is answered before the next one is sent.
+            self.settle();
+        }
+    }
+
+    fn act_create(&mut self, kind: Kind, mut object: Value, namespaced: bool) {
+        if namespaced {
+            object["metadata"]["namespace"] = json!(self.namespace);
+        }
+        let queued = object["metadata"]["labels"][QUEUE].is_string();
+        match kind {
+            Kind::Pod => {
+                // Its owner is queued in its place.
+                let owned = object["metadata"]["ownerReferences"].is_array();
+                return self.create_pod(object, queued && !owned);
+            }
+            Kind::Job(kind) if queued => {
+                let suspend = kind.fields.suspend.expect("the kind is suspended");
+                super::super::suspended_jobs::set(&mut object, suspend, json!(true));
+                set_defaults(&mut object);
+            }
+            Kind::Workload => object["spec"]["active"] = json!(true),
+            _ => {}
+        }
+        self.create(kind, object);
+    }
+
+    fn act_on_deployment(&mut self, act: &Value, name: &str) {
+        let mut deployment = match text(&act["do"]) {
+            "create" => act["body"].clone(),
+            "delete" => {
+                self.deployments.remove(name);
+                return;
+            }
+            _ => {
+                let mut deployment = self.deployments[name].clone();
+                apply_act(&mut deployment, act);
+                deployment
+            }
+        };
+        let labels = &deployment["metadata"]["labels"];
+        let label = |key: &str| labels[key].as_str().map(str::to_owned);
+        let (queue, class) = (label(QUEUE), label("kueue.x-k8s.io/priority-class"));
+        if queue.is_some() {
+            set_fields(&mut deployment, &mark_template(queue.as_deref(), class.as_deref()));
+        }
+        self.deployments.insert(text(&deployment["metadata"]["name"]).to_owned(), deployment);
+    }
+
+    /// Replaces the names that only a run knows.
+    fn resolve(&self, act: &Value) -> Value {
+        let mut words = act.to_string().replace("$NS", &self.namespace);
+        let pods: Vec<String> = self.server.all(Kind::Pod).map(|pod| key_of(pod).name.to_string()).collect();
+        for (number, name) in pods.iter().enumerate() {
+            words = words.replace(&format!("$POD{{{number}}}"), name);
+        }
+        let reference = Regex::new(r"\$(WL|UID)\{([^/}]+)/([^}/]+)\}").unwrap();
+        let resolved = reference.replace_all(&words, |found: &regex::Captures<'_>| {
+            let kind = if &found[2] == "Pod" { Kind::Pod } else { Kind::Job(self.kind) };
+            let kind = if &found[2] == "Job" { Kind::Job(JobKind::BATCH_JOB) } else { kind };
+            let owner = self.server.get(kind, &self.key(&found[3])).expect("the owner exists");
+            let uid = text(&owner["metadata"]["uid"]);
+            if &found[1] == "UID" {
+                return uid.to_owned();
+            }
+            let owned = |workload: &&Value| workload["metadata"]["ownerReferences"][0]["uid"] == *uid;
+            let workload = self.server.all(Kind::Workload).find(owned).expect("the Workload exists");
+            key_of(workload).name.to_string()
+        });
+        serde_json::from_str(&resolved).unwrap()
+    }
+}

@@ -1,0 +1,180 @@
+//! Recorded lives played through the reconciler, on a fake API server: admission, quota, queues and priorities are decided
+//! here, not read from the recording. Each scenario is played three times: without faults, with a conflict before each second
+//! write, and with a manager that is killed after each write.
+//!
+//! Compared at each step, once nothing is left to do: every Workload, Pod and job with the fields that recordings show. The
+//! test does what webhooks, the API server's defaulting, the garbage collector and the ReplicaSet controller do.
+
+mod acts;
+mod compare;
+mod plane;
+
+use super::{playable, scenarios, text};
+use plane::{Fault, Plane};
+use serde_json::{Value, json};
+use sluice::api::ObjectKey;
+use sluice::cache::Kind;
+use sluice::frameworks::{JobKind, Role, framework};
+
+/// Plays a scenario. Returns the number of steps, or the first difference.
+fn play(kind: JobKind, scenario: &Value, fault: Fault) -> Result<usize, String> {
+    let name = text(&scenario["name"]);
+    let mut plane = Plane::new(kind, &format!("RUN-{name}"), fault);
+    let steps = scenario["steps"].as_array().unwrap();
+    for (number, step) in steps.iter().enumerate() {
+        let acts = step["acts"].as_array().unwrap();
+        for (act, code) in acts.iter().zip(step["expect"]["codes"].as_array().unwrap()) {
+            // What a webhook refuses is compared elsewhere.
+            if code.as_u64() < Some(300) {
+                plane.act(act);
+            }
+        }
+        plane.settle();
+        let note = format!("{name} step {number}, {fault:?}: {}", text(&step["note"]));
+        compare::compare(&mut plane, &step["expect"]["state"])
+            .map_err(|problem| format!("{note}\n{problem}"))?;
+    }
+    if plane.faults() == 0 && fault != Fault::None {
+        return Err(format!("{name}: nothing went wrong"));
+    }
+    Ok(steps.len())
+}
+
+/// Why scenarios are not played, by a part of their names.
+const NOT_PLAYED: &[(&str, &str)] = &[
+    ("-workload-deleted", "a Workload that is deleted keeps its quota until its pods have stopped"),
+    ("-prebuilt", "a prebuilt Workload may lack what the API server defaults; PodsReady is written earlier"),
+    ("-child", "a Job is a child only of kinds whose controllers create Jobs"),
+    ("-launcher-works", "the webhook adds an index offset"),
+    ("-metadata-pending", "a Workload follows the labels and node selector of a job that waits"),
+];
+
+/// Plays the scenarios of a recording that `chosen` names.
+fn play_chosen(recording: &str, (group, kind): (&str, &str), chosen: impl Fn(&str) -> bool) {
+    let Some(scenarios) = scenarios(recording) else { return };
+    let kind = JobKind::new(framework(group, kind).expect("a row"));
+    // Pods are deleted at once, so that theirs is not kept.
+    let not_played = if matches!(kind.role, Role::Suspended) { NOT_PLAYED } else { &[] };
+    let (mut played, mut steps, mut differences) = (0, 0, Vec::new());
+    for scenario in playable(&scenarios, not_played).filter(|scenario| chosen(text(&scenario["name"]))) {
+        for fault in [Fault::None, Fault::Conflicts, Fault::Kills] {
+            match play(kind, scenario, fault) {
+                Ok(number) => steps += number,
+                Err(difference) => differences.push(difference),
+            }
+        }
+        played += 1;
+    }
+    assert!(differences.is_empty(), "{}", differences.join("\n\n"));
+    println!("{recording}: {played} of {} scenarios reconciled, {steps} steps", scenarios.len());
+    assert!(played > 0);
+}
+
+#[test]
+fn job_sets_are_reconciled_as_recorded() {
+    play_chosen("jobset", ("jobset.x-k8s.io", "JobSet"), |_| true);
+}
+
+#[test]
+fn kubeflow_jobs_are_reconciled_as_recorded() {
+    for (recording, kind) in [
+        ("pytorchjob", "PyTorchJob"),
+        ("tfjob", "TFJob"),
+        ("xgboostjob", "XGBoostJob"),
+        ("paddlejob", "PaddleJob"),
+        ("jaxjob", "JAXJob"),
+        ("mpijob", "MPIJob"),
+    ] {
+        play_chosen(recording, ("kubeflow.org", kind), |_| true);
+    }
+}
+
+#[test]
+fn pods_are_reconciled_as_recorded() {
+    play_chosen("pod", ("", "Pod"), |_| true);
+}
+
+#[test]
+fn pod_groups_are_reconciled_as_recorded() {
+    play_chosen("pod-group", ("", "Pod"), |_| true);
+}
+
+#[test]
+fn deployments_are_reconciled_as_recorded() {
+    play_chosen("deployment", ("apps", "Deployment"), |_| true);
+}
+
+#[test]
+fn jobs_are_placed_on_topologies_as_recorded() {
+    for (kind, names) in [
+        (("jobset.x-k8s.io", "JobSet"), &["tp2-jobset", "tp3-jobset-sliced"][..]),
+        (("kubeflow.org", "PyTorchJob"), &["tp4-pytorch-grouped"]),
+        (("kubeflow.org", "MPIJob"), &["tp6-mpi-implicit"]),
+        (("", "Pod"), &["tp8-group", "tp9-pod"]),
+    ] {
+        play_chosen("topology", kind, |name| names.contains(&name));
+    }
+}
+
+/// Returns the objects of a queue with quota.
+fn queue(plane: &mut Plane) {
+    let resources = json!([{"name": "cpu", "nominalQuota": "9"}]);
+    let flavors = json!([{"name": "jobs-plain", "resources": resources}]);
+    let groups = json!([{"coveredResources": ["cpu"], "flavors": flavors}]);
+    let spec = json!({"namespaceSelector": {}, "resourceGroups": groups});
+    plane.create(Kind::ClusterQueue, json!({"metadata": {"name": "cq"}, "spec": spec}));
+    let metadata = json!({"name": "lq", "namespace": "ns"});
+    plane.create(Kind::LocalQueue, json!({"metadata": metadata, "spec": {"clusterQueue": "cq"}}));
+}
+
+/// A Job that a JobSet's controller makes too early waits for the JobSet, and is the controller's own after that.
+#[test]
+fn child_jobs_wait_for_their_job_set() {
+    let kind = JobKind::new(framework("jobset.x-k8s.io", "JobSet").expect("a row"));
+    for fault in [Fault::None, Fault::Conflicts, Fault::Kills] {
+        let mut plane = Plane::new(kind, "ns", fault);
+        let pod = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
+        let role = json!({"name": "r", "replicas": 1, "template": {"spec": {"template": pod}}});
+        let metadata = json!({"name": "s", "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "lq"}});
+        let spec = json!({"suspend": true, "replicatedJobs": [role]});
+        plane.create(Kind::Job(kind), json!({"metadata": metadata, "spec": spec}));
+        plane.settle();
+        let set = plane.server.get(Kind::Job(kind), &plane.key("s")).cloned().unwrap();
+        let owner = json!({
+            "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "controller": true,
+            "uid": set["metadata"]["uid"],
+        });
+        let metadata = json!({"name": "s-r-0", "namespace": "ns", "ownerReferences": [owner]});
+        let spec = json!({"suspend": false, "template": pod});
+        let (job, key) = (Kind::Job(JobKind::BATCH_JOB), plane.key("s-r-0"));
+        plane.create(job, json!({"metadata": metadata, "spec": spec}));
+        plane.settle();
+        let suspended = |plane: &Plane, kind: Kind, key: &ObjectKey| {
+            plane.server.get(kind, key).unwrap()["spec"]["suspend"].clone()
+        };
+        assert_eq!(suspended(&plane, job, &key), true, "{fault:?}");
+        queue(&mut plane);
+        plane.settle();
+        assert_eq!(suspended(&plane, Kind::Job(kind), &plane.key("s")), false, "{fault:?}");
+        plane.server.edit(job, &key, |job| job["spec"]["suspend"] = json!(false));
+        plane.settle();
+        assert_eq!(suspended(&plane, job, &key), false, "{fault:?}");
+        assert_eq!(plane.server.all(Kind::Workload).count(), 1, "the child has none");
+    }
+}
+
+/// A framework that is not enabled costs nothing and touches nothing, whatever labels pods have.
+#[test]
+fn pods_are_left_alone_unless_their_framework_is_enabled() {
+    let kind = |group, kind| JobKind::new(framework(group, kind).expect("a row"));
+    for (kind, managed) in [(kind("", "Pod"), true), (kind("jobset.x-k8s.io", "JobSet"), false)] {
+        let mut plane = Plane::new(kind, "ns", Fault::None);
+        let spec = json!({"containers": [{"name": "c", "image": "i"}]});
+        let labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
+        plane.create_pod(json!({"metadata": {"name": "p", "labels": labels}, "spec": spec}), true);
+        let before = plane.server.get(Kind::Pod, &plane.key("p")).cloned();
+        plane.settle();
+        assert_eq!(plane.server.all(Kind::Workload).count(), usize::from(managed));
+        assert_eq!(plane.server.get(Kind::Pod, &plane.key("p")).cloned(), before);
+    }
+}
