@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::component::Component;
 use super::logs::{LogFormat, LogSettings};
 use super::zap::{TimeFormat, ZapArgs};
 use crate::api::config;
@@ -17,6 +18,9 @@ pub(super) struct ManagerArgs {
     /// Kubeconfig file; default: the service account of the pod.
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
+    /// Part of the manager that this process runs.
+    #[arg(long, value_enum, default_value = "all")]
+    pub(super) component: Component,
     /// Namespace of Secrets, Lease and webhook Service; default: the configuration's, the pod's, or kueue-system.
     #[arg(long)]
     pub(super) namespace: Option<String>,

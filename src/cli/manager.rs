@@ -112,10 +112,12 @@ async fn run(settings: &ManagerSettings, threads: &Threads) -> anyhow::Result<()
     let (serve, stop_serving) = watch::channel(false);
     let (synced_sender, synced) = watch::channel(false);
     let (leading_sender, leading) = watch::channel(None);
-    let elects = settings.configuration.leader_election.leader_elect;
+    let component = settings.args.component;
+    // A process that never leads is a follower, whatever the configuration says of elections.
+    let elects = settings.configuration.leader_election.leader_elect || !component.reconciles();
     let core = settings.core();
-    let kinds = core.kinds();
-    let state = Reconciler::new(core);
+    let kinds = component.kinds(core.kinds());
+    let state = Reconciler::watching(core, kinds.clone());
     let fence = Fence::default();
     let deltas = mpsc::channel(DELTA_CHANNEL_CAPACITY);
     let (core, api) = (fence.heartbeat("core"), fence.heartbeat("api"));

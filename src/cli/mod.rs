@@ -4,6 +4,7 @@
 mod address;
 mod args;
 mod batch_pacing;
+mod component;
 mod config_checks;
 mod config_mapping;
 mod core;

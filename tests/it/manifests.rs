@@ -209,8 +209,7 @@ fn needed_permissions() -> BTreeSet<Permission> {
         certificates: &certificates,
         lease: Some(&lease),
         authorizes_metrics: true,
-        deletes_jobs: true,
-        pods_are_jobs: false,
+        writes: Some(rbac_check::WriteRequirements { deletes_jobs: true, pods_are_jobs: false }),
     });
     let scope =
         |item: &rbac_check::Permission| if item.namespace.is_some() { "namespace" } else { "cluster" };

@@ -193,8 +193,7 @@ fn needed_with(kinds: &[Kind], deletes_jobs: bool, pods_are_jobs: bool) -> Vec<P
         certificates: &certificates,
         lease: None,
         authorizes_metrics: false,
-        deletes_jobs,
-        pods_are_jobs,
+        writes: Some(WriteRequirements { deletes_jobs, pods_are_jobs }),
     })
 }
 
