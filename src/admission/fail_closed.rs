@@ -10,7 +10,7 @@ const QUEUE_NAMED: &str = "queue-named";
 /// fails closed.
 pub fn fails_closed_for_unqueued_jobs(configuration: &Value) -> bool {
     let paths: Vec<String> =
-        served().flat_map(|(_, row)| [true, false].map(|mutating| row.webhook_path(mutating))).collect();
+        served().flat_map(|row| [true, false].map(|mutating| row.webhook_path(mutating))).collect();
     let webhooks = configuration.get("webhooks").and_then(Value::as_array);
     webhooks.into_iter().flatten().any(|webhook| {
         let path = webhook.pointer("/clientConfig/service/path").and_then(Value::as_str);

@@ -155,7 +155,7 @@ pub(super) fn rule_for_path(path: &str) -> Option<&'static WebhookRule> {
 }
 
 fn job_rules() -> impl Iterator<Item = WebhookRule> {
-    let kinds = served().filter_map(|(_, row)| Some(JobKind { row, rules: kind_rules(row)? }));
+    let kinds = served().filter_map(|row| Some(JobKind { row, rules: kind_rules(row)? }));
     kinds.flat_map(|kind| {
         let projection = reading::job_review(kind.row, kind.rules.texts);
         [true, false].map(|mutating| WebhookRule {

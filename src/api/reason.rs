@@ -154,7 +154,7 @@ mod tests {
     fn all_lists_every_condition_type() {
         let variants = variants!(
             ConditionType: QuotaReserved, BlockedOnPreemptionGates, Evicted, Admitted, Preempted, Requeued,
-            DeactivationTarget, Finished, PodsReady,
+            DeactivationTarget, Finished, PodsReady, WaitingForReplacementPods,
         );
         assert_eq!(ConditionType::ALL.to_vec(), variants);
     }

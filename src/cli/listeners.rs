@@ -17,7 +17,7 @@ use crate::admission::{self, ReviewContext};
 use crate::metrics::{self, model::Role};
 use crate::server::client_verifier::WebhookClientVerifier;
 use crate::server::health::{self, NotReadyReasons};
-use crate::server::listener::{Listener, ListenerLimits};
+use crate::server::listener::{Listener, ListenerLimits, ListenerStop};
 use crate::server::metrics::{self as metrics_server, MetricsAuthorizer, Render};
 use crate::server::tls;
 use crate::server::webhooks::{self, Review};
@@ -100,7 +100,7 @@ fn serve(
     listener: Listener,
     shared: &ManagerContext,
 ) {
-    let stop = shared.stop.serving.clone();
+    let stop = ListenerStop { retiring: shared.stop.acting.clone(), stop: shared.stop.serving.clone() };
     servers.start(threads, name, async move {
         listener.run(stop).await;
         Ok(())

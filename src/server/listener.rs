@@ -3,8 +3,9 @@
 //! Invariants: accepting never waits for a client: handshake and connection run in their own task, with a timeout for
 //! handshake, first request and headers; the number of connections is bounded, in total and per peer, and a new one replaces
 //! one without a request to answer; a request that arrived before its connection was accepted is read; kernel and HTTP
-//! buffers of a connection are bounded too; on stop no connection is accepted, and open ones are asked to end and closed
-//! after the drain timeout.
+//! buffers of a connection are bounded too; while the listener retires, each HTTP/1 response ends its connection, because
+//! a client that reuses a connection at the moment of its end loses the request; on stop no connection is accepted, and
+//! open ones are asked to end and closed after the drain timeout.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,7 +16,8 @@ use std::time::Duration;
 
 use axum::Router;
 use bytes::Bytes;
-use hyper::Request;
+use http::header::{CONNECTION, HeaderValue};
+use http::{Request, Version};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -85,6 +87,15 @@ impl ListenerLimits {
     }
 }
 
+/// The two steps of a shutdown; each becomes true once.
+#[derive(Clone, Debug)]
+pub struct ListenerStop {
+    /// Clients are to move to another replica; requests are still answered.
+    pub retiring: watch::Receiver<bool>,
+    /// No more connections.
+    pub stop: watch::Receiver<bool>,
+}
+
 /// A bound port with its router.
 pub struct Listener {
     name: &'static str,
@@ -115,7 +126,8 @@ impl Listener {
     }
 
     /// Serves until `stop`, then drains.
-    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+    pub async fn run(self, stop: ListenerStop) {
+        let ListenerStop { retiring, mut stop } = stop;
         let slots = ConnectionSlots::new(self.limits.max_connections, self.limits.max_connections_per_peer);
         let graceful = GracefulShutdown::new();
         let tls = self.tls.map(TlsAcceptor::from);
@@ -132,7 +144,13 @@ impl Listener {
             };
             let number = slot.number();
             let router = self.router.clone();
-            let connection = Connection { router, limits: self.limits, watcher: graceful.watcher(), slot };
+            let connection = Connection {
+                router,
+                limits: self.limits,
+                watcher: graceful.watcher(),
+                retiring: retiring.clone(),
+                slot,
+            };
             let task = connections.spawn(connection.serve(stream, tls.clone(), stop.clone()));
             slots.attach_task(number, task);
             // Otherwise a backlog of connections takes this slot before the request that waits in its socket is read.
@@ -203,6 +221,7 @@ struct Connection {
     router: Router,
     limits: ListenerLimits,
     watcher: Watcher,
+    retiring: watch::Receiver<bool>,
     slot: ConnectionSlot,
 }
 
@@ -245,13 +264,21 @@ impl Connection {
             .keep_alive_timeout(Duration::from_secs(10));
         let activity = Arc::clone(&self.slot.activity);
         let router = TowerToHyperService::new(self.router);
+        let retiring = self.retiring;
         let service = service_fn(move |request: Request<Incoming>| {
+            // HTTP/2 has a message of its own for this, which is sent on stop.
+            let retiring = (request.version() < Version::HTTP_2).then(|| retiring.clone());
             let in_flight = InFlightRequest::new(Arc::clone(&activity), request.body().is_end_stream());
             let response =
                 router.call(request.map(|body| TrackedBody { body, request: Arc::clone(&in_flight) }));
             async move {
-                let response = response.await;
+                let mut response = response.await;
                 drop(in_flight);
+                if let Ok(response) = &mut response
+                    && retiring.is_some_and(|retiring| *retiring.borrow())
+                {
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
                 response
             }
         });

@@ -86,7 +86,7 @@ fn configuration_knows_each_row() {
     let unmanaged: BTreeSet<&str> = configuration.unmanaged_frameworks().collect();
     let planned: BTreeSet<&str> = FRAMEWORKS.iter().filter(|row| !row.served).map(|row| row.name).collect();
     assert_eq!(unmanaged, planned, "SERVED_FRAMEWORKS in src/api/config/mod.rs differs from the served rows");
-    for (_, row) in served() {
+    for row in served() {
         let kind = format!("{}.{}.{}", row.gvk.kind, row.gvk.version, row.gvk.group);
         let text = format!(
             "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations: {{externalFrameworks: [{kind}]}}"

@@ -39,6 +39,7 @@ mod shell_hostile_clients;
 mod shell_lease;
 mod shell_metrics;
 mod shell_rbac_check;
+mod shell_retiring_listener;
 mod shell_serving_certificate;
 mod shell_tls_listener;
 mod shell_watch;

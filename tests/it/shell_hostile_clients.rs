@@ -10,7 +10,7 @@ use axum::routing::get;
 use serde_json::json;
 use sluice::metrics::counters::{Counters, ReviewMetrics};
 use sluice::metrics::model::MetricFamilies;
-use sluice::server::listener::{Listener, ListenerLimits};
+use sluice::server::listener::{Listener, ListenerLimits, ListenerStop};
 use sluice::server::webhooks::{self, MAX_BODY_BYTES, Review, SMALL_BODY_BYTES};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -32,7 +32,7 @@ async fn serve(
     let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
     let listener = Listener::bind("test", addresses, None, router, limits).await.unwrap();
     let address = listener.address().unwrap();
-    tokio::spawn(listener.run(stopped));
+    tokio::spawn(listener.run(ListenerStop { retiring: stopped.clone(), stop: stopped }));
     (address, stop)
 }
 

@@ -12,7 +12,7 @@ use sluice::api::config::Tls;
 use sluice::kube::certificates::ServingCertificate;
 use sluice::kube::pki::{self, PemPair};
 use sluice::metrics::counters::ReviewMetrics;
-use sluice::server::listener::{Listener, ListenerLimits};
+use sluice::server::listener::{Listener, ListenerLimits, ListenerStop};
 use sluice::server::webhooks::{self, MAX_BODY_BYTES};
 use sluice::server::{tls, webhooks::Review};
 use std::net::SocketAddr;
@@ -74,7 +74,7 @@ async fn serve_with(
         .await
         .unwrap();
     let address = listener.address().unwrap();
-    let task = tokio::spawn(listener.run(stopped));
+    let task = tokio::spawn(listener.run(ListenerStop { retiring: stopped.clone(), stop: stopped }));
     (address, stop, task)
 }
 
