@@ -56,8 +56,7 @@ pub(super) async fn start(
             None => Arc::clone(&tls),
         };
         let listener = Listener::bind("webhooks", addresses, Some(tls), router, limits);
-        let listener =
-            bind_on(&threads.serve, listener).await.context("webhooks")?;
+        let listener = bind_on(&threads.serve, listener).await.context("webhooks")?;
         serve(&mut servers, &threads.serve, "webhooks", listener, shared);
     }
     if let Some(addresses) = address::parse("health address", health).await? {

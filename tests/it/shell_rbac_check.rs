@@ -8,8 +8,8 @@ use sluice::cache::Kind;
 use sluice::kube::certificates::{CertificateMode, CertificateSettings};
 use sluice::kube::client::Caller;
 use sluice::kube::rbac_check::{
-    MissingPermissions, Permission, PermissionCheck, PermissionRequirements, required_permissions,
-    run_permission_checks,
+    MissingPermissions, Permission, PermissionCheck, PermissionRequirements, WriteRequirements,
+    required_permissions, run_permission_checks,
 };
 use sluice::kube::watch_status::WatchStatuses;
 use sluice::lifecycle::certificates::RotationSettings as Rotation;

@@ -155,6 +155,7 @@ fn serial_cases() -> Vec<Case<SerialCase>> {
         webhook_serving::other_namespace_installation,
         hostile_clients::good_clients_are_still_answered,
         shipped_manifests::deployment_runs_as_rendered,
+        shipped_manifests::split_deployments_run_as_rendered,
         certificates::invalid_or_untrusted_certificate,
         unreadable_objects::undecodable_workload_blocks_no_others,
         interrupt::interrupted_demo_leaves_nothing,

@@ -51,11 +51,20 @@ struct Installation {
 /// The Deployment starts as rendered; its replicas admit a Job, are confined, restarted and taken out of the Service by
 /// their probes, follow a rotated token, and are replaced and evicted without a failed create.
 pub(crate) async fn deployment_runs_as_rendered(_: &mut Cluster, _: &Fixture) -> Result<()> {
+    run_installed("default", &[]).await
+}
+
+/// The same with webhooks and controller as two Deployments.
+pub(crate) async fn split_deployments_run_as_rendered(_: &mut Cluster, _: &Fixture) -> Result<()> {
+    run_installed("split", &["split"]).await
+}
+
+async fn run_installed(name: &str, components: &[&str]) -> Result<()> {
     if let Some(reason) = network::unsupported() {
         println!("skipped: this machine permits no network namespaces: {reason}");
         return Ok(());
     }
-    let mut installation = Installation::start("default").await?;
+    let mut installation = Installation::start(name, components).await?;
     let outcome = installation.check_all().await;
     if outcome.is_err() {
         installation.plane.keep_folder();
@@ -70,13 +79,13 @@ pub(crate) async fn deployment_runs_as_rendered(_: &mut Cluster, _: &Fixture) ->
 
 impl Installation {
     /// Applies all objects of a kustomization and waits until its Deployments are available.
-    async fn start(name: &str) -> Result<Self> {
+    async fn start(name: &str, components: &[&str]) -> Result<Self> {
         let program = binaries::sluice(true)?;
         let folder = ControlPlane::temporary_folder().with_extension(format!("manifests-{name}"));
         let plane = ControlPlane::start(Extent::Full, &folder).await?;
         let objects = ObjectClient::new(plane.admin().await?);
         let kubectl = Kubectl::new(&plane.binaries.path("kubectl"), &plane.admin_kubeconfig());
-        let all = install::manifests(&kubectl)?;
+        let all = install::manifests_with(&kubectl, components)?;
         let found = all.iter().filter(|object| text(object, "/kind") == "Deployment");
         let deployments: Vec<String> = found.clone().map(|d| text(d, "/metadata/name").to_owned()).collect();
         let images: BTreeSet<&str> =
@@ -231,11 +240,12 @@ impl Installation {
 
     /// A replica that hangs leaves the Service, is restarted by its liveness probe, and comes back.
     async fn stop_answering(&self) -> Result<()> {
-        let pods = self.pods().await?;
-        let pod = pods.first().context("no pods")?;
-        let (name, address) = (text(pod, "/metadata/name"), text(pod, "/status/podIP"));
         let all = self.endpoints().await?;
-        ensure!(all.contains(address) && all.len() == 2, "endpoints: {all:?}");
+        ensure!(all.len() == 2, "endpoints: {all:?}");
+        let pods = self.pods().await?;
+        let pod =
+            pods.iter().find(|pod| all.contains(text(pod, "/status/podIP"))).context("no pod serves")?;
+        let (name, address) = (text(pod, "/metadata/name"), text(pod, "/status/podIP"));
         let begun = Instant::now();
         let stopped = Command::new("kill").args(["-STOP", &self.kubelet.pid(name)?.to_string()]).status()?;
         ensure!(stopped.success(), "cannot stop the process");
@@ -309,8 +319,10 @@ impl Installation {
             Ok(())
         })
         .await?;
-        let pods = self.pods().await?;
-        let [first, second] = &pods[..] else { bail!("{} pods", pods.len()) };
+        let all = self.endpoints().await?;
+        let mut pods = self.pods().await?;
+        pods.retain(|pod| all.contains(text(pod, "/status/podIP")));
+        let [first, second] = &pods[..] else { bail!("{} pods serve", pods.len()) };
         let client = client_without_retries(&self.plane.admin_kubeconfig()).await?;
         let api = Api::<Pod>::namespaced(client, NAMESPACE);
         let evict = async |pod: &Value| api.evict(text(pod, "/metadata/name"), &EvictParams::default()).await;
