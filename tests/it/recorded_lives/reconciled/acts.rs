@@ -45,13 +45,12 @@ impl Plane {
         let act = self.resolve(act);
         let path = text(&act["path"]).trim_start_matches('/').to_owned();
         let prefix = format!("/namespaces/{}/", self.namespace);
-        let (resource, namespaced) = match path.split_once(&prefix) {
-            Some((_, rest)) => (rest.to_owned(), true),
-            None => {
-                // The path of the core group is shorter.
-                let group = if path.starts_with("api/") { 2 } else { 3 };
-                (path.splitn(group + 1, '/').nth(group).unwrap().to_owned(), false)
-            }
+        let (resource, namespaced) = if let Some((_, rest)) = path.split_once(&prefix) {
+            (rest.to_owned(), true)
+        } else {
+            // The path of the core group is shorter.
+            let group = if path.starts_with("api/") { 2 } else { 3 };
+            (path.splitn(group + 1, '/').nth(group).unwrap().to_owned(), false)
         };
         let mut parts = resource.split('/');
         let (plural, name) = (parts.next().unwrap(), parts.next().unwrap_or_default());
@@ -110,7 +109,7 @@ impl Plane {
             Kind::Workload => object["spec"]["active"] = json!(true),
             _ => {}
         }
-        self.create(kind, object);
+        self.create(kind, &object);
     }
 
     fn act_on_deployment(&mut self, act: &Value, name: &str) {

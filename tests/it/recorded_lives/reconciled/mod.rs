@@ -116,15 +116,16 @@ fn jobs_are_placed_on_topologies_as_recorded() {
     }
 }
 
-/// Returns the objects of a queue with quota.
+/// Creates a queue with quota.
 fn queue(plane: &mut Plane) {
     let resources = json!([{"name": "cpu", "nominalQuota": "9"}]);
-    let flavors = json!([{"name": "jobs-plain", "resources": resources}]);
+    let flavors = json!([{"name": "f", "resources": resources}]);
+    plane.create(Kind::ResourceFlavor, &json!({"metadata": {"name": "f"}, "spec": {}}));
     let groups = json!([{"coveredResources": ["cpu"], "flavors": flavors}]);
     let spec = json!({"namespaceSelector": {}, "resourceGroups": groups});
-    plane.create(Kind::ClusterQueue, json!({"metadata": {"name": "cq"}, "spec": spec}));
+    plane.create(Kind::ClusterQueue, &json!({"metadata": {"name": "cq"}, "spec": spec}));
     let metadata = json!({"name": "lq", "namespace": "ns"});
-    plane.create(Kind::LocalQueue, json!({"metadata": metadata, "spec": {"clusterQueue": "cq"}}));
+    plane.create(Kind::LocalQueue, &json!({"metadata": metadata, "spec": {"clusterQueue": "cq"}}));
 }
 
 /// A Job that a JobSet's controller makes too early waits for the JobSet, and is the controller's own after that.
@@ -137,7 +138,7 @@ fn child_jobs_wait_for_their_job_set() {
         let role = json!({"name": "r", "replicas": 1, "template": {"spec": {"template": pod}}});
         let metadata = json!({"name": "s", "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "lq"}});
         let spec = json!({"suspend": true, "replicatedJobs": [role]});
-        plane.create(Kind::Job(kind), json!({"metadata": metadata, "spec": spec}));
+        plane.create(Kind::Job(kind), &json!({"metadata": metadata, "spec": spec}));
         plane.settle();
         let set = plane.server.get(Kind::Job(kind), &plane.key("s")).cloned().unwrap();
         let owner = json!({
@@ -147,7 +148,7 @@ fn child_jobs_wait_for_their_job_set() {
         let metadata = json!({"name": "s-r-0", "namespace": "ns", "ownerReferences": [owner]});
         let spec = json!({"suspend": false, "template": pod});
         let (job, key) = (Kind::Job(JobKind::BATCH_JOB), plane.key("s-r-0"));
-        plane.create(job, json!({"metadata": metadata, "spec": spec}));
+        plane.create(job, &json!({"metadata": metadata, "spec": spec}));
         plane.settle();
         let suspended = |plane: &Plane, kind: Kind, key: &ObjectKey| {
             plane.server.get(kind, key).unwrap()["spec"]["suspend"].clone()
