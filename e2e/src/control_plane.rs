@@ -388,7 +388,8 @@ impl ControlPlane {
                 format!("--kubeconfig={config}"),
                 format!("--config={}", stages.join("node.yaml").display()),
                 format!("--config={}", stages.join("pods.yaml").display()),
-                "--manage-all-nodes=true".into(),
+                // The others have a kubelet (see `kubelet`).
+                format!("--manage-nodes-with-label-selector=!{}", crate::kubelet::NODE_LABEL),
                 // No node leases: the lease of a deleted node is garbage collected even if a new node has its name, and
                 // KWOK does not run pods on that node until the lease is recreated.
                 "--node-lease-duration-seconds=0".into(),

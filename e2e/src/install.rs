@@ -6,7 +6,8 @@ use crate::objects::{Kind, ObjectClient, condition_is_true, text};
 use crate::paths;
 use crate::wait::eventually;
 use anyhow::{Context as _, Result, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
+use std::path::Path;
 
 /// The namespace of the manager.
 pub const NAMESPACE: &str = "kueue-system";
@@ -17,9 +18,27 @@ const SKIPPED: [&str; 4] = ["Deployment", "PodDisruptionBudget", "NetworkPolicy"
 
 /// Returns the objects of `config/default`.
 pub fn manifests(kubectl: &Kubectl) -> Result<Vec<Value>> {
-    let folder = paths::root().join("config/default");
+    build(kubectl, &paths::root().join("config/default"))
+}
+
+/// Returns the objects of `config/default` with these components of `config`.
+pub fn manifests_with(kubectl: &Kubectl, components: &[&str]) -> Result<Vec<Value>> {
+    // Below the repository, because kustomize accepts only relative paths.
+    let folder = paths::root().join("target").join(format!("overlay-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let components: Vec<String> =
+        components.iter().map(|component| format!("../../config/{component}")).collect();
+    let overlay = json!({"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+        "resources": ["../../config/default"], "components": components});
+    std::fs::write(folder.join("kustomization.yaml"), overlay.to_string())?;
+    let objects = build(kubectl, &folder);
+    std::fs::remove_dir_all(&folder)?;
+    objects
+}
+
+fn build(kubectl: &Kubectl, folder: &Path) -> Result<Vec<Value>> {
     let text = kubectl.run(&["kustomize", &folder.display().to_string()])?;
-    serde_saphyr::from_multiple(&text).context("config/default does not build valid YAML")
+    serde_saphyr::from_multiple(&text).with_context(|| format!("{} is not valid YAML", folder.display()))
 }
 
 /// Applies the objects of `config/default`; webhooks are called at `webhook_port`.
@@ -34,12 +53,16 @@ pub async fn install_all(
     webhook_port: u16,
     all: Vec<Value>,
 ) -> Result<()> {
-    let kind = |object: &Value| text(object, "/kind").to_owned();
+    let kept = all.into_iter().filter(|object| !SKIPPED.contains(&text(object, "/kind")));
+    let all = kept.map(|object| dial_locally(object, webhook_port)).collect();
+    install_unchanged(kubectl, objects, all).await
+}
+
+/// Applies these manifests as they are: definitions first.
+pub async fn install_unchanged(kubectl: &Kubectl, objects: &ObjectClient, all: Vec<Value>) -> Result<()> {
     let early_kinds = ["Namespace", "CustomResourceDefinition"];
-    let (early, late): (Vec<Value>, Vec<Value>) = all
-        .into_iter()
-        .filter(|object| !SKIPPED.contains(&kind(object).as_str()))
-        .partition(|object| early_kinds.contains(&kind(object).as_str()));
+    let (early, late): (Vec<Value>, Vec<Value>) =
+        all.into_iter().partition(|object| early_kinds.contains(&text(object, "/kind")));
     apply(kubectl, &early)?;
     let names: Vec<&str> = early
         .iter()
@@ -52,7 +75,6 @@ pub async fn install_all(
     for name in names {
         established(objects, name).await?;
     }
-    let late: Vec<Value> = late.into_iter().map(|object| dial_locally(object, webhook_port)).collect();
     apply(kubectl, &late)
 }
 
@@ -71,7 +93,7 @@ pub async fn established(objects: &ObjectClient, name: &str) -> Result<()> {
 
 /// Applies objects as an administrator, with field manager "install".
 pub fn apply(kubectl: &Kubectl, objects: &[Value]) -> Result<()> {
-    let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
     kubectl
         .run_with(&["apply", "--server-side", "--field-manager=install", "-f", "-"], &list.to_string())
         .map(drop)
@@ -84,7 +106,7 @@ pub async fn remove_webhooks(objects: &ObjectClient) -> Result<Vec<(Kind, Value)
         for mut object in objects.list(kind, "", "").await? {
             let name = text(&object, "/metadata/name").to_owned();
             let labels = object["metadata"]["labels"].clone();
-            object["metadata"] = serde_json::json!({"name": name, "labels": labels});
+            object["metadata"] = json!({"name": name, "labels": labels});
             objects.delete(kind, "", &name, kube::api::PropagationPolicy::Background).await?;
             removed.push((kind, object));
         }

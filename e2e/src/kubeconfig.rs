@@ -63,6 +63,14 @@ pub async fn client(path: &Path) -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
+/// Like `client`, without repeating requests that the server asks to repeat.
+pub async fn client_without_retries(path: &Path) -> Result<Client> {
+    let config = Kubeconfig::read_from(path)?;
+    let mut config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
+    config.default_retry = false;
+    Ok(Client::try_from(config)?)
+}
+
 /// Returns a client without credentials, retries or timeouts; each request carries its own Authorization header.
 pub fn anonymous(server: &str, ca: &str) -> Result<Client> {
     let mut config = Config::new(server.parse()?);
@@ -87,4 +95,20 @@ pub fn base64(bytes: &[u8]) -> String {
         .ok()
         .and_then(|value| value.as_str().map(str::to_owned))
         .unwrap_or_default()
+}
+
+/// Decodes standard base64.
+pub fn decode_base64(text: &str) -> Result<Vec<u8>> {
+    let bytes: k8s_openapi::ByteString = serde_json::from_value(text.into()).context("not base64")?;
+    Ok(bytes.0)
+}
+
+/// Returns the id (`jti`) of a service account token, by which the audit log names it.
+pub fn token_id(token: &str) -> Result<String> {
+    let claims = token.split('.').nth(1).context("the token has no claims")?;
+    // Tokens use the URL alphabet without padding.
+    let mut claims = claims.replace('-', "+").replace('_', "/");
+    claims.extend(std::iter::repeat_n('=', claims.len().wrapping_neg() % 4));
+    let claims: Value = serde_json::from_slice(&decode_base64(&claims)?)?;
+    Ok(claims["jti"].as_str().context("the token has no id")?.to_owned())
 }

@@ -32,6 +32,12 @@ kinds! {
     JOB = "batch", "v1", "Job", "jobs";
     /// Pod.
     POD = "", "v1", "Pod", "pods";
+    /// Deployment.
+    DEPLOYMENT = "apps", "v1", "Deployment", "deployments";
+    /// `PodDisruptionBudget`.
+    DISRUPTION_BUDGET = "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets";
+    /// `EndpointSlice`.
+    ENDPOINT_SLICE = "discovery.k8s.io", "v1", "EndpointSlice", "endpointslices";
     /// Node.
     NODE = "", "v1", "Node", "nodes";
     /// `ConfigMap`.

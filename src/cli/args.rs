@@ -4,7 +4,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::logs::LogFormat;
+use super::component::Component;
+use super::logs::{LogFormat, LogSettings};
+use super::zap::{TimeFormat, ZapArgs};
 use crate::api::config;
 
 /// Arguments of `sluice manager`.
@@ -16,6 +18,9 @@ pub(super) struct ManagerArgs {
     /// Kubeconfig file; default: the service account of the pod.
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
+    /// Part of the manager that this process runs.
+    #[arg(long, value_enum, default_value = "all")]
+    pub(super) component: Component,
     /// Namespace of Secrets, Lease and webhook Service; default: the configuration's, the pod's, or kueue-system.
     #[arg(long)]
     pub(super) namespace: Option<String>,
@@ -28,6 +33,8 @@ pub(super) struct ManagerArgs {
     /// Log level, or a list of levels such as info,sluice::kube=debug.
     #[arg(long, default_value = "info")]
     pub(super) log_level: String,
+    #[command(flatten)]
+    pub(super) zap: ZapArgs,
     /// Identity of this replica in the Lease; must be unique. Default: generated.
     #[arg(long)]
     pub(super) identity: Option<String>,
@@ -110,6 +117,17 @@ pub(super) struct ManagerArgs {
     /// Maximum time from SIGTERM to exit.
     #[arg(long, value_parser = duration, default_value = "25s")]
     pub(super) shutdown_timeout: Duration,
+}
+
+impl ManagerArgs {
+    /// Returns how logs are written.
+    pub(super) fn log_settings(&self) -> LogSettings {
+        self.zap.apply(LogSettings {
+            format: self.log_format,
+            level: self.log_level.clone(),
+            time: TimeFormat::default(),
+        })
+    }
 }
 
 /// Parses a duration in the notation of the configuration.

@@ -41,7 +41,8 @@ pub(super) async fn start(
     let metrics_address = &configuration.metrics.bind_address;
     let metrics_address = args.metrics_bind_address.as_ref().unwrap_or(metrics_address);
     let mut servers = SupervisedTasks::default();
-    if let Some(addresses) = address::parse("webhook address", &webhook).await? {
+    let webhook = address::parse("webhook address", &webhook).await?;
+    if let Some(addresses) = webhook.filter(|_| args.component.serves_webhooks()) {
         let router = webhooks::router(review_fn(settings, shared), shared.counters.reviews());
         let tls = match &args.webhook_client_ca {
             Some(path) => {
@@ -55,8 +56,7 @@ pub(super) async fn start(
             None => Arc::clone(&tls),
         };
         let listener = Listener::bind("webhooks", addresses, Some(tls), router, limits);
-        let listener =
-            bind_on(&threads.serve, listener).await.with_context(|| format!("webhooks: {webhook}"))?;
+        let listener = bind_on(&threads.serve, listener).await.context("webhooks")?;
         serve(&mut servers, &threads.serve, "webhooks", listener, shared);
     }
     if let Some(addresses) = address::parse("health address", health).await? {
@@ -114,13 +114,15 @@ fn review_fn(settings: &ManagerSettings, shared: &ManagerContext) -> Review {
     })
 }
 
-/// Returns the readiness check: a replica is ready if it can answer webhooks. It need not lead or be able to write. A
+/// Returns the readiness check: a replica is ready if it can answer webhooks, or has processed the first lists if it
+/// serves none. It need not lead or be able to write. A
 /// watch on which reviews depend and which stalls for several minutes makes it not ready, since other replicas may be
 /// up to date.
 fn readiness(settings: &ManagerSettings, shared: &ManagerContext) -> NotReadyReasons {
     let (serving, watch_statuses) = (Arc::clone(&shared.serving), shared.watch_statuses.clone());
     let (published, stop) = (Arc::clone(&shared.published), shared.stop.acting.clone());
     let missing = Arc::clone(&shared.permissions.missing);
+    let serves_webhooks = settings.args.component.serves_webhooks();
     let silence = (settings.watch().timeout * 5).max(MAX_WATCH_SILENCE);
     Arc::new(move || {
         let permissions = missing.list();
@@ -130,7 +132,9 @@ fn readiness(settings: &ManagerSettings, shared: &ManagerContext) -> NotReadyRea
         if *stop.borrow() {
             reasons.push("stopping".to_owned());
         }
-        reasons.extend(serving.not_ready_reason().map(|reason| reason.to_string()));
+        if serves_webhooks {
+            reasons.extend(serving.not_ready_reason().map(|reason| reason.to_string()));
+        }
         let unsynced = watch_statuses.unsynced_for_reviews();
         if !unsynced.is_empty() {
             reasons.push(format!("waiting for initial list of {}", unsynced.join(", ")));

@@ -34,7 +34,10 @@ use crate::snapshot::Snapshot;
 const DELTA_CHANNEL_CAPACITY: usize = 256;
 
 pub(super) fn start(args: ManagerArgs) -> anyhow::Result<()> {
-    logs::start(args.log_format, &args.log_level)?;
+    logs::start(&args.log_settings())?;
+    if let Some(warning) = args.zap.without_effect() {
+        tracing::warn!(warning, "command line");
+    }
     // The default soft limit is low, and webhook clients could exhaust it.
     if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
         tracing::warn!(%error, "cannot raise the limit of open files");
@@ -111,10 +114,12 @@ async fn run(settings: &ManagerSettings, threads: &Threads) -> anyhow::Result<()
     let (serve, stop_serving) = watch::channel(false);
     let (synced_sender, synced) = watch::channel(false);
     let (leading_sender, leading) = watch::channel(None);
-    let elects = settings.configuration.leader_election.leader_elect;
+    let component = settings.args.component;
+    // A process that never leads is a follower, whatever the configuration says of elections.
+    let elects = settings.configuration.leader_election.leader_elect || !component.reconciles();
     let core = settings.core();
-    let kinds = core.kinds();
-    let state = Reconciler::new(core);
+    let kinds = component.kinds(core.kinds());
+    let state = Reconciler::watching(core, kinds.clone());
     let fence = Fence::default();
     let deltas = mpsc::channel(DELTA_CHANNEL_CAPACITY);
     let (core, api) = (fence.heartbeat("core"), fence.heartbeat("api"));

@@ -4,10 +4,12 @@
 mod address;
 mod args;
 mod batch_pacing;
+mod component;
 mod config_checks;
 mod config_mapping;
 mod core;
 mod crds;
+mod entry;
 #[cfg(feature = "failpoints")]
 mod failpoints;
 mod listeners;
@@ -19,6 +21,7 @@ mod simulate;
 mod supervise;
 mod threads;
 mod workers;
+mod zap;
 
 use std::process::ExitCode;
 
@@ -51,7 +54,7 @@ pub fn main() -> ExitCode {
         print_error(&"a cryptography provider is installed already");
         return ExitCode::FAILURE;
     }
-    let result = match Cli::parse().command {
+    let result = match Cli::parse_from(entry::command_line(std::env::args_os())).command {
         Command::Manager(args) => manager::start(*args).map(success),
         Command::Crds(args) => crds::run(&args).map(success),
         Command::Simulate(args) => simulate::run(&args),

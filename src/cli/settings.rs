@@ -195,10 +195,10 @@ impl ManagerSettings {
         duration.unwrap_or_default().max(Duration::from_secs(2))
     }
 
-    /// Returns the lease settings, or `None` without leader election.
+    /// Returns the lease settings, or `None` without leader election, or if this process never leads.
     pub(super) fn lease(&self) -> anyhow::Result<Option<LeaseSettings>> {
         let election = &self.configuration.leader_election;
-        if !election.leader_elect {
+        if !election.leader_elect || !self.args.component.reconciles() {
             return Ok(None);
         }
         let settings = lease::ElectionSettings {
@@ -242,7 +242,11 @@ impl ManagerSettings {
             validating: args.validating_webhook_configuration.clone(),
             names,
             folder: self.configuration.certificate_folder().map(Into::into),
-            mode: if internal.enable { CertificateMode::SelfManaged } else { CertificateMode::External },
+            mode: if internal.enable && args.component.reconciles() {
+                CertificateMode::SelfManaged
+            } else {
+                CertificateMode::External
+            },
             rotation: certificates::RotationSettings {
                 ca_lifetime: args.ca_lifetime,
                 leaf_lifetime: args.certificate_lifetime,

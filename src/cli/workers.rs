@@ -18,7 +18,7 @@ use crate::kube::client::Rate;
 use crate::kube::executor::{Executor, OnCall, RefusalLog};
 use crate::kube::heartbeat::{Heartbeat, wait_for_stall};
 use crate::kube::lease::{self, ElectionTask, LeaseSettings};
-use crate::kube::rbac_check::{PermissionCheck, PermissionRequirements};
+use crate::kube::rbac_check::{PermissionCheck, PermissionRequirements, WriteRequirements};
 use crate::kube::watch::run_watch;
 use crate::kube::{certificates, events, rbac_check};
 use crate::reconciler::{Delta, Reconciler, Verb, Write, WriteOutcome};
@@ -86,7 +86,12 @@ pub(super) fn start(
         "beat",
         run_until(shared.stop.serving.clone(), run_heartbeat(shared.heartbeats.api.clone())),
     );
-    workers.start(&threads.lease, "lease", run_leader_election(election, shared, ends.leading));
+    if settings.args.component.reconciles() {
+        workers.start(&threads.lease, "lease", run_leader_election(election, shared, ends.leading));
+    } else {
+        // The sender is kept, because the core ends with it.
+        workers.start(&threads.lease, "lease", never_lead(shared.stop.acting.clone(), ends.leading));
+    }
     workers.start(&threads.lease, "watchdog", watchdog(settings, shared));
     let guard = config_checks::watch_fail_closed_webhooks(
         settings,
@@ -161,8 +166,10 @@ fn permission_check(
         certificates: &settings.certificates(),
         lease,
         authorizes_metrics: settings.guards_metrics(),
-        deletes_jobs: settings.deletes_jobs(),
-        pods_are_jobs: settings.core().manages_pods(),
+        writes: settings.args.component.reconciles().then(|| WriteRequirements {
+            deletes_jobs: settings.deletes_jobs(),
+            pods_are_jobs: settings.core().manages_pods(),
+        }),
     });
     PermissionCheck {
         caller: shared.clients.call.clone().with_rate(Some(ACCESS_REVIEW_RATE)),
@@ -254,6 +261,17 @@ fn run_leader_election(
 fn resource_label(write: &Write) -> String {
     let plural = write.kind.resource().plural;
     write.subresource.map_or_else(|| plural.to_owned(), |part| format!("{plural}/{part}"))
+}
+
+/// Waits for the stop without ever leading.
+async fn never_lead(
+    mut stop: watch::Receiver<bool>,
+    leading: watch::Sender<Option<i32>>,
+) -> anyhow::Result<()> {
+    // An error means that the sender was dropped, which is a stop too.
+    let _ = stop.wait_for(|stop| *stop).await;
+    drop(leading);
+    Ok(())
 }
 
 fn verb_label(verb: Verb) -> &'static str {

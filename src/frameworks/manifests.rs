@@ -181,6 +181,15 @@ pub fn manager_rules() -> String {
     parts.concat()
 }
 
+/// Returns the rules by which webhooks read the served kinds.
+pub fn webhook_rules() -> String {
+    let rule = |row: &Framework| {
+        let (group, plural) = (group_text(row), row.gvk.plural);
+        format!("- apiGroups: [{group}]\n  resources: [{plural}]\n  verbs: [get, list, watch]\n")
+    };
+    served().map(rule).collect()
+}
+
 /// Returns the files of the roles with which people edit and view jobs, by name.
 pub fn user_roles() -> Vec<(String, String)> {
     let roles = served().flat_map(|row| [user_role(row, true), user_role(row, false)]);

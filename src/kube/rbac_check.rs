@@ -53,6 +53,15 @@ pub struct Permission {
     pub only_if_served: Option<Kind>,
 }
 
+/// The settings that determine the permissions to write.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteRequirements {
+    /// Whether Jobs of deactivated Workloads are deleted after a while.
+    pub deletes_jobs: bool,
+    /// Whether pods are jobs, which are stopped by their deletion.
+    pub pods_are_jobs: bool,
+}
+
 /// The settings that determine the permissions.
 #[derive(Clone, Copy, Debug)]
 pub struct PermissionRequirements<'a> {
@@ -64,10 +73,8 @@ pub struct PermissionRequirements<'a> {
     pub lease: Option<&'a LeaseSettings>,
     /// Whether clients of the metrics endpoint are authorized.
     pub authorizes_metrics: bool,
-    /// Whether Jobs of deactivated Workloads are deleted after a while.
-    pub deletes_jobs: bool,
-    /// Whether pods are jobs, which are stopped by deleting them.
-    pub pods_are_jobs: bool,
+    /// What the process writes; `None` if it only reads.
+    pub writes: Option<WriteRequirements>,
 }
 
 impl std::fmt::Display for Permission {
@@ -109,13 +116,30 @@ pub fn required_permissions(requirements: &PermissionRequirements<'_>) -> Vec<Pe
             ..cluster_permission(resource.group, resource.plural, verb)
         };
         permissions.extend(READ_VERBS.map(read));
+    }
+    if let Some(writes) = requirements.writes {
+        permissions.extend(write_permissions(requirements.kinds, writes));
+    }
+    if requirements.authorizes_metrics {
+        permissions.push(cluster_permission("authentication.k8s.io", "tokenreviews", "create"));
+        permissions.push(cluster_permission("authorization.k8s.io", "subjectaccessreviews", "create"));
+    }
+    permissions.extend(certificate_permissions(requirements.certificates));
+    permissions.extend(requirements.lease.into_iter().flat_map(lease_permissions));
+    permissions
+}
+
+/// Returns the permissions to write, without those on certificates and the lease.
+fn write_permissions(kinds: &[Kind], writes: WriteRequirements) -> Vec<Permission> {
+    let mut permissions = Vec::new();
+    for kind in kinds {
         if let Kind::Job(row) = kind {
-            permissions.extend(job_permissions(row, requirements.deletes_jobs));
+            permissions.extend(job_permissions(row, writes.deletes_jobs));
         }
         if *kind == Kind::Pod {
             permissions
                 .extend(["pods", "pods/status"].map(|resource| cluster_permission("", resource, "patch")));
-            permissions.extend(requirements.pods_are_jobs.then(|| cluster_permission("", "pods", "delete")));
+            permissions.extend(writes.pods_are_jobs.then(|| cluster_permission("", "pods", "delete")));
         }
     }
     permissions
@@ -144,12 +168,6 @@ pub fn required_permissions(requirements: &PermissionRequirements<'_>) -> Vec<Pe
         provisioning
             .map(|permission| Permission { only_if_served: Some(Kind::ProvisioningRequest), ..permission }),
     );
-    if requirements.authorizes_metrics {
-        permissions.push(cluster_permission("authentication.k8s.io", "tokenreviews", "create"));
-        permissions.push(cluster_permission("authorization.k8s.io", "subjectaccessreviews", "create"));
-    }
-    permissions.extend(certificate_permissions(requirements.certificates));
-    permissions.extend(requirements.lease.into_iter().flat_map(lease_permissions));
     permissions
 }
 

@@ -75,6 +75,13 @@ pub struct Reconciler {
 impl Reconciler {
     /// Creates a reconciler without objects.
     pub fn new(settings: CoreSettings) -> Self {
+        let kinds = settings.kinds();
+        Self::watching(settings, kinds)
+    }
+
+    /// Creates a reconciler without objects that gets these kinds only. It may lead only if they are all that the
+    /// settings need.
+    pub fn watching(settings: CoreSettings, kinds: Vec<Kind>) -> Self {
         let gates = DecodeGates {
             admission_gated_by: settings.gates.admission_gated_by,
             elastic_jobs: settings.gates.elastic_jobs,
@@ -83,7 +90,7 @@ impl Reconciler {
         };
         Self {
             leading: false,
-            lists: ListSync::new(settings.kinds()),
+            lists: ListSync::new(kinds),
             cache: Cache::new(gates, settings.transform.clone()),
             engine: Engine::new(settings.engine.clone()),
             work_queue: WorkQueue::default(),

@@ -132,6 +132,42 @@ fn other_namespace_renders_with_self_managed_certificates() {
     assert_eq!(names.len(), 5, "the other webhooks remain: {names:?}");
 }
 
+/// The two Deployments differ in name, labels, account, part and ports; the webhook Service selects one of them.
+#[test]
+fn split_deployments_differ_in_their_part() {
+    let Some(text) = build("split", &["split"], "self-managed") else { return };
+    check_namespace(&text);
+    let deployments = objects(&text, "Deployment");
+    assert_eq!(deployments.len(), 2);
+    let mut texts = Vec::new();
+    for (name, part, ports) in
+        [("kueue-controller-manager", "controller", 2), ("kueue-webhooks", "webhooks", 3)]
+    {
+        let deployment = deployments.iter().find(|d| d["metadata"]["name"] == name).unwrap();
+        let mut spec = deployment["spec"].clone();
+        let container = &mut spec["template"]["spec"]["containers"][0];
+        assert_eq!(container["args"].as_array().unwrap().last().unwrap(), &format!("--component={part}"));
+        assert_eq!(container["ports"].as_array().unwrap().len(), ports, "{name}");
+        container["ports"] = Value::Null;
+        let spec = spec.to_string().replace(name, "NAME").replace(&format!("component\":\"{part}"), "PART");
+        texts.push(spec.replace(&format!("component={part}"), "PART"));
+        let selected = &deployment["spec"]["selector"]["matchLabels"];
+        let budgets = objects(&text, "PodDisruptionBudget");
+        assert!(
+            budgets.iter().any(|budget| budget["spec"]["selector"]["matchLabels"] == *selected),
+            "{name}"
+        );
+        let policies = objects(&text, "NetworkPolicy");
+        let policy = policies.iter().find(|policy| policy["spec"]["podSelector"]["matchLabels"] == *selected);
+        let admits = policy.unwrap()["spec"]["ingress"].to_string().contains("webhook");
+        assert_eq!(admits, part == "webhooks", "{name}");
+        let services = objects(&text, "Service");
+        let service = services.iter().find(|s| s["metadata"]["name"] == "kueue-webhook-service").unwrap();
+        assert_eq!(service["spec"]["selector"] == *selected, part == "webhooks", "{name}");
+    }
+    assert_eq!(texts[0], texts[1]);
+}
+
 #[test]
 fn other_namespace_renders_with_cert_manager() {
     let Some(text) =

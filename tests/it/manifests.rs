@@ -79,6 +79,7 @@ fn every_manifest_is_valid_and_referenced() {
         "config/default/kustomization.yaml",
         "config/samples/kustomization.yaml",
         "config/samples/job.yaml",
+        "config/split/kustomization.yaml",
         "config/webhooks/client-ca/kustomization.yaml",
         "config/webhooks/manage-all-jobs/kustomization.yaml",
         "config/network-policy/api-server-addresses/kustomization.yaml",
@@ -144,20 +145,17 @@ fn permission(
     (scope, group.to_owned(), resource.to_owned(), name.map(str::to_owned), verb.to_owned())
 }
 
-/// Permissions of the manager's account by the shipped roles and bindings.
-fn granted_permissions() -> BTreeSet<Permission> {
+/// Permissions of an account by the shipped roles and bindings.
+fn granted_permissions(account: &str) -> BTreeSet<Permission> {
     let mut permissions = BTreeSet::new();
     for (binding, role, scope) in
         [("ClusterRoleBinding", "ClusterRole", "cluster"), ("RoleBinding", "Role", "namespace")]
     {
         let roles = objects(role);
         for (_, binding) in objects(binding) {
-            let subject = &binding["subjects"][0];
-            // Bound by config/prometheus.
-            if subject["name"] == "prometheus-k8s" {
+            if binding["subjects"][0]["name"] != account {
                 continue;
             }
-            assert_eq!(subject["name"], "kueue-controller-manager");
             assert_eq!(binding["roleRef"]["kind"], role);
             let (_, role) = roles
                 .iter()
@@ -181,8 +179,10 @@ fn granted_permissions() -> BTreeSet<Permission> {
     permissions
 }
 
-/// Permissions that the manager requires as shipped.
-fn needed_permissions() -> BTreeSet<Permission> {
+/// Permissions that the manager requires as shipped, or that its webhooks require alone.
+fn needed_permissions(writes: bool) -> BTreeSet<Permission> {
+    let mut kinds = Kind::all();
+    kinds.retain(|kind| writes || kind.is_used_by_webhooks());
     let defaults = Configuration::default();
     let serving = defaults.internal_cert_management.webhook_secret_name;
     let name = |kind: &str| objects(kind)[0].1["metadata"]["name"].as_str().unwrap().to_owned();
@@ -195,7 +195,7 @@ fn needed_permissions() -> BTreeSet<Permission> {
         mutating: name("MutatingWebhookConfiguration"),
         validating: name("ValidatingWebhookConfiguration"),
         names: Vec::new(),
-        mode: CertificateMode::SelfManaged,
+        mode: if writes { CertificateMode::SelfManaged } else { CertificateMode::External },
         rotation: rotation::RotationSettings {
             ca_lifetime: day,
             leaf_lifetime: day,
@@ -212,12 +212,11 @@ fn needed_permissions() -> BTreeSet<Permission> {
     let namespace = "kueue-system".to_owned();
     let lease = LeaseSettings { namespace, name: defaults.leader_election.resource_name, election };
     let required = rbac_check::required_permissions(&rbac_check::PermissionRequirements {
-        kinds: &Kind::all(),
+        kinds: &kinds,
         certificates: &certificates,
-        lease: Some(&lease),
+        lease: writes.then_some(&lease),
         authorizes_metrics: true,
-        deletes_jobs: true,
-        pods_are_jobs: false,
+        writes: writes.then_some(rbac_check::WriteRequirements { deletes_jobs: true, pods_are_jobs: false }),
     });
     let scope =
         |item: &rbac_check::Permission| if item.namespace.is_some() { "namespace" } else { "cluster" };
@@ -226,9 +225,24 @@ fn needed_permissions() -> BTreeSet<Permission> {
 
 #[test]
 fn manager_role_equals_needed_permissions() {
-    let (granted, needed) = (granted_permissions(), needed_permissions());
-    let missing: Vec<_> = needed.difference(&granted).collect();
-    let excess: Vec<_> = granted.difference(&needed).collect();
+    assert_permissions(&granted_permissions("kueue-controller-manager"), &needed_permissions(true));
+}
+
+/// The account of the webhooks, where they are a Deployment of their own, only reads.
+#[test]
+fn webhooks_role_equals_needed_permissions() {
+    let granted = granted_permissions("kueue-webhooks");
+    assert_permissions(&granted, &needed_permissions(false));
+    for permission in granted {
+        let permission = format!("{permission:?}");
+        let reads = ["\"get\"", "\"list\"", "\"watch\""].iter().any(|verb| permission.contains(verb));
+        assert!(reads || permission.contains("reviews"), "{permission}");
+    }
+}
+
+fn assert_permissions(granted: &BTreeSet<Permission>, needed: &BTreeSet<Permission>) {
+    let missing: Vec<_> = needed.difference(granted).collect();
+    let excess: Vec<_> = granted.difference(needed).collect();
     assert!(missing.is_empty() && excess.is_empty(), "missing: {missing:#?}\nin excess: {excess:#?}");
 }
 

@@ -8,8 +8,8 @@ use sluice::cache::Kind;
 use sluice::kube::certificates::{CertificateMode, CertificateSettings};
 use sluice::kube::client::Caller;
 use sluice::kube::rbac_check::{
-    MissingPermissions, Permission, PermissionCheck, PermissionRequirements, required_permissions,
-    run_permission_checks,
+    MissingPermissions, Permission, PermissionCheck, PermissionRequirements, WriteRequirements,
+    required_permissions, run_permission_checks,
 };
 use sluice::kube::watch_status::WatchStatuses;
 use sluice::lifecycle::certificates::RotationSettings as Rotation;
@@ -193,8 +193,7 @@ fn needed_with(kinds: &[Kind], deletes_jobs: bool, pods_are_jobs: bool) -> Vec<P
         certificates: &certificates,
         lease: None,
         authorizes_metrics: false,
-        deletes_jobs,
-        pods_are_jobs,
+        writes: Some(WriteRequirements { deletes_jobs, pods_are_jobs }),
     })
 }
 

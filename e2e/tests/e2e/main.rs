@@ -49,6 +49,7 @@ mod second_pass;
 mod second_pass_crashes;
 mod second_pass_guards;
 mod second_pass_races;
+mod shipped_manifests;
 mod simulate_matches_cluster;
 mod stale_api_server;
 mod stop_policy;
@@ -153,6 +154,8 @@ fn serial_cases() -> Vec<Case<SerialCase>> {
         webhook_serving::only_api_server_is_answered,
         webhook_serving::other_namespace_installation,
         hostile_clients::good_clients_are_still_answered,
+        shipped_manifests::deployment_runs_as_rendered,
+        shipped_manifests::split_deployments_run_as_rendered,
         certificates::invalid_or_untrusted_certificate,
         unreadable_objects::undecodable_workload_blocks_no_others,
         interrupt::interrupted_demo_leaves_nothing,

@@ -1,0 +1,84 @@
+//! A control group with limits for one process and its children, of version 1 or 2.
+
+use anyhow::{Context as _, Result};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Period of a CPU limit in microseconds.
+const CPU_PERIOD: u64 = 100_000;
+
+/// A control group; removed on drop, when its processes have ended.
+pub struct Cgroup {
+    /// One folder for each hierarchy.
+    folders: Vec<PathBuf>,
+}
+
+/// Limits of a control group.
+#[derive(Clone, Copy, Debug)]
+pub struct CgroupLimits {
+    /// Memory in bytes.
+    pub memory: u64,
+    /// CPU in thousandths of a core; `None` for no limit.
+    pub cpu_millis: Option<u64>,
+}
+
+impl Cgroup {
+    /// Creates a group with this name. An error if this machine does not permit it.
+    pub fn new(name: &str, limits: CgroupLimits) -> Result<Self> {
+        let mut group = Self { folders: Vec::new() };
+        let quota = limits.cpu_millis.map(|millis| millis.saturating_mul(CPU_PERIOD) / 1000);
+        if Path::new("/sys/fs/cgroup/memory").is_dir() {
+            group.add("/sys/fs/cgroup/memory", name, "memory.limit_in_bytes", &limits.memory.to_string())?;
+            if let Some(quota) = quota {
+                group.add("/sys/fs/cgroup/cpu", name, "cpu.cfs_quota_us", &quota.to_string())?;
+            }
+            return Ok(group);
+        }
+        // Fails if the controllers are enabled already, or cannot be; writing the limits tells.
+        let _ = fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory +cpu");
+        group.add("/sys/fs/cgroup", name, "memory.max", &limits.memory.to_string())?;
+        if let (Some(quota), Some(folder)) = (quota, group.folders.first()) {
+            fs::write(folder.join("cpu.max"), format!("{quota} {CPU_PERIOD}"))?;
+        }
+        Ok(group)
+    }
+
+    fn add(&mut self, parent: &str, name: &str, file: &str, value: &str) -> Result<()> {
+        let folder = Path::new(parent).join(name);
+        fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
+        self.folders.push(folder.clone());
+        fs::write(folder.join(file), value).with_context(|| folder.join(file).display().to_string())
+    }
+
+    /// Returns shell commands by which a shell joins the group.
+    pub fn join_commands(&self) -> Vec<String> {
+        self.folders.iter().map(|folder| format!("echo 0 > '{}/cgroup.procs'", folder.display())).collect()
+    }
+
+    /// Returns whether the kernel has killed a process of the group for its memory.
+    pub fn has_killed(&self) -> bool {
+        let counts = |file: &str| {
+            let text = self.folders.first().and_then(|folder| fs::read_to_string(folder.join(file)).ok());
+            text.is_some_and(|text| {
+                text.lines()
+                    .any(|line| line.strip_prefix("oom_kill ").is_some_and(|count| count.trim() != "0"))
+            })
+        };
+        counts("memory.oom_control") || counts("memory.events")
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        for folder in &self.folders {
+            // A killed process leaves its group a moment later. An empty folder that stays is harmless.
+            for _ in 0..50 {
+                if fs::remove_dir(folder).is_ok() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! The shipped manifests as they are, on a control plane of their own: a kubelet runs the Deployment's pods, and the API
+//! server calls the webhooks through their Service, at the addresses in its EndpointSlices.
+
+use crate::fixture::Fixture;
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::EvictParams;
+use serde_json::{Value, json};
+use sluice_e2e::binaries;
+use sluice_e2e::cluster::{Cluster, wait_for_webhooks};
+use sluice_e2e::control_plane::{ControlPlane, Extent};
+use sluice_e2e::install::{self, NAMESPACE};
+use sluice_e2e::kubeconfig::{client_without_retries, token_id};
+use sluice_e2e::kubectl::Kubectl;
+use sluice_e2e::kubelet::{Kubelet, KubeletSettings, image, network};
+use sluice_e2e::objects::{self, Job, Kind, ObjectClient, condition_is_true, number, text};
+use sluice_e2e::process::tail;
+use sluice_e2e::wait::{eventually, within};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Creates per second while pods are replaced.
+const CREATES_PER_SECOND: u32 = 50;
+/// Time for a Deployment to replace its pods.
+const ROLLOUT_TIMEOUT: Duration = Duration::from_mins(2);
+/// The client reads its token file at least this often, with a margin.
+const TOKEN_RELOAD: Duration = Duration::from_mins(3);
+/// Another reference to the same image.
+const OTHER_IMAGE: &str = "sluice:other";
+const TAINT: &str = "e2e.sluice.dev/simulated";
+const WEBHOOK_SERVICE: &str = "kueue-webhook-service";
+const WORK: &str = "work";
+
+/// The installed manifests on their own control plane.
+struct Installation {
+    // Dropped first: the containers are clients of the control plane.
+    kubelet: Kubelet,
+    objects: ObjectClient,
+    kubectl: Kubectl,
+    plane: ControlPlane,
+    /// Names of the Deployments, and the container image.
+    deployments: Vec<String>,
+    image: String,
+}
+
+/// The Deployment starts as rendered; its replicas admit a Job, are confined, restarted and taken out of the Service by
+/// their probes, follow a rotated token, and are replaced and evicted without a failed create.
+pub(crate) async fn deployment_runs_as_rendered(_: &mut Cluster, _: &Fixture) -> Result<()> {
+    run_installed("default", &[]).await
+}
+
+/// The same with webhooks and controller as two Deployments.
+pub(crate) async fn split_deployments_run_as_rendered(_: &mut Cluster, _: &Fixture) -> Result<()> {
+    run_installed("split", &["split"]).await
+}
+
+async fn run_installed(name: &str, components: &[&str]) -> Result<()> {
+    if let Some(reason) = network::unsupported() {
+        println!("skipped: this machine permits no network namespaces: {reason}");
+        return Ok(());
+    }
+    let mut installation = Installation::start(name, components).await?;
+    let outcome = installation.check_all().await;
+    if outcome.is_err() {
+        installation.plane.keep_folder();
+        for pod in installation.pods().await.unwrap_or_default() {
+            let name = text(&pod, "/metadata/name");
+            let log = installation.kubelet.pod_folder(name).join("log");
+            println!("pod {name}: {}\n{}", pod["status"]["conditions"], tail(&log, 15));
+        }
+    }
+    outcome
+}
+
+impl Installation {
+    /// Applies all objects of a kustomization and waits until its Deployments are available.
+    async fn start(name: &str, components: &[&str]) -> Result<Self> {
+        let program = binaries::sluice(true)?;
+        let folder = ControlPlane::temporary_folder().with_extension(format!("manifests-{name}"));
+        let plane = ControlPlane::start(Extent::Full, &folder).await?;
+        let objects = ObjectClient::new(plane.admin().await?);
+        let kubectl = Kubectl::new(&plane.binaries.path("kubectl"), &plane.admin_kubeconfig());
+        let all = install::manifests_with(&kubectl, components)?;
+        let found = all.iter().filter(|object| text(object, "/kind") == "Deployment");
+        let deployments: Vec<String> = found.clone().map(|d| text(d, "/metadata/name").to_owned()).collect();
+        let images: BTreeSet<&str> =
+            found.map(|d| text(d, "/spec/template/spec/containers/0/image")).collect();
+        let image = images.first().copied().context("no Deployment")?.to_owned();
+        ensure!(images.len() == 1, "several images: {images:?}");
+        let root = folder.join("image");
+        image::write_root(&program, &root)?;
+        let settings = KubeletSettings {
+            node: "worker".to_owned(),
+            folder: folder.join("pods"),
+            images: BTreeMap::from([(image.clone(), root.clone()), (OTHER_IMAGE.to_owned(), root)]),
+            api_port: plane.server().rsplit(':').next().context("no port")?.parse()?,
+        };
+        let kubelet = Kubelet::start(&objects, settings).await?;
+        let taint = json!([{"key": TAINT, "effect": "NoSchedule"}]);
+        let simulated = json!({"metadata": {"name": "simulated"}, "spec": {"taints": taint}});
+        objects.create(Kind::NODE, &simulated).await?;
+        install::install_unchanged(&kubectl, &objects, all).await?;
+        let installation = Self { kubelet, objects, kubectl, plane, deployments, image };
+        installation.wait_for_rollout("start").await?;
+        wait_for_webhooks(&installation.objects).await?;
+        Ok(installation)
+    }
+
+    async fn check_all(&self) -> Result<()> {
+        self.admit_job().await?;
+        self.check_confinement().await?;
+        self.rotate_tokens().await?;
+        self.stop_answering().await?;
+        self.replace_under_load().await?;
+        self.kubelet.check()
+    }
+
+    /// Returns the pods of the Deployments that are not being deleted.
+    async fn pods(&self) -> Result<Vec<Value>> {
+        let mut pods = self.objects.list(Kind::POD, NAMESPACE, "app.kubernetes.io/name=kueue").await?;
+        pods.retain(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+        Ok(pods)
+    }
+
+    /// Returns the addresses that the webhook Service sends requests to.
+    async fn endpoints(&self) -> Result<BTreeSet<String>> {
+        let selector = format!("kubernetes.io/service-name={WEBHOOK_SERVICE}");
+        let slices = self.objects.list(Kind::ENDPOINT_SLICE, NAMESPACE, &selector).await?;
+        let endpoints = slices.iter().flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten());
+        let ready = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] == true);
+        Ok(ready.map(|endpoint| text(endpoint, "/addresses/0").to_owned()).collect())
+    }
+
+    /// Waits until all Deployments run their newest template only, with all replicas available.
+    async fn wait_for_rollout(&self, what: &str) -> Result<()> {
+        within(ROLLOUT_TIMEOUT, format!("{what}: the Deployments are available"), async || {
+            self.kubelet.check()?;
+            for name in &self.deployments {
+                let deployment = self.objects.must_get(Kind::DEPLOYMENT, NAMESPACE, name).await?;
+                let count = |field: &str| number(&deployment, &format!("/status/{field}"));
+                let replicas = number(&deployment, "/spec/replicas");
+                ensure!(
+                    count("observedGeneration") == number(&deployment, "/metadata/generation")
+                        && count("updatedReplicas") == replicas
+                        && count("replicas") == replicas
+                        && count("availableReplicas") == replicas,
+                    "{name}: {}",
+                    deployment["status"]
+                );
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// A Job is suspended, admitted and finished.
+    async fn admit_job(&self) -> Result<()> {
+        self.objects.create(Kind::NAMESPACE, &json!({"metadata": {"name": WORK}})).await?;
+        self.objects.create(Kind::FLAVOR, &json!({"metadata": {"name": "any"}})).await?;
+        for (queue, cpu) in [("open", "1"), ("closed", "0")] {
+            let body = objects::cluster_queue(queue, "", "any", &[("cpu", cpu, None)]);
+            self.objects.create(Kind::CLUSTER_QUEUE, &body).await?;
+            self.objects.create(Kind::LOCAL_QUEUE, &objects::local_queue(WORK, queue, queue)).await?;
+        }
+        let tolerations = json!([{"key": TAINT, "operator": "Exists"}]);
+        let job = Job::new(WORK, "sample", "open", &[("cpu", "1")]).runs_for("1s");
+        let created = self.objects.create(Kind::JOB, job.pod_spec("tolerations", tolerations).body()).await?;
+        ensure!(created["spec"]["suspend"] == true, "the Job was not suspended: {}", created["spec"]);
+        eventually("the Job has finished", async || {
+            let job = self.objects.must_get(Kind::JOB, WORK, "sample").await?;
+            ensure!(condition_is_true(&job, "Complete"), "{}", job["status"]);
+            Ok(())
+        })
+        .await
+    }
+
+    /// The processes run as the pods say: user, capabilities, arguments, memory limit, a root that is read-only.
+    async fn check_confinement(&self) -> Result<()> {
+        for pod in self.pods().await? {
+            let pid = self.kubelet.pid(text(&pod, "/metadata/name"))?;
+            let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+            let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+            ensure!(field("Uid:") == Some("65532\t65532\t65532\t65532"), "{:?}", field("Uid:"));
+            ensure!(field("CapEff:") == Some("0000000000000000"), "{:?}", field("CapEff:"));
+            ensure!(field("CapPrm:") == Some("0000000000000000"), "{:?}", field("CapPrm:"));
+            ensure!(field("NoNewPrivs:") == Some("1"), "{:?}", field("NoNewPrivs:"));
+            let line = fs::read_to_string(format!("/proc/{pid}/cmdline"))?;
+            let line: Vec<&str> = line.trim_end_matches('\0').split('\0').skip(1).collect();
+            ensure!(json!(line) == pod["spec"]["containers"][0]["args"], "arguments: {line:?}");
+            let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo"))?;
+            let root = mounts.lines().find(|line| line.split(' ').nth(4) == Some("/")).context("no root")?;
+            ensure!(root.split(' ').nth(5).is_some_and(|options| options.starts_with("ro")), "{root}");
+        }
+        Ok(())
+    }
+
+    /// Replaces the tokens. Waits until the API server has seen each, in requests of the manager.
+    async fn rotate_tokens(&self) -> Result<()> {
+        let before = self.token_ids().await?;
+        self.kubelet.rotate_tokens();
+        let after = eventually("the tokens are replaced", async || {
+            let after = self.token_ids().await?;
+            ensure!(after.is_disjoint(&before), "{after:?}");
+            Ok(after)
+        })
+        .await?;
+        let begun = Instant::now();
+        within(TOKEN_RELOAD, "the new tokens are used", async || {
+            let log = fs::read_to_string(self.plane.audit_log())?;
+            // The credential of a request; the request that issued the token names it otherwise.
+            let is_unused = |id: &&String| !log.contains(&format!(r#"["JTI={id}"]"#));
+            let unused: Vec<&String> = after.iter().filter(is_unused).collect();
+            ensure!(unused.is_empty(), "not used: {unused:?}");
+            Ok(())
+        })
+        .await?;
+        println!("        rotated tokens were in use after {} s", begun.elapsed().as_secs());
+        Ok(())
+    }
+
+    /// Returns the ids of the tokens that are mounted.
+    async fn token_ids(&self) -> Result<BTreeSet<String>> {
+        let mut ids = BTreeSet::new();
+        for pod in self.pods().await? {
+            let volumes = self.kubelet.pod_folder(text(&pod, "/metadata/name")).join("volumes");
+            for volume in fs::read_dir(volumes)? {
+                let token = volume?.path().join("token");
+                if token.exists() {
+                    ids.insert(token_id(&fs::read_to_string(token)?)?);
+                }
+            }
+        }
+        Ok(ids)
+    }
+
+    /// A replica that hangs leaves the Service, is restarted by its liveness probe, and comes back.
+    async fn stop_answering(&self) -> Result<()> {
+        let all = self.endpoints().await?;
+        ensure!(all.len() == 2, "endpoints: {all:?}");
+        let pods = self.pods().await?;
+        let pod =
+            pods.iter().find(|pod| all.contains(text(pod, "/status/podIP"))).context("no pod serves")?;
+        let (name, address) = (text(pod, "/metadata/name"), text(pod, "/status/podIP"));
+        let begun = Instant::now();
+        let stopped = Command::new("kill").args(["-STOP", &self.kubelet.pid(name)?.to_string()]).status()?;
+        ensure!(stopped.success(), "cannot stop the process");
+        eventually("the replica that hangs leaves the Service", async || {
+            let endpoints = self.endpoints().await?;
+            ensure!(!endpoints.contains(address) && !endpoints.is_empty(), "{endpoints:?}");
+            Ok(())
+        })
+        .await?;
+        let left = begun.elapsed();
+        eventually("the replica is restarted and serves again", async || {
+            self.kubelet.check()?;
+            let pod = self.objects.must_get(Kind::POD, NAMESPACE, name).await?;
+            ensure!(number(&pod, "/status/containerStatuses/0/restartCount") == 1, "{}", pod["status"]);
+            ensure!(self.endpoints().await? == all, "{}", pod["status"]);
+            Ok(())
+        })
+        .await?;
+        println!(
+            "        a replica that hangs: out of the Service after {:.0} s, serving again after {:.0} s",
+            left.as_secs_f64(),
+            begun.elapsed().as_secs_f64()
+        );
+        Ok(())
+    }
+
+    /// Rolling update, rollback and eviction while Jobs are created; no create fails.
+    async fn replace_under_load(&self) -> Result<()> {
+        let load = Load::start(&self.objects);
+        let mut mixed = false;
+        for (what, image) in [("update", OTHER_IMAGE), ("rollback", self.image.as_str())] {
+            for name in &self.deployments {
+                let deployment = format!("deployment/{name}");
+                if what == "update" {
+                    let image = format!("*={image}");
+                    self.kubectl.run(&["-n", NAMESPACE, "set", "image", &deployment, &image])?;
+                } else {
+                    self.kubectl.run(&["-n", NAMESPACE, "rollout", "undo", &deployment])?;
+                }
+            }
+            let mut rollout = Box::pin(self.wait_for_rollout(what));
+            loop {
+                tokio::select! {
+                    outcome = &mut rollout => break outcome?,
+                    () = tokio::time::sleep(Duration::from_millis(100)) => {}
+                }
+                mixed |= self.runs_both_images().await?;
+            }
+        }
+        ensure!(mixed, "the versions never ran beside each other");
+        self.evict_one_of_two().await?;
+        let created = load.stop().await?;
+        println!("        {created} creates at {CREATES_PER_SECOND} a second, none failed");
+        Ok(())
+    }
+
+    async fn runs_both_images(&self) -> Result<bool> {
+        let pods = self.pods().await?;
+        let ready = pods.iter().filter(|pod| condition_is_true(pod, "Ready"));
+        let images: BTreeSet<&str> = ready.map(|pod| text(pod, "/spec/containers/0/image")).collect();
+        Ok(images.len() == 2)
+    }
+
+    /// The disruption budget permits the eviction of one replica and refuses the other until it is replaced.
+    async fn evict_one_of_two(&self) -> Result<()> {
+        eventually("the budget counts the new pods", async || {
+            for budget in self.objects.list(Kind::DISRUPTION_BUDGET, NAMESPACE, "").await? {
+                let allowed = number(&budget, "/status/disruptionsAllowed");
+                ensure!(allowed == 1 && number(&budget, "/status/expectedPods") == 2, "{}", budget["status"]);
+            }
+            Ok(())
+        })
+        .await?;
+        let all = self.endpoints().await?;
+        let mut pods = self.pods().await?;
+        pods.retain(|pod| all.contains(text(pod, "/status/podIP")));
+        let [first, second] = &pods[..] else { bail!("{} pods serve", pods.len()) };
+        let client = client_without_retries(&self.plane.admin_kubeconfig()).await?;
+        let api = Api::<Pod>::namespaced(client, NAMESPACE);
+        let evict = async |pod: &Value| api.evict(text(pod, "/metadata/name"), &EvictParams::default()).await;
+        evict(first).await.context("the first eviction was refused")?;
+        match evict(second).await {
+            Err(kube::Error::Api(status)) if status.code == 429 => {}
+            outcome => bail!("the second eviction was not refused: {outcome:?}"),
+        }
+        self.wait_for_rollout("eviction").await
+    }
+}
+
+/// Creates Jobs at a fixed rate, each in a task of its own.
+struct Load {
+    stop: Arc<AtomicBool>,
+    task: tokio::task::JoinHandle<Vec<tokio::task::JoinHandle<kube::Result<Value>>>>,
+}
+
+impl Load {
+    fn start(objects: &ObjectClient) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, objects) = (Arc::clone(&stop), objects.clone());
+        let task = tokio::spawn(async move {
+            let mut ticks = tokio::time::interval(Duration::from_secs(1) / CREATES_PER_SECOND);
+            let mut creates = Vec::new();
+            while !stopped.load(Ordering::Relaxed) {
+                ticks.tick().await;
+                let (objects, name) = (objects.clone(), format!("load-{}", creates.len()));
+                creates.push(tokio::spawn(async move {
+                    let job = Job::new(WORK, &name, "closed", &[("cpu", "1")]);
+                    objects.create(Kind::JOB, job.body()).await
+                }));
+            }
+            creates
+        });
+        Self { stop, task }
+    }
+
+    /// Returns the number of creates; an error if one failed.
+    async fn stop(self) -> Result<usize> {
+        self.stop.store(true, Ordering::Relaxed);
+        let creates = self.task.await?;
+        let count = creates.len();
+        let mut failures = Vec::new();
+        for create in creates {
+            match create.await? {
+                Ok(job) if job["spec"]["suspend"] == true => {}
+                Ok(job) => failures.push(format!("{} is not suspended", text(&job, "/metadata/name"))),
+                Err(error) => failures.push(error.to_string()),
+            }
+        }
+        ensure!(
+            failures.is_empty(),
+            "{} of {count} creates failed: {}",
+            failures.len(),
+            failures.iter().take(3).cloned().collect::<Vec<_>>().join("; ")
+        );
+        Ok(count)
+    }
+}

@@ -1,0 +1,80 @@
+//! The command line as Kueue's manifests give it: `/manager --config=…`, without a subcommand and in Go's notation.
+//!
+//! Invariant: a command line that names a subcommand, or asks for help or the version, is not changed.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// Name of Kueue's program; the image has a link of this name.
+const KUEUE_PROGRAM: &str = "manager";
+const SUBCOMMAND: &str = "manager";
+
+/// Inserts the subcommand `manager` if the program is called as Kueue's is: by its name, or with a flag in the place of
+/// the subcommand. Go accepts `-flag` for `--flag`; so does that command line.
+pub(super) fn command_line(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut args: Vec<OsString> = args.into_iter().collect();
+    let program = args.first().map(|path| Path::new(path).file_name() == Some(OsStr::new(KUEUE_PROGRAM)));
+    let first = args.get(1).and_then(|arg| arg.to_str()).unwrap_or_default();
+    let asks = ["-h", "--help", "-V", "--version"].contains(&first);
+    let named = first == SUBCOMMAND;
+    if asks || named || !(program.unwrap_or_default() || first.starts_with('-')) {
+        return args;
+    }
+    for arg in args.iter_mut().skip(1).take_while(|arg| *arg != "--") {
+        if let Some(flag) = arg.to_str().and_then(long_flag) {
+            *arg = flag.into();
+        }
+    }
+    args.insert(1, SUBCOMMAND.into());
+    args
+}
+
+/// Returns `--flag` for Go's `-flag`.
+fn long_flag(arg: &str) -> Option<String> {
+    let name = arg.strip_prefix('-')?;
+    let is_word = name.len() > 1 && name.starts_with(|first: char| first.is_ascii_lowercase());
+    is_word.then(|| format!("-{arg}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> String {
+        let args = command_line(line.split(' ').map(OsString::from));
+        args.iter().map(|arg| arg.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn command_lines_of_kueue_start_the_manager() {
+        for (given, expected) in [
+            ("/manager", "/manager manager"),
+            (
+                "/manager --config=/c.yaml --zap-log-level=2",
+                "/manager manager --config=/c.yaml --zap-log-level=2",
+            ),
+            ("/manager -config /c.yaml -zap-devel", "/manager manager --config /c.yaml --zap-devel"),
+            ("/sluice --config=/c.yaml", "/sluice manager --config=/c.yaml"),
+            ("/sluice -feature-gates=A=true", "/sluice manager --feature-gates=A=true"),
+            ("/manager manager --config=/c.yaml", "/manager manager --config=/c.yaml"),
+            ("/manager -- -x", "/manager manager -- -x"),
+        ] {
+            assert_eq!(read(given), expected, "{given}");
+        }
+    }
+
+    #[test]
+    fn other_command_lines_are_unchanged() {
+        for line in [
+            "sluice",
+            "sluice --help",
+            "sluice -V",
+            "/manager --version",
+            "sluice simulate -o json -f x",
+            "sluice manager -x",
+            "sluice version",
+        ] {
+            assert_eq!(read(line), line);
+        }
+    }
+}
