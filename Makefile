@@ -1,6 +1,7 @@
 # Everything that is done with this repository. The first run of demo, up, test or conformance builds the control plane.
 CARGO ?= cargo
 E2E = $(CARGO) run --quiet --locked --package sluice-e2e --bin sluice-e2e --
+RELEASE = $(CARGO) run --quiet --locked --package sluice-release -- $(if $(IMAGE),--name "$(IMAGE)")
 # The load must cost less than what is measured.
 MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin sluice-e2e -- bench
 
@@ -8,7 +9,7 @@ MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin slu
 FAULTS = preemption::victims lost_writes:: rejected_writes:: rbac_changes:: outages:: leader_election:: manager_restarts:: memory_limit:: watch_faults:: stale_api_server::
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo up down test soak mutants e2e metrics-test conformance bench bench-cluster bench-manager lint fmt crds gates frameworks generated deny
+.PHONY: help tools demo up down test soak mutants e2e metrics-test conformance bench bench-cluster bench-manager lint fmt crds gates frameworks generated deny image image-check release
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +29,7 @@ down: ## stop it
 
 test: tools ## unit, law and contract tests, then end-to-end tests on a real control plane
 	$(CARGO) test --locked --package sluice
+	$(CARGO) test --locked --package sluice-release
 	$(CARGO) test --locked --package sluice-e2e --lib --bins
 	$(CARGO) test --locked --package sluice-e2e --test e2e
 
@@ -58,6 +60,16 @@ bench-manager: ## memory and start with 15,000 pending Workloads, and with 40,00
 	@$(MEASURE) pending
 	@$(MEASURE) start
 	@$(MEASURE) webhooks
+
+image: tools ## the image as an OCI archive with its SBOM in dist/, without docker; IMAGE=registry/name
+	@$(RELEASE) image
+
+image-check: tools ## build the image in two target folders and compare the digests
+	@$(RELEASE) check
+
+release: tools ## image, SBOM, install.yaml, changelog and checksums in dist/; VERSION=x.y.z, that of Cargo.toml; IMAGE=registry/name
+	@test -n "$(VERSION)" || { echo "usage: make release VERSION=x.y.z" >&2; exit 1; }
+	@$(RELEASE) release --version "$(VERSION)"
 
 lint: ## formatting and clippy, warnings are errors
 	$(CARGO) fmt --all --check

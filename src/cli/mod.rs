@@ -27,9 +27,11 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::metrics::build;
+
 /// Kueue-compatible quota scheduler for Kubernetes.
 #[derive(Debug, Parser)]
-#[command(name = "sluice", version, disable_help_subcommand = true)]
+#[command(name = "sluice", version = build::describe(), disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -43,7 +45,7 @@ enum Command {
     Crds(crds::CrdsArgs),
     /// Simulate scheduling of manifests, or of a change to a cluster, without modifying anything.
     Simulate(Box<simulate::SimulateArgs>),
-    /// Print the version.
+    /// Print version, commit and date.
     Version,
 }
 
@@ -58,7 +60,7 @@ pub fn main() -> ExitCode {
         Command::Manager(args) => manager::start(*args).map(success),
         Command::Crds(args) => crds::run(&args).map(success),
         Command::Simulate(args) => simulate::run(&args),
-        Command::Version => crds::print(&format!("sluice {}\n", env!("CARGO_PKG_VERSION"))).map(success),
+        Command::Version => crds::print(&format!("sluice {}\n", build::describe())).map(success),
     };
     match result {
         Ok(code) => code,

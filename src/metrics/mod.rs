@@ -1,5 +1,6 @@
 //! Metrics derived from published snapshots and observations. Pure: values in, text out.
 
+pub mod build;
 pub mod certificates;
 mod configuration_gaps;
 pub mod counters;

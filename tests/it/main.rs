@@ -12,6 +12,7 @@ mod charged_usage;
 mod core_gates;
 mod core_settings;
 mod crds;
+mod dockerfile;
 mod events_and_observations;
 mod fake_api;
 mod feature_gates;

@@ -13,6 +13,7 @@ use sluice_e2e::bench::webhooks::{ca_bundle, manager_client};
 use sluice_e2e::binaries;
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::install::NAMESPACE;
+use sluice_e2e::limit::MemoryCgroup;
 use sluice_e2e::manager::{LEASE_NAME, ManagerSettings, get};
 use sluice_e2e::objects::Kind;
 use std::collections::VecDeque;
@@ -43,44 +44,10 @@ const JOBS: &str = "/validate-batch-v1-job";
 const WORKLOADS: &str = "/validate-kueue-x-k8s-io-v1beta2-workload";
 const QUEUES: &str = "/validate-kueue-x-k8s-io-v1beta2-clusterqueue";
 
-/// A control group with a memory limit; removed on drop, if its processes have ended.
-struct MemoryCgroup(PathBuf);
-
-impl MemoryCgroup {
-    /// Creates the group. Prints a line and returns `None` if this user may not create one.
-    fn new(plane: &Path) -> Option<Self> {
-        let name = format!("sluice-e2e-{}", std::process::id());
-        for (folder, file) in
-            [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")]
-        {
-            let group = Path::new(folder).join(&name);
-            if fs::create_dir(&group).is_err() {
-                continue;
-            }
-            let group = Self(group);
-            if fs::write(group.0.join(file), MEMORY_LIMIT.to_string()).is_ok() {
-                return Some(group);
-            }
-        }
-        println!(
-            "cannot create a memory cgroup: the manager in {} runs without limit, only its peak is checked",
-            plane.display()
-        );
-        None
-    }
-}
-
-impl Drop for MemoryCgroup {
-    fn drop(&mut self) {
-        // Fails if a process is still in the group; the empty folder is harmless.
-        let _ = fs::remove_dir(&self.0);
-    }
-}
-
 /// Writes a script that joins the group and then executes the manager; returns its path.
 fn write_launcher(folder: &Path, confined: Option<&MemoryCgroup>) -> Result<PathBuf> {
     let program = binaries::sluice(true)?;
-    let enter = confined.map(|group| format!("echo $$ > '{}/cgroup.procs'\n", group.0.display()));
+    let enter = confined.map(|group| format!("echo $$ > '{}'\n", group.members().display()));
     let script = format!("#!/bin/sh\n{}exec '{}' \"$@\"\n", enter.unwrap_or_default(), program.display());
     let path = folder.join("sluice-confined");
     fs::write(&path, script)?;
@@ -281,7 +248,7 @@ async fn open_connection_floods(cluster: &Cluster) -> Result<()> {
 pub(crate) async fn good_clients_are_still_answered(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     rlimit::increase_nofile_limit(u64::MAX)?;
-    let cgroup = MemoryCgroup::new(cluster.plane.folder());
+    let cgroup = MemoryCgroup::new(MEMORY_LIMIT);
     let program = write_launcher(cluster.plane.folder(), cgroup.as_ref())?;
     let mut settings = ManagerSettings { program, ..cluster.manager()?.settings().clone() };
     settings.flags.push("--metrics-insecure".to_owned());

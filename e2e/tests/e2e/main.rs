@@ -17,11 +17,13 @@ mod bench_load;
 mod burst;
 mod certificates;
 mod cohorts;
+mod container;
 mod crashes;
 mod deep_queue;
 mod fixture;
 mod history;
 mod hostile_clients;
+mod image;
 mod infeasible_jobs;
 mod interrupt;
 mod invariants;
@@ -154,6 +156,7 @@ fn serial_cases() -> Vec<Case<SerialCase>> {
         webhook_serving::only_api_server_is_answered,
         webhook_serving::other_namespace_installation,
         hostile_clients::good_clients_are_still_answered,
+        image::manager_runs_in_image,
         shipped_manifests::deployment_runs_as_rendered,
         shipped_manifests::split_deployments_run_as_rendered,
         certificates::invalid_or_untrusted_certificate,
@@ -169,8 +172,17 @@ fn serial_cases() -> Vec<Case<SerialCase>> {
     .into()
 }
 
+fn main() -> ExitCode {
+    // Before any other thread starts: privileges and root folder belong to a thread.
+    if let Err(error) = container::enter_if_asked() {
+        println!("{error:#}");
+        return ExitCode::FAILURE;
+    }
+    run_harness()
+}
+
 #[tokio::main]
-async fn main() -> ExitCode {
+async fn run_harness() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let wanted = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
     if std::env::args().any(|word| word == "--list") {

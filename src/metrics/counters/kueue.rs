@@ -10,6 +10,7 @@ use super::family::{
     WAIT_BUCKETS, attempt_labels, cluster_queue_labels, labels_with_role, local_queue_labels,
     with_common_labels,
 };
+use crate::metrics::build;
 use crate::metrics::model::{MetricFamilies, MetricLabels, Role};
 use crate::reconciler::{self, Observation};
 
@@ -252,8 +253,8 @@ fn observe_histogram(
 fn build_info(registry: &mut Registry, platform: &str) {
     let labels = [
         ("git_version", concat!("v", env!("CARGO_PKG_VERSION"))),
-        ("git_commit", option_env!("SLUICE_GIT_COMMIT").unwrap_or_default()),
-        ("build_date", option_env!("SLUICE_BUILD_DATE").unwrap_or_default()),
+        ("git_commit", build::COMMIT.unwrap_or_default()),
+        ("build_date", build::DATE.unwrap_or_default()),
         ("go_version", ""),
         ("compiler", "rustc"),
         ("platform", platform),

@@ -1,0 +1,142 @@
+//! The image: packed from a release build, unpacked, and run with the restrictions of the shipped Deployment.
+
+use crate::container::{self, Container};
+use crate::fixture::Fixture;
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+use sluice_e2e::cluster::Cluster;
+use sluice_e2e::limit::MemoryCgroup;
+use sluice_e2e::manager::ManagerSettings;
+use sluice_e2e::process::ProcessUsage;
+use sluice_e2e::{binaries, paths};
+use sluice_release::contents::{KUEUE_PROGRAM, PROGRAM};
+use sluice_release::image;
+use sluice_release::libraries::Debian;
+use sluice_release::source::Source;
+use sluice_release::unpack::ImageArchive;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::Command;
+
+/// Memory limit in the shipped Deployment.
+const MEMORY_LIMIT: u64 = 512 << 20;
+/// Files of the image beside the libraries.
+const FILES: [&str; 5] = ["etc/group", "etc/nsswitch.conf", "etc/passwd", "manager", "sluice"];
+
+/// Kueue's command line runs in the unpacked image as another user, without capabilities, on a read-only root and within
+/// the memory limit: the manager finds the API server by a host name, becomes ready and admits a Job. There is no shell.
+pub(crate) async fn manager_runs_in_image(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    if Command::new("dpkg-query").arg("--version").output().is_err() {
+        println!("      skipped: no dpkg-query; the image is packed on Debian");
+        return Ok(());
+    }
+    if let Err(reason) = container::check_support() {
+        println!("      skipped: this machine forbids a mount namespace: {reason:#}");
+        return Ok(());
+    }
+    let folder = cluster.plane.folder().to_owned();
+    let root = folder.join("image-root");
+    unpack_image(&root)?;
+    let cgroup = MemoryCgroup::new(MEMORY_LIMIT);
+    let port = cluster.plane.server().rsplit(':').next().context("no port")?.to_owned();
+    let container = Container {
+        root: root.clone(),
+        cgroup_members: cgroup.as_ref().map(MemoryCgroup::members),
+        program: KUEUE_PROGRAM.to_owned(),
+        arguments: vec![
+            "--config=/controller_manager_config.yaml".to_owned(),
+            "--zap-log-level=2".to_owned(),
+            // The only addition: the API server calls the webhooks at this address instead of their Service.
+            "--webhook-san=127.0.0.1".to_owned(),
+        ],
+        api_server_port: port,
+    };
+    let program = container.write_launcher(&folder)?;
+    let settings = ManagerSettings { program, ..cluster.manager()?.settings().clone() };
+    let old = cluster.replace_manager(&settings).await?;
+    let pid = cluster.manager()?.process().identity().pid;
+    check_restrictions(pid, cgroup.is_some())?;
+
+    fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    fixture.submit(fixture.job("first", "main", "1")).await?;
+    fixture.wait_until_running("first").await?;
+    fixture.submit(fixture.job("second", "main", "1")).await?;
+    fixture.wait_until_pending("second", "WaitingForQuota").await?;
+    fixture.finish_job("first").await?;
+    fixture.wait_until_running("second").await?;
+    fixture.finish_job("second").await?;
+
+    cluster.manager()?.process().check()?;
+    println!("      {} MiB resident at most in the image", ProcessUsage::of_process(pid)?.peak_mib);
+    cluster.replace_manager(&old).await?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    ensure!(!mounts.contains(&root.display().to_string()), "a mount of the container is left:\n{mounts}");
+    Ok(())
+}
+
+/// Packs a release build, checks the archive and unpacks it into a folder.
+fn unpack_image(root: &Path) -> Result<()> {
+    let source = Source::read(paths::root())?;
+    let packed = image::pack(&binaries::sluice(true)?, "sluice", &source, &Debian)?;
+    let archive = ImageArchive::read(&packed.archive)?;
+    ensure!(archive.digest == packed.digest, "{} and {}", archive.digest, packed.digest);
+    ensure!(archive.config["config"]["Entrypoint"] == json!([PROGRAM]), "{}", archive.config);
+    println!("      {}, {} KiB", packed.digest, packed.archive.len() >> 10);
+    let _ = fs::remove_dir_all(root);
+    archive.unpack(root)?;
+    let mut files = BTreeSet::new();
+    list_files(root, root, &mut files)?;
+    let (libraries, others): (Vec<&String>, Vec<&String>) =
+        files.iter().partition(|file| file.contains(".so"));
+    ensure!(others == FILES, "the image has the files {others:?}");
+    ensure!(libraries.iter().any(|file| file.ends_with("/libc.so.6")), "no libc.so.6 in {libraries:?}");
+    Ok(())
+}
+
+/// Collects files and links, relative to the root.
+fn list_files(root: &Path, folder: &Path, files: &mut BTreeSet<String>) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() && !path.is_symlink() {
+            list_files(root, &path, files)?;
+        } else {
+            files.insert(path.strip_prefix(root)?.display().to_string());
+        }
+    }
+    Ok(())
+}
+
+/// Checks user, capabilities, root folder and control group of the process.
+fn check_restrictions(pid: u32, limited: bool) -> Result<()> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.map(|value| value.split_whitespace().collect::<Vec<_>>().join(" ")).unwrap_or_default()
+    };
+    for (name, expected) in [
+        ("Uid", "65532 65532 65532 65532"),
+        ("Gid", "65532 65532 65532 65532"),
+        ("Groups", ""),
+        ("NoNewPrivs", "1"),
+    ] {
+        ensure!(field(name) == expected, "{name} is {}", field(name));
+    }
+    for name in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        ensure!(field(name).chars().all(|digit| digit == '0'), "{name} is {}", field(name));
+    }
+    let root = format!("/proc/{pid}/root");
+    // As root: only the mount forbids it.
+    for path in ["file", "etc/passwd", "sluice"] {
+        let written = fs::File::options().create(true).append(true).open(format!("{root}/{path}"));
+        let kind = written.err().map(|error| error.kind());
+        ensure!(kind == Some(ErrorKind::ReadOnlyFilesystem), "writing to /{path}: {kind:?}");
+    }
+    for shell in ["bin/sh", "bin/bash", "bin/busybox", "usr/bin/env", "usr"] {
+        ensure!(!Path::new(&root).join(shell).exists(), "the image has /{shell}");
+    }
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
+    ensure!(!limited || groups.contains("/sluice-e2e-"), "it is in no control group of its own:\n{groups}");
+    Ok(())
+}
