@@ -8,6 +8,7 @@
 
 mod ancestry;
 mod batch_job;
+pub mod chart;
 mod composable;
 mod deployment;
 mod hooks;
