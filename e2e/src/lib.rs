@@ -11,6 +11,7 @@ pub mod balancer;
 pub mod bench;
 pub mod binaries;
 pub mod certs;
+pub mod chart;
 pub mod cluster;
 pub mod conformance;
 pub mod control_plane;
