@@ -9,7 +9,7 @@ MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin slu
 FAULTS = preemption::victims lost_writes:: rejected_writes:: rbac_changes:: outages:: leader_election:: manager_restarts:: memory_limit:: watch_faults:: stale_api_server::
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo up down test soak mutants e2e metrics-test conformance bench bench-cluster bench-manager lint fmt crds gates frameworks generated deny image image-check release
+.PHONY: help tools demo up down test soak mutants e2e metrics-test conformance bench bench-cluster bench-manager lint fmt crds gates frameworks chart chart-test generated deny image image-check release
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,15 +81,23 @@ fmt: ## format
 
 crds: ## generate crds/ from the types
 	$(CARGO) run --quiet --locked --bin sluice -- crds --write crds
+	$(MAKE) chart
 
 gates: ## write docs/feature-gates.md from the table of feature gates
 	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --package sluice --test it feature_gates::page_is_up_to_date
 
 frameworks: ## write the webhooks, roles and lists of job kinds from the table of frameworks
 	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --package sluice --test it framework_manifests::generated
+	$(MAKE) chart
+
+chart: ## write the parts of the Helm chart that come from config/, crds/ and the table of frameworks, and the table of docs/helm.md
+	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --package sluice --test it chart::generated
+
+chart-test: tools ## render the Helm chart, compare it with config/, install, upgrade, roll back and uninstall it on a real control plane
+	@$(E2E) chart-test
 
 generated: crds ## fail if a generated file is stale
-	git diff --exit-code -- crds
+	git diff --exit-code -- crds charts docs/helm.md
 
 deny: ## licences, sources, bans, duplicate versions and, where their database can be had, advisories of the dependencies
 	$(CARGO) deny --locked check bans licenses sources

@@ -22,7 +22,7 @@ struct GoModule {
     link_strings: &'static [&'static str],
 }
 
-const MODULES: [GoModule; 3] = [
+const MODULES: [GoModule; 5] = [
     GoModule {
         folder: "kubernetes",
         module_path: "k8s.io/kubernetes",
@@ -53,6 +53,19 @@ const MODULES: [GoModule; 3] = [
         module_path: "sigs.k8s.io/kwok",
         programs: &[("kwok", "sigs.k8s.io/kwok/cmd/kwok")],
         link_strings: &["sigs.k8s.io/kwok/pkg/consts.Version={v}"],
+    },
+    // Charts read the version of helm.
+    GoModule {
+        folder: "helm",
+        module_path: "helm.sh/helm/v4",
+        programs: &[("helm", "helm.sh/helm/v4/cmd/helm")],
+        link_strings: &["helm.sh/helm/v4/internal/version.version={v}"],
+    },
+    GoModule {
+        folder: "helm3",
+        module_path: "helm.sh/helm/v3",
+        programs: &[("helm3", "helm.sh/helm/v3/cmd/helm")],
+        link_strings: &["helm.sh/helm/v3/internal/version.version={v}"],
     },
 ];
 

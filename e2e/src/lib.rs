@@ -12,6 +12,7 @@ pub mod bench;
 pub mod binaries;
 pub mod certs;
 pub mod cgroup;
+pub mod chart;
 pub mod cluster;
 pub mod conformance;
 pub mod control_plane;

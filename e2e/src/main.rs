@@ -1,11 +1,11 @@
-//! `sluice-e2e up | down | demo | conformance | bench`.
+//! `sluice-e2e up | down | demo | conformance | chart-test | bench`.
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use sluice_e2e::cluster::ClusterOptions;
 use sluice_e2e::conformance::Recording;
 use sluice_e2e::control_plane::ControlPlane;
-use sluice_e2e::{bench, conformance, demo, persistent_cluster, signals};
+use sluice_e2e::{bench, chart, conformance, demo, persistent_cluster, signals};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -40,6 +40,8 @@ enum Command {
         #[arg(long, default_value_t = 0)]
         show: u32,
     },
+    /// Render the Helm chart, and install, upgrade, roll back and uninstall it.
+    ChartTest,
     /// Run a benchmark.
     Bench {
         #[command(subcommand)]
@@ -123,6 +125,7 @@ async fn run_command(command: Command) -> Result<()> {
             };
             conformance::run(&request).await
         }
+        Command::ChartTest => chart::run().await,
         Command::Bench { what } => run_bench(what).await,
     }
 }

@@ -12,7 +12,7 @@ const QUEUE_NAMED: &str = "(has(object.metadata.labels) && 'kueue.x-k8s.io/queue
 
 /// Which objects an entry of a webhook configuration is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Entry {
+pub(super) enum Entry {
     /// Those that name a queue.
     Queued,
     /// Others.
@@ -41,6 +41,11 @@ impl Entry {
             Self::Unqueued => row.webhooks.without_queue,
             Self::Managed => FailurePolicy::Fail,
         }
+    }
+
+    /// Returns the entry as an item of a YAML list.
+    pub(super) fn item(self, row: &Framework, mutating: bool) -> String {
+        indent(&self.text(row, mutating), "- ")
     }
 
     /// Returns the text of the entry.
@@ -113,9 +118,8 @@ fn indent(text: &str, first: &str) -> String {
 
 /// Returns the entries of the mutating or validating webhook configuration.
 pub fn webhook_entries(mutating: bool) -> String {
-    let entries = served().flat_map(|row| {
-        [Entry::Queued, Entry::Unqueued].map(|entry| indent(&entry.text(row, mutating), "- "))
-    });
+    let entries =
+        served().flat_map(|row| [Entry::Queued, Entry::Unqueued].map(|entry| entry.item(row, mutating)));
     entries.collect()
 }
 
@@ -159,26 +163,28 @@ pub fn managed_webhook_patches() -> String {
 
 /// Returns the rules of the manager's role for the served kinds.
 pub fn manager_rules() -> String {
-    let mut parts = Vec::new();
-    for row in served() {
-        let read = ["get", "list", "watch"];
-        let object: BTreeSet<&str> = read.into_iter().chain(row.rbac.object.iter().copied()).collect();
-        let object: Vec<&str> = object.into_iter().collect();
-        let plural = row.gvk.plural;
-        let rules = [
-            (plural.to_owned(), object.as_slice()),
-            (format!("{plural}/status"), row.rbac.status),
-            (format!("{plural}/finalizers"), row.rbac.finalizers),
-        ];
-        for (resource, verbs) in rules.into_iter().filter(|(_, verbs)| !verbs.is_empty()) {
-            parts.push(format!(
-                "- apiGroups: [{}]\n  resources: [{resource}]\n  verbs: [{}]\n",
-                group_text(row),
-                verbs.join(", ")
-            ));
-        }
-    }
-    parts.concat()
+    served().map(row_rules).collect()
+}
+
+/// Returns the rules of the manager's role for one kind.
+pub(super) fn row_rules(row: &Framework) -> String {
+    let read = ["get", "list", "watch"];
+    let object: BTreeSet<&str> = read.into_iter().chain(row.rbac.object.iter().copied()).collect();
+    let object: Vec<&str> = object.into_iter().collect();
+    let plural = row.gvk.plural;
+    let rules = [
+        (plural.to_owned(), object.as_slice()),
+        (format!("{plural}/status"), row.rbac.status),
+        (format!("{plural}/finalizers"), row.rbac.finalizers),
+    ];
+    let rules = rules.into_iter().filter(|(_, verbs)| !verbs.is_empty()).map(|(resource, verbs)| {
+        format!(
+            "- apiGroups: [{}]\n  resources: [{resource}]\n  verbs: [{}]\n",
+            group_text(row),
+            verbs.join(", ")
+        )
+    });
+    rules.collect()
 }
 
 /// Returns the rules by which webhooks read the served kinds.
@@ -192,8 +198,12 @@ pub fn webhook_rules() -> String {
 
 /// Returns the files of the roles with which people edit and view jobs, by name.
 pub fn user_roles() -> Vec<(String, String)> {
-    let roles = served().flat_map(|row| [user_role(row, true), user_role(row, false)]);
-    roles.collect()
+    served().flat_map(row_roles).collect()
+}
+
+/// Returns the files of the roles for one kind, by name.
+pub(super) fn row_roles(row: &Framework) -> [(String, String); 2] {
+    [user_role(row, true), user_role(row, false)]
 }
 
 /// Returns the lines that list these files for Kustomize.

@@ -8,6 +8,7 @@
 
 mod ancestry;
 pub mod batch_job;
+pub mod chart;
 mod composable;
 mod deployment;
 mod hooks;

@@ -9,6 +9,7 @@
 )]
 
 mod charged_usage;
+mod chart;
 mod core_gates;
 mod core_settings;
 mod crds;

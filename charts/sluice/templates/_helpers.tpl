@@ -1,0 +1,150 @@
+{{/* Value of app.kubernetes.io/name. */}}
+{{- define "sluice.name" -}}
+{{- .Values.nameOverride | default "kueue" }}
+{{- end }}
+
+{{/* Prefix of the names of objects. */}}
+{{- define "sluice.fullname" -}}
+{{- .Values.fullnameOverride | default .Values.nameOverride | default "kueue" }}
+{{- end }}
+
+{{/* Labels of every object except the component. */}}
+{{- define "sluice.labels" -}}
+app.kubernetes.io/name: {{ include "sluice.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{/* Labels of the manager's objects. */}}
+{{- define "sluice.managerLabels" -}}
+{{ include "sluice.labels" . }}
+app.kubernetes.io/component: controller
+{{- end }}
+
+{{/* Labels that select the manager's pods. */}}
+{{- define "sluice.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "sluice.name" . }}
+app.kubernetes.io/component: controller
+{{- end }}
+
+{{/* The configuration as JSON. */}}
+{{- define "sluice.config" -}}
+{{- $config := .Values.managerConfig.controllerManagerConfigYaml | fromYaml }}
+{{- with $config.Error }}
+{{- fail (printf "managerConfig.controllerManagerConfigYaml is not a YAML document with fields: %s" .) }}
+{{- end }}
+{{- with $config.namespace }}
+{{- if ne . $.Release.Namespace }}
+{{- fail (printf "managerConfig.controllerManagerConfigYaml: namespace %q is not the release's namespace %q; remove the field" . $.Release.Namespace) }}
+{{- end }}
+{{- end }}
+{{- toJson $config }}
+{{- end }}
+
+{{/* A section of the configuration as JSON. Usage: list $ "section". */}}
+{{- define "sluice.config.section" -}}
+{{- $config := include "sluice.config" (index . 0) | fromJson }}
+{{- get $config (index . 1) | default dict | toJson }}
+{{- end }}
+
+{{/* The enabled frameworks as JSON. */}}
+{{- define "sluice.frameworks" -}}
+{{- $integrations := include "sluice.config.section" (list . "integrations") | fromJson }}
+{{- if kindIs "slice" $integrations.frameworks }}
+{{- toJson $integrations.frameworks }}
+{{- else }}
+{{- toJson (list "batch/job") }}
+{{- end }}
+{{- end }}
+
+{{/* Not empty if jobs without a queue name are managed too. */}}
+{{- define "sluice.managesAllJobs" -}}
+{{- $config := include "sluice.config" . | fromJson }}
+{{- if $config.manageJobsWithoutQueueName }}true{{ end }}
+{{- end }}
+
+{{/* Fields of internalCertManagement that differ from the configuration, as JSON. */}}
+{{- define "sluice.certificateOverrides" -}}
+{{- $internal := include "sluice.config.section" (list . "internalCertManagement") | fromJson }}
+{{- $overrides := dict }}
+{{- if .Values.enableCertManager }}
+{{- if $internal.enable }}
+{{- fail "enableCertManager: managerConfig.controllerManagerConfigYaml sets internalCertManagement.enable; remove one of both" }}
+{{- end }}
+{{- if not (hasKey $internal "enable") }}
+{{- $_ := set $overrides "enable" false }}
+{{- end }}
+{{- end }}
+{{- if ne (include "sluice.fullname" .) "kueue" }}
+{{- if not $internal.webhookServiceName }}
+{{- $_ := set $overrides "webhookServiceName" (include "sluice.webhookServiceName" .) }}
+{{- end }}
+{{- if not $internal.webhookSecretName }}
+{{- $_ := set $overrides "webhookSecretName" (include "sluice.webhookSecretName" .) }}
+{{- end }}
+{{- end }}
+{{- toJson $overrides }}
+{{- end }}
+
+{{/* The configuration file: as it was given, if nothing must be changed. */}}
+{{- define "sluice.configFile" -}}
+{{- $overrides := include "sluice.certificateOverrides" . | fromJson }}
+{{- if $overrides }}
+{{- $config := include "sluice.config" . | fromJson }}
+{{- mergeOverwrite $config (dict "internalCertManagement" $overrides) | toYaml }}
+{{- else }}
+{{- .Values.managerConfig.controllerManagerConfigYaml }}
+{{- end }}
+{{- end }}
+
+{{- define "sluice.webhookServiceName" -}}
+{{- $internal := include "sluice.config.section" (list . "internalCertManagement") | fromJson }}
+{{- $internal.webhookServiceName | default (printf "%s-webhook-service" (include "sluice.fullname" .)) }}
+{{- end }}
+
+{{- define "sluice.webhookSecretName" -}}
+{{- $internal := include "sluice.config.section" (list . "internalCertManagement") | fromJson }}
+{{- $internal.webhookSecretName | default (printf "%s-webhook-server-cert" (include "sluice.fullname" .)) }}
+{{- end }}
+
+{{- define "sluice.metricsServiceName" -}}
+{{ include "sluice.fullname" . }}-controller-manager-metrics-service
+{{- end }}
+
+{{/* Ports of the pod. Those of metrics and probes are empty if they are off. */}}
+{{- define "sluice.webhookPort" -}}
+{{- $webhook := include "sluice.config.section" (list . "webhook") | fromJson }}
+{{- $webhook.port | default 9443 }}
+{{- end }}
+
+{{- define "sluice.metricsPort" -}}
+{{- $metrics := include "sluice.config.section" (list . "metrics") | fromJson }}
+{{- include "sluice.portOf" (list "metrics.bindAddress" ($metrics.bindAddress | default ":8443")) }}
+{{- end }}
+
+{{- define "sluice.healthPort" -}}
+{{- $health := include "sluice.config.section" (list . "health") | fromJson }}
+{{- include "sluice.portOf" (list "health.healthProbeBindAddress" ($health.healthProbeBindAddress | default ":8081")) }}
+{{- end }}
+
+{{/* Port of an address, or nothing for "0". Usage: list "field" "address". */}}
+{{- define "sluice.portOf" -}}
+{{- $address := index . 1 | toString }}
+{{- if ne $address "0" }}
+{{- $port := regexFind ":[0-9]+$" $address | trimPrefix ":" }}
+{{- if not $port }}
+{{- fail (printf "managerConfig.controllerManagerConfigYaml: %s %q has no port" (index . 0) $address) }}
+{{- end }}
+{{- $port }}
+{{- end }}
+{{- end }}
+
+{{/* Annotations with which cert-manager finds the CA of webhooks. */}}
+{{- define "sluice.injectCA" -}}
+{{- if .Values.enableCertManager -}}
+annotations:
+  cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/{{ include "sluice.fullname" . }}-serving-cert
+{{- end }}
+{{- end }}

@@ -1,0 +1,192 @@
+{{/* Arguments of the manager. */}}
+{{- define "sluice.manager.args" -}}
+- manager
+- --config=/etc/kueue/controller_manager_config.yaml
+- --shutdown-delay=15s
+{{- if ne (include "sluice.fullname" .) "kueue" }}
+- --metrics-service={{ include "sluice.metricsServiceName" . }}
+- --mutating-webhook-configuration={{ include "sluice.fullname" . }}-mutating-webhook-configuration
+- --validating-webhook-configuration={{ include "sluice.fullname" . }}-validating-webhook-configuration
+{{- end }}
+{{- if ne .Values.kubernetesClusterDomain "cluster.local" }}
+{{- range list (include "sluice.webhookServiceName" .) (include "sluice.metricsServiceName" .) }}
+- --webhook-san={{ . }}.{{ $.Release.Namespace }}.svc.{{ $.Values.kubernetesClusterDomain }}
+{{- end }}
+{{- end }}
+{{- with .Values.webhookClientCA }}
+{{- if .configMap }}
+- --webhook-client-ca=/etc/kueue-webhook-client-ca/ca.crt
+{{- range .names }}
+- {{ printf "--webhook-client-name=%s" . | quote }}
+{{- end }}
+{{- else if .names }}
+{{- fail "webhookClientCA.names: webhookClientCA.configMap is required" }}
+{{- end }}
+{{- end }}
+{{- with .Values.controllerManager.featureGates }}
+{{- if hasKey (include "sluice.config" $ | fromJson) "featureGates" }}
+{{- fail "controllerManager.featureGates: managerConfig.controllerManagerConfigYaml has featureGates as well; set one of both" }}
+{{- end }}
+{{- $gates := list }}
+{{- range . }}
+{{- $gates = append $gates (printf "%s=%t" .name .enabled) }}
+{{- end }}
+- --feature-gates={{ join "," $gates }}
+{{- end }}
+{{- with include "sluice.manager.logLevel" . }}
+- {{ printf "--log-level=%s" . | quote }}
+{{- end }}
+{{- with .Values.controllerManager.manager.extraArgs }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Log level. A number is a level of Kueue. */}}
+{{- define "sluice.manager.logLevel" -}}
+{{- $level := .Values.controllerManager.manager.logLevel }}
+{{- if kindIs "string" $level }}
+{{- $level }}
+{{- else if le (int $level) 3 }}info
+{{- else if le (int $level) 5 }}debug
+{{- else }}trace
+{{- end }}
+{{- end }}
+
+{{/* Affinity of the pods. */}}
+{{- define "sluice.manager.affinity" -}}
+{{- with .Values.controllerManager.affinity }}
+{{- toYaml . }}
+{{- else -}}
+podAntiAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution:
+  - weight: 100
+    podAffinityTerm:
+      topologyKey: kubernetes.io/hostname
+      labelSelector:
+        matchLabels:
+          {{- include "sluice.selectorLabels" . | nindent 10 }}
+{{- end }}
+{{- end }}
+
+{{/* The container that runs the manager. */}}
+{{- define "sluice.manager.container" -}}
+{{- $manager := .Values.controllerManager.manager -}}
+name: manager
+image: {{ printf "%s:%s" $manager.image.repository ($manager.image.tag | default .Chart.AppVersion) | quote }}
+{{- with $manager.image.pullPolicy }}
+imagePullPolicy: {{ . }}
+{{- end }}
+args:
+{{- include "sluice.manager.args" . | nindent 0 }}
+ports:
+- name: webhook
+  containerPort: {{ include "sluice.webhookPort" . }}
+  protocol: TCP
+{{- with include "sluice.metricsPort" . }}
+- name: metrics
+  containerPort: {{ . }}
+  protocol: TCP
+{{- end }}
+{{- with include "sluice.healthPort" . }}
+- name: health
+  containerPort: {{ . }}
+  protocol: TCP
+{{- end }}
+{{- if include "sluice.healthPort" . }}
+readinessProbe:
+  httpGet:
+    path: /{{ (include "sluice.config.section" (list . "health") | fromJson).readinessEndpointName | default "readyz" }}
+    port: health
+  {{- toYaml .Values.controllerManager.readinessProbe | nindent 2 }}
+livenessProbe:
+  httpGet:
+    path: /{{ (include "sluice.config.section" (list . "health") | fromJson).livenessEndpointName | default "healthz" }}
+    port: health
+  {{- toYaml .Values.controllerManager.livenessProbe | nindent 2 }}
+{{- end }}
+resources:
+  {{- toYaml $manager.resources | nindent 2 }}
+securityContext:
+  {{- toYaml $manager.containerSecurityContext | nindent 2 }}
+volumeMounts:
+- name: config
+  mountPath: /etc/kueue
+  readOnly: true
+{{- if .Values.enableCertManager }}
+- name: cert
+  mountPath: /tmp/k8s-webhook-server/serving-certs
+  readOnly: true
+{{- end }}
+{{- if .Values.webhookClientCA.configMap }}
+- name: webhook-client-ca
+  mountPath: /etc/kueue-webhook-client-ca
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{/* Volumes of the pods. */}}
+{{- define "sluice.manager.volumes" -}}
+- name: config
+  configMap:
+    name: {{ include "sluice.fullname" . }}-manager-config
+{{- if .Values.enableCertManager }}
+- name: cert
+  secret:
+    secretName: {{ include "sluice.webhookSecretName" . }}
+{{- end }}
+{{- with .Values.webhookClientCA.configMap }}
+- name: webhook-client-ca
+  configMap:
+    name: {{ . }}
+{{- end }}
+{{- end }}
+
+{{/* The pod template. */}}
+{{- define "sluice.manager.podTemplate" -}}
+metadata:
+  labels:
+    {{- include "sluice.selectorLabels" . | nindent 4 }}
+  annotations:
+    kubectl.kubernetes.io/default-container: manager
+    # A change of the configuration replaces the pods.
+    sluice.dev/config-checksum: {{ include "sluice.configFile" . | sha256sum }}
+    {{- with .Values.controllerManager.manager.podAnnotations }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  serviceAccountName: {{ include "sluice.fullname" . }}-controller-manager
+  {{- with .Values.controllerManager.manager.priorityClassName }}
+  priorityClassName: {{ . }}
+  {{- end }}
+  {{- if .Values.controllerManager.hostNetwork }}
+  hostNetwork: true
+  {{- end }}
+  {{- with .Values.controllerManager.dnsPolicy }}
+  dnsPolicy: {{ . }}
+  {{- end }}
+  {{- with .Values.controllerManager.imagePullSecrets }}
+  imagePullSecrets:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  terminationGracePeriodSeconds: 30
+  securityContext:
+    {{- toYaml .Values.controllerManager.manager.podSecurityContext | nindent 4 }}
+  {{- with .Values.controllerManager.nodeSelector }}
+  nodeSelector:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.controllerManager.tolerations }}
+  tolerations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  affinity:
+    {{- include "sluice.manager.affinity" . | nindent 4 }}
+  {{- with .Values.controllerManager.topologySpreadConstraints }}
+  topologySpreadConstraints:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  containers:
+  - {{- include "sluice.manager.container" . | nindent 4 }}
+  volumes:
+    {{- include "sluice.manager.volumes" . | nindent 4 }}
+{{- end }}

@@ -1,0 +1,117 @@
+//! Compares the objects of the chart with those of `config/`, field by field. Everything that may differ is listed here.
+
+use crate::objects::text;
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// Labels that only the chart sets, on every object that has labels.
+const HELM_LABELS: [&str; 4] = [
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/managed-by",
+    "app.kubernetes.io/version",
+    "helm.sh/chart",
+];
+/// Annotation of the chart's CustomResourceDefinitions.
+const KEEP: (&str, &str) = ("helm.sh/resource-policy", "keep");
+/// Annotation of the chart's pods, so that a changed configuration replaces them.
+pub(super) const CHECKSUM: &str = "sluice.dev/config-checksum";
+/// Key of the configuration in its ConfigMap.
+const CONFIGURATION: &str = "controller_manager_config.yaml";
+
+/// Objects by kind and name.
+type Objects = BTreeMap<(String, String), Value>;
+
+/// Fails with all differences between both lists of objects, except the intended ones.
+pub(super) fn compare(chart: Vec<Value>, config: Vec<Value>) -> Result<usize> {
+    let mut ours = Objects::new();
+    for object in chart {
+        add(&mut ours, chart_object(object)?)?;
+    }
+    let mut theirs = Objects::new();
+    // Helm creates the namespace if it is asked to; uninstalling must not delete what else is in it.
+    for object in config.into_iter().filter(|object| object["kind"] != "Namespace") {
+        add(&mut theirs, object)?;
+    }
+    ensure!(theirs.len() > 40, "config/ has {} objects", theirs.len());
+    let mut differences = Vec::new();
+    for (key, object) in &ours {
+        match theirs.get(key) {
+            Some(other) => difference(object, other, &format!("{} {}", key.0, key.1), &mut differences),
+            None => differences.push(format!("{} {}: only in the chart", key.0, key.1)),
+        }
+    }
+    for key in theirs.keys().filter(|key| !ours.contains_key(*key)) {
+        differences.push(format!("{} {}: only in config/", key.0, key.1));
+    }
+    ensure!(differences.is_empty(), "the chart and config/ differ:\n{}", differences.join("\n"));
+    Ok(ours.len())
+}
+
+/// Removes what only the chart has, after checking that it is there.
+fn chart_object(mut object: Value) -> Result<Value> {
+    let name = format!("{} {}", text(&object, "/kind"), text(&object, "/metadata/name"));
+    if object["kind"] == "CustomResourceDefinition" {
+        let annotations = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
+        let annotations = annotations.with_context(|| format!("{name} has no annotations"))?;
+        ensure!(annotations.remove(KEEP.0) == Some(KEEP.1.into()), "{name} would not stay");
+        if annotations.is_empty() {
+            remove(&mut object, "/metadata", "annotations");
+        }
+        return Ok(object);
+    }
+    for label in HELM_LABELS {
+        ensure!(remove(&mut object, "/metadata/labels", label).is_some(), "{name} has no label {label}");
+    }
+    if object["kind"] == "Deployment" {
+        let checksum = remove(&mut object, "/spec/template/metadata/annotations", CHECKSUM);
+        ensure!(checksum.is_some_and(|value| value.is_string()), "{name} has no checksum");
+    }
+    Ok(object)
+}
+
+fn remove(object: &mut Value, parent: &str, key: &str) -> Option<Value> {
+    object.pointer_mut(parent)?.as_object_mut()?.remove(key)
+}
+
+/// Adds an object in a form without meaningless order: webhooks by name, the configuration as fields.
+fn add(objects: &mut Objects, mut object: Value) -> Result<()> {
+    let key = (text(&object, "/kind").to_owned(), text(&object, "/metadata/name").to_owned());
+    if let Some(webhooks) = object.get("webhooks").and_then(Value::as_array) {
+        let by_name: Map<String, Value> =
+            webhooks.iter().map(|webhook| (text(webhook, "/name").to_owned(), webhook.clone())).collect();
+        ensure!(by_name.len() == webhooks.len(), "{} {}: two webhooks with the same name", key.0, key.1);
+        object["webhooks"] = by_name.into();
+    }
+    if key.0 == "ConfigMap" {
+        let configuration: Value =
+            serde_saphyr::from_str(text(&object["data"], &format!("/{CONFIGURATION}")))?;
+        ensure!(configuration["kind"] == "Configuration", "{} has no configuration", key.1);
+        object["data"][CONFIGURATION] = configuration;
+    }
+    let name = format!("{} {}", key.0, key.1);
+    ensure!(objects.insert(key, object).is_none(), "{name} occurs twice");
+    Ok(())
+}
+
+fn difference(ours: &Value, theirs: &Value, path: &str, found: &mut Vec<String>) {
+    match (ours, theirs) {
+        (Value::Object(a), Value::Object(b)) => {
+            for (key, value) in a {
+                difference(value, b.get(key).unwrap_or(&Value::Null), &format!("{path}.{key}"), found);
+            }
+            for (key, value) in b.iter().filter(|(key, _)| !a.contains_key(*key)) {
+                difference(&Value::Null, value, &format!("{path}.{key}"), found);
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (index, (x, y)) in a.iter().zip(b).enumerate() {
+                difference(x, y, &format!("{path}[{index}]"), found);
+            }
+        }
+        // Numbers of a configuration that passed through the template language are floats.
+        (Value::Number(a), Value::Number(b)) if a.as_f64() == b.as_f64() => {}
+        _ if ours == theirs => {}
+        _ => found.push(format!("{path}: {ours} in the chart, {theirs} in config/")),
+    }
+}

@@ -1,0 +1,89 @@
+//! Runs helm on the chart, with a home folder of its own, which is removed on drop.
+
+use crate::paths;
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The name of the release in all renderings and installations.
+pub(super) const RELEASE: &str = "sluice";
+
+/// Returns the folder of the chart.
+pub(super) fn chart() -> PathBuf {
+    paths::root().join("charts/sluice")
+}
+
+/// A helm binary, and a cluster if it has one.
+pub(super) struct Helm {
+    program: PathBuf,
+    home: PathBuf,
+    kubeconfig: Option<PathBuf>,
+}
+
+impl Helm {
+    /// Uses this binary and home folder.
+    pub(super) fn new(program: &Path, home: &Path) -> Result<Self> {
+        fs::create_dir_all(home)?;
+        Ok(Self { program: program.to_owned(), home: home.to_owned(), kubeconfig: None })
+    }
+
+    /// Uses this cluster.
+    pub(super) fn for_cluster(mut self, kubeconfig: &Path) -> Self {
+        self.kubeconfig = Some(kubeconfig.to_owned());
+        self
+    }
+
+    /// Runs helm and returns its standard output. Fails with its standard error if it exits with an error. `values` are
+    /// given on standard input, for the argument `--values=-`.
+    pub(super) fn run(&self, arguments: &[&str], values: &Value) -> Result<String> {
+        let mut command = Command::new(&self.program);
+        for (variable, folder) in
+            [("HELM_CACHE_HOME", "cache"), ("HELM_CONFIG_HOME", "config"), ("HELM_DATA_HOME", "data")]
+        {
+            command.env(variable, self.home.join(folder));
+        }
+        // Without a kubeconfig of its own, helm would read the developer's.
+        let kubeconfig = self.kubeconfig.clone().unwrap_or_else(|| self.home.join("no-cluster"));
+        let mut child = command
+            .env("KUBECONFIG", kubeconfig)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| self.program.display().to_string())?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // helm may end before it has read its input.
+            let _ = stdin.write_all(values.to_string().as_bytes());
+        }
+        let output = child.wait_with_output()?;
+        if !output.status.success() {
+            bail!("helm {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// Runs `helm lint` with the default values.
+    pub(super) fn lint(&self) -> Result<()> {
+        let chart = chart().display().to_string();
+        self.run(&["lint", "--strict", &chart], &Value::Null).map(drop)
+    }
+
+    /// Renders the chart with these values.
+    pub(super) fn render(&self, namespace: &str, values: &Value) -> Result<Vec<Value>> {
+        let chart = chart().display().to_string();
+        let arguments = ["template", RELEASE, &chart, "--namespace", namespace, "--values=-"];
+        let text = self.run(&arguments, values)?;
+        let all: Vec<Value> = serde_saphyr::from_multiple(&text).context("helm template returns no YAML")?;
+        Ok(all.into_iter().filter(|object| !object.is_null()).collect())
+    }
+}
+
+impl Drop for Helm {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.home);
+    }
+}

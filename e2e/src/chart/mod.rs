@@ -1,0 +1,43 @@
+//! `chart-test`: the Helm chart renders the objects of `config/`, refuses wrong values with a message that names them, and
+//! can be installed, upgraded, rolled back and uninstalled on a real control plane, by both versions of Helm.
+
+mod comparison;
+mod helm;
+mod kustomization;
+mod lifecycle;
+mod references;
+mod rendering;
+mod settings;
+
+use crate::binaries::Binaries;
+use crate::control_plane::{ControlPlane, Extent};
+use crate::kubectl::Kubectl;
+use crate::objects::{Kind, ObjectClient};
+use anyhow::{Context as _, Result};
+use helm::Helm;
+use serde_json::json;
+
+/// Runs the whole test. An error names the check that failed.
+pub async fn run() -> Result<()> {
+    let binaries = Binaries::ensure(&["helm", "helm3", "kubectl"])?;
+    let folder = ControlPlane::temporary_folder();
+    let helm = Helm::new(&binaries.path("helm"), &folder.with_extension("helm"))?;
+    helm.lint().context("helm lint")?;
+    println!("helm lint passes");
+    rendering::check(&helm, &binaries.path("kubectl"))?;
+    settings::check(&helm)?;
+    let plane = ControlPlane::start(Extent::Full, &folder).await?;
+    let kubectl = Kubectl::new(&binaries.path("kubectl"), &plane.admin_kubeconfig());
+    let objects = ObjectClient::new(plane.admin().await?);
+    for number in 1..=2 {
+        objects.create(Kind::NODE, &json!({"metadata": {"name": format!("node-{number}")}})).await?;
+    }
+    for program in ["helm", "helm3"] {
+        let helm = Helm::new(&binaries.path(program), &folder.with_extension(program))?;
+        let helm = helm.for_cluster(&plane.admin_kubeconfig());
+        let cluster = lifecycle::ChartCluster { helm, kubectl: &kubectl, objects: &objects, plane: &plane };
+        lifecycle::check(&cluster, program).await.with_context(|| program.to_owned())?;
+    }
+    println!("Every check passed.");
+    Ok(())
+}

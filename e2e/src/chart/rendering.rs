@@ -1,0 +1,84 @@
+//! What the chart renders equals what kustomize builds, object by object, for each variant that both have.
+
+use super::comparison;
+use super::helm::Helm;
+use super::kustomization::{self, DEFAULT_NAMESPACE, Overlay};
+use super::references;
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use std::path::Path;
+
+const OTHER_NAMESPACE: &str = "batch-queues";
+
+/// The configuration of `config/`, which the values contain word for word.
+const CONFIGURATION: &str = include_str!("../../../config/manager/controller_manager_config.yaml");
+
+/// Values, and the kustomization to which they correspond.
+struct Variant {
+    name: &'static str,
+    values: Value,
+    overlay: Overlay,
+}
+
+const DEFAULT: Overlay = Overlay {
+    namespace: DEFAULT_NAMESPACE,
+    components: &[],
+    certificates: "self-managed",
+    configuration: "",
+};
+
+fn variants() -> Vec<Variant> {
+    let manages_all_jobs = "manageJobsWithoutQueueName: true\n";
+    let variant = |name, values, overlay| Variant { name, values, overlay };
+    vec![
+        variant("default values", json!({}), DEFAULT),
+        variant("another namespace", json!({}), Overlay { namespace: OTHER_NAMESPACE, ..DEFAULT }),
+        variant(
+            "cert-manager",
+            json!({"enableCertManager": true}),
+            Overlay {
+                namespace: OTHER_NAMESPACE,
+                certificates: "cert-manager",
+                configuration: "internalCertManagement:\n  enable: false\n",
+                ..DEFAULT
+            },
+        ),
+        variant(
+            "jobs without a queue",
+            json!({"managerConfig": {"controllerManagerConfigYaml": format!("{CONFIGURATION}{manages_all_jobs}")}}),
+            Overlay { components: &["webhooks/manage-all-jobs"], configuration: manages_all_jobs, ..DEFAULT },
+        ),
+        variant(
+            "ports of API servers",
+            json!({"networkPolicy": {"apiServerPorts": [443, 6443, 8443, 16443]}}),
+            Overlay { components: &["network-policy/api-server-ports"], ..DEFAULT },
+        ),
+        variant(
+            "addresses of API servers",
+            json!({"networkPolicy": {"apiServerAddresses": ["192.0.2.1/32"]}}),
+            Overlay { components: &["network-policy/api-server-addresses"], ..DEFAULT },
+        ),
+        variant(
+            "client certificates",
+            json!({"webhookClientCA": {"configMap": "kueue-webhook-client-ca"}}),
+            Overlay { components: &["webhooks/client-ca"], ..DEFAULT },
+        ),
+    ]
+}
+
+/// Compares all variants.
+pub(super) fn check(helm: &Helm, kubectl: &Path) -> Result<()> {
+    for variant in variants() {
+        let compared = compare(helm, kubectl, &variant);
+        let count = compared.with_context(|| variant.name)?;
+        println!("{}: {count} objects equal those of config/", variant.name);
+    }
+    Ok(())
+}
+
+fn compare(helm: &Helm, kubectl: &Path, variant: &Variant) -> Result<usize> {
+    let namespace = variant.overlay.namespace;
+    let objects = helm.render(namespace, &variant.values)?;
+    references::check(&objects, namespace)?;
+    comparison::compare(objects, kustomization::build(kubectl, &variant.overlay)?)
+}

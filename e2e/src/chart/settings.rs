@@ -1,0 +1,190 @@
+//! What single values change in the rendered objects, and which values are refused. The cases are in `e2e/chart`.
+
+use super::helm::Helm;
+use super::kustomization::DEFAULT_NAMESPACE;
+use super::references::{self, find, items, of_kind};
+use crate::objects::text;
+use crate::paths;
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::fs;
+
+/// The container that runs the manager.
+const ARGUMENTS: &str = "/spec/template/spec/containers/0/args";
+
+/// A case of `e2e/chart`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    /// Values of the chart.
+    #[serde(default)]
+    values: Value,
+    /// Body of the manager's configuration.
+    configuration: Option<String>,
+    /// Kind and name of an object.
+    #[serde(default)]
+    object: String,
+    /// A field of the object.
+    #[serde(default)]
+    field: String,
+    /// Value of the field; null if it is absent.
+    #[serde(default)]
+    is: Value,
+    /// An argument of the manager.
+    #[serde(default)]
+    flag: String,
+    /// Words of the message with which the values are refused.
+    #[serde(default)]
+    words: Vec<String>,
+}
+
+impl Case {
+    /// Returns all values.
+    fn values(&self) -> Value {
+        let mut values = if self.values.is_null() { json!({}) } else { self.values.clone() };
+        if let Some(body) = &self.configuration {
+            values["managerConfig"] = configuration(body)["managerConfig"].clone();
+        }
+        values
+    }
+}
+
+/// Returns values with a manager's configuration.
+fn configuration(body: &str) -> Value {
+    let text = format!("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n{body}\n");
+    json!({"managerConfig": {"controllerManagerConfigYaml": text}})
+}
+
+fn cases(name: &str) -> Result<Vec<Case>> {
+    let path = paths::root().join("e2e/chart").join(name);
+    let cases: Vec<Case> =
+        serde_saphyr::from_str(&fs::read_to_string(&path)?).with_context(|| path.display().to_string())?;
+    ensure!(!cases.is_empty(), "{name} has no cases");
+    Ok(cases)
+}
+
+/// Runs all cases.
+pub(super) fn check(helm: &Helm) -> Result<()> {
+    run(helm, "fields.yaml", "set a field", check_field)?;
+    run(helm, "flags.yaml", "become a flag", check_flag)?;
+    run(helm, "absent.yaml", "remove objects", check_absence)?;
+    run(helm, "refused.yaml", "are refused by name", check_refusal)?;
+    run(helm, "accepted.yaml", "of Kueue have no effect", |helm, case| {
+        render(helm, &case.values()).map(drop)
+    })?;
+    frameworks(helm)?;
+    other_names(helm)?;
+    issuer(helm)
+}
+
+fn run(helm: &Helm, file: &str, outcome: &str, check: impl Fn(&Helm, &Case) -> Result<()>) -> Result<()> {
+    let cases = cases(file)?;
+    for (number, case) in cases.iter().enumerate() {
+        check(helm, case).with_context(|| format!("{file}, case {}: {}", number + 1, case.values()))?;
+    }
+    println!("{} values {outcome}", cases.len());
+    Ok(())
+}
+
+fn render(helm: &Helm, values: &Value) -> Result<Vec<Value>> {
+    let objects = helm.render(DEFAULT_NAMESPACE, values)?;
+    references::check(&objects, DEFAULT_NAMESPACE)?;
+    Ok(objects)
+}
+
+fn check_field(helm: &Helm, case: &Case) -> Result<()> {
+    let objects = render(helm, &case.values())?;
+    let (kind, name) = case.object.split_once('/').context("object has no name")?;
+    let object = find(&objects, kind, name).with_context(|| format!("no {kind} {name}"))?;
+    let found = object.pointer(&case.field).unwrap_or(&Value::Null);
+    ensure!(*found == case.is, "{kind} {name}: {} is {found}, not {}", case.field, case.is);
+    Ok(())
+}
+
+fn check_flag(helm: &Helm, case: &Case) -> Result<()> {
+    let objects = render(helm, &case.values())?;
+    let deployment = of_kind(&objects, "Deployment").next().context("no Deployment")?;
+    let mut arguments = items(deployment, ARGUMENTS);
+    ensure!(arguments.any(|argument| *argument == case.flag), "no argument {}", case.flag);
+    Ok(())
+}
+
+fn check_absence(helm: &Helm, case: &Case) -> Result<()> {
+    let (kind, name) = case.object.split_once('/').unwrap_or((&case.object, ""));
+    let exists = |values: &Value| -> Result<bool> {
+        let objects = render(helm, values)?;
+        let mut all = of_kind(&objects, kind);
+        Ok(all.any(|object| name.is_empty() || text(object, "/metadata/name") == name))
+    };
+    ensure!(exists(&json!({"enablePrometheus": true}))?, "{kind} {name} exists with no values");
+    ensure!(!exists(&case.values())?, "{kind} {name} exists");
+    Ok(())
+}
+
+fn check_refusal(helm: &Helm, case: &Case) -> Result<()> {
+    let Err(error) = helm.render(DEFAULT_NAMESPACE, &case.values()) else { bail!("accepted") };
+    let message = format!("{error:#}");
+    ensure!(!case.words.is_empty(), "the case has no words");
+    for word in &case.words {
+        ensure!(message.contains(word), "the message has no {word:?}: {message}");
+    }
+    Ok(())
+}
+
+/// Webhooks and permissions exist only for the frameworks that the configuration lists.
+fn frameworks(helm: &Helm) -> Result<()> {
+    let about_jobs = |body: &str| -> Result<(usize, usize)> {
+        let objects = render(helm, &configuration(body))?;
+        let kinds = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
+        let webhooks = kinds
+            .iter()
+            .flat_map(|kind| of_kind(&objects, kind))
+            .flat_map(|object| items(object, "/webhooks"));
+        let webhooks = webhooks.filter(|webhook| webhook.to_string().contains("\"jobs\"")).count();
+        let role = find(&objects, "ClusterRole", "kueue-manager-role").context("no role")?;
+        Ok((webhooks, items(role, "/rules").filter(|rule| text(rule, "/apiGroups/0") == "batch").count()))
+    };
+    let expected = [
+        // The manager's default.
+        ("", (4, 3)),
+        ("integrations: {frameworks: [batch/job]}", (4, 3)),
+        ("integrations: {frameworks: [pod, batch/job]}", (4, 3)),
+        ("integrations: {frameworks: []}", (0, 0)),
+        ("integrations: {frameworks: [pod]}", (0, 0)),
+    ];
+    for (body, expected) in expected {
+        let found = about_jobs(body)?;
+        ensure!(found == expected, "{body}: {found:?} webhooks and rules for Jobs, expected {expected:?}");
+    }
+    println!("webhooks and permissions exist for the listed frameworks only");
+    Ok(())
+}
+
+/// With another prefix no object has a name of `config/`, and the configuration names the certificate's objects.
+fn other_names(helm: &Helm) -> Result<()> {
+    let objects = render(helm, &json!({"fullnameOverride": "own"}))?;
+    for object in objects.iter().filter(|object| object["kind"] != "CustomResourceDefinition") {
+        let (kind, name) = (text(object, "/kind"), text(object, "/metadata/name"));
+        ensure!(name.starts_with("own-"), "{kind} {name} has another prefix");
+    }
+    let config = of_kind(&objects, "ConfigMap").next().context("no ConfigMap")?;
+    let file: Value = serde_saphyr::from_str(text(&config["data"], "/controller_manager_config.yaml"))?;
+    let expected =
+        json!({"webhookSecretName": "own-webhook-server-cert", "webhookServiceName": "own-webhook-service"});
+    ensure!(file["internalCertManagement"] == expected, "internalCertManagement: {file}");
+    ensure!(file["clientConnection"]["burst"].as_f64() == Some(500.0), "other settings are lost: {file}");
+    println!("another prefix is in all names");
+    Ok(())
+}
+
+/// An issuer of the cluster replaces the chart's own.
+fn issuer(helm: &Helm) -> Result<()> {
+    let issuer = json!({"name": "company", "kind": "ClusterIssuer", "group": "cert-manager.io"});
+    let objects = render(helm, &json!({"enableCertManager": true, "certManager": {"issuerRef": issuer}}))?;
+    ensure!(of_kind(&objects, "Issuer").next().is_none(), "the chart creates an Issuer of its own");
+    let certificate = of_kind(&objects, "Certificate").next().context("no Certificate")?;
+    ensure!(certificate["spec"]["issuerRef"] == issuer, "{}", certificate["spec"]);
+    println!("an issuer of the cluster is used");
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! Templates of the Helm chart that depend on the kinds of jobs, written from the rows of the table. They contain the
+//! names of `config/`; the test that writes the files replaces these.
+//!
+//! Invariant: each part is inside a condition on the name of its row, so that webhooks, permissions and roles exist only
+//! for frameworks that the configuration lists.
+
+use super::manifests::{Entry, row_roles, row_rules};
+use super::row::Framework;
+use super::table::served;
+
+/// A function that returns the frameworks of the configuration, for the template language.
+const FRAMEWORKS: &str = r#"(include "sluice.frameworks" . | fromJsonArray)"#;
+
+/// Returns the named templates for entries of webhook configurations and rules of the manager's role.
+pub fn named_templates() -> String {
+    let templates = [
+        named("mutatingWebhooks", |row| webhooks(row, true)),
+        named("validatingWebhooks", |row| webhooks(row, false)),
+        named("managerRules", row_rules),
+    ];
+    templates.concat()
+}
+
+/// Returns the files of the roles with which people edit and view jobs, by name.
+pub fn user_roles() -> Vec<(String, String)> {
+    let roles =
+        served().flat_map(|row| row_roles(row).map(|(file, text)| (file, if_listed(row.name, &text))));
+    roles.collect()
+}
+
+fn named(name: &str, part: impl Fn(&Framework) -> String) -> String {
+    let parts: String = served().map(|row| if_listed(row.name, &part(row))).collect();
+    format!("{{{{- define \"sluice.frameworks.{name}\" -}}}}\n{parts}{{{{- end }}}}\n")
+}
+
+fn if_listed(name: &str, text: &str) -> String {
+    format!("{{{{- if has \"{name}\" {FRAMEWORKS} }}}}\n{text}{{{{- end }}}}\n")
+}
+
+fn webhooks(row: &Framework, mutating: bool) -> String {
+    let [queued, managed, unqueued] =
+        [Entry::Queued, Entry::Managed, Entry::Unqueued].map(|entry| entry.item(row, mutating));
+    format!(
+        "{queued}{{{{- if include \"sluice.managesAllJobs\" . }}}}\n{managed}{{{{- else }}}}\n{unqueued}{{{{- end }}}}\n"
+    )
+}

@@ -1,0 +1,244 @@
+//! The parts of the Helm chart that are copies of `config/` and `crds/`, or written from the table of frameworks, are up to
+//! date; its values, their schema and docs/helm.md list the same values. What the chart renders is tested by
+//! `make chart-test`, which needs helm.
+
+use crate::framework_manifests::{check_or_write, with_part};
+use serde_json::Value;
+use sluice::frameworks::chart;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const CHART: &str = "charts/sluice";
+
+/// Files of `config/` that are templates of the chart with other names, and the named template of their generated part.
+const COPIED: [(&str, &str, &str); 9] = [
+    ("config/metrics/role.yaml", "rbac/metrics_role.yaml", ""),
+    ("config/rbac/batch_admin_role.yaml", "rbac/batch_admin_role.yaml", ""),
+    ("config/rbac/batch_user_role.yaml", "rbac/batch_user_role.yaml", ""),
+    ("config/rbac/manager_role.yaml", "rbac/manager_role.yaml", "managerRules"),
+    ("config/rbac/manager_role_binding.yaml", "rbac/manager_role_binding.yaml", ""),
+    ("config/rbac/secrets_role.yaml", "rbac/secrets_role.yaml", ""),
+    ("config/rbac/service_account.yaml", "rbac/service_account.yaml", ""),
+    ("config/webhooks/mutating.yaml", "webhooks/mutating.yaml", "mutatingWebhooks"),
+    ("config/webhooks/validating.yaml", "webhooks/validating.yaml", "validatingWebhooks"),
+];
+
+/// Texts of `config/` that depend on values, with the expressions that replace them, in this order.
+const EXPRESSIONS: [(&str, &str); 12] = [
+    (
+        "[kueue-webhook-server-cert, kueue-webhook-server-cert-ca]",
+        r#"[{{ include "sluice.webhookSecretName" . }}, {{ include "sluice.webhookSecretName" . }}-ca]"#,
+    ),
+    (
+        "serviceaccount:kueue-system:kueue-controller-manager",
+        r#"serviceaccount:{{ .Release.Namespace }}:{{ include "sluice.fullname" . }}-controller-manager"#,
+    ),
+    ("namespace: kueue-system", "namespace: {{ .Release.Namespace | quote }}"),
+    ("[kube-system, kueue-system]", "[kube-system, {{ .Release.Namespace | quote }}]"),
+    ("name: kueue-webhook-service", r#"name: {{ include "sluice.webhookServiceName" . }}"#),
+    ("name: kueue-", r#"name: {{ include "sluice.fullname" . }}-"#),
+    ("[kueue-mutating-", r#"[{{ include "sluice.fullname" . }}-mutating-"#),
+    ("[kueue-validating-", r#"[{{ include "sluice.fullname" . }}-validating-"#),
+    ("    app.kubernetes.io/name: kueue\n", "    {{- include \"sluice.labels\" . | nindent 4 }}\n"),
+    (
+        "reinvocationPolicy: Never",
+        r#"reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "Never" }}"#,
+    ),
+    (
+        "reinvocationPolicy: IfNeeded",
+        r#"reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}"#,
+    ),
+    (
+        "\nwebhooks:\n",
+        "\n  {{- with include \"sluice.injectCA\" . }}\n  {{- . | nindent 2 }}\n  {{- end }}\nwebhooks:\n",
+    ),
+];
+
+/// Values of Kueue's chart that the schema accepts only as far as they have no effect, and Helm's own.
+const NOT_IN_VALUES: [&str; 6] = [
+    "enableKueueViz",
+    "enableMutatingAdmissionPolicy",
+    "enableVisibilityAPF",
+    "enableVisibilityAuthReaderRoleBinding",
+    "global",
+    "kueueViz",
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+/// Names of the YAML files of a folder.
+fn names(folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+    let files = entries.filter(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+    let mut names: Vec<String> =
+        files.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect();
+    names.sort();
+    names
+}
+
+fn header(source: &str) -> String {
+    format!("{{{{- /* Written by make chart from {source}. */ -}}}}\n")
+}
+
+/// Replaces texts of `config/` by expressions. No name or namespace of `config/` may remain.
+fn template(source: &str, text: &str) -> String {
+    let text = EXPRESSIONS.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
+    let rest = text.replace("kueue-x-k8s-io", "").replace("kueue-webhook-client-ca", "");
+    assert!(!rest.contains("kueue-"), "{source}: a name is not replaced: {rest}");
+    header(source) + &text
+}
+
+/// Replaces the lines from the marker of the beginning to the marker of the end by a named template.
+fn with_named_template(text: &str, name: &str) -> String {
+    let is_marker = |line: &&str| line.contains("BEGIN generated") || line.contains("END generated");
+    let text = with_part(text, &format!("{{{{- include \"sluice.frameworks.{name}\" . }}}}\n"));
+    let lines: Vec<&str> = text.split_inclusive('\n').filter(|line| !is_marker(line)).collect();
+    lines.concat()
+}
+
+/// Files of the chart and of its page, with their wanted texts.
+fn wanted() -> Vec<(PathBuf, String)> {
+    let templates = format!("{CHART}/templates");
+    let mut files = Vec::new();
+    for (source, target, part) in COPIED {
+        let text = read(source);
+        let text = if part.is_empty() { text } else { with_named_template(&text, part) };
+        files.push((format!("{templates}/{target}"), template(source, &text)));
+    }
+    let job_roles = chart::user_roles();
+    let is_kueue_role = |name: &String| {
+        let is_role = name.ends_with("_editor_role.yaml") || name.ends_with("_viewer_role.yaml");
+        is_role && job_roles.iter().all(|(job_role, _)| job_role != name)
+    };
+    for name in names("config/rbac").into_iter().filter(is_kueue_role) {
+        let source = format!("config/rbac/{name}");
+        files.push((format!("{templates}/rbac/{name}"), template(&source, &read(&source))));
+    }
+    let rows = "the table of frameworks";
+    for (name, text) in &job_roles {
+        files.push((format!("{templates}/rbac/{name}"), template(rows, text)));
+    }
+    files.push((format!("{templates}/_frameworks.tpl"), template(rows, &chart::named_templates())));
+    for name in names("crds").into_iter().filter(|name| name != "kustomization.yaml") {
+        files.push((format!("{CHART}/files/crds/{name}"), read(&format!("crds/{name}"))));
+    }
+    files.push(("docs/helm.md".to_owned(), with_part(&read("docs/helm.md"), &values_table())));
+    files.into_iter().map(|(path, text)| (root().join(path), text)).collect()
+}
+
+#[test]
+fn generated_parts_are_up_to_date() {
+    let files = wanted();
+    let known: BTreeSet<PathBuf> = files.iter().map(|(path, _)| path.clone()).collect();
+    check_or_write(files, "make chart");
+    for folder in ["files/crds", "templates/rbac", "templates/webhooks"].map(|name| format!("{CHART}/{name}"))
+    {
+        for path in names(&folder).into_iter().map(|name| root().join(&folder).join(name)) {
+            let text = fs::read_to_string(&path).unwrap();
+            let generated = folder.ends_with("crds") || text.contains("Written by make chart");
+            assert!(!generated || known.contains(&path), "{} has no source any longer", path.display());
+        }
+    }
+}
+
+/// The chart's configuration is the one of `config/`, word for word.
+#[test]
+fn default_configuration_equals_that_of_config() {
+    let values: Value = serde_saphyr::from_str(&read(&format!("{CHART}/values.yaml"))).unwrap();
+    let text = values["managerConfig"]["controllerManagerConfigYaml"].as_str().unwrap();
+    assert_eq!(text, read("config/manager/controller_manager_config.yaml"));
+}
+
+/// Values with the comments above them, by path.
+fn described_values(text: &str) -> Vec<(String, String)> {
+    let mut stack: Vec<(usize, &str)> = Vec::new();
+    let mut comment: Vec<&str> = Vec::new();
+    let mut rows = Vec::new();
+    for line in text.lines() {
+        let content = line.trim_start();
+        if let Some(words) = content.strip_prefix("# ") {
+            comment.push(words);
+            continue;
+        }
+        if let Some((key, _)) = content.split_once(':').filter(|(key, _)| !key.contains([' ', '-', '/'])) {
+            let indentation = line.len() - content.len();
+            stack.retain(|(column, _)| *column < indentation);
+            stack.push((indentation, key));
+            if !comment.is_empty() {
+                let path: Vec<&str> = stack.iter().map(|(_, key)| *key).collect();
+                rows.push((path.join("."), comment.join(" ")));
+            }
+        }
+        comment.clear();
+    }
+    rows
+}
+
+fn values_table() -> String {
+    let text = read(&format!("{CHART}/values.yaml"));
+    let values: Value = serde_saphyr::from_str(&text).unwrap();
+    let mut table = "| Value | Default | Meaning |\n|---|---|---|\n".to_owned();
+    for (path, words) in described_values(&text) {
+        let default = values.pointer(&format!("/{}", path.replace('.', "/"))).expect(&path).to_string();
+        let default = if default.len() > 60 { "see values.yaml".to_owned() } else { format!("`{default}`") };
+        writeln!(table, "| `{path}` | {default} | {words} |").unwrap();
+    }
+    table
+}
+
+/// Paths of the values, down to where they are empty or the schema lists no properties.
+fn value_paths(value: &Value, schema: &Value, path: &str, found: &mut BTreeSet<String>) {
+    let fields = value.as_object().filter(|fields| !fields.is_empty());
+    let Some((properties, fields)) = schema["properties"].as_object().zip(fields) else {
+        found.insert(path.to_owned());
+        return;
+    };
+    for (name, value) in fields {
+        let schema = properties.get(name).unwrap_or_else(|| panic!("{path}.{name} is not in the schema"));
+        value_paths(value, schema, &format!("{path}.{name}"), found);
+    }
+}
+
+/// Paths of the schema's properties that have none of their own.
+fn schema_paths(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
+    let Some(properties) = schema["properties"].as_object() else {
+        found.insert(path.to_owned());
+        return;
+    };
+    assert_eq!(schema["additionalProperties"], false, "{path}: an unknown value must be refused");
+    for (name, schema) in properties {
+        schema_paths(schema, &format!("{path}.{name}"), found);
+    }
+}
+
+#[test]
+fn values_schema_and_page_list_the_same_values() {
+    let text = read(&format!("{CHART}/values.yaml"));
+    let values: Value = serde_saphyr::from_str(&text).unwrap();
+    let schema: Value = serde_json::from_str(&read(&format!("{CHART}/values.schema.json"))).unwrap();
+    let (mut ours, mut theirs) = (BTreeSet::new(), BTreeSet::new());
+    value_paths(&values, &schema, "", &mut ours);
+    schema_paths(&schema, "", &mut theirs);
+    theirs.retain(|path| !NOT_IN_VALUES.contains(&path.trim_start_matches('.')));
+    // The fields of an empty value are in the schema alone.
+    let is_of_empty = |path: &String| ours.iter().any(|empty| path.starts_with(&format!("{empty}.")));
+    theirs.retain(|path| !is_of_empty(path));
+    let without_fields = |path: &&String| !theirs.contains(*path) && *path != ".certManager.issuerRef";
+    let unknown: Vec<&String> = ours.iter().filter(without_fields).collect();
+    assert!(unknown.is_empty() && theirs.is_subset(&ours), "{unknown:?}, {ours:?}, {theirs:?}");
+    let described: Vec<String> = described_values(&text).into_iter().map(|(path, _)| path).collect();
+    assert!(described.len() > 50);
+    for path in ours {
+        let path = path.trim_start_matches('.');
+        let covered = described.iter().any(|row| path == row || path.starts_with(&format!("{row}.")));
+        assert!(covered, "{path} has no comment");
+    }
+}
