@@ -25,7 +25,7 @@ pub(super) struct ZapArgs {
     encoder: Option<Encoder>,
     /// Log level: debug, info, error, panic, or a verbosity: 1 to 3 is info, 4 and 5 debug, more is trace.
     #[arg(long = "zap-log-level", value_name = "LEVEL", conflicts_with = "log_level", value_parser = level)]
-    log_level: Option<&'static str>,
+    level: Option<&'static str>,
     /// Accepted with a warning: log lines have no stack traces.
     #[arg(long = "zap-stacktrace-level", value_name = "LEVEL")]
     stacktrace_level: Option<StackTraceLevel>,
@@ -79,7 +79,7 @@ impl ZapArgs {
             Some(Encoder::Console) => Some(LogFormat::Text),
             None => devel.then_some(LogFormat::Text),
         };
-        let level = self.log_level.or_else(|| devel.then_some("debug"));
+        let level = self.level.or_else(|| devel.then_some("debug"));
         LogSettings {
             format: format.unwrap_or(settings.format),
             level: level.map_or(settings.level, str::to_owned),
