@@ -10,6 +10,7 @@ use sluice_release::release;
 use sluice_release::source::Source;
 use sluice_release::{manifests, sbom};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 /// Builds what a release of Sluice consists of.
 #[derive(Parser)]
@@ -65,8 +66,17 @@ enum Command {
     },
 }
 
-fn main() -> Result<()> {
-    let arguments = Arguments::parse();
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sluice-release: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no repository")?;
     if let Command::Rootfs { program, folder } = &arguments.command {
         // In a container builder, which has no git checkout.
@@ -113,6 +123,9 @@ fn report(image: &Image, name: &str, source: &Source) {
         println!("{} {}", package.name, package.version);
     }
     if !source.changed.is_empty() {
-        println!("not reproducible: {} files differ from the commit", source.changed.len());
+        println!(
+            "not reproducible: there are changes that are not committed:\n{}",
+            source.changed.join("\n")
+        );
     }
 }

@@ -128,7 +128,7 @@ fn check_restrictions(pid: u32, limited: bool) -> Result<()> {
     }
     let root = format!("/proc/{pid}/root");
     // As root: only the mount forbids it.
-    for path in ["file", "etc/passwd", "sluice"] {
+    for path in ["file", "etc/passwd", "lib/file"] {
         let written = fs::File::options().create(true).append(true).open(format!("{root}/{path}"));
         let kind = written.err().map(|error| error.kind());
         ensure!(kind == Some(ErrorKind::ReadOnlyFilesystem), "writing to /{path}: {kind:?}");
