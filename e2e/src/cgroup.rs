@@ -44,6 +44,17 @@ impl Cgroup {
         Ok(group)
     }
 
+    /// Creates the group of this program, with a memory limit. Prints a line and returns `None` if this machine does not
+    /// permit it.
+    pub fn with_memory(bytes: u64) -> Option<Self> {
+        let limits = CgroupLimits { memory: bytes, cpu_millis: None };
+        let group = Self::new(&format!("sluice-e2e-{}", std::process::id()), limits);
+        let explain = |error: &anyhow::Error| {
+            println!("      no memory limit ({error:#}): only the peak of the manager is checked");
+        };
+        group.inspect_err(explain).ok()
+    }
+
     fn add(&mut self, parent: &str, name: &str, file: &str, value: &str) -> Result<()> {
         let folder = Path::new(parent).join(name);
         fs::create_dir(&folder).with_context(|| folder.display().to_string())?;
@@ -51,9 +62,9 @@ impl Cgroup {
         fs::write(folder.join(file), value).with_context(|| folder.join(file).display().to_string())
     }
 
-    /// Returns shell commands by which a shell joins the group.
-    pub fn join_commands(&self) -> Vec<String> {
-        self.folders.iter().map(|folder| format!("echo 0 > '{}/cgroup.procs'", folder.display())).collect()
+    /// Returns the files to which a process writes its id, or 0, in order to join.
+    pub fn members(&self) -> impl Iterator<Item = PathBuf> {
+        self.folders.iter().map(|folder| folder.join("cgroup.procs"))
     }
 
     /// Returns whether the kernel has killed a process of the group for its memory.

@@ -1,49 +1,10 @@
-//! Memory limits: a control group that a process joins before it starts, and a limit on a running process. The latter uses
-//! a control group if one can be created, so that the kernel kills the process; otherwise it limits the data segment, so
-//! that an allocation fails and the process aborts.
+//! Memory limit on a running process. Uses a control group if one can be created, so that the kernel kills the process;
+//! otherwise limits the data segment, so that an allocation fails and the process aborts.
 
 use anyhow::{Context as _, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// A control group with a memory limit; removed on drop, if its processes have ended.
-pub struct MemoryCgroup(PathBuf);
-
-impl MemoryCgroup {
-    /// Creates the group. Prints a line and returns `None` if this user may not create one.
-    pub fn new(bytes: u64) -> Option<Self> {
-        let name = format!("sluice-e2e-{}", std::process::id());
-        for (folder, file) in
-            [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")]
-        {
-            let group = Path::new(folder).join(&name);
-            if fs::create_dir(&group).is_err() {
-                continue;
-            }
-            let group = Self(group);
-            if fs::write(group.0.join(file), bytes.to_string()).is_ok() {
-                return Some(group);
-            }
-        }
-        println!(
-            "      cannot create a memory cgroup: the manager runs without limit, only its peak is checked"
-        );
-        None
-    }
-
-    /// Returns the file to which a process writes its id in order to join.
-    pub fn members(&self) -> PathBuf {
-        self.0.join("cgroup.procs")
-    }
-}
-
-impl Drop for MemoryCgroup {
-    fn drop(&mut self) {
-        // Fails if a process is still in the group; the empty folder is harmless.
-        let _ = fs::remove_dir(&self.0);
-    }
-}
 
 /// A memory limit that is active until dropped.
 pub struct MemoryLimit {

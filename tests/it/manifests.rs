@@ -382,7 +382,9 @@ fn deployment_matches_manager_configuration() {
     let mount = container["volumeMounts"][0]["mountPath"].as_str().unwrap();
     assert_eq!(container["volumeMounts"][0]["name"], pod["volumes"][0]["name"]);
     let file = format!("--config={mount}/controller_manager_config.yaml");
-    assert_eq!(texts(&container["args"]), ["manager", file.as_str()]);
+    assert_eq!(texts(&container["args"]), ["manager", file.as_str(), "--shutdown-delay=15s"]);
+    // The manager ends 25 s after the signal at the latest.
+    assert_eq!(pod["terminationGracePeriodSeconds"], 30);
     let port = |name: &str| {
         let ports = container["ports"].as_array().unwrap();
         ports.iter().find(|port| port["name"] == name).unwrap()["containerPort"].to_string()
@@ -418,5 +420,8 @@ fn network_policy_opens_only_webhooks_and_metrics() {
     assert_eq!(ports, ["webhook", "metrics"]);
     assert!(rules.iter().all(|rule| rule["ports"].as_array().unwrap().len() == 1));
     assert_eq!(rules[1]["from"][0]["namespaceSelector"]["matchLabels"]["metrics"], "enabled");
-    assert_eq!(policy["egress"].as_array().unwrap().len(), 1, "the components add to the first entry");
+    let egress = policy["egress"].as_array().unwrap();
+    let ports = |entry: &Value| entry["ports"][0]["port"].as_u64().unwrap();
+    // The components add to the first entry.
+    assert_eq!(egress.iter().map(ports).collect::<Vec<_>>(), [443, 53]);
 }

@@ -124,7 +124,7 @@ fn script(spec: &ContainerSpec<'_>, root: &Path, cgroup: &Cgroup) -> Result<Stri
     }
     lines.push(format!("mount -t proc proc '{root}/proc'"));
     lines.push(format!("mount -o remount,bind,ro '{root}'"));
-    lines.extend(cgroup.join_commands());
+    lines.extend(cgroup.members().map(|members| format!("echo 0 > '{}'", members.display())));
     // The change of the user drops all capabilities.
     let enter = format!("chroot --userspec={user}:{group} --groups= '{root}'");
     lines.push(format!("exec setpriv --no-new-privs --inh-caps=-all {enter} \"$@\""));

@@ -7,7 +7,6 @@
 //! deleted pod gets SIGTERM and its grace period; everything stops with the kubelet.
 
 mod container;
-pub mod image;
 pub mod network;
 mod pod;
 mod probe;

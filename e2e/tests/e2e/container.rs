@@ -35,8 +35,8 @@ const ID: u32 = 65532;
 pub(crate) struct Container {
     /// The unpacked image.
     pub(crate) root: PathBuf,
-    /// File to which the process writes its id to join a control group.
-    pub(crate) cgroup_members: Option<PathBuf>,
+    /// Files to which the process writes its id to join a control group.
+    pub(crate) cgroup_members: Vec<PathBuf>,
     pub(crate) program: String,
     pub(crate) arguments: Vec<String>,
     pub(crate) api_server_port: String,
@@ -75,7 +75,7 @@ impl Container {
 
     /// Becomes the program; returns only an error.
     fn enter(&self, kubeconfig: &Path, configuration: &Path) -> Result<()> {
-        if let Some(members) = &self.cgroup_members {
+        for members in &self.cgroup_members {
             fs::write(members, std::process::id().to_string()).context("cannot join the control group")?;
         }
         let pod = kubeconfig.with_extension("pod");

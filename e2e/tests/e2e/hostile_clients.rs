@@ -11,9 +11,9 @@ use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use sluice_e2e::bench::webhooks::{ca_bundle, manager_client};
 use sluice_e2e::binaries;
+use sluice_e2e::cgroup::Cgroup;
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::install::NAMESPACE;
-use sluice_e2e::limit::MemoryCgroup;
 use sluice_e2e::manager::{LEASE_NAME, ManagerSettings, get};
 use sluice_e2e::objects::Kind;
 use std::collections::VecDeque;
@@ -45,10 +45,13 @@ const WORKLOADS: &str = "/validate-kueue-x-k8s-io-v1beta2-workload";
 const QUEUES: &str = "/validate-kueue-x-k8s-io-v1beta2-clusterqueue";
 
 /// Writes a script that joins the group and then executes the manager; returns its path.
-fn write_launcher(folder: &Path, confined: Option<&MemoryCgroup>) -> Result<PathBuf> {
+fn write_launcher(folder: &Path, confined: Option<&Cgroup>) -> Result<PathBuf> {
     let program = binaries::sluice(true)?;
-    let enter = confined.map(|group| format!("echo $$ > '{}'\n", group.members().display()));
-    let script = format!("#!/bin/sh\n{}exec '{}' \"$@\"\n", enter.unwrap_or_default(), program.display());
+    let mut lines = vec!["#!/bin/sh".to_owned()];
+    let members = confined.into_iter().flat_map(Cgroup::members);
+    lines.extend(members.map(|members| format!("echo $$ > '{}'", members.display())));
+    lines.push(format!("exec '{}' \"$@\"\n", program.display()));
+    let script = lines.join("\n");
     let path = folder.join("sluice-confined");
     fs::write(&path, script)?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
@@ -248,7 +251,7 @@ async fn open_connection_floods(cluster: &Cluster) -> Result<()> {
 pub(crate) async fn good_clients_are_still_answered(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     rlimit::increase_nofile_limit(u64::MAX)?;
-    let cgroup = MemoryCgroup::new(MEMORY_LIMIT);
+    let cgroup = Cgroup::with_memory(MEMORY_LIMIT);
     let program = write_launcher(cluster.plane.folder(), cgroup.as_ref())?;
     let mut settings = ManagerSettings { program, ..cluster.manager()?.settings().clone() };
     settings.flags.push("--metrics-insecure".to_owned());

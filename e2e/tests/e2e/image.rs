@@ -4,8 +4,8 @@ use crate::container::{self, Container};
 use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
+use sluice_e2e::cgroup::Cgroup;
 use sluice_e2e::cluster::Cluster;
-use sluice_e2e::limit::MemoryCgroup;
 use sluice_e2e::manager::ManagerSettings;
 use sluice_e2e::process::ProcessUsage;
 use sluice_e2e::{binaries, paths};
@@ -28,8 +28,7 @@ const FILES: [&str; 5] = ["etc/group", "etc/nsswitch.conf", "etc/passwd", "manag
 /// Kueue's command line runs in the unpacked image as another user, without capabilities, on a read-only root and within
 /// the memory limit: the manager finds the API server by a host name, becomes ready and admits a Job. There is no shell.
 pub(crate) async fn manager_runs_in_image(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
-    if Command::new("dpkg-query").arg("--version").output().is_err() {
-        println!("      skipped: no dpkg-query; the image is packed on Debian");
+    if !can_pack() {
         return Ok(());
     }
     if let Err(reason) = container::check_support() {
@@ -39,11 +38,11 @@ pub(crate) async fn manager_runs_in_image(cluster: &mut Cluster, fixture: &Fixtu
     let folder = cluster.plane.folder().to_owned();
     let root = folder.join("image-root");
     unpack_image(&root)?;
-    let cgroup = MemoryCgroup::new(MEMORY_LIMIT);
+    let cgroup = Cgroup::with_memory(MEMORY_LIMIT);
     let port = cluster.plane.server().rsplit(':').next().context("no port")?.to_owned();
     let container = Container {
         root: root.clone(),
-        cgroup_members: cgroup.as_ref().map(MemoryCgroup::members),
+        cgroup_members: cgroup.iter().flat_map(Cgroup::members).collect(),
         program: KUEUE_PROGRAM.to_owned(),
         arguments: vec![
             "--config=/controller_manager_config.yaml".to_owned(),
@@ -76,8 +75,17 @@ pub(crate) async fn manager_runs_in_image(cluster: &mut Cluster, fixture: &Fixtu
     Ok(())
 }
 
+/// Returns whether this machine can pack an image; prints a line if it cannot.
+pub(crate) fn can_pack() -> bool {
+    let is_debian = Command::new("dpkg-query").arg("--version").output().is_ok();
+    if !is_debian {
+        println!("      skipped: no dpkg-query; the image is packed on Debian");
+    }
+    is_debian
+}
+
 /// Packs a release build, checks the archive and unpacks it into a folder.
-fn unpack_image(root: &Path) -> Result<()> {
+pub(crate) fn unpack_image(root: &Path) -> Result<()> {
     let source = Source::read(paths::root())?;
     let packed = image::pack(&binaries::sluice(true)?, "sluice", &source, &Debian)?;
     let archive = ImageArchive::read(&packed.archive)?;

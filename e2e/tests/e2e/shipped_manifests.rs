@@ -2,18 +2,18 @@
 //! server calls the webhooks through their Service, at the addresses in its EndpointSlices.
 
 use crate::fixture::Fixture;
+use crate::image;
 use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::EvictParams;
 use serde_json::{Value, json};
-use sluice_e2e::binaries;
 use sluice_e2e::cluster::{Cluster, wait_for_webhooks};
 use sluice_e2e::control_plane::{ControlPlane, Extent};
 use sluice_e2e::install::{self, NAMESPACE};
 use sluice_e2e::kubeconfig::{client_without_retries, token_id};
 use sluice_e2e::kubectl::Kubectl;
-use sluice_e2e::kubelet::{Kubelet, KubeletSettings, image, network};
+use sluice_e2e::kubelet::{Kubelet, KubeletSettings, network};
 use sluice_e2e::objects::{self, Job, Kind, ObjectClient, condition_is_true, number, text};
 use sluice_e2e::process::tail;
 use sluice_e2e::wait::{eventually, within};
@@ -61,7 +61,10 @@ pub(crate) async fn split_deployments_run_as_rendered(_: &mut Cluster, _: &Fixtu
 
 async fn run_installed(name: &str, components: &[&str]) -> Result<()> {
     if let Some(reason) = network::unsupported() {
-        println!("skipped: this machine permits no network namespaces: {reason}");
+        println!("      skipped: this machine forbids network namespaces: {reason}");
+        return Ok(());
+    }
+    if !image::can_pack() {
         return Ok(());
     }
     let mut installation = Installation::start(name, components).await?;
@@ -80,7 +83,6 @@ async fn run_installed(name: &str, components: &[&str]) -> Result<()> {
 impl Installation {
     /// Applies all objects of a kustomization and waits until its Deployments are available.
     async fn start(name: &str, components: &[&str]) -> Result<Self> {
-        let program = binaries::sluice(true)?;
         let folder = ControlPlane::temporary_folder().with_extension(format!("manifests-{name}"));
         let plane = ControlPlane::start(Extent::Full, &folder).await?;
         let objects = ObjectClient::new(plane.admin().await?);
@@ -93,7 +95,7 @@ impl Installation {
         let image = images.first().copied().context("no Deployment")?.to_owned();
         ensure!(images.len() == 1, "several images: {images:?}");
         let root = folder.join("image");
-        image::write_root(&program, &root)?;
+        image::unpack_image(&root)?;
         let settings = KubeletSettings {
             node: "worker".to_owned(),
             folder: folder.join("pods"),
