@@ -45,8 +45,9 @@ impl Drop for TemporaryFolder {
     }
 }
 
-/// Builds a kustomization on top of `config/default` in another namespace.
-fn build(name: &str, components: &[&str], certificates: &str) -> Option<String> {
+/// Builds a kustomization on top of `config/default` in another namespace. `certificates` are the components of
+/// `config/default`, relative to `webhook-certs`.
+fn build(name: &str, components: &[&str], certificates: &[&str]) -> Option<String> {
     let program = kubectl()?;
     let folder = TemporaryFolder::new(name);
     // In a copy, because config/default itself selects the certificate component.
@@ -57,7 +58,9 @@ fn build(name: &str, components: &[&str], certificates: &str) -> Option<String> 
     let text = fs::read_to_string(&default).unwrap();
     let component = "- ../../webhook-certs/self-managed";
     assert!(text.contains(component), "{text}");
-    fs::write(&default, text.replace(component, &format!("- ../../webhook-certs/{certificates}"))).unwrap();
+    let certificates = certificates.iter().map(|component| format!("- ../../webhook-certs/{component}"));
+    let certificates = certificates.collect::<Vec<_>>().join("\n");
+    fs::write(&default, text.replace(component, &certificates)).unwrap();
     let overlay = folder.0.join("overlay");
     fs::create_dir_all(&overlay).unwrap();
     let lines: Vec<String> =
@@ -116,7 +119,7 @@ fn check_namespace(text: &str) {
 #[test]
 fn other_namespace_renders_with_self_managed_certificates() {
     let components = ["webhooks/manage-all-jobs", "network-policy/api-server-ports"];
-    let Some(text) = build("self-managed", &components, "self-managed") else { return };
+    let Some(text) = build("self-managed", &components, &["self-managed"]) else { return };
     check_namespace(&text);
     let policies = objects(&text, "NetworkPolicy");
     let ports = policies[0]["spec"]["egress"][0]["ports"].as_array().unwrap();
@@ -135,7 +138,8 @@ fn other_namespace_renders_with_self_managed_certificates() {
 /// The two Deployments differ in name, labels, account, part and ports; the webhook Service selects one of them.
 #[test]
 fn split_deployments_differ_in_their_part() {
-    let Some(text) = build("split", &["split"], "self-managed") else { return };
+    let certificates = ["../config/split", "cert-manager"];
+    let Some(text) = build("split", &["webhooks/client-ca"], &certificates) else { return };
     check_namespace(&text);
     let deployments = objects(&text, "Deployment");
     assert_eq!(deployments.len(), 2);
@@ -146,7 +150,12 @@ fn split_deployments_differ_in_their_part() {
         let deployment = deployments.iter().find(|d| d["metadata"]["name"] == name).unwrap();
         let mut spec = deployment["spec"].clone();
         let container = &mut spec["template"]["spec"]["containers"][0];
-        assert_eq!(container["args"].as_array().unwrap().last().unwrap(), &format!("--component={part}"));
+        let part_flag = Value::from(format!("--component={part}"));
+        assert!(container["args"].as_array().unwrap().contains(&part_flag), "{name}");
+        let mounts = container["volumeMounts"].to_string();
+        for path in ["/tmp/k8s-webhook-server/serving-certs", "/etc/kueue-webhook-client-ca"] {
+            assert!(mounts.contains(path), "{name}: {mounts}");
+        }
         assert_eq!(container["ports"].as_array().unwrap().len(), ports, "{name}");
         container["ports"] = Value::Null;
         let spec = spec.to_string().replace(name, "NAME").replace(&format!("component\":\"{part}"), "PART");
@@ -170,9 +179,11 @@ fn split_deployments_differ_in_their_part() {
 
 #[test]
 fn other_namespace_renders_with_cert_manager() {
-    let Some(text) =
-        build("cert-manager", &["network-policy/api-server-addresses", "webhooks/client-ca"], "cert-manager")
-    else {
+    let Some(text) = build(
+        "cert-manager",
+        &["network-policy/api-server-addresses", "webhooks/client-ca"],
+        &["cert-manager"],
+    ) else {
         return;
     };
     check_namespace(&text);
