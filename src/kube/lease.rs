@@ -107,6 +107,7 @@ pub async fn run_election(task: ElectionTask, mut stop: watch::Receiver<bool>) -
     let ElectionTask { caller, settings, fence, heartbeats, leading } = task;
     let mut elector = Elector::new(settings.election.clone());
     let mut acquire_time = String::new();
+    let mut logged_holder = LoggedHolder::default();
     while !*stop.borrow() {
         let (now, oldest_beat) = (fence.now(), heartbeats.oldest_beat());
         let outcome = match elector.next_action(now, oldest_beat) {
@@ -137,6 +138,9 @@ pub async fn run_election(task: ElectionTask, mut stop: watch::Receiver<bool>) -
             return Err(LeaseError::Lost { namespace: settings.namespace, name: settings.name });
         };
         if let Some(response) = response {
+            if let Some(holder) = logged_holder.update(&response) {
+                log_holder(holder, &settings.election.identity);
+            }
             elector.handle_response(response, now.min(oldest_beat), fence.now());
         }
         match (elector.leading_epoch(fence.now()), elector.acts_until()) {
@@ -161,6 +165,30 @@ pub async fn run_election(task: ElectionTask, mut stop: watch::Receiver<bool>) -
         tracing::info!("lease released");
     }
     Ok(())
+}
+
+/// The holder of the lease that was logged last. Each is logged once, so that a manager that waits says for which one.
+#[derive(Debug, Default)]
+struct LoggedHolder(String);
+
+impl LoggedHolder {
+    /// Returns the holder if it has changed.
+    fn update<'a>(&mut self, response: &'a LeaseResponse) -> Option<&'a str> {
+        let (LeaseResponse::Found(record) | LeaseResponse::Written(record)) = response else { return None };
+        let changed = !record.holder.is_empty() && record.holder != self.0;
+        changed.then(|| {
+            self.0.clone_from(&record.holder);
+            record.holder.as_str()
+        })
+    }
+}
+
+fn log_holder(holder: &str, identity: &str) {
+    if holder == identity {
+        tracing::info!("lease acquired");
+    } else {
+        tracing::info!(holder, "lease held by another manager, waiting");
+    }
 }
 
 /// Returns the wall clock in the format of a Lease.
@@ -239,4 +267,26 @@ fn encode(settings: &LeaseSettings, record: &LeaseRecord, acquire_time: &str, re
             "renewTime": renew_time,
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_holder_is_logged_once() {
+        let response = |holder: &str, written: bool| {
+            let record = decode(&json!({"spec": {"holderIdentity": holder}}));
+            if written { LeaseResponse::Written(record) } else { LeaseResponse::Found(record) }
+        };
+        let mut logged = LoggedHolder::default();
+        let mut changes = Vec::new();
+        for (holder, written) in
+            [("other", false), ("other", false), ("", false), ("other", false), ("own", true), ("own", true)]
+        {
+            changes.extend(logged.update(&response(holder, written)).map(str::to_owned));
+            changes.extend(logged.update(&LeaseResponse::Failed).map(str::to_owned));
+        }
+        assert_eq!(changes, ["other", "own"]);
+    }
 }
