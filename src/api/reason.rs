@@ -57,7 +57,8 @@ impl ConditionType {
     }
 }
 
-/// Why a workload has no quota reservation: the reason of `QuotaReserved=False`.
+/// Why a workload has no quota reservation: the reason of `QuotaReserved=False`. The order has a meaning: of several
+/// flavors, the greatest reason is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PendingReason {
     /// `spec.active` is false.

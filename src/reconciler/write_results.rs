@@ -28,6 +28,7 @@ impl Reconciler {
                 self.mark_written(kind, key);
             }
             WriteOutcome::Conflict => {
+                // The executor has sent the newest object before this result.
                 self.writes.record_conflict(kind, key, now);
                 self.report_if_landed(kind, key, &mut write);
                 self.handle_failed_write(kind, key, &write);
