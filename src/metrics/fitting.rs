@@ -67,7 +67,8 @@ fn number(queue: &ClusterQueueView, reason: PendingReason) -> usize {
     counts.fold(0, |sum, (_, count)| sum.saturating_add(*count))
 }
 
-/// Whether all pending workloads fit into the available quota at once, each resource group into one of its flavors.
+/// Whether all pending workloads fit into the available quota at once, each resource group into any of its flavors: the
+/// pods may not match some of them.
 fn fit_together(view: &QueueView, queue: &ClusterQueueView) -> bool {
     let mut flavors: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for fr in queue.usage_by_flavor_resource.keys() {
@@ -80,7 +81,7 @@ fn fit_together(view: &QueueView, queue: &ClusterQueueView) -> bool {
         groups.entry(flavors).or_default().push((resource, amount.to_i128()));
     }
     groups.iter().all(|(flavors, requests)| {
-        flavors.iter().any(|flavor| {
+        flavors.iter().all(|flavor| {
             requests.iter().all(|(resource, amount)| {
                 available(view, queue, &FlavorResource::new(flavor, resource)) >= *amount
             })
@@ -139,10 +140,10 @@ mod tests {
         NodeUsage { limits, subtree_quota: Amount::new(nominal), usage: Amount::new(usage) }
     }
 
-    /// A ClusterQueue with these cells (flavor, resource, nominal, usage) and two queued workloads that request this much CPU.
+    /// A ClusterQueue with this quota (flavor, resource, nominal, usage) and two queued workloads that request this much CPU.
     fn queue(
         parent: Option<&str>,
-        cells: &[(&str, &str, i64, i64)],
+        quota: &[(&str, &str, i64, i64)],
         cpu: i64,
         reason: PendingReason,
     ) -> ClusterQueueView {
@@ -151,7 +152,7 @@ mod tests {
             parent: parent.map(Arc::from),
             active: true,
             pending: PendingCounts { active: 1, inadmissible: 1 },
-            usage_by_flavor_resource: cells
+            usage_by_flavor_resource: quota
                 .iter()
                 .map(|(flavor, resource, nominal, used)| {
                     (FlavorResource::new(flavor, resource), usage(*nominal, *used, None))
@@ -211,14 +212,17 @@ mod tests {
     }
 
     #[test]
-    fn each_group_needs_one_flavor() {
+    fn each_flavor_of_a_group_must_have_room() {
         let mut split = queue(None, &[("f", "cpu", 4, 0), ("g", "cpu", 4, 0)], 6, WaitingForQuota);
         assert_eq!(fitting_workloads(&view(&[("a", split.clone())], &[]))["a"], 0, "no flavor has 6");
         split.pending_requests.insert(Arc::from("gpu"), Amount::new(1));
         split.pending_requests.insert(Arc::from("cpu"), Amount::new(4));
         assert_eq!(fitting_workloads(&view(&[("a", split.clone())], &[]))["a"], 0, "no flavor has GPUs");
         split.usage_by_flavor_resource.insert(FlavorResource::new("h", "gpu"), usage(1, 0, None));
-        assert_eq!(fitting_workloads(&view(&[("a", split)], &[]))["a"], 2);
+        assert_eq!(fitting_workloads(&view(&[("a", split.clone())], &[]))["a"], 2);
+        split.usage_by_flavor_resource.insert(FlavorResource::new("g", "cpu"), usage(4, 1, None));
+        let counted = fitting_workloads(&view(&[("a", split)], &[]))["a"];
+        assert_eq!(counted, 0, "the pods may match only the flavor that is in use");
     }
 
     #[test]
