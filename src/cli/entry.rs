@@ -7,17 +7,20 @@ use std::path::Path;
 
 /// Name of Kueue's program; the image has a link of this name.
 const KUEUE_PROGRAM: &str = "manager";
+/// The subcommand that stands for Kueue's program.
 const SUBCOMMAND: &str = "manager";
 
 /// Inserts the subcommand `manager` if the program is called as Kueue's is: by its name, or with a flag in the place of
-/// the subcommand. Go accepts `-flag` for `--flag`; so does that command line.
-pub(super) fn command_line(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+/// the subcommand. Go accepts `-flag` for `--flag`; so does that command line. `is_subcommand` tells whether a word is one.
+pub(super) fn command_line(
+    args: impl IntoIterator<Item = OsString>,
+    is_subcommand: impl Fn(&str) -> bool,
+) -> Vec<OsString> {
     let mut args: Vec<OsString> = args.into_iter().collect();
     let program = args.first().map(|path| Path::new(path).file_name() == Some(OsStr::new(KUEUE_PROGRAM)));
     let first = args.get(1).and_then(|arg| arg.to_str()).unwrap_or_default();
     let asks = ["-h", "--help", "-V", "--version"].contains(&first);
-    let named = first == SUBCOMMAND;
-    if asks || named || !(program.unwrap_or_default() || first.starts_with('-')) {
+    if asks || is_subcommand(first) || !(program.unwrap_or_default() || first.starts_with('-')) {
         return args;
     }
     for arg in args.iter_mut().skip(1).take_while(|arg| *arg != "--") {
@@ -41,7 +44,8 @@ mod tests {
     use super::*;
 
     fn read(line: &str) -> String {
-        let args = command_line(line.split(' ').map(OsString::from));
+        let subcommands = ["manager", "simulate", "crds", "version"];
+        let args = command_line(line.split(' ').map(OsString::from), |word| subcommands.contains(&word));
         args.iter().map(|arg| arg.to_str().unwrap()).collect::<Vec<_>>().join(" ")
     }
 
@@ -73,6 +77,8 @@ mod tests {
             "sluice simulate -o json -f x",
             "sluice manager -x",
             "sluice version",
+            "/manager version",
+            "/manager crds",
         ] {
             assert_eq!(read(line), line);
         }

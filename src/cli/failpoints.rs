@@ -3,7 +3,8 @@
 //!
 //! `NAMESPACE.NAME.FAILPOINT` halts the second pass of a Workload; the file `NAMESPACE.NAME.FAILPOINT.reached` is
 //! created when it halts. `NAMESPACE.NAME.unguarded` disables all guards, `NAMESPACE.NAME.without-GUARD` one of them.
-//! `core.PID.hangs` makes the core of that process hang, `core.PID.drifts` makes it publish ledger drift. Not compiled into released builds.
+//! `core.PID.hangs` makes the core of that process hang, `core.PID.drifts` makes it publish ledger drift. Not compiled
+//! into released builds.
 
 use crate::api::ObjectKey;
 use crate::reconciler::second_pass::failpoints::{Failpoint, FailpointScript, Failpoints, SecondPassGuard};

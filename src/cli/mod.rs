@@ -25,7 +25,7 @@ mod zap;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::metrics::build;
 
@@ -56,7 +56,9 @@ pub fn main() -> ExitCode {
         print_error(&"a cryptography provider is installed already");
         return ExitCode::FAILURE;
     }
-    let result = match Cli::parse_from(entry::command_line(std::env::args_os())).command {
+    let is_subcommand = |word: &str| Cli::command().find_subcommand(word).is_some();
+    let line = entry::command_line(std::env::args_os(), is_subcommand);
+    let result = match Cli::parse_from(line).command {
         Command::Manager(args) => manager::start(*args).map(success),
         Command::Crds(args) => crds::run(&args).map(success),
         Command::Simulate(args) => simulate::run(&args),

@@ -1,5 +1,5 @@
-//! Metrics of this process: leadership, refused writes, watches, the channel to the core, heartbeats, missing permissions, and operating system
-//! metrics under Prometheus' standard names.
+//! Metrics of this process: leadership, refused writes, watches, the channel to the core, heartbeats, missing
+//! permissions, and operating system metrics under Prometheus' standard names.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;

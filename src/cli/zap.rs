@@ -18,19 +18,19 @@ const MAX_DEBUG_VERBOSITY: u8 = 5;
 #[command(next_help_heading = "Log flags of Kueue")]
 pub(super) struct ZapArgs {
     /// Text instead of JSON, and level debug, unless other flags say otherwise.
-    #[arg(long = "zap-devel", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set)]
+    #[arg(long = "zap-devel", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = ArgAction::Set, value_parser = go_bool)]
     devel: Option<bool>,
     /// Log format: json or console.
-    #[arg(long = "zap-encoder", value_name = "NAME", conflicts_with = "log_format")]
+    #[arg(long = "zap-encoder", value_name = "NAME", ignore_case = true, conflicts_with = "log_format")]
     encoder: Option<Encoder>,
     /// Log level: debug, info, error, panic, or a verbosity: 1 to 3 is info, 4 and 5 debug, more is trace.
     #[arg(long = "zap-log-level", value_name = "LEVEL", conflicts_with = "log_level", value_parser = level)]
     level: Option<&'static str>,
     /// Accepted with a warning: log lines have no stack traces.
-    #[arg(long = "zap-stacktrace-level", value_name = "LEVEL")]
+    #[arg(long = "zap-stacktrace-level", value_name = "LEVEL", ignore_case = true)]
     stacktrace_level: Option<StackTraceLevel>,
     /// Format of times.
-    #[arg(long = "zap-time-encoding", value_name = "NAME")]
+    #[arg(long = "zap-time-encoding", value_name = "NAME", ignore_case = true)]
     time_encoding: Option<TimeFormat>,
 }
 
@@ -85,6 +85,15 @@ impl ZapArgs {
             level: level.map_or(settings.level, str::to_owned),
             time: self.time_encoding.unwrap_or(settings.time),
         }
+    }
+}
+
+/// Parses a truth value as Go's flags do.
+fn go_bool(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err("must be true or false".to_owned()),
     }
 }
 
@@ -159,6 +168,8 @@ mod tests {
             ("x --zap-log-level=error", Json, "error", Rfc3339nano),
             ("x --zap-devel", Text, "debug", Rfc3339nano),
             ("x --zap-devel=false", Json, "info", Rfc3339nano),
+            ("x --zap-devel=1", Text, "debug", Rfc3339nano),
+            ("x --zap-encoder=JSON --zap-time-encoding=EPOCH --zap-log-level=INFO", Json, "info", Epoch),
             ("x --zap-devel=true --zap-encoder=json --zap-log-level=info", Json, "info", Rfc3339nano),
             ("x --zap-encoder=console --zap-time-encoding=epoch", Text, "info", Epoch),
             ("x --log-format text --zap-log-level=debug", Text, "debug", Rfc3339nano),
