@@ -139,7 +139,11 @@ fn other_namespace_renders_with_self_managed_certificates() {
 #[test]
 fn split_deployments_differ_in_their_part() {
     let certificates = ["../config/split", "cert-manager"];
-    let Some(text) = build("split", &["webhooks/client-ca"], &certificates) else { return };
+    let Some(text) =
+        build("split", &["webhooks/client-ca", "network-policy/api-server-ports"], &certificates)
+    else {
+        return;
+    };
     check_namespace(&text);
     let deployments = objects(&text, "Deployment");
     assert_eq!(deployments.len(), 2);
@@ -168,6 +172,7 @@ fn split_deployments_differ_in_their_part() {
         );
         let policies = objects(&text, "NetworkPolicy");
         let policy = policies.iter().find(|policy| policy["spec"]["podSelector"]["matchLabels"] == *selected);
+        assert_eq!(policy.unwrap()["spec"]["egress"][0]["ports"].as_array().unwrap().len(), 4, "{name}");
         let admits = policy.unwrap()["spec"]["ingress"].to_string().contains("webhook");
         assert_eq!(admits, part == "webhooks", "{name}");
         let services = objects(&text, "Service");
