@@ -89,7 +89,7 @@ impl CoreSettings {
         self.frameworks.contains(kind.name) && (kind.served || self.unserved_job_kinds.contains(&kind))
     }
 
-    /// Returns whether pods are jobs, on their own, in groups, or those of kinds that pass through.
+    /// Returns whether pods are jobs, on their own, in groups, or as pods of kinds that pass through.
     pub fn manages_pods(&self) -> bool {
         let composed = |kind: &JobKind| !matches!(kind.role, Role::Suspended);
         FRAMEWORKS.iter().map(JobKind::new).filter(composed).any(|kind| self.manages_kind(kind))

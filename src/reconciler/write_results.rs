@@ -111,8 +111,11 @@ impl Reconciler {
         self.mark_written(kind, key);
     }
 
-    /// Emits a warning on a pod whose group cannot be read.
+    /// Emits a warning on a pod whose group cannot be read. A replica that does not lead keeps it for a later event.
     pub(super) fn report_unit_pod(&mut self, key: &ObjectKey, problem: Option<String>) {
+        if !self.leading {
+            return;
+        }
         let Some(note) = problem.filter(|note| self.warnings.record(Kind::Pod, key, note)) else { return };
         let uid = self.cache.known_version(Kind::Pod, key).map(|(uid, _)| uid.to_owned());
         let event = Event {
@@ -123,7 +126,7 @@ impl Reconciler {
             reason: "Unreadable".to_owned(),
             note,
         };
-        self.writes.emit_all(Some(Effect::Event(event)).filter(|_| self.leading));
+        self.writes.emit(Effect::Event(event));
     }
 
     fn report_rejected(&mut self, kind: Kind, key: &ObjectKey, code: u16, message: &str) {

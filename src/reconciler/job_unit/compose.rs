@@ -17,7 +17,7 @@ impl Reconciler {
         let status = POD_RULES.status(&unit.pods, now);
         let deleting = unit.members().iter().all(|member| member.state.deleting);
         if status.finished.is_some() || (deleting && matches!(unit.key, UnitKey::Pod(_))) {
-            // No Workload is made any more, so nothing counts the pods.
+            // The Workload is not created again, so the finalizers are not needed.
             return self.release_members(unit, |_| true, now);
         }
         let time = now.to_string();

@@ -1,7 +1,7 @@
 //! Jobs that are pods: a unit is a single pod, or the pods of a group, and has one Workload.
 //!
 //! A unit is reconciled as a whole, from its pods as they are: nothing is remembered between two steps. A pod has at most
-//! one write in flight; a write that takes two requests, such as a deletion with its reason, goes on with the next step.
+//! one write in flight; a write that takes two requests, such as a deletion with its reason, continues in the next step.
 //! Invariants:
 //! - a pod runs only after its Workload was admitted: gates are removed then, and stopping deletes the pod;
 //! - a pod keeps its finalizer until it is replaced, its group has finished, or its Workload was deleted, so that what has
@@ -44,7 +44,7 @@ impl<'a> Unit<'a> {
         self.members().iter().find(|member| member.key == *key)
     }
 
-    /// Returns an event on the pod that stands for the unit.
+    /// Returns an event on the first pod of the unit.
     fn event(&self, warning: bool, reason: &str, note: &str) -> Option<Effect> {
         Some(pod_event(self.members().first()?, warning, reason, note))
     }

@@ -20,6 +20,7 @@ impl Reconciler {
         let (Ok(view), Ok(name)) = (POD_RULES.view(&pods), POD_RULES.workload_name(&pods)) else { return };
         let unit = Unit { key, pods, view: &view };
         let workload = ObjectKey::new(&view.key.namespace, &name);
+        self.wake_after_grace(unit, &workload, now);
         match self.cache.workload(&workload).cloned() {
             // A Workload that users make is waited for.
             None if view.options.prebuilt_workload.is_some() => {

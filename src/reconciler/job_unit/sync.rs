@@ -28,7 +28,6 @@ impl Reconciler {
         record: &WorkloadRecord,
         now: Timestamp,
     ) {
-        self.wake_after_grace(unit, &record.meta.key, now);
         if record.meta.deleting {
             let time = now.to_string();
             let reason = stop_reason("WorkloadDeleted", "The workload is deleted", &time);
@@ -130,10 +129,11 @@ impl Reconciler {
         self.write_for(unit.reconcile_key(), request.with_effects(event.into_iter().collect()), now);
     }
 
-    /// Adds the Workload to the work queue for the time when pods that are deleted count as stopped.
-    fn wake_after_grace(&mut self, unit: Unit<'_>, workload: &ObjectKey, now: Timestamp) {
+    /// Adds unit and Workload to the work queue for the time when pods that are deleted count as stopped.
+    pub(super) fn wake_after_grace(&mut self, unit: Unit<'_>, workload: &ObjectKey, now: Timestamp) {
         let ends = unit.members().iter().filter_map(|member| member.grace_ends).filter(|end| *end > now);
         for end in ends {
+            self.work_queue.add_at(unit.reconcile_key(), end);
             self.work_queue.add_at(ReconcileKey::Workload(workload.clone()), end);
         }
     }
