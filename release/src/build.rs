@@ -46,7 +46,7 @@ pub fn program(source: &Source, target: &Path) -> Result<PathBuf> {
     Ok(target.join("release/sluice"))
 }
 
-/// Folders whose paths would be in the program, and what stands for them. The last one that matches counts, so the target
+/// Folders whose paths would be in the program, and their replacements. The last one that matches counts, so the target
 /// folder, which may be inside the checkout, comes after it.
 fn renamed_folders(root: &Path, target: &Path) -> Result<Vec<(PathBuf, &'static str)>> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);

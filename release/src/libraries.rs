@@ -95,7 +95,7 @@ impl Requirements {
     }
 }
 
-/// Where libraries are found and who owns them.
+/// Where libraries are found, and which package owns them.
 pub trait System {
     /// The root below which libraries are searched.
     fn root(&self) -> &Path;

@@ -194,7 +194,7 @@ mod tests {
     use crate::libraries::Architecture;
     use serde_json::Value;
 
-    const TREE: &str = "0 sluice v0.1.0 (/work/sluice)|Apache-2.0\n1 a v1.0.0|MIT/Apache-2.0\n2 c v3.0.0|MIT\n1 b v2.0.0|\n2 c v3.0.0|MIT (*)\n";
+    const TREE: &str = "0 sluice v0.1.0 (/src/sluice)|Apache-2.0\n1 a v1.0.0|MIT/Apache-2.0\n2 c v3.0.0|MIT\n1 b v2.0.0|\n2 c v3.0.0|MIT (*)\n";
     const LOCK: &str = "[[package]]\nname = \"c\"\nversion = \"3.0.0\"\nsource = \"registry\"\nchecksum = \"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\"\n\n[[package]]\nname = \"sluice\"\nversion = \"0.1.0\"\n";
 
     fn key(name: &str, version: &str) -> (String, String) {

@@ -20,19 +20,19 @@ use crate::frameworks::{Ancestor, Framework, Management};
 
 /// A job kind under review.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct JobKind {
+pub(super) struct ReviewedKind {
     pub(super) row: &'static Framework,
     pub(super) rules: &'static KindRules,
 }
 
-impl JobKind {
+impl ReviewedKind {
     fn read<'a>(&self, object: &'a Value, errors: &mut Errors) -> JobUnderReview<'a> {
         JobUnderReview::read(self.row, self.rules.texts, object, errors)
     }
 }
 
 /// Defaults queue, priority class, and the fields that suspend a new job and name its controller.
-pub(super) fn default(kind: &JobKind, request: &ReviewRequest<'_>) -> ReviewResponse {
+pub(super) fn default(kind: &ReviewedKind, request: &ReviewRequest<'_>) -> ReviewResponse {
     let mut errors = Errors::new();
     let job = kind.read(request.object, &mut errors);
     if !errors.is_empty() {
@@ -114,7 +114,7 @@ pub(super) fn default(kind: &JobKind, request: &ReviewRequest<'_>) -> ReviewResp
 }
 
 /// Validates a new or changed job.
-pub(super) fn validate(kind: &JobKind, request: &ReviewRequest<'_>) -> ReviewResponse {
+pub(super) fn validate(kind: &ReviewedKind, request: &ReviewRequest<'_>) -> ReviewResponse {
     let (mut errors, settings) = (Errors::new(), request.ctx.settings);
     let job = kind.read(request.object, &mut errors);
     if !errors.is_empty() {

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use super::job::JobKind;
+use super::job::ReviewedKind;
 use super::kind_rules::kind_rules;
 use super::response::ReviewResponse;
 use super::{ReviewContext, defaults, job, kueue_kinds, reading};
@@ -12,8 +12,8 @@ use crate::api::GROUP;
 use crate::api::partial::Projection;
 use crate::frameworks::served;
 
-/// All rules: those of the served kinds of jobs, on the paths that the webhook configurations are generated with, and
-/// those of Kueue's kinds.
+/// All rules: for the served kinds of jobs, on the paths that the webhook configurations are generated with, and for Kueue's
+/// kinds.
 static RULES: LazyLock<Vec<WebhookRule>> = LazyLock::new(|| job_rules().chain(kueue_rules()).collect());
 
 /// Returns all served paths, as in the webhook configurations.
@@ -146,7 +146,7 @@ enum Handler {
     /// By the rules of a kind of Kueue.
     Kueue(fn(&ReviewRequest<'_>) -> ReviewResponse),
     /// By the rules of a kind of jobs, if its framework is enabled.
-    Job(JobKind, fn(&JobKind, &ReviewRequest<'_>) -> ReviewResponse),
+    Job(ReviewedKind, fn(&ReviewedKind, &ReviewRequest<'_>) -> ReviewResponse),
 }
 
 /// Returns the rule of a path.
@@ -155,7 +155,7 @@ pub(super) fn rule_for_path(path: &str) -> Option<&'static WebhookRule> {
 }
 
 fn job_rules() -> impl Iterator<Item = WebhookRule> {
-    let kinds = served().filter_map(|row| Some(JobKind { row, rules: kind_rules(row)? }));
+    let kinds = served().filter_map(|row| Some(ReviewedKind { row, rules: kind_rules(row)? }));
     kinds.flat_map(|kind| {
         let projection = reading::job_review(kind.row, kind.rules.texts);
         [true, false].map(|mutating| WebhookRule {

@@ -85,7 +85,7 @@ impl WorkloadPod {
 pub(crate) struct Pods {
     by_key: BTreeMap<ObjectKey, PodRecord>,
     by_workload: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
-    /// Pods that are jobs, those that have ended included.
+    /// Pods that are jobs, including ended pods.
     pub(super) units: UnitPods,
 }
 

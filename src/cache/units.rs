@@ -1,6 +1,6 @@
 //! Pods that are jobs: single pods and the members of pod groups, by the unit that shares one Workload.
 //!
-//! Invariants: pods are kept here only while the framework of pods is managed, so a cluster without it pays nothing; a pod
+//! Invariants: pods are kept here only while the framework of pods is managed, so a cluster without it stores nothing; a pod
 //! that has ended is kept as long as it exists, since it counts for its group. Of the status only what decides on a unit is
 //! kept.
 
@@ -154,7 +154,7 @@ impl Cache {
         [Some(group), single].into_iter().flatten().filter(known).collect()
     }
 
-    /// Returns the Workloads of a unit: the one of the group's name, or those that the pod owns.
+    /// Returns the Workloads of a unit: the one of the group's name, or the Workloads that the pod owns.
     pub(crate) fn workloads_of_unit(&self, unit: &UnitKey) -> Vec<ObjectKey> {
         match unit {
             UnitKey::Group(key) => self.workloads.get(key).map(|_| key.clone()).into_iter().collect(),

@@ -1,7 +1,6 @@
 //! The handle on a row of the table of frameworks, by which a kind of job is named everywhere.
 //!
-//! Invariant: two handles are equal if their rows address the same API resource; where a row is in the table means
-//! nothing.
+//! Invariant: two handles are equal if their rows address the same API resource; the position of a row has no meaning.
 
 use super::batch_job;
 use super::pod_group;

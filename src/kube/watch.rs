@@ -42,7 +42,7 @@ pub struct WatchSettings {
     pub min_backoff: Duration,
     /// Maximum delay after consecutive errors.
     pub max_backoff: Duration,
-    /// Whether pods are jobs: they are read whole then, and those that have ended as well.
+    /// Whether pods are jobs: they are read whole then, including ended pods.
     pub pods_are_jobs: bool,
 }
 

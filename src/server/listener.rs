@@ -90,7 +90,7 @@ impl ListenerLimits {
 /// The two steps of a shutdown; each becomes true once.
 #[derive(Clone, Debug)]
 pub struct ListenerStop {
-    /// Clients are to move to another replica; requests are still answered.
+    /// True once clients should use another replica; requests are still answered.
     pub retiring: watch::Receiver<bool>,
     /// No more connections.
     pub stop: watch::Receiver<bool>,

@@ -102,7 +102,7 @@ fn rbac_rules_contain_no_wildcards() {
     let mut seen = 0;
     for kind in ["ClusterRole", "Role"] {
         for (path, role) in objects(kind) {
-            // Rules of an aggregated role are those of others.
+            // Rules of an aggregated role belong to the aggregating controller.
             let rules = role["rules"].as_array();
             assert!(rules.is_some() != role["aggregationRule"].is_object(), "{}", path.display());
             for rule in rules.into_iter().flatten() {

@@ -69,7 +69,7 @@ fn fits(unit: &JobUnit<'_>, kept: &[&PodMember<'_>], pod_sets: &[PodSetCount<'_>
 pub(super) fn status(unit: &JobUnit<'_>, now: Timestamp) -> UnitStatus {
     let members = unit.members;
     let in_group = group(unit).is_some();
-    // A pod that ended and was replaced has no finalizer any more.
+    // A pod that ended and was replaced has lost its finalizer.
     let listed: Vec<&PodMember<'_>> =
         members.iter().filter(|member| member.counts() || member.state.has_finalizer).collect();
     UnitStatus {
