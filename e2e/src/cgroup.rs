@@ -3,10 +3,14 @@
 use anyhow::{Context as _, Result};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Period of a CPU limit in microseconds.
 const CPU_PERIOD: u64 = 100_000;
+
+/// Number of groups of `with_memory`: one that a killed process has not left yet must not stand in the way of the next.
+static MEMORY_GROUPS: AtomicU32 = AtomicU32::new(0);
 
 /// A control group; removed on drop, when its processes have ended.
 pub struct Cgroup {
@@ -48,7 +52,8 @@ impl Cgroup {
     /// permit it.
     pub fn with_memory(bytes: u64) -> Option<Self> {
         let limits = CgroupLimits { memory: bytes, cpu_millis: None };
-        let group = Self::new(&format!("sluice-e2e-{}", std::process::id()), limits);
+        let number = MEMORY_GROUPS.fetch_add(1, Ordering::Relaxed);
+        let group = Self::new(&format!("sluice-e2e-{}-memory-{number}", std::process::id()), limits);
         let explain = |error: &anyhow::Error| {
             println!("      no memory limit ({error:#}): only the peak of the manager is checked");
         };

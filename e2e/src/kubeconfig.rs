@@ -71,10 +71,11 @@ pub async fn client_without_retries(path: &Path) -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// Returns a client without credentials, retries or timeouts; each request carries its own Authorization header.
+/// Returns a client without credentials, retries or timeouts; each request carries its own Authorization header. `ca` may
+/// contain several authorities, as after a rotation.
 pub fn anonymous(server: &str, ca: &str) -> Result<Client> {
     let mut config = Config::new(server.parse()?);
-    config.root_cert = Some(vec![pem::parse(ca)?.into_contents()]);
+    config.root_cert = Some(pem::parse_many(ca)?.into_iter().map(pem::Pem::into_contents).collect());
     config.default_retry = false;
     (config.read_timeout, config.write_timeout) = (None, None);
     Ok(Client::try_from(config)?)
