@@ -6,7 +6,7 @@ use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{Ancestor, JobKind, JobPatch, JobView, PatchBody};
+use crate::frameworks::{Ancestor, JobKind, JobPatch, JobView};
 use crate::lifecycle::{backoff, conditions, eviction, reservation};
 use crate::reconciler::Reconciler;
 use crate::reconciler::messages::{Effect, Verb};
@@ -137,13 +137,8 @@ impl Reconciler {
 
     pub(super) fn patch_job(&mut self, job: Job<'_>, patch: &JobPatch, effects: Vec<Effect>) {
         let view = job.view;
-        let body = patch.at_version(&view.resource_version);
-        let verb = match patch.body() {
-            PatchBody::Merge(_) => Verb::Merge,
-            PatchBody::Json(_) => Verb::JsonPatch,
-        };
-        let request = WriteRequest::new(job.kind(), view.key.clone(), verb, body).with_effects(effects);
-        self.writes.start(if patch.status { request.of_status() } else { request });
+        let request = WriteRequest::of_patch(job.kind(), view.key.clone(), patch, &view.resource_version);
+        self.writes.start(request.with_effects(effects));
     }
 
     /// Emits a warning for a Job that should be in the default queue but was created while no webhook answered. The Job

@@ -2,7 +2,7 @@
 
 use super::{Unit, pod_event};
 use crate::cache::Kind;
-use crate::frameworks::{Action, PatchBody, PodMember, Target};
+use crate::frameworks::{Action, PodMember, Target};
 use crate::reconciler::Reconciler;
 use crate::reconciler::messages::Verb;
 use crate::reconciler::writes::in_flight::WriteRequest;
@@ -12,11 +12,10 @@ use serde_json::{Value, json};
 /// Which writes emit an event on their pod once they have landed, with its reason and note.
 #[derive(Clone, Copy)]
 pub(super) enum Announce<'a> {
-    /// None.
     Nothing,
-    /// Patches.
+    /// The patch of each pod.
     Patches(&'a str, &'a str),
-    /// Deletions.
+    /// The deletion of each pod; not the write of its reason, which comes before.
     Deletions(&'a str, &'a str),
 }
 
@@ -57,12 +56,8 @@ fn member_write(member: &PodMember<'_>, action: &Action) -> Option<(WriteRequest
     let write = |verb: Verb, body: Value| WriteRequest::new(Kind::Pod, member.key.clone(), verb, body);
     match action {
         Action::Patch { patch, .. } => {
-            let verb = match patch.body() {
-                PatchBody::Merge(_) => Verb::Merge,
-                PatchBody::Json(_) => Verb::JsonPatch,
-            };
-            let request = write(verb, patch.at_version(&member.resource_version));
-            Some((if patch.status { request.of_status() } else { request }, true))
+            let version = &member.resource_version;
+            Some((WriteRequest::of_patch(Kind::Pod, member.key.clone(), patch, version), true))
         }
         // The reason is written first, so that it is there when the pod is deleted.
         Action::Delete { condition: Some(condition), .. } if !member.is_termination_target() => {

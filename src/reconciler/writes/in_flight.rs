@@ -3,6 +3,7 @@
 use crate::api::ObjectKey;
 use crate::api::v1beta2::WorkloadStatus;
 use crate::cache::Kind;
+use crate::frameworks::{JobPatch, PatchBody};
 use crate::lifecycle::backoff;
 use crate::reconciler::ReconcileKey;
 use crate::reconciler::messages::{Effect, Verb, Write};
@@ -82,6 +83,16 @@ impl WriteRequest {
             effects: Vec::new(),
             on_behalf_of: None,
         }
+    }
+
+    /// Creates the write of a patch of a job or a pod, for exactly this version of the object.
+    pub(crate) fn of_patch(kind: Kind, key: ObjectKey, patch: &JobPatch, resource_version: &str) -> Self {
+        let verb = match patch.body() {
+            PatchBody::Merge(_) => Verb::Merge,
+            PatchBody::Json(_) => Verb::JsonPatch,
+        };
+        let request = Self::new(kind, key, verb, patch.at_version(resource_version));
+        if patch.status { request.of_status() } else { request }
     }
 
     /// Returns the write for the status subresource.
