@@ -18,6 +18,16 @@ use std::fs::File;
 use std::io::Read as _;
 use std::sync::Arc;
 
+/// Recordings of Kubeflow's kinds, with the kind.
+const KUBEFLOW_KINDS: [(&str, &str); 6] = [
+    ("pytorchjob", "PyTorchJob"),
+    ("tfjob", "TFJob"),
+    ("xgboostjob", "XGBoostJob"),
+    ("paddlejob", "PaddleJob"),
+    ("jaxjob", "JAXJob"),
+    ("mpijob", "MPIJob"),
+];
+
 /// Returns the scenarios of a kind, or `None`, with a printed line, if they are missing.
 fn scenarios(kind: &str) -> Option<Vec<Value>> {
     let path = reference_data::path(&format!("conformance/jobs/{kind}.jsonl.gz"))?;

@@ -4,7 +4,7 @@
 //! after the start and stop patches; whether it is ready, its result and its reclaimable pods. The test does what the
 //! webhook and the API server do: it suspends the new job.
 
-use super::{apply_act, flavors, granted, plain, playable, recorded, scenarios, text};
+use super::{KUBEFLOW_KINDS, apply_act, flavors, granted, plain, playable, recorded, scenarios, text};
 use serde_json::{Value, json};
 use sluice::frameworks::{
     Framework, JobPatch, JobView, PatchBody, PodSetInfo, Priority, WorkloadRequest, framework, pod_set_infos,
@@ -222,14 +222,7 @@ fn job_sets_live_as_recorded() {
 
 #[test]
 fn kubeflow_jobs_live_as_recorded() {
-    for (recording, kind) in [
-        ("pytorchjob", "PyTorchJob"),
-        ("tfjob", "TFJob"),
-        ("xgboostjob", "XGBoostJob"),
-        ("paddlejob", "PaddleJob"),
-        ("jaxjob", "JAXJob"),
-        ("mpijob", "MPIJob"),
-    ] {
+    for (recording, kind) in KUBEFLOW_KINDS {
         play_all(recording, "kubeflow.org", kind);
     }
 }

@@ -9,7 +9,7 @@ mod acts;
 mod compare;
 mod plane;
 
-use super::{playable, scenarios, text};
+use super::{KUBEFLOW_KINDS, playable, scenarios, text};
 use plane::{Fault, Plane};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
@@ -77,14 +77,7 @@ fn job_sets_are_reconciled_as_recorded() {
 
 #[test]
 fn kubeflow_jobs_are_reconciled_as_recorded() {
-    for (recording, kind) in [
-        ("pytorchjob", "PyTorchJob"),
-        ("tfjob", "TFJob"),
-        ("xgboostjob", "XGBoostJob"),
-        ("paddlejob", "PaddleJob"),
-        ("jaxjob", "JAXJob"),
-        ("mpijob", "MPIJob"),
-    ] {
+    for (recording, kind) in KUBEFLOW_KINDS {
         play_chosen(recording, ("kubeflow.org", kind), |_| true);
     }
 }
