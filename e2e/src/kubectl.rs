@@ -1,9 +1,9 @@
 //! Runs kubectl with a kubeconfig.
 
-use anyhow::{Context as _, Result, bail};
-use std::io::Write as _;
+use crate::process::output_with_input;
+use anyhow::Result;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// A kubectl binary and the kubeconfig of one user.
 #[derive(Clone, Debug)]
@@ -25,23 +25,9 @@ impl Kubectl {
 
     /// Like `run`, with `input` on standard input.
     pub fn run_with(&self, arguments: &[&str], input: &str) -> Result<String> {
-        let mut child = Command::new(&self.program)
-            .arg("--kubeconfig")
-            .arg(&self.kubeconfig)
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .with_context(|| self.program.display().to_string())?;
-        if let Some(mut stdin) = child.stdin.take() {
-            stdin.write_all(input.as_bytes())?;
-        }
-        let output = child.wait_with_output()?;
-        if !output.status.success() {
-            bail!("kubectl {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
-        }
-        Ok(String::from_utf8(output.stdout)?)
+        let mut command = Command::new(&self.program);
+        command.arg("--kubeconfig").arg(&self.kubeconfig).args(arguments);
+        output_with_input(&mut command, &format!("kubectl {}", arguments.join(" ")), input)
     }
 
     /// Applies the objects of a YAML document.

@@ -210,6 +210,25 @@ impl Drop for ProcessGuard {
     }
 }
 
+/// Runs a program with this standard input and returns its standard output. An error contains `title` and the standard
+/// error if it exits with one.
+pub fn output_with_input(command: &mut Command, title: &str, input: &str) -> Result<String> {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    let written = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(input.as_bytes()));
+    let output = child.wait_with_output()?;
+    if !output.status.success() {
+        bail!("{title}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    // A program that fails may end before it has read its input; then its own error says more.
+    written.with_context(|| format!("{title}: cannot write its input"))?;
+    Ok(String::from_utf8(output.stdout)?)
+}
+
 /// Returns the last `lines` lines of a file; "" if it cannot be read.
 pub fn tail(path: &Path, lines: usize) -> String {
     let text = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();

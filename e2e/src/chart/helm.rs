@@ -1,12 +1,12 @@
 //! Runs helm on the chart, with a home folder of its own, which is removed on drop.
 
 use crate::paths;
-use anyhow::{Context as _, Result, bail};
+use crate::process::output_with_input;
+use anyhow::{Context as _, Result};
 use serde_json::Value;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// The name of the release in all renderings and installations.
 pub(super) const RELEASE: &str = "sluice";
@@ -47,23 +47,10 @@ impl Helm {
         }
         // Without a kubeconfig of its own, helm would read the developer's.
         let kubeconfig = self.kubeconfig.clone().unwrap_or_else(|| self.home.join("no-cluster"));
-        let mut child = command
-            .env("KUBECONFIG", kubeconfig)
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .with_context(|| self.program.display().to_string())?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // helm may end before it has read its input.
-            let _ = stdin.write_all(values.to_string().as_bytes());
-        }
-        let output = child.wait_with_output()?;
-        if !output.status.success() {
-            bail!("helm {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
-        }
-        Ok(String::from_utf8(output.stdout)?)
+        command.env("KUBECONFIG", kubeconfig).args(arguments);
+        // Only a command that reads values gets any.
+        let input = if values.is_null() { String::new() } else { values.to_string() };
+        output_with_input(&mut command, &format!("helm {}", arguments.join(" ")), &input)
     }
 
     /// Runs `helm lint` with the default values.
