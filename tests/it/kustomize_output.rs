@@ -48,6 +48,11 @@ impl Drop for TemporaryFolder {
 /// Builds a kustomization on top of `config/default` in another namespace. `certificates` are the components of
 /// `config/default`, relative to `webhook-certs`.
 fn build(name: &str, components: &[&str], certificates: &[&str]) -> Option<String> {
+    build_patched(name, components, certificates, "")
+}
+
+/// Like `build`, with further fields of the kustomization.
+fn build_patched(name: &str, components: &[&str], certificates: &[&str], fields: &str) -> Option<String> {
     let program = kubectl()?;
     let folder = TemporaryFolder::new(name);
     // In a copy, because config/default itself selects the certificate component.
@@ -68,7 +73,7 @@ fn build(name: &str, components: &[&str], certificates: &[&str]) -> Option<Strin
     let lines = lines.concat();
     let components = if lines.is_empty() { String::new() } else { format!("components:\n{lines}") };
     let overlaid = format!(
-        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: {OTHER_NAMESPACE}\nresources:\n- ../config/default\n{components}transformers:\n- ../config/namespace\n"
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nnamespace: {OTHER_NAMESPACE}\nresources:\n- ../config/default\n{components}transformers:\n- ../config/namespace\n{fields}"
     );
     fs::write(overlay.join("kustomization.yaml"), overlaid).unwrap();
     let output = Command::new(program).arg("kustomize").arg(&overlay).output().unwrap();
@@ -173,7 +178,7 @@ fn split_deployments_differ_in_their_part() {
         let policies = objects(&text, "NetworkPolicy");
         let policy = policies.iter().find(|policy| policy["spec"]["podSelector"]["matchLabels"] == *selected);
         assert_eq!(policy.unwrap()["spec"]["egress"][0]["ports"].as_array().unwrap().len(), 4, "{name}");
-        let admits = policy.unwrap()["spec"]["ingress"].to_string().contains("webhook");
+        let admits = policy.unwrap()["spec"]["ingress"].to_string().contains("webhook-server");
         assert_eq!(admits, part == "webhooks", "{name}");
         let services = objects(&text, "Service");
         let service = services.iter().find(|s| s["metadata"]["name"] == "kueue-webhook-service").unwrap();
@@ -215,6 +220,41 @@ fn other_namespace_renders_with_cert_manager() {
     let ingress = &policies[0]["spec"]["ingress"][0];
     assert_eq!(
         (ingress["ports"][0]["port"].as_str(), ingress["from"].as_array().map(Vec::len)),
-        (Some("webhook"), Some(1))
+        (Some("webhook-server"), Some(1))
     );
+}
+
+/// As administrators of Kueue write it: arguments, port, and a ConfigMap of their own, merged by name and path.
+const PATCH_FOR_KUEUE: &str = "patches:
+- patch: |
+    apiVersion: apps/v1
+    kind: Deployment
+    metadata: {name: kueue-controller-manager, namespace: kueue-system}
+    spec:
+      template:
+        spec:
+          containers:
+          - name: manager
+            args: [--config=/controller_manager_config.yaml, --zap-log-level=5]
+            ports:
+            - {name: webhook-server, containerPort: 9443, protocol: TCP, hostPort: 9443}
+            volumeMounts:
+            - {name: manager-config, mountPath: /controller_manager_config.yaml, subPath: own.yaml}
+          volumes:
+          - {name: manager-config, configMap: {name: own-config}}
+";
+
+/// The patch changes the container's fields; it adds none beside them.
+#[test]
+fn patch_for_kueues_deployment_applies() {
+    let Some(text) = build_patched("kueue-patch", &[], &["self-managed"], PATCH_FOR_KUEUE) else { return };
+    let unpatched = build("kueue-unpatched", &[], &["self-managed"]).unwrap();
+    let pod = |text: &str| objects(text, "Deployment")[0]["spec"]["template"]["spec"].clone();
+    let mut expected = pod(&unpatched);
+    expected["volumes"][0]["configMap"]["name"] = "own-config".into();
+    let container = &mut expected["containers"][0];
+    container["args"] = serde_json::json!(["--config=/controller_manager_config.yaml", "--zap-log-level=5"]);
+    container["ports"][0]["hostPort"] = 9443.into();
+    container["volumeMounts"][0]["subPath"] = "own.yaml".into();
+    assert_eq!(pod(&text), expected);
 }

@@ -372,29 +372,41 @@ fn shipped_configuration_loads_without_warnings() {
     assert_eq!(config::parse(&text).unwrap().warnings, Vec::<String>::new());
 }
 
+/// Program, arguments, mount and port names are those of Kueue's Deployment, for which patches and tools are written.
 #[test]
-fn deployment_matches_manager_configuration() {
-    let text = fs::read_to_string(root().join("config/manager/controller_manager_config.yaml")).unwrap();
+fn deployments_match_kueues_form_and_the_configuration() {
+    const FILE: &str = "controller_manager_config.yaml";
+    let text = fs::read_to_string(root().join("config/manager").join(FILE)).unwrap();
     let configuration = config::parse(&text).unwrap().configuration;
     let deployments = objects("Deployment");
-    let pod = &deployments[0].1["spec"]["template"]["spec"];
-    let container = &pod["containers"][0];
-    let mount = container["volumeMounts"][0]["mountPath"].as_str().unwrap();
-    assert_eq!(container["volumeMounts"][0]["name"], pod["volumes"][0]["name"]);
-    let file = format!("--config={mount}/controller_manager_config.yaml");
-    assert_eq!(texts(&container["args"]), ["manager", file.as_str(), "--shutdown-delay=15s"]);
-    // The manager ends 25 s after the signal at the latest.
-    assert_eq!(pod["terminationGracePeriodSeconds"], 30);
-    let port = |name: &str| {
-        let ports = container["ports"].as_array().unwrap();
-        ports.iter().find(|port| port["name"] == name).unwrap()["containerPort"].to_string()
-    };
-    assert_eq!(port("webhook"), configuration.webhook.port.to_string());
-    assert_eq!(format!(":{}", port("metrics")), configuration.metrics.bind_address);
-    assert_eq!(format!(":{}", port("health")), configuration.health.health_probe_bind_address);
-    let probe = |name: &str| container[name]["httpGet"]["path"].as_str().unwrap().trim_start_matches('/');
-    assert_eq!(probe("readinessProbe"), configuration.health.readiness_endpoint_name);
-    assert_eq!(probe("livenessProbe"), configuration.health.liveness_endpoint_name);
+    assert_eq!(deployments.len(), 2);
+    for (path, deployment) in deployments {
+        let path = path.display();
+        let pod = &deployment["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
+        assert_eq!(texts(&container["command"]), ["/manager"], "{path}");
+        let arguments = texts(&container["args"]);
+        assert_eq!(arguments[..2], [&format!("--config=/{FILE}"), "--shutdown-delay=15s"], "{path}");
+        let part = (deployment["metadata"]["name"] == "kueue-webhooks").then_some("--component=webhooks");
+        assert_eq!(arguments[2..], part.into_iter().collect::<Vec<_>>(), "{path}");
+        let mount = &container["volumeMounts"][0];
+        let mount = ["name", "mountPath", "subPath"].map(|field| mount[field].as_str().unwrap());
+        assert_eq!(mount, ["manager-config", &format!("/{FILE}"), FILE], "{path}");
+        let volume = json!({"name": "manager-config", "configMap": {"name": "kueue-manager-config"}});
+        assert_eq!(pod["volumes"][0], volume, "{path}");
+        // The manager ends 25 s after the signal at the latest.
+        assert_eq!(pod["terminationGracePeriodSeconds"], 30, "{path}");
+        let port = |name: &str| {
+            let ports = container["ports"].as_array().unwrap();
+            ports.iter().find(|port| port["name"] == name).unwrap()["containerPort"].to_string()
+        };
+        assert_eq!(port("webhook-server"), configuration.webhook.port.to_string(), "{path}");
+        assert_eq!(format!(":{}", port("metrics")), configuration.metrics.bind_address, "{path}");
+        assert_eq!(format!(":{}", port("health")), configuration.health.health_probe_bind_address, "{path}");
+        let probe = |name: &str| container[name]["httpGet"]["path"].as_str().unwrap().trim_start_matches('/');
+        assert_eq!(probe("readinessProbe"), configuration.health.readiness_endpoint_name, "{path}");
+        assert_eq!(probe("livenessProbe"), configuration.health.liveness_endpoint_name, "{path}");
+    }
 }
 
 #[test]
@@ -417,7 +429,7 @@ fn network_policy_opens_only_webhooks_and_metrics() {
     let policy = &policies[0].1["spec"];
     let rules = policy["ingress"].as_array().unwrap();
     let ports: Vec<&str> = rules.iter().map(|rule| rule["ports"][0]["port"].as_str().unwrap()).collect();
-    assert_eq!(ports, ["webhook", "metrics"]);
+    assert_eq!(ports, ["webhook-server", "metrics"]);
     assert!(rules.iter().all(|rule| rule["ports"].as_array().unwrap().len() == 1));
     assert_eq!(rules[1]["from"][0]["namespaceSelector"]["matchLabels"]["metrics"], "enabled");
     let egress = policy["egress"].as_array().unwrap();

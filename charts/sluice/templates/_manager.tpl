@@ -1,7 +1,6 @@
 {{/* Arguments of the manager. */}}
 {{- define "sluice.manager.args" -}}
-- manager
-- --config=/etc/kueue/controller_manager_config.yaml
+- --config=/controller_manager_config.yaml
 - --shutdown-delay=15s
 {{- if ne (include "sluice.fullname" .) "kueue" }}
 - --metrics-service={{ include "sluice.metricsServiceName" . }}
@@ -76,10 +75,12 @@ image: {{ printf "%s:%s" $manager.image.repository ($manager.image.tag | default
 {{- with $manager.image.pullPolicy }}
 imagePullPolicy: {{ . }}
 {{- end }}
+command:
+- /manager
 args:
 {{- include "sluice.manager.args" . | nindent 0 }}
 ports:
-- name: webhook
+- name: webhook-server
   containerPort: {{ include "sluice.webhookPort" . }}
   protocol: TCP
 {{- with include "sluice.metricsPort" . }}
@@ -109,8 +110,9 @@ resources:
 securityContext:
   {{- toYaml $manager.containerSecurityContext | nindent 2 }}
 volumeMounts:
-- name: config
-  mountPath: /etc/kueue
+- name: manager-config
+  mountPath: /controller_manager_config.yaml
+  subPath: controller_manager_config.yaml
   readOnly: true
 {{- if .Values.enableCertManager }}
 - name: cert
@@ -126,7 +128,7 @@ volumeMounts:
 
 {{/* Volumes of the pods. */}}
 {{- define "sluice.manager.volumes" -}}
-- name: config
+- name: manager-config
   configMap:
     name: {{ include "sluice.fullname" . }}-manager-config
 {{- if .Values.enableCertManager }}

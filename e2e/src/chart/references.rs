@@ -1,7 +1,7 @@
 //! Checks that the objects of one rendering fit together: names and labels that refer to other objects of it resolve.
 
 use crate::objects::text;
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 /// The kinds whose objects have no namespace.
@@ -47,10 +47,8 @@ pub(super) fn check(objects: &[Value], namespace: &str) -> Result<()> {
         }
     }
     check_webhooks(objects, namespace)?;
-    for deployment in of_kind(objects, "Deployment") {
-        check_deployment(objects, deployment)?;
-    }
-    Ok(())
+    check_selectors(objects)?;
+    of_kind(objects, "Deployment").try_for_each(|deployment| check_pod(objects, deployment))
 }
 
 fn check_webhooks(objects: &[Value], namespace: &str) -> Result<()> {
@@ -65,31 +63,58 @@ fn check_webhooks(objects: &[Value], namespace: &str) -> Result<()> {
     Ok(())
 }
 
-fn check_deployment(objects: &[Value], deployment: &Value) -> Result<()> {
-    let pod = &deployment["spec"]["template"];
-    let labels = pod["metadata"]["labels"].as_object().cloned().unwrap_or_default();
-    let selects = |selector: &Value| {
-        let wanted = selector.as_object().filter(|wanted| !wanted.is_empty());
-        wanted.is_some_and(|wanted| wanted.iter().all(|(key, value)| labels.get(key) == Some(value)))
-    };
-    let selectors = [
-        ("Deployment", "/spec/selector/matchLabels"),
-        ("Service", "/spec/selector"),
-        ("PodDisruptionBudget", "/spec/selector/matchLabels"),
-        ("NetworkPolicy", "/spec/podSelector/matchLabels"),
-    ];
-    for (kind, pointer) in selectors {
+/// Every selector selects pods, those of a Deployment only its own; ports of Services and policies are ports of the pods.
+fn check_selectors(objects: &[Value]) -> Result<()> {
+    let pods: Vec<&Value> =
+        of_kind(objects, "Deployment").map(|deployment| &deployment["spec"]["template"]).collect();
+    for (kind, selector, ports) in [
+        ("Deployment", "/spec/selector/matchLabels", None),
+        ("PodDisruptionBudget", "/spec/selector/matchLabels", None),
+        ("Service", "/spec/selector", Some(("/spec", "/targetPort"))),
+        ("NetworkPolicy", "/spec/podSelector/matchLabels", Some(("/spec/ingress", "/port"))),
+    ] {
         for object in of_kind(objects, kind) {
-            ensure!(object.pointer(pointer).is_some_and(selects), "{kind}: its selector selects no pod");
+            let name = text(object, "/metadata/name");
+            let wanted = object.pointer(selector).and_then(Value::as_object);
+            let wanted = wanted.filter(|wanted| !wanted.is_empty());
+            let wanted = wanted.with_context(|| format!("{kind} {name} has no selector"))?;
+            let is_selected = |pod: &&&Value| {
+                wanted.iter().all(|(key, value)| pod["metadata"]["labels"].get(key) == Some(value))
+            };
+            let selected: Vec<&&Value> = pods.iter().filter(is_selected).collect();
+            ensure!(!selected.is_empty(), "{kind} {name}: its selector selects no pod");
+            ensure!(
+                selected.len() == 1 || kind == "Service",
+                "{kind} {name} selects pods of two Deployments"
+            );
+            let Some((parent, field)) = ports else { continue };
+            for port in ports_of(object, parent, field) {
+                let has_port = selected.iter().all(|pod| has_port(pod, port));
+                ensure!(has_port, "{kind} {name}: a pod has no port {port}");
+            }
         }
     }
-    let ports: Vec<&str> = items(pod, "/spec/containers/0/ports").map(|port| text(port, "/name")).collect();
-    for service in of_kind(objects, "Service") {
-        for port in items(service, "/spec/ports") {
-            let target = text(port, "/targetPort");
-            ensure!(ports.contains(&target), "the container has no port {target}");
-        }
-    }
+    Ok(())
+}
+
+/// Returns the names and numbers in the lists `ports` of an object or of each item below it.
+fn ports_of<'a>(object: &'a Value, parent: &str, field: &'a str) -> impl Iterator<Item = &'a Value> {
+    let parents: Vec<&Value> = match object.pointer(parent) {
+        Some(Value::Array(all)) => all.iter().collect(),
+        parent => parent.into_iter().collect(),
+    };
+    let ports = parents.into_iter().flat_map(|parent| items(parent, "/ports"));
+    ports.filter_map(move |port| port.pointer(field))
+}
+
+/// Returns whether the first container of a pod has a port of this name or number.
+fn has_port(pod: &Value, wanted: &Value) -> bool {
+    items(pod, "/spec/containers/0/ports")
+        .any(|port| port["name"] == *wanted || port["containerPort"] == *wanted)
+}
+
+fn check_pod(objects: &[Value], deployment: &Value) -> Result<()> {
+    let pod = &deployment["spec"]["template"];
     let account = text(pod, "/spec/serviceAccountName");
     ensure!(find(objects, "ServiceAccount", account).is_some(), "account {account} does not exist");
     let config = text(pod, "/spec/volumes/0/configMap/name");

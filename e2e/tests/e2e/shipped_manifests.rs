@@ -192,8 +192,11 @@ impl Installation {
             ensure!(field("CapPrm:") == Some("0000000000000000"), "{:?}", field("CapPrm:"));
             ensure!(field("NoNewPrivs:") == Some("1"), "{:?}", field("NoNewPrivs:"));
             let line = fs::read_to_string(format!("/proc/{pid}/cmdline"))?;
-            let line: Vec<&str> = line.trim_end_matches('\0').split('\0').skip(1).collect();
-            ensure!(json!(line) == pod["spec"]["containers"][0]["args"], "arguments: {line:?}");
+            let line: Vec<&str> = line.trim_end_matches('\0').split('\0').collect();
+            let container = &pod["spec"]["containers"][0];
+            let words = ["command", "args"].map(|field| container[field].as_array().into_iter().flatten());
+            let words: Vec<&Value> = words.into_iter().flatten().collect();
+            ensure!(json!(line) == json!(words), "the process is {line:?}, not {words:?}");
             let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo"))?;
             let root = mounts.lines().find(|line| line.split(' ').nth(4) == Some("/")).context("no root")?;
             ensure!(root.split(' ').nth(5).is_some_and(|options| options.starts_with("ro")), "{root}");
