@@ -4,19 +4,20 @@
 //! Invariant: each part is inside a condition on the name of its row, so that webhooks, permissions and roles exist only
 //! for frameworks that the configuration lists.
 
-use super::manifests::{Entry, row_roles, row_rules};
+use super::manifests::{Entry, row_roles, row_rules, row_webhook_rules};
 use super::row::Framework;
 use super::table::served;
 
 /// A function that returns the frameworks of the configuration, for the template language.
 const FRAMEWORKS: &str = r#"(include "sluice.frameworks" . | fromJsonArray)"#;
 
-/// Returns the named templates for entries of webhook configurations and rules of the manager's role.
+/// Returns the named templates for entries of webhook configurations, and rules of the manager's role and the webhooks'.
 pub fn named_templates() -> String {
     let templates = [
         named("mutatingWebhooks", |row| webhooks(row, true)),
         named("validatingWebhooks", |row| webhooks(row, false)),
         named("managerRules", row_rules),
+        named("webhookRules", row_webhook_rules),
     ];
     templates.concat()
 }

@@ -189,11 +189,13 @@ pub(super) fn row_rules(row: &Framework) -> String {
 
 /// Returns the rules by which webhooks read the served kinds.
 pub fn webhook_rules() -> String {
-    let rule = |row: &Framework| {
-        let (group, plural) = (group_text(row), row.gvk.plural);
-        format!("- apiGroups: [{group}]\n  resources: [{plural}]\n  verbs: [get, list, watch]\n")
-    };
-    served().map(rule).collect()
+    served().map(row_webhook_rules).collect()
+}
+
+/// Returns the rules by which webhooks read one kind.
+pub(super) fn row_webhook_rules(row: &Framework) -> String {
+    let (group, plural) = (group_text(row), row.gvk.plural);
+    format!("- apiGroups: [{group}]\n  resources: [{plural}]\n  verbs: [get, list, watch]\n")
 }
 
 /// Returns the files of the roles with which people edit and view jobs, by name.

@@ -12,21 +12,40 @@ use std::path::{Path, PathBuf};
 
 const CHART: &str = "charts/sluice";
 
-/// Files of `config/` that are templates of the chart with other names, and the named template of their generated part.
-const COPIED: [(&str, &str, &str); 9] = [
-    ("config/metrics/role.yaml", "rbac/metrics_role.yaml", ""),
-    ("config/rbac/batch_admin_role.yaml", "rbac/batch_admin_role.yaml", ""),
-    ("config/rbac/batch_user_role.yaml", "rbac/batch_user_role.yaml", ""),
-    ("config/rbac/manager_role.yaml", "rbac/manager_role.yaml", "managerRules"),
-    ("config/rbac/manager_role_binding.yaml", "rbac/manager_role_binding.yaml", ""),
-    ("config/rbac/secrets_role.yaml", "rbac/secrets_role.yaml", ""),
-    ("config/rbac/service_account.yaml", "rbac/service_account.yaml", ""),
-    ("config/webhooks/mutating.yaml", "webhooks/mutating.yaml", "mutatingWebhooks"),
-    ("config/webhooks/validating.yaml", "webhooks/validating.yaml", "validatingWebhooks"),
+/// A file of `config/` that is a template of the chart with other names.
+struct Copied {
+    source: &'static str,
+    /// Below the chart's templates.
+    target: &'static str,
+    /// The named template of the generated part, or nothing.
+    part: &'static str,
+    /// The value with which its objects exist, or nothing.
+    condition: &'static str,
+}
+
+const fn copied(source: &'static str, target: &'static str, part: &'static str) -> Copied {
+    Copied { source, target, part, condition: "" }
+}
+
+const COPIED: [Copied; 10] = [
+    copied("config/metrics/role.yaml", "rbac/metrics_role.yaml", ""),
+    copied("config/rbac/batch_admin_role.yaml", "rbac/batch_admin_role.yaml", ""),
+    copied("config/rbac/batch_user_role.yaml", "rbac/batch_user_role.yaml", ""),
+    copied("config/rbac/manager_role.yaml", "rbac/manager_role.yaml", "managerRules"),
+    copied("config/rbac/manager_role_binding.yaml", "rbac/manager_role_binding.yaml", ""),
+    copied("config/rbac/secrets_role.yaml", "rbac/secrets_role.yaml", ""),
+    copied("config/rbac/service_account.yaml", "rbac/service_account.yaml", ""),
+    Copied {
+        condition: ".Values.webhooks.separate",
+        ..copied("config/split/webhooks_role.yaml", "rbac/webhooks_role.yaml", "webhookRules")
+    },
+    copied("config/webhooks/mutating.yaml", "webhooks/mutating.yaml", "mutatingWebhooks"),
+    copied("config/webhooks/validating.yaml", "webhooks/validating.yaml", "validatingWebhooks"),
 ];
 
 /// Texts of `config/` that depend on values, with the expressions that replace them, in this order.
-const EXPRESSIONS: [(&str, &str); 12] = [
+const EXPRESSIONS: [(&str, &str); 13] = [
+    ("[kueue-webhook-server-cert]", r#"[{{ include "sluice.webhookSecretName" . }}]"#),
     (
         "[kueue-webhook-server-cert, kueue-webhook-server-cert-ca]",
         r#"[{{ include "sluice.webhookSecretName" . }}, {{ include "sluice.webhookSecretName" . }}-ca]"#,
@@ -65,6 +84,9 @@ const NOT_IN_VALUES: [&str; 6] = [
     "global",
     "kueueViz",
 ];
+
+/// Values that are empty by default, with fields that are in the schema.
+const EMPTY: [&str; 2] = [".certManager.issuerRef", ".webhooks.resources"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -108,9 +130,14 @@ fn with_named_template(text: &str, name: &str) -> String {
 fn wanted() -> Vec<(PathBuf, String)> {
     let templates = format!("{CHART}/templates");
     let mut files = Vec::new();
-    for (source, target, part) in COPIED {
+    for Copied { source, target, part, condition } in COPIED {
         let text = read(source);
         let text = if part.is_empty() { text } else { with_named_template(&text, part) };
+        let text = if condition.is_empty() {
+            text
+        } else {
+            format!("{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n")
+        };
         files.push((format!("{templates}/{target}"), template(source, &text)));
     }
     let job_roles = chart::user_roles();
@@ -231,7 +258,7 @@ fn values_schema_and_page_list_the_same_values() {
     // The fields of an empty value are in the schema alone.
     let is_of_empty = |path: &String| ours.iter().any(|empty| path.starts_with(&format!("{empty}.")));
     theirs.retain(|path| !is_of_empty(path));
-    let without_fields = |path: &&String| !theirs.contains(*path) && *path != ".certManager.issuerRef";
+    let without_fields = |path: &&String| !theirs.contains(*path) && !EMPTY.contains(&path.as_str());
     let unknown: Vec<&String> = ours.iter().filter(without_fields).collect();
     assert!(unknown.is_empty() && theirs.is_subset(&ours), "{unknown:?}, {ours:?}, {theirs:?}");
     let described: Vec<String> = described_values(&text).into_iter().map(|(path, _)| path).collect();

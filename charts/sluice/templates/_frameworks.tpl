@@ -203,3 +203,10 @@
   verbs: [update]
 {{- end }}
 {{- end }}
+{{- define "sluice.frameworks.webhookRules" -}}
+{{- if has "batch/job" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, list, watch]
+{{- end }}
+{{- end }}

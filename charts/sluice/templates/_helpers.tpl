@@ -17,16 +17,36 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* Labels of the manager's objects. */}}
+{{/* Labels of an object of the component, or of the controller if the context names none. */}}
 {{- define "sluice.managerLabels" -}}
 {{ include "sluice.labels" . }}
-app.kubernetes.io/component: controller
+app.kubernetes.io/component: {{ .component | default "controller" }}
 {{- end }}
 
-{{/* Labels that select the manager's pods. */}}
+{{/* Labels that select the pods of the component. */}}
 {{- define "sluice.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "sluice.name" . }}
-app.kubernetes.io/component: controller
+app.kubernetes.io/component: {{ .component | default "controller" }}
+{{- end }}
+
+{{/* The components that are Deployments, as JSON. A single one runs the whole manager. */}}
+{{- define "sluice.components" -}}
+{{- if .Values.webhooks.separate }}["controller", "webhooks"]{{ else }}["controller"]{{ end }}
+{{- end }}
+
+{{/* Name of the component's Deployment and of the objects for it alone. */}}
+{{- define "sluice.componentName" -}}
+{{ include "sluice.fullname" . }}-{{ ternary "webhooks" "controller-manager" (eq .component "webhooks") }}
+{{- end }}
+
+{{/* Number of the component's replicas. */}}
+{{- define "sluice.replicas" -}}
+{{ ternary .Values.webhooks.replicas .Values.controllerManager.replicas (eq .component "webhooks") }}
+{{- end }}
+
+{{/* Not empty if the component serves the webhooks. */}}
+{{- define "sluice.servesWebhooks" -}}
+{{- if or (eq .component "webhooks") (not .Values.webhooks.separate) }}true{{ end }}
 {{- end }}
 
 {{/* The configuration as JSON. */}}

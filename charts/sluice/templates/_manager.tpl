@@ -1,7 +1,10 @@
-{{/* Arguments of the manager. */}}
+{{/* Arguments of the component. */}}
 {{- define "sluice.manager.args" -}}
 - --config=/controller_manager_config.yaml
 - --shutdown-delay=15s
+{{- if .Values.webhooks.separate }}
+- --component={{ .component }}
+{{- end }}
 {{- if ne (include "sluice.fullname" .) "kueue" }}
 - --metrics-service={{ include "sluice.metricsServiceName" . }}
 - --mutating-webhook-configuration={{ include "sluice.fullname" . }}-mutating-webhook-configuration
@@ -67,7 +70,7 @@ podAntiAffinity:
 {{- end }}
 {{- end }}
 
-{{/* The container that runs the manager. */}}
+{{/* The container that runs the component. */}}
 {{- define "sluice.manager.container" -}}
 {{- $manager := .Values.controllerManager.manager -}}
 name: manager
@@ -80,9 +83,11 @@ command:
 args:
 {{- include "sluice.manager.args" . | nindent 0 }}
 ports:
+{{- if include "sluice.servesWebhooks" . }}
 - name: webhook-server
   containerPort: {{ include "sluice.webhookPort" . }}
   protocol: TCP
+{{- end }}
 {{- with include "sluice.metricsPort" . }}
 - name: metrics
   containerPort: {{ . }}
@@ -106,7 +111,7 @@ livenessProbe:
   {{- toYaml .Values.controllerManager.livenessProbe | nindent 2 }}
 {{- end }}
 resources:
-  {{- toYaml $manager.resources | nindent 2 }}
+  {{- toYaml (and (eq .component "webhooks") .Values.webhooks.resources | default $manager.resources) | nindent 2 }}
 securityContext:
   {{- toYaml $manager.containerSecurityContext | nindent 2 }}
 volumeMounts:
@@ -156,7 +161,7 @@ metadata:
     {{- toYaml . | nindent 4 }}
     {{- end }}
 spec:
-  serviceAccountName: {{ include "sluice.fullname" . }}-controller-manager
+  serviceAccountName: {{ include "sluice.componentName" . }}
   {{- with .Values.controllerManager.manager.priorityClassName }}
   priorityClassName: {{ . }}
   {{- end }}

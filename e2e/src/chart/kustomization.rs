@@ -15,6 +15,8 @@ pub(super) const DEFAULT_NAMESPACE: &str = "kueue-system";
 pub(super) struct Overlay {
     /// Namespace.
     pub(super) namespace: &'static str,
+    /// Whether `config/default` lists the component that splits webhooks and controller, which must come first.
+    pub(super) split: bool,
     /// Components below `config`.
     pub(super) components: &'static [&'static str],
     /// Component below `webhook-certs`.
@@ -44,6 +46,9 @@ pub(super) fn build(kubectl: &Path, overlay: &Overlay) -> Result<Vec<Value>> {
         "../../webhook-certs/self-managed",
         &component,
     )?;
+    if overlay.split {
+        split(&folder.0.join("config"))?;
+    }
     let file = folder.0.join("config/manager/controller_manager_config.yaml");
     let text = fs::read_to_string(&file)?;
     fs::write(&file, text + overlay.configuration)?;
@@ -64,6 +69,13 @@ pub(super) fn build(kubectl: &Path, overlay: &Overlay) -> Result<Vec<Value>> {
         bail!("kubectl kustomize: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     serde_saphyr::from_multiple(&String::from_utf8(output.stdout)?).context("kustomize returns no YAML")
+}
+
+/// Lists the component of the split, and makes the change that it asks for in another component.
+fn split(config: &Path) -> Result<()> {
+    replace(&config.join("default/kustomization.yaml"), "# - ../split\n", "- ../split\n")?;
+    let addresses = config.join("network-policy/api-server-addresses/kustomization.yaml");
+    replace(&addresses, "name: kueue-controller-manager\n", "name: kueue-webhooks\n")
 }
 
 fn replace(file: &Path, from: &str, to: &str) -> Result<()> {

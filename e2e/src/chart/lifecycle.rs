@@ -21,6 +21,7 @@ const OTHER_NAMESPACE: &str = "batch-queues";
 const TOPOLOGY: &str = "survives";
 const DEFINITION: &str = "topologies.kueue.x-k8s.io";
 const MANAGER: &str = "deployment/kueue-controller-manager";
+const WEBHOOKS: &str = "deployment/kueue-webhooks";
 const SERVING_SECRET: &str = "kueue-webhook-server-cert";
 const MUTATING: &str = "kueue-mutating-webhook-configuration";
 /// "CA" in base64.
@@ -148,6 +149,7 @@ async fn upgrade(cluster: &ChartCluster<'_>, newer: &Path) -> Result<()> {
         cluster.field("configmap/kueue-manager-config", ".data.controller_manager_config\\.yaml")?;
     let values = json!({
         "controllerManager": {"replicas": 3, "manager": {"image": {"tag": "newer"}}},
+        "webhooks": {"separate": true},
         "managerConfig": {"controllerManagerConfigYaml": format!("{configuration}\nmanageJobsWithoutQueueName: true\n")},
     });
     cluster.helm("upgrade", newer, &["--namespace", NAMESPACE, "--wait", "--timeout=2m"], &values)?;
@@ -155,6 +157,8 @@ async fn upgrade(cluster: &ChartCluster<'_>, newer: &Path) -> Result<()> {
     ensure!(cluster.image()? == "sluice:newer", "the image is {}", cluster.image()?);
     let available = cluster.field(MANAGER, ".status.availableReplicas")?;
     ensure!(available == "3", "{available:?} replicas are available");
+    let available = cluster.field(WEBHOOKS, ".status.availableReplicas")?;
+    ensure!(available == "2", "{available:?} replicas of the webhooks are available");
     let webhooks = cluster.objects.must_get(Kind::MUTATING_WEBHOOKS, "", MUTATING).await?;
     let names = webhooks["webhooks"].to_string();
     let managed = names.contains("mjob-managed.kb.io") && !names.contains("mjob-default-queue.kb.io");
@@ -175,6 +179,8 @@ async fn roll_back(cluster: &ChartCluster<'_>) -> Result<()> {
     ensure!(cluster.image()? == "sluice:latest", "the image is {}", cluster.image()?);
     let replicas = cluster.field(MANAGER, ".spec.replicas")?;
     ensure!(replicas == "2", "{replicas} replicas");
+    let separate = cluster.kubectl.run(&["get", "--namespace", NAMESPACE, "--ignore-not-found", WEBHOOKS])?;
+    ensure!(separate.is_empty(), "the Deployment of the webhooks is left: {separate}");
     let definition = cluster.objects.must_get(Kind::CRD, "", DEFINITION).await?;
     ensure!(!columns(&definition).contains("Levels"), "the definition is not rolled back");
     let secret = cluster.objects.must_get(Kind::SECRET, NAMESPACE, SERVING_SECRET).await?;

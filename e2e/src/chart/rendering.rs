@@ -13,6 +13,9 @@ const OTHER_NAMESPACE: &str = "batch-queues";
 /// The configuration of `config/`, which the values contain word for word.
 const CONFIGURATION: &str = include_str!("../../../config/manager/controller_manager_config.yaml");
 
+/// Lines of the configuration that belong to the certificates of cert-manager.
+const NO_INTERNAL_CERTIFICATES: &str = "internalCertManagement:\n  enable: false\n";
+
 /// Values, and the kustomization to which they correspond.
 struct Variant {
     name: &'static str,
@@ -22,6 +25,7 @@ struct Variant {
 
 const DEFAULT: Overlay = Overlay {
     namespace: DEFAULT_NAMESPACE,
+    split: false,
     components: &[],
     certificates: "self-managed",
     configuration: "",
@@ -39,7 +43,7 @@ fn variants() -> Vec<Variant> {
             Overlay {
                 namespace: OTHER_NAMESPACE,
                 certificates: "cert-manager",
-                configuration: "internalCertManagement:\n  enable: false\n",
+                configuration: NO_INTERNAL_CERTIFICATES,
                 ..DEFAULT
             },
         ),
@@ -62,6 +66,34 @@ fn variants() -> Vec<Variant> {
             "client certificates",
             json!({"webhookClientCA": {"configMap": "kueue-webhook-client-ca"}}),
             Overlay { components: &["webhooks/client-ca"], ..DEFAULT },
+        ),
+        variant(
+            "separate webhooks",
+            json!({"webhooks": {"separate": true}}),
+            Overlay { split: true, ..DEFAULT },
+        ),
+        variant(
+            "separate webhooks with all other choices",
+            json!({
+                "webhooks": {"separate": true},
+                "webhookClientCA": {"configMap": "kueue-webhook-client-ca"},
+                "enableCertManager": true,
+                "networkPolicy": {
+                    "apiServerPorts": [443, 6443, 8443, 16443],
+                    "apiServerAddresses": ["192.0.2.1/32"],
+                },
+            }),
+            Overlay {
+                namespace: OTHER_NAMESPACE,
+                split: true,
+                components: &[
+                    "webhooks/client-ca",
+                    "network-policy/api-server-ports",
+                    "network-policy/api-server-addresses",
+                ],
+                certificates: "cert-manager",
+                configuration: NO_INTERNAL_CERTIFICATES,
+            },
         ),
     ]
 }

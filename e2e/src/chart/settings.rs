@@ -115,7 +115,8 @@ fn check_absence(helm: &Helm, case: &Case) -> Result<()> {
         let mut all = of_kind(&objects, kind);
         Ok(all.any(|object| name.is_empty() || text(object, "/metadata/name") == name))
     };
-    ensure!(exists(&json!({"enablePrometheus": true}))?, "{kind} {name} exists with no values");
+    let everything = json!({"enablePrometheus": true, "webhooks": {"separate": true}});
+    ensure!(exists(&everything)?, "{kind} {name} exists with no values");
     ensure!(!exists(&case.values())?, "{kind} {name} exists");
     Ok(())
 }
