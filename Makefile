@@ -90,7 +90,7 @@ frameworks: ## write the webhooks, roles and lists of job kinds from the table o
 	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --package sluice --test it framework_manifests::generated
 	$(MAKE) chart
 
-chart: ## write the parts of the Helm chart that come from config/, crds/ and the table of frameworks, and the table of docs/helm.md
+chart: ## write the parts of the Helm chart that come from config/, crds/, dashboards/ and the table of frameworks, and the table of docs/helm.md
 	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --package sluice --test it chart::generated
 
 chart-test: tools ## render the Helm chart, compare it with config/, install, upgrade, roll back and uninstall it on a real control plane

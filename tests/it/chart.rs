@@ -1,6 +1,6 @@
-//! The parts of the Helm chart that are copies of `config/` and `crds/`, or written from the table of frameworks, are up to
-//! date; its values, their schema and docs/helm.md list the same values. What the chart renders is tested by
-//! `make chart-test`, which needs helm.
+//! The parts of the Helm chart that are copies of `config/`, `crds/` and `dashboards/`, or written from the table of
+//! frameworks, are up to date; its values, their schema and docs/helm.md list the same values. What the chart renders is
+//! tested by `make chart-test`, which needs helm.
 
 use crate::framework_manifests::{check_or_write, with_part};
 use serde_json::Value;
@@ -96,10 +96,12 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
-/// Names of the YAML files of a folder.
+/// Names of the YAML and JSON files of a folder.
 fn names(folder: &str) -> Vec<String> {
     let entries = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
-    let files = entries.filter(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+    let is_listed =
+        |path: &PathBuf| path.extension().is_some_and(|extension| extension == "yaml" || extension == "json");
+    let files = entries.filter(is_listed);
     let mut names: Vec<String> =
         files.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect();
     names.sort();
@@ -157,6 +159,10 @@ fn wanted() -> Vec<(PathBuf, String)> {
     for name in names("crds").into_iter().filter(|name| name != "kustomization.yaml") {
         files.push((format!("{CHART}/files/crds/{name}"), read(&format!("crds/{name}"))));
     }
+    for name in names("dashboards") {
+        files.push((format!("{CHART}/files/dashboards/{name}"), read(&format!("dashboards/{name}"))));
+    }
+    files.push((format!("{CHART}/files/prometheus/rules.yaml"), read("config/prometheus/rules.yaml")));
     files.push(("docs/helm.md".to_owned(), with_part(&read("docs/helm.md"), &values_table())));
     files.into_iter().map(|(path, text)| (root().join(path), text)).collect()
 }
@@ -166,11 +172,12 @@ fn generated_parts_are_up_to_date() {
     let files = wanted();
     let known: BTreeSet<PathBuf> = files.iter().map(|(path, _)| path.clone()).collect();
     check_or_write(files, "make chart");
-    for folder in ["files/crds", "templates/rbac", "templates/webhooks"].map(|name| format!("{CHART}/{name}"))
-    {
-        for path in names(&folder).into_iter().map(|name| root().join(&folder).join(name)) {
+    let data = ["files/crds", "files/dashboards", "files/prometheus"];
+    for folder in data.iter().chain(&["templates/rbac", "templates/webhooks"]) {
+        let path = format!("{CHART}/{folder}");
+        for path in names(&path).into_iter().map(|name| root().join(&path).join(name)) {
             let text = fs::read_to_string(&path).unwrap();
-            let generated = folder.ends_with("crds") || text.contains("Written by make chart");
+            let generated = data.contains(folder) || text.contains("Written by make chart");
             assert!(!generated || known.contains(&path), "{} has no source any longer", path.display());
         }
     }

@@ -16,6 +16,8 @@ const HELM_LABELS: [&str; 4] = [
 const KEEP: (&str, &str) = ("helm.sh/resource-policy", "keep");
 /// Annotation of the chart's pods, so that a changed configuration replaces them.
 pub(super) const CHECKSUM: &str = "sluice.dev/config-checksum";
+/// Label of every namespace with its name.
+const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 /// Key of the configuration in its ConfigMap.
 const CONFIGURATION: &str = "controller_manager_config.yaml";
 
@@ -63,11 +65,24 @@ fn chart_object(mut object: Value) -> Result<Value> {
     for label in HELM_LABELS {
         ensure!(remove(&mut object, "/metadata/labels", label).is_some(), "{name} has no label {label}");
     }
+    if object["kind"] == "NetworkPolicy" {
+        remove_namespaces_by_name(&mut object);
+    }
     if object["kind"] == "Deployment" {
         let checksum = remove(&mut object, "/spec/template/metadata/annotations", CHECKSUM);
         ensure!(checksum.is_some_and(|value| value.is_string()), "{name} has no checksum");
     }
     Ok(object)
+}
+
+/// Removes the sources of connections that are a namespace by its name. Only the chart knows the namespace of Prometheus;
+/// `config/` admits namespaces by a label.
+fn remove_namespaces_by_name(policy: &mut Value) {
+    let rules = policy.pointer_mut("/spec/ingress").and_then(Value::as_array_mut);
+    let sources = rules.into_iter().flatten().filter_map(|rule| rule.get_mut("from")?.as_array_mut());
+    for sources in sources {
+        sources.retain(|source| source["namespaceSelector"]["matchLabels"].get(NAMESPACE_NAME).is_none());
+    }
 }
 
 fn remove(object: &mut Value, parent: &str, key: &str) -> Option<Value> {

@@ -150,6 +150,7 @@ async fn upgrade(cluster: &ChartCluster<'_>, newer: &Path) -> Result<()> {
     let values = json!({
         "controllerManager": {"replicas": 3, "manager": {"image": {"tag": "newer"}}},
         "webhooks": {"separate": true},
+        "dashboards": {"enabled": true},
         "managerConfig": {"controllerManagerConfigYaml": format!("{configuration}\nmanageJobsWithoutQueueName: true\n")},
     });
     cluster.helm("upgrade", newer, &["--namespace", NAMESPACE, "--wait", "--timeout=2m"], &values)?;
@@ -159,6 +160,8 @@ async fn upgrade(cluster: &ChartCluster<'_>, newer: &Path) -> Result<()> {
     ensure!(available == "3", "{available:?} replicas are available");
     let available = cluster.field(WEBHOOKS, ".status.availableReplicas")?;
     ensure!(available == "2", "{available:?} replicas of the webhooks are available");
+    let labelled = cluster.objects.list(Kind::CONFIG_MAP, NAMESPACE, "grafana_dashboard=1").await?;
+    ensure!(labelled.len() == 2, "{} dashboards", labelled.len());
     let webhooks = cluster.objects.must_get(Kind::MUTATING_WEBHOOKS, "", MUTATING).await?;
     let names = webhooks["webhooks"].to_string();
     let managed = names.contains("mjob-managed.kb.io") && !names.contains("mjob-default-queue.kb.io");

@@ -73,11 +73,17 @@ fn variants() -> Vec<Variant> {
             Overlay { split: true, ..DEFAULT },
         ),
         variant(
+            "Prometheus",
+            json!({"enablePrometheus": true}),
+            Overlay { components: &["prometheus"], ..DEFAULT },
+        ),
+        variant(
             "separate webhooks with all other choices",
             json!({
                 "webhooks": {"separate": true},
                 "webhookClientCA": {"configMap": "kueue-webhook-client-ca"},
                 "enableCertManager": true,
+                "enablePrometheus": true,
                 "networkPolicy": {
                     "apiServerPorts": [443, 6443, 8443, 16443],
                     "apiServerAddresses": ["192.0.2.1/32"],
@@ -90,6 +96,7 @@ fn variants() -> Vec<Variant> {
                     "webhooks/client-ca",
                     "network-policy/api-server-ports",
                     "network-policy/api-server-addresses",
+                    "prometheus",
                 ],
                 certificates: "cert-manager",
                 configuration: NO_INTERNAL_CERTIFICATES,

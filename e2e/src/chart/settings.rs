@@ -73,7 +73,8 @@ pub(super) fn check(helm: &Helm) -> Result<()> {
     run(helm, "accepted.yaml", "of Kueue are accepted", |helm, case| render(helm, &case.values()).map(drop))?;
     frameworks(helm)?;
     other_names(helm)?;
-    issuer(helm)
+    issuer(helm)?;
+    dashboards(helm)
 }
 
 fn run(helm: &Helm, file: &str, outcome: &str, check: impl Fn(&Helm, &Case) -> Result<()>) -> Result<()> {
@@ -115,10 +116,14 @@ fn check_absence(helm: &Helm, case: &Case) -> Result<()> {
         let mut all = of_kind(&objects, kind);
         Ok(all.any(|object| name.is_empty() || text(object, "/metadata/name") == name))
     };
-    let everything = json!({"enablePrometheus": true, "webhooks": {"separate": true}});
-    ensure!(exists(&everything)?, "{kind} {name} exists with no values");
+    ensure!(exists(&everything())?, "{kind} {name} exists with no values");
     ensure!(!exists(&case.values())?, "{kind} {name} exists");
     Ok(())
+}
+
+/// Returns values with which there are as many objects as possible.
+fn everything() -> Value {
+    json!({"enablePrometheus": true, "webhooks": {"separate": true}, "dashboards": {"enabled": true}})
 }
 
 fn check_refusal(helm: &Helm, case: &Case) -> Result<()> {
@@ -162,12 +167,14 @@ fn frameworks(helm: &Helm) -> Result<()> {
 
 /// With another prefix no object has a name of `config/`, and the configuration names the certificate's objects.
 fn other_names(helm: &Helm) -> Result<()> {
-    let objects = render(helm, &json!({"fullnameOverride": "own"}))?;
+    let mut values = everything();
+    values["fullnameOverride"] = "own".into();
+    let objects = render(helm, &values)?;
     for object in objects.iter().filter(|object| object["kind"] != "CustomResourceDefinition") {
         let (kind, name) = (text(object, "/kind"), text(object, "/metadata/name"));
         ensure!(name.starts_with("own-"), "{kind} {name} has another prefix");
     }
-    let config = of_kind(&objects, "ConfigMap").next().context("no ConfigMap")?;
+    let config = find(&objects, "ConfigMap", "own-manager-config").context("no configuration")?;
     let file: Value = serde_saphyr::from_str(text(&config["data"], "/controller_manager_config.yaml"))?;
     let expected =
         json!({"webhookSecretName": "own-webhook-server-cert", "webhookServiceName": "own-webhook-service"});
@@ -185,5 +192,35 @@ fn issuer(helm: &Helm) -> Result<()> {
     let certificate = of_kind(&objects, "Certificate").next().context("no Certificate")?;
     ensure!(certificate["spec"]["issuerRef"] == issuer, "{}", certificate["spec"]);
     println!("an issuer of the cluster is used");
+    Ok(())
+}
+
+/// Each dashboard is in a ConfigMap, byte for byte, with the labels and in the namespace that the sidecar expects.
+fn dashboards(helm: &Helm) -> Result<()> {
+    let values = json!({"dashboards": {
+        "enabled": true,
+        "namespace": "monitoring",
+        "labels": {"grafana_dashboard": null, "dashboards": "batch"},
+        "annotations": {"grafana_folder": "Batch"},
+    }});
+    let objects = helm.render(DEFAULT_NAMESPACE, &values)?;
+    let mut count = 0;
+    for entry in fs::read_dir(paths::root().join("dashboards"))? {
+        let path = entry?.path();
+        let name = path.file_stem().and_then(|name| name.to_str()).context("a file without a name")?;
+        let found = find(&objects, "ConfigMap", &format!("kueue-dashboard-{name}"));
+        let found = found.with_context(|| format!("no ConfigMap for {name}"))?;
+        let data = json!({format!("sluice-{name}.json"): fs::read_to_string(&path)?});
+        ensure!(found["data"] == data, "{name}: the dashboard is changed");
+        let metadata = &found["metadata"];
+        ensure!(metadata["namespace"] == "monitoring", "{name}: {metadata}");
+        ensure!(metadata["annotations"] == json!({"grafana_folder": "Batch"}), "{name}: {metadata}");
+        let labels = &metadata["labels"];
+        ensure!(labels["dashboards"] == "batch" && labels["grafana_dashboard"].is_null(), "{name}: {labels}");
+        count += 1;
+    }
+    let others = of_kind(&objects, "ConfigMap").count();
+    ensure!(count > 1 && others == count + 1, "{count} dashboards, {others} ConfigMaps");
+    println!("{count} dashboards are ConfigMaps for Grafana");
     Ok(())
 }
