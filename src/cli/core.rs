@@ -19,7 +19,7 @@ use crate::lifecycle::clock::SlewedClock;
 use crate::metrics::counters::Counters;
 use crate::metrics::model::Role;
 use crate::reconciler::{Delta, Effect, Event, Observation, Reconciler};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, WaitingHead};
 
 /// Maximum number of deltas that are processed before effects are sent and a snapshot is published.
 const MAX_BATCH: usize = 256;
@@ -86,6 +86,8 @@ impl Core {
             self.heartbeat.beat();
             #[cfg(feature = "failpoints")]
             super::failpoints::hang_if_requested();
+            #[cfg(feature = "failpoints")]
+            self.state.drop_wakeups(super::failpoints::wakeups_are_dropped());
             let due = self.time_until_due(clock.now());
             let publish = published_at + MIN_SNAPSHOT_INTERVAL;
             tokio::select! {
@@ -161,6 +163,12 @@ impl Core {
             Effect::Write(write) => drop(self.tasks.send(Task::Write(write))),
             Effect::Refetch { kind, key } => drop(self.tasks.send(Task::Refetch { kind, key })),
             Effect::Event(event) => drop(self.events.send(event)),
+            Effect::Observe(Observation::HeadWaits {
+                cluster_queue,
+                head: WaitingHead { workload, since },
+            }) => {
+                tracing::warn!(%cluster_queue, %workload, %since, "head fits and is not admitted");
+            }
             Effect::Observe(observation) => self.counters.observe(&observation, self.role),
         }
     }

@@ -3,8 +3,8 @@
 //!
 //! `NAMESPACE.NAME.FAILPOINT` halts the second pass of a Workload; the file `NAMESPACE.NAME.FAILPOINT.reached` is
 //! created when it halts. `NAMESPACE.NAME.unguarded` disables all guards, `NAMESPACE.NAME.without-GUARD` one of them.
-//! `core.PID.hangs` makes the core of that process hang, `core.PID.drifts` makes it publish ledger drift. Not compiled
-//! into released builds.
+//! `core.PID.hangs` makes the core of that process hang, `core.PID.drifts` makes it publish ledger drift, and
+//! `core.PID.drops-wakeups` makes parked workloads miss what wakes them. Not compiled into released builds.
 
 use crate::api::ObjectKey;
 use crate::reconciler::second_pass::failpoints::{Failpoint, FailpointScript, Failpoints, SecondPassGuard};
@@ -44,10 +44,15 @@ impl FailpointScript for FailpointDir {
     }
 }
 
+/// Returns whether the directory contains the file `core.PID.WHAT`.
+fn is_core_requested(what: &str) -> bool {
+    let folder = std::env::var_os(DIR_ENV_VAR).map(PathBuf::from);
+    folder.is_some_and(|folder| folder.join(format!("core.{}.{what}", std::process::id())).exists())
+}
+
 /// Blocks forever, like a deadlock, if the directory contains a file `core.PID.hangs`.
 pub(super) fn hang_if_requested() {
-    let Some(folder) = std::env::var_os(DIR_ENV_VAR) else { return };
-    if PathBuf::from(folder).join(format!("core.{}.hangs", std::process::id())).exists() {
+    if is_core_requested("hangs") {
         tracing::warn!("failpoint: the core blocks forever");
         loop {
             std::thread::park();
@@ -57,12 +62,15 @@ pub(super) fn hang_if_requested() {
 
 /// Returns the snapshot to publish: with ledger drift if the directory contains a file `core.PID.drifts`.
 pub(super) fn with_requested_drift(mut snapshot: Snapshot) -> Snapshot {
-    let folder = std::env::var_os(DIR_ENV_VAR).map(PathBuf::from);
-    let file = |folder: PathBuf| folder.join(format!("core.{}.drifts", std::process::id()));
-    if folder.is_some_and(|folder| file(folder).exists()) {
+    if is_core_requested("drifts") {
         snapshot.ledger_drift = 1;
     }
     snapshot
+}
+
+/// Returns whether parked workloads miss what wakes them: while the directory contains a file `core.PID.drops-wakeups`.
+pub(super) fn wakeups_are_dropped() -> bool {
+    is_core_requested("drops-wakeups")
 }
 
 /// Returns the script of the directory in the environment variable, if it is set.

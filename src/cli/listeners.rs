@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use jiff::Timestamp;
 use tokio::runtime::Runtime;
 
 use super::address;
@@ -175,7 +176,8 @@ fn renderer(settings: &ManagerSettings, shared: &ManagerContext) -> Render {
         };
         let mut text = counters.render().unwrap_or_default();
         text.push_str(&metrics::certificates::render(&serving.status(), clock.ahead()).unwrap_or_default());
-        text.push_str(&metrics::render(&metrics::gauges(&snapshot), families, role).unwrap_or_default());
+        let gauges = metrics::gauges(&snapshot, Timestamp::now());
+        text.push_str(&metrics::render(&gauges, families, role).unwrap_or_default());
         text.push_str(&process_metrics::render(&process));
         text.push_str(&gaps.render().unwrap_or_default());
         text

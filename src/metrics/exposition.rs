@@ -36,13 +36,12 @@ pub fn render(gauges: &Gauges, families: MetricFamilies, role: Role) -> Result<S
         [(Vec::new(), drift)],
     );
     own.family(
-        "fitting_pending_workloads",
-        "Workloads that do not run although the quota is free: all pending ones fit together, or their reservation was \
-         decided and has not landed; above 0 only for moments",
+        "cluster_queue_head_fits_seconds",
+        "Time since the head of the ClusterQueue fits into the available quota and is not admitted; 0 if it does not fit",
         gauges
             .cluster_queues
             .iter()
-            .map(|queue| (vec![("cluster_queue", queue.name.clone())], to_f64(queue.fitting))),
+            .map(|queue| (vec![("cluster_queue", queue.name.clone())], queue.head_fits_seconds)),
     );
     let mut text = String::new();
     encode_registry(&mut text, &page.registry)?;
@@ -339,7 +338,7 @@ mod tests {
                 pending: PendingGauges { active: 2, inadmissible: 1 },
                 reserving: 4,
                 finished: 5,
-                fitting: 8,
+                head_fits_seconds: 8.5,
                 unadmitted: vec![UnadmittedGauge {
                     reason: "NoReservation",
                     underlying_cause: "WaitingForQuota",
@@ -388,7 +387,7 @@ mod tests {
             r#"kueue_cluster_queue_resource_pending{cluster_queue="cq",resource="cpu",replica_role="leader"} 2.5"#,
             r#"kueue_local_queue_finished_workloads{name="lq",namespace="ns",replica_role="leader"} 7.0"#,
             r#"kueue_local_queue_unadmitted_workloads{name="lq",namespace="ns",cluster_queue="cq",reason="UnsatisfiedAdmissionChecks",underlying_cause="",replica_role="leader"} 1.0"#,
-            r#"sluice_fitting_pending_workloads{cluster_queue="cq",replica_role="leader"} 8.0"#,
+            r#"sluice_cluster_queue_head_fits_seconds{cluster_queue="cq",replica_role="leader"} 8.5"#,
             r#"sluice_ledger_drift{replica_role="leader"} 6.0"#,
             r#"kueue_cluster_queue_nominal_quota{cohort="team",cluster_queue="cq",flavor="f",resource="cpu",replica_role="leader"} 1.5"#,
         ] {

@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::fitting::fitting_workloads;
 use super::model::{
     ClusterQueueGauges, CohortGauges, Gauges, LocalQueueGauges, PendingGauges, QueueStatus, ResourceGauges,
     UnadmittedGauge,
@@ -15,12 +14,12 @@ use crate::quota::FlavorResource;
 use crate::resources::{Amount, to_f64};
 use crate::scheduler::PendingCounts;
 use crate::snapshot::{ClusterQueueView, CohortView, LocalQueueView, QueueView, Snapshot, UnadmittedKey};
+use jiff::Timestamp;
 
-/// Returns the values of all queues and cohorts.
-pub fn gauges(snapshot: &Snapshot) -> Gauges {
+/// Returns the values of all queues and cohorts at a time.
+pub fn gauges(snapshot: &Snapshot, now: Timestamp) -> Gauges {
     let view = &*snapshot.queues;
     let sums = cohort_totals(view);
-    let fitting = fitting_workloads(view);
     let local = |(key, queue): (&crate::api::ObjectKey, &LocalQueueView)| LocalQueueGauges {
         namespace: key.namespace.to_string(),
         name: key.name.to_string(),
@@ -38,10 +37,7 @@ pub fn gauges(snapshot: &Snapshot) -> Gauges {
         cluster_queues: view
             .cluster_queues
             .iter()
-            .map(|(name, queue)| ClusterQueueGauges {
-                fitting: count(fitting.get(&**name).copied().unwrap_or_default()),
-                ..cluster_queue(view, name, queue)
-            })
+            .map(|(name, queue)| cluster_queue(view, name, queue, now))
             .collect(),
         local_queues: view.local_queues.iter().filter(|(_, queue)| queue.exported).map(local).collect(),
         ledger_drift: count(snapshot.ledger_drift),
@@ -90,7 +86,12 @@ fn root_cohort(view: &QueueView, from: Option<&Arc<str>>) -> String {
     ancestors(view, from).last().map(ToString::to_string).unwrap_or_default()
 }
 
-fn cluster_queue(view: &QueueView, name: &str, queue: &ClusterQueueView) -> ClusterQueueGauges {
+fn cluster_queue(
+    view: &QueueView,
+    name: &str,
+    queue: &ClusterQueueView,
+    now: Timestamp,
+) -> ClusterQueueGauges {
     let resource = |(fr, node_usage): (&FlavorResource, &crate::quota::NodeUsage)| {
         let limit =
             |limit: Option<Amount>| limit.map_or(f64::INFINITY, |amount| in_base_units(&fr.resource, amount));
@@ -127,7 +128,10 @@ fn cluster_queue(view: &QueueView, name: &str, queue: &ClusterQueueView) -> Clus
             .collect(),
         resources: queue.usage_by_flavor_resource.iter().map(resource).collect(),
         share: queue.weighted_share.map(share_value),
-        fitting: 0,
+        head_fits_seconds: queue.waiting_head.as_ref().map_or(0.0, |head| {
+            // The clock of the core may be ahead.
+            now.duration_since(head.since).as_secs_f64().max(0.0)
+        }),
     }
 }
 
@@ -218,6 +222,7 @@ mod tests {
     use super::*;
     use crate::api::ObjectKey;
     use crate::quota::{NodeUsage, QuotaLimits};
+    use crate::snapshot::WaitingHead;
 
     fn pair() -> FlavorResource {
         FlavorResource::new("f", "cpu")
@@ -275,10 +280,11 @@ mod tests {
 
     #[test]
     fn gauges_cover_queues_and_ancestor_cohorts() {
-        let gauges = gauges(&snapshot(
+        let snapshot = snapshot(
             &[("org", None), ("team", Some("org"))],
             &[("a", queue("team", 3000, 2)), ("b", queue("org", 1000, 5))],
-        ));
+        );
+        let gauges = gauges(&snapshot, Timestamp::UNIX_EPOCH);
         let a = &gauges.cluster_queues[0];
         assert_eq!(
             (a.cohort.as_str(), a.root_cohort.as_str(), a.status),
@@ -307,7 +313,8 @@ mod tests {
 
     #[test]
     fn cohort_cycle_terminates() {
-        let gauges = gauges(&snapshot(&[("x", Some("y")), ("y", Some("x"))], &[("a", queue("x", 1000, 1))]));
+        let snapshot = snapshot(&[("x", Some("y")), ("y", Some("x"))], &[("a", queue("x", 1000, 1))]);
+        let gauges = gauges(&snapshot, Timestamp::UNIX_EPOCH);
         assert_eq!(gauges.cohorts.iter().map(|c| c.admitted).collect::<Vec<_>>(), [1, 1]);
     }
 
@@ -320,8 +327,22 @@ mod tests {
         ];
         for (terminating, active, want) in table {
             let view = ClusterQueueView { active, terminating, ..ClusterQueueView::default() };
-            assert_eq!(gauges(&snapshot(&[], &[("a", view)])).cluster_queues[0].status, want);
+            let gauges = gauges(&snapshot(&[], &[("a", view)]), Timestamp::UNIX_EPOCH);
+            assert_eq!(gauges.cluster_queues[0].status, want);
         }
+    }
+
+    #[test]
+    fn age_of_waiting_head_counts_to_the_given_time() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let waiting = |since| {
+            let head = WaitingHead { workload: ObjectKey::new("ns", "w"), since: at(since) };
+            ClusterQueueView { waiting_head: Some(head), ..ClusterQueueView::default() }
+        };
+        let queues = [("a", ClusterQueueView::default()), ("b", waiting(70)), ("c", waiting(101))];
+        let gauges = gauges(&snapshot(&[], &queues), at(100));
+        let ages: Vec<f64> = gauges.cluster_queues.iter().map(|queue| queue.head_fits_seconds).collect();
+        assert_eq!(ages, [0.0, 30.0, 0.0]);
     }
 
     #[test]
@@ -329,7 +350,8 @@ mod tests {
         use crate::metrics::counters::Counters;
         use crate::metrics::model::{MetricFamilies, Role};
         use crate::metrics::render;
-        let gauges = gauges(&snapshot(&[("org", None)], &[("a", queue("org", 1000, 1))]));
+        let snapshot = snapshot(&[("org", None)], &[("a", queue("org", 1000, 1))]);
+        let gauges = gauges(&snapshot, Timestamp::UNIX_EPOCH);
         let families = MetricFamilies {
             cluster_queue_resources: true,
             local_queues: true,
@@ -349,9 +371,9 @@ mod tests {
         let mut hidden = snapshot(&[], &[]);
         let mut queues = (*hidden.queues).clone();
         queues.local_queues.values_mut().for_each(|queue| queue.exported = false);
-        assert_eq!(gauges(&hidden).local_queues.len(), 1);
+        assert_eq!(gauges(&hidden, Timestamp::UNIX_EPOCH).local_queues.len(), 1);
         hidden.queues = Arc::new(queues);
-        assert_eq!(gauges(&hidden).local_queues, Vec::new());
+        assert_eq!(gauges(&hidden, Timestamp::UNIX_EPOCH).local_queues, Vec::new());
     }
 
     #[test]

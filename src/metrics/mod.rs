@@ -5,7 +5,6 @@ pub mod certificates;
 mod configuration_gaps;
 pub mod counters;
 mod exposition;
-mod fitting;
 mod gauges;
 pub mod model;
 

@@ -107,8 +107,8 @@ pub struct ClusterQueueGauges {
     pub resources: Vec<ResourceGauges>,
     /// Weighted share, if fair sharing is enabled; NaN for a node with weight 0 that borrows.
     pub share: Option<f64>,
-    /// Number of workloads that do not run although the quota is free.
-    pub fitting: u64,
+    /// Time since the head fits and is not admitted; 0 if it does not fit.
+    pub head_fits_seconds: f64,
 }
 
 /// Values of one LocalQueue.

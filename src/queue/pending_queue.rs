@@ -60,6 +60,13 @@ pub struct Head<'a> {
     pub claim: Option<&'a HeadClaim>,
 }
 
+/// Position of a class in its ClusterQueue, and whether it can be a head there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Position {
+    order: HeadOrder,
+    is_head_candidate: bool,
+}
+
 /// Pending workloads of one ClusterQueue.
 #[derive(Debug, Default)]
 pub(super) struct PendingQueue {
@@ -73,6 +80,8 @@ pub(super) struct PendingQueue {
     pub(super) classes: BTreeMap<ClassId, EquivalenceClass>,
     /// Order of all classes that can be heads.
     heads: BTreeSet<HeadOrder>,
+    /// Order of all other classes.
+    parked: BTreeSet<HeadOrder>,
     /// Classes of workloads with a capacity reservation.
     isolated: BTreeSet<ClassId>,
     /// Non-default ranks of LocalQueues, by namespace and name.
@@ -123,7 +132,12 @@ impl PendingQueue {
             return;
         }
         self.strategy = strategy;
-        self.heads = self.classes.keys().filter_map(|id| self.head_order_of(*id)).collect();
+        let positions: Vec<Position> = self.classes.keys().filter_map(|id| self.position_of(*id)).collect();
+        self.heads.clear();
+        self.parked.clear();
+        for position in positions {
+            self.orders_of(&position).insert(position.order);
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -150,6 +164,25 @@ impl PendingQueue {
         self.head_of(*class).filter(|head| head.claim.is_some())
     }
 
+    /// The first workloads of up to `limit` classes in order, parked or not, of which none has to wait for another one:
+    /// in a StrictFIFO ClusterQueue the head and workloads with capacity reservations.
+    pub(super) fn first_in_order(&self, limit: usize) -> Vec<Head<'_>> {
+        let classes: Vec<ClassId> = match self.strategy {
+            QueueingStrategy::BestEffortFIFO => {
+                let mut first: Vec<&HeadOrder> =
+                    self.heads.iter().take(limit).chain(self.parked.iter().take(limit)).collect();
+                first.sort();
+                first.into_iter().map(|order| order.class).take(limit).collect()
+            }
+            QueueingStrategy::StrictFIFO => {
+                let first = self.heads.first().map(|order| order.class);
+                let isolated = self.isolated.iter().copied().filter(|id| Some(*id) != first);
+                first.into_iter().chain(isolated).take(limit).collect()
+            }
+        };
+        classes.into_iter().filter_map(|id| self.head_of(id)).collect()
+    }
+
     fn head_of(&self, id: ClassId) -> Option<Head<'_>> {
         let class = self.classes.get(&id)?;
         let claim = class.parked.as_ref().and_then(|parked| parked.claim.as_ref());
@@ -163,7 +196,7 @@ impl PendingQueue {
             self.next_id += 1;
             ClassId(self.next_id)
         });
-        let before = self.head_order_of(id);
+        let before = self.position_of(id);
         let class = self.classes.entry(id).or_insert_with(|| {
             self.by_key.insert(key.clone(), id);
             self.by_cross_queue_key.entry(key.cross_queue_key()).or_default().insert(id);
@@ -181,7 +214,7 @@ impl PendingQueue {
 
     /// Removes a workload. Returns the parking state of its class if the class is now empty and was parked.
     pub(super) fn remove(&mut self, entry: &PendingEntry) -> Option<Parked> {
-        let before = self.head_order_of(entry.class);
+        let before = self.position_of(entry.class);
         self.update_counts(entry.class, usize::saturating_sub);
         let class = self.classes.get_mut(&entry.class)?;
         let member = Member::new(&entry.workload);
@@ -214,7 +247,7 @@ impl PendingQueue {
         id: ClassId,
         change: impl FnOnce(&mut EquivalenceClass) -> T,
     ) -> Option<T> {
-        let before = self.head_order_of(id);
+        let before = self.position_of(id);
         let class = self.classes.get_mut(&id)?;
         let was_active = class.is_active();
         let result = change(class);
@@ -268,8 +301,8 @@ impl PendingQueue {
             |class: &EquivalenceClass| (&class.key.namespace, &class.key.local_queue) == (&name.0, &name.1);
         let ids: Vec<ClassId> =
             self.classes.iter().filter(|(_, class)| matches(class)).map(|(id, _)| *id).collect();
-        let before: Vec<(ClassId, Option<HeadOrder>)> =
-            ids.into_iter().map(|id| (id, self.head_order_of(id))).collect();
+        let before: Vec<(ClassId, Option<Position>)> =
+            ids.into_iter().map(|id| (id, self.position_of(id))).collect();
         if rank == UsageRank::default() {
             self.ranks.remove(&name);
         } else {
@@ -280,22 +313,29 @@ impl PendingQueue {
         }
     }
 
-    /// Position of a class among the heads, if it can be a head.
-    fn head_order_of(&self, id: ClassId) -> Option<HeadOrder> {
-        let class = self.classes.get(&id).filter(|class| class.is_head_candidate(self.strategy))?;
-        class.head_order(self.rank_of(&class.key), id)
+    fn position_of(&self, id: ClassId) -> Option<Position> {
+        let class = self.classes.get(&id)?;
+        let order = class.head_order(self.rank_of(&class.key), id)?;
+        Some(Position { order, is_head_candidate: class.is_head_candidate(self.strategy) })
     }
 
-    /// Updates the position of a class among the heads.
-    fn reindex(&mut self, id: ClassId, before: Option<HeadOrder>) {
-        let after = self.head_order_of(id);
+    /// The set that a class with this position is in.
+    const fn orders_of(&mut self, position: &Position) -> &mut BTreeSet<HeadOrder> {
+        if position.is_head_candidate { &mut self.heads } else { &mut self.parked }
+    }
+
+    /// Updates the position of a class.
+    fn reindex(&mut self, id: ClassId, before: Option<Position>) {
+        let after = self.position_of(id);
         if before == after {
             return;
         }
         if let Some(before) = before {
-            self.heads.remove(&before);
+            self.orders_of(&before).remove(&before.order);
         }
-        self.heads.extend(after);
+        if let Some(after) = after {
+            self.orders_of(&after).insert(after.order);
+        }
     }
 
     /// Counts one workload of a class more or less.

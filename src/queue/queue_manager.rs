@@ -47,6 +47,9 @@ pub struct QueueManager {
     /// Parked classes to retry only when no head is ready: usage grew, which may change the preferred flavor but
     /// rarely lets a workload fit.
     retry_when_idle: Vec<(Arc<str>, ClassId)>,
+    /// Whether a test makes parked classes miss the changes that wake them.
+    #[cfg(any(test, feature = "failpoints"))]
+    pub drops_wakeups: bool,
 }
 
 impl QueueManager {
@@ -234,6 +237,10 @@ impl QueueManager {
     }
 
     fn wake(&mut self, classes: Vec<(Arc<str>, ClassId)>) {
+        #[cfg(any(test, feature = "failpoints"))]
+        if self.drops_wakeups {
+            return;
+        }
         for (queue, class) in classes {
             let Some(pending) = self.by_name.get_mut(&queue) else {
                 continue;
@@ -298,6 +305,18 @@ impl QueueManager {
     /// The blocked head of a StrictFIFO ClusterQueue with a head claim.
     pub fn blocked_head(&self, queue: &str) -> Option<Head<'_>> {
         self.by_name.get(queue)?.blocked_head()
+    }
+
+    /// The first workloads of up to `limit` classes of an active ClusterQueue in order, whether they are parked or not.
+    /// None of them has to wait for another one.
+    pub fn first_in_order(&self, queue: &str, limit: usize) -> Vec<Head<'_>> {
+        let pending = self.by_name.get(queue).filter(|pending| pending.active);
+        pending.map(|pending| pending.first_in_order(limit)).unwrap_or_default()
+    }
+
+    /// Whether no workload is pending.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 
     /// Sets the rank of a LocalQueue in a ClusterQueue.

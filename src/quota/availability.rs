@@ -4,7 +4,6 @@
 //! Invariants: all arithmetic is exact (`i128`), so unlimited quotas and debts cannot distort a comparison.
 //! Availability queries cost the length of the path and allocate nothing.
 
-use super::node_quota::NodeQuota;
 use super::tree::{Node, NodeId, QuotaTree};
 use super::{FlavorResource, FlavorResourceId, NodeRef, QuotaLimits};
 use crate::resources::{Amount, UsageLayer};
@@ -34,14 +33,6 @@ impl NodeUsage {
     /// Usage above the subtree quota.
     pub fn borrowed(&self) -> Amount {
         Amount::saturating_from_i128((self.usage.to_i128() - self.subtree_quota.to_i128()).max(0))
-    }
-
-    /// Headroom of the node and the unused part of its local quota, by current usage. A node below another has no
-    /// headroom of its own without a borrowing limit.
-    pub fn headroom(&self, is_root: bool) -> (Option<i128>, i128) {
-        let quota =
-            NodeQuota::with_current_usage(self.subtree_quota.to_i128(), self.limits, self.usage.to_i128());
-        headroom_at(&quota, is_root, UsageLayer::Current)
     }
 }
 
@@ -257,14 +248,14 @@ impl QuotaTree {
 
 /// Headroom and local quota of a node at its usage in a layer.
 fn current_headroom(fr: FlavorResourceId, layer: UsageLayer) -> impl Fn(&Node, bool) -> (Option<i128>, i128) {
-    move |node, is_root| headroom_at(&node.quota(fr), is_root, layer)
-}
-
-fn headroom_at(quota: &NodeQuota, is_root: bool, layer: UsageLayer) -> (Option<i128>, i128) {
-    let local = quota.local_quota_available(layer);
-    let root = || quota.subtree_quota - quota.usage(layer);
-    let headroom = if is_root { Some(root()) } else { quota.borrowable(layer).map(|limit| local + limit) };
-    (headroom, local)
+    move |node, is_root| {
+        let quota = node.quota(fr);
+        let local = quota.local_quota_available(layer);
+        let root = || quota.subtree_quota - quota.usage(layer);
+        let headroom =
+            if is_root { Some(root()) } else { quota.borrowable(layer).map(|limit| local + limit) };
+        (headroom, local)
+    }
 }
 
 /// Headroom and local quota of a node with nothing in use.

@@ -1,7 +1,7 @@
 //! Quotas and usage of one node, by flavor-resource.
 
-use super::{FlavorResourceId, QuotaLimits};
-use crate::resources::{Amount, UsageLayer};
+use super::FlavorResourceId;
+use crate::resources::UsageLayer;
 
 /// Quota and usage of one node for one flavor-resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,23 +18,7 @@ pub(super) struct NodeQuota {
     projected_usage: i128,
 }
 
-/// The part of a subtree quota that is never lent.
-pub(super) fn local_quota(subtree_quota: i128, limits: QuotaLimits) -> i128 {
-    limits.lending_limit.map_or(0, |lending| (subtree_quota - lending.to_i128()).max(0))
-}
-
 impl NodeQuota {
-    /// Quota with this current usage, without projected usage.
-    pub(super) fn with_current_usage(subtree_quota: i128, limits: QuotaLimits, usage: i128) -> Self {
-        Self {
-            subtree_quota,
-            local_quota: local_quota(subtree_quota, limits),
-            borrowing_limit: limits.borrowing_limit.map(Amount::to_i128),
-            current_usage: usage,
-            ..Self::default()
-        }
-    }
-
     /// Usage; at inner nodes only the part above the children's local quotas.
     pub(super) const fn usage(&self, layer: UsageLayer) -> i128 {
         match layer {

@@ -4,7 +4,7 @@
 //! path. All sums are exact, so any addition can be undone: simulations need no copy of the tree.
 
 use super::flavor_resource::{FlavorResourceInterner, ResourceId, Usage};
-use super::node_quota::{NodeQuota, NodeQuotas, local_quota};
+use super::node_quota::{NodeQuota, NodeQuotas};
 use super::resource_groups::limits_of;
 use super::{FlavorResource, FlavorResourceId, NodeRef, QuotaLimits, ResourceGroup};
 use crate::resources::{Amount, UsageLayer};
@@ -346,8 +346,8 @@ impl QuotaTree {
             });
         }
         for (fr, quota) in quotas.iter_mut() {
-            let limits = node.limits.get(&fr).copied().unwrap_or_default();
-            quota.local_quota = local_quota(quota.subtree_quota, limits);
+            let lending = node.limits.get(&fr).and_then(|limits| limits.lending_limit);
+            quota.local_quota = lending.map_or(0, |lending| (quota.subtree_quota - lending.to_i128()).max(0));
         }
         let height = children().map(|child| child.height.saturating_add(1)).max().unwrap_or(0);
         if let Some(node) = self.node_mut(id) {

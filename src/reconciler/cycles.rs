@@ -77,6 +77,7 @@ impl Reconciler {
         match outcome {
             Outcome::Admitted(assignment) => {
                 moves = 1;
+                self.queues.waiting_heads.decide(&key, &assignment.cluster_queue, now);
                 self.membership.assumed.insert(key.clone(), AssumedAdmission { uid, assignment });
             }
             Outcome::Preempting(verdict, victims) => {

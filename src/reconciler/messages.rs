@@ -4,6 +4,7 @@ use crate::api::ObjectKey;
 use crate::api::v1beta2::WorkloadStatus;
 use crate::cache::Kind;
 use crate::cache::workload_object::WorkloadObject;
+use crate::snapshot::WaitingHead;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::sync::Arc;
@@ -265,6 +266,13 @@ pub enum Observation {
         job_kind: &'static str,
         /// Time since the creation of the job.
         latency: Duration,
+    },
+    /// The head of a ClusterQueue has fitted for minutes and was not admitted; reported once a minute.
+    HeadWaits {
+        /// The ClusterQueue.
+        cluster_queue: String,
+        /// The head.
+        head: WaitingHead,
     },
     /// A scheduling cycle was run. The shell measures its duration.
     AdmissionAttempt {

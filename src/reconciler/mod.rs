@@ -164,6 +164,7 @@ impl Reconciler {
         self.leading = leading;
         self.writes.clear();
         self.workload_write_queue.clear();
+        self.queues.waiting_heads.clear();
         for key in self.membership.assumed.clear() {
             self.engine.release(&key);
             self.work_queue.add(ReconcileKey::Workload(key));

@@ -119,6 +119,7 @@ impl Reconciler {
                         pending_requests: counts.pending_requests(),
                         unadmitted: counts.unadmitted.clone(),
                         weighted_share: self.weighted_share(&NodeRef::ClusterQueue(name.clone())),
+                        waiting_head: self.waiting_head(name),
                     };
                     (name.clone(), view)
                 })

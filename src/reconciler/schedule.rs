@@ -39,6 +39,9 @@ impl Reconciler {
             return;
         }
         let more = self.run_cycles(&mut items, now);
+        if !more {
+            self.end_outdated_decisions();
+        }
         self.explain_pending(&mut items, now);
         for item in &items {
             self.step_object(item, now);
@@ -49,6 +52,7 @@ impl Reconciler {
         self.work_queue.set_alarm(Alarm::Cycle, cycle_due);
         self.work_queue.defer_added(now);
         self.flush_queue_status(now);
+        self.check_heads(now);
         self.update_snapshot(now);
     }
 }

@@ -138,11 +138,17 @@ pub struct SnapshotIntervals {
     pub queues: SignedDuration,
     /// The comparison of the ledger with all objects, which counts ledger drift.
     pub drift_check: SignedDuration,
+    /// The check for heads that fit and are not admitted.
+    pub head_check: SignedDuration,
 }
 
 impl Default for SnapshotIntervals {
     fn default() -> Self {
-        Self { queues: SignedDuration::from_millis(250), drift_check: SignedDuration::from_secs(60) }
+        Self {
+            queues: SignedDuration::from_millis(250),
+            drift_check: SignedDuration::from_secs(60),
+            head_check: SignedDuration::from_secs(60),
+        }
     }
 }
 

@@ -62,6 +62,8 @@ pub(crate) enum Alarm {
     Cycle,
     /// Writes the next pending reasons once the rate limit permits them.
     PendingReasons,
+    /// Checks whether heads fit that are not admitted.
+    HeadCheck,
 }
 
 /// Objects that need a step now or later.

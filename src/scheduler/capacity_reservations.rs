@@ -212,6 +212,11 @@ impl Engine {
         }
     }
 
+    /// Whether a workload has victims that have not released their quota.
+    pub(super) fn has_victims(&self, key: &ObjectKey) -> bool {
+        self.reservations.get(key).is_some_and(|reservation| !reservation.victims.is_empty())
+    }
+
     /// Usage of a workload's capacity reservation; empty if it has none.
     pub(super) fn reservation_of(&self, key: &ObjectKey) -> Vec<CapacityUsage> {
         self.reservations.get(key).map(CapacityUsage::from_reservation).into_iter().collect()

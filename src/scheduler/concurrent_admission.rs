@@ -27,6 +27,11 @@ impl Engine {
         Some((flavors.filter_map(|flavor| self.rank_of_flavor(head, flavor)).min()?, Arc::clone(sibling)))
     }
 
+    /// Whether another variant of the same workload holds quota.
+    pub(super) fn has_reserving_variant(&self, head: &Head) -> bool {
+        self.reserving_variant(head).is_some()
+    }
+
     /// Index of a flavor in the ClusterQueue's first resource group.
     fn rank_of_flavor(&self, head: &Head, flavor: &str) -> Option<usize> {
         let group = self.config.cluster_queue(&head.queue)?.groups.first()?;

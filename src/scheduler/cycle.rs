@@ -87,7 +87,11 @@ impl Engine {
         decisions
     }
 
-    fn next_entry(&mut self, entry_iterator: &mut EntryIterator, cycle: &CycleState) -> Option<Entry> {
+    pub(super) fn next_entry(
+        &mut self,
+        entry_iterator: &mut EntryIterator,
+        cycle: &CycleState,
+    ) -> Option<Entry> {
         let workloads = cycle.victims.iter().filter_map(|key| self.reserving_workloads.get(key));
         let victims = workloads.filter(|workload| workload.preempted_by.is_some()).cloned();
         entry_iterator.next(&mut self.tree, &self.settings, victims)
@@ -205,7 +209,7 @@ impl Engine {
 
     /// Withholds the capacity that a head waiting for evictions may claim in this cycle; nothing if its ClusterQueue
     /// is in debt.
-    fn apply_head_claim(&mut self, head: &Head, claim: &HeadClaim, cycle: &mut CycleState) {
+    pub(super) fn apply_head_claim(&mut self, head: &Head, claim: &HeadClaim, cycle: &mut CycleState) {
         let (node, root) = (head.node, self.root_of(head));
         let amount = |(fr, requested): &(FlavorResourceId, i128)| {
             let headroom =

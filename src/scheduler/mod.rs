@@ -22,6 +22,7 @@ mod decision;
 mod engine;
 mod entry_iterator;
 mod fair_sharing;
+mod fitting_heads;
 mod flavor_assigner;
 mod granular_mode;
 mod head_state;

@@ -121,7 +121,7 @@ impl Engine {
     }
 
     /// Blocked heads with head claims in the cohort trees of the given ClusterQueues.
-    fn blocked_heads_in_trees_of(&self, ready: &[Arc<str>]) -> Vec<Entry> {
+    pub(super) fn blocked_heads_in_trees_of(&self, ready: &[Arc<str>]) -> Vec<Entry> {
         let mut blocked =
             self.pending.blocked_heads().filter(|queue| !self.pending.ready().contains(*queue)).peekable();
         if blocked.peek().is_none() {
@@ -174,17 +174,9 @@ impl Engine {
     fn nominate(&mut self, name: &Arc<str>) -> Option<Entry> {
         let head = self.pending.head(name)?;
         let (class, workload, cursor) = (head.class, Arc::clone(head.workload), head.cursor.cloned());
-        let queue = self.config.cluster_queue(name)?;
-        let labels = self.config.namespace_labels(&workload.key.namespace);
-        let precheck_failure = if let Some(precheck_failure) = &workload.precheck_failure {
-            Some((**precheck_failure).clone())
-        } else if selects(queue.config.namespace_selector.as_ref(), labels) {
-            None
-        } else {
-            let text = "Workload namespace doesn't match ClusterQueue selector";
-            Some(Verdict::without_blockers(PendingReason::Misconfigured, text))
-        };
-        let head = Head { queue: Arc::clone(name), node: queue.node, class, workload };
+        let node = self.config.cluster_queue(name)?.node;
+        let precheck_failure = self.precheck_failure(name, &workload);
+        let head = Head { queue: Arc::clone(name), node, class, workload };
         if let Some(verdict) = precheck_failure {
             let inadmissible = Inadmissible {
                 verdict,
@@ -201,6 +193,18 @@ impl Engine {
             (nominated.assignment.borrowing_level, nominated.assignment.usage.clone());
         let nomination = Nomination::Evaluated(evaluation_of(nominated, targets, &mut self.topology));
         Some(Entry { head, borrowing_level, usage, nomination })
+    }
+
+    /// Why a workload is not evaluated at all: invalid requests, a failed check, or a namespace that its ClusterQueue does
+    /// not select.
+    pub(super) fn precheck_failure(&self, queue: &str, workload: &Workload) -> Option<Verdict> {
+        if let Some(verdict) = &workload.precheck_failure {
+            return Some((**verdict).clone());
+        }
+        let selector = self.config.cluster_queue(queue)?.config.namespace_selector.as_ref();
+        let labels = self.config.namespace_labels(&workload.key.namespace);
+        let text = "Workload namespace doesn't match ClusterQueue selector";
+        (!selects(selector, labels)).then(|| Verdict::without_blockers(PendingReason::Misconfigured, text))
     }
 
     /// Computes assignment and targets against projected usage without the workload's own reservation and replaced

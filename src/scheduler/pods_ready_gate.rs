@@ -35,6 +35,11 @@ impl Engine {
         }
     }
 
+    /// Whether no workload is admitted until pods are ready.
+    pub(super) const fn is_admission_blocked(&self) -> bool {
+        self.pods_ready_gate.blocks_admission
+    }
+
     /// Admits a workload that fits, or parks it while admissions are blocked.
     pub(super) fn admit_unless_blocked(&mut self, head: &Head, nominated: &NominatedAssignment) -> Outcome {
         if !self.pods_ready_gate.blocks_admission {

@@ -99,6 +99,11 @@ impl Engine {
             .map_or(0, |local_usage| local_usage.workloads)
     }
 
+    /// Whether any workload is pending.
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     /// Number of pending workloads of a ClusterQueue, by state.
     pub fn pending(&self, cluster_queue: &str) -> PendingCounts {
         self.pending.counts(cluster_queue)

@@ -83,7 +83,11 @@ impl Simulation {
                 status_writes_per_second: None,
                 ..options.core.writes
             },
-            snapshot: SnapshotIntervals { queues: SNAPSHOT_INTERVAL, drift_check: SignedDuration::MAX },
+            snapshot: SnapshotIntervals {
+                queues: SNAPSHOT_INTERVAL,
+                drift_check: SignedDuration::MAX,
+                head_check: SignedDuration::MAX,
+            },
             ..options.core
         };
         let mut simulation = Self {

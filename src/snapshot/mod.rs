@@ -13,6 +13,7 @@ use crate::frameworks::JobKind;
 use crate::quota::{FlavorResource, NodeUsage};
 use crate::resources::Amount;
 use crate::scheduler::PendingCounts;
+use jiff::Timestamp;
 use rpds::RedBlackTreeMapSync;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -104,6 +105,17 @@ pub struct ClusterQueueView {
     pub unadmitted: BTreeMap<UnadmittedKey, usize>,
     /// Weighted dominant resource share, if fair sharing is enabled.
     pub weighted_share: Option<i64>,
+    /// The head, if it fits and is not admitted.
+    pub waiting_head: Option<WaitingHead>,
+}
+
+/// A head that fits and is not admitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingHead {
+    /// The Workload.
+    pub workload: ObjectKey,
+    /// Since when.
+    pub since: Timestamp,
 }
 
 /// Why a Workload is not admitted.

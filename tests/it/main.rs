@@ -56,3 +56,4 @@ mod simulate_replay;
 mod topology;
 mod unreviewed_workloads;
 mod vocabulary;
+mod waiting_heads;

@@ -73,7 +73,7 @@ impl Facts {
         Ok(match (title, query) {
             ("Pending", 0) => one(3.0),
             ("Admitted", 0) => one(6.0),
-            ("Quota without admission" | "Inactive queues" | "Fit and wait", 0) => one(0.0),
+            ("Quota without admission" | "Inactive queues" | "Head fits and waits", 0) => one(0.0),
             ("Finished", 0) => one(1.0),
             ("Pending workloads", 0) => rows(&[
                 ("cluster_queue=red,status=active", 0.0),

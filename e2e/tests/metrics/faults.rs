@@ -18,6 +18,7 @@ use sluice_e2e::proxy::{Call, ErrorResponse, Fault};
 use sluice_e2e::wait::within;
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 const ROLE: &str = "kueue-manager-role";
@@ -115,7 +116,10 @@ pub(crate) async fn writes_are_refused(setup: &Setup, load: &Load) -> Result<()>
     .await
 }
 
-/// Each reservation of one Workload conflicts, as if another client changed the Workload all the time. Nothing is refused.
+/// Number of Jobs that wait behind a head, more than fit.
+const BACKLOG: usize = 40;
+
+/// Each reservation conflicts, as if another client changed the Workloads all the time. Nothing is refused.
 pub(crate) async fn reservations_conflict(setup: &Setup, load: &Load) -> Result<()> {
     let fault = setup.proxy.inject_all(Fault::Respond(ErrorResponse::CONFLICT), |call: &Call| {
         call.method == Method::PATCH
@@ -123,10 +127,36 @@ pub(crate) async fn reservations_conflict(setup: &Setup, load: &Load) -> Result<
             && call.path.contains("/workloads/")
             && call.sets_condition("QuotaReserved", "True")
     });
-    load.submit("stuck", "blue", "low", "1").await?;
+    load.submit("stuck", "blue", "high", "1").await?;
+    load.submit_backlog("blue", BACKLOG).await?;
     let alerts = [alert("SluiceHeadFitsButWaits", &[("cluster_queue", "blue")])];
     expect(setup, &alerts, nothing, async || {
         drop(fault);
+        // Those whose backoff ends first get the three CPUs.
+        load.wait_for_counts("blue", (i64::try_from(BACKLOG)? - 2, 3, 3)).await?;
+        load.delete_all().await
+    })
+    .await
+}
+
+/// Quota is released, and no parked workload is woken: a deep queue waits beside free quota.
+pub(crate) async fn wakeups_are_lost(setup: &Setup, load: &Load) -> Result<()> {
+    load.submit("running", "blue", "low", "3").await?;
+    load.wait_until_running("running").await?;
+    load.submit("stuck", "blue", "high", "2").await?;
+    load.submit_backlog("blue", BACKLOG).await?;
+    let pending = i64::try_from(BACKLOG)? + 1;
+    load.wait_for_counts("blue", (pending, 1, 1)).await?;
+    let failpoint = Failpoint::set(setup, "drops-wakeups")?;
+    load.finish("running").await?;
+    load.wait_for_counts("blue", (pending, 0, 0)).await?;
+    let alerts = [alert("SluiceHeadFitsButWaits", &[("cluster_queue", "blue")])];
+    expect(setup, &alerts, nothing, async || {
+        failpoint.remove()?;
+        // The next release wakes all that wait.
+        load.submit("released", "blue", "low", "3").await?;
+        load.wait_until_running("released").await?;
+        load.finish("released").await?;
         load.wait_until_running("stuck").await?;
         load.delete_all().await
     })
@@ -266,13 +296,27 @@ impl Issuer {
     }
 }
 
+/// A failpoint of the leader's core, active until it is removed.
+struct Failpoint(PathBuf);
+
+impl Failpoint {
+    fn set(setup: &Setup, name: &str) -> Result<Self> {
+        let folder = sluice_e2e::manager::failpoints_folder(&setup.cluster.plane);
+        fs::create_dir_all(&folder)?;
+        let pid = setup.cluster.manager()?.process().identity().pid;
+        let file = folder.join(format!("core.{pid}.{name}"));
+        fs::write(&file, "")?;
+        Ok(Self(file))
+    }
+
+    fn remove(&self) -> Result<()> {
+        Ok(fs::remove_file(&self.0)?)
+    }
+}
+
 /// The ledger drift that the leader publishes is set by a failpoint.
 pub(crate) async fn ledger_drifts(setup: &Setup) -> Result<()> {
-    let folder = sluice_e2e::manager::failpoints_folder(&setup.cluster.plane);
-    fs::create_dir_all(&folder)?;
-    let pid = setup.cluster.manager()?.process().identity().pid;
-    let file = folder.join(format!("core.{pid}.drifts"));
-    fs::write(&file, "")?;
+    let failpoint = Failpoint::set(setup, "drifts")?;
     let objects = setup.cluster.objects.clone();
     // Each change publishes a snapshot.
     let cause = || -> LocalBoxFuture<'static, Result<()>> {
@@ -284,7 +328,7 @@ pub(crate) async fn ledger_drifts(setup: &Setup) -> Result<()> {
         })
     };
     expect(setup, &[alert("SluiceLedgerDrift", &[])], cause, async || {
-        fs::remove_file(&file)?;
+        failpoint.remove()?;
         touch_flavor(&setup.cluster.objects).await
     })
     .await

@@ -106,6 +106,14 @@ impl Load {
         Ok(())
     }
 
+    /// Creates Jobs of one CPU with low priority.
+    pub(crate) async fn submit_backlog(&self, queue: &str, jobs: usize) -> Result<()> {
+        for number in 1..=jobs {
+            self.submit(&format!("backlog-{number}"), queue, "low", "1").await?;
+        }
+        Ok(())
+    }
+
     /// Waits until a Job is admitted and its pod is ready, and the Workload reports it.
     pub(crate) async fn wait_until_running(&self, name: &str) -> Result<()> {
         eventually(format!("{name} is running"), async || {
@@ -143,7 +151,7 @@ impl Load {
         Ok(names)
     }
 
-    async fn finish(&self, job: &str) -> Result<()> {
+    pub(crate) async fn finish(&self, job: &str) -> Result<()> {
         for pod in self.objects.list(Kind::POD, NAMESPACE, &format!("job-name={job}")).await? {
             let patch = json!({"metadata": {"annotations": {"sluice.dev/run-for": "0s"}}});
             self.objects.merge(Kind::POD, NAMESPACE, text(&pod, "/metadata/name"), &patch).await?;

@@ -93,12 +93,17 @@ async fn check_all(setup: &mut Setup, wanted: impl Fn(&str) -> bool) -> Result<(
     if wanted("permission_is_removed") {
         faults::permission_is_removed(setup).await?;
     }
-    if wanted("ledger_drifts") {
+    if wanted("ledger_drifts") || wanted("wakeups_are_lost") {
         let mut settings = setup.stop_replicas()?;
         settings.program = binaries::sluice_with_failpoints()?;
         setup.start_replicas(&settings).await?;
         faults::wait_for_silence(setup).await?;
-        faults::ledger_drifts(setup).await?;
+        if wanted("wakeups_are_lost") {
+            faults::wakeups_are_lost(setup, &load).await?;
+        }
+        if wanted("ledger_drifts") {
+            faults::ledger_drifts(setup).await?;
+        }
     }
     if wanted("certificates") {
         let mut settings = setup.stop_replicas()?;

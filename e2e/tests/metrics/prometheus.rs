@@ -154,7 +154,7 @@ pub(crate) fn manifest(name: &str) -> Result<Value> {
 }
 
 /// Returns the rules with all times divided, so that a fault takes seconds: the range of each query, how long a condition
-/// must hold, and the age of a watch.
+/// must hold, and ages of watches, refusals and heads.
 fn accelerated(spec: &Value) -> Result<Value> {
     let mut spec = spec.clone();
     let groups = spec["groups"].as_array_mut().context("no groups")?;
@@ -164,9 +164,11 @@ fn accelerated(spec: &Value) -> Result<Value> {
         rule["for"] = format!("{}s", seconds.min(MAX_FOR_SECONDS)).into();
         let mut expression = rule["expr"].as_str().context("no expression")?.to_owned();
         let range = format!("[{}s]", 300 / ACCELERATION);
-        expression =
-            expression.replace("[5m]", &range).replace("> 300", &format!("> {}", 300 / ACCELERATION));
-        let slow = ["[5m]", "[1h]", "[10m]", "> 300"].iter().any(|part| expression.contains(part));
+        expression = expression.replace("[5m]", &range);
+        for limit in [300, 600] {
+            expression = expression.replace(&format!("> {limit}"), &format!("> {}", limit / ACCELERATION));
+        }
+        let slow = ["[5m]", "[1h]", "[10m]", "> 300", "> 600"].iter().any(|part| expression.contains(part));
         ensure!(!slow, "{name} has a time that is not divided");
         let changed = rule["expr"].as_str() != Some(&expression);
         let timed = ["Waits", "WritesRefused", "Stale", "ReviewsSlow", "ReviewsRefused"];

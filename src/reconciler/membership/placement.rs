@@ -23,11 +23,13 @@ impl Reconciler {
             self.engine.release(key);
             self.engine.remove_pending(key);
             self.engine.drop_penalty(key);
+            self.queues.waiting_heads.forget(key);
             return QueueMembership::NotQueued;
         };
         if let Some(charge) = self.charge_from_admission(record) {
             let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
             self.membership.assumed.remove(key);
+            self.queues.waiting_heads.land(key, now);
             let charge = self.with_pending_result(key, charge);
             self.engine.charge(key, charge);
             self.sync_entry_penalty(key, admitted, false, now);
@@ -50,9 +52,17 @@ impl Reconciler {
         // A Workload whose write failed is not nominated before its backoff ends: its admission could not be written
         // until then, and would hold quota without effect.
         let backs_off = self.writes.backoff_until(Kind::Workload, key).is_some_and(|until| until > now);
-        match pending.filter(|_| !backs_off) {
-            Some(workload) => self.engine.enqueue(workload),
-            None => self.engine.remove_pending(key),
+        match pending {
+            Some(workload) if !backs_off => {
+                self.queues.waiting_heads.requeue(key);
+                self.engine.enqueue(workload);
+            }
+            pending => {
+                self.engine.remove_pending(key);
+                if pending.is_none() {
+                    self.queues.waiting_heads.forget(key);
+                }
+            }
         }
         membership
     }

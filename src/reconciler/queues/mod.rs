@@ -5,6 +5,7 @@ mod admission_checks;
 pub(super) mod counts;
 pub(super) mod fair_sharing;
 mod status;
+pub(super) mod waiting_heads;
 
 use super::ReconcileKey;
 use crate::api::ObjectKey;
@@ -13,6 +14,7 @@ use counts::{QueueCountIndex, QueueCounts};
 use status::StatusSchedule;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use waiting_heads::WaitingHeads;
 
 /// State of queues that is not in their objects.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +23,7 @@ pub(super) struct QueueState {
     configured: BTreeMap<Arc<str>, ClusterQueue>,
     counts: QueueCountIndex,
     status_schedule: StatusSchedule,
+    pub(super) waiting_heads: WaitingHeads,
 }
 
 impl QueueState {

@@ -67,6 +67,7 @@ fn apply_and_check(cluster: &mut Cluster, events: &[Event]) -> TestCaseResult {
         }
         check_partition(cluster)?;
         check_usage(cluster)?;
+        check_no_head_fits(cluster)?;
     }
     Ok(())
 }
@@ -116,9 +117,24 @@ fn check_settled(cluster: &mut Cluster) -> TestCaseResult {
         let strict = cluster.is_behind_strict_head(&name);
         prop_assert!(has_verdict || !open || strict, "I25: {} has no pending reason", name);
     }
+    check_no_head_fits(cluster)?;
     check_usage(cluster)?;
     check_pending_reasons(cluster)?;
     check_no_lost_wakeup(cluster)
+}
+
+/// I8: an engine without work has no head that fits, by a check that trusts neither parking nor wake-ups. The check leaves no
+/// usage behind (I5).
+pub(super) fn check_no_head_fits(cluster: &mut Cluster) -> TestCaseResult {
+    if cluster.engine.has_work() {
+        return Ok(());
+    }
+    for queue in QUEUES {
+        let head = cluster.engine.fitting_head(queue);
+        let verdict = head.as_ref().and_then(|key| cluster.engine.verdict(key));
+        prop_assert_eq!(&head, &None, "I8: it fits and waits ({:?}) beside {:?}", verdict, cluster.reserved);
+    }
+    check_usage(cluster)
 }
 
 /// I25: the pending reason that a reader gets, numbers included, equals that of a fresh engine built from the present state.

@@ -1,4 +1,4 @@
-//! A million random steps of a whole cluster, in histories of a thousand each: I1, I7 and I11.
+//! A million random steps of a whole cluster, in histories of a thousand each: I1, I7, I8 and I11.
 //!
 //! Drawing is cheap here, and more steps concern the ledger than the queue, which is slower in an unoptimised build. Invariants
 //! are checked at intervals, so that many steps fit into a short time; `histories` checks every step and every decision of
@@ -7,7 +7,7 @@
 use super::builders::{COHORTS, QUEUES, seed_and_multiplier};
 use super::cluster::{Cluster, Event, QueuePolicies, TreeNodeSpec, WORKLOAD_NAMES, WorkloadSpec, settings};
 use super::fast_model::Quota;
-use super::histories::{check_partition, check_usage};
+use super::histories::{check_no_head_fits, check_partition, check_usage};
 use super::strategies::{RECLAIM_POLICIES, WITHIN_CLUSTER_QUEUE_POLICIES};
 use proptest::test_runner::TestCaseResult;
 use sluice::api::v1beta2::{FlavorFungibility, FungibilityPolicy, ReclaimPolicy};
@@ -131,9 +131,10 @@ fn run_cycle(cluster: &mut Cluster) {
     }
 }
 
-fn check_invariants(cluster: &Cluster) -> TestCaseResult {
+fn check_invariants(cluster: &mut Cluster) -> TestCaseResult {
     check_partition(cluster)?;
-    check_usage(cluster)
+    check_usage(cluster)?;
+    check_no_head_fits(cluster)
 }
 
 /// Runs one history. Returns the number of its steps.
@@ -155,13 +156,13 @@ fn run_history(seed: u64) -> Result<u64, String> {
             run_cycle(&mut cluster);
         }
         if step % STEPS_BETWEEN_CHECKS == 0 {
-            check_invariants(&cluster)
+            check_invariants(&mut cluster)
                 .map_err(|error| format!("after {step} steps of the history of seed {seed}: {error}"))?;
         }
     }
     for _ in 0..1000 {
         if !cluster.engine.has_work() {
-            return check_invariants(&cluster)
+            return check_invariants(&mut cluster)
                 .map(|()| STEPS)
                 .map_err(|error| format!("settled, seed {seed}: {error}"));
         }

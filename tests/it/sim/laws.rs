@@ -2,6 +2,7 @@
 
 use super::world::{Faults, World, condition};
 use crate::core_settings::JOB;
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sluice::cache::Kind;
 use sluice::reconciler::{CoreSettings, WriteLimits};
@@ -116,13 +117,18 @@ pub(super) fn with_write_limit(seed: u64, settings: CoreSettings) -> CoreSetting
     }
 }
 
+/// Creates a Job of one to three pods in one of the queues.
+fn create_random_job(world: &mut World, n: u32) {
+    let queue = if world.random_below(2) == 0 { "a" } else { "b" };
+    let size = 1 + world.random_below(3);
+    world.create(JOB, job(&format!("j{n}"), queue, size));
+}
+
 fn run_history(seed: u64, faults: Faults, churn: bool) {
     let mut world = cluster(seed, &with_write_limit(seed, CoreSettings::default()));
     world.faults = faults;
     for n in 0..12_u32 {
-        let queue = if world.random_below(2) == 0 { "a" } else { "b" };
-        let size = 1 + world.random_below(3);
-        world.create(JOB, job(&format!("j{n}"), queue, size));
+        create_random_job(&mut world, n);
         for _ in 0..world.random_below(60) {
             world.step();
             check_capacity(&world, seed);
@@ -227,6 +233,39 @@ fn quota_is_conserved_under_faults_and_user_actions() {
             true,
         );
     }
+}
+
+/// I8 for the whole core, after faults and user actions: once the cluster is idle, no head fits and waits.
+#[test]
+fn no_head_waits_in_idle_cluster() {
+    let mut pending = 0;
+    for seed in seeds(200..220) {
+        let mut world = cluster(seed, &with_write_limit(seed, CoreSettings::default()));
+        world.jobs_never_end = true;
+        world.faults =
+            Faults { lost_responses: 60, dropped_writes: 60, manager_kills: 3, concurrent_writes: 30 };
+        for n in 0..12_u32 {
+            create_random_job(&mut world, n);
+            for _ in 0..world.random_below(60) {
+                world.step();
+            }
+            apply_user_action(&mut world, n);
+        }
+        undo_user_actions(&mut world);
+        world.faults = Faults::default();
+        assert!(world.run_until_idle(60_000), "seed {seed}");
+        // Each backoff ends, and all heads are checked twice.
+        let end = world.now.checked_add(SignedDuration::from_secs(125)).unwrap();
+        while world.now < end {
+            world.step();
+        }
+        let snapshot = world.state.snapshot();
+        for (name, queue) in &snapshot.queues.cluster_queues {
+            assert_eq!(queue.waiting_head, None, "seed {seed}: {name}");
+            pending += queue.pending.total();
+        }
+    }
+    assert!(pending > 20, "only {pending} workloads wait");
 }
 
 /// Writes to the Workload and the Job over the life of a Job that waits once, queue status aside.
