@@ -2,6 +2,7 @@
 
 mod clock_steps;
 mod dump;
+mod inspection;
 mod invalid_topology;
 mod late_check_states;
 mod laws;
