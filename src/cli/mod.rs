@@ -9,7 +9,9 @@ mod component;
 mod config_checks;
 mod config_mapping;
 mod core;
+mod core_queries;
 mod crds;
+mod debug;
 mod dump;
 mod entry;
 #[cfg(feature = "failpoints")]
@@ -18,6 +20,7 @@ mod listeners;
 mod logs;
 mod manager;
 mod process_metrics;
+mod queue_dump;
 mod settings;
 mod simulate;
 mod supervise;
