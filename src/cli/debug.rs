@@ -21,11 +21,7 @@ const PERMISSIONS: usize = 100;
 
 pub(super) fn sources(settings: &ManagerSettings, shared: &ManagerContext) -> DebugSources {
     let log_level = Arc::clone(&shared.log_level);
-    DebugSources {
-        shell: shell(settings, shared),
-        core: core(shared.core.queries.clone()),
-        log_level,
-    }
+    DebugSources { shell: shell(settings, shared), core: core(shared.core.queries.clone()), log_level }
 }
 
 fn core(queries: mpsc::Sender<CoreQuery>) -> AskCore {

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::cluster_objects::{self, ClusterObjects, ClusterReader};
 use super::{config_mapping, settings};
@@ -27,7 +27,7 @@ const CONFIGURATION_FIELD: &str = "controller_manager_config.yaml";
 #[command(
     after_help = "The dump holds what decisions depend on: queues, cohorts, flavors, topologies, nodes, checks, classes, \
 namespaces, LimitRanges, jobs, pods and Workloads with their status, and the manager's configuration. Secrets are not read. \
-Left out are managed fields and annotations of others; in pod templates all texts that no decision reads, such as \
+Left out are managed fields and annotations of other projects; in pod templates all texts that no decision reads, such as \
 environment, commands, arguments, images and volumes, are replaced by placeholders, equal texts by equal ones. Names, \
 labels and messages stay: read the file before you publish it.\n\
 Replay: sluice simulate FILE.\n\
@@ -109,13 +109,24 @@ async fn read(args: &DumpArgs) -> anyhow::Result<ClusterDump> {
     let mut redaction = Redaction::default();
     let redact = |(kind, mut object)| {
         redaction.redact(kind, &mut object);
-        object
+        with_type_first(object)
     };
     let objects = objects.into_iter().map(redact).collect();
     Ok(ClusterDump {
         header: Dump::new(Timestamp::now(), &build::describe(), configuration, skipped),
         objects,
     })
+}
+
+/// Moves apiVersion and kind, which items of a list lack, to the start.
+fn with_type_first(object: Value) -> Value {
+    let Value::Object(mut fields) = object else { return object };
+    let mut ordered = Map::new();
+    for name in ["apiVersion", "kind"] {
+        ordered.extend(fields.shift_remove(name).map(|value| (name.to_owned(), value)));
+    }
+    ordered.extend(fields);
+    Value::Object(ordered)
 }
 
 /// Returns the manager's configuration with the feature gates of the command line, or why it cannot be read.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use sluice_e2e::bench::webhooks::ca_bundle;
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::kubeconfig;
-use sluice_e2e::objects::{Kind, text};
+use sluice_e2e::objects::text;
 use sluice_e2e::process::output_with_input;
 use sluice_e2e::wait::eventually;
 use std::fs;
@@ -92,9 +92,13 @@ fn check_outcome(report: &Value, fixture: &Fixture) -> Result<()> {
         report[list].as_array().into_iter().flatten().map(|row| text(row, "/job")).collect()
     };
     let own = |name: &str| format!("{}/{name}", fixture.name);
-    for (list, name) in
-        [("admitted", "running"), ("admitted", "preemptor"), ("pending", "pending"), ("finished", "finished")]
-    {
+    for (list, name) in [
+        ("admitted", "running"),
+        ("admitted", "victim"),
+        ("pending", "preemptor"),
+        ("pending", "pending"),
+        ("finished", "finished"),
+    ] {
         ensure!(names(list).contains(&own(name).as_str()), "{name} is not {list}: {report}");
     }
     Ok(())
