@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::batch_pacing::BatchPacer;
+use super::core_queries::CoreQuery;
 use crate::kube::heartbeat::Heartbeat;
 use crate::kube::task_queue::Task;
 use crate::lifecycle::clock::SlewedClock;
@@ -50,6 +51,7 @@ impl SteadyClock {
 pub(super) struct Core {
     pub(super) state: Reconciler,
     pub(super) deltas: mpsc::Receiver<Delta>,
+    pub(super) queries: mpsc::Receiver<CoreQuery>,
     pub(super) tasks: mpsc::UnboundedSender<Task>,
     pub(super) events: mpsc::UnboundedSender<Event>,
     pub(super) published: Arc<ArcSwap<Snapshot>>,
@@ -81,7 +83,7 @@ impl Core {
         let mut published_at = Instant::now();
         let mut pacer = BatchPacer::new(Instant::now());
         let mut clock = SteadyClock::start();
-        let mut stale = false;
+        let (mut stale, mut version) = (false, 0_u64);
         loop {
             self.heartbeat.beat();
             #[cfg(feature = "failpoints")]
@@ -100,6 +102,8 @@ impl Core {
                     let leading = self.leading.borrow_and_update().is_some();
                     batch.push(Delta::Leading(leading));
                 }
+                // Before the deltas, which may always be ready. Questions are few.
+                Some(query) = self.queries.recv() => query.answer(&self.state, clock.now()),
                 () = tokio::time::sleep_until(publish), if stale => {}
                 () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => batch.push(Delta::Tick),
                 count = self.deltas.recv_many(&mut batch, MAX_BATCH) => {
@@ -121,7 +125,9 @@ impl Core {
                 }
             }
             if stale && Instant::now() >= publish {
-                let snapshot = self.state.snapshot();
+                version = version.wrapping_add(1);
+                let published = Some(Timestamp::now());
+                let snapshot = Snapshot { version, published_at: published, ..self.state.snapshot() };
                 #[cfg(feature = "failpoints")]
                 let snapshot = super::failpoints::with_requested_drift(snapshot);
                 self.published.store(Arc::new(snapshot));

@@ -1,25 +1,29 @@
 //! The servers of webhooks, probes and metrics, and the responses of the latter two.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use axum::Router;
 use jiff::Timestamp;
 use tokio::runtime::Runtime;
 
-use super::address;
 use super::manager::ManagerContext;
 use super::process_metrics::{self, ProcessMetrics};
 use super::settings::ManagerSettings;
 use super::supervise::SupervisedTasks;
 use super::threads::Threads;
 use super::workers::run_until;
+use super::{address, debug};
 use crate::admission::{self, ReviewContext};
 use crate::metrics::{self, model::Role};
+use crate::server::authorizer::{self, Authorizer};
 use crate::server::client_verifier::WebhookClientVerifier;
+use crate::server::debug as server_debug;
 use crate::server::health::{self, NotReadyReasons};
 use crate::server::listener::{Listener, ListenerLimits, ListenerStop};
-use crate::server::metrics::{self as metrics_server, MetricsAuthorizer, Render};
+use crate::server::metrics::{self as metrics_server, Render};
 use crate::server::tls;
 use crate::server::webhooks::{self, Review};
 
@@ -74,15 +78,25 @@ pub(super) async fn start(
         serve(&mut servers, &threads.probes, "health", listener, shared);
     }
     if let Some(addresses) = address::parse("metrics address", metrics_address).await? {
-        let guard = (!args.metrics_insecure).then(|| MetricsAuthorizer::new(&shared.clients.call));
+        let router = metrics_router(settings, shared, &addresses);
         let tls = (!args.metrics_insecure).then_some(tls);
-        let router = metrics_server::router(renderer(settings, shared), guard);
         let listener = Listener::bind("metrics", addresses, tls, router, limits.for_low_traffic());
         let listener =
             bind_on(&threads.serve, listener).await.with_context(|| format!("metrics: {metrics_address}"))?;
         serve(&mut servers, &threads.serve, "metrics", listener, shared);
     }
     Ok(servers)
+}
+
+/// Returns the routes of the metrics port. Without authentication the debug endpoints are served on loopback addresses only.
+fn metrics_router(settings: &ManagerSettings, shared: &ManagerContext, addresses: &[SocketAddr]) -> Router {
+    let metrics = metrics_server::router(renderer(settings, shared));
+    let debug = || server_debug::router(debug::sources(settings, shared));
+    if !settings.args.metrics_insecure {
+        return authorizer::guarded(metrics.merge(debug()), Authorizer::new(&shared.clients.call));
+    }
+    let is_loopback = addresses.iter().all(|address| address.ip().is_loopback());
+    if is_loopback { metrics.merge(debug()) } else { metrics }
 }
 
 /// Binds a socket on the threads that serve it, because a socket is registered with the runtime on which it was bound.
@@ -108,7 +122,7 @@ fn serve(
 }
 
 fn review_fn(settings: &ManagerSettings, shared: &ManagerContext) -> Review {
-    let (published, settings) = (Arc::clone(&shared.published), settings.admission());
+    let (published, settings) = (Arc::clone(&shared.core.published), settings.admission());
     Arc::new(move |path, request| {
         let snapshot = published.load();
         admission::review(path, request, &ReviewContext { objects: &**snapshot, settings: &settings })
@@ -121,7 +135,7 @@ fn review_fn(settings: &ManagerSettings, shared: &ManagerContext) -> Review {
 /// up to date.
 fn readiness(settings: &ManagerSettings, shared: &ManagerContext) -> NotReadyReasons {
     let (serving, watch_statuses) = (Arc::clone(&shared.serving), shared.watch_statuses.clone());
-    let (published, stop) = (Arc::clone(&shared.published), shared.stop.acting.clone());
+    let (published, stop) = (Arc::clone(&shared.core.published), shared.stop.acting.clone());
     let missing = Arc::clone(&shared.permissions.missing);
     let serves_webhooks = settings.args.component.serves_webhooks();
     let silence = (settings.watch().timeout * 5).max(MAX_WATCH_SILENCE);
@@ -163,8 +177,8 @@ fn liveness(shared: &ManagerContext, limit: Duration) -> NotReadyReasons {
 }
 
 fn renderer(settings: &ManagerSettings, shared: &ManagerContext) -> Render {
-    let (counters, published) = (Arc::clone(&shared.counters), Arc::clone(&shared.published));
-    let (families, standalone) = (settings.families(), shared.role == Role::Standalone);
+    let (counters, published) = (Arc::clone(&shared.counters), Arc::clone(&shared.core.published));
+    let (families, standalone) = (settings.families(), shared.leadership.role == Role::Standalone);
     let (serving, clock) = (Arc::clone(&shared.serving), Arc::clone(&shared.clients.clock));
     let (process, gaps) = (ProcessMetrics::new(shared), Arc::clone(&shared.configuration_gaps));
     Arc::new(move || {

@@ -11,6 +11,8 @@ use arc_swap::ArcSwap;
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::args::ManagerArgs;
+use super::core_queries::{self, CoreQuery};
+use super::logs::LogLevel;
 use super::settings::{self, ManagerSettings};
 use super::supervise::shutdown_signal;
 use super::threads::Threads;
@@ -18,7 +20,7 @@ use super::{listeners, logs, workers};
 use crate::kube::certificates::ServingCertificate;
 use crate::kube::client::Clients;
 use crate::kube::heartbeat::{Heartbeat, Heartbeats};
-use crate::kube::lease::Fence;
+use crate::kube::lease::{Fence, LeaseHolder};
 use crate::kube::rbac_check::MissingPermissions;
 use crate::kube::refused_writes::RefusedWrites;
 use crate::kube::task_queue::Task;
@@ -34,7 +36,7 @@ use crate::snapshot::Snapshot;
 const DELTA_CHANNEL_CAPACITY: usize = 256;
 
 pub(super) fn start(args: ManagerArgs) -> anyhow::Result<()> {
-    logs::start(&args.log_settings())?;
+    let log_level = logs::start(&args.log_settings())?;
     if let Some(warning) = args.zap.without_effect() {
         tracing::warn!(warning, "command line");
     }
@@ -44,7 +46,7 @@ pub(super) fn start(args: ManagerArgs) -> anyhow::Result<()> {
     }
     let settings = settings::load(args)?;
     let threads = Threads::start()?;
-    let result = threads.api.block_on(run(&settings, &threads));
+    let result = threads.api.block_on(run(&settings, &threads, log_level));
     if let Err(error) = &result {
         tracing::error!(error = format!("{error:#}"), "manager exited with an error");
     }
@@ -61,15 +63,29 @@ pub(super) struct ManagerContext {
     pub(super) serving: Arc<ServingCertificate>,
     pub(super) permissions: Permissions,
     pub(super) refused_writes: Arc<RefusedWrites>,
-    /// Channel to the core; weak, so that it does not keep the channel open.
-    pub(super) deltas: mpsc::WeakSender<Delta>,
-    pub(super) published: Arc<ArcSwap<Snapshot>>,
+    pub(super) core: CoreLink,
     pub(super) counters: Arc<Counters>,
     pub(super) configuration_gaps: Arc<ConfigurationGaps>,
     pub(super) synced: watch::Receiver<bool>,
-    pub(super) leading: watch::Receiver<Option<i32>>,
-    pub(super) role: Role,
+    pub(super) leadership: Leadership,
+    pub(super) log_level: Arc<LogLevel>,
     pub(super) stop: StopSignals,
+}
+
+/// What other parts see of the core, and how they ask it.
+pub(super) struct CoreLink {
+    /// Channel to the core; weak, so that it does not keep the channel open.
+    pub(super) deltas: mpsc::WeakSender<Delta>,
+    pub(super) queries: mpsc::Sender<CoreQuery>,
+    pub(super) published: Arc<ArcSwap<Snapshot>>,
+}
+
+/// Which replica leads.
+pub(super) struct Leadership {
+    pub(super) leading: watch::Receiver<Option<i32>>,
+    /// Metric label of this manager while it leads.
+    pub(super) role: Role,
+    pub(super) holder: Arc<LeaseHolder>,
 }
 
 /// Heartbeats of the parts that must make progress.
@@ -100,13 +116,14 @@ pub(super) struct StopSignals {
 /// Channel ends, each of which is moved into one part.
 pub(super) struct ChannelEnds {
     pub(super) deltas: (mpsc::Sender<Delta>, mpsc::Receiver<Delta>),
+    pub(super) queries: mpsc::Receiver<CoreQuery>,
     pub(super) tasks: (mpsc::UnboundedSender<Task>, mpsc::UnboundedReceiver<Task>),
     pub(super) events: (mpsc::UnboundedSender<Event>, mpsc::UnboundedReceiver<Event>),
     pub(super) synced: watch::Sender<bool>,
     pub(super) leading: watch::Sender<Option<i32>>,
 }
 
-async fn run(settings: &ManagerSettings, threads: &Threads) -> anyhow::Result<()> {
+async fn run(settings: &ManagerSettings, threads: &Threads, log_level: LogLevel) -> anyhow::Result<()> {
     let kubeconfig = settings.args.kubeconfig.as_deref();
     let renewals = threads.lease.handle();
     let clients = Clients::connect(kubeconfig, settings.timeouts(), settings.rate(), renewals).await?;
@@ -122,6 +139,7 @@ async fn run(settings: &ManagerSettings, threads: &Threads) -> anyhow::Result<()
     let state = Reconciler::watching(core, kinds.clone());
     let fence = Fence::default();
     let deltas = mpsc::channel(DELTA_CHANNEL_CAPACITY);
+    let (queries, received_queries) = mpsc::channel(core_queries::CAPACITY);
     let (core, api) = (fence.heartbeat("core"), fence.heartbeat("api"));
     let shared = ManagerContext {
         clients,
@@ -134,17 +152,25 @@ async fn run(settings: &ManagerSettings, threads: &Threads) -> anyhow::Result<()
             recheck: Arc::new(Notify::new()),
         },
         refused_writes: Arc::default(),
-        deltas: deltas.0.downgrade(),
-        published: Arc::new(ArcSwap::from_pointee(state.snapshot())),
+        core: CoreLink {
+            deltas: deltas.0.downgrade(),
+            queries,
+            published: Arc::new(ArcSwap::from_pointee(state.snapshot())),
+        },
         counters: Arc::new(Counters::new(std::env::consts::OS, settings.families())),
         configuration_gaps: Arc::new(ConfigurationGaps::new(settings.configuration.unmanaged_frameworks())),
         synced,
-        leading,
-        role: if elects { Role::Leader } else { Role::Standalone },
+        leadership: Leadership {
+            leading,
+            role: if elects { Role::Leader } else { Role::Standalone },
+            holder: Arc::default(),
+        },
+        log_level: Arc::new(log_level),
         stop: StopSignals { acting: stop_acting, serving: stop_serving },
     };
     let ends = ChannelEnds {
         deltas,
+        queries: received_queries,
         tasks: mpsc::unbounded_channel(),
         events: mpsc::unbounded_channel(),
         synced: synced_sender,

@@ -1,14 +1,18 @@
-//! The command line interface: subcommands `manager`, `crds`, `simulate` and `version`.
+//! The command line interface: subcommands `manager`, `crds`, `simulate`, `dump` and `version`.
 #![allow(clippy::disallowed_methods, reason = "the shell reads clocks, starts tasks and waits")]
 
 mod address;
 mod args;
 mod batch_pacing;
+mod cluster_objects;
 mod component;
 mod config_checks;
 mod config_mapping;
 mod core;
+mod core_queries;
 mod crds;
+mod debug;
+mod dump;
 mod entry;
 #[cfg(feature = "failpoints")]
 mod failpoints;
@@ -16,6 +20,7 @@ mod listeners;
 mod logs;
 mod manager;
 mod process_metrics;
+mod queue_dump;
 mod settings;
 mod simulate;
 mod supervise;
@@ -45,6 +50,8 @@ enum Command {
     Crds(crds::CrdsArgs),
     /// Simulate scheduling of manifests, or of a change to a cluster, without modifying anything.
     Simulate(Box<simulate::SimulateArgs>),
+    /// Write the state of a cluster as manifests that `simulate` loads; never writes to the cluster.
+    Dump(dump::DumpArgs),
     /// Print version, commit and date.
     Version,
 }
@@ -62,6 +69,7 @@ pub fn main() -> ExitCode {
         Command::Manager(args) => manager::start(*args).map(success),
         Command::Crds(args) => crds::run(&args).map(success),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Dump(args) => dump::run(&args),
         Command::Version => crds::print(&format!("sluice {}\n", build::describe())).map(success),
     };
     match result {

@@ -55,7 +55,7 @@ impl ProcessMetrics {
             fence: shared.fence.clone(),
             refused_writes: std::sync::Arc::clone(&shared.refused_writes),
             watch_statuses: shared.watch_statuses.clone(),
-            deltas: shared.deltas.clone(),
+            deltas: shared.core.deltas.clone(),
             heartbeats: shared.heartbeats.all.clone(),
             missing_permissions: std::sync::Arc::clone(&shared.permissions.missing),
         }

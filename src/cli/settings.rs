@@ -57,23 +57,30 @@ fn from_configuration(args: ManagerArgs, configuration: Configuration) -> Manage
 
 /// Loads the configuration from a file, or the defaults, with the feature gates of the command line.
 pub(super) fn configuration(path: Option<&Path>, gates: Option<&str>) -> anyhow::Result<LoadedConfiguration> {
-    let (text, what) = match path {
-        Some(path) => {
-            let text = std::fs::read_to_string(path);
-            let text = text.with_context(|| format!("--config {}", path.display()))?;
-            (text, format!("configuration {}", path.display()))
-        }
-        None => (String::new(), "configuration".to_owned()),
-    };
-    let mut document = config::read(&text).with_context(|| what.clone())?;
-    if let Some(gates) = gates {
-        set_gates(&mut document, gates)?;
-    }
-    config::load(document).context(what)
+    let what = path.map_or_else(String::new, |path| format!(" {}", path.display()));
+    checked(&format!("configuration{what}"), document(path, gates)?)
 }
 
-/// Adds the feature gates of the command line to a configuration.
-fn set_gates(document: &mut Value, gates: &str) -> anyhow::Result<()> {
+/// Reads a configuration file without checks, or the defaults, with the feature gates of the command line.
+pub(super) fn document(path: Option<&Path>, gates: Option<&str>) -> anyhow::Result<Value> {
+    let Some(path) = path else { return document_of("", "configuration", gates) };
+    let text = std::fs::read_to_string(path).with_context(|| format!("--config {}", path.display()))?;
+    document_of(&text, &format!("configuration {}", path.display()), gates)
+}
+
+/// Reads the text of a configuration file without checks, with the feature gates of the command line.
+pub(super) fn document_of(text: &str, what: &str, gates: Option<&str>) -> anyhow::Result<Value> {
+    with_gates(config::read(text).with_context(|| what.to_owned())?, gates)
+}
+
+/// Checks a configuration.
+pub(super) fn checked(what: &str, document: Value) -> anyhow::Result<LoadedConfiguration> {
+    config::load(document).with_context(|| what.to_owned())
+}
+
+/// Returns a configuration with the feature gates of the command line.
+pub(super) fn with_gates(mut document: Value, gates: Option<&str>) -> anyhow::Result<Value> {
+    let Some(gates) = gates else { return Ok(document) };
     let mut parsed = BTreeMap::new();
     for gate in gates.split(',').map(str::trim).filter(|gate| !gate.is_empty()) {
         let Some((name, value)) = gate.split_once('=') else {
@@ -82,7 +89,7 @@ fn set_gates(document: &mut Value, gates: &str) -> anyhow::Result<()> {
         let value: bool = value.trim().parse().with_context(|| format!("--feature-gates: {gate:?}"))?;
         parsed.insert(name.trim().to_owned(), value);
     }
-    if let Value::Object(fields) = document {
+    if let Value::Object(fields) = &mut document {
         let named =
             fields.get("featureGates").and_then(Value::as_object).is_some_and(|gates| !gates.is_empty());
         if named && !parsed.is_empty() {
@@ -90,7 +97,7 @@ fn set_gates(document: &mut Value, gates: &str) -> anyhow::Result<()> {
         }
         fields.insert("featureGates".into(), json!(parsed));
     }
-    Ok(())
+    Ok(document)
 }
 
 /// Returns an identity that is unique among replicas and across restarts.

@@ -121,7 +121,14 @@ mod tests {
         let core = fence.heartbeat("core");
         let heartbeats = Heartbeats::new([core.clone()]);
         let caller = Caller::new(client, Duration::from_secs(30));
-        let task = ElectionTask { caller, settings, fence: fence.clone(), heartbeats, leading };
+        let task = ElectionTask {
+            caller,
+            settings,
+            fence: fence.clone(),
+            heartbeats,
+            leading,
+            holder: Arc::default(),
+        };
         let task = run_election(task, stopped);
         let watching = async {
             while writes.load(Ordering::SeqCst) < 5 {

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::config_checks;
 use super::core::Core;
 use super::manager::{ChannelEnds, ManagerContext};
+use super::queue_dump;
 use super::settings::ManagerSettings;
 use super::supervise::SupervisedTasks;
 use super::threads::Threads;
@@ -21,7 +22,7 @@ use crate::kube::lease::{self, ElectionTask, LeaseSettings};
 use crate::kube::rbac_check::{PermissionCheck, PermissionRequirements, WriteRequirements};
 use crate::kube::watch::run_watch;
 use crate::kube::{certificates, events, rbac_check};
-use crate::reconciler::{Delta, Reconciler, Verb, Write, WriteOutcome};
+use crate::reconciler::{Delta, Reconciler, Write, WriteOutcome};
 
 /// Interval between two heartbeats of the threads that call the API server.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(250);
@@ -99,6 +100,8 @@ pub(super) fn start(
         Arc::clone(&shared.configuration_gaps),
     );
     workers.start(api, "guard", run_until(shared.stop.serving.clone(), guard));
+    let dumps = queue_dump::run(shared.core.queries.clone());
+    workers.start(api, "queue dump", try_run_until(shared.stop.serving.clone(), dumps));
     let watch_statuses = shared.watch_statuses.clone();
     let listed =
         config_checks::enforce_sync_timeout(settings.sync_timeout(), shared.synced.clone(), move || {
@@ -108,15 +111,16 @@ pub(super) fn start(
     let core = Core {
         state,
         deltas: received,
+        queries: ends.queries,
         tasks: ends.tasks.0,
         events: ends.events.0,
-        published: Arc::clone(&shared.published),
-        leading: shared.leading.clone(),
+        published: Arc::clone(&shared.core.published),
+        leading: shared.leadership.leading.clone(),
         synced: ends.synced,
         counters: Arc::clone(&shared.counters),
         stop: shared.stop.acting.clone(),
         heartbeat: shared.heartbeats.core.clone(),
-        role: shared.role,
+        role: shared.leadership.role,
     };
     let end = core.start().context("core")?;
     workers.start(api, "core", core_exited(end));
@@ -134,7 +138,7 @@ fn executor(
     let recheck = Arc::clone(&shared.permissions.recheck);
     let (refused, fence) = (Arc::clone(&shared.refused_writes), shared.fence.clone());
     let on_call: OnCall = Arc::new(move |write, outcome| {
-        let (verb, resource) = (verb_label(write.verb), resource_label(write));
+        let (verb, resource) = (write.verb.as_str(), resource_label(write));
         counters.count_write(verb, outcome_label(outcome));
         if let WriteOutcome::Rejected { code, .. } = outcome {
             counters.count_refused_write(&resource, verb, *code);
@@ -238,6 +242,7 @@ fn run_leader_election(
 ) -> impl Future<Output = anyhow::Result<()>> + Send + use<> {
     let (caller, fence, heartbeats) =
         (shared.clients.lease.clone(), shared.fence.clone(), shared.heartbeats.all.clone());
+    let holder = Arc::clone(&shared.leadership.holder);
     let (mut synced, mut stop) = (shared.synced.clone(), shared.stop.acting.clone());
     async move {
         tokio::select! {
@@ -251,7 +256,7 @@ fn run_leader_election(
             let _ = stop.wait_for(|stop| *stop).await;
             return Ok(());
         };
-        let task = ElectionTask { caller, settings, fence, heartbeats, leading };
+        let task = ElectionTask { caller, settings, fence, heartbeats, leading, holder };
         lease::run_election(task, stop).await?;
         Ok(())
     }
@@ -272,16 +277,6 @@ async fn never_lead(
     let _ = stop.wait_for(|stop| *stop).await;
     drop(leading);
     Ok(())
-}
-
-fn verb_label(verb: Verb) -> &'static str {
-    match verb {
-        Verb::Create => "create",
-        Verb::Apply => "apply",
-        Verb::Merge => "merge",
-        Verb::JsonPatch => "json-patch",
-        Verb::Delete => "delete",
-    }
 }
 
 fn outcome_label(outcome: &WriteOutcome) -> &'static str {

@@ -98,7 +98,7 @@ fn go_bool(text: &str) -> Result<bool, String> {
 }
 
 /// Parses a level of Kueue's manager.
-fn level(text: &str) -> Result<&'static str, String> {
+pub(super) fn level(text: &str) -> Result<&'static str, String> {
     Ok(match text.to_ascii_lowercase().as_str() {
         "debug" => "debug",
         "info" => "info",

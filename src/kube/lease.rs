@@ -3,8 +3,8 @@
 //! Invariant: the fence is open only while the state machine says that this replica leads (I16), and it closes by itself at
 //! the deadline, whether or not this task gets to run: a process that was paused finds it closed.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -75,6 +75,21 @@ pub struct LeaseSettings {
     pub election: ElectionSettings,
 }
 
+/// The holder of the lease, and since when this replica has seen it hold the lease.
+#[derive(Debug, Default)]
+pub struct LeaseHolder(Mutex<Option<(String, Timestamp)>>);
+
+impl LeaseHolder {
+    /// Returns the identity of the holder; `None` before the first answer, and without an election.
+    pub fn get(&self) -> Option<(String, Timestamp)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, holder: &str) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((holder.to_owned(), Timestamp::now()));
+    }
+}
+
 /// Why the election ended.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
@@ -100,11 +115,13 @@ pub struct ElectionTask {
     pub heartbeats: Heartbeats,
     /// Receives the epoch when this replica is elected.
     pub leading: watch::Sender<Option<i32>>,
+    /// Set when the holder changes.
+    pub holder: Arc<LeaseHolder>,
 }
 
 /// Runs the election until `stop`, then releases the lease.
 pub async fn run_election(task: ElectionTask, mut stop: watch::Receiver<bool>) -> Result<(), LeaseError> {
-    let ElectionTask { caller, settings, fence, heartbeats, leading } = task;
+    let ElectionTask { caller, settings, fence, heartbeats, leading, holder: seen_holder } = task;
     let mut elector = Elector::new(settings.election.clone());
     let mut acquire_time = String::new();
     let mut logged_holder = LoggedHolder::default();
@@ -139,6 +156,7 @@ pub async fn run_election(task: ElectionTask, mut stop: watch::Receiver<bool>) -
         };
         if let Some(response) = response {
             if let Some(holder) = logged_holder.update(&response) {
+                seen_holder.set(holder);
                 log_holder(holder, &settings.election.identity);
             }
             elector.handle_response(response, now.min(oldest_beat), fence.now());

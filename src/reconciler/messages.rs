@@ -140,6 +140,19 @@ pub enum Verb {
     Delete,
 }
 
+impl Verb {
+    /// Returns the name in metrics and answers.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Apply => "apply",
+            Self::Merge => "merge",
+            Self::JsonPatch => "json-patch",
+            Self::Delete => "delete",
+        }
+    }
+}
+
 /// Result of a write.
 #[derive(Clone, Debug)]
 pub struct WriteResult {

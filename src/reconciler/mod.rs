@@ -12,6 +12,7 @@
 mod cycles;
 mod events;
 mod ingest;
+mod inspect;
 mod job;
 mod job_unit;
 mod list_sync;
@@ -113,6 +114,7 @@ impl Reconciler {
 
     /// Applies several deltas, decides on them together, and returns the effects.
     pub fn apply_all(&mut self, deltas: impl IntoIterator<Item = Delta>, now: Timestamp) -> Vec<Effect> {
+        self.writes.begin_round(now);
         for delta in deltas {
             self.handle_delta(delta, now);
         }

@@ -66,6 +66,16 @@ pub(crate) enum Alarm {
     HeadCheck,
 }
 
+impl Alarm {
+    /// Returns the name under which it is shown.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cycle => "cycle",
+            Self::PendingReasons => "pendingReasons",
+        }
+    }
+}
+
 /// Objects that need a step now or later.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WorkQueue {
@@ -109,6 +119,21 @@ impl WorkQueue {
             Some(at) => drop(self.alarms.insert(alarm, at)),
             None => drop(self.alarms.remove(&alarm)),
         }
+    }
+
+    /// Returns the number of objects that need a step now.
+    pub(crate) fn due_count(&self) -> usize {
+        self.dirty.len()
+    }
+
+    /// Returns the objects that need a step later, the earliest first.
+    pub(crate) fn timers(&self) -> impl Iterator<Item = (Timestamp, &ReconcileKey)> {
+        self.timers.iter()
+    }
+
+    /// Returns the alarms with their due times.
+    pub(crate) fn alarms(&self) -> impl Iterator<Item = (Alarm, Timestamp)> {
+        self.alarms.iter().map(|(alarm, at)| (*alarm, *at))
     }
 
     /// Returns when the next step or alarm is due.

@@ -1,4 +1,4 @@
-//! Cache of the API server's decisions about bearer tokens.
+//! Cache of the API server's decisions about requests with bearer tokens.
 //!
 //! Invariants: time is an argument; only digests of tokens are stored; both tables are bounded, and denied tokens cannot
 //! displace an allowed one.
@@ -19,21 +19,22 @@ const MAX_ALLOWED: usize = 256;
 /// Maximum number of denied tokens.
 const MAX_DENIED: usize = 4096;
 
-/// SHA-256 of a token.
-pub(super) type TokenDigest = [u8; 32];
+/// SHA-256 of a token with the verb and the path that it is used for.
+pub(super) type RequestDigest = [u8; 32];
 
-pub(super) fn token_digest(token: &str) -> TokenDigest {
-    Sha256::digest(token.as_bytes()).into()
+pub(super) fn request_digest(token: &str, verb: &str, path: &str) -> RequestDigest {
+    // No part contains a line break: tokens come from a header.
+    Sha256::digest(format!("{verb}\n{path}\n{token}").as_bytes()).into()
 }
 
-/// The API server's decision about a token.
+/// The API server's decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AccessDecision {
-    /// It may read the metrics.
+    /// The request is permitted.
     Allowed,
-    /// It is valid and may not.
+    /// The token is valid and does not permit it.
     Forbidden,
-    /// It is not valid.
+    /// The token is not valid.
     Unauthenticated,
 }
 
@@ -51,15 +52,15 @@ pub(super) enum CachedDecision {
 /// Decisions with the time at which they were made.
 #[derive(Debug, Default)]
 pub(super) struct DecisionCache {
-    allowed: BTreeMap<TokenDigest, Duration>,
-    denied: BTreeMap<TokenDigest, (AccessDecision, Duration)>,
+    allowed: BTreeMap<RequestDigest, Duration>,
+    denied: BTreeMap<RequestDigest, (AccessDecision, Duration)>,
     /// Denied tokens, oldest first.
-    denied_by_age: VecDeque<(TokenDigest, Duration)>,
+    denied_by_age: VecDeque<(RequestDigest, Duration)>,
 }
 
 impl DecisionCache {
     /// Returns the cached decision about a token at `now`.
-    pub(super) fn get(&self, token: &TokenDigest, now: Duration) -> CachedDecision {
+    pub(super) fn get(&self, token: &RequestDigest, now: Duration) -> CachedDecision {
         if let Some(decided_at) = self.allowed.get(token) {
             match now.saturating_sub(*decided_at) {
                 age if age < ALLOWED_TTL => return CachedDecision::Decided(AccessDecision::Allowed),
@@ -76,7 +77,7 @@ impl DecisionCache {
     }
 
     /// Stores a decision made at `now`.
-    pub(super) fn insert(&mut self, token: TokenDigest, decision: AccessDecision, now: Duration) {
+    pub(super) fn insert(&mut self, token: RequestDigest, decision: AccessDecision, now: Duration) {
         if decision == AccessDecision::Allowed {
             self.denied.remove(&token);
             self.allowed.insert(token, now);
@@ -92,7 +93,7 @@ impl DecisionCache {
         self.denied.insert(token, (decision, now));
         self.denied_by_age.push_back((token, now));
         let is_expired =
-            |(_, decided_at): &(TokenDigest, Duration)| now.saturating_sub(*decided_at) >= DENIED_TTL;
+            |(_, decided_at): &(RequestDigest, Duration)| now.saturating_sub(*decided_at) >= DENIED_TTL;
         while self.denied_by_age.front().is_some_and(is_expired) || self.denied_by_age.len() > MAX_DENIED {
             let Some((token, decided_at)) = self.denied_by_age.pop_front() else { break };
             // A newer decision about the same token stays.
@@ -106,6 +107,10 @@ impl DecisionCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn token_digest(token: &str) -> RequestDigest {
+        request_digest(token, "get", "/metrics")
+    }
 
     fn at(secs: u64) -> Duration {
         Duration::from_secs(secs)
@@ -132,6 +137,15 @@ mod tests {
         assert_eq!(cache.get(&good, at(62)), CachedDecision::Decided(AccessDecision::Forbidden));
         cache.insert(good, AccessDecision::Allowed, at(80));
         assert_eq!(cache.get(&good, at(81)), CachedDecision::Decided(AccessDecision::Allowed));
+        for other in
+            [request_digest("good", "put", "/metrics"), request_digest("good", "get", "/debug/state")]
+        {
+            assert_eq!(
+                cache.get(&other, at(81)),
+                CachedDecision::Unknown,
+                "a decision is about one verb and path"
+            );
+        }
     }
 
     #[test]

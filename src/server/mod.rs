@@ -4,9 +4,11 @@
 //! drain always ends.
 #![allow(clippy::disallowed_methods, reason = "the shell reads clocks and starts tasks")]
 
+pub mod authorizer;
 mod body_budget;
 pub mod client_verifier;
 mod connection_slots;
+pub mod debug;
 mod decision_cache;
 pub mod health;
 pub mod listener;

@@ -47,7 +47,7 @@ impl ManifestApplier {
 impl Simulation {
     /// Applies manifests in dependency order: referenced kinds first, jobs last. Each invalid manifest is a problem.
     pub fn apply_all(&mut self, manifests: Manifests) {
-        let Manifests { objects: mut manifests, problems, ignored } = manifests;
+        let Manifests { objects: mut manifests, problems, ignored, .. } = manifests;
         self.applier.problems.extend(problems);
         for (kind, count) in ignored {
             let total = self.applier.ignored.entry(kind).or_default();
@@ -56,7 +56,7 @@ impl Simulation {
         let after_its_job = |m: &Manifest| m.kind == Kind::Workload && is_stored(&m.object);
         manifests.sort_by_key(|manifest| (after_its_job(manifest), manifest.kind));
         for manifest in manifests {
-            match self.arrival_time(&manifest.object) {
+            match self.arrival_time(&manifest) {
                 Ok(None) => self.apply_manifest(manifest),
                 Ok(Some(at)) => self.arrivals.entry(at).or_default().push(manifest),
                 Err(reason) => self.reject(&manifest, reason),
@@ -84,8 +84,9 @@ impl Simulation {
     }
 
     /// Returns the time at which the object is created, or `None` if it is created now.
-    fn arrival_time(&self, object: &Value) -> Result<Option<Timestamp>, String> {
-        let Some(text) = object.pointer("/metadata/annotations").and_then(|a| a.get(ARRIVES_AFTER)) else {
+    fn arrival_time(&self, manifest: &Manifest) -> Result<Option<Timestamp>, String> {
+        let annotations = manifest.object.pointer("/metadata/annotations");
+        let Some(text) = annotations.and_then(|a| a.get(ARRIVES_AFTER)).filter(|_| !manifest.dumped) else {
             return Ok(None);
         };
         let wait =
@@ -106,6 +107,9 @@ impl Simulation {
         self.fill_generated_name(&mut manifest.object);
         let (kind, key) = (manifest.kind, key_of(&manifest.object));
         let old = self.server.get(kind, &key).cloned();
+        if manifest.dumped && old.is_none() {
+            return self.load_stored(kind, manifest.object);
+        }
         if manifest.object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null()) {
             return self.delete_object(&manifest, old.is_some());
         }

@@ -2,6 +2,7 @@
 //!
 //! An invalid document is a problem with its location and does not affect the others.
 
+use super::dump::{self, Dump};
 use super::objects::{describe, text_at};
 use super::source_line::line_of_field;
 use crate::cache::Kind;
@@ -35,6 +36,8 @@ pub struct Manifest {
     pub kind: Kind,
     /// The object.
     pub object: Value,
+    /// Whether it was read from a cluster by `sluice dump`.
+    pub dumped: bool,
     /// Text of its document, and the path of the object in it.
     source: (Arc<str>, String),
 }
@@ -74,6 +77,8 @@ pub struct Manifests {
     pub problems: Vec<Problem>,
     /// Number of objects of kinds that do not affect scheduling, by `Kind.group`.
     pub ignored: BTreeMap<String, usize>,
+    /// Header of the dump among the files.
+    pub dump: Option<Dump>,
 }
 
 impl fmt::Display for SourceLocation {
@@ -98,6 +103,7 @@ impl Manifests {
         let file: Arc<str> = Arc::from(file);
         let documents = split_documents(text);
         let objects = parse_all(&documents);
+        let (first, without_dump) = (self.objects.len(), self.dump.is_none());
         for ((line, document), object) in documents.into_iter().zip(objects) {
             let location = SourceLocation { file: Arc::clone(&file), line };
             match object {
@@ -111,6 +117,8 @@ impl Manifests {
                 }
             }
         }
+        let dumped = without_dump && self.dump.is_some();
+        self.objects.iter_mut().skip(first).for_each(|manifest| manifest.dumped = dumped);
     }
 
     /// Returns the newest creation time of the objects, if any has one.
@@ -136,6 +144,9 @@ impl Manifests {
             }
             return;
         }
+        if kind_name == dump::KIND && text_at(&object, "/apiVersion") == dump::API_VERSION {
+            return self.add_dump(location, source, object);
+        }
         match identify(&object) {
             Ok(Some(kind)) => {
                 let object = with_namespace(object, kind, namespace);
@@ -143,6 +154,7 @@ impl Manifests {
                     location: location.clone(),
                     kind,
                     object,
+                    dumped: false,
                     source: source.clone(),
                 });
             }
@@ -153,11 +165,41 @@ impl Manifests {
                 *count = count.saturating_add(1);
             }
             Err(reason) => {
-                let (location, source) = (location.clone(), source.clone());
-                // The kind is not used: the manifest only creates the problem.
-                let manifest = Manifest { location, kind: Kind::Namespace, object, source };
-                self.problems.push(manifest.problem(reason));
+                self.add_problem(location, source, object, reason);
             }
+        }
+    }
+
+    fn add_problem(
+        &mut self,
+        location: &SourceLocation,
+        source: &(Arc<str>, String),
+        object: Value,
+        reason: String,
+    ) {
+        let (location, source) = (location.clone(), source.clone());
+        // The kind is not used: the manifest only creates the problem.
+        let manifest = Manifest { location, kind: Kind::Namespace, object, dumped: false, source };
+        self.problems.push(manifest.problem(reason));
+    }
+
+    /// Adds the header of a dump. Resources that it lacks are problems.
+    fn add_dump(&mut self, location: &SourceLocation, source: &(Arc<str>, String), document: Value) {
+        let header = match Dump::from_document(document.clone()) {
+            Ok(_) if self.dump.is_some() => Err("there is another dump before it".to_owned()),
+            header => header,
+        };
+        match header {
+            Ok(header) => {
+                let missing = |skipped: &dump::SkippedResource| Problem {
+                    location: location.clone(),
+                    subject: skipped.resource.clone(),
+                    reason: format!("not in the dump: {}", skipped.reason),
+                };
+                self.problems.extend(header.skipped.iter().map(missing));
+                self.dump = Some(header);
+            }
+            Err(reason) => self.add_problem(location, source, document, reason),
         }
     }
 }

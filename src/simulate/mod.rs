@@ -7,6 +7,7 @@
 
 mod apply;
 mod blocker_row;
+mod dump;
 pub mod fake_api_server;
 mod job_runner;
 mod livelock;
@@ -15,6 +16,7 @@ mod objects;
 mod outcome;
 mod quantities;
 mod quota_units;
+mod redaction;
 mod replay;
 mod report;
 mod scenario;
@@ -25,8 +27,10 @@ mod tables;
 mod timeline;
 
 pub use blocker_row::BlockerRow;
+pub use dump::{Dump, SkippedResource};
 pub use manifest::{Manifest, Manifests, Problem, SourceLocation};
 pub use outcome::{Grant, Outcome, PodSetGrant};
+pub use redaction::Redaction;
 pub use replay::replay;
 pub use report::{
     AdmittedRow, ConditionRow, PendingRow, PreemptedRow, QueueRow, Report, SimulationEnd, UsageRow,

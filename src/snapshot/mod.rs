@@ -4,8 +4,13 @@
 //! of jobs is a persistent map, so that publishing it copies nothing.
 
 mod builder;
+mod inspection;
 
 pub(crate) use builder::SnapshotBuilder;
+pub use inspection::{
+    ClusterQueueListing, Excerpt, FailedWrite, FailureCounts, Inspection, QueueListing, QueuedWrite,
+    SentWrite, Timer, TimerCount, TimerView,
+};
 
 use crate::api::ObjectKey;
 use crate::cache::Kind;
@@ -21,6 +26,10 @@ use std::sync::Arc;
 /// An immutable view of the core's state.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
+    /// Number of the publication, starting at 1; 0 before the first.
+    pub version: u64,
+    /// When it was published; nothing is published while nothing changes.
+    pub published_at: Option<Timestamp>,
     /// Whether this replica may write.
     pub leading: bool,
     /// Whether all lists are complete.

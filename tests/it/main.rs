@@ -38,6 +38,7 @@ mod recorded_tables;
 mod reference_data;
 mod shell_certificate_rotation;
 mod shell_client_verifier;
+mod shell_debug;
 mod shell_executor;
 mod shell_hostile_clients;
 mod shell_lease;

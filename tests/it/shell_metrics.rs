@@ -8,7 +8,8 @@ use axum::body::Body;
 use http::{Request, StatusCode};
 use serde_json::{Value, json};
 use sluice::kube::client::{Caller, Rate};
-use sluice::server::metrics::{MetricsAuthorizer, router};
+use sluice::server::authorizer::{Authorizer, guarded};
+use sluice::server::metrics::router;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -42,7 +43,7 @@ fn authorized_router(server: &Arc<Server>) -> Router {
     // The rate limit of the scheduler's own calls is exhausted: the authorizer does not depend on it.
     let exhausted = Rate { per_second: 0.0, burst: 1.0 };
     let caller = Caller::new(client, Duration::from_secs(5)).with_rate(Some(exhausted));
-    router(Arc::new(|| "up 1\n".to_owned()), Some(MetricsAuthorizer::new(&caller)))
+    guarded(router(Arc::new(|| "up 1\n".to_owned())), Authorizer::new(&caller))
 }
 
 async fn scrape(router: &Router, token: &str) -> StatusCode {

@@ -19,6 +19,7 @@ mod certificates;
 mod cohorts;
 mod container;
 mod crashes;
+mod debugging;
 mod deep_queue;
 mod fixture;
 mod history;
@@ -151,6 +152,8 @@ fn serial_cases() -> Vec<Case<SerialCase>> {
         runtime::hung_core_is_replaced,
         runtime::lease_survives_hostile_clients,
         runtime::missing_permission_is_reported,
+        debugging::dump_replays_cluster,
+        debugging::state_level_and_queues,
         certificates::rotation_under_load,
         webhook_serving::externally_managed_certificates,
         webhook_serving::only_api_server_is_answered,

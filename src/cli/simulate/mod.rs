@@ -3,13 +3,13 @@
 //! Exit codes: 0 success; 1 the simulation failed; 2 invalid command line; 3 objects were skipped; 4 with
 //! --fail-pending, a workload is still pending; 5 livelock.
 
-mod cluster;
 mod inputs;
 
 use std::io::{BufRead, BufWriter, Write};
 use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -17,9 +17,13 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::args::duration;
+use super::cluster_objects::{self, ClusterObjects, ClusterReader};
 use super::{config_mapping, settings};
-use crate::api::config;
-use crate::simulate::{Manifests, Report, Scenario, Simulation, SimulationOptions, Until, replay};
+use crate::api::config::{self, LoadedConfiguration};
+use crate::cache::Kind;
+use crate::simulate::{
+    Dump, Manifests, Problem, Report, Scenario, Simulation, SimulationOptions, SourceLocation, Until, replay,
+};
 
 /// Objects were skipped.
 const EXIT_SKIPPED: u8 = 3;
@@ -40,7 +44,8 @@ Annotations of objects: sluice.dev/run-for: 10m, sluice.dev/exit-code: \"1\", sl
 sluice.dev/terminate-after: 30s, sluice.dev/arrives-after: 1h."
 )]
 pub(super) struct SimulateArgs {
-    /// Manifests in YAML or JSON: files, directories, or - for standard input.
+    /// Manifests in YAML or JSON: files, directories, or - for standard input. A file of `sluice dump` also has the
+    /// start time and the configuration.
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
     /// Start with the objects of a cluster, read with the user's kubeconfig; never writes to the cluster.
@@ -140,7 +145,15 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
 
 /// Reads the inputs, runs the simulation and returns the report.
 fn simulate(args: &SimulateArgs) -> anyhow::Result<Report> {
-    let loaded = settings::configuration(args.config.as_deref(), args.feature_gates.as_deref())?;
+    let mut manifests = Manifests::default();
+    for path in &args.paths {
+        inputs::read(path, &args.namespace, &mut manifests)?;
+    }
+    let dump = manifests.dump.take();
+    if dump.is_some() && args.from_cluster {
+        bail!("--from-cluster: a dump is the state of a cluster too; pass one of the two");
+    }
+    let loaded = load_configuration(args, dump.as_ref())?;
     for warning in &loaded.warnings {
         super::print_error(&format_args!("configuration: {warning}"));
     }
@@ -148,26 +161,22 @@ fn simulate(args: &SimulateArgs) -> anyhow::Result<Report> {
     let own_namespace =
         configuration.namespace.clone().unwrap_or_else(|| settings::DEFAULT_NAMESPACE.to_owned());
     let core = config_mapping::core_settings(&configuration, &own_namespace);
-    let mut manifests = Manifests::default();
-    for path in &args.paths {
-        inputs::read(path, &args.namespace, &mut manifests)?;
-    }
     let mut changes = Vec::new();
     for path in &args.then {
         let mut change = Manifests::default();
         inputs::read(path, &args.namespace, &mut change)?;
+        if change.dump.is_some() {
+            bail!("--then {}: a dump is a state to start with, not a change", path.display());
+        }
         changes.push((path.display().to_string(), change));
     }
-    let cluster_objects = if args.from_cluster {
-        Some(cluster::read(args.kubeconfig.as_deref(), args.context.as_deref(), &core.kinds())?)
-    } else {
-        None
-    };
+    let cluster_objects = if args.from_cluster { Some(read_cluster(args, &core.kinds())?) } else { None };
     let current_time = || cluster_objects.as_ref().map(|_| Timestamp::now());
     let options = SimulationOptions {
         start: args
             .now
             .or_else(current_time)
+            .or_else(|| dump.map(|dump| dump.time))
             .or_else(|| manifests.newest_creation_time())
             .unwrap_or(DEFAULT_START),
         run_for: args.run_for.map(|length| SignedDuration::try_from(length).unwrap_or(SignedDuration::MAX)),
@@ -177,7 +186,13 @@ fn simulate(args: &SimulateArgs) -> anyhow::Result<Report> {
     // Not dropped: the process exits soon, and freeing thousands of objects takes time.
     let mut simulation = ManuallyDrop::new(Simulation::new(options).map_err(anyhow::Error::msg)?);
     if let Some(cluster_objects) = cluster_objects {
-        cluster_objects.problems.into_iter().for_each(|problem| simulation.add_problem(problem));
+        for skipped in cluster_objects.skipped {
+            simulation.add_problem(Problem {
+                location: SourceLocation { file: Arc::from("cluster"), line: 0 },
+                subject: skipped.resource,
+                reason: format!("skipped: {}", skipped.reason),
+            });
+        }
         // Workloads come after the jobs that own them.
         cluster_objects.objects.into_iter().for_each(|(kind, object)| simulation.load_stored(kind, object));
     }
@@ -188,6 +203,26 @@ fn simulate(args: &SimulateArgs) -> anyhow::Result<Report> {
     }
     simulation.run(args.until);
     Ok(simulation.report())
+}
+
+/// Loads the configuration of the command line, else that of the dump, else the defaults.
+fn load_configuration(args: &SimulateArgs, dump: Option<&Dump>) -> anyhow::Result<LoadedConfiguration> {
+    let gates = args.feature_gates.as_deref();
+    let dumped = dump.and_then(|dump| dump.configuration.clone()).filter(|_| args.config.is_none());
+    match dumped {
+        Some(document) => {
+            settings::checked("configuration of the dump", settings::with_gates(document, gates)?)
+        }
+        None => settings::configuration(args.config.as_deref(), gates),
+    }
+}
+
+fn read_cluster(args: &SimulateArgs, kinds: &[Kind]) -> anyhow::Result<ClusterObjects> {
+    let read = async {
+        let cluster = ClusterReader::connect(args.kubeconfig.as_deref(), args.context.as_deref()).await?;
+        cluster.objects(kinds).await
+    };
+    cluster_objects::block_on(read).context("--from-cluster")
 }
 
 fn print(report: &Report, args: &SimulateArgs) -> anyhow::Result<()> {

@@ -7,6 +7,7 @@ use crate::frameworks::{JobPatch, PatchBody};
 use crate::lifecycle::backoff;
 use crate::reconciler::ReconcileKey;
 use crate::reconciler::messages::{Effect, Verb, Write};
+use crate::snapshot::FailureCounts;
 use indexmap::IndexMap;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -44,6 +45,10 @@ pub(crate) enum WritePurpose {
 pub(crate) struct InFlightWrite {
     pub(crate) id: u64,
     pub(crate) purpose: WritePurpose,
+    pub(crate) verb: Verb,
+    pub(crate) subresource: Option<&'static str>,
+    /// When it was decided.
+    pub(crate) since: Timestamp,
     /// Effects to emit once the write has landed.
     pub(crate) effects: Vec<Effect>,
     /// The status that a Workload has once the write has landed.
@@ -124,6 +129,8 @@ struct Failures {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Writes {
     last_id: u64,
+    /// Time of the round.
+    now: Timestamp,
     explanation_count: usize,
     /// Number of Workload status writes in flight.
     status_write_count: usize,
@@ -136,6 +143,30 @@ pub(crate) struct Writes {
 }
 
 impl Writes {
+    /// Sets the time of the writes that are started from now on.
+    pub(crate) fn begin_round(&mut self, now: Timestamp) {
+        self.now = now;
+    }
+
+    /// Returns the writes in flight.
+    pub(crate) fn in_flight(&self) -> impl Iterator<Item = (&(Kind, ObjectKey), &InFlightWrite)> {
+        self.in_flight.iter()
+    }
+
+    /// Returns the objects whose last write failed, with the end of their backoff.
+    pub(crate) fn backoffs(&self) -> impl Iterator<Item = (&(Kind, ObjectKey), Timestamp)> {
+        self.failures.iter().map(|(object, failures)| (object, failures.backoff_until))
+    }
+
+    /// Returns the failures of an object's writes since the last that landed.
+    pub(crate) fn failures(&self, kind: Kind, key: &ObjectKey) -> FailureCounts {
+        let known = self.failures.get(&(kind, key.clone()));
+        known.map_or_else(FailureCounts::default, |failures| FailureCounts {
+            conflicts: failures.conflicts,
+            errors: failures.errors,
+        })
+    }
+
     /// Returns whether the object may be written now: no write is in flight, and no backoff is running.
     pub(crate) fn may_write(&self, kind: Kind, key: &ObjectKey, now: Timestamp) -> bool {
         let id = (kind, key.clone());
@@ -201,6 +232,9 @@ impl Writes {
         let write = InFlightWrite {
             id: self.last_id,
             purpose,
+            verb: request.verb,
+            subresource: request.subresource,
+            since: self.now,
             effects: request.effects,
             expected_status: request.status.clone(),
             on_behalf_of: request.on_behalf_of,

@@ -40,6 +40,11 @@ impl<T: Clone + Ord> Timers<T> {
         items
     }
 
+    /// Returns all items with their due times, the earliest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Timestamp, &T)> {
+        self.queue.iter().map(|(at, item)| (*at, item))
+    }
+
     /// Returns the earliest due time.
     pub(crate) fn next(&self) -> Option<Timestamp> {
         self.queue.first().map(|(at, _)| *at)

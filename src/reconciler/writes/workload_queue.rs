@@ -30,6 +30,18 @@ enum WritePriority {
     ExplainPending,
 }
 
+impl WritePriority {
+    /// Returns the name under which it is shown.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::AdmitOrEvict => "admitOrEvict",
+            Self::ReleaseQuota => "releaseQuota",
+            Self::Cleanup => "cleanup",
+            Self::ExplainPending => "explainPending",
+        }
+    }
+}
+
 /// Sort key of a Workload in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct QueuePosition {
@@ -68,6 +80,14 @@ impl WorkloadWriteQueue {
         }
         self.positions.insert(key.clone(), position);
         self.queue.insert(position, key.clone());
+    }
+
+    /// Returns the Workloads in order, each with the class of its write and its priority.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&ObjectKey, &'static str, i64)> {
+        self.queue.iter().map(|(position, key)| {
+            let Reverse(priority) = position.workload_priority;
+            (key, position.write_priority.as_str(), priority)
+        })
     }
 
     /// Removes and returns the first Workload.

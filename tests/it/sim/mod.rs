@@ -1,6 +1,8 @@
 //! Seeded simulation of the core against a fake API server. A failing seed is printed and can be replayed.
 
 mod clock_steps;
+mod dump;
+mod inspection;
 mod invalid_topology;
 mod late_check_states;
 mod laws;

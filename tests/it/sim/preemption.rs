@@ -15,7 +15,7 @@ const LOW: i32 = -10;
 const HIGH: i32 = 10;
 
 /// The cluster of `laws`, with queues that preempt and reclaim.
-fn contended_cluster(seed: u64, settings: &CoreSettings) -> World {
+pub(super) fn contended_cluster(seed: u64, settings: &CoreSettings) -> World {
     let mut world = cluster(seed, settings);
     for name in ["a", "b"] {
         let key = ObjectKey::cluster(name);
@@ -30,7 +30,7 @@ fn contended_cluster(seed: u64, settings: &CoreSettings) -> World {
     world
 }
 
-fn job_with_priority(name: &str, queue: &str, pods: u32, class: &str) -> Value {
+pub(super) fn job_with_priority(name: &str, queue: &str, pods: u32, class: &str) -> Value {
     let mut job = job(name, queue, pods);
     job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!(class);
     job

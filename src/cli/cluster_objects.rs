@@ -1,0 +1,82 @@
+//! Reads the objects of a cluster with the user's own permissions; never writes.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::Value;
+
+use crate::cache::Kind;
+use crate::kube::client::{self, CallError, Caller};
+use crate::kube::list::list;
+use crate::simulate::SkippedResource;
+
+/// Timeout of one page of a list.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
+const PAGE_SIZE: u32 = 500;
+/// HTTP status for a kind that is not installed.
+const NOT_FOUND: u16 = 404;
+
+/// The objects of a cluster, Workloads last, and the kinds that could not be read.
+pub(super) struct ClusterObjects {
+    pub(super) objects: Vec<(Kind, Value)>,
+    pub(super) skipped: Vec<SkippedResource>,
+}
+
+/// A cluster, read with the user's kubeconfig.
+pub(super) struct ClusterReader {
+    caller: Caller,
+}
+
+impl ClusterReader {
+    /// Reads the kubeconfig; by default the files that kubectl reads.
+    pub(super) async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow::Result<Self> {
+        let caller = client::caller_from_kubeconfig(kubeconfig, context, PAGE_TIMEOUT).await?;
+        Ok(Self { caller })
+    }
+
+    /// Lists the kinds on which decisions depend. A forbidden kind is skipped; an unreachable server is an error.
+    pub(super) async fn objects(&self, kinds: &[Kind]) -> anyhow::Result<ClusterObjects> {
+        let mut kinds = kinds.to_vec();
+        kinds.sort_by_key(|kind| *kind == Kind::Workload);
+        let mut cluster = ClusterObjects { objects: Vec::new(), skipped: Vec::new() };
+        for kind in kinds {
+            let resource = kind.resource();
+            match list(&self.caller, &resource, PAGE_SIZE).await {
+                Ok(objects) => cluster.objects.extend(objects.into_iter().map(|object| (kind, object))),
+                // A kind that is not installed has no objects; without queues there is nothing to simulate.
+                Err(CallError::Status { code: NOT_FOUND, .. }) if kind != Kind::ClusterQueue => {}
+                Err(CallError::Status { message, .. }) => {
+                    cluster
+                        .skipped
+                        .push(SkippedResource { resource: resource.plural.to_owned(), reason: message });
+                }
+                Err(error) => return Err(error).with_context(|| resource.plural),
+            }
+        }
+        Ok(cluster)
+    }
+
+    /// Returns a field of the data of a ConfigMap, or the server's message if it cannot be read.
+    pub(super) async fn config_map_field(
+        &self,
+        namespace: &str,
+        name: &str,
+        field: &str,
+    ) -> anyhow::Result<Result<String, String>> {
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
+        match self.caller.get(&path).await {
+            Ok(object) => {
+                let text = object.get("data").and_then(|data| data.get(field)).and_then(Value::as_str);
+                Ok(text.map(str::to_owned).ok_or_else(|| format!("it has no field {field:?}")))
+            }
+            Err(CallError::Status { message, .. }) => Ok(Err(message)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Runs calls of a cluster on this thread.
+pub(super) fn block_on<T>(calls: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(calls)
+}

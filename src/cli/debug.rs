@@ -1,0 +1,102 @@
+//! What the debug endpoints show of this process beside the core, and the question to the core.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use tokio::sync::mpsc;
+
+use super::core_queries::{self, CoreQuery};
+use super::manager::ManagerContext;
+use super::settings::ManagerSettings;
+use crate::cache::Kind;
+use crate::kube::watch_status::{WatchHealth, WatchStatuses};
+use crate::metrics::build;
+use crate::server::debug::{AskCore, DebugSources, LogLevel, ReadShell};
+use crate::snapshot::Snapshot;
+
+/// Maximum number of missing permissions that are named; a manager without any lacks more than a hundred.
+const PERMISSIONS: usize = 100;
+
+pub(super) fn sources(settings: &ManagerSettings, shared: &ManagerContext) -> DebugSources {
+    let log_level = Arc::clone(&shared.log_level);
+    DebugSources { shell: shell(settings, shared), core: core(shared.core.queries.clone()), log_level }
+}
+
+fn core(queries: mpsc::Sender<CoreQuery>) -> AskCore {
+    Arc::new(move || {
+        let queries = queries.clone();
+        Box::pin(async move { core_queries::ask(&queries, CoreQuery::Inspect).await })
+    })
+}
+
+fn shell(settings: &ManagerSettings, shared: &ManagerContext) -> ReadShell {
+    let (identity, component) =
+        (settings.identity.clone(), format!("{:?}", settings.args.component).to_lowercase());
+    let (published, deltas) = (Arc::clone(&shared.core.published), shared.core.deltas.clone());
+    let (fence, holder) = (shared.fence.clone(), Arc::clone(&shared.leadership.holder));
+    let (watches, heartbeats) = (shared.watch_statuses.clone(), shared.heartbeats.all.clone());
+    let (refused, missing) = (Arc::clone(&shared.refused_writes), Arc::clone(&shared.permissions.missing));
+    let log_level = Arc::clone(&shared.log_level);
+    Arc::new(move || {
+        let mut state = Map::new();
+        let mut set = |field: &str, value: Value| drop(state.insert(field.to_owned(), value));
+        set("version", json!(build::describe()));
+        set("time", json!(Timestamp::now()));
+        set("identity", json!(identity));
+        set("component", json!(component));
+        set("logLevel", json!(log_level.get()));
+        let seen = holder.get();
+        set(
+            "leadership",
+            json!({
+                "mayWrite": fence.is_open(),
+                "holder": seen.as_ref().map(|(holder, _)| holder),
+                "holderSince": seen.as_ref().map(|(_, since)| since),
+            }),
+        );
+        set(
+            "heartbeats",
+            heartbeats.ages().map(|(part, age)| (part.to_owned(), json!(seconds(age)))).collect(),
+        );
+        set("snapshot", snapshot(&published.load()));
+        let depth = |sender: &mpsc::Sender<_>| sender.max_capacity().saturating_sub(sender.capacity());
+        set("waitingDeltas", json!(deltas.upgrade().as_ref().map(depth)));
+        set("watches", watch_rows(&watches));
+        let refused = refused.ages(fence.now());
+        let refused = refused.into_iter().map(|(((resource, verb), code), age)| {
+            json!({"resource": resource, "verb": verb, "code": code, "longestSeconds": seconds(age)})
+        });
+        set("refusedWrites", refused.collect());
+        let missing = missing.list();
+        let named: Vec<String> = missing.iter().take(PERMISSIONS).map(ToString::to_string).collect();
+        set("missingPermissions", json!({"total": missing.len(), "first": named}));
+        state
+    })
+}
+
+fn snapshot(snapshot: &Snapshot) -> Value {
+    let age = snapshot.published_at.map(|at| Timestamp::now().duration_since(at).as_secs_f64());
+    json!({
+        "version": snapshot.version, "ageSeconds": age, "leading": snapshot.leading, "synced": snapshot.synced,
+        "reviewsSynced": snapshot.reviews_synced, "ledgerDrift": snapshot.ledger_drift,
+    })
+}
+
+fn watch_rows(statuses: &WatchStatuses) -> Value {
+    let row = |(kind, health): (&Kind, &WatchHealth)| {
+        let resource = kind.resource();
+        json!({
+            "resource": resource.plural, "group": resource.group, "synced": health.synced(),
+            "served": !health.not_served(), "silentSeconds": seconds(health.time_since_activity()),
+            "errors": health.errors(), "relists": health.restarts(),
+        })
+    };
+    statuses.iter().map(row).collect()
+}
+
+/// Returns seconds with three decimals.
+fn seconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1000.0).round() / 1000.0
+}

@@ -1,0 +1,126 @@
+//! Answers about the inner state, for people who look for a fault.
+//!
+//! Invariant: nothing is changed, and nothing is kept between two answers.
+
+use super::Reconciler;
+use super::work_queue::{Alarm, ReconcileKey};
+use crate::api::ObjectKey;
+use crate::quota::NodeRef;
+use crate::snapshot::{
+    ClusterQueueListing, Excerpt, FailedWrite, Inspection, QueueListing, QueuedWrite, SentWrite, Timer,
+    TimerCount, TimerView,
+};
+use jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl Reconciler {
+    /// Returns writes and timers; each list has at most `limit` entries.
+    pub fn inspect(&self, limit: usize, now: Timestamp) -> Inspection {
+        let mut sent: Vec<_> = self.writes.in_flight().collect();
+        sent.sort_by_key(|(_, write)| write.since);
+        let sent = Excerpt::of(sent, limit).map(|((kind, key), write)| SentWrite {
+            resource: match write.subresource {
+                Some(part) => format!("{}/{part}", kind.resource().plural),
+                None => kind.resource().plural.to_owned(),
+            },
+            object: key.to_string(),
+            verb: write.verb.as_str(),
+            age_seconds: now.duration_since(write.since).as_secs_f64(),
+            failures: self.writes.failures(*kind, key),
+        });
+        let failed = Excerpt::of(self.writes.backoffs(), limit);
+        let failed = failed.map(|((kind, key), until)| FailedWrite {
+            resource: kind.resource().plural.to_owned(),
+            object: key.to_string(),
+            failures: self.writes.failures(*kind, key),
+            backoff_seconds: until.duration_since(now).max(SignedDuration::ZERO).as_secs_f64(),
+        });
+        let queued = Excerpt::of(self.workload_write_queue.entries(), limit);
+        let queued =
+            queued.map(|(key, class, priority)| QueuedWrite { workload: key.to_string(), class, priority });
+        Inspection {
+            time: now,
+            leading: self.leading,
+            synced: self.is_synced(),
+            write_queue: queued,
+            in_flight_writes: sent,
+            failed_writes: failed,
+            assumed_admissions: self.membership.assumed.iter().count(),
+            due_now: self.work_queue.due_count(),
+            timers: self.timer_view(limit),
+        }
+    }
+
+    fn timer_view(&self, limit: usize) -> TimerView {
+        let mut by_kind: BTreeMap<&'static str, TimerCount> = BTreeMap::new();
+        // In order of time: the first of a kind is its next one.
+        for (due, item) in self.work_queue.timers() {
+            let entry = by_kind.entry(item.kind_name()).or_insert(TimerCount { count: 0, next_due: due });
+            entry.count = entry.count.saturating_add(1);
+        }
+        let timer = |(due, item): (Timestamp, &ReconcileKey)| Timer {
+            kind: item.kind_name(),
+            object: item.written_object().1.to_string(),
+            due,
+        };
+        let alarm = |(alarm, at): (Alarm, Timestamp)| (alarm.as_str(), at);
+        TimerView {
+            by_kind,
+            next: Excerpt::of(self.work_queue.timers(), limit).map(timer),
+            alarms: self.work_queue.alarms().map(alarm).collect(),
+            reservation_expiry: self.engine.next_reservation_expiry(),
+        }
+    }
+
+    /// Returns the queues with the names of their workloads; each list has at most `limit` entries.
+    pub fn list_queues(&self, limit: usize) -> QueueListing {
+        let mut charged: BTreeMap<&str, Vec<&ObjectKey>> = BTreeMap::new();
+        for (key, charge) in self.engine.charges() {
+            charged.entry(&*charge.cluster_queue).or_default().push(key);
+        }
+        let cohort = |(node, _): (&NodeRef, _)| match node {
+            NodeRef::Cohort(name) => Some((Arc::clone(name), self.engine.usage(node))),
+            NodeRef::ClusterQueue(_) => None,
+        };
+        QueueListing {
+            cluster_queues: self
+                .cache
+                .cluster_queues()
+                .map(|(name, record)| {
+                    let (parked, pending): (Vec<&ObjectKey>, Vec<&ObjectKey>) = self
+                        .engine
+                        .pending_in_order(name)
+                        .into_iter()
+                        .map(|workload| &workload.key)
+                        .partition(|key| self.engine.is_parked(key));
+                    let excerpt = |keys: Vec<&ObjectKey>| Excerpt::of(keys, limit).map(ObjectKey::clone);
+                    let counts = self.queues.cluster_queue_counts(name);
+                    ClusterQueueListing {
+                        name: Arc::clone(name),
+                        cohort: record.object.spec.cohort_name.as_deref().map(Arc::from),
+                        active: self.engine.inactive_reason(name).is_none(),
+                        pending: excerpt(pending),
+                        inadmissible: excerpt(parked),
+                        waiting: counts.waiting,
+                        workloads: excerpt(charged.remove(&**name).unwrap_or_default()),
+                        admitted: counts.admitted,
+                        usage: self.engine.usage(&NodeRef::ClusterQueue(Arc::clone(name))),
+                    }
+                })
+                .collect(),
+            cohorts: self.engine.nodes().filter_map(cohort).collect(),
+        }
+    }
+}
+
+impl ReconcileKey {
+    /// Returns the kind of the object, or what else gets the step.
+    fn kind_name(&self) -> &'static str {
+        match self {
+            Self::Pods(_) => "Pods of a Workload",
+            Self::Unit(_) => "Pod group",
+            item => item.written_object().0.resource().kind,
+        }
+    }
+}
