@@ -80,7 +80,8 @@ fn run(arguments: &Arguments) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no repository")?;
     if let Command::Rootfs { program, folder } = &arguments.command {
         // In a container builder, which has no git checkout.
-        return Contents::collect(program, &libraries::requirements(program, &Debian)?)?.write(folder);
+        let requirements = libraries::requirements(program, &Debian)?;
+        return Contents::collect(program, root, &requirements, &Debian)?.write(folder);
     }
     let source = Source::read(root)?;
     let (name, output) = (arguments.name.as_str(), root.join(&arguments.output));
