@@ -26,7 +26,7 @@ const KEPT: [&str; 11] = [
     "RUSTUP_UPDATE_ROOT",
     "RUSTUP_AUTO_INSTALL",
 ];
-/// Beginnings of the names of others that it gets.
+/// Beginnings of the names of further variables that it gets.
 const KEPT_PREFIXES: [&str; 9] = [
     "CARGO_CREDENTIAL_",
     "CARGO_HTTP_",
@@ -99,7 +99,7 @@ fn rust_flags(home: &Path, root: &Path, target: &Path) -> String {
     flags.join(FLAG_SEPARATOR)
 }
 
-/// Does the same for C. The checkout contains no C; its path, unlike the others, may contain spaces.
+/// Does the same for C. The checkout contains no C; its path, unlike these two, may contain spaces.
 fn c_flags(home: &Path, target: &Path) -> Result<String> {
     for (folder, variable) in [(home, "CARGO_HOME"), (target, "CARGO_TARGET_DIR")] {
         let path = folder.display().to_string();

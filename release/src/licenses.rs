@@ -120,7 +120,7 @@ struct CrateTexts {
 }
 
 impl CrateTexts {
-    /// Adds the texts in the folder of a crate. They may be further down, where it contains the source of others.
+    /// Adds the texts in the folder of a crate. They may be further down, where it contains sources of another project.
     fn add(&mut self, linked: &Crate, folder: &Path) -> Result<()> {
         let title = format!("{} {}", linked.name, linked.version);
         let mut files = BTreeSet::new();
