@@ -1,6 +1,6 @@
 # The image of `make image`, for docker: docker build --platform linux/arm64 --build-arg REVISION=$(git rev-parse HEAD) .
 # The program and the libraries are those of the builder's Debian, so builder and image agree on glibc.
-FROM rust:1.95-bookworm AS builder
+FROM rust:1.95.0-bookworm AS builder
 WORKDIR /sluice
 COPY . .
 ARG REVISION=""

@@ -1,7 +1,8 @@
-//! Every file of the image: the program, the libraries that it needs, and the three files by which glibc finds users and
-//! hosts. There is no shell and no package manager.
+//! Every file of the image: the program, the libraries that it needs, the three files by which glibc finds users and hosts,
+//! and licence texts. There is no shell and no package manager.
 
-use crate::libraries::Requirements;
+use crate::libraries::{Requirements, System};
+use crate::licenses;
 use anyhow::{Context as _, Result};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -21,7 +22,8 @@ const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files dns\n";
 
 const FOLDER_MODE: u32 = 0o755;
 const PROGRAM_MODE: u32 = 0o755;
-const FILE_MODE: u32 = 0o644;
+/// Permissions of a file that is only read.
+pub const FILE_MODE: u32 = 0o644;
 
 /// What an entry is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +58,14 @@ impl Entry {
         Self { path: path.trim_start_matches('/').to_owned(), mode: FOLDER_MODE, content: Content::Folder }
     }
 
+    /// The bytes of a file; none of a folder or a link.
+    pub fn bytes(&self) -> &[u8] {
+        match &self.content {
+            Content::File(bytes) => bytes,
+            Content::Folder | Content::Link(_) => &[],
+        }
+    }
+
     fn link(path: &str, target: &str) -> Self {
         let path = path.trim_start_matches('/').to_owned();
         Self { path, mode: 0o777, content: Content::Link(target.to_owned()) }
@@ -65,15 +75,20 @@ impl Entry {
 /// The files of the image. They change at different times, so that each part is a layer of its own.
 #[derive(Debug)]
 pub struct Contents {
-    /// Libraries and accounts.
+    /// Libraries, their licences, and accounts.
     pub system: Vec<Entry>,
-    /// The program.
+    /// The program and its licences.
     pub program: Vec<Entry>,
 }
 
 impl Contents {
-    /// Collects the files for a program.
-    pub fn collect(program: &Path, requirements: &Requirements) -> Result<Self> {
+    /// Collects the files for a program that was built from the checkout `root`.
+    pub fn collect(
+        program: &Path,
+        root: &Path,
+        requirements: &Requirements,
+        debian: &dyn System,
+    ) -> Result<Self> {
         let bytes = fs::read(program).with_context(|| program.display().to_string())?;
         let libraries = requirements.libraries.iter();
         let mut system: Vec<Entry> = libraries
@@ -82,10 +97,12 @@ impl Contents {
         for (path, text) in [("etc/passwd", PASSWD), ("etc/group", GROUP), ("etc/nsswitch.conf", NSSWITCH)] {
             system.push(Entry::file(path, FILE_MODE, text.as_bytes().to_vec()));
         }
-        let program = vec![
+        system.extend(licenses::of_packages(&requirements.packages(), debian)?);
+        let mut program = vec![
             Entry::file(PROGRAM, PROGRAM_MODE, bytes),
             Entry::link(KUEUE_PROGRAM, PROGRAM.trim_start_matches('/')),
         ];
+        program.extend(licenses::of_program(root, requirements.architecture)?);
         Ok(Self { system, program })
     }
 

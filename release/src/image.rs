@@ -56,7 +56,7 @@ pub fn labels(source: &Source, packages: &[Package]) -> Vec<(String, String)> {
 /// Packs a program, with the libraries that it needs, as an image with this name.
 pub fn pack(program: &Path, name: &str, source: &Source, system: &dyn System) -> Result<Image> {
     let requirements = libraries::requirements(program, system)?;
-    let contents = Contents::collect(program, &requirements)?;
+    let contents = Contents::collect(program, &source.root, &requirements, system)?;
     let packages = requirements.packages();
     let labels = labels(source, &packages);
     let (archive, digest) = write(&contents, requirements.architecture, name, &labels, source)?;

@@ -8,7 +8,7 @@ use sluice_release::image::{self, Image};
 use sluice_release::libraries::{self, Debian};
 use sluice_release::release;
 use sluice_release::source::Source;
-use sluice_release::{manifests, sbom};
+use sluice_release::{build, manifests, sbom};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -80,24 +80,24 @@ fn run(arguments: &Arguments) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no repository")?;
     if let Command::Rootfs { program, folder } = &arguments.command {
         // In a container builder, which has no git checkout.
-        return Contents::collect(program, &libraries::requirements(program, &Debian)?)?.write(folder);
+        let requirements = libraries::requirements(program, &Debian)?;
+        return Contents::collect(program, root, &requirements, &Debian)?.write(folder);
     }
     let source = Source::read(root)?;
     let (name, output) = (arguments.name.as_str(), root.join(&arguments.output));
-    let targets = [root.join("target/image"), root.join("target/image-check")];
-    let [first, second] = [targets[0].as_path(), targets[1].as_path()];
+    let [first, second] = build::targets(root);
     match &arguments.command {
         Command::Image { program } => {
             let image = match program {
                 Some(program) => image::pack(program, name, &source, &Debian)?,
-                None => release::build_image(&source, first, name)?,
+                None => release::build_image(&source, &first, name)?,
             };
             let files = release::write_image(&image, &source, &output)?;
             println!("{}\n{}", files.archive.display(), files.sbom.display());
             report(&image, name, &source);
         }
         Command::Check => {
-            let image = release::check_image(&source, [first, second], name)?;
+            let image = release::check_image(&source, [&first, &second], name)?;
             println!("two builds are equal");
             report(&image, name, &source);
         }
@@ -108,7 +108,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         Command::Manifests { digest } => print!("{}", manifests::install(root, name, digest)?),
         Command::Changelog => print!("{}", release::write_changelog(&source)?),
         Command::Release { version } => {
-            let image = release::write_release(version, &source, first, name, &output)?;
+            let image = release::write_release(version, &source, &first, name, &output)?;
             println!("{}", output.display());
             report(&image, name, &source);
         }

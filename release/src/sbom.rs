@@ -1,7 +1,7 @@
 //! The SBOM of the image in CycloneDX 1.5: the crates that are linked into the program, and the Debian packages whose files
 //! are copied in. The list of crates is cargo's, for the features and the target of the build.
 
-use crate::command;
+use crate::crates::{APPLICATION, CrateGraph};
 use crate::image::Image;
 use crate::libraries::Package;
 use crate::source::{Source, VERSION};
@@ -14,42 +14,15 @@ use cyclonedx_bom::models::hash::{Hash, HashAlgorithm, HashValue, Hashes};
 use cyclonedx_bom::models::license::{LicenseChoice, Licenses};
 use cyclonedx_bom::models::metadata::Metadata;
 use cyclonedx_bom::prelude::{Bom, SpecVersion, Validate as _};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
-use std::process::Command;
 
 /// Name of the image's component.
 const IMAGE_NAME: &str = "sluice-image";
-const APPLICATION: &str = "sluice";
-
-/// A crate that is linked into the program.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Crate {
-    name: String,
-    version: String,
-    license: String,
-}
-
-/// Crates by name and version, and what each depends on.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct CrateGraph {
-    crates: BTreeMap<(String, String), Crate>,
-    edges: BTreeMap<(String, String), BTreeSet<(String, String)>>,
-}
 
 /// Returns the SBOM of an image as JSON.
 pub fn write(image: &Image, source: &Source) -> Result<String> {
-    let target = image.architecture.rust_target();
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.current_dir(&source.root).args(["tree", "--locked", "--package", APPLICATION]).args([
-        "--edges=normal,no-proc-macro",
-        "--prefix=depth",
-        "--format= {p}|{l}",
-        "--target",
-        target,
-    ]);
-    let graph = CrateGraph::parse(&command::output(&mut command)?)?;
+    let graph = CrateGraph::read(&source.root, image.architecture)?;
     let checksums = checksums(&fs::read_to_string(source.root.join("Cargo.lock"))?);
     let bom = assemble(&graph, &checksums, image, source)?;
     let validated = bom.validate_version(SpecVersion::V1_5);
@@ -59,37 +32,6 @@ pub fn write(image: &Image, source: &Source) -> Result<String> {
     let mut text = String::from_utf8(bytes)?;
     text.push('\n');
     Ok(text)
-}
-
-impl CrateGraph {
-    /// Parses lines of `cargo tree`: depth, name, version with "v", and the licence after "|". A crate that was listed
-    /// before ends with "(*)" and without its dependencies.
-    fn parse(text: &str) -> Result<Self> {
-        let mut graph = Self::default();
-        let mut path: Vec<(String, String)> = Vec::new();
-        for line in text.lines().filter(|line| !line.is_empty()) {
-            let read = || {
-                let (depth, rest) = line.split_once(' ')?;
-                let (package, license) = rest.trim_end_matches(" (*)").split_once('|')?;
-                let mut words = package.split(' ');
-                let (name, version) = (words.next()?, words.next()?.strip_prefix('v')?);
-                Some((depth.parse::<usize>().ok()?, name.to_owned(), version.to_owned(), license.to_owned()))
-            };
-            let (depth, name, version, license) =
-                read().with_context(|| format!("cannot read the line {line:?} of cargo tree"))?;
-            let key = (name.clone(), version.clone());
-            path.truncate(depth);
-            if let Some(parent) = path.last() {
-                graph.edges.entry(parent.clone()).or_default().insert(key.clone());
-            }
-            path.push(key.clone());
-            // Two forms of the same choice: the older one is no SPDX expression.
-            let license = license.replace('/', " OR ");
-            graph.crates.entry(key).or_insert(Crate { name, version, license });
-        }
-        ensure!(!graph.crates.is_empty(), "cargo tree listed no crate");
-        Ok(graph)
-    }
 }
 
 /// Reads the checksums of a Cargo.lock by name and version.
@@ -191,27 +133,11 @@ fn sha256(hex: &str) -> Hashes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::crates::tests::TREE;
     use crate::libraries::Architecture;
     use serde_json::Value;
 
-    const TREE: &str = "0 sluice v0.1.0 (/src/sluice)|Apache-2.0\n1 a v1.0.0|MIT/Apache-2.0\n2 c v3.0.0|MIT\n1 b v2.0.0|\n2 c v3.0.0|MIT (*)\n";
     const LOCK: &str = "[[package]]\nname = \"c\"\nversion = \"3.0.0\"\nsource = \"registry\"\nchecksum = \"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\"\n\n[[package]]\nname = \"sluice\"\nversion = \"0.1.0\"\n";
-
-    fn key(name: &str, version: &str) -> (String, String) {
-        (name.to_owned(), version.to_owned())
-    }
-
-    #[test]
-    fn tree_is_read_with_its_edges() {
-        let graph = CrateGraph::parse(TREE).unwrap();
-        assert_eq!(graph.crates.len(), 4);
-        assert_eq!(graph.crates[&key("a", "1.0.0")].license, "MIT OR Apache-2.0");
-        let edges = |name, version| graph.edges[&key(name, version)].clone();
-        assert_eq!(edges("sluice", "0.1.0"), BTreeSet::from([key("a", "1.0.0"), key("b", "2.0.0")]));
-        assert_eq!(edges("a", "1.0.0"), BTreeSet::from([key("c", "3.0.0")]));
-        assert_eq!(edges("b", "2.0.0"), BTreeSet::from([key("c", "3.0.0")]));
-        assert!(CrateGraph::parse("nonsense").unwrap_err().to_string().contains("nonsense"));
-    }
 
     #[test]
     fn sbom_names_crates_and_packages() {

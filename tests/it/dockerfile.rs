@@ -88,9 +88,9 @@ fn builder_has_the_pinned_compiler_and_uses_the_lock_file() {
     let builder = &stages[0];
     let toolchain = fs::read_to_string(root().join("rust-toolchain.toml")).unwrap();
     let channel = toolchain.lines().find_map(|line| line.strip_prefix("channel = \"")).unwrap();
-    let minor = channel.trim_end_matches('"').rsplit_once('.').unwrap().0;
+    let version = channel.trim_end_matches('"');
     // Without --platform here, so that the builder runs on the platform that is asked for.
-    assert_eq!(values(builder, "FROM"), [format!("rust:{minor}-bookworm AS builder")]);
+    assert_eq!(values(builder, "FROM"), [format!("rust:{version}-bookworm AS builder")]);
     let run = values(builder, "RUN").concat();
     for command in run.split("&&").filter(|command| command.contains("cargo ")) {
         assert!(command.contains("--locked"), "{command}");
@@ -108,10 +108,14 @@ fn build_context_has_the_sources_and_no_results() {
     for folder in ["target", "dist", ".git"] {
         assert!(ignored.contains(&folder), "{folder} would be sent to the builder");
     }
+    // With it, rustup would download clippy and rustfmt in each build.
+    assert!(ignored.contains(&"rust-toolchain.toml"));
     let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let members = manifest.lines().find_map(|line| line.strip_prefix("members = ")).unwrap();
     let members = members.split('"').filter(|part| part.chars().all(char::is_alphanumeric));
-    for path in ["Cargo.lock", "src", "crds"].into_iter().chain(members.filter(|name| !name.is_empty())) {
+    for path in
+        ["Cargo.lock", "LICENSE", "src", "crds"].into_iter().chain(members.filter(|name| !name.is_empty()))
+    {
         assert!(Path::new(&root()).join(path).exists(), "{path}");
         assert!(!ignored.contains(&path), "{path} is needed");
     }

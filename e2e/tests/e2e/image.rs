@@ -22,8 +22,19 @@ use std::process::Command;
 
 /// Memory limit in the shipped Deployment.
 const MEMORY_LIMIT: u64 = 512 << 20;
-/// Files of the image beside the libraries.
+/// Files of the image beside libraries and licence texts.
 const FILES: [&str; 5] = ["etc/group", "etc/nsswitch.conf", "etc/passwd", "manager", "sluice"];
+/// Folder of the licence texts, and some of them with words that each contains.
+const DOCUMENTS: &str = "usr/share";
+const LICENSES: [(&str, &str); 7] = [
+    ("doc/libc6/copyright", "GNU C Library"),
+    ("doc/libgcc-s1/copyright", "GCC Runtime Library Exception"),
+    ("common-licenses/LGPL-2.1", "GNU LESSER GENERAL PUBLIC LICENSE"),
+    ("common-licenses/GPL-3", "GNU GENERAL PUBLIC LICENSE"),
+    ("doc/sluice/LICENSE", "Apache License"),
+    ("doc/sluice/LICENSES-crates", "Jason Evans"),
+    ("doc/sluice/COPYRIGHT-rust-library.html", "The Rust Standard Library"),
+];
 
 /// Kueue's command line runs in the unpacked image as another user, without capabilities, on a read-only root and within
 /// the memory limit: the manager finds the API server by a host name, becomes ready and admits a Job. There is no shell.
@@ -96,10 +107,15 @@ pub(crate) fn unpack_image(root: &Path) -> Result<()> {
     archive.unpack(root)?;
     let mut files = BTreeSet::new();
     list_files(root, root, &mut files)?;
+    files.retain(|file| !file.starts_with(DOCUMENTS));
     let (libraries, others): (Vec<&String>, Vec<&String>) =
         files.iter().partition(|file| file.contains(".so"));
     ensure!(others == FILES, "the image has the files {others:?}");
     ensure!(libraries.iter().any(|file| file.ends_with("/libc.so.6")), "no libc.so.6 in {libraries:?}");
+    for (file, words) in LICENSES {
+        let text = fs::read_to_string(root.join(DOCUMENTS).join(file)).with_context(|| file.to_owned())?;
+        ensure!(text.contains(words), "{file} does not contain {words:?}");
+    }
     Ok(())
 }
 
@@ -141,7 +157,7 @@ fn check_restrictions(pid: u32, limited: bool) -> Result<()> {
         let kind = written.err().map(|error| error.kind());
         ensure!(kind == Some(ErrorKind::ReadOnlyFilesystem), "writing to /{path}: {kind:?}");
     }
-    for shell in ["bin/sh", "bin/bash", "bin/busybox", "usr/bin/env", "usr"] {
+    for shell in ["bin/sh", "bin/bash", "bin/busybox", "usr/bin"] {
         ensure!(!Path::new(&root).join(shell).exists(), "the image has /{shell}");
     }
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
