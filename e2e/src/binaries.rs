@@ -1,8 +1,10 @@
 //! Locates the binaries of the control plane: in `KUBEBUILDER_ASSETS`, or built from their Go modules and cached in the
-//! target folder until version, flags or module files change. Also builds sluice.
+//! target folder until version, flags or module files change. `SLUICE_KUBERNETES` selects another version of Kubernetes
+//! than the default one; its binaries are cached beside the others. Also builds sluice.
 
 use crate::paths;
 use anyhow::{Context as _, Result, bail};
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs;
@@ -11,9 +13,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// Selects the minor version of Kubernetes, such as 1.33, among those that have a module below `e2e/controlplane`.
+const VERSION_VARIABLE: &str = "SLUICE_KUBERNETES";
+/// Folder of the module of the default Kubernetes version; those of the others have the version as suffix.
+const KUBERNETES: &str = "kubernetes";
+
 /// A Go module below `e2e/controlplane` and the programs built from it.
+#[derive(Clone)]
 struct GoModule {
-    folder: &'static str,
+    folder: Cow<'static, str>,
     /// Module path whose version in go.mod is the component's version.
     module_path: &'static str,
     /// (binary name, package).
@@ -24,7 +32,7 @@ struct GoModule {
 
 const MODULES: [GoModule; 5] = [
     GoModule {
-        folder: "kubernetes",
+        folder: Cow::Borrowed(KUBERNETES),
         module_path: "k8s.io/kubernetes",
         programs: &[
             ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
@@ -43,26 +51,26 @@ const MODULES: [GoModule; 5] = [
         ],
     },
     GoModule {
-        folder: "etcd",
+        folder: Cow::Borrowed("etcd"),
         module_path: "go.etcd.io/etcd/server/v3",
         programs: &[("etcd", "go.etcd.io/etcd/server/v3")],
         link_strings: &[],
     },
     GoModule {
-        folder: "kwok",
+        folder: Cow::Borrowed("kwok"),
         module_path: "sigs.k8s.io/kwok",
         programs: &[("kwok", "sigs.k8s.io/kwok/cmd/kwok")],
         link_strings: &["sigs.k8s.io/kwok/pkg/consts.Version={v}"],
     },
     // Charts read the version of helm.
     GoModule {
-        folder: "helm",
+        folder: Cow::Borrowed("helm"),
         module_path: "helm.sh/helm/v4",
         programs: &[("helm", "helm.sh/helm/v4/cmd/helm")],
         link_strings: &["helm.sh/helm/v4/internal/version.version={v}"],
     },
     GoModule {
-        folder: "helm3",
+        folder: Cow::Borrowed("helm3"),
         module_path: "helm.sh/helm/v3",
         programs: &[("helm3", "helm.sh/helm/v3/cmd/helm")],
         link_strings: &["helm.sh/helm/v3/internal/version.version={v}"],
@@ -71,20 +79,21 @@ const MODULES: [GoModule; 5] = [
 
 /// Locates each binary.
 pub struct Binaries {
-    folder: PathBuf,
+    modules: Vec<GoModule>,
     assets: Option<PathBuf>,
 }
 
 impl Binaries {
     /// Locates the `wanted` binaries and builds missing or outdated ones.
     pub fn ensure(wanted: &[&str]) -> Result<Self> {
+        let selected = std::env::var(VERSION_VARIABLE).ok();
         let binaries = Self {
-            folder: paths::controlplane().join("bin"),
-            assets: std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from),
+            modules: modules(selected.as_deref())?,
+            // Their version is not known.
+            assets: std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from).filter(|_| selected.is_none()),
         };
-        fs::create_dir_all(&binaries.folder)?;
         let mut builds = Vec::new();
-        for module in &MODULES {
+        for module in &binaries.modules {
             let stamp = module.stamp()?;
             let missing: Vec<_> = module
                 .programs
@@ -92,7 +101,7 @@ impl Binaries {
                 .filter(|(name, _)| {
                     wanted.contains(name)
                         && binaries.asset(name).is_none()
-                        && !binaries.is_fresh(name, &stamp)
+                        && !Self::is_fresh(&module.output(), name, &stamp)
                 })
                 .collect();
             if !missing.is_empty() {
@@ -103,31 +112,41 @@ impl Binaries {
             require_go()?;
         }
         for (module, stamp, missing) in builds {
-            binaries.build(module, &stamp, &missing)?;
+            Self::build(module, &stamp, &missing)?;
         }
         Ok(binaries)
     }
 
     /// Returns the path of a binary.
     pub fn path(&self, name: &str) -> PathBuf {
-        self.asset(name).unwrap_or_else(|| self.folder.join(name))
+        self.asset(name).unwrap_or_else(|| {
+            let module = self.modules.iter().find(|module| module.builds(name));
+            module.map(GoModule::output).unwrap_or_default().join(name)
+        })
+    }
+
+    /// Returns the version that the API server must report; `None` if the server is from `KUBEBUILDER_ASSETS`.
+    pub fn kubernetes_version(&self) -> Result<Option<String>> {
+        let server = "kube-apiserver";
+        let module = self.modules.iter().find(|module| module.builds(server));
+        module.filter(|_| self.asset(server).is_none()).map(GoModule::version).transpose()
     }
 
     fn asset(&self, name: &str) -> Option<PathBuf> {
         self.assets.as_ref().map(|folder| folder.join(name)).filter(|path| path.is_file())
     }
 
-    fn is_fresh(&self, name: &str, stamp: &str) -> bool {
-        self.folder.join(name).is_file()
-            && fs::read_to_string(self.folder.join(format!("{name}.stamp")))
-                .is_ok_and(|cached| cached == stamp)
+    fn is_fresh(folder: &Path, name: &str, stamp: &str) -> bool {
+        folder.join(name).is_file()
+            && fs::read_to_string(folder.join(format!("{name}.stamp"))).is_ok_and(|cached| cached == stamp)
     }
 
-    fn build(&self, module: &GoModule, stamp: &str, missing: &[&(&str, &str)]) -> Result<()> {
+    fn build(module: &GoModule, stamp: &str, missing: &[&(&str, &str)]) -> Result<()> {
         let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
         let title = format!("{} {}", names.join(", "), module.version()?);
         println!("building {title} (once; takes minutes with a cold cache)");
-        let out_folder = self.folder.join(format!(".building-{}", std::process::id()));
+        let folder = module.output();
+        let out_folder = folder.join(format!(".building-{}", std::process::id()));
         fs::create_dir_all(&out_folder)?;
         let mut command = Command::new("go");
         command
@@ -137,15 +156,15 @@ impl Binaries {
             .args(["build", "-v", "-trimpath", "-ldflags", &module.link_flags()?, "-o"])
             .arg(&out_folder);
         command.args(missing.iter().map(|(_, package)| *package));
-        let outcome = watch_build(&mut command, module.folder);
+        let outcome = watch_build(&mut command, &module.folder);
         for (name, package) in missing {
             // go names a binary after the last element of its package path that is not a version.
             let built = [*name, package.rsplit('/').find(|part| !part.starts_with('v')).unwrap_or(name)];
             if outcome.is_ok()
                 && let Some(built) = built.iter().map(|n| out_folder.join(n)).find(|path| path.is_file())
             {
-                fs::rename(built, self.folder.join(name))?;
-                fs::write(self.folder.join(format!("{name}.stamp")), stamp)?;
+                fs::rename(built, folder.join(name))?;
+                fs::write(folder.join(format!("{name}.stamp")), stamp)?;
             }
         }
         fs::remove_dir_all(&out_folder)?;
@@ -153,9 +172,45 @@ impl Binaries {
     }
 }
 
+/// Returns all modules, with the one of this minor version of Kubernetes; `None` is the default version.
+fn modules(kubernetes: Option<&str>) -> Result<Vec<GoModule>> {
+    let mut all = MODULES.to_vec();
+    let module = all.first_mut().filter(|module| module.folder == KUBERNETES);
+    let (Some(module), Some(wanted)) = (module, kubernetes) else { return Ok(all) };
+    let default = module.minor_version()?;
+    if wanted == default {
+        return Ok(all);
+    }
+    module.folder = format!("{KUBERNETES}-{wanted}").into();
+    if !module.folder().join("go.mod").is_file() {
+        let mut known = vec![default];
+        for entry in fs::read_dir(paths::root().join("e2e/controlplane"))? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            known.extend(name.strip_prefix(&format!("{KUBERNETES}-")).map(str::to_owned));
+        }
+        known.sort();
+        bail!(
+            "Kubernetes {wanted} has no module in e2e/controlplane; those that have are {}",
+            known.join(", ")
+        );
+    }
+    Ok(all)
+}
+
 impl GoModule {
     fn folder(&self) -> PathBuf {
-        paths::root().join("e2e/controlplane").join(self.folder)
+        paths::root().join("e2e/controlplane").join(&*self.folder)
+    }
+
+    fn builds(&self, name: &str) -> bool {
+        self.programs.iter().any(|(program, _)| *program == name)
+    }
+
+    /// Returns the folder of its binaries. Versions other than the default have their own, so that none replaces another.
+    fn output(&self) -> PathBuf {
+        let folder = paths::controlplane().join("bin");
+        let is_default = MODULES.iter().any(|module| module.folder == self.folder);
+        if is_default { folder } else { folder.join(&*self.folder) }
     }
 
     fn go_mod(&self) -> Result<String> {
@@ -171,6 +226,13 @@ impl GoModule {
         Ok(version
             .with_context(|| format!("{} is not in {}/go.mod", self.module_path, self.folder))?
             .to_owned())
+    }
+
+    /// Returns the first two numbers of the version.
+    fn minor_version(&self) -> Result<String> {
+        let version = self.version()?;
+        let numbers: Vec<&str> = version.trim_start_matches('v').split('.').take(2).collect();
+        Ok(numbers.join("."))
     }
 
     fn link_flags(&self) -> Result<String> {
@@ -271,4 +333,27 @@ pub fn search_path(folder: &Path) -> OsString {
         all.extend(std::env::split_paths(&path));
     }
     std::env::join_paths(all).unwrap_or_else(|_| folder.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selected_version_has_its_own_module_and_folder() {
+        let kubernetes = |wanted| modules(wanted).map(|mut all| all.swap_remove(0));
+        let default = kubernetes(None).unwrap();
+        let minor = default.minor_version().unwrap();
+        assert_eq!(kubernetes(Some(&minor)).unwrap().output(), default.output());
+        for wanted in ["1.33", "1.37"] {
+            let module = kubernetes(Some(wanted)).unwrap();
+            assert!(module.version().unwrap().starts_with(&format!("v{wanted}.")), "{wanted}");
+            assert!(module.output() != default.output(), "{wanted}");
+        }
+        let error = kubernetes(Some("1.2")).err().unwrap().to_string();
+        assert!(
+            error.contains("1.2 has no module") && error.ends_with(&format!("1.33, {minor}, 1.37")),
+            "{error}"
+        );
+    }
 }

@@ -86,6 +86,7 @@ impl ControlPlane {
         plane.start_apiserver(extent, etcd, api)?;
         plane.credentials("admin", Some("system:masters"))?.write(&plane.admin_kubeconfig())?;
         plane.wait_for_api().await?;
+        plane.check_version().await?;
         if extent != Extent::Api {
             plane.start_controller_manager(extent)?;
         }
@@ -396,6 +397,21 @@ impl ControlPlane {
                 format!("--server-address=127.0.0.1:{kwok}"),
             ],
         )
+    }
+
+    /// Returns the version that the API server reports.
+    pub async fn kubernetes_version(&self) -> Result<String> {
+        Ok(self.admin().await?.apiserver_version().await?.git_version)
+    }
+
+    /// Returns an error if the API server has another version than the one that was selected: cases would pass on the
+    /// wrong one.
+    async fn check_version(&self) -> Result<()> {
+        let found = self.kubernetes_version().await?;
+        match self.binaries.kubernetes_version()? {
+            Some(expected) if expected != found => bail!("the API server is {found}, not {expected}"),
+            _ => Ok(()),
+        }
     }
 
     async fn wait_for_api(&self) -> Result<()> {

@@ -14,6 +14,7 @@ mod core_gates;
 mod core_settings;
 mod crds;
 mod dockerfile;
+mod end_to_end_cases;
 mod events_and_observations;
 mod fake_api;
 mod feature_gates;

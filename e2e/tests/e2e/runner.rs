@@ -36,8 +36,11 @@ impl CaseRunner {
             let begun = Instant::now();
             self.started_planes += 1;
             let folder = ControlPlane::temporary_folder().with_extension(self.started_planes.to_string());
-            self.cluster = Some(Cluster::start(&options(), &folder).await?);
-            println!("control plane and manager ready after {:.1} s\n", begun.elapsed().as_secs_f64());
+            let cluster = Cluster::start(&options(), &folder).await?;
+            let (version, seconds) =
+                (cluster.plane.kubernetes_version().await?, begun.elapsed().as_secs_f64());
+            println!("Kubernetes {version}, control plane and manager ready after {seconds:.1} s\n");
+            self.cluster = Some(cluster);
         }
         self.cluster.as_mut().context("no control plane")
     }
