@@ -99,6 +99,11 @@ pub(super) fn start(
         Arc::clone(&shared.configuration_gaps),
     );
     workers.start(api, "guard", run_until(shared.stop.serving.clone(), guard));
+    let definitions = config_checks::check_definitions(
+        shared.clients.call.clone().with_rate(None),
+        Arc::clone(&shared.configuration_gaps),
+    );
+    workers.start(api, "definitions", run_until(shared.stop.serving.clone(), definitions));
     let watch_statuses = shared.watch_statuses.clone();
     let listed =
         config_checks::enforce_sync_timeout(settings.sync_timeout(), shared.synced.clone(), move || {

@@ -39,6 +39,7 @@ mod recorded_tables;
 mod reference_data;
 mod shell_certificate_rotation;
 mod shell_client_verifier;
+mod shell_definition_check;
 mod shell_executor;
 mod shell_hostile_clients;
 mod shell_lease;
