@@ -1,4 +1,5 @@
-//! Runtime checks of configured guarantees: the timeout of the initial lists, and webhooks that fail closed for Jobs.
+//! Runtime checks of what the configuration and this version rely on: the timeout of the initial lists, webhooks that fail
+//! closed for Jobs, and definitions that have all fields.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,7 +11,9 @@ use tokio::sync::watch;
 
 use super::settings::ManagerSettings;
 use crate::admission::fails_closed_for_unqueued_jobs;
-use crate::kube::webhook_config_watch;
+use crate::api::crd::served::MissingFields;
+use crate::kube::client::Caller;
+use crate::kube::{definition_check, webhook_config_watch};
 use crate::metrics::ConfigurationGaps;
 
 /// Returns an error if the initial lists take longer than `controller.cacheSyncTimeout`, so that the process is
@@ -60,6 +63,26 @@ pub(super) fn watch_fail_closed_webhooks(
         };
         webhook_config_watch::run(client, names, watch, fails_closed_for_unqueued_jobs, report).await;
     }
+}
+
+/// Checks the definitions in the cluster, and logs and exports which fields of this version they lack.
+pub(super) async fn check_definitions(caller: Caller, gaps: Arc<ConfigurationGaps>) {
+    let report = move |missing: &MissingFields| {
+        if !gaps.set_missing_fields(missing) {
+            return;
+        }
+        for (resource, fields) in missing {
+            tracing::warn!(
+                resource,
+                fields = fields.join(", "),
+                "definition lacks fields of this version: the API server drops them or refuses writes with them; apply crds/"
+            );
+        }
+        if missing.is_empty() {
+            tracing::info!("the definitions have all fields of this version");
+        }
+    };
+    definition_check::run(caller, report).await;
 }
 
 #[cfg(test)]

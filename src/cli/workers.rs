@@ -102,6 +102,11 @@ pub(super) fn start(
     workers.start(api, "guard", run_until(shared.stop.serving.clone(), guard));
     let dumps = queue_dump::run(shared.core.queries.clone());
     workers.start(api, "queue dump", try_run_until(shared.stop.serving.clone(), dumps));
+    let definitions = config_checks::check_definitions(
+        shared.clients.call.clone().with_rate(None),
+        Arc::clone(&shared.configuration_gaps),
+    );
+    workers.start(api, "definitions", run_until(shared.stop.serving.clone(), definitions));
     let watch_statuses = shared.watch_statuses.clone();
     let listed =
         config_checks::enforce_sync_timeout(settings.sync_timeout(), shared.synced.clone(), move || {

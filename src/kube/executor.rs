@@ -26,6 +26,8 @@ use crate::reconciler::{Delta, Verb, Write, WriteOutcome, WriteResult};
 
 /// The API server's message if etcd rejects an object because of its size.
 const TOO_LARGE: &str = "request is too large";
+/// The API server's message if its definition does not have a field of a server-side apply.
+const NOT_IN_DEFINITION: &str = "failed to create typed patch object";
 /// The API server's message if a JSON patch does not apply to the newest object: it changed since the patch was made. An
 /// object that is invalid after the patch has another message.
 const PATCH_DOES_NOT_APPLY: &str = "the server rejected our request due to an error in our request";
@@ -251,8 +253,10 @@ fn write_outcome(verb: Verb, response: Result<Object, CallError>) -> WriteOutcom
             422 if verb == Verb::JsonPatch && message.starts_with(PATCH_DOES_NOT_APPLY) => {
                 WriteOutcome::Conflict
             }
-            // etcd will never accept it, despite the status code.
-            500 if message.contains(TOO_LARGE) => WriteOutcome::Rejected { code, message },
+            // Neither etcd nor an older definition will ever accept it, despite the status code.
+            500 if message.contains(TOO_LARGE) || message.starts_with(NOT_IN_DEFINITION) => {
+                WriteOutcome::Rejected { code, message }
+            }
             408 | 429 | 500.. => WriteOutcome::Unavailable { message },
             _ => WriteOutcome::Rejected { code, message },
         },

@@ -7,6 +7,7 @@
 mod certificate_folder;
 pub mod certificates;
 pub mod client;
+pub mod definition_check;
 pub mod events;
 pub mod executor;
 pub mod heartbeat;

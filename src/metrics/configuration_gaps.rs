@@ -1,7 +1,10 @@
-//! Gauges of configuration gaps: settings that are configured but not effective, for alerts.
+//! Gauges of configuration gaps, for alerts: settings that are configured but not effective, and definitions in the cluster
+//! that lack fields of this version.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -16,19 +19,28 @@ use super::model::MetricLabels;
 pub struct ConfigurationGaps {
     frameworks: Vec<String>,
     jobs_unguarded: AtomicBool,
+    missing_fields: Mutex<BTreeMap<&'static str, Vec<String>>>,
 }
 
 impl ConfigurationGaps {
     /// Creates the gaps with the frameworks that are configured but not managed.
     pub fn new<'a>(frameworks: impl IntoIterator<Item = &'a str>) -> Self {
         let frameworks = frameworks.into_iter().map(str::to_owned).collect();
-        Self { frameworks, jobs_unguarded: AtomicBool::new(false) }
+        Self { frameworks, ..Self::default() }
     }
 
     /// Sets whether Jobs without a queue name, which must be managed, can start while no manager answers, because no
     /// webhook fails closed for them. Returns whether the value changed.
     pub fn set_jobs_unguarded(&self, unguarded: bool) -> bool {
         self.jobs_unguarded.swap(unguarded, Ordering::AcqRel) != unguarded
+    }
+
+    /// Sets the fields of this version that the definitions in the cluster lack, by resource. Returns whether they changed.
+    pub fn set_missing_fields(&self, missing: &BTreeMap<&'static str, Vec<String>>) -> bool {
+        let mut known = self.missing_fields.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = *known != *missing;
+        known.clone_from(missing);
+        changed
     }
 
     /// Renders the metrics in Prometheus' text format.
@@ -48,6 +60,16 @@ impl ConfigurationGaps {
             "jobs_without_queue_unguarded",
             "Whether managed Jobs without a queue name start while no manager responds",
             i64::from(self.jobs_unguarded.load(Ordering::Acquire)),
+        );
+        let missing_fields = Family::<MetricLabels, Gauge>::default();
+        for (resource, fields) in &*self.missing_fields.lock().unwrap_or_else(PoisonError::into_inner) {
+            let labels = vec![("resource", (*resource).to_owned())];
+            missing_fields.get_or_create(&labels).set(i64::try_from(fields.len()).unwrap_or(i64::MAX));
+        }
+        registry.register(
+            "definition_missing_fields",
+            "Fields of this version that the definition in the cluster lacks; the log names them",
+            missing_fields,
         );
         text(&registry)
     }
@@ -76,5 +98,16 @@ mod tests {
         expected[2] = "sluice_jobs_without_queue_unguarded 1";
         assert!(lines(&gaps).contains(&expected[2].to_owned()));
         assert_eq!(lines(&ConfigurationGaps::default()), ["sluice_jobs_without_queue_unguarded 0"]);
+    }
+
+    #[test]
+    fn missing_fields_are_counted_by_resource() {
+        let gaps = ConfigurationGaps::default();
+        let missing = BTreeMap::from([("workloads", vec!["spec.a".to_owned(), "status.b".to_owned()])]);
+        assert!(gaps.set_missing_fields(&missing) && !gaps.set_missing_fields(&missing));
+        let line = "sluice_definition_missing_fields{resource=\"workloads\"} 2";
+        assert!(gaps.render().unwrap().lines().any(|shown| shown == line));
+        assert!(gaps.set_missing_fields(&BTreeMap::new()));
+        assert!(!gaps.render().unwrap().contains("sluice_definition_missing_fields{"));
     }
 }

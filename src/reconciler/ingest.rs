@@ -7,6 +7,7 @@ use crate::api::{ObjectKey, v1beta2};
 use crate::cache::kinds::to_resource_groups;
 use crate::cache::{Arrival, Ingested, Kind, ObjectIdentity, WorkloadObject};
 use crate::frameworks::JobKind;
+use crate::lifecycle::reservation;
 use crate::scheduler::{Cohort, Flavor};
 use k8s_openapi::api::core::v1::{LimitRange, Namespace, PodTemplate};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -17,8 +18,8 @@ use std::sync::Arc;
 
 impl Reconciler {
     /// Handles an object from a watch or from the response to a write. An object that cannot be decoded counts as
-    /// absent, and an event reports it. `written` is the status that a write set, if the response may leave spec and
-    /// status out.
+    /// absent, but a Workload that holds quota keeps it; an event reports the object. `written` is the status that a
+    /// write set, if the response may leave spec and status out.
     pub(super) fn ingest(
         &mut self,
         kind: Kind,
@@ -33,7 +34,7 @@ impl Reconciler {
         }
     }
 
-    /// Handles a Workload from a watch. A Workload that cannot be decoded counts as absent, and an event reports it.
+    /// Like [`Self::ingest`], for a Workload from a watch.
     pub(super) fn ingest_workload(&mut self, object: &WorkloadObject) {
         let identity = ObjectIdentity::of_metadata(&object.metadata);
         if let Some(key) = self.accept(Kind::Workload, &identity) {
@@ -59,9 +60,18 @@ impl Reconciler {
             self.warnings.clear_unreadable(kind, key);
             return;
         };
-        self.remove(kind, &key, None);
+        if !self.keeps_last_readable(kind, &key, uid) {
+            self.remove(kind, &key, None);
+        }
         let event = self.warnings.record_unreadable(kind, key, uid, &problem);
         self.writes.emit_all(event.filter(|_| self.leading).map(Effect::Event));
+    }
+
+    /// Returns whether an object that cannot be decoded counts with its last readable state. A Workload that holds quota
+    /// does: its pods run, and without it their quota would be given to other Workloads.
+    fn keeps_last_readable(&self, kind: Kind, key: &ObjectKey, uid: &str) -> bool {
+        let known = self.cache.workload(key).filter(|_| kind == Kind::Workload);
+        known.is_some_and(|record| *record.meta.uid == *uid && reservation::holds_quota(&record.status))
     }
 
     fn store(

@@ -60,6 +60,10 @@ impl Reconciler {
     /// Sends the next write of a Workload, in order of precedence: its admission, its priority, the result of a second
     /// pass, a step of its life cycle, its ProvisioningRequests.
     fn step_workload(&mut self, key: &ObjectKey, now: Timestamp) {
+        // Nothing is decided on an earlier version. The next readable version gets a step.
+        if self.warnings.is_unreadable(Kind::Workload, key) {
+            return;
+        }
         let done = self.step_assumed(key, now)
             || self.step_priority(key)
             || self.write_second_pass_result(key, now)

@@ -71,6 +71,11 @@ impl Warnings {
         self.unreadable.remove(&(kind, key));
     }
 
+    /// Returns whether the newest version of the object cannot be decoded.
+    pub(crate) fn is_unreadable(&self, kind: Kind, key: &ObjectKey) -> bool {
+        !self.unreadable.is_empty() && self.unreadable.contains_key(&(kind, key.clone()))
+    }
+
     /// Returns events for all objects that cannot be decoded: a new leader received them before it led, and the
     /// previous leader may have crashed before it sent its events.
     pub(crate) fn unreadable_events(&self) -> impl Iterator<Item = Event> {

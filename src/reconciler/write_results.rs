@@ -17,7 +17,13 @@ impl Reconciler {
         self.work_queue.add_all(on_behalf_of.clone());
         match outcome {
             WriteOutcome::Done(object) => {
-                self.writes.clear_failures(kind, key);
+                if write.had_no_effect(&object) {
+                    // It would be decided again at once, and its events sent each time.
+                    self.writes.record_failure(kind, key, now);
+                    write.effects.clear();
+                } else {
+                    self.writes.clear_failures(kind, key);
+                }
                 if write.purpose == WritePurpose::SecondPass {
                     self.discard_second_pass_result(key);
                 }

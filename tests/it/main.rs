@@ -40,6 +40,7 @@ mod reference_data;
 mod shell_certificate_rotation;
 mod shell_client_verifier;
 mod shell_debug;
+mod shell_definition_check;
 mod shell_executor;
 mod shell_hostile_clients;
 mod shell_lease;

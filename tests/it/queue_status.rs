@@ -19,6 +19,8 @@ pub(super) struct Cluster {
     pub(super) now: Timestamp,
     /// Writes of this kind are rejected.
     pub(super) rejected_kind: Option<Kind>,
+    /// Field of the status of a ClusterQueue that the definition does not have.
+    undefined_field: Option<&'static str>,
     status_writes: Vec<SignedDuration>,
     pub(super) events: Vec<Event>,
     pub(super) observed: Vec<Observation>,
@@ -31,6 +33,7 @@ impl Cluster {
             server: FakeApiServer::new(true),
             now: Timestamp::from_second(START).unwrap(),
             rejected_kind: None,
+            undefined_field: None,
             status_writes: Vec::new(),
             events: Vec::new(),
             observed: Vec::new(),
@@ -60,7 +63,7 @@ impl Cluster {
         while !deltas.is_empty() {
             let effects = self.state.apply_all(std::mem::take(&mut deltas), self.now);
             for effect in effects {
-                let write = match effect {
+                let mut write = match effect {
                     Effect::Write(write) => write,
                     Effect::Refetch { kind, key } => {
                         let object = self.server.get(kind, &key).cloned();
@@ -80,6 +83,8 @@ impl Cluster {
                 if kind == Kind::ClusterQueue && write.subresource == Some("status") {
                     let start = Timestamp::from_second(START).unwrap();
                     self.status_writes.push(self.now.duration_since(start));
+                    let fields = write.body["status"].as_object_mut().unwrap();
+                    fields.retain(|name, _| Some(name.as_str()) != self.undefined_field);
                 }
                 let outcome = if self.rejected_kind == Some(kind) {
                     WriteOutcome::Rejected { code: 422, message: "no room".to_owned() }
@@ -163,6 +168,23 @@ fn status_write_waits_when_rate_limit_is_exhausted() {
     let gaps: Vec<f64> = busy.windows(2).map(|neighbours| neighbours[1] - neighbours[0]).collect();
     assert!(gaps.iter().all(|gap| (0.9..4.15).contains(gap)), "at most four seconds: {gaps:?}");
     assert!(gaps.iter().filter(|gap| **gap > 3.9).count() > gaps.len() / 2, "mostly four seconds: {gaps:?}");
+}
+
+/// The server drops a field that the definition does not have: the write succeeds and changes nothing.
+#[test]
+fn status_that_server_drops_is_not_written_every_second() {
+    let mut cluster = Cluster::new(CoreSettings::default());
+    cluster.advance_tenths(100, |_, _| {});
+    cluster.undefined_field = Some("reservingWorkloads");
+    let first = cluster.advance_tenths(1, |cluster, _| cluster.create_workload("first"));
+    assert!(first.len() <= 1, "{first:?}");
+    let writes = cluster.advance_tenths(3000, |_, _| {});
+    assert!(writes.len() < 16, "{} writes in five minutes: {writes:?}", writes.len());
+    assert_eq!(cluster.status_field("reservingWorkloads"), &json!(0));
+    // The definition is updated.
+    cluster.undefined_field = None;
+    cluster.advance_tenths(610, |_, _| {});
+    assert_eq!(cluster.status_field("reservingWorkloads"), &json!(1));
 }
 
 #[test]

@@ -228,6 +228,16 @@ async fn write_outcome_cases() {
         };
         assert_eq!((actual, seen.len()), (expected, 1), "{code}");
     }
+    let undeclared = "failed to create typed patch object (ns/w; kueue.x-k8s.io/v1beta2, Kind=Workload): .status.x: \
+                      field not declared in schema";
+    for message in ["etcdserver: request is too large", undeclared] {
+        let mut refusal = failure(500);
+        refusal["message"] = json!(message);
+        let script = move |_: &Method, _: &str| (500, refusal.clone());
+        let (deltas, seen) = run_writes(script, vec![write(1, Verb::Apply, Some("status"))], true).await;
+        assert!(matches!(outcome(&deltas[0]), WriteOutcome::Rejected { code: 500, .. }), "{deltas:?}");
+        assert_eq!(seen.len(), 1, "{message}");
+    }
     // Code 0: no response at all.
     for code in [0, 429, 500, 503, 504] {
         let script = move |method: &Method, _: &str| match *method {

@@ -14,6 +14,7 @@
 mod admission_checks;
 mod background_jobs;
 mod bench_load;
+mod beside_kueue;
 mod burst;
 mod certificates;
 mod cohorts;
@@ -21,6 +22,7 @@ mod container;
 mod crashes;
 mod debugging;
 mod deep_queue;
+mod definitions;
 mod fixture;
 mod history;
 mod hostile_clients;
@@ -144,6 +146,7 @@ fn serial_cases() -> Vec<Case<SerialCase>> {
         outages::leader_loses_api_server,
         leader_election::lease_is_edited_by_hand,
         leader_election::two_replicas_act_concurrently,
+        beside_kueue::lease_is_held_by_kueue,
         manager_restarts::killed_during_initial_lists,
         manager_restarts::killed_repeatedly_under_burst,
         memory_limit::killed_by_memory_limit,
@@ -154,6 +157,7 @@ fn serial_cases() -> Vec<Case<SerialCase>> {
         runtime::missing_permission_is_reported,
         debugging::dump_replays_cluster,
         debugging::state_level_and_queues,
+        runtime::unknown_configuration_field_stops_start,
         certificates::rotation_under_load,
         webhook_serving::externally_managed_certificates,
         webhook_serving::only_api_server_is_answered,
@@ -164,6 +168,9 @@ fn serial_cases() -> Vec<Case<SerialCase>> {
         shipped_manifests::split_deployments_run_as_rendered,
         certificates::invalid_or_untrusted_certificate,
         unreadable_objects::undecodable_workload_blocks_no_others,
+        definitions::missing_ones_are_awaited,
+        definitions::older_ones_are_named,
+        definitions::newer_ones_lose_nothing,
         interrupt::interrupted_demo_leaves_nothing,
         bench_load::small_baseline_load_completes,
         preemption::three_queues_reach_equal_shares,

@@ -237,6 +237,29 @@ pub(crate) async fn missing_permission_is_reported(cluster: &mut Cluster, fixtur
     cluster.replace_manager(&before).await.map(drop)
 }
 
+/// A field of the configuration that is not known ends the start; the last line of the log names it.
+pub(crate) async fn unknown_configuration_field_stops_start(
+    cluster: &mut Cluster,
+    _: &Fixture,
+) -> Result<()> {
+    let mut settings = ManagerSettings {
+        name: "unknown-field".to_owned(),
+        webhook_port: 0,
+        ..cluster.manager()?.settings().clone()
+    };
+    settings.configuration["webhook"] = json!({"prot": 9443});
+    let manager = Manager::start(&cluster.plane, &settings).await?;
+    eventually("the manager ends", async || {
+        ensure!(manager.process().check().is_err(), "it still runs");
+        Ok(())
+    })
+    .await?;
+    let log = fs::read_to_string(manager.log())?;
+    let last = log.lines().last().unwrap_or_default();
+    ensure!(last.contains("webhook.prot: unknown field"), "the log ends: {last}");
+    Ok(())
+}
+
 /// Returns the rules without this verb on this resource.
 fn rules_without(rules: &Value, resource: &str, verb: &str) -> Value {
     let named =

@@ -9,6 +9,7 @@ mod kinds;
 pub mod pod_template;
 mod rules;
 mod schema;
+pub mod served;
 
 use super::GROUP;
 use super::v1beta2::VERSION;

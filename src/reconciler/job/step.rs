@@ -11,9 +11,12 @@ use crate::lifecycle::{backoff, conditions, eviction, reservation};
 use crate::reconciler::Reconciler;
 use crate::reconciler::messages::{Effect, Verb};
 use crate::reconciler::writes::in_flight::WriteRequest;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use std::sync::Arc;
+
+/// Delay before the next step of a job whose Workload cannot be decoded: its deletion gives the job no step.
+const UNREADABLE_RECHECK: SignedDuration = SignedDuration::from_secs(10);
 
 impl Reconciler {
     /// Sends the next write of a job or of its Workload's spec, if there is one.
@@ -24,6 +27,9 @@ impl Reconciler {
         }
         let view = view.clone();
         let job = Job { row: kind, view: &view };
+        if self.has_unreadable_workload(job, now) {
+            return;
+        }
         if let Some(workload) = self.workload_of(kind, &view) {
             if !self.delete_expired_job(job, &workload, now) {
                 self.step_job_with_workload(job, &workload, now);
@@ -41,6 +47,22 @@ impl Reconciler {
             _ if self.manages_job(kind, &view) => self.step_job_without_workload(job, now),
             _ => self.warn_of_missed_default_queue(job),
         }
+    }
+
+    /// Returns whether the Workload of a job exists and cannot be decoded: it may be admitted, so the job is neither stopped
+    /// nor started, and gets a step later.
+    fn has_unreadable_workload(&mut self, job: Job<'_>, now: Timestamp) -> bool {
+        let view = job.view;
+        let prebuilt = view.options.prebuilt_workload.clone();
+        let key = prebuilt.map_or_else(
+            || job.own_workload_key(),
+            |name| ObjectKey { namespace: view.key.namespace.clone(), name },
+        );
+        let unreadable = self.warnings.is_unreadable(Kind::Workload, &key);
+        if unreadable {
+            self.work_queue.add_at(job.reconcile_key(), backoff::after(now, UNREADABLE_RECHECK));
+        }
+        unreadable
     }
 
     /// Returns the key of the Workload of a job: the prebuilt Workload that the job names, or the Workload that it

@@ -20,7 +20,8 @@ impl Reconciler {
         let view = job.view;
         let key = &record.meta.key;
         if !self.writes.may_write(Kind::Workload, key, now) {
-            return;
+            // Without the retry, a write that failed or changed nothing would be repeated only when the job changes.
+            return self.retry_after_backoff(Kind::Workload, key, job.reconcile_key(), now);
         }
         let reserved = conditions::is_true(&record.status, ConditionType::QuotaReserved);
         let mut spec = Map::new();

@@ -55,6 +55,17 @@ pub(crate) struct InFlightWrite {
     pub(crate) expected_status: Option<Arc<WorkloadStatus>>,
     /// Another object that gets a step when the write ends.
     pub(crate) on_behalf_of: Option<ReconcileKey>,
+    /// Version of the object that a merge patch is made for.
+    patched_version: Option<String>,
+}
+
+impl InFlightWrite {
+    /// Returns whether the write, whose response is `object`, has changed nothing: the API server drops fields that its
+    /// definition does not have.
+    pub(crate) fn had_no_effect(&self, object: &Value) -> bool {
+        let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        version.is_some() && version == self.patched_version.as_deref()
+    }
 }
 
 /// A write to send.
@@ -229,6 +240,8 @@ impl Writes {
         let has_status = usize::from(request.status.is_some());
         self.status_write_count = self.status_write_count.saturating_add(has_status);
         let bypasses_in_flight = kind == Kind::Workload && self.bypassing.remove(&request.key);
+        let version = request.body.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        let patched_version = version.filter(|_| request.verb == Verb::Merge).map(str::to_owned);
         let write = InFlightWrite {
             id: self.last_id,
             purpose,
@@ -238,6 +251,7 @@ impl Writes {
             effects: request.effects,
             expected_status: request.status.clone(),
             on_behalf_of: request.on_behalf_of,
+            patched_version,
         };
         self.in_flight.insert((kind, request.key.clone()), write);
         self.effects.push(Effect::Write(Write {

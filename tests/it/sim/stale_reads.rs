@@ -108,6 +108,96 @@ fn unreadable_object_is_ingested_when_fixed() {
     assert_eq!(reserving_workloads(&mut state, 3), 1);
 }
 
+/// The admitted Workload of Job `j` in version 100, and a later version with a state of a check that is not known. Its name
+/// is the one that the reconciler gives it.
+fn workload_with_unknown_state(state: &mut Reconciler) -> (Value, Value) {
+    let create = write_of(&state.apply(job("90", true), time_at(1)), Kind::Workload).unwrap();
+    let mut known = workload_of_job("100");
+    known["metadata"]["name"] = json!(&*create.key.name);
+    let mut unknown = known.clone();
+    unknown["metadata"]["resourceVersion"] = json!("102");
+    unknown["status"]["admissionChecks"] = json!([{"name": "c", "state": "Skipped", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    (known, unknown)
+}
+
+fn writes(effects: &[Effect]) -> usize {
+    effects.iter().filter(|effect| matches!(effect, Effect::Write(_))).count()
+}
+
+#[test]
+fn running_workload_keeps_quota_while_unreadable() {
+    let (known, unknown) = workload_with_unknown_state(&mut leading_state());
+    let mut state = leading_state();
+    let applied = |object: &Value| Delta::Applied { kind: Kind::Workload, object: object.clone() };
+    state.apply(applied(&known), time_at(1));
+    state.apply(job("101", false), time_at(1));
+    let effects = state.apply(applied(&unknown), time_at(2));
+    assert_eq!(writes(&effects), 0, "{effects:?}");
+    assert_eq!(reserving_workloads(&mut state, 3), 1);
+    // What happens around it changes nothing.
+    assert_eq!(writes(&state.apply(job("103", false), time_at(60))), 0);
+    assert_eq!(reserving_workloads(&mut state, 120), 1);
+
+    let mut fixed = known;
+    fixed["metadata"]["resourceVersion"] = json!("104");
+    fixed["metadata"]["generation"] = json!(2);
+    fixed["spec"]["active"] = json!(false);
+    let effects = state.apply(applied(&fixed), time_at(121));
+    assert!(write_of(&effects, Kind::Workload).is_some(), "it is not evicted: {effects:?}");
+}
+
+#[test]
+fn running_job_is_not_stopped_for_unreadable_workload() {
+    let (_, unknown) = workload_with_unknown_state(&mut leading_state());
+    let mut state = leading_state();
+    let key = ObjectKey::new("ns", unknown["metadata"]["name"].as_str().unwrap());
+    state.apply(Delta::Applied { kind: Kind::Workload, object: unknown }, time_at(1));
+    let effects = state.apply(job("103", false), time_at(2));
+    assert_eq!(writes(&effects), 0, "{effects:?}");
+    // Without its Workload it is stopped.
+    state.apply(Delta::Deleted { kind: Kind::Workload, key, uid: "u1".to_owned() }, time_at(3));
+    let effects = state.apply(Delta::Tick, time_at(20));
+    assert!(write_of(&effects, JOB).is_some(), "{effects:?}");
+}
+
+/// The server drops a field that the definition does not have: the write succeeds and changes nothing.
+#[test]
+fn write_without_effect_is_not_repeated_at_once() {
+    let mut state = leading_state();
+    let Delta::Applied { kind, object: mut suspended } = job("90", true) else { panic!("not applied") };
+    suspended["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = json!("missing");
+    let applied = |object: &Value| Delta::Applied { kind, object: object.clone() };
+    let create = write_of(&state.apply(applied(&suspended), time_at(1)), Kind::Workload).unwrap();
+    let mut object = create.body.clone();
+    let mut version = 100;
+    object["metadata"]["uid"] = json!("u1");
+    object["metadata"]["resourceVersion"] = json!(version.to_string());
+    let result = |id, outcome| {
+        Delta::Written(WriteResult { id, kind: Kind::Workload, key: create.key.clone(), outcome })
+    };
+    let mut effects = state.apply(result(create.id, WriteOutcome::Done(object.clone())), time_at(1));
+    suspended["metadata"]["resourceVersion"] = json!("101");
+    suspended["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = json!("60");
+    effects.extend(state.apply(applied(&suspended), time_at(2)));
+    let mut without_effect = 0;
+    for second in 2..62 {
+        while let Some(write) = write_of(&effects, Kind::Workload) {
+            if write.subresource == Some("status") {
+                version += 1;
+                object["status"] = write.body["status"].clone();
+                object["metadata"]["resourceVersion"] = json!(version.to_string());
+            } else {
+                without_effect += 1;
+                assert!(without_effect < 16, "a write without effect is repeated");
+            }
+            effects = state.apply(result(write.id, WriteOutcome::Done(object.clone())), time_at(second));
+        }
+        effects = state.apply(Delta::Tick, time_at(second));
+    }
+    assert!(without_effect > 2, "{without_effect} writes: the label is not written");
+}
+
 fn job(version: &str, suspended: bool) -> Delta {
     let pod = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
     let object = json!({

@@ -1,0 +1,400 @@
+//! A manager whose definitions in the cluster are missing, older or newer than its own, each on a control plane of its own.
+
+use crate::fixture::Fixture;
+use anyhow::{Context as _, Result, ensure};
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use sluice_e2e::audit::AuditCursor;
+use sluice_e2e::cluster::{Cluster, wait_for_webhooks};
+use sluice_e2e::control_plane::{ControlPlane, Extent};
+use sluice_e2e::install::{self, NAMESPACE};
+use sluice_e2e::kubectl::Kubectl;
+use sluice_e2e::manager::{Manager, ManagerSettings};
+use sluice_e2e::objects::{Job, Kind, ObjectClient, condition, text};
+use sluice_e2e::process::{free_ports, tail};
+use sluice_e2e::wait::eventually;
+use std::fs;
+use std::time::Duration;
+
+const ROOT: &str = "/spec/versions/0/schema/openAPIV3Schema";
+const ACCOUNT: &str = "system:serviceaccount:kueue-system:kueue-controller-manager";
+/// Time in which a manager that repeats the status of two queues each second would write 24 times.
+const SETTLED_TIME: Duration = Duration::from_secs(12);
+
+/// A control plane with definitions of another version.
+struct Installation {
+    // Dropped first: the manager is a client of the control plane.
+    manager: Manager,
+    objects: ObjectClient,
+    kubectl: Kubectl,
+    /// The definitions of this version.
+    definitions: Vec<Value>,
+    plane: ControlPlane,
+}
+
+impl Installation {
+    /// Installs the manifests with changed definitions, and starts the manager. `change` gets the plural and a definition,
+    /// and returns whether it is installed.
+    async fn start(
+        cluster: &Cluster,
+        fixture: &Fixture,
+        change: impl Fn(&str, &mut Value) -> Result<bool>,
+    ) -> Result<Self> {
+        let folder = ControlPlane::temporary_folder().with_extension(&fixture.name);
+        let plane = ControlPlane::start(Extent::Full, &folder).await?;
+        let objects = ObjectClient::new(plane.admin().await?);
+        let kubectl = Kubectl::new(&plane.binaries.path("kubectl"), &plane.admin_kubeconfig());
+        let (definitions, mut manifests): (Vec<Value>, Vec<Value>) = install::manifests(&kubectl)?
+            .into_iter()
+            .partition(|object| text(object, "/kind") == "CustomResourceDefinition");
+        for mut definition in definitions.iter().cloned() {
+            let plural = text(&definition, "/spec/names/plural").to_owned();
+            if change(&plural, &mut definition)? {
+                manifests.push(definition);
+            }
+        }
+        let port = free_ports(1)?.first().copied().context("no port")?;
+        install::install_all(&kubectl, &objects, port, manifests).await?;
+        objects.create(Kind::NODE, &json!({"metadata": {"name": "node"}})).await?;
+        let settings = ManagerSettings {
+            webhook_port: port,
+            flags: vec!["--metrics-insecure".to_owned()],
+            ..cluster.manager()?.settings().clone()
+        };
+        let manager = Manager::start(&plane, &settings).await?;
+        Ok(Self { manager, objects, kubectl, definitions, plane })
+    }
+
+    /// Ends a case: after a failure, its logs are kept.
+    fn finish(mut self, outcome: Result<()>) -> Result<()> {
+        if outcome.is_err() {
+            println!("last log lines of its manager:\n{}", tail(self.manager.log(), 30));
+            self.plane.keep_folder();
+        }
+        outcome
+    }
+
+    async fn wait_until_ready(&self) -> Result<()> {
+        self.manager.wait_until_ready().await?;
+        wait_for_webhooks(&self.objects).await
+    }
+
+    /// Applies the definitions of this version.
+    fn upgrade(&self) -> Result<()> {
+        install::apply(&self.kubectl, &self.definitions)
+    }
+
+    /// Waits until one line of the log has all these words.
+    async fn wait_for_log(&self, words: &[&str]) -> Result<()> {
+        eventually(format!("the log has {words:?}"), async || {
+            let log = fs::read_to_string(self.manager.log())?;
+            let found = log.lines().any(|line| words.iter().all(|word| line.contains(word)));
+            ensure!(found, "not logged yet");
+            Ok(())
+        })
+        .await
+    }
+
+    async fn wait_for_metric(&self, line: &str) -> Result<()> {
+        eventually(format!("the metrics have {line}"), async || {
+            let page = self.manager.metrics().await?;
+            ensure!(page.lines().any(|shown| shown == line), "not shown");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Creates a ClusterQueue of 2 CPU with these `spec` fields, and a LocalQueue, both with this name.
+    async fn create_queue(&self, name: &str, spec: Value) -> Result<()> {
+        let mut queue = sluice_e2e::objects::cluster_queue(name, "", "any", &[("cpu", "2", None)]);
+        for (field, value) in spec.as_object().into_iter().flatten() {
+            queue["spec"][field] = value.clone();
+        }
+        self.objects.create(Kind::CLUSTER_QUEUE, &queue).await?;
+        let local = sluice_e2e::objects::local_queue("default", name, name);
+        self.objects.create(Kind::LOCAL_QUEUE, &local).await?;
+        Ok(())
+    }
+
+    async fn submit(&self, name: &str, queue: &str, cpu: &str) -> Result<()> {
+        self.objects.create(Kind::JOB, Job::new("default", name, queue, &[("cpu", cpu)]).body()).await?;
+        Ok(())
+    }
+
+    async fn workload(&self, job: &str) -> Result<Value> {
+        let all = self.objects.list(Kind::WORKLOAD, "default", "").await?;
+        let prefix = format!("job-{job}-");
+        let found = all.into_iter().find(|workload| text(workload, "/metadata/name").starts_with(&prefix));
+        found.with_context(|| format!("{job} has no Workload"))
+    }
+
+    async fn wait_for_condition(&self, job: &str, kind: &str, status: &str) -> Result<()> {
+        eventually(format!("{job} has {kind}={status}"), async || {
+            let found = condition(&self.workload(job).await?, kind);
+            ensure!(found.status == status, "{}: {}", found.reason, found.message);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Waits until a Job has a ready pod.
+    async fn wait_until_running(&self, job: &str) -> Result<()> {
+        eventually(format!("{job} is running"), async || {
+            let object = self.objects.must_get(Kind::JOB, "default", job).await?;
+            ensure!(object["status"]["ready"] == json!(1), "{}", object["status"]);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Makes the pods of a Job succeed and waits until its Workload has finished.
+    async fn finish_job(&self, job: &str) -> Result<()> {
+        for pod in self.objects.list(Kind::POD, "default", &format!("job-name={job}")).await? {
+            let patch = json!({"metadata": {"annotations": {"sluice.dev/run-for": "0s"}}});
+            self.objects.merge(Kind::POD, "default", text(&pod, "/metadata/name"), &patch).await?;
+        }
+        self.wait_for_condition(job, "Finished", "True").await
+    }
+
+    /// Waits for a warning event on an object whose note has all these words.
+    async fn wait_for_event(&self, object: &str, reason: &str, words: &[&str]) -> Result<()> {
+        eventually(format!("an event {reason} on {object} has {words:?}"), async || {
+            let events = self.objects.list(Kind::EVENT, "", "").await?;
+            let of_object = events.iter().filter(|e| text(e, "/regarding/name").starts_with(object));
+            let notes: Vec<_> = of_object.map(|e| (text(e, "/reason"), text(e, "/note"))).collect();
+            let found = notes.iter().any(|(r, note)| *r == reason && words.iter().all(|w| note.contains(w)));
+            ensure!(found, "its events are {notes:?}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Merges fields into an object's status, as another controller does.
+    async fn merge_status(&self, kind: Kind, namespace: &str, name: &str, status: Value) -> Result<()> {
+        let patch = Patch::Merge(json!({"status": status}));
+        self.objects.api(kind, namespace).patch_status(name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+}
+
+/// Definitions are missing that no webhook needs: the manager names them, serves webhooks, does not lead, and continues when
+/// they are created.
+pub(crate) async fn missing_ones_are_awaited(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    let missing = ["cohorts", "topologies"];
+    let installed = Installation::start(cluster, fixture, |plural, _| Ok(!missing.contains(&plural))).await?;
+    let outcome = async {
+        for (kind, plural) in [("Cohort", "cohorts"), ("Topology", "topologies")] {
+            installed.wait_for_log(&["is not served", "waiting for its definition", kind]).await?;
+            let group = r#"group="kueue.x-k8s.io""#;
+            let line = format!(r#"sluice_watch_served{{{group},resource="{plural}"}} 0"#);
+            installed.wait_for_metric(&line).await?;
+        }
+        installed.wait_until_ready().await?;
+        tokio::time::sleep(SETTLED_TIME).await;
+        let leases = installed.objects.list(Kind::LEASE, NAMESPACE, "").await?;
+        ensure!(leases.is_empty(), "it leads without all definitions: {leases:?}");
+        let mut writes = AuditCursor::from_start(&installed.plane.audit_log()).new_writes_by(ACCOUNT)?;
+        // Each replica issues the certificate.
+        let of_certificate =
+            |resource: &str| resource == "secrets" || resource.ends_with("webhookconfigurations");
+        writes.retain(|write| !of_certificate(&write.resource));
+        ensure!(writes.is_empty(), "it writes: {writes:?}");
+        installed.upgrade()?;
+        installed.wait_until_ready().await?;
+        run_one_job(&installed).await
+    }
+    .await;
+    installed.finish(outcome)
+}
+
+async fn run_one_job(installed: &Installation) -> Result<()> {
+    let flavor = json!({"metadata": {"name": "any"}});
+    installed.objects.create(Kind::FLAVOR, &flavor).await?;
+    installed.create_queue("main", json!({"cohortName": "all"})).await?;
+    installed.submit("first", "main", "1").await?;
+    installed.wait_until_running("first").await?;
+    installed.finish_job("first").await
+}
+
+/// Removes a field from the schema of a definition.
+fn remove_field(definition: &mut Value, field: &str) -> Result<()> {
+    let (parent, name) = field.rsplit_once('.').unwrap_or(("", field));
+    let path: String =
+        parent.split('.').filter(|part| !part.is_empty()).map(|p| format!("/properties/{p}")).collect();
+    let node = definition.pointer_mut(&format!("{ROOT}{path}/properties")).and_then(Value::as_object_mut);
+    node.and_then(|fields| fields.remove(name)).with_context(|| format!("{field} is not defined")).map(drop)
+}
+
+/// Definitions lack fields: the manager names each, work that does not need them continues, a write that needs them is
+/// refused as a whole and reported on its object, no write is repeated without effect, and when the definitions are
+/// updated everything continues.
+pub(crate) async fn older_ones_are_named(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    let gaps = [
+        ("workloads", "status.schedulingStats"),
+        ("clusterqueues", "status.flavorsReservation"),
+        ("localqueues", "status.reservingWorkloads"),
+        ("admissionchecks", "spec.parameters"),
+    ];
+    let installed = Installation::start(cluster, fixture, |plural, definition| {
+        for (_, field) in gaps.iter().filter(|(resource, _)| *resource == plural) {
+            remove_field(definition, field)?;
+        }
+        Ok(true)
+    })
+    .await?;
+    let outcome = check_older(&installed, &gaps).await;
+    installed.finish(outcome)
+}
+
+async fn check_older(installed: &Installation, gaps: &[(&str, &str)]) -> Result<()> {
+    installed.wait_until_ready().await?;
+    let metric = |resource: &str, number: u8| {
+        format!(r#"sluice_definition_missing_fields{{resource="{resource}"}} {number}"#)
+    };
+    for (resource, field) in gaps {
+        installed.wait_for_log(&["definition lacks fields", resource, field, "apply crds/"]).await?;
+        installed.wait_for_metric(&metric(resource, 1)).await?;
+    }
+    run_one_job(installed).await?;
+    installed.submit("second", "main", "1").await?;
+    installed.wait_until_running("second").await?;
+    let mut audit = AuditCursor::from_end(&installed.plane.audit_log())?;
+    tokio::time::sleep(SETTLED_TIME).await;
+    let writes = audit.new_writes_by(ACCOUNT)?;
+    let repeated = writes.iter().filter(|write| write.resource != "leases").count();
+    ensure!(repeated <= 12, "{repeated} writes of a settled cluster: {writes:?}");
+
+    let workload = installed.workload("second").await?;
+    let name = text(&workload, "/metadata/name").to_owned();
+    installed.objects.merge(Kind::WORKLOAD, "default", &name, &json!({"spec": {"active": false}})).await?;
+    let words = ["refused", "schedulingStats", "field not declared in schema"];
+    installed.wait_for_event(&name, "WriteRejected", &words).await?;
+    installed.wait_for_log(&["write refused", "schedulingStats"]).await?;
+    installed.wait_until_running("second").await?;
+    ensure!(condition(&installed.workload("second").await?, "Evicted").status != "True", "half an eviction");
+
+    installed.upgrade()?;
+    installed.wait_for_log(&["definitions have all fields"]).await?;
+    let page = installed.manager.metrics().await?;
+    ensure!(!page.contains("sluice_definition_missing_fields{"), "the metric still names a definition");
+    installed.wait_for_condition("second", "Evicted", "True").await?;
+    eventually("the deactivated Job is stopped", async || {
+        let job = installed.objects.must_get(Kind::JOB, "default", "second").await?;
+        ensure!(job["spec"]["suspend"] == json!(true), "{}", job["spec"]["suspend"]);
+        Ok(())
+    })
+    .await
+}
+
+/// Makes a definition newer: another served version, more fields, and more values of two enumerations.
+fn make_newer(plural: &str, definition: &mut Value) -> Result<()> {
+    let schema = definition.pointer_mut(ROOT).context("no schema")?;
+    for part in ["spec", "status"] {
+        let fields = schema.pointer_mut(&format!("/properties/{part}/properties"));
+        if let Some(fields) = fields.and_then(Value::as_object_mut) {
+            fields.insert("future".to_owned(), json!({"type": "string"}));
+        }
+    }
+    let (path, value) = match plural {
+        "clusterqueues" => ("/properties/spec/properties/queueingStrategy/enum", "Sideways"),
+        "workloads" => {
+            ("/properties/status/properties/admissionChecks/items/properties/state/enum", "Skipped")
+        }
+        _ => return add_version(definition),
+    };
+    let values = schema.pointer_mut(path).and_then(Value::as_array_mut);
+    values.with_context(|| format!("{plural} has no {path}"))?.push(value.into());
+    add_version(definition)
+}
+
+fn add_version(definition: &mut Value) -> Result<()> {
+    let versions = definition["spec"]["versions"].as_array_mut().context("no versions")?;
+    let mut next = versions.first().context("no version")?.clone();
+    next["name"] = "v1beta3".into();
+    next["storage"] = false.into();
+    versions.push(next);
+    Ok(())
+}
+
+/// Definitions have another version, fields and values that the manager does not know: fields that it does not know are
+/// kept through a Job's life, an object with a value that it does not know is named and affects no other, a running Job
+/// keeps its quota, and all continue when the values are known.
+pub(crate) async fn newer_ones_lose_nothing(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    let installed = Installation::start(cluster, fixture, |plural, definition| {
+        make_newer(plural, definition)?;
+        Ok(true)
+    })
+    .await?;
+    let outcome = async {
+        installed.wait_until_ready().await?;
+        unknown_fields_are_kept(&installed).await?;
+        unknown_value_of_queue_is_named(&installed).await?;
+        unknown_value_of_running_workload_keeps_quota(&installed).await?;
+        let log = fs::read_to_string(installed.manager.log())?;
+        ensure!(!log.contains("definition lacks fields"), "newer definitions count as older ones");
+        Ok(())
+    }
+    .await;
+    installed.finish(outcome)
+}
+
+async fn unknown_fields_are_kept(installed: &Installation) -> Result<()> {
+    let future = json!({"future": "kept"});
+    installed.objects.create(Kind::FLAVOR, &json!({"metadata": {"name": "any"}})).await?;
+    installed.create_queue("main", future.clone()).await?;
+    installed.submit("kept", "main", "1").await?;
+    installed.wait_until_running("kept").await?;
+    let name = text(&installed.workload("kept").await?, "/metadata/name").to_owned();
+    installed.objects.merge(Kind::WORKLOAD, "default", &name, &json!({"spec": future.clone()})).await?;
+    installed.merge_status(Kind::WORKLOAD, "default", &name, future.clone()).await?;
+    installed.merge_status(Kind::CLUSTER_QUEUE, "", "main", future).await?;
+    installed.finish_job("kept").await?;
+    eventually("the queue counts no workload", async || {
+        let queue = installed.objects.must_get(Kind::CLUSTER_QUEUE, "", "main").await?;
+        ensure!(queue["status"]["admittedWorkloads"] == json!(0), "{}", queue["status"]);
+        Ok(())
+    })
+    .await?;
+    let queue = installed.objects.must_get(Kind::CLUSTER_QUEUE, "", "main").await?;
+    for object in [installed.workload("kept").await?, queue] {
+        for part in ["spec", "status"] {
+            ensure!(object[part]["future"] == "kept", "{part} of {} lost a field", object["kind"]);
+        }
+    }
+    Ok(())
+}
+
+async fn unknown_value_of_queue_is_named(installed: &Installation) -> Result<()> {
+    installed.create_queue("odd", json!({"queueingStrategy": "Sideways"})).await?;
+    installed.wait_for_event("odd", "Unreadable", &["queueingStrategy", "Sideways"]).await?;
+    installed.submit("waits", "odd", "1").await?;
+    installed.wait_for_condition("waits", "QuotaReserved", "False").await?;
+    installed.submit("beside", "main", "1").await?;
+    installed.wait_until_running("beside").await?;
+    installed.finish_job("beside").await?;
+    let known = json!({"spec": {"queueingStrategy": "BestEffortFIFO"}});
+    installed.objects.merge(Kind::CLUSTER_QUEUE, "", "odd", &known).await?;
+    installed.wait_until_running("waits").await?;
+    installed.finish_job("waits").await
+}
+
+async fn unknown_value_of_running_workload_keeps_quota(installed: &Installation) -> Result<()> {
+    installed.submit("running", "main", "2").await?;
+    installed.wait_until_running("running").await?;
+    let name = text(&installed.workload("running").await?, "/metadata/name").to_owned();
+    let check = |state: &str| {
+        json!({"admissionChecks": [{"name": "check", "state": state, "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
+    };
+    installed.merge_status(Kind::WORKLOAD, "default", &name, check("Skipped")).await?;
+    installed.wait_for_event(&name, "Unreadable", &["state", "Skipped"]).await?;
+    installed.submit("next", "main", "1").await?;
+    installed.wait_for_condition("next", "QuotaReserved", "False").await?;
+    tokio::time::sleep(SETTLED_TIME).await;
+    installed.wait_for_condition("next", "QuotaReserved", "False").await?;
+    installed.wait_until_running("running").await?;
+    installed.merge_status(Kind::WORKLOAD, "default", &name, check("Ready")).await?;
+    installed.finish_job("running").await?;
+    installed.wait_until_running("next").await?;
+    installed.finish_job("next").await
+}
