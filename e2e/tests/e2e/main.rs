@@ -17,7 +17,6 @@ mod bench_load;
 mod burst;
 mod certificates;
 mod cohorts;
-mod container;
 mod crashes;
 mod deep_queue;
 mod fixture;
@@ -173,8 +172,7 @@ fn serial_cases() -> Vec<Case<SerialCase>> {
 }
 
 fn main() -> ExitCode {
-    // Before any other thread starts: privileges and root folder belong to a thread.
-    if let Err(error) = container::enter_if_asked() {
+    if let Err(error) = sluice_e2e::container::enter_if_asked() {
         println!("{error:#}");
         return ExitCode::FAILURE;
     }
