@@ -15,6 +15,7 @@ pub mod cgroup;
 pub mod chart;
 pub mod cluster;
 pub mod conformance;
+pub mod container;
 pub mod control_plane;
 pub mod decisions;
 pub mod definitions;

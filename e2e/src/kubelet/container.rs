@@ -4,8 +4,8 @@
 //! Invariant: what the pod asks for and this machine cannot give is an error, so that no test passes with less.
 
 use super::network::{API_SERVICE, PodNamespace};
-use super::volumes::Mount;
 use crate::cgroup::{Cgroup, CgroupLimits};
+use crate::container::{Confinement, Mount};
 use crate::objects::text;
 use crate::process::{Process, ProcessGuard};
 use anyhow::{Context as _, Result, ensure};
@@ -50,9 +50,8 @@ impl Container {
         let mut command = Command::new("nsenter");
         command
             .arg(format!("--net=/run/netns/{}", spec.network.name))
-            .args(["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c"])
-            .arg(script(spec, &root, &cgroup)?)
-            .arg("sh")
+            .args(["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"])
+            .args(confinement(spec, root, &cgroup)?.prepare(&spec.folder.join("container.json"))?)
             .args(command_line(spec.container)?)
             .current_dir("/")
             .env_clear()
@@ -77,7 +76,7 @@ impl Container {
     }
 }
 
-/// Copies the image and creates what mounts need.
+/// Copies the image, which is the root also after a restart.
 fn prepare_root(spec: &ContainerSpec<'_>) -> Result<PathBuf> {
     let root = spec.folder.join("root");
     if root.exists() {
@@ -85,50 +84,28 @@ fn prepare_root(spec: &ContainerSpec<'_>) -> Result<PathBuf> {
     }
     let copied = Command::new("cp").arg("--archive").arg(spec.image).arg(&root).status().context("cp")?;
     ensure!(copied.success(), "cannot copy {}", spec.image.display());
-    fs::create_dir_all(root.join("proc"))?;
     fs::create_dir_all(root.join("etc"))?;
     fs::write(root.join("etc/hostname"), format!("{}\n", text(spec.pod, "/metadata/name")))?;
-    for mount in spec.mounts {
-        let target = root.join(mount.target.trim_start_matches('/'));
-        if mount.source.is_dir() {
-            fs::create_dir_all(&target)?;
-        } else {
-            fs::create_dir_all(target.parent().unwrap_or(&root))?;
-            fs::write(&target, "")?;
-        }
-    }
     Ok(root)
 }
 
-/// Returns the script that mounts, joins the control group, and becomes the container's command.
-fn script(spec: &ContainerSpec<'_>, root: &Path, cgroup: &Cgroup) -> Result<String> {
+/// Returns what confines the container. What the pod leaves open is an error.
+fn confinement(spec: &ContainerSpec<'_>, root: PathBuf, cgroup: &Cgroup) -> Result<Confinement> {
     let security = &spec.container["securityContext"];
     ensure!(security["readOnlyRootFilesystem"] == true, "the container may write to its root");
     ensure!(security["allowPrivilegeEscalation"] == false, "the container may gain privileges");
     ensure!(security["capabilities"]["drop"][0] == "ALL", "the container keeps capabilities");
-    let account = &spec.pod["spec"]["securityContext"];
-    let (user, group) = (&account["runAsUser"], &account["runAsGroup"]);
-    ensure!(user.is_u64() && group.is_u64(), "the pod names no user and group");
-    let root = root.display();
-    let mut lines = vec![
-        "set -e".to_owned(),
-        "mount --make-rprivate /".to_owned(),
-        format!("mount --bind '{root}' '{root}'"),
-    ];
-    for mount in spec.mounts {
-        let target = format!("{root}{}", mount.target);
-        lines.push(format!("mount --bind '{}' '{target}'", mount.source.display()));
-        if !mount.writable {
-            lines.push(format!("mount -o remount,bind,ro '{target}'"));
-        }
-    }
-    lines.push(format!("mount -t proc proc '{root}/proc'"));
-    lines.push(format!("mount -o remount,bind,ro '{root}'"));
-    lines.extend(cgroup.members().map(|members| format!("echo 0 > '{}'", members.display())));
-    // The change of the user drops all capabilities.
-    let enter = format!("chroot --userspec={user}:{group} --groups= '{root}'");
-    lines.push(format!("exec setpriv --no-new-privs --inh-caps=-all {enter} \"$@\""));
-    Ok(lines.join("\n"))
+    let account = |field: &str| {
+        let id = spec.pod["spec"]["securityContext"][field].as_u64();
+        id.and_then(|id| u32::try_from(id).ok()).with_context(|| format!("the pod has no {field}"))
+    };
+    Ok(Confinement {
+        root,
+        mounts: spec.mounts.to_vec(),
+        cgroup_members: cgroup.members().collect(),
+        user: account("runAsUser")?,
+        group: account("runAsGroup")?,
+    })
 }
 
 /// Returns command and arguments; the entry point of the image is `/sluice`.

@@ -3,8 +3,9 @@
 use super::container::{Container, ContainerSpec};
 use super::network::PodNamespace;
 use super::probe::Probe;
-use super::volumes::{Mount, Volumes};
+use super::volumes::Volumes;
 use super::{NodeContext, SYNC_INTERVAL};
+use crate::container::Mount;
 use crate::objects::{Kind, number, text};
 use anyhow::{Context as _, Result, ensure};
 use kube::api::DeleteParams;

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a volume or source of a kind that is not handled here is an error, never left out.
 
+use crate::container::Mount;
 use crate::kubeconfig::decode_base64;
 use crate::objects::{Kind, ObjectClient, number, text};
 use anyhow::{Context as _, Result, bail};
@@ -12,18 +13,7 @@ use kube::api::PostParams;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
-use std::path::{Path, PathBuf};
-
-/// What is mounted at a path of the container.
-#[derive(Clone, Debug)]
-pub(super) struct Mount {
-    /// File or folder of this machine.
-    pub(super) source: PathBuf,
-    /// Path in the container.
-    pub(super) target: String,
-    /// Whether the container may write.
-    pub(super) writable: bool,
-}
+use std::path::Path;
 
 /// The volumes of one pod.
 pub(super) struct Volumes<'a> {

@@ -1,14 +1,16 @@
 //! The image: packed from a release build, unpacked, and run with the restrictions of the shipped Deployment.
 
-use crate::container::{self, Container};
 use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 use sluice_e2e::cgroup::Cgroup;
 use sluice_e2e::cluster::Cluster;
+use sluice_e2e::container::{Confinement, Mount};
+use sluice_e2e::control_plane::ControlPlane;
+use sluice_e2e::install::{ACCOUNT, NAMESPACE};
 use sluice_e2e::manager::ManagerSettings;
 use sluice_e2e::process::ProcessUsage;
-use sluice_e2e::{binaries, paths};
+use sluice_e2e::{binaries, kubeconfig, paths};
 use sluice_release::contents::{KUEUE_PROGRAM, PROGRAM};
 use sluice_release::image;
 use sluice_release::libraries::Debian;
@@ -17,11 +19,20 @@ use sluice_release::unpack::ImageArchive;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Memory limit in the shipped Deployment.
 const MEMORY_LIMIT: u64 = 512 << 20;
+/// Where a pod finds its credentials.
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Where Kueue's Deployment mounts the configuration.
+const CONFIGURATION: &str = "/controller_manager_config.yaml";
+/// Name of the API server in the container; the server's certificate contains it.
+const API_SERVER_NAME: &str = "kubernetes";
+/// The user and group of the image.
+const ID: u32 = 65532;
 /// Files of the image beside libraries and licence texts.
 const FILES: [&str; 5] = ["etc/group", "etc/nsswitch.conf", "etc/passwd", "manager", "sluice"];
 /// Folder of the licence texts, and some of them with words that each contains.
@@ -42,7 +53,7 @@ pub(crate) async fn manager_runs_in_image(cluster: &mut Cluster, fixture: &Fixtu
     if !can_pack() {
         return Ok(());
     }
-    if let Err(reason) = container::check_support() {
+    if let Err(reason) = check_support() {
         println!("      skipped: this machine forbids a mount namespace: {reason:#}");
         return Ok(());
     }
@@ -50,21 +61,22 @@ pub(crate) async fn manager_runs_in_image(cluster: &mut Cluster, fixture: &Fixtu
     let root = folder.join("image-root");
     unpack_image(&root)?;
     let cgroup = Cgroup::with_memory(MEMORY_LIMIT);
-    let port = cluster.plane.server().rsplit(':').next().context("no port")?.to_owned();
-    let container = Container {
+    let old = cluster.manager()?.settings().clone();
+    let pod = write_pod_files(&cluster.plane).await?;
+    let mount = |source: PathBuf, target: &str| Mount { source, target: target.to_owned(), writable: false };
+    let confinement = Confinement {
         root: root.clone(),
-        cgroup_members: cgroup.iter().flat_map(Cgroup::members).collect(),
-        program: KUEUE_PROGRAM.to_owned(),
-        arguments: vec![
-            "--config=/controller_manager_config.yaml".to_owned(),
-            "--zap-log-level=2".to_owned(),
-            // The only addition: the API server calls the webhooks at this address instead of their Service.
-            "--webhook-san=127.0.0.1".to_owned(),
+        mounts: vec![
+            mount(pod.clone(), SERVICE_ACCOUNT),
+            mount(pod.join("hosts"), "/etc/hosts"),
+            mount(folder.join(format!("{}.yaml", old.name)), CONFIGURATION),
         ],
-        api_server_port: port,
+        cgroup_members: cgroup.iter().flat_map(Cgroup::members).collect(),
+        user: ID,
+        group: ID,
     };
-    let program = container.write_launcher(&folder)?;
-    let settings = ManagerSettings { program, ..cluster.manager()?.settings().clone() };
+    let program = write_launcher(&confinement, &cluster.plane)?;
+    let settings = ManagerSettings { program, ..old };
     let old = cluster.replace_manager(&settings).await?;
     let pid = cluster.manager()?.process().identity().pid;
     check_restrictions(pid, cgroup.is_some())?;
@@ -130,6 +142,50 @@ fn list_files(root: &Path, folder: &Path, files: &mut BTreeSet<String>) -> Resul
         }
     }
     Ok(())
+}
+
+/// Returns an error with the reason if this user may not create a mount namespace.
+fn check_support() -> Result<()> {
+    let command = ["--mount", "--propagation", "private", "true"];
+    let output = Command::new("unshare").args(command).output().context("cannot run unshare")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(())
+}
+
+/// Writes what a kubelet mounts into a pod: token and CA of the service account, and the hosts file. Returns the folder.
+async fn write_pod_files(plane: &ControlPlane) -> Result<PathBuf> {
+    let folder = plane.folder().join("image-pod");
+    let token = kubeconfig::token(&plane.admin().await?, NAMESPACE, ACCOUNT).await?;
+    fs::create_dir_all(&folder)?;
+    for (name, content) in [
+        ("token", token),
+        ("ca.crt", plane.ca_pem()),
+        ("namespace", NAMESPACE.to_owned()),
+        ("hosts", format!("127.0.0.1 {API_SERVER_NAME}\n")),
+    ] {
+        let path = folder.join(name);
+        fs::write(&path, content)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o400))?;
+        chown(&path, Some(ID), Some(ID))?;
+    }
+    Ok(folder)
+}
+
+/// Writes a script that starts the manager in the container with Kueue's command line, whichever arguments it gets. The
+/// only addition is the address at which the API server calls the webhooks instead of their Service.
+fn write_launcher(confinement: &Confinement, plane: &ControlPlane) -> Result<PathBuf> {
+    let port = plane.server().rsplit(':').next().context("no port")?;
+    let enter = confinement.prepare(&plane.folder().join("container.json"))?;
+    let script = format!(
+        "#!/bin/sh\nexec env -i KUBERNETES_SERVICE_HOST={API_SERVER_NAME} KUBERNETES_SERVICE_PORT={port} \\\n\
+         unshare --mount --propagation private '{}' \\\n\
+         {KUEUE_PROGRAM} --config={CONFIGURATION} --zap-log-level=2 --webhook-san=127.0.0.1\n",
+        enter.join("' '")
+    );
+    let path = plane.folder().join("container-launcher");
+    fs::write(&path, script)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    Ok(path)
 }
 
 /// Checks user, capabilities, root folder and control group of the process.

@@ -18,7 +18,6 @@ mod beside_kueue;
 mod burst;
 mod certificates;
 mod cohorts;
-mod container;
 mod crashes;
 mod debugging;
 mod deep_queue;
@@ -183,8 +182,7 @@ fn serial_cases() -> Vec<Case<SerialCase>> {
 }
 
 fn main() -> ExitCode {
-    // Before any other thread starts: privileges and root folder belong to a thread.
-    if let Err(error) = container::enter_if_asked() {
+    if let Err(error) = sluice_e2e::container::enter_if_asked() {
         println!("{error:#}");
         return ExitCode::FAILURE;
     }

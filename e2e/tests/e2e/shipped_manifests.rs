@@ -189,6 +189,7 @@ impl Installation {
             let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
             ensure!(field("Uid:") == Some("65532\t65532\t65532\t65532"), "{:?}", field("Uid:"));
             ensure!(field("CapEff:") == Some("0000000000000000"), "{:?}", field("CapEff:"));
+            ensure!(field("CapBnd:") == Some("0000000000000000"), "{:?}", field("CapBnd:"));
             ensure!(field("CapPrm:") == Some("0000000000000000"), "{:?}", field("CapPrm:"));
             ensure!(field("NoNewPrivs:") == Some("1"), "{:?}", field("NoNewPrivs:"));
             let line = fs::read_to_string(format!("/proc/{pid}/cmdline"))?;
