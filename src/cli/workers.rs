@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::config_checks;
@@ -94,19 +95,9 @@ pub(super) fn start(
         workers.start(&threads.lease, "lease", never_lead(shared.stop.acting.clone(), ends.leading));
     }
     workers.start(&threads.lease, "watchdog", watchdog(settings, shared));
-    let guard = config_checks::watch_fail_closed_webhooks(
-        settings,
-        shared.clients.watch.clone(),
-        Arc::clone(&shared.configuration_gaps),
-    );
-    workers.start(api, "guard", run_until(shared.stop.serving.clone(), guard));
+    start_config_checks(&mut workers, settings, shared, api);
     let dumps = queue_dump::run(shared.core.queries.clone());
     workers.start(api, "queue dump", try_run_until(shared.stop.serving.clone(), dumps));
-    let definitions = config_checks::check_definitions(
-        shared.clients.call.clone().with_rate(None),
-        Arc::clone(&shared.configuration_gaps),
-    );
-    workers.start(api, "definitions", run_until(shared.stop.serving.clone(), definitions));
     let watch_statuses = shared.watch_statuses.clone();
     let listed =
         config_checks::enforce_sync_timeout(settings.sync_timeout(), shared.synced.clone(), move || {
@@ -130,6 +121,26 @@ pub(super) fn start(
     let end = core.start().context("core")?;
     workers.start(api, "core", core_exited(end));
     Ok(workers)
+}
+
+/// Starts the checks of what the cluster must have for the configuration and for this version.
+fn start_config_checks(
+    workers: &mut SupervisedTasks,
+    settings: &ManagerSettings,
+    shared: &ManagerContext,
+    api: &Runtime,
+) {
+    let guard = config_checks::watch_fail_closed_webhooks(
+        settings,
+        shared.clients.watch.clone(),
+        Arc::clone(&shared.configuration_gaps),
+    );
+    workers.start(api, "guard", run_until(shared.stop.serving.clone(), guard));
+    let definitions = config_checks::check_definitions(
+        shared.clients.call.clone().with_rate(None),
+        Arc::clone(&shared.configuration_gaps),
+    );
+    workers.start(api, "definitions", run_until(shared.stop.serving.clone(), definitions));
 }
 
 /// Creates the executor of writes. A forbidden write triggers a permission check.

@@ -77,7 +77,7 @@ impl ConfigurationGaps {
 
 #[cfg(test)]
 mod tests {
-    use super::ConfigurationGaps;
+    use super::{BTreeMap, ConfigurationGaps};
 
     #[test]
     fn unmanaged_frameworks_are_exported() {

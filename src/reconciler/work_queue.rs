@@ -72,6 +72,7 @@ impl Alarm {
         match self {
             Self::Cycle => "cycle",
             Self::PendingReasons => "pendingReasons",
+            Self::HeadCheck => "headCheck",
         }
     }
 }

@@ -219,9 +219,11 @@ async fn run_one_job(installed: &Installation) -> Result<()> {
 /// Removes a field from the schema of a definition.
 fn remove_field(definition: &mut Value, field: &str) -> Result<()> {
     let (parent, name) = field.rsplit_once('.').unwrap_or(("", field));
-    let path: String =
-        parent.split('.').filter(|part| !part.is_empty()).map(|p| format!("/properties/{p}")).collect();
-    let node = definition.pointer_mut(&format!("{ROOT}{path}/properties")).and_then(Value::as_object_mut);
+    let mut path = ROOT.to_owned();
+    for part in parent.split('.').filter(|part| !part.is_empty()) {
+        path = path + "/properties/" + part;
+    }
+    let node = definition.pointer_mut(&(path + "/properties")).and_then(Value::as_object_mut);
     node.and_then(|fields| fields.remove(name)).with_context(|| format!("{field} is not defined")).map(drop)
 }
 

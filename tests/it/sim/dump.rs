@@ -39,7 +39,9 @@ fn report(mut simulation: Simulation) -> Value {
 fn check_same_outcome(world: &World, seed: u64) -> Value {
     let start = || Simulation::new(SimulationOptions { start: world.now, ..options() }).unwrap();
     let mut cluster = start();
-    objects(world).into_iter().for_each(|(kind, object)| cluster.load_stored(kind, object));
+    for (kind, object) in objects(world) {
+        cluster.load_stored(kind, object);
+    }
     let expected = report(cluster);
     let header = Dump::new(world.now, "test", None, Vec::new());
     let mut manifests = Manifests::default();
