@@ -307,12 +307,14 @@ mod tests {
             ..Default::default()
         };
         let gauges = Gauges { cluster_queues: vec![ClusterQueueGauges::default()], ..Gauges::default() };
+        let gaps = metrics::ConfigurationGaps::new(["pod"]);
+        gaps.set_missing_fields(&BTreeMap::from([("workloads", vec!["status".to_owned()])]));
         let page = [
             metrics::text(&registry).unwrap(),
             counters.render().unwrap(),
             metrics::certificates::render(&certificates, Some(jiff::SignedDuration::ZERO)).unwrap(),
             metrics::render(&gauges, families_of_kueue, Role::Leader).unwrap(),
-            metrics::ConfigurationGaps::new(["pod"]).render().unwrap(),
+            gaps.render().unwrap(),
         ];
         let mut exported = families(&without_sums(&page.concat()));
         exported.retain(|name, _| !name.starts_with("kueue_"));
