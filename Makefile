@@ -12,7 +12,7 @@ FAULTS = preemption::victims lost_writes:: rejected_writes:: rbac_changes:: outa
 QUICK = job_lifecycle::job_runs job_lifecycle::jobs_deleted user_edits:: topology::pods_land topology::deleted_node preemption::victims partial_admission:: provisioning:: admission_checks:: policy_forbids large_objects simulate_matches_cluster:: missing_permission shipped_manifests::deployment
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo up down test soak mutants e2e metrics-test conformance bench bench-cluster bench-manager lint fmt crds gates frameworks chart chart-test generated deny image image-check release
+.PHONY: help tools demo up down test soak mutants e2e metrics-test conformance bench bench-cluster bench-manager bench-sizing lint fmt crds gates frameworks chart chart-test generated deny image image-check release
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ bench-manager: ## memory and start with 15,000 pending Workloads, and with 40,00
 	@$(MEASURE) pending
 	@$(MEASURE) start
 	@$(MEASURE) webhooks
+
+bench-sizing: ## memory, CPU and start of a replica with 1,000 to 100,000 pending Jobs in 10 and in 1,000 queues
+	@$(MEASURE) sizing
 
 image: tools ## the image as an OCI archive with its SBOM in dist/, without docker; IMAGE=registry/name
 	@$(RELEASE) image

@@ -112,6 +112,12 @@ impl ControlPlane {
         &self.server
     }
 
+    /// Returns etcd's URL.
+    pub fn etcd_server(&self) -> Result<&str> {
+        let mut arguments = self.apiserver_arguments.iter();
+        arguments.find_map(|argument| argument.strip_prefix("--etcd-servers=")).context("no etcd")
+    }
+
     /// Returns the path of the kubeconfig of a user in `system:masters`.
     pub fn admin_kubeconfig(&self) -> PathBuf {
         self.folder.join("admin.kubeconfig")

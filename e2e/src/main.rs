@@ -75,6 +75,15 @@ enum Bench {
         #[arg(long)]
         controller: Option<PathBuf>,
     },
+    /// Memory, CPU and start by number of Jobs and queues.
+    Sizing {
+        /// Numbers of pending Jobs, ascending.
+        #[arg(long, value_delimiter = ',', default_values_t = [1_000, 10_000, 100_000])]
+        jobs: Vec<usize>,
+        /// Numbers of queues.
+        #[arg(long, value_delimiter = ',', default_values_t = [10, 1_000])]
+        queues: Vec<usize>,
+    },
     /// Latency of the webhooks.
     Webhooks {
         /// Reviews per second.
@@ -137,6 +146,7 @@ async fn run_bench(what: Bench) -> Result<()> {
         Bench::Start { nodes, pods, controller } => {
             bench::start::run(nodes, pods, non_empty_path(controller)).await
         }
+        Bench::Sizing { jobs, queues } => bench::sizing::run(&jobs, &queues).await,
         Bench::Webhooks { rate, seconds } => bench::webhooks::run(rate, seconds).await,
         Bench::Load { scenario, controller, divided } => {
             let scenario = bench::scenario::Scenario::by_name(&scenario)?.scaled_down(divided);

@@ -4,11 +4,13 @@
 pub mod api_server_baseline;
 mod api_server_only;
 pub mod burst;
+mod etcd_writer;
 pub mod load;
 pub mod pending;
 mod racks;
 pub mod report;
 pub mod run;
 pub mod scenario;
+pub mod sizing;
 pub mod start;
 pub mod webhooks;
