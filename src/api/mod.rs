@@ -6,6 +6,7 @@
 
 pub mod config;
 pub mod crd;
+pub mod decoding;
 pub mod key;
 pub mod names;
 pub mod partial;

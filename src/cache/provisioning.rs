@@ -3,6 +3,7 @@
 use super::records::{Meta, OwnerRecord};
 use super::{Cache, Kind, remove_from_index};
 use crate::api::ObjectKey;
+use crate::api::decoding::decode;
 use crate::api::v1beta2::ProvisioningRequestConfigSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use serde::Deserialize;
@@ -116,7 +117,7 @@ impl Cache {
         key: &ObjectKey,
         object: &Value,
     ) -> Result<Vec<ObjectKey>, String> {
-        let read = RequestObject::deserialize(object).map_err(|error| error.to_string())?;
+        let read: RequestObject = decode(object)?;
         let owner = OwnerRecord::from_object_meta(&read.metadata).filter(|owner| *owner.kind == *"Workload");
         let owner = owner.map(|owner| (owner.uid, ObjectKey::new(&key.namespace, &owner.name)));
         let mut workloads: Vec<ObjectKey> = self.remove_provisioning_request(key).into_iter().collect();

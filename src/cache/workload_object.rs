@@ -4,6 +4,7 @@
 //! Invariants: an invalid spec or status is an error only when it is decoded, and the error message does not depend on
 //! whether the part was received as text or as a JSON value.
 
+use crate::api::decoding::decode;
 use crate::cache::interner::{self, Digest};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
@@ -116,7 +117,7 @@ impl<'a> RawFieldRef<'a> {
             Self::Text(text) => {
                 serde_json::from_str(text.get()).or_else(|_| RawFieldRef::Value(&self.to_value()?).decode())
             }
-            Self::Value(value) => T::deserialize(value).map_err(|e| e.to_string()),
+            Self::Value(value) => decode(value),
         }
     }
 

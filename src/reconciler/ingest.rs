@@ -3,6 +3,7 @@
 
 use super::messages::Effect;
 use super::{ReconcileKey, Reconciler};
+use crate::api::decoding::decode;
 use crate::api::{ObjectKey, v1beta2};
 use crate::cache::kinds::to_resource_groups;
 use crate::cache::{Arrival, Ingested, Kind, ObjectIdentity, WorkloadObject};
@@ -12,7 +13,6 @@ use crate::scheduler::{Cohort, Flavor};
 use k8s_openapi::api::core::v1::{LimitRange, Namespace, PodTemplate};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -247,8 +247,4 @@ impl Reconciler {
         let uid = view.uid.clone();
         self.mark_workloads_owned_by(&uid);
     }
-}
-
-fn decode<T: DeserializeOwned>(object: &Value) -> Result<T, String> {
-    T::deserialize(object).map_err(|error| error.to_string())
 }
