@@ -3,7 +3,7 @@
 //! A cycle takes only the heads that the queue offers, so a class that missed its wake-up waits without any sign of it.
 //! This check evaluates the first classes in order, parked or not, as a cycle would. Invariants: it changes nothing; its
 //! cost does not depend on the number of pending workloads.
-//! Neighbours: `nominate` computes assignments, `entry_iterator` orders, `cycle` applies head claims, `shortfall` compares
+//! Neighbours: `nominate` computes assignments, `entry_iterator` orders, `cycle` applies head claims, `head_state` compares
 //! with both usage layers.
 
 use super::cycle::CycleState;
@@ -11,7 +11,6 @@ use super::engine::Engine;
 use super::entry_iterator::EntryIterator;
 use super::granular_mode::PreemptionMode;
 use super::nominate::{Entry, Evaluation, Head, NominatedAssignment, Nomination};
-use super::shortfall::Shortfall;
 use crate::api::ObjectKey;
 use crate::queue::FlavorCursor;
 use crate::quota::UsageLayer;
@@ -88,21 +87,9 @@ impl Engine {
         nominated: &mut NominatedAssignment,
         cycle: &CycleState,
     ) -> bool {
-        let mut shortfall = self.projected_shortfall(head, nominated, &[], cycle);
-        if shortfall.only_topology()
-            && self.settings.gates.recompute_topology
-            && self.find_other_placements(head, nominated, &[])
-        {
-            shortfall = Shortfall::default();
-        }
-        if !shortfall.is_empty() {
-            return false;
-        }
-        let mut current = self.shortfall(head, nominated, &[], UsageLayer::Current);
-        if current.only_topology() && self.find_other_placements(head, nominated, &[]) {
-            current = self.shortfall(head, nominated, &[], UsageLayer::Current);
-        }
-        current.is_empty()
+        let projected = self.shortfall_after_move(head, nominated, cycle);
+        projected.is_some_and(|shortfall| shortfall.is_empty())
+            && self.current_shortfall_after_move(head, nominated).is_empty()
     }
 
     /// Makes parked classes miss the changes that wake them, or ends that.

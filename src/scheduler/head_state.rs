@@ -138,13 +138,9 @@ impl Engine {
         mut nominated: Box<NominatedAssignment>,
         cycle: &mut CycleState,
     ) -> HeadState {
-        let mut shortfall = self.projected_shortfall(head, &nominated, &[], cycle);
-        if shortfall.only_topology() && self.settings.gates.recompute_topology {
-            if !self.find_other_placements(head, &mut nominated, &[]) {
-                return HeadState::NodesLost(nominated.assignment.group_flavors);
-            }
-            shortfall = Shortfall::default();
-        }
+        let Some(shortfall) = self.shortfall_after_move(head, &mut nominated, cycle) else {
+            return HeadState::NodesLost(nominated.assignment.group_flavors);
+        };
         if !shortfall.is_empty() {
             return HeadState::Decided(self.skip_or_park(head, *nominated, shortfall, cycle));
         }
@@ -156,12 +152,37 @@ impl Engine {
             Some(Err(outcome)) => return HeadState::Decided(outcome),
             None => {}
         }
-        let mut current_shortfall = self.shortfall(head, &nominated, &[], UsageLayer::Current);
-        // Admissions of this cycle may leave projected capacity on one set of nodes and current capacity on another.
-        if current_shortfall.only_topology() && self.find_other_placements(head, &mut nominated, &[]) {
-            current_shortfall = self.shortfall(head, &nominated, &[], UsageLayer::Current);
-        }
+        let current_shortfall = self.current_shortfall_after_move(head, &mut nominated);
         HeadState::Granting(nominated, current_shortfall)
+    }
+
+    /// Returns the shortfall of projected usage, after the choice of other placements if only nodes are missing. `None` if
+    /// there are no other placements.
+    pub(super) fn shortfall_after_move(
+        &mut self,
+        head: &Head,
+        nominated: &mut NominatedAssignment,
+        cycle: &CycleState,
+    ) -> Option<Shortfall> {
+        let shortfall = self.projected_shortfall(head, nominated, &[], cycle);
+        if !(shortfall.only_topology() && self.settings.gates.recompute_topology) {
+            return Some(shortfall);
+        }
+        self.find_other_placements(head, nominated, &[]).then(Shortfall::default)
+    }
+
+    /// Returns the shortfall of current usage, after the choice of other placements if only nodes are missing.
+    pub(super) fn current_shortfall_after_move(
+        &mut self,
+        head: &Head,
+        nominated: &mut NominatedAssignment,
+    ) -> Shortfall {
+        let shortfall = self.shortfall(head, nominated, &[], UsageLayer::Current);
+        // Admissions of this cycle may leave projected capacity on one set of nodes and current capacity on another.
+        if shortfall.only_topology() && self.find_other_placements(head, nominated, &[]) {
+            return self.shortfall(head, nominated, &[], UsageLayer::Current);
+        }
+        shortfall
     }
 
     /// From `NodesLost`: computes assignment and targets again with the same flavors.
