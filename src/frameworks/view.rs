@@ -88,6 +88,14 @@ pub struct JobView {
     pub status: JobStatus,
 }
 
+impl JobView {
+    /// Returns the key of the prebuilt Workload that the job names.
+    pub fn prebuilt_workload_key(&self) -> Option<ObjectKey> {
+        let name = self.options.prebuilt_workload.clone()?;
+        Some(ObjectKey { namespace: self.key.namespace.clone(), name })
+    }
+}
+
 /// What Kueue's labels and annotations on a job ask for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobOptions {

@@ -34,8 +34,7 @@ impl Reconciler {
         if view.status.active_pods > 0 {
             return;
         }
-        if let Some(name) = view.options.prebuilt_workload.clone() {
-            let key = ObjectKey { namespace: view.key.namespace.clone(), name };
+        if let Some(key) = view.prebuilt_workload_key() {
             self.adopt_prebuilt_workload(job, &key, now);
             return;
         }

@@ -52,12 +52,7 @@ impl Reconciler {
     /// Returns whether the Workload of a job exists and cannot be decoded: it may be admitted, so the job is neither stopped
     /// nor started, and gets a step later.
     fn has_unreadable_workload(&mut self, job: Job<'_>, now: Timestamp) -> bool {
-        let view = job.view;
-        let prebuilt = view.options.prebuilt_workload.clone();
-        let key = prebuilt.map_or_else(
-            || job.own_workload_key(),
-            |name| ObjectKey { namespace: view.key.namespace.clone(), name },
-        );
+        let key = job.view.prebuilt_workload_key().unwrap_or_else(|| job.own_workload_key());
         let unreadable = self.warnings.is_unreadable(Kind::Workload, &key);
         if unreadable {
             self.work_queue.add_at(job.reconcile_key(), backoff::after(now, UNREADABLE_RECHECK));
@@ -68,8 +63,7 @@ impl Reconciler {
     /// Returns the key of the Workload of a job: the prebuilt Workload that the job names, or the Workload that it
     /// owns.
     pub(super) fn workload_of(&self, kind: JobKind, view: &JobView) -> Option<ObjectKey> {
-        if let Some(name) = &view.options.prebuilt_workload {
-            let key = ObjectKey { namespace: view.key.namespace.clone(), name: name.clone() };
+        if let Some(key) = view.prebuilt_workload_key() {
             let owner = self.cache.workload(&key)?.owner.as_ref()?;
             return (owner.uid == view.uid).then_some(key);
         }
