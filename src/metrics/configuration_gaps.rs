@@ -1,7 +1,6 @@
 //! Gauges of configuration gaps, for alerts: settings that are configured but not effective, and definitions in the cluster
 //! that lack fields of this version.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -13,13 +12,14 @@ use prometheus_client::registry::Registry;
 use super::counters::text;
 use super::exposition::register_gauge;
 use super::model::MetricLabels;
+use crate::api::crd::served::MissingFields;
 
 /// Configuration gaps of this process.
 #[derive(Debug, Default)]
 pub struct ConfigurationGaps {
     frameworks: Vec<String>,
     jobs_unguarded: AtomicBool,
-    missing_fields: Mutex<BTreeMap<&'static str, Vec<String>>>,
+    missing_fields: Mutex<MissingFields>,
 }
 
 impl ConfigurationGaps {
@@ -36,7 +36,7 @@ impl ConfigurationGaps {
     }
 
     /// Sets the fields of this version that the definitions in the cluster lack, by resource. Returns whether they changed.
-    pub fn set_missing_fields(&self, missing: &BTreeMap<&'static str, Vec<String>>) -> bool {
+    pub fn set_missing_fields(&self, missing: &MissingFields) -> bool {
         let mut known = self.missing_fields.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = *known != *missing;
         known.clone_from(missing);
@@ -77,7 +77,7 @@ impl ConfigurationGaps {
 
 #[cfg(test)]
 mod tests {
-    use super::{BTreeMap, ConfigurationGaps};
+    use super::{ConfigurationGaps, MissingFields};
 
     #[test]
     fn unmanaged_frameworks_are_exported() {
@@ -103,11 +103,11 @@ mod tests {
     #[test]
     fn missing_fields_are_counted_by_resource() {
         let gaps = ConfigurationGaps::default();
-        let missing = BTreeMap::from([("workloads", vec!["spec.a".to_owned(), "status.b".to_owned()])]);
+        let missing = MissingFields::from([("workloads", vec!["spec.a".to_owned(), "status.b".to_owned()])]);
         assert!(gaps.set_missing_fields(&missing) && !gaps.set_missing_fields(&missing));
         let line = "sluice_definition_missing_fields{resource=\"workloads\"} 2";
         assert!(gaps.render().unwrap().lines().any(|shown| shown == line));
-        assert!(gaps.set_missing_fields(&BTreeMap::new()));
+        assert!(gaps.set_missing_fields(&MissingFields::new()));
         assert!(!gaps.render().unwrap().contains("sluice_definition_missing_fields{"));
     }
 }
