@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use super::core_queries::{self, CoreQuery};
 use super::manager::ManagerContext;
+use super::process_metrics::{self, ProcessState};
 use super::settings::ManagerSettings;
 use crate::cache::Kind;
 use crate::kube::watch_status::{WatchHealth, WatchStatuses};
@@ -34,11 +35,8 @@ fn core(queries: mpsc::Sender<CoreQuery>) -> AskCore {
 fn shell(settings: &ManagerSettings, shared: &ManagerContext) -> ReadShell {
     let (identity, component) =
         (settings.identity.clone(), format!("{:?}", settings.args.component).to_lowercase());
-    let (published, deltas) = (Arc::clone(&shared.core.published), shared.core.deltas.clone());
-    let (fence, holder) = (shared.fence.clone(), Arc::clone(&shared.leadership.holder));
-    let (watches, heartbeats) = (shared.watch_statuses.clone(), shared.heartbeats.all.clone());
-    let (refused, missing) = (Arc::clone(&shared.refused_writes), Arc::clone(&shared.permissions.missing));
-    let log_level = Arc::clone(&shared.log_level);
+    let (published, holder) = (Arc::clone(&shared.core.published), Arc::clone(&shared.leadership.holder));
+    let (process, log_level) = (ProcessState::new(shared), Arc::clone(&shared.log_level));
     Arc::new(move || {
         let mut state = Map::new();
         let mut set = |field: &str, value: Value| drop(state.insert(field.to_owned(), value));
@@ -51,25 +49,24 @@ fn shell(settings: &ManagerSettings, shared: &ManagerContext) -> ReadShell {
         set(
             "leadership",
             json!({
-                "mayWrite": fence.is_open(),
+                "mayWrite": process.fence.is_open(),
                 "holder": seen.as_ref().map(|(holder, _)| holder),
                 "holderSince": seen.as_ref().map(|(_, since)| since),
             }),
         );
         set(
             "heartbeats",
-            heartbeats.ages().map(|(part, age)| (part.to_owned(), json!(seconds(age)))).collect(),
+            process.heartbeats.ages().map(|(part, age)| (part.to_owned(), json!(seconds(age)))).collect(),
         );
         set("snapshot", snapshot(&published.load()));
-        let depth = |sender: &mpsc::Sender<_>| sender.max_capacity().saturating_sub(sender.capacity());
-        set("waitingDeltas", json!(deltas.upgrade().as_ref().map(depth)));
-        set("watches", watch_rows(&watches));
-        let refused = refused.ages(fence.now());
+        set("waitingDeltas", json!(process.deltas.upgrade().as_ref().map(process_metrics::channel_depth)));
+        set("watches", watch_rows(&process.watch_statuses));
+        let refused = process.refused_writes.ages(process.fence.now());
         let refused = refused.into_iter().map(|(((resource, verb), code), age)| {
             json!({"resource": resource, "verb": verb, "code": code, "longestSeconds": seconds(age)})
         });
         set("refusedWrites", refused.collect());
-        let missing = missing.list();
+        let missing = process.missing_permissions.list();
         let named: Vec<String> = missing.iter().take(PERMISSIONS).map(ToString::to_string).collect();
         set("missingPermissions", json!({"total": missing.len(), "first": named}));
         state

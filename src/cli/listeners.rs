@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use tokio::runtime::Runtime;
 
 use super::manager::ManagerContext;
-use super::process_metrics::{self, ProcessMetrics};
+use super::process_metrics::{self, ProcessState};
 use super::settings::ManagerSettings;
 use super::supervise::SupervisedTasks;
 use super::threads::Threads;
@@ -180,7 +180,7 @@ fn renderer(settings: &ManagerSettings, shared: &ManagerContext) -> Render {
     let (counters, published) = (Arc::clone(&shared.counters), Arc::clone(&shared.core.published));
     let (families, standalone) = (settings.families(), shared.leadership.role == Role::Standalone);
     let (serving, clock) = (Arc::clone(&shared.serving), Arc::clone(&shared.clients.clock));
-    let (process, gaps) = (ProcessMetrics::new(shared), Arc::clone(&shared.configuration_gaps));
+    let (process, gaps) = (ProcessState::new(shared), Arc::clone(&shared.configuration_gaps));
     Arc::new(move || {
         let snapshot = published.load();
         let role = match (standalone, snapshot.leading) {

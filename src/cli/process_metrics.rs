@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use tokio::sync::mpsc::WeakSender;
+use tokio::sync::mpsc::{Sender, WeakSender};
 
 use super::manager::ManagerContext;
 use crate::kube::heartbeat::Heartbeats;
@@ -25,7 +25,7 @@ type SecondsFamily = Family<MetricLabels, Gauge<f64, AtomicU64>>;
 type CounterFamily = Family<MetricLabels, Counter>;
 
 /// Renders the metrics in Prometheus' text format.
-pub(super) fn render(shared: &ProcessMetrics) -> String {
+pub(super) fn render(shared: &ProcessState) -> String {
     let mut registry = Registry::default();
     let own = registry.sub_registry_with_prefix("sluice");
     register_leadership(own, &shared.fence);
@@ -39,17 +39,17 @@ pub(super) fn render(shared: &ProcessMetrics) -> String {
     metrics::text(&registry).unwrap_or_default()
 }
 
-/// Sources of the process metrics.
-pub(super) struct ProcessMetrics {
-    fence: Fence,
-    refused_writes: std::sync::Arc<RefusedWrites>,
-    watch_statuses: WatchStatuses,
-    deltas: WeakSender<Delta>,
-    heartbeats: Heartbeats,
-    missing_permissions: std::sync::Arc<crate::kube::rbac_check::MissingPermissions>,
+/// What is known of this process without the core: the source of its metrics and of the debug endpoints.
+pub(super) struct ProcessState {
+    pub(super) fence: Fence,
+    pub(super) refused_writes: std::sync::Arc<RefusedWrites>,
+    pub(super) watch_statuses: WatchStatuses,
+    pub(super) deltas: WeakSender<Delta>,
+    pub(super) heartbeats: Heartbeats,
+    pub(super) missing_permissions: std::sync::Arc<crate::kube::rbac_check::MissingPermissions>,
 }
 
-impl ProcessMetrics {
+impl ProcessState {
     pub(super) fn new(shared: &ManagerContext) -> Self {
         Self {
             fence: shared.fence.clone(),
@@ -103,11 +103,16 @@ fn register_watches(registry: &mut Registry, watch_statuses: &WatchStatuses) {
 fn register_channel(registry: &mut Registry, deltas: &WeakSender<Delta>) {
     let (depth, capacity) = (Gauge::<i64>::default(), Gauge::<i64>::default());
     if let Some(sender) = deltas.upgrade() {
-        depth.set(to_i64(sender.max_capacity().saturating_sub(sender.capacity())));
+        depth.set(to_i64(channel_depth(&sender)));
         capacity.set(to_i64(sender.max_capacity()));
     }
     registry.register("core_channel_depth", "Queued changes for the core", depth);
     registry.register("core_channel_capacity", "Capacity of the queue of changes for the core", capacity);
+}
+
+/// Returns the number of changes that wait for the core.
+pub(super) fn channel_depth(deltas: &Sender<Delta>) -> usize {
+    deltas.max_capacity().saturating_sub(deltas.capacity())
 }
 
 fn register_progress(registry: &mut Registry, heartbeats: &Heartbeats) {
