@@ -1,6 +1,6 @@
 //! A manager whose definitions in the cluster are missing, older or newer than its own, each on a control plane of its own.
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, QuotaSpec};
 use anyhow::{Context as _, Result, ensure};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use sluice_e2e::control_plane::{ControlPlane, Extent};
 use sluice_e2e::install::{self, NAMESPACE};
 use sluice_e2e::kubectl::Kubectl;
 use sluice_e2e::manager::{Manager, ManagerSettings};
-use sluice_e2e::objects::{Job, Kind, ObjectClient, condition, text};
+use sluice_e2e::objects::{Kind, ObjectClient, condition, text};
 use sluice_e2e::process::{free_ports, tail};
 use sluice_e2e::wait::eventually;
 use std::fs;
@@ -18,6 +18,8 @@ use std::time::Duration;
 
 const ROOT: &str = "/spec/versions/0/schema/openAPIV3Schema";
 const ACCOUNT: &str = "system:serviceaccount:kueue-system:kueue-controller-manager";
+/// Quota of each ClusterQueue.
+const QUOTA: QuotaSpec<'_> = &[("cpu", "2", None)];
 /// Time in which a manager that repeats the status of two queues each second would write 24 times.
 const SETTLED_TIME: Duration = Duration::from_secs(12);
 
@@ -25,8 +27,7 @@ const SETTLED_TIME: Duration = Duration::from_secs(12);
 struct Installation {
     // Dropped first: the manager is a client of the control plane.
     manager: Manager,
-    objects: ObjectClient,
-    kubectl: Kubectl,
+    fixture: Fixture,
     /// The definitions of this version.
     definitions: Vec<Value>,
     plane: ControlPlane,
@@ -62,7 +63,8 @@ impl Installation {
             ..cluster.manager()?.settings().clone()
         };
         let manager = Manager::start(&plane, &settings).await?;
-        Ok(Self { manager, objects, kubectl, definitions, plane })
+        let fixture = Fixture::on(&objects, &kubectl, &fixture.name);
+        Ok(Self { manager, fixture, definitions, plane })
     }
 
     /// Ends a case: after a failure, its logs are kept.
@@ -76,12 +78,12 @@ impl Installation {
 
     async fn wait_until_ready(&self) -> Result<()> {
         self.manager.wait_until_ready().await?;
-        wait_for_webhooks(&self.objects).await
+        wait_for_webhooks(&self.fixture.objects).await
     }
 
     /// Applies the definitions of this version.
     fn upgrade(&self) -> Result<()> {
-        install::apply(&self.kubectl, &self.definitions)
+        install::apply(&self.fixture.kubectl, &self.definitions)
     }
 
     /// Waits until one line of the log has all these words.
@@ -104,62 +106,10 @@ impl Installation {
         .await
     }
 
-    /// Creates a ClusterQueue of 2 CPU with these `spec` fields, and a LocalQueue, both with this name.
-    async fn create_queue(&self, name: &str, spec: Value) -> Result<()> {
-        let mut queue = sluice_e2e::objects::cluster_queue(name, "", "any", &[("cpu", "2", None)]);
-        for (field, value) in spec.as_object().into_iter().flatten() {
-            queue["spec"][field] = value.clone();
-        }
-        self.objects.create(Kind::CLUSTER_QUEUE, &queue).await?;
-        let local = sluice_e2e::objects::local_queue("default", name, name);
-        self.objects.create(Kind::LOCAL_QUEUE, &local).await?;
-        Ok(())
-    }
-
-    async fn submit(&self, name: &str, queue: &str, cpu: &str) -> Result<()> {
-        self.objects.create(Kind::JOB, Job::new("default", name, queue, &[("cpu", cpu)]).body()).await?;
-        Ok(())
-    }
-
-    async fn workload(&self, job: &str) -> Result<Value> {
-        let all = self.objects.list(Kind::WORKLOAD, "default", "").await?;
-        let prefix = format!("job-{job}-");
-        let found = all.into_iter().find(|workload| text(workload, "/metadata/name").starts_with(&prefix));
-        found.with_context(|| format!("{job} has no Workload"))
-    }
-
-    async fn wait_for_condition(&self, job: &str, kind: &str, status: &str) -> Result<()> {
-        eventually(format!("{job} has {kind}={status}"), async || {
-            let found = condition(&self.workload(job).await?, kind);
-            ensure!(found.status == status, "{}: {}", found.reason, found.message);
-            Ok(())
-        })
-        .await
-    }
-
-    /// Waits until a Job has a ready pod.
-    async fn wait_until_running(&self, job: &str) -> Result<()> {
-        eventually(format!("{job} is running"), async || {
-            let object = self.objects.must_get(Kind::JOB, "default", job).await?;
-            ensure!(object["status"]["ready"] == json!(1), "{}", object["status"]);
-            Ok(())
-        })
-        .await
-    }
-
-    /// Makes the pods of a Job succeed and waits until its Workload has finished.
-    async fn finish_job(&self, job: &str) -> Result<()> {
-        for pod in self.objects.list(Kind::POD, "default", &format!("job-name={job}")).await? {
-            let patch = json!({"metadata": {"annotations": {"sluice.dev/run-for": "0s"}}});
-            self.objects.merge(Kind::POD, "default", text(&pod, "/metadata/name"), &patch).await?;
-        }
-        self.wait_for_condition(job, "Finished", "True").await
-    }
-
     /// Waits for a warning event on an object whose note has all these words.
     async fn wait_for_event(&self, object: &str, reason: &str, words: &[&str]) -> Result<()> {
         eventually(format!("an event {reason} on {object} has {words:?}"), async || {
-            let events = self.objects.list(Kind::EVENT, "", "").await?;
+            let events = self.fixture.objects.list(Kind::EVENT, "", "").await?;
             let of_object = events.iter().filter(|e| text(e, "/regarding/name").starts_with(object));
             let notes: Vec<_> = of_object.map(|e| (text(e, "/reason"), text(e, "/note"))).collect();
             let found = notes.iter().any(|(r, note)| *r == reason && words.iter().all(|w| note.contains(w)));
@@ -172,7 +122,7 @@ impl Installation {
     /// Merges fields into an object's status, as another controller does.
     async fn merge_status(&self, kind: Kind, namespace: &str, name: &str, status: Value) -> Result<()> {
         let patch = Patch::Merge(json!({"status": status}));
-        self.objects.api(kind, namespace).patch_status(name, &PatchParams::default(), &patch).await?;
+        self.fixture.objects.api(kind, namespace).patch_status(name, &PatchParams::default(), &patch).await?;
         Ok(())
     }
 }
@@ -191,7 +141,7 @@ pub(crate) async fn missing_ones_are_awaited(cluster: &mut Cluster, fixture: &Fi
         }
         installed.wait_until_ready().await?;
         tokio::time::sleep(SETTLED_TIME).await;
-        let leases = installed.objects.list(Kind::LEASE, NAMESPACE, "").await?;
+        let leases = installed.fixture.objects.list(Kind::LEASE, NAMESPACE, "").await?;
         ensure!(leases.is_empty(), "it leads without all definitions: {leases:?}");
         let mut writes = AuditCursor::from_start(&installed.plane.audit_log()).new_writes_by(ACCOUNT)?;
         // Each replica issues the certificate.
@@ -201,19 +151,18 @@ pub(crate) async fn missing_ones_are_awaited(cluster: &mut Cluster, fixture: &Fi
         ensure!(writes.is_empty(), "it writes: {writes:?}");
         installed.upgrade()?;
         installed.wait_until_ready().await?;
-        run_one_job(&installed).await
+        run_one_job(&installed.fixture).await
     }
     .await;
     installed.finish(outcome)
 }
 
-async fn run_one_job(installed: &Installation) -> Result<()> {
-    let flavor = json!({"metadata": {"name": "any"}});
-    installed.objects.create(Kind::FLAVOR, &flavor).await?;
-    installed.create_queue("main", json!({"cohortName": "all"})).await?;
-    installed.submit("first", "main", "1").await?;
-    installed.wait_until_running("first").await?;
-    installed.finish_job("first").await
+async fn run_one_job(fixture: &Fixture) -> Result<()> {
+    fixture.prepare().await?;
+    fixture.create_queue("main", "all", QUOTA, json!({})).await?;
+    fixture.submit(fixture.job("first", "main", "1")).await?;
+    fixture.wait_until_running("first").await?;
+    fixture.finish_job("first").await
 }
 
 /// Removes a field from the schema of a definition.
@@ -249,6 +198,7 @@ pub(crate) async fn older_ones_are_named(cluster: &mut Cluster, fixture: &Fixtur
 }
 
 async fn check_older(installed: &Installation, gaps: &[(&str, &str)]) -> Result<()> {
+    let fixture = &installed.fixture;
     installed.wait_until_ready().await?;
     let metric = |resource: &str, number: u8| {
         format!(r#"sluice_definition_missing_fields{{resource="{resource}"}} {number}"#)
@@ -257,31 +207,31 @@ async fn check_older(installed: &Installation, gaps: &[(&str, &str)]) -> Result<
         installed.wait_for_log(&["definition lacks fields", resource, field, "apply crds/"]).await?;
         installed.wait_for_metric(&metric(resource, 1)).await?;
     }
-    run_one_job(installed).await?;
-    installed.submit("second", "main", "1").await?;
-    installed.wait_until_running("second").await?;
+    run_one_job(&installed.fixture).await?;
+    fixture.submit(fixture.job("second", "main", "1")).await?;
+    fixture.wait_until_running("second").await?;
     let mut audit = AuditCursor::from_end(&installed.plane.audit_log())?;
     tokio::time::sleep(SETTLED_TIME).await;
     let writes = audit.new_writes_by(ACCOUNT)?;
     let repeated = writes.iter().filter(|write| write.resource != "leases").count();
     ensure!(repeated <= 12, "{repeated} writes of a settled cluster: {writes:?}");
 
-    let workload = installed.workload("second").await?;
+    let workload = fixture.workload("second").await?;
     let name = text(&workload, "/metadata/name").to_owned();
-    installed.objects.merge(Kind::WORKLOAD, "default", &name, &json!({"spec": {"active": false}})).await?;
+    fixture.objects.merge(Kind::WORKLOAD, &fixture.name, &name, &json!({"spec": {"active": false}})).await?;
     let words = ["refused", "schedulingStats", "field not declared in schema"];
     installed.wait_for_event(&name, "WriteRejected", &words).await?;
     installed.wait_for_log(&["write refused", "schedulingStats"]).await?;
-    installed.wait_until_running("second").await?;
-    ensure!(condition(&installed.workload("second").await?, "Evicted").status != "True", "half an eviction");
+    fixture.wait_until_running("second").await?;
+    ensure!(condition(&fixture.workload("second").await?, "Evicted").status != "True", "half an eviction");
 
     installed.upgrade()?;
     installed.wait_for_log(&["definitions have all fields"]).await?;
     let page = installed.manager.metrics().await?;
     ensure!(!page.contains("sluice_definition_missing_fields{"), "the metric still names a definition");
-    installed.wait_for_condition("second", "Evicted", "True").await?;
+    fixture.wait_for_condition("second", "Evicted", "True", "").await?;
     eventually("the deactivated Job is stopped", async || {
-        let job = installed.objects.must_get(Kind::JOB, "default", "second").await?;
+        let job = fixture.objects.must_get(Kind::JOB, &fixture.name, "second").await?;
         ensure!(job["spec"]["suspend"] == json!(true), "{}", job["spec"]["suspend"]);
         Ok(())
     })
@@ -341,24 +291,24 @@ pub(crate) async fn newer_ones_lose_nothing(cluster: &mut Cluster, fixture: &Fix
 }
 
 async fn unknown_fields_are_kept(installed: &Installation) -> Result<()> {
-    let future = json!({"future": "kept"});
-    installed.objects.create(Kind::FLAVOR, &json!({"metadata": {"name": "any"}})).await?;
-    installed.create_queue("main", future.clone()).await?;
-    installed.submit("kept", "main", "1").await?;
-    installed.wait_until_running("kept").await?;
-    let name = text(&installed.workload("kept").await?, "/metadata/name").to_owned();
-    installed.objects.merge(Kind::WORKLOAD, "default", &name, &json!({"spec": future.clone()})).await?;
-    installed.merge_status(Kind::WORKLOAD, "default", &name, future.clone()).await?;
-    installed.merge_status(Kind::CLUSTER_QUEUE, "", "main", future).await?;
-    installed.finish_job("kept").await?;
+    let (future, fixture) = (json!({"future": "kept"}), &installed.fixture);
+    fixture.prepare().await?;
+    let queue = fixture.create_queue("main", "", QUOTA, future.clone()).await?;
+    fixture.submit(fixture.job("kept", "main", "1")).await?;
+    fixture.wait_until_running("kept").await?;
+    let name = text(&fixture.workload("kept").await?, "/metadata/name").to_owned();
+    fixture.objects.merge(Kind::WORKLOAD, &fixture.name, &name, &json!({"spec": future.clone()})).await?;
+    installed.merge_status(Kind::WORKLOAD, &fixture.name, &name, future.clone()).await?;
+    installed.merge_status(Kind::CLUSTER_QUEUE, "", &queue, future).await?;
+    fixture.finish_job("kept").await?;
     eventually("the queue counts no workload", async || {
-        let queue = installed.objects.must_get(Kind::CLUSTER_QUEUE, "", "main").await?;
+        let queue = fixture.objects.must_get(Kind::CLUSTER_QUEUE, "", &queue).await?;
         ensure!(queue["status"]["admittedWorkloads"] == json!(0), "{}", queue["status"]);
         Ok(())
     })
     .await?;
-    let queue = installed.objects.must_get(Kind::CLUSTER_QUEUE, "", "main").await?;
-    for object in [installed.workload("kept").await?, queue] {
+    let queue = fixture.objects.must_get(Kind::CLUSTER_QUEUE, "", &queue).await?;
+    for object in [fixture.workload("kept").await?, queue] {
         for part in ["spec", "status"] {
             ensure!(object[part]["future"] == "kept", "{part} of {} lost a field", object["kind"]);
         }
@@ -367,36 +317,38 @@ async fn unknown_fields_are_kept(installed: &Installation) -> Result<()> {
 }
 
 async fn unknown_value_of_queue_is_named(installed: &Installation) -> Result<()> {
-    installed.create_queue("odd", json!({"queueingStrategy": "Sideways"})).await?;
-    installed.wait_for_event("odd", "Unreadable", &["queueingStrategy", "Sideways"]).await?;
-    installed.submit("waits", "odd", "1").await?;
-    installed.wait_for_condition("waits", "QuotaReserved", "False").await?;
-    installed.submit("beside", "main", "1").await?;
-    installed.wait_until_running("beside").await?;
-    installed.finish_job("beside").await?;
+    let fixture = &installed.fixture;
+    let odd = fixture.create_queue("odd", "", QUOTA, json!({"queueingStrategy": "Sideways"})).await?;
+    installed.wait_for_event(&odd, "Unreadable", &["queueingStrategy", "Sideways"]).await?;
+    fixture.submit(fixture.job("waits", "odd", "1")).await?;
+    fixture.wait_for_condition("waits", "QuotaReserved", "False", "").await?;
+    fixture.submit(fixture.job("beside", "main", "1")).await?;
+    fixture.wait_until_running("beside").await?;
+    fixture.finish_job("beside").await?;
     let known = json!({"spec": {"queueingStrategy": "BestEffortFIFO"}});
-    installed.objects.merge(Kind::CLUSTER_QUEUE, "", "odd", &known).await?;
-    installed.wait_until_running("waits").await?;
-    installed.finish_job("waits").await
+    fixture.objects.merge(Kind::CLUSTER_QUEUE, "", &odd, &known).await?;
+    fixture.wait_until_running("waits").await?;
+    fixture.finish_job("waits").await
 }
 
 async fn unknown_value_of_running_workload_keeps_quota(installed: &Installation) -> Result<()> {
-    installed.submit("running", "main", "2").await?;
-    installed.wait_until_running("running").await?;
-    let name = text(&installed.workload("running").await?, "/metadata/name").to_owned();
+    let fixture = &installed.fixture;
+    fixture.submit(fixture.job("running", "main", "2")).await?;
+    fixture.wait_until_running("running").await?;
+    let name = text(&fixture.workload("running").await?, "/metadata/name").to_owned();
     let check = |state: &str| {
         json!({"admissionChecks": [{"name": "check", "state": state, "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z"}]})
     };
-    installed.merge_status(Kind::WORKLOAD, "default", &name, check("Skipped")).await?;
+    installed.merge_status(Kind::WORKLOAD, &fixture.name, &name, check("Skipped")).await?;
     installed.wait_for_event(&name, "Unreadable", &["state", "Skipped"]).await?;
-    installed.submit("next", "main", "1").await?;
-    installed.wait_for_condition("next", "QuotaReserved", "False").await?;
+    fixture.submit(fixture.job("next", "main", "1")).await?;
+    fixture.wait_for_condition("next", "QuotaReserved", "False", "").await?;
     tokio::time::sleep(SETTLED_TIME).await;
-    installed.wait_for_condition("next", "QuotaReserved", "False").await?;
-    installed.wait_until_running("running").await?;
-    installed.merge_status(Kind::WORKLOAD, "default", &name, check("Ready")).await?;
-    installed.finish_job("running").await?;
-    installed.wait_until_running("next").await?;
-    installed.finish_job("next").await
+    fixture.wait_for_condition("next", "QuotaReserved", "False", "").await?;
+    fixture.wait_until_running("running").await?;
+    installed.merge_status(Kind::WORKLOAD, &fixture.name, &name, check("Ready")).await?;
+    fixture.finish_job("running").await?;
+    fixture.wait_until_running("next").await?;
+    fixture.finish_job("next").await
 }

@@ -26,10 +26,15 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) fn new(cluster: &Cluster, case: &str) -> Self {
+        Self::on(&cluster.objects, &cluster.kubectl, case)
+    }
+
+    /// Returns the environment of a case that has a control plane of its own.
+    pub(crate) fn on(objects: &ObjectClient, kubectl: &Kubectl, case: &str) -> Self {
         let name = case.rsplit("::").next().unwrap_or(case).replace('_', "-");
         Self {
-            objects: cluster.objects.clone(),
-            kubectl: cluster.kubectl.clone(),
+            objects: objects.clone(),
+            kubectl: kubectl.clone(),
             name: name.chars().take(40).collect::<String>().trim_end_matches('-').to_owned(),
             created: RefCell::default(),
         }
