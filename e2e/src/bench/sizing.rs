@@ -23,6 +23,8 @@ const BUSY_NAMESPACE: &str = "busy";
 const BUSY_RATE: u32 = 10;
 const BUSY_TIME: Duration = Duration::from_secs(30);
 const IDLE_TIME: Duration = Duration::from_secs(30);
+/// Concurrent writes of objects.
+const CLIENTS: usize = 16;
 /// ClusterQueues of one cohort.
 const COHORT_SIZE: usize = 10;
 /// Name of the pending Job that is copied.
@@ -56,7 +58,7 @@ async fn prepare(bare: &ApiServerOnly, queues: usize) -> Result<Originals> {
     objects.create(Kind::FLAVOR, &json!({"metadata": {"name": "any"}, "spec": {}})).await?;
     stream::iter(0..queues)
         .map(|index| make_queue(objects, index))
-        .buffer_unordered(16)
+        .buffer_unordered(CLIENTS)
         .try_collect::<()>()
         .await?;
     bare.restore_webhooks(webhooks).await?;
@@ -68,7 +70,7 @@ async fn prepare(bare: &ApiServerOnly, queues: usize) -> Result<Originals> {
             let job = Job::new(NAMESPACE, &format!("running-{index}"), &queue_name(index), &[("cpu", "10")]);
             objects.create(Kind::JOB, job.body()).await.map(drop)
         })
-        .buffer_unordered(16)
+        .buffer_unordered(CLIENTS)
         .try_collect::<()>()
         .await?;
     within(Duration::from_mins(3), "each queue has a running Job", async || {
@@ -121,7 +123,7 @@ struct Originals {
 impl Originals {
     /// Writes copies with these numbers, evenly over the queues.
     async fn copy(&self, plane: &ControlPlane, numbers: std::ops::Range<usize>, queues: usize) -> Result<()> {
-        let mut etcd = EtcdWriter::new(plane)?;
+        let etcd = EtcdWriter::new(plane)?;
         let stored = |object: &Value| {
             let mut object = object.clone();
             if let Some(metadata) = object["metadata"].as_object_mut() {
@@ -132,21 +134,21 @@ impl Originals {
         let (job, workload) = (stored(&self.job), stored(&self.workload));
         let (job_uid, workload_uid) =
             (text(&self.job, "/metadata/uid"), text(&self.workload, "/metadata/uid"));
-        for number in numbers {
+        let write = async |number: usize| {
+            let copy = format!("pending-{number:08}");
             let copied = |object: &str| {
                 object
-                    .replace(ORIGINAL, &format!("pending-{number:08}"))
+                    .replace(ORIGINAL, &copy)
                     .replace(&queue_name(0), &queue_name(number % queues))
                     .replace(job_uid, &format!("00000000-0000-4000-8000-{number:012x}"))
                     .replace(workload_uid, &format!("00000000-0000-4000-9000-{number:012x}"))
             };
-            let (job, workload) = (copied(&job), copied(&workload));
-            let name =
-                text(&self.workload, "/metadata/name").replace(ORIGINAL, &format!("pending-{number:08}"));
-            etcd.put(&format!("/registry/jobs/{NAMESPACE}/pending-{number:08}"), &job).await?;
-            etcd.put(&format!("/registry/kueue.x-k8s.io/workloads/{NAMESPACE}/{name}"), &workload).await?;
-        }
-        etcd.flush().await
+            let name = text(&self.workload, "/metadata/name").replace(ORIGINAL, &copy);
+            etcd.put(format!("/registry/jobs/{NAMESPACE}/{copy}"), copied(&job)).await?;
+            let key = format!("/registry/kueue.x-k8s.io/workloads/{NAMESPACE}/{name}");
+            etcd.put(key, copied(&workload)).await
+        };
+        stream::iter(numbers).map(write).buffer_unordered(CLIENTS).try_collect().await
     }
 }
 
