@@ -169,13 +169,10 @@ impl Core {
             Effect::Write(write) => drop(self.tasks.send(Task::Write(write))),
             Effect::Refetch { kind, key } => drop(self.tasks.send(Task::Refetch { kind, key })),
             Effect::Event(event) => drop(self.events.send(event)),
-            Effect::Observe(Observation::HeadWaits {
-                cluster_queue,
-                head: WaitingHead { workload, since },
-            }) => {
+            Effect::Observe(observation) => self.counters.observe(&observation, self.role),
+            Effect::LogWaitingHead { cluster_queue, head: WaitingHead { workload, since } } => {
                 tracing::warn!(%cluster_queue, %workload, %since, "head fits and is not admitted");
             }
-            Effect::Observe(observation) => self.counters.observe(&observation, self.role),
         }
     }
 }

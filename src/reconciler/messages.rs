@@ -65,6 +65,13 @@ pub enum Effect {
     },
     /// Record an observation in the metrics.
     Observe(Observation),
+    /// Log that the head of a ClusterQueue has fitted for minutes and was not admitted; repeated once a minute.
+    LogWaitingHead {
+        /// The ClusterQueue.
+        cluster_queue: String,
+        /// The head.
+        head: WaitingHead,
+    },
 }
 
 /// One write. At most one per object is in flight, except for a superseded one that the next write bypasses.
@@ -279,13 +286,6 @@ pub enum Observation {
         job_kind: &'static str,
         /// Time since the creation of the job.
         latency: Duration,
-    },
-    /// The head of a ClusterQueue has fitted for minutes and was not admitted; reported once a minute.
-    HeadWaits {
-        /// The ClusterQueue.
-        cluster_queue: String,
-        /// The head.
-        head: WaitingHead,
     },
     /// A scheduling cycle was run. The shell measures its duration.
     AdmissionAttempt {

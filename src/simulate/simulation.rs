@@ -296,7 +296,7 @@ impl Simulation {
                 let note = format!("{}: {}", event.reason, event.note);
                 self.warnings.insert((event.kind, event.key), note);
             }
-            Effect::Event(_) | Effect::Observe(_) => {}
+            Effect::Event(_) | Effect::Observe(_) | Effect::LogWaitingHead { .. } => {}
         }
     }
 

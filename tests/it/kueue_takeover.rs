@@ -171,7 +171,7 @@ impl Takeover {
                 let object = self.server.get(kind, &key).cloned();
                 queue.extend(object.map(|object| Delta::Applied { kind, object }));
             }
-            Effect::Event(_) | Effect::Observe(_) => {}
+            Effect::Event(_) | Effect::Observe(_) | Effect::LogWaitingHead { .. } => {}
         }
     }
 

@@ -78,6 +78,7 @@ impl Cluster {
                         self.observed.push(observation);
                         continue;
                     }
+                    Effect::LogWaitingHead { .. } => continue,
                 };
                 let (id, kind, key) = (write.id, write.kind, write.key.clone());
                 if kind == Kind::ClusterQueue && write.subresource == Some("status") {

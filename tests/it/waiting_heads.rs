@@ -5,9 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
-use sluice::reconciler::{
-    CoreSettings, Delta, Effect, Observation, SnapshotIntervals, Write, WriteOutcome, WriteResult,
-};
+use sluice::reconciler::{CoreSettings, Delta, Effect, SnapshotIntervals, Write, WriteOutcome, WriteResult};
 use sluice::snapshot::WaitingHead;
 use std::collections::VecDeque;
 
@@ -59,7 +57,7 @@ fn conflict_for(
     let end = core.now.checked_add(SignedDuration::from_secs(seconds)).unwrap();
     while core.now < end {
         while let Some(effect) = inbox.pop_front() {
-            if let Effect::Observe(Observation::HeadWaits { cluster_queue, head }) = &effect {
+            if let Effect::LogWaitingHead { cluster_queue, head } = &effect {
                 reports.push((cluster_queue.clone(), head.clone()));
             }
             for write in writes(&[effect], Kind::Workload) {

@@ -196,8 +196,6 @@ impl KueueCounters {
                 let labels = labels_with_role("job_kind", job_kind, role);
                 self.created.get_or_create(&labels).observe(latency.as_secs_f64());
             }
-            // A gauge shows it, and the shell logs it.
-            Observation::HeadWaits { .. } => {}
             Observation::AdmissionAttempt { admitted } => {
                 self.attempts.get_or_create(&attempt_labels(*admitted, role)).inc();
             }

@@ -9,7 +9,7 @@
 
 use crate::api::ObjectKey;
 use crate::reconciler::Reconciler;
-use crate::reconciler::messages::{Effect, Observation};
+use crate::reconciler::messages::Effect;
 use crate::reconciler::work_queue::Alarm;
 use crate::snapshot::WaitingHead;
 use jiff::{SignedDuration, Timestamp};
@@ -178,7 +178,7 @@ impl Reconciler {
         let head = self.waiting_head(cluster_queue);
         if let Some(head) = head.filter(|head| now.duration_since(head.since) >= REPORT_AFTER) {
             let cluster_queue = cluster_queue.to_string();
-            self.writes.emit(Effect::Observe(Observation::HeadWaits { cluster_queue, head }));
+            self.writes.emit(Effect::LogWaitingHead { cluster_queue, head });
         }
     }
 }

@@ -151,6 +151,7 @@ impl World {
                 }
                 Effect::Event(event) => self.events.push((event.key, event.reason)),
                 Effect::Observe(observation) => self.observed.push(observation),
+                Effect::LogWaitingHead { .. } => {}
             }
         }
         // I1: the ledger equals the usage recomputed from the objects, assumed admissions included.

@@ -205,7 +205,7 @@ impl Plane {
                         let object = self.server.get(kind, &key).cloned();
                         deltas.extend(object.map(|object| Delta::Applied { kind, object }));
                     }
-                    Effect::Event(_) | Effect::Observe(_) => {}
+                    Effect::Event(_) | Effect::Observe(_) | Effect::LogWaitingHead { .. } => {}
                 }
             }
             assert_eq!(self.core.ledger_drift(), 0, "the ledger has drifted");
