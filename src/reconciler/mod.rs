@@ -114,7 +114,6 @@ impl Reconciler {
 
     /// Applies several deltas, decides on them together, and returns the effects.
     pub fn apply_all(&mut self, deltas: impl IntoIterator<Item = Delta>, now: Timestamp) -> Vec<Effect> {
-        self.writes.begin_round(now);
         for delta in deltas {
             self.handle_delta(delta, now);
         }

@@ -26,11 +26,11 @@ impl Reconciler {
             }
             ReconcileKey::Workload(key) => self.step_workload(key, now),
             ReconcileKey::Job(kind, key) => self.step_job(*kind, key, now),
-            ReconcileKey::ClusterQueue(name) => self.step_cluster_queue(name),
-            ReconcileKey::Flavor(name) => self.step_flavor(name),
+            ReconcileKey::ClusterQueue(name) => self.step_cluster_queue(name, now),
+            ReconcileKey::Flavor(name) => self.step_flavor(name, now),
             ReconcileKey::Check(name) => self.step_check(name, now),
             ReconcileKey::MultiKueueCluster(name) => self.step_multikueue_cluster(name, now),
-            ReconcileKey::Topology(name) => self.step_topology(name),
+            ReconcileKey::Topology(name) => self.step_topology(name, now),
             ReconcileKey::LocalQueue(_)
             | ReconcileKey::Cohort(_)
             | ReconcileKey::Unit(_)
@@ -65,7 +65,7 @@ impl Reconciler {
             return;
         }
         let done = self.step_assumed(key, now)
-            || self.step_priority(key)
+            || self.step_priority(key, now)
             || self.write_second_pass_result(key, now)
             || self.step_lifecycle(key, now);
         if !done {

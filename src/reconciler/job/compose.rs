@@ -28,7 +28,7 @@ impl Reconciler {
         if let Some(patch) = job.row.stop_patches(view, &[]).first() {
             let stopped = (!view.suspended)
                 .then(|| job.event("Stopped", "Missing Workload; unable to restore pod templates"));
-            self.patch_job(job, patch, stopped.into_iter().collect());
+            self.patch_job(job, patch, stopped.into_iter().collect(), now);
             return;
         }
         if view.status.active_pods > 0 {
@@ -80,7 +80,7 @@ impl Reconciler {
             effects.push(job_event(job.row, view, true, "ElasticJobNotSupported", ELASTIC_NOTE));
         }
         let request = WriteRequest::new(Kind::Workload, key, Verb::Create, body);
-        self.writes.start(request.with_effects(effects).on_behalf_of(job.reconcile_key()));
+        self.writes.start(request.with_effects(effects).on_behalf_of(job.reconcile_key()), now);
     }
 
     /// Returns the raw job if it came with the current deltas. Otherwise requests a read, after which the job gets
@@ -134,6 +134,6 @@ impl Reconciler {
             "labels": {names::JOB_UID_LABEL: job.view.uid},
         }});
         let request = WriteRequest::new(Kind::Workload, key.clone(), Verb::Merge, body);
-        self.writes.start(request.on_behalf_of(job.reconcile_key()));
+        self.writes.start(request.on_behalf_of(job.reconcile_key()), now);
     }
 }

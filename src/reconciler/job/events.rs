@@ -9,6 +9,7 @@ use crate::reconciler::Reconciler;
 use crate::reconciler::messages::Verb;
 use crate::reconciler::writes::bodies::delete_options;
 use crate::reconciler::writes::in_flight::WriteRequest;
+use jiff::Timestamp;
 
 impl Reconciler {
     /// Emits a warning event on a job, once for each text.
@@ -39,11 +40,11 @@ impl Reconciler {
     }
 
     /// Deletes a Workload that does not match its job. A new Workload is created after that.
-    pub(super) fn delete_not_matching(&mut self, job: Job<'_>, record: &WorkloadRecord) {
+    pub(super) fn delete_not_matching(&mut self, job: Job<'_>, record: &WorkloadRecord, now: Timestamp) {
         let key = &record.meta.key;
         let event = job.event("DeletedWorkload", &format!("Deleted not matching Workload: {key}"));
         let options = delete_options(&record.meta);
         let request = WriteRequest::new(Kind::Workload, key.clone(), Verb::Delete, options);
-        self.writes.start(request.with_effects(vec![event]));
+        self.writes.start(request.with_effects(vec![event]), now);
     }
 }

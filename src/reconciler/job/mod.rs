@@ -9,7 +9,7 @@ mod management;
 mod owner;
 pub(super) mod start;
 mod step;
-mod sync;
+pub(super) mod sync;
 
 use super::ReconcileKey;
 use super::messages::{Effect, Event};

@@ -9,6 +9,7 @@ use crate::frameworks::{
     Ancestor, JobKind, JobView, Management, OwnerLookup, OwnerRef, framework, queued_ancestor,
 };
 use crate::reconciler::Reconciler;
+use jiff::Timestamp;
 use std::sync::Arc;
 
 impl Reconciler {
@@ -55,7 +56,12 @@ impl Reconciler {
     }
 
     /// Suspends a child that runs while the Workload of its ancestor is not admitted.
-    pub(super) fn suspend_child_unless_admitted(&mut self, job: Job<'_>, ancestor: &OwnerRef) {
+    pub(super) fn suspend_child_unless_admitted(
+        &mut self,
+        job: Job<'_>,
+        ancestor: &OwnerRef,
+        now: Timestamp,
+    ) {
         let uid = ancestor.uid.as_str();
         let parent = self.cache.job_id(uid).and_then(|id| Some((id.0, self.cache.job(id)?)));
         let workload = match parent {
@@ -69,7 +75,7 @@ impl Reconciler {
         }
         if let Some(patch) = job.row.stop_patches(job.view, &[]).first() {
             let effects = vec![job.event("Suspended", "Kueue managed child job suspended")];
-            self.patch_job(job, patch, effects);
+            self.patch_job(job, patch, effects, now);
         }
     }
 }

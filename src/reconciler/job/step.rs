@@ -41,7 +41,7 @@ impl Reconciler {
             return;
         }
         match self.find_ancestor(kind, &view) {
-            Some(Ancestor::Queued(ancestor)) => self.suspend_child_unless_admitted(job, &ancestor),
+            Some(Ancestor::Queued(ancestor)) => self.suspend_child_unless_admitted(job, &ancestor, now),
             // The framework of the owner would manage the job. A job that names a queue itself is still queued.
             Some(Ancestor::Unsupported(_)) if view.queue_name.is_none() => {}
             _ if self.manages_job(kind, &view) => self.step_job_without_workload(job, now),
@@ -92,7 +92,7 @@ impl Reconciler {
         });
         let note = format!("Deleted: retention period of deactivated Workload {workload} expired");
         let request = WriteRequest::new(job.kind(), view.key.clone(), Verb::Delete, body);
-        self.writes.start(request.with_effects(vec![job.event("Deleted", &note)]));
+        self.writes.start(request.with_effects(vec![job.event("Deleted", &note)]), now);
         true
     }
 
@@ -108,7 +108,7 @@ impl Reconciler {
         let reserved = reservation::holds_quota(&record.status);
         if record.may_run() && grants_match_job(&record, view) {
             if view.suspended {
-                self.start_job(job, &record);
+                self.start_job(job, &record, now);
             } else {
                 self.sync_priority_of_running_job(view, &record, now);
             }
@@ -124,7 +124,7 @@ impl Reconciler {
         }
     }
 
-    fn start_job(&mut self, job: Job<'_>, record: &WorkloadRecord) {
+    fn start_job(&mut self, job: Job<'_>, record: &WorkloadRecord, now: Timestamp) {
         // A start that contradicts the template finishes the Workload; its lifecycle reports the error.
         let Ok(patches) = self.start_patches(record, job.view) else {
             return;
@@ -132,7 +132,7 @@ impl Reconciler {
         let Some(patch) = patches.first() else { return };
         let queue = record.status.admission.as_ref().map(|a| a.cluster_queue.clone()).unwrap_or_default();
         let started = job.event("Started", &format!("Admitted by clusterQueue {queue}"));
-        self.patch_job(job, patch, vec![started]);
+        self.patch_job(job, patch, vec![started], now);
     }
 
     fn stop_job(&mut self, job: Job<'_>, record: &WorkloadRecord, now: Timestamp) {
@@ -140,7 +140,7 @@ impl Reconciler {
             // The Workload is admitted and the job is stopped, but they do not match: another Workload is created.
             let may_write = self.writes.may_write(Kind::Workload, &record.meta.key, now);
             if record.may_run() && !record.meta.deleting && may_write {
-                self.delete_not_matching(job, record);
+                self.delete_not_matching(job, record, now);
             }
             return;
         };
@@ -148,13 +148,13 @@ impl Reconciler {
             .filter(|c| c.status == "True")
             .map_or_else(|| "Not admitted by cluster queue".to_owned(), |c| c.message.clone());
         let stopped = (!job.view.suspended).then(|| job.event("Stopped", &reason));
-        self.patch_job(job, &patch, stopped.into_iter().collect());
+        self.patch_job(job, &patch, stopped.into_iter().collect(), now);
     }
 
-    pub(super) fn patch_job(&mut self, job: Job<'_>, patch: &JobPatch, effects: Vec<Effect>) {
+    pub(super) fn patch_job(&mut self, job: Job<'_>, patch: &JobPatch, effects: Vec<Effect>, now: Timestamp) {
         let view = job.view;
         let request = WriteRequest::of_patch(job.kind(), view.key.clone(), patch, &view.resource_version);
-        self.writes.start(request.with_effects(effects));
+        self.writes.start(request.with_effects(effects), now);
     }
 
     /// Emits a warning for a Job that should be in the default queue but was created while no webhook answered. The Job

@@ -9,7 +9,7 @@ use crate::cache::records::WorkloadRecord;
 use crate::frameworks::JobView;
 use crate::lifecycle::conditions;
 use crate::reconciler::Reconciler;
-use crate::reconciler::messages::{Effect, Verb};
+use crate::reconciler::messages::Verb;
 use crate::reconciler::writes::in_flight::WriteRequest;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -32,7 +32,7 @@ impl Reconciler {
         if view.options.prebuilt_workload.is_none() && !matches {
             if decided {
                 if reserved {
-                    self.delete_not_matching(job, record);
+                    self.delete_not_matching(job, record, now);
                 }
                 return;
             }
@@ -49,31 +49,9 @@ impl Reconciler {
             }
         }
         self.sync_spec_fields(view, record, reserved, &mut spec);
-        self.write_spec(view, record, &spec, effects);
-    }
-
-    /// Writes the changed fields of a Workload's spec, and the admission gates of the job. The caller has asked
-    /// `may_write`.
-    pub(crate) fn write_spec(
-        &mut self,
-        view: &JobView,
-        record: &WorkloadRecord,
-        spec: &Map<String, Value>,
-        effects: Vec<Effect>,
-    ) {
-        let gated_by = &record.annotations.admission_gated_by;
-        let gates_changed = gated_by.is_some() && *gated_by != view.options.gated_by;
-        if spec.is_empty() && !gates_changed {
-            return;
+        if let Some(request) = spec_write(view, record, &spec) {
+            self.writes.start(request.with_effects(effects), now);
         }
-        let mut metadata = json!({"resourceVersion": record.meta.resource_version});
-        if let Some(metadata) = metadata.as_object_mut().filter(|_| gates_changed) {
-            let annotations = json!({names::ADMISSION_GATED_BY_ANNOTATION: view.options.gated_by});
-            metadata.insert("annotations".to_owned(), annotations);
-        }
-        let body = json!({"metadata": metadata, "spec": spec});
-        let request = WriteRequest::new(Kind::Workload, record.meta.key.clone(), Verb::Merge, body);
-        self.writes.start(request.with_effects(effects));
     }
 
     /// Sets queue, priority class and execution time from the job's labels, where the state of the Workload allows it.
@@ -107,7 +85,7 @@ impl Reconciler {
         let key = &record.meta.key;
         if !spec.is_empty() && self.writes.may_write(Kind::Workload, key, now) {
             let body = json!({"metadata": {"resourceVersion": record.meta.resource_version}, "spec": spec});
-            self.writes.start(WriteRequest::new(Kind::Workload, key.clone(), Verb::Merge, body));
+            self.writes.start(WriteRequest::new(Kind::Workload, key.clone(), Verb::Merge, body), now);
         }
     }
 
@@ -133,4 +111,25 @@ impl Reconciler {
             spec.insert("priorityClassRef".to_owned(), class);
         }
     }
+}
+
+/// Returns the write of the changed fields of a Workload's spec, and of the admission gates of the job; `None` if nothing
+/// has changed.
+pub(crate) fn spec_write(
+    view: &JobView,
+    record: &WorkloadRecord,
+    spec: &Map<String, Value>,
+) -> Option<WriteRequest> {
+    let gated_by = &record.annotations.admission_gated_by;
+    let gates_changed = gated_by.is_some() && *gated_by != view.options.gated_by;
+    if spec.is_empty() && !gates_changed {
+        return None;
+    }
+    let mut metadata = json!({"resourceVersion": record.meta.resource_version});
+    if let Some(metadata) = metadata.as_object_mut().filter(|_| gates_changed) {
+        let annotations = json!({names::ADMISSION_GATED_BY_ANNOTATION: view.options.gated_by});
+        metadata.insert("annotations".to_owned(), annotations);
+    }
+    let body = json!({"metadata": metadata, "spec": spec});
+    Some(WriteRequest::new(Kind::Workload, record.meta.key.clone(), Verb::Merge, body))
 }

@@ -92,7 +92,7 @@ impl Reconciler {
             let event = unit.event(false, "CreatedWorkload", &format!("Created Workload: {key}"));
             let request = WriteRequest::new(Kind::Workload, key.clone(), Verb::Create, body);
             let request = request.with_effects(event.into_iter().chain([created]).collect());
-            self.writes.start(request.on_behalf_of(unit.reconcile_key()));
+            self.writes.start(request.on_behalf_of(unit.reconcile_key()), now);
         }
         self.remove_members(unit, removals, now);
     }

@@ -9,6 +9,7 @@ use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{Membership, POD_RULES, PodSetCount, StopReason};
 use crate::lifecycle::conditions;
 use crate::reconciler::events::workload_event;
+use crate::reconciler::job::sync::spec_write;
 use crate::reconciler::messages::Verb;
 use crate::reconciler::writes::bodies::delete_options;
 use crate::reconciler::writes::in_flight::WriteRequest;
@@ -62,7 +63,9 @@ impl Reconciler {
             let reserved = conditions::is_true(&record.status, ConditionType::QuotaReserved);
             let mut spec = Map::new();
             self.sync_spec_fields(unit.view, record, reserved, &mut spec);
-            self.write_spec(unit.view, record, &spec, Vec::new());
+            if let Some(request) = spec_write(unit.view, record, &spec) {
+                self.writes.start(request, now);
+            }
         }
     }
 

@@ -133,23 +133,23 @@ impl Reconciler {
     }
 
     /// Adds the finalizer to a ClusterQueue; removes it on deletion once no workload holds quota in the ClusterQueue.
-    pub(crate) fn step_cluster_queue(&mut self, name: &Arc<str>) {
+    pub(crate) fn step_cluster_queue(&mut self, name: &Arc<str>, now: Timestamp) {
         let Some(record) = self.cache.cluster_queue(name) else {
             return;
         };
         let used = self.engine.reserving_workloads(name) > 0;
         let body = finalizer_patch(&record.meta, used);
-        self.send_finalizer(Kind::ClusterQueue, name, body);
+        self.send_finalizer(Kind::ClusterQueue, name, body, now);
     }
 
-    pub(crate) fn step_flavor(&mut self, name: &Arc<str>) {
+    pub(crate) fn step_flavor(&mut self, name: &Arc<str>, now: Timestamp) {
         let Some(record) = self.cache.flavor(name) else {
             return;
         };
         let uses = |(_, queue): (_, &ClusterQueueRecord)| queue.object.quota_flavors().any(|f| *f == **name);
         let used = self.cache.cluster_queues().any(uses);
         let body = finalizer_patch(&record.meta, used);
-        self.send_finalizer(Kind::ResourceFlavor, name, body);
+        self.send_finalizer(Kind::ResourceFlavor, name, body, now);
     }
 
     pub(crate) fn step_check(&mut self, name: &Arc<str>, now: Timestamp) {
@@ -165,13 +165,14 @@ impl Reconciler {
             && let Some(status) = self.own_check_status(name, now)
         {
             let key = ObjectKey::cluster(name);
-            self.writes.start(WriteRequest::new(Kind::AdmissionCheck, key, Verb::Merge, status).of_status());
+            let request = WriteRequest::new(Kind::AdmissionCheck, key, Verb::Merge, status);
+            self.writes.start(request.of_status(), now);
             return;
         }
-        self.send_finalizer(Kind::AdmissionCheck, name, body);
+        self.send_finalizer(Kind::AdmissionCheck, name, body, now);
     }
 
-    pub(crate) fn step_topology(&mut self, name: &Arc<str>) {
+    pub(crate) fn step_topology(&mut self, name: &Arc<str>, now: Timestamp) {
         let Some(record) = self.cache.topology(name) else {
             return;
         };
@@ -181,12 +182,13 @@ impl Reconciler {
             .map(|(_, record)| record)
             .any(|f| f.object.spec.topology_name.as_deref() == Some(name));
         let body = finalizer_patch(&record.meta, used);
-        self.send_finalizer(Kind::Topology, name, body);
+        self.send_finalizer(Kind::Topology, name, body, now);
     }
 
-    fn send_finalizer(&mut self, kind: Kind, name: &Arc<str>, body: Option<Value>) {
+    fn send_finalizer(&mut self, kind: Kind, name: &Arc<str>, body: Option<Value>, now: Timestamp) {
         if let Some(body) = body {
-            self.writes.start(WriteRequest::new(kind, ObjectKey::cluster(name), Verb::Merge, body));
+            let request = WriteRequest::new(kind, ObjectKey::cluster(name), Verb::Merge, body);
+            self.writes.start(request, now);
         }
     }
 }

@@ -59,7 +59,8 @@ impl Reconciler {
         if conditions != record.conditions {
             let body = status_patch(&record.meta, &conditions);
             let key = ObjectKey::cluster(name);
-            self.writes.start(WriteRequest::new(Kind::MultiKueueCluster, key, Verb::Merge, body).of_status());
+            let request = WriteRequest::new(Kind::MultiKueueCluster, key, Verb::Merge, body);
+            self.writes.start(request.of_status(), now);
         }
     }
 

@@ -147,7 +147,7 @@ impl Reconciler {
         self.status_rate_limiter.consume(now);
         let body = json!({"metadata": {"resourceVersion": version}, "status": status});
         let request = WriteRequest::new(kind, key, Verb::Merge, body).of_status();
-        self.writes.start(WriteRequest { purpose: WritePurpose::QueueStatus, ..request });
+        self.writes.start(WriteRequest { purpose: WritePurpose::QueueStatus, ..request }, now);
     }
 
     fn cluster_queue_status_counts(&self, name: &str) -> StatusCounts {

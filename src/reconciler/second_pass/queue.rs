@@ -291,7 +291,8 @@ impl Reconciler {
             }
         };
         let effects = transition.iter().flat_map(|change| self.effects_of(record, change, now)).collect();
-        self.send_status(key, Box::new(status), WritePurpose::SecondPass, effects);
+        let request = self.status_write(record, Box::new(status), WritePurpose::SecondPass);
+        self.writes.start(request.with_effects(effects), now);
         true
     }
 

@@ -21,10 +21,10 @@ use std::time::Duration;
 
 impl Reconciler {
     /// Writes the priority if it differs from the value of its class. Returns whether a write was sent.
-    pub(crate) fn step_priority(&mut self, key: &ObjectKey) -> bool {
+    pub(crate) fn step_priority(&mut self, key: &ObjectKey, now: Timestamp) -> bool {
         let patch = self.cache.workload(key).and_then(|record| self.priority_patch(record));
         let Some(body) = patch else { return false };
-        self.writes.start(WriteRequest::new(Kind::Workload, key.clone(), Verb::Merge, body));
+        self.writes.start(WriteRequest::new(Kind::Workload, key.clone(), Verb::Merge, body), now);
         true
     }
 
@@ -62,22 +62,21 @@ impl Reconciler {
         let effects: Vec<Effect> =
             plan.transitions.iter().flat_map(|transition| self.effects_of(record, transition, now)).collect();
         let meta = &record.meta;
-        let (verb, body) = match plan.step {
+        let write = |verb, body| WriteRequest::new(Kind::Workload, key.clone(), verb, body);
+        let request = match plan.step {
             WorkloadStep::NoWrite => return false,
             WorkloadStep::WriteStatus(status) => {
                 let purpose = if explains { WritePurpose::Explain } else { WritePurpose::Other };
-                self.send_status(key, status, purpose, effects);
-                return true;
+                self.status_write(record, status, purpose)
             }
             WorkloadStep::Deactivate => {
                 let metadata = json!({"resourceVersion": meta.resource_version});
-                (Verb::Merge, json!({"metadata": metadata, "spec": {"active": false}}))
+                write(Verb::Merge, json!({"metadata": metadata, "spec": {"active": false}}))
             }
-            WorkloadStep::RemoveFinalizer => (Verb::Merge, remove_finalizer_patch(meta)),
-            WorkloadStep::Delete => (Verb::Delete, delete_options(meta)),
+            WorkloadStep::RemoveFinalizer => write(Verb::Merge, remove_finalizer_patch(meta)),
+            WorkloadStep::Delete => write(Verb::Delete, delete_options(meta)),
         };
-        let request = WriteRequest::new(Kind::Workload, key.clone(), verb, body);
-        self.writes.start(request.with_effects(effects));
+        self.writes.start(request.with_effects(effects), now);
         true
     }
 
@@ -105,18 +104,18 @@ impl Reconciler {
             }
             effects.push(Effect::Observe(Observation::Admitted(labels, waited)));
         }
-        self.send_status(key, Box::new(status), WritePurpose::Admit, effects);
+        let request = self.status_write(record, Box::new(status), WritePurpose::Admit);
+        self.writes.start(request.with_effects(effects), now);
     }
 
-    /// Applies the status of a Workload, limited to the conditions that our field manager owns.
-    pub(crate) fn send_status(
-        &mut self,
-        key: &ObjectKey,
+    /// Returns the write that applies the status of a Workload, limited to the conditions that our field manager owns.
+    pub(crate) fn status_write(
+        &self,
+        record: &WorkloadRecord,
         mut status: Box<WorkloadStatus>,
         purpose: WritePurpose,
-        effects: Vec<Effect>,
-    ) {
-        let Some(record) = self.cache.workload(key) else { return };
+    ) -> WriteRequest {
+        let key = &record.meta.key;
         retain_owned_conditions(&mut status);
         let mut body = apply_identity(record);
         if purpose == WritePurpose::SecondPass
@@ -127,13 +126,7 @@ impl Reconciler {
         }
         let response_metadata_only = is_complete_apply(&record.status, &status);
         let request = WriteRequest::new(Kind::Workload, key.clone(), Verb::Apply, body).of_status();
-        self.writes.start(WriteRequest {
-            response_metadata_only,
-            status: Some(Arc::from(status)),
-            purpose,
-            effects,
-            ..request
-        });
+        WriteRequest { response_metadata_only, status: Some(Arc::from(status)), purpose, ..request }
     }
 }
 

@@ -140,8 +140,6 @@ struct Failures {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Writes {
     last_id: u64,
-    /// Time of the round.
-    now: Timestamp,
     explanation_count: usize,
     /// Number of Workload status writes in flight.
     status_write_count: usize,
@@ -154,11 +152,6 @@ pub(crate) struct Writes {
 }
 
 impl Writes {
-    /// Sets the time of the writes that are started from now on.
-    pub(crate) fn begin_round(&mut self, now: Timestamp) {
-        self.now = now;
-    }
-
     /// Returns the writes in flight.
     pub(crate) fn in_flight(&self) -> impl Iterator<Item = (&(Kind, ObjectKey), &InFlightWrite)> {
         self.in_flight.iter()
@@ -231,7 +224,7 @@ impl Writes {
     }
 
     /// Starts a write: it is in flight until its result arrives. The caller has asked `may_write`.
-    pub(crate) fn start(&mut self, request: WriteRequest) {
+    pub(crate) fn start(&mut self, request: WriteRequest, now: Timestamp) {
         self.last_id = self.last_id.saturating_add(1);
         let (kind, purpose) = (request.kind, request.purpose);
         if purpose == WritePurpose::Explain {
@@ -247,7 +240,7 @@ impl Writes {
             purpose,
             verb: request.verb,
             subresource: request.subresource,
-            since: self.now,
+            since: now,
             effects: request.effects,
             expected_status: request.status.clone(),
             on_behalf_of: request.on_behalf_of,

@@ -11,7 +11,7 @@ impl Reconciler {
     /// instead.
     pub(crate) fn write_for(&mut self, item: ReconcileKey, request: WriteRequest, now: Timestamp) {
         if self.writes.may_write(request.kind, &request.key, now) {
-            self.writes.start(request.on_behalf_of(item));
+            self.writes.start(request.on_behalf_of(item), now);
         } else {
             self.retry_after_backoff(request.kind, &request.key, item, now);
         }
