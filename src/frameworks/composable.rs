@@ -72,6 +72,15 @@ impl From<JobError> for ComposeError {
     }
 }
 
+/// The Workload of a unit that is complete.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Composed {
+    /// The Workload, to be created.
+    pub workload: Value,
+    /// The writes that remove the members beyond the total count.
+    pub removals: Vec<Action>,
+}
+
 /// Members compared with the pod sets of their Workload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Membership {
@@ -120,14 +129,13 @@ pub trait ComposableHooks: Debug + Sync {
     /// Returns the entries for `spec.podSets`, without checking whether the unit is complete.
     fn pod_sets(&self, unit: &JobUnit<'_>, rank: &Rank) -> Result<Vec<Value>, ComposeError>;
 
-    /// Returns the writes that make the Workload of a unit that is complete: members beyond the total count are removed,
-    /// and the Workload is created.
+    /// Returns the Workload of a unit that is complete, made from as many members as the total count.
     fn compose(
         &self,
         unit: &JobUnit<'_>,
         rank: &Rank,
         request: &WorkloadRequest<'_>,
-    ) -> Result<Vec<Action>, ComposeError>;
+    ) -> Result<Composed, ComposeError>;
 
     /// Compares the members with the pod sets of their Workload.
     fn membership(&self, unit: &JobUnit<'_>, pod_sets: &[PodSetCount<'_>], finished: bool) -> Membership;

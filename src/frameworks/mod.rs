@@ -37,13 +37,13 @@ mod wrappers;
 
 pub use ancestry::{Ancestor, AncestryError, OwnerLookup, queued_ancestor};
 pub use composable::{
-    ComposableHooks, ComposeError, JobUnit, Membership, PodSetCount, StopReason, UnitStatus,
+    ComposableHooks, ComposeError, Composed, JobUnit, Membership, PodSetCount, StopReason, UnitStatus,
 };
 pub use deployment::mark_template;
 pub use hooks::Hooks;
 pub use job_kind::JobKind;
 pub use managed_kinds::{ManagedKinds, Management};
-pub use patch::{Action, FieldChange, JobPatch, PatchBody, Target};
+pub use patch::{Action, FieldChange, JobPatch, PatchBody};
 pub use pod_group::{POD_RULES, hold_pod, role_hash};
 pub use pod_member::{GroupMarks, Phase, PodMember, PodState};
 pub use priority::{MissingClass, Priority, PriorityLookup};

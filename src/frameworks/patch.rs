@@ -70,36 +70,22 @@ impl JobPatch {
     }
 }
 
-/// An object of a job unit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// The owner.
-    Owner,
-    /// The member of this name.
-    Member(ObjectKey),
-}
-
-/// A write on an object of a job unit.
+/// A write on a member of a job unit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Patches an object.
+    /// Patches a member.
     Patch {
-        /// The object.
-        target: Target,
+        /// Key of the member.
+        member: ObjectKey,
         /// The patch.
         patch: JobPatch,
     },
-    /// Deletes an object. The condition is applied to its status first, if there is one.
+    /// Deletes a member. The condition is applied to its status first, if there is one.
     Delete {
-        /// The object.
-        target: Target,
+        /// Key of the member.
+        member: ObjectKey,
         /// Condition that says why.
         condition: Option<Value>,
-    },
-    /// Creates an object, such as the Workload of the unit.
-    Create {
-        /// The object.
-        body: Value,
     },
 }
 

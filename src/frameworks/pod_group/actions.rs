@@ -2,7 +2,7 @@
 
 use super::super::JobError;
 use super::super::composable::{JobUnit, StopReason};
-use super::super::patch::{Action, JobPatch, Target, template_operations};
+use super::super::patch::{Action, JobPatch, template_operations};
 use super::super::pod_member::PodMember;
 use super::super::read;
 use super::super::template::TemplateInfo;
@@ -26,7 +26,7 @@ fn start_pod(member: &PodMember<'_>, infos: &[PodSetInfo]) -> Result<Action, Job
     let label = [(names::POD_SET_LABEL.to_owned(), member.role.clone())].into();
     target.merge(&TemplateInfo { labels: label, ..TemplateInfo::default() })?;
     let patch = JobPatch::json(template_operations("", true, &own, &target));
-    Ok(Action::Patch { target: Target::Member(member.key.clone()), patch })
+    Ok(Action::Patch { member: member.key.clone(), patch })
 }
 
 pub(super) fn stop(unit: &JobUnit<'_>, reason: &StopReason<'_>) -> Vec<Action> {
@@ -39,7 +39,7 @@ pub(super) fn stop(unit: &JobUnit<'_>, reason: &StopReason<'_>) -> Vec<Action> {
         !member.state.deleting && (reason.workload_deleted || !waits_or_ended)
     };
     let delete = |member: &PodMember<'_>| Action::Delete {
-        target: Target::Member(member.key.clone()),
+        member: member.key.clone(),
         condition: Some(condition.clone()),
     };
     unit.members.iter().filter(goes).map(delete).collect()
@@ -54,13 +54,11 @@ pub(super) fn release(member: &PodMember<'_>) -> Option<Action> {
     } else {
         json!({ "op": "add", "path": path, "value": rest })
     };
-    member.state.has_finalizer.then(|| Action::Patch {
-        target: Target::Member(member.key.clone()),
-        patch: JobPatch::json(vec![operation]),
-    })
+    let patch = JobPatch::json(vec![operation]);
+    member.state.has_finalizer.then(|| Action::Patch { member: member.key.clone(), patch })
 }
 
 pub(super) fn remove(member: &PodMember<'_>) -> Vec<Action> {
-    let delete = Action::Delete { target: Target::Member(member.key.clone()), condition: None };
+    let delete = Action::Delete { member: member.key.clone(), condition: None };
     release(member).into_iter().chain([delete]).collect()
 }

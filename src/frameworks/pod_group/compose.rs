@@ -1,13 +1,13 @@
 //! The Workload of a pod or a pod group: roles by hash, their counts, and the checks before it is made.
 
-use super::super::composable::{ComposeError, JobUnit};
+use super::super::composable::{ComposeError, Composed, JobUnit};
 use super::super::pod_member::{GroupMarks, PodMember, SINGLE};
 use super::super::read;
 use super::super::row::Rank;
 use super::super::topology::topology_request;
 use super::super::view::JobView;
 use super::super::workload::{WorkloadParts, WorkloadRequest, annotations, clean_template, workload_object};
-use super::super::{Action, JobError, workload_name};
+use super::super::{JobError, workload_name};
 use super::actions::remove;
 use crate::api::names;
 use serde_json::{Map, Value, json};
@@ -96,11 +96,11 @@ pub(super) fn compose(
     unit: &JobUnit<'_>,
     rank: &Rank,
     request: &WorkloadRequest<'_>,
-) -> Result<Vec<Action>, ComposeError> {
+) -> Result<Composed, ComposeError> {
     let first = first(unit)?;
     let view = view(unit)?;
     let mut members: Vec<&PodMember<'_>> = unit.members.iter().filter(|member| member.counts()).collect();
-    let mut actions = Vec::new();
+    let mut removals = Vec::new();
     let total = group(unit).map_or(1, |group| group.total);
     if let Some(group) = group(unit) {
         check_group(unit, first, group, members.len())?;
@@ -108,7 +108,7 @@ pub(super) fn compose(
         if members.len() > total {
             let sorted = by_precedence(members);
             let excess: Vec<&PodMember<'_>> = sorted.into_iter().skip(total).collect();
-            actions.extend(excess.iter().flat_map(|member| remove(member)));
+            removals.extend(excess.iter().flat_map(|member| remove(member)));
             members = unit
                 .members
                 .iter()
@@ -131,8 +131,7 @@ pub(super) fn compose(
             .collect::<Result<_, _>>()?,
         pod_sets: pod_sets_of(unit, rank, members)?,
     };
-    actions.push(Action::Create { body: workload_object(parts, &view, request) });
-    Ok(actions)
+    Ok(Composed { workload: workload_object(parts, &view, request), removals })
 }
 
 fn check_group(

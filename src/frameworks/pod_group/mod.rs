@@ -13,7 +13,7 @@ pub use role_hash::role_hash;
 pub use webhook::hold_pod;
 
 use super::composable::{
-    ComposableHooks, ComposeError, JobUnit, Membership, PodSetCount, StopReason, UnitStatus,
+    ComposableHooks, ComposeError, Composed, JobUnit, Membership, PodSetCount, StopReason, UnitStatus,
 };
 use super::hooks::NoHooks;
 use super::pod_member::PodMember;
@@ -99,7 +99,7 @@ impl ComposableHooks for PodGroup {
         unit: &JobUnit<'_>,
         rank: &Rank,
         request: &WorkloadRequest<'_>,
-    ) -> Result<Vec<Action>, ComposeError> {
+    ) -> Result<Composed, ComposeError> {
         compose::compose(unit, rank, request)
     }
 

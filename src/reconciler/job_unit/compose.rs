@@ -4,7 +4,9 @@ use super::Unit;
 use super::run::stop_reason;
 use crate::api::ObjectKey;
 use crate::cache::{Kind, UnitKey};
-use crate::frameworks::{Action, ComposeError, JobKind, MissingClass, POD_RULES, Priority, WorkloadRequest};
+use crate::frameworks::{
+    ComposeError, Composed, JobKind, MissingClass, POD_RULES, Priority, WorkloadRequest,
+};
 use crate::lifecycle::backoff;
 use crate::reconciler::Reconciler;
 use crate::reconciler::messages::{Effect, Observation, Verb};
@@ -36,7 +38,7 @@ impl Reconciler {
             return;
         }
         match self.compose_unit(unit, key) {
-            Ok(Ok(actions)) => self.create_unit_workload(unit, key, actions, now),
+            Ok(Ok(composed)) => self.create_unit_workload(unit, key, composed, now),
             Ok(Err(ComposeError::TooFewMembers)) => {
                 let note = format!("'{}' group has fewer runnable pods than expected", key.name);
                 self.warn_of_unit(unit, "ErrWorkloadCompose", &note);
@@ -52,12 +54,12 @@ impl Reconciler {
         }
     }
 
-    /// Returns the writes that make the Workload of a unit.
+    /// Returns the Workload of a unit that is complete.
     fn compose_unit(
         &self,
         unit: Unit<'_>,
         key: &ObjectKey,
-    ) -> Result<Result<Vec<Action>, ComposeError>, MissingClass> {
+    ) -> Result<Result<Composed, ComposeError>, MissingClass> {
         let rank = &JobKind::POD.rank;
         let pod_sets = match POD_RULES.pod_sets(&unit.pods, rank) {
             Ok(pod_sets) => pod_sets,
@@ -73,27 +75,14 @@ impl Reconciler {
         Ok(POD_RULES.compose(&unit.pods, rank, &request))
     }
 
-    fn create_unit_workload(
-        &mut self,
-        unit: Unit<'_>,
-        key: &ObjectKey,
-        actions: Vec<Action>,
-        now: Timestamp,
-    ) {
-        let mut removals = Vec::new();
-        for action in actions {
-            let Action::Create { body } = action else {
-                removals.push(action);
-                continue;
-            };
-            let latency = Duration::try_from(backoff::elapsed(unit.view.created, now)).unwrap_or_default();
-            let created =
-                Effect::Observe(Observation::WorkloadCreated { job_kind: JobKind::POD.gvk.kind, latency });
-            let event = unit.event(false, "CreatedWorkload", &format!("Created Workload: {key}"));
-            let request = WriteRequest::new(Kind::Workload, key.clone(), Verb::Create, body);
-            let request = request.with_effects(event.into_iter().chain([created]).collect());
-            self.writes.start(request.on_behalf_of(unit.reconcile_key()), now);
-        }
-        self.remove_members(unit, removals, now);
+    fn create_unit_workload(&mut self, unit: Unit<'_>, key: &ObjectKey, composed: Composed, now: Timestamp) {
+        let latency = Duration::try_from(backoff::elapsed(unit.view.created, now)).unwrap_or_default();
+        let created =
+            Effect::Observe(Observation::WorkloadCreated { job_kind: JobKind::POD.gvk.kind, latency });
+        let event = unit.event(false, "CreatedWorkload", &format!("Created Workload: {key}"));
+        let request = WriteRequest::new(Kind::Workload, key.clone(), Verb::Create, composed.workload);
+        let request = request.with_effects(event.into_iter().chain([created]).collect());
+        self.writes.start(request.on_behalf_of(unit.reconcile_key()), now);
+        self.remove_members(unit, composed.removals, now);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Unit, pod_event};
 use crate::cache::Kind;
-use crate::frameworks::{Action, PodMember, Target};
+use crate::frameworks::{Action, PodMember};
 use crate::reconciler::Reconciler;
 use crate::reconciler::messages::Verb;
 use crate::reconciler::writes::in_flight::WriteRequest;
@@ -29,13 +29,9 @@ impl Reconciler {
         now: Timestamp,
     ) {
         for action in actions {
-            let target = match &action {
-                Action::Patch { target, .. } | Action::Delete { target, .. } => target,
-                Action::Create { .. } => continue,
-            };
-            let Target::Member(key) = target else { continue };
+            let (Action::Patch { member: key, .. } | Action::Delete { member: key, .. }) = &action;
             let Some(member) = unit.member(key) else { continue };
-            let Some((request, last)) = member_write(member, &action) else { continue };
+            let (request, last) = member_write(member, &action);
             let event = match (&action, events) {
                 (Action::Patch { .. }, Announce::Patches(reason, note))
                 | (Action::Delete { .. }, Announce::Deletions(reason, note))
@@ -52,12 +48,12 @@ impl Reconciler {
 }
 
 /// Returns the next write of an action on a pod, and whether it is the last one.
-fn member_write(member: &PodMember<'_>, action: &Action) -> Option<(WriteRequest, bool)> {
+fn member_write(member: &PodMember<'_>, action: &Action) -> (WriteRequest, bool) {
     let write = |verb: Verb, body: Value| WriteRequest::new(Kind::Pod, member.key.clone(), verb, body);
     match action {
         Action::Patch { patch, .. } => {
             let version = &member.resource_version;
-            Some((WriteRequest::of_patch(Kind::Pod, member.key.clone(), patch, version), true))
+            (WriteRequest::of_patch(Kind::Pod, member.key.clone(), patch, version), true)
         }
         // The reason is written first, so that it is there when the pod is deleted.
         Action::Delete { condition: Some(condition), .. } if !member.is_termination_target() => {
@@ -69,14 +65,13 @@ fn member_write(member: &PodMember<'_>, action: &Action) -> Option<(WriteRequest
                 },
                 "status": {"conditions": [condition]},
             });
-            Some((write(Verb::Apply, body).of_status(), false))
+            (write(Verb::Apply, body).of_status(), false)
         }
         Action::Delete { .. } => {
             let body = json!({
                 "preconditions": {"uid": member.uid, "resourceVersion": member.resource_version},
             });
-            Some((write(Verb::Delete, body), true))
+            (write(Verb::Delete, body), true)
         }
-        Action::Create { .. } => None,
     }
 }

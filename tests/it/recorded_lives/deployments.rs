@@ -50,9 +50,9 @@ fn start(pod: &mut Value, name: &str, recorded: &Value, note: &str) {
     let (keys, priority) = (["example.com/team".to_owned()], Priority::default());
     let view = hooks(row).view(&unit).unwrap();
     let request = request("w", view.queue_name.as_deref(), &keys, &priority);
-    let made = hooks(row).compose(&unit, &row.rank, &request).unwrap();
-    let [Action::Create { body }] = made.as_slice() else { panic!("a Workload: {made:?}") };
-    let workload = plain(body);
+    let composed = hooks(row).compose(&unit, &row.rank, &request).unwrap();
+    assert!(composed.removals.is_empty(), "{note}");
+    let workload = plain(&composed.workload);
     assert_eq!(workload["spec"]["podSets"], plain(&recorded["spec"]["podSets"]), "{note}");
     assert_eq!(workload["spec"]["queueName"], recorded["spec"]["queueName"], "{note}");
     assert_eq!(workload["metadata"]["labels"], recorded["labels"], "{note}");

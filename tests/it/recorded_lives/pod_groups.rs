@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::frameworks::{
     Action, ComposableHooks, FieldChange, Framework, JobUnit, PatchBody, PodMember, PodSetCount, Priority,
-    Role, StopReason, Target, WorkloadRequest, framework, hold_pod,
+    Role, StopReason, WorkloadRequest, framework, hold_pod,
 };
 
 /// Scenarios whose course is decided by more than the rules of pods: by name, with the reason.
@@ -130,22 +130,21 @@ impl Group {
     fn act(&mut self, actions: &[Action]) {
         for action in actions {
             match action {
-                Action::Patch { target, patch } => {
-                    let pod = self.pod(target);
+                Action::Patch { member, patch } => {
+                    let pod = self.pod(member);
                     let PatchBody::Json(_) = patch.body() else { panic!("pods have arrays") };
                     let operations: json_patch::Patch =
                         serde_json::from_value(patch.at_version("1")).unwrap();
                     json_patch::patch(pod, &operations).unwrap();
                 }
-                Action::Delete { target, condition } => {
-                    let pod = self.pod(target);
+                Action::Delete { member, condition } => {
+                    let pod = self.pod(member);
                     // A pod that is not bound has no grace period.
                     pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:01:00Z");
                     if let Some(condition) = condition {
                         pod["target"] = json!([condition["reason"]]);
                     }
                 }
-                Action::Create { body } => self.workload = Some(body.clone()),
             }
         }
         let gone = |pod: &Value| pod["metadata"].get("deletionTimestamp").is_some();
@@ -154,8 +153,7 @@ impl Group {
         });
     }
 
-    fn pod(&mut self, target: &Target) -> &mut Value {
-        let Target::Member(key) = target else { panic!("pods have no owner") };
+    fn pod(&mut self, key: &ObjectKey) -> &mut Value {
         self.pods.iter_mut().find(|pod| pod["metadata"]["name"] == *key.name).expect("a pod")
     }
 
@@ -173,8 +171,9 @@ impl Group {
             let name = self.hooks.workload_name(&unit).unwrap();
             let view = self.hooks.view(&unit).unwrap();
             let request = request(&name, view.queue_name.as_deref(), &keys, &priority);
-            let Ok(actions) = self.hooks.compose(&unit, &self.row.rank, &request) else { return };
-            self.act(&actions);
+            let Ok(composed) = self.hooks.compose(&unit, &self.row.rank, &request) else { return };
+            self.act(&composed.removals);
+            self.workload = Some(composed.workload);
         }
         // The Workload follows the queue of its pods.
         let queue = self.hooks.view(&unit).unwrap().queue_name;
@@ -331,8 +330,8 @@ fn play(scenario: &Value) -> usize {
                     group.pods.push(pod);
                 }
                 "delete" => {
-                    let target = Target::Member(ObjectKey::new("", path.split("/pods/").nth(1).unwrap()));
-                    group.act(&[Action::Delete { target, condition: None }]);
+                    let member = ObjectKey::new("", path.split("/pods/").nth(1).unwrap());
+                    group.act(&[Action::Delete { member, condition: None }]);
                 }
                 _ => {
                     let name = path.split("/pods/").nth(1).unwrap().trim_end_matches("/status");
