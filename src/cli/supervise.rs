@@ -8,6 +8,9 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
+/// How long the error of another task is awaited after a task has ended without one.
+const CAUSE_WITHIN: Duration = Duration::from_millis(200);
+
 /// A set of named tasks.
 #[derive(Default)]
 pub(super) struct SupervisedTasks(JoinSet<(&'static str, anyhow::Result<()>)>);
@@ -24,12 +27,34 @@ impl SupervisedTasks {
     }
 
     /// Waits until a task ends and returns this as an error, because no task should end by itself.
+    ///
+    /// The tasks share channels, so one failure ends several of them, in any order: an error is preferred to an end
+    /// without one. Otherwise a lost lease would be reported as an executor that exited.
     pub(super) async fn join_next(&mut self) -> anyhow::Error {
+        match self.join_task().await {
+            Err(error) => error,
+            Ok(name) => tokio::time::timeout(CAUSE_WITHIN, self.join_failed())
+                .await
+                .unwrap_or_else(|_| anyhow!("task {name} exited unexpectedly")),
+        }
+    }
+
+    /// Waits until a task fails.
+    async fn join_failed(&mut self) -> anyhow::Error {
+        loop {
+            if let Err(error) = self.join_task().await {
+                return error;
+            }
+        }
+    }
+
+    /// Waits until a task ends; returns its name, or its error.
+    async fn join_task(&mut self) -> anyhow::Result<&'static str> {
         match self.0.join_next().await {
-            None => anyhow!("all tasks exited"),
-            Some(Err(error)) => anyhow!("a task failed: {error}"),
-            Some(Ok((name, Ok(())))) => anyhow!("task {name} exited unexpectedly"),
-            Some(Ok((name, Err(error)))) => error.context(format!("task {name}")),
+            None => Err(anyhow!("all tasks exited")),
+            Some(Err(error)) => Err(anyhow!("a task failed: {error}")),
+            Some(Ok((name, Ok(())))) => Ok(name),
+            Some(Ok((name, Err(error)))) => Err(error.context(format!("task {name}"))),
         }
     }
 
@@ -64,5 +89,30 @@ mod tests {
         tasks.0.spawn(async { panic!("on purpose") });
         let error = tasks.join_next().await.to_string();
         assert!(error.contains("a task failed") && error.contains("panic"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn failure_is_reported_not_its_consequence() {
+        let mut tasks = SupervisedTasks::default();
+        let (failing, channel) = tokio::sync::oneshot::channel::<()>();
+        tasks.0.spawn(async {
+            let _ = channel.await;
+            ("executor", Ok(()))
+        });
+        tasks.0.spawn(async {
+            drop(failing);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            ("lease", Err(anyhow!("lease lost")))
+        });
+        tasks.0.spawn(std::future::pending());
+        assert_eq!(format!("{:#}", tasks.join_next().await), "task lease: lease lost");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn end_without_failure_is_reported() {
+        let mut tasks = SupervisedTasks::default();
+        tasks.0.spawn(async { ("executor", Ok(())) });
+        tasks.0.spawn(std::future::pending());
+        assert_eq!(tasks.join_next().await.to_string(), "task executor exited unexpectedly");
     }
 }
