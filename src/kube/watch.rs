@@ -166,20 +166,14 @@ async fn run_typed_watch<K: WatchedObject>(
             Err(error) => {
                 health.record_error();
                 if is_not_served(&error) {
+                    let optional = is_optional_kind(kind);
                     if !health.mark_not_served() {
-                        tracing::warn!(
-                            kind = resource.kind,
-                            group = resource.group,
-                            "kind is not served by the API server; waiting for its definition"
-                        );
+                        log_not_served(resource, optional);
                     }
-                    if is_optional_kind(kind)
-                        && !health.synced()
-                        && send_empty_list(kind, &deltas).await.is_err()
-                    {
+                    if optional && !health.synced() && send_empty_list(kind, &deltas).await.is_err() {
                         return;
                     }
-                    if is_optional_kind(kind) {
+                    if optional {
                         health.mark_synced();
                     }
                 } else {
@@ -214,6 +208,16 @@ async fn poll_until<T>(due: Option<Instant>, future: impl Future<Output = T>) ->
 /// belong to other projects, and MultiKueueClusters matter only if jobs are dispatched to one.
 fn is_optional_kind(kind: Kind) -> bool {
     matches!(kind, Kind::Job(_) | Kind::ProvisioningRequest | Kind::MultiKueueCluster)
+}
+
+/// Logs a missing definition. Most clusters lack some of the optional ones, which is nothing to act on.
+fn log_not_served(resource: &ApiResourceInfo, optional: bool) {
+    let (kind, group) = (resource.kind, resource.group);
+    if optional {
+        tracing::info!(kind, group, "optional kind is not served by the API server");
+    } else {
+        tracing::warn!(kind, group, "kind is not served by the API server; waiting for its definition");
+    }
 }
 
 async fn send_empty_list(
