@@ -27,6 +27,7 @@ mod history;
 mod hostile_clients;
 mod image;
 mod infeasible_jobs;
+mod installation;
 mod interrupt;
 mod invariants;
 mod job_ends_during_stop;
@@ -58,6 +59,7 @@ mod simulate_matches_cluster;
 mod stale_api_server;
 mod stop_policy;
 mod topology;
+mod uninstall;
 mod unreadable_objects;
 mod user_edits;
 mod watch_faults;
@@ -170,6 +172,7 @@ fn serial_cases() -> Vec<Case<SerialCase>> {
         definitions::missing_ones_are_awaited,
         definitions::older_ones_are_named,
         definitions::newer_ones_lose_nothing,
+        uninstall::documented_commands_leave_nothing,
         interrupt::interrupted_demo_leaves_nothing,
         bench_load::small_baseline_load_completes,
         preemption::three_queues_reach_equal_shares,

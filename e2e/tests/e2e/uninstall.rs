@@ -1,0 +1,87 @@
+//! The commands of docs/install.md that remove an installation.
+
+use crate::fixture::Fixture;
+use crate::installation::Installation;
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+use sluice_e2e::cluster::Cluster;
+use sluice_e2e::kubectl::Kubectl;
+use sluice_e2e::objects::{Kind, text};
+use sluice_e2e::paths;
+use std::fs;
+
+/// Waiting for a finalizer that nothing removes ends with an error after this.
+const TIMEOUT: &str = "--timeout=60s";
+/// The kinds of `config/default` that are not in its namespace.
+const CLUSTER_SCOPED: [&str; 5] = [
+    "customresourcedefinitions",
+    "clusterroles",
+    "clusterrolebindings",
+    "mutatingwebhookconfigurations",
+    "validatingwebhookconfigurations",
+];
+
+/// With queues, a running and a pending Job, the commands end without an error and nothing of the installation is left. The
+/// Jobs stay, suspended and without pods: the manager must not make new Workloads whose finalizers outlive it.
+pub(crate) async fn documented_commands_leave_nothing(
+    cluster: &mut Cluster,
+    fixture: &Fixture,
+) -> Result<()> {
+    let installed = Installation::start(cluster, fixture, |_, _| Ok(true)).await?;
+    let outcome = async {
+        installed.wait_until_ready().await?;
+        let fixture = &installed.fixture;
+        fixture.prepare().await?;
+        let cohort = fixture.create_cohort("all", "", &[("cpu", "1", None)]).await?;
+        fixture.create_queue("main", &cohort, &[("cpu", "1", None)], json!({})).await?;
+        fixture.submit(fixture.job("runs", "main", "2")).await?;
+        fixture.wait_until_running("runs").await?;
+        fixture.submit(fixture.job("waits", "main", "1")).await?;
+        fixture.wait_for_condition("waits", "QuotaReserved", "False", "").await?;
+        for command in documented_commands()? {
+            run(&fixture.kubectl, &command)?;
+        }
+        check_removed(fixture).await
+    }
+    .await;
+    installed.finish(outcome)
+}
+
+/// Returns the lines of the code block.
+fn documented_commands() -> Result<Vec<String>> {
+    let page = fs::read_to_string(paths::root().join("docs/install.md"))?;
+    let (_, section) = page.split_once("\n## Uninstalling\n").context("no section on uninstalling")?;
+    let section = section.split("\n## ").next().unwrap_or(section);
+    let commands: Vec<String> =
+        section.lines().filter_map(|line| line.strip_prefix("    ")).map(str::to_owned).collect();
+    ensure!(!commands.is_empty(), "the section has no command");
+    Ok(commands)
+}
+
+fn run(kubectl: &Kubectl, command: &str) -> Result<()> {
+    let command = command.split_once('#').map_or(command, |(command, _)| command);
+    let words = command.split_whitespace().map(|word| {
+        let path = paths::root().join(word);
+        if path.exists() { path.display().to_string() } else { word.to_owned() }
+    });
+    let mut words: Vec<String> = words.collect();
+    ensure!(words.remove(0) == "kubectl", "{command} is no command of kubectl");
+    words.push(TIMEOUT.to_owned());
+    let arguments: Vec<&str> = words.iter().map(String::as_str).collect();
+    kubectl.run(&arguments).with_context(|| command.to_owned()).map(drop)
+}
+
+async fn check_removed(fixture: &Fixture) -> Result<()> {
+    for resource in CLUSTER_SCOPED {
+        let names = fixture.kubectl.run(&["get", resource, "--output=name"])?;
+        let left: Vec<&str> = names.lines().filter(|name| name.contains("kueue")).collect();
+        ensure!(left.is_empty(), "{left:?} are left");
+    }
+    for job in ["runs", "waits"] {
+        let job = fixture.objects.must_get(Kind::JOB, &fixture.name, job).await?;
+        ensure!(job["spec"]["suspend"] == json!(true), "{} is not suspended", text(&job, "/metadata/name"));
+    }
+    let pods = fixture.objects.list(Kind::POD, &fixture.name, "").await?;
+    ensure!(pods.is_empty(), "pods of {} Jobs run without a reservation", pods.len());
+    Ok(())
+}
