@@ -22,7 +22,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// State of the cycle so far.
-#[derive(Default)]
 pub(super) struct CycleState {
     pub(super) now: Timestamp,
     /// Capacity added to projected usage for the rest of the cycle; removed at its end.
@@ -40,6 +39,22 @@ pub(super) struct CycleState {
     pub(super) has_second_pass_claims: bool,
     /// Workloads whose second pass found a topology assignment.
     pub(super) topology_moves: Vec<TopologyMove>,
+}
+
+impl CycleState {
+    /// Returns the state of a cycle that starts.
+    pub(super) const fn new(now: Timestamp) -> Self {
+        Self {
+            now,
+            head_claims: Vec::new(),
+            changed_trees: BTreeSet::new(),
+            claiming_queues: BTreeMap::new(),
+            freed_trees: BTreeSet::new(),
+            victims: BTreeSet::new(),
+            has_second_pass_claims: false,
+            topology_moves: Vec::new(),
+        }
+    }
 }
 
 /// A topology assignment of a second pass, charged at the end of the cycle.
@@ -69,7 +84,7 @@ impl Engine {
         let entries = self.nominate_heads(heads);
         let entries = entries.into_iter().map(|entry| self.park_if_inadmissible(entry)).collect();
         let mut entry_iterator = EntryIterator::new(entries, &self.settings, &self.tree);
-        let mut cycle = CycleState { now, ..CycleState::default() };
+        let mut cycle = CycleState::new(now);
         let mut decisions = Vec::new();
         for (request, nomination) in second_passes {
             decisions.extend(

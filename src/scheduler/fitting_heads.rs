@@ -14,6 +14,7 @@ use super::nominate::{Entry, Evaluation, Head, NominatedAssignment, Nomination};
 use crate::api::ObjectKey;
 use crate::queue::FlavorCursor;
 use crate::quota::UsageLayer;
+use jiff::Timestamp;
 use std::sync::Arc;
 
 /// Maximum number of classes of a ClusterQueue that are evaluated. More than one: in a BestEffortFIFO ClusterQueue, the
@@ -25,7 +26,7 @@ impl Engine {
     /// order the first one that fits, in a StrictFIFO ClusterQueue only the head or a workload with a capacity
     /// reservation. Returns `None` as well while the ClusterQueue is inactive or admissions wait for pods. Changes no
     /// state. After the last cycle that has work, no head fits.
-    pub fn fitting_head(&mut self, cluster_queue: &str) -> Option<ObjectKey> {
+    pub fn fitting_head(&mut self, cluster_queue: &str, now: Timestamp) -> Option<ObjectKey> {
         if self.is_admission_blocked() {
             return None;
         }
@@ -40,12 +41,12 @@ impl Engine {
             .collect();
         heads.into_iter().find_map(|(head, cursor)| {
             let key = head.key().clone();
-            self.fits_now(head, cursor.as_ref()).then_some(key)
+            self.fits_now(head, cursor.as_ref(), now).then_some(key)
         })
     }
 
     /// Whether a cycle of this head and the blocked heads with claims would admit it.
-    fn fits_now(&mut self, head: Head, cursor: Option<&FlavorCursor>) -> bool {
+    fn fits_now(&mut self, head: Head, cursor: Option<&FlavorCursor>, now: Timestamp) -> bool {
         // A variant beside one that holds quota is admitted only by preempting it, and a preemptor waits for its victims.
         if self.precheck_failure(&head.queue, &head.workload).is_some()
             || self.has_reserving_variant(&head)
@@ -63,7 +64,7 @@ impl Engine {
         let nomination = Nomination::Evaluated(Evaluation::Fits(Box::new(nominated)));
         entries.push(Entry { head, borrowing_level, usage, nomination });
         let mut order = EntryIterator::new(entries, &self.settings, &self.tree);
-        let (mut cycle, mut fits) = (CycleState::default(), false);
+        let (mut cycle, mut fits) = (CycleState::new(now), false);
         while let Some(Entry { head, nomination, .. }) = self.next_entry(&mut order, &cycle) {
             match nomination {
                 Nomination::ClaimOnly(claim) => self.apply_head_claim(&head, &claim, &mut cycle),
@@ -106,10 +107,10 @@ mod tests {
     use crate::quota::{FlavorQuotas, QuotaLimits, ResourceGroup};
     use crate::resources::Amount;
     use crate::scheduler::{ClusterQueue, Flavor, Outcome, PodSet, Workload};
-    use jiff::Timestamp;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
     use std::collections::BTreeMap;
 
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
     const QUEUES: [&str; 3] = ["a", "b", "c"];
     const FLAVORS: [&str; 2] = ["x", "y"];
     /// Different requests of workloads: not more than the classes that the check evaluates.
@@ -178,7 +179,7 @@ mod tests {
     fn run_until_idle(engine: &mut Engine) -> Vec<ObjectKey> {
         let mut admitted = Vec::new();
         while engine.has_work() {
-            let decisions = engine.run_cycle(Timestamp::UNIX_EPOCH).into_iter();
+            let decisions = engine.run_cycle(NOW).into_iter();
             let admissions = decisions.filter(|decision| matches!(decision.outcome, Outcome::Admitted(_)));
             admitted.extend(admissions.map(|decision| decision.key));
         }
@@ -186,7 +187,7 @@ mod tests {
     }
 
     fn fitting_heads(engine: &mut Engine) -> Vec<ObjectKey> {
-        QUEUES.iter().filter_map(|queue| engine.fitting_head(queue)).collect()
+        QUEUES.iter().filter_map(|queue| engine.fitting_head(queue, NOW)).collect()
     }
 
     /// The check finds a head exactly if a wake-up was lost that matters: if workloads are admitted once all are woken. A
@@ -242,11 +243,11 @@ mod tests {
         );
         let waiting = Workload { cluster_queue: Arc::from("a"), ..workload(1, &mut random) };
         engine.enqueue(waiting.clone());
-        assert_eq!(engine.fitting_head("a"), Some(waiting.key.clone()));
+        assert_eq!(engine.fitting_head("a", NOW), Some(waiting.key.clone()));
         engine.block_admission(true);
-        assert_eq!(engine.fitting_head("a"), None, "it waits for pods");
+        assert_eq!(engine.fitting_head("a", NOW), None, "it waits for pods");
         engine.block_admission(false);
         engine.set_namespace("ns", None);
-        assert_eq!(engine.fitting_head("a"), None, "its namespace is not selected");
+        assert_eq!(engine.fitting_head("a", NOW), None, "its namespace is not selected");
     }
 }

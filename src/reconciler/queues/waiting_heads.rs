@@ -158,7 +158,7 @@ impl Reconciler {
         let interval = self.settings.snapshot.head_check;
         let all = || self.cache.cluster_queues().map(|(name, _)| Arc::clone(name)).collect();
         for name in self.queues.waiting_heads.next_batch(all, interval, now) {
-            let fitting = self.engine.fitting_head(&name);
+            let fitting = self.engine.fitting_head(&name, now);
             self.queues.waiting_heads.record_check(&name, fitting, now);
             self.report_waiting_head(&name, now);
         }

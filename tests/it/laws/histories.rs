@@ -130,7 +130,7 @@ pub(super) fn check_no_head_fits(cluster: &mut Cluster) -> TestCaseResult {
         return Ok(());
     }
     for queue in QUEUES {
-        let head = cluster.engine.fitting_head(queue);
+        let head = cluster.engine.fitting_head(queue, cluster.now);
         let verdict = head.as_ref().and_then(|key| cluster.engine.verdict(key));
         prop_assert_eq!(&head, &None, "I8: it fits and waits ({:?}) beside {:?}", verdict, cluster.reserved);
     }
