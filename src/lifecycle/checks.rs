@@ -10,8 +10,6 @@ use std::collections::BTreeSet;
 /// Action that the states of the admission checks require.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckAction {
-    /// No check requires an action.
-    None,
     /// Evict the workload and requeue it; the message is the eviction message.
     Retry(String),
     /// Deactivate the workload; the message names the rejecting checks.
@@ -105,13 +103,13 @@ pub fn add(status: &mut WorkloadStatus, names: &[String], now: Timestamp) {
     sync(status, &all, now);
 }
 
-/// Returns the action that the check states require; a rejection takes precedence over a retry.
-pub fn required_action(status: &WorkloadStatus) -> CheckAction {
-    if let Some(checks) = describe_checks_in_state(status, CheckState::Rejected) {
-        return CheckAction::Reject(checks);
-    }
-    describe_checks_in_state(status, CheckState::Retry)
-        .map_or(CheckAction::None, |checks| CheckAction::Retry(format!("Evicted due to {checks}")))
+/// Returns the action that the check states require, if any; a rejection takes precedence over a retry.
+pub fn required_action(status: &WorkloadStatus) -> Option<CheckAction> {
+    let rejected = describe_checks_in_state(status, CheckState::Rejected).map(CheckAction::Reject);
+    rejected.or_else(|| {
+        describe_checks_in_state(status, CheckState::Retry)
+            .map(|checks| CheckAction::Retry(format!("Evicted due to {checks}")))
+    })
 }
 
 /// Lists the checks in a state with their messages, sorted by name. Returns `None` if no check is in that state.

@@ -86,7 +86,7 @@ pub fn queue_membership(
         && !holds(ConditionType::DeactivationTarget)
         && !holds(ConditionType::Finished)
         // A check that fails without a reservation sets a back-off.
-        && checks::required_action(status) == CheckAction::None;
+        && checks::required_action(status).is_none();
     if !waits {
         return plan(subject, facts, settings, now).membership;
     }
@@ -333,17 +333,9 @@ impl Draft<'_> {
     /// would act on it.
     fn handle_stale_check_states(&mut self) {
         match checks::required_action(&self.status) {
-            CheckAction::None => {}
-            CheckAction::Reject(message) if self.input.active => {
-                self.set_condition(
-                    ConditionType::DeactivationTarget,
-                    true,
-                    eviction::ADMISSION_CHECK,
-                    &message,
-                );
-                self.transitions.push(Transition::CheckRejected(message));
-            }
-            CheckAction::Reject(_) | CheckAction::Retry(_) => {
+            None => {}
+            Some(CheckAction::Reject(message)) if self.input.active => self.reject_by_checks(message),
+            Some(CheckAction::Reject(_) | CheckAction::Retry(_)) => {
                 if self.input.active {
                     self.set_requeue_backoff();
                 }
@@ -362,20 +354,20 @@ impl Draft<'_> {
         }
     }
 
+    /// Marks the workload for deactivation; the message names the rejecting checks.
+    fn reject_by_checks(&mut self, message: String) {
+        self.set_condition(ConditionType::DeactivationTarget, true, eviction::ADMISSION_CHECK, &message);
+        self.transitions.push(Transition::CheckRejected(message));
+    }
+
     fn apply_check_action(&mut self) -> bool {
         match checks::required_action(&self.status) {
-            CheckAction::None => false,
-            CheckAction::Reject(message) => {
-                self.set_condition(
-                    ConditionType::DeactivationTarget,
-                    true,
-                    eviction::ADMISSION_CHECK,
-                    &message,
-                );
-                self.transitions.push(Transition::CheckRejected(message));
+            None => false,
+            Some(CheckAction::Reject(message)) => {
+                self.reject_by_checks(message);
                 true
             }
-            CheckAction::Retry(message) => {
+            Some(CheckAction::Retry(message)) => {
                 self.set_requeue_backoff();
                 self.evict(EvictionCause::new(eviction::ADMISSION_CHECK, message));
                 true

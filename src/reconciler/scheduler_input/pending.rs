@@ -39,11 +39,11 @@ impl Reconciler {
 fn precheck_failure(record: &WorkloadRecord) -> Option<Arc<Verdict>> {
     let (reason, text) =
         match (checks::required_action(&record.status), &record.effective_requests.misconfiguration) {
-            (CheckAction::Retry(text) | CheckAction::Reject(text), _) => {
+            (Some(CheckAction::Retry(text) | CheckAction::Reject(text)), _) => {
                 (PendingReason::PendingEvaluation, text)
             }
-            (CheckAction::None, Some(text)) => (PendingReason::Misconfigured, text.clone()),
-            (CheckAction::None, None) => return None,
+            (None, Some(text)) => (PendingReason::Misconfigured, text.clone()),
+            (None, None) => return None,
         };
     Some(Arc::new(Verdict::without_blockers(reason, &text)))
 }

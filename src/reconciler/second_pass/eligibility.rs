@@ -4,7 +4,7 @@ use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{Admission, CheckState, WorkloadStatus};
 use crate::cache::records::WorkloadRecord;
-use crate::lifecycle::checks::{self, CheckAction};
+use crate::lifecycle::checks;
 use crate::lifecycle::conditions;
 use crate::reconciler::Reconciler;
 use crate::reconciler::nodes::topology_status::granted_topology;
@@ -84,7 +84,7 @@ pub(crate) fn is_second_pass_eligible(record: &WorkloadRecord) -> bool {
         && !holds(ConditionType::DeactivationTarget)
         && record.active
         && !record.meta.deleting
-        && checks::required_action(status) == CheckAction::None
+        && checks::required_action(status).is_none()
 }
 
 /// Returns whether a second pass can compute a topology assignment: before admission a delayed one, once all checks are
