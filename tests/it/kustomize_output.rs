@@ -224,6 +224,26 @@ fn other_namespace_renders_with_cert_manager() {
     );
 }
 
+/// Runbooks and monitors written for Kueue select its pods, and the Service of its metrics, by this label. Selectors of the
+/// manifests do not use it: those of the webhooks' pods must not select the controller's.
+#[test]
+fn label_of_kueues_pods_selects() {
+    for components in [&["self-managed"][..], &["../config/split", "self-managed"]] {
+        let Some(text) = build("kueue-label", &[], components) else { return };
+        let label = |labels: &serde_json::Value| labels["control-plane"] == "controller-manager";
+        for deployment in objects(&text, "Deployment") {
+            assert!(label(&deployment["metadata"]["labels"]), "{components:?}");
+            assert!(label(&deployment["spec"]["template"]["metadata"]["labels"]), "{components:?}");
+            assert!(!label(&deployment["spec"]["selector"]["matchLabels"]), "{components:?}");
+        }
+        let services = objects(&text, "Service");
+        let labelled = services.iter().filter(|service| label(&service["metadata"]["labels"]));
+        let names: Vec<_> = labelled.map(|service| service["metadata"]["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["kueue-controller-manager-metrics-service"], "{components:?}");
+        assert!(services.iter().all(|service| !label(&service["spec"]["selector"])), "{components:?}");
+    }
+}
+
 /// As administrators of Kueue write it: arguments, port, and a ConfigMap of their own, merged by name and path.
 const PATCH_FOR_KUEUE: &str = "patches:
 - patch: |

@@ -29,6 +29,11 @@ app.kubernetes.io/name: {{ include "sluice.name" . }}
 app.kubernetes.io/component: {{ .component | default "controller" }}
 {{- end }}
 
+{{/* Kueue's label of its Deployment, pods and metrics Service, by which users and their monitors select. */}}
+{{- define "sluice.kueueLabel" -}}
+control-plane: controller-manager
+{{- end }}
+
 {{/* The components that are Deployments, as JSON. A single one runs the whole manager. */}}
 {{- define "sluice.components" -}}
 {{- if .Values.webhooks.separate }}["controller", "webhooks"]{{ else }}["controller"]{{ end }}

@@ -153,6 +153,7 @@ volumeMounts:
 metadata:
   labels:
     {{- include "sluice.selectorLabels" . | nindent 4 }}
+    {{- include "sluice.kueueLabel" . | nindent 4 }}
   annotations:
     kubectl.kubernetes.io/default-container: manager
     # A change of the configuration replaces the pods.
