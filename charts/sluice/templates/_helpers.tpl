@@ -34,6 +34,13 @@ app.kubernetes.io/component: {{ .component | default "controller" }}
 control-plane: controller-manager
 {{- end }}
 
+{{/* Labels that select the pods that serve the webhooks. An upgrade that changes webhooks.separate moves them to other pods; the
+old ones serve until these are ready. */}}
+{{- define "sluice.servingLabels" -}}
+app.kubernetes.io/name: {{ include "sluice.name" . }}
+sluice.dev/serves-webhooks: "true"
+{{- end }}
+
 {{/* The components that are Deployments, as JSON. A single one runs the whole manager. */}}
 {{- define "sluice.components" -}}
 {{- if .Values.webhooks.separate }}["controller", "webhooks"]{{ else }}["controller"]{{ end }}

@@ -154,6 +154,9 @@ metadata:
   labels:
     {{- include "sluice.selectorLabels" . | nindent 4 }}
     {{- include "sluice.kueueLabel" . | nindent 4 }}
+    {{- if include "sluice.servesWebhooks" . }}
+    sluice.dev/serves-webhooks: "true"
+    {{- end }}
   annotations:
     kubectl.kubernetes.io/default-container: manager
     # A change of the configuration replaces the pods.

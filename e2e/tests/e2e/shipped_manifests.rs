@@ -49,7 +49,8 @@ struct Installation {
 }
 
 /// The Deployment starts as rendered; its replicas admit a Job, are confined, restarted and taken out of the Service by
-/// their probes, follow a rotated token, and are replaced and evicted without a failed create.
+/// their probes, follow a rotated token, and are replaced and evicted without a failed create. So are they when the webhooks
+/// become a Deployment of their own.
 pub(crate) async fn deployment_runs_as_rendered(_: &mut Cluster, _: &Fixture) -> Result<()> {
     run_installed("default", &[]).await
 }
@@ -68,7 +69,10 @@ async fn run_installed(name: &str, components: &[&str]) -> Result<()> {
         return Ok(());
     }
     let mut installation = Installation::start(name, components).await?;
-    let outcome = installation.check_all().await;
+    let mut outcome = installation.check_all().await;
+    if outcome.is_ok() && components.is_empty() {
+        outcome = installation.split_under_load().await;
+    }
     if outcome.is_err() {
         installation.plane.keep_folder();
         for pod in installation.pods().await.unwrap_or_default() {
@@ -280,7 +284,7 @@ impl Installation {
 
     /// Rolling update, rollback and eviction while Jobs are created; no create fails.
     async fn replace_under_load(&self) -> Result<()> {
-        let load = Load::start(&self.objects);
+        let load = Load::start(&self.objects, "replaced");
         let mut mixed = false;
         for (what, image) in [("update", OTHER_IMAGE), ("rollback", self.image.as_str())] {
             for name in &self.deployments {
@@ -303,9 +307,27 @@ impl Installation {
         }
         ensure!(mixed, "the versions never ran beside each other");
         self.evict_one_of_two().await?;
-        let created = load.stop().await?;
-        println!("        {created} creates at {CREATES_PER_SECOND} a second, none failed");
-        Ok(())
+        load.stop().await
+    }
+
+    /// Makes the webhooks a Deployment of their own while Jobs are created; no create fails.
+    async fn split_under_load(&mut self) -> Result<()> {
+        let all = install::manifests_with(&self.kubectl, &["split"])?;
+        let load = Load::start(&self.objects, "split");
+        install::install_unchanged(&self.kubectl, &self.objects, all).await?;
+        self.deployments.push("kueue-webhooks".to_owned());
+        self.wait_for_rollout("split").await?;
+        eventually("the Service has only pods of the other Deployment", async || {
+            let selector = "app.kubernetes.io/component=webhooks";
+            let pods = self.objects.list(Kind::POD, NAMESPACE, selector).await?;
+            let addresses = pods.iter().map(|pod| text(pod, "/status/podIP").to_owned());
+            let (addresses, endpoints) = (addresses.collect::<BTreeSet<_>>(), self.endpoints().await?);
+            ensure!(endpoints.len() == 2 && endpoints == addresses, "{endpoints:?}, pods {addresses:?}");
+            Ok(())
+        })
+        .await?;
+        load.stop().await?;
+        self.kubelet.check()
     }
 
     async fn runs_both_images(&self) -> Result<bool> {
@@ -348,7 +370,8 @@ struct Load {
 }
 
 impl Load {
-    fn start(objects: &ObjectClient) -> Self {
+    /// `prefix` is that of the names of the Jobs.
+    fn start(objects: &ObjectClient, prefix: &'static str) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, objects) = (Arc::clone(&stop), objects.clone());
         let task = tokio::spawn(async move {
@@ -356,7 +379,7 @@ impl Load {
             let mut creates = Vec::new();
             while !stopped.load(Ordering::Relaxed) {
                 ticks.tick().await;
-                let (objects, name) = (objects.clone(), format!("load-{}", creates.len()));
+                let (objects, name) = (objects.clone(), format!("{prefix}-{}", creates.len()));
                 creates.push(tokio::spawn(async move {
                     let job = Job::new(WORK, &name, "closed", &[("cpu", "1")]);
                     objects.create(Kind::JOB, job.body()).await
@@ -367,8 +390,8 @@ impl Load {
         Self { stop, task }
     }
 
-    /// Returns the number of creates; an error if one failed.
-    async fn stop(self) -> Result<usize> {
+    /// Ends the load; an error if a create failed.
+    async fn stop(self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         let creates = self.task.await?;
         let count = creates.len();
@@ -386,6 +409,7 @@ impl Load {
             failures.len(),
             failures.iter().take(3).cloned().collect::<Vec<_>>().join("; ")
         );
-        Ok(count)
+        println!("        {count} creates at {CREATES_PER_SECOND} a second, none failed");
+        Ok(())
     }
 }
