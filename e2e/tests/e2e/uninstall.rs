@@ -10,8 +10,9 @@ use sluice_e2e::objects::{Kind, text};
 use sluice_e2e::paths;
 use std::fs;
 
-/// Waiting for a finalizer that nothing removes ends with an error after this.
-const TIMEOUT: &str = "--timeout=60s";
+/// Waiting for a finalizer that nothing removes ends with an error after this. Longer than the five minutes after which the API
+/// server takes up a definition again whose cleanup met a conflict with its own status writes.
+const TIMEOUT: &str = "--timeout=7m";
 /// The kinds of `config/default` that are not in its namespace.
 const CLUSTER_SCOPED: [&str; 5] = [
     "customresourcedefinitions",
