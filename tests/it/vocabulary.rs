@@ -10,6 +10,9 @@ use regex::Regex;
 const BANNED: &str =
     r"(?i)\b(somebody|nobody|whoever|whom|anew|takes no turns|lineup|earmarks?|outlook|tallies)\b";
 
+/// Folders that are not sources: builds, the changelog of `make release` with old subjects of commits, and git's own.
+const GENERATED: [&str; 3] = ["target", "dist", ".git"];
+
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
@@ -18,7 +21,7 @@ fn collect(folder: &Path, extensions: &[&str], found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            if !path.ends_with("target") && !path.ends_with(".git") {
+            if !GENERATED.iter().any(|folder| path.ends_with(folder)) {
                 collect(&path, extensions, found);
             }
         } else if path.extension().is_some_and(|extension| extensions.iter().any(|e| extension == *e)) {
