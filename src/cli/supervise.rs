@@ -3,10 +3,10 @@
 use std::future::Future;
 use std::time::Duration;
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 /// How long the error of another task is awaited after a task has ended without one.
 const CAUSE_WITHIN: Duration = Duration::from_millis(200);
@@ -31,31 +31,24 @@ impl SupervisedTasks {
     /// The tasks share channels, so one failure ends several of them, in any order: an error is preferred to an end
     /// without one. Otherwise a lost lease would be reported as an executor that exited.
     pub(super) async fn join_next(&mut self) -> anyhow::Error {
-        match self.join_task().await {
+        let Some(ended) = self.0.join_next().await else { return anyhow!("all tasks exited") };
+        match outcome(ended) {
             Err(error) => error,
-            Ok(name) => tokio::time::timeout(CAUSE_WITHIN, self.join_failed())
-                .await
-                .unwrap_or_else(|_| anyhow!("task {name} exited unexpectedly")),
-        }
-    }
-
-    /// Waits until a task fails.
-    async fn join_failed(&mut self) -> anyhow::Error {
-        loop {
-            if let Err(error) = self.join_task().await {
-                return error;
+            Ok(name) => {
+                let failed = tokio::time::timeout(CAUSE_WITHIN, self.join_failed()).await;
+                failed.ok().flatten().unwrap_or_else(|| anyhow!("task {name} exited unexpectedly"))
             }
         }
     }
 
-    /// Waits until a task ends; returns its name, or its error.
-    async fn join_task(&mut self) -> anyhow::Result<&'static str> {
-        match self.0.join_next().await {
-            None => Err(anyhow!("all tasks exited")),
-            Some(Err(error)) => Err(anyhow!("a task failed: {error}")),
-            Some(Ok((name, Ok(())))) => Ok(name),
-            Some(Ok((name, Err(error)))) => Err(error.context(format!("task {name}"))),
+    /// Waits until a task fails; `None` if all end without a failure.
+    async fn join_failed(&mut self) -> Option<anyhow::Error> {
+        while let Some(ended) = self.0.join_next().await {
+            if let Err(error) = outcome(ended) {
+                return Some(error);
+            }
         }
+        None
     }
 
     /// Waits until all tasks have ended; aborts the remaining tasks after `within`.
@@ -66,6 +59,13 @@ impl SupervisedTasks {
             self.0.shutdown().await;
         }
     }
+}
+
+/// Returns the name of a task that has ended, or its error.
+fn outcome(ended: Result<(&'static str, anyhow::Result<()>), JoinError>) -> anyhow::Result<&'static str> {
+    let (name, result) = ended.map_err(|error| anyhow!("a task failed: {error}"))?;
+    result.with_context(|| format!("task {name}"))?;
+    Ok(name)
 }
 
 /// Waits for SIGINT or SIGTERM.
@@ -114,5 +114,8 @@ mod tests {
         tasks.0.spawn(async { ("executor", Ok(())) });
         tasks.0.spawn(std::future::pending());
         assert_eq!(tasks.join_next().await.to_string(), "task executor exited unexpectedly");
+        let mut last = SupervisedTasks::default();
+        last.0.spawn(async { ("executor", Ok(())) });
+        assert_eq!(last.join_next().await.to_string(), "task executor exited unexpectedly");
     }
 }
