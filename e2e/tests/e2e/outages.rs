@@ -85,7 +85,7 @@ pub(crate) async fn etcd_writes_are_slow(cluster: &mut Cluster, fixture: &Fixtur
 /// The API server is killed and restarted twice.
 pub(crate) async fn api_server_restarts_twice(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let work = BackgroundJobs::start(fixture, "restarts").await?;
-    work.allow_relist();
+    work.expect_restarts();
     run_under_load(cluster, &work, async |cluster| {
         for _ in 0..2 {
             cluster.plane.restart_apiserver().await?;
