@@ -34,11 +34,16 @@ app.kubernetes.io/component: {{ .component | default "controller" }}
 control-plane: controller-manager
 {{- end }}
 
-{{/* Labels that select the pods that serve the webhooks. An upgrade that changes webhooks.separate moves them to other pods; the
-old ones serve until these are ready. */}}
+{{/* Label of the pods that serve the webhooks. An upgrade that changes webhooks.separate moves it to other pods; the old ones serve
+until these are ready. */}}
+{{- define "sluice.servingLabel" -}}
+sluice.dev/serves-webhooks: "true"
+{{- end }}
+
+{{/* Labels that select these pods. */}}
 {{- define "sluice.servingLabels" -}}
 app.kubernetes.io/name: {{ include "sluice.name" . }}
-sluice.dev/serves-webhooks: "true"
+{{ include "sluice.servingLabel" . }}
 {{- end }}
 
 {{/* The components that are Deployments, as JSON. A single one runs the whole manager. */}}

@@ -155,7 +155,7 @@ metadata:
     {{- include "sluice.selectorLabels" . | nindent 4 }}
     {{- include "sluice.kueueLabel" . | nindent 4 }}
     {{- if include "sluice.servesWebhooks" . }}
-    sluice.dev/serves-webhooks: "true"
+    {{- include "sluice.servingLabel" . | nindent 4 }}
     {{- end }}
   annotations:
     kubectl.kubernetes.io/default-container: manager
