@@ -1,18 +1,15 @@
 # Everything that is done with this repository. The first run of demo, up, test or conformance builds the control plane.
 CARGO ?= cargo
-E2E = $(CARGO) run --quiet --locked --package sluice-e2e --bin sluice-e2e --
-RELEASE = $(CARGO) run --quiet --locked --package sluice-release -- $(if $(IMAGE),--name "$(IMAGE)")
+# Without --package, the features of dependencies are those of the whole workspace: each is built once for all targets.
+E2E = $(CARGO) run --quiet --locked --bin sluice-e2e --
+E2E_TEST = $(CARGO) test --locked --test e2e --
+UNIT_TARGETS = --lib --bins --test it
+RELEASE = $(CARGO) run --quiet --locked --bin sluice-release -- $(if $(IMAGE),--name "$(IMAGE)")
 # The load must cost less than what is measured.
 MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin sluice-e2e -- bench
 
-# End-to-end cases whose faults last a tenth of their time but for a soak.
-FAULTS = preemption::victims lost_writes:: rejected_writes:: rbac_changes:: outages:: leader_election:: manager_restarts:: memory_limit:: watch_faults:: stale_api_server::
-
-# End-to-end cases for the oldest and the newest version of Kubernetes: each API that Sluice uses, in a few minutes.
-QUICK = job_lifecycle::job_runs job_lifecycle::jobs_deleted user_edits:: topology::pods_land topology::deleted_node preemption::victims partial_admission:: provisioning:: admission_checks:: policy_forbids large_objects simulate_matches_cluster:: missing_permission shipped_manifests::deployment
-
 .DEFAULT_GOAL := help
-.PHONY: help tools demo up down test soak mutants e2e metrics-test conformance bench bench-cluster bench-manager bench-sizing lint fmt crds gates frameworks chart chart-test generated deny image image-check release
+.PHONY: help tools demo up down unit test test-rest test-all soak mutants e2e metrics-test conformance bench bench-cluster bench-manager bench-sizing lint fmt crds gates frameworks chart chart-test generated deny image image-check release
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,26 +27,32 @@ up: tools ## start the same cluster and leave it running; prints how to point ku
 down: ## stop it
 	@$(E2E) down
 
-test: tools ## unit, law and contract tests, then end-to-end tests on a real control plane
-	$(CARGO) test --locked --package sluice
-	$(CARGO) test --locked --package sluice-release
-	$(CARGO) test --locked --package sluice-e2e --lib --bins
-	$(CARGO) test --locked --package sluice-e2e --test e2e
+unit: tools ## unit, law and contract tests; no control plane
+	$(CARGO) test --locked $(UNIT_TARGETS)
+
+test: tools ## unit, and the core of the end-to-end tests on a real control plane
+	$(CARGO) test --locked --no-run $(UNIT_TARGETS) --test e2e
+	$(CARGO) test --locked $(UNIT_TARGETS)
+	$(E2E_TEST) --tier core
+
+test-rest: tools ## the end-to-end tests that `make test` leaves out: faults, load, whole matrices
+	$(E2E_TEST) --tier full
+
+test-all: test test-rest ## everything but soak
 
 soak: ## the laws for a long time, then faults at their full length; TIMES=N multiplies cases, PROPTEST_RNG_SEED=N replays a failure
-	SLUICE_SOAK=$(or $(TIMES),100) $(CARGO) test --locked --package sluice --test it laws:: -- --nocapture
-	SLUICE_SOAK=1 $(CARGO) test --locked --package sluice-e2e --test e2e -- $(or $(CASE),$(FAULTS))
+	SLUICE_SOAK=$(or $(TIMES),100) $(CARGO) test --locked --test it laws:: -- --nocapture
+	$(E2E_TEST) --tier soak $(CASE)
 
 mutants: ## a sample of mutants of quota, queue and choice of victims, judged by the laws (cargo install cargo-mutants --locked); SHARD=K/N
 	nice $(CARGO) mutants --package sluice --jobs 1 --sharding round-robin --shard $(or $(SHARD),0/4) --output target/mutants \
 		--file 'src/quota/*.rs' --file 'src/queue/*.rs' --file 'src/scheduler/preemption/*.rs' -- --locked --test it laws::
 
 e2e: tools ## the end-to-end tests alone; CASE=WORD runs those whose names contain it; KUBERNETES=1.33|1.37: some on this version
-	$(if $(KUBERNETES),SLUICE_KUBERNETES="$(KUBERNETES)") $(CARGO) test --locked --package sluice-e2e --test e2e -- \
-		$(or $(CASE),$(if $(KUBERNETES),$(QUICK)))
+	$(if $(KUBERNETES),SLUICE_KUBERNETES="$(KUBERNETES)") $(E2E_TEST) $(or $(CASE),$(if $(KUBERNETES),--tier versions))
 
 metrics-test: tools ## alerts and dashboards with a real Prometheus (from the PATH, or Debian's package): each value, and each alert in its fault
-	$(CARGO) test --locked --package sluice-e2e --test metrics -- $(CASE)
+	$(CARGO) test --locked --test metrics -- $(CASE)
 
 conformance: tools ## replay recorded decisions, API answers and lives of jobs, where ../shared exists; ONLY=decisions|api|jobs CASES=DIR SUITE=NAME SHOW=N
 	@$(E2E) conformance $(if $(ONLY),--only "$(ONLY)") $(if $(CASES),--cases "$(CASES)") $(if $(SUITE),--suite "$(SUITE)") --show $(or $(SHOW),0)
@@ -81,7 +84,7 @@ release: tools ## image, SBOM, install.yaml, changelog and checksums in dist/; V
 lint: ## formatting and clippy, warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	$(CARGO) clippy --locked --package sluice --features failpoints --bin sluice-failpoints -- -D warnings
+	$(CARGO) clippy --locked --features sluice/failpoints --bin sluice-failpoints -- -D warnings
 
 fmt: ## format
 	$(CARGO) fmt --all
@@ -91,14 +94,14 @@ crds: ## generate crds/ from the types
 	$(MAKE) chart
 
 gates: ## write docs/feature-gates.md from the table of feature gates
-	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --package sluice --test it feature_gates::page_is_up_to_date
+	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it feature_gates::page_is_up_to_date
 
 frameworks: ## write the webhooks, roles and lists of job kinds from the table of frameworks
-	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --package sluice --test it framework_manifests::generated
+	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it framework_manifests::generated
 	$(MAKE) chart
 
 chart: ## write the parts of the Helm chart that come from config/, crds/, dashboards/ and the table of frameworks, and the table of docs/helm.md
-	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --package sluice --test it chart::generated
+	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it chart::generated
 
 chart-test: tools ## render the Helm chart, compare it with config/, install, upgrade, roll back and uninstall it on a real control plane
 	@$(E2E) chart-test

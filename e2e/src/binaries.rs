@@ -11,6 +11,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Selects the minor version of Kubernetes, such as 1.33, among those that have a module below `e2e/controlplane`.
@@ -86,6 +87,9 @@ pub struct Binaries {
 impl Binaries {
     /// Locates the `wanted` binaries and builds missing or outdated ones.
     pub fn ensure(wanted: &[&str]) -> Result<Self> {
+        // Control planes that start at the same time build in the same folder.
+        static BUILDING: Mutex<()> = Mutex::new(());
+        let _building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
         let selected = std::env::var(VERSION_VARIABLE).ok();
         let binaries = Self {
             modules: modules(selected.as_deref())?,
@@ -290,40 +294,100 @@ fn watch_build(command: &mut Command, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// Builds `sluice` and returns its path; `SLUICE_BIN` names a different binary instead.
-pub fn sluice(release: bool) -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os("SLUICE_BIN") {
+/// A build of sluice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Build {
+    /// The development profile, which tests share.
+    Dev,
+    /// The development profile with the feature that stops second passes at the failpoints of a test.
+    Failpoints,
+    /// Optimized as a release, without the link-time optimization, which takes minutes: for images and memory in tests.
+    Packed,
+    /// What is released: for measurements.
+    Release,
+}
+
+/// How a build is made.
+struct Recipe {
+    program: &'static str,
+    /// No package is selected where tests share the build: features are then those of the whole workspace, and no dependency is
+    /// built a second time.
+    arguments: &'static [&'static str],
+    folder: &'static str,
+    /// Whether this process has made it; held while it is built, so that lanes that want the same build wait for it.
+    built: &'static Mutex<bool>,
+}
+
+impl Build {
+    const fn recipe(self) -> Recipe {
+        static DEV: Mutex<bool> = Mutex::new(false);
+        static FAILPOINTS: Mutex<bool> = Mutex::new(false);
+        static PACKED: Mutex<bool> = Mutex::new(false);
+        static RELEASE: Mutex<bool> = Mutex::new(false);
+        match self {
+            Self::Dev => Recipe { program: "sluice", arguments: &[], folder: "debug", built: &DEV },
+            Self::Failpoints => Recipe {
+                program: "sluice-failpoints",
+                arguments: &["--features", "sluice/failpoints"],
+                folder: "debug",
+                built: &FAILPOINTS,
+            },
+            Self::Packed => Recipe {
+                program: "sluice",
+                arguments: &["--profile", "packed", "--package", "sluice"],
+                folder: "packed",
+                built: &PACKED,
+            },
+            Self::Release => Recipe {
+                program: "sluice",
+                arguments: &["--release", "--package", "sluice"],
+                folder: "release",
+                built: &RELEASE,
+            },
+        }
+    }
+}
+
+/// Builds sluice, once in this process, and returns its path; `SLUICE_BIN` names a different binary for all builds but that
+/// with failpoints.
+pub fn sluice(build: Build) -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    sluice_by(build, Command::new(cargo))
+}
+
+/// Begins a build in the background, with the lowest priority; `sluice` waits for it and reports its failure.
+pub fn prepare_sluice(build: Build) {
+    std::thread::spawn(move || {
+        let mut cargo = Command::new("nice");
+        cargo.args(["-n", "19"]).arg(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        sluice_by(build, cargo)
+    });
+}
+
+fn sluice_by(build: Build, mut cargo: Command) -> Result<PathBuf> {
+    if build != Build::Failpoints
+        && let Some(path) = std::env::var_os("SLUICE_BIN")
+    {
         return Ok(PathBuf::from(path));
     }
-    build("sluice", if release { &["--release"] } else { &[] })?;
-    Ok(profile_folder(release).join("sluice"))
-}
-
-/// Builds sluice with the feature that stops second passes at the failpoints of a test.
-pub fn sluice_with_failpoints() -> Result<PathBuf> {
-    build("sluice-failpoints", &["--features", "failpoints"])?;
-    Ok(profile_folder(false).join("sluice-failpoints"))
-}
-
-fn build(program: &str, how: &[&str]) -> Result<()> {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    let what = ["build", "--quiet", "--locked", "--package", "sluice", "--bin", program];
-    // `cargo run` sets these variables. ring's build script would see them as a change and rebuild many crates.
-    let is_cargo_variable = |name: &OsString| {
-        ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|word| name.to_string_lossy().starts_with(word))
-    };
-    for name in std::env::vars_os().map(|(name, _)| name).filter(is_cargo_variable) {
-        command.env_remove(name);
+    let recipe = build.recipe();
+    let mut built = recipe.built.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*built {
+        // `cargo run` sets these variables. ring's build script would see them as a change and rebuild many crates.
+        let is_cargo_variable = |name: &OsString| {
+            ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|word| name.to_string_lossy().starts_with(word))
+        };
+        for name in std::env::vars_os().map(|(name, _)| name).filter(is_cargo_variable) {
+            cargo.env_remove(name);
+        }
+        cargo.current_dir(paths::root());
+        cargo.args(["build", "--quiet", "--locked", "--bin", recipe.program]).args(recipe.arguments);
+        if !cargo.status().context("building sluice requires cargo (Rust 1.95)")?.success() {
+            bail!("cannot build {}", recipe.program);
+        }
+        *built = true;
     }
-    command.current_dir(paths::root()).args(what).args(how);
-    if !command.status().context("building sluice requires cargo (Rust 1.95)")?.success() {
-        bail!("cannot build {program}");
-    }
-    Ok(())
-}
-
-fn profile_folder(release: bool) -> PathBuf {
-    paths::target().join(if release { "release" } else { "debug" })
+    Ok(paths::target().join(recipe.folder).join(recipe.program))
 }
 
 /// Returns `PATH` with a folder prepended, for programs that run kubectl.

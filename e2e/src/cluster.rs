@@ -2,7 +2,7 @@
 
 use crate::audit::AuditCursor;
 use crate::balancer::Balancer;
-use crate::binaries;
+use crate::binaries::{self, Build};
 use crate::control_plane::{ControlPlane, Extent};
 use crate::install::{NAMESPACE, install};
 use crate::kubectl::Kubectl;
@@ -20,8 +20,8 @@ use std::path::Path;
 pub struct ClusterOptions {
     /// Which components run.
     pub extent: Extent,
-    /// Use a release build of sluice.
-    pub release: bool,
+    /// The build of sluice.
+    pub build: Build,
     /// Put a balancer in front of the managers, so that several replicas can serve webhooks.
     pub load_balanced: bool,
     /// Another identity holds the lease: the manager serves webhooks and reconciles nothing.
@@ -37,7 +37,7 @@ impl Default for ClusterOptions {
     fn default() -> Self {
         Self {
             extent: Extent::Full,
-            release: false,
+            build: Build::Dev,
             load_balanced: false,
             standby: false,
             configuration: Value::Null,
@@ -63,7 +63,7 @@ pub struct Cluster {
 impl Cluster {
     /// Builds missing binaries, starts control plane and manager, and returns when webhooks answer.
     pub async fn start(options: &ClusterOptions, folder: &Path) -> Result<Self> {
-        let program = binaries::sluice(options.release)?;
+        let program = binaries::sluice(options.build)?;
         let plane = ControlPlane::start(options.extent, folder).await?;
         let objects = ObjectClient::new(plane.admin().await?);
         let kubectl = Kubectl::new(&plane.binaries.path("kubectl"), &plane.admin_kubeconfig());

@@ -1,7 +1,8 @@
 //! Replays recorded scheduling decisions of Kueue: the shared checker runs `sluice simulate --jsonl`. Needs no cluster.
 
+use crate::binaries::{self, Build};
 use crate::conformance::ConformanceRequest;
-use crate::{binaries, paths};
+use crate::paths;
 use anyhow::{Context as _, Result, bail};
 use std::path::Path;
 use tokio::process::Command;
@@ -29,7 +30,7 @@ pub const SUITES: [&str; 16] = [
 /// Runs the checker. All decisions and conditions must match the recording or be listed as deviations, and 98 % of the
 /// queues.
 pub async fn run(request: &ConformanceRequest, checker: &Path) -> Result<()> {
-    let program = binaries::sluice(false)?;
+    let program = binaries::sluice(Build::Dev)?;
     let exact = ["--level", "decisions", "--level", "conditions"];
     let approximate = ["--level", "queues", "--together", "--min", "98"];
     for levels in [exact.as_slice(), approximate.as_slice()] {

@@ -2,14 +2,22 @@
 
 use anyhow::{Result, bail};
 use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Deadline of one wait on a loaded machine.
 pub const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Returns whether faults last their whole time (`SLUICE_SOAK` is set) and not a tenth of it.
+static IS_SOAK_RUN: AtomicBool = AtomicBool::new(false);
+
+/// Lets faults last their whole time from now on.
+pub fn use_whole_durations() {
+    IS_SOAK_RUN.store(true, Ordering::Relaxed);
+}
+
+/// Returns whether faults last their whole time and not a tenth of it.
 pub fn is_soak_run() -> bool {
-    std::env::var_os("SLUICE_SOAK").is_some()
+    IS_SOAK_RUN.load(Ordering::Relaxed)
 }
 
 /// Returns the duration of a fault: `whole` in a soak run, else a tenth.

@@ -1,6 +1,6 @@
 //! etcd and kube-apiserver with the manifests, without a manager, so that objects can be created before one starts.
 
-use crate::binaries;
+use crate::binaries::{self, Build};
 use crate::control_plane::{ControlPlane, Extent};
 use crate::install::{NAMESPACE, install, remove_webhooks};
 use crate::kubectl::Kubectl;
@@ -27,7 +27,7 @@ impl ApiServerOnly {
     ) -> Result<Self> {
         let program = match controller {
             Some(path) => path.canonicalize().with_context(|| path.display().to_string())?,
-            None => binaries::sluice(true)?,
+            None => binaries::sluice(Build::Release)?,
         };
         let plane = ControlPlane::start(Extent::Api, folder).await?;
         let objects = ObjectClient::new(plane.admin().await?);

@@ -1,6 +1,7 @@
 //! A burst of Jobs: the time and CPU until all are admitted, compared with the API server alone for the same writes.
 
 use crate::audit::count_by_verb_and_resource;
+use crate::binaries::Build;
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::control_plane::ControlPlane;
 use crate::install::remove_webhooks;
@@ -20,7 +21,7 @@ const CLIENTS: usize = 16;
 
 /// Runs the benchmark and prints the results.
 pub async fn run(jobs: usize) -> Result<()> {
-    let options = ClusterOptions { release: true, nodes: 4, ..ClusterOptions::default() };
+    let options = ClusterOptions { build: Build::Release, nodes: 4, ..ClusterOptions::default() };
     let cluster = Cluster::start(&options, &ControlPlane::temporary_folder()).await?;
     create_queues(&cluster).await?;
     let account = format!("system:serviceaccount:{}:{}", crate::install::NAMESPACE, crate::install::ACCOUNT);

@@ -1,6 +1,7 @@
 //! Memory and startup time of the manager with many pending Workloads.
 
 use super::scenario::Scenario;
+use crate::binaries::Build;
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::control_plane::{ControlPlane, Extent};
 use crate::manager::Manager;
@@ -20,7 +21,7 @@ const STARTS: usize = 3;
 pub async fn run(divided: usize) -> Result<()> {
     let scenario = Scenario::by_name("baseline")?.scaled_down(divided);
     let options =
-        ClusterOptions { extent: Extent::Api, release: true, nodes: 0, ..ClusterOptions::default() };
+        ClusterOptions { extent: Extent::Api, build: Build::Release, nodes: 0, ..ClusterOptions::default() };
     let mut cluster = Cluster::start(&options, &ControlPlane::temporary_folder()).await?;
     scenario.make_queues(&cluster.objects).await?;
     measure_starts(&mut cluster, "start to ready, 30 queues and no Workload").await?;

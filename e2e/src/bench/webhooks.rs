@@ -2,6 +2,7 @@
 //! answered, over persistent TLS connections.
 
 use super::scenario::{NAMESPACE, Scenario};
+use crate::binaries::Build;
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::control_plane::{ControlPlane, Extent};
 use crate::kubeconfig;
@@ -23,7 +24,7 @@ const REVIEWS_PER_TICK: u32 = 2;
 /// Sends `rate` reviews per second for `seconds` and prints the latencies.
 pub async fn run(rate: u32, seconds: u64) -> Result<()> {
     let options =
-        ClusterOptions { extent: Extent::Api, release: true, nodes: 0, ..ClusterOptions::default() };
+        ClusterOptions { extent: Extent::Api, build: Build::Release, nodes: 0, ..ClusterOptions::default() };
     let cluster = Cluster::start(&options, &ControlPlane::temporary_folder()).await?;
     Scenario::by_name("baseline")?.make_queues(&cluster.objects).await?;
     let reviews = Arc::new(reviews(&cluster).await?);

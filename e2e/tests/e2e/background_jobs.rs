@@ -1,6 +1,7 @@
 //! Jobs that run in the background of fault tests, and the checks on their history: at no revision is a queue above its
 //! quota, every Job is started once and never stopped, no write is lost, all quota is released.
 
+use crate::cases::note;
 use crate::fixture::Fixture;
 use crate::history::History;
 use crate::watch_faults::max_reserved;
@@ -134,7 +135,7 @@ impl<'a> BackgroundJobs<'a> {
                 job["status"]
             );
         }
-        println!("      {count} Jobs, {} revisions, {peak} CPU reserved at once at most", own.len());
+        note(format_args!("{count} Jobs, {} revisions, {peak} CPU reserved at once at most", own.len()));
         Ok(peak)
     }
 }

@@ -1,5 +1,6 @@
 //! 1,000 Jobs created at once.
 
+use crate::cases::note;
 use crate::fixture::Fixture;
 use crate::history::History;
 use anyhow::{Result, ensure};
@@ -59,7 +60,7 @@ pub(crate) async fn thousand_jobs_over_three_levels(_: &mut Cluster, fixture: &F
     .await?;
     let revisions = history.revisions()?;
     let peaks = check_limits(fixture, &revisions)?;
-    println!("      {} revisions; peak usage: {peaks:?}", revisions.len());
+    note(format_args!("{} revisions; peak usage: {peaks:?}", revisions.len()));
     Ok(())
 }
 

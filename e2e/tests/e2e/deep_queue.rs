@@ -1,5 +1,6 @@
 //! Refilling freed capacity from a deep queue.
 
+use crate::cases::note;
 use crate::fixture::Fixture;
 use crate::history::History;
 use anyhow::{Result, ensure};
@@ -34,10 +35,10 @@ pub(crate) async fn freed_capacity_is_refilled(_: &mut Cluster, fixture: &Fixtur
         finished += round_size;
         wait_until_full(fixture, finished).await?;
         let longest = longest_gap(&history.timed_revisions()?, begun);
-        println!(
-            "      {round_size:3} of {JOBS} finish: freed capacity stayed unused for at most {:.2} s",
+        note(format_args!(
+            "{round_size:3} of {JOBS} finish: freed capacity stayed unused for at most {:.2} s",
             longest.as_secs_f64()
-        );
+        ));
     }
     Ok(())
 }

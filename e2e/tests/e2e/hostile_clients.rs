@@ -1,5 +1,6 @@
 //! Hostile clients against a release build with the memory limit of its container.
 
+use crate::cases::note;
 use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, ensure};
 use futures::stream::{self, StreamExt as _};
@@ -10,7 +11,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use sluice_e2e::bench::webhooks::{ca_bundle, manager_client};
-use sluice_e2e::binaries;
+use sluice_e2e::binaries::{self, Build};
 use sluice_e2e::cgroup::Cgroup;
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::install::NAMESPACE;
@@ -46,7 +47,7 @@ const QUEUES: &str = "/validate-kueue-x-k8s-io-v1beta2-clusterqueue";
 
 /// Writes a script that joins the group and then executes the manager; returns its path.
 fn write_launcher(folder: &Path, confined: Option<&Cgroup>) -> Result<PathBuf> {
-    let program = binaries::sluice(true)?;
+    let program = binaries::sluice(Build::Packed)?;
     let mut lines = vec!["#!/bin/sh".to_owned()];
     let members = confined.into_iter().flat_map(Cgroup::members);
     lines.extend(members.map(|members| format!("echo $$ > '{}'", members.display())));
@@ -221,7 +222,10 @@ async fn send_bad_reviews(cluster: &Cluster) -> Result<()> {
             );
             reviewed += usize::from(code == 200);
         }
-        println!("{reviewed} of {PARALLEL} reviews of {} bytes on {path} were completed", body.len());
+        note(format_args!(
+            "{reviewed} of {PARALLEL} reviews of {} bytes on {path} were completed",
+            body.len()
+        ));
         ensure!(reviewed > 0, "no review was completed");
     }
     Ok(())
@@ -265,13 +269,13 @@ pub(crate) async fn good_clients_are_still_answered(cluster: &mut Cluster, fixtu
     })
     .await?;
     let before = lease().await?["spec"]["leaseTransitions"].clone();
-    println!("{} MiB resident at most after the start", peak_resident(pid)? >> 20);
+    note(format_args!("{} MiB resident at most after the start", peak_resident(pid)? >> 20));
 
     let (stop, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
     let attack = async {
         let outcome = async {
             send_bad_reviews(cluster).await?;
-            println!("{} MiB after bodies", peak_resident(pid)? >> 20);
+            note(format_args!("{} MiB after bodies", peak_resident(pid)? >> 20));
             open_connection_floods(cluster).await
         };
         let outcome = outcome.await;
@@ -283,7 +287,7 @@ pub(crate) async fn good_clients_are_still_answered(cluster: &mut Cluster, fixtu
     attack_outcome?;
     cluster.manager()?.process().check()?;
     let (peak, rounds) = (peak_resident(pid)?, answered.load(Ordering::Relaxed));
-    println!("{} MiB resident at most, {rounds} rounds of valid requests", peak >> 20);
+    note(format_args!("{} MiB resident at most, {rounds} rounds of valid requests", peak >> 20));
     ensure!(peak < MAX_PEAK_MEMORY, "{} MiB were resident", peak >> 20);
     ensure!(rounds > 20, "only {rounds} rounds of valid requests");
     let after = lease().await?["spec"]["leaseTransitions"].clone();

@@ -1,8 +1,10 @@
 //! The image: packed from a release build, unpacked, and run with the restrictions of the shipped Deployment.
 
+use crate::cases::note;
 use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
+use sluice_e2e::binaries::{self, Build};
 use sluice_e2e::cgroup::Cgroup;
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::container::{Confinement, Mount};
@@ -10,7 +12,7 @@ use sluice_e2e::control_plane::ControlPlane;
 use sluice_e2e::install::{ACCOUNT, NAMESPACE};
 use sluice_e2e::manager::ManagerSettings;
 use sluice_e2e::process::ProcessUsage;
-use sluice_e2e::{binaries, kubeconfig, paths};
+use sluice_e2e::{kubeconfig, paths};
 use sluice_release::contents::{KUEUE_PROGRAM, PROGRAM};
 use sluice_release::image;
 use sluice_release::libraries::Debian;
@@ -54,7 +56,7 @@ pub(crate) async fn manager_runs_in_image(cluster: &mut Cluster, fixture: &Fixtu
         return Ok(());
     }
     if let Err(reason) = check_support() {
-        println!("      skipped: this machine forbids a mount namespace: {reason:#}");
+        note(format_args!("skipped: this machine forbids a mount namespace: {reason:#}"));
         return Ok(());
     }
     let folder = cluster.plane.folder().to_owned();
@@ -91,7 +93,7 @@ pub(crate) async fn manager_runs_in_image(cluster: &mut Cluster, fixture: &Fixtu
     fixture.finish_job("second").await?;
 
     cluster.manager()?.process().check()?;
-    println!("      {} MiB resident at most in the image", ProcessUsage::of_process(pid)?.peak_mib);
+    note(format_args!("{} MiB resident at most in the image", ProcessUsage::of_process(pid)?.peak_mib));
     cluster.replace_manager(&old).await?;
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     ensure!(!mounts.contains(&root.display().to_string()), "a mount of the container is left:\n{mounts}");
@@ -102,7 +104,7 @@ pub(crate) async fn manager_runs_in_image(cluster: &mut Cluster, fixture: &Fixtu
 pub(crate) fn can_pack() -> bool {
     let is_debian = Command::new("dpkg-query").arg("--version").output().is_ok();
     if !is_debian {
-        println!("      skipped: no dpkg-query; the image is packed on Debian");
+        note(format_args!("skipped: no dpkg-query; the image is packed on Debian"));
     }
     is_debian
 }
@@ -110,11 +112,11 @@ pub(crate) fn can_pack() -> bool {
 /// Packs a release build, checks the archive and unpacks it into a folder.
 pub(crate) fn unpack_image(root: &Path) -> Result<()> {
     let source = Source::read(paths::root())?;
-    let packed = image::pack(&binaries::sluice(true)?, "sluice", &source, &Debian)?;
+    let packed = image::pack(&binaries::sluice(Build::Packed)?, "sluice", &source, &Debian)?;
     let archive = ImageArchive::read(&packed.archive)?;
     ensure!(archive.digest == packed.digest, "{} and {}", archive.digest, packed.digest);
     ensure!(archive.config["config"]["Entrypoint"] == json!([PROGRAM]), "{}", archive.config);
-    println!("      {}, {} KiB", packed.digest, packed.archive.len() >> 10);
+    note(format_args!("{}, {} KiB", packed.digest, packed.archive.len() >> 10));
     let _ = fs::remove_dir_all(root);
     archive.unpack(root)?;
     let mut files = BTreeSet::new();

@@ -1,6 +1,7 @@
 //! A Lease that is edited by hand, and a second active replica.
 
 use crate::background_jobs::BackgroundJobs;
+use crate::cases::note;
 use crate::crashes::lease_holder;
 use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, ensure};
@@ -189,7 +190,7 @@ pub(crate) async fn two_replicas_act_concurrently(cluster: &mut Cluster, fixture
     let conflicts =
         audit.read_new()?.iter().filter(|request| request.is_write() && request.code == 409).count();
     ensure!(conflicts > 0, "no conflicts: only one replica acted");
-    println!("      {conflicts} conflicts");
+    note(format_args!("{conflicts} conflicts"));
     second.terminate();
     Ok(())
 }

@@ -1,77 +1,161 @@
-//! Runs cases on one control plane. After a failed case, the plane's logs are kept and the next case gets a new plane.
+//! Runs cases in lanes. A lane is a thread with a control plane of its own, which its cases use one after the other; after
+//! a failed case the plane's logs are kept, and the lane's next case gets a new plane.
+//!
+//! Invariants: a case that needs a control plane shares it with no other case while it runs; a case that needs the machine
+//! runs when no other case does. A case may block its thread (it runs kubectl and waits for processes): that delays no
+//! case of another lane.
 
+use crate::cases::{CASE_NAME, Case, ExclusiveCase, SharedCase, Work};
 use crate::fixture::Fixture;
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use futures::future::{FutureExt as _, LocalBoxFuture};
 use futures::stream::{self, StreamExt as _};
 use serde_json::json;
+use sluice_e2e::binaries::{self, Build};
 use sluice_e2e::cluster::{Cluster, ClusterOptions};
 use sluice_e2e::control_plane::ControlPlane;
-use sluice_e2e::process;
+use sluice_e2e::{process, signals};
+use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Instant;
+use tokio::runtime::Runtime;
 
-/// Concurrent cases: enough to hide waiting, few enough for two cores.
-const PARALLEL_CASES: usize = 4;
+/// Cases that run concurrently on one plane: enough to hide waiting, few enough for two cores.
+const CASES_PER_PLANE: usize = 4;
 
-/// A case that may run concurrently with others.
-pub(crate) type ParallelCase = for<'a> fn(&'a Cluster, &'a Fixture) -> LocalBoxFuture<'a, Result<()>>;
-/// A case that runs alone on the control plane.
-pub(crate) type SerialCase = for<'a> fn(&'a mut Cluster, &'a Fixture) -> LocalBoxFuture<'a, Result<()>>;
-/// Name and function of a case.
-pub(crate) type Case<T> = (&'static str, T);
+/// Number of planes started by this process, which names their folders.
+static STARTED_PLANES: AtomicU32 = AtomicU32::new(0);
 
-/// The control plane that cases run on.
-#[derive(Default)]
-pub(crate) struct CaseRunner {
-    cluster: Option<Cluster>,
-    /// Number of planes started so far.
-    started_planes: usize,
+/// Runs the cases, at most `lanes` control planes at a time; returns the names of the failed ones. An error if a control
+/// plane cannot be started, or at a signal.
+pub(crate) fn run(runtime: &Runtime, cases: &[Case], lanes: usize) -> Result<Vec<&'static str>> {
+    if cases.iter().any(|case| matches!(case.work, Work::Packed(_))) {
+        binaries::prepare_sluice(Build::Packed);
+    }
+    let schedule = Schedule::new(cases);
+    let shared = (!schedule.shared.is_empty()).then_some(schedule.shared.as_slice());
+    let exclusive = Mutex::new(schedule.exclusive);
+    let lanes = lanes.clamp(1, cases.len().max(1));
+    // The first lane begins with the cases that share its plane.
+    let mut failed = thread::scope(|scope| {
+        let lanes: Vec<_> = (0..lanes)
+            .map(|number| {
+                let shared = shared.filter(|_| number == 0).unwrap_or_default();
+                let exclusive = &exclusive;
+                scope.spawn(move || Lane::default().run_until_signal(runtime, shared, exclusive))
+            })
+            .collect();
+        let ended = lanes.into_iter().map(|lane| lane.join().unwrap_or_else(|_| bail!("a lane panicked")));
+        ended.collect::<Vec<_>>().into_iter().collect::<Result<Vec<_>>>()
+    })?
+    .concat();
+    let alone = Mutex::new(schedule.alone);
+    failed.extend(Lane::default().run_until_signal(runtime, &[], &alone)?);
+    Ok(failed)
 }
 
-impl CaseRunner {
+/// The cases of a run by what they need.
+struct Schedule {
+    shared: Vec<(&'static str, SharedCase)>,
+    /// The longest first, so that no lane is left with a long one at the end.
+    exclusive: VecDeque<(&'static str, ExclusiveCase)>,
+    /// They need the machine; last those that need a packed build, which takes as long as the other cases.
+    alone: VecDeque<(&'static str, ExclusiveCase)>,
+}
+
+impl Schedule {
+    fn new(cases: &[Case]) -> Self {
+        let mut longest_first: Vec<&Case> = cases.iter().collect();
+        longest_first.sort_by_key(|case| std::cmp::Reverse(case.seconds));
+        let mut schedule = Self { shared: Vec::new(), exclusive: VecDeque::new(), alone: VecDeque::new() };
+        let mut packed = VecDeque::new();
+        for case in longest_first {
+            match case.work {
+                Work::Queues(work) => schedule.shared.push((case.name, work)),
+                Work::Plane(work) => schedule.exclusive.push_back((case.name, work)),
+                Work::Machine(work) => schedule.alone.push_back((case.name, work)),
+                Work::Packed(work) => packed.push_back((case.name, work)),
+            }
+        }
+        schedule.alone.append(&mut packed);
+        schedule
+    }
+}
+
+/// A control plane and the cases that run on it.
+#[derive(Default)]
+struct Lane {
+    cluster: Option<Cluster>,
+    failed: Vec<&'static str>,
+}
+
+impl Lane {
+    /// Runs the shared cases, then exclusive ones until none is left. Its plane ends with it.
+    fn run_until_signal(
+        mut self,
+        runtime: &Runtime,
+        shared: &[(&'static str, SharedCase)],
+        exclusive: &Mutex<VecDeque<(&'static str, ExclusiveCase)>>,
+    ) -> Result<Vec<&'static str>> {
+        let work = async {
+            if !shared.is_empty() {
+                self.run_shared(shared).await?;
+            }
+            loop {
+                let next = exclusive.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                let Some((name, case)) = next else { return Ok(()) };
+                self.run_exclusive(name, case).await?;
+            }
+        };
+        runtime.block_on(signals::interruptible(work))?;
+        // The plane's balancer ends tasks of the runtime.
+        let _runtime = runtime.enter();
+        self.cluster = None;
+        Ok(self.failed)
+    }
+
     /// Returns the control plane; starts a new one for the first case and after a failure.
-    pub(crate) async fn cluster(&mut self) -> Result<&mut Cluster> {
+    async fn cluster(&mut self) -> Result<&mut Cluster> {
         if self.cluster.is_none() {
             let begun = Instant::now();
-            self.started_planes += 1;
-            let folder = ControlPlane::temporary_folder().with_extension(self.started_planes.to_string());
+            let number = STARTED_PLANES.fetch_add(1, Ordering::Relaxed) + 1;
+            let folder = ControlPlane::temporary_folder().with_extension(number.to_string());
             let cluster = Cluster::start(&options(), &folder).await?;
             let (version, seconds) =
                 (cluster.plane.kubernetes_version().await?, begun.elapsed().as_secs_f64());
-            println!("Kubernetes {version}, control plane and manager ready after {seconds:.1} s\n");
+            println!("      {seconds:6.1} s  control plane {number} and manager ready, Kubernetes {version}");
             self.cluster = Some(cluster);
         }
         self.cluster.as_mut().context("no control plane")
     }
 
-    /// Runs cases concurrently; returns the names of the failed ones.
-    pub(crate) async fn run_parallel(&mut self, cases: &[Case<ParallelCase>]) -> Result<Vec<&'static str>> {
+    async fn run_shared(&mut self, cases: &[(&'static str, SharedCase)]) -> Result<()> {
         let cluster: &Cluster = self.cluster().await?;
         let outcomes = stream::iter(cases).map(async |(name, case)| {
             let fixture = Fixture::new(cluster, name);
             print_outcome(name, run_case(&fixture, case(cluster, &fixture))).await
         });
         let failed: Vec<_> =
-            outcomes.buffer_unordered(PARALLEL_CASES).filter_map(async |failed| failed).collect().await;
+            outcomes.buffer_unordered(CASES_PER_PLANE).filter_map(async |failed| failed).collect().await;
         if !failed.is_empty() {
             self.abandon_cluster();
         }
-        Ok(failed)
+        self.failed.extend(failed);
+        Ok(())
     }
 
-    /// Runs a case; returns its name if it failed.
-    pub(crate) async fn run_serial(
-        &mut self,
-        (name, case): Case<SerialCase>,
-    ) -> Result<Option<&'static str>> {
+    async fn run_exclusive(&mut self, name: &'static str, case: ExclusiveCase) -> Result<()> {
         let cluster = self.cluster().await?;
         let fixture = Fixture::new(cluster, name);
         let failed = print_outcome(name, run_case(&fixture, case(cluster, &fixture))).await;
         if failed.is_some() {
             self.abandon_cluster();
         }
-        Ok(failed)
+        self.failed.extend(failed);
+        Ok(())
     }
 
     /// Stops the plane and keeps its logs, so that objects left by the failed case cannot affect later cases.
@@ -107,6 +191,7 @@ async fn run_case(fixture: &Fixture, case: LocalBoxFuture<'_, Result<()>>) -> Re
 /// Runs a case and prints its result; returns its name if it failed.
 async fn print_outcome(name: &'static str, case: impl Future<Output = Result<()>>) -> Option<&'static str> {
     let begun = Instant::now();
+    let case = CASE_NAME.scope(name, case);
     let outcome = AssertUnwindSafe(case).catch_unwind().await.unwrap_or_else(|_| Err(anyhow!("it panicked")));
     let seconds = begun.elapsed().as_secs_f64();
     match outcome {

@@ -1,11 +1,12 @@
 //! A running manager whose core hangs, whose permissions are removed, or whose lease is renewed under hostile
 //! connections.
 
+use crate::cases::note;
 use crate::crashes::{lease_holder, wait_for_other_holder};
 use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use sluice_e2e::binaries;
+use sluice_e2e::binaries::{self, Build};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::install::NAMESPACE;
 use sluice_e2e::manager::{LEASE_NAME, Manager, ManagerSettings, failpoints_folder};
@@ -23,7 +24,7 @@ pub(crate) async fn hung_core_is_replaced(cluster: &mut Cluster, fixture: &Fixtu
     let script = failpoints_folder(&cluster.plane);
     fs::create_dir_all(&script)?;
     let before = cluster.manager()?.settings().clone();
-    let settings = ManagerSettings { program: binaries::sluice_with_failpoints()?, ..before.clone() };
+    let settings = ManagerSettings { program: binaries::sluice(Build::Failpoints)?, ..before.clone() };
     cluster.replace_manager(&settings).await?;
     let first = cluster.take_manager().context("no manager")?;
     let led = eventually("the manager leads", async || {
@@ -45,7 +46,7 @@ pub(crate) async fn hung_core_is_replaced(cluster: &mut Cluster, fixture: &Fixtu
     let begun = Instant::now();
     hang_core(&script, &first)?;
     let led = wait_for_other_holder(&fixture.objects, &led).await?;
-    println!("      taken over {:.1} s after the core hung", begun.elapsed().as_secs_f64());
+    note(format_args!("taken over {:.1} s after the core hung", begun.elapsed().as_secs_f64()));
     wait_until_exited("the hung leader", &first).await?;
     ensure!(self::transitions(&fixture.objects).await? == transitions + 1, "more than one change of holder");
     fixture.submit(fixture.job("two", "main", "1")).await?;
@@ -130,7 +131,7 @@ pub(crate) async fn lease_survives_hostile_clients(cluster: &mut Cluster, fixtur
     let after = self::transitions(&fixture.objects).await?;
     ensure!(after == transitions, "{} changes of holder", after - transitions);
     ensure!(renewals.len() > 2, "{} renewals", renewals.len());
-    println!("      {} renewals, the longest pause {:.1} s", renewals.len(), longest.as_secs_f64());
+    note(format_args!("{} renewals, the longest pause {:.1} s", renewals.len(), longest.as_secs_f64()));
     cluster.replace_manager(&before).await.map(drop)
 }
 

@@ -1,17 +1,22 @@
 //! Races of second passes with the end of their workload: each kind of pass, each interference, at each step of the
 //! pass. No second pass may write to a workload that is ending. Each cell is repeated with all guards disabled and must
-//! fail then. `SLUICE_CELL=word` runs the cells whose names contain the word. The interferences are in
-//! `second_pass_races`, single guards in `second_pass_guards`, crashes in `second_pass_crashes`.
+//! fail then. `SLUICE_CELL=word` runs the cells whose names contain the word. The matrix is in
+//! `second_pass_matrix`, its interferences are in `second_pass_races`, single guards in `second_pass_guards`, crashes in
+//! `second_pass_crashes`.
 
+use crate::cases::note;
 use crate::fixture::Fixture;
 use crate::history::History;
 use crate::invariants::transition_violation;
+use crate::second_pass_matrix::{
+    INTERFERENCES, Interference, PASS_KINDS, PASS_STEPS, PassKind, PassStep, sample,
+};
 use anyhow::{Context as _, Result, bail, ensure};
 use futures::stream::{self, StreamExt as _};
 use http::Method;
 use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
-use sluice_e2e::binaries;
+use sluice_e2e::binaries::{self, Build};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::manager::{ManagerSettings, failpoints_folder, get};
 use sluice_e2e::objects::{self, Kind, condition_is_true, expect_condition, text};
@@ -31,62 +36,6 @@ pub(crate) const VIOLATION_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) const HOST: &str = "kubernetes.io/hostname";
 const FINALIZER: &str = "kueue.x-k8s.io/resource-in-use";
 const STAMP: &str = "2026-01-01T00:00:00Z";
-
-/// The reason for a second pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PassKind {
-    /// Topology assignment that was delayed until an admission check is Ready.
-    DelayedAssignment,
-    /// Replacement of a failed node.
-    NodeReplacement,
-}
-
-/// What happens to the workload while its second pass is pending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Interference {
-    Finished,
-    Preempted,
-    Deleted,
-    Recreated,
-    Deactivated,
-    Unreserved,
-    Retried,
-    Drained,
-    /// No interference.
-    Undisturbed,
-}
-
-/// The step of the pass at which the interference happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PassStep {
-    Before,
-    Armed,
-    Due,
-    Taken,
-    Decided,
-    WriteInFlight,
-}
-
-pub(crate) const PASS_KINDS: [(&str, PassKind); 2] =
-    [("late", PassKind::DelayedAssignment), ("instead", PassKind::NodeReplacement)];
-const INTERFERENCES: [(&str, Interference); 8] = [
-    ("finished", Interference::Finished),
-    ("preempted", Interference::Preempted),
-    ("deleted", Interference::Deleted),
-    ("recreated", Interference::Recreated),
-    ("deactivated", Interference::Deactivated),
-    ("unreserved", Interference::Unreserved),
-    ("retried", Interference::Retried),
-    ("drained", Interference::Drained),
-];
-const PASS_STEPS: [(&str, PassStep); 6] = [
-    ("before", PassStep::Before),
-    ("armed", PassStep::Armed),
-    ("due", PassStep::Due),
-    ("taken", PassStep::Taken),
-    ("decided", PassStep::Decided),
-    ("flight", PassStep::WriteInFlight),
-];
 
 /// Objects shared by all cells.
 pub(crate) struct PassFixture<'a> {
@@ -117,9 +66,28 @@ pub(crate) struct RaceCase<'a> {
 
 /// Runs every cell with guards, where no rule may be violated, and without, where one must be.
 pub(crate) async fn races_with_workload_end(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    let word = std::env::var("SLUICE_CELL").unwrap_or_default();
+    run_races(cluster, fixture, |case| case.name.contains(&word)).await
+}
+
+/// Runs one cell for each interference, with guards. Together they have each step and each kind of pass.
+pub(crate) async fn one_race_for_each_interference(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    let sample = sample();
+    let is_sampled = |case: &RaceCase<'_>| sample.contains(&(case.interference, case.step, case.pass_kind));
+    run_races(cluster, fixture, |case| case.guarded && is_sampled(case)).await
+}
+
+async fn run_races(
+    cluster: &mut Cluster,
+    fixture: &Fixture,
+    selected: impl Fn(&RaceCase<'_>) -> bool,
+) -> Result<()> {
     let (pass_fixture, before) = PassFixture::open(cluster, fixture).await?;
-    let names: Vec<String> = pass_fixture.race_cases().into_iter().map(|case| case.name).collect();
-    let reserved: Vec<(RaceCase<'_>, Result<Value>)> = stream::iter(pass_fixture.race_cases())
+    let mut cases = pass_fixture.race_cases();
+    cases.retain(selected);
+    ensure!(!cases.is_empty(), "no cell is selected");
+    let names: Vec<String> = cases.iter().map(|case| case.name.clone()).collect();
+    let reserved: Vec<(RaceCase<'_>, Result<Value>)> = stream::iter(cases)
         .map(async |case| {
             let reserved = case.reserve().await;
             (case, reserved)
@@ -139,7 +107,7 @@ pub(crate) async fn races_with_workload_end(cluster: &mut Cluster, fixture: &Fix
     for name in
         names.iter().filter(|name| !failures.iter().any(|failure| failure.starts_with(&format!("{name}:"))))
     {
-        println!("        {name}");
+        note(name);
     }
     ensure!(
         failures.is_empty(),
@@ -155,7 +123,7 @@ pub(crate) async fn races_with_workload_end(cluster: &mut Cluster, fixture: &Fix
 impl<'a> PassFixture<'a> {
     /// Replaces the manager by one with failpoints behind a proxy; returns also the previous settings.
     pub(crate) async fn open(cluster: &mut Cluster, fixture: &'a Fixture) -> Result<(Self, ManagerSettings)> {
-        let program = binaries::sluice_with_failpoints()?;
+        let program = binaries::sluice(Build::Failpoints)?;
         let proxy = Proxy::open(&cluster.plane).await?;
         let before = cluster.manager()?.settings().clone();
         let mut settings = ManagerSettings { program, api_server_url: Some(proxy.url()), ..before.clone() };
@@ -218,16 +186,12 @@ impl<'a> PassFixture<'a> {
     }
 
     fn race_cases(&self) -> Vec<RaceCase<'_>> {
-        let word = std::env::var("SLUICE_CELL").unwrap_or_default();
         let mut cases = Vec::new();
         for (step_name, step) in PASS_STEPS {
             for (interference_name, interference) in INTERFERENCES {
                 for (pass_name, pass_kind) in PASS_KINDS {
                     for (suffix, guarded) in [("", true), ("-unguarded", false)] {
                         let name = format!("{pass_name}-{interference_name}-{step_name}{suffix}");
-                        if !name.contains(&word) {
-                            continue;
-                        }
                         cases.push(RaceCase {
                             pass_fixture: self,
                             name,

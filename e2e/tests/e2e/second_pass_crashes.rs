@@ -3,9 +3,9 @@
 
 use crate::fixture::Fixture;
 use crate::second_pass::{
-    HOST, Interference, PARALLEL_CASES, PASS_KINDS, PassFixture, PassKind, PassStep, RaceCase, SETTLE_TIME,
-    assigned_host, assignment, check_state,
+    HOST, PARALLEL_CASES, PassFixture, RaceCase, SETTLE_TIME, assigned_host, assignment, check_state,
 };
+use crate::second_pass_matrix::{Interference, PASS_KINDS, PassKind, PassStep};
 use crate::second_pass_races::set_condition;
 use anyhow::{Context as _, Result, ensure};
 use futures::stream::{self, StreamExt as _};

@@ -6,9 +6,8 @@
 //! prevents a violation, which is tested here.
 
 use crate::fixture::Fixture;
-use crate::second_pass::{
-    Interference, PARALLEL_CASES, PassFixture, PassKind, PassStep, RaceCase, SETTLE_TIME, VIOLATION_TIMEOUT,
-};
+use crate::second_pass::{PARALLEL_CASES, PassFixture, RaceCase, SETTLE_TIME, VIOLATION_TIMEOUT};
+use crate::second_pass_matrix::{Interference, PassKind, PassStep};
 use anyhow::{Context as _, Result, bail, ensure};
 use futures::stream::{self, StreamExt as _};
 use serde_json::json;

@@ -1,7 +1,8 @@
 //! The interferences of the second pass matrix (see `second_pass`), as other controllers, users and the manager cause
 //! them.
 
-use crate::second_pass::{Interference, PassKind, RaceCase, assigned_host};
+use crate::second_pass::{RaceCase, assigned_host};
+use crate::second_pass_matrix::{Interference, PassKind};
 use anyhow::{Context as _, Result};
 use kube::api::{Patch, PatchParams, PropagationPolicy};
 use serde_json::{Value, json};

@@ -1,6 +1,7 @@
 //! The shipped manifests as they are, on a control plane of their own: a kubelet runs the Deployment's pods, and the API
 //! server calls the webhooks through their Service, at the addresses in its EndpointSlices.
 
+use crate::cases::note;
 use crate::fixture::Fixture;
 use crate::image;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -62,7 +63,7 @@ pub(crate) async fn split_deployments_run_as_rendered(_: &mut Cluster, _: &Fixtu
 
 async fn run_installed(name: &str, components: &[&str]) -> Result<()> {
     if let Some(reason) = network::unsupported() {
-        println!("      skipped: this machine forbids network namespaces: {reason}");
+        note(format_args!("skipped: this machine forbids network namespaces: {reason}"));
         return Ok(());
     }
     if !image::can_pack() {
@@ -78,7 +79,7 @@ async fn run_installed(name: &str, components: &[&str]) -> Result<()> {
         for pod in installation.pods().await.unwrap_or_default() {
             let name = text(&pod, "/metadata/name");
             let log = installation.kubelet.pod_folder(name).join("log");
-            println!("pod {name}: {}\n{}", pod["status"]["conditions"], tail(&log, 15));
+            note(format_args!("pod {name}: {}\n{}", pod["status"]["conditions"], tail(&log, 15)));
         }
     }
     outcome
@@ -229,7 +230,7 @@ impl Installation {
             Ok(())
         })
         .await?;
-        println!("        rotated tokens were in use after {} s", begun.elapsed().as_secs());
+        note(format_args!("rotated tokens were in use after {} s", begun.elapsed().as_secs()));
         Ok(())
     }
 
@@ -274,11 +275,11 @@ impl Installation {
             Ok(())
         })
         .await?;
-        println!(
-            "        a replica that hangs: out of the Service after {:.0} s, serving again after {:.0} s",
+        note(format_args!(
+            "a replica that hangs: out of the Service after {:.0} s, serving again after {:.0} s",
             left.as_secs_f64(),
             begun.elapsed().as_secs_f64()
-        );
+        ));
         Ok(())
     }
 
@@ -409,7 +410,7 @@ impl Load {
             failures.len(),
             failures.iter().take(3).cloned().collect::<Vec<_>>().join("; ")
         );
-        println!("        {count} creates at {CREATES_PER_SECOND} a second, none failed");
+        note(format_args!("{count} creates at {CREATES_PER_SECOND} a second, none failed"));
         Ok(())
     }
 }

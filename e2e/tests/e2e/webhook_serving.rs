@@ -1,6 +1,7 @@
 //! Externally managed certificates, invalid certificates, client certificates of webhook callers, and another
 //! namespace.
 
+use crate::cases::note;
 use crate::certificates::{CA_SECRET, SERVING_SECRET, certificate, create_load};
 use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -64,7 +65,7 @@ pub(crate) async fn only_api_server_is_answered(cluster: &mut Cluster, _: &Fixtu
     ] {
         match tokio::time::timeout(Duration::from_secs(20), send_review(&client)).await {
             Ok(Ok(response)) => bail!("a client with {credential} got a response: {response}"),
-            Ok(Err(error)) => println!("      {credential}: {error:#}"),
+            Ok(Err(error)) => note(format_args!("{credential}: {error:#}")),
             Err(_) => bail!("a client with {credential} is not refused"),
         }
     }
@@ -127,7 +128,7 @@ async fn wait_until_not_ready(manager: &Manager, what: &str, words: &str) -> Res
         }
     })
     .await?;
-    println!("      {what}: not ready after {:.1} s", begun.elapsed().as_secs_f64());
+    note(format_args!("{what}: not ready after {:.1} s", begun.elapsed().as_secs_f64()));
     Ok(())
 }
 
@@ -228,7 +229,7 @@ pub(crate) async fn other_namespace_installation(_: &mut Cluster, _: &Fixture) -
     install::install_all(&kubectl, &objects, port, all).await?;
     let settings = ManagerSettings {
         name: "elsewhere".to_owned(),
-        program: binaries::sluice(false)?,
+        program: binaries::sluice(binaries::Build::Dev)?,
         webhook_port: port,
         configuration: Value::Null,
         flags: Vec::new(),

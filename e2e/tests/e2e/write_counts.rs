@@ -1,5 +1,6 @@
 //! Limits on the number of writes.
 
+use crate::cases::note;
 use crate::fixture::Fixture;
 use anyhow::{Result, ensure};
 use serde_json::json;
@@ -43,7 +44,7 @@ pub(crate) async fn writes_and_events_per_job(cluster: &mut Cluster, fixture: &F
         .collect();
     let (events, writes): (Vec<AuditedRequest>, Vec<AuditedRequest>) =
         own.into_iter().partition(|r| r.resource == "events");
-    println!("      {:?}; {} events", count_by_verb_and_resource(&writes), events.len());
+    note(format_args!("{:?}; {} events", count_by_verb_and_resource(&writes), events.len()));
     ensure!(writes.len() <= 7, "{} writes: {:?}", writes.len(), count_by_verb_and_resource(&writes));
     ensure!(events.len() <= 6, "{} events", events.len());
     ensure!(!writes.is_empty(), "the audit log shows no writes");

@@ -3,7 +3,7 @@
 //! A scripted load with known numbers; each query of the dashboards must return the expected value, and no alert may fire.
 //! Then one fault for each alert: exactly that alert fires. Times of the alerts are divided by 20.
 //!
-//! `cargo test -p sluice-e2e --test metrics -- WORD...` runs the parts whose names contain a word.
+//! `cargo test --test metrics -- WORD...` runs the parts whose names contain a word.
 #![expect(clippy::disallowed_methods, reason = "tests wait and run programs")]
 #![expect(
     clippy::indexing_slicing,
@@ -29,9 +29,10 @@ use prometheus::{SCRAPE, now};
 use serde_json::json;
 use setup::Setup;
 use sluice_e2e::audit::AuditCursor;
+use sluice_e2e::binaries::{self, Build};
 use sluice_e2e::process::ProcessUsage;
+use sluice_e2e::signals;
 use sluice_e2e::wait::eventually;
-use sluice_e2e::{binaries, signals};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -95,7 +96,7 @@ async fn check_all(setup: &mut Setup, wanted: impl Fn(&str) -> bool) -> Result<(
     }
     if wanted("ledger_drifts") || wanted("wakeups_are_lost") {
         let mut settings = setup.stop_replicas()?;
-        settings.program = binaries::sluice_with_failpoints()?;
+        settings.program = binaries::sluice(Build::Failpoints)?;
         setup.start_replicas(&settings).await?;
         faults::wait_for_silence(setup).await?;
         if wanted("wakeups_are_lost") {

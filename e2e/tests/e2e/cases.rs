@@ -1,0 +1,165 @@
+//! The table of cases: the tier in which each runs, what it needs, and about how long it takes.
+
+use crate::fixture::Fixture;
+use anyhow::Result;
+use clap::ValueEnum;
+use futures::future::{FutureExt as _, LocalBoxFuture};
+use sluice_e2e::cluster::Cluster;
+
+/// When a case runs. A run of all cases has those of `Core` and `Full`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Tier {
+    /// In `make test`: all that users do daily, and the guards of the four failures.
+    Core,
+    /// In `make test-all` alone: faults, load, and the whole of what `Core` samples.
+    Full,
+    /// Also in `make soak`, where its faults last their whole time and not a tenth of it.
+    Soak,
+    /// Also in `make e2e KUBERNETES=1.33`: together they use each API that Sluice uses, in a few minutes.
+    Versions,
+}
+
+/// A case that shares a control plane with others: it needs queues of its own.
+pub(crate) type SharedCase = for<'a> fn(&'a Cluster, &'a Fixture) -> LocalBoxFuture<'a, Result<()>>;
+/// A case that no other case may disturb.
+pub(crate) type ExclusiveCase = for<'a> fn(&'a mut Cluster, &'a Fixture) -> LocalBoxFuture<'a, Result<()>>;
+
+/// What a case needs, and the case.
+#[derive(Clone, Copy)]
+pub(crate) enum Work {
+    /// Queues of its own.
+    Queues(SharedCase),
+    /// A control plane of its own: it replaces the manager, injects faults or counts all writes.
+    Plane(ExclusiveCase),
+    /// The whole machine: it measures or limits memory, counts on cores, or uses addresses that exist once.
+    Machine(ExclusiveCase),
+    /// The whole machine and a packed build, which is made while other cases run.
+    Packed(ExclusiveCase),
+}
+
+/// A row of the table.
+#[derive(Clone, Copy)]
+pub(crate) struct Case {
+    /// Module and function.
+    pub(crate) name: &'static str,
+    /// `Core` or `Full`, then the others in which it runs also.
+    pub(crate) tiers: &'static [Tier],
+    /// Order of magnitude of its duration, from which the lanes get the longest case first.
+    pub(crate) seconds: u32,
+    pub(crate) work: Work,
+}
+
+macro_rules! cases {
+    ($($tier:ident $(+ $also:ident)*, $needs:ident, $seconds:literal, $module:ident::$name:ident;)*) => {
+        [$(Case {
+            name: concat!(stringify!($module), "::", stringify!($name)),
+            tiers: &[Tier::$tier $(, Tier::$also)*],
+            seconds: $seconds,
+            work: Work::$needs(|cluster, fixture| crate::$module::$name(cluster, fixture).boxed_local()),
+        }),*]
+    };
+}
+
+tokio::task_local! {
+    /// Name of the case that is running, for `note`.
+    pub(crate) static CASE_NAME: &'static str;
+}
+
+/// Prints a line of the running case, with its name: cases of several lanes print at once.
+pub(crate) fn note(line: impl std::fmt::Display) {
+    CASE_NAME.with(|name| println!("      {name}: {line}"));
+}
+
+/// All cases.
+pub(crate) const CASES: &[Case] = &cases! {
+    Core + Versions, Queues, 4, job_lifecycle::job_runs_and_releases_quota;
+    Core, Queues, 3, job_lifecycle::failed_job_releases_quota;
+    Core, Queues, 2, job_lifecycle::bare_workload_is_admitted;
+    Core + Versions, Queues, 24, job_lifecycle::jobs_deleted_in_every_state;
+    Core, Queues, 7, queue_order::higher_priority_first;
+    Core, Queues, 5, queue_order::priority_raised_while_pending;
+    Core, Queues, 4, queue_order::strict_fifo_keeps_order;
+    Core, Queues, 5, queue_order::best_effort_lets_smaller_pass;
+    Core, Queues, 3, cohorts::siblings_share_full_parent;
+    Core + Soak + Versions, Queues, 28, preemption::victims_end_at_different_times;
+    Core, Queues, 10, preemption::lent_quota_is_reclaimed;
+    Core + Versions, Queues, 5, partial_admission::job_shrinks_to_free_quota;
+    Core + Versions, Queues, 8, provisioning::request_is_created_and_answered;
+    Core + Versions, Queues, 10, topology::pods_land_on_assigned_nodes;
+    Core, Queues, 4, topology::oversized_pod_affects_one_node;
+    Core + Versions, Queues, 24, topology::deleted_node_is_replaced;
+    Core, Queues, 10, node_failures::node_fails_under_victim;
+    Core, Queues, 14, node_failures::two_nodes_of_workload_fail;
+    Core, Queues, 25, infeasible_jobs::feasible_jobs_still_run;
+    Core, Queues, 1, infeasible_jobs::missing_queue_appears_later;
+    Core + Versions, Queues, 2, user_edits::edits_of_pending_job;
+    Core + Versions, Queues, 3, user_edits::edits_of_running_job;
+    Core + Versions, Queues, 2, user_edits::batch_user_is_restricted;
+    Core, Queues, 1, stop_policy::missing_quota_is_zero;
+    Core, Queues, 5, stop_policy::deactivate_and_reactivate;
+    Core, Queues, 2, stop_policy::quota_kept_until_pods_end;
+    Core, Queues, 5, stop_policy::hold_and_drain_cluster_queue;
+    Core, Queues, 2, stop_policy::hold_and_drain_local_queue;
+    Core, Queues, 4, stop_policy::quota_lowered_under_usage;
+    Core + Versions, Queues, 5, admission_checks::check_turns_retry_then_rejected;
+    Core, Queues, 9, recreated_queues::running_job_keeps_quota;
+    Core, Queues, 7, crashes::concurrent_writer_keeps_conditions;
+    Core + Versions, Queues, 32, simulate_matches_cluster::twelve_jobs_match_prediction;
+    Core, Queues, 1, unreadable_objects::pod_template_schema_matches_server;
+    Core + Versions, Queues, 12, unreadable_objects::large_objects_delay_no_others;
+    Core, Queues, 9, unreadable_objects::too_large_workload_is_reported;
+    Core + Soak + Versions, Queues, 14, rejected_writes::policy_forbids_manager_writes;
+    Core, Plane, 9, write_counts::writes_and_events_per_job;
+    Core, Plane, 35, crashes::manager_killed_at_every_step;
+    Core, Plane, 11, manager_down::unmanaged_jobs_run;
+    Full + Soak, Plane, 36, lost_writes::lost_late_duplicate_writes;
+    Core, Plane, 17, job_ends_during_stop::job_ends_during_each_step;
+    Full + Soak, Plane, 178, watch_faults::lost_late_duplicate_events;
+    Core, Plane, 19, second_pass::one_race_for_each_interference;
+    Full, Plane, 140, second_pass::races_with_workload_end;
+    Core, Plane, 18, second_pass_guards::each_guard_is_effective;
+    Core, Plane, 40, second_pass_crashes::manager_killed_mid_pass;
+    Core, Plane, 18, node_failures::two_jobs_need_last_node;
+    Core, Plane, 30, node_flaps::around_ungating;
+    Full + Soak, Plane, 20, stale_api_server::manager_starts_on_stale_lists;
+    Full + Soak, Plane, 44, rejected_writes::refused_writes_back_off;
+    Full + Soak, Plane, 43, rbac_changes::permission_removed_and_restored;
+    Core + Soak, Plane, 20, outages::etcd_stops_and_resumes;
+    Full + Soak, Plane, 16, outages::etcd_writes_are_slow;
+    Full + Soak, Plane, 15, outages::api_server_restarts_twice;
+    Full + Soak, Plane, 27, outages::leader_loses_api_server;
+    Full + Soak, Plane, 43, leader_election::lease_is_edited_by_hand;
+    Full + Soak, Plane, 16, leader_election::two_replicas_act_concurrently;
+    Full, Plane, 48, beside_kueue::lease_is_held_by_kueue;
+    Full + Soak, Plane, 21, manager_restarts::killed_during_initial_lists;
+    Full + Soak, Plane, 34, manager_restarts::killed_repeatedly_under_burst;
+    Full + Soak, Plane, 12, memory_limit::killed_by_memory_limit;
+    Core, Plane, 19, pods_ready_gate::admission_waits_for_ready_pods;
+    Core, Plane, 24, crashes::leader_killed_then_paused;
+    Full, Plane, 28, runtime::hung_core_is_replaced;
+    Full, Machine, 36, runtime::lease_survives_hostile_clients;
+    Full + Versions, Plane, 91, runtime::missing_permission_is_reported;
+    Core, Plane, 7, debugging::dump_replays_cluster;
+    Core, Plane, 2, debugging::state_level_and_queues;
+    Core, Plane, 1, runtime::unknown_configuration_field_stops_start;
+    Full, Plane, 37, certificates::rotation_under_load;
+    Full, Plane, 28, webhook_serving::externally_managed_certificates;
+    Core, Plane, 11, webhook_serving::only_api_server_is_answered;
+    Full, Plane, 13, webhook_serving::other_namespace_installation;
+    Full, Packed, 20, hostile_clients::good_clients_are_still_answered;
+    Full, Packed, 20, image::manager_runs_in_image;
+    Full + Versions, Packed, 109, shipped_manifests::deployment_runs_as_rendered;
+    Full, Packed, 111, shipped_manifests::split_deployments_run_as_rendered;
+    Core, Plane, 38, certificates::invalid_or_untrusted_certificate;
+    Core, Plane, 14, unreadable_objects::undecodable_workload_blocks_no_others;
+    Full, Plane, 26, definitions::missing_ones_are_awaited;
+    Full, Plane, 29, definitions::older_ones_are_named;
+    Full, Plane, 31, definitions::newer_ones_lose_nothing;
+    Full, Plane, 28, uninstall::documented_commands_leave_nothing;
+    Full, Plane, 17, interrupt::interrupted_demo_leaves_nothing;
+    Full, Plane, 39, bench_load::small_baseline_load_completes;
+    Core, Plane, 16, preemption::three_queues_reach_equal_shares;
+    Core, Plane, 34, deep_queue::freed_capacity_is_refilled;
+    Full, Plane, 69, write_counts::settled_cluster_writes_nothing;
+    Full, Machine, 72, burst::thousand_jobs_over_three_levels;
+};
