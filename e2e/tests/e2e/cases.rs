@@ -31,7 +31,7 @@ pub(crate) enum Work {
     Queues(SharedCase),
     /// A control plane of its own: it replaces the manager, injects faults or counts all writes.
     Plane(ExclusiveCase),
-    /// The whole machine: it measures or limits memory, counts on cores, or uses addresses that exist once.
+    /// The whole machine: it needs both cores, measures memory, or uses an address that exists once.
     Machine(ExclusiveCase),
     /// The whole machine and a packed build, which is made while other cases run.
     Packed(ExclusiveCase),

@@ -36,14 +36,13 @@ pub(crate) fn run(runtime: &Runtime, cases: &[Case], lanes: usize) -> Result<Vec
         binaries::prepare_sluice(Build::Packed);
     }
     let schedule = Schedule::new(cases);
-    let shared = (!schedule.shared.is_empty()).then_some(schedule.shared.as_slice());
     let exclusive = Mutex::new(schedule.exclusive);
     let lanes = lanes.clamp(1, cases.len().max(1));
     // The first lane begins with the cases that share its plane.
     let mut failed = thread::scope(|scope| {
         let lanes: Vec<_> = (0..lanes)
             .map(|number| {
-                let shared = shared.filter(|_| number == 0).unwrap_or_default();
+                let shared = if number == 0 { schedule.shared.as_slice() } else { &[] };
                 let exclusive = &exclusive;
                 scope.spawn(move || Lane::default().run_until_signal(runtime, shared, exclusive))
             })
@@ -110,10 +109,11 @@ impl Lane {
                 self.run_exclusive(name, case).await?;
             }
         };
-        runtime.block_on(signals::interruptible(work))?;
-        // The plane's balancer ends tasks of the runtime.
+        let outcome = runtime.block_on(signals::interruptible(work));
+        // The plane's balancer ends tasks of the runtime, also after a signal.
         let _runtime = runtime.enter();
         self.cluster = None;
+        outcome?;
         Ok(self.failed)
     }
 
