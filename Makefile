@@ -32,7 +32,7 @@ unit: tools ## unit, law and contract tests; no control plane
 
 test: tools ## unit, and the core of the end-to-end tests on a real control plane
 	$(CARGO) test --locked --no-run $(UNIT_TARGETS) --test e2e
-	$(CARGO) test --locked $(UNIT_TARGETS)
+	$(MAKE) unit
 	$(E2E_TEST) --tier core
 
 test-rest: tools ## the end-to-end tests that `make test` leaves out: faults, load, whole matrices
