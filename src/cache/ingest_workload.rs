@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(crate) struct WorkloadChange {
     pub(crate) owner: Option<Arc<OwnerRecord>>,
-    /// Non-TAS usage of the pods, if the assigned hosts changed.
+    /// Non-TAS usage of the pods, if the assigned hosts or the owners changed.
     pub(crate) pod_usage: Vec<(ObjectKey, Option<PodUsage>)>,
     /// Whether the Workload is assigned to hosts.
     pub(crate) has_hosts: bool,
@@ -38,6 +38,7 @@ impl Cache {
         let is_response = written.is_some();
         let known = self.workloads.get(key).cloned();
         let newer = known
+            .as_ref()
             .map(|record| record.decode_newer(object, written, &mut self.shared.interned))
             .transpose()?
             .flatten();
@@ -64,9 +65,14 @@ impl Cache {
             let raw = json!({"spec": spec.to_value()?});
             self.shared.raw_objects.insert((Kind::Workload, key.clone()), raw);
         }
+        let same_owners = known.as_ref().is_some_and(|known| known.owner_uids().eq(record.owner_uids()));
         let owner = record.owner.clone();
         self.workloads.insert(key, Arc::new(record));
-        Ok(Some(self.workload_change(key, owner)))
+        let mut change = self.workload_change(key, owner);
+        if !same_owners {
+            change.pod_usage = self.recheck_pods_of(key);
+        }
+        Ok(Some(change))
     }
 
     /// Removes a Workload.

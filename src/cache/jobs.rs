@@ -1,5 +1,6 @@
 //! Jobs of all kinds, by key and by UID.
 
+use super::pod_owners::RecheckedPods;
 use super::{Cache, Kind};
 use crate::api::{ObjectKey, names};
 use crate::frameworks::{JobKind, JobView};
@@ -9,6 +10,15 @@ use std::sync::Arc;
 
 /// Kind and key of a job.
 pub(crate) type JobId = (JobKind, ObjectKey);
+
+/// Effects of storing a job.
+#[derive(Clone, Debug)]
+pub(crate) struct JobChange {
+    /// UID of another job that had the same kind and key.
+    pub(crate) replaced: Option<Arc<str>>,
+    /// Pods below the job whose membership of a workload was checked again.
+    pub(crate) pods: RecheckedPods,
+}
 
 /// Jobs by kind and key.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +65,7 @@ impl JobRecords {
 }
 
 impl Cache {
-    /// Stores a job. Returns the UID of another job that had the same kind and key.
+    /// Stores a job.
     ///
     /// # Errors
     /// If the job cannot be decoded.
@@ -64,13 +74,29 @@ impl Cache {
         kind: JobKind,
         key: &ObjectKey,
         raw: Value,
-    ) -> Result<Option<Arc<str>>, String> {
-        let before = self.jobs.get(&(kind, key.clone())).map(AsRef::as_ref);
+    ) -> Result<JobChange, String> {
+        let known = self.jobs.get(&(kind, key.clone())).cloned();
+        let before = known.as_deref();
         let mut view = kind.decode_after(&raw, before).map_err(|error| error.to_string())?;
         self.apply_decode_gates(&mut view, &raw);
         self.shared.interned.intern_pod_set_views(&mut view.pod_sets);
         self.shared.raw_objects.insert((Kind::Job(kind), key.clone()), raw);
-        Ok(self.jobs.insert(kind, view))
+        let has_same_controller =
+            before.is_some_and(|before| before.uid == view.uid && before.controller == view.controller);
+        let uid = Arc::clone(&view.uid);
+        let replaced = self.jobs.insert(kind, view);
+        let pods = if has_same_controller { RecheckedPods::default() } else { self.recheck_pods_below(&uid) };
+        Ok(JobChange { replaced, pods })
+    }
+
+    pub(crate) fn remove_job(
+        &mut self,
+        kind: JobKind,
+        key: &ObjectKey,
+    ) -> Option<(Arc<JobView>, RecheckedPods)> {
+        let view = self.jobs.remove(&(kind, key.clone()))?;
+        let pods = self.recheck_pods_below(&view.uid);
+        Some((view, pods))
     }
 
     /// Clears the fields that belong to disabled features.

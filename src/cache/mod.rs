@@ -15,6 +15,7 @@ pub(crate) mod kinds;
 mod lookup;
 pub(crate) mod nodes;
 mod pod_defaults;
+pub(crate) mod pod_owners;
 pub(crate) mod pods;
 mod priority_classes;
 pub(crate) mod provisioning;
@@ -28,6 +29,7 @@ mod workloads;
 
 pub(crate) use ingest::{Arrival, Ingested, ObjectIdentity};
 pub(crate) use ingest_workload::WorkloadChange;
+pub(crate) use jobs::JobChange;
 pub(crate) use jobs::JobId;
 pub use kinds::{ApiResourceInfo, Kind};
 pub(crate) use pods::{PodChange, UsageUpdate};

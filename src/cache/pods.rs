@@ -2,14 +2,15 @@
 //!
 //! Invariants: usage of a pod on a node is charged once: through the topology assignment of its workload if that names
 //! the host, otherwise as non-TAS usage of the pod itself. So a pod that was bound by hand, whose workload was deleted,
-//! or that still terminates on a node that is no longer in the assignment is charged on its node (I21). Of pods that
+//! or that still terminates on a node that is no longer in the assignment is charged on its node (I21). `pod_owners` decides which
+//! workload a pod belongs to. Of pods that
 //! name no workload only the identity and the node are stored.
 
 use super::Cache;
+use super::pod_owners::PodsByController;
 use super::remove_from_index;
 use super::units::UnitPods;
 use crate::api::{ObjectKey, names};
-use crate::frameworks::{Framework, Role, framework};
 use crate::resources::{Requests, pod_requests};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -85,11 +86,16 @@ impl WorkloadPod {
 pub(crate) struct Pods {
     by_key: BTreeMap<ObjectKey, PodRecord>,
     by_workload: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+    pub(super) by_controller: PodsByController,
     /// Pods that are jobs, including ended pods.
     pub(super) units: UnitPods,
 }
 
 impl Pods {
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&PodRecord> {
+        self.by_key.get(key)
+    }
+
     /// Returns the keys of all known pods, in order.
     pub(crate) fn keys(&self) -> Vec<ObjectKey> {
         let keys: BTreeSet<&ObjectKey> = self.by_key.keys().chain(self.units.keys()).collect();
@@ -164,6 +170,7 @@ impl Cache {
             pods.insert(key.clone());
         }
         self.pods.by_key.insert(key.clone(), record);
+        self.index_controllers(key);
         workloads.extend(self.placed_workload_of_pod(key));
         PodChange { usage: UsageUpdate::Set(usage), workloads }
     }
@@ -174,6 +181,7 @@ impl Cache {
 
     fn forget_pod(&mut self, key: &ObjectKey) -> Vec<ObjectKey> {
         let workload = self.placed_workload_of_pod(key);
+        self.pods.by_controller.remove(key);
         if let Some(workload_pod) = self.pods.by_key.remove(key).and_then(|pod| pod.workload_pod) {
             remove_from_index(&mut self.pods.by_workload, &workload_pod.workload, key);
         }
@@ -181,7 +189,7 @@ impl Cache {
     }
 
     /// Returns the workload that a pod names, if that workload is assigned to hosts.
-    fn placed_workload_of_pod(&self, key: &ObjectKey) -> Option<ObjectKey> {
+    pub(super) fn placed_workload_of_pod(&self, key: &ObjectKey) -> Option<ObjectKey> {
         let workload = &self.pods.by_key.get(key)?.workload_pod.as_deref()?.workload;
         self.nodes.assigned_hosts(workload).map(|_| workload.clone())
     }
@@ -227,44 +235,13 @@ impl Cache {
         self.pods.workloads()
     }
 
-    /// Returns whether a pod belongs to the workload that it names. If a job owns the workload, the job must control
-    /// the pod, or an object that the kind's controller created for the job.
-    pub(crate) fn belongs_to_workload(&self, pod: &WorkloadPod) -> bool {
-        let Some(record) = self.workloads.get(&pod.workload) else {
-            return false;
-        };
-        let Some(owner) = record.owner.as_deref() else {
-            return true;
-        };
-        match framework(owner.group(), &owner.kind) {
-            Some(row)
-                if matches!(row.role, Role::Suspended)
-                    && (row.served || self.jobs.id_of(&owner.uid).is_some()) =>
-            {
-                pod.controller.as_ref().is_some_and(|controller| {
-                    *controller == owner.uid || self.is_child(row, &owner.uid, controller)
-                })
-            }
-            _ => true,
-        }
-    }
-
-    /// Returns whether a job is controlled by another, and of a kind that the controller of the other creates.
-    fn is_child(&self, row: &Framework, uid: &str, child: &str) -> bool {
-        let child = self.jobs.id_of(child).and_then(|id| Some((id.0, self.jobs.get(id)?)));
-        child.is_some_and(|(kind, job)| {
-            let owned = job.controller.as_ref().is_some_and(|controller| controller.uid == uid);
-            owned && row.creates.includes((kind.gvk.group, kind.gvk.kind))
-        })
-    }
-
     /// Returns the node on which a pod counts as non-TAS usage; `None` if the topology assignment of its workload
     /// covers it, or if it is not bound.
     fn non_tas_node(&self, pod: &PodRecord) -> Option<Arc<str>> {
         let node = pod.node.as_ref()?;
         let charged_to_workload = pod.workload_pod.as_ref().is_some_and(|workload_pod| {
             let assigned = self.nodes.assigned_hosts(&workload_pod.workload);
-            assigned.filter(|_| self.belongs_to_workload(workload_pod)).is_some_and(|assigned| {
+            assigned.filter(|_| self.belongs_to_workload(pod)).is_some_and(|assigned| {
                 assigned.pod_sets_above_host_level.contains(&workload_pod.pod_set)
                     || assigned.hosts.contains(&self.nodes.host_of(node))
             })
@@ -275,17 +252,26 @@ impl Cache {
     /// Returns the non-TAS usage of each of a workload's pods.
     pub(super) fn non_tas_usage_of(&self, workload: &ObjectKey) -> Vec<(ObjectKey, Option<PodUsage>)> {
         let usage = |(key, pod, workload_pod): (&ObjectKey, &PodRecord, &WorkloadPod)| {
-            let usage = self.non_tas_node(pod).map(|node| (node, workload_pod.requests.clone()));
-            (key.clone(), usage)
+            (key.clone(), self.usage_of(pod, workload_pod))
         };
         self.pods.of_workload(workload).map(usage).collect()
+    }
+
+    /// Returns the non-TAS usage of a pod that names a workload.
+    pub(super) fn non_tas_usage_of_pod(&self, key: &ObjectKey) -> Option<PodUsage> {
+        let pod = self.pods.by_key.get(key)?;
+        self.usage_of(pod, pod.workload_pod.as_deref()?)
+    }
+
+    fn usage_of(&self, pod: &PodRecord, workload_pod: &WorkloadPod) -> Option<PodUsage> {
+        self.non_tas_node(pod).map(|node| (node, workload_pod.requests.clone()))
     }
 
     /// Returns whether a workload has a pod on a host that neither terminates nor has ended.
     pub(crate) fn has_running_pod(&self, workload: &ObjectKey, host: &str) -> bool {
         self.pods.of_workload(workload).any(|(_, pod, workload_pod)| {
             let on_host = pod.node.as_ref().is_some_and(|node| *self.nodes.host_of(node) == *host);
-            on_host && !workload_pod.terminating && self.belongs_to_workload(workload_pod)
+            on_host && !workload_pod.terminating && self.belongs_to_workload(pod)
         })
     }
 }

@@ -107,6 +107,8 @@ pub(crate) struct PodSets {
 pub(crate) struct WorkloadRecord {
     pub(crate) meta: Meta,
     pub(crate) owner: Option<Arc<OwnerRecord>>,
+    /// UIDs of the owners besides `owner`: members of a pod group, as a rule.
+    pub(crate) other_owners: Box<[Arc<str>]>,
     pub(crate) job_uid: Option<Arc<str>>,
     pub(crate) queue_name: Option<Arc<str>>,
     pub(crate) priority: i32,
@@ -133,8 +135,8 @@ pub(crate) struct WorkloadAnnotations {
     pub(crate) provisioning_parameters: BTreeMap<String, String>,
     /// The workload slice that this Workload replaces.
     pub(crate) replaces: Option<Box<ObjectKey>>,
-    /// UIDs of the owners of a pod group's Workload; `None` if the Workload is of another kind.
-    pub(crate) group_owners: Option<Box<[Arc<str>]>>,
+    /// Whether the Workload is that of a pod group.
+    pub(crate) is_pod_group: bool,
 }
 
 /// Requests that the scheduler charges.
@@ -170,6 +172,7 @@ impl WorkloadRecord {
         let record = Self {
             meta: Meta::from_object_meta(&object.metadata),
             owner: None,
+            other_owners: Box::default(),
             job_uid: None,
             queue_name: spec.queue_name.map(|name| templates.intern_name(&name)),
             priority: spec.priority.unwrap_or(0),
@@ -224,6 +227,7 @@ impl WorkloadRecord {
         self.meta.finalizers = templates.intern_finalizers(self.meta.finalizers);
         self.owner = OwnerRecord::from_object_meta(metadata)
             .map(|owner| templates.intern_owner(owner, self.owner.take()));
+        self.other_owners = other_owners_of(metadata, self.owner.as_deref());
         self.job_uid = labels.get(names::JOB_UID_LABEL).map(|uid| {
             let owner = self.owner.as_ref().filter(|owner| *owner.uid == **uid);
             owner.map_or_else(|| Arc::from(uid.as_str()), |owner| Arc::clone(&owner.uid))
@@ -233,7 +237,7 @@ impl WorkloadRecord {
             variant: variant_of(metadata),
             provisioning_parameters: provisioning_parameters_of(annotations),
             replaces: replaced_slice_of(metadata),
-            group_owners: group_owners_of(metadata),
+            is_pod_group: annotations.get(names::GROUP_WORKLOAD_ANNOTATION).is_some_and(|v| v == "true"),
         };
         self
     }
@@ -257,6 +261,11 @@ impl WorkloadRecord {
         !self.preemption_gates.iter().all(open)
     }
 
+    /// Returns the UIDs of all owners.
+    pub(crate) fn owner_uids(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.owner.iter().map(|owner| &owner.uid).chain(&self.other_owners)
+    }
+
     /// Returns the index keys of the Workload: the UID of its owner, and its LocalQueue unless it has finished.
     pub(crate) fn index_keys(&self) -> (Option<&Arc<str>>, Option<ObjectKey>) {
         let finished = conditions::is_true(&self.status, ConditionType::Finished);
@@ -278,11 +287,11 @@ impl WorkloadRecord {
     }
 }
 
-/// Returns the UIDs of the owners of a Workload that is marked as that of a pod group.
-fn group_owners_of(meta: &ObjectMeta) -> Option<Box<[Arc<str>]>> {
-    meta.annotations.as_ref()?.get(names::GROUP_WORKLOAD_ANNOTATION).filter(|text| *text == "true")?;
-    let owners = meta.owner_references.as_deref().unwrap_or_default();
-    Some(owners.iter().map(|owner| Arc::from(owner.uid.as_str())).collect())
+/// Returns the UIDs of the owners besides the one that the record keeps whole.
+fn other_owners_of(meta: &ObjectMeta, owner: Option<&OwnerRecord>) -> Box<[Arc<str>]> {
+    let owners = meta.owner_references.as_deref().unwrap_or_default().iter();
+    let others = owners.filter(|other| owner.is_none_or(|owner| *owner.uid != *other.uid));
+    others.map(|other| Arc::from(other.uid.as_str())).collect()
 }
 
 /// Returns the annotations that are copied to ProvisioningRequests.

@@ -2,7 +2,6 @@
 
 use super::{Cache, Kind};
 use crate::api::ObjectKey;
-use crate::frameworks::{JobKind, JobView};
 use std::sync::Arc;
 
 impl Cache {
@@ -74,9 +73,5 @@ impl Cache {
 
     pub(crate) fn remove_pod_template(&mut self, key: &ObjectKey) {
         self.provisioning.remove_template(key);
-    }
-
-    pub(crate) fn remove_job(&mut self, kind: JobKind, key: &ObjectKey) -> Option<Arc<JobView>> {
-        self.jobs.remove(&(kind, key.clone()))
     }
 }

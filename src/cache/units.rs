@@ -136,7 +136,7 @@ impl Cache {
         if !self.gates.pod_units {
             return None;
         }
-        if record.annotations.group_owners.is_some() {
+        if record.annotations.is_pod_group {
             return Some(UnitKey::Group(record.meta.key.clone()));
         }
         single_pod(&record.meta.key.namespace, record.owner.as_deref())

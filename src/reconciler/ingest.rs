@@ -6,7 +6,7 @@ use super::{ReconcileKey, Reconciler};
 use crate::api::decoding::decode;
 use crate::api::{ObjectKey, v1beta2};
 use crate::cache::kinds::to_resource_groups;
-use crate::cache::{Arrival, Ingested, Kind, ObjectIdentity, WorkloadObject};
+use crate::cache::{Arrival, Ingested, JobChange, Kind, ObjectIdentity, WorkloadObject};
 use crate::frameworks::JobKind;
 use crate::lifecycle::reservation;
 use crate::scheduler::{Cohort, Flavor};
@@ -157,7 +157,8 @@ impl Reconciler {
                 self.report_unit_pod(key, read.err());
             }
             Kind::Job(kind) => {
-                let replaced = self.cache.ingest_job(kind, key, raw)?;
+                let JobChange { replaced, pods } = self.cache.ingest_job(kind, key, raw)?;
+                self.follow_rechecked_pods(pods);
                 self.follow_job_change(kind, key, replaced.as_ref());
             }
         }

@@ -2,6 +2,7 @@
 
 use super::{ReconcileKey, Reconciler};
 use crate::api::ObjectKey;
+use crate::cache::pod_owners::RecheckedPods;
 use crate::cache::records::OwnerRecord;
 use crate::cache::{Kind, PodChange, UsageUpdate, WorkloadChange};
 use crate::lifecycle::reservation;
@@ -35,6 +36,14 @@ impl Reconciler {
             self.engine.set_pod(key, usage);
         }
         self.mark_workloads_and_pods(change.workloads);
+    }
+
+    /// Handles that the controllers above pods changed.
+    pub(super) fn follow_rechecked_pods(&mut self, pods: RecheckedPods) {
+        for (pod, usage) in pods.usage {
+            self.engine.set_pod(&pod, usage);
+        }
+        self.mark_workloads_and_pods(pods.workloads);
     }
 
     /// Marks the unit that a pod is in, and its Workload.

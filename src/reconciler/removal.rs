@@ -50,7 +50,8 @@ impl Reconciler {
                 self.follow_pod_change(key, change);
             }
             Kind::Job(kind) => {
-                if let Some(view) = self.cache.remove_job(kind, key) {
+                if let Some((view, pods)) = self.cache.remove_job(kind, key) {
+                    self.follow_rechecked_pods(pods);
                     self.snapshot_builder.remove_job(kind, key);
                     self.mark_workloads_owned_by(&view.uid);
                 }

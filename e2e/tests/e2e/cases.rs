@@ -87,6 +87,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core + Versions, Queues, 8, provisioning::request_is_created_and_answered;
     Core + Versions, Queues, 10, topology::pods_land_on_assigned_nodes;
     Core, Queues, 4, topology::oversized_pod_affects_one_node;
+    Core, Queues, 8, topology::unrelated_pod_is_not_ungated;
     Core + Versions, Queues, 24, topology::deleted_node_is_replaced;
     Core, Queues, 10, node_failures::node_fails_under_victim;
     Core, Queues, 14, node_failures::two_nodes_of_workload_fail;

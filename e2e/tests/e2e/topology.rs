@@ -131,6 +131,57 @@ pub(crate) async fn pods_land_on_assigned_nodes(_: &Cluster, fixture: &Fixture) 
     Ok(())
 }
 
+/// A pod that merely names a Workload stays gated, and counts on the node to which it is bound by hand.
+pub(crate) async fn unrelated_pod_is_not_ungated(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    create_racks(fixture).await?;
+    fixture.submit(job(fixture, "owner", 3, REQUIRED)).await?;
+    fixture.wait_until_running("owner").await?;
+    let found = nodes_by_index(fixture, "owner").await?;
+    ensure!(found == ["a1", "a1", "a2"], "{found:?}");
+    let workload = fixture.workload("owner").await?;
+    let unrelated_pod = |name: &str| {
+        let spec = json!({
+            "containers": [{"name": "c", "image": "work:1", "resources": {"requests": {"cpu": "1"}}}],
+            "tolerations": [{"operator": "Exists"}],
+        });
+        let metadata = json!({
+            "name": name, "namespace": fixture.name, "labels": {"kueue.x-k8s.io/podset": "main"},
+            "annotations": {"kueue.x-k8s.io/workload": text(&workload, "/metadata/name")},
+        });
+        json!({"metadata": metadata, "spec": spec})
+    };
+    let mut gated = unrelated_pod("gated");
+    gated["spec"]["schedulingGates"] = json!([{"name": "kueue.x-k8s.io/topology"}]);
+    fixture.objects.create(Kind::POD, &gated).await?;
+    let mut bound = unrelated_pod("bound");
+    bound["spec"]["nodeName"] = json!(fixture.own_name("a2"));
+    fixture.objects.create(Kind::POD, &bound).await?;
+    eventually("the unrelated pod is running", async || {
+        let pod = fixture.objects.must_get(Kind::POD, &fixture.name, "bound").await?;
+        ensure!(text(&pod, "/status/phase") == "Running", "{}", pod["status"]);
+        Ok(())
+    })
+    .await?;
+    // Rack b has capacity for four pods; the last CPU of rack a is used by the unrelated pod.
+    fixture.submit(job(fixture, "fills", 4, REQUIRED)).await?;
+    fixture.wait_until_running("fills").await?;
+    fixture.submit(job(fixture, "waits", 1, REQUIRED)).await?;
+    fixture.wait_until_pending("waits", "WaitingForQuota").await?;
+    let pod = fixture.objects.must_get(Kind::POD, &fixture.name, "gated").await?;
+    ensure!(
+        pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| gates.len() == 1),
+        "it was ungated"
+    );
+    fixture.objects.delete(Kind::POD, &fixture.name, "bound", PropagationPolicy::Background).await?;
+    fixture.wait_until_running("waits").await?;
+    let found = nodes_by_index(fixture, "waits").await?;
+    ensure!(found == ["a2"], "{found:?}");
+    for name in ["owner", "fills", "waits"] {
+        fixture.finish_job(name).await?;
+    }
+    Ok(())
+}
+
 /// A pod bound by hand to a node that is too small makes the node's free capacity negative: that node is excluded, and
 /// no other node is affected.
 pub(crate) async fn oversized_pod_affects_one_node(_: &Cluster, fixture: &Fixture) -> Result<()> {

@@ -58,7 +58,7 @@ impl Reconciler {
 /// Returns whether a Workload with the name of a unit's Workload is that Workload.
 fn owns(unit: Unit<'_>, record: &WorkloadRecord) -> bool {
     match unit.key {
-        UnitKey::Group(_) => record.annotations.group_owners.is_some(),
+        UnitKey::Group(_) => record.annotations.is_pod_group,
         UnitKey::Pod(_) => record.owner.as_ref().is_some_and(|owner| owner.uid == unit.view.uid),
     }
 }

@@ -91,10 +91,12 @@ impl Reconciler {
         membership: &Membership,
         now: Timestamp,
     ) {
-        let Some(known) = &record.annotations.group_owners else { return };
+        if !record.annotations.is_pod_group {
+            return;
+        }
         let leaves = |key: &ObjectKey| membership.excess.contains(key) || membership.replaced.contains(key);
         let late = unit.members().iter().filter(|member| !leaves(&member.key));
-        let missing = late.filter(|member| known.iter().all(|uid| *uid != member.uid));
+        let missing = late.filter(|member| record.owner_uids().all(|uid| *uid != member.uid));
         let references: Vec<Value> =
             missing.filter_map(|member| POD_RULES.owner_reference(&unit.pods, member).ok()).collect();
         if references.is_empty() {
@@ -105,7 +107,7 @@ impl Reconciler {
             "op": "replace", "path": "/metadata/resourceVersion", "value": record.meta.resource_version,
         });
         let mut operations = vec![version];
-        if known.is_empty() {
+        if record.owner.is_none() {
             operations.push(json!({"op": "add", "path": "/metadata/ownerReferences", "value": references}));
         } else {
             let path = "/metadata/ownerReferences/-";

@@ -78,7 +78,7 @@ impl Reconciler {
         let termination = |(pod, known, member): (&ObjectKey, &PodRecord, &WorkloadPod)| {
             let host = member.selected_value(HOSTNAME_LABEL).filter(|host| is_lost(host))?;
             let pending = known.node.is_none() && !member.terminating && member.gates.is_empty();
-            (pending && self.cache.belongs_to_workload(member)).then(|| terminate_pod(pod, known, host, now))
+            (pending && self.cache.belongs_to_workload(known)).then(|| terminate_pod(pod, known, host, now))
         };
         self.cache.pods_of(key).filter_map(termination).collect()
     }
@@ -94,9 +94,10 @@ impl Reconciler {
             return Vec::new();
         };
         let pod_set = record.pod_sets().iter().find(|known| *known.name == *set.name);
-        let own =
-            |member: &WorkloadPod| *member.pod_set == *set.name && self.cache.belongs_to_workload(member);
-        let pods: Vec<_> = self.cache.pods_of(&record.meta.key).filter(|(.., member)| own(member)).collect();
+        let own = |(_, pod, member): &(_, &PodRecord, &WorkloadPod)| {
+            *member.pod_set == *set.name && self.cache.belongs_to_workload(pod)
+        };
+        let pods: Vec<_> = self.cache.pods_of(&record.meta.key).filter(own).collect();
         if !pods.iter().any(|(.., member)| member.is_gated() && !member.terminating) {
             return Vec::new();
         }

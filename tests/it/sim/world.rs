@@ -270,7 +270,8 @@ impl World {
 
     /// Garbage collector: deletes Workloads whose owner does not exist.
     fn collect_garbage(&mut self) {
-        let uids: Vec<Value> = self.server.all(JOB).map(|j| j["metadata"]["uid"].clone()).collect();
+        let owners = self.server.all(JOB).chain(self.server.all(Kind::Pod));
+        let uids: Vec<Value> = owners.map(|owner| owner["metadata"]["uid"].clone()).collect();
         let is_orphan = |w: &&Value| {
             let owner = w.pointer("/metadata/ownerReferences/0/uid");
             owner.is_some_and(|uid| !uids.contains(uid)) && w.pointer("/metadata/deletionTimestamp").is_none()

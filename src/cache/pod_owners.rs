@@ -1,0 +1,121 @@
+//! Which pods belong to the workload that they name.
+//!
+//! Invariants: a pod belongs to its workload if the pod itself, or one of its controllers up to `DEPTH_LIMIT` above each
+//! other, is an owner of the workload, by UID. The annotation alone is not enough: the author of a pod writes it, and a pod
+//! that merely names a workload must not be ungated onto its nodes, ended with it, or left out of the usage of its own
+//! node (I21). So no pod belongs to a workload without owners. A pod whose membership depends on the controller of a job
+//! is checked again when that job appears, disappears, or gets another controller.
+
+use super::pods::{PodRecord, PodUsage, WorkloadPod};
+use super::records::WorkloadRecord;
+use super::{Cache, remove_from_index};
+use crate::api::ObjectKey;
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
+use std::sync::Arc;
+
+/// Maximum number of controllers above a pod that are considered. Ends the search if owner references form a cycle.
+const DEPTH_LIMIT: usize = 10;
+
+/// Pods by the UID of each object whose controller decides whether the pod belongs to its workload.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PodsByController {
+    pods: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
+    uids: BTreeMap<ObjectKey, Vec<Arc<str>>>,
+}
+
+impl PodsByController {
+    /// Replaces the UIDs that a pod depends on.
+    fn set(&mut self, pod: &ObjectKey, uids: Vec<Arc<str>>) {
+        for uid in self.uids.remove(pod).into_iter().flatten() {
+            remove_from_index(&mut self.pods, &uid, pod);
+        }
+        for uid in &uids {
+            self.pods.entry(Arc::clone(uid)).or_default().insert(pod.clone());
+        }
+        if !uids.is_empty() {
+            self.uids.insert(pod.clone(), uids);
+        }
+    }
+
+    pub(super) fn remove(&mut self, pod: &ObjectKey) {
+        self.set(pod, Vec::new());
+    }
+}
+
+/// Pods that were checked again because a controller above them changed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RecheckedPods {
+    /// The non-TAS usage of each pod.
+    pub(crate) usage: Vec<(ObjectKey, Option<PodUsage>)>,
+    /// The workloads with assigned hosts that the pods name.
+    pub(crate) workloads: Vec<ObjectKey>,
+}
+
+impl Cache {
+    /// Returns whether a pod belongs to the workload that it names.
+    pub(crate) fn belongs_to_workload(&self, pod: &PodRecord) -> bool {
+        pod.workload_pod.as_deref().is_some_and(|workload_pod| {
+            let record = self.workloads.get(&workload_pod.workload);
+            record.is_some_and(|record| {
+                is_owner(record, &pod.uid)
+                    || self.controllers_of(workload_pod).any(|uid| is_owner(record, uid))
+            })
+        })
+    }
+
+    /// Returns the UIDs of the controllers above a pod, the nearest first.
+    fn controllers_of<'a>(&'a self, pod: &'a WorkloadPod) -> impl Iterator<Item = &'a str> {
+        let above = |uid: &&'a str| {
+            let job = self.jobs.get(self.jobs.id_of(uid)?)?;
+            job.controller.as_ref().map(|owner| owner.uid.as_str())
+        };
+        iter::successors(pod.controller.as_deref(), above).take(DEPTH_LIMIT)
+    }
+
+    /// Records which objects decide whether a pod belongs to its workload.
+    pub(super) fn index_controllers(&mut self, key: &ObjectKey) {
+        let uids = self.pods.get(key).map_or_else(Vec::new, |pod| self.deciding_controllers(pod));
+        self.pods.by_controller.set(key, uids);
+    }
+
+    /// Returns the UIDs of the objects below the owner of the workload, or all if the owner is not found. Pods that the
+    /// owner controls itself depend on no other object.
+    fn deciding_controllers(&self, pod: &PodRecord) -> Vec<Arc<str>> {
+        let Some(workload_pod) = pod.workload_pod.as_deref() else { return Vec::new() };
+        let record = self.workloads.get(&workload_pod.workload);
+        let is_owner = |uid: &str| record.is_some_and(|record| is_owner(record, uid));
+        if is_owner(&pod.uid) {
+            return Vec::new();
+        }
+        self.controllers_of(workload_pod).take_while(|uid| !is_owner(uid)).map(Arc::from).collect()
+    }
+
+    /// Checks the pods again whose membership depends on the controller of the object with this UID.
+    pub(super) fn recheck_pods_below(&mut self, uid: &str) -> RecheckedPods {
+        let keys: Vec<ObjectKey> =
+            self.pods.by_controller.pods.get(uid).into_iter().flatten().cloned().collect();
+        let mut workloads = BTreeSet::new();
+        let mut usage = Vec::with_capacity(keys.len());
+        for key in keys {
+            self.index_controllers(&key);
+            workloads.extend(self.placed_workload_of_pod(&key));
+            let pod_usage = self.non_tas_usage_of_pod(&key);
+            usage.push((key, pod_usage));
+        }
+        RecheckedPods { usage, workloads: workloads.into_iter().collect() }
+    }
+
+    /// Checks the pods of a workload again whose owners changed.
+    pub(super) fn recheck_pods_of(&mut self, workload: &ObjectKey) -> Vec<(ObjectKey, Option<PodUsage>)> {
+        let keys: Vec<ObjectKey> = self.pods_of(workload).map(|(key, ..)| key.clone()).collect();
+        for key in &keys {
+            self.index_controllers(key);
+        }
+        self.non_tas_usage_of(workload)
+    }
+}
+
+fn is_owner(record: &WorkloadRecord, uid: &str) -> bool {
+    record.owner_uids().any(|owner| **owner == *uid)
+}
