@@ -287,6 +287,13 @@ pub enum Observation {
         /// Time since the creation of the job.
         latency: Duration,
     },
+    /// An object is written again and again without the intended effect.
+    IneffectiveWrite {
+        /// Resource with subresource.
+        resource: String,
+        /// Verb of the write.
+        verb: &'static str,
+    },
     /// A scheduling cycle was run. The shell measures its duration.
     AdmissionAttempt {
         /// Whether the cycle admitted a workload.

@@ -60,7 +60,7 @@ impl Reconciler {
         }
         // A Workload whose creation failed does not exist: its backoff continues until the next attempt.
         if !never_created {
-            self.writes.clear_failures(kind, key);
+            self.writes.forget(kind, key);
         }
     }
 

@@ -1,12 +1,20 @@
 //! Results of writes. The next step follows from the objects as they are then.
 
 use super::events::workload_event;
-use super::messages::{Effect, Event, WriteOutcome, WriteResult};
+use super::messages::{Effect, Event, Observation, WriteOutcome, WriteResult};
+use super::workload::status_write::{keep_foreign_conditions, leaves_out};
 use super::writes::in_flight::{InFlightWrite, WritePurpose};
 use super::{ReconcileKey, Reconciler};
 use crate::api::ObjectKey;
+use crate::api::v1beta2::WorkloadStatus;
 use crate::cache::Kind;
 use jiff::Timestamp;
+
+/// HTTP status of an object that would be invalid.
+const INVALID: u16 = 422;
+/// Number of consecutive writes without the intended effect from which they are reported: another client may write at the
+/// same time.
+const REPORTED_INEFFECTIVE_WRITES: u32 = 2;
 
 impl Reconciler {
     pub(super) fn handle_write_result(&mut self, result: WriteResult, now: Timestamp) {
@@ -17,20 +25,24 @@ impl Reconciler {
         self.work_queue.add_all(on_behalf_of.clone());
         match outcome {
             WriteOutcome::Done(object) => {
-                if write.had_no_effect(&object) {
+                let effective = self.writes.record_landed(kind, key, &mut write, &object, now);
+                if !effective {
                     // It would be decided again at once, and its events sent each time.
-                    self.writes.record_failure(kind, key, now);
                     write.effects.clear();
-                } else {
-                    self.writes.clear_failures(kind, key);
                 }
                 if write.purpose == WritePurpose::SecondPass {
                     self.discard_second_pass_result(key);
                 }
                 if object.pointer("/metadata/name").is_some() {
-                    self.ingest(kind, object, write.expected_status);
+                    self.ingest(kind, object, write.expected_status.clone());
                 }
-                self.writes.emit_all(write.effects);
+                self.writes.emit_all(std::mem::take(&mut write.effects));
+                if self.follow_incomplete_apply(kind, key, &write) && effective {
+                    self.remove_left_out(key, &write, now);
+                }
+                if !effective {
+                    self.report_ineffective(kind, key, &write);
+                }
                 self.mark_written(kind, key);
             }
             WriteOutcome::Conflict => {
@@ -50,6 +62,11 @@ impl Reconciler {
                 } else {
                     self.record_deletion(kind, key, None);
                 }
+            }
+            WriteOutcome::Rejected { code: INVALID, .. }
+                if self.follow_incomplete_apply(kind, key, &write) =>
+            {
+                self.handle_failed_write(kind, key, &write);
             }
             WriteOutcome::Rejected { code, message } => {
                 self.writes.record_failure(kind, key, now);
@@ -106,6 +123,49 @@ impl Reconciler {
         }
     }
 
+    /// Makes the next status write of a Workload a merge patch if an apply was refused or has landed, and the status still
+    /// contains what it left out: another field manager owns it. Returns whether it did.
+    fn follow_incomplete_apply(&mut self, kind: Kind, key: &ObjectKey, write: &InFlightWrite) -> bool {
+        let Some(applied) = write.expected_status.as_ref().filter(|_| write.applies_status()) else {
+            return false;
+        };
+        let Some(record) = self.cache.workload(key).filter(|_| kind == Kind::Workload) else { return false };
+        leaves_out(&record.status, applied) && self.writes.use_merge_patch(key)
+    }
+
+    /// Removes what an apply that has landed left out, and what is still there: the next plan may not know that it is to go.
+    fn remove_left_out(&mut self, key: &ObjectKey, write: &InFlightWrite, now: Timestamp) {
+        let (Some(applied), Some(record)) = (&write.expected_status, self.cache.workload(key)) else {
+            return;
+        };
+        if !write.returned(&record.meta.resource_version) || !self.writes.may_write(Kind::Workload, key, now)
+        {
+            return;
+        }
+        let mut status = Box::new(WorkloadStatus::clone(applied));
+        keep_foreign_conditions(&record.status, &mut status);
+        let request = self.status_write(record, status, WritePurpose::Other);
+        self.writes.start(request, now);
+    }
+
+    /// Reports an object that is written again and again without the intended effect.
+    fn report_ineffective(&mut self, kind: Kind, key: &ObjectKey, write: &InFlightWrite) {
+        if self.writes.failures(kind, key).errors < REPORTED_INEFFECTIVE_WRITES {
+            return;
+        }
+        let resource = match write.subresource {
+            Some(subresource) => format!("{}/{subresource}", kind.resource().plural),
+            None => kind.resource().plural.to_owned(),
+        };
+        let verb = write.verb.as_str();
+        self.writes.emit(Effect::Observe(Observation::IneffectiveWrite { resource, verb }));
+        let note = format!(
+            "a write ({verb}) was accepted, but the object does not say what was written; it is repeated with back-off: \
+             see whether the definition in crds/ is outdated, or whether another client or webhook reverts it"
+        );
+        self.warn(kind, key, "WriteIneffective", note);
+    }
+
     /// Handles a write that did not land: releases an assumed admission, and gives the object another step.
     fn handle_failed_write(&mut self, kind: Kind, key: &ObjectKey, write: &InFlightWrite) {
         if write.purpose == WritePurpose::Admit {
@@ -137,6 +197,11 @@ impl Reconciler {
 
     fn report_rejected(&mut self, kind: Kind, key: &ObjectKey, code: u16, message: &str) {
         let note = format!("the API server refused a write ({code}): {message}");
+        self.warn(kind, key, "WriteRejected", note);
+    }
+
+    /// Emits a warning about an object, unless its last warning was the same.
+    fn warn(&mut self, kind: Kind, key: &ObjectKey, reason: &str, note: String) {
         if self.warnings.record(kind, key, &note) {
             let uid = self.cache.known_version(kind, key).map(|(uid, _)| uid.to_owned());
             self.writes.emit(Effect::Event(Event {
@@ -144,7 +209,7 @@ impl Reconciler {
                 key: key.clone(),
                 uid: uid.unwrap_or_default(),
                 warning: true,
-                reason: "WriteRejected".to_owned(),
+                reason: reason.to_owned(),
                 note,
             }));
         }

@@ -111,6 +111,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core, Queues, 9, unreadable_objects::too_large_workload_is_reported;
     Core + Soak + Versions, Queues, 14, rejected_writes::policy_forbids_manager_writes;
     Core, Plane, 9, write_counts::writes_and_events_per_job;
+    Core, Plane, 12, write_counts::checks_of_other_field_managers;
     Core, Plane, 35, crashes::manager_killed_at_every_step;
     Core, Plane, 11, manager_down::unmanaged_jobs_run;
     Full + Soak, Plane, 36, lost_writes::lost_late_duplicate_writes;

@@ -3,10 +3,12 @@
 use crate::cases::note;
 use crate::fixture::Fixture;
 use anyhow::{Result, ensure};
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use sluice_e2e::audit::{AuditedRequest, count_by_verb_and_resource};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::install::{ACCOUNT, NAMESPACE};
+use sluice_e2e::objects::{Kind, text};
 use sluice_e2e::wait::eventually;
 use std::time::Duration;
 
@@ -49,6 +51,60 @@ pub(crate) async fn writes_and_events_per_job(cluster: &mut Cluster, fixture: &F
     ensure!(events.len() <= 6, "{} events", events.len());
     ensure!(!writes.is_empty(), "the audit log shows no writes");
     Ok(())
+}
+
+/// Checks whose controllers own fields of their entries, or the entries, are removed from the queue: the entries vanish, the
+/// Jobs run, and nothing is written any more.
+pub(crate) async fn checks_of_other_field_managers(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    let check = fixture.own_name("budget");
+    let spec = json!({"controllerName": "e2e.example/budget"});
+    fixture.create_tracked(Kind::ADMISSION_CHECK, json!({"metadata": {"name": check}, "spec": spec})).await?;
+    let stamp = "2026-01-01T00:00:00Z";
+    let active = json!({"type": "Active", "status": "True", "reason": "Active", "message": "",
+        "lastTransitionTime": stamp});
+    let status = json!({"status": {"conditions": [active]}});
+    fixture.objects.merge_status(Kind::ADMISSION_CHECK, "", &check, &status).await?;
+    let strategy = json!({"admissionChecksStrategy": {"admissionChecks": [{"name": check}]}});
+    let queue = fixture.create_queue("main", "", &[("cpu", "2", None)], strategy).await?;
+    fixture.wait_until_queue_active("main").await?;
+    for job in ["patched", "applied"] {
+        fixture.submit(fixture.job(job, "main", "1")).await?;
+        eventually(format!("{job} waits for its check"), async || {
+            let workload = fixture.workload(job).await?;
+            ensure!(
+                text(&workload, "/status/admissionChecks/0/state") == "Pending",
+                "{}",
+                workload["status"]
+            );
+            Ok(())
+        })
+        .await?;
+        let workload = fixture.workload(job).await?;
+        let name = text(&workload, "/metadata/name");
+        let entry = |state: &str| json!([{"name": check, "state": state, "message": "waits for approval", "lastTransitionTime": stamp}]);
+        if job == "patched" {
+            let patch = json!({"status": {"admissionChecks": entry("Pending")}});
+            fixture.objects.merge_status(Kind::WORKLOAD, &fixture.name, name, &patch).await?;
+        } else {
+            let body = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+                "metadata": {"name": name}, "status": {"admissionChecks": entry("Ready")}});
+            let params = PatchParams::apply("budget-controller").force();
+            let api = fixture.objects.api(Kind::WORKLOAD, &fixture.name);
+            api.patch_status(name, &params, &Patch::Apply(&body)).await?;
+        }
+    }
+    fixture.set_spec(Kind::CLUSTER_QUEUE, "", &queue, json!({"admissionChecksStrategy": null})).await?;
+    for job in ["patched", "applied"] {
+        fixture.wait_until_running(job).await?;
+        eventually(format!("{job} has no check"), async || {
+            let workload = fixture.workload(job).await?;
+            let checks = &workload["status"]["admissionChecks"];
+            ensure!(checks.as_array().is_none_or(Vec::is_empty), "{checks}");
+            Ok(())
+        })
+        .await?;
+    }
+    wait_without_writes(cluster, Duration::from_secs(5)).await
 }
 
 /// With running, pending and finished Jobs, only the lease is written.

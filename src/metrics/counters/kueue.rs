@@ -196,6 +196,7 @@ impl KueueCounters {
                 let labels = labels_with_role("job_kind", job_kind, role);
                 self.created.get_or_create(&labels).observe(latency.as_secs_f64());
             }
+            Observation::IneffectiveWrite { .. } => {}
             Observation::AdmissionAttempt { admitted } => {
                 self.attempts.get_or_create(&attempt_labels(*admitted, role)).inc();
             }

@@ -49,6 +49,9 @@ impl Counters {
 
     /// Counts an observation of the core.
     pub fn observe(&self, observation: &Observation, role: Role) {
+        if let Observation::IneffectiveWrite { resource, verb } = observation {
+            self.sluice.count_ineffective_write(resource, verb);
+        }
         self.kueue.observe(observation, role);
     }
 
@@ -140,6 +143,8 @@ mod tests {
         counters.observe_attempt_duration(true, Duration::from_millis(7), Role::Standalone);
         counters.count_write("apply", "done");
         counters.count_refused_write("workloads/status", "apply", 403);
+        let resource = "workloads/status".to_owned();
+        counters.observe(&Observation::IneffectiveWrite { resource, verb: "apply" }, Role::Standalone);
         counters.count_dropped_events(2);
         counters.render().unwrap()
     }
@@ -158,6 +163,7 @@ mod tests {
             r#"kueue_admission_attempt_duration_seconds_bucket{le="0.01",result="success",replica_role="standalone"} 1"#,
             r#"kueue_workload_creation_latency_seconds_bucket{le="0.02",job_kind="Job",replica_role="standalone"} 1"#,
             r#"sluice_writes_total{verb="apply",outcome="done"} 1"#,
+            r#"sluice_writes_ineffective_total{resource="workloads/status",verb="apply"} 1"#,
             r#"sluice_writes_refused_total{resource="workloads/status",verb="apply",code="403"} 1"#,
             "sluice_events_dropped_total 2",
             "# TYPE kueue_finished_workloads_total counter",

@@ -10,6 +10,7 @@ use super::family::CounterFamily;
 pub(super) struct SluiceCounters {
     writes: CounterFamily,
     writes_refused: CounterFamily,
+    writes_ineffective: CounterFamily,
     events_dropped: Counter,
 }
 
@@ -18,6 +19,7 @@ impl SluiceCounters {
         let own = Self {
             writes: CounterFamily::default(),
             writes_refused: CounterFamily::default(),
+            writes_ineffective: CounterFamily::default(),
             events_dropped: Counter::default(),
         };
         registry.register("writes", "Writes to the API server, by verb and outcome", own.writes.clone());
@@ -25,6 +27,11 @@ impl SluiceCounters {
             "writes_refused",
             "Writes that the API server refused because of their content or a missing permission, by HTTP status",
             own.writes_refused.clone(),
+        );
+        registry.register(
+            "writes_ineffective",
+            "Accepted writes of an object that does not say afterwards what was written, from the second in a row",
+            own.writes_ineffective.clone(),
         );
         registry.register("events_dropped", "Events that were dropped", own.events_dropped.clone());
         own
@@ -39,6 +46,12 @@ impl SluiceCounters {
         let labels =
             vec![("resource", resource.to_owned()), ("verb", verb.to_owned()), ("code", code.to_string())];
         self.writes_refused.get_or_create(&labels).inc();
+    }
+
+    /// `resource` contains the subresource.
+    pub(super) fn count_ineffective_write(&self, resource: &str, verb: &str) {
+        let labels = vec![("resource", resource.to_owned()), ("verb", verb.to_owned())];
+        self.writes_ineffective.get_or_create(&labels).inc();
     }
 
     pub(super) fn count_dropped_events(&self, number: u64) {

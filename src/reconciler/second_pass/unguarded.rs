@@ -12,7 +12,7 @@ use crate::reconciler::second_pass::eligibility;
 use crate::reconciler::second_pass::failpoints::Failpoint;
 use crate::reconciler::second_pass::queue::FAILPOINT_POLL_INTERVAL;
 use crate::reconciler::workload::decision_status::second_pass_status;
-use crate::reconciler::workload::step::{apply_identity, retain_owned_conditions};
+use crate::reconciler::workload::status_write::{apply_identity, retain_owned_conditions};
 use crate::reconciler::{ReconcileKey, Reconciler, Verb};
 use crate::scheduler::Assignment;
 use jiff::{SignedDuration, Timestamp};

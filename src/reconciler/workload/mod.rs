@@ -3,4 +3,5 @@
 pub(super) mod decision_status;
 pub(super) mod events;
 mod facts;
+pub(super) mod status_write;
 pub(super) mod step;

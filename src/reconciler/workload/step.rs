@@ -1,22 +1,19 @@
 //! Writes to Workloads: admission, priority, and the steps of their lifecycle.
 
 use super::events::{admitted_event, format_seconds, gate_cleared_event, waiting_since};
+use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
-use crate::api::v1beta2::WorkloadStatus;
-use crate::api::{GROUP, ObjectKey, v1beta2};
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::conditions;
 use crate::lifecycle::workload::{self, Plan, Transition, WorkloadStep};
 use crate::reconciler::events::{elapsed_duration, workload_event};
 use crate::reconciler::messages::{Effect, Observation, Verb};
-use crate::reconciler::second_pass::failpoints::SecondPassGuard;
 use crate::reconciler::writes::bodies::{delete_options, remove_finalizer_patch};
 use crate::reconciler::writes::in_flight::{WritePurpose, WriteRequest};
 use crate::reconciler::{ReconcileKey, Reconciler};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::time::Duration;
 
 impl Reconciler {
@@ -107,27 +104,6 @@ impl Reconciler {
         let request = self.status_write(record, Box::new(status), WritePurpose::Admit);
         self.writes.start(request.with_effects(effects), now);
     }
-
-    /// Returns the write that applies the status of a Workload, limited to the conditions that our field manager owns.
-    pub(crate) fn status_write(
-        &self,
-        record: &WorkloadRecord,
-        mut status: Box<WorkloadStatus>,
-        purpose: WritePurpose,
-    ) -> WriteRequest {
-        let key = &record.meta.key;
-        retain_owned_conditions(&mut status);
-        let mut body = apply_identity(record);
-        if purpose == WritePurpose::SecondPass
-            && self.settings.failpoints.lacks(key, SecondPassGuard::Version)
-            && let Some(meta) = body.get_mut("metadata").and_then(Value::as_object_mut)
-        {
-            meta.shift_remove("resourceVersion");
-        }
-        let response_metadata_only = is_complete_apply(&record.status, &status);
-        let request = WriteRequest::new(Kind::Workload, key.clone(), Verb::Apply, body).of_status();
-        WriteRequest { response_metadata_only, status: Some(Arc::from(status)), purpose, ..request }
-    }
 }
 
 /// Returns whether a plan reports why a Workload is pending.
@@ -135,47 +111,4 @@ fn is_explanation(plan: &Plan) -> bool {
     plan.transitions
         .iter()
         .any(|transition| matches!(transition, Transition::Pending(..) | Transition::AdmissionGated(_)))
-}
-
-/// Removes the conditions that our field manager does not own.
-pub(crate) fn retain_owned_conditions(status: &mut WorkloadStatus) {
-    status.conditions.retain(|c| ConditionType::ALL.iter().any(|kind| kind.as_str() == c.type_));
-}
-
-/// Returns whether an applied status is complete, so that the response needs only metadata. A field that the apply
-/// omits stays if another field manager owns it too. With admission checks the full response is always needed: pod
-/// templates are read from it.
-fn is_complete_apply(known: &WorkloadStatus, new: &WorkloadStatus) -> bool {
-    let says = |kind: &str| new.conditions.iter().any(|condition| condition.type_ == kind);
-    let left_out = [
-        known.conditions.iter().any(|condition| !says(&condition.type_)),
-        known.admission.is_some() && known.admission != new.admission,
-        known.requeue_state.is_some() && known.requeue_state != new.requeue_state,
-        !known.reclaimable_pods.is_empty() && known.reclaimable_pods != new.reclaimable_pods,
-        !known.admission_checks.is_empty() || !new.admission_checks.is_empty(),
-        !known.resource_requests.is_empty() && known.resource_requests != new.resource_requests,
-        known.accumulated_past_execution_time_seconds.is_some()
-            && new.accumulated_past_execution_time_seconds.is_none(),
-        known.scheduling_stats.is_some() && known.scheduling_stats != new.scheduling_stats,
-        !known.nominated_cluster_names.is_empty()
-            && known.nominated_cluster_names != new.nominated_cluster_names,
-        known.cluster_name.is_some() && new.cluster_name.is_none(),
-        !known.unhealthy_nodes.is_empty() && known.unhealthy_nodes != new.unhealthy_nodes,
-        !known.preemption_gates.is_empty() && known.preemption_gates != new.preemption_gates,
-    ];
-    !left_out.contains(&true)
-}
-
-/// Returns the apply body without status: the identity and resourceVersion of the object that the write was decided on.
-pub(crate) fn apply_identity(record: &WorkloadRecord) -> Value {
-    json!({
-        "apiVersion": format!("{GROUP}/{}", v1beta2::VERSION),
-        "kind": "Workload",
-        "metadata": {
-            "name": record.meta.key.name,
-            "namespace": record.meta.key.namespace,
-            "uid": record.meta.uid,
-            "resourceVersion": record.meta.resource_version,
-        },
-    })
 }

@@ -1,5 +1,6 @@
 //! Writes in flight, at most one per object, and backoff after failed writes.
 
+use super::repeated::WriteSeries;
 use crate::api::ObjectKey;
 use crate::api::v1beta2::WorkloadStatus;
 use crate::cache::Kind;
@@ -55,17 +56,41 @@ pub(crate) struct InFlightWrite {
     pub(crate) expected_status: Option<Arc<WorkloadStatus>>,
     /// Another object that gets a step when the write ends.
     pub(crate) on_behalf_of: Option<ReconcileKey>,
-    /// Version of the object that a merge patch is made for.
-    patched_version: Option<String>,
+    /// Version of the object that an update was decided on.
+    decided_on: Option<String>,
+    /// Number of writes of its series before it.
+    preceding: u32,
+    /// Version of the object that the API server returned.
+    returned: Option<String>,
 }
 
 impl InFlightWrite {
     /// Returns whether the write, whose response is `object`, has changed nothing: the API server drops fields that its
-    /// definition does not have.
-    pub(crate) fn had_no_effect(&self, object: &Value) -> bool {
+    /// definition does not have, and an apply does not remove what another field manager owns.
+    fn had_no_effect(&self, object: &Value) -> bool {
         let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-        version.is_some() && version == self.patched_version.as_deref()
+        version.is_some() && version == self.decided_on.as_deref()
     }
+
+    /// Returns whether it has landed, and the API server returned this version of the object.
+    pub(crate) fn returned(&self, version: &str) -> bool {
+        self.returned.as_deref() == Some(version)
+    }
+
+    /// Returns whether it applies the status of a Workload.
+    pub(crate) fn applies_status(&self) -> bool {
+        self.verb == Verb::Apply && self.expected_status.is_some()
+    }
+}
+
+/// Returns the version of the object that an update is decided on.
+fn decided_on(request: &WriteRequest) -> Option<&str> {
+    let pointer = match request.verb {
+        Verb::Merge | Verb::Apply => "/metadata/resourceVersion",
+        Verb::JsonPatch => "/0/value",
+        Verb::Create | Verb::Delete => return None,
+    };
+    request.body.pointer(pointer).and_then(Value::as_str)
 }
 
 /// A write to send.
@@ -145,6 +170,9 @@ pub(crate) struct Writes {
     status_write_count: usize,
     in_flight: IndexMap<(Kind, ObjectKey), InFlightWrite>,
     failures: BTreeMap<(Kind, ObjectKey), Failures>,
+    series: WriteSeries,
+    /// Workloads from whose status the last apply could not remove something.
+    merge_patched: BTreeSet<ObjectKey>,
     /// Workloads whose next write does not wait for the previous one, which was superseded.
     bypassing: BTreeSet<ObjectKey>,
     /// Effects of the deltas being handled.
@@ -233,8 +261,14 @@ impl Writes {
         let has_status = usize::from(request.status.is_some());
         self.status_write_count = self.status_write_count.saturating_add(has_status);
         let bypasses_in_flight = kind == Kind::Workload && self.bypassing.remove(&request.key);
-        let version = request.body.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-        let patched_version = version.filter(|_| request.verb == Verb::Merge).map(str::to_owned);
+        let object = (kind, request.key.clone());
+        let version = decided_on(&request);
+        // What the scheduler decides starts a new series. Statuses of queues have a rate limit of their own.
+        let preceding = match purpose {
+            WritePurpose::SecondPass | WritePurpose::Other => self.series.preceding(&object, version, now),
+            WritePurpose::Admit | WritePurpose::Explain | WritePurpose::QueueStatus => 0,
+        };
+        let decided_on = version.map(str::to_owned);
         let write = InFlightWrite {
             id: self.last_id,
             purpose,
@@ -244,9 +278,11 @@ impl Writes {
             effects: request.effects,
             expected_status: request.status.clone(),
             on_behalf_of: request.on_behalf_of,
-            patched_version,
+            decided_on,
+            preceding,
+            returned: None,
         };
-        self.in_flight.insert((kind, request.key.clone()), write);
+        self.in_flight.insert(object, write);
         self.effects.push(Effect::Write(Write {
             id: self.last_id,
             kind,
@@ -254,7 +290,8 @@ impl Writes {
             verb: request.verb,
             subresource: request.subresource,
             body: request.body,
-            status: request.status,
+            // A merge patch contains only what differs.
+            status: request.status.filter(|_| request.verb != Verb::Merge),
             response_metadata_only: request.response_metadata_only,
             background: purpose == WritePurpose::QueueStatus,
             bypasses_in_flight,
@@ -286,6 +323,54 @@ impl Writes {
         Some(write)
     }
 
+    /// Records that a write has landed, with the object that the API server returned. Returns false if it had no effect,
+    /// or if it ends a series of writes that follow one another; then a backoff of the object starts.
+    pub(crate) fn record_landed(
+        &mut self,
+        kind: Kind,
+        key: &ObjectKey,
+        write: &mut InFlightWrite,
+        object: &Value,
+        now: Timestamp,
+    ) -> bool {
+        let id = (kind, key.clone());
+        let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        write.returned = version.map(str::to_owned);
+        let repeated = match version.filter(|_| write.decided_on.is_some()) {
+            Some(version) => self.series.record(id.clone(), version, write.preceding, now),
+            None => false,
+        };
+        if kind == Kind::Workload && write.verb == Verb::Merge && write.expected_status.is_some() {
+            self.merge_patched.remove(key);
+        }
+        if !repeated && !write.had_no_effect(object) {
+            self.clear_failures(kind, key);
+            return true;
+        }
+        self.record_failure(kind, key, now);
+        self.series.extend(&id, self.backoff_until(kind, key).unwrap_or(now));
+        false
+    }
+
+    /// Makes the next write of a Workload's status a merge patch. Returns false if it would be one already.
+    pub(crate) fn use_merge_patch(&mut self, key: &ObjectKey) -> bool {
+        self.merge_patched.insert(key.clone())
+    }
+
+    /// Returns whether the next write of a Workload's status is a merge patch.
+    pub(crate) fn needs_merge_patch(&self, key: &ObjectKey) -> bool {
+        self.merge_patched.contains(key)
+    }
+
+    /// Removes what is known about the writes of an object that was deleted.
+    pub(crate) fn forget(&mut self, kind: Kind, key: &ObjectKey) {
+        self.clear_failures(kind, key);
+        self.series.remove(&(kind, key.clone()));
+        if kind == Kind::Workload {
+            self.merge_patched.remove(key);
+        }
+    }
+
     /// Counts a failure and starts a backoff of the object.
     pub(crate) fn record_failure(&mut self, kind: Kind, key: &ObjectKey, now: Timestamp) {
         let failures = self.failures_of(kind, key, now);
@@ -309,7 +394,7 @@ impl Writes {
     }
 
     /// Removes the failures of an object.
-    pub(crate) fn clear_failures(&mut self, kind: Kind, key: &ObjectKey) {
+    fn clear_failures(&mut self, kind: Kind, key: &ObjectKey) {
         self.failures.remove(&(kind, key.clone()));
     }
 
@@ -319,6 +404,8 @@ impl Writes {
         self.explanation_count = 0;
         self.status_write_count = 0;
         self.failures.clear();
+        self.series.clear();
+        self.merge_patched.clear();
         self.bypassing.clear();
     }
 }

@@ -2,6 +2,7 @@
 
 pub(super) mod bodies;
 pub(super) mod in_flight;
+mod repeated;
 mod retry;
 pub(super) mod status_rate_limit;
 pub(super) mod timers;

@@ -2,6 +2,7 @@
 
 mod clock_steps;
 mod dump;
+mod foreign_writers;
 mod inspection;
 mod invalid_topology;
 mod late_check_states;

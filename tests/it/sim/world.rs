@@ -1,5 +1,6 @@
 //! A small cluster in memory: the core, a fake API server and a fake Job controller, driven by a seed.
 
+use super::foreign_writers::{ForeignOwner, Ownership};
 use super::lazy_decoding::partially_decoded_by_turns;
 use crate::core_settings::JOB;
 use jiff::{SignedDuration, Timestamp};
@@ -52,6 +53,10 @@ pub(crate) struct World {
     /// Pods of running Jobs never become ready.
     pub(crate) pods_never_ready: bool,
     pub(crate) faults: Faults,
+    /// Fields of Workload statuses that another client owns.
+    pub(crate) foreign: ForeignOwner,
+    /// A webhook of another project suspends every Job again that the manager starts.
+    pub(crate) reverted: bool,
     random: u64,
     pub(crate) writes: BTreeMap<String, u32>,
     pub(crate) events: Vec<(ObjectKey, String)>,
@@ -74,6 +79,8 @@ impl World {
             jobs_never_end: false,
             pods_never_ready: false,
             faults: Faults::default(),
+            foreign: ForeignOwner::new(Ownership::Whole, []),
+            reverted: false,
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             writes: BTreeMap::new(),
             events: Vec::new(),
@@ -81,6 +88,11 @@ impl World {
         };
         world.restart();
         world
+    }
+
+    /// Continues with the random numbers of another seed.
+    pub(crate) fn reseed(&mut self, seed: u64) {
+        self.random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     }
 
     /// A world with a queue `a` of this many CPUs.
@@ -229,7 +241,7 @@ impl World {
 
     /// Executes the oldest write; its response is delivered later or lost.
     fn execute_write(&mut self) {
-        let Some(write) = self.outbox.pop_front() else { return };
+        let Some(mut write) = self.outbox.pop_front() else { return };
         let unknown = WriteOutcome::Unavailable { message: "timeout".to_owned() };
         let precondition = match write.verb {
             Verb::Create => Some(&Value::Null),
@@ -243,7 +255,12 @@ impl World {
         } else {
             let name = format!("{:?} {}", write.kind, write.key);
             *self.writes.entry(name).or_default() += 1;
-            let outcome = self.server.write(write.clone(), self.now);
+            let refused = self.foreign.intercept(&self.server, &mut write);
+            if self.reverted && write.kind == JOB && write.body["spec"]["suspend"] == json!(false) {
+                write.body["spec"] = json!({"suspend": true});
+                write.body["metadata"]["annotations"] = json!({"suspended": self.now.to_string()});
+            }
+            let outcome = refused.unwrap_or_else(|| self.server.write(write.clone(), self.now));
             if self.random_below(1000) < self.faults.lost_responses { unknown } else { outcome }
         };
         if !matches!(outcome, WriteOutcome::Done(_) | WriteOutcome::NotFound) {

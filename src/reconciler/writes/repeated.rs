@@ -1,0 +1,79 @@
+//! Writes that follow one another although nothing else changes the object.
+//!
+//! A write that lands without effect, or whose effect the API server reverts (a definition without the field, a webhook of
+//! another project), leads to the same decision again. Such a series is backed off and reported instead of repeated at once.
+//! Invariant: what another client changes, or what the scheduler decides, starts a new series.
+
+use crate::api::ObjectKey;
+use crate::cache::Kind;
+use crate::lifecycle::backoff;
+use jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeMap;
+
+/// Number of writes in a series that are not backed off. The longest life of an object without another client's change
+/// in between takes fewer.
+const MAX_IMMEDIATE_WRITES: u32 = 8;
+/// A series ends if the next write comes later than this after the last one, or after its backoff.
+const SERIES_GAP: SignedDuration = SignedDuration::from_secs(1);
+/// Number of series above which those that have ended are removed.
+const MAX_SERIES: usize = 2_048;
+
+#[derive(Clone, Debug)]
+struct Series {
+    /// Version that the last write returned.
+    version: String,
+    /// When it landed, or the end of the backoff after it.
+    ended: Timestamp,
+    /// Number of writes.
+    count: u32,
+}
+
+/// The series of all objects that were written recently.
+#[derive(Clone, Debug, Default)]
+pub(super) struct WriteSeries(BTreeMap<(Kind, ObjectKey), Series>);
+
+impl WriteSeries {
+    /// Returns how many writes of a series precede a write that is decided on this version of the object.
+    pub(super) fn preceding(
+        &self,
+        object: &(Kind, ObjectKey),
+        decided_on: Option<&str>,
+        now: Timestamp,
+    ) -> u32 {
+        let series = self.0.get(object).filter(|series| Some(series.version.as_str()) == decided_on);
+        series
+            .filter(|series| now <= backoff::after(series.ended, SERIES_GAP))
+            .map_or(0, |series| series.count)
+    }
+
+    /// Records a write that has landed after `preceding` writes of its series. Returns whether the next one must wait.
+    pub(super) fn record(
+        &mut self,
+        object: (Kind, ObjectKey),
+        version: &str,
+        preceding: u32,
+        now: Timestamp,
+    ) -> bool {
+        if self.0.len() >= MAX_SERIES {
+            self.0.retain(|_, series| now <= backoff::after(series.ended, SERIES_GAP));
+        }
+        let count = preceding.saturating_add(1);
+        self.0.insert(object, Series { version: version.to_owned(), ended: now, count });
+        count >= MAX_IMMEDIATE_WRITES
+    }
+
+    /// Extends the series of an object to the end of a backoff.
+    pub(super) fn extend(&mut self, object: &(Kind, ObjectKey), until: Timestamp) {
+        if let Some(series) = self.0.get_mut(object) {
+            series.ended = series.ended.max(until);
+        }
+    }
+
+    pub(super) fn remove(&mut self, object: &(Kind, ObjectKey)) {
+        self.0.remove(object);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
