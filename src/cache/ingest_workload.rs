@@ -17,6 +17,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(crate) struct WorkloadChange {
     pub(crate) owner: Option<Arc<OwnerRecord>>,
+    /// The owner that it had before, if that is another one.
+    pub(crate) previous_owner: Option<Arc<OwnerRecord>>,
     /// Non-TAS usage of the pods, if the assigned hosts or the owners changed.
     pub(crate) pod_usage: Vec<(ObjectKey, Option<PodUsage>)>,
     /// Whether the Workload is assigned to hosts.
@@ -68,7 +70,10 @@ impl Cache {
         let same_owners = known.as_ref().is_some_and(|known| known.owner_uids().eq(record.owner_uids()));
         let owner = record.owner.clone();
         self.workloads.insert(key, Arc::new(record));
-        let mut change = self.workload_change(key, owner);
+        let is_current =
+            |known: &Arc<OwnerRecord>| owner.as_ref().is_some_and(|owner| owner.uid == known.uid);
+        let previous_owner = known.and_then(|known| known.owner.clone()).filter(|known| !is_current(known));
+        let mut change = WorkloadChange { previous_owner, ..self.workload_change(key, owner.clone()) };
         if !same_owners {
             change.pod_usage = self.recheck_pods_of(key);
         }
@@ -87,7 +92,12 @@ impl Cache {
 
     fn workload_change(&mut self, key: &ObjectKey, owner: Option<Arc<OwnerRecord>>) -> WorkloadChange {
         let pod_usage = self.sync_assigned_hosts(key);
-        WorkloadChange { owner, pod_usage, has_hosts: self.nodes.assigned_hosts(key).is_some() }
+        WorkloadChange {
+            owner,
+            previous_owner: None,
+            pod_usage,
+            has_hosts: self.nodes.assigned_hosts(key).is_some(),
+        }
     }
 
     /// Reduces the status of a finished Workload. The caller ensures that no write of it is in flight: if the response

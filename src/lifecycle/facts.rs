@@ -45,9 +45,8 @@ pub enum WorkloadOwner {
 /// State of the job that owns a Workload.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobFacts {
-    /// Whether the job has a deletion timestamp.
-    pub deleting: bool,
-    /// Whether the job is suspended, its pod templates are as before the start, and no pod of the job is left.
+    /// Whether no pod of the job is left, and none comes: it is being deleted, or it is suspended and its pod templates are
+    /// as before the start.
     pub stopped: bool,
     /// Set if the job has finished: whether it succeeded, and its message.
     pub finished: Option<(bool, String)>,

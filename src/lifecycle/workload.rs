@@ -120,9 +120,8 @@ fn plan_finished_or_deleting(
     let finished = conditions::true_since(subject.status, ConditionType::Finished);
     if subject.deleting {
         let runs = match &facts.owner {
-            WorkloadOwner::Job(job) => {
-                finished.is_none() && job.finished.is_none() && !job.deleting && !job.stopped
-            }
+            // The pods of a job that is being deleted may still run: in the foreground, or if another finalizer holds it.
+            WorkloadOwner::Job(job) => finished.is_none() && job.finished.is_none() && !job.stopped,
             WorkloadOwner::External => finished.is_none() && reservation::holds_quota(subject.status),
             WorkloadOwner::None | WorkloadOwner::Missing => false,
         };

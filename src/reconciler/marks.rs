@@ -19,6 +19,11 @@ impl Reconciler {
         }
         self.sync_external_owner(&key.namespace, change.owner.as_deref());
         self.mark_workload_and_job(key, change.owner.as_deref());
+        if let Some(previous) = change.previous_owner {
+            // Its job has no Workload any more and must stop.
+            self.sync_external_owner(&key.namespace, Some(&previous));
+            self.mark_workload_and_job(key, Some(&previous));
+        }
     }
 
     /// Updates the snapshot for an object of an external framework: it is included while it owns a Workload.

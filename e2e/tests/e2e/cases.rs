@@ -99,6 +99,8 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core, Queues, 1, stop_policy::missing_quota_is_zero;
     Core, Queues, 5, stop_policy::deactivate_and_reactivate;
     Core, Queues, 2, stop_policy::quota_kept_until_pods_end;
+    Core, Queues, 6, stop_policy::quota_kept_in_foreground_deletion;
+    Core, Queues, 3, stop_policy::workload_without_owner_stops_job;
     Core, Queues, 5, stop_policy::hold_and_drain_cluster_queue;
     Core, Queues, 2, stop_policy::hold_and_drain_local_queue;
     Core, Queues, 4, stop_policy::quota_lowered_under_usage;

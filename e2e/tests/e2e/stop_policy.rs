@@ -2,10 +2,12 @@
 
 use crate::fixture::Fixture;
 use anyhow::{Result, ensure};
+use kube::api::PropagationPolicy;
 use serde_json::json;
 use sluice_e2e::cluster::Cluster;
-use sluice_e2e::objects::{Kind, condition_is_true, text};
+use sluice_e2e::objects::{Kind, condition_is_true, expect_condition, text};
 use sluice_e2e::wait::eventually;
+use std::time::Duration;
 
 pub(crate) async fn deactivate_and_reactivate(_: &Cluster, fixture: &Fixture) -> Result<()> {
     fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
@@ -63,6 +65,57 @@ pub(crate) async fn quota_kept_until_pods_end(_: &Cluster, fixture: &Fixture) ->
     fixture.check_pending("next").await?;
     fixture.force_delete_pods("stubborn")?;
     fixture.wait_until_pending("stubborn", "Deactivated").await?;
+    fixture.wait_until_running("next").await
+}
+
+/// A Job in foreground deletion keeps its quota while its pods run, and is then deleted.
+pub(crate) async fn quota_kept_in_foreground_deletion(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    fixture
+        .submit(fixture.job("stubborn", "main", "1").pod_annotation("sluice.dev/ignores-deletion", "true"))
+        .await?;
+    fixture.wait_until_running("stubborn").await?;
+    fixture.submit(fixture.job("next", "main", "1")).await?;
+    fixture.wait_until_pending("next", "WaitingForQuota").await?;
+    let workload = fixture.workload("stubborn").await?;
+    let name = text(&workload, "/metadata/name");
+    fixture.objects.delete(Kind::JOB, &fixture.name, "stubborn", PropagationPolicy::Foreground).await?;
+    // In the first minute of a cluster the garbage collector does not delete it.
+    fixture.objects.delete(Kind::WORKLOAD, &fixture.name, name, PropagationPolicy::Background).await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let workload = fixture.objects.must_get(Kind::WORKLOAD, &fixture.name, name).await?;
+    ensure!(condition_is_true(&workload, "QuotaReserved"), "quota was released: {}", workload["status"]);
+    fixture.check_pending("next").await?;
+    fixture.force_delete_pods("stubborn")?;
+    fixture.wait_until_running("next").await?;
+    eventually("the Job is gone", async || {
+        let job = fixture.objects.get(Kind::JOB, &fixture.name, "stubborn").await?;
+        ensure!(job.is_none(), "{job:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// A Job whose Workload loses its owner, after its finalizer, is stopped; its quota goes to another Job after that.
+pub(crate) async fn workload_without_owner_stops_job(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    fixture.submit(fixture.job("first", "main", "1")).await?;
+    fixture.wait_until_running("first").await?;
+    fixture.submit(fixture.job("next", "main", "1")).await?;
+    fixture.wait_until_pending("next", "WaitingForQuota").await?;
+    let workload = fixture.workload("first").await?;
+    let name = text(&workload, "/metadata/name");
+    for field in ["finalizers", "ownerReferences"] {
+        let patch = json!({"metadata": {field: null}});
+        fixture.objects.merge(Kind::WORKLOAD, &fixture.name, name, &patch).await?;
+    }
+    eventually("the Job is stopped and its Workload finished", async || {
+        let job = fixture.objects.must_get(Kind::JOB, &fixture.name, "first").await?;
+        ensure!(job["spec"]["suspend"] == json!(true), "it is not suspended");
+        let workload = fixture.objects.must_get(Kind::WORKLOAD, &fixture.name, name).await?;
+        expect_condition(&workload, "Finished", "True", "OwnerNotFound")
+    })
+    .await?;
     fixture.wait_until_running("next").await
 }
 

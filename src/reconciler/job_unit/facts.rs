@@ -36,7 +36,6 @@ impl Reconciler {
             UnitKey::Pod(_) => None,
         };
         WorkloadOwner::Job(JobFacts {
-            deleting: false,
             stopped,
             start_failed: self.unit_start_error(record, &pods, &status),
             finished: status.finished.map(|result| (result.success, result.message)),

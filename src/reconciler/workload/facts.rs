@@ -122,7 +122,7 @@ impl Reconciler {
             return self.unit_owner(record, &unit, now);
         }
         let Some(owner) = &record.owner else {
-            return WorkloadOwner::None;
+            return self.former_job(record).map_or(WorkloadOwner::None, WorkloadOwner::Job);
         };
         let managed = framework(owner.group(), &owner.kind)
             .is_some_and(|row| self.settings.manages_kind(JobKind::new(row)));
@@ -131,6 +131,19 @@ impl Reconciler {
         }
         let job = self.cache.job_of(record);
         job.map_or(WorkloadOwner::Missing, |(id, job)| WorkloadOwner::Job(self.job_facts(record, id, job)))
+    }
+
+    /// Returns the job that a Workload with quota was made for, if the Workload has lost its owner and the job has neither
+    /// finished nor stopped: the quota stays with the Workload until the pods are gone.
+    fn former_job(&self, record: &WorkloadRecord) -> Option<JobFacts> {
+        let uid = record.job_uid.as_ref().filter(|_| reservation::holds_quota(&record.status))?;
+        let id = self.cache.job_id(uid)?;
+        let job = self.cache.job(id)?;
+        // Without its Workload it is suspended, but its pod templates are not restored.
+        let may_run = !job.suspended && !job.deleting;
+        let runs = may_run || job.status.active_pods > 0 || self.writes.is_in_flight(Kind::Job(id.0), &id.1);
+        let facts = JobFacts { stopped: false, start_failed: None, ..self.job_facts(record, id, job) };
+        (facts.finished.is_none() && runs).then_some(facts)
     }
 
     fn job_facts(&self, record: &WorkloadRecord, id: &JobId, job: &JobView) -> JobFacts {
@@ -144,9 +157,11 @@ impl Reconciler {
             .then(|| self.start_patches(record, job).err())
             .flatten()
             .filter(|_| finished.is_none() && !conditions::is_true(&record.status, ConditionType::Evicted));
+        // No pod is created for a job that is being deleted; its last ones run until then. It exists until its Workload is
+        // gone, because the Workload blocks a deletion in the foreground.
+        let idle = job.deleting || (job.suspended && restored);
         JobFacts {
-            deleting: job.deleting,
-            stopped: !write_in_flight && job.suspended && job.status.active_pods == 0 && restored,
+            stopped: !write_in_flight && job.status.active_pods == 0 && idle,
             finished,
             pods_ready: job.status.pods_ready && !job.suspended,
             reclaimable: if job.suspended || !self.settings.gates.reclaimable_pods {

@@ -5,16 +5,19 @@ use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::lifecycle::conditions;
-use crate::lifecycle::workload::{self, Plan, Transition, WorkloadStep};
+use crate::lifecycle::workload::{self, Plan, Transition, WorkloadOwner, WorkloadStep};
+use crate::lifecycle::{backoff, conditions};
 use crate::reconciler::events::{elapsed_duration, workload_event};
 use crate::reconciler::messages::{Effect, Observation, Verb};
 use crate::reconciler::writes::bodies::{delete_options, remove_finalizer_patch};
 use crate::reconciler::writes::in_flight::{WritePurpose, WriteRequest};
 use crate::reconciler::{ReconcileKey, Reconciler};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use std::time::Duration;
+
+/// How often a Workload without owner asks whether the job that it was made for has stopped.
+const FORMER_JOB_POLL_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
 
 impl Reconciler {
     /// Writes the priority if it differs from the value of its class. Returns whether a write was sent.
@@ -41,6 +44,11 @@ impl Reconciler {
         let Some(record) = self.cache.workload(key) else { return true };
         let facts = self.workload_facts(key, record, now);
         let plan = workload::plan(&self.workload_input(record), &facts, &self.settings.lifecycle, now);
+        if record.owner.is_none() && matches!(facts.owner, WorkloadOwner::Job(_)) {
+            // No index leads from the job to a Workload that it does not own.
+            self.work_queue
+                .add_at(ReconcileKey::Workload(key.clone()), backoff::after(now, FORMER_JOB_POLL_INTERVAL));
+        }
         if let Some(due) = plan.due {
             self.work_queue.add_at(ReconcileKey::Workload(key.clone()), due);
         }

@@ -2,6 +2,7 @@
 
 mod clock_steps;
 mod dump;
+mod ended_rights;
 mod foreign_writers;
 mod inspection;
 mod invalid_topology;

@@ -311,7 +311,12 @@ impl World {
                 job.pointer("/status/conditions/0/type").and_then(Value::as_str) == Some("Complete");
             let parallelism = job.pointer("/spec/parallelism").and_then(Value::as_i64).unwrap_or(1);
             let (now, stamp) = (self.now, self.timestamp_text());
-            if complete {
+            let deleting = job.pointer("/metadata/deletionTimestamp").is_some();
+            if deleting && (complete || job["metadata"]["finalizers"] == json!(["foregroundDeletion"])) {
+                self.end_deletion(&key, active);
+                continue;
+            }
+            if complete || (deleting && active == 0) {
                 continue;
             }
             if suspended {
@@ -335,6 +340,19 @@ impl World {
                 });
             }
         }
+    }
+
+    /// Garbage collector: deletes the pods of a Job in foreground deletion, and the Job after its last pod and Workload.
+    fn end_deletion(&mut self, key: &ObjectKey, active: i64) {
+        let job = self.server.get(JOB, key).unwrap();
+        let owns = |w: &Value| w["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"];
+        let blocked = self.server.all(Kind::Workload).any(owns);
+        self.server.edit(JOB, key, |j| {
+            j["status"]["active"] = json!((active - 1).max(0));
+            if active == 0 && !blocked {
+                j["metadata"]["finalizers"] = json!([]);
+            }
+        });
     }
 
     /// Steps without faults until everything has finished. Returns whether that happened within `steps`.

@@ -1,0 +1,212 @@
+//! Every way in which a running Job or its Workload can go: the Job stops, and quota is not given to another Job while its pods
+//! run, if any object says that they do.
+
+use super::world::{World, condition};
+use crate::core_settings::JOB;
+use serde_json::{Value, json};
+use sluice::api::ObjectKey;
+use sluice::cache::Kind;
+use sluice::reconciler::CoreSettings;
+use sluice::simulate::fake_api_server::key_of;
+
+const QUOTA: i64 = 4;
+
+fn job(name: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "a"}},
+        "spec": {"parallelism": QUOTA, "completions": QUOTA, "suspend": true, "template": {
+            "spec": {"restartPolicy": "Never", "containers": [
+                {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}}},
+    })
+}
+
+fn old_workload(world: &World) -> Option<Value> {
+    let owner = |w: &&Value| w["metadata"]["ownerReferences"][0]["name"] == "old";
+    world.server.all(Kind::Workload).find(owner).cloned()
+}
+
+fn running_pods(world: &World) -> i64 {
+    world.server.all(JOB).map(|j| j["status"]["active"].as_i64().unwrap_or(0)).sum()
+}
+
+/// A way to go.
+struct Ending {
+    name: &'static str,
+    /// Whether an object keeps saying that the pods run, so that their quota can be kept.
+    keeps_quota: bool,
+    act: fn(&mut World),
+}
+
+fn edit_workload(world: &mut World, change: impl FnOnce(&mut Value)) {
+    if let Some(workload) = old_workload(world) {
+        world.server.edit(Kind::Workload, &key_of(&workload), change);
+    }
+}
+
+fn delete_job(world: &mut World, finalizer: &str, deletes_workload: bool) {
+    let key = ObjectKey::new("ns", "old");
+    let now = world.now;
+    world.server.edit(JOB, &key, |j| j["metadata"]["finalizers"] = json!([finalizer]));
+    if deletes_workload {
+        world.server.delete(JOB, &key, now);
+    } else {
+        let stamp = world.timestamp_text();
+        world.server.edit(JOB, &key, |j| j["metadata"]["deletionTimestamp"] = json!(stamp));
+    }
+}
+
+fn remove_owner(w: &mut Value) {
+    w["metadata"].as_object_mut().unwrap().shift_remove("ownerReferences");
+}
+
+const ENDINGS: [Ending; 13] = [
+    Ending {
+        name: "the Job is deleted in the foreground",
+        keeps_quota: true,
+        act: |world| delete_job(world, "foregroundDeletion", true),
+    },
+    Ending {
+        name: "the Job is deleted and another finalizer holds it",
+        keeps_quota: true,
+        act: |world| delete_job(world, "example.com/report", false),
+    },
+    Ending {
+        name: "both are deleted and another finalizer holds the Job",
+        keeps_quota: true,
+        act: |world| delete_job(world, "example.com/report", true),
+    },
+    Ending {
+        name: "the Workload is deleted",
+        keeps_quota: true,
+        act: |world| {
+            let (key, now) = (old_workload(world).map(|w| key_of(&w)), world.now);
+            key.into_iter().for_each(|key| world.server.delete(Kind::Workload, &key, now));
+        },
+    },
+    Ending {
+        name: "the Workload is deactivated",
+        keeps_quota: true,
+        act: |world| edit_workload(world, |w| w["spec"]["active"] = json!(false)),
+    },
+    Ending {
+        name: "the owner is removed",
+        keeps_quota: true,
+        act: |world| edit_workload(world, remove_owner),
+    },
+    Ending {
+        name: "the owner is removed after the finalizer",
+        keeps_quota: true,
+        act: |world| {
+            edit_workload(world, |w| w["metadata"]["finalizers"] = json!([]));
+            edit_workload(world, remove_owner);
+        },
+    },
+    Ending {
+        name: "the owner and the label with its UID are removed",
+        keeps_quota: true,
+        act: |world| {
+            edit_workload(world, |w| {
+                remove_owner(w);
+                w["metadata"]["labels"] = json!({});
+            });
+        },
+    },
+    Ending {
+        name: "the owner is changed",
+        keeps_quota: false,
+        act: |world| edit_workload(world, |w| w["metadata"]["ownerReferences"][0]["uid"] = json!("another")),
+    },
+    Ending {
+        name: "the Workload is deleted after its finalizer",
+        keeps_quota: false,
+        act: |world| {
+            let (key, now) = (old_workload(world).map(|w| key_of(&w)), world.now);
+            edit_workload(world, |w| w["metadata"]["finalizers"] = json!([]));
+            key.into_iter().for_each(|key| world.server.delete(Kind::Workload, &key, now));
+        },
+    },
+    Ending {
+        name: "the status is cleared",
+        keeps_quota: false,
+        act: |world| edit_workload(world, |w| w["status"] = json!({})),
+    },
+    Ending {
+        name: "the admission is cleared",
+        keeps_quota: false,
+        act: |world| {
+            edit_workload(world, |w| {
+                w["status"].as_object_mut().unwrap().shift_remove("admission");
+            });
+        },
+    },
+    Ending {
+        name: "Finished is written",
+        keeps_quota: false,
+        act: |world| {
+            let stamp = world.timestamp_text();
+            edit_workload(world, |w| {
+                let list = w["status"]["conditions"].as_array_mut();
+                list.into_iter().for_each(|list| {
+                    list.push(
+                        json!({"type": "Finished", "status": "True", "reason": "ByHand", "message": "",
+                        "lastTransitionTime": stamp}),
+                    );
+                });
+            });
+        },
+    },
+];
+
+/// Returns a running Job whose Workload does not admit it.
+fn running_without_admission(world: &World) -> Option<Value> {
+    let admits = |job: &Value| {
+        world.server.all(Kind::Workload).any(|w| {
+            w["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
+                && condition(w, "Admitted") == Some("True")
+                && condition(w, "Finished") != Some("True")
+        })
+    };
+    let runs = |job: &&Value| {
+        job["spec"]["suspend"] == json!(false)
+            && condition(job, "Complete") != Some("True")
+            && job["metadata"]["deletionTimestamp"].is_null()
+    };
+    world.server.all(JOB).filter(runs).find(|job| !admits(job)).cloned()
+}
+
+#[test]
+fn i15_quota_is_kept_until_pods_are_gone_however_they_go() {
+    for ending in &ENDINGS {
+        for seed in 0..25 {
+            let mut world = World::with_queue(&CoreSettings::default(), QUOTA);
+            world.reseed(seed);
+            world.create(JOB, job("old"));
+            for _ in 0..20 + world.random_below(300) {
+                world.step();
+            }
+            world.create(JOB, job("new"));
+            for _ in 0..world.random_below(100) {
+                world.step();
+            }
+            (ending.act)(&mut world);
+            for step in 0..4_000 {
+                world.step();
+                let pods = running_pods(&world);
+                assert!(
+                    pods <= QUOTA || !ending.keeps_quota,
+                    "{}, seed {seed}: {pods} pods in a quota of {QUOTA} after {step} steps",
+                    ending.name
+                );
+            }
+            assert!(world.run_until_idle(20_000), "{}, seed {seed}: no rest", ending.name);
+            let job = running_without_admission(&world);
+            assert!(job.is_none(), "{}, seed {seed}: runs without admission: {job:#?}", ending.name);
+            let new = world.server.get(JOB, &ObjectKey::new("ns", "new")).cloned().unwrap();
+            let ended = condition(&new, "Complete") == Some("True") || new["spec"]["suspend"] == json!(false);
+            // The old Workload keeps its quota: it is its own, or its Job waits for its finalizer, or for its garbage collector.
+            let may_hold = ["label with its UID", "owner is changed", "finalizer holds"];
+            let may_hold = may_hold.iter().any(|name| ending.name.contains(name));
+            assert!(ended || may_hold, "{}, seed {seed}: the other Job never ran: {new:#?}", ending.name);
+        }
+    }
+}
