@@ -1,7 +1,7 @@
 //! Results of writes. The next step follows from the objects as they are then.
 
 use super::events::workload_event;
-use super::messages::{Effect, Event, Observation, WriteOutcome, WriteResult};
+use super::messages::{Effect, Event, Observation, Verb, WriteOutcome, WriteResult};
 use super::workload::status_write::{keep_foreign_conditions, leaves_out};
 use super::writes::in_flight::{InFlightWrite, WritePurpose};
 use super::{ReconcileKey, Reconciler};
@@ -53,9 +53,7 @@ impl Reconciler {
             }
             WriteOutcome::NotFound => {
                 self.handle_failed_write(kind, key, &write);
-                if matches!(kind, Kind::ProvisioningRequest | Kind::PodTemplate)
-                    && self.cache.known_version(kind, key).is_none()
-                {
+                if write.verb == Verb::Create {
                     // The object could not be created: its CRD is missing, or the namespace is being deleted.
                     self.writes.record_failure(kind, key, now);
                     self.report_not_created(kind, key, on_behalf_of, "not found");
@@ -82,7 +80,7 @@ impl Reconciler {
                             self.report_rejected(Kind::Pod, &pod, code, &message);
                         }
                     }
-                    Some(ReconcileKey::Workload(_)) if self.cache.known_version(kind, key).is_none() => {
+                    Some(ReconcileKey::Workload(_)) if write.verb == Verb::Create => {
                         self.report_not_created(kind, key, on_behalf_of, &message);
                     }
                     _ => self.report_rejected(kind, key, code, &message),

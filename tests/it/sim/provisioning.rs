@@ -161,3 +161,26 @@ fn check_without_configuration_is_inactive() {
     world.create(Kind::ProvisioningRequestConfig, json!({"metadata": {"name": "config"}, "spec": spec}));
     run_until(&mut world, |world| active(world).as_deref() == Some("True"));
 }
+
+/// A request that is gone when the manager deletes it: nothing was to be created, so nothing failed to be.
+#[test]
+fn delete_of_missing_request_is_no_failed_create() {
+    for seed in 0..40 {
+        let mut world = cluster_with_provisioning_check(seed, &[]);
+        world.create(JOB, job("j", "a", 1));
+        run_until(&mut world, |world| provisioning_request(world).is_some());
+        let key = sluice::simulate::fake_api_server::key_of(&workload(&world));
+        world.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(false));
+        for _ in 0..world.random_below(60) {
+            world.step();
+        }
+        if let Some(request) = provisioning_request(&world) {
+            let now = world.now;
+            let key = sluice::simulate::fake_api_server::key_of(&request);
+            world.server.delete(Kind::ProvisioningRequest, &key, now);
+        }
+        assert!(world.run_until_idle(20_000), "seed {seed}");
+        let failed = world.events.iter().any(|(_, reason)| reason == "FailedCreate");
+        assert!(!failed, "seed {seed}: {:?}", world.events);
+    }
+}
