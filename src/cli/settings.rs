@@ -189,6 +189,7 @@ impl ManagerSettings {
             rate: self.args.events_per_second,
             burst: self.args.events_per_second * 2.0,
             queue_capacity: 8192,
+            max_age: Duration::from_mins(5),
             aggregation_window: Duration::from_mins(10),
             controller: "kueue.x-k8s.io/sluice".to_owned(),
             instance: self.identity.clone(),

@@ -57,15 +57,24 @@ pub(super) fn start(
         Ok(())
     });
     let counters = Arc::clone(&shared.counters);
-    let dropped: events::OnDropped = Arc::new(move |number| counters.count_dropped_events(number));
+    let dropped: events::OnDropped =
+        Arc::new(move |reason, number| counters.count_dropped_events(reason.as_str(), number));
+    let counters = Arc::clone(&shared.counters);
+    let queued: events::OnQueued = Arc::new(move |number| counters.set_queued_events(number));
     let emitter = events::EventTask {
         caller: shared.clients.call.clone(),
         settings: settings.events(),
         fence: shared.fence.clone(),
         under_load,
         on_dropped: dropped,
+        on_queued: queued,
     };
-    workers.start(api, "events", run_until(shared.stop.acting.clone(), emitter.run(ends.events.1)));
+    let mut stop = shared.stop.acting.clone();
+    workers.start(api, "events", async move {
+        let stopped = async { stop.wait_for(|stop| *stop).await.map_or((), drop) };
+        emitter.run(ends.events.1, stopped).await;
+        Ok(())
+    });
     let certificates = certificates::CertificateTask {
         client: shared.clients.watch.clone(),
         caller: shared.clients.call.clone(),

@@ -1,8 +1,9 @@
 //! Events about objects: best effort, with a rate limit of their own.
 //!
 //! Invariants: events with the same object, reason and note within a window are one Event with a count; the queue is
-//! bounded, and an event that does not fit or cannot be written is dropped and counted, never waited for. Under load few
-//! events are sent, because they would slow down the writes that they report.
+//! bounded, and an event that does not fit, gets too old or cannot be written is dropped and counted, never waited for.
+//! Under load few events are sent, because they would slow down the writes that they report. `event_queue` says which one
+//! is next.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 
 use super::client::{CallError, Caller, Content};
+use super::event_queue::{DropReason, EventQueue};
 use super::lease::Fence;
 use super::rate_limit::AdaptiveRateLimiter;
 use super::watch::api_version;
@@ -33,6 +35,8 @@ pub struct EventSettings {
     pub burst: f64,
     /// Maximum number of queued events, and of series remembered.
     pub queue_capacity: usize,
+    /// An event that waited longer is dropped.
+    pub max_age: Duration,
     /// Within this time after the first one, an equal event increases a count instead of creating an Event.
     pub aggregation_window: Duration,
     /// `reportingController`.
@@ -42,7 +46,10 @@ pub struct EventSettings {
 }
 
 /// Called with the number of dropped events.
-pub type OnDropped = Arc<dyn Fn(u64) + Send + Sync>;
+pub type OnDropped = Arc<dyn Fn(DropReason, u64) + Send + Sync>;
+
+/// Called with the number of queued events when it has changed.
+pub type OnQueued = Arc<dyn Fn(usize) + Send + Sync>;
 
 /// Digest of object, reason and note. Events with the same key form a series.
 type EventKey = [u8; 16];
@@ -54,9 +61,8 @@ struct EventSeries {
     count: u32,
 }
 
-/// Queue and series of events.
+/// Series of events.
 struct EventRecorder {
-    queue: VecDeque<(Event, Timestamp)>,
     series: BTreeMap<EventKey, EventSeries>,
     /// Keys of `series` with their start, oldest first.
     expirations: VecDeque<(Duration, EventKey)>,
@@ -75,51 +81,60 @@ pub struct EventTask {
     pub under_load: Arc<AtomicBool>,
     /// Told of dropped events.
     pub on_dropped: OnDropped,
+    /// Told of the length of the queue.
+    pub on_queued: OnQueued,
 }
 
 impl EventTask {
-    /// Writes events until the channel closes.
-    pub async fn run(self, mut events: mpsc::UnboundedReceiver<Event>) {
-        let Self { caller, settings, fence, under_load, on_dropped } = self;
+    /// Writes events until the channel closes or `stopped` ends. What is queued then is dropped and counted.
+    pub async fn run(self, mut events: mpsc::UnboundedReceiver<Event>, stopped: impl Future<Output = ()>) {
+        let Self { caller, settings, fence, under_load, on_dropped, on_queued } = self;
         let mut limiter = AdaptiveRateLimiter::new(settings.rate, settings.burst, fence.now());
-        let mut recorder = EventRecorder {
-            queue: VecDeque::new(),
-            series: BTreeMap::new(),
-            expirations: VecDeque::new(),
-            settings,
-        };
+        let mut queue = EventQueue::new(settings.queue_capacity, settings.max_age);
+        let mut recorder = EventRecorder { series: BTreeMap::new(), expirations: VecDeque::new(), settings };
+        let mut stopped = std::pin::pin!(stopped);
         loop {
-            let has_events = !recorder.queue.is_empty();
+            on_queued(queue.len());
             let under_load = under_load.load(Ordering::Relaxed);
-            let delay = if has_events { limiter.time_until_available(under_load) } else { Duration::ZERO };
+            let delay =
+                if queue.is_empty() { Duration::ZERO } else { limiter.time_until_available(under_load) };
             tokio::select! {
                 biased;
+                () = &mut stopped => break,
                 event = events.recv() => match event {
-                    Some(event) if recorder.queue.len() < recorder.settings.queue_capacity => {
-                        recorder.queue.push_back((event, Timestamp::now()));
+                    Some(event) => {
+                        if queue.push(event, Timestamp::now(), fence.now()) {
+                            on_dropped(DropReason::Full, 1);
+                        }
                         continue;
                     }
-                    Some(_) => {
-                        on_dropped(1);
-                        continue;
-                    }
-                    None => return,
+                    None => break,
                 },
-                () = tokio::time::sleep(delay), if has_events => {}
+                () = tokio::time::sleep(delay), if !queue.is_empty() => {}
             }
             if !limiter.try_acquire(fence.now(), under_load) {
                 continue;
             }
-            let Some((event, time)) = recorder.queue.pop_front() else {
+            let (next, expired) = queue.pop(fence.now());
+            if expired > 0 {
+                on_dropped(DropReason::Expired, expired);
+            }
+            let Some((event, time)) = next else {
                 continue;
             };
             if !fence.is_open() {
+                on_dropped(DropReason::Stopped, 1);
                 continue;
             }
             if let Err(error) = recorder.record(&caller, &event, time, fence.now()).await {
                 tracing::debug!(reason = event.reason, %error, "event dropped");
-                on_dropped(1);
+                on_dropped(DropReason::Refused, 1);
             }
+        }
+        let left = u64::try_from(queue.len().saturating_add(events.len())).unwrap_or(u64::MAX);
+        if left > 0 {
+            on_dropped(DropReason::Stopped, left);
+            tracing::info!(events = left, "stopped with events that were not written");
         }
     }
 }

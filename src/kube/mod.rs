@@ -8,6 +8,7 @@ mod certificate_folder;
 pub mod certificates;
 pub mod client;
 pub mod definition_check;
+pub mod event_queue;
 pub mod events;
 pub mod executor;
 pub mod heartbeat;

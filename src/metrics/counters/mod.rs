@@ -70,9 +70,14 @@ impl Counters {
         self.sluice.count_refused_write(resource, verb, code);
     }
 
-    /// Counts events that were not written.
-    pub fn count_dropped_events(&self, number: u64) {
-        self.sluice.count_dropped_events(number);
+    /// Counts events that were not written, by reason.
+    pub fn count_dropped_events(&self, reason: &str, number: u64) {
+        self.sluice.count_dropped_events(reason, number);
+    }
+
+    /// Sets the number of events that wait to be written.
+    pub fn set_queued_events(&self, number: usize) {
+        self.sluice.set_queued_events(number);
     }
 
     /// Renders the metrics in Prometheus' text format.
@@ -145,7 +150,8 @@ mod tests {
         counters.count_refused_write("workloads/status", "apply", 403);
         let resource = "workloads/status".to_owned();
         counters.observe(&Observation::IneffectiveWrite { resource, verb: "apply" }, Role::Standalone);
-        counters.count_dropped_events(2);
+        counters.count_dropped_events("full", 2);
+        counters.set_queued_events(3);
         counters.render().unwrap()
     }
 
@@ -165,7 +171,8 @@ mod tests {
             r#"sluice_writes_total{verb="apply",outcome="done"} 1"#,
             r#"sluice_writes_ineffective_total{resource="workloads/status",verb="apply"} 1"#,
             r#"sluice_writes_refused_total{resource="workloads/status",verb="apply",code="403"} 1"#,
-            "sluice_events_dropped_total 2",
+            r#"sluice_events_dropped_total{reason="full"} 2"#,
+            "sluice_events_queued 3",
             "# TYPE kueue_finished_workloads_total counter",
             "# HELP kueue_finished_workloads_total Workloads that finished.",
         ] {

@@ -1,6 +1,6 @@
 //! Counters that only this project has, under its own prefix, so that they cannot be confused with Kueue's.
 
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::family::CounterFamily;
@@ -11,7 +11,8 @@ pub(super) struct SluiceCounters {
     writes: CounterFamily,
     writes_refused: CounterFamily,
     writes_ineffective: CounterFamily,
-    events_dropped: Counter,
+    events_dropped: CounterFamily,
+    events_queued: Gauge,
 }
 
 impl SluiceCounters {
@@ -20,7 +21,8 @@ impl SluiceCounters {
             writes: CounterFamily::default(),
             writes_refused: CounterFamily::default(),
             writes_ineffective: CounterFamily::default(),
-            events_dropped: Counter::default(),
+            events_dropped: CounterFamily::default(),
+            events_queued: Gauge::default(),
         };
         registry.register("writes", "Writes to the API server, by verb and outcome", own.writes.clone());
         registry.register(
@@ -33,7 +35,12 @@ impl SluiceCounters {
             "Accepted writes of an object that does not say afterwards what was written, from the second in a row",
             own.writes_ineffective.clone(),
         );
-        registry.register("events_dropped", "Events that were dropped", own.events_dropped.clone());
+        registry.register(
+            "events_dropped",
+            "Events that were dropped, by reason",
+            own.events_dropped.clone(),
+        );
+        registry.register("events_queued", "Events that wait to be written", own.events_queued.clone());
         own
     }
 
@@ -54,7 +61,11 @@ impl SluiceCounters {
         self.writes_ineffective.get_or_create(&labels).inc();
     }
 
-    pub(super) fn count_dropped_events(&self, number: u64) {
-        self.events_dropped.inc_by(number);
+    pub(super) fn count_dropped_events(&self, reason: &str, number: u64) {
+        self.events_dropped.get_or_create(&vec![("reason", reason.to_owned())]).inc_by(number);
+    }
+
+    pub(super) fn set_queued_events(&self, number: usize) {
+        self.events_queued.set(i64::try_from(number).unwrap_or(i64::MAX));
     }
 }
