@@ -95,7 +95,8 @@ impl Hooks for BatchJob {
         Ok(view.pod_sets.iter().all(|set| ready.saturating_add(uncounted) >= set.count))
     }
 
-    /// Returns the pods that are not needed for the remaining completions. Running pods are never reclaimable.
+    /// Returns the pods that are not needed for what can still run: completions that have neither succeeded nor, with a
+    /// backoff limit per index, failed. Running pods are never reclaimable.
     fn reclaimable_pods(
         &self,
         _row: &Framework,
@@ -107,10 +108,10 @@ impl Hooks for BatchJob {
         };
         let parallelism = read::count(job, PARALLELISM)?.unwrap_or(1);
         let active = read::count(job, "/status/active")?.unwrap_or(0);
-        let succeeded = view.status.succeeded_pods;
-        let remaining = completions.saturating_sub(succeeded).max(active).max(0);
+        let ended = ended_completions(job, view)?;
+        let remaining = completions.saturating_sub(ended).max(active).max(0);
         let spare = set.count.saturating_sub(remaining);
-        if parallelism == 1 || succeeded == 0 || spare <= 0 {
+        if parallelism == 1 || ended == 0 || spare <= 0 {
             return Ok(Vec::new());
         }
         Ok(vec![(Arc::clone(&set.name), spare)])
@@ -126,5 +127,46 @@ impl Hooks for BatchJob {
             }
         }
         fields
+    }
+}
+
+/// Returns the number of completions for which no pod will run again. A Job with indexes lists them: its counter of
+/// succeeded pods also has those of indexes that a change of `completions` has removed.
+fn ended_completions(job: &Value, view: &JobView) -> Result<i32, JobError> {
+    if read::string(job, "/spec/completionMode")? != Some("Indexed") {
+        return Ok(view.status.succeeded_pods);
+    }
+    let completed = read::string(job, "/status/completedIndexes")?.unwrap_or_default();
+    let failed = read::string(job, "/status/failedIndexes")?.unwrap_or_default();
+    Ok(index_count(completed).saturating_add(index_count(failed)))
+}
+
+/// Returns the number of indexes in a list like `1,3-5,7`. What is no index or interval counts as none.
+fn index_count(list: &str) -> i32 {
+    let size = |interval: &str| {
+        let (first, last) = interval.split_once('-').unwrap_or((interval, interval));
+        let (first, last): (i32, i32) = (first.parse().ok()?, last.parse().ok()?);
+        last.checked_sub(first)?.checked_add(1).filter(|size| *size > 0)
+    };
+    list.split(',').filter_map(size).fold(0, i32::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indexes_are_counted() {
+        for (list, count) in [
+            ("", 0),
+            ("0", 1),
+            ("1,3-5,7", 5),
+            ("0-2147483646", 2_147_483_647),
+            ("0-2147483646,0-9", i32::MAX),
+            ("5-3", 0),
+            ("x,2,-,--1,1-", 1),
+        ] {
+            assert_eq!(index_count(list), count, "{list}");
+        }
     }
 }

@@ -369,3 +369,23 @@ fn pods_beyond_completions_are_reclaimable() {
     assert_eq!(reclaimable(1, 9, 9, 0), 0);
     assert_eq!(reclaimable(5, 9, 6, 4), 1, "a pod that still runs is not reclaimable");
 }
+
+#[test]
+fn ended_indexes_are_reclaimable() {
+    let kind = sluice::frameworks::served_framework("batch", "Job").unwrap();
+    let reclaimable = |completed: &str, failed: &str, succeeded: i32, active: i32| {
+        let mut job = sample(kind, &plain_template());
+        job["spec"]["completionMode"] = json!("Indexed");
+        job["spec"]["parallelism"] = json!(3);
+        job["spec"]["completions"] = json!(3);
+        job["status"] = json!({"completedIndexes": completed, "failedIndexes": failed, "succeeded": succeeded,
+            "active": active});
+        kind.decode(&job).unwrap().status.reclaimable_pods.first().map_or(0, |(_, count)| *count)
+    };
+    assert_eq!(reclaimable("1", "0", 1, 1), 2, "a failed and a completed index of three");
+    assert_eq!(reclaimable("", "0", 0, 2), 1, "a failed index alone");
+    assert_eq!(reclaimable("0", "", 3, 2), 1, "two of the succeeded pods had indexes that are removed");
+    assert_eq!(reclaimable("0-1", "", 2, 1), 2);
+    assert_eq!(reclaimable("", "", 0, 3), 0);
+    assert_eq!(reclaimable("0", "1-2", 1, 1), 2, "a pod that still runs is not reclaimable");
+}
