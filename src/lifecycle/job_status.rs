@@ -3,7 +3,7 @@
 
 use super::facts::{Facts, JobFacts, LifecycleSettings, Transition, WorkloadOwner};
 use super::workload::Draft;
-use super::{conditions, pods_ready};
+use super::{conditions, pods_ready, reservation};
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::ReclaimablePod;
 
@@ -11,6 +11,10 @@ impl Draft<'_> {
     /// Copies PodsReady and reclaimable pods from the job, so that they are part of the same write as other changes.
     pub(super) fn observe_job(&mut self, facts: &Facts<'_>, settings: &LifecycleSettings) {
         let WorkloadOwner::Job(job) = &facts.owner else { return };
+        if !reservation::holds_quota(&self.status) {
+            self.observe_reclaimable_of_waiting(job);
+            return;
+        }
         if !conditions::is_true(&self.status, ConditionType::Admitted)
             || conditions::is_true(&self.status, ConditionType::Evicted)
         {
@@ -31,6 +35,18 @@ impl Draft<'_> {
                     self.status.reclaimable_pods.push(ReclaimablePod { name: name.clone(), count: *count });
                 }
             }
+        }
+    }
+
+    /// Copies the reclaimable pods of a job that waits for quota: it asks only for what can still run. Their number may become
+    /// smaller, if the job was changed.
+    fn observe_reclaimable_of_waiting(&mut self, job: &JobFacts) {
+        let known = &mut self.status.reclaimable_pods;
+        let same = known.len() == job.reclaimable.len()
+            && known.iter().all(|r| job.reclaimable.contains(&(r.name.clone(), r.count)));
+        if !same {
+            let pods = job.reclaimable.iter();
+            *known = pods.map(|(name, count)| ReclaimablePod { name: name.clone(), count: *count }).collect();
         }
     }
 

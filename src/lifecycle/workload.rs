@@ -323,7 +323,6 @@ impl Draft<'_> {
             let ready = settings.pods_ready.is_some();
             eviction::release(&mut self.status, self.input.active, ready, self.input.generation, self.now);
             self.transitions.push(Transition::QuotaReleased);
-            self.status.reclaimable_pods.clear();
             self.handle_stale_check_states();
         }
     }

@@ -110,10 +110,10 @@ pub(crate) fn grants_match_job(record: &WorkloadRecord, view: &JobView) -> bool 
         return false;
     };
     view.pod_sets.iter().all(|set| {
-        admission
-            .pod_set_assignments
-            .iter()
-            .any(|a| *a.name == *set.name && a.count.is_none_or(|n| n == set.count))
+        // Without partial admission the whole job runs; pods that will not run again are not in the granted count.
+        let whole = set.min_count.is_none() && granted_count(record, &set.name) == Some(set.count);
+        let granted = |count: Option<i32>| whole || count.is_none_or(|count| count == set.count);
+        admission.pod_set_assignments.iter().any(|a| *a.name == *set.name && granted(a.count))
     })
 }
 

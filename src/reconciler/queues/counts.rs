@@ -213,7 +213,7 @@ impl Reconciler {
         let charge = charge.filter(|_| reservation::holds_quota(&record.status));
         let name = charge.map(|c| &*c.cluster_queue).or_else(|| self.cache.cluster_queue_name(record))?;
         let local_queue = charge.map(|c| c.local_queue.clone()).or_else(|| record.queue_name.clone())?;
-        let pod_sets = || record.effective_requests.pod_sets.clone();
+        let pod_sets = || self.pod_sets_left(record);
         let state = match (charge, membership) {
             _ if conditions::is_true(&record.status, ConditionType::Finished) => CountedState::Finished,
             (Some(charge), _) if conditions::is_true(&record.status, ConditionType::Admitted) => {

@@ -5,7 +5,8 @@ use crate::api::reason::PendingReason;
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::checks::{self, CheckAction};
 use crate::reconciler::Reconciler;
-use crate::scheduler::{Verdict, Workload};
+use crate::resources::without_reclaimable;
+use crate::scheduler::{PodSet, Verdict, Workload};
 use std::sync::Arc;
 
 impl Reconciler {
@@ -21,12 +22,28 @@ impl Reconciler {
             local_queue: record.queue_name.clone()?,
             priority: i64::from(record.priority),
             queued_since: self.queued_since(record),
-            pod_sets: record.effective_requests.pod_sets.clone()?,
+            pod_sets: self.pod_sets_left(record)?,
             preemption_gated: gates.respects_preemption_gates() && record.is_preemption_gated(),
             variant: record.annotations.variant.clone().filter(|_| gates.concurrent_admission),
             replaces: self.replaced_slice(record).cloned(),
             precheck_failure: precheck_failure(record),
         })
+    }
+
+    /// Returns the pod sets of a Workload without the pods that will not run again. A pod set with partial admission keeps
+    /// its count: a start sets the parallelism of its job to the count that was granted.
+    pub(crate) fn pod_sets_left(&self, record: &WorkloadRecord) -> Option<Arc<[PodSet]>> {
+        let sets = record.effective_requests.pod_sets.as_ref()?;
+        let reclaimable = &record.status.reclaimable_pods;
+        if reclaimable.is_empty() || !self.settings.gates.reclaimable_pods {
+            return Some(Arc::clone(sets));
+        }
+        let left = |set: &PodSet| {
+            let ended = reclaimable.iter().find(|r| *r.name == *set.name && set.min_count.is_none());
+            let count = without_reclaimable(set.count, ended.map_or(0, |r| r.count));
+            PodSet { count, ..set.clone() }
+        };
+        Some(sets.iter().map(left).collect())
     }
 
     /// Returns the workload slice that a Workload replaces.

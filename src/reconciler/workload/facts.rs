@@ -164,7 +164,7 @@ impl Reconciler {
             stopped: !write_in_flight && job.status.active_pods == 0 && idle,
             finished,
             pods_ready: job.status.pods_ready && !job.suspended,
-            reclaimable: if job.suspended || !self.settings.gates.reclaimable_pods {
+            reclaimable: if !self.settings.gates.reclaimable_pods {
                 Vec::new()
             } else {
                 job.status

@@ -14,6 +14,7 @@ mod pod_ownership;
 mod pods_ready_gate;
 mod preemption;
 mod provisioning;
+mod reclaimed_pods;
 mod second_pass;
 mod stale_reads;
 mod topology;
