@@ -130,5 +130,13 @@ pub(super) fn validate(kind: &ReviewedKind, request: &ReviewRequest<'_>) -> Revi
         job_rules::validate_update(&job, old, defaulted, settings, &mut errors);
     }
     (kind.rules.validate_change)(&job, old.as_ref(), settings, &mut errors);
+    if let Some(old) = &old {
+        errors.retain_new(|| {
+            let mut stored = Errors::new();
+            job_rules::validate_create(old, kind.rules, settings, &mut stored);
+            (kind.rules.validate_change)(old, None, settings, &mut stored);
+            stored.take()
+        });
+    }
     ReviewResponse::from_errors(&errors)
 }

@@ -21,9 +21,9 @@ pub(super) fn cluster_queue(request: &ReviewRequest<'_>) -> ReviewResponse {
 }
 
 pub(super) fn cohort(request: &ReviewRequest<'_>) -> ReviewResponse {
-    ReviewResponse::from_errors(&validation::cohort(request.object))
+    ReviewResponse::from_errors(&validation::cohort(request.object, request.old))
 }
 
 pub(super) fn resource_flavor(request: &ReviewRequest<'_>) -> ReviewResponse {
-    ReviewResponse::from_errors(&validation::resource_flavor(request.object))
+    ReviewResponse::from_errors(&validation::resource_flavor(request.object, request.old))
 }

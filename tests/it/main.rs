@@ -56,6 +56,7 @@ mod simulate_cluster;
 mod simulate_command;
 mod simulate_manifests;
 mod simulate_replay;
+mod stored_objects;
 mod topology;
 mod unreviewed_workloads;
 mod vocabulary;

@@ -14,14 +14,17 @@ const RESOURCES_MAX: usize = 256;
 const COMBINATIONS_MAX: usize = 512;
 const MIGRATION_FLAVORS_MAX: usize = 16;
 
-/// Validates a new or changed Cohort. Cycles are allowed: they make the tree inactive.
-pub fn cohort(object: &Value) -> Vec<FieldError> {
+/// Validates a new Cohort, or a changed one against its `old` version. Cycles are allowed: they make the tree inactive.
+pub fn cohort(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let errors = &mut Errors::new();
     let spec = FieldCursor::root(object).get("spec", errors);
     fair_sharing(&spec, errors);
     let parent = spec.get("parentName", errors).text(errors).is_some_and(|name| !name.is_empty());
     let groups = spec.get("resourceGroups", errors).items(errors);
     resource_groups(&groups, QuotaKind::Cohort, ("parent", parent), errors);
+    if let Some(old) = old {
+        errors.retain_new(|| cohort(old, None));
+    }
     errors.take()
 }
 
@@ -43,6 +46,7 @@ pub fn cluster_queue(object: &Value, old: Option<&Value>, gates: &Gates) -> Vec<
     }
     checks(&spec, old, gates, errors);
     if let Some(old) = old {
+        errors.retain_new(|| cluster_queue(old, None, gates));
         let mut unread = Errors::new();
         let was = FieldCursor::root(old).descend(&["spec", "concurrentAdmissionPolicy"], &mut unread);
         let policy = spec.get("concurrentAdmissionPolicy", errors);

@@ -45,6 +45,16 @@ impl Errors {
         self.full
     }
 
+    /// Removes the errors that a stored object has as well: a part that a change leaves as it is does not make the change
+    /// invalid. It was stored while no webhook answered, or by a version without the rule. If errors were left out, all
+    /// stay.
+    pub fn retain_new(&mut self, stored: impl FnOnce() -> Vec<FieldError>) {
+        if !self.kept.is_empty() && !self.full {
+            let stored = stored();
+            self.kept.retain(|error| !stored.contains(error));
+        }
+    }
+
     /// Removes and returns all errors.
     pub fn take(&mut self) -> Vec<FieldError> {
         std::mem::take(self).kept

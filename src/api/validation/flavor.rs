@@ -5,14 +5,17 @@ use serde_json::Value;
 use super::syntax::{check_label_name, check_labels, invalid_each, label_value};
 use super::{Errors, FieldCursor, FieldError};
 
-/// Validates a new or changed `ResourceFlavor`.
-pub fn resource_flavor(object: &Value) -> Vec<FieldError> {
+/// Validates a new `ResourceFlavor`, or a changed one against its `old` version.
+pub fn resource_flavor(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let errors = &mut Errors::new();
     let spec = FieldCursor::root(object).get("spec", errors);
     let labels = spec.get("nodeLabels", errors);
     check_labels(&labels, errors);
     taints(&spec.get("nodeTaints", errors), errors);
     tolerations(&spec.get("tolerations", errors), errors);
+    if let Some(old) = old {
+        errors.retain_new(|| resource_flavor(old, None));
+    }
     errors.take()
 }
 

@@ -65,6 +65,7 @@ pub fn workload(object: &Value, old: Option<&Value>, gates: &Gates) -> Vec<Field
     let mut errors = Errors::new();
     let view = WorkloadFields::read(object, gates, &mut errors);
     let mut unread = Errors::new();
+    let stored = old;
     let old = old.map(|old| WorkloadFields::read(old, gates, &mut unread));
     for pod_set in &view.pod_sets {
         template(&pod_set.cursor, gates, &mut errors);
@@ -74,6 +75,9 @@ pub fn workload(object: &Value, old: Option<&Value>, gates: &Gates) -> Vec<Field
     workload_status::check(&view, old.as_ref(), &mut errors);
     check_conditions(&view.status.get("conditions", &mut errors), &mut errors);
     annotations(&view, gates, &mut errors);
+    if let Some(stored) = stored {
+        errors.retain_new(|| workload(stored, None, gates));
+    }
     if let Some(old) = &old {
         workload_update::check(&view, old, gates, &mut errors);
     }
