@@ -4,8 +4,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use crate::admission::AdmissionSettings;
 use crate::api::config::{
     self, Configuration, QuotaCheckStrategy, RequeuingTimestamp, TransformationStrategy,
@@ -14,7 +12,6 @@ use crate::api::validation::Gates;
 use crate::lifecycle::{backoff, node_failure, pods_ready, workload};
 use crate::metrics::model::MetricFamilies;
 use crate::reconciler;
-use crate::resources::Quantity;
 use crate::resources::transform::{Strategy, Transform, Transformation};
 use crate::scheduler::{
     AdmissionFairSharing, EngineGates, EngineSettings, FairStrategy, UndeclaredResources,
@@ -175,15 +172,14 @@ fn lifecycle_settings(configuration: &Configuration) -> workload::LifecycleSetti
 fn resource_transform(resources: &config::Resources) -> Transform {
     let rule = |rule: &config::ResourceTransformation| {
         let multiply_by = Some(rule.multiply_by.as_str()).filter(|name| !name.is_empty());
-        let output =
-            |(name, each): (&String, &Value)| Some((Arc::from(name.as_str()), parse_quantity(each)?));
+        let output = |(name, each): (&String, &config::Quantity)| (Arc::from(name.as_str()), each.0.clone());
         let transformation = Transformation {
             strategy: match rule.strategy {
                 TransformationStrategy::Retain => Strategy::Retain,
                 TransformationStrategy::Replace => Strategy::Replace,
             },
             multiply_by: multiply_by.map(Arc::from),
-            outputs: rule.outputs.iter().filter_map(output).collect(),
+            outputs: rule.outputs.iter().map(output).collect(),
         };
         (Arc::from(rule.input.as_str()), transformation)
     };
@@ -191,12 +187,6 @@ fn resource_transform(resources: &config::Resources) -> Transform {
         exclude_prefixes: resources.exclude_resource_prefixes.clone(),
         transformations: resources.transformations.iter().map(rule).collect(),
     }
-}
-
-/// Parses a quantity written as string or number; a loaded configuration contains no other values.
-fn parse_quantity(value: &Value) -> Option<Quantity> {
-    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    Quantity::parse(&text).ok()
 }
 
 #[cfg(test)]

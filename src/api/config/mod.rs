@@ -7,6 +7,7 @@
 mod duration;
 mod gate_table;
 mod gates;
+mod quantity;
 mod schema_check;
 mod tls;
 mod types;
@@ -16,8 +17,10 @@ mod validate;
 pub use duration::Duration;
 pub use gate_table::page as feature_gates_page;
 pub use gates::FeatureGates;
+pub use quantity::Quantity;
 pub use types::*;
 
+use crate::api::validation::FieldError;
 use serde_json::Value;
 use std::fmt;
 
@@ -73,6 +76,10 @@ impl Problems {
         self.errors.push(if path.is_empty() { text.to_owned() } else { format!("{path}: {text}") });
     }
 
+    fn field_error(&mut self, error: &FieldError) {
+        self.errors.push(error.to_string());
+    }
+
     fn warn(&mut self, path: &str, text: &str) {
         self.warnings.push(format!("{path}: {text}"));
     }
@@ -104,14 +111,14 @@ pub fn read(yaml: &str) -> Result<Value, ConfigError> {
 pub fn load(mut document: Value) -> Result<LoadedConfiguration, ConfigError> {
     let refuse = |text: String| ConfigError { reasons: vec![text] };
     check_version(&document)?;
-    drop_nulls(&mut document);
     let mut problems = Problems::default();
     schema_check::check(&document, &mut problems);
     problems.fail_if_errors()?;
+    drop_nulls(&mut document);
     let mut configuration: Configuration =
         serde_json::from_value(document.clone()).map_err(|e| refuse(e.to_string()))?;
     configuration.gates = gates::check(&configuration.feature_gates, &mut problems);
-    validate::check(&configuration, &mut problems);
+    validate::check(&document, &configuration, &mut problems);
     unsupported::check(&document, &configuration, &mut problems);
     problems.fail_if_errors()?;
     Ok(LoadedConfiguration { configuration, warnings: problems.warnings })
@@ -130,7 +137,7 @@ fn check_version(document: &Value) -> Result<(), ConfigError> {
     Err(ConfigError { reasons: vec![reason] })
 }
 
-/// Removes null fields: as in Go, null equals absent.
+/// Removes null fields: as in Go, null equals absent. Lists and maps contain none.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(members) => {

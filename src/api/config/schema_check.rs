@@ -1,7 +1,8 @@
 //! Compares a document with the schema of `Configuration` and reports unknown fields and wrong types with their paths.
 
-use super::Problems;
-use super::{Configuration, Duration};
+use super::quantity::{self, Quantity};
+use super::{Configuration, Duration, Problems};
+use crate::api::validation::{FieldError, key_path};
 use schemars::schema_for;
 use serde_json::Value;
 
@@ -41,24 +42,64 @@ impl<'a> SchemaWalker<'a> {
         }
         if let Some(members) = value.as_object() {
             for (name, member) in members {
-                let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-                let known = schema.get("properties").and_then(|p| p.get(name));
-                match known.or_else(|| schema.get("additionalProperties")) {
-                    Some(inner) => self.check(inner, member, &below, problems),
-                    None if schema.get("properties").is_some() => problems.error(&below, "unknown field"),
-                    None => {}
-                }
+                self.check_member(schema, name, member, path, problems);
             }
         }
         if let (Some(items), Some(values)) = (schema.get("items"), value.as_array()) {
             for (index, item) in values.iter().enumerate() {
-                self.check(items, item, &format!("{path}[{index}]"), problems);
+                self.check_entry(items, item, &format!("{path}[{index}]"), problems);
             }
         }
-        let is_duration = schema.get("title").and_then(Value::as_str) == Some("Duration");
-        if is_duration && value.as_str().is_some_and(|text| Duration::parse(text).is_none()) {
+        check_text(schema, value, path, problems);
+    }
+
+    /// Checks a field of a struct or an entry of a map.
+    fn check_member(
+        &self,
+        schema: &'a Value,
+        name: &str,
+        member: &Value,
+        path: &str,
+        problems: &mut Problems,
+    ) {
+        let fields = schema.get("properties");
+        let below = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        match (fields.and_then(|fields| fields.get(name)), schema.get("additionalProperties")) {
+            (Some(field), _) => self.check(field, member, &below, problems),
+            (None, Some(entry)) => {
+                // Names of resources and labels contain dots; names of feature gates are written like fields.
+                let dotted = name.contains(|c: char| !c.is_ascii_alphanumeric());
+                let below = if dotted { key_path(path, name) } else { below };
+                self.check_entry(entry, member, &below, problems);
+            }
+            (None, None) if fields.is_some() => problems.error(&below, "unknown field"),
+            (None, None) => {}
+        }
+    }
+
+    /// Checks an entry of a list or map. There null is not absent: Go reads it as an empty value, which an omitted entry
+    /// is not.
+    fn check_entry(&self, schema: &'a Value, value: &Value, path: &str, problems: &mut Problems) {
+        if value.is_null() {
+            problems.error(path, "must not be null");
+        } else {
+            self.check(schema, value, path, problems);
+        }
+    }
+}
+
+/// Checks the values that have a syntax of their own.
+fn check_text(schema: &Value, value: &Value, path: &str, problems: &mut Problems) {
+    match schema.get("title").and_then(Value::as_str) {
+        Some("Duration") if value.as_str().is_some_and(|text| Duration::parse(text).is_none()) => {
             problems.error(path, "must be a duration such as 5m or 1h30m");
         }
+        Some(quantity::TITLE) => {
+            if let Err(reason) = Quantity::read(value) {
+                problems.field_error(&FieldError::invalid(path, value.clone(), reason));
+            }
+        }
+        _ => {}
     }
 }
 
@@ -84,7 +125,24 @@ fn mismatch(schema: &Value, value: &Value) -> Option<String> {
         _ => false,
     });
     let wanted: Vec<&str> = types.into_iter().filter(|kind| *kind != "null").collect();
-    (!fits).then(|| format!("of type {}", wanted.join(" or ")))
+    if fits { out_of_range(schema, value) } else { Some(format!("of type {}", wanted.join(" or "))) }
+}
+
+/// Returns the range of a number that is outside of it.
+fn out_of_range(schema: &Value, value: &Value) -> Option<String> {
+    let (min, max) = match schema.get("format").and_then(Value::as_str)? {
+        "uint16" => (0, i64::from(u16::MAX)),
+        "int32" => (i32::MIN.into(), i32::MAX.into()),
+        "int64" => (i64::MIN, i64::MAX),
+        "float" => {
+            let limit = f64::from(f32::MAX);
+            let fits = value.as_f64().is_none_or(|number| number.abs() <= limit);
+            return (!fits).then(|| format!("between -{limit:e} and {limit:e}"));
+        }
+        _ => return None,
+    };
+    let fits = !value.is_number() || value.as_i64().is_some_and(|number| (min..=max).contains(&number));
+    (!fits).then(|| format!("between {min} and {max}"))
 }
 
 /// Returns the values of an enum.

@@ -90,10 +90,6 @@ fn invalid_values_are_refused_with_path() {
             "externalFrameworks[1]: A.v1.b.c is listed",
         ),
         (
-            "metrics: {localQueueMetrics: {localQueueSelector: {matchExpressions: [{key: a, operator: In}]}}}",
-            "metrics.localQueueMetrics.localQueueSelector.matchExpressions[0]: values must be set",
-        ),
-        (
             "featureGates: {RemoveFinalizersWithStrictPatch: false}",
             "featureGates.RemoveFinalizersWithStrictPatch: cannot be set to false: every write carries",
         ),
@@ -104,6 +100,140 @@ fn invalid_values_are_refused_with_path() {
             "objectRetentionPolicies: {workloads: {afterFinished: -1s}}",
             "objectRetentionPolicies.workloads.afterFinished: must not be negative",
         ),
+    ];
+    for (body, reason) in table {
+        refused(body, reason);
+    }
+}
+
+/// A transformation without one of its amounts or names would charge less than configured.
+#[test]
+fn unreadable_transformations_are_refused_with_path() {
+    let reasons = [
+        ("'1,5'", "Invalid value: \"1,5\": unknown suffix"),
+        ("NaN", "Invalid value: \"NaN\": unknown suffix"),
+        ("2 Gi", "Invalid value: \"2 Gi\": unknown suffix"),
+        ("abc", "Invalid value: \"abc\": unknown suffix"),
+        ("''", "Invalid value: \"\": not a number with an optional suffix"),
+        ("1e", "Invalid value: \"1e\": not a number"),
+        ("Gi", "Invalid value: \"Gi\": no digits"),
+        ("'-'", "Invalid value: \"-\": no digits"),
+        ("true", "Invalid value: true: must be a quantity"),
+        ("[1]", "Invalid value: [1]: must be a quantity"),
+        ("{a: 1}", "Invalid value: {\"a\":1}: must be a quantity"),
+        ("~", "must not be null"),
+    ];
+    for (amount, reason) in reasons {
+        let body = format!("resources: {{transformations: [{{input: a/b, outputs: {{a/c: {amount}}}}}]}}");
+        refused(&body, &format!("resources.transformations[0].outputs[a/c]: {reason}"));
+    }
+    let names = [
+        ("{input: 'a b'}", "input: Invalid value: \"a b\": "),
+        ("{input: a/b/c}", "input: Invalid value: \"a/b/c\": "),
+        ("{input: a, multiplyBy: 'b '}", "multiplyBy: Invalid value: \"b \": "),
+        ("{input: a, outputs: {/c: 1}}", "outputs[/c]: Invalid value: \"/c\": "),
+        ("{outputs: {c: 1}}", "input: must be set"),
+    ];
+    for (rule, reason) in names {
+        refused(
+            &format!("resources: {{transformations: [{{input: x}}, {rule}]}}"),
+            &format!("resources.transformations[1].{reason}"),
+        );
+    }
+}
+
+#[test]
+fn amounts_are_read_as_kubernetes_reads_them() {
+    for (amount, canonical) in [
+        ("1500m", "1500m"),
+        ("'2'", "2"),
+        ("2", "2"),
+        ("1.5", "1500m"),
+        ("1e3", "1k"),
+        ("10Gi", "10Gi"),
+        ("-1", "-1"),
+        ("0", "0"),
+        (".5", "500m"),
+        ("18446744073709551615", "18446744073709551615"),
+    ] {
+        let body = format!("resources: {{transformations: [{{input: a/b, outputs: {{a/c: {amount}}}}}]}}");
+        let configuration = parse(&file(&body)).expect(amount).configuration;
+        assert_eq!(
+            configuration.resources.transformations[0].outputs["a/c"].0.canonical(),
+            canonical,
+            "{amount}"
+        );
+    }
+}
+
+/// What could not be read, has no effect as written or would fail only later is refused when the file is loaded.
+#[test]
+fn other_unreadable_values_are_refused_with_path() {
+    const SELECTORS: [(&str, &str, &str); 2] = [
+        (
+            "metrics.localQueueMetrics.localQueueSelector",
+            "metrics: {localQueueMetrics: {localQueueSelector: ",
+            "}}",
+        ),
+        ("managedJobsNamespaceSelector", "managedJobsNamespaceSelector: ", ""),
+    ];
+    let selectors = [
+        ("{matchLabels: {team: 'a b'}}", ".matchLabels: Invalid value: \"a b\""),
+        ("{matchLabels: {'a b': c}}", ".matchLabels: Invalid value: \"a b\""),
+        ("{matchLabels: {team: ~}}", ".matchLabels.team: must not be null"),
+        ("{matchExpressions: [{key: a, operator: In}]}", ".matchExpressions[0].values: Required value"),
+        (
+            "{matchExpressions: [{key: a, operator: Has}]}",
+            ".matchExpressions[0].operator: Invalid value: \"Has\"",
+        ),
+        ("{matchExpressions: [{operator: Exists}]}", ".matchExpressions[0].key: Invalid value: \"\""),
+        (
+            "{matchExpressions: [{key: a, operator: In, values: ['-']}]}",
+            ".matchExpressions[0].values[0]: Invalid",
+        ),
+        (
+            "{matchExpressions: [{key: a, operator: Exists, values: [b]}]}",
+            ".matchExpressions[0].values: Forbidden",
+        ),
+    ];
+    for (path, head, tail) in SELECTORS {
+        for (selector, reason) in selectors {
+            refused(&format!("{head}{selector}{tail}"), &format!("{path}{reason}"));
+        }
+    }
+    let table = [
+        ("webhook: {port: 70000}", "webhook.port: must be between 0 and 65535"),
+        ("webhook: {port: -1}", "webhook.port: must be between 0 and 65535"),
+        ("clientConnection: {burst: 3000000000}", "clientConnection.burst: must be between -2147483648 and"),
+        ("clientConnection: {burst: -1}", "clientConnection.burst: must not be negative"),
+        ("clientConnection: {qps: 1e39}", "clientConnection.qps: must be between"),
+        (
+            "controller: {cacheSyncTimeout: 9223372036854775808}",
+            "controller.cacheSyncTimeout: must be between",
+        ),
+        ("controller: {cacheSyncTimeout: 5s}", "controller.cacheSyncTimeout: must be of type integer"),
+        (
+            "waitForPodsReady: {requeuingStrategy: {backoffLimitCount: 2147483648}}",
+            "waitForPodsReady.requeuingStrategy.backoffLimitCount: must be between",
+        ),
+        ("featureGates: {PartialAdmission: ~}", "featureGates.PartialAdmission: must not be null"),
+        ("integrations: {frameworks: [~]}", "integrations.frameworks[0]: must not be null"),
+        (
+            "integrations: {labelKeysToCopy: ['a b']}",
+            "integrations.labelKeysToCopy[0]: Invalid value: \"a b\"",
+        ),
+        (
+            "admissionFairSharing: {resourceWeights: {a/b: ~}}",
+            "admissionFairSharing.resourceWeights[a/b]: must not be null",
+        ),
+        (
+            "admissionFairSharing: {resourceWeights: {a/b/c: 1}}",
+            "admissionFairSharing.resourceWeights[a/b/c]: Invalid value",
+        ),
+        ("admissionFairSharing: {resourceWeights: {cpu: .nan}}", "`.nan` is not a finite number"),
+        ("namespace: A_b", "namespace: must be a DNS label"),
+        ("leaderElection: {resourceNamespace: a.b}", "leaderElection.resourceNamespace: must be a DNS label"),
+        ("leaderElection: {resourceName: ''}", "leaderElection.resourceName: must be a DNS name"),
     ];
     for (body, reason) in table {
         refused(body, reason);
@@ -153,7 +283,7 @@ fn invalid_fair_sharing_is_refused_with_path() {
         ),
         (
             "admissionFairSharing: {resourceWeights: {cpu: -1}}",
-            "admissionFairSharing.resourceWeights.cpu: must be a number",
+            "admissionFairSharing.resourceWeights[cpu]: must not be negative",
         ),
     ];
     for (body, reason) in table {

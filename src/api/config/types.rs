@@ -1,7 +1,7 @@
 //! The fields of `Configuration` and their defaults.
 
-use super::Duration;
 use super::gates::FeatureGates;
+use super::{Duration, Quantity};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -388,7 +388,7 @@ section! {
         /// Resource whose amount multiplies the outputs.
         multiply_by: String = String::new(),
         /// Quantity of each output resource per unit of the input.
-        outputs: BTreeMap<String, Value> = BTreeMap::new(),
+        outputs: BTreeMap<String, Quantity> = BTreeMap::new(),
     }
 }
 

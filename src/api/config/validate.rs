@@ -1,22 +1,26 @@
 //! Validation of configuration values; each error contains the path of the invalid field.
 
 use super::{Configuration, CustomLabel, Duration, NAMESPACE_NAME_LABEL, Problems, QuotaCheckStrategy};
+use crate::api::validation::{Errors, FieldCursor, key_path, syntax};
 use core::net::IpAddr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde_json::Value;
 
 /// Adds an error for each rule that the configuration violates.
-pub(super) fn check(configuration: &Configuration, problems: &mut Problems) {
+pub(super) fn check(document: &Value, configuration: &Configuration, problems: &mut Problems) {
     servers(configuration, problems);
     elections(configuration, problems);
     if configuration.controller.sync_timeout().is_some_and(|limit| limit < Duration::default()) {
         problems.error("controller.cacheSyncTimeout", "must not be negative");
     }
     pods_ready(configuration, problems);
-    selector(configuration, problems);
+    client_connection(configuration, problems);
+    selectors(document, configuration, problems);
     resources(configuration, problems);
     custom_labels(&configuration.metrics.custom_labels, problems);
     multi_kueue(configuration, problems);
     external_frameworks(configuration, problems);
+    label_keys(configuration, problems);
     retention(configuration, problems);
     fair_sharing(configuration, problems);
 }
@@ -51,6 +55,18 @@ fn servers(configuration: &Configuration, problems: &mut Problems) {
 
 fn elections(configuration: &Configuration, problems: &mut Problems) {
     let election = &configuration.leader_election;
+    let namespaces = [
+        ("namespace", configuration.namespace.as_deref().unwrap_or_default()),
+        ("leaderElection.resourceNamespace", &election.resource_namespace),
+    ];
+    for (path, namespace) in namespaces {
+        if !namespace.is_empty() && !is_dns_name(namespace, false) {
+            problems.error(path, "must be a DNS label");
+        }
+    }
+    if !is_dns_name(&election.resource_name, true) {
+        problems.error("leaderElection.resourceName", "must be a DNS name");
+    }
     if !election.leader_elect {
         return;
     }
@@ -89,38 +105,33 @@ fn pods_ready(configuration: &Configuration, problems: &mut Problems) {
     }
 }
 
-/// Checks that the selector does not match the system namespaces; `kueue-system` stands in for an absent own namespace.
-fn selector(configuration: &Configuration, problems: &mut Problems) {
-    const PATH: &str = "managedJobsNamespaceSelector";
-    if let Some(selector) = &configuration.metrics.local_queue_metrics.local_queue_selector {
-        requirements("metrics.localQueueMetrics.localQueueSelector", selector, problems);
+/// Checks the burst, which has no effect without a rate limit.
+fn client_connection(configuration: &Configuration, problems: &mut Problems) {
+    let connection = &configuration.client_connection;
+    if connection.burst < 0 && connection.qps >= 0.0 {
+        problems.error("clientConnection.burst", "must not be negative");
     }
+}
+
+/// Checks the syntax of selectors, and that jobs of the system namespaces are not managed; `kueue-system` stands in for an
+/// absent own namespace.
+fn selectors(document: &Value, configuration: &Configuration, problems: &mut Problems) {
+    const PATH: &str = "managedJobsNamespaceSelector";
+    let mut errors = Errors::new();
+    for path in [PATH, "metrics.localQueueMetrics.localQueueSelector"] {
+        let pointer = format!("/{}", path.replace('.', "/"));
+        if let Some(selector) = document.pointer(&pointer) {
+            syntax::check_selector(&FieldCursor::at(path, selector), &mut errors);
+        }
+    }
+    errors.iter().for_each(|error| problems.field_error(error));
     let Some(selector) = &configuration.managed_jobs_namespace_selector else {
         return;
     };
-    requirements(PATH, selector, problems);
     let own = configuration.namespace.as_deref().unwrap_or("kueue-system");
     for namespace in ["kube-system", own] {
         if selects(selector, namespace) {
             problems.error(PATH, &format!("must not match namespace {namespace}"));
-        }
-    }
-}
-
-/// Checks that operators exist and have values exactly if they need some.
-fn requirements(path: &str, selector: &LabelSelector, problems: &mut Problems) {
-    for (index, requirement) in selector.match_expressions.iter().flatten().enumerate() {
-        let values = requirement.values.as_ref().map_or(0, Vec::len);
-        let fits = match requirement.operator.as_str() {
-            "In" | "NotIn" => values > 0,
-            "Exists" | "DoesNotExist" => values == 0,
-            _ => false,
-        };
-        if !fits {
-            problems.error(
-                &format!("{path}.matchExpressions[{index}]"),
-                "values must be set for In/NotIn and empty for Exists/DoesNotExist",
-            );
         }
     }
 }
@@ -155,15 +166,29 @@ fn resources(configuration: &Configuration, problems: &mut Problems) {
         let path = format!("resources.transformations[{index}]");
         if rule.input.is_empty() {
             problems.error(&format!("{path}.input"), "must be set");
+        } else {
+            name(&format!("{path}.input"), &rule.input, problems);
+        }
+        if !rule.multiply_by.is_empty() {
+            name(&format!("{path}.multiplyBy"), &rule.multiply_by, problems);
         }
         if resources.transformations.iter().take(index).any(|earlier| earlier.input == rule.input) {
             problems.error(&format!("{path}.input"), "must be unique");
         }
-        for (output, amount) in &rule.outputs {
-            if !amount.is_string() && !amount.is_number() {
-                problems.error(&format!("{path}.outputs.{output}"), "must be a quantity");
-            }
+        for output in rule.outputs.keys() {
+            name(&key_path(&format!("{path}.outputs"), output), output, problems);
         }
+    }
+}
+
+/// Checks the name of a resource or label. A pod or job cannot have any other: the setting would never apply.
+fn name(path: &str, name: &str, problems: &mut Problems) {
+    syntax::check_label_name(path, name).iter().for_each(|error| problems.field_error(error));
+}
+
+fn label_keys(configuration: &Configuration, problems: &mut Problems) {
+    for (index, key) in configuration.integrations.label_keys_to_copy.iter().enumerate() {
+        name(&format!("integrations.labelKeysToCopy[{index}]"), key, problems);
     }
 }
 
@@ -280,11 +305,10 @@ fn fair_sharing(configuration: &Configuration, problems: &mut Problems) {
         problems.error("admissionFairSharing.usageSamplingInterval", "must be greater than 0");
     }
     for (resource, weight) in &section.resource_weights {
-        if !weight.is_finite() || *weight < 0.0 {
-            problems.error(
-                &format!("admissionFairSharing.resourceWeights.{resource}"),
-                "must be a number that is not negative",
-            );
+        let path = key_path("admissionFairSharing.resourceWeights", resource);
+        name(&path, resource, problems);
+        if *weight < 0.0 {
+            problems.error(&path, "must not be negative");
         }
     }
 }
