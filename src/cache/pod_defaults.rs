@@ -91,7 +91,7 @@ impl PodDefaults {
                 count: set.count,
                 min_count: set.min_count,
                 pod_requirements: Arc::new(PodRequirements::new(&spec, to_requests(&requested), topology)),
-                requests: to_requests(&self.transform.apply(requested)),
+                requests: to_requests(&self.transform.apply(&requested)),
                 group: set.topology.as_ref().and_then(|t| t.pod_set_group_name.as_deref()).map(Arc::from),
             });
         }

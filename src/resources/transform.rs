@@ -28,41 +28,23 @@ pub struct Transformation {
 /// All configured changes.
 #[derive(Clone, Debug, Default)]
 pub struct Transform {
-    /// Resources whose names start with one of these are not charged.
+    /// Resources whose names start with one of these are not charged themselves; transformations read them.
     pub exclude_prefixes: Vec<String>,
     /// Transformations by input resource.
     pub transformations: BTreeMap<Arc<str>, Transformation>,
 }
 
 impl Transform {
-    /// Returns the quantities to charge for requests; none is negative.
-    pub fn apply(&self, requests: Quantities) -> Quantities {
-        let mut requests = requests;
-        requests
-            .retain(|name, _| !self.exclude_prefixes.iter().any(|prefix| name.starts_with(prefix.as_str())));
-        if !requests.keys().any(|name| self.transformations.contains_key(name)) {
-            return requests;
-        }
+    /// Returns the quantities to charge for requests; none is negative. Transformations read all requests, also those of
+    /// excluded resources: without its excluded multiplier, a rule would charge for one unit of it only.
+    pub fn apply(&self, requests: &Quantities) -> Quantities {
         let mut charged = Quantities::new();
-        for (name, quantity) in &requests {
-            let Some(rule) = self.transformations.get(name) else {
-                add_quantity(&mut charged, name, quantity);
-                continue;
-            };
-            let factor = rule
-                .multiply_by
-                .as_ref()
-                .and_then(|by| requests.get(by))
-                .map(|by| by.saturating_scaled_value(0));
-            for (output, quantity_per_unit) in &rule.outputs {
-                let units = quantity_per_unit.times(quantity.saturating_scaled_value(0));
-                add_quantity(
-                    &mut charged,
-                    output,
-                    &factor.map_or_else(|| units.clone(), |factor| units.times(factor)),
-                );
+        for (name, quantity) in requests {
+            let rule = self.transformations.get(name);
+            if let Some(rule) = rule {
+                rule.add_outputs(quantity, requests, &mut charged);
             }
-            if rule.strategy == Strategy::Retain {
+            if rule.is_none_or(|rule| rule.strategy == Strategy::Retain) && !self.excludes(name) {
                 add_quantity(&mut charged, name, quantity);
             }
         }
@@ -71,6 +53,22 @@ impl Transform {
             .filter(|quantity| quantity.is_negative())
             .for_each(|quantity| *quantity = Quantity::ZERO);
         charged
+    }
+
+    fn excludes(&self, name: &str) -> bool {
+        self.exclude_prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
+    }
+}
+
+impl Transformation {
+    /// Adds the outputs for a requested quantity. A multiplier that is not requested counts as 1.
+    fn add_outputs(&self, quantity: &Quantity, requests: &Quantities, charged: &mut Quantities) {
+        let multiplier = self.multiply_by.as_ref().and_then(|by| requests.get(by));
+        let factor = multiplier.map_or(1, |by| by.saturating_scaled_value(0));
+        for (output, quantity_per_unit) in &self.outputs {
+            let units = quantity_per_unit.times(quantity.saturating_scaled_value(0)).times(factor);
+            add_quantity(charged, output, &units);
+        }
     }
 }
 

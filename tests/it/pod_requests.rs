@@ -333,6 +333,57 @@ fn transform_apply_cases() {
         ),
     ];
     for (case, rules, requested, expected) in table {
-        assert_eq!(to_strings(&rules.apply(quantities(&requested))), expected, "{case}");
+        assert_eq!(to_strings(&rules.apply(&quantities(&requested))), expected, "{case}");
     }
+}
+        (
+            "the multiplier is excluded",
+            transform("gpu", Fate::Replace, Some("free.example.com/slices"), &[("credits", "1")]),
+            vec![("gpu", "20"), ("free.example.com/slices", "3")],
+            vec!["credits=60"],
+        ),
+        (
+            "the input is excluded",
+            transform("free.example.com/gpu", Fate::Replace, None, &[("credits", "2")]),
+            vec![("free.example.com/gpu", "20")],
+            vec!["credits=40"],
+        ),
+        (
+            "the input is excluded but retained",
+            transform("free.example.com/gpu", Fate::Retain, Some("cpu"), &[("credits", "2")]),
+            vec![("free.example.com/gpu", "20"), ("cpu", "2"), ("free.example.com/other", "1")],
+            vec!["cpu=2", "credits=80"],
+        ),
+        (
+            "an output is charged even if its name is excluded",
+            transform("gpu", Fate::Replace, None, &[("free.example.com/credits", "2")]),
+            vec![("gpu", "3"), ("free.example.com/credits", "100")],
+            vec!["free.example.com/credits=6"],
+        ),
+        (
+            "the input multiplies itself",
+            transform("gpu", Fate::Replace, Some("gpu"), &[("credits", "1")]),
+            vec![("gpu", "3")],
+            vec!["credits=9"],
+        ),
+
+/// Outputs are not inputs of further rules, and a replaced or excluded resource still multiplies others.
+#[test]
+fn transformations_read_requests_only() {
+    let rule = |strategy, by: Option<&str>, output: &str| Transformation {
+        strategy,
+        multiply_by: by.map(Arc::from),
+        outputs: quantities(&[(output, "2")]),
+    };
+    let rules = Transform {
+        exclude_prefixes: vec!["free/".to_owned()],
+        transformations: BTreeMap::from([
+            (Arc::from("a"), rule(Fate::Replace, Some("b"), "b")),
+            (Arc::from("b"), rule(Fate::Replace, Some("free/c"), "c")),
+            (Arc::from("free/c"), rule(Fate::Retain, Some("a"), "c")),
+        ]),
+    };
+    let charged = rules.apply(&quantities(&[("a", "2"), ("b", "3"), ("free/c", "5")]));
+    // b: 2 a × 3 b × 2; c: 3 b × 5 c × 2 and 5 c × 2 a × 2.
+    assert_eq!(to_strings(&charged), ["b=12", "c=50"]);
 }
