@@ -14,14 +14,15 @@ use std::collections::BTreeMap;
 /// Fingerprint of a pod set without its counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TemplateFingerprint {
-    /// Hash of the containers and init containers.
+    /// Hash of the containers, the init containers and the other fields on which the requests of the pods depend.
     containers: u128,
     /// Hash of the name, the topology request, and the rest of the pod spec.
     rest: u128,
 }
 
 impl TemplateFingerprint {
-    /// Returns whether both have the same containers, which is all that Kueue compares besides counts and tolerations.
+    /// Returns whether both have the same containers, which is all that Kueue compares besides counts and tolerations, and
+    /// the same resources, claims and RuntimeClass of the pod: with others, the pods would exceed what is charged.
     pub const fn same_containers(&self, other: &Self) -> bool {
         self.containers == other.containers
     }
@@ -29,6 +30,9 @@ impl TemplateFingerprint {
 
 /// Fields of a pod spec that a start may change.
 const INJECTED: [&str; 3] = ["nodeSelector", "tolerations", "schedulingGates"];
+/// Fields of a pod spec, besides its containers, on which the requests of the pods depend. The overhead is not among them:
+/// at least that of the RuntimeClass is charged, and pods with another one are rejected.
+const REQUESTING: [&str; 3] = ["resources", "resourceClaims", "runtimeClassName"];
 /// Maps from resource name to quantity.
 const QUANTITY_MAPS: [&str; 4] = ["requests", "limits", "overhead", "capacity"];
 /// Fields of a topology request that do not affect the topology assignment.
@@ -51,6 +55,7 @@ pub fn pod_set_fingerprint(pod_set: &Value) -> TemplateFingerprint {
     for list in ["initContainers", "containers"] {
         containers.push(spec.get_mut(list).map(Value::take).unwrap_or_default());
     }
+    containers.extend(REQUESTING.map(|name| spec.get(name).cloned().unwrap_or_default()));
     TemplateFingerprint { containers: digest(&containers), rest: digest(&[field("name"), request, spec]) }
 }
 

@@ -109,15 +109,18 @@ fn raise_to(quantities: &mut Quantities, minimum: &Quantities) {
     }
 }
 
-/// Sets the overhead of the pod's RuntimeClass, unless the pod has one.
+/// Raises the overhead of a pod to that of its RuntimeClass: the API server gives every pod of the class exactly this
+/// overhead, and rejects pods with another one.
 pub fn apply_overhead(
     spec: &mut PodSpec,
     overhead_of: impl FnOnce(&str) -> Option<BTreeMap<String, ApiQuantity>>,
 ) {
-    if spec.overhead.as_ref().is_some_and(|overhead| !overhead.is_empty()) {
-        return;
-    }
-    if let Some(class) = spec.runtime_class_name.as_deref() {
-        spec.overhead = overhead_of(class);
+    let Some(fixed) = spec.runtime_class_name.as_deref().and_then(overhead_of) else { return };
+    let overhead = spec.overhead.get_or_insert_default();
+    for (name, quantity) in fixed {
+        let enough = |own: &ApiQuantity| parse_or_max(own) >= parse_or_max(&quantity);
+        if !overhead.get(&name).is_some_and(enough) {
+            overhead.insert(name, quantity);
+        }
     }
 }

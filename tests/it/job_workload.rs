@@ -170,6 +170,89 @@ fn resource_claims_are_never_admitted() {
     }
 }
 
+/// Changes after which the pods of a Job request more than its prebuilt Workload is charged.
+const REQUEST_CHANGES: [(&str, Change); 9] = [
+    ("count", |job| {
+        job["spec"]["parallelism"] = json!(2);
+        job["spec"]["completions"] = json!(2);
+    }),
+    ("request", |job| {
+        job["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("2");
+    }),
+    ("limit", |job| {
+        job["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] = json!({"memory": "1Gi"});
+    }),
+    ("container", |job| {
+        let containers = job["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap();
+        containers.push(json!({"name": "d", "image": "x", "resources": {"requests": {"cpu": "1"}}}));
+    }),
+    ("init container", |job| {
+        job["spec"]["template"]["spec"]["initContainers"] =
+            json!([{"name": "d", "image": "x", "resources": {"requests": {"cpu": "2"}}}]);
+    }),
+    ("sidecar", |job| {
+        job["spec"]["template"]["spec"]["initContainers"] = json!([{"name": "d", "image": "x",
+            "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}]);
+    }),
+    ("RuntimeClass", |job| job["spec"]["template"]["spec"]["runtimeClassName"] = json!("vm")),
+    ("pod-level requests", |job| {
+        job["spec"]["template"]["spec"]["resources"] = json!({"requests": {"cpu": "2"}});
+    }),
+    ("claims", |job| {
+        job["spec"]["template"]["spec"]["resourceClaims"] =
+            json!([{"name": "gpu", "resourceClaimTemplateName": "gpu"}]);
+    }),
+];
+
+#[test]
+fn prebuilt_workload_that_asks_for_less_is_out_of_sync() {
+    let prebuilt = |core: &mut Core, change: Change| {
+        let mut job = job("j");
+        job["metadata"]["labels"]["kueue.x-k8s.io/prebuilt-workload-name"] = json!("w-j");
+        change(&mut job);
+        take_leadership(core, job, reserving_workload("j", &admitted_conditions()))
+    };
+    let starts = |effects: &[Effect]| {
+        writes(effects, JOB).iter().any(|write| write.body["spec"]["suspend"] == json!(false))
+    };
+    let mut core = Core::new(CoreSettings::default());
+    assert!(starts(&prebuilt(&mut core, |_| {})));
+    for (case, change) in REQUEST_CHANGES {
+        let mut core = Core::new(CoreSettings::default());
+        let effects = prebuilt(&mut core, change);
+        assert!(!starts(&effects), "{case}: {effects:?}");
+        let written = writes(&effects, Kind::Workload);
+        let conditions = written.iter().flat_map(|write| write.body["status"]["conditions"].as_array());
+        let finished = conditions.flatten().find(|condition| condition["type"] == "Finished");
+        assert_eq!(finished.map(|condition| &condition["reason"]), Some(&json!("OutOfSync")), "{case}");
+    }
+}
+
+/// Whatever overhead a Workload states, its pods get that of their RuntimeClass.
+#[test]
+fn workload_is_charged_overhead_of_runtime_class() {
+    for (class, overhead, charged) in [
+        ("vm", json!({"cpu": "1m"}), 1500),
+        ("vm", json!({}), 1500),
+        ("vm", json!({"cpu": "750m"}), 1750),
+        ("gone", json!({"cpu": "1m"}), 1001),
+    ] {
+        let mut core = Core::new(CoreSettings::default());
+        core.put(
+            Kind::RuntimeClass,
+            json!({"metadata": {"name": "vm"}, "handler": "vm", "overhead": {"podFixed": {"cpu": "500m"}}}),
+        );
+        let mut bare = workload("j", &[]);
+        bare["metadata"] = json!({"name": "w", "namespace": "ns"});
+        let spec = &mut bare["spec"]["podSets"][0]["template"]["spec"];
+        spec["runtimeClassName"] = json!(class);
+        spec["overhead"] = overhead.clone();
+        let written = writes(&core.put(Kind::Workload, bare), Kind::Workload);
+        let usage = &written[0].body["status"]["admission"]["podSetAssignments"][0]["resourceUsage"];
+        assert_eq!(usage["cpu"], json!(format!("{charged}m")), "{class} {overhead}: {written:?}");
+    }
+}
+
 #[test]
 fn elastic_job_is_queued_with_warning() {
     for elastic_jobs in [true, false] {

@@ -336,6 +336,8 @@ fn transform_apply_cases() {
         assert_eq!(to_strings(&rules.apply(&quantities(&requested))), expected, "{case}");
     }
 }
+        ("less overhead", json!({"runtimeClassName": "vm", "overhead": {"cpu": "1m"}}), "cpu=1250m"),
+        ("unreadable overhead", json!({"runtimeClassName": "gone", "overhead": {"cpu": "-1"}}), "cpu=1"),
         (
             "the multiplier is excluded",
             transform("gpu", Fate::Replace, Some("free.example.com/slices"), &[("credits", "1")]),

@@ -117,8 +117,8 @@ pub(crate) fn grants_match_job(record: &WorkloadRecord, view: &JobView) -> bool 
     })
 }
 
-/// Returns whether a Workload has the counts, the containers and, before admission, the tolerations of its job. Kueue
-/// compares the same fields, so a Workload that Kueue created is kept. Names, labels, annotations, node selectors,
+/// Returns whether a Workload has the counts, the containers, the other fields on which requests depend and, before
+/// admission, the tolerations of its job. A Workload that Kueue created has these from its job, so it is kept. Names, labels, annotations, node selectors,
 /// affinity and topology are not compared, since a start adds to most of them.
 pub(crate) fn is_equivalent_to_job(record: &WorkloadRecord, view: &JobView) -> bool {
     let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
@@ -130,6 +130,12 @@ pub(crate) fn is_equivalent_to_job(record: &WorkloadRecord, view: &JobView) -> b
                 && (admitted || original.template.tolerations == want.template.tolerations)
         })
     })
+}
+
+/// Returns whether a suspended job asks for something else than the prebuilt Workload that it names. It must not start: its
+/// pods could request more than the Workload is charged.
+pub(crate) fn is_out_of_sync(record: &WorkloadRecord, view: &JobView) -> bool {
+    view.options.prebuilt_workload.is_some() && view.suspended && !is_equivalent_to_job(record, view)
 }
 
 /// Returns whether a Workload asks for exactly what its job asks for, so that a decision on the Workload is valid for

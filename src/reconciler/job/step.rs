@@ -1,6 +1,6 @@
 //! The next write of a job: start, stop, restore, delete.
 
-use super::start::grants_match_job;
+use super::start::{grants_match_job, is_out_of_sync};
 use super::{Job, own_workload_key};
 use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
@@ -107,7 +107,9 @@ impl Reconciler {
         let finished = conditions::is_true(&record.status, ConditionType::Finished);
         let reserved = reservation::holds_quota(&record.status);
         if record.may_run() && grants_match_job(&record, view) {
-            if view.suspended {
+            if is_out_of_sync(&record, view) {
+                // Its Workload finishes.
+            } else if view.suspended {
                 self.start_job(job, &record, now);
             } else {
                 self.sync_priority_of_running_job(view, &record, now);

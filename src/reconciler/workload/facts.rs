@@ -9,6 +9,7 @@ use crate::frameworks::{JobKind, JobView, framework};
 use crate::lifecycle::workload::{Facts, JobFacts, QueueFact, WorkloadInput, WorkloadOwner};
 use crate::lifecycle::{checks, conditions, eviction, node_failure, reservation};
 use crate::reconciler::Reconciler;
+use crate::reconciler::job::start::is_out_of_sync;
 use crate::reconciler::workload::decision_status::preemption_message;
 use crate::scheduler::PreemptionReason;
 use jiff::Timestamp;
@@ -174,9 +175,7 @@ impl Reconciler {
                     .map(|(name, n)| (name.to_string(), *n))
                     .collect()
             },
-            out_of_sync: job.options.prebuilt_workload.is_some()
-                && job.suspended
-                && !crate::reconciler::job::start::is_equivalent_to_job(record, job),
+            out_of_sync: is_out_of_sync(record, job),
             start_failed: start_failed.map(|e| e.to_string()),
             absent_pods: None,
         }
