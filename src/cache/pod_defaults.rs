@@ -1,12 +1,14 @@
-//! Adjustments of pod requests before they count against quota: LimitRanges, overhead of RuntimeClasses, and the
-//! configured resource transformations.
+//! Adjustments of pod requests before they count against quota: those of the API server, in its order (requests from
+//! limits, defaults of LimitRanges, overhead of RuntimeClasses), and the configured resource transformations.
+//!
+//! Invariant: pods that the API server creates from a template request at most what its pod set is charged.
 
 use super::records::{EffectiveRequests, PodSets};
 use crate::api::ObjectKey;
 use crate::api::v1beta2::PodSetRequest;
 use crate::resources::limit_range::{self, LimitRangeSummary};
 use crate::resources::transform::Transform;
-use crate::resources::{self, Requests, apply_overhead, pod_quantities, to_requests};
+use crate::resources::{self, Requests, apply_overhead, default_requests, pod_quantities, to_requests};
 use crate::scheduler::PodSet;
 use crate::topology::PodRequirements;
 use k8s_openapi::api::core::v1::{LimitRange, PodResourceClaim, PodSpec};
@@ -76,6 +78,7 @@ impl PodDefaults {
         let mut problems = Vec::new();
         for (at, set) in pods.sets.iter().enumerate() {
             let mut spec = (*set.spec).clone();
+            default_requests(&mut spec);
             apply_overhead(&mut spec, |class| self.overheads.get(class).cloned());
             let path = format!("podSets[{at}].template.spec");
             if let Some(limits) = limits {

@@ -2,12 +2,15 @@
 //!
 //! Invariant: a pod without violations in `check` is accepted by the API server's LimitRange admission.
 
-use super::pod::{ApiQuantities, parse_or_max};
+use super::pod::{ApiQuantities, fill_missing, parse_or_max};
 use super::{Quantities, Quantity, pod_quantities};
 use k8s_openapi::api::core::v1::{Container, LimitRange, LimitRangeItem, PodSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// The type of the bounds and defaults of containers.
+const CONTAINER: &str = "Container";
 const ABOVE_LIMITS: &str = "requests must not exceed its limits";
 const ABOVE_MAX: &str = "requests must not be above the limitRange max";
 const BELOW_MIN: &str = "requests must not be below the limitRange min";
@@ -20,7 +23,8 @@ pub struct LimitRangeSummary {
     pod: Bounds,
 }
 
-/// The tightest bounds, and the first of several defaults.
+/// The tightest bounds, and the largest of several defaults: the API server applies LimitRanges in any order, so the pods
+/// may get each of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Bounds {
     max: Quantities,
@@ -31,12 +35,12 @@ struct Bounds {
 }
 
 impl LimitRangeSummary {
-    /// Combines LimitRanges. Their order decides which default applies.
+    /// Combines LimitRanges.
     pub fn new<'a>(ranges: impl IntoIterator<Item = &'a LimitRange>) -> Self {
         let mut summary = Self::default();
         for item in ranges.into_iter().filter_map(|range| range.spec.as_ref()).flat_map(|spec| &spec.limits) {
             match item.type_.as_str() {
-                "Container" => summary.container.narrow(item),
+                CONTAINER => summary.container.narrow(item),
                 "Pod" => summary.pod.narrow(item),
                 _ => {}
             }
@@ -51,8 +55,8 @@ impl LimitRangeSummary {
         }
         for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
             let resources = container.resources.get_or_insert_default();
-            fill_defaults(&mut resources.limits, &self.container.limits);
-            fill_defaults(&mut resources.requests, &self.container.requests);
+            fill_missing(&mut resources.limits, &self.container.limits);
+            fill_missing(&mut resources.requests, &self.container.requests);
         }
     }
 
@@ -63,7 +67,9 @@ impl LimitRangeSummary {
             let (requests, limits) = requests_and_limits(container.resources.as_ref());
             self.container.check(&requests, &limits, &path, &mut violations);
         });
-        self.pod.check(&pod_quantities(spec), &Quantities::new(), path, &mut violations);
+        // LimitRanges do not bound the overhead.
+        let without_overhead = PodSpec { overhead: None, ..spec.clone() };
+        self.pod.check(&pod_quantities(&without_overhead), &Quantities::new(), path, &mut violations);
         violations
     }
 }
@@ -101,12 +107,9 @@ impl Bounds {
         keep_tightest(&mut self.max, item.max.as_ref(), |current, new| new < current);
         keep_tightest(&mut self.ratio, item.max_limit_request_ratio.as_ref(), |current, new| new < current);
         keep_tightest(&mut self.min, item.min.as_ref(), |current, new| new > current);
-        let defaults = [(&mut self.limits, &item.default), (&mut self.requests, &item.default_request)];
-        for (current, new) in defaults {
-            for (name, quantity) in new.iter().flatten() {
-                current.entry(name.clone()).or_insert_with(|| quantity.clone());
-            }
-        }
+        let (limits, requests) = container_defaults(item);
+        keep_largest(&mut self.limits, limits);
+        keep_largest(&mut self.requests, requests);
     }
 
     fn check(&self, requests: &Quantities, limits: &Quantities, path: &str, violations: &mut Vec<String>) {
@@ -126,6 +129,27 @@ impl Bounds {
     }
 }
 
+/// Returns the default limits and requests of a LimitRange as the API server completes them when it stores one: a maximum
+/// is also the default limit, and that or a minimum the default request.
+fn container_defaults(item: &LimitRangeItem) -> (ApiQuantities, ApiQuantities) {
+    let (mut limits, mut requests) = (item.default.clone(), item.default_request.clone());
+    if item.type_ == CONTAINER {
+        fill_missing(&mut limits, item.max.as_ref().unwrap_or(&ApiQuantities::new()));
+        fill_missing(&mut requests, limits.as_ref().unwrap_or(&ApiQuantities::new()));
+        fill_missing(&mut requests, item.min.as_ref().unwrap_or(&ApiQuantities::new()));
+    }
+    (limits.unwrap_or_default(), requests.unwrap_or_default())
+}
+
+fn keep_largest(current: &mut ApiQuantities, new: ApiQuantities) {
+    for (name, quantity) in new {
+        let covered = |kept: &ApiQuantity| parse_or_max(kept) >= parse_or_max(&quantity);
+        if !current.get(&name).is_some_and(covered) {
+            current.insert(name, quantity);
+        }
+    }
+}
+
 /// Returns whether limit ÷ request > ratio, without dividing.
 fn exceeds_ratio(request: &Quantity, limit: &Quantity, ratio: &Quantity) -> bool {
     let milli = |quantity: &Quantity| i128::from(quantity.saturating_scaled_value(-3));
@@ -142,16 +166,6 @@ fn keep_tightest(
         if bounds.get(name.as_str()).is_none_or(|current| tighter(current, &quantity)) {
             bounds.insert(Arc::from(name.as_str()), quantity);
         }
-    }
-}
-
-fn fill_defaults(resources: &mut Option<ApiQuantities>, defaults: &ApiQuantities) {
-    if defaults.is_empty() {
-        return;
-    }
-    let resources = resources.get_or_insert_default();
-    for (name, quantity) in defaults {
-        resources.entry(name.clone()).or_insert_with(|| quantity.clone());
     }
 }
 

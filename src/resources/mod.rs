@@ -17,7 +17,7 @@ pub use amount::Amount;
 pub use float::to_f64;
 pub use limit_range::LimitRangeSummary;
 pub use pod::{
-    Quantities, apply_overhead, pod_quantities, pod_requests, to_requests, total_requests,
+    Quantities, apply_overhead, default_requests, pod_quantities, pod_requests, to_requests, total_requests,
     without_reclaimable,
 };
 pub use quantity::{Quantity, QuantityError};

@@ -1,7 +1,7 @@
 //! Requests of one pod: containers, sidecars, init containers, pod-level resources and overhead together.
 //!
 //! Invariants: sums are exact and rounded up once, at the end; a negative request of one container lowers nothing; an
-//! invalid quantity counts as more than any quota.
+//! invalid quantity counts as more than any quota; the API server gives a pod no greater requests than these.
 
 use super::{Amount, Quantity, Requests, amount};
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
@@ -40,8 +40,51 @@ pub const fn without_reclaimable(count: i32, reclaimable: i32) -> i32 {
     if reclaimable >= count { 0 } else { count - reclaimable }
 }
 
-/// Returns the exact requests of one pod. Limits replace missing requests.
+/// Returns the exact requests of one pod. Limits replace missing requests, as in the API server.
 pub fn pod_quantities(spec: &PodSpec) -> Quantities {
+    let mut sum = aggregate_containers(spec);
+    let pod_level = spec.resources.as_ref().map(|resources| pod_level_requests(resources, &sum));
+    sum.extend(pod_level.into_iter().flatten());
+    add_quantities(&mut sum, &parse_quantities(spec.overhead.as_ref()));
+    sum
+}
+
+/// Sets the missing requests of a pod from its limits, as the API server does before LimitRanges add their defaults: a
+/// container with a limit never gets a default request.
+pub fn default_requests(spec: &mut PodSpec) {
+    for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
+        let Some(resources) = &mut container.resources else { continue };
+        let Some(limits) = resources.limits.as_ref().filter(|limits| !limits.is_empty()) else { continue };
+        fill_missing(&mut resources.requests, limits);
+    }
+    let aggregate = aggregate_containers(spec);
+    let Some(resources) = &mut spec.resources else { return };
+    if resources.limits.as_ref().is_none_or(BTreeMap::is_empty) {
+        return;
+    }
+    // The sum of the containers becomes the pod's request here, so that later defaults of containers do not change it.
+    let mut defaults = pod_level_requests(resources, &aggregate);
+    for (name, sum) in aggregate.iter().filter(|(name, _)| is_pod_level_resource(name)) {
+        defaults.entry(Arc::clone(name)).or_insert_with(|| sum.clone());
+    }
+    let defaults =
+        defaults.iter().map(|(name, quantity)| (name.to_string(), ApiQuantity(quantity.to_string())));
+    fill_missing(&mut resources.requests, &defaults.collect());
+}
+
+/// Adds the values whose names are missing.
+pub(super) fn fill_missing(values: &mut Option<ApiQuantities>, defaults: &ApiQuantities) {
+    if defaults.is_empty() {
+        return;
+    }
+    let values = values.get_or_insert_default();
+    for (name, quantity) in defaults {
+        values.entry(name.clone()).or_insert_with(|| quantity.clone());
+    }
+}
+
+/// Returns what the containers of a pod request together.
+fn aggregate_containers(spec: &PodSpec) -> Quantities {
     let mut sum = Quantities::new();
     for container in &spec.containers {
         add_quantities(&mut sum, &container_quantities(container));
@@ -61,22 +104,32 @@ pub fn pod_quantities(spec: &PodSpec) -> Quantities {
         }
     }
     raise_to(&mut sum, &peak);
-    let pod_level = spec.resources.as_ref().map(effective_requests).unwrap_or_default();
-    sum.extend(pod_level.into_iter().filter(|(name, _)| is_pod_level_resource(name)));
-    add_quantities(&mut sum, &parse_quantities(spec.overhead.as_ref()));
     sum
+}
+
+/// Returns the requests of a pod as a whole. Where there is only a limit, the sum of the containers is requested, or the
+/// limit if they request nothing; of huge pages always the limit, as request and limit must be equal.
+fn pod_level_requests(resources: &ResourceRequirements, containers: &Quantities) -> Quantities {
+    let mut requests = parse_quantities(resources.requests.as_ref());
+    for (name, limit) in parse_quantities(resources.limits.as_ref()) {
+        let sum = containers.get(&name).filter(|_| !is_huge_pages(&name));
+        requests.entry(name).or_insert_with(|| sum.cloned().unwrap_or(limit));
+    }
+    requests.retain(|name, _| is_pod_level_resource(name));
+    requests
 }
 
 /// Returns whether the resource can be requested for a pod as a whole.
 fn is_pod_level_resource(name: &str) -> bool {
-    matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
+    matches!(name, "cpu" | "memory") || is_huge_pages(name)
+}
+
+fn is_huge_pages(name: &str) -> bool {
+    name.starts_with("hugepages-")
 }
 
 fn container_quantities(container: &Container) -> Quantities {
-    container.resources.as_ref().map(effective_requests).unwrap_or_default()
-}
-
-fn effective_requests(resources: &ResourceRequirements) -> Quantities {
+    let Some(resources) = &container.resources else { return Quantities::new() };
     let mut quantities = parse_quantities(resources.limits.as_ref());
     quantities.extend(parse_quantities(resources.requests.as_ref()));
     quantities

@@ -118,7 +118,55 @@ fn limit_range_apply_cases() {
             json!({}),
             vec!["cpu=2"],
         ),
-        ("the first default applies", vec![both.clone(), later], json!({}), vec!["cpu=500m", "memory=1Gi"]),
+        (
+            "the largest default applies, as the API server takes any of them",
+            vec![both.clone(), later],
+            json!({}),
+            vec!["cpu=9", "memory=1Gi"],
+        ),
+        ("a limit is the request", vec![both.clone()], json!({"limits": {"cpu": "3"}}), vec!["cpu=3"]),
+        (
+            "a limit of zero is the request",
+            vec![both.clone()],
+            json!({"limits": {"cpu": "0"}}),
+            vec!["cpu=0"],
+        ),
+        (
+            "a limit of another resource leaves the default",
+            vec![both.clone()],
+            json!({"limits": {"memory": "1Gi"}}),
+            vec!["cpu=500m", "memory=1Gi"],
+        ),
+        (
+            "an extended resource has its limit",
+            vec![json!({"type": "Container", "defaultRequest": {"a/b": "1"}})],
+            json!({"limits": {"a/b": "2"}}),
+            vec!["a/b=2"],
+        ),
+        (
+            "a maximum is a default",
+            vec![json!({"type": "Container", "max": {"cpu": "2"}})],
+            json!({}),
+            vec!["cpu=2"],
+        ),
+        (
+            "a default limit goes before the maximum",
+            vec![json!({"type": "Container", "max": {"cpu": "2"}, "default": {"cpu": "1"}})],
+            json!({}),
+            vec!["cpu=1"],
+        ),
+        (
+            "a minimum is a default",
+            vec![json!({"type": "Container", "min": {"cpu": "2"}})],
+            json!({}),
+            vec!["cpu=2"],
+        ),
+        (
+            "a maximum goes before the minimum",
+            vec![json!({"type": "Container", "min": {"cpu": "1"}, "max": {"cpu": "2"}})],
+            json!({}),
+            vec!["cpu=2"],
+        ),
         (
             "bounds of pods give no default",
             vec![json!({"type": "Pod", "max": {"cpu": "2"}})],
@@ -134,6 +182,7 @@ fn limit_range_apply_cases() {
     ];
     for (case, items, resources, expected) in table {
         let mut spec = pod_with_resources(&resources);
+        resources::default_requests(&mut spec);
         limit_range_summary(&items).apply(&mut spec);
         assert_eq!(to_strings(&resources::pod_quantities(&spec)), expected, "{case}");
     }
@@ -146,6 +195,43 @@ fn limit_range_apply_cases() {
         ["cpu=3"],
         "an init container's own request stays"
     );
+}
+
+/// Where a pod as a whole has only limits, the API server requests the sum of its containers, before LimitRanges add
+/// defaults to these.
+#[test]
+fn pod_level_request_cases() {
+    let container = |resources: &Value| json!([{"name": "c", "resources": resources}]);
+    let requests = container(&json!({"requests": {"cpu": "1", "a/b": "4"}}));
+    let pages = container(&json!({"limits": {"hugepages-2Mi": "2Mi"}}));
+    let table = [
+        ("limits alone", json!({}), json!({"limits": {"cpu": "8", "a/b": "9"}}), vec!["cpu=8"]),
+        ("containers request", requests.clone(), json!({"limits": {"cpu": "8"}}), vec!["a/b=4", "cpu=1"]),
+        ("own request", requests.clone(), json!({"requests": {"cpu": "3"}}), vec!["a/b=4", "cpu=3"]),
+        (
+            "another limit",
+            requests,
+            json!({"limits": {"memory": "1Gi"}}),
+            vec!["a/b=4", "cpu=1", "memory=1Gi"],
+        ),
+        ("limited huge pages", pages, json!({"limits": {"hugepages-2Mi": "4Mi"}}), vec!["hugepages-2Mi=4Mi"]),
+    ];
+    let defaults = limit_range_summary(&[json!({"type": "Container", "defaultRequest": {"cpu": "500m"}})]);
+    for (case, containers, resources, expected) in table {
+        let containers = if containers.is_array() { containers } else { container(&containers) };
+        let mut spec = pod(json!({"containers": containers, "resources": resources}));
+        assert_eq!(to_strings(&resources::pod_quantities(&spec)), expected, "{case}");
+        resources::default_requests(&mut spec);
+        assert_eq!(to_strings(&resources::pod_quantities(&spec)), expected, "{case}: completed");
+        if expected.iter().any(|text| text.starts_with("cpu")) {
+            defaults.apply(&mut spec);
+            assert_eq!(
+                to_strings(&resources::pod_quantities(&spec)),
+                expected,
+                "{case}: beside a LimitRange"
+            );
+        }
+    }
 }
 
 #[test]
@@ -250,6 +336,8 @@ fn apply_overhead_cases() {
         ("a class with overhead", json!({"runtimeClassName": "vm"}), "cpu=1250m"),
         ("a missing class", json!({"runtimeClassName": "gone"}), "cpu=1"),
         ("own overhead", json!({"runtimeClassName": "vm", "overhead": {"cpu": "1"}}), "cpu=2"),
+        ("less overhead", json!({"runtimeClassName": "vm", "overhead": {"cpu": "1m"}}), "cpu=1250m"),
+        ("unreadable overhead", json!({"runtimeClassName": "gone", "overhead": {"cpu": "-1"}}), "cpu=1"),
         ("empty counts as none", json!({"runtimeClassName": "vm", "overhead": {}}), "cpu=1250m"),
     ];
     for (case, more, expected) in table {
@@ -326,19 +414,6 @@ fn transform_apply_cases() {
             vec!["credits=0"],
         ),
         (
-            "not requested",
-            transform("gpu", Fate::Replace, None, &[("credits", "1")]),
-            vec![("cpu", "3")],
-            vec!["cpu=3"],
-        ),
-    ];
-    for (case, rules, requested, expected) in table {
-        assert_eq!(to_strings(&rules.apply(&quantities(&requested))), expected, "{case}");
-    }
-}
-        ("less overhead", json!({"runtimeClassName": "vm", "overhead": {"cpu": "1m"}}), "cpu=1250m"),
-        ("unreadable overhead", json!({"runtimeClassName": "gone", "overhead": {"cpu": "-1"}}), "cpu=1"),
-        (
             "the multiplier is excluded",
             transform("gpu", Fate::Replace, Some("free.example.com/slices"), &[("credits", "1")]),
             vec![("gpu", "20"), ("free.example.com/slices", "3")],
@@ -368,6 +443,17 @@ fn transform_apply_cases() {
             vec![("gpu", "3")],
             vec!["credits=9"],
         ),
+        (
+            "not requested",
+            transform("gpu", Fate::Replace, None, &[("credits", "1")]),
+            vec![("cpu", "3")],
+            vec!["cpu=3"],
+        ),
+    ];
+    for (case, rules, requested, expected) in table {
+        assert_eq!(to_strings(&rules.apply(&quantities(&requested))), expected, "{case}");
+    }
+}
 
 /// Outputs are not inputs of further rules, and a replaced or excluded resource still multiplies others.
 #[test]
