@@ -29,6 +29,7 @@ mod row;
 mod status;
 mod table;
 mod template;
+mod template_defaults;
 mod template_fingerprint;
 mod topology;
 mod view;

@@ -1,9 +1,10 @@
 //! Fingerprint of a pod set's template: equal for a pod set of a job and its copy in the Workload.
 //!
 //! It ignores fields that a start changes (metadata, node selector, tolerations, scheduling gates), values that the
-//! server may drop (nulls, empty collections, unknown fields), the notation of quantities, and the index labels of
-//! topology requests, which depend only on the job kind and which older versions did not write.
+//! server may drop (nulls, empty collections, unknown fields) or set (defaults), the notation of quantities, and the index
+//! labels of topology requests, which depend only on the job kind and which older versions did not write.
 
+use super::template_defaults::{POD_SPEC, is_default};
 use super::workload::dedup_env;
 use crate::resources::Quantity;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
@@ -50,19 +51,22 @@ pub fn pod_set_fingerprint(pod_set: &Value) -> TemplateFingerprint {
             request = Value::Null;
         }
     }
-    let mut spec = pod_spec(pod_set.get("template"));
+    let mut spec = canonical(Some(POD_SPEC), &pod_spec(pod_set.get("template")));
     let mut containers = Vec::new();
     for list in ["initContainers", "containers"] {
         containers.push(spec.get_mut(list).map(Value::take).unwrap_or_default());
     }
     containers.extend(REQUESTING.map(|name| spec.get(name).cloned().unwrap_or_default()));
-    TemplateFingerprint { containers: digest(&containers), rest: digest(&[field("name"), request, spec]) }
+    TemplateFingerprint {
+        containers: digest(&containers),
+        rest: digest(&[field("name"), canonical(None, &request), spec]),
+    }
 }
 
 fn digest(parts: &[Value]) -> u128 {
     let mut hash = Sha256::new();
     for part in parts {
-        hash.update(canonical(None, part).to_string());
+        hash.update(part.to_string());
         hash.update([0]);
     }
     let digest: [u8; 32] = hash.finalize().into();
@@ -80,21 +84,27 @@ fn pod_spec(template: Option<&Value>) -> Value {
         for name in INJECTED {
             fields.remove(name);
         }
+        // An older name, from which the server sets the newer one.
+        if let Some(account) = fields.remove("serviceAccount") {
+            fields.entry("serviceAccountName").or_insert(account);
+        }
     }
     spec
 }
 
-/// Sorts keys, drops nulls and empty collections, and converts quantities to canonical text.
-fn canonical(key: Option<&str>, value: &Value) -> Value {
+/// Sorts keys, drops nulls, empty collections and defaults, and converts quantities to their value. `holder` is the field
+/// that holds the value, or the list of it.
+fn canonical(holder: Option<&str>, value: &Value) -> Value {
     match value {
-        Value::Object(fields) if key.is_some_and(|key| QUANTITY_MAPS.contains(&key)) => {
+        Value::Object(fields) if holder.is_some_and(|holder| QUANTITY_MAPS.contains(&holder)) => {
             ordered(fields.iter().map(|(name, value)| (name, canonical_quantity(value))))
         }
         Value::Object(fields) => {
-            ordered(fields.iter().map(|(name, value)| (name, canonical(Some(name), value))))
+            let own = fields.iter().map(|(name, value)| (name, canonical(Some(name), value)));
+            ordered(own.filter(|(name, value)| !is_default(holder.unwrap_or_default(), fields, name, value)))
         }
-        Value::Array(items) => Value::Array(items.iter().map(|item| canonical(None, item)).collect()),
-        scalar if key.is_some_and(|key| QUANTITIES.contains(&key)) => canonical_quantity(scalar),
+        Value::Array(items) => Value::Array(items.iter().map(|item| canonical(holder, item)).collect()),
+        scalar if holder.is_some_and(|holder| QUANTITIES.contains(&holder)) => canonical_quantity(scalar),
         scalar => scalar.clone(),
     }
 }
@@ -119,5 +129,14 @@ fn canonical_quantity(value: &Value) -> Value {
         Value::Number(number) => number.to_string(),
         other => return other.clone(),
     };
-    Quantity::parse(&text).map_or_else(|_| value.clone(), |quantity| Value::String(quantity.canonical()))
+    Quantity::parse(&text).map_or_else(|_| value.clone(), |quantity| Value::String(value_text(&quantity)))
+}
+
+/// Returns the value of a quantity in thousandths, to which the API server rounds requests up. Quantities that are too large
+/// for that keep their notation.
+fn value_text(quantity: &Quantity) -> String {
+    match quantity.saturating_scaled_value(-3) {
+        i64::MIN | i64::MAX => quantity.canonical(),
+        thousandths => thousandths.to_string(),
+    }
 }

@@ -57,6 +57,7 @@ mod simulate_command;
 mod simulate_manifests;
 mod simulate_replay;
 mod stored_objects;
+mod template_defaults;
 mod topology;
 mod unreviewed_workloads;
 mod vocabulary;
