@@ -17,6 +17,8 @@ use std::collections::BTreeMap;
 pub struct TemplateFingerprint {
     /// Hash of the containers, the init containers and the other fields on which the requests of the pods depend.
     containers: u128,
+    /// Hash of the fields that the requests of a pod follow from.
+    requests: u128,
     /// Hash of the name, the topology request, and the rest of the pod spec.
     rest: u128,
 }
@@ -26,6 +28,11 @@ impl TemplateFingerprint {
     /// the same resources, claims and RuntimeClass of the pod: with others, the pods would exceed what is charged.
     pub const fn same_containers(&self, other: &Self) -> bool {
         self.containers == other.containers
+    }
+
+    /// Returns whether pods of both request the same.
+    pub const fn same_requests(&self, other: &Self) -> bool {
+        self.requests == other.requests
     }
 }
 
@@ -58,9 +65,24 @@ pub fn pod_set_fingerprint(pod_set: &Value) -> TemplateFingerprint {
     }
     containers.extend(REQUESTING.map(|name| spec.get(name).cloned().unwrap_or_default()));
     TemplateFingerprint {
+        requests: digest(&request_fields(&containers, &spec)),
         containers: digest(&containers),
         rest: digest(&[field("name"), canonical(None, &request), spec]),
     }
+}
+
+/// Returns the fields that the requests of a pod follow from, given its init containers, its containers and the rest of its
+/// spec. They are few, so that a field that an older definition of Workloads drops does not stop a job.
+fn request_fields(containers: &[Value], spec: &Value) -> Vec<Value> {
+    let pick = |object: &Value, names: &[&str]| {
+        let field = |name: &&str| Some(((*name).to_owned(), object.get(*name)?.clone()));
+        Value::Object(names.iter().filter_map(field).collect())
+    };
+    let lists = containers.iter().map(|list| {
+        let items = list.as_array().into_iter().flatten();
+        items.map(|container| pick(container, &["resources", "restartPolicy"])).collect()
+    });
+    lists.chain([pick(spec, &["resources", "overhead", "runtimeClassName"])]).collect()
 }
 
 fn digest(parts: &[Value]) -> u128 {

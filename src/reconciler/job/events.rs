@@ -39,9 +39,16 @@ impl Reconciler {
         note.filter(|_| new)
     }
 
-    /// Deletes a Workload that does not match its job. A new Workload is created after that.
-    pub(super) fn delete_not_matching(&mut self, job: Job<'_>, record: &WorkloadRecord, now: Timestamp) {
+    /// Replaces the Workload of a suspended job that asks for something else than the Workload: it is deleted, and another
+    /// is created when it is gone. A prebuilt Workload is not replaced: its life cycle finishes it as out of sync.
+    pub(super) fn replace_workload(&mut self, job: Job<'_>, record: &WorkloadRecord, now: Timestamp) {
         let key = &record.meta.key;
+        if job.view.options.prebuilt_workload.is_some() {
+            return;
+        }
+        if !self.writes.may_write(Kind::Workload, key, now) {
+            return self.retry_after_backoff(Kind::Workload, key, job.reconcile_key(), now);
+        }
         let event = job.event("DeletedWorkload", &format!("Deleted not matching Workload: {key}"));
         let options = delete_options(&record.meta);
         let request = WriteRequest::new(Kind::Workload, key.clone(), Verb::Delete, options);

@@ -7,6 +7,7 @@ use crate::frameworks::{JobError, JobPatch, JobView, PodSetInfo, PodSetView, Tem
 use crate::lifecycle::conditions;
 use crate::reconciler::Reconciler;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Maximum length of a DNS label, and of a label value.
@@ -80,7 +81,7 @@ impl Reconciler {
                     })?;
                 }
             }
-            let count = assignment.count.or_else(|| granted_count(record, &assignment.name)).unwrap_or(0);
+            let count = granted_pods(record, &assignment.name).unwrap_or(0);
             let name = Arc::from(assignment.name.as_str());
             infos.push(PodSetInfo { name, count, template: Arc::new(template) });
         }
@@ -100,31 +101,44 @@ pub(crate) fn apply_template_info(template: &mut Value, info: &TemplateInfo) {
     }
 }
 
-/// Returns whether the admission has the pod sets and counts of a running job. A job whose size was changed while it
-/// runs is stopped and queued again. A suspended job always matches.
+/// Returns whether the pods of a job, as it runs or as a start would make it run, are those that the admission grants: a
+/// job that a user has resized since, running or suspended, must be stopped and queued again.
 pub(crate) fn grants_match_job(record: &WorkloadRecord, view: &JobView) -> bool {
-    if view.suspended {
-        return true;
-    }
-    let Some(admission) = &record.status.admission else {
-        return false;
-    };
-    view.pod_sets.iter().all(|set| {
-        // Without partial admission the whole job runs; pods that will not run again are not in the granted count.
-        let whole = set.min_count.is_none() && granted_count(record, &set.name) == Some(set.count);
-        let granted = |count: Option<i32>| whole || count.is_none_or(|count| count == set.count);
-        admission.pod_set_assignments.iter().any(|a| *a.name == *set.name && granted(a.count))
+    zip_pod_sets(record, view).is_some_and(|mut sets| {
+        sets.all(|(have, _, want)| {
+            let Some(granted) = granted_pods(record, &have.name) else { return false };
+            // Without partial admission the whole job runs: pods that will not run again are not in the granted count. With
+            // it, a start sets the granted count.
+            let whole = want.count == have.count && (view.suspended || want.min_count.is_none());
+            (whole || want.count == granted) && have.template_fingerprint.same_requests(&want.fingerprint)
+        })
     })
 }
 
+/// Returns the pod sets that a stop restores: those before the start, but with the count that a user has set since.
+pub(crate) fn pod_sets_to_restore<'a>(record: &'a WorkloadRecord, view: &JobView) -> Cow<'a, [PodSetInfo]> {
+    let resized = |set: &PodSetView| {
+        set.min_count.is_some() && granted_pods(record, &set.name).is_some_and(|granted| granted != set.count)
+    };
+    let mut infos = Cow::Borrowed(record.originals());
+    for set in view.pod_sets.iter().filter(|set| resized(set)) {
+        if let Some(info) = infos.to_mut().iter_mut().find(|info| info.name == set.name) {
+            info.count = set.count;
+        }
+    }
+    infos
+}
+
 /// Returns whether a Workload has the counts, the containers, the other fields on which requests depend and, before
-/// admission, the tolerations of its job. A Workload that Kueue created has these from its job, so it is kept. Names, labels, annotations, node selectors,
-/// affinity and topology are not compared, since a start adds to most of them.
+/// admission, the tolerations of its job. A Workload that Kueue created has these from its job, so it is kept. Names,
+/// labels, annotations, node selectors, affinity and topology are not compared, since a start adds to most of them. A job
+/// that runs with a part of its pods, or was stopped and not restored yet, has the granted count.
 pub(crate) fn is_equivalent_to_job(record: &WorkloadRecord, view: &JobView) -> bool {
     let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
     zip_pod_sets(record, view).is_some_and(|mut sets| {
         sets.all(|(have, original, want)| {
-            have.count == want.count
+            let reduced = have.min_count.is_some() && granted_pods(record, &have.name) == Some(want.count);
+            (have.count == want.count || reduced)
                 && have.min_count == want.min_count
                 && have.template_fingerprint.same_containers(&want.fingerprint)
                 && (admitted || original.template.tolerations == want.template.tolerations)
@@ -163,8 +177,11 @@ fn zip_pod_sets<'a>(
     (have.len() == want.len()).then(|| zipped.map(|((have, original), want)| (have, original, want)))
 }
 
-fn granted_count(record: &WorkloadRecord, name: &str) -> Option<i32> {
-    record.pod_sets().iter().find(|p| *p.name == *name).map(|p| p.count)
+/// Returns the number of pods of a pod set that the admission grants; `None` without an admission of the pod set.
+fn granted_pods(record: &WorkloadRecord, name: &str) -> Option<i32> {
+    let assignments = &record.status.admission.as_ref()?.pod_set_assignments;
+    let assignment = assignments.iter().find(|assignment| assignment.name == name)?;
+    assignment.count.or_else(|| record.pod_sets().iter().find(|set| *set.name == *name).map(|set| set.count))
 }
 
 fn is_dns_label(name: &str) -> bool {

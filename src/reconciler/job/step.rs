@@ -1,6 +1,6 @@
 //! The next write of a job: start, stop, restore, delete.
 
-use super::start::{grants_match_job, is_out_of_sync};
+use super::start::{grants_match_job, is_out_of_sync, pod_sets_to_restore};
 use super::{Job, own_workload_key};
 use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
@@ -14,6 +14,10 @@ use crate::reconciler::writes::in_flight::WriteRequest;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use std::sync::Arc;
+
+/// Note of the event on a job that no longer asks for what its admitted Workload has.
+const NO_MATCHING_WORKLOAD: &str =
+    "No matching Workload; restoring pod templates according to existent Workload";
 
 /// Delay before the next step of a job whose Workload cannot be decoded: its deletion gives the job no step.
 const UNREADABLE_RECHECK: SignedDuration = SignedDuration::from_secs(10);
@@ -107,13 +111,13 @@ impl Reconciler {
         let finished = conditions::is_true(&record.status, ConditionType::Finished);
         let reserved = reservation::holds_quota(&record.status);
         if record.may_run() && grants_match_job(&record, view) {
-            if is_out_of_sync(&record, view) {
-                // Its Workload finishes.
-            } else if view.suspended {
-                self.start_job(job, &record, now);
-            } else {
+            if !view.suspended {
                 self.sync_priority_of_running_job(view, &record, now);
+            } else if view.status.active_pods == 0 && !is_out_of_sync(&record, view) {
+                self.start_job(job, &record, now);
             }
+            // With active pods, a user has suspended it: beside the pods that still end, new ones would exceed the grant.
+            // Out of sync, its Workload finishes.
             return;
         }
         if !view.suspended || (reserved && !awaits_admission(&record)) {
@@ -138,18 +142,22 @@ impl Reconciler {
     }
 
     fn stop_job(&mut self, job: Job<'_>, record: &WorkloadRecord, now: Timestamp) {
-        let Some(patch) = job.row.stop_patches(job.view, record.originals()).into_iter().next() else {
-            // The Workload is admitted and the job is stopped, but they do not match: another Workload is created.
-            let may_write = self.writes.may_write(Kind::Workload, &record.meta.key, now);
-            if record.may_run() && !record.meta.deleting && may_write {
-                self.delete_not_matching(job, record, now);
+        let view = job.view;
+        let restored = pod_sets_to_restore(record, view);
+        let Some(patch) = job.row.stop_patches(view, &restored).into_iter().next() else {
+            // Admitted, but not as the job is now. The quota is needed as long as there are pods.
+            if record.may_run() && view.status.active_pods == 0 {
+                self.replace_workload(job, record, now);
             }
             return;
         };
-        let reason = conditions::find(&record.status, ConditionType::Evicted)
-            .filter(|c| c.status == "True")
-            .map_or_else(|| "Not admitted by cluster queue".to_owned(), |c| c.message.clone());
-        let stopped = (!job.view.suspended).then(|| job.event("Stopped", &reason));
+        let evicted = conditions::find(&record.status, ConditionType::Evicted).filter(|c| c.status == "True");
+        let reason = match evicted {
+            Some(evicted) => evicted.message.as_str(),
+            None if record.may_run() => NO_MATCHING_WORKLOAD,
+            None => "Not admitted by cluster queue",
+        };
+        let stopped = (!view.suspended).then(|| job.event("Stopped", reason));
         self.patch_job(job, &patch, stopped.into_iter().collect(), now);
     }
 

@@ -32,7 +32,7 @@ impl Reconciler {
         if view.options.prebuilt_workload.is_none() && !matches {
             if decided {
                 if reserved {
-                    self.delete_not_matching(job, record, now);
+                    self.replace_workload(job, record, now);
                 }
                 return;
             }

@@ -9,7 +9,7 @@ use crate::frameworks::{JobKind, JobView, framework};
 use crate::lifecycle::workload::{Facts, JobFacts, QueueFact, WorkloadInput, WorkloadOwner};
 use crate::lifecycle::{checks, conditions, eviction, node_failure, reservation};
 use crate::reconciler::Reconciler;
-use crate::reconciler::job::start::is_out_of_sync;
+use crate::reconciler::job::start::{is_out_of_sync, pod_sets_to_restore};
 use crate::reconciler::workload::decision_status::preemption_message;
 use crate::scheduler::PreemptionReason;
 use jiff::Timestamp;
@@ -151,7 +151,7 @@ impl Reconciler {
         let (kind, key) = id;
         // While a write of the job is in flight, the cached version does not show whether the job has stopped.
         let write_in_flight = self.writes.is_in_flight(Kind::Job(*kind), key);
-        let restored = kind.stop_patches(job, record.originals()).is_empty();
+        let restored = kind.stop_patches(job, &pod_sets_to_restore(record, job)).is_empty();
         let finished = job.status.finished.as_ref().map(|f| (f.success, f.message.clone()));
         let starting = conditions::is_true(&record.status, ConditionType::Admitted) && job.suspended;
         let start_failed = starting

@@ -18,5 +18,6 @@ mod reclaimed_pods;
 mod second_pass;
 mod stale_reads;
 mod topology;
+mod user_edits;
 mod world;
 mod write_backpressure;

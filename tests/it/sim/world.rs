@@ -299,18 +299,17 @@ impl World {
         }
     }
 
-    /// Job controller and kubelets: pods of a running Job are ready at once and finish in time; pods of a suspended Job take a
-    /// moment to terminate.
+    /// Job controller and kubelets: pods of a running Job are ready at once, follow its size and finish in time; pods of a
+    /// suspended Job take a moment to terminate.
     fn run_jobs(&mut self) {
         let jobs: Vec<Value> = self.server.all(JOB).cloned().collect();
         for job in jobs {
             let key = key_of(&job);
             let active = job.pointer("/status/active").and_then(Value::as_i64).unwrap_or(0);
-            let suspended = job.pointer("/spec/suspend").and_then(Value::as_bool).unwrap_or(false);
-            let complete =
-                job.pointer("/status/conditions/0/type").and_then(Value::as_str) == Some("Complete");
-            let parallelism = job.pointer("/spec/parallelism").and_then(Value::as_i64).unwrap_or(1);
+            let started = job.pointer("/status/startTime").is_some_and(|time| !time.is_null());
+            let pods = pods_of(&job);
             let (now, stamp) = (self.now, self.timestamp_text());
+            let complete = condition(&job, "Complete") == Some("True");
             let deleting = job.pointer("/metadata/deletionTimestamp").is_some();
             if deleting && (complete || job["metadata"]["finalizers"] == json!(["foregroundDeletion"])) {
                 self.end_deletion(&key, active);
@@ -319,23 +318,25 @@ impl World {
             if complete || (deleting && active == 0) {
                 continue;
             }
-            if suspended {
+            if job.pointer("/spec/suspend") == Some(&json!(true)) {
                 self.end_times.remove(&key);
                 self.server.edit(JOB, &key, |j| {
                     j["status"]["active"] = json!((active - 1).max(0));
                     j["status"]["ready"] = json!(0);
                 });
-            } else if active == 0 {
+            } else if !started || (active == 0 && pods > 0) {
                 let run = 1 + self.random_below(4);
                 self.end_times
                     .insert(key.clone(), now.checked_add(SignedDuration::from_secs(i64::from(run))).unwrap());
-                let ready = if self.pods_never_ready { 0 } else { parallelism };
+                let ready = if self.pods_never_ready { 0 } else { pods };
                 self.server.edit(JOB, &key, |j| {
-                    j["status"] = json!({"active": parallelism, "ready": ready, "startTime": stamp});
+                    j["status"] = json!({"active": pods, "ready": ready, "startTime": stamp});
                 });
+            } else if active != pods {
+                self.server.edit(JOB, &key, |j| j["status"]["active"] = json!(pods));
             } else if !self.jobs_never_end && self.end_times.get(&key).is_none_or(|end| *end <= now) {
                 self.server.edit(JOB, &key, |j| {
-                    j["status"] = json!({"active": 0, "ready": 0, "succeeded": parallelism, "startTime": stamp,
+                    j["status"] = json!({"active": 0, "ready": 0, "succeeded": pods, "startTime": stamp,
                         "conditions": [{"type": "Complete", "status": "True", "message": "done"}]});
                 });
             }
@@ -360,9 +361,7 @@ impl World {
         self.faults = Faults::default();
         for _ in 0..steps {
             self.step();
-            let quiet =
-                self.outbox.is_empty() && self.inbox.is_empty() && self.server.watch_events.is_empty();
-            if quiet && self.all_finished() {
+            if self.is_quiet() && self.all_finished() {
                 return true;
             }
         }
@@ -374,8 +373,7 @@ impl World {
         let mut quiet = 0;
         for _ in 0..steps {
             self.step();
-            let idle = self.outbox.is_empty() && self.inbox.is_empty() && self.server.watch_events.is_empty();
-            quiet = if idle { quiet + 1 } else { 0 };
+            quiet = if self.is_quiet() { quiet + 1 } else { 0 };
             if quiet > 200 {
                 return true;
             }
@@ -383,11 +381,23 @@ impl World {
         false
     }
 
+    /// Whether nothing is in flight.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.outbox.is_empty() && self.inbox.is_empty() && self.server.watch_events.is_empty()
+    }
+
     /// Whether every Job is complete and every Workload finished. (A Workload deleted after its Job completed is not recreated.)
     fn all_finished(&self) -> bool {
         self.server.all(JOB).all(|j| condition(j, "Complete") == Some("True"))
             && self.server.all(Kind::Workload).all(|w| condition(w, "Finished") == Some("True"))
     }
+}
+
+/// Number of pods that a Job runs at the same time.
+pub(crate) fn pods_of(job: &Value) -> i64 {
+    let number = |pointer: &str| job.pointer(pointer).and_then(Value::as_i64);
+    let parallelism = number("/spec/parallelism").unwrap_or(1);
+    number("/spec/completions").map_or(parallelism, |completions| completions.min(parallelism))
 }
 
 /// Status of a condition of an object.

@@ -1,0 +1,286 @@
+//! Laws over the edits of users: whatever a user changes on a Job or its Workload, in whatever state, costs a bounded number
+//! of writes (I11), and no start gives the Job more than was granted (I22).
+
+use super::laws::{reserved_cpu, seeds, with_write_limit};
+use super::world::{Faults, World, condition, pods_of};
+use crate::core_settings::JOB;
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+use sluice::api::ObjectKey;
+use sluice::cache::Kind;
+use sluice::reconciler::CoreSettings;
+use sluice::simulate::fake_api_server::key_of;
+
+const QUOTA: i64 = 8;
+/// Writes to the Job and its Workload that an edit may cost: stop, restore, replace, queue, admit and start, and the steps
+/// that were under way.
+const WRITES_PER_EDIT: u32 = 16;
+
+const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+const CLASS: &str = "kueue.x-k8s.io/priority-class";
+const MIN: &str = "kueue.x-k8s.io/job-min-parallelism";
+const FOLLOW: &str = "kueue.x-k8s.io/job-completions-equal-parallelism";
+
+fn key() -> ObjectKey {
+    ObjectKey::new("ns", "edited")
+}
+
+fn job(world: &World) -> Value {
+    world.server.get(JOB, &key()).cloned().unwrap_or_default()
+}
+
+/// The Workload that belongs to the Job, if it exists.
+fn workload(world: &World) -> Option<Value> {
+    let uid = job(world)["metadata"]["uid"].clone();
+    let owned = |w: &&Value| w.pointer("/metadata/ownerReferences/0/uid") == Some(&uid);
+    world.server.all(Kind::Workload).find(owned).cloned()
+}
+
+fn holds(workload: &Value, kind: &str) -> bool {
+    condition(workload, kind) == Some("True")
+}
+
+fn granted_pods(workload: &Value) -> Option<i64> {
+    workload.pointer("/status/admission/podSetAssignments/0/count").and_then(Value::as_i64)
+}
+
+fn request(object: &Value, template: &str) -> Value {
+    object[template]["spec"]["containers"][0]["resources"]["requests"]["cpu"].clone()
+}
+
+fn cluster(seed: u64) -> World {
+    let mut world = World::new(seed, &with_write_limit(seed, CoreSettings::default()));
+    world.jobs_never_end = true;
+    world.create(Kind::Namespace, json!({"metadata": {"name": "ns"}}));
+    for (name, value) in [("low", 1), ("high", 9)] {
+        world.create(Kind::WorkloadPriorityClass, json!({"metadata": {"name": name}, "value": value}));
+    }
+    let spec = json!({"nodeLabels": {"pool": "f"}, "tolerations": [{"key": "pool", "operator": "Exists"}]});
+    world.create(Kind::ResourceFlavor, json!({"metadata": {"name": "f"}, "spec": spec}));
+    let flavor = json!({"name": "f", "resources": [{"name": "cpu", "nominalQuota": QUOTA}]});
+    let groups = json!([{"coveredResources": ["cpu"], "flavors": [flavor]}]);
+    let spec = json!({"namespaceSelector": {}, "resourceGroups": groups});
+    world.create(Kind::ClusterQueue, json!({"metadata": {"name": "a"}, "spec": spec}));
+    for name in ["a", "b"] {
+        let spec = json!({"clusterQueue": "a"});
+        world.create(Kind::LocalQueue, json!({"metadata": {"name": name, "namespace": "ns"}, "spec": spec}));
+    }
+    world
+}
+
+fn create_job(world: &mut World) {
+    let mut job = super::laws::job("edited", "a", 2);
+    match world.random_below(4) {
+        0 => {
+            job["spec"].as_object_mut().unwrap().remove("completions");
+        }
+        1 => job["spec"]["completions"] = json!(6),
+        2 => job["spec"]["completionMode"] = json!("Indexed"),
+        _ => job["metadata"]["annotations"] = json!({MIN: "1"}),
+    }
+    world.create(JOB, job);
+}
+
+/// One edit that the API server accepts.
+fn edit(world: &mut World) {
+    let size = world.random_below(6);
+    let pick = world.random_below(20);
+    let old = job(world);
+    let mutable = old["spec"]["suspend"] == json!(true) && old["status"]["active"].as_i64().unwrap_or(0) == 0;
+    let text = |on: bool, text: &str| if on { json!(text) } else { Value::Null };
+    let on = world.random_below(2) == 0;
+    let change: Box<dyn FnOnce(&mut Value)> = match pick {
+        // Most edits change the size, because a running Job accepts little else.
+        0..=5 => Box::new(move |j| {
+            j["spec"]["parallelism"] = json!(size);
+            if j["spec"]["completionMode"] == json!("Indexed") {
+                j["spec"]["completions"] = json!(size);
+            }
+        }),
+        6..=8 => Box::new(move |j| j["spec"]["suspend"] = json!(on)),
+        9 => Box::new(move |j| {
+            set(j, &["metadata", "labels", QUEUE], text(size > 0, if on { "a" } else { "b" }))
+        }),
+        10 => Box::new(move |j| {
+            set(j, &["metadata", "labels", CLASS], text(size > 0, if on { "low" } else { "high" }));
+        }),
+        11 => Box::new(move |j| {
+            set(j, &["metadata", "labels", "kueue.x-k8s.io/max-exec-time-seconds"], text(on, "999999"));
+        }),
+        12 => Box::new(move |j| set(j, &["metadata", "annotations", MIN], text(size > 0, &size.to_string()))),
+        13 => Box::new(move |j| set(j, &["metadata", "annotations", FOLLOW], text(on, "true"))),
+        14 => Box::new(move |j| {
+            let name = if size > 2 { "elastic-job" } else { "admission-gated-by" };
+            let value = if size > 2 { "true" } else { "example.com/gate" };
+            set(j, &["metadata", "annotations", &format!("kueue.x-k8s.io/{name}")], text(on, value));
+        }),
+        _ if !mutable => Box::new(|_| {}),
+        15..=16 => Box::new(move |j| {
+            let requests = &mut j["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"];
+            requests["cpu"] = json!(if on { "2" } else { "1" });
+        }),
+        17 => Box::new(move |j| {
+            set(j, &["spec", "template", "spec", "nodeSelector", "zone"], text(on, "z"));
+        }),
+        18 => Box::new(move |j| {
+            let tolerations = json!([{"key": "spot", "operator": "Exists"}]);
+            j["spec"]["template"]["spec"]["tolerations"] = if on { tolerations } else { json!([]) };
+        }),
+        _ => Box::new(move |j| {
+            set(j, &["spec", "template", "metadata", "labels", "app"], text(on, "x"));
+        }),
+    };
+    world.server.edit(JOB, &key(), change);
+}
+
+/// One edit of the Job's Workload that the API server accepts.
+fn edit_workload(world: &mut World) {
+    let Some(old) = workload(world) else { return };
+    let key = key_of(&old);
+    let now = world.now;
+    let free = !holds(&old, "QuotaReserved");
+    let (size, on) = (1 + world.random_below(5), world.random_below(2) == 0);
+    match world.random_below(13) {
+        0..=1 => world.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(on)),
+        2 => world.server.delete(Kind::Workload, &key, now),
+        3 => world.server.edit(Kind::Workload, &key, |w| w["spec"]["priority"] = json!(size)),
+        4 => world.server.edit(Kind::Workload, &key, |w| {
+            w["spec"]["maximumExecutionTimeSeconds"] = json!(999_999 + size);
+        }),
+        5 => world.server.edit(Kind::Workload, &key, |w| {
+            set(w, &["metadata", "annotations", "kueue.x-k8s.io/priority-boost"], json!(size.to_string()));
+        }),
+        6 if free => world.server.edit(Kind::Workload, &key, |w| {
+            w["spec"]["podSets"][0]["count"] = json!(size);
+        }),
+        7 if free => world.server.edit(Kind::Workload, &key, |w| w["spec"]["queueName"] = json!("b")),
+        8 if free => world.server.edit(Kind::Workload, &key, |w| {
+            w["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["image"] = json!("other");
+        }),
+        9 if free => world.server.edit(Kind::Workload, &key, |w| {
+            w["spec"]["priorityClassRef"] =
+                json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "low"});
+        }),
+        10 => world.server.edit(Kind::Workload, &key, |w| {
+            set(w, &["metadata", "labels", "kueue.x-k8s.io/job-uid"], Value::Null);
+        }),
+        11 => world.server.edit(Kind::Workload, &key, |w| w["metadata"]["ownerReferences"] = json!([])),
+        _ => world.server.edit(Kind::Workload, &key, |w| w["metadata"]["finalizers"] = json!([])),
+    }
+}
+
+/// Sets a field, or removes it if the value is null, as an edit of a user would.
+fn set(object: &mut Value, path: &[&str], value: Value) {
+    let (last, parents) = path.split_last().unwrap();
+    let mut place = object;
+    for name in parents {
+        place = &mut place[*name];
+    }
+    if !value.is_null() {
+        place[*last] = value;
+    } else if let Some(fields) = place.as_object_mut() {
+        fields.remove(*last);
+    }
+}
+
+/// One step of the cluster: the manager starts the Job only at the granted size, and when no pod of an earlier run is left.
+fn step(world: &mut World, seed: u64) {
+    let before = job(world);
+    world.step();
+    let after = job(world);
+    if before["spec"]["suspend"] != json!(true) || after["spec"]["suspend"] == json!(true) {
+        return;
+    }
+    let workload = workload(world).unwrap();
+    let active = before["status"]["active"].as_i64().unwrap_or(0);
+    assert_eq!(active, 0, "seed {seed}: started beside the pods of an earlier run: {before}");
+    let granted = granted_pods(&workload);
+    assert_eq!(Some(pods_of(&after)), granted, "seed {seed}: started with {after} on the grant {workload}");
+    let (asks, has) =
+        (request(&after["spec"], "template"), request(&workload["spec"]["podSets"][0], "template"));
+    assert_eq!(asks, has, "seed {seed}: started with {after} on the grant {workload}");
+}
+
+/// Writes to the Job and to Workloads.
+fn writes(world: &World) -> u32 {
+    let counted = |name: &str| name.starts_with("Workload ") || name.contains("Job");
+    world.writes.iter().filter(|(name, _)| counted(name)).map(|(_, count)| count).sum()
+}
+
+/// What a user expects once nothing moves: the Job runs if its Workload is admitted, at the size that the user set, and is
+/// suspended without pods otherwise.
+fn check_converged(world: &World, seed: u64) {
+    let job = job(world);
+    let active = job["status"]["active"].as_i64().unwrap_or(0);
+    let runs = job["spec"]["suspend"] != json!(true);
+    let Some(workload) = workload(world) else {
+        return assert!(!runs, "seed {seed}: {job} runs without a Workload");
+    };
+    let admitted = holds(&workload, "Admitted") && !holds(&workload, "Finished");
+    assert_eq!(runs, admitted, "seed {seed}: {job} {workload}");
+    assert_eq!(active, if runs { pods_of(&job) } else { 0 }, "seed {seed}: {job}");
+    if admitted {
+        assert_eq!(granted_pods(&workload), Some(active), "seed {seed}: {job} {workload}");
+    }
+    assert!(reserved_cpu(world) <= QUOTA, "seed {seed}");
+}
+
+fn run_edits(seed: u64, faults: Faults) {
+    let mut world = cluster(seed);
+    create_job(&mut world);
+    world.faults = faults;
+    let mut edits = 1;
+    for _ in 0..1 + world.random_below(6) {
+        for _ in 0..world.random_below(120) {
+            step(&mut world, seed);
+        }
+        if world.random_below(4) == 0 {
+            edit_workload(&mut world)
+        } else {
+            edit(&mut world)
+        }
+        edits += 1;
+    }
+    let faultless = faults.manager_kills == 0;
+    world.faults = Faults::default();
+    let mut quiet = 0;
+    for _ in 0..20_000 {
+        let before = world.server.get(JOB, &key()).cloned();
+        step(&mut world, seed);
+        quiet =
+            if world.is_quiet() && before == world.server.get(JOB, &key()).cloned() { quiet + 1 } else { 0 };
+        if quiet > 200 {
+            break;
+        }
+    }
+    assert!(quiet > 200, "seed {seed}: writes without end: {:#?}\n{:#?}", world.writes, job(&world));
+    if faultless {
+        let most = WRITES_PER_EDIT * edits;
+        assert!(writes(&world) <= most, "seed {seed}: {edits} edits: {:#?}", world.writes);
+    }
+    check_converged(&world, seed);
+    // Mostly a moment, and sometimes until each backoff has ended.
+    let wait = SignedDuration::from_secs(if seed.is_multiple_of(20) { 125 } else { 5 });
+    let (before, end) = (writes(&world), world.now.checked_add(wait).unwrap());
+    while world.now < end {
+        step(&mut world, seed);
+    }
+    assert_eq!(writes(&world), before, "seed {seed}: writes in an idle cluster: {:#?}", world.writes);
+}
+
+#[test]
+fn i11_edits_cost_bounded_writes() {
+    for seed in seeds(0..200) {
+        run_edits(seed, Faults::default());
+    }
+}
+
+#[test]
+fn i11_edits_settle_under_faults() {
+    for seed in seeds(1000..1060) {
+        run_edits(
+            seed,
+            Faults { lost_responses: 60, dropped_writes: 60, manager_kills: 3, concurrent_writes: 30 },
+        );
+    }
+}
