@@ -114,7 +114,8 @@ pub async fn remove_webhooks(objects: &ObjectClient) -> Result<Vec<(Kind, Value)
     Ok(removed)
 }
 
-fn dial_locally(mut object: Value, port: u16) -> Value {
+/// Returns a webhook configuration whose webhooks are called at a port of 127.0.0.1 instead of a Service.
+pub fn dial_locally(mut object: Value, port: u16) -> Value {
     let webhooks = object.pointer_mut("/webhooks").and_then(Value::as_array_mut);
     for config in webhooks.into_iter().flatten().filter_map(|webhook| webhook.get_mut("clientConfig")) {
         let path = text(config, "/service/path").to_owned();

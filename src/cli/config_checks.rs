@@ -50,7 +50,8 @@ pub(super) fn watch_fail_closed_webhooks(
         if !enabled {
             return std::future::pending().await;
         }
-        let report = move |fail_closed: bool| {
+        let report = move |fail_closed: Vec<bool>| {
+            let fail_closed = fail_closed.into_iter().all(|fails_closed| fails_closed);
             let changed = gaps.set_jobs_unguarded(!fail_closed);
             if changed && !fail_closed {
                 tracing::warn!(
@@ -61,7 +62,8 @@ pub(super) fn watch_fail_closed_webhooks(
                 tracing::info!("webhooks reject Jobs without a queue while no manager responds");
             }
         };
-        webhook_config_watch::run(client, names, watch, fails_closed_for_unqueued_jobs, report).await;
+        let fails_closed = |object: Option<&_>| object.is_some_and(fails_closed_for_unqueued_jobs);
+        webhook_config_watch::run(client, vec![names], watch, fails_closed, report).await;
     }
 }
 

@@ -16,6 +16,7 @@ mod dump;
 mod entry;
 #[cfg(feature = "failpoints")]
 mod failpoints;
+mod leadership;
 mod listeners;
 mod logs;
 mod manager;

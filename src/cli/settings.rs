@@ -17,6 +17,7 @@ use crate::kube::events::EventSettings;
 use crate::kube::executor::ExecutorSettings;
 use crate::kube::lease::LeaseSettings;
 use crate::kube::watch::WatchSettings;
+use crate::kube::webhook_ownership::ServiceName;
 use crate::lifecycle::{certificates, lease};
 use crate::metrics::model::MetricFamilies;
 use crate::reconciler;
@@ -250,6 +251,10 @@ impl ManagerSettings {
             validating: args.validating_webhook_configuration.clone(),
             names,
             folder: self.configuration.certificate_folder().map(Into::into),
+            service: ServiceName {
+                namespace: self.namespace.clone(),
+                name: internal.webhook_service_name.clone(),
+            },
             mode: if internal.enable && args.component.reconciles() {
                 CertificateMode::SelfManaged
             } else {

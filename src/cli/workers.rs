@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::config_checks;
 use super::core::Core;
+use super::leadership;
 use super::manager::{ChannelEnds, ManagerContext};
 use super::queue_dump;
 use super::settings::ManagerSettings;
@@ -19,7 +20,7 @@ use crate::cache::Kind;
 use crate::kube::client::Rate;
 use crate::kube::executor::{Executor, OnCall, RefusalLog};
 use crate::kube::heartbeat::{Heartbeat, wait_for_stall};
-use crate::kube::lease::{self, ElectionTask, LeaseSettings};
+use crate::kube::lease::LeaseSettings;
 use crate::kube::rbac_check::{PermissionCheck, PermissionRequirements, WriteRequirements};
 use crate::kube::watch::run_watch;
 use crate::kube::{certificates, events, rbac_check};
@@ -98,10 +99,17 @@ pub(super) fn start(
         run_until(shared.stop.serving.clone(), run_heartbeat(shared.heartbeats.api.clone())),
     );
     if settings.args.component.reconciles() {
-        workers.start(&threads.lease, "lease", run_leader_election(election, shared, ends.leading));
+        let (sender, ownership) = watch::channel(None);
+        let gaps = Arc::clone(&shared.configuration_gaps);
+        let watching = leadership::watch_ownership(settings, shared.clients.watch.clone(), gaps, sender);
+        workers.start(api, "ownership", run_until(shared.stop.serving.clone(), watching));
+        let handover = settings.stall_limit();
+        let lead = leadership::lead(election, handover, shared, ends.leading, ownership);
+        workers.start(&threads.lease, "lease", lead);
     } else {
         // The sender is kept, because the core ends with it.
-        workers.start(&threads.lease, "lease", never_lead(shared.stop.acting.clone(), ends.leading));
+        let idle = leadership::never_lead(shared.stop.acting.clone(), ends.leading);
+        workers.start(&threads.lease, "lease", idle);
     }
     workers.start(&threads.lease, "watchdog", watchdog(settings, shared));
     start_config_checks(&mut workers, settings, shared, api);
@@ -259,49 +267,10 @@ fn watchdog(
     }
 }
 
-/// Runs leader election once the initial lists are processed: a replica without state must not block other replicas.
-fn run_leader_election(
-    election: Option<LeaseSettings>,
-    shared: &ManagerContext,
-    leading: watch::Sender<Option<i32>>,
-) -> impl Future<Output = anyhow::Result<()>> + Send + use<> {
-    let (caller, fence, heartbeats) =
-        (shared.clients.lease.clone(), shared.fence.clone(), shared.heartbeats.all.clone());
-    let holder = Arc::clone(&shared.leadership.holder);
-    let (mut synced, mut stop) = (shared.synced.clone(), shared.stop.acting.clone());
-    async move {
-        tokio::select! {
-            ready = synced.wait_for(|synced| *synced) => { ready.context("core task exited")?; }
-            _ = stop.wait_for(|stop| *stop) => return Ok(()),
-        }
-        let Some(settings) = election else {
-            fence.open_forever();
-            leading.send_replace(Some(0));
-            // An error means that the sender was dropped, which is a stop too.
-            let _ = stop.wait_for(|stop| *stop).await;
-            return Ok(());
-        };
-        let task = ElectionTask { caller, settings, fence, heartbeats, leading, holder };
-        lease::run_election(task, stop).await?;
-        Ok(())
-    }
-}
-
 /// Returns the resource as in an RBAC rule, such as `workloads/status`.
 fn resource_label(write: &Write) -> String {
     let plural = write.kind.resource().plural;
     write.subresource.map_or_else(|| plural.to_owned(), |part| format!("{plural}/{part}"))
-}
-
-/// Waits for the stop without ever leading.
-async fn never_lead(
-    mut stop: watch::Receiver<bool>,
-    leading: watch::Sender<Option<i32>>,
-) -> anyhow::Result<()> {
-    // An error means that the sender was dropped, which is a stop too.
-    let _ = stop.wait_for(|stop| *stop).await;
-    drop(leading);
-    Ok(())
 }
 
 fn outcome_label(outcome: &WriteOutcome) -> &'static str {

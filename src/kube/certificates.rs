@@ -2,7 +2,7 @@
 //!
 //! Every replica reads; any replica may write, guarded by create-only and resourceVersion. A Secret that is invalid, or
 //! whose certificate the webhooks do not accept, changes nothing: the old certificate stays. Certificates are created
-//! and validated by the API server's time. The bundles of the webhook configurations are written by server-side apply under
+//! and validated by the API server's time. While the configurations belong to another manager, nothing is written. The bundles of the webhook configurations are written by server-side apply under
 //! a separate field manager, which owns no other fields.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +25,7 @@ use super::pki::{self, Certificate, LoadedCertificate, PkiError};
 use super::server_clock::ServerClock;
 use super::serving_certificate::{self, NotReadyReason, WebhookTarget};
 use super::watch::{WatchSettings, watch_object};
+use super::webhook_ownership::{ForeignConfiguration, ServiceName, foreign, owner};
 use crate::lifecycle::certificates::{
     CertificateStep, Fingerprint, Leaf, Observed, RotationSettings as Rotation, next_step,
 };
@@ -52,6 +53,8 @@ pub struct CertificateSettings {
     pub mutating: String,
     /// Name of the ValidatingWebhookConfiguration.
     pub validating: String,
+    /// Service of the webhooks.
+    pub service: ServiceName,
     /// DNS names of the serving certificate.
     pub names: Vec<String>,
     /// Folder with the serving certificate, used instead of the Secret.
@@ -217,6 +220,8 @@ struct CertificateController {
     objects: BTreeMap<ManagedObject, Option<DynamicObject>>,
     /// Webhooks of each existing configuration.
     targets: BTreeMap<ManagedObject, Vec<WebhookTarget>>,
+    /// Configurations that belong to another manager.
+    foreign: Vec<ForeignConfiguration>,
     /// The certificate in the serving Secret, or why it is invalid.
     loaded: Result<LoadedCertificate, PkiError>,
     /// The current CA and the time since when all bundles contain it.
@@ -232,7 +237,8 @@ impl CertificateController {
     ) -> Self {
         let (objects, targets) = (BTreeMap::new(), BTreeMap::new());
         let loaded = Err(PkiError::MissingEntry("tls.crt"));
-        Self { caller, settings, serving, clock, objects, targets, loaded, published_ca: None }
+        let foreign = Vec::new();
+        Self { caller, settings, serving, clock, objects, targets, foreign, loaded, published_ca: None }
     }
 
     fn update_object(&mut self, slot: ManagedObject, object: Option<DynamicObject>) {
@@ -240,6 +246,13 @@ impl CertificateController {
             self.targets.insert(slot, object.as_ref().map(serving_certificate::targets).unwrap_or_default());
         }
         self.objects.insert(slot, object);
+        if WEBHOOK_OBJECTS.contains(&slot) {
+            let owners = WEBHOOK_OBJECTS.map(|slot| {
+                let object = self.objects.get(&slot).and_then(Option::as_ref).map(|object| &object.data);
+                (self.settings.name(slot).to_owned(), owner(object, &self.settings.service))
+            });
+            self.foreign = foreign(&self.foreign, &owners);
+        }
         if slot == ManagedObject::Serving {
             self.load_serving_secret(self.clock.now());
         }
@@ -308,7 +321,7 @@ impl CertificateController {
     /// Executes all due steps. Returns the delay until the next check.
     async fn reconcile(&mut self, now: Timestamp) -> Duration {
         let complete = self.settings.watched_objects().iter().all(|slot| self.objects.contains_key(slot));
-        if self.settings.mode == CertificateMode::SelfManaged && complete {
+        if self.settings.mode == CertificateMode::SelfManaged && complete && self.foreign.is_empty() {
             // More consecutive steps than there are kinds of steps would mean that another writer undoes them.
             for _ in 0..8 {
                 let observed = self.observed_state(now);
@@ -347,6 +360,10 @@ impl CertificateController {
     }
 
     fn not_ready_reason(&self, now: Timestamp) -> Option<NotReadyReason> {
+        if let Some(foreign) = self.foreign.first() {
+            let (foreign, own) = (foreign.clone(), self.settings.service.clone());
+            return Some(NotReadyReason::BelongsToOther { foreign, own });
+        }
         let Some(key) = self.serving.key() else {
             let CertificateSettings { namespace, serving_secret, .. } = &self.settings;
             let secret = format!("Secret {namespace}/{serving_secret}");

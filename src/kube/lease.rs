@@ -162,7 +162,8 @@ pub async fn run_election(task: ElectionTask, mut stop: watch::Receiver<bool>) -
             elector.handle_response(response, now.min(oldest_beat), fence.now());
         }
         match (elector.leading_epoch(fence.now()), elector.acts_until()) {
-            (Some(epoch), Some(until)) => {
+            // A stop may have closed the fence while the last call was in flight.
+            (Some(epoch), Some(until)) if !*stop.borrow() => {
                 fence.open_until(until);
                 leading.send_if_modified(|current| {
                     let changed = *current != Some(epoch);

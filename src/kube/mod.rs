@@ -27,4 +27,5 @@ pub mod task_queue;
 pub mod watch;
 pub mod watch_status;
 pub mod webhook_config_watch;
+pub mod webhook_ownership;
 pub mod workload;

@@ -18,6 +18,7 @@ use super::certificates::{CertificateMode, CertificateSettings};
 use super::client::{CallError, Caller};
 use super::lease::LeaseSettings;
 use super::watch_status::WatchStatuses;
+use super::webhook_ownership::KUEUE_CONFIGURATIONS;
 use crate::cache::Kind;
 use crate::frameworks::Framework;
 
@@ -32,6 +33,7 @@ const RECHECK_DELAY: Duration = Duration::from_secs(5);
 const NONEXISTENT_NAMESPACE: &str = "-";
 /// Verbs that a watch needs.
 const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
+const REGISTRATION: &str = "admissionregistration.k8s.io";
 const KUEUE_GROUP: &str = "kueue.x-k8s.io";
 
 /// One permission that the process needs.
@@ -125,6 +127,9 @@ pub fn required_permissions(requirements: &PermissionRequirements<'_>) -> Vec<Pe
         permissions.push(cluster_permission("authorization.k8s.io", "subjectaccessreviews", "create"));
     }
     permissions.extend(certificate_permissions(requirements.certificates));
+    if requirements.writes.is_some() {
+        permissions.extend(ownership_permissions(requirements.certificates));
+    }
     permissions.extend(requirements.lease.into_iter().flat_map(lease_permissions));
     permissions
 }
@@ -183,8 +188,24 @@ fn job_permissions(row: &Framework, deletes_jobs: bool) -> Vec<Permission> {
     [object, on("/status", row.rbac.status), on("/finalizers", row.rbac.finalizers)].concat()
 }
 
+/// Returns the permissions to read Kueue's webhook configurations, where those of this manager have other names.
+fn ownership_permissions(settings: &CertificateSettings) -> Vec<Permission> {
+    let resources = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
+    let own = [&settings.mutating, &settings.validating];
+    let mut permissions = Vec::new();
+    for (resource, name) in resources.into_iter().zip(KUEUE_CONFIGURATIONS) {
+        if own.iter().all(|own| *own != name) {
+            let named = |verb| Permission {
+                name: Some(name.to_owned()),
+                ..cluster_permission(REGISTRATION, resource, verb)
+            };
+            permissions.extend(READ_VERBS.map(named));
+        }
+    }
+    permissions
+}
+
 fn certificate_permissions(settings: &CertificateSettings) -> Vec<Permission> {
-    const REGISTRATION: &str = "admissionregistration.k8s.io";
     let self_managed = settings.mode == CertificateMode::SelfManaged;
     let verbs = || READ_VERBS.into_iter().chain(self_managed.then_some("patch"));
     let mut permissions = Vec::new();

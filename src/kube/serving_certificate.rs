@@ -14,6 +14,7 @@ use rustls::sign::CertifiedKey;
 use serde_json::Value;
 
 use super::pki::{self, Certificate, VerificationError};
+use super::webhook_ownership::{ForeignConfiguration, ServiceName};
 use crate::metrics::certificates::CertificateStatus;
 
 /// Why webhooks cannot be served.
@@ -32,6 +33,14 @@ pub enum NotReadyReason {
         mutating: String,
         /// Name of the ValidatingWebhookConfiguration.
         validating: String,
+    },
+    /// The API server sends reviews to another manager.
+    #[error("{foreign}, not to that of this manager, {own}: it does nothing until they are its own")]
+    BelongsToOther {
+        /// A configuration of the other manager.
+        foreign: ForeignConfiguration,
+        /// Service of this manager.
+        own: ServiceName,
     },
     /// The API server rejects the served certificate.
     #[error("caBundle of webhook {webhook} does not trust the serving certificate: {refusal}")]

@@ -1,4 +1,4 @@
-//! Watches the webhook configurations to learn whether Jobs without a queue are held back while no manager responds.
+//! Watches webhook configurations by name, to learn what they say about Jobs without a queue and whose they are.
 
 use std::collections::BTreeMap;
 
@@ -15,29 +15,31 @@ const KINDS: [(&str, &str); 2] = [
     ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
 ];
 
-/// Watches two configurations by name, the mutating one first, and calls `on_change` with whether both satisfy `predicate`.
+/// Watches pairs of configurations by name, the mutating one of each first, and evaluates each state of each; `None` is a
+/// configuration that does not exist. Calls `on_change` with the results in the order of the names, once all are known.
 /// Returns only if a watch ends.
-pub async fn run(
+pub async fn run<T: Clone>(
     client: Client,
-    names: [String; 2],
+    pairs: Vec<[String; 2]>,
     watch: WatchSettings,
-    predicate: fn(&Value) -> bool,
-    on_change: impl Fn(bool),
+    evaluate: impl Fn(Option<&Value>) -> T,
+    mut on_change: impl FnMut(Vec<T>),
 ) {
     let (sender, mut updates) = mpsc::channel(4);
     let mut watches = tokio::task::JoinSet::new();
-    for ((kind, plural), name) in KINDS.into_iter().zip(names) {
+    let names = pairs.into_iter().flat_map(|pair| KINDS.into_iter().zip(pair));
+    for (index, ((kind, plural), name)) in names.enumerate() {
         let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
         let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
         let api = Api::<DynamicObject>::all_with(client.clone(), &resource);
-        watches.spawn(watch_object(api, name, watch, sender.clone(), kind));
+        watches.spawn(watch_object(api, name, watch, sender.clone(), index));
     }
     drop(sender);
     let mut results = BTreeMap::new();
-    while let Some((kind, object)) = updates.recv().await {
-        results.insert(kind, object.is_some_and(|object| predicate(&object.data)));
-        if results.len() == KINDS.len() {
-            on_change(results.values().all(|holds| *holds));
+    while let Some((index, object)) = updates.recv().await {
+        results.insert(index, evaluate(object.as_ref().map(|object| &object.data)));
+        if results.len() == watches.len() {
+            on_change(results.values().cloned().collect());
         }
     }
 }

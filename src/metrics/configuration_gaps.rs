@@ -20,6 +20,7 @@ pub struct ConfigurationGaps {
     frameworks: Vec<String>,
     jobs_unguarded: AtomicBool,
     missing_fields: Mutex<MissingFields>,
+    foreign_webhooks: Mutex<Vec<String>>,
 }
 
 impl ConfigurationGaps {
@@ -40,6 +41,14 @@ impl ConfigurationGaps {
         let mut known = self.missing_fields.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = *known != *missing;
         known.clone_from(missing);
+        changed
+    }
+
+    /// Sets the webhook configurations that belong to another manager. Returns whether they changed.
+    pub fn set_foreign_webhooks(&self, names: Vec<String>) -> bool {
+        let mut known = self.foreign_webhooks.lock().unwrap_or_else(PoisonError::into_inner);
+        let changed = *known != names;
+        *known = names;
         changed
     }
 
@@ -71,6 +80,15 @@ impl ConfigurationGaps {
             "Fields of this version that the definition in the cluster lacks; the log names them",
             missing_fields,
         );
+        let foreign = Family::<MetricLabels, Gauge>::default();
+        for name in &*self.foreign_webhooks.lock().unwrap_or_else(PoisonError::into_inner) {
+            foreign.get_or_create(&vec![("configuration", name.clone())]).set(1);
+        }
+        registry.register(
+            "foreign_webhook_configuration",
+            "Webhook configurations that belong to another manager; this one does not act",
+            foreign,
+        );
         text(&registry)
     }
 }
@@ -98,6 +116,17 @@ mod tests {
         expected[2] = "sluice_jobs_without_queue_unguarded 1";
         assert!(lines(&gaps).contains(&expected[2].to_owned()));
         assert_eq!(lines(&ConfigurationGaps::default()), ["sluice_jobs_without_queue_unguarded 0"]);
+    }
+
+    #[test]
+    fn foreign_webhooks_are_exported_while_they_exist() {
+        let gaps = ConfigurationGaps::default();
+        let names = vec!["a".to_owned()];
+        assert!(gaps.set_foreign_webhooks(names.clone()) && !gaps.set_foreign_webhooks(names));
+        let line = "sluice_foreign_webhook_configuration{configuration=\"a\"} 1";
+        assert!(gaps.render().unwrap().lines().any(|shown| shown == line));
+        assert!(gaps.set_foreign_webhooks(Vec::new()));
+        assert!(!gaps.render().unwrap().contains("sluice_foreign_webhook_configuration{"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use sluice::api::config::{self, Configuration};
 use sluice::cache::Kind;
 use sluice::kube::certificates::{CertificateMode, CertificateSettings};
 use sluice::kube::lease::LeaseSettings;
+use sluice::kube::webhook_ownership::ServiceName;
 use sluice::kube::rbac_check;
 use sluice::lifecycle::{certificates as rotation, lease};
 use std::collections::BTreeSet;
@@ -226,6 +227,10 @@ fn needed_permissions(writes: bool) -> BTreeSet<Permission> {
     required.iter().map(|r| permission(scope(r), &r.group, &r.resource, r.name.as_deref(), r.verb)).collect()
 }
 
+        service: ServiceName {
+            namespace: "kueue-system".to_owned(),
+            name: defaults.internal_cert_management.webhook_service_name.clone(),
+        },
 #[test]
 fn manager_role_equals_needed_permissions() {
     assert_permissions(&granted_permissions("kueue-controller-manager"), &needed_permissions(true));

@@ -12,6 +12,7 @@ use sluice::kube::rbac_check::{
     required_permissions, run_permission_checks,
 };
 use sluice::kube::watch_status::WatchStatuses;
+use sluice::kube::webhook_ownership::ServiceName;
 use sluice::lifecycle::certificates::RotationSettings as Rotation;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -183,6 +184,7 @@ fn needed_with(kinds: &[Kind], deletes_jobs: bool, pods_are_jobs: bool) -> Vec<P
         ca_secret: name(),
         mutating: name(),
         validating: name(),
+        service: ServiceName { namespace: name(), name: name() },
         names: Vec::new(),
         mode: CertificateMode::External,
         folder: None,

@@ -8,6 +8,7 @@ use sluice::kube::certificates::{CertificateMode, CertificateSettings, Certifica
 use sluice::kube::pki::{self, PemPair};
 use sluice::kube::server_clock::ServerClock;
 use sluice::kube::watch::WatchSettings;
+use sluice::kube::webhook_ownership::ServiceName;
 use sluice::lifecycle::certificates::RotationSettings as Rotation;
 use sluice::metrics;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ fn settings(mode: CertificateMode) -> CertificateSettings {
         mutating: "m".to_owned(),
         validating: "v".to_owned(),
         names: vec![HOST.to_owned(), "metrics.ns.svc".to_owned()],
+        service: ServiceName { namespace: "ns".to_owned(), name: "svc".to_owned() },
         mode,
         rotation: Rotation {
             ca_lifetime: 30 * DAY,

@@ -150,6 +150,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full, Plane, 28, webhook_serving::externally_managed_certificates;
     Core, Plane, 11, webhook_serving::only_api_server_is_answered;
     Full, Plane, 13, webhook_serving::other_namespace_installation;
+    Full, Plane, 60, two_installations::webhook_configurations_decide;
     Full, Packed, 20, hostile_clients::good_clients_are_still_answered;
     Full, Packed, 20, image::manager_runs_in_image;
     Full + Versions, Packed, 109, shipped_manifests::deployment_runs_as_rendered;

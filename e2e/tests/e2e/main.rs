@@ -59,6 +59,7 @@ mod simulate_matches_cluster;
 mod stale_api_server;
 mod stop_policy;
 mod topology;
+mod two_installations;
 mod uninstall;
 mod unreadable_objects;
 mod user_edits;
