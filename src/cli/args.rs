@@ -87,6 +87,9 @@ pub(super) struct ManagerArgs {
     #[arg(long, value_parser = duration, default_value = "24h")]
     pub(super) certificate_retirement: Duration,
 
+    /// Whether ProvisioningRequests are read and made. If not, admission checks that need them are inactive.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub(super) provisioning_requests: bool,
     /// Maximum number of concurrent writes.
     #[arg(long, default_value_t = 16)]
     pub(super) write_concurrency: usize,

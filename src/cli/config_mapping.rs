@@ -42,6 +42,8 @@ pub(super) fn core_settings(configuration: &Configuration, namespace: &str) -> r
             reclaimable_pods: gate("ReclaimablePods"),
             identifier_annotations: gate("WorkloadIdentifierAnnotations"),
             elastic_jobs: gate("ElasticJobsViaWorkloadSlices"),
+            // Set by a flag.
+            provisioning_requests: true,
             node_failures: gate("TASFailedNodeReplacement").then(|| node_failure::NodeFailureGates {
                 on_pod_termination: gate("TASReplaceNodeOnPodTermination"),
                 on_taints: gate("TASReplaceNodeOnNodeTaints"),
@@ -385,6 +387,7 @@ resources: {quotaCheckStrategy: IgnoreUndeclared}",
             reclaimable_pods: false,
             identifier_annotations: false,
             elastic_jobs: false,
+            provisioning_requests: true,
             node_failures: None,
         };
         assert_eq!(off.gates, gates);

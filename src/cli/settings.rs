@@ -112,16 +112,18 @@ fn default_identity() -> String {
 
 impl ManagerSettings {
     pub(super) fn core(&self) -> reconciler::CoreSettings {
-        reconciler::CoreSettings {
-            writes: reconciler::WriteLimits {
-                status_writes_per_second: Some(self.args.status_writes_per_second),
-                max_in_flight_status_writes: Some(self.args.write_concurrency.max(1)),
-                ..reconciler::WriteLimits::default()
-            },
-            #[cfg(feature = "failpoints")]
-            failpoints: super::failpoints::from_env(),
-            ..config_mapping::core_settings(&self.configuration, &self.namespace)
+        let mut core = config_mapping::core_settings(&self.configuration, &self.namespace);
+        core.writes = reconciler::WriteLimits {
+            status_writes_per_second: Some(self.args.status_writes_per_second),
+            max_in_flight_status_writes: Some(self.args.write_concurrency.max(1)),
+            ..reconciler::WriteLimits::default()
+        };
+        core.gates.provisioning_requests = self.args.provisioning_requests;
+        #[cfg(feature = "failpoints")]
+        {
+            core.failpoints = super::failpoints::from_env();
         }
+        core
     }
 
     pub(super) fn admission(&self) -> AdmissionSettings {
@@ -249,12 +251,12 @@ impl ManagerSettings {
             ca_secret: args.ca_secret.clone().unwrap_or_else(|| format!("{secret}-ca")),
             mutating: args.mutating_webhook_configuration.clone(),
             validating: args.validating_webhook_configuration.clone(),
-            names,
-            folder: self.configuration.certificate_folder().map(Into::into),
             service: ServiceName {
                 namespace: self.namespace.clone(),
                 name: internal.webhook_service_name.clone(),
             },
+            names,
+            folder: self.configuration.certificate_folder().map(Into::into),
             mode: if internal.enable && args.component.reconciles() {
                 CertificateMode::SelfManaged
             } else {

@@ -4,7 +4,7 @@
 //! Invariant: each part is inside a condition on the name of its row, so that webhooks, permissions and roles exist only
 //! for frameworks that the configuration lists.
 
-use super::manifests::{Entry, row_roles, row_rules, row_webhook_rules};
+use super::manifests::{Entry, row_retention_rules, row_roles, row_rules, row_webhook_rules};
 use super::row::Framework;
 use super::table::served;
 
@@ -17,6 +17,7 @@ pub fn named_templates() -> String {
         named("mutatingWebhooks", |row| webhooks(row, true)),
         named("validatingWebhooks", |row| webhooks(row, false)),
         named("managerRules", row_rules),
+        named("retentionRules", row_retention_rules),
         named("webhookRules", row_webhook_rules),
     ];
     templates.concat()

@@ -166,10 +166,11 @@ pub fn manager_rules() -> String {
     served().map(row_rules).collect()
 }
 
-/// Returns the rules of the manager's role for one kind.
+/// Returns the rules of the manager's role for one kind, without its deletion.
 pub(super) fn row_rules(row: &Framework) -> String {
     let read = ["get", "list", "watch"];
-    let object: BTreeSet<&str> = read.into_iter().chain(row.rbac.object.iter().copied()).collect();
+    let written = row.rbac.object.iter().copied().filter(|verb| *verb != "delete");
+    let object: BTreeSet<&str> = read.into_iter().chain(written).collect();
     let object: Vec<&str> = object.into_iter().collect();
     let plural = row.gvk.plural;
     let rules = [
@@ -185,6 +186,20 @@ pub(super) fn row_rules(row: &Framework) -> String {
         )
     });
     rules.collect()
+}
+
+/// Returns the rules by which jobs of the served kinds are deleted after a retention period.
+pub fn retention_rules() -> String {
+    served().map(row_retention_rules).collect()
+}
+
+/// Returns the rules by which jobs of one kind are deleted.
+pub(super) fn row_retention_rules(row: &Framework) -> String {
+    if !row.rbac.object.contains(&"delete") {
+        return String::new();
+    }
+    let (group, plural) = (group_text(row), row.gvk.plural);
+    format!("- apiGroups: [{group}]\n  resources: [{plural}]\n  verbs: [delete]\n")
 }
 
 /// Returns the rules by which webhooks read the served kinds.

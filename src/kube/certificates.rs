@@ -1,9 +1,9 @@
 //! Serving certificates: from the Secret to the TLS stack, and in self-managed mode their rotation.
 //!
-//! Every replica reads; any replica may write, guarded by create-only and resourceVersion. A Secret that is invalid, or
-//! whose certificate the webhooks do not accept, changes nothing: the old certificate stays. Certificates are created
-//! and validated by the API server's time. While the configurations belong to another manager, nothing is written. The bundles of the webhook configurations are written by server-side apply under
-//! a separate field manager, which owns no other fields.
+//! Every replica reads; any replica may write, guarded by resourceVersion. A Secret that is invalid, or whose certificate the
+//! webhooks do not accept, changes nothing: the old certificate stays. Certificates are created and validated by the API
+//! server's time. While the configurations belong to another manager, nothing is written. The bundles of the webhook
+//! configurations are written by server-side apply under a separate field manager, which owns no other fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -83,6 +83,8 @@ enum StepError {
     Pki(#[from] PkiError),
     #[error("the CA key is missing")]
     NoKey,
+    #[error("Secret {namespace}/{name} does not exist; apply webhook-certs/self-managed")]
+    NoSecret { namespace: String, name: String },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -186,15 +188,13 @@ impl CertificateSettings {
     fn path(&self, slot: ManagedObject) -> String {
         let name = self.name(slot);
         match slot {
-            ManagedObject::Serving | ManagedObject::Ca => format!("{}/{name}", self.secrets_path()),
+            ManagedObject::Serving | ManagedObject::Ca => {
+                format!("/api/v1/namespaces/{}/secrets/{name}", self.namespace)
+            }
             ManagedObject::Mutating | ManagedObject::Validating => {
                 format!("/apis/{REGISTRATION}/v1/{}/{name}", slot.kind_and_plural().1)
             }
         }
-    }
-
-    fn secrets_path(&self) -> String {
-        format!("/api/v1/namespaces/{}/secrets", self.namespace)
     }
 }
 

@@ -163,16 +163,16 @@ fn write_permissions(kinds: &[Kind], writes: WriteRequirements) -> Vec<Permissio
     ];
     permissions.extend(patched.map(|resource| cluster_permission(KUEUE_GROUP, resource, "patch")));
     permissions.extend(["create", "patch"].map(|verb| cluster_permission("events.k8s.io", "events", verb)));
-    // Not needed without an autoscaler.
-    let provisioning = [
-        cluster_permission("autoscaling.x-k8s.io", "provisioningrequests", "create"),
-        cluster_permission("autoscaling.x-k8s.io", "provisioningrequests", "delete"),
-        cluster_permission("", "podtemplates", "create"),
-    ];
-    permissions.extend(
-        provisioning
-            .map(|permission| Permission { only_if_served: Some(Kind::ProvisioningRequest), ..permission }),
-    );
+    if kinds.contains(&Kind::ProvisioningRequest) {
+        let provisioning = [
+            cluster_permission("autoscaling.x-k8s.io", "provisioningrequests", "create"),
+            cluster_permission("autoscaling.x-k8s.io", "provisioningrequests", "delete"),
+            cluster_permission("", "podtemplates", "create"),
+        ];
+        // Not needed without an autoscaler.
+        let only_if_served = Some(Kind::ProvisioningRequest);
+        permissions.extend(provisioning.map(|permission| Permission { only_if_served, ..permission }));
+    }
     permissions
 }
 
@@ -219,16 +219,15 @@ fn certificate_permissions(settings: &CertificateSettings) -> Vec<Permission> {
         };
         permissions.extend(verbs().map(named));
     }
-    let secret = |name: Option<&String>, verb| Permission {
+    let secret = |name: &String, verb| Permission {
         namespace: Some(settings.namespace.clone()),
-        name: name.cloned(),
+        name: Some(name.clone()),
         ..cluster_permission("", "secrets", verb)
     };
     let serving = Some(&settings.serving_secret).filter(|_| settings.folder.is_none());
     for name in serving.into_iter().chain(self_managed.then_some(&settings.ca_secret)) {
-        permissions.extend(verbs().map(|verb| secret(Some(name), verb)));
+        permissions.extend(verbs().map(|verb| secret(name, verb)));
     }
-    permissions.extend(self_managed.then(|| secret(None, "create")));
     permissions
 }
 
@@ -261,7 +260,10 @@ impl MissingPermissions {
         };
         let (newly_missing, newly_granted) = (describe(&refused, &previous), describe(&previous, &refused));
         if !newly_missing.is_empty() {
-            tracing::error!(permissions = newly_missing, "missing RBAC permissions; apply config/rbac");
+            tracing::error!(
+                permissions = newly_missing,
+                "missing RBAC permissions; apply config/rbac, and the component of the feature that needs them"
+            );
         }
         if !newly_granted.is_empty() {
             tracing::info!(permissions = newly_granted, "missing RBAC permissions have been granted");

@@ -78,6 +78,7 @@ impl CoreSettings {
             // known. The stored part of a pod is small.
             Kind::Node => self.engine.gates.topology,
             Kind::Pod => self.engine.gates.topology || self.manages_pods(),
+            Kind::ProvisioningRequest | Kind::PodTemplate => self.gates.provisioning_requests,
             _ => true,
         };
         let unserved = self.unserved_job_kinds.iter().filter(|kind| matches!(kind.role, Role::Suspended));
@@ -152,7 +153,7 @@ impl Default for SnapshotIntervals {
     }
 }
 
-/// Feature gates, each equivalent to Kueue's gate of the given name.
+/// Feature gates, each equivalent to Kueue's gate of the given name, and ProvisioningRequests, which a flag switches off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoreGates {
     /// `AdmissionGatedBy`: an annotation gates the admission of jobs and Workloads.
@@ -163,6 +164,8 @@ pub struct CoreGates {
     pub finish_orphaned_workloads: bool,
     /// `CleanupProvisioningRequestsOnEviction`: ProvisioningRequests of an evicted Workload are deleted immediately.
     pub cleanup_provisioning_requests_on_eviction: bool,
+    /// ProvisioningRequests are read and made.
+    pub provisioning_requests: bool,
     /// `ReclaimablePods`: the quota of pods that will not run again is released.
     pub reclaimable_pods: bool,
     /// `WorkloadIdentifierAnnotations`: the prebuilt Workload may be named by an annotation, not only by a label.
@@ -180,6 +183,7 @@ impl Default for CoreGates {
             queue_labels_on_pods: true,
             finish_orphaned_workloads: true,
             cleanup_provisioning_requests_on_eviction: true,
+            provisioning_requests: true,
             reclaimable_pods: true,
             identifier_annotations: true,
             elastic_jobs: true,

@@ -27,13 +27,29 @@ const fn copied(source: &'static str, target: &'static str, part: &'static str) 
     Copied { source, target, part, condition: "" }
 }
 
-const COPIED: [Copied; 10] = [
+const COPIED: [Copied; 14] = [
     copied("config/metrics/role.yaml", "rbac/metrics_role.yaml", ""),
     copied("config/rbac/batch_admin_role.yaml", "rbac/batch_admin_role.yaml", ""),
     copied("config/rbac/batch_user_role.yaml", "rbac/batch_user_role.yaml", ""),
     copied("config/rbac/manager_role.yaml", "rbac/manager_role.yaml", "managerRules"),
     copied("config/rbac/manager_role_binding.yaml", "rbac/manager_role_binding.yaml", ""),
     copied("config/rbac/secrets_role.yaml", "rbac/secrets_role.yaml", ""),
+    Copied {
+        condition: r#"include "sluice.topology" ."#,
+        ..copied("config/rbac/topology_role.yaml", "rbac/topology_role.yaml", "")
+    },
+    Copied {
+        condition: ".Values.provisioningRequests.enabled",
+        ..copied("config/rbac/provisioning_role.yaml", "rbac/provisioning_role.yaml", "")
+    },
+    Copied {
+        condition: r#"include "sluice.retention" ."#,
+        ..copied("config/rbac/retention/role.yaml", "rbac/retention_role.yaml", "retentionRules")
+    },
+    Copied {
+        condition: r#"include "sluice.issuesCertificates" ."#,
+        ..copied("webhook-certs/self-managed/role.yaml", "rbac/certificates_role.yaml", "")
+    },
     copied("config/rbac/service_account.yaml", "rbac/service_account.yaml", ""),
     Copied {
         condition: ".Values.webhooks.separate",
@@ -46,10 +62,7 @@ const COPIED: [Copied; 10] = [
 /// Texts of `config/` that depend on values, with the expressions that replace them, in this order.
 const EXPRESSIONS: [(&str, &str); 13] = [
     ("[kueue-webhook-server-cert]", r#"[{{ include "sluice.webhookSecretName" . }}]"#),
-    (
-        "[kueue-webhook-server-cert, kueue-webhook-server-cert-ca]",
-        r#"[{{ include "sluice.webhookSecretName" . }}, {{ include "sluice.webhookSecretName" . }}-ca]"#,
-    ),
+    ("[kueue-webhook-server-cert-ca]", r#"[{{ include "sluice.webhookSecretName" . }}-ca]"#),
     (
         "serviceaccount:kueue-system:kueue-controller-manager",
         r#"serviceaccount:{{ .Release.Namespace }}:{{ include "sluice.fullname" . }}-controller-manager"#,

@@ -84,6 +84,30 @@ fn multikueue_check_is_inactive_and_releases_quota() {
     assert!(!condition_is_true(&conditions, "QuotaReserved"), "{conditions:?}");
 }
 
+/// With ProvisioningRequests off, their checks are inactive, and a Workload that waits for one releases its quota.
+#[test]
+fn provisioning_check_is_inactive_when_requests_are_off() {
+    let mut settings = CoreSettings::default();
+    settings.gates.provisioning_requests = false;
+    let mut core = Core::new(settings);
+    let check = json!({"metadata": {"name": "pr", "finalizers": ["kueue.x-k8s.io/resource-in-use"]},
+        "spec": {"controllerName": "kueue.x-k8s.io/provisioning-request",
+            "parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "c"}},
+        "status": {"conditions": [condition("Active", "True", "Active")]}});
+    let active =
+        written_conditions(&core.put(Kind::AdmissionCheck, check), Kind::AdmissionCheck, "pr").remove(0);
+    assert_eq!((&active["status"], &active["reason"]), (&json!("False"), &json!("NotSupported")));
+    assert!(active["message"].as_str().unwrap().contains("--provisioning-requests=false"), "{active}");
+    let checks = json!({"admissionChecksStrategy": {"admissionChecks": [{"name": "pr"}]}});
+    core.put(Kind::ClusterQueue, cluster_queue_object("cq", "2", &checks));
+    let mut reserving = without_owner(reserving_workload("held", &[condition("QuotaReserved", "True", "x")]));
+    reserving["status"]["admissionChecks"] = json!([{"name": "pr", "state": "Pending", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
+    let conditions = written_conditions(&core.put(Kind::Workload, reserving), Kind::Workload, "w-held");
+    let evicted = conditions.iter().find(|c| c["type"] == "Evicted").expect("it is evicted");
+    assert_eq!((&evicted["status"], &evicted["reason"]), (&json!("True"), &json!("AdmissionCheck")));
+}
+
 /// A cluster is reported as not supported, whatever an earlier manager reported, and only once.
 #[test]
 fn multikueue_cluster_reports_not_supported() {

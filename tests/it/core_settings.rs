@@ -229,7 +229,6 @@ fn owner_reference_does_not_bypass_queue() {
     ];
     for (api_version, kind, queue, settings, queued) in table {
         let mut core = Core::new(settings.clone());
-        // A small queued Job, admitted and running.
         core.put(JOB, job("parent"));
         core.put(Kind::Workload, workload("parent", &[]));
         let mut child = job("child");
@@ -257,6 +256,7 @@ fn gates_turn_features_off() {
         identifier_annotations: false,
         elastic_jobs: false,
         queue_labels_on_pods: false,
+        provisioning_requests: false,
         node_failures: None,
     };
     for (gates, on) in [(CoreGates::default(), true), (off, false)] {

@@ -28,6 +28,7 @@ fn wanted() -> Vec<(PathBuf, String)> {
         ("config/webhooks/validating.yaml", manifests::webhook_entries(false)),
         ("config/webhooks/manage-all-jobs/kustomization.yaml", manifests::managed_webhook_patches()),
         ("config/rbac/manager_role.yaml", manifests::manager_rules()),
+        ("config/rbac/retention/role.yaml", manifests::retention_rules()),
         ("config/rbac/kustomization.yaml", manifests::user_role_files()),
         ("config/split/webhooks_role.yaml", manifests::webhook_rules()),
         ("README.md", manifests::readme_table()),

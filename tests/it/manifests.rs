@@ -3,12 +3,12 @@
 use serde_json::{Value, json};
 use sluice::admission::fails_closed_for_unqueued_jobs;
 use sluice::api::config::{self, Configuration};
-use sluice::cache::Kind;
 use sluice::kube::certificates::{CertificateMode, CertificateSettings};
 use sluice::kube::lease::LeaseSettings;
-use sluice::kube::webhook_ownership::ServiceName;
 use sluice::kube::rbac_check;
+use sluice::kube::webhook_ownership::ServiceName;
 use sluice::lifecycle::{certificates as rotation, lease};
+use sluice::reconciler::CoreSettings;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -86,6 +86,9 @@ fn every_manifest_is_valid_and_referenced() {
         "config/network-policy/api-server-addresses/kustomization.yaml",
         "config/network-policy/api-server-ports/kustomization.yaml",
         "config/prometheus/kustomization.yaml",
+        "config/rbac/retention/kustomization.yaml",
+        "config/rbac/without-provisioning/kustomization.yaml",
+        "config/rbac/without-topology/kustomization.yaml",
         "webhook-certs/cert-manager/kustomization.yaml",
     ];
     for path in files() {
@@ -149,15 +152,21 @@ fn permission(
     (scope, group.to_owned(), resource.to_owned(), name.map(str::to_owned), verb.to_owned())
 }
 
-/// Permissions of an account by the shipped roles and bindings.
+/// Permissions of an account by all shipped roles and bindings.
 fn granted_permissions(account: &str) -> BTreeSet<Permission> {
+    granted_without(account, &[])
+}
+
+/// Permissions of an account by the shipped roles and bindings, except those in some files and folders.
+fn granted_without(account: &str, left_out: &[&str]) -> BTreeSet<Permission> {
+    let is_left_out = |path: &Path| left_out.iter().any(|part| path.starts_with(root().join(part)));
     let mut permissions = BTreeSet::new();
     for (binding, role, scope) in
         [("ClusterRoleBinding", "ClusterRole", "cluster"), ("RoleBinding", "Role", "namespace")]
     {
         let roles = objects(role);
-        for (_, binding) in objects(binding) {
-            if binding["subjects"][0]["name"] != account {
+        for (path, binding) in objects(binding) {
+            if is_left_out(&path) || binding["subjects"][0]["name"] != account {
                 continue;
             }
             assert_eq!(binding["roleRef"]["kind"], role);
@@ -183,12 +192,32 @@ fn granted_permissions(account: &str) -> BTreeSet<Permission> {
     permissions
 }
 
-/// Permissions that the manager requires as shipped, or that its webhooks require alone.
+/// Which features are on.
+#[derive(Clone, Copy)]
+struct Features {
+    topology: bool,
+    provisioning: bool,
+    retention: bool,
+    own_certificates: bool,
+}
+
+const ALL_FEATURES: Features =
+    Features { topology: true, provisioning: true, retention: true, own_certificates: true };
+
+/// Permissions that the manager requires with all features, or that its webhooks require alone.
 fn needed_permissions(writes: bool) -> BTreeSet<Permission> {
-    let mut kinds = Kind::all();
+    needed_with(writes, Features { own_certificates: writes, ..ALL_FEATURES })
+}
+
+/// Permissions that the manager requires with these features.
+fn needed_with(writes: bool, features: Features) -> BTreeSet<Permission> {
+    let mut core = CoreSettings::default();
+    core.gates.provisioning_requests = features.provisioning;
+    core.engine.gates.topology = features.topology;
+    let mut kinds = core.kinds();
     kinds.retain(|kind| writes || kind.is_used_by_webhooks());
     let defaults = Configuration::default();
-    let serving = defaults.internal_cert_management.webhook_secret_name;
+    let serving = defaults.internal_cert_management.webhook_secret_name.clone();
     let name = |kind: &str| objects(kind)[0].1["metadata"]["name"].as_str().unwrap().to_owned();
     let day = Duration::from_hours(24);
     let certificates = CertificateSettings {
@@ -198,8 +227,16 @@ fn needed_permissions(writes: bool) -> BTreeSet<Permission> {
         serving_secret: serving,
         mutating: name("MutatingWebhookConfiguration"),
         validating: name("ValidatingWebhookConfiguration"),
+        service: ServiceName {
+            namespace: "kueue-system".to_owned(),
+            name: defaults.internal_cert_management.webhook_service_name.clone(),
+        },
         names: Vec::new(),
-        mode: if writes { CertificateMode::SelfManaged } else { CertificateMode::External },
+        mode: if features.own_certificates {
+            CertificateMode::SelfManaged
+        } else {
+            CertificateMode::External
+        },
         rotation: rotation::RotationSettings {
             ca_lifetime: day,
             leaf_lifetime: day,
@@ -220,20 +257,43 @@ fn needed_permissions(writes: bool) -> BTreeSet<Permission> {
         certificates: &certificates,
         lease: writes.then_some(&lease),
         authorizes_metrics: true,
-        writes: writes.then_some(rbac_check::WriteRequirements { deletes_jobs: true, pods_are_jobs: false }),
+        writes: writes.then_some(rbac_check::WriteRequirements {
+            deletes_jobs: features.retention,
+            pods_are_jobs: false,
+        }),
     });
     let scope =
         |item: &rbac_check::Permission| if item.namespace.is_some() { "namespace" } else { "cluster" };
     required.iter().map(|r| permission(scope(r), &r.group, &r.resource, r.name.as_deref(), r.verb)).collect()
 }
 
-        service: ServiceName {
-            namespace: "kueue-system".to_owned(),
-            name: defaults.internal_cert_management.webhook_service_name.clone(),
-        },
 #[test]
 fn manager_role_equals_needed_permissions() {
     assert_permissions(&granted_permissions("kueue-controller-manager"), &needed_permissions(true));
+}
+
+/// Without the role of a feature, the manager has exactly the permissions that it needs while the feature is off. So it is with
+/// cert-manager: it may then neither write a Secret nor a webhook configuration.
+#[test]
+fn permissions_follow_features() {
+    let cases = [
+        ("config/rbac/topology_role.yaml", Features { topology: false, ..ALL_FEATURES }),
+        ("config/rbac/provisioning_role.yaml", Features { provisioning: false, ..ALL_FEATURES }),
+        ("config/rbac/retention", Features { retention: false, ..ALL_FEATURES }),
+        ("webhook-certs/self-managed", Features { own_certificates: false, ..ALL_FEATURES }),
+    ];
+    for (left_out, features) in cases {
+        let granted = granted_without("kueue-controller-manager", &[left_out]);
+        assert_permissions(&granted, &needed_with(true, features));
+    }
+    for left_out in [&[][..], &["webhook-certs/self-managed"]] {
+        let granted = granted_without("kueue-controller-manager", left_out);
+        let secrets = granted.iter().filter(|permission| permission.2 == "secrets");
+        let writes = secrets.filter(|permission| !["get", "list", "watch"].contains(&permission.4.as_str()));
+        let verbs: BTreeSet<&str> = writes.map(|permission| permission.4.as_str()).collect();
+        let expected: &[&str] = if left_out.is_empty() { &["patch"] } else { &[] };
+        assert_eq!(verbs.into_iter().collect::<Vec<_>>(), expected);
+    }
 }
 
 /// The account of the webhooks, where they are a Deployment of their own, only reads.

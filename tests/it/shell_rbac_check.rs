@@ -223,6 +223,10 @@ fn needed_permissions_follow_enabled_kinds_and_reviews() {
         let permissions = needed_with(&[Kind::Pod], false, pods_are_jobs);
         assert_eq!(has(&permissions, "delete", "pods"), pods_are_jobs);
     }
+    for resource in ["provisioningrequests", "podtemplates"] {
+        assert!(has(&needed_for(&Kind::all(), false), "create", resource));
+        assert!(!has(&needed_for(&[job], false), "create", resource));
+    }
     let permissions = needed_for(&Kind::all(), true);
     for permission in &permissions {
         let autoscaler = permission.verb != "get"

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const SECRET: &str = "/api/v1/namespaces/ns/secrets/cert";
+const CA_SECRET: &str = "/api/v1/namespaces/ns/secrets/cert-ca";
 const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/m";
 const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/v";
 const HOST: &str = "svc.ns.svc";
@@ -28,8 +29,8 @@ fn settings(mode: CertificateMode) -> CertificateSettings {
         ca_secret: "cert-ca".to_owned(),
         mutating: "m".to_owned(),
         validating: "v".to_owned(),
-        names: vec![HOST.to_owned(), "metrics.ns.svc".to_owned()],
         service: ServiceName { namespace: "ns".to_owned(), name: "svc".to_owned() },
+        names: vec![HOST.to_owned(), "metrics.ns.svc".to_owned()],
         mode,
         rotation: Rotation {
             ca_lifetime: 30 * DAY,
@@ -255,6 +256,54 @@ async fn missing_webhooks_are_not_ready() {
     running.wait_until_not_ready("no webhook is configured").await;
 }
 
+/// A Secret that does not exist is not created; once it exists, empty, it is filled.
+#[tokio::test]
+async fn secrets_are_filled_and_not_created() {
+    let api = FakeApi::new(SignedDuration::ZERO);
+    publish(&api, &[]);
+    let running = start(&api, CertificateMode::SelfManaged).await;
+    running.wait_until_not_ready("Secret ns/cert does not exist").await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!((api.object(SECRET), api.object(CA_SECRET)), (None, None));
+    for secret in [SECRET, CA_SECRET] {
+        api.put(secret, json!({"kind": "Secret", "apiVersion": "v1"}));
+    }
+    running.wait_until_ready().await;
+}
+
+/// Configurations of a manager in another namespace are not changed, nor is a Secret, until they name this one.
+#[tokio::test]
+async fn nothing_is_written_while_webhooks_belong_to_other_manager() {
+    let api = FakeApi::new(SignedDuration::ZERO);
+    let theirs = authority();
+    let elsewhere = |kind: &str| {
+        let mut object = webhooks(kind, &[&theirs]);
+        for webhook in object["webhooks"].as_array_mut().unwrap() {
+            webhook["clientConfig"]["service"]["namespace"] = "other".into();
+        }
+        object
+    };
+    api.put(MUTATING, elsewhere("MutatingWebhookConfiguration"));
+    api.put(VALIDATING, elsewhere("ValidatingWebhookConfiguration"));
+    let before = api.object(VALIDATING);
+    let empty = || json!({"kind": "Secret", "apiVersion": "v1"});
+    api.put(SECRET, empty());
+    api.put(CA_SECRET, empty());
+    let stored = || (api.object(SECRET), api.object(CA_SECRET));
+    let secrets = stored();
+    let running = start(&api, CertificateMode::SelfManaged).await;
+    running.wait_until_not_ready("m sends reviews to Service other/svc").await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(api.object(VALIDATING), before);
+    assert_eq!(stored(), secrets);
+    // While one of two still names the other, its reviews go there.
+    api.put(MUTATING, webhooks("MutatingWebhookConfiguration", &[]));
+    running.wait_until_not_ready("v sends reviews to Service other/svc").await;
+    assert_eq!(stored(), secrets);
+    publish(&api, &[]);
+    running.wait_until_ready().await;
+}
+
 #[tokio::test]
 async fn expired_serving_certificate_is_not_ready() {
     let api = FakeApi::new(SignedDuration::ZERO);
@@ -278,6 +327,7 @@ async fn self_managed_certificate_with_missing_name_is_replaced() {
     let other = authority();
     let existing = leaf(&other, &["other.ns.svc"], time_before(DAY), 10 * DAY);
     api.put(SECRET, secret(&existing, &other));
+    api.put(CA_SECRET, json!({"kind": "Secret", "apiVersion": "v1"}));
     publish(&api, &[&other]);
     let running = start(&api, CertificateMode::SelfManaged).await;
     running.wait_until_ready().await;
@@ -294,6 +344,9 @@ async fn self_managed_certificate_with_missing_name_is_replaced() {
 #[tokio::test]
 async fn clock_ahead_of_server_makes_acceptable_certificates() {
     let api = FakeApi::new(SignedDuration::from_mins(30));
+    for secret in [SECRET, CA_SECRET] {
+        api.put(secret, json!({"kind": "Secret", "apiVersion": "v1"}));
+    }
     publish(&api, &[]);
     let running = start(&api, CertificateMode::SelfManaged).await;
     running.wait_until_ready().await;

@@ -194,13 +194,20 @@
 {{- if has "batch/job" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [batch]
   resources: [jobs]
-  verbs: [delete, get, list, patch, watch]
+  verbs: [get, list, patch, watch]
 - apiGroups: [batch]
   resources: [jobs/status]
   verbs: [patch]
 - apiGroups: [batch]
   resources: [jobs/finalizers]
   verbs: [update]
+{{- end }}
+{{- end }}
+{{- define "sluice.frameworks.retentionRules" -}}
+{{- if has "batch/job" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [delete]
 {{- end }}
 {{- end }}
 {{- define "sluice.frameworks.webhookRules" -}}

@@ -185,3 +185,31 @@ annotations:
   cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/{{ include "sluice.fullname" . }}-serving-cert
 {{- end }}
 {{- end }}
+
+{{/* Not empty if the manager issues its certificate. */}}
+{{- define "sluice.issuesCertificates" -}}
+{{- $internal := include "sluice.config.section" (list . "internalCertManagement") | fromJson }}
+{{- if not (or .Values.enableCertManager (and (hasKey $internal "enable") (not $internal.enable))) }}true{{ end }}
+{{- end }}
+
+{{/* Not empty unless the feature gate TopologyAwareScheduling is off. */}}
+{{- define "sluice.topology" -}}
+{{- $gates := include "sluice.config.section" (list . "featureGates") | fromJson }}
+{{- $enabled := true }}
+{{- if hasKey $gates "TopologyAwareScheduling" }}
+{{- $enabled = $gates.TopologyAwareScheduling }}
+{{- end }}
+{{- range .Values.controllerManager.featureGates }}
+{{- if eq .name "TopologyAwareScheduling" }}
+{{- $enabled = .enabled }}
+{{- end }}
+{{- end }}
+{{- if $enabled }}true{{ end }}
+{{- end }}
+
+{{/* Not empty if jobs of deactivated Workloads are deleted after a while. */}}
+{{- define "sluice.retention" -}}
+{{- $policies := include "sluice.config.section" (list . "objectRetentionPolicies") | fromJson }}
+{{- $workloads := $policies.workloads | default dict }}
+{{- if hasKey $workloads "afterDeactivatedByKueue" }}true{{ end }}
+{{- end }}

@@ -5,6 +5,9 @@
 {{- if .Values.webhooks.separate }}
 - --component={{ .component }}
 {{- end }}
+{{- if not .Values.provisioningRequests.enabled }}
+- --provisioning-requests=false
+{{- end }}
 {{- if ne (include "sluice.fullname" .) "kueue" }}
 - --metrics-service={{ include "sluice.metricsServiceName" . }}
 - --mutating-webhook-configuration={{ include "sluice.fullname" . }}-mutating-webhook-configuration

@@ -11,7 +11,7 @@ use std::path::Path;
 const OTHER_NAMESPACE: &str = "batch-queues";
 
 /// The configuration of `config/`, which the values contain word for word.
-const CONFIGURATION: &str = include_str!("../../../config/manager/controller_manager_config.yaml");
+pub(super) const CONFIGURATION: &str = include_str!("../../../config/manager/controller_manager_config.yaml");
 
 /// Lines of the configuration that belong to the certificates of cert-manager.
 const NO_INTERNAL_CERTIFICATES: &str = "internalCertManagement:\n  enable: false\n";

@@ -3,6 +3,7 @@
 use super::helm::Helm;
 use super::kustomization::DEFAULT_NAMESPACE;
 use super::references::{self, find, items, of_kind};
+use super::rendering::CONFIGURATION;
 use crate::objects::text;
 use crate::paths;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -123,7 +124,13 @@ fn check_absence(helm: &Helm, case: &Case) -> Result<()> {
 
 /// Returns values with which there are as many objects as possible.
 fn everything() -> Value {
-    json!({"enablePrometheus": true, "webhooks": {"separate": true}, "dashboards": {"enabled": true}})
+    let retention = "objectRetentionPolicies: {workloads: {afterDeactivatedByKueue: 1h}}";
+    json!({
+        "enablePrometheus": true,
+        "webhooks": {"separate": true},
+        "dashboards": {"enabled": true},
+        "managerConfig": {"controllerManagerConfigYaml": format!("{CONFIGURATION}{retention}\n")},
+    })
 }
 
 fn check_refusal(helm: &Helm, case: &Case) -> Result<()> {

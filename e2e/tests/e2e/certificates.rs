@@ -2,7 +2,7 @@
 
 use crate::fixture::{Fixture, expect_refused};
 use anyhow::{Context as _, Result, ensure};
-use kube::api::{DynamicObject, PostParams, PropagationPolicy};
+use kube::api::{DynamicObject, PostParams};
 use serde_json::json;
 use sluice_e2e::certs::{CertificateAuthority, PemPair};
 use sluice_e2e::cluster::Cluster;
@@ -39,7 +39,7 @@ pub(crate) async fn rotation_under_load(cluster: &mut Cluster, fixture: &Fixture
     let old = cluster.take_manager().context("no manager")?;
     old.terminate();
     // The existing certificates are valid for months; delete them, so that short-lived ones are issued.
-    delete_certificates(&fixture.objects).await?;
+    empty_certificates(&fixture.objects).await?;
     let flags = SHORT_LIFETIME_FLAGS.iter().map(|&flag| flag.to_owned()).collect();
     let settings = ManagerSettings { flags, ..old.settings().clone() };
     let manager = Manager::start(&cluster.plane, &settings).await?;
@@ -70,16 +70,16 @@ pub(crate) async fn rotation_under_load(cluster: &mut Cluster, fixture: &Fixture
 
     // Restore long-lived certificates: the next manager issues its own.
     manager.terminate();
-    delete_certificates(&fixture.objects).await?;
+    empty_certificates(&fixture.objects).await?;
     let restored = Manager::start(&cluster.plane, old.settings()).await?;
     restored.wait_until_ready().await?;
     cluster.put_manager(restored);
     cluster.wait_for_webhooks().await
 }
 
-async fn delete_certificates(objects: &ObjectClient) -> Result<()> {
+async fn empty_certificates(objects: &ObjectClient) -> Result<()> {
     for secret in [SERVING_SECRET, CA_SECRET] {
-        objects.delete(Kind::SECRET, NAMESPACE, secret, PropagationPolicy::Background).await?;
+        objects.merge(Kind::SECRET, NAMESPACE, secret, &json!({"data": null})).await?;
     }
     Ok(())
 }
@@ -167,7 +167,7 @@ pub(crate) async fn invalid_or_untrusted_certificate(cluster: &mut Cluster, fixt
 
     let old = cluster.take_manager().context("no manager")?;
     old.terminate();
-    delete_certificates(&fixture.objects).await?;
+    empty_certificates(&fixture.objects).await?;
     cluster.start_manager(&before).await
 }
 

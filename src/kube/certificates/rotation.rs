@@ -109,28 +109,21 @@ impl CertificateController {
         self.handle_response(slot, response, "bundle").await
     }
 
-    /// Creates the Secret, or updates it under the resourceVersion last seen.
+    /// Updates a Secret under the resourceVersion last seen. It is not created: a permission to create Secrets cannot be
+    /// restricted to a name.
     async fn write_secret(&mut self, slot: ManagedObject, change: Value) -> Result<(), StepError> {
         let mut body = change;
-        let existing = self.objects.get(&slot).and_then(Option::as_ref);
-        let version = existing.and_then(|object| object.metadata.resource_version.clone());
-        let metadata = json!({"name": self.settings.name(slot), "namespace": self.settings.namespace});
+        let name = self.settings.name(slot);
+        let Some(Some(existing)) = self.objects.get(&slot) else {
+            let (namespace, name) = (self.settings.namespace.clone(), name.to_owned());
+            return Err(StepError::NoSecret { namespace, name });
+        };
         let Value::Object(fields) = &mut body else {
             return Ok(());
         };
-        fields.insert("metadata".into(), metadata);
-        let response = if let Some(version) = version {
-            fields.insert("metadata".into(), json!({"resourceVersion": version}));
-            self.caller
-                .call(http::Method::PATCH, &self.settings.path(slot), Content::Merge, Some(&body))
-                .await
-        } else {
-            fields.insert("apiVersion".into(), "v1".into());
-            fields.insert("kind".into(), "Secret".into());
-            let type_ = if slot == ManagedObject::Serving { "kubernetes.io/tls" } else { "Opaque" };
-            fields.insert("type".into(), type_.into());
-            self.caller.post(&self.settings.secrets_path(), &body).await
-        };
+        fields.insert("metadata".into(), json!({"resourceVersion": existing.metadata.resource_version}));
+        let path = self.settings.path(slot);
+        let response = self.caller.call(http::Method::PATCH, &path, Content::Merge, Some(&body)).await;
         self.handle_response(slot, response, "secret").await
     }
 

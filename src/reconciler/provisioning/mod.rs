@@ -68,7 +68,8 @@ impl Reconciler {
     fn provisioning_attempts<'a>(&'a self, record: &'a WorkloadRecord) -> Vec<ProvisioningAttempt<'a>> {
         let holds = reservation::holds_quota(&record.status)
             && !conditions::is_true(&record.status, ConditionType::Evicted);
-        if !holds || record.status.admission_checks.is_empty() {
+        let off = !self.settings.gates.provisioning_requests;
+        if off || !holds || record.status.admission_checks.is_empty() {
             return Vec::new();
         }
         let to_attempt = |state: &'a AdmissionCheckState| {

@@ -22,27 +22,40 @@ use std::sync::Arc;
 const NOT_SUPPORTED: &str = "NotSupported";
 /// Why MultiKueue checks are inactive.
 const MULTIKUEUE_NOT_SUPPORTED: &str = "jobs are not sent to other clusters by this version";
+/// Why provisioning checks are inactive.
+const PROVISIONING_OFF: &str = "ProvisioningRequests are switched off (--provisioning-requests=false)";
 
 impl Reconciler {
-    /// Returns whether a check is active, so that workloads may wait for it. A MultiKueue check never is, even if an
-    /// earlier manager has set its condition: no job would ever run.
+    /// Returns whether a check is active, so that workloads may wait for it. A check that this manager will never set is not,
+    /// even if an earlier manager has set its condition: no job would ever run.
     pub(crate) fn check_is_active(&self, name: &str) -> bool {
         let is_active = |check: &CheckRecord| {
             check.object.status.conditions.iter().any(|c| c.type_ == "Active" && c.status == "True")
         };
-        self.cache.check(name).is_some_and(|check| !is_multikueue(check) && is_active(check))
+        self.cache.check(name).is_some_and(|check| self.never_set(check).is_none() && is_active(check))
+    }
+
+    /// Returns why this manager never sets a check, although it belongs to one of its controllers.
+    fn never_set(&self, check: &CheckRecord) -> Option<&'static str> {
+        match check.object.spec.controller_name.as_str() {
+            MULTIKUEUE_CONTROLLER => Some(MULTIKUEUE_NOT_SUPPORTED),
+            PROVISIONING_REQUEST_CONTROLLER if !self.settings.gates.provisioning_requests => {
+                Some(PROVISIONING_OFF)
+            }
+            _ => None,
+        }
     }
 
     /// Returns why these checks make a ClusterQueue inactive, as text for its condition.
     pub(crate) fn inactive_checks(&self, checks: &[&str]) -> Option<String> {
         let inactive: Vec<&str> = checks.iter().copied().filter(|name| !self.check_is_active(name)).collect();
-        let names_multikueue = |name: &str| self.cache.check(name).is_some_and(is_multikueue);
-        let multikueue: Vec<&str> = inactive.iter().copied().filter(|name| names_multikueue(name)).collect();
-        let why = if multikueue.is_empty() {
-            String::new()
-        } else {
-            format!(" ({}: {MULTIKUEUE_NOT_SUPPORTED})", multikueue.join(", "))
-        };
+        let never_set = |name: &str| self.cache.check(name).and_then(|check| self.never_set(check));
+        let explained = [MULTIKUEUE_NOT_SUPPORTED, PROVISIONING_OFF].map(|reason| {
+            let names = inactive.iter().copied().filter(|name| never_set(name) == Some(reason));
+            let names: Vec<&str> = names.collect();
+            if names.is_empty() { String::new() } else { format!(" ({}: {reason})", names.join(", ")) }
+        });
+        let why = explained.concat();
         let names = inactive.join(", ");
         (!inactive.is_empty()).then(|| format!("references inactive AdmissionCheck(s): {names}{why}"))
     }
@@ -68,6 +81,9 @@ impl Reconciler {
     pub(crate) fn own_check_status(&self, name: &str, now: Timestamp) -> Option<Value> {
         let record = self.cache.check(name).filter(|record| !record.meta.deleting)?;
         let (active, reason, message) = match record.object.spec.controller_name.as_str() {
+            PROVISIONING_REQUEST_CONTROLLER if !self.settings.gates.provisioning_requests => {
+                (false, NOT_SUPPORTED, PROVISIONING_OFF.to_owned())
+            }
             PROVISIONING_REQUEST_CONTROLLER => self.provisioning_check_activity(name),
             MULTIKUEUE_CONTROLLER => (false, NOT_SUPPORTED, unsupported_settings(record)),
             _ => return None,
@@ -78,9 +94,9 @@ impl Reconciler {
         (conditions != record.object.status.conditions).then(|| status_patch(&record.meta, &conditions))
     }
 
-    /// Returns the states of the MultiKueue checks that a Workload with quota waits for, set to `Retry`: this evicts
-    /// the Workload and releases its quota.
-    pub(crate) fn multikueue_check_states(
+    /// Returns the states of the checks that this manager never sets and a Workload with quota waits for, set to `Retry`: this
+    /// evicts the Workload and releases its quota.
+    pub(crate) fn never_set_check_states(
         &self,
         record: &WorkloadRecord,
         now: Timestamp,
@@ -90,14 +106,16 @@ impl Reconciler {
             && !conditions::is_true(&record.status, ConditionType::Evicted);
         let checks =
             record.status.admission_checks.iter().filter(|check| waits && check.state == CheckState::Pending);
-        let remote = checks.filter(|check| self.cache.check(check.name.as_str()).is_some_and(is_multikueue));
-        let to_retry = |check: &AdmissionCheckState| AdmissionCheckState {
-            state: CheckState::Retry,
-            message: MULTIKUEUE_NOT_SUPPORTED.to_owned(),
-            last_transition_time: to_api_time(now),
-            ..check.clone()
+        let to_retry = |check: &AdmissionCheckState| {
+            let reason = self.never_set(self.cache.check(check.name.as_str())?)?;
+            Some(AdmissionCheckState {
+                state: CheckState::Retry,
+                message: reason.to_owned(),
+                last_transition_time: to_api_time(now),
+                ..check.clone()
+            })
         };
-        remote.map(to_retry).collect()
+        checks.filter_map(to_retry).collect()
     }
 }
 
@@ -106,10 +124,6 @@ fn status_patch(meta: &Meta, conditions: &[Condition]) -> Value {
         "metadata": {"resourceVersion": meta.resource_version},
         "status": {"conditions": conditions},
     })
-}
-
-fn is_multikueue(check: &CheckRecord) -> bool {
-    check.object.spec.controller_name == MULTIKUEUE_CONTROLLER
 }
 
 /// Returns a message that names the settings of a check that have no effect.

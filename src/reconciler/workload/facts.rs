@@ -42,7 +42,7 @@ impl Reconciler {
             preemption: self.preemption_fact(key),
             own_check_states: [
                 self.provisioning_check_states(record, now),
-                self.multikueue_check_states(record, now),
+                self.never_set_check_states(record, now),
             ]
             .concat(),
             node_health: self.node_health_report(key, record, now),
