@@ -174,6 +174,7 @@ fn split_deployments_differ_in_their_part() {
         container["ports"] = Value::Null;
         let labels = spec["template"]["metadata"]["labels"].clone();
         spec["template"]["metadata"]["labels"].as_object_mut().unwrap().remove("sluice.dev/serves-webhooks");
+        spec["template"]["spec"].as_object_mut().unwrap().remove("priorityClassName").unwrap();
         let spec = spec.to_string().replace(name, "NAME").replace(&format!("component\":\"{part}"), "PART");
         texts.push(spec.replace(&format!("component={part}"), "PART"));
         let selected = &deployment["spec"]["selector"]["matchLabels"];

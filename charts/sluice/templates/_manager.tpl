@@ -57,6 +57,25 @@
 {{- end }}
 {{- end }}
 
+{{/* Reference of the image. */}}
+{{- define "sluice.manager.image" -}}
+{{- with .Values.controllerManager.manager.image }}
+{{- if .digest }}
+{{- printf "%s@%s" .repository .digest }}
+{{- else }}
+{{- printf "%s:%s" .repository (.tag | default $.Chart.AppVersion) }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* PriorityClass of the pods; nothing if the value is null. */}}
+{{- define "sluice.manager.priorityClass" -}}
+{{- $class := .Values.controllerManager.manager.priorityClassName }}
+{{- if kindIs "string" $class }}
+{{- $class | default (printf "%s-controller-manager" (include "sluice.fullname" .)) }}
+{{- end }}
+{{- end }}
+
 {{/* Affinity of the pods. */}}
 {{- define "sluice.manager.affinity" -}}
 {{- with .Values.controllerManager.affinity }}
@@ -169,7 +188,7 @@ metadata:
     {{- end }}
 spec:
   serviceAccountName: {{ include "sluice.componentName" . }}
-  {{- with .Values.controllerManager.manager.priorityClassName }}
+  {{- with include "sluice.manager.priorityClass" . }}
   priorityClassName: {{ . }}
   {{- end }}
   {{- if .Values.controllerManager.hostNetwork }}

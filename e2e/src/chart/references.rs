@@ -5,11 +5,12 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 /// The kinds whose objects have no namespace.
-const CLUSTER_KINDS: [&str; 5] = [
+const CLUSTER_KINDS: [&str; 6] = [
     "ClusterRole",
     "ClusterRoleBinding",
     "CustomResourceDefinition",
     "MutatingWebhookConfiguration",
+    "PriorityClass",
     "ValidatingWebhookConfiguration",
 ];
 
