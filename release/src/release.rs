@@ -72,6 +72,8 @@ pub fn write_release(
     remove_old_files(folder)?;
     write_image(&image, source, folder)?;
     fs::write(folder.join(INSTALL), manifests::install(&source.root, name, &image.digest)?)?;
+    let chart = manifests::chart(&source.root, name, &image.digest, source.epoch()?)?;
+    fs::write(folder.join(format!("sluice-chart-{VERSION}.tgz")), chart)?;
     fs::write(folder.join(CHANGELOG), write_changelog(source)?)?;
     fs::write(folder.join(CHECKSUMS), checksums(folder)?)?;
     Ok(image)
@@ -85,8 +87,8 @@ fn remove_old_files(folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let is_image_file =
-            name.starts_with("sluice-") && [".oci.tar", ".cdx.json"].iter().any(|end| name.ends_with(end));
+        let is_image_file = name.starts_with("sluice-")
+            && [".oci.tar", ".cdx.json", ".tgz"].iter().any(|end| name.ends_with(end));
         let is_ours = is_image_file || [INSTALL, CHANGELOG, CHECKSUMS].contains(&name.as_str());
         ensure!(is_ours, "{} is no file of a release; move it elsewhere", path.display());
         fs::remove_file(&path).with_context(|| path.display().to_string())?;
@@ -135,7 +137,9 @@ mod tests {
     fn only_files_of_a_release_are_removed() {
         let folder = std::env::temp_dir().join(format!("sluice-old-release-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        for name in ["sluice-0.0.1-linux-amd64.oci.tar", INSTALL, CHANGELOG, CHECKSUMS] {
+        for name in
+            ["sluice-0.0.1-linux-amd64.oci.tar", "sluice-chart-0.0.1.tgz", INSTALL, CHANGELOG, CHECKSUMS]
+        {
             fs::write(folder.join(name), "").unwrap();
         }
         remove_old_files(&folder).unwrap();

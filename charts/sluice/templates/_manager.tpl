@@ -96,7 +96,7 @@ podAntiAffinity:
 {{- define "sluice.manager.container" -}}
 {{- $manager := .Values.controllerManager.manager -}}
 name: manager
-image: {{ printf "%s:%s" $manager.image.repository ($manager.image.tag | default .Chart.AppVersion) | quote }}
+image: {{ include "sluice.manager.image" . | quote }}
 {{- with $manager.image.pullPolicy }}
 imagePullPolicy: {{ . }}
 {{- end }}
