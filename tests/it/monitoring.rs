@@ -95,8 +95,11 @@ fn service_monitor_selects_the_metrics_service() {
     }
     assert_eq!(monitor["metadata"]["namespace"], service["metadata"]["namespace"]);
     let endpoint = &monitor["spec"]["endpoints"][0];
-    check_fields(endpoint, &["port", "path", "scheme", "bearerTokenFile", "honorLabels", "tlsConfig"], &[]);
+    check_fields(endpoint, &["port", "path", "scheme", "authorization", "honorLabels", "tlsConfig"], &[]);
     assert_eq!(endpoint["port"], service["spec"]["ports"][0]["name"]);
+    // A file of Prometheus would be refused by an operator that forbids access to files.
+    let token = json!({"name": "kueue-metrics-scraper-token", "key": "token"});
+    assert_eq!(endpoint["authorization"], json!({"type": "Bearer", "credentials": token}));
     check_fields(&endpoint["tlsConfig"], &["serverName", "ca"], &[]);
     // `certificate_names_cover_both_services` compares the Service with the names of the certificate.
     let part = |field: &str| service["metadata"][field].as_str().unwrap().to_owned();

@@ -21,6 +21,8 @@ use std::path::PathBuf;
 
 /// Namespace and account of Prometheus in config/prometheus/role.yaml.
 const PROMETHEUS: (&str, &str) = ("monitoring", "prometheus-k8s");
+/// Account whose token the ServiceMonitor names.
+const SCRAPER: &str = "kueue-metrics-scraper";
 /// Version of the operator whose definitions validate the manifests.
 const OPERATOR: &str = "github.com/prometheus-operator/prometheus-operator@v0.85.0";
 
@@ -55,7 +57,7 @@ impl Setup {
         configure(&mut settings, first);
         cluster.replace_manager(&settings).await?;
         let standby = start_standby(&cluster, &settings, second).await?;
-        let token = kubeconfig::token(cluster.objects.client(), PROMETHEUS.0, PROMETHEUS.1).await?;
+        let token = kubeconfig::token(cluster.objects.client(), NAMESPACE, SCRAPER).await?;
         let ca = ca_bundle(&cluster).await?;
         check_scrape_secret(&cluster, &ca).await?;
         let folder = cluster.plane.folder().join("prometheus");
