@@ -10,6 +10,7 @@ mod blocker_row;
 mod dump;
 pub mod fake_api_server;
 mod job_runner;
+mod jobs_without_workload;
 mod livelock;
 mod manifest;
 mod objects;

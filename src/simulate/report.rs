@@ -2,7 +2,7 @@
 
 use super::blocker_row::BlockerRow;
 use super::manifest::{Problem, SourceLocation};
-use super::objects::{ConditionFlags, condition, describe, is_true, key_of, text_at};
+use super::objects::{ConditionFlags, condition, key_of, text_at};
 use super::outcome::{Grant, PodSetGrant};
 use super::quota_units::QuotaUnits;
 use super::simulation::Simulation;
@@ -31,14 +31,16 @@ pub struct Report {
     pub admitted: Vec<AdmittedRow>,
     /// Preemptions, in order of time.
     pub preempted: Vec<PreemptedRow>,
-    /// Pending workloads by ClusterQueue, in queue order.
+    /// Pending workloads by ClusterQueue, in queue order, and jobs that wait for a Workload.
     pub pending: Vec<PendingRow>,
     /// Finished workloads.
     pub finished: Vec<WorkloadRef>,
     /// ClusterQueues and Cohorts.
     pub queues: Vec<QueueRow>,
-    /// Jobs without a Workload; they are not subject to quota.
+    /// Jobs that name no queue; they are not subject to quota.
     pub unqueued: Vec<String>,
+    /// Objects that name a queue and are not managed, with the reason; they run without quota.
+    pub not_managed: Vec<String>,
     /// Warnings of the controller, by object.
     pub warnings: BTreeMap<String, String>,
     /// Warnings of admission reviews about accepted objects.
@@ -202,6 +204,7 @@ impl Simulation {
             let all = workloads.iter().zip(&states);
             all.filter(move |(_, state)| matches(state)).map(|(workload, _)| *workload)
         };
+        let without_workload = self.jobs_without_workload(&workloads);
         let mut report = Report {
             end: SimulationEnd {
                 seconds: self.elapsed().as_secs_f64(),
@@ -211,7 +214,8 @@ impl Simulation {
             timeline: self.timeline.entries.clone(),
             finished: in_state(|state| state == "finished").map(WorkloadRef::from_workload).collect(),
             queues: self.queue_rows(&units),
-            unqueued: self.unqueued_jobs(&workloads),
+            unqueued: without_workload.unqueued,
+            not_managed: without_workload.not_managed,
             notes: self.applier.notes.clone(),
             problems,
             ignored: self.applier.ignored.clone(),
@@ -221,9 +225,13 @@ impl Simulation {
         report.admitted = in_state(reserving).map(|w| self.admitted_row(w, &units)).collect();
         report.preempted = self.preempted_rows();
         report.pending = self.pending_rows(in_state(|state| state == "pending"), &verdicts, &units);
+        report.pending.extend(without_workload.pending);
+        report.pending.sort_by(|a, b| {
+            (&a.cluster_queue, a.position, &a.workload).cmp(&(&b.cluster_queue, b.position, &b.workload))
+        });
         for ((kind, key), note) in &self.warnings {
             let object = if key.namespace.is_empty() { key.name.to_string() } else { key.to_string() };
-            report.warnings.insert(format!("{} {object}", kind.resource().kind), note.clone());
+            report.warnings.insert(format!("{} {object}", kind.resource().kind), note.to_string());
         }
         report
     }
@@ -322,9 +330,6 @@ impl Simulation {
                 conditions: condition_rows(object),
             });
         }
-        rows.sort_by(|a, b| {
-            (&a.cluster_queue, a.position, &a.workload).cmp(&(&b.cluster_queue, b.position, &b.workload))
-        });
         rows
     }
 
@@ -360,20 +365,6 @@ impl Simulation {
         let mut rows: Vec<QueueRow> = engine.nodes().map(row).collect();
         rows.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
         rows
-    }
-
-    /// Returns the unfinished jobs without a Workload.
-    fn unqueued_jobs(&self, workloads: &[&Value]) -> Vec<String> {
-        let mut unqueued = Vec::new();
-        let owners: std::collections::BTreeSet<&str> =
-            workloads.iter().map(|w| text_at(w, "/metadata/ownerReferences/0/uid")).collect();
-        for kind in Kind::all().into_iter().filter(|kind| matches!(kind, Kind::Job(_))) {
-            let finished = |job: &Value| is_true(job, "Complete") || is_true(job, "Failed");
-            let jobs = self.server.all(kind).filter(|job| !finished(job));
-            let jobs = jobs.filter(|job| !owners.contains(text_at(job, "/metadata/uid")));
-            unqueued.extend(jobs.map(describe));
-        }
-        unqueued
     }
 }
 

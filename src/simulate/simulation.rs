@@ -19,6 +19,7 @@ use crate::reconciler::{
 };
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 
 /// Maximum number of rounds at one instant; more means that there is no fixed point.
 const MAX_ROUNDS: usize = 10_000;
@@ -28,6 +29,23 @@ const MAX_IDLE_TIMERS: u32 = 64;
 const MIN_TIME_STEP: SignedDuration = SignedDuration::from_millis(1);
 /// Snapshot interval of the core. Long, because the report reads the scheduler and not the snapshot.
 const SNAPSHOT_INTERVAL: SignedDuration = SignedDuration::from_hours(24);
+
+/// A warning event.
+#[derive(Clone, Debug)]
+pub(super) struct Warning {
+    pub(super) reason: String,
+    pub(super) note: String,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.reason.is_empty() {
+            f.write_str(&self.note)
+        } else {
+            write!(f, "{}: {}", self.reason, self.note)
+        }
+    }
+}
 
 /// Options of a simulation.
 #[derive(Clone, Debug)]
@@ -63,7 +81,7 @@ pub struct Simulation {
     /// Objects that are created later, by time.
     pub(super) arrivals: BTreeMap<Timestamp, Vec<Manifest>>,
     /// Latest warning of each object.
-    pub(super) warnings: BTreeMap<(Kind, ObjectKey), String>,
+    pub(super) warnings: BTreeMap<(Kind, ObjectKey), Warning>,
     /// Whether the simulation ended because it was stable.
     pub(super) settled: bool,
     /// Whether the simulation ended because of a livelock.
@@ -229,10 +247,9 @@ impl Simulation {
     /// No fixed point at this instant: records a warning; the caller advances the clock.
     fn warn_no_fixed_point(&mut self) {
         let id = (Kind::Namespace, ObjectKey::cluster("simulation"));
-        self.warnings.insert(
-            id,
-            format!("no fixed point reached at {:#}; results from here on may be incomplete", self.elapsed()),
-        );
+        let note =
+            format!("no fixed point reached at {:#}; results from here on may be incomplete", self.elapsed());
+        self.warnings.insert(id, Warning { reason: String::new(), note });
     }
 
     /// Removes and returns the next batch: all deltas up to and including the next job, as the core needs each job
@@ -293,8 +310,8 @@ impl Simulation {
             }
             // Warnings of Workloads are already in their conditions.
             Effect::Event(event) if event.warning && event.kind != Kind::Workload => {
-                let note = format!("{}: {}", event.reason, event.note);
-                self.warnings.insert((event.kind, event.key), note);
+                let warning = Warning { reason: event.reason, note: event.note };
+                self.warnings.insert((event.kind, event.key), warning);
             }
             Effect::Event(_) | Effect::Observe(_) | Effect::LogWaitingHead { .. } => {}
         }

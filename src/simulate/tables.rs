@@ -105,6 +105,7 @@ impl Report {
             }
         };
         list(text, "Unmanaged Jobs (no queue name; not subject to quota)", &self.unqueued);
+        list(text, "Not managed (a queue name without effect; not subject to quota)", &self.not_managed);
         let warnings: Vec<String> =
             self.warnings.iter().map(|(object, note)| format!("{object}: {note}")).collect();
         list(text, "Warnings", &warnings);

@@ -7,7 +7,7 @@ use sluice::lifecycle::pods_ready::PodsReadyLimits;
 use sluice::reconciler::CoreSettings;
 use sluice::simulate::{Manifests, Simulation, SimulationOptions, Until};
 
-const KUEUE_API_VERSION: &str = "kueue.x-k8s.io/v1beta2";
+pub(crate) const KUEUE_API_VERSION: &str = "kueue.x-k8s.io/v1beta2";
 
 pub(crate) fn options() -> SimulationOptions {
     SimulationOptions {
@@ -22,7 +22,7 @@ pub(crate) fn empty_simulation() -> Simulation {
     Simulation::new(options()).unwrap()
 }
 
-fn manifests(objects: &[Value]) -> Manifests {
+pub(crate) fn manifests(objects: &[Value]) -> Manifests {
     let mut manifests = Manifests::default();
     let text: Vec<String> = objects.iter().map(ToString::to_string).collect();
     manifests.parse("test", &text.join("\n---\n"), "team");
@@ -31,7 +31,7 @@ fn manifests(objects: &[Value]) -> Manifests {
 }
 
 /// A ClusterQueue and a LocalQueue of the same name.
-fn queue(name: &str, cpu: &str, spec: &Value) -> [Value; 2] {
+pub(crate) fn queue(name: &str, cpu: &str, spec: &Value) -> [Value; 2] {
     let mut full = json!({"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [
         {"name": "f", "resources": [{"name": "cpu", "nominalQuota": cpu}]}]}]});
     for (field, value) in spec.as_object().unwrap() {
@@ -43,7 +43,7 @@ fn queue(name: &str, cpu: &str, spec: &Value) -> [Value; 2] {
     ]
 }
 
-fn job(name: &str, queue: &str, pods: u32, annotations: &Value) -> Value {
+pub(crate) fn job(name: &str, queue: &str, pods: u32, annotations: &Value) -> Value {
     json!({"apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"name": name, "labels": {"kueue.x-k8s.io/queue-name": queue}, "annotations": annotations},
         "spec": {"parallelism": pods, "completions": pods, "template": {"spec": {"restartPolicy": "Never",
@@ -55,16 +55,16 @@ fn with_class(mut job: Value, class: &str) -> Value {
     job
 }
 
-fn flavor() -> Value {
+pub(crate) fn flavor() -> Value {
     json!({"apiVersion": KUEUE_API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": "f"}})
 }
 
-fn report(simulation: &mut Simulation) -> Value {
+pub(crate) fn report(simulation: &mut Simulation) -> Value {
     serde_json::to_value(simulation.report()).unwrap()
 }
 
 /// The timeline in short form: `seconds event name`.
-fn history(report: &Value) -> Vec<String> {
+pub(crate) fn history(report: &Value) -> Vec<String> {
     let entries = report["timeline"].as_array().unwrap();
     let name =
         |e: &Value| ["job", "workload", "detail"].iter().find_map(|f| Some(e[*f].as_str()?.to_owned()));
@@ -353,7 +353,7 @@ fn queue_report_shows_borrowing() {
 }
 
 /// A Workload without a Job.
-fn bare_workload(name: &str, queue: &str, annotations: &Value) -> Value {
+pub(crate) fn bare_workload(name: &str, queue: &str, annotations: &Value) -> Value {
     json!({"apiVersion": KUEUE_API_VERSION, "kind": "Workload", "metadata": {"name": name, "annotations": annotations},
         "spec": {"queueName": queue, "podSets": [{"name": "main", "count": 1, "template": {"spec": {
             "restartPolicy": "Never",

@@ -1,0 +1,99 @@
+//! Jobs for which no Workload exists: pending with the reason of their event, or not managed with the reason.
+
+use crate::simulate_cluster::{empty_simulation, flavor, job, manifests, queue, report};
+use serde_json::{Value, json};
+
+/// A Job without a Workload: what makes it so, and the reason and message of the report.
+type Case = (&'static str, fn(&mut Value), &'static str, &'static str);
+
+fn label(job: &mut Value, key: &str, value: &str) {
+    job["metadata"]["labels"][format!("kueue.x-k8s.io/{key}")] = json!(value);
+}
+
+#[test]
+fn queued_job_without_workload_is_pending_with_its_reason() {
+    let cases: [Case; 4] = [
+        (
+            "priority class",
+            |job| label(job, "priority-class", "nosuch"),
+            "WorkloadPriorityClassNotFound",
+            "WorkloadPriorityClass nosuch not found",
+        ),
+        (
+            "priority class of pods",
+            |job| job["spec"]["template"]["spec"]["priorityClassName"] = json!("nosuch"),
+            "ErrWorkloadCompose",
+            "PriorityClass nosuch not found",
+        ),
+        (
+            "prebuilt Workload",
+            |job| label(job, "prebuilt-workload-name", "nosuch"),
+            "PrebuiltWorkloadNotFound",
+            "Workload team/nosuch doesn't exist",
+        ),
+        (
+            "prebuilt Workload of another Job",
+            |job| label(job, "prebuilt-workload-name", "taken"),
+            "WorkloadNameConflict",
+            "Workload team/taken belongs to another object",
+        ),
+    ];
+    for (case, change, reason, message) in cases {
+        let mut objects = vec![flavor()];
+        objects.extend(queue("q", "2", &json!({})));
+        let mut taken = crate::simulate_cluster::bare_workload("taken", "q", &json!({}));
+        taken["metadata"]["ownerReferences"] = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "other",
+            "uid": "other", "controller": true}]);
+        let mut waiting = job("waiting", "q", 1, &json!({}));
+        change(&mut waiting);
+        objects.extend([taken, waiting]);
+        let mut simulation = empty_simulation();
+        simulation.apply_all(manifests(&objects));
+        simulation.run_until_stable();
+        let end = report(&mut simulation);
+        let pending = end["pending"].as_array().unwrap();
+        let row = pending.iter().find(|row| row["job"] == "team/waiting");
+        let row = row.unwrap_or_else(|| panic!("{case}: {end}"));
+        assert_eq!((&row["reason"], &row["message"]), (&json!(reason), &json!(message)), "{case}");
+        assert_eq!((&row["clusterQueue"], &row["localQueue"]), (&json!("q"), &json!("q")), "{case}");
+        assert!(row.get("workload").is_none() && row.get("position").is_none(), "{case}: {row}");
+        assert_eq!(end["unqueued"], json!([]), "{case}");
+        let tables = simulation.report().tables(10);
+        assert!(
+            tables.contains(&format!("{reason}  {message}")) && !tables.contains("Unmanaged"),
+            "{tables}"
+        );
+    }
+}
+
+#[test]
+fn missing_class_is_created_later() {
+    let mut objects = vec![flavor()];
+    objects.extend(queue("q", "2", &json!({})));
+    let mut waiting = job("waiting", "q", 1, &json!({}));
+    label(&mut waiting, "priority-class", "late");
+    objects.push(waiting);
+    let mut simulation = empty_simulation();
+    simulation.apply_all(manifests(&objects));
+    simulation.run_until_stable();
+    let class = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "WorkloadPriorityClass", "metadata": {"name": "late"}, "value": 7});
+    simulation.apply_change("class", manifests(&[class]));
+    simulation.run_until_stable();
+    let end = report(&mut simulation);
+    assert_eq!((&end["pending"], &end["admitted"][0]["priority"]), (&json!([]), &json!(7)), "{end}");
+}
+
+#[test]
+fn job_of_another_controller_is_not_managed() {
+    let mut objects = vec![flavor()];
+    objects.extend(queue("q", "2", &json!({})));
+    let mut other = job("other", "q", 1, &json!({}));
+    other["spec"]["managedBy"] = json!("example.com/controller");
+    objects.push(other);
+    let mut simulation = empty_simulation();
+    simulation.apply_all(manifests(&objects));
+    simulation.run_until_stable();
+    let end = report(&mut simulation);
+    let expected = "Job team/other: spec.managedBy names another controller, example.com/controller";
+    assert_eq!((&end["notManaged"], &end["unqueued"]), (&json!([expected]), &json!([])));
+}
