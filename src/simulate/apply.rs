@@ -21,6 +21,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 const ARRIVES_AFTER: &str = "sluice.dev/arrives-after";
+/// Metadata that only the server sets.
+const SERVER_METADATA: [&str; 5] =
+    ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"];
 const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Schemas and settings for admission, and the results.
@@ -45,7 +48,8 @@ impl ManifestApplier {
 }
 
 impl Simulation {
-    /// Applies manifests in dependency order: referenced kinds first, jobs last. Each invalid manifest is a problem.
+    /// Applies manifests in dependency order: referenced kinds first, jobs and Workloads last, in the order in which a
+    /// cluster created them: by creation time, else as they stand in the files. Each invalid manifest is a problem.
     pub fn apply_all(&mut self, manifests: Manifests) {
         let Manifests { objects: mut manifests, problems, ignored, .. } = manifests;
         self.applier.problems.extend(problems);
@@ -53,12 +57,15 @@ impl Simulation {
             let total = self.applier.ignored.entry(kind).or_default();
             *total = total.saturating_add(count);
         }
-        let after_its_job = |m: &Manifest| m.kind == Kind::Workload && is_stored(&m.object);
-        manifests.sort_by_key(|manifest| (after_its_job(manifest), manifest.kind));
-        for manifest in manifests {
+        manifests.sort_by_cached_key(|manifest| (application_rank(manifest), self.creation_time(manifest)));
+        for mut manifest in manifests {
             match self.arrival_time(&manifest) {
                 Ok(None) => self.apply_manifest(manifest),
-                Ok(Some(at)) => self.arrivals.entry(at).or_default().push(manifest),
+                Ok(Some(at)) => {
+                    // It is created when it arrives.
+                    remove_metadata(&mut manifest.object, &["creationTimestamp"]);
+                    self.arrivals.entry(at).or_default().push(manifest);
+                }
                 Err(reason) => self.reject(&manifest, reason),
             }
         }
@@ -69,7 +76,7 @@ impl Simulation {
         if kind == Kind::Workload {
             drop_unknown_owner(&mut object);
         }
-        let uid = text_at(&object, "/metadata/ownerReferences/0/uid");
+        let uid = text_at(&object, "/metadata/ownerReferences/0/uid").to_owned();
         if kind == Kind::Workload && !uid.is_empty() {
             let jobs = served().map(|row| Kind::Job(JobKind::new(row)));
             let known = jobs
@@ -80,7 +87,29 @@ impl Simulation {
             }
         }
         self.ensure_namespace(&object);
+        let key = key_of(&object);
         self.server.load(kind, object, self.now);
+        if kind == Kind::Workload {
+            // A Workload that replaces this one would be younger.
+            self.creation_times.remove(&uid);
+        } else if let Some(stored) = self.server.get(kind, &key) {
+            let created = text_at(stored, "/metadata/creationTimestamp").parse().unwrap_or(self.now);
+            let uid = text_at(stored, "/metadata/uid").to_owned();
+            self.remember_creation_time(kind, uid, created);
+        }
+    }
+
+    /// Returns when an object was created: at the time that its manifest says, unless it is in the future.
+    fn creation_time(&self, manifest: &Manifest) -> Timestamp {
+        let written = text_at(&manifest.object, "/metadata/creationTimestamp").parse().ok();
+        written.map_or(self.now, |written: Timestamp| written.min(self.now))
+    }
+
+    /// Keeps the creation time of a job for its Workload.
+    fn remember_creation_time(&mut self, kind: Kind, uid: String, created: Timestamp) {
+        if matches!(kind, Kind::Job(_)) && created < self.now {
+            self.creation_times.insert(uid, created);
+        }
     }
 
     /// Returns the time at which the object is created, or `None` if it is created now.
@@ -130,7 +159,11 @@ impl Simulation {
             }
             Ok(object) => {
                 self.ensure_namespace(&object);
-                self.server.insert(kind, object, self.now, true);
+                let created = self.creation_time(&manifest);
+                self.server.insert(kind, object, created, true);
+                let uid =
+                    self.server.get(kind, &key).map(|stored| text_at(stored, "/metadata/uid").to_owned());
+                self.remember_creation_time(kind, uid.unwrap_or_default(), created);
             }
             Err(reason) => self.reject(&manifest, reason),
         }
@@ -178,11 +211,7 @@ impl Simulation {
         if let Some(fields) = own.as_object_mut().filter(|_| !keeps_status) {
             fields.shift_remove("status");
         }
-        if let Some(metadata) = own.get_mut("metadata").and_then(Value::as_object_mut) {
-            for field in ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"] {
-                metadata.shift_remove(field);
-            }
-        }
+        remove_metadata(&mut own, &SERVER_METADATA);
         merge(&mut object, &own);
         if manifest.kind == Kind::Namespace {
             set(
@@ -213,6 +242,21 @@ impl Simulation {
             .notes
             .extend(advice.into_iter().map(|text| format!("{}: {subject}: {text}", manifest.location)));
         Ok(object)
+    }
+}
+
+/// Returns the rank in which manifests are applied. A stored Workload follows its job, by whose UID it is known.
+fn application_rank(manifest: &Manifest) -> (bool, bool, Option<Kind>) {
+    let queued = matches!(manifest.kind, Kind::Workload | Kind::Job(_));
+    let after_its_job = manifest.kind == Kind::Workload && is_stored(&manifest.object);
+    (after_its_job, queued, (!queued).then_some(manifest.kind))
+}
+
+fn remove_metadata(object: &mut Value, fields: &[&str]) {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        for field in fields {
+            metadata.shift_remove(*field);
+        }
     }
 }
 

@@ -104,9 +104,15 @@ impl FakeApiServer {
             return None;
         }
         self.uid_counter = self.uid_counter.saturating_add(1);
+        // Workloads of one second are queued by UID: those of jobs in the order in which the jobs were created.
+        let owner = text_at(&object, "/metadata/ownerReferences/0/uid");
+        let uid = match owner.strip_prefix("uid-") {
+            Some(_) => format!("{owner}-{:08}", self.uid_counter),
+            None => format!("uid-{:08}", self.uid_counter),
+        };
         set(&mut object, &["apiVersion"], json!(resource.api_version()));
         set(&mut object, &["kind"], json!(resource.kind));
-        set(&mut object, &["metadata", "uid"], json!(format!("uid-{:08}", self.uid_counter)));
+        set(&mut object, &["metadata", "uid"], json!(uid));
         set(&mut object, &["metadata", "creationTimestamp"], json!(to_api_time(now)));
         set(&mut object, &["metadata", "generation"], json!(1));
         self.store(kind, key.clone(), object, WatchNotification::full_if(notify));

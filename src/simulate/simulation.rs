@@ -9,13 +9,13 @@ use super::fake_api_server::FakeApiServer;
 use super::job_runner::{JobRunner, JobStep, apply_step};
 use super::livelock::LivelockDetector;
 use super::manifest::{Manifest, Manifests, Problem};
-use super::objects::key_of;
+use super::objects::{key_of, text_at};
 use super::timeline::{StatusSummary, Timeline};
 use crate::admission::AdmissionSettings;
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::reconciler::{
-    CoreSettings, Delta, Effect, Reconciler, SnapshotIntervals, WriteLimits, WriteOutcome, WriteResult,
+    CoreSettings, Delta, Effect, Reconciler, SnapshotIntervals, Verb, WriteLimits, WriteOutcome, WriteResult,
 };
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
@@ -29,6 +29,9 @@ const MAX_IDLE_TIMERS: u32 = 64;
 const MIN_TIME_STEP: SignedDuration = SignedDuration::from_millis(1);
 /// Snapshot interval of the core. Long, because the report reads the scheduler and not the snapshot.
 const SNAPSHOT_INTERVAL: SignedDuration = SignedDuration::from_hours(24);
+
+/// UID of an object's owner.
+const OWNER_UID: &str = "/metadata/ownerReferences/0/uid";
 
 /// A warning event.
 #[derive(Clone, Debug)]
@@ -80,6 +83,8 @@ pub struct Simulation {
     pub(super) now: Timestamp,
     /// Objects that are created later, by time.
     pub(super) arrivals: BTreeMap<Timestamp, Vec<Manifest>>,
+    /// Creation times of jobs, by UID, that the input of this instant says. A cluster made their Workloads with them.
+    pub(super) creation_times: BTreeMap<String, Timestamp>,
     /// Latest warning of each object.
     pub(super) warnings: BTreeMap<(Kind, ObjectKey), Warning>,
     /// Whether the simulation ended because it was stable.
@@ -117,6 +122,7 @@ impl Simulation {
             start: options.start,
             now: options.start,
             arrivals: BTreeMap::new(),
+            creation_times: BTreeMap::new(),
             warnings: BTreeMap::new(),
             settled: false,
             livelocked: false,
@@ -223,6 +229,7 @@ impl Simulation {
         for _ in 0..MAX_ROUNDS {
             self.deliver_deltas();
             if self.state.next_due().is_none_or(|due| due > self.now) {
+                self.creation_times.clear();
                 return;
             }
             self.apply_deltas(vec![Delta::Tick]);
@@ -286,7 +293,9 @@ impl Simulation {
                     .get(kind, &key)
                     .filter(|_| kind == Kind::Workload)
                     .map(StatusSummary::from_workload);
-                let outcome = self.server.write(write, self.now);
+                let created = self.creation_times.get(text_at(&write.body, OWNER_UID)).copied();
+                let at = created.filter(|_| write.verb == Verb::Create).unwrap_or(self.now);
+                let outcome = self.server.write(write, at);
                 if let WriteOutcome::Done(_) = &outcome {
                     let elapsed = self.elapsed();
                     if is_simulated(kind) {
