@@ -2,14 +2,14 @@
 //! does; objects exported from a server as they are.
 
 use super::manifest::{Manifest, Manifests, Problem};
-use super::objects::{describe, key_of, merge, set, text_at};
+use super::objects::{describe, key_of, merge, set, text_at, value_at};
 use super::quantities;
+use super::run_annotations::{self, ARRIVES_AFTER};
 use super::schema::Schemas;
+use super::server_rules;
 use super::simulation::Simulation;
 use crate::admission::{self, AdmissionSettings, ReviewContext};
-use crate::api::config::Duration;
-use crate::api::validation::syntax::{invalid_each, subdomain};
-use crate::api::validation::{FieldError, aggregate};
+use crate::api::validation::aggregate;
 use crate::api::{GROUP, ObjectKey, names};
 use crate::cache::Kind;
 use crate::frameworks::{JobKind, served, served_framework};
@@ -18,9 +18,8 @@ use k8s_openapi::api::core::v1::{LimitRange, Namespace, Node, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-const ARRIVES_AFTER: &str = "sluice.dev/arrives-after";
 /// Metadata that only the server sets.
 const SERVER_METADATA: [&str; 5] =
     ["uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"];
@@ -38,12 +37,15 @@ pub(super) struct ManifestApplier {
     pub(super) notes: Vec<String>,
     /// Number of objects of kinds that do not affect scheduling, by kind.
     pub(super) ignored: BTreeMap<String, usize>,
+    /// Objects that name a queue and are of kinds that are not managed.
+    pub(super) not_managed: Vec<String>,
 }
 
 impl ManifestApplier {
     pub(super) fn new(settings: AdmissionSettings) -> Result<Self, String> {
-        let (problems, notes, ignored) = Default::default();
-        Ok(Self { schemas: Schemas::shipped()?, settings, generated_names: 0, problems, notes, ignored })
+        let (problems, notes, ignored, not_managed) = Default::default();
+        let schemas = Schemas::shipped()?;
+        Ok(Self { schemas, settings, generated_names: 0, problems, notes, ignored, not_managed })
     }
 }
 
@@ -51,14 +53,24 @@ impl Simulation {
     /// Applies manifests in dependency order: referenced kinds first, jobs and Workloads last, in the order in which a
     /// cluster created them: by creation time, else as they stand in the files. Each invalid manifest is a problem.
     pub fn apply_all(&mut self, manifests: Manifests) {
-        let Manifests { objects: mut manifests, problems, ignored, .. } = manifests;
+        let Manifests { objects: mut manifests, problems, ignored, not_managed, .. } = manifests;
         self.applier.problems.extend(problems);
+        self.applier.not_managed.extend(not_managed);
         for (kind, count) in ignored {
             let total = self.applier.ignored.entry(kind).or_default();
             *total = total.saturating_add(count);
         }
         manifests.sort_by_cached_key(|manifest| (application_rank(manifest), self.creation_time(manifest)));
+        let mut known = BTreeSet::new();
         for mut manifest in manifests {
+            // What a simulation starts with is created, what changes it is applied.
+            let name = (manifest.kind, key_of(&manifest.object));
+            let named = !name.1.name.is_empty() && !manifest.dumped && !is_deleted(&manifest.object);
+            if named && !self.state.is_leading() && !known.insert(name) {
+                let reason = already_exists(&manifest);
+                self.reject(&manifest, reason);
+                continue;
+            }
             match self.arrival_time(&manifest) {
                 Ok(None) => self.apply_manifest(manifest),
                 Ok(Some(at)) => {
@@ -87,6 +99,12 @@ impl Simulation {
             }
         }
         self.ensure_namespace(&object);
+        if is_queued(kind) {
+            // It is as in the cluster, where the annotations mean nothing.
+            let faults = run_annotations::check(&object).into_iter();
+            let subject = describe(&object);
+            self.applier.notes.extend(faults.map(|fault| format!("{subject}: {fault}; ignored")));
+        }
         let key = key_of(&object);
         self.server.load(kind, object, self.now);
         if kind == Kind::Workload {
@@ -115,14 +133,20 @@ impl Simulation {
     /// Returns the time at which the object is created, or `None` if it is created now.
     fn arrival_time(&self, manifest: &Manifest) -> Result<Option<Timestamp>, String> {
         let annotations = manifest.object.pointer("/metadata/annotations");
-        let Some(text) = annotations.and_then(|a| a.get(ARRIVES_AFTER)).filter(|_| !manifest.dumped) else {
+        if manifest.dumped {
+            return Ok(None);
+        }
+        let mut errors = self.applier.schemas.metadata_errors(&manifest.object);
+        if errors.is_empty() && is_queued(manifest.kind) {
+            errors = run_annotations::check(&manifest.object);
+        }
+        if !errors.is_empty() {
+            return Err(aggregate(&errors));
+        }
+        let text = annotations.and_then(|a| a.get(ARRIVES_AFTER)).and_then(Value::as_str);
+        let Some(wait) = text.and_then(run_annotations::parse_duration) else {
             return Ok(None);
         };
-        let wait =
-            text.as_str().and_then(Duration::parse).map(Duration::signed).filter(|wait| !wait.is_negative());
-        let wait = wait.ok_or_else(|| {
-            format!("metadata.annotations[{ARRIVES_AFTER}]: Invalid value: {text}: must be a duration")
-        })?;
         let at = self.start.checked_add(wait).unwrap_or(Timestamp::MAX);
         Ok((at > self.now).then_some(at))
     }
@@ -139,7 +163,7 @@ impl Simulation {
         if manifest.dumped && old.is_none() {
             return self.load_stored(kind, manifest.object);
         }
-        if manifest.object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null()) {
+        if is_deleted(&manifest.object) {
             return self.delete_object(&manifest, old.is_some());
         }
         if old.is_none() && is_stored(&manifest.object) {
@@ -171,7 +195,8 @@ impl Simulation {
 
     /// Checks that an exported object can be decoded; it is not validated again.
     fn check_readable(&self, kind: Kind, object: &Value) -> Result<(), String> {
-        let errors = self.applier.schemas.default_and_validate(kind.resource().kind, &mut object.clone());
+        let schemas = &self.applier.schemas;
+        let errors = schemas.default_and_validate(kind.resource().kind, &mut object.clone(), None);
         if errors.is_empty() { check_decodes(kind, object) } else { Err(aggregate(&errors)) }
     }
 
@@ -223,16 +248,23 @@ impl Simulation {
         // A server decodes built-in kinds before it calls webhooks, custom resources after.
         let is_custom = resource.group == GROUP;
         if !is_custom {
-            check_decodes(manifest.kind, &object)?;
-        }
-        let (schemas, snapshot) = (&self.applier.schemas, self.state.snapshot());
-        let schema = |object: &mut Value| {
-            let mut errors = validate_name(object);
-            errors.extend(schemas.default_and_validate(resource.kind, object));
+            let mut errors = self.applier.schemas.decode_errors(resource.kind, &object);
+            if errors.is_empty() {
+                errors = quantities::check_quantities(&object);
+            }
             if !errors.is_empty() {
                 return Err(aggregate(&errors));
             }
-            if is_custom { check_decodes(manifest.kind, object) } else { Ok(()) }
+            server_rules::set_defaults(manifest.kind, &mut object);
+        }
+        let (schemas, snapshot) = (&self.applier.schemas, self.state.snapshot());
+        let schema = |object: &mut Value| {
+            let mut errors = schemas.default_and_validate(resource.kind, object, old);
+            errors.extend(server_rules::validate(manifest.kind, object, old));
+            if !errors.is_empty() {
+                return Err(aggregate(&errors));
+            }
+            check_decodes(manifest.kind, object)
         };
         let ctx = ReviewContext { objects: &snapshot, settings: &self.applier.settings };
         let named = (resource.group, resource.kind);
@@ -247,7 +279,7 @@ impl Simulation {
 
 /// Returns the rank in which manifests are applied. A stored Workload follows its job, by whose UID it is known.
 fn application_rank(manifest: &Manifest) -> (bool, bool, Option<Kind>) {
-    let queued = matches!(manifest.kind, Kind::Workload | Kind::Job(_));
+    let queued = is_queued(manifest.kind);
     let after_its_job = manifest.kind == Kind::Workload && is_stored(&manifest.object);
     (after_its_job, queued, (!queued).then_some(manifest.kind))
 }
@@ -265,9 +297,19 @@ fn is_stored(object: &Value) -> bool {
     !text_at(object, "/metadata/uid").is_empty()
 }
 
-fn validate_name(object: &Value) -> Vec<FieldError> {
-    let name = text_at(object, "/metadata/name");
-    invalid_each("metadata.name", name, subdomain(name))
+fn is_deleted(object: &Value) -> bool {
+    value_at(object, "/metadata/deletionTimestamp").is_some_and(|at| !at.is_null())
+}
+
+const fn is_queued(kind: Kind) -> bool {
+    matches!(kind, Kind::Workload | Kind::Job(_))
+}
+
+/// Returns the message of a server for an object that is created a second time.
+fn already_exists(manifest: &Manifest) -> String {
+    let (resource, name) = (manifest.kind.resource(), text_at(&manifest.object, "/metadata/name"));
+    let dot = if resource.group.is_empty() { "" } else { "." };
+    format!("{}{dot}{} {name:?} already exists", resource.plural, resource.group)
 }
 
 /// Checks that an object of a built-in kind can be decoded.

@@ -7,21 +7,16 @@
 //! for jobs.
 
 use super::objects::{
-    ConditionFlags, condition, field, field_text, has_owner, is_true, set, set_condition, text_at, value_at,
+    ConditionFlags, condition, field_text, has_owner, is_true, set, set_condition, text_at, value_at,
 };
+use super::run_annotations::{self, EXIT_CODE, READY_AFTER, RUN_FOR, TERMINATE_AFTER};
 use crate::api::ObjectKey;
-use crate::api::config::Duration;
 use crate::cache::Kind;
 use crate::lifecycle::conditions::to_api_time;
 use indexmap::IndexMap;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-
-const RUN_FOR: &str = "sluice.dev/run-for";
-const EXIT_CODE: &str = "sluice.dev/exit-code";
-const READY_AFTER: &str = "sluice.dev/ready-after";
-const TERMINATE_AFTER: &str = "sluice.dev/terminate-after";
 
 const PODS_READY: &str = "PodsReady";
 
@@ -244,7 +239,7 @@ pub(super) fn apply_step(step: JobStep, kind: Kind, object: &mut Value, now: Tim
             }
         }
         (_, JobStep::End) => {
-            let failed = annotation(object, EXIT_CODE).is_some_and(|code| code != "0");
+            let failed = run_annotations::text(object, EXIT_CODE).is_some_and(|code| code != "0");
             let all = value_at(object, "/spec/completions").and_then(Value::as_i64).unwrap_or(pods);
             set(object, &["status", "active"], json!(0));
             set(object, &["status", "ready"], json!(0));
@@ -271,16 +266,6 @@ fn waves(object: &Value) -> i32 {
     i32::try_from(all.saturating_add(pods).saturating_sub(1) / pods).unwrap_or(i32::MAX).max(1)
 }
 
-/// Returns an annotation of the pod template, or else of the object.
-fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
-    let pointers = [
-        "/spec/template/metadata/annotations",
-        "/spec/podSets/0/template/metadata/annotations",
-        "/metadata/annotations",
-    ];
-    pointers.iter().find_map(|pointer| field(value_at(object, pointer)?, name)?.as_str())
-}
-
 fn duration_annotation(object: &Value, name: &str) -> Option<SignedDuration> {
-    Duration::parse(annotation(object, name)?).map(Duration::signed).filter(|length| !length.is_negative())
+    run_annotations::parse_duration(run_annotations::text(object, name)?)
 }

@@ -3,6 +3,8 @@
 //! An invalid document is a problem with its location and does not affect the others.
 
 use super::dump::{self, Dump};
+use super::foreign_kinds::{check_known, group_of, unmanaged_queue};
+use super::non_finite::NonFinite;
 use super::objects::{describe, text_at};
 use super::source_line::line_of_field;
 use crate::cache::Kind;
@@ -38,20 +40,37 @@ pub struct Manifest {
     pub object: Value,
     /// Whether it was read from a cluster by `sluice dump`.
     pub dumped: bool,
-    /// Text of its document, and the path of the object in it.
-    source: (Arc<str>, String),
+    source: Source,
+}
+
+/// Where an object stands.
+#[derive(Clone, Debug)]
+struct Source {
+    /// Text of its document.
+    document: Arc<str>,
+    /// Path of the object in the document, if that is a list.
+    inside: String,
+    /// Numbers of the document that no JSON can have.
+    non_finite: Arc<[NonFinite]>,
 }
 
 impl Manifest {
     /// Creates a problem; the location is the line of the field that the reason names.
     pub(super) fn problem(&self, reason: String) -> Problem {
-        let (document, inside) = &self.source;
+        let Source { document, inside, .. } = &self.source;
         // Several errors are formatted as `[first, second]`.
         let path = reason.trim_start_matches('[').split(": ").next().unwrap_or_default();
         let path = if path.contains(' ') { "" } else { path };
-        let path = [inside.as_str(), path].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
-        let line = self.location.line.saturating_add(line_of_field(document, &path.join(".")));
+        let whole = [inside.as_str(), path].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
+        let line = self.location.line.saturating_add(line_of_field(document, &whole.join(".")));
         let location = SourceLocation { line, ..self.location.clone() };
+        // An object without a name is named by its place in the list.
+        let unnamed = text_at(&self.object, "/metadata/name").is_empty() && !inside.is_empty();
+        let reason = match (unnamed, path.is_empty()) {
+            (false, _) => reason,
+            (true, true) => format!("{inside}: {reason}"),
+            (true, false) => format!("{inside}.{reason}"),
+        };
         Problem { location, subject: describe(&self.object), reason }
     }
 }
@@ -77,6 +96,8 @@ pub struct Manifests {
     pub problems: Vec<Problem>,
     /// Number of objects of kinds that do not affect scheduling, by `Kind.group`.
     pub ignored: BTreeMap<String, usize>,
+    /// Objects that name a queue and are of kinds that are not managed, with the reason.
+    pub not_managed: Vec<String>,
     /// Header of the dump among the files.
     pub dump: Option<Dump>,
 }
@@ -107,9 +128,11 @@ impl Manifests {
         for ((line, document), object) in documents.into_iter().zip(objects) {
             let location = SourceLocation { file: Arc::clone(&file), line };
             match object {
-                Ok(Value::Null) => {}
-                Ok(object) => {
-                    self.add_object(&location, &(Arc::from(document), String::new()), object, namespace);
+                Ok((Value::Null, _)) => {}
+                Ok((object, non_finite)) => {
+                    let (document, non_finite) = (Arc::from(document), Arc::from(non_finite));
+                    let source = Source { document, inside: String::new(), non_finite };
+                    self.add_object(&location, &source, object, namespace);
                 }
                 Err(ParseError { line: offset, reason }) => {
                     let location = SourceLocation { line: line.saturating_add(offset), ..location };
@@ -127,27 +150,31 @@ impl Manifests {
         self.objects.iter().filter_map(created).max()
     }
 
-    fn add_object(
-        &mut self,
-        location: &SourceLocation,
-        source: &(Arc<str>, String),
-        mut object: Value,
-        namespace: &str,
-    ) {
+    fn add_object(&mut self, location: &SourceLocation, source: &Source, mut object: Value, namespace: &str) {
         let kind_name = text_at(&object, "/kind").to_owned();
         if let (true, Some(Value::Array(items))) = (kind_name.ends_with("List"), object.get_mut("items")) {
             for (index, item) in std::mem::take(items).into_iter().enumerate() {
-                let (document, inside) = source;
-                let dot = if inside.is_empty() { "" } else { "." };
-                let source = (Arc::clone(document), format!("{inside}{dot}items[{index}]"));
-                self.add_object(location, &source, item, namespace);
+                let dot = if source.inside.is_empty() { "" } else { "." };
+                let inside = format!("{}{dot}items[{index}]", source.inside);
+                self.add_object(location, &Source { inside, ..source.clone() }, item, namespace);
             }
             return;
         }
         if kind_name == dump::KIND && text_at(&object, "/apiVersion") == dump::API_VERSION {
             return self.add_dump(location, source, object);
         }
-        match identify(&object) {
+        let non_finite = source.non_finite.iter().find_map(|number| number.error_in(&source.inside));
+        let identified = non_finite.map_or_else(|| identify(&object), Err);
+        if let Ok(kind @ (None | Some(Kind::Pod))) = identified {
+            let named = with_namespace(object.clone(), Kind::Pod, namespace);
+            if let Some(reason) = unmanaged_queue(&named) {
+                self.not_managed.push(reason);
+                if kind.is_none() {
+                    return;
+                }
+            }
+        }
+        match identified {
             Ok(Some(kind)) => {
                 let object = with_namespace(object, kind, namespace);
                 self.objects.push(Manifest {
@@ -170,13 +197,7 @@ impl Manifests {
         }
     }
 
-    fn add_problem(
-        &mut self,
-        location: &SourceLocation,
-        source: &(Arc<str>, String),
-        object: Value,
-        reason: String,
-    ) {
+    fn add_problem(&mut self, location: &SourceLocation, source: &Source, object: Value, reason: String) {
         let (location, source) = (location.clone(), source.clone());
         // The kind is not used: the manifest only creates the problem.
         let manifest = Manifest { location, kind: Kind::Namespace, object, dumped: false, source };
@@ -184,7 +205,7 @@ impl Manifests {
     }
 
     /// Adds the header of a dump. Resources that it lacks are problems.
-    fn add_dump(&mut self, location: &SourceLocation, source: &(Arc<str>, String), document: Value) {
+    fn add_dump(&mut self, location: &SourceLocation, source: &Source, document: Value) {
         let header = match Dump::from_document(document.clone()) {
             Ok(_) if self.dump.is_some() => Err("there is another dump before it".to_owned()),
             header => header,
@@ -204,10 +225,6 @@ impl Manifests {
     }
 }
 
-fn group_of(object: &Value) -> &str {
-    text_at(object, "/apiVersion").split_once('/').map_or("", |(group, _)| group)
-}
-
 /// Returns the kind, or `None` if it does not affect scheduling.
 fn identify(object: &Value) -> Result<Option<Kind>, String> {
     if !object.is_object() {
@@ -219,7 +236,7 @@ fn identify(object: &Value) -> Result<Option<Kind>, String> {
         }
     }
     let Some(kind) = Kind::from_group_kind(group_of(object), text_at(object, "/kind")) else {
-        return Ok(None);
+        return check_known(object).map(|()| None);
     };
     let (wanted, version) = (kind.resource().api_version(), text_at(object, "/apiVersion"));
     if version != wanted {
@@ -286,7 +303,8 @@ struct ParseError {
     reason: String,
 }
 
-type Parsed = Result<Value, ParseError>;
+/// An object, and its numbers that are not finite.
+type Parsed = Result<(Value, Vec<NonFinite>), ParseError>;
 
 /// Parses all documents in order; uses several threads if there are many.
 fn parse_all(documents: &[(usize, &str)]) -> Vec<Parsed> {
@@ -307,23 +325,25 @@ fn parse_all(documents: &[(usize, &str)]) -> Vec<Parsed> {
 fn parse(document: &str) -> Parsed {
     if document.trim_start().starts_with('{') {
         match serde_json::from_str(document) {
-            Ok(value) => return Ok(value),
+            Ok(value) => return Ok((value, Vec::new())),
             Err(error) if error.is_eof() || document.contains("\":") => {
                 let (line, reason) = (error.line().saturating_sub(1), format!("not JSON: {error}"));
-                return Err(ParseError { line, reason });
+                // A number that is too large for JSON is one of YAML.
+                return NonFinite::find(document).ok_or(ParseError { line, reason });
             }
             Err(_) => {}
         }
     }
     // No size limit, because the user chose the file.
     let options = serde_saphyr::options! { budget: None, with_snippet: false };
-    serde_saphyr::from_str_with_options(document, options).map_err(|error| {
+    serde_saphyr::from_str_with_options(document, options).map(|value| (value, Vec::new())).or_else(|error| {
         let line = error.location().and_then(|location| usize::try_from(location.line()).ok()).unwrap_or(1);
         let text = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
         let text = text.lines().next().unwrap_or_default();
         // Remove the line number, which is relative to this document and not to the file.
         let text = text.rsplit_once(" at line ").map_or(text, |(text, _)| text);
-        ParseError { line: line.saturating_sub(1), reason: format!("not YAML: {text}") }
+        let error = ParseError { line: line.saturating_sub(1), reason: format!("not YAML: {text}") };
+        NonFinite::find(document).ok_or(error)
     })
 }
 
@@ -352,7 +372,8 @@ mod tests {
         let parsed = parse_all(&documents);
         assert_eq!((documents.len(), parsed.len()), (total, total));
         for (n, (result, (line, _))) in parsed.into_iter().zip(documents).enumerate() {
-            assert_eq!(result.ok(), (n != MIN_DOCUMENTS_PER_THREAD).then(|| json!({"n": n})), "document {n}");
+            let value = result.ok().map(|(value, _)| value);
+            assert_eq!(value, (n != MIN_DOCUMENTS_PER_THREAD).then(|| json!({"n": n})), "document {n}");
             assert_eq!(line, 2 * n + 1);
         }
     }

@@ -7,21 +7,28 @@
 
 mod apply;
 mod blocker_row;
+mod builtin_schemas;
+mod cel_rules;
 mod dump;
 pub mod fake_api_server;
+mod foreign_kinds;
 mod job_runner;
 mod jobs_without_workload;
 mod livelock;
 mod manifest;
+mod non_finite;
 mod objects;
 mod outcome;
+mod pod_rules;
 mod quantities;
 mod quota_units;
 mod redaction;
 mod replay;
 mod report;
+mod run_annotations;
 mod scenario;
 mod schema;
+mod server_rules;
 mod simulation;
 mod source_line;
 mod tables;

@@ -215,7 +215,7 @@ impl Simulation {
             finished: in_state(|state| state == "finished").map(WorkloadRef::from_workload).collect(),
             queues: self.queue_rows(&units),
             unqueued: without_workload.unqueued,
-            not_managed: without_workload.not_managed,
+            not_managed: [self.applier.not_managed.clone(), without_workload.not_managed].concat(),
             notes: self.applier.notes.clone(),
             problems,
             ignored: self.applier.ignored.clone(),

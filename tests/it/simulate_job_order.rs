@@ -11,6 +11,9 @@ use sluice::simulate::{Simulation, Until};
 /// The start of the simulation; creation times are given in minutes before it.
 const START: i64 = 1_800_000_000;
 
+/// Names, and creation times in minutes before the start.
+type Entries = &'static [(&'static str, Option<i64>)];
+
 /// A Job or Workload that needs the whole quota for a minute.
 fn entry(name: &str, created: Option<i64>) -> Value {
     let annotations = json!({"sluice.dev/run-for": "1m"});
@@ -41,7 +44,7 @@ fn admission_order(simulation: &mut Simulation) -> Vec<String> {
 
 #[test]
 fn creation_time_then_order_of_files() {
-    let table: [(&str, &[(&str, Option<i64>)], &str); 6] = [
+    let table: [(&str, Entries, &str); 6] = [
         (
             "times, also against the order of the file",
             &[("b", Some(5)), ("a", Some(9)), ("c", Some(7))],

@@ -111,7 +111,7 @@ fn unparsable_quantity_is_refused() {
     let job = |amount: &str| {
         format!(
             "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: j, labels: {{limits: one}}}}\nspec:\n  template:\n    spec:\n      \
-             containers:\n      - name: c\n        resources:\n          requests: {{cpu: {amount}}}\n"
+             containers:\n      - name: c\n        resources:\n          requests: {{cpu: {amount}}}\n        image: x\n      restartPolicy: Never\n"
         )
     };
     for valid in ["1", "1.5", "\"1\"", "100m", "1e3", "~"] {

@@ -108,6 +108,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core, Queues, 9, recreated_queues::running_job_keeps_quota;
     Core, Queues, 7, crashes::concurrent_writer_keeps_conditions;
     Core + Versions, Queues, 32, simulate_matches_cluster::twelve_jobs_match_prediction;
+    Core, Queues, 20, simulate_refusals::same_refusals_as_server;
     Core, Queues, 1, unreadable_objects::pod_template_schema_matches_server;
     Core + Versions, Queues, 12, unreadable_objects::large_objects_delay_no_others;
     Core, Queues, 9, unreadable_objects::too_large_workload_is_reported;

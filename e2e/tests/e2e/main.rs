@@ -56,6 +56,7 @@ mod second_pass_matrix;
 mod second_pass_races;
 mod shipped_manifests;
 mod simulate_matches_cluster;
+mod simulate_refusals;
 mod stale_api_server;
 mod stop_policy;
 mod topology;

@@ -38,7 +38,7 @@ const MAX_COMPARED_VALUES: usize = 256 << 10;
 
 /// Returns whether two values are semantically equal: quantities by amount, null as absent, empty collections as
 /// absent.
-pub(super) fn equal(a: &Value, b: &Value) -> bool {
+pub(crate) fn equal(a: &Value, b: &Value) -> bool {
     same_value("", a, b)
 }
 

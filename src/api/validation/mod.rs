@@ -19,6 +19,7 @@ mod workload_update;
 
 pub use cluster_queue::{cluster_queue, cohort};
 pub use cursor::{FieldCursor, child_path, key_path};
+pub(crate) use equality::equal as semantically_equal;
 pub use error::{ErrorKind, FieldError, aggregate};
 pub use errors::Errors;
 pub use flavor::resource_flavor;

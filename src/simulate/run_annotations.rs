@@ -1,0 +1,65 @@
+//! The annotations that control how a job runs in the simulation.
+//!
+//! Invariant: an annotation that is not understood is an error. It would else look as if it had an effect.
+
+use super::objects::{field, value_at};
+use crate::api::config::Duration;
+use crate::api::validation::{FieldError, key_path};
+use jiff::SignedDuration;
+use serde_json::Value;
+
+const PREFIX: &str = "sluice.dev/";
+pub(super) const RUN_FOR: &str = "sluice.dev/run-for";
+pub(super) const EXIT_CODE: &str = "sluice.dev/exit-code";
+pub(super) const READY_AFTER: &str = "sluice.dev/ready-after";
+pub(super) const TERMINATE_AFTER: &str = "sluice.dev/terminate-after";
+pub(super) const ARRIVES_AFTER: &str = "sluice.dev/arrives-after";
+/// Annotations with a duration.
+const DURATIONS: [&str; 4] = [RUN_FOR, READY_AFTER, TERMINATE_AFTER, ARRIVES_AFTER];
+
+/// Where annotations are, as a pointer and as a path.
+const PLACES: [(&str, &str); 3] = [
+    ("/metadata/annotations", "metadata.annotations"),
+    ("/spec/template/metadata/annotations", "spec.template.metadata.annotations"),
+    ("/spec/podSets/0/template/metadata/annotations", "spec.podSets[0].template.metadata.annotations"),
+];
+
+/// Returns the errors of all annotations of the simulation on an object.
+pub(super) fn check(object: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for (pointer, path) in PLACES {
+        for (name, value) in value_at(object, pointer).and_then(Value::as_object).into_iter().flatten() {
+            if !name.starts_with(PREFIX) {
+                continue;
+            }
+            let fault = if DURATIONS.contains(&name.as_str()) {
+                value.as_str().and_then(parse_duration).is_none().then_some("must be a duration")
+            } else if name == EXIT_CODE {
+                let code = value.as_str().and_then(|text| text.parse::<u8>().ok());
+                code.is_none().then_some("must be an exit code, 0 to 255")
+            } else {
+                Some("unknown annotation of simulate")
+            };
+            // A name that only the place makes wrong: a template does not arrive.
+            let misplaced = name == ARRIVES_AFTER && pointer != "/metadata/annotations";
+            let fault = if misplaced { Some("has an effect only on the object itself") } else { fault };
+            errors.extend(fault.map(|fault| FieldError::invalid(key_path(path, name), value.clone(), fault)));
+        }
+    }
+    errors
+}
+
+/// Returns the text of an annotation of the pod template, or else of the object.
+pub(super) fn text<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+    let pointers = [
+        "/spec/template/metadata/annotations",
+        "/spec/podSets/0/template/metadata/annotations",
+        "/metadata/annotations",
+    ];
+    pointers.iter().find_map(|pointer| field(value_at(object, pointer)?, name)?.as_str())
+}
+
+/// Parses a duration, which is not negative.
+pub(super) fn parse_duration(text: &str) -> Option<SignedDuration> {
+    Duration::parse(text).map(Duration::signed).filter(|length| !length.is_negative())
+}
