@@ -80,19 +80,20 @@ impl Verdict {
 impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (flavor, resource) = (&self.flavor, &self.resource);
-        let need = amount_text(resource, self.requested);
+        // A request has an end, also where it exceeds the range of amounts.
+        let need = format_quantity(resource, self.requested);
         match (&self.kind, &self.node) {
             (BlockerKind::Undeclared, _) => write!(f, "resource {resource} unavailable in ClusterQueue"),
             (BlockerKind::Mismatch(mismatch), _) => f.write_str(mismatch),
             (BlockerKind::NeverFits, Some(node)) => {
-                let limit = amount_text(resource, self.limit);
+                let limit = limit_text(resource, self.limit);
                 write!(
                     f,
                     "insufficient quota for {resource} in flavor {flavor}, request ({need}) > maximum capacity ({limit}) at {node}"
                 )
             }
             (BlockerKind::InUse, Some(node)) => {
-                let limit = amount_text(resource, self.limit);
+                let limit = limit_text(resource, self.limit);
                 write!(
                     f,
                     "insufficient unused quota for {resource} in flavor {flavor}, request {need}, limit {limit} at {node}"
@@ -123,7 +124,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Formats an amount with the unit that users write.
-fn amount_text(resource: &str, amount: Amount) -> String {
+/// Formats a limit with the unit that users write.
+fn limit_text(resource: &str, amount: Amount) -> String {
     if amount == Amount::UNLIMITED { "unlimited".to_owned() } else { format_quantity(resource, amount) }
 }

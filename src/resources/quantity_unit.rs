@@ -38,18 +38,18 @@ impl QuantityUnit {
     }
 
     fn multiple_of(&self, resource: &str, amount: Amount) -> Option<i128> {
-        let power = |base: i128, exponent: i32| base.checked_pow(exponent.unsigned_abs());
         let scale = resource_scale(resource);
-        // Size of the unit in units of the amount: `numerator / denominator`.
-        let (size, exponent) = if self.binary { (power(2, self.exponent)?, 0) } else { (1, self.exponent) };
-        let decimal = exponent.checked_sub(scale)?;
-        let (numerator, denominator) = if decimal < 0 {
-            (size, power(10, decimal)?)
+        // Size of the unit in units of the amount.
+        let (size, exponent) = if self.binary {
+            (2_i128.checked_pow(self.exponent.unsigned_abs())?, 0)
         } else {
-            (size.checked_mul(power(10, decimal)?)?, 1)
+            (1, self.exponent)
         };
-        let scaled = amount.to_i128().checked_mul(denominator)?;
-        (scaled.checked_rem(numerator)? == 0).then(|| scaled.checked_div(numerator)).flatten()
+        // In a unit finer than the amount, which is rounded up to the server's precision, it would not read as written.
+        let decimal = u32::try_from(exponent.checked_sub(scale)?).ok()?;
+        let units = size.checked_mul(10_i128.checked_pow(decimal)?)?;
+        let amount = amount.to_i128();
+        (amount.checked_rem(units)? == 0).then(|| amount.checked_div(units)).flatten()
     }
 }
 
@@ -86,7 +86,11 @@ mod tests {
             ("2", "cpu", 500, "500m"),
             ("500m", "cpu", 500, "500m"),
             ("4000m", "cpu", 1_000, "1000m"),
-            ("1500000u", "cpu", 1_500, "1500000u"),
+            ("1500000u", "cpu", 1_500, "1500m"),
+            ("100u", "cpu", 1, "1m"),
+            ("3n", "cpu", 1, "1m"),
+            ("1e-20", "cpu", 1, "1m"),
+            ("1500m", "memory", 2, "2"),
             ("1k", "cpu", 2_000_000, "2k"),
             ("1k", "cpu", 2_000, "2"),
             ("1Ki", "cpu", 1_024_000, "1Ki"),

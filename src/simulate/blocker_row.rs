@@ -46,8 +46,8 @@ impl BlockerRow {
         let concerns_quota = matches!(blocker.kind, BlockerKind::NeverFits | BlockerKind::InUse);
         let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
         let queue = NodeRef::ClusterQueue(cluster_queue.into());
-        let shown =
-            |amount: Amount| if concerns_quota { units.format(&queue, &fr, amount) } else { String::new() };
+        let when_quota = |text: String| if concerns_quota { text } else { String::new() };
+        let shown_limit = |limit: Amount| when_quota(units.format_limit(&queue, &fr, limit));
         Self {
             kind: match blocker.kind {
                 BlockerKind::NeverFits => "neverFits",
@@ -59,9 +59,9 @@ impl BlockerRow {
             flavor: blocker.flavor.to_string(),
             resource: blocker.resource.to_string(),
             node: blocker.node.as_ref().map(node_name).unwrap_or_default(),
-            requested: shown(blocker.requested),
-            available: shown(engine.available(cluster_queue, &fr)),
-            limit: if blocker.node.is_some() { shown(blocker.limit) } else { String::new() },
+            requested: when_quota(units.format(&queue, &fr, blocker.requested)),
+            available: shown_limit(engine.available(cluster_queue, &fr)),
+            limit: if blocker.node.is_some() { shown_limit(blocker.limit) } else { String::new() },
             text: blocker.to_string(),
         }
     }

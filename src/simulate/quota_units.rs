@@ -52,12 +52,13 @@ impl QuotaUnits {
         }
     }
 
-    /// Formats an amount in the unit of the node's quota, or as `unlimited`. A node without an own quota uses the unit
-    /// of another one.
+    /// Formats a limit in the unit of the node's quota, or as `unlimited`.
+    pub(super) fn format_limit(&self, node: &NodeRef, fr: &FlavorResource, limit: Amount) -> String {
+        if limit == Amount::UNLIMITED { "unlimited".to_owned() } else { self.format(node, fr, limit) }
+    }
+
+    /// Formats an amount in the unit of the node's quota. A node without an own quota uses the unit of another one.
     pub(super) fn format(&self, node: &NodeRef, fr: &FlavorResource, amount: Amount) -> String {
-        if amount == Amount::UNLIMITED {
-            return "unlimited".to_owned();
-        }
         let own = self.by_node.get(&(node.clone(), fr.clone()));
         own.or_else(|| self.by_flavor_resource.get(fr))
             .map_or_else(|| format_quantity(&fr.resource, amount), |unit| unit.format(&fr.resource, amount))

@@ -346,7 +346,7 @@ impl Simulation {
         let row = |(node, parent): (&NodeRef, Option<&NodeRef>)| {
             let is_queue = matches!(node, NodeRef::ClusterQueue(_));
             let usage = engine.usage(node).into_iter().map(|(fr, usage)| UsageRow {
-                nominal: units.format(node, &fr, usage.limits.nominal),
+                nominal: units.format_limit(node, &fr, usage.limits.nominal),
                 used: units.format(node, &fr, usage.usage),
                 borrowed: units.format(node, &fr, usage.borrowed()),
                 flavor: fr.flavor.to_string(),

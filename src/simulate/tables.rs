@@ -155,7 +155,8 @@ fn admitted_columns(row: &AdmittedRow) -> Vec<String> {
             format!("{amount} {resource} of {flavor}")
         });
         let usage: Vec<String> = usage.collect();
-        format!("{} {}: {}", set.count.unwrap_or(0), set.name, usage.join(", "))
+        let pods = format!("{} {}", set.count.unwrap_or(0), set.name);
+        if usage.is_empty() { pods } else { format!("{pods}: {}", usage.join(", ")) }
     });
     let sets: Vec<String> = sets.collect();
     vec![

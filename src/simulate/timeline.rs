@@ -245,7 +245,11 @@ pub(super) fn format_flavors(workload: &Value) -> String {
     }
     let shown: Vec<String> = parts
         .iter()
-        .map(|(words, pods)| format!("{pods} {} on {words}", if *pods == 1 { "pod" } else { "pods" }))
+        .map(|(words, pods)| {
+            let noun = if *pods == 1 { "pod" } else { "pods" };
+            // Pods that request no resource of a quota have no flavor.
+            if words.is_empty() { format!("{pods} {noun}") } else { format!("{pods} {noun} on {words}") }
+        })
         .collect();
     shown.join(", ")
 }

@@ -100,3 +100,44 @@ fn conditions_and_replays_are_canonical() {
     assert_eq!(row["conditions"]["QuotaReserved"]["message"], message);
     assert_eq!(row["message"], message);
 }
+
+/// Finer quotas than the precision of the server are shown as it counts them.
+#[test]
+fn quota_finer_than_amounts_is_rounded_up() {
+    for quota in ["100u", "3n", "1e-20", "1m"] {
+        let report = simulate(&queues("cpu", &json!(quota)));
+        let usage = &report.queues.iter().find(|row| row.name == "q").unwrap().usage[0];
+        assert_eq!(usage.nominal, "1m", "{quota}");
+    }
+}
+
+/// A request beyond the range of amounts is a number, not unlimited.
+#[test]
+fn largest_request_is_a_number() {
+    let mut objects = queues("memory", &json!("1Gi"));
+    let mut large = workload("large", "memory", "7E");
+    large["spec"]["podSets"][0]["count"] = json!(2_147_483_647);
+    objects.push(large);
+    let report = simulate(&objects);
+    let row = &report.pending[0];
+    assert!(
+        row.message.contains("request (9223372036854775807) > maximum capacity (1Gi)"),
+        "{}",
+        row.message
+    );
+    assert_eq!(
+        (row.blockers[0].requested.as_str(), row.blockers[0].limit.as_str()),
+        ("9223372036854775807", "1Gi")
+    );
+}
+
+#[test]
+fn pods_without_requests_have_no_flavor() {
+    let mut objects = queues("cpu", &json!("1"));
+    let mut idle = workload("idle", "cpu", "1");
+    idle["spec"]["podSets"][0]["count"] = json!(50);
+    idle["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"] = json!({});
+    objects.push(idle);
+    let tables = simulate(&objects).tables(10);
+    assert!(tables.contains("  50 pods\n") && tables.contains("  50 main\n"), "{tables}");
+}
