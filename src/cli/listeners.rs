@@ -73,16 +73,14 @@ pub(super) async fn start(
             liveness(shared, settings.stall_limit()),
         );
         let listener = Listener::bind("health", addresses, None, router, limits.for_low_traffic());
-        let listener =
-            bind_on(&threads.probes, listener).await.with_context(|| format!("health: {health}"))?;
+        let listener = bind_on(&threads.probes, listener).await.context("health")?;
         serve(&mut servers, &threads.probes, "health", listener, shared);
     }
     if let Some(addresses) = address::parse("metrics address", metrics_address).await? {
         let router = metrics_router(settings, shared, &addresses);
         let tls = (!args.metrics_insecure).then_some(tls);
         let listener = Listener::bind("metrics", addresses, tls, router, limits.for_low_traffic());
-        let listener =
-            bind_on(&threads.serve, listener).await.with_context(|| format!("metrics: {metrics_address}"))?;
+        let listener = bind_on(&threads.serve, listener).await.context("metrics")?;
         serve(&mut servers, &threads.serve, "metrics", listener, shared);
     }
     Ok(servers)

@@ -172,10 +172,11 @@ impl Listener {
 fn bind_first(addresses: &[SocketAddr]) -> io::Result<std::net::TcpListener> {
     let mut last_error = io::Error::new(io::ErrorKind::AddrNotAvailable, "no address");
     for address in addresses {
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}"));
         match bind(*address) {
             Ok(socket) => return Ok(socket),
-            Err(error) if is_unavailable_address(&error) => last_error = error,
-            Err(error) => return Err(error),
+            Err(error) if is_unavailable_address(&error) => last_error = named(error),
+            Err(error) => return Err(named(error)),
         }
     }
     Err(last_error)

@@ -44,3 +44,18 @@ async fn responses_end_their_connections_while_retiring() {
         assert_eq!(ended.unwrap().unwrap(), 0, "the connection ends after the response");
     }
 }
+
+#[tokio::test]
+async fn address_that_cannot_be_bound_is_named() {
+    let bind = |address: &str| {
+        let addresses = vec![address.parse().unwrap()];
+        Listener::bind("test", addresses, None, Router::new(), ListenerLimits::default())
+    };
+    let first = bind("127.0.0.1:0").await.unwrap();
+    let taken = first.address().unwrap().to_string();
+    let error = bind(&taken).await.err().unwrap();
+    assert_eq!(error.to_string(), format!("{taken}: Address already in use (os error 98)"));
+    // An address of another machine.
+    let error = bind("192.0.2.1:1").await.err().unwrap();
+    assert_eq!(error.to_string(), "192.0.2.1:1: Cannot assign requested address (os error 99)");
+}
