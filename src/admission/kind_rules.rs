@@ -100,7 +100,10 @@ fn validate_partial_admission(job: &JobUnderReview<'_>, settings: &AdmissionSett
     match parse_int(min) {
         Err(fault) => errors.push(FieldError::invalid(path.clone(), min, fault)),
         Ok(number) if number <= 0 || number >= pods => {
-            let detail = format!("should be between 0 and {}", pods.saturating_sub(1));
+            let detail = match pods.saturating_sub(1) {
+                most if most >= 1 => format!("should be between 1 and {most}"),
+                _ => format!("should be less than the parallelism, which is {pods}"),
+            };
             errors.push(FieldError::invalid(path.clone(), number, detail));
         }
         Ok(_) => {}

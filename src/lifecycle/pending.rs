@@ -167,9 +167,15 @@ impl Draft<'_> {
         let suspended = |m: String| Some((PendingReason::Suspended, m));
         let misconfigured = |m: String| Some((PendingReason::Misconfigured, m));
         match (&facts.local_queue, &facts.cluster_queue) {
+            (QueueFact::Missing, _) if local.is_empty() => {
+                return misconfigured("The workload names no LocalQueue".to_owned());
+            }
             (QueueFact::Missing, _) => return misconfigured(format!("LocalQueue {local} doesn't exist")),
             (QueueFact::Stopped(_) | QueueFact::Inactive(_) | QueueFact::Terminating, _) => {
                 return suspended(format!("LocalQueue {local} is inactive"));
+            }
+            (QueueFact::Active, QueueFact::Missing) if cluster.is_empty() => {
+                return misconfigured(format!("LocalQueue {local} names no ClusterQueue"));
             }
             (QueueFact::Active, QueueFact::Missing) => {
                 return misconfigured(format!("ClusterQueue {cluster} doesn't exist"));

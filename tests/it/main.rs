@@ -56,6 +56,7 @@ mod simulate_cluster;
 mod simulate_command;
 mod simulate_job_order;
 mod simulate_manifests;
+mod simulate_messages;
 mod simulate_refusals;
 mod simulate_replay;
 mod simulate_without_workload;

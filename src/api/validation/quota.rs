@@ -4,6 +4,8 @@ use super::syntax::{qualified_name, read_quantity};
 use super::{Errors, FieldCursor, FieldError};
 use crate::resources::Quantity;
 
+const NEGATIVE: &str = "must be greater than or equal to 0";
+
 /// Kind of the object with the resource groups; the rule for lending limits depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum QuotaKind {
@@ -29,16 +31,16 @@ pub(super) fn quantity(cursor: &FieldCursor<'_>, errors: &mut Errors) -> Option<
 
 /// Checks that the weight is not negative, and not so small that it counts as 0.
 pub(super) fn fair_sharing(spec: &FieldCursor<'_>, errors: &mut Errors) {
-    let sharing = spec.get("fairSharing", errors);
-    let Some(weight) = quantity(&sharing.get("weight", errors), errors) else {
+    let written = spec.get("fairSharing", errors).get("weight", errors);
+    let Some(weight) = quantity(&written, errors) else {
         return;
     };
+    let invalid = |detail: &str| FieldError::invalid(written.path.clone(), written.value.clone(), detail);
     let min = Quantity::parse("1n").ok();
     if weight.is_negative() {
-        errors.push(negative(&sharing.path, &weight));
+        errors.push(invalid(NEGATIVE));
     } else if !weight.is_zero() && min.is_some_and(|min| weight <= min) {
-        let detail = "a weight other than 0 must be greater than 1n";
-        errors.push(FieldError::invalid(sharing.path.clone(), weight.to_string(), detail));
+        errors.push(invalid("a weight other than 0 must be greater than 1n"));
     }
 }
 
@@ -116,5 +118,5 @@ fn limits(resource: &FieldCursor<'_>, kind: QuotaKind, parent: (&str, bool), err
 }
 
 pub(super) fn negative(path: &str, quantity: &Quantity) -> FieldError {
-    FieldError::invalid(path, quantity.to_string(), "must be greater than or equal to 0")
+    FieldError::invalid(path, quantity.to_string(), NEGATIVE)
 }
