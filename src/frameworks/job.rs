@@ -100,8 +100,9 @@ impl Framework {
         Ok(self.clear_start_time(view).into_iter().chain(changes.patch(self)).collect())
     }
 
-    /// Returns the next patch to stop the job and restore its templates; empty when both are done. The caller calls it
-    /// again with the object that the patch returned. Without `original` the templates are not restored.
+    /// Returns the next patch to stop the job and restore its templates; empty when both are done, and while the pods of a
+    /// stopped job make its templates immutable. The caller calls it again with each newer object. Without `original` the
+    /// templates are not restored.
     pub fn stop_patches(&self, view: &JobView, original: &[PodSetInfo]) -> Vec<JobPatch> {
         let mut changes = Changes::default();
         if let Some(suspend) = self.fields.suspend.filter(|_| !view.suspended) {
@@ -109,6 +110,10 @@ impl Framework {
             if self.fields.start_time.is_some() {
                 return changes.patch(self).into_iter().collect();
             }
+        }
+        if self.fields.start_time.is_some() && view.status.active_pods > 0 {
+            // The API server would refuse the templates.
+            return Vec::new();
         }
         if let Some(patch) = self.clear_start_time(view) {
             return vec![patch];
@@ -137,7 +142,8 @@ impl Framework {
         changes.counts.extend(fields.into_iter().map(|(pointer, count)| (pointer.to_owned(), json!(count))));
     }
 
-    /// Returns a patch that removes the start time, as the templates are immutable while it is set.
+    /// Returns a patch that removes the start time, as the templates are immutable while it is set. The Job controller
+    /// removes it itself from Kubernetes 1.36 on.
     fn clear_start_time(&self, view: &JobView) -> Option<JobPatch> {
         let pointer = self.fields.start_time.filter(|_| view.status.started)?;
         let mut body = Map::new();

@@ -85,8 +85,9 @@ pub struct FieldPointers {
     pub suspend: Option<Pointer>,
     /// Names the controller that runs the job.
     pub managed_by: Option<ManagedBy>,
-    /// Start time in the status. While it is set the templates are immutable: a stop then suspends the job, clears the
-    /// start time and restores the templates in three writes. Without it, one write does all.
+    /// Start time in the status. While it is set, and while there are active pods, the templates are immutable: a stop
+    /// suspends the job, and when no pod is left clears the start time and restores the templates. Without it, one write
+    /// does all.
     pub start_time: Option<Pointer>,
     /// Labels that the API server adds to the template. They identify the job and are not part of the pod set.
     pub server_labels: &'static [&'static str],

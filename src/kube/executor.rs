@@ -18,6 +18,7 @@ use super::client::{CallError, Caller, Content, Rate, collection_path, object_pa
 use super::lease::Fence;
 use super::object::{MetadataOnly, Object};
 use super::rate_limit::RateLimiter;
+use super::refusal_text;
 use super::task_queue::{NextTask, Task, TaskQueue, TaskTarget};
 use super::watch::jitter;
 use crate::api::{ObjectKey, names};
@@ -166,13 +167,12 @@ impl Executor {
             WriteOutcome::Rejected { code, message } => {
                 if let Some(untold) = self.refusal_log.try_log(self.fence.now()) {
                     let (kind, verb) = (write.kind.resource().kind, write.verb);
-                    let message = redact_value(message);
                     tracing::warn!(kind, key = %write.key, ?verb, code, message, untold, "write refused");
                 }
             }
             WriteOutcome::Conflict => deltas.extend(self.fetch(write.kind, &write.key).await.ok()),
             WriteOutcome::Unavailable { message } => {
-                let (kind, message) = (write.kind.resource().kind, redact_value(message));
+                let kind = write.kind.resource().kind;
                 tracing::warn!(kind, key = %write.key, message, "write failed, outcome unknown");
                 tokio::time::sleep(jitter(self.settings.retry_delay)).await;
                 deltas.extend(self.fetch(write.kind, &write.key).await.ok());
@@ -239,11 +239,6 @@ fn write_result(write: Write, outcome: WriteOutcome) -> Delta {
     Delta::Written(WriteResult { id, kind, key, outcome })
 }
 
-/// Removes the rejected value from a message: the API server quotes whole pod templates with their environment variables.
-fn redact_value(message: &str) -> &str {
-    message.find("Invalid value: {").and_then(|index| message.get(..index)).unwrap_or(message)
-}
-
 fn write_outcome(verb: Verb, response: Result<Object, CallError>) -> WriteOutcome {
     match response {
         Ok(object) => WriteOutcome::Done(object.into_value()),
@@ -255,12 +250,14 @@ fn write_outcome(verb: Verb, response: Result<Object, CallError>) -> WriteOutcom
             }
             // Neither etcd nor an older definition will ever accept it, despite the status code.
             500 if message.contains(TOO_LARGE) || message.starts_with(NOT_IN_DEFINITION) => {
-                WriteOutcome::Rejected { code, message }
+                WriteOutcome::Rejected { code, message: refusal_text::brief(&message) }
             }
-            408 | 429 | 500.. => WriteOutcome::Unavailable { message },
-            _ => WriteOutcome::Rejected { code, message },
+            408 | 429 | 500.. => WriteOutcome::Unavailable { message: refusal_text::brief(&message) },
+            _ => WriteOutcome::Rejected { code, message: refusal_text::brief(&message) },
         },
-        Err(CallError::Request(message)) => WriteOutcome::Rejected { code: 400, message },
+        Err(CallError::Request(message)) => {
+            WriteOutcome::Rejected { code: 400, message: refusal_text::brief(&message) }
+        }
         Err(error @ (CallError::Timeout(_) | CallError::Transport(_))) => {
             WriteOutcome::Unavailable { message: error.to_string() }
         }
@@ -270,14 +267,6 @@ fn write_outcome(verb: Verb, response: Result<Object, CallError>) -> WriteOutcom
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rejected_template_is_not_logged() {
-        let message =
-            r#"Job.batch "x" is invalid: spec.template: Invalid value: {"Env":"secret"}: field is immutable"#;
-        assert_eq!(redact_value(message), r#"Job.batch "x" is invalid: spec.template: "#);
-        assert_eq!(redact_value("spec.count: Invalid value: -1"), "spec.count: Invalid value: -1");
-    }
 
     #[test]
     fn refusal_logs_are_rate_limited_and_counted() {

@@ -20,6 +20,7 @@ mod partial_objects;
 pub mod pki;
 pub mod rate_limit;
 pub mod rbac_check;
+mod refusal_text;
 pub mod refused_writes;
 pub mod server_clock;
 pub mod serving_certificate;

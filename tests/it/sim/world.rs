@@ -252,6 +252,8 @@ impl World {
         assert!(precondition.is_some(), "a write without precondition: {write:?}");
         let outcome = if self.random_below(1000) < self.faults.dropped_writes {
             unknown
+        } else if self.refuses(&write) {
+            panic!("a write that the API server refuses: {write:?}");
         } else {
             let name = format!("{:?} {}", write.kind, write.key);
             *self.writes.entry(name).or_default() += 1;
@@ -269,6 +271,19 @@ impl World {
         }
         let result = WriteResult { id: write.id, kind: write.kind, key: write.key, outcome };
         self.inbox.push_back(Delta::Written(result));
+    }
+
+    /// Whether the write changes the pod template of a Job that runs or is not stopped yet, in the version that it is
+    /// decided on.
+    fn refuses(&self, write: &Write) -> bool {
+        let Some(job) = self.server.get(write.kind, &write.key).filter(|_| write.kind == JOB) else {
+            return false;
+        };
+        let version = |object: &Value| object.pointer("/metadata/resourceVersion").cloned();
+        let has = |pointer: &str| job.pointer(pointer).is_some_and(|value| !value.is_null() && *value != 0);
+        write.body.pointer("/spec/template").is_some()
+            && version(&write.body) == version(job)
+            && (job["spec"]["suspend"] != json!(true) || has("/status/startTime") || has("/status/active"))
     }
 
     /// Annotates a random object, as another client would, so that its version changes under a write.
