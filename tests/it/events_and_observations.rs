@@ -400,3 +400,32 @@ fn replaced_slice_is_reported_and_counted() {
         cluster.observed_times()
     );
 }
+
+/// A Workload that another client finishes stops its Job, and the Job says why.
+#[test]
+fn job_says_why_it_is_stopped() {
+    let finished = |message: &str| {
+        json!({"type": "Finished", "status": "True", "reason": "ByHand", "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    };
+    let mut cluster = Cluster::with_preemption(CoreSettings::default());
+    cluster.act_then_wait(1, |cluster| cluster.create(JOB, job("j", 1, "")));
+    let workload = sluice::simulate::fake_api_server::key_of(&cluster.only_workload());
+    cluster.act_then_wait(1, |cluster| {
+        cluster.server.edit(Kind::Workload, &workload, |w| {
+            w["status"]["conditions"].as_array_mut().unwrap().push(finished("no longer needed"));
+        });
+    });
+    let expected = format!("Workload {workload} has finished: no longer needed");
+    assert_eq!(cluster.event_notes(JOB, "Stopped"), [expected]);
+
+    let mut cluster = Cluster::with_preemption(CoreSettings::default());
+    cluster.act_then_wait(1, |cluster| cluster.create(JOB, job("j", 1, "")));
+    cluster.act_then_wait(1, |cluster| {
+        cluster.server.edit(JOB, &key("j"), |job| job["spec"]["parallelism"] = json!(2));
+        cluster.server.edit(JOB, &key("j"), |job| job["spec"]["completions"] = json!(2));
+    });
+    let expected = "No matching Workload; restoring pod templates according to existent Workload";
+    assert_eq!(cluster.event_notes(JOB, "Stopped"), [expected]);
+    assert_eq!(cluster.event_notes(JOB, "Started").len(), 2);
+}

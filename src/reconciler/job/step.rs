@@ -151,13 +151,7 @@ impl Reconciler {
             }
             return;
         };
-        let evicted = conditions::find(&record.status, ConditionType::Evicted).filter(|c| c.status == "True");
-        let reason = match evicted {
-            Some(evicted) => evicted.message.as_str(),
-            None if record.may_run() => NO_MATCHING_WORKLOAD,
-            None => "Not admitted by cluster queue",
-        };
-        let stopped = (!view.suspended).then(|| job.event("Stopped", reason));
+        let stopped = (!view.suspended).then(|| job.event("Stopped", &stop_reason(record)));
         self.patch_job(job, &patch, stopped.into_iter().collect(), now);
     }
 
@@ -183,6 +177,20 @@ impl Reconciler {
             self.warn_of_job(job, "NotQueued", note);
         }
     }
+}
+
+/// Returns why a job whose Workload does not let it run is stopped.
+fn stop_reason(record: &WorkloadRecord) -> String {
+    let holds = |kind| conditions::find(&record.status, kind).filter(|condition| condition.status == "True");
+    if let Some(finished) = holds(ConditionType::Finished) {
+        // The job itself has not finished: another client wrote it, or the manager did, because the job cannot be run.
+        return format!("Workload {} has finished: {}", record.meta.key, finished.message);
+    }
+    if let Some(evicted) = holds(ConditionType::Evicted) {
+        return evicted.message.clone();
+    }
+    let reason = if record.may_run() { NO_MATCHING_WORKLOAD } else { "Not admitted by cluster queue" };
+    reason.to_owned()
 }
 
 /// Returns whether a Workload holds quota and only its admission is missing.
