@@ -104,6 +104,10 @@ pub(crate) fn apply_template_info(template: &mut Value, info: &TemplateInfo) {
 /// Returns whether the pods of a job, as it runs or as a start would make it run, are those that the admission grants: a
 /// job that a user has resized since, running or suspended, must be stopped and queued again.
 pub(crate) fn grants_match_job(record: &WorkloadRecord, view: &JobView) -> bool {
+    if is_out_of_sync(record, view) {
+        // Its life cycle finishes it as out of sync, and must not find a start under way.
+        return false;
+    }
     zip_pod_sets(record, view).is_some_and(|mut sets| {
         sets.all(|(have, _, want)| {
             let Some(granted) = granted_pods(record, &have.name) else { return false };

@@ -1,6 +1,6 @@
 //! The next write of a job: start, stop, restore, delete.
 
-use super::start::{grants_match_job, is_out_of_sync, pod_sets_to_restore};
+use super::start::{grants_match_job, pod_sets_to_restore};
 use super::{Job, own_workload_key};
 use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
@@ -113,11 +113,10 @@ impl Reconciler {
         if record.may_run() && grants_match_job(&record, view) {
             if !view.suspended {
                 self.sync_priority_of_running_job(view, &record, now);
-            } else if view.status.active_pods == 0 && !is_out_of_sync(&record, view) {
+            } else if view.status.active_pods == 0 {
                 self.start_job(job, &record, now);
             }
-            // With active pods, a user has suspended it: beside the pods that still end, new ones would exceed the grant.
-            // Out of sync, its Workload finishes.
+            // Otherwise a user has suspended it: beside the pods that still end, new ones would exceed the grant.
             return;
         }
         if !view.suspended || (reserved && !awaits_admission(&record)) {

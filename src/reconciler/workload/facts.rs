@@ -161,8 +161,9 @@ impl Reconciler {
         // No pod is created for a job that is being deleted; its last ones run until then. It exists until its Workload is
         // gone, because the Workload blocks a deletion in the foreground.
         let idle = job.deleting || (job.suspended && restored);
+        let stopped = !write_in_flight && job.status.active_pods == 0 && idle;
         JobFacts {
-            stopped: !write_in_flight && job.status.active_pods == 0 && idle,
+            stopped,
             finished,
             pods_ready: job.status.pods_ready && !job.suspended,
             reclaimable: if !self.settings.gates.reclaimable_pods {
@@ -175,7 +176,8 @@ impl Reconciler {
                     .map(|(name, n)| (name.to_string(), *n))
                     .collect()
             },
-            out_of_sync: is_out_of_sync(record, job),
+            // Once it is finished, it holds no quota and cannot be restored.
+            out_of_sync: stopped && is_out_of_sync(record, job),
             start_failed: start_failed.map(|e| e.to_string()),
             absent_pods: None,
         }
