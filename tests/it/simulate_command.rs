@@ -236,3 +236,24 @@ fn deleting_queue_is_reported_as_inactive() {
         assert_eq!(report["pending"][0]["message"], message, "{until}");
     }
 }
+
+/// A running Job that is resized is stopped once and runs at its new size, and the simulation ends.
+#[test]
+fn resized_job_runs_at_new_size() {
+    let folder = TestFolder::new("resize");
+    let sized = |pods: u32| job("j").replace("spec:\n", &format!("spec:\n  parallelism: {pods}\n"));
+    let queues = QUEUES.replace("nominalQuota: 1", "nominalQuota: 4");
+    let start = folder.write("start.yaml", format!("{queues}---\n{}", sized(2)));
+    for pods in [0, 1, 3] {
+        let then = folder.write("then.yaml", sized(pods));
+        let (code, output, errors) = run_simulate(&[&start, "--then", &then, "-o", "json"], "");
+        assert_eq!((code, errors.as_str()), (0, ""));
+        let report: Value = serde_json::from_str(&output).unwrap();
+        assert_eq!(report["admitted"][0]["podSets"][0]["count"], pods, "{report}");
+        let admissions = report["timeline"].as_array().unwrap().iter().filter(|e| e["event"] == "admitted");
+        assert_eq!(admissions.count(), 2, "{report}");
+    }
+    let then = folder.write("then.yaml", sized(5));
+    let (code, output, _) = run_simulate(&[&start, "--then", &then, "-o", "json"], "");
+    assert_eq!((code, job_names(&output, "pending")), (0, vec!["default/j".to_owned()]));
+}

@@ -218,6 +218,18 @@ impl Fixture {
         Ok(())
     }
 
+    /// Checks that no event in the namespace has this reason.
+    pub(crate) async fn expect_no_warning_of(&self, reason: &str) -> Result<()> {
+        let events = self.objects.list(Kind::EVENT, &self.name, "").await?;
+        let warnings: Vec<&str> = events
+            .iter()
+            .filter(|event| text(event, "/reason") == reason)
+            .map(|event| text(event, "/note"))
+            .collect();
+        ensure!(warnings.is_empty(), "{} events {reason}: {warnings:?}", warnings.len());
+        Ok(())
+    }
+
     /// Makes the pods of a Job succeed and waits until its Workload has finished.
     pub(crate) async fn finish_job(&self, job: &str) -> Result<()> {
         for pod in self.pods(job).await? {

@@ -133,3 +133,51 @@ pub(crate) async fn jobs_deleted_in_every_state(_: &Cluster, fixture: &Fixture) 
     }
     Ok(())
 }
+
+/// A prebuilt Workload without any of the defaults that the API server sets in a Job's template starts the Job.
+pub(crate) async fn prebuilt_workload_without_defaults(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    fixture.create_queue("main", "", &[("cpu", "2", None)], json!({})).await?;
+    let get = json!({"httpGet": {"port": 80}});
+    let name = json!({"path": "name", "fieldRef": {"fieldPath": "metadata.name"}});
+    let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    let template = json!({"spec": {
+        "restartPolicy": "Never",
+        "serviceAccountName": "default",
+        "initContainers": [{"name": "init", "image": "work@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"}],
+        "containers": [{
+            "name": "main", "image": "registry.example:5000/work", "ports": [{"containerPort": 80}],
+            "env": [{"name": "EMPTY", "value": ""}, {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+                {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "requests.cpu"}}}],
+            "livenessProbe": get.clone(), "startupProbe": get.clone(), "readinessProbe": {"grpc": {"port": 81}},
+            "lifecycle": {"preStop": get}, "tty": false, "resources": {"requests": {"cpu": "500500u", "memory": "1024Mi"}},
+        }],
+        "volumes": [
+            {"name": "none"},
+            {"name": "secret", "secret": {"secretName": "s"}},
+            {"name": "config", "configMap": {"name": "c"}},
+            {"name": "downward", "downwardAPI": {"items": [name.clone()]}},
+            {"name": "host", "hostPath": {"path": "/data"}},
+            {"name": "projected", "projected": {"sources": [
+                {"serviceAccountToken": {"path": "t"}}, {"downwardAPI": {"items": [name]}}]}},
+            {"name": "claim", "ephemeral": {"volumeClaimTemplate": {"spec": claim}}},
+        ],
+    }});
+    let body = json!({"metadata": {"namespace": fixture.name, "name": "mine"},
+        "spec": {"queueName": "main", "podSets": [{"name": "main", "count": 1, "template": template.clone()}]}});
+    fixture.objects.create(Kind::WORKLOAD, &body).await?;
+    let job = fixture.job("prebuilt", "main", "1").label("kueue.x-k8s.io/prebuilt-workload-name", "mine");
+    fixture.submit(job.spec("template", template)).await?;
+    eventually("the Job is started", async || {
+        let workload = fixture.objects.must_get(Kind::WORKLOAD, &fixture.name, "mine").await?;
+        expect_condition(&workload, "Admitted", "True", "Admitted")?;
+        let job = fixture.objects.must_get(Kind::JOB, &fixture.name, "prebuilt").await?;
+        ensure!(job["spec"]["suspend"] == json!(false), "it is suspended");
+        Ok(())
+    })
+    .await?;
+    // It is as equal after a stop.
+    fixture.set_workload_spec("prebuilt", json!({"active": false})).await?;
+    fixture.wait_until_pending("prebuilt", "Deactivated").await?;
+    fixture.set_workload_spec("prebuilt", json!({"active": true})).await?;
+    fixture.wait_for_condition("prebuilt", "Admitted", "True", "Admitted").await
+}

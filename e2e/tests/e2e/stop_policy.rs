@@ -201,3 +201,30 @@ pub(crate) async fn missing_quota_is_zero(_: &Cluster, fixture: &Fixture) -> Res
     );
     Ok(())
 }
+
+/// Jobs that are stopped and started again and again get no warning: no write is sent before the API server accepts it.
+pub(crate) async fn stops_leave_no_warning(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    let queue = fixture.create_queue("main", "", &[("cpu", "10", None)], json!({})).await?;
+    let jobs: Vec<String> = (0..10).map(|number| format!("job-{number}")).collect();
+    for job in &jobs {
+        fixture.submit(fixture.job(job, "main", "1")).await?;
+    }
+    for _ in 0..3 {
+        for job in &jobs {
+            fixture.wait_until_running(job).await?;
+        }
+        let policy = async |policy: &str| {
+            fixture.set_spec(Kind::CLUSTER_QUEUE, "", &queue, json!({"stopPolicy": policy})).await
+        };
+        policy("HoldAndDrain").await?;
+        for job in &jobs {
+            fixture.wait_until_pending(job, "").await?;
+            let template =
+                fixture.objects.must_get(Kind::JOB, &fixture.name, job).await?["spec"]["template"].clone();
+            let label = template["metadata"]["labels"].get("kueue.x-k8s.io/podset");
+            ensure!(label.is_none(), "{job} is not restored: {template}");
+        }
+        policy("None").await?;
+    }
+    fixture.expect_no_warning_of("WriteRejected").await
+}

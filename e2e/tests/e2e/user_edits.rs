@@ -1,11 +1,13 @@
 //! Changes by users, allowed and forbidden ones.
 
 use crate::fixture::{Fixture, expect_refused};
-use anyhow::{Result, ensure};
+use crate::history::History;
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::objects::{Kind, ObjectClient, expect_condition, local_queue, number, text};
 use sluice_e2e::wait::eventually;
+use std::time::Duration;
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 const CLASS: &str = "kueue.x-k8s.io/priority-class";
@@ -75,6 +77,76 @@ pub(crate) async fn edits_of_running_job(_: &Cluster, fixture: &Fixture) -> Resu
     let invalid_label = label("kueue.x-k8s.io/max-exec-time-seconds", "soon");
     expect_refused(change(invalid_label).await, 403)?;
     fixture.finish_job("running").await
+}
+
+/// Running Jobs that are resized are stopped once, and started once at their new size when the old pods, which take 20 s to
+/// end, are gone; then nothing more is written.
+pub(crate) async fn resize_of_running_jobs(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    fixture.create_queue("main", "", &[("cpu", "12", None)], json!({})).await?;
+    let job = |name: &str, pods: i32| {
+        let job = fixture.job(name, "main", "1").pods(pods);
+        job.pod_annotation("sluice.dev/terminate-after", "20s")
+    };
+    // Name, new parallelism, and the pods that then run.
+    let resized = [("grows", 3, 3), ("shrinks", 1, 1), ("indexed", 4, 4), ("limited", 5, 3)];
+    fixture.submit(job("grows", 2).spec("completions", Value::Null)).await?;
+    fixture.submit(job("shrinks", 3)).await?;
+    fixture.submit(job("indexed", 2).spec("completionMode", json!("Indexed"))).await?;
+    fixture.submit(job("limited", 2).spec("completions", json!(3))).await?;
+    let mut old = Vec::new();
+    for (name, ..) in resized {
+        fixture.wait_until_running(name).await?;
+        let workload = fixture.workload(name).await?;
+        old.push(text(&workload, "/metadata/uid").to_owned());
+    }
+    let jobs = History::start(&fixture.objects, Kind::JOB, &fixture.name).await?;
+    for (name, parallelism, _) in resized {
+        let mut spec = json!({"parallelism": parallelism});
+        if name == "indexed" {
+            spec["completions"] = json!(parallelism);
+        }
+        fixture.objects.merge(Kind::JOB, &fixture.name, name, &json!({"spec": spec})).await?;
+    }
+    fixture.wait_for_cpu_usage("main", "11").await?;
+    for (name, _, pods) in resized {
+        eventually(format!("{name} runs at its new size"), async || {
+            let job = fixture.objects.must_get(Kind::JOB, &fixture.name, name).await?;
+            ensure!(number(&job, "/status/ready") == pods, "{} pods are ready", job["status"]["ready"]);
+            let workload = fixture.workload(name).await?;
+            ensure!(number(&workload, "/spec/podSets/0/count") == pods, "{}", workload["spec"]["podSets"]);
+            ensure!(
+                !old.iter().any(|uid| uid == text(&workload, "/metadata/uid")),
+                "it has its old Workload"
+            );
+            Ok(())
+        })
+        .await?;
+    }
+    let before = generations(fixture).await?;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    ensure!(generations(fixture).await? == before, "the Jobs are still changed");
+    for (name, ..) in resized {
+        check_stopped_once(&jobs.revisions()?, name)?;
+    }
+    fixture.expect_no_warning_of("WriteRejected").await
+}
+
+/// Generation of each Job.
+async fn generations(fixture: &Fixture) -> Result<Vec<i64>> {
+    let jobs = fixture.objects.list(Kind::JOB, &fixture.name, "").await?;
+    Ok(jobs.iter().map(|job| number(job, "/metadata/generation")).collect())
+}
+
+/// Checks that a Job was suspended once and started once, and that it had no pod when it was started.
+fn check_stopped_once(revisions: &[Value], name: &str) -> Result<()> {
+    let own: Vec<&Value> = revisions.iter().filter(|job| text(job, "/metadata/name") == name).collect();
+    let mut states: Vec<bool> = own.iter().map(|job| job["spec"]["suspend"] == json!(true)).collect();
+    let start = states.iter().rposition(|suspended| *suspended).context("it was not suspended")?;
+    let pods = number(own[start], "/status/active") + number(own[start], "/status/terminating");
+    ensure!(pods == 0, "{name} was started beside {pods} pods");
+    states.dedup();
+    ensure!(states == [false, true, false], "{name} was suspended: {states:?}");
+    Ok(())
 }
 
 pub(crate) async fn batch_user_is_restricted(cluster: &Cluster, fixture: &Fixture) -> Result<()> {
