@@ -123,7 +123,7 @@ pub(super) fn validate(kind: &ReviewedKind, request: &ReviewRequest<'_>) -> Revi
     // Malformed fields of the stored object equal absent ones: the change may repair them.
     let old = request.old.map(|old| kind.read(old, &mut Errors::new()));
     if old.is_none() || kind.row.flags.create_rules_on_update {
-        job_rules::validate_create(&job, kind.rules, settings, &mut errors);
+        job_rules::validate_create(&job, old.as_ref(), kind.rules, settings, &mut errors);
     }
     if let Some(old) = &old {
         let defaulted = request.ctx.objects.local_queue_exists(request.namespace, DEFAULT_NAME);

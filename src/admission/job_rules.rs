@@ -24,6 +24,7 @@ fn annotation(key: &str) -> String {
 /// Checks the rules for every job, new or changed.
 pub(super) fn validate_create(
     job: &JobUnderReview<'_>,
+    old: Option<&JobUnderReview<'_>>,
     rules: &KindRules,
     settings: &AdmissionSettings,
     errors: &mut Errors,
@@ -49,9 +50,19 @@ pub(super) fn validate_create(
         gated_by::check(job.annotation(ADMISSION_GATED_BY_ANNOTATION), errors);
     }
     (rules.validate)(job, errors);
-    for pod_set in &job.pod_sets {
-        validate_topology(job, pod_set, settings, errors);
+    for (index, pod_set) in job.pod_sets.iter().enumerate() {
+        let pods = Some(pod_set.pods).filter(|_| is_resized(job, old, index));
+        validate_topology(job, pod_set, pods, settings, errors);
     }
+}
+
+/// Returns whether a user sets the number of pods or the topology annotations of a pod set. A start with fewer pods and the
+/// stop after it change the number too; they must not be refused, or the job could neither start nor stop.
+fn is_resized(job: &JobUnderReview<'_>, old: Option<&JobUnderReview<'_>>, index: usize) -> bool {
+    let Some(old) = old else { return true };
+    let fields =
+        |job: &JobUnderReview<'_>| job.pod_sets.get(index).map(|set| (set.pods, set.annotations.cloned()));
+    job.suspended && old.suspended && fields(job) != fields(old)
 }
 
 /// Returns the name of the prebuilt Workload and the path of the annotation or label that names it. The annotation has
@@ -77,12 +88,13 @@ fn validate_prebuilt(job: &JobUnderReview<'_>, settings: &AdmissionSettings, err
 fn validate_topology(
     job: &JobUnderReview<'_>,
     pod_set: &PodSetUnderReview<'_>,
+    pods: Option<i64>,
     settings: &AdmissionSettings,
     errors: &mut Errors,
 ) {
     let (annotations, path) = (pod_set.annotations, pod_set.annotations_path.as_str());
     if settings.gates.is_enabled(Gate::TopologyAwareScheduling) {
-        let topology_errors = topology::check(annotations, path, pod_set.pods, &settings.gates);
+        let topology_errors = topology::check(annotations, path, pods, &settings.gates);
         if !topology_errors.is_empty() {
             // Invalid annotations are not checked any further.
             errors.extend(topology_errors);

@@ -15,6 +15,8 @@ use super::{
 };
 use crate::frameworks::{Ancestor, AncestryError};
 
+mod slices;
+
 #[derive(Default)]
 struct Cluster {
     labels: BTreeMap<String, String>,

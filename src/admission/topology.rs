@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::job_under_review::map_text;
 use crate::api::validation::syntax::{check_label_name, parse_bool, parse_int};
-use crate::api::validation::{Errors, FieldError, Gate, Gates, key_path};
+use crate::api::validation::{Errors, FieldError, Gate, Gates, incomplete_slices, key_path};
 
 /// Annotation: all pods must be in one domain of this level.
 pub(super) const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
@@ -17,11 +17,12 @@ const CONSTRAINTS: &str = "kueue.x-k8s.io/podset-slice-required-topology-constra
 const GROUP_NAME: &str = "kueue.x-k8s.io/podset-group-name";
 const CONSTRAINTS_MAX: usize = 3;
 
-/// Checks the annotations of a pod template; checks slices against the number of pods only if there is no other error.
+/// Checks the annotations of a pod template; checks slices against the number of pods, if it is given, only if there is no
+/// other error.
 pub(super) fn check(
     annotations: Option<&Map<String, Value>>,
     path: &str,
-    pods: i64,
+    pods: Option<i64>,
     gates: &Gates,
 ) -> Vec<FieldError> {
     let request = TopologyAnnotations { annotations, path };
@@ -30,8 +31,8 @@ pub(super) fn check(
     request.check_slices(&mut errors);
     request.check_constraints(gates, &mut errors);
     request.check_group(&mut errors);
-    if errors.is_empty() {
-        request.check_slice_bound(pods, &mut errors);
+    if let Some(pods) = pods.filter(|_| errors.is_empty()) {
+        request.check_slice_count(pods, &mut errors);
     }
     errors.take()
 }
@@ -159,15 +160,15 @@ impl<'a> TopologyAnnotations<'a> {
         }
     }
 
-    /// Checks that a slice is not larger than the pod set, as it could never be filled.
-    fn check_slice_bound(&self, pods: i64, errors: &mut Errors) {
+    /// Checks that the pod set consists of whole slices.
+    fn check_slice_count(&self, pods: i64, errors: &mut Errors) {
         let outermost = self
             .get(CONSTRAINTS)
             .and_then(|text| parse_layers(text).ok())
             .and_then(|layers| layers.first().map(|(_, size)| (CONSTRAINTS, *size)));
         let plain = self.get(SLICE_SIZE).and_then(|size| parse_int(size).ok()).map(|size| (SLICE_SIZE, size));
-        if let Some((key, size)) = outermost.or(plain).filter(|(_, size)| *size > pods) {
-            let detail = format!("must not be greater than pod set count {pods}");
+        let Some((key, size)) = outermost.or(plain) else { return };
+        if let Some(detail) = incomplete_slices(size, pods) {
             errors.push(FieldError::invalid(self.path_of(key), size, detail));
         }
     }

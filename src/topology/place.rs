@@ -236,10 +236,11 @@ impl TasCache {
     ) -> Result<PlacementResult, PlacementError> {
         let (layout, assignments) = self.assign_leaves(request, view, gates)?;
         let tree = self.trees.get(&request.workers.flavor).ok_or(PlacementError::NoTopology)?;
-        Ok(to_placement_result(tree, &layout, assignments, request.leader.is_some()))
+        Ok(to_placement_result(tree, &layout, &assignments, request.leader.is_some()))
     }
 
-    /// Assigns the pods of a request to leaves of the flavor's current layout.
+    /// Assigns the pods of a request to leaves of the flavor's current layout, sorted. All pods are assigned, whatever the size
+    /// of slices: a pod without a domain would keep its scheduling gate for ever.
     fn assign_leaves(
         &mut self,
         request: &PlacementRequest,
@@ -284,11 +285,26 @@ impl TasCache {
             excluded_hosts: request.excluded_hosts,
         };
         self.update_fits(&mut cached, tree, &layout, &count_request);
-        let assignments = cached.select_domains(&layout, request.count, gates);
+        // The last slice may be incomplete: it gets the capacity of a whole one.
+        let excess = (-request.count).rem_euclid(cached.key.params.slice_size);
+        let assignments = cached.select_domains(&layout, request.count.saturating_add(excess), gates);
         if cacheable {
             self.count_cache.insert(cached);
         }
-        Ok((layout, assignments?))
+        let mut assignments = assignments?;
+        assignments.sort_unstable_by_key(|assignment| assignment.domain);
+        remove_last(&mut assignments, excess);
+        Ok((layout, assignments))
+    }
+}
+
+/// Removes pods from the last leaves. All of a slice are in one domain of its level, so that at most the last slice becomes
+/// incomplete.
+fn remove_last(assignments: &mut [DomainAssignment], mut excess: i64) {
+    for assignment in assignments.iter_mut().rev() {
+        let removed = assignment.units.min(excess);
+        assignment.units -= removed;
+        excess -= removed;
     }
 }
 
@@ -310,14 +326,13 @@ impl TasPodSetRequest {
     }
 }
 
-/// Converts assignments of leaves to placements.
+/// Converts assignments of leaves, which are sorted, to placements.
 fn to_placement_result(
     tree: &TopologyTree,
     layout: &DomainLayout,
-    mut assignments: Vec<DomainAssignment>,
+    assignments: &[DomainAssignment],
     has_leader: bool,
 ) -> PlacementResult {
-    assignments.sort_unstable_by_key(|assignment| assignment.domain);
     let levels = placement_levels(tree);
     let skip = tree.levels.len() - levels.len();
     let values = |leaf: usize| layout.paths.get(leaf).and_then(|path| path.get(skip..)).map(Arc::from);

@@ -92,7 +92,7 @@ fn random_topology_request(random: &mut SeededRandom) -> Option<PodSetTopologyRe
         2 => Some(PodSetTopologyRequest {
             preferred: rack.clone(),
             pod_set_slice_required_topology: rack,
-            pod_set_slice_size: Some(2),
+            pod_set_slice_size: Some(1 + i32::try_from(random.random_below(4)).unwrap()),
             ..base
         }),
         3 => Some(PodSetTopologyRequest { unconstrained: Some(true), ..base }),
@@ -208,8 +208,7 @@ fn place(cluster: &mut TasCache, model: &mut Model, random: &mut SeededRandom) {
     if flavor != "r" {
         assert!(model.fits(&placement, &per_pod), "{placement:?} of {per_pod:?}");
     }
-    let size = part.pods.request.as_ref().and_then(|r| r.pod_set_slice_size).unwrap_or(1);
-    assert_eq!(placement.pod_count(), count / size * size);
+    assert_eq!(placement.pod_count(), count);
     let occupancies = vec![part.occupancy(placement)];
     let footprint = cluster.footprint(&occupancies);
     assert!(cluster.footprint_fits(&footprint, UsageLayer::Projected));
@@ -271,6 +270,7 @@ fn placement_exists_exactly_when_capacity_suffices() {
             i64::try_from(1 + random.random_below(10)).unwrap(),
             i64::try_from(1 + random.random_below(3)).unwrap(),
         );
+        let incomplete = random.amount(u64::try_from(size).unwrap()).get();
         let all: i64 = capacity.iter().flatten().map(|fits| fits / size).sum();
         let racks = || capacity.iter().map(|hosts| hosts.iter().map(|fits| fits / size).sum::<i64>());
         for (level, exists) in [(None, all >= count), (Some("rack"), racks().any(|fits| fits >= count))] {
@@ -281,7 +281,8 @@ fn placement_exists_exactly_when_capacity_suffices() {
                 pod_set_slice_size: Some(i32::try_from(size).unwrap()),
                 ..PodSetTopologyRequest::default()
             };
-            let pods = i32::try_from(count * size).unwrap();
+            // The last slice may be incomplete; it takes the capacity of a whole one.
+            let pods = i32::try_from(count * size - incomplete).unwrap();
             let part = pod_set_request("f", pods, one_cpu(), Some(request));
             let placements =
                 cluster.place_all(std::slice::from_ref(&part), CapacityView::Projected, TasGates::default());
@@ -292,7 +293,8 @@ fn placement_exists_exactly_when_capacity_suffices() {
             );
             let Some(placement) = placements.ok().and_then(|mut all| all.pop()) else { continue };
             assert_eq!(placement.pod_count(), pods);
-            assert!(placement.domains.iter().all(|(_, pods)| i64::from(*pods) % size == 0));
+            let partial = placement.domains.iter().filter(|(_, pods)| i64::from(*pods) % size != 0);
+            assert_eq!(partial.count(), usize::from(incomplete > 0), "{placement:?}");
             let mut used: Vec<&str> = placement.domains.iter().map(|(values, _)| &values[0][..2]).collect();
             used.dedup();
             if exists && racks().any(|fits| fits >= count) {

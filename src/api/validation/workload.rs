@@ -5,7 +5,8 @@ use serde_json::Value;
 use super::quota::{negative, quantity};
 use super::syntax::{check_annotations, check_conditions, check_labels, parse_int};
 use super::{
-    Errors, FieldCursor, FieldError, Gate, Gates, gated_by, key_path, workload_status, workload_update,
+    Errors, FieldCursor, FieldError, Gate, Gates, gated_by, key_path, slices, workload_status,
+    workload_update,
 };
 use crate::api::names::{ELASTIC_JOB_ANNOTATION, PODS_RESOURCE, PRIORITY_BOOST_ANNOTATION};
 use crate::resources::Quantity;
@@ -70,6 +71,9 @@ pub fn workload(object: &Value, old: Option<&Value>, gates: &Gates) -> Vec<Field
     for pod_set in &view.pod_sets {
         template(&pod_set.cursor, gates, &mut errors);
         topology(&pod_set.cursor, gates, &mut errors);
+    }
+    if gates.is_enabled(Gate::TASValidateWorkloadSliceSize) {
+        slices::check(&view, old.as_ref(), &mut errors);
     }
     min_counts(&view, &mut errors);
     workload_status::check(&view, old.as_ref(), &mut errors);

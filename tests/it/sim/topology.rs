@@ -342,3 +342,28 @@ fn disabled_gate_watches_no_nodes_or_pods() {
     assert!(!kinds.contains(&Kind::Node) && !kinds.contains(&Kind::Pod));
     assert!(CoreSettings::default().kinds().contains(&Kind::Node));
 }
+
+/// No webhook has reviewed these Jobs. A pod without a domain would keep its gate for ever.
+#[test]
+fn pods_beyond_whole_slices_are_placed() {
+    for (pods, size) in [(5, "2"), (3, "4"), (1, "3"), (4, "2")] {
+        let mut world = cluster_with_racks(5, &ALL_NODES);
+        let annotations = json!({PREFERRED: "rack", "kueue.x-k8s.io/podset-slice-required-topology": "rack",
+            "kueue.x-k8s.io/podset-slice-size": size});
+        world.create(JOB, job("j", pods, &annotations));
+        run_until(&mut world, "admitted", |world| is_admitted(world, "j"));
+        let assigned: i32 = topology_assignment(&world, "j").values().sum();
+        assert_eq!(assigned, i32::try_from(pods).unwrap(), "slices of {size}");
+    }
+    // Partial admission shrinks the count to one that the slices do not divide.
+    let mut world = cluster_with_racks(5, &[("a1", "a"), ("b1", "b")]);
+    let annotations = json!({PREFERRED: "rack", "kueue.x-k8s.io/podset-slice-required-topology": HOST,
+        "kueue.x-k8s.io/podset-slice-size": "2"});
+    let mut shrinking = job("j", 6, &annotations);
+    shrinking["metadata"]["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": "3"});
+    world.create(JOB, shrinking);
+    run_until(&mut world, "admitted", |world| is_admitted(world, "j"));
+    let granted = workload(&world, "j")["status"]["admission"]["podSetAssignments"][0]["count"].clone();
+    let assigned: i32 = topology_assignment(&world, "j").values().sum();
+    assert_eq!((json!(assigned), assigned), (granted, 4));
+}

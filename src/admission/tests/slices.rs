@@ -1,0 +1,47 @@
+//! Reviews of Jobs whose slices do not divide the number of pods.
+
+use super::{Cluster, allowed, asked, errors, queued};
+use crate::admission::AdmissionSettings;
+use serde_json::{Value, json};
+
+fn sliced(pods: u32, size: &str, suspended: bool) -> Value {
+    let mut job = queued("lq");
+    job["spec"]["suspend"] = json!(suspended);
+    job["spec"]["parallelism"] = json!(pods);
+    job["spec"]["completions"] = json!(pods);
+    let annotations = &mut job["spec"]["template"]["metadata"]["annotations"];
+    annotations["kueue.x-k8s.io/podset-required-topology"] = json!("rack");
+    annotations["kueue.x-k8s.io/podset-slice-required-topology"] = json!("host");
+    annotations["kueue.x-k8s.io/podset-slice-size"] = json!(size);
+    job
+}
+
+#[test]
+fn job_has_whole_slices() {
+    let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
+    let review =
+        |new: &Value, old: Option<&Value>| asked("/validate-batch-v1-job", new, old, &cluster, &settings);
+    for (pods, size, detail) in [
+        (4, "2", None),
+        (5, "1", None),
+        (5, "2", Some("must evenly divide pod set count 5")),
+        (3, "4", Some("must not be greater than pod set count 3")),
+    ] {
+        let response = review(&sliced(pods, size, true), None);
+        let Some(detail) = detail else {
+            assert!(allowed(&response), "{pods} {size}");
+            continue;
+        };
+        let text = errors(&response).concat();
+        let path = "spec.template.metadata.annotations[kueue.x-k8s.io/podset-slice-size]: Invalid value: ";
+        assert!(text.starts_with(path) && text.ends_with(detail), "{text}");
+    }
+    // A user resizes a suspended Job.
+    assert!(!allowed(&review(&sliced(5, "2", true), Some(&sliced(4, "2", true)))));
+    assert!(!allowed(&review(&sliced(4, "3", true), Some(&sliced(4, "2", true)))));
+    // A start with fewer pods, the stop after it, and a Job that was stored before the rule.
+    assert!(allowed(&review(&sliced(3, "2", false), Some(&sliced(4, "2", true)))));
+    assert!(allowed(&review(&sliced(3, "2", true), Some(&sliced(3, "2", false)))));
+    assert!(allowed(&review(&sliced(4, "2", true), Some(&sliced(3, "2", true)))));
+    assert!(allowed(&review(&sliced(5, "2", true), Some(&sliced(5, "2", true)))));
+}
