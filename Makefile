@@ -9,7 +9,7 @@ RELEASE = $(CARGO) run --quiet --locked --bin sluice-release -- $(if $(IMAGE),--
 MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin sluice-e2e -- bench
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo up down unit test test-rest test-all soak mutants e2e metrics-test conformance bench bench-cluster bench-manager bench-sizing lint fmt crds gates frameworks chart chart-test generated deny image image-check release
+.PHONY: help tools demo up down unit test test-rest test-all soak mutants e2e metrics-test conformance bench bench-cluster bench-manager bench-sizing lint fmt crds gates flags frameworks chart chart-test generated deny image image-check release
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -95,6 +95,9 @@ crds: ## generate crds/ from the types
 
 gates: ## write docs/feature-gates.md from the table of feature gates
 	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it feature_gates::page_is_up_to_date
+
+flags: ## write docs/flags.md from the arguments of the manager
+	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --lib page_of_flags_is_up_to_date
 
 frameworks: ## write the webhooks, roles and lists of job kinds from the table of frameworks
 	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it framework_manifests::generated

@@ -138,3 +138,41 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let parsed = config::Duration::parse(text).and_then(|parsed| Duration::try_from(parsed.signed()).ok());
     parsed.ok_or_else(|| "must be a duration such as 90s, 10m or 1h30m".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Write as _;
+
+    /// Returns docs/flags.md.
+    fn page() -> String {
+        let mut text = "# Flags of the manager\n\nThe arguments of `sluice manager`, which `make flags` writes from the program. \
+            Kueue's command line is accepted as well.\n\n| Flag | Default | Meaning |\n|---|---|---|\n"
+            .to_owned();
+        let command = <ManagerArgs as clap::Args>::augment_args(clap::Command::new("manager"));
+        for flag in command.get_arguments().filter(|flag| !flag.is_hide_set()) {
+            let value = flag.get_num_args().is_none_or(|number| number.takes_values());
+            let named = flag.get_value_names().filter(|_| value).and_then(|names| names.first());
+            let name = named.map_or_else(String::new, |name| format!("={name}"));
+            let defaults: Vec<_> =
+                flag.get_default_values().iter().map(|default| default.to_string_lossy()).collect();
+            let default =
+                if defaults.is_empty() { String::new() } else { format!("`{}`", defaults.join(",")) };
+            let help = flag.get_help().map(ToString::to_string).unwrap_or_default().replace('|', "\\|");
+            let long = flag.get_long().unwrap();
+            writeln!(text, "| `--{long}{name}` | {default} | {help} |").unwrap();
+        }
+        text
+    }
+
+    /// docs/flags.md lists the flags with their defaults. `make flags` writes it.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "set by the developer who runs the test")]
+    fn page_of_flags_is_up_to_date() {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/flags.md");
+        if std::env::var("SLUICE_WRITE").is_ok() {
+            std::fs::write(&path, page()).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(path).unwrap_or_default(), page(), "run make flags");
+    }
+}
