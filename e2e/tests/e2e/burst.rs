@@ -5,12 +5,13 @@ use crate::fixture::Fixture;
 use crate::history::History;
 use anyhow::{Result, ensure};
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use kube::api::{DeleteParams, ListParams, PropagationPolicy};
 use serde_json::{Value, json};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::objects::{Kind, condition_is_true, text};
 use sluice_e2e::wait::within;
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const JOBS: usize = 1000;
 
@@ -62,6 +63,40 @@ pub(crate) async fn thousand_jobs_over_three_levels(_: &mut Cluster, fixture: &F
     let peaks = check_limits(fixture, &revisions)?;
     note(format_args!("{} revisions; peak usage: {peaks:?}", revisions.len()));
     Ok(())
+}
+
+/// A burst of Jobs, of which few run, is deleted while it is worked on: no Workload, pod or usage is left, and the next Job runs.
+pub(crate) async fn burst_is_deleted(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    fixture.create_queue("main", "", &[("cpu", "10", None)], json!({})).await?;
+    fixture.wait_until_queue_active("main").await?;
+    let jobs = stream::iter(0..JOBS)
+        .map(|number| fixture.submit(fixture.job(&format!("job-{number}"), "main", "1")));
+    jobs.buffer_unordered(8).try_collect::<Vec<()>>().await?;
+    let begun = Instant::now();
+    let foreground =
+        DeleteParams { propagation_policy: Some(PropagationPolicy::Foreground), ..Default::default() };
+    for kind in [Kind::JOB, Kind::WORKLOAD] {
+        let api = fixture.objects.api(kind, &fixture.name);
+        // Workloads are made for Jobs whose deletion waits; deleting these as well must not leave others behind.
+        api.delete_collection(&foreground, &ListParams::default()).await?;
+    }
+    for kind in [Kind::JOB, Kind::WORKLOAD, Kind::POD] {
+        within(Duration::from_mins(5), format!("no {} is left", kind.resource()), async || {
+            let left = fixture.objects.list(kind, &fixture.name, "").await?.len();
+            ensure!(left == 0, "{left} are left");
+            Ok(())
+        })
+        .await?;
+    }
+    note(format_args!(
+        "{JOBS} Jobs and what belongs to them were gone after {} s",
+        begun.elapsed().as_secs()
+    ));
+    fixture.wait_for_queue_counts("main", (0, 0, 0), &[("cpu", "0")]).await?;
+    cluster.manager()?.process().check()?;
+    fixture.submit(fixture.job("after", "main", "10")).await?;
+    fixture.wait_until_running("after").await?;
+    fixture.finish_job("after").await
 }
 
 /// Replays the revisions and checks each node's usage against its limit; returns the peak usage by node.

@@ -172,3 +172,4 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full, Plane, 69, write_counts::settled_cluster_writes_nothing;
     Full, Machine, 72, burst::thousand_jobs_over_three_levels;
 };
+    Full, Machine, 90, burst::burst_is_deleted;
