@@ -118,12 +118,12 @@ impl Two {
             in_second.into_iter().partition(|object| object["kind"] == "Namespace");
         install::apply(&two.kubectl, &namespace)?;
         install::apply(&two.kubectl, &others)?;
-        two.let_read_configurations().await?;
+        two.let_read_configurations()?;
         Ok(two)
     }
 
     /// With names of its own, a manager also reads configurations of these names, as the chart's roles allow.
-    async fn let_read_configurations(&self) -> Result<()> {
+    fn let_read_configurations(&self) -> Result<()> {
         let rule = |resource: &str, name: &str| {
             json!({"apiGroups": ["admissionregistration.k8s.io"], "resources": [resource],
                 "resourceNames": [name], "verbs": ["get", "list", "watch"]})
