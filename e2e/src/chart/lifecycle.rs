@@ -23,6 +23,7 @@ const DEFINITION: &str = "topologies.kueue.x-k8s.io";
 const MANAGER: &str = "deployment/kueue-controller-manager";
 const WEBHOOKS: &str = "deployment/kueue-webhooks";
 const SERVING_SECRET: &str = "kueue-webhook-server-cert";
+const CA_SECRET: &str = "kueue-webhook-server-cert-ca";
 const MUTATING: &str = "kueue-mutating-webhook-configuration";
 /// "CA" in base64.
 const CA_BUNDLE: &str = "Q0E=";
@@ -120,7 +121,9 @@ async fn install(cluster: &ChartCluster<'_>) -> Result<()> {
     cluster.objects.create(Kind::TOPOLOGY, &topology).await?;
     // What the manager would write.
     let secret = json!({"stringData": {"tls.crt": "certificate"}});
-    cluster.objects.merge(Kind::SECRET, NAMESPACE, SERVING_SECRET, &secret).await?;
+    for name in [SERVING_SECRET, CA_SECRET] {
+        cluster.objects.merge(Kind::SECRET, NAMESPACE, name, &secret).await?;
+    }
     let patch = json!([{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": CA_BUNDLE}]);
     cluster
         .kubectl
@@ -168,8 +171,10 @@ async fn upgrade(cluster: &ChartCluster<'_>, newer: &Path) -> Result<()> {
     ensure!(managed, "webhooks of jobs without a queue do not fail closed: {names}");
     let bundle = text(&webhooks, "/webhooks/0/clientConfig/caBundle");
     ensure!(bundle == CA_BUNDLE, "the CA of the webhooks is {bundle:?}");
-    let secret = cluster.objects.must_get(Kind::SECRET, NAMESPACE, SERVING_SECRET).await?;
-    ensure!(!text(&secret["data"], "/tls.crt").is_empty(), "the certificate is lost");
+    for name in [SERVING_SECRET, CA_SECRET] {
+        let secret = cluster.objects.must_get(Kind::SECRET, NAMESPACE, name).await?;
+        ensure!(!text(&secret["data"], "/tls.crt").is_empty(), "the data of {name} are lost");
+    }
     let definition = cluster.objects.must_get(Kind::CRD, "", DEFINITION).await?;
     ensure!(columns(&definition).contains("Levels"), "the definition is not upgraded");
     Ok(())
@@ -186,8 +191,10 @@ async fn roll_back(cluster: &ChartCluster<'_>) -> Result<()> {
     ensure!(separate.is_empty(), "the Deployment of the webhooks is left: {separate}");
     let definition = cluster.objects.must_get(Kind::CRD, "", DEFINITION).await?;
     ensure!(!columns(&definition).contains("Levels"), "the definition is not rolled back");
-    let secret = cluster.objects.must_get(Kind::SECRET, NAMESPACE, SERVING_SECRET).await?;
-    ensure!(!text(&secret["data"], "/tls.crt").is_empty(), "the certificate is lost");
+    for name in [SERVING_SECRET, CA_SECRET] {
+        let secret = cluster.objects.must_get(Kind::SECRET, NAMESPACE, name).await?;
+        ensure!(!text(&secret["data"], "/tls.crt").is_empty(), "the data of {name} are lost");
+    }
     Ok(())
 }
 
