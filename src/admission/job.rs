@@ -133,7 +133,7 @@ pub(super) fn validate(kind: &ReviewedKind, request: &ReviewRequest<'_>) -> Revi
     if let Some(old) = &old {
         errors.retain_new(|| {
             let mut stored = Errors::new();
-            job_rules::validate_create(old, kind.rules, settings, &mut stored);
+            job_rules::validate_create(old, None, kind.rules, settings, &mut stored);
             (kind.rules.validate_change)(old, None, settings, &mut stored);
             stored.take()
         });

@@ -170,6 +170,6 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core, Plane, 16, preemption::three_queues_reach_equal_shares;
     Core, Plane, 34, deep_queue::freed_capacity_is_refilled;
     Full, Plane, 69, write_counts::settled_cluster_writes_nothing;
+    Full, Machine, 90, burst::burst_is_deleted;
     Full, Machine, 72, burst::thousand_jobs_over_three_levels;
 };
-    Full, Machine, 90, burst::burst_is_deleted;
