@@ -136,7 +136,7 @@ pub(crate) async fn jobs_deleted_in_every_state(_: &Cluster, fixture: &Fixture) 
 
 /// A prebuilt Workload without any of the defaults that the API server sets in a Job's template starts the Job.
 pub(crate) async fn prebuilt_workload_without_defaults(_: &Cluster, fixture: &Fixture) -> Result<()> {
-    fixture.create_queue("main", "", &[("cpu", "2", None)], json!({})).await?;
+    fixture.create_queue("main", "", &[("cpu", "2", None), ("memory", "4Gi", None)], json!({})).await?;
     let get = json!({"httpGet": {"port": 80}});
     let name = json!({"path": "name", "fieldRef": {"fieldPath": "metadata.name"}});
     let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});

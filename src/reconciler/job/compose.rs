@@ -8,12 +8,15 @@ use crate::lifecycle::backoff;
 use crate::reconciler::Reconciler;
 use crate::reconciler::messages::{Effect, Observation, Verb};
 use crate::reconciler::writes::in_flight::WriteRequest;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Note of the event on a job that asks to be resized while it runs.
 const ELASTIC_NOTE: &str = "Elastic Jobs are not supported by this version: a change of parallelism stops the Job and queues it again";
+
+/// Delay before a job looks again for the Workload that it names.
+const PREBUILT_RECHECK: SignedDuration = SignedDuration::from_secs(2);
 
 /// Why no Workload can be created for a job.
 enum ComposeError {
@@ -109,7 +112,9 @@ impl Reconciler {
 
     /// Makes the job the owner of the prebuilt Workload that it names, unless that Workload has an owner.
     fn adopt_prebuilt_workload(&mut self, job: Job<'_>, key: &ObjectKey, now: Timestamp) {
-        let Some(record) = self.cache.workload(key) else {
+        let Some(record) = self.cache.workload(key).filter(|record| !record.meta.deleting) else {
+            // It names no job, so nothing else gives the job a step when it is created.
+            self.work_queue.add_at(job.reconcile_key(), backoff::after(now, PREBUILT_RECHECK));
             let note = format!("Workload {key} doesn't exist");
             return self.warn_of_job(job, "PrebuiltWorkloadNotFound", &note);
         };
@@ -117,8 +122,10 @@ impl Reconciler {
             let note = format!("Workload {key} belongs to another object");
             return self.warn_of_job(job, "WorkloadNameConflict", &note);
         }
-        if record.meta.deleting || !self.writes.may_write(Kind::Workload, key, now) {
-            return;
+        if !self.writes.may_write(Kind::Workload, key, now) {
+            // The Workload has no owner yet that would get a step when the write ends.
+            self.writes.requeue_at_end(Kind::Workload, key, job.reconcile_key());
+            return self.retry_after_backoff(Kind::Workload, key, job.reconcile_key(), now);
         }
         let resource = job.kind().resource();
         let owner = json!({

@@ -99,7 +99,7 @@ fn edit(world: &mut World) {
         }),
         6..=8 => Box::new(move |j| j["spec"]["suspend"] = json!(on)),
         9 => Box::new(move |j| {
-            set(j, &["metadata", "labels", QUEUE], text(size > 0, if on { "a" } else { "b" }))
+            set(j, &["metadata", "labels", QUEUE], text(size > 0, if on { "a" } else { "b" }));
         }),
         10 => Box::new(move |j| {
             set(j, &["metadata", "labels", CLASS], text(size > 0, if on { "low" } else { "high" }));
@@ -229,14 +229,14 @@ fn run_edits(seed: u64, faults: Faults) {
     create_job(&mut world);
     world.faults = faults;
     let mut edits = 1;
-    for _ in 0..1 + world.random_below(6) {
+    for _ in 0..=world.random_below(6) {
         for _ in 0..world.random_below(120) {
             step(&mut world, seed);
         }
         if world.random_below(4) == 0 {
-            edit_workload(&mut world)
+            edit_workload(&mut world);
         } else {
-            edit(&mut world)
+            edit(&mut world);
         }
         edits += 1;
     }
@@ -294,9 +294,17 @@ fn prebuilt_workload_keeps_quota_until_pods_are_gone() {
         let template = job["spec"]["template"].clone();
         let pod_sets = json!([{"name": "main", "count": 2, "template": template}]);
         let spec = json!({"queueName": "a", "active": true, "podSets": pod_sets});
-        world.create(Kind::Workload, json!({"metadata": {"name": "mine", "namespace": "ns"}, "spec": spec}));
+        let prebuilt = json!({"metadata": {"name": "mine", "namespace": "ns"}, "spec": spec});
         set(&mut job, &["metadata", "labels", "kueue.x-k8s.io/prebuilt-workload-name"], json!("mine"));
-        world.create(JOB, job);
+        // In either order, and with writes of the Workload under way.
+        let mut objects = [(JOB, job), (Kind::Workload, prebuilt)];
+        objects.rotate_left(usize::from(seed.is_multiple_of(2)));
+        for (kind, object) in objects {
+            world.create(kind, object);
+            for _ in 0..10 * seed {
+                world.step();
+            }
+        }
         let pods = |world: &World| self::job(world)["status"]["active"].as_i64().unwrap_or(0);
         for _ in 0..2_000 {
             world.step();
