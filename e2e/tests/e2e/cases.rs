@@ -113,6 +113,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core + Versions, Queues, 32, simulate_matches_cluster::twelve_jobs_match_prediction;
     Core, Queues, 20, simulate_refusals::same_refusals_as_server;
     Core, Queues, 1, unreadable_objects::pod_template_schema_matches_server;
+    Core, Queues, 4, charged_pods::server_makes_pods_as_recorded;
     Core + Versions, Queues, 12, unreadable_objects::large_objects_delay_no_others;
     Core, Queues, 9, unreadable_objects::too_large_workload_is_reported;
     Core + Soak + Versions, Queues, 14, rejected_writes::policy_forbids_manager_writes;

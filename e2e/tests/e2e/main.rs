@@ -16,6 +16,7 @@ mod beside_kueue;
 mod burst;
 mod cases;
 mod certificates;
+mod charged_pods;
 mod cohorts;
 mod crashes;
 mod debugging;
