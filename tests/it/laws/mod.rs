@@ -10,6 +10,7 @@
 
 mod builders;
 mod capacity_reservations;
+mod charged_pods;
 mod classic_preemption;
 mod cluster;
 mod conservation;

@@ -1,0 +1,226 @@
+//! What pods request is never more than what their Workload was charged.
+//!
+//! The model of what the API server makes of a pod is compared with a table recorded from one
+//! (`tests/pods-made-by-api-server.json`, written and checked by the end-to-end case `charged_pods`).
+
+use crate::core_settings::{Core, workload, writes};
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+use sluice::cache::Kind;
+use sluice::reconciler::CoreSettings;
+use sluice::resources::Quantity;
+use std::collections::BTreeMap;
+
+type Amounts = BTreeMap<String, i64>;
+
+fn milli(quantity: &Value) -> i64 {
+    Quantity::parse(quantity.as_str().unwrap()).unwrap().milli()
+}
+
+fn amounts(map: &Value) -> Amounts {
+    map.as_object().into_iter().flatten().map(|(name, value)| (name.clone(), milli(value))).collect()
+}
+
+fn add(sum: &mut Amounts, more: &Amounts) {
+    more.iter().for_each(|(name, amount)| *sum.entry(name.clone()).or_default() += amount);
+}
+
+fn fill(map: &mut Value, defaults: &Value) {
+    let Some(defaults) = defaults.as_object().filter(|defaults| !defaults.is_empty()) else { return };
+    if !map.is_object() {
+        *map = Value::Object(Map::new());
+    }
+    for (name, value) in defaults {
+        map.as_object_mut().unwrap().entry(name.clone()).or_insert_with(|| value.clone());
+    }
+}
+
+fn containers<'a>(spec: &'a Value, list: &str) -> Vec<&'a Value> {
+    spec[list].as_array().into_iter().flatten().collect()
+}
+
+/// What the containers request together: at each moment of the pod's start, and while it runs.
+fn peak(spec: &Value) -> Amounts {
+    let requests = |container: &Value| amounts(&container["resources"]["requests"]);
+    let (mut sidecars, mut moments) = (Amounts::new(), Vec::new());
+    for container in containers(spec, "initContainers") {
+        let mut moment = sidecars.clone();
+        add(&mut moment, &requests(container));
+        if container["restartPolicy"] == "Always" {
+            sidecars.clone_from(&moment);
+        }
+        moments.push(moment);
+    }
+    let mut running = sidecars;
+    containers(spec, "containers").into_iter().for_each(|container| add(&mut running, &requests(container)));
+    moments.push(running);
+    let mut peak = Amounts::new();
+    for (name, amount) in moments.into_iter().flatten() {
+        let most = peak.entry(name).or_default();
+        *most = amount.max(*most);
+    }
+    peak
+}
+
+/// The pod that the API server makes, with LimitRanges applied in this order.
+fn made(mut spec: Value, ranges: &[Value], overhead: &Value) -> Value {
+    for list in ["initContainers", "containers"] {
+        for container in spec[list].as_array_mut().into_iter().flatten() {
+            let limits = container["resources"]["limits"].clone();
+            fill(&mut container["resources"]["requests"], &limits);
+        }
+    }
+    if spec["resources"]["limits"].is_object() {
+        let sums = peak(&spec).into_iter().filter(|(name, _)| name == "cpu" || name == "memory");
+        let sums: Map<String, Value> = sums.map(|(name, sum)| (name, json!(format!("{sum}m")))).collect();
+        fill(&mut spec["resources"]["requests"], &Value::Object(sums));
+        let limits = spec["resources"]["limits"].clone();
+        fill(&mut spec["resources"]["requests"], &limits);
+    }
+    for range in ranges.iter().filter(|range| range["type"] == "Container") {
+        let (mut limits, mut requests) = (range["default"].clone(), range["defaultRequest"].clone());
+        fill(&mut limits, &range["max"]);
+        fill(&mut requests, &limits);
+        fill(&mut requests, &range["min"]);
+        for list in ["initContainers", "containers"] {
+            for container in spec[list].as_array_mut().into_iter().flatten() {
+                fill(&mut container["resources"]["limits"], &limits);
+                fill(&mut container["resources"]["requests"], &requests);
+            }
+        }
+    }
+    if overhead.is_object() {
+        spec["overhead"] = overhead.clone();
+    }
+    spec
+}
+
+fn requested(pod: &Value) -> Amounts {
+    let mut total = peak(pod);
+    total.extend(amounts(&pod["resources"]["requests"]));
+    add(&mut total, &amounts(&pod["overhead"]));
+    total
+}
+
+/// The charge of a Workload of one such pod; `None` if it is not admitted.
+fn charge(spec: &Value, ranges: &[Value], overhead: &Value) -> Option<Amounts> {
+    let mut core = Core::new(CoreSettings::default());
+    let resources = ["cpu", "memory", "example.com/gpu"];
+    let quotas = resources.map(|name| json!({"name": name, "nominalQuota": "1000"}));
+    core.put(
+        Kind::ClusterQueue,
+        json!({"metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "resourceGroups": [
+            {"coveredResources": resources, "flavors": [{"name": "f", "resources": quotas}]}]}}),
+    );
+    for (index, range) in ranges.iter().enumerate() {
+        let meta = json!({"name": format!("range-{index}"), "namespace": "ns"});
+        core.put(Kind::LimitRange, json!({"metadata": meta, "spec": {"limits": [range]}}));
+    }
+    if overhead.is_object() {
+        let class = json!({"metadata": {"name": "vm"}, "handler": "vm", "overhead": {"podFixed": overhead}});
+        core.put(Kind::RuntimeClass, class);
+    }
+    let mut bare = workload("j", &[]);
+    bare["metadata"] = json!({"name": "w", "namespace": "ns"});
+    bare["spec"]["podSets"][0]["template"]["spec"] = spec.clone();
+    let written = writes(&core.put(Kind::Workload, bare), Kind::Workload);
+    let assignments = &written.first()?.body["status"]["admission"]["podSetAssignments"];
+    assignments.is_array().then(|| amounts(&assignments[0]["resourceUsage"]))
+}
+
+fn covers(charged: &Amounts, requested: &Amounts) -> bool {
+    requested.iter().all(|(name, amount)| charged.get(name).copied().unwrap_or_default() >= *amount)
+}
+
+#[test]
+fn model_and_charge_match_recorded_pods() {
+    let rows: Vec<Value> = serde_json::from_str(include_str!("../../pods-made-by-api-server.json")).unwrap();
+    for row in rows.iter().filter(|row| row["made"] != "refused") {
+        let ranges = row["limitRanges"].as_array().unwrap();
+        let pod = made(row["spec"].clone(), ranges, &row["overhead"]);
+        for list in ["containers", "initContainers"] {
+            let of_model: Vec<Amounts> = containers(&pod, list)
+                .into_iter()
+                .map(|container| amounts(&container["resources"]["requests"]))
+                .collect();
+            let recorded: Vec<Amounts> = containers(&row["made"], list).into_iter().map(amounts).collect();
+            assert_eq!(of_model, recorded, "{list}: {row}");
+        }
+        assert_eq!(amounts(&pod["resources"]["requests"]), amounts(&row["made"]["resources"]), "{row}");
+        assert_eq!(amounts(&pod["overhead"]), amounts(&row["made"]["overhead"]), "{row}");
+        let charged = charge(&row["spec"], ranges, &row["overhead"]);
+        assert_eq!(charged, Some(requested(&pod)), "{row}");
+    }
+}
+
+/// Some of the resources, with small amounts.
+fn drawn(names: &'static [&'static str]) -> impl Strategy<Value = Value> {
+    let entry = (proptest::sample::select(names), 1_i64..5);
+    proptest::collection::vec(entry, 0..3).prop_map(|entries| {
+        let text = |amount: i64| json!(amount.to_string());
+        entries
+            .into_iter()
+            .map(|(name, amount)| (name.to_owned(), text(amount)))
+            .collect::<Map<_, _>>()
+            .into()
+    })
+}
+
+const ALL: &[&str] = &["cpu", "memory", "example.com/gpu"];
+const OVERCOMMITTED: &[&str] = &["cpu", "memory"];
+
+fn container() -> impl Strategy<Value = Value> {
+    (drawn(ALL), drawn(ALL), proptest::bool::ANY).prop_map(|(requests, limits, sidecar)| {
+        let mut container =
+            json!({"name": "c", "image": "x", "resources": {"requests": requests, "limits": limits}});
+        if sidecar {
+            container["restartPolicy"] = json!("Always");
+        }
+        container
+    })
+}
+
+fn limit_range() -> impl Strategy<Value = Value> {
+    let maps = (drawn(OVERCOMMITTED), drawn(ALL), drawn(ALL), drawn(OVERCOMMITTED));
+    maps.prop_map(|(limits, requests, max, min)| {
+        json!({"type": "Container", "default": limits, "defaultRequest": requests, "max": max, "min": min})
+    })
+}
+
+proptest! {
+    #[test]
+    fn pods_never_request_more_than_charged(
+        inits in proptest::collection::vec(container(), 0..3),
+        mains in proptest::collection::vec(container(), 1..3),
+        pod_level in proptest::option::of((drawn(OVERCOMMITTED), drawn(OVERCOMMITTED))),
+        ranges in proptest::collection::vec(limit_range(), 0..3),
+        overhead in proptest::option::of(drawn(OVERCOMMITTED)),
+        stated in proptest::option::of(drawn(OVERCOMMITTED)),
+    ) {
+        let mut spec = json!({"restartPolicy": "Never", "initContainers": inits, "containers": mains});
+        for container in spec["containers"].as_array_mut().unwrap() {
+            container.as_object_mut().unwrap().remove("restartPolicy");
+        }
+        if let Some((requests, limits)) = pod_level {
+            spec["resources"] = json!({"requests": requests, "limits": limits});
+            if limits.as_object().unwrap().is_empty() {
+                spec["resources"].as_object_mut().unwrap().remove("limits");
+            }
+        }
+        if overhead.is_some() {
+            spec["runtimeClassName"] = json!("vm");
+        }
+        let overhead = overhead.unwrap_or_default();
+        let mut template = spec.clone();
+        if let Some(stated) = stated {
+            template["overhead"] = stated;
+        }
+        let reversed: Vec<Value> = ranges.iter().rev().cloned().collect();
+        if let Some(charged) = charge(&template, &ranges, &overhead) {
+            for order in [&ranges, &reversed] {
+                let pod = made(spec.clone(), order, &overhead);
+                prop_assert!(covers(&charged, &requested(&pod)), "charged {:?}, requested {:?}", charged, requested(&pod));
+            }
+        }
+    }
+}
