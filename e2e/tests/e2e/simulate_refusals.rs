@@ -230,7 +230,7 @@ fn jobs() -> Vec<Row> {
             json!({"completionMode": "Indexed", "completions": 2, "backoffLimitPerIndex": 1, "maxFailedIndexes": 3}),
             Text("must be less than or equal to completions"),
         ),
-        spec("managed-by", json!({"managedBy": "nobody"}), Text("must be a domain-prefixed path")),
+        spec("managed-by", json!({"managedBy": "controller"}), Text("must be a domain-prefixed path")),
         spec(
             "replacement",
             json!({"podReplacementPolicy": "Never"}),
