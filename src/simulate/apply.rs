@@ -27,7 +27,7 @@ const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Schemas and settings for admission, and the results.
 pub(super) struct ManifestApplier {
-    schemas: Schemas,
+    schemas: &'static Schemas,
     settings: AdmissionSettings,
     /// Number of names generated so far.
     generated_names: u64,
@@ -195,7 +195,7 @@ impl Simulation {
 
     /// Checks that an exported object can be decoded; it is not validated again.
     fn check_readable(&self, kind: Kind, object: &Value) -> Result<(), String> {
-        let schemas = &self.applier.schemas;
+        let schemas = self.applier.schemas;
         let errors = schemas.default_and_validate(kind.resource().kind, &mut object.clone(), None);
         if errors.is_empty() { check_decodes(kind, object) } else { Err(aggregate(&errors)) }
     }
@@ -257,7 +257,7 @@ impl Simulation {
             }
             server_rules::set_defaults(manifest.kind, &mut object);
         }
-        let (schemas, snapshot) = (&self.applier.schemas, self.state.snapshot());
+        let (schemas, snapshot) = (self.applier.schemas, self.state.snapshot());
         let schema = |object: &mut Value| {
             let mut errors = schemas.default_and_validate(resource.kind, object, old);
             errors.extend(server_rules::validate(manifest.kind, object, old));

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use regex::Regex;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 /// Fields of every object that the schemas do not describe.
 const COMMON_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
@@ -28,8 +29,13 @@ pub(super) struct Schemas {
 }
 
 impl Schemas {
-    /// Reads the schemas of the CustomResourceDefinitions of this build.
-    pub(super) fn shipped() -> Result<Self, String> {
+    /// Returns the schemas of this build.
+    pub(super) fn shipped() -> Result<&'static Self, String> {
+        static SHIPPED: LazyLock<Result<Schemas, String>> = LazyLock::new(Schemas::generate);
+        SHIPPED.as_ref().map_err(Clone::clone)
+    }
+
+    fn generate() -> Result<Self, String> {
         let definitions = crd::definitions().map_err(|error| error.to_string())?;
         let mut schemas = Self {
             by_kind: BTreeMap::new(),
