@@ -14,7 +14,7 @@ mod jobs;
 pub(crate) mod kinds;
 mod lookup;
 pub(crate) mod nodes;
-mod pod_defaults;
+pub(crate) mod pod_defaults;
 pub(crate) mod pod_owners;
 pub(crate) mod pods;
 mod priority_classes;

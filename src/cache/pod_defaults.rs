@@ -121,7 +121,7 @@ fn unsupported_claims(spec: &PodSpec, path: &str, pod_set: &str) -> Vec<String> 
 }
 
 /// Returns the totals by pod set for `status.resourceRequests`.
-fn to_status_requests(pod_sets: &[PodSet]) -> Vec<PodSetRequest> {
+pub(crate) fn to_status_requests(pod_sets: &[PodSet]) -> Vec<PodSetRequest> {
     let total = |requests: &Requests, count: i32| {
         requests
             .iter()

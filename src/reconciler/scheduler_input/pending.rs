@@ -2,6 +2,8 @@
 
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
+use crate::api::v1beta2::PodSetRequest;
+use crate::cache::pod_defaults::to_status_requests;
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::checks::{self, CheckAction};
 use crate::reconciler::Reconciler;
@@ -44,6 +46,14 @@ impl Reconciler {
             PodSet { count, ..set.clone() }
         };
         Some(sets.iter().map(left).collect())
+    }
+
+    /// Returns what a Workload asks for, to be published while it is pending.
+    pub(crate) fn requests_left(&self, record: &WorkloadRecord) -> Arc<[PodSetRequest]> {
+        match self.pod_sets_left(record).filter(|_| !record.status.reclaimable_pods.is_empty()) {
+            Some(sets) => to_status_requests(&sets).into(),
+            None => Arc::clone(&record.effective_requests.status_requests),
+        }
     }
 
     /// Returns the workload slice that a Workload replaces.

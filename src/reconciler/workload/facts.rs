@@ -46,7 +46,7 @@ impl Reconciler {
             ]
             .concat(),
             node_health: self.node_health_report(key, record, now),
-            resource_requests: Arc::clone(&record.effective_requests.status_requests),
+            resource_requests: self.requests_left(record),
             ..self.membership_facts(record, now)
         }
     }
@@ -166,15 +166,15 @@ impl Reconciler {
             stopped,
             finished,
             pods_ready: job.status.pods_ready && !job.suspended,
-            reclaimable: if !self.settings.gates.reclaimable_pods {
-                Vec::new()
-            } else {
+            reclaimable: if self.settings.gates.reclaimable_pods {
                 job.status
                     .reclaimable_pods
                     .iter()
                     .filter(|(_, n)| *n > 0)
                     .map(|(name, n)| (name.to_string(), *n))
                     .collect()
+            } else {
+                Vec::new()
             },
             // Once it is finished, it holds no quota and cannot be restored.
             out_of_sync: stopped && is_out_of_sync(record, job),

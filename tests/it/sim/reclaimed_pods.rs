@@ -28,6 +28,12 @@ fn set_active(world: &mut World, active: bool) {
     world.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(active));
 }
 
+fn set_quota(world: &mut World, cpu: i64) {
+    world.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("a"), |queue| {
+        queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(cpu);
+    });
+}
+
 #[test]
 fn evicted_job_asks_only_for_pods_that_can_run() {
     for seed in 1..8 {
@@ -58,7 +64,13 @@ fn evicted_job_asks_only_for_pods_that_can_run() {
         run_until(&mut world, "the other one runs", |world| {
             condition(&workload(world, "other"), "Admitted") == Some("True")
         });
+        set_quota(&mut world, 2);
         set_active(&mut world, true);
+        run_until(&mut world, "it asks for two pods", |world| {
+            let requests = &workload(world, "r")["status"]["resourceRequests"];
+            requests[0]["resources"]["cpu"] == json!("2")
+        });
+        set_quota(&mut world, 4);
         run_until(&mut world, "both fit", |world| {
             condition(&workload(world, "r"), "Admitted") == Some("True")
         });
