@@ -57,19 +57,7 @@ pub(super) fn start(
         executor.run(tasks).await;
         Ok(())
     });
-    let counters = Arc::clone(&shared.counters);
-    let dropped: events::OnDropped =
-        Arc::new(move |reason, number| counters.count_dropped_events(reason.as_str(), number));
-    let counters = Arc::clone(&shared.counters);
-    let queued: events::OnQueued = Arc::new(move |number| counters.set_queued_events(number));
-    let emitter = events::EventTask {
-        caller: shared.clients.call.clone(),
-        settings: settings.events(),
-        fence: shared.fence.clone(),
-        under_load,
-        on_dropped: dropped,
-        on_queued: queued,
-    };
+    let emitter = event_task(settings, shared, under_load);
     let mut stop = shared.stop.acting.clone();
     workers.start(api, "events", async move {
         let stopped = async { stop.wait_for(|stop| *stop).await.map_or((), drop) };
@@ -158,6 +146,27 @@ fn start_config_checks(
         Arc::clone(&shared.configuration_gaps),
     );
     workers.start(api, "definitions", run_until(shared.stop.serving.clone(), definitions));
+}
+
+/// Creates the task that writes events.
+fn event_task(
+    settings: &ManagerSettings,
+    shared: &ManagerContext,
+    under_load: Arc<AtomicBool>,
+) -> events::EventTask {
+    let counters = Arc::clone(&shared.counters);
+    let on_dropped: events::OnDropped =
+        Arc::new(move |reason, number| counters.count_dropped_events(reason.as_str(), number));
+    let counters = Arc::clone(&shared.counters);
+    let on_queued: events::OnQueued = Arc::new(move |number| counters.set_queued_events(number));
+    events::EventTask {
+        caller: shared.clients.call.clone(),
+        settings: settings.events(),
+        fence: shared.fence.clone(),
+        under_load,
+        on_dropped,
+        on_queued,
+    }
 }
 
 /// Creates the executor of writes. A forbidden write triggers a permission check.

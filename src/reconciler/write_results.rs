@@ -25,7 +25,7 @@ impl Reconciler {
         self.work_queue.add_all(on_behalf_of.clone());
         match outcome {
             WriteOutcome::Done(object) => {
-                let effective = self.writes.record_landed(kind, key, &mut write, &object, now);
+                let effective = self.writes.record_landed(&(kind, key.clone()), &mut write, &object, now);
                 if !effective {
                     // It would be decided again at once, and its events sent each time.
                     write.effects.clear();

@@ -327,13 +327,12 @@ impl Writes {
     /// or if it ends a series of writes that follow one another; then a backoff of the object starts.
     pub(crate) fn record_landed(
         &mut self,
-        kind: Kind,
-        key: &ObjectKey,
+        id: &(Kind, ObjectKey),
         write: &mut InFlightWrite,
         object: &Value,
         now: Timestamp,
     ) -> bool {
-        let id = (kind, key.clone());
+        let (kind, key) = (id.0, &id.1);
         let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
         write.returned = version.map(str::to_owned);
         let repeated = match version.filter(|_| write.decided_on.is_some()) {
@@ -348,7 +347,7 @@ impl Writes {
             return true;
         }
         self.record_failure(kind, key, now);
-        self.series.extend(&id, self.backoff_until(kind, key).unwrap_or(now));
+        self.series.extend(id, self.backoff_until(kind, key).unwrap_or(now));
         false
     }
 

@@ -55,6 +55,13 @@ fn delete_job(world: &mut World, finalizer: &str, deletes_workload: bool) {
     }
 }
 
+fn delete_workload(world: &mut World) {
+    if let Some(workload) = old_workload(world) {
+        let now = world.now;
+        world.server.delete(Kind::Workload, &key_of(&workload), now);
+    }
+}
+
 fn remove_owner(w: &mut Value) {
     w["metadata"].as_object_mut().unwrap().shift_remove("ownerReferences");
 }
@@ -79,8 +86,7 @@ const ENDINGS: [Ending; 13] = [
         name: "the Workload is deleted",
         keeps_quota: true,
         act: |world| {
-            let (key, now) = (old_workload(world).map(|w| key_of(&w)), world.now);
-            key.into_iter().for_each(|key| world.server.delete(Kind::Workload, &key, now));
+            delete_workload(world);
         },
     },
     Ending {
@@ -120,9 +126,8 @@ const ENDINGS: [Ending; 13] = [
         name: "the Workload is deleted after its finalizer",
         keeps_quota: false,
         act: |world| {
-            let (key, now) = (old_workload(world).map(|w| key_of(&w)), world.now);
             edit_workload(world, |w| w["metadata"]["finalizers"] = json!([]));
-            key.into_iter().for_each(|key| world.server.delete(Kind::Workload, &key, now));
+            delete_workload(world);
         },
     },
     Ending {
@@ -145,13 +150,12 @@ const ENDINGS: [Ending; 13] = [
         act: |world| {
             let stamp = world.timestamp_text();
             edit_workload(world, |w| {
-                let list = w["status"]["conditions"].as_array_mut();
-                list.into_iter().for_each(|list| {
+                if let Some(list) = w["status"]["conditions"].as_array_mut() {
                     list.push(
                         json!({"type": "Finished", "status": "True", "reason": "ByHand", "message": "",
                         "lastTransitionTime": stamp}),
                     );
-                });
+                }
             });
         },
     },
