@@ -271,7 +271,7 @@ mod tests {
     async fn documented_metrics_equal_exported_ones() {
         use crate::api::ObjectKey;
         use crate::metrics::model::{ClusterQueueGauges, Gauges, MetricFamilies, Role};
-        use crate::reconciler::WriteOutcome;
+        use crate::reconciler::{Observation, WriteOutcome};
         let mut registry = Registry::default();
         let own = registry.sub_registry_with_prefix("sluice");
         register_leadership(own, &Fence::default());
@@ -303,6 +303,9 @@ mod tests {
         let counters = metrics::counters::Counters::new("linux", families_of_kueue);
         counters.count_write("apply", "done");
         counters.count_refused_write("jobs", "merge", 403);
+        let (resource, verb) = ("jobs".to_owned(), "merge");
+        counters.observe(&Observation::IneffectiveWrite { resource, verb }, Role::Leader);
+        counters.count_dropped_events("full", 1);
         counters.reviews().observe_duration("/", Duration::ZERO);
         counters.reviews().count_refused("busy");
         let at = Some(jiff::Timestamp::UNIX_EPOCH);
