@@ -316,6 +316,7 @@ mod tests {
         };
         let gauges = Gauges { cluster_queues: vec![ClusterQueueGauges::default()], ..Gauges::default() };
         let gaps = metrics::ConfigurationGaps::new(["pod"]);
+        gaps.set_foreign_webhooks(vec!["m".to_owned()]);
         gaps.set_missing_fields(&BTreeMap::from([("workloads", vec!["status".to_owned()])]));
         let page = [
             metrics::text(&registry).unwrap(),
