@@ -64,6 +64,7 @@ mod topology;
 mod two_installations;
 mod uninstall;
 mod unreadable_objects;
+mod upgrades;
 mod user_edits;
 mod watch_faults;
 mod webhook_serving;
