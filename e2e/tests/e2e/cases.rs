@@ -138,6 +138,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full + Soak, Plane, 15, outages::api_server_restarts_twice;
     Full + Soak, Plane, 27, outages::leader_loses_api_server;
     Full + Soak, Plane, 43, leader_election::lease_is_edited_by_hand;
+    Full, Plane, 45, leader_changes::back_off_and_reserved_capacity_are_kept;
     Full, Plane, 60, upgrades::states_are_kept_up_and_back;
     Full + Soak, Plane, 16, leader_election::two_replicas_act_concurrently;
     Full, Plane, 48, beside_kueue::lease_is_held_by_kueue;

@@ -32,6 +32,7 @@ mod interrupt;
 mod invariants;
 mod job_ends_during_stop;
 mod job_lifecycle;
+mod leader_changes;
 mod leader_election;
 mod lost_writes;
 mod manager_down;
