@@ -12,7 +12,7 @@ use super::nominate::{Entry, Evaluation, Head, Inadmissible, NominatedAssignment
 use super::topology::CapacityUsage;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
-use crate::api::v1beta2::{QueueingStrategy, ReclaimPolicy};
+use crate::api::v1beta2::ReclaimPolicy;
 use crate::queue::{HeadClaim, Parked, Verdict, Workload};
 use crate::quota::{FlavorResourceId, NodeId, Usage, UsageLayer};
 use crate::resources::Amount;
@@ -131,7 +131,7 @@ impl Engine {
     pub(super) fn park_class(&mut self, head: &Head, inadmissible: Inadmissible) -> ParkedHead {
         let Inadmissible { verdict, wake_conditions, claim, never_blocks_queue, cursor } = inadmissible;
         let verdict = Arc::new(verdict);
-        let claim = claim.filter(|_| self.reclaim_policy(&head.queue) != ReclaimPolicy::Any);
+        let claim = self.claim_allowed(head, claim);
         if cursor.is_some() {
             self.pending.keep_active_with(&head.queue, head.class, &verdict, cursor);
         } else {
@@ -139,6 +139,11 @@ impl Engine {
             self.pending.park(&head.queue, head.class, &verdict, parked);
         }
         ParkedHead { verdict, claim }
+    }
+
+    /// A ClusterQueue that may reclaim from any workload claims nothing.
+    pub(super) fn claim_allowed(&self, head: &Head, claim: Option<HeadClaim>) -> Option<HeadClaim> {
+        claim.filter(|_| self.reclaim_policy(&head.queue) != ReclaimPolicy::Any)
     }
 
     fn process_entry(&mut self, entry: Entry, cycle: &mut CycleState) -> Option<Decision> {
@@ -240,7 +245,10 @@ impl Engine {
         let claimed = CapacityUsage { node, usage, footprint: Arc::clone(&claim.footprint) };
         self.shift_usage(&claimed, 1, UsageLayer::Projected);
         cycle.head_claims.push(claimed);
-        if self.strategy(&head.queue) == QueueingStrategy::StrictFIFO {
+        // The end of the claim of a blocked head wakes what it blocked. Any other claim ends with the cycle, without a
+        // trace: what it blocks must stay active.
+        let blocked_head = self.pending.blocked_head(&head.queue).map(|blocked| blocked.class);
+        if blocked_head == Some(head.class) {
             cycle.claiming_queues.entry(root).or_default().insert(Arc::clone(&head.queue));
         } else {
             cycle.changed_trees.insert(root);
@@ -254,10 +262,6 @@ impl Engine {
     /// Root of the cohort tree of a ClusterQueue.
     pub(super) fn root(&self, queue: &str) -> Option<NodeId> {
         self.config.cluster_queue(queue).map(|queue| self.tree.root(queue.node))
-    }
-
-    fn strategy(&self, queue: &str) -> QueueingStrategy {
-        self.config.cluster_queue(queue).map(|queue| queue.config.strategy).unwrap_or_default()
     }
 
     pub(super) fn reclaim_policy(&self, queue: &str) -> ReclaimPolicy {

@@ -260,8 +260,12 @@ impl Engine {
             return self.drop_reservation(head, cycle);
         }
         if cycle.has_second_pass_claims && !inadmissible.wake_conditions.on_topology_change.is_empty() {
-            // The claim of a second pass ends with this cycle, and its end wakes no parked class.
+            // The claim of a second pass ends with this cycle, and its end wakes no parked class. The quota that this
+            // head could use stays its own until then: its policy may not let it take the quota back.
             self.pending.keep_active(&head.queue, head.class, None);
+            if let Some(claim) = self.claim_allowed(head, inadmissible.claim) {
+                self.apply_head_claim(head, &claim, cycle);
+            }
             return skipped("Nodes are reserved for another workload that waits for its topology assignment");
         }
         let parked = self.park_class(head, inadmissible);

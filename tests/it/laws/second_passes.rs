@@ -9,7 +9,9 @@ use super::cluster::settings;
 use super::fast_model::Quota;
 use jiff::Timestamp;
 use proptest::prelude::*;
-use sluice::api::v1beta2::{ClusterQueuePreemption, ReclaimPolicy, WithinClusterQueuePolicy};
+use sluice::api::v1beta2::{
+    ClusterQueuePreemption, QueueingStrategy, ReclaimPolicy, WithinClusterQueuePolicy,
+};
 use sluice::resources::{Amount, Requests};
 use sluice::scheduler::{
     Assignment, Charge, ClusterQueue, Decision, Engine, EngineSettings, FairStrategy, Flavor, Outcome,
@@ -203,6 +205,150 @@ proptest! {
         if placed.is_borrowing() {
             prop_assert_eq!(placed.second_pass_victims(), []);
         }
+    }
+}
+
+/// A second pass that finds no nodes, and two heads of its cohort: one whose own quota suffices, and one that borrows and
+/// needs no nodes yet.
+#[derive(Clone, Debug)]
+struct ClaimedNode {
+    /// CPUs of the node, and those that a workload of another cohort uses.
+    node: i64,
+    used: i64,
+    /// CPUs of the second pass, of the head and of the borrower.
+    pass: i64,
+    head: i64,
+    borrower: i64,
+    /// Nominal quotas of the queues of the second pass and of the head.
+    quotas: [i64; 2],
+    reclaim: [ReclaimPolicy; 2],
+    strict: [bool; 2],
+}
+
+impl ClaimedNode {
+    fn engine(&self) -> Engine {
+        let mut engine = super::builders::engine();
+        add_hosts(&mut engine, &[self.node]);
+        let mut add = |name: &str, cohort, nominal, reclaim, strict: bool, delayed: bool| {
+            let strategy =
+                if strict { QueueingStrategy::StrictFIFO } else { QueueingStrategy::BestEffortFIFO };
+            let preemption =
+                ClusterQueuePreemption { reclaim_within_cohort: Some(reclaim), ..<_>::default() };
+            let provisioned_flavors = delayed.then(|| Arc::from("red")).into_iter().collect();
+            let base = queue(Some(cohort), single_flavor_group("red", "cpu", limits(nominal, None, None)));
+            let spec = ClusterQueue { strategy, preemption, provisioned_flavors, ..base };
+            engine.set_cluster_queue(name, Some(spec));
+        };
+        let never = ReclaimPolicy::Never;
+        add("elsewhere", "other", self.used, never, false, false);
+        add("pass", "all", self.quotas[0], self.reclaim[0], false, true);
+        add("owner", "all", self.quotas[1], self.reclaim[1], self.strict[0], false);
+        add("guest", "all", 0, never, self.strict[1], true);
+        let topology = vec![on_host(0, self.used)];
+        engine
+            .charge(&key("stays"), Charge { topology, ..charge("elsewhere", &[("red", "cpu", self.used)]) });
+        engine
+    }
+}
+
+fn claimed_node() -> impl Strategy<Value = ClaimedNode> {
+    let reclaim =
+        || prop::sample::select(vec![ReclaimPolicy::Never, ReclaimPolicy::LowerPriority, ReclaimPolicy::Any]);
+    let amounts = (3..9_i64, 1..4_i64, 1..9_i64, 1..5_i64, 1..5_i64);
+    (amounts, [1..9_i64, 1..6_i64], [reclaim(), reclaim()], any::<[bool; 2]>()).prop_map(
+        |((node, used, pass, head, borrower), quotas, reclaim, strict)| ClaimedNode {
+            node,
+            used,
+            pass,
+            head,
+            borrower,
+            quotas,
+            reclaim,
+            strict,
+        },
+    )
+}
+
+/// Names of the workloads that a cycle with the second pass admits, those admitted later, and the quota that the cycle
+/// leaves to the head's queue.
+fn run_claimed(node: &ClaimedNode) -> ([Vec<String>; 2], i64) {
+    let mut engine = node.engine();
+    request_second_pass(&mut engine, one_host_workload("pass", "pass", 0, 0, node.pass), 0, None);
+    engine.enqueue(one_host_workload("head", "owner", 3, 1, node.head));
+    engine.enqueue(one_host_workload("borrower", "guest", 3, 2, node.borrower));
+    let first = super::builders::admitted_names(&engine.run_cycle(Timestamp::UNIX_EPOCH));
+    let left = engine.available("owner", &sluice::scheduler::FlavorResource::new("red", "cpu")).get();
+    engine.release(&key("pass"));
+    ([first, super::builders::admitted_names(&super::builders::run_until_idle(&mut engine))], left)
+}
+
+/// Whether the head could start but for a second pass that claims its nodes, and may not be able to take its quota back.
+fn loses_nodes(node: &ClaimedNode) -> bool {
+    let quota = node.head <= node.quotas[1] && node.pass <= node.quotas[0];
+    let nodes = node.used < node.node && node.head <= node.node - node.used;
+    let claims = node.reclaim.iter().all(|reclaim| *reclaim != ReclaimPolicy::Any);
+    let claimed = (node.node - node.used).min(node.node) < node.pass && node.pass <= node.node;
+    quota && nodes && claims && claimed && node.head > node.node - node.used - node.pass
+}
+
+proptest! {
+    #![proptest_config(config(1500))]
+
+    /// A head that loses its nodes to the claim of a second pass keeps its quota for the rest of the cycle, and what waits for
+    /// it is admitted later.
+    #[test]
+    fn head_behind_second_pass_keeps_its_quota(node in claimed_node()) {
+        let ([first, later], left) = run_claimed(&node);
+        if loses_nodes(&node) {
+            prop_assert!(!first.contains(&"head".to_owned()), "{:?}", first);
+            prop_assert!(left >= node.head, "{left} is left for a head of {}", node.head);
+            prop_assert!(later.contains(&"head".to_owned()), "{first:?} {later:?}");
+        }
+        // Without the second pass, quota alone limits the borrower.
+        let total = node.quotas[0] + node.quotas[1];
+        let admitted = |name: &str| first.iter().chain(&later).any(|admitted| admitted == name);
+        let head = if admitted("head") { node.head } else { 0 };
+        if node.borrower + node.head <= total && !node.strict[0] {
+            prop_assert!(admitted("borrower") || head + node.borrower > total, "{first:?} {later:?}");
+        }
+    }
+}
+
+/// With reclaim Any, the head claims nothing: it can take its quota back.
+#[test]
+fn only_heads_that_cannot_reclaim_claim_quota() {
+    let base = ClaimedNode {
+        node: 4,
+        used: 1,
+        pass: 4,
+        head: 2,
+        borrower: 2,
+        quotas: [4, 2],
+        reclaim: [ReclaimPolicy::Never, ReclaimPolicy::LowerPriority],
+        strict: [true, true],
+    };
+    let with = |pass, head| ClaimedNode { reclaim: [pass, head], ..base.clone() };
+    let (any, lower, never) = (ReclaimPolicy::Any, ReclaimPolicy::LowerPriority, ReclaimPolicy::Never);
+    let cases = [
+        ("StrictFIFO", base.clone(), vec![], vec!["head"]),
+        ("BestEffortFIFO", ClaimedNode { strict: [false, false], ..base.clone() }, vec![], vec!["head"]),
+        ("reclaim Never", with(never, never), vec![], vec!["head"]),
+        ("reclaim Any", with(never, any), vec!["borrower"], vec!["head"]),
+        ("second pass with reclaim Any", with(any, lower), vec!["head"], vec![]),
+        (
+            "second pass that is placed",
+            ClaimedNode { pass: 1, ..base.clone() },
+            vec!["head", "borrower"],
+            vec![],
+        ),
+    ];
+    for (case, node, first, later) in cases {
+        let ([actual, actual_later], _) = run_claimed(&node);
+        assert_eq!(actual, first, "{case}");
+        assert!(
+            later.iter().all(|name| actual_later.iter().any(|other| other == name)),
+            "{case}: {actual_later:?}"
+        );
     }
 }
 
