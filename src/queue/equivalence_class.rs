@@ -100,7 +100,7 @@ pub struct Parked {
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     /// Copy of the workload's field: most comparisons end here without following the pointer.
-    queued_since: Timestamp,
+    pub(super) queued_since: Timestamp,
     pub(super) workload: Arc<Workload>,
 }
 

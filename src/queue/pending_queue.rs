@@ -212,6 +212,14 @@ impl PendingQueue {
         id
     }
 
+    /// Whether a workload that joined a parked class precedes all other members.
+    pub(super) fn leads_parked_class(&self, id: ClassId, workload: &Workload) -> bool {
+        let class = self.classes.get(&id).filter(|class| class.parked.is_some());
+        let mut first = class.into_iter().flat_map(|class| class.members.iter().take(2));
+        first.next().is_some_and(|member| member.workload.key == workload.key)
+            && first.next().is_some_and(|second| workload.queued_since < second.queued_since)
+    }
+
     /// Removes a workload. Returns the parking state of its class if the class is now empty and was parked.
     pub(super) fn remove(&mut self, entry: &PendingEntry) -> Option<Parked> {
         let before = self.position_of(entry.class);
@@ -277,9 +285,12 @@ impl PendingQueue {
             .and_then(|class| self.by_cross_queue_key.get(&class.key.cross_queue_key()))
             .into_iter()
             .flatten();
-        let active = |other: &&ClassId| {
-            **other != id && self.classes.get(other).is_some_and(|class| class.parked.is_none())
+        let since = |class: &EquivalenceClass| class.members.first().map(|member| member.queued_since);
+        // An earlier workload may preempt more: those that are newer.
+        let alike = |other: &EquivalenceClass| {
+            other.parked.is_none() && class.is_some_and(|class| since(class) <= since(other))
         };
+        let active = |other: &&ClassId| **other != id && self.classes.get(other).is_some_and(alike);
         candidates.filter(active).copied().collect()
     }
 

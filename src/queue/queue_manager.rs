@@ -47,6 +47,9 @@ pub struct QueueManager {
     /// Parked classes to retry only when no head is ready: usage grew, which may change the preferred flavor but
     /// rarely lets a workload fit.
     retry_when_idle: Vec<(Arc<str>, ClassId)>,
+    /// Flavor-resources of which the preemption candidates changed in a way that rarely lets a workload preempt. The
+    /// classes that may preempt there are retried only when no head is ready.
+    candidates_changed: BTreeSet<(NodeId, FlavorResourceId)>,
     /// Whether a test makes parked classes miss the changes that wake them.
     #[cfg(any(test, feature = "failpoints"))]
     pub drops_wakeups: bool,
@@ -108,7 +111,10 @@ impl QueueManager {
         let workload = Arc::new(workload);
         let pending = self.by_name.entry(Arc::clone(&queue)).or_default();
         let class = pending.insert(class_key, &workload);
-        if pending.classes.get(&class).is_some_and(|class| class.parked.is_some()) {
+        if pending.leads_parked_class(class, &workload) {
+            // It may preempt workloads that are newer than itself, but not newer than the member nominated before.
+            self.wake(vec![(Arc::clone(&queue), class)]);
+        } else if pending.classes.get(&class).is_some_and(|class| class.parked.is_some()) {
             let only = Some(workload.key.clone());
             self.message_updates.push_back(MessageUpdate {
                 queue: Arc::clone(&queue),
@@ -207,6 +213,24 @@ impl QueueManager {
         }
     }
 
+    /// Wakes the classes that may preempt, after a preemption candidate that uses a flavor-resource changed. `rarely_helps`
+    /// delays that until no head is ready.
+    pub fn candidate_changed(&mut self, tree: NodeId, fr: FlavorResourceId, rarely_helps: bool) {
+        let key = (tree, fr);
+        if !rarely_helps {
+            let woken = self.wake_index.waiting_for_usage_change(&key, true);
+            self.wake(woken);
+        } else if self.wake_index.waits_for_release(&key) {
+            self.candidates_changed.insert(key);
+        }
+    }
+
+    /// Wakes the classes of a tree that may preempt when no head is ready, after the order of preemption candidates
+    /// changed.
+    pub fn candidate_order_changed(&mut self, tree: NodeId) {
+        self.candidates_changed.extend(self.wake_index.release_keys_of(tree));
+    }
+
     /// Wakes classes that wait for nodes of the given flavors, after these nodes or their usage changed.
     pub fn topology_changed<'a>(&mut self, flavors: impl IntoIterator<Item = &'a Arc<str>>) {
         for flavor in flavors {
@@ -217,13 +241,16 @@ impl QueueManager {
 
     /// Wakes the classes that are retried when no head is ready.
     pub fn wake_idle_retries(&mut self) {
-        let retries = std::mem::take(&mut self.retry_when_idle);
+        let mut retries = std::mem::take(&mut self.retry_when_idle);
+        for key in std::mem::take(&mut self.candidates_changed) {
+            retries.extend(self.wake_index.waiting_for_usage_change(&key, true));
+        }
         self.wake(retries);
     }
 
     /// Whether a head is ready or an idle retry is due.
     pub fn has_work(&self) -> bool {
-        !self.ready.is_empty() || !self.retry_when_idle.is_empty()
+        !self.ready.is_empty() || !self.retry_when_idle.is_empty() || !self.candidates_changed.is_empty()
     }
 
     /// Wakes all parked classes of a ClusterQueue after a configuration change, or those of one namespace.

@@ -114,6 +114,17 @@ impl WakeIndex {
         self.on_usage_change.get(key).into_iter().flatten().chain(on_release).cloned().collect()
     }
 
+    /// Whether any class waits for releases there.
+    pub(super) fn waits_for_release(&self, key: &TreeResource) -> bool {
+        self.on_release.contains_key(key)
+    }
+
+    /// Flavor-resources of a tree for whose release any class waits.
+    pub(super) fn release_keys_of(&self, tree: NodeId) -> impl Iterator<Item = TreeResource> {
+        let from = (tree, FlavorResourceId::default());
+        self.on_release.range(from..).map(|(key, _)| *key).take_while(move |(root, _)| *root == tree)
+    }
+
     /// Classes that wait for capacity on the nodes of a flavor.
     pub(super) fn waiting_for_topology(&self, flavor: &str) -> Vec<ParkedClass> {
         self.on_topology_change.get(flavor).into_iter().flatten().cloned().collect()

@@ -21,6 +21,8 @@ struct LocalQueueEntry {
     config: LocalQueue,
     /// Penalties of workloads whose admission is not complete yet.
     penalties: BTreeMap<ObjectKey, UsageByResource>,
+    /// Weighted usage as of its last use for an order.
+    ordered_by: Option<f64>,
 }
 
 /// Past usage of all LocalQueues.
@@ -37,6 +39,7 @@ impl AfsUsageLedger {
     /// caller's.
     pub(super) fn set(&mut self, key: &ObjectKey, config: Option<LocalQueue>) {
         let old = self.local_queues.remove(key);
+        let known = old.is_some();
         if let Some(local_queues) =
             old.as_ref().and_then(|old| self.by_cluster_queue.get_mut(&old.config.cluster_queue))
         {
@@ -46,12 +49,12 @@ impl AfsUsageLedger {
             return;
         };
         self.by_cluster_queue.entry(Arc::clone(&config.cluster_queue)).or_default().insert(key.clone());
-        let penalties = old.map(|old| {
-            (config.consumed, config.sampled_at) = (old.config.consumed, old.config.sampled_at);
-            old.penalties
-        });
-        self.local_queues
-            .insert(key.clone(), LocalQueueEntry { config, penalties: penalties.unwrap_or_default() });
+        let mut entry = old.unwrap_or_default();
+        if known {
+            (config.consumed, config.sampled_at) = (entry.config.consumed, entry.config.sampled_at);
+        }
+        entry.config = config;
+        self.local_queues.insert(key.clone(), entry);
     }
 
     /// LocalQueues that point to a ClusterQueue.
@@ -76,6 +79,15 @@ impl AfsUsageLedger {
         }
         let weight_of = |resource: &Arc<str>| settings.resource_weights.get(resource).copied().unwrap_or(1.0);
         Some(sums.iter().map(|(resource, amount)| weight_of(resource) * amount).sum::<f64>() / weight)
+    }
+
+    /// Records the weighted usage by which the workloads of a LocalQueue are ordered from now on. Returns whether it
+    /// changed.
+    pub(super) fn record_order(&mut self, key: &ObjectKey, usage: Option<f64>) -> bool {
+        let Some(local) = self.local_queues.get_mut(key) else {
+            return false;
+        };
+        std::mem::replace(&mut local.ordered_by, usage) != usage
     }
 
     /// Like `weighted_usage`, for the LocalQueue of a workload with quota.

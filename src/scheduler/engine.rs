@@ -9,7 +9,7 @@ use super::cycle_metrics::CycleMetrics;
 use super::matching::selects;
 use super::pods_ready_gate::PodsReadyGate;
 use super::preemption_history::PreemptionHistory;
-use super::reserving_workloads::{ReservingWorkload, ReservingWorkloads};
+use super::reserving_workloads::{CandidateChange, ReservingWorkload, ReservingWorkloads};
 use super::second_pass::SecondPassRequest;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
@@ -122,7 +122,11 @@ impl Engine {
     /// Sets or removes the admission fair sharing data of a LocalQueue.
     pub fn set_local_queue(&mut self, key: &ObjectKey, queue: Option<LocalQueue>) {
         let name = queue.as_ref().map(|queue| Arc::clone(&queue.cluster_queue));
+        let old_name = self.afs_usage.get(key).map(|queue| Arc::clone(&queue.cluster_queue));
         self.afs_usage.set(key, queue);
+        if let Some(old_name) = old_name.filter(|old_name| Some(old_name) != name.as_ref()) {
+            self.wake_after_reordering(&old_name);
+        }
         if let Some(name) = name {
             self.update_usage_rank(key, &name);
         }
@@ -135,6 +139,16 @@ impl Engine {
         let settings = self.settings.admission_fair_sharing.as_ref().filter(|_| counts);
         let usage = settings.and_then(|settings| self.afs_usage.weighted_usage(key, settings));
         self.pending.set_rank(cluster_queue, key, usage.map(UsageRank::from_usage).unwrap_or_default());
+        if self.afs_usage.record_order(key, usage) {
+            self.wake_after_reordering(cluster_queue);
+        }
+    }
+
+    /// Wakes what may preempt workloads of a ClusterQueue, after the order in which it would has changed.
+    fn wake_after_reordering(&mut self, cluster_queue: &str) {
+        if let Some(node) = self.tree.leaf(cluster_queue) {
+            self.pending.candidate_order_changed(self.tree.root(node));
+        }
     }
 
     /// Activates or deactivates ClusterQueues after a configuration change and wakes their parked workloads.
@@ -249,9 +263,12 @@ impl Engine {
                 self.shift_footprint(&new.footprint, 1, new.usage_layers());
                 self.shift_footprint(&old.footprint, -1, new.usage_layers());
             }
+            self.wake_preemptors_of(&new, old.candidate_change(&new));
             self.reserving_workloads.insert(new);
             return;
         }
+        // More usage rarely helps a preemptor, but a ClusterQueue that starts to borrow may lose its other workloads.
+        self.wake_preemptors_of(&new, CandidateChange::Order);
         // Add before remove: a leaf without usage could be dropped from the tree.
         self.add_usage(node, &new.usage, new.usage_layers());
         self.shift_footprint(&new.footprint, 1, new.usage_layers());
@@ -262,6 +279,17 @@ impl Engine {
             self.release_usage(&old);
         }
         self.reserving_workloads.insert(new);
+    }
+
+    /// Wakes what may preempt a workload after the workload changed as a candidate.
+    fn wake_preemptors_of(&mut self, workload: &ReservingWorkload, change: CandidateChange) {
+        if change == CandidateChange::None || workload.is_terminating() {
+            return;
+        }
+        let root = self.tree.root(workload.node);
+        for (fr, _) in workload.usage.iter().filter(|(_, amount)| *amount > 0) {
+            self.pending.candidate_changed(root, *fr, change == CandidateChange::Order);
+        }
     }
 
     /// Removes the charge of a workload.

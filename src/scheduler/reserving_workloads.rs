@@ -24,7 +24,32 @@ pub(super) struct ReservingWorkload {
     pub(super) preempted_by: Option<ObjectKey>,
 }
 
+/// How a workload changed as a candidate for preemption, usage aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CandidateChange {
+    None,
+    /// Its place among the candidates, which rarely makes a preemption possible.
+    Order,
+    /// Also which workloads may preempt it.
+    Eligibility,
+}
+
 impl ReservingWorkload {
+    /// Compares it with its next state.
+    pub(super) fn candidate_change(&self, next: &Self) -> CandidateChange {
+        let (old, new) = (&*self.charge, &*next.charge);
+        // Everything that `candidates` and `concurrent_admission` read of a charge.
+        if (old.priority, old.queued_since, old.evicted) != (new.priority, new.queued_since, new.evicted)
+            || old.variant != new.variant
+        {
+            CandidateChange::Eligibility
+        } else if (old.reserved_at, &old.local_queue) != (new.reserved_at, &new.local_queue) {
+            CandidateChange::Order
+        } else {
+            CandidateChange::None
+        }
+    }
+
     /// Whether it is preempted or deactivated: projected usage excludes it.
     pub(super) fn is_terminating(&self) -> bool {
         self.preempted_by.is_some() || self.charge.deactivated

@@ -84,6 +84,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core, Queues, 3, cohorts::siblings_share_full_parent;
     Core + Soak + Versions, Queues, 28, preemption::victims_end_at_different_times;
     Core, Queues, 10, preemption::lent_quota_is_reclaimed;
+    Core, Queues, 5, preemption::lowered_priority_is_preempted;
     Core + Versions, Queues, 5, partial_admission::job_shrinks_to_free_quota;
     Core + Versions, Queues, 8, provisioning::request_is_created_and_answered;
     Core + Versions, Queues, 10, topology::pods_land_on_assigned_nodes;

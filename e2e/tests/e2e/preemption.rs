@@ -92,6 +92,30 @@ fn check_evicted_once(revisions: &[Value], victim: &str, ended: u64) -> Result<(
     Ok(())
 }
 
+/// The value of a WorkloadPriorityClass is live: a running Job whose class is lowered below that of a waiting one is preempted.
+pub(crate) async fn lowered_priority_is_preempted(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    let policy = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
+    fixture.create_queue("main", "", &[("cpu", "1", None)], policy).await?;
+    let nightly = fixture.create_priority_class("nightly", 100).await?;
+    let daily = fixture.create_priority_class("daily", 50).await?;
+    fixture.submit(fixture.job("nightly", "main", "1").priority(&nightly)).await?;
+    fixture.wait_until_running("nightly").await?;
+    fixture.submit(fixture.job("daily", "main", "1").priority(&daily)).await?;
+    fixture.wait_until_pending("daily", "WaitingForQuota").await?;
+    fixture.objects.merge(Kind::PRIORITY_CLASS, "", &nightly, &json!({"value": 10})).await?;
+    fixture.wait_until_running("daily").await?;
+    let victim = fixture.workload("nightly").await?;
+    let preempted = condition(&victim, "Preempted");
+    ensure!(preempted.reason == "InClusterQueue", "nightly has the condition {preempted:?}");
+    ensure!(
+        victim["spec"]["priority"] == json!(10),
+        "the priority of nightly is {}",
+        victim["spec"]["priority"]
+    );
+    fixture.finish_job("daily").await?;
+    fixture.wait_until_running("nightly").await
+}
+
 /// A queue reclaims the quota that it lent, from as many borrowers as needed.
 pub(crate) async fn lent_quota_is_reclaimed(_: &Cluster, fixture: &Fixture) -> Result<()> {
     let cohort = fixture.own_name("family");

@@ -164,7 +164,7 @@ impl TreeNodeSpec {
         if flavors.is_empty() { Vec::new() } else { vec![ResourceGroup::from_flavors(flavors)] }
     }
 
-    fn queue(&self) -> ClusterQueue {
+    pub(super) fn queue(&self) -> ClusterQueue {
         let rules = &self.rules;
         let borrow = |most: i32| BorrowWithinCohort {
             policy: Some(BorrowPolicy::LowerPriority),
@@ -187,7 +187,7 @@ impl TreeNodeSpec {
         }
     }
 
-    fn cohort(&self) -> Cohort {
+    pub(super) fn cohort(&self) -> Cohort {
         let weight = Some(self.weight);
         Cohort { weight, ..cohort(self.parent.map(|up| COHORTS[up]), self.groups()) }
     }

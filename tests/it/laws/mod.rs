@@ -37,3 +37,4 @@ mod second_passes;
 mod strategies;
 mod strict_fifo;
 mod tree_queries;
+mod wake_ups;

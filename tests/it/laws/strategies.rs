@@ -42,7 +42,7 @@ pub(super) struct NumberStrategies {
 }
 
 /// Small numbers, of which many are equal.
-fn small_numbers() -> NumberStrategies {
+pub(super) fn small_numbers() -> NumberStrategies {
     NumberStrategies {
         quotas: [(0..5_i128).boxed(), (0..12_i128).boxed()],
         requests: [(0..6_i64).boxed(), (0..4_i64).boxed()],
@@ -117,15 +117,18 @@ fn tree_node_spec(
     })
 }
 
-fn cohort_spec(index: usize, scale: &NumberStrategies) -> impl Strategy<Value = TreeNodeSpec> + use<> {
+pub(super) fn cohort_spec(
+    index: usize,
+    scale: &NumberStrategies,
+) -> impl Strategy<Value = TreeNodeSpec> + use<> {
     tree_node_spec(index.saturating_sub(2)..index, 0, scale)
 }
 
-fn queue_spec(scale: &NumberStrategies) -> impl Strategy<Value = TreeNodeSpec> + use<> {
+pub(super) fn queue_spec(scale: &NumberStrategies) -> impl Strategy<Value = TreeNodeSpec> + use<> {
     tree_node_spec(0..COHORTS.len(), 1, scale)
 }
 
-fn workload_spec(scale: &NumberStrategies) -> impl Strategy<Value = WorkloadSpec> + use<> {
+pub(super) fn workload_spec(scale: &NumberStrategies) -> impl Strategy<Value = WorkloadSpec> + use<> {
     let each = scale.requests.clone();
     let (priority, count) = (scale.priorities.clone(), scale.counts.clone());
     (0..WORKLOAD_NAMES, 0..QUEUES.len(), priority, 0..6_i64, count, each, prop::bool::weighted(0.2)).prop_map(
