@@ -116,7 +116,7 @@ impl Member {
 pub(super) struct HeadOrder {
     rank: UsageRank,
     priority: Reverse<i64>,
-    first: Member,
+    pub(super) first: Member,
     pub(super) class: ClassId,
 }
 

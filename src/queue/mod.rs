@@ -5,6 +5,7 @@
 //! costs more than the logarithm of the number of pending workloads, and nothing is polled.
 //! Neighbours: `scheduler` takes heads and parks them, `quota` reports usage changes.
 
+mod announcements;
 mod equivalence_class;
 mod equivalence_hash;
 mod hash_counts;

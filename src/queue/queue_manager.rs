@@ -24,6 +24,12 @@ struct MessageUpdate {
     only: Option<ObjectKey>,
 }
 
+impl MessageUpdate {
+    fn of_one(queue: &Arc<str>, class: ClassId, workload: ObjectKey) -> Self {
+        Self { queue: Arc::clone(queue), class, after: None, only: Some(workload) }
+    }
+}
+
 /// How one class is parked.
 struct Parking<'a> {
     class: ClassId,
@@ -115,13 +121,9 @@ impl QueueManager {
             // It may preempt workloads that are newer than itself, but not newer than the member nominated before.
             self.wake(vec![(Arc::clone(&queue), class)]);
         } else if pending.classes.get(&class).is_some_and(|class| class.parked.is_some()) {
-            let only = Some(workload.key.clone());
-            self.message_updates.push_back(MessageUpdate {
-                queue: Arc::clone(&queue),
-                class,
-                after: None,
-                only,
-            });
+            let announced = pending.unannounced.take_class(class).into_iter();
+            self.message_updates
+                .extend(announced.map(|(class, key)| MessageUpdate::of_one(&queue, class, key)));
         }
         self.entries.insert(PendingEntry { workload, class });
         self.refresh(&queue);
@@ -162,7 +164,11 @@ impl QueueManager {
             old_verdict.is_none_or(|old_verdict| !old_verdict.same_message(verdict))
         });
         let first = pending.members_after(class, None, 1).pop().filter(|_| nominated);
-        if changed == Some(true) {
+        let joined = pending.unannounced.take_class(class).into_iter();
+        if changed == Some(false) {
+            let updates = joined.map(|(class, key)| MessageUpdate::of_one(queue, class, key));
+            self.message_updates.extend(updates);
+        } else if changed == Some(true) {
             self.message_updates.push_back(MessageUpdate {
                 queue: Arc::clone(queue),
                 class,
@@ -291,6 +297,13 @@ impl QueueManager {
         } else if !self.ready.contains(queue) {
             self.ready.insert(Arc::clone(queue));
         }
+        if pending.active && !ready {
+            // In a StrictFIFO ClusterQueue, workloads that were never nominated wait behind the head.
+            pending.announce_wait_behind_head(queue);
+            let waiting = pending.unannounced.take_all().into_iter();
+            let updates = waiting.map(|(class, key)| MessageUpdate::of_one(queue, class, key));
+            self.message_updates.extend(updates);
+        }
         let blocked_head = pending.blocked_head().filter(|_| pending.active);
         let claim = blocked_head.map(|head| (head.class, Arc::clone(head.workload)));
         if !pending.active && pending.is_empty() {
@@ -362,10 +375,16 @@ impl QueueManager {
         self.entries.get(key).map(|entry| &*entry.workload)
     }
 
-    /// The last verdict of the workload's class.
+    /// The last verdict of the workload's class, or that it waits behind the head of a StrictFIFO ClusterQueue.
     pub fn verdict(&self, key: &ObjectKey) -> Option<&Arc<Verdict>> {
         let entry = self.entries.get(key)?;
-        self.by_name.get(entry.queue())?.classes.get(&entry.class)?.verdict.as_ref()
+        self.by_name.get(entry.queue())?.verdict(entry)
+    }
+
+    /// The head of a StrictFIFO ClusterQueue that this workload waits behind, if that is why it waits.
+    pub fn waits_behind(&self, key: &ObjectKey) -> Option<&ObjectKey> {
+        let entry = self.entries.get(key)?;
+        self.by_name.get(entry.queue())?.waits_behind(entry)
     }
 
     /// Whether `take_message_updates` would return any workload.

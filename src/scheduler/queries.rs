@@ -24,6 +24,11 @@ impl Engine {
     /// without letting the workload in. Changes no state.
     pub fn fresh_verdict(&mut self, key: &ObjectKey) -> Option<Verdict> {
         let known = self.verdict(key)?.clone();
+        if let Some((head, position)) = self.waits_behind(key) {
+            let queue = self.pending.workload(key).map_or("", |workload| &workload.cluster_queue);
+            let text = format!("behind {head} in the StrictFIFO ClusterQueue {queue} (position {position})");
+            return Some(Verdict::without_blockers(known.reason, &text));
+        }
         let workload = self.pending.workload(key).filter(|_| !known.blockers.is_empty());
         let Some(workload) = workload.filter(|_| !self.reservations.contains(key)).cloned() else {
             return Some(known);
@@ -39,6 +44,14 @@ impl Engine {
                 Verdict { reason, blockers, text: Arc::clone(&known.text) }
             },
         ))
+    }
+
+    /// The workload that this one waits behind in a StrictFIFO ClusterQueue, and its position there; `None` if it waits for
+    /// another reason.
+    pub fn waits_behind(&self, key: &ObjectKey) -> Option<(&ObjectKey, usize)> {
+        let queue = &self.pending.workload(key)?.cluster_queue;
+        let head = self.pending.waits_behind(key).filter(|_| self.inactive.verdict(queue).is_none())?;
+        Some((head, self.pending.ahead_of(key)?))
     }
 
     /// Returns up to `limit` workloads whose message changed without an own decision: they share the class of a

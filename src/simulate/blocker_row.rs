@@ -14,9 +14,10 @@ use serde::Serialize;
 #[serde(rename_all = "camelCase")]
 pub struct BlockerRow {
     /// `neverFits`, `inUse`, `undeclared` (no resource group covers the resource) or `mismatch` (the flavor does not
-    /// match the pods).
+    /// match the pods), or `behind` (the head of a StrictFIFO ClusterQueue).
     pub kind: &'static str,
     /// Names of the pod sets.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub pod_set: String,
     /// Name of the flavor.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -41,6 +42,21 @@ pub struct BlockerRow {
 }
 
 impl BlockerRow {
+    /// The row of a workload that waits behind the head of this StrictFIFO ClusterQueue.
+    pub(super) fn behind(cluster_queue: &str, text: &str) -> Self {
+        Self {
+            kind: "behind",
+            pod_set: String::new(),
+            flavor: String::new(),
+            resource: String::new(),
+            node: node_name(&NodeRef::ClusterQueue(cluster_queue.into())),
+            requested: String::new(),
+            available: String::new(),
+            limit: String::new(),
+            text: text.to_owned(),
+        }
+    }
+
     /// Converts a blocker of a workload of this ClusterQueue.
     pub(super) fn new(blocker: &Blocker, cluster_queue: &str, engine: &Engine, units: &QuotaUnits) -> Self {
         let concerns_quota = matches!(blocker.kind, BlockerKind::NeverFits | BlockerKind::InUse);

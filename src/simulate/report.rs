@@ -313,12 +313,18 @@ impl Simulation {
             let queued = positions.get(&key);
             let queue = self.cluster_queue_of(object);
             let verdict = verdicts.get(&key);
-            let (reason, message) = pending_message(verdict, object);
+            let behind = verdict.filter(|_| engine.waits_behind(&key).is_some());
+            let (reason, message) = match behind {
+                Some(verdict) => (verdict.reason.as_str().to_owned(), verdict.to_string()),
+                None => pending_message(verdict, object),
+            };
             let blockers = verdict.into_iter().flat_map(|verdict| &verdict.blockers);
+            let blockers = blockers.map(|blocker| BlockerRow::new(blocker, &queue, engine, units));
+            let blockers = blockers.chain(behind.map(|verdict| BlockerRow::behind(&queue, &verdict.text)));
             let created = text_at(object, "/metadata/creationTimestamp");
             rows.push(PendingRow {
                 workload: WorkloadRef::from_workload(object),
-                blockers: blockers.map(|blocker| BlockerRow::new(blocker, &queue, engine, units)).collect(),
+                blockers: blockers.collect(),
                 cluster_queue: queue,
                 local_queue: text_at(object, "/spec/queueName").to_owned(),
                 priority: priority(object),

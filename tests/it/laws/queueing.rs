@@ -9,6 +9,7 @@ use sluice::api::v1beta2::{
     ClusterQueuePreemption, QueueingStrategy, ReclaimPolicy, WithinClusterQueuePolicy,
 };
 use sluice::scheduler::{ClusterQueue, Engine, PodSet, Workload};
+use std::collections::BTreeSet;
 
 /// One step of a history between cycles.
 #[derive(Clone, Debug)]
@@ -249,17 +250,36 @@ proptest! {
         world in worlds(), events in prop::collection::vec(event(), 1..50),
     ) {
         let mut engine = start(&world.0, &world.1);
+        let mut published = BTreeSet::new();
         for event in &events {
-            apply_event(&mut engine, event);
+            // A workload that is created or changed has no condition yet.
+            if let Event::Enqueue(workload) = event
+                && engine.workload(&workload.key) != Some(workload)
+            {
+                published.remove(&workload.key);
+            }
+            if let Event::Cycle = event {
+                let decisions = engine.run_cycle(jiff::Timestamp::UNIX_EPOCH);
+                published.extend(decisions.into_iter().map(|decision| decision.key));
+            } else {
+                apply_event(&mut engine, event);
+            }
         }
-        run_until_idle(&mut engine);
+        published.extend(run_until_idle(&mut engine).into_iter().map(|decision| decision.key));
+        published.extend(engine.take_message_updates(usize::MAX));
         prop_assert!(!engine.has_work());
         prop_assert_eq!(engine.run_cycle(jiff::Timestamp::UNIX_EPOCH).len(), 0);
-        for (index, queue) in QUEUES.iter().enumerate() {
-            let pending = engine.pending_in_order(queue);
-            let expected = if world.1[index].0 { 1 } else { pending.len() };
-            for workload in pending.into_iter().take(expected) {
+        for queue in QUEUES {
+            for workload in engine.pending_in_order(queue) {
                 prop_assert!(engine.verdict(&workload.key).is_some(), "{} has no pending reason", workload.key);
+                // The reason of an inactive ClusterQueue is published by the steps of its workloads.
+                let active = engine.cluster_queues().any(|name| **name == *queue)
+                    && engine.inactive_reason(queue).is_none();
+                prop_assert!(
+                    !active || published.contains(&workload.key),
+                    "the reason of {} is not published",
+                    workload.key
+                );
             }
         }
     }
