@@ -23,6 +23,11 @@ impl DominantResourceShare {
         self.weight == 0.0 && self.ratio > 0.0
     }
 
+    /// Whether a node with weight 0 borrows anything, also of what its parent cannot lend any more.
+    pub fn borrows_without_weight(&self) -> bool {
+        self.weight == 0.0 && self.borrows
+    }
+
     /// The share divided by the weight.
     pub fn weighted_share(&self) -> f64 {
         if self.ratio == 0.0 {

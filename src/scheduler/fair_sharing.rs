@@ -101,7 +101,8 @@ impl Engine {
 
     /// Weighted share of a node as its status shows it: rounded up, and the maximum if infinite.
     pub fn weighted_share(&self, node: &NodeRef) -> i64 {
-        let share = self.tree.find(node).map_or(0.0, |node| self.tree.share(node).weighted_share());
+        let share = self.tree.find(node).map(|node| self.tree.share(node)).unwrap_or_default();
+        let share = if share.borrows_without_weight() { f64::INFINITY } else { share.weighted_share() };
         if share.is_finite() { to_i64(share.ceil()) } else { Amount::UNLIMITED.get() }
     }
 }

@@ -204,20 +204,23 @@ pub(super) fn assign_topology(
         }
         // Quota needs preemption anyway; nodes are assigned after the target search.
         Ok(_) => {}
-        Err(error) => {
-            if assignment.mode == PreemptionMode::Fit {
-                add_placement_blocker(context, request, assignment, &error, CapacityView::Projected);
-            }
+        Err(in_use) => {
             assignment.wake_conditions.on_topology_change = assignment.tas_assignment.flavors();
-            if let Err(error) = context.topology.place_all(
+            let empty = context.topology.place_all(
                 &assignment.tas_assignment.pod_set_requests,
                 CapacityView::Empty,
                 gates,
-            ) {
+            );
+            if let Err(error) = empty {
+                // What is free now does not matter: two counts of one topology would contradict each other.
                 add_placement_blocker(context, request, assignment, &error, CapacityView::Empty);
                 (assignment.mode, assignment.reason) =
                     (PreemptionMode::NoFit, PendingReason::TopologyPlacementFailed);
                 return;
+            }
+            if assignment.mode == PreemptionMode::Fit {
+                add_placement_blocker(context, request, assignment, &in_use, CapacityView::Projected);
+                assignment.reason = PendingReason::TopologyPlacementFailed;
             }
         }
     }

@@ -2,12 +2,13 @@
 
 use super::TasGates;
 use super::counts::{CountRequest, ResourceNeed, resource_needs};
-use super::filter::Exclusion;
+use super::filter::{Exclusion, LabelMap};
 use super::leaf_capacity::CapacityView;
 use super::place::TasPodSetRequest;
 use super::placement_params::PlacementParams;
 use super::resource_vector::fit_count;
 use super::tas_cache::TasCache;
+use super::tree::TopologyTree;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -120,13 +121,34 @@ impl TasCache {
             allowed_leaves: None,
             excluded_hosts: &[],
         };
-        let excluded = self.count_exclusions(&request, &layout.capacity_ids, tree.is_by_host());
+        let mut excluded = self.count_exclusions(&request, &layout.capacity_ids, tree.is_by_host());
+        let mut total = layout.capacity_ids.len();
+        for (what, count) in self.nodes_outside(tree) {
+            total += count;
+            excluded.insert(what.to_owned(), count);
+        }
         if !excluded.is_empty() {
             let list: Vec<String> = excluded.iter().map(|(what, count)| format!("{what}: {count}")).collect();
-            let total = layout.capacity_ids.len();
             let _ = write!(text, ". Total nodes: {total}; excluded: {}", list.join(", "));
         }
         text
+    }
+
+    /// Counts the nodes of a flavor that no domain of its topology contains, by reason. The domains of a topology that
+    /// does not go down to hosts are no nodes.
+    fn nodes_outside(&self, tree: &TopologyTree) -> BTreeMap<&'static str, usize> {
+        let mut counts = BTreeMap::new();
+        let of_flavor = |labels: &LabelMap| {
+            tree.flavor.node_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+        };
+        for entry in self.nodes.values().filter(|entry| tree.is_by_host() && of_flavor(&entry.spec.labels)) {
+            if !entry.spec.usable {
+                *counts.entry("cordoned or not ready").or_default() += 1;
+            } else if tree.path_of(&entry.spec.labels).is_none() {
+                *counts.entry("no topology label").or_default() += 1;
+            }
+        }
+        counts
     }
 
     /// Counts excluded leaves by reason.

@@ -49,8 +49,8 @@ impl NodeSpec {
 }
 
 #[derive(Clone, Debug, Default)]
-struct NodeEntry {
-    spec: Arc<NodeSpec>,
+pub(super) struct NodeEntry {
+    pub(super) spec: Arc<NodeSpec>,
     allocatable: SparseVector,
     /// Leaf capacities it contributes to, with the flavors that see it there.
     leaf_capacities: BTreeMap<CapacityKey, BTreeSet<Arc<str>>>,
@@ -63,7 +63,7 @@ pub struct TasCache {
     topologies: BTreeMap<Arc<str>, DomainPath>,
     flavors: BTreeMap<Arc<str>, FlavorSpec>,
     pub(super) trees: BTreeMap<Arc<str>, TopologyTree>,
-    nodes: BTreeMap<Arc<str>, NodeEntry>,
+    pub(super) nodes: BTreeMap<Arc<str>, NodeEntry>,
     non_tas_pods: BTreeMap<ObjectKey, (Arc<str>, SparseVector)>,
     /// Usage of pods outside topology assignments by node name, whether or not the node exists.
     non_tas_usage: BTreeMap<Arc<str>, ResourceVector>,

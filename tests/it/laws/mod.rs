@@ -36,5 +36,6 @@ mod scenarios;
 mod second_passes;
 mod strategies;
 mod strict_fifo;
+mod topology_verdicts;
 mod tree_queries;
 mod wake_ups;

@@ -42,14 +42,14 @@ fn requests_per_pod(cpu: i64) -> Requests {
     Requests::from([(Arc::from("cpu"), Amount::new(cpu))])
 }
 
-fn on_host(host: usize, cpu: i64) -> Occupancy {
+pub(super) fn on_host(host: usize, cpu: i64) -> Occupancy {
     let domains = vec![([Arc::from(format!("n{host}"))].into(), 1)];
     let placement = Placement { levels: [Arc::from(HOSTNAME_LABEL)].into(), domains };
     Occupancy { flavor: Arc::from("red"), placement, requests_per_pod: requests_per_pod(cpu) }
 }
 
 /// Gives the flavor `red` one host of each size.
-fn add_hosts(engine: &mut Engine, sizes: &[i64]) {
+pub(super) fn add_hosts(engine: &mut Engine, sizes: &[i64]) {
     engine.set_flavor("red", Some(Flavor { topology_name: Some(Arc::from("hosts")), ..Flavor::default() }));
     engine.set_topology("hosts", Some([Arc::from(HOSTNAME_LABEL)].into()));
     for (index, cpu) in sizes.iter().enumerate() {
@@ -66,7 +66,7 @@ fn add_hosts(engine: &mut Engine, sizes: &[i64]) {
 }
 
 /// A workload of one pod that needs `cpu` on one host.
-fn one_host_workload(name: &str, queue: &str, priority: i64, since: i64, cpu: i64) -> Workload {
+pub(super) fn one_host_workload(name: &str, queue: &str, priority: i64, since: i64, cpu: i64) -> Workload {
     let requirements = PodRequirements { requests: requests_per_pod(cpu), ..PodRequirements::default() };
     let set = PodSet { pod_requirements: Arc::new(requirements), ..pod_set("main", 1, &[("cpu", cpu)]) };
     workload(name, queue, priority, since, vec![set])
