@@ -63,10 +63,11 @@ pub(super) fn membership_without_reservation(
     facts: &Facts<'_>,
     now: Timestamp,
 ) -> QueueMembership {
-    let gone = |queue: &QueueFact| matches!(queue, QueueFact::Terminating | QueueFact::Missing);
-    let closed = gone(&facts.local_queue)
-        || matches!(facts.local_queue, QueueFact::Stopped(_))
-        || gone(&facts.cluster_queue);
+    let closed =
+        matches!(facts.local_queue, QueueFact::Terminating | QueueFact::Missing | QueueFact::Stopped(_));
+    // In a ClusterQueue that is being deleted it waits, and counts, as in one that is held: the scheduler nominates
+    // nothing there.
+    let closed = closed || facts.cluster_queue == QueueFact::Missing;
     // A Workload whose job no longer exists is about to be garbage-collected.
     let orphan = facts.owner == WorkloadOwner::Missing;
     let waits = is_on_hold(status) || awaits_pods(status, facts);
