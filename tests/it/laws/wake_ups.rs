@@ -100,7 +100,7 @@ impl State {
         let reason = || Inactive { reason: Arc::from("Stopped"), message: Arc::from("is stopped") };
         let inactive = self.stopped[index].then(reason);
         let spec = self.queues.get(&index)?;
-        Some(ClusterQueue { inactive, orders_by_past_usage: index % 2 == 0, ..spec.queue() })
+        Some(ClusterQueue { inactive, orders_by_past_usage: index.is_multiple_of(2), ..spec.queue() })
     }
 
     fn local_queue(&self, queue: usize, index: usize) -> Option<LocalQueue> {
@@ -117,11 +117,11 @@ impl State {
     fn apply(&mut self, change: &Change, engine: &mut Engine) {
         match change {
             Change::Cohort(index, spec) => {
-                set(&mut self.cohorts, index, spec.clone());
+                set(&mut self.cohorts, *index, spec.clone());
                 engine.set_cohort(COHORTS[*index], spec.as_ref().map(TreeNodeSpec::cohort));
             }
             Change::Queue(index, spec) => {
-                set(&mut self.queues, index, spec.clone());
+                set(&mut self.queues, *index, spec.clone());
                 engine.set_cluster_queue(QUEUES[*index], self.cluster_queue(*index));
             }
             Change::Stop(index, stopped) => {
@@ -146,7 +146,7 @@ impl State {
                 self.local_queues.retain(|(other, known), _| *known != name || *other == queue);
             }
             Change::Charge(index, spec) => {
-                set(&mut self.charges, index, spec.as_ref().map(|spec| spec.charge(*index)));
+                set(&mut self.charges, *index, spec.as_ref().map(|spec| spec.charge(*index)));
                 match self.charges.get(index) {
                     Some(charge) => engine.charge(&key(&charge_name(*index)), charge.clone()),
                     None => engine.release(&key(&charge_name(*index))),
@@ -200,8 +200,8 @@ impl State {
         for (index, spec) in &self.cohorts {
             engine.set_cohort(COHORTS[*index], Some(spec.cohort()));
         }
-        for index in 0..QUEUES.len() {
-            engine.set_cluster_queue(QUEUES[index], self.cluster_queue(index));
+        for (index, name) in QUEUES.iter().enumerate() {
+            engine.set_cluster_queue(name, self.cluster_queue(index));
         }
         for (queue, name) in self.local_queues.keys() {
             engine.set_local_queue(&key(LOCAL_QUEUES[*name]), self.local_queue(*queue, *name));
@@ -216,10 +216,10 @@ impl State {
     }
 }
 
-fn set<T>(map: &mut BTreeMap<usize, T>, index: &usize, value: Option<T>) {
+fn set<T>(map: &mut BTreeMap<usize, T>, index: usize, value: Option<T>) {
     match value {
-        Some(value) => drop(map.insert(*index, value)),
-        None => drop(map.remove(index)),
+        Some(value) => drop(map.insert(index, value)),
+        None => drop(map.remove(&index)),
     }
 }
 
@@ -371,6 +371,9 @@ fn generator_covers_changes_that_wake() {
     assert!(drawn.iter().all(|kind| kinds.contains_key(*kind)), "{kinds:?}");
 }
 
+/// A change of a charge.
+type Edit = fn(&mut Charge);
+
 /// A preemptor that would borrow finds targets only if the larger workload comes first: without the smaller one, the
 /// queue of both borrows nothing, and the larger one is protected. Changes that the random histories rarely draw.
 #[test]
@@ -381,7 +384,6 @@ fn i08_changed_order_of_candidates_wakes() {
         consumed: BTreeMap::from([(Arc::from("cpu"), consumed)]),
         ..LocalQueue::default()
     };
-    type Edit = fn(&mut Charge);
     let edits: [(&str, Option<Edit>); 5] = [
         ("a lower priority", Some(|charge| charge.priority = -1)),
         ("an eviction", Some(|charge| charge.evicted = true)),
