@@ -20,6 +20,9 @@ pub use super::facts::{
 };
 pub use super::pending::{admission_gate_cleared, changes_only_pending_reason};
 
+/// Reason to deactivate a workload that ran longer than it may.
+const EXECUTION_TIME_EXCEEDED: &str = "MaximumExecutionTimeExceeded";
+
 /// The next status of a Workload while `plan` computes it.
 pub(super) struct Draft<'a> {
     pub(super) input: &'a WorkloadInput<'a>,
@@ -48,8 +51,11 @@ pub fn plan(
     if subject.deleting {
         return Plan::no_write();
     }
-    if subject.active && conditions::is_true(&draft.status, ConditionType::DeactivationTarget) {
-        return Plan::from_step(WorkloadStep::Deactivate);
+    if subject.active {
+        draft.drop_reached_target();
+        if conditions::is_true(&draft.status, ConditionType::DeactivationTarget) {
+            return Plan::from_step(WorkloadStep::Deactivate);
+        }
     }
     draft.observe_job(facts, settings);
     draft.observe_absent_pods(facts);
@@ -105,6 +111,7 @@ pub fn status_for_admission(
 ) -> WorkloadStatus {
     let mut draft =
         Draft { input: subject, status: subject.status.clone(), transitions: Vec::new(), due: None, now };
+    draft.drop_reached_target();
     draft.requeue(facts);
     draft.status
 }
@@ -276,7 +283,24 @@ impl Draft<'_> {
         }
         let by_user = || EvictionCause::new(eviction::DEACTIVATED, "The workload is deactivated");
         self.evict(cause.unwrap_or_else(by_user));
-        conditions::remove(&mut self.status, ConditionType::DeactivationTarget);
+        if !self.exceeded_execution_time() {
+            conditions::remove(&mut self.status, ConditionType::DeactivationTarget);
+        }
+    }
+
+    /// Returns whether the workload was to be deactivated because it ran too long. As in Kueue, the condition that says so
+    /// stays while the workload is inactive.
+    fn exceeded_execution_time(&self) -> bool {
+        conditions::reason(&self.status, ConditionType::DeactivationTarget) == EXECUTION_TIME_EXCEEDED
+    }
+
+    /// Gives a workload that was deactivated because it ran too long its whole time again, after a user has activated it:
+    /// otherwise it would be deactivated again at once.
+    fn drop_reached_target(&mut self) {
+        if self.exceeded_execution_time() && conditions::is_true(&self.status, ConditionType::Evicted) {
+            conditions::remove(&mut self.status, ConditionType::DeactivationTarget);
+            self.status.accumulated_past_execution_time_seconds = None;
+        }
     }
 
     /// Handles a workload that has a reservation.
@@ -459,7 +483,7 @@ impl Draft<'_> {
         }
         self.status.accumulated_past_execution_time_seconds = None;
         let message = "exceeding the maximum execution time";
-        self.set_condition(ConditionType::DeactivationTarget, true, "MaximumExecutionTimeExceeded", message);
+        self.set_condition(ConditionType::DeactivationTarget, true, EXECUTION_TIME_EXCEEDED, message);
         self.transitions.push(Transition::ExecutionTimeExceeded(limit));
     }
 }

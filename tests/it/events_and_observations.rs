@@ -304,6 +304,26 @@ fn execution_timeout_and_retention_emit_events() {
     assert_eq!(cluster.event_notes(Kind::Workload, "MaximumExecutionTimeExceeded"), [expected]);
     let expected = "EvictedDueToDeactivatedDueToMaximumExecutionTimeExceeded";
     assert_eq!(cluster.event_notes(Kind::Workload, expected).len(), 1, "{:#?}", cluster.events);
+    // The target of the deactivation stays as long as the Workload is inactive, and does not end it again afterwards.
+    let statuses = |cluster: &Cluster| {
+        let workload = cluster.only_workload();
+        let conditions = workload["status"]["conditions"].as_array().unwrap().clone();
+        let status = move |kind: &str| {
+            let found = conditions.iter().find(|condition| condition["type"] == kind);
+            found.map(|condition| (condition["status"].clone(), condition["reason"].clone()))
+        };
+        (workload["spec"]["active"].clone(), status("DeactivationTarget"), status("Admitted"))
+    };
+    let target = Some((json!("True"), json!("MaximumExecutionTimeExceeded")));
+    let (active, found, _) = statuses(&cluster);
+    assert_eq!((active, found), (json!(false), target));
+    let key = sluice::simulate::fake_api_server::key_of(&cluster.only_workload());
+    cluster.act_then_wait(3, |cluster| {
+        cluster.server.edit(Kind::Workload, &key, |workload| workload["spec"]["active"] = json!(true));
+    });
+    let (active, found, admitted) = statuses(&cluster);
+    assert_eq!((active, found), (json!(true), None), "{:#}", cluster.only_workload()["status"]);
+    assert_eq!(admitted.unwrap().0, "True", "{:#}", cluster.only_workload()["status"]);
     cluster.act_then_wait(15, |cluster| cluster.complete("j"));
     let expected = "Deleted finished workload due to elapsed retention";
     assert_eq!(cluster.event_notes(Kind::Workload, "Deleted"), [expected]);
