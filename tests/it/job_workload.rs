@@ -222,7 +222,7 @@ fn prebuilt_workload_that_asks_for_less_is_out_of_sync() {
         let effects = prebuilt(&mut core, change);
         assert!(!starts(&effects), "{case}: {effects:?}");
         let written = writes(&effects, Kind::Workload);
-        let conditions = written.iter().flat_map(|write| write.body["status"]["conditions"].as_array());
+        let conditions = written.iter().filter_map(|write| write.body["status"]["conditions"].as_array());
         let finished = conditions.flatten().find(|condition| condition["type"] == "Finished");
         assert_eq!(finished.map(|condition| &condition["reason"]), Some(&json!("OutOfSync")), "{case}");
     }

@@ -76,8 +76,8 @@ impl Problems {
         self.errors.push(if path.is_empty() { text.to_owned() } else { format!("{path}: {text}") });
     }
 
-    fn field_error(&mut self, error: &FieldError) {
-        self.errors.push(error.to_string());
+    fn field_errors(&mut self, errors: &[FieldError]) {
+        self.errors.extend(errors.iter().map(ToString::to_string));
     }
 
     fn warn(&mut self, path: &str, text: &str) {

@@ -41,8 +41,8 @@ impl<'a> SchemaWalker<'a> {
             return;
         }
         if let Some(members) = value.as_object() {
-            for (name, member) in members {
-                self.check_member(schema, name, member, path, problems);
+            for member in members {
+                self.check_member(schema, member, path, problems);
             }
         }
         if let (Some(items), Some(values)) = (schema.get("items"), value.as_array()) {
@@ -57,13 +57,12 @@ impl<'a> SchemaWalker<'a> {
     fn check_member(
         &self,
         schema: &'a Value,
-        name: &str,
-        member: &Value,
+        (name, member): (&String, &Value),
         path: &str,
         problems: &mut Problems,
     ) {
         let fields = schema.get("properties");
-        let below = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
         match (fields.and_then(|fields| fields.get(name)), schema.get("additionalProperties")) {
             (Some(field), _) => self.check(field, member, &below, problems),
             (None, Some(entry)) => {
@@ -96,7 +95,7 @@ fn check_text(schema: &Value, value: &Value, path: &str, problems: &mut Problems
         }
         Some(quantity::TITLE) => {
             if let Err(reason) = Quantity::read(value) {
-                problems.field_error(&FieldError::invalid(path, value.clone(), reason));
+                problems.field_errors(&[FieldError::invalid(path, value.clone(), reason)]);
             }
         }
         _ => {}

@@ -124,7 +124,7 @@ fn selectors(document: &Value, configuration: &Configuration, problems: &mut Pro
             syntax::check_selector(&FieldCursor::at(path, selector), &mut errors);
         }
     }
-    errors.iter().for_each(|error| problems.field_error(error));
+    problems.field_errors(&errors);
     let Some(selector) = &configuration.managed_jobs_namespace_selector else {
         return;
     };
@@ -183,7 +183,7 @@ fn resources(configuration: &Configuration, problems: &mut Problems) {
 
 /// Checks the name of a resource or label. A pod or job cannot have any other: the setting would never apply.
 fn name(path: &str, name: &str, problems: &mut Problems) {
-    syntax::check_label_name(path, name).iter().for_each(|error| problems.field_error(error));
+    problems.field_errors(&syntax::check_label_name(path, name));
 }
 
 fn label_keys(configuration: &Configuration, problems: &mut Problems) {

@@ -22,7 +22,9 @@ fn amounts(map: &Value) -> Amounts {
 }
 
 fn add(sum: &mut Amounts, more: &Amounts) {
-    more.iter().for_each(|(name, amount)| *sum.entry(name.clone()).or_default() += amount);
+    for (name, amount) in more {
+        *sum.entry(name.clone()).or_default() += amount;
+    }
 }
 
 fn fill(map: &mut Value, defaults: &Value) {
@@ -52,7 +54,9 @@ fn peak(spec: &Value) -> Amounts {
         moments.push(moment);
     }
     let mut running = sidecars;
-    containers(spec, "containers").into_iter().for_each(|container| add(&mut running, &requests(container)));
+    for container in containers(spec, "containers") {
+        add(&mut running, &requests(container));
+    }
     moments.push(running);
     let mut peak = Amounts::new();
     for (name, amount) in moments.into_iter().flatten() {
