@@ -306,7 +306,7 @@ fn pending_row_explains_blockers_with_numbers() {
 }
 
 #[test]
-fn unevaluated_workload_reports_pending_evaluation() {
+fn workload_behind_head_of_strict_queue_says_so() {
     let mut objects = vec![flavor()];
     objects.extend(queue("q", "2", &json!({"queueingStrategy": "StrictFIFO"})));
     objects.push(job("holder", "q", 1, &json!({})));
@@ -320,7 +320,10 @@ fn unevaluated_workload_reports_pending_evaluation() {
     let end = report(&mut simulation);
     let row = |index: usize| (end["pending"][index]["job"].clone(), end["pending"][index]["reason"].clone());
     assert_eq!(row(0), (json!("team/large"), json!("WaitingForQuota")));
-    assert_eq!(row(1), (json!("team/small"), json!("PendingEvaluation")));
+    assert_eq!(row(1), (json!("team/small"), json!("WaitingForQuota")));
+    let message = end["pending"][1]["message"].as_str().unwrap();
+    assert!(message.starts_with("behind team/job-large-"), "{message}");
+    assert!(message.ends_with(" in the StrictFIFO ClusterQueue q (position 1)"), "{message}");
     assert_eq!(end["pending"][1]["position"], 1);
 }
 

@@ -345,13 +345,21 @@ impl World {
                     .insert(key.clone(), now.checked_add(SignedDuration::from_secs(i64::from(run))).unwrap());
                 let ready = if self.pods_never_ready { 0 } else { pods };
                 self.server.edit(JOB, &key, |j| {
+                    let status = j["status"].as_object_mut();
+                    let ended = status.map(std::mem::take).unwrap_or_default();
                     j["status"] = json!({"active": pods, "ready": ready, "startTime": stamp});
+                    for (field, value) in
+                        ended.into_iter().filter(|(field, _)| ENDED.contains(&field.as_str()))
+                    {
+                        j["status"][field] = value;
+                    }
                 });
             } else if active != pods {
                 self.server.edit(JOB, &key, |j| j["status"]["active"] = json!(pods));
             } else if !self.jobs_never_end && self.end_times.get(&key).is_none_or(|end| *end <= now) {
                 self.server.edit(JOB, &key, |j| {
-                    j["status"] = json!({"active": 0, "ready": 0, "succeeded": pods, "startTime": stamp,
+                    let ended = j["status"]["succeeded"].as_i64().unwrap_or(0);
+                    j["status"] = json!({"active": 0, "ready": 0, "succeeded": ended + pods, "startTime": stamp,
                         "conditions": [{"type": "Complete", "status": "True", "message": "done"}]});
                 });
             }
@@ -408,11 +416,15 @@ impl World {
     }
 }
 
-/// Number of pods that a Job runs at the same time.
+/// Fields of a Job's status that a restart keeps.
+const ENDED: [&str; 2] = ["succeeded", "completedIndexes"];
+
+/// Number of pods that a Job runs at the same time, those that have succeeded left out.
 pub(crate) fn pods_of(job: &Value) -> i64 {
     let number = |pointer: &str| job.pointer(pointer).and_then(Value::as_i64);
     let parallelism = number("/spec/parallelism").unwrap_or(1);
-    number("/spec/completions").map_or(parallelism, |completions| completions.min(parallelism))
+    let left = |completions: i64| completions - number("/status/succeeded").unwrap_or(0);
+    number("/spec/completions").map_or(parallelism, |completions| left(completions).min(parallelism))
 }
 
 /// Status of a condition of an object.
