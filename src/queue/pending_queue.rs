@@ -75,6 +75,9 @@ pub(super) struct PendingQueue {
     /// Whether the ClusterQueue is configured and active.
     pub(super) active: bool,
     strategy: QueueingStrategy,
+    /// Whether a workload may evict newer ones of its priority, so that an earlier workload may preempt more than a later
+    /// one with the same requests.
+    pub(super) preempts_newer: bool,
     next_id: u64,
     by_key: BTreeMap<EquivalenceKey, ClassId>,
     /// Classes that differ only in their LocalQueue.
@@ -245,9 +248,9 @@ impl PendingQueue {
         id
     }
 
-    /// Whether a workload that joined a parked class precedes all other members.
+    /// Whether a workload that joined a parked class precedes all other members, and may preempt more than they may.
     pub(super) fn leads_parked_class(&self, id: ClassId, workload: &Workload) -> bool {
-        let class = self.classes.get(&id).filter(|class| class.parked.is_some());
+        let class = self.classes.get(&id).filter(|class| class.parked.is_some() && self.preempts_newer);
         let mut first = class.into_iter().flat_map(|class| class.members.iter().take(2));
         first.next().is_some_and(|member| member.workload.key == workload.key)
             && first.next().is_some_and(|second| workload.queued_since < second.queued_since)
@@ -320,9 +323,9 @@ impl PendingQueue {
             .into_iter()
             .flatten();
         let since = |class: &EquivalenceClass| class.members.first().map(|member| member.queued_since);
-        // An earlier workload may preempt more: those that are newer.
         let alike = |other: &EquivalenceClass| {
-            other.parked.is_none() && class.is_some_and(|class| since(class) <= since(other))
+            let as_old = class.is_some_and(|class| since(class) <= since(other));
+            other.parked.is_none() && (as_old || !self.preempts_newer)
         };
         let active = |other: &&ClassId| **other != id && self.classes.get(other).is_some_and(alike);
         candidates.filter(active).copied().collect()

@@ -62,12 +62,14 @@ pub struct QueueManager {
 }
 
 impl QueueManager {
-    /// Activates a ClusterQueue with its strategy, or deactivates it. Its pending workloads stay.
-    pub fn configure(&mut self, queue: &str, open: Option<QueueingStrategy>) {
+    /// Activates a ClusterQueue with its strategy, or deactivates it. Its pending workloads stay. `preempts_newer` says
+    /// whether its policies let a workload evict newer ones of its priority.
+    pub fn configure(&mut self, queue: &str, open: Option<QueueingStrategy>, preempts_newer: bool) {
         let name: Arc<str> = Arc::from(queue);
         if let Some(strategy) = open {
             let pending = self.by_name.entry(Arc::clone(&name)).or_default();
             pending.set_strategy(strategy);
+            pending.preempts_newer = preempts_newer;
             pending.active = true;
         } else if let Some(pending) = self.by_name.get_mut(&name) {
             pending.active = false;

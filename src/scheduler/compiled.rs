@@ -56,6 +56,12 @@ impl CompiledClusterQueue {
                 && preemption.reclaim_within_cohort.unwrap_or_default() != ReclaimPolicy::Never)
     }
 
+    /// Whether its policies allow its workloads to evict newer ones of their priority.
+    pub(super) fn preempts_newer(&self) -> bool {
+        let own = self.config.preemption.within_cluster_queue.unwrap_or_default();
+        own == WithinClusterQueuePolicy::LowerOrNewerEqualPriority
+    }
+
     /// Whether its blocked head withholds capacity from other heads.
     pub(super) fn withholds_capacity(&self) -> bool {
         let reclaims = self.config.preemption.reclaim_within_cohort.unwrap_or_default();

@@ -162,8 +162,10 @@ impl Engine {
 
     fn refresh_activity(&mut self, queue: &Arc<str>) {
         let inactive = self.inactive_reason(queue);
-        let strategy = self.config.cluster_queue(queue).map(|queue| queue.config.strategy);
-        self.pending.configure(queue, strategy.filter(|_| inactive.is_none()));
+        let known = self.config.cluster_queue(queue);
+        let strategy = known.map(|queue| queue.config.strategy);
+        let preempts_newer = known.is_some_and(|queue| queue.preempts_newer());
+        self.pending.configure(queue, strategy.filter(|_| inactive.is_none()), preempts_newer);
         if let Some(node) = self.tree.leaf(queue) {
             self.inactive.set(node, strategy.is_none() || inactive.is_some());
         }

@@ -220,7 +220,6 @@ pub(super) fn assign_topology(
             }
             if assignment.mode == PreemptionMode::Fit {
                 add_placement_blocker(context, request, assignment, &in_use, CapacityView::Projected);
-                assignment.reason = PendingReason::TopologyPlacementFailed;
             }
         }
     }

@@ -36,7 +36,8 @@ fn nodes_outside_topology_are_counted() {
     engine.set_node("cordoned", Some(NodeSpec { usable: false, ..NodeSpec::default() }));
     engine.set_node("unlabelled", Some(NodeSpec { usable: true, ..NodeSpec::default() }));
     let (reason, message) = verdict_of(&mut engine, one_host_workload("w", "q", 0, 0, 2));
-    assert_eq!(reason, PendingReason::TopologyPlacementFailed);
+    // As in Kueue: other workloads use the nodes, so it waits. The message names the topology.
+    assert_eq!(reason, PendingReason::WaitingForQuota);
     let nodes =
         "Total nodes: 3; excluded: cordoned or not ready: 1, no topology label: 1, resource \"cpu\": 1";
     assert!(message.ends_with(nodes), "{message}");
