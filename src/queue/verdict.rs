@@ -1,6 +1,6 @@
 //! Why a workload is not admitted: reason, blockers, the node whose limit binds, and the message made of them.
 //!
-//! Invariant: the message names request and limit, never the available amount, so that it does not change with usage.
+//! Invariant: the message names request and limit, never the available amount, so that it does not change with the amounts in use.
 
 use crate::api::reason::PendingReason;
 use crate::quota::NodeRef;
@@ -25,6 +25,9 @@ pub struct Blocker {
     pub available: Amount,
     /// Maximum usage of the node.
     pub limit: Amount,
+    /// What the workload would borrow (resources with their flavors), if only that keeps it from reclaiming the quota;
+    /// empty otherwise. Without amounts, so that it changes only when the obstacle does.
+    pub borrowed: Arc<str>,
     /// Kind of the blocker.
     pub kind: BlockerKind,
 }
@@ -70,7 +73,8 @@ impl Verdict {
     pub fn same_message(&self, other: &Self) -> bool {
         let same_blocker = |(a, b): (&Blocker, &Blocker)| {
             (&a.pod_set, &a.flavor, &a.resource, &a.node) == (&b.pod_set, &b.flavor, &b.resource, &b.node)
-                && (a.requested, a.limit, &a.kind) == (b.requested, b.limit, &b.kind)
+                && (a.requested, a.limit, &a.kind, &a.borrowed)
+                    == (b.requested, b.limit, &b.kind, &b.borrowed)
         };
         (self.reason, &self.text, self.blockers.len()) == (other.reason, &other.text, other.blockers.len())
             && self.blockers.iter().zip(&other.blockers).all(same_blocker)
@@ -97,6 +101,14 @@ impl fmt::Display for Blocker {
                 write!(
                     f,
                     "insufficient unused quota for {resource} in flavor {flavor}, request {need}, limit {limit} at {node}"
+                )?;
+                if self.borrowed.is_empty() {
+                    return Ok(());
+                }
+                write!(
+                    f,
+                    " (not reclaimed: borrowWithinCohort does not allow it to a workload that borrows {})",
+                    self.borrowed
                 )
             }
             (BlockerKind::NeverFits | BlockerKind::InUse, None) => {

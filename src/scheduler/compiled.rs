@@ -50,10 +50,14 @@ impl CompiledClusterQueue {
 
     /// Whether its policies allow its workloads to evict any others.
     pub(super) fn may_preempt(&self) -> bool {
-        let preemption = &self.config.preemption;
-        preemption.within_cluster_queue.unwrap_or_default() != WithinClusterQueuePolicy::Never
-            || (self.config.cohort.is_some()
-                && preemption.reclaim_within_cohort.unwrap_or_default() != ReclaimPolicy::Never)
+        let within = self.config.preemption.within_cluster_queue.unwrap_or_default();
+        within != WithinClusterQueuePolicy::Never || self.may_reclaim()
+    }
+
+    /// Whether its policy allows its workloads to evict workloads of other ClusterQueues.
+    pub(super) fn may_reclaim(&self) -> bool {
+        let policy = self.config.preemption.reclaim_within_cohort.unwrap_or_default();
+        self.config.cohort.is_some() && policy != ReclaimPolicy::Never
     }
 
     /// Whether its policies allow its workloads to evict newer ones of their priority.

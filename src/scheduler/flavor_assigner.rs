@@ -240,7 +240,12 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
             let mut not_fitting = choice.frs.iter().filter(|evaluated| !evaluated.fits());
             let (requester, names) = (self.request.requester(), || self.pod_set_names(group_flavors));
             let blocker = |evaluated: &EvaluatedRequest| {
-                self.context.blocker(&requester, evaluated.fr, evaluated.requested, &names())
+                self.context.blocker(
+                    &requester,
+                    evaluated.granular.mode,
+                    (evaluated.fr, evaluated.requested),
+                    &names(),
+                )
             };
             let flavor_blockers: Vec<Blocker> = not_fitting.clone().map(blocker).collect();
             scan.needs.extend(not_fitting.next().map(|first| (first.fr, first.requested)));
@@ -441,6 +446,7 @@ pub(super) fn blocker_without_amounts(
         requested: Amount::ZERO,
         available: Amount::ZERO,
         limit: Amount::ZERO,
+        borrowed: Arc::default(),
         kind,
     }
 }

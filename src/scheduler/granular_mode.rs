@@ -155,12 +155,12 @@ impl SchedulingContext<'_> {
         }
     }
 
-    /// Returns the blocker for an amount that does not fit.
+    /// Returns the blocker for an amount that does not fit, with the mode that was found for it.
     pub(super) fn blocker(
         &self,
         requester: &Requester,
-        fr: FlavorResourceId,
-        requested: i128,
+        mode: PreemptionMode,
+        (fr, requested): (FlavorResourceId, i128),
         pod_set: &Arc<str>,
     ) -> Blocker {
         let node = requester.queue.node;
@@ -174,6 +174,9 @@ impl SchedulingContext<'_> {
         let name = self.tree.fr_name(fr);
         let (flavor, resource) =
             name.map(|name| (Arc::clone(&name.flavor), Arc::clone(&name.resource))).unwrap_or_default();
+        // Evictions were not considered, since the amount exceeds the quota of the ClusterQueue itself.
+        let exceeds_own = !never && mode == PreemptionMode::NoFit && requester.queue.may_reclaim();
+        let borrowed = if exceeds_own { self.fr_text(&[fr]) } else { Arc::default() };
         let (node, limit) = bottleneck.map(|bottleneck| (bottleneck.node, bottleneck.limit)).unzip();
         Blocker {
             pod_set: Arc::clone(pod_set),
@@ -183,7 +186,16 @@ impl SchedulingContext<'_> {
             requested: Amount::saturating_from_i128(requested),
             available: Amount::saturating_from_i128(available),
             limit: limit.unwrap_or_default(),
+            borrowed,
             kind: if never { BlockerKind::NeverFits } else { BlockerKind::InUse },
         }
+    }
+
+    /// Names flavor-resources in a message.
+    pub(super) fn fr_text(&self, frs: &[FlavorResourceId]) -> Arc<str> {
+        let names = frs.iter().filter_map(|fr| self.tree.fr_name(*fr));
+        let texts: Vec<String> =
+            names.map(|name| format!("{} in flavor {}", name.resource, name.flavor)).collect();
+        Arc::from(texts.join(", "))
     }
 }

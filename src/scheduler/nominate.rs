@@ -15,8 +15,10 @@ use super::tentative_assignment::{PodSetGroupFlavors, TentativeAssignment};
 use super::topology;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
-use crate::queue::{ClassId, FlavorCursor, HeadClaim, PodSet, Verdict, WakeConditions, Workload};
-use crate::quota::{NodeId, Usage, UsageLayer};
+use crate::queue::{
+    Blocker, BlockerKind, ClassId, FlavorCursor, HeadClaim, PodSet, Verdict, WakeConditions, Workload,
+};
+use crate::quota::{FlavorResource, NodeId, Usage, UsageLayer};
 use crate::topology::TasCache;
 use jiff::Timestamp;
 use std::cmp::Reverse;
@@ -235,6 +237,9 @@ impl Engine {
                 cycle,
             };
             let (mut nominated, targets) = assign_with_partial_admission(&mut context, &request);
+            if targets.is_empty() {
+                name_borrowing_that_forbids_reclaim(&mut context, &request, &mut nominated.assignment);
+            }
             engine.assign_projected_topology(name, &mut nominated.assignment, &targets);
             Some((nominated, targets))
         })
@@ -373,14 +378,38 @@ fn assign_once(
     if !assignment.mode.needs_preemption() {
         return (assignment, Vec::new());
     }
-    let requester = request.requester();
-    let targets = context.find_targets(&Preemptor {
-        queue: requester.queue,
-        priority: requester.priority,
-        queued_since: requester.queued_since,
+    let targets = context.find_targets(&preemptor_of(request, &assignment));
+    (assignment, targets)
+}
+
+fn preemptor_of<'a>(request: &AssignRequest<'a>, assignment: &'a TentativeAssignment) -> Preemptor<'a> {
+    Preemptor {
+        queue: request.queue,
+        priority: request.workload.priority,
+        queued_since: request.workload.queued_since,
         usage: &assignment.usage,
         frs_need_preemption: &assignment.frs_need_preemption,
         pod_set_requests: &assignment.tas_assignment.pod_set_requests,
-    });
-    (assignment, targets)
+    }
+}
+
+/// Adds to the blockers what the workload would borrow, if only that keeps it from reclaiming: the shortage alone does
+/// not tell why the owner of lent quota waits.
+fn name_borrowing_that_forbids_reclaim(
+    context: &mut SchedulingContext,
+    request: &AssignRequest,
+    assignment: &mut TentativeAssignment,
+) {
+    if !assignment.mode.needs_preemption() || assignment.frs_need_preemption.is_empty() {
+        return;
+    }
+    let borrowed = context.borrowing_that_forbids_reclaim(&preemptor_of(request, assignment));
+    let text = context.fr_text(&borrowed);
+    let short: Vec<_> =
+        assignment.frs_need_preemption.iter().filter_map(|fr| context.tree.fr_name(*fr)).collect();
+    let concerned = |blocker: &&mut Blocker| {
+        let same = |fr: &&FlavorResource| fr.flavor == blocker.flavor && fr.resource == blocker.resource;
+        blocker.kind == BlockerKind::InUse && short.iter().any(same)
+    };
+    assignment.blockers.iter_mut().filter(concerned).for_each(|blocker| blocker.borrowed = Arc::clone(&text));
 }

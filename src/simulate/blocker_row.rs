@@ -37,6 +37,9 @@ pub struct BlockerRow {
     /// Maximum usage of the node.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub limit: String,
+    /// What the workload would borrow, if only that keeps it from reclaiming the quota.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub borrowed: String,
     /// The blocker as text, as in the message.
     pub text: String,
 }
@@ -53,6 +56,7 @@ impl BlockerRow {
             requested: String::new(),
             available: String::new(),
             limit: String::new(),
+            borrowed: String::new(),
             text: text.to_owned(),
         }
     }
@@ -78,6 +82,7 @@ impl BlockerRow {
             requested: when_quota(units.format(&queue, &fr, blocker.requested)),
             available: shown_limit(engine.available(cluster_queue, &fr)),
             limit: if blocker.node.is_some() { shown_limit(blocker.limit) } else { String::new() },
+            borrowed: blocker.borrowed.to_string(),
             text: blocker.to_string(),
         }
     }

@@ -4,7 +4,7 @@
 
 use super::{Preemptor, SchedulingContext, Target, allows_borrow_within_cohort};
 use crate::api::v1beta2::ReclaimPolicy;
-use crate::quota::{NodeId, NodeRef, Usage, UsageLayer};
+use crate::quota::{FlavorResourceId, NodeId, NodeRef, Usage, UsageLayer};
 use crate::scheduler::decision::PreemptionReason;
 use crate::scheduler::reserving_workloads::ReservingWorkload;
 use std::sync::Arc;
@@ -36,18 +36,10 @@ impl SchedulingContext<'_> {
         let reclaim_count = candidates.len();
         let hierarchical =
             candidates.iter().any(|candidate| candidate.pool == CandidatePool::HierarchicalReclaim);
-        candidates.extend(self.own_candidates(preemptor).into_iter().map(|workload| Candidate {
-            workload,
-            pool: CandidatePool::SameQueue,
-            reason: PreemptionReason::InClusterQueue,
-            lowest_common_cohort: None,
-            only_without_borrowing: false,
-        }));
+        self.add_own_candidates(preemptor, &mut candidates);
         if candidates.is_empty() {
             return Vec::new();
         }
-        self.sort_candidates(&mut candidates, preemptor.queue.node, |candidate| &candidate.workload);
-        candidates.sort_by_key(|candidate| (!candidate.workload.charge.evicted, candidate.pool));
         let may_borrow = allows_borrow_within_cohort(preemptor.queue);
         let attempts: &[bool] = if reclaim_count == 0 || (!may_borrow && !self.below_nominal(preemptor)) {
             &[true]
@@ -59,6 +51,58 @@ impl SchedulingContext<'_> {
         let results =
             attempts.iter().map(|borrowing| self.try_candidates(preemptor, &candidates, *borrowing));
         results.into_iter().find(|targets| !targets.is_empty()).unwrap_or_default()
+    }
+
+    /// Adds the candidates of the preemptor's ClusterQueue to those of others, and sorts them all.
+    fn add_own_candidates(&self, preemptor: &Preemptor, candidates: &mut Vec<Candidate>) {
+        candidates.extend(self.own_candidates(preemptor).into_iter().map(|workload| Candidate {
+            workload,
+            pool: CandidatePool::SameQueue,
+            reason: PreemptionReason::InClusterQueue,
+            lowest_common_cohort: None,
+            only_without_borrowing: false,
+        }));
+        self.sort_candidates(candidates, preemptor.queue.node, |candidate| &candidate.workload);
+        candidates.sort_by_key(|candidate| (!candidate.workload.charge.evicted, candidate.pool));
+    }
+
+    /// Returns what a preemptor without targets would borrow, if it had targets in other ClusterQueues but for the rule
+    /// that these keep their workloads from a ClusterQueue that borrows; else nothing.
+    pub(in crate::scheduler) fn borrowing_that_forbids_reclaim(
+        &mut self,
+        preemptor: &Preemptor,
+    ) -> Vec<FlavorResourceId> {
+        if self.settings.fair_sharing.is_some() {
+            return Vec::new();
+        }
+        // The reason must not depend on which workloads the preemptor has evicted before (I25).
+        let already_preempted = self.already_preempted.take();
+        let mut candidates = self.reclaim_candidates(preemptor);
+        let targets = if candidates.iter().any(|candidate| candidate.only_without_borrowing) {
+            for candidate in &mut candidates {
+                candidate.only_without_borrowing = false;
+            }
+            self.add_own_candidates(preemptor, &mut candidates);
+            self.try_candidates(preemptor, &candidates, true)
+        } else {
+            Vec::new()
+        };
+        self.already_preempted = already_preempted;
+        if targets.iter().all(|target| target.reason == PreemptionReason::InClusterQueue) {
+            return Vec::new();
+        }
+        for target in &targets {
+            self.simulate_eviction(preemptor, &target.workload);
+        }
+        let node = preemptor.queue.node;
+        let borrows = |(fr, amount): &&(FlavorResourceId, i128)| {
+            *amount > 0 && self.tree.borrows_with(node, *fr, *amount, UsageLayer::Projected)
+        };
+        let borrowed = preemptor.usage.iter().filter(borrows).map(|(fr, _)| *fr).collect();
+        for target in &targets {
+            self.undo_eviction(preemptor, &target.workload);
+        }
+        borrowed
     }
 
     /// Whether the preemptor's ClusterQueue uses less than its subtree quota in every flavor-resource that needs

@@ -24,6 +24,7 @@ mod fair_preemption;
 mod fair_preemption_model;
 mod fast_model;
 mod flavor_search;
+mod forbidden_reclaim;
 mod histories;
 mod infeasible_workloads;
 mod long_histories;
