@@ -44,6 +44,22 @@ pub struct NodeState {
     pub taints: Vec<Taint>,
 }
 
+impl NodeState {
+    /// Says what keeps new pods with these tolerations from the node.
+    pub fn obstacle(&self, tolerations: &[Toleration]) -> String {
+        if !self.ready.is_some_and(|(ready, _)| ready) {
+            return "is not ready".to_owned();
+        }
+        let for_ever = |toleration: &&Toleration| toleration.toleration_seconds.is_none();
+        let tolerated = |taint: &&Taint| {
+            tolerations.iter().filter(for_ever).any(|toleration| tolerates(toleration, taint))
+        };
+        let hard = self.taints.iter().filter(|taint| prevents_scheduling(taint) && !tolerated(taint));
+        let texts: Vec<String> = hard.map(|taint| format!("{}:{}", taint.key, taint.effect)).collect();
+        format!("has the taint {}", texts.join(", "))
+    }
+}
+
 /// Health of a node, as seen by one workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeHealth {

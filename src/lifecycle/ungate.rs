@@ -42,6 +42,23 @@ pub fn assign_gated_pods(
     given
 }
 
+/// Returns the domains that accept no pods now and would otherwise get gated pods that stay gated.
+pub fn domains_waited_for(
+    pods: &[TasPodState],
+    domains: &[DomainSlots],
+    fits: impl Fn(usize, usize) -> bool,
+) -> BTreeSet<usize> {
+    let given = assign_gated_pods(pods, domains, &fits);
+    let open: Vec<DomainSlots> =
+        domains.iter().map(|slots| DomainSlots { accepts_pods: true, ..*slots }).collect();
+    let would_be_given = assign_gated_pods(pods, &open, &fits);
+    if would_be_given.len() <= given.len() {
+        return BTreeSet::new();
+    }
+    let is_closed = |domain: &usize| domains.get(*domain).is_some_and(|slots| !slots.accepts_pods);
+    would_be_given.into_iter().map(|(_, domain)| domain).filter(is_closed).collect()
+}
+
 /// Assigns each pod to the slot of its rank. Returns `None` if a rank is missing, out of range or duplicate, or if an
 /// ungated pod is not in the domain of its rank.
 fn assign_by_rank(pods: &[TasPodState], domains: &[DomainSlots]) -> Option<Vec<(usize, usize)>> {
@@ -172,6 +189,13 @@ mod tests {
         let domains =
             [DomainSlots { pods: 1, accepts_pods: false }, DomainSlots { pods: 1, accepts_pods: true }];
         assert_eq!(assign_gated_pods(&[pod("g0"), pod("g1")], &domains, |_, _| true), [(1, 1)]);
+        let waited = |pods: &[&str]| {
+            let pods: Vec<TasPodState> = pods.iter().map(|text| pod(text)).collect();
+            domains_waited_for(&pods, &domains, |_, _| true)
+        };
+        assert_eq!(waited(&["g0", "g1"]), BTreeSet::from([0]));
+        assert_eq!(waited(&["g-"]), BTreeSet::new(), "it goes to the open domain");
+        assert_eq!(waited(&["r0@0", "g1"]), BTreeSet::new());
         assert_eq!(assign_gated_pods(&[pod("g-"), pod("g-")], &domains, |_, _| true), [(0, 1)]);
         assert_eq!(assign_gated_pods(&[pod("g-"), pod("g-")], &domains, |pod, _| pod == 1), [(1, 1)]);
         assert_eq!(assign_gated_pods(&[pod("g0"), pod("g1")], &domains, |pod, _| pod == 0), []);

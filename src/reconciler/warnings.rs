@@ -31,6 +31,8 @@ pub(crate) struct Warnings {
     notes: BTreeMap<(Kind, ObjectKey), String>,
     /// Messages of pending admission checks, by Workload.
     check_messages: BTreeMap<ObjectKey, String>,
+    /// Why pods stay gated, by Workload.
+    gated_pods: BTreeMap<ObjectKey, String>,
     unreadable: BTreeMap<(Kind, ObjectKey), UnreadableObject>,
 }
 
@@ -42,11 +44,12 @@ impl Warnings {
 
     /// Records the messages of a Workload's pending checks; `None` removes them. Returns whether they are new.
     pub(crate) fn record_check_messages(&mut self, workload: &ObjectKey, messages: Option<&str>) -> bool {
-        let Some(text) = messages else {
-            self.check_messages.remove(workload);
-            return false;
-        };
-        self.check_messages.insert(workload.clone(), text.to_owned()).as_deref() != Some(text)
+        record_or_remove(&mut self.check_messages, workload, messages)
+    }
+
+    /// Records why pods of a Workload stay gated; `None` removes it. Returns whether it is new.
+    pub(crate) fn record_gated_pods(&mut self, workload: &ObjectKey, note: Option<&str>) -> bool {
+        record_or_remove(&mut self.gated_pods, workload, note)
     }
 
     /// Records why an object cannot be decoded. Returns the event if it is new.
@@ -92,4 +95,13 @@ impl Warnings {
         self.notes.remove(&(kind, key.clone()));
         self.unreadable.remove(&(kind, key.clone()));
     }
+}
+
+/// Stores the text of an object, or removes it. Returns whether there is a new text.
+fn record_or_remove(texts: &mut BTreeMap<ObjectKey, String>, key: &ObjectKey, text: Option<&str>) -> bool {
+    let Some(text) = text else {
+        texts.remove(key);
+        return false;
+    };
+    texts.insert(key.clone(), text.to_owned()).as_deref() != Some(text)
 }

@@ -56,6 +56,30 @@ impl Reconciler {
             || self.host_health(record, host, true, now) == NodeHealth::Healthy
     }
 
+    /// Returns why no pods of a Workload are ungated onto a host, unless the Workload is about to leave the host.
+    pub(crate) fn reason_to_keep_pods_gated(
+        &self,
+        record: &WorkloadRecord,
+        host: &str,
+        now: Timestamp,
+    ) -> Option<String> {
+        let replaces = self.settings.gates.node_failures.is_some();
+        let busy = self.cache.has_running_pod(&record.meta.key, host);
+        let unhealthy = record.status.unhealthy_nodes.iter().any(|node| node.name == host)
+            || self.host_health(record, host, busy, now) == NodeHealth::Unhealthy;
+        if (replaces && unhealthy) || self.is_host_healthy(record, host, now) {
+            return None;
+        }
+        let mut states = self.cache.nodes().states_of_host(host).peekable();
+        if states.peek().is_none() {
+            return Some(format!("node {host} does not exist"));
+        }
+        let tolerations = self.tolerations_on(record, host);
+        let obstacles: Vec<String> = states.map(|node| node.obstacle(&tolerations)).collect();
+        let until = if replaces && busy { ", until no pod of the Workload runs there" } else { "" };
+        Some(format!("node {host} {}{until}", obstacles.join(", ")))
+    }
+
     /// Returns the best health among the nodes of a host, for the pods of a Workload. `busy` says whether one of these
     /// pods runs on the host.
     fn host_health(&self, record: &WorkloadRecord, host: &str, busy: bool, now: Timestamp) -> NodeHealth {

@@ -14,14 +14,15 @@ use crate::cache::pods::{PodRecord, WorkloadPod};
 use crate::cache::records::{PodSetRecord, WorkloadRecord};
 use crate::frameworks::TemplateInfo;
 use crate::lifecycle::conditions;
-use crate::lifecycle::ungate::{DomainSlots, TasPodState, assign_gated_pods};
-use crate::reconciler::events::elapsed_duration;
+use crate::lifecycle::ungate::{DomainSlots, TasPodState, assign_gated_pods, domains_waited_for};
+use crate::reconciler::events::{elapsed_duration, workload_event};
 use crate::reconciler::messages::{Effect, Event, Observation, Verb};
 use crate::reconciler::writes::in_flight::WriteRequest;
 use crate::reconciler::{ReconcileKey, Reconciler};
 use crate::topology::{DomainPath, HOSTNAME_LABEL, Placement};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A write that ungates or terminates a pod.
@@ -39,6 +40,7 @@ impl Reconciler {
     pub(crate) fn step_pods(&mut self, workload: &ObjectKey, now: Timestamp) {
         let Some(record) = self.cache.workload(workload).filter(|record| record.may_run()).map(Arc::clone)
         else {
+            self.warnings.record_gated_pods(workload, None);
             return;
         };
         let busy = |(key, ..): (&ObjectKey, _, _)| self.writes.is_in_flight(Kind::Pod, key);
@@ -47,7 +49,13 @@ impl Reconciler {
         }
         let terminated = self.terminations_on_lost_hosts(&record, now);
         let sets = record.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
-        let ungated: Vec<PodChange> = sets.flat_map(|set| self.ungate_changes(&record, set, now)).collect();
+        let (mut ungated, mut closed_hosts) = (Vec::new(), BTreeSet::new());
+        for set in sets {
+            let (changes, hosts) = self.ungate_changes(&record, set, now);
+            ungated.extend(changes);
+            closed_hosts.extend(hosts);
+        }
+        self.report_gated_pods(&record, &closed_hosts, now);
         for change in terminated.into_iter().chain(ungated) {
             let PodChange { key, body, terminates_pod, effect } = change;
             let request = if terminates_pod {
@@ -83,15 +91,28 @@ impl Reconciler {
         self.cache.pods_of(key).filter_map(termination).collect()
     }
 
-    /// Returns the patches that ungate pods of one pod set.
+    /// Emits an event that names the nodes for which pods stay gated, once for each text: nothing else says why they
+    /// wait, although other nodes may be free.
+    fn report_gated_pods(&mut self, record: &WorkloadRecord, hosts: &BTreeSet<Arc<str>>, now: Timestamp) {
+        let reasons: Vec<String> =
+            hosts.iter().filter_map(|host| self.reason_to_keep_pods_gated(record, host, now)).collect();
+        let note = (!reasons.is_empty()).then(|| format!("Pods stay gated: {}", reasons.join("; ")));
+        if self.warnings.record_gated_pods(&record.meta.key, note.as_deref())
+            && let Some(note) = note
+        {
+            self.writes.emit(workload_event(record, true, "PodsStayGated", note));
+        }
+    }
+
+    /// Returns the patches that ungate pods of one pod set, and the hosts for which other pods stay gated.
     fn ungate_changes(
         &self,
         record: &WorkloadRecord,
         set: &PodSetAssignment,
         now: Timestamp,
-    ) -> Vec<PodChange> {
+    ) -> (Vec<PodChange>, Vec<Arc<str>>) {
         let Some(placement) = placement_of(set) else {
-            return Vec::new();
+            return Default::default();
         };
         let pod_set = record.pod_sets().iter().find(|known| *known.name == *set.name);
         let own = |(_, pod, member): &(_, &PodRecord, &WorkloadPod)| {
@@ -99,7 +120,7 @@ impl Reconciler {
         };
         let pods: Vec<_> = self.cache.pods_of(&record.meta.key).filter(own).collect();
         if !pods.iter().any(|(.., member)| member.is_gated() && !member.terminating) {
-            return Vec::new();
+            return Default::default();
         }
         let state = |(_, pod, member): &(_, &PodRecord, &WorkloadPod)| TasPodState {
             gated: member.is_gated(),
@@ -125,6 +146,10 @@ impl Reconciler {
                 .all(|(label, value)| member.selected_value(label).is_none_or(|own| *own == ***value))
         };
         let assigned = assign_gated_pods(&states, &domains, fits);
+        let closed: Vec<Arc<str>> = domains_waited_for(&states, &domains, fits)
+            .into_iter()
+            .filter_map(|domain| placement.domains.get(domain)?.0.last().cloned())
+            .collect();
         let patch = |(pod, domain): (usize, usize)| {
             let ((key, pod, member), wanted) = (pods.get(pod)?, selector(domain)?);
             let gates: Vec<Value> = member
@@ -147,7 +172,7 @@ impl Reconciler {
                 effect: gate_removed_observation(record, now),
             })
         };
-        assigned.into_iter().filter_map(patch).collect()
+        (assigned.into_iter().filter_map(patch).collect(), closed)
     }
 
     /// Returns whether pods may be ungated onto a host now.

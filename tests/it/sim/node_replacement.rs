@@ -2,8 +2,8 @@
 //! workloads stay as they are.
 
 use super::topology::{
-    ALL_NODES, HOST, any_version, bind_pods, cluster_with_racks, job, key, run_until, start_job,
-    topology_assignment, unmanaged_pod, wait_until_ungated,
+    ALL_NODES, HOST, PREFERRED, any_version, bind_pods, cluster_with_racks, job, job_pod, key, run_until,
+    start_job, topology_assignment, ungated_hosts, unmanaged_pod, wait_until_ungated,
 };
 use super::topology::{is_admitted, workload};
 use super::world::{Faults, World, condition};
@@ -250,5 +250,46 @@ fn last_domain_is_assigned_to_one_workload() {
         };
         let evicted: Vec<_> = world.history.iter().filter(|w| evicted_for_node(w)).map(key_of).collect();
         assert!(!evicted.is_empty() && evicted.windows(2).all(|pair| pair[0] == pair[1]), "{evicted:?}");
+    }
+}
+
+/// Of two pods on a cordoned node one is replaced: the other still runs there, so the node is kept, as in Kueue, and an
+/// event names it. It moves when that pod is gone as well.
+#[test]
+fn pod_that_waits_for_cordoned_node_is_reported_once() {
+    for seed in 0..4 {
+        let mut world = cluster_with_racks(seed, &ALL_NODES);
+        start_job(&mut world, "j", 2, &json!({PREFERRED: "rack"}));
+        wait_until_ungated(&mut world, "j");
+        bind_pods(&mut world, "j");
+        let host = topology_assignment(&world, "j").into_keys().next().unwrap();
+        let cordon = json!([{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]);
+        world.server.edit(Kind::Node, &ObjectKey::cluster(&host), |node| {
+            node["spec"] = json!({"unschedulable": true, "taints": cordon});
+        });
+        assert!(world.run_until_idle(20_000));
+        let reports = |world: &World| world.events.iter().filter(|(_, why)| why == "PodsStayGated").count();
+        assert_eq!(reports(&world), 0, "seed {seed}: both pods run");
+        world.server.delete(Kind::Pod, &key("j-1"), world.now);
+        let pod = job_pod(&world, "j", Some(1));
+        world.create(Kind::Pod, pod);
+        assert!(world.run_until_idle(20_000));
+        assert_eq!(ungated_hosts(&world, "j")["j-1"], None, "seed {seed}: it stays gated");
+        assert_eq!(reports(&world), 1, "seed {seed}: it is said once");
+        let note = format!(
+            "Pods stay gated: node {host} has the taint node.kubernetes.io/unschedulable:NoSchedule, until no pod of \
+             the Workload runs there"
+        );
+        assert!(world.event_notes.contains(&note), "seed {seed}: {:?}", world.event_notes);
+        // Steps without a change of the obstacle say nothing new.
+        world.server.edit(Kind::Pod, &key("j-0"), |pod| pod["metadata"]["labels"]["note"] = json!("x"));
+        assert!(world.run_until_idle(20_000));
+        assert_eq!(reports(&world), 1, "seed {seed}");
+        world.server.delete(Kind::Pod, &key("j-0"), world.now);
+        let pod = job_pod(&world, "j", Some(0));
+        world.create(Kind::Pod, pod);
+        assert!(world.run_until_idle(20_000));
+        assert!(ungated_hosts(&world, "j").values().all(|other| other.as_ref().is_some_and(|o| *o != host)));
+        assert_eq!(reports(&world), 1, "seed {seed}");
     }
 }

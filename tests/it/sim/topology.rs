@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 pub(super) const GATE: &str = "kueue.x-k8s.io/topology";
 pub(super) const HOST: &str = "kubernetes.io/hostname";
 pub(super) const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
-const PREFERRED: &str = "kueue.x-k8s.io/podset-preferred-topology";
+pub(super) const PREFERRED: &str = "kueue.x-k8s.io/podset-preferred-topology";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
 /// A ready node of the pool with 2 CPUs.

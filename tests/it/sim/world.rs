@@ -60,6 +60,8 @@ pub(crate) struct World {
     random: u64,
     pub(crate) writes: BTreeMap<String, u32>,
     pub(crate) events: Vec<(ObjectKey, String)>,
+    /// Notes of the events.
+    pub(crate) event_notes: Vec<String>,
     pub(crate) observed: Vec<Observation>,
 }
 
@@ -84,6 +86,7 @@ impl World {
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             writes: BTreeMap::new(),
             events: Vec::new(),
+            event_notes: Vec::new(),
             observed: Vec::new(),
         };
         world.restart();
@@ -161,7 +164,10 @@ impl World {
                     let object = self.server.get(kind, &key).cloned();
                     self.inbox.extend(object.map(|object| Delta::Applied { kind, object }));
                 }
-                Effect::Event(event) => self.events.push((event.key, event.reason)),
+                Effect::Event(event) => {
+                    self.events.push((event.key, event.reason));
+                    self.event_notes.push(event.note);
+                }
                 Effect::Observe(observation) => self.observed.push(observation),
                 Effect::LogWaitingHead { .. } => {}
             }
