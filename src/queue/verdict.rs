@@ -41,7 +41,9 @@ pub enum BlockerKind {
     InUse,
     /// No resource group of the ClusterQueue covers the resource.
     Undeclared,
-    /// The flavor does not suit the pods; the text says why.
+    /// Other workloads use the nodes; the text says how many pods fit.
+    NodesInUse(Arc<str>),
+    /// The flavor does not suit the pods, or the topology has no place for them even on empty nodes; the text says why.
     Mismatch(Arc<str>),
 }
 
@@ -62,10 +64,11 @@ impl Verdict {
         Self { reason, blockers: Vec::new(), text: Arc::from(text) }
     }
 
-    /// Whether the workload cannot fit until quota or the workload changes, even if all other workloads finish: a pod
-    /// set has blockers, and with none of its flavors the quota is only in use.
+    /// Whether the workload cannot fit until quota, nodes or the workload change, even if all other workloads finish: a
+    /// pod set has blockers, and with none of its flavors quota or nodes are only in use.
     pub fn never_fits(&self) -> bool {
-        let in_use = |blocker: &Blocker| blocker.kind == BlockerKind::InUse;
+        let in_use =
+            |blocker: &Blocker| matches!(blocker.kind, BlockerKind::InUse | BlockerKind::NodesInUse(_));
         self.blockers.chunk_by(|a, b| a.pod_set == b.pod_set).any(|group| !group.iter().any(in_use))
     }
 
@@ -88,7 +91,7 @@ impl fmt::Display for Blocker {
         let need = format_quantity(resource, self.requested);
         match (&self.kind, &self.node) {
             (BlockerKind::Undeclared, _) => write!(f, "resource {resource} unavailable in ClusterQueue"),
-            (BlockerKind::Mismatch(mismatch), _) => f.write_str(mismatch),
+            (BlockerKind::NodesInUse(text) | BlockerKind::Mismatch(text), _) => f.write_str(text),
             (BlockerKind::NeverFits, Some(node)) => {
                 let limit = limit_text(resource, self.limit);
                 write!(

@@ -188,7 +188,7 @@ pub(super) fn assign_topology(
     match tas_assignment_of(request, &assignment.group_flavors) {
         Ok(tas_assignment) => assignment.tas_assignment = tas_assignment,
         Err((index, message)) => {
-            add_topology_blocker(request, assignment, index, message);
+            add_topology_blocker(request, assignment, index, BlockerKind::Mismatch(Arc::from(message)));
             (assignment.mode, assignment.reason) =
                 (PreemptionMode::NoFit, PendingReason::TopologyPlacementFailed);
         }
@@ -250,17 +250,22 @@ fn add_placement_blocker(
     let gates = context.settings.gates.placement;
     let message = context.topology.explain(pod_set_request, &failure.error, view, gates);
     let pod_set = assignment.tas_assignment.pod_set_indexes.get(failure.pod_set).copied().unwrap_or_default();
-    add_topology_blocker(request, assignment, pod_set, &message);
+    let message = Arc::from(message);
+    let kind = match view {
+        CapacityView::Empty => BlockerKind::Mismatch(message),
+        _ => BlockerKind::NodesInUse(message),
+    };
+    add_topology_blocker(request, assignment, pod_set, kind);
 }
 
 fn add_topology_blocker(
     request: &AssignRequest,
     assignment: &mut TentativeAssignment,
     pod_set: usize,
-    message: &str,
+    kind: BlockerKind,
 ) {
     let name = request.pod_sets.get(pod_set).map(|set| Arc::clone(&set.name)).unwrap_or_default();
-    let blocker = blocker_without_amounts(&name, "", "", BlockerKind::Mismatch(Arc::from(message)));
+    let blocker = blocker_without_amounts(&name, "", "", kind);
     if !assignment.blockers.contains(&blocker) {
         assignment.blockers.push(blocker);
     }

@@ -13,8 +13,9 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockerRow {
-    /// `neverFits`, `inUse`, `undeclared` (no resource group covers the resource) or `mismatch` (the flavor does not
-    /// match the pods), or `behind` (the head of a StrictFIFO ClusterQueue).
+    /// `neverFits`, `inUse`, `undeclared` (no resource group covers the resource), `nodesInUse` (the topology has no free
+    /// place), `mismatch` (the flavor does not match the pods, or the topology could not hold them even if it were
+    /// empty), or `behind` (the head of a StrictFIFO ClusterQueue).
     pub kind: &'static str,
     /// Names of the pod sets.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -73,6 +74,7 @@ impl BlockerRow {
                 BlockerKind::NeverFits => "neverFits",
                 BlockerKind::InUse => "inUse",
                 BlockerKind::Undeclared => "undeclared",
+                BlockerKind::NodesInUse(_) => "nodesInUse",
                 BlockerKind::Mismatch(_) => "mismatch",
             },
             pod_set: blocker.pod_set.to_string(),

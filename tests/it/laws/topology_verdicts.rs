@@ -57,6 +57,25 @@ fn message_has_one_count_of_pods() {
     );
 }
 
+/// Nodes that other workloads use become free; a request above all nodes waits for a change.
+#[test]
+fn nodes_in_use_are_no_lasting_obstacle() {
+    for (cpu, never_fits) in [(2, false), (4, false), (5, true)] {
+        let mut engine = full_host();
+        let pending = one_host_workload("w", "q", 0, 0, cpu);
+        let pending_key = pending.key.clone();
+        engine.enqueue(pending);
+        run_until_idle(&mut engine);
+        let verdict = engine.verdict(&pending_key).expect("it has a verdict");
+        let reason =
+            if never_fits { PendingReason::TopologyPlacementFailed } else { PendingReason::WaitingForQuota };
+        assert_eq!((verdict.reason, verdict.never_fits()), (reason, never_fits), "{cpu} CPUs: {verdict}");
+        engine.release(&key("runs"));
+        run_until_idle(&mut engine);
+        assert_eq!(engine.verdict(&pending_key).is_none(), !never_fits, "{cpu} CPUs after the release");
+    }
+}
+
 /// Quota that was lent and may not be lent any more still counts as borrowed.
 #[test]
 fn share_without_weight_and_lendable_quota_is_maximum() {
