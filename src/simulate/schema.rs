@@ -9,7 +9,7 @@ use crate::api::crd;
 use crate::api::validation::{FieldError, child_path, key_path};
 use jiff::Timestamp;
 use regex::Regex;
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -197,7 +197,7 @@ impl<'a> SchemaValidator<'a> {
             Value::Object(fields) => self.validate_object(fields, schema, old, path),
             Value::Array(items) => self.validate_items(items, schema, path),
             Value::String(written) if !self.decodes => self.validate_text(written, schema, path),
-            Value::Number(number) if !self.decodes => self.validate_number(number.as_f64(), schema, path),
+            Value::Number(number) if !self.decodes => self.validate_number(number, schema, path),
             _ => {}
         }
         if self.decodes {
@@ -327,22 +327,22 @@ impl<'a> SchemaValidator<'a> {
         }
     }
 
-    fn validate_number(&mut self, number: Option<f64>, schema: &Value, path: &str) {
+    fn validate_number(&mut self, written: &Number, schema: &Value, path: &str) {
         let bound = |key: &str| schema.get(key).and_then(Value::as_f64);
-        let Some(number) = number else {
+        let Some(number) = written.as_f64() else {
             return;
         };
         if let Some(min) = bound("minimum").filter(|min| number < *min) {
             self.errors.push(FieldError::invalid(
                 path,
-                number,
+                written.clone(),
                 format!("should be greater than or equal to {min}"),
             ));
         }
         if let Some(max) = bound("maximum").filter(|max| number > *max) {
             self.errors.push(FieldError::invalid(
                 path,
-                number,
+                written.clone(),
                 format!("should be less than or equal to {max}"),
             ));
         }

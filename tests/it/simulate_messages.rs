@@ -24,6 +24,11 @@ fn errors_name_path_value_and_range() {
             "{problems:?}"
         );
     }
+    let mut negative = bare_workload("w", "q", &json!({}));
+    negative["spec"]["podSets"][0]["count"] = json!(-3);
+    let problems = problems_of(&negative);
+    let expected = "spec.podSets[0].count: Invalid value: -3: should be greater than or equal to 0";
+    assert!(problems[0].ends_with(expected), "{problems:?}");
     let weight = |weight: Value| {
         json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": "c"},
             "spec": {"fairSharing": {"weight": weight}}})
