@@ -248,7 +248,7 @@ impl Simulation {
         // A server decodes built-in kinds before it calls webhooks, custom resources after.
         let is_custom = resource.group == GROUP;
         if !is_custom {
-            let mut errors = self.applier.schemas.decode_errors(resource.kind, &object);
+            let mut errors = self.applier.schemas.decode(resource.kind, &mut object);
             if errors.is_empty() {
                 errors = quantities::check_quantities(&object);
             }

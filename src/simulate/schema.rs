@@ -72,12 +72,12 @@ impl Schemas {
         check.errors
     }
 
-    /// Returns the errors for which a server cannot decode an object of a built-in kind. The status is not that of users:
-    /// it may come from a newer server, with fields that are unknown here.
-    pub(super) fn decode_errors(&self, kind: &str, object: &Value) -> Vec<FieldError> {
+    /// Decodes an object of a built-in kind: whole numbers become integers. Returns the errors for which a server cannot
+    /// decode it. The status is not that of users: it may come from a newer server, with fields that are unknown here.
+    pub(super) fn decode(&self, kind: &str, object: &mut Value) -> Vec<FieldError> {
         let mut check = SchemaValidator::new(&self.patterns, true);
         if let Some(schema) = self.builtin.get(kind) {
-            check.validate_root(&mut object.clone(), schema, None, &["status"]);
+            check.validate_root(object, schema, None, &["status"]);
         }
         check.errors
     }
@@ -102,6 +102,16 @@ const fn type_of(value: &Value) -> &'static str {
         Value::Bool(_) => "boolean",
         Value::Number(_) => "number",
         Value::Null => "null",
+    }
+}
+
+/// Makes a whole number such as `2.0` or `1e1` an integer: kubectl sends it as 2 or 10.
+fn to_integer(value: &mut Value) {
+    if let Value::Number(number) = &*value
+        && let Some(whole) = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0)
+        && let Ok(integer) = format!("{whole:.0}").parse::<i64>()
+    {
+        *value = Value::from(integer);
     }
 }
 
@@ -170,6 +180,9 @@ impl<'a> SchemaValidator<'a> {
 
     fn validate_value(&mut self, value: &mut Value, schema: &Value, old: Option<&Value>, path: &str) {
         let text = |key: &str| schema.get(key).and_then(Value::as_str).unwrap_or_default();
+        if text("type") == "integer" {
+            to_integer(value);
+        }
         let flexible = schema.get("x-kubernetes-int-or-string").is_some();
         let fits = match (&*value, text("type")) {
             (Value::String(_) | Value::Number(_), _) if flexible => true,

@@ -140,6 +140,37 @@ fn unparsable_quantity_is_refused() {
     assert!(range[0].contains("spec.limits[0].max[cpu]: Invalid value: \"lots\""), "{range:?}");
 }
 
+/// kubectl sends `2.0` and `1e1` as 2 and 10.
+#[test]
+fn whole_numbers_in_every_notation_are_read() {
+    let pods = "{spec: {restartPolicy: Never, containers: [{name: c, image: x}]}}";
+    let job = |counts: &str| {
+        format!(
+            "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: j}}\nspec: {{{counts}, template: {pods}}}\n"
+        )
+    };
+    let workload = format!(
+        "apiVersion: kueue.x-k8s.io/v1beta2\nkind: Workload\nmetadata: {{name: w}}\n\
+         spec: {{queueName: q, priority: -4.0, podSets: [{{name: main, count: 3.0, template: {pods}}}]}}\n"
+    );
+    let queued = "apiVersion: kueue.x-k8s.io/v1beta2\nkind: LocalQueue\nmetadata: {name: q}\nspec: {clusterQueue: none}\n";
+    let mut simulation = empty_simulation();
+    simulation
+        .apply_all(read(&[&job("parallelism: 2.0, completions: 1e1"), queued, &workload].join("---\n")));
+    let report = simulation.report();
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    assert_eq!(report.pending[0].priority, -4);
+    for (counts, field) in [("parallelism: 2.5", "parallelism"), ("completions: 1e10", "completions")] {
+        let problems = reported_problems(&job(counts));
+        assert!(
+            problems.len() == 1
+                && problems[0].contains(&format!("spec.{field}: Invalid value: "))
+                && problems[0].ends_with(": must be of type int32"),
+            "{problems:?}"
+        );
+    }
+}
+
 #[test]
 fn non_string_name_is_refused() {
     let problems = reported_problems("apiVersion: v1\nkind: Node\nmetadata: {name: 5}\n");
