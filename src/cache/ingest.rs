@@ -117,11 +117,16 @@ impl Cache {
             }
     }
 
-    /// Returns the name if the namespace is new or its labels changed.
+    /// Returns the name if the namespace is new, or its labels changed, or it takes new objects now or no longer.
     pub(crate) fn ingest_namespace(&mut self, meta: &ObjectMeta) -> Option<Arc<str>> {
         let name: Arc<str> = Arc::from(meta.name.as_deref().unwrap_or_default());
         let labels = meta.labels.clone().unwrap_or_default();
-        if self.namespaces.get(&name).is_some_and(|known| **known == labels) {
+        let deleting_changed = if meta.deletion_timestamp.is_some() {
+            self.deleting_namespaces.insert(name.clone())
+        } else {
+            self.deleting_namespaces.remove(&name)
+        };
+        if !deleting_changed && self.namespaces.get(&name).is_some_and(|known| **known == labels) {
             return None;
         }
         self.namespaces.insert(name.clone(), Arc::new(labels));

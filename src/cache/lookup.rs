@@ -22,6 +22,11 @@ impl Cache {
         self.namespaces.get(namespace).map(AsRef::as_ref)
     }
 
+    /// Whether a server refuses new objects in a namespace because it is being deleted.
+    pub(crate) fn is_namespace_deleting(&self, namespace: &str) -> bool {
+        self.deleting_namespaces.contains(namespace)
+    }
+
     pub(crate) fn priority_classes(&self) -> &impl PriorityLookup {
         &self.priority_classes
     }

@@ -72,6 +72,8 @@ pub(crate) struct Cache {
     gates: DecodeGates,
     /// Labels by namespace.
     namespaces: BTreeMap<Arc<str>, Arc<BTreeMap<String, String>>>,
+    /// Namespaces that are being deleted.
+    deleting_namespaces: BTreeSet<Arc<str>>,
     pod_defaults: PodDefaults,
     priority_classes: PriorityClasses,
     flavors: BTreeMap<Arc<str>, FlavorRecord>,
@@ -105,6 +107,7 @@ impl Cache {
         Self {
             gates,
             namespaces: BTreeMap::new(),
+            deleting_namespaces: BTreeSet::new(),
             pod_defaults: PodDefaults::new(transform),
             priority_classes: PriorityClasses::default(),
             flavors: BTreeMap::new(),

@@ -34,7 +34,8 @@ impl Reconciler {
             self.patch_job(job, patch, stopped.into_iter().collect(), now);
             return;
         }
-        if view.status.active_pods > 0 {
+        // The server would refuse the Workload, and each refusal would be reported on the Job and retried.
+        if view.status.active_pods > 0 || self.cache.is_namespace_deleting(&view.key.namespace) {
             return;
         }
         if let Some(key) = view.prebuilt_workload_key() {

@@ -28,7 +28,8 @@ impl Reconciler {
             return;
         }
         self.release_members(unit, |member| !member.counts(), now);
-        if deleting {
+        // The server would refuse the Workload in a namespace that is being deleted.
+        if deleting || self.cache.is_namespace_deleting(&key.namespace) {
             return;
         }
         if !self.writes.may_write(Kind::Workload, key, now) {

@@ -214,3 +214,40 @@ fn i15_quota_is_kept_until_pods_are_gone_however_they_go() {
         }
     }
 }
+
+/// Deletes the Workload of a running Job, as the deletion of a namespace does, and returns whether the Job stops and whether
+/// it gets a new Workload.
+fn loses_workload(namespace_deleting: bool, seed: u64) -> (bool, bool) {
+    let mut world = World::with_queue(&CoreSettings::default(), QUOTA);
+    world.reseed(seed);
+    world.jobs_never_end = true;
+    world.create(JOB, job("old"));
+    assert!(world.run_until_idle(4_000));
+    let uid = old_workload(&world).map(|w| w["metadata"]["uid"].clone());
+    if namespace_deleting {
+        let stamp = world.timestamp_text();
+        let namespace = ObjectKey::cluster("ns");
+        world.server.edit(Kind::Namespace, &namespace, |n| {
+            n["metadata"]["finalizers"] = json!(["example.com/content"]);
+            n["metadata"]["deletionTimestamp"] = json!(stamp);
+        });
+        assert!(world.run_until_idle(4_000));
+    }
+    delete_workload(&mut world);
+    assert!(world.run_until_idle(4_000));
+    let stopped = world.server.all(JOB).all(|j| j["spec"]["suspend"] == json!(true));
+    (stopped, old_workload(&world).is_some_and(|w| Some(&w["metadata"]["uid"]) != uid.as_ref()))
+}
+
+/// A server refuses each new object there, and each refusal was a warning in the log, an event and a retry.
+#[test]
+fn no_workload_is_created_in_namespace_that_is_being_deleted() {
+    for seed in 0..10 {
+        assert_eq!(loses_workload(true, seed), (true, false), "seed {seed}");
+        assert_eq!(
+            loses_workload(false, seed),
+            (false, true),
+            "seed {seed}, without deletion of the namespace"
+        );
+    }
+}
