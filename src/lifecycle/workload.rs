@@ -244,8 +244,8 @@ impl Draft<'_> {
         if !conditions::is_false(&self.status, ConditionType::Requeued) {
             return;
         }
-        let reason = conditions::reason(&self.status, ConditionType::Requeued).to_owned();
-        let requeued = match reason.as_str() {
+        let cause = conditions::reason(&self.status, ConditionType::Requeued).to_owned();
+        let requeued = match cause.as_str() {
             eviction::CLUSTER_QUEUE_STOPPED => (facts.cluster_queue == QueueFact::Active)
                 .then_some(("ClusterQueueRestarted", "The ClusterQueue was restarted after being stopped")),
             eviction::LOCAL_QUEUE_STOPPED => (facts.local_queue == QueueFact::Active)
@@ -259,6 +259,10 @@ impl Draft<'_> {
             _ => None,
         };
         if let Some((reason, message)) = requeued {
+            // A user may activate it while its pods still end: the time of its last run is added after that.
+            if cause.ends_with(EXECUTION_TIME_EXCEEDED) {
+                self.status.accumulated_past_execution_time_seconds = None;
+            }
             self.set_condition(ConditionType::Requeued, true, reason, message);
         }
     }
@@ -294,12 +298,11 @@ impl Draft<'_> {
         conditions::reason(&self.status, ConditionType::DeactivationTarget) == EXECUTION_TIME_EXCEEDED
     }
 
-    /// Gives a workload that was deactivated because it ran too long its whole time again, after a user has activated it:
-    /// otherwise it would be deactivated again at once.
+    /// Lets a workload that was deactivated because it ran too long be queued, after a user has activated it: otherwise it
+    /// would be deactivated again at once. It gets its whole time again when it is requeued.
     fn drop_reached_target(&mut self) {
         if self.exceeded_execution_time() && conditions::is_true(&self.status, ConditionType::Evicted) {
             conditions::remove(&mut self.status, ConditionType::DeactivationTarget);
-            self.status.accumulated_past_execution_time_seconds = None;
         }
     }
 

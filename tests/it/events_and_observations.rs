@@ -331,6 +331,35 @@ fn execution_timeout_and_retention_emit_events() {
 }
 
 #[test]
+fn workload_activated_while_its_pods_end_gets_its_whole_execution_time() {
+    let mut cluster = Cluster::new(CoreSettings::default());
+    let mut limited = job("j", 1, "");
+    limited["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = json!("5");
+    cluster.act_then_wait(2, |cluster| cluster.create(JOB, limited.clone()));
+    cluster.act_then_wait(8, |cluster| cluster.set_pods_ready("j", 1));
+    let workload = cluster.only_workload();
+    assert_eq!(workload["spec"]["active"], json!(false), "{workload:#}");
+    assert!(workload["status"]["admission"].is_object(), "its pod has not ended: {workload:#}");
+    let workload_key = sluice::simulate::fake_api_server::key_of(&workload);
+    cluster.act_then_wait(2, |cluster| {
+        cluster
+            .server
+            .edit(Kind::Workload, &workload_key, |workload| workload["spec"]["active"] = json!(true));
+    });
+    cluster.act_then_wait(3, |cluster| cluster.set_pods_ready("j", 0));
+    let suspended =
+        |cluster: &Cluster| cluster.server.get(JOB, &key("j")).unwrap()["spec"]["suspend"].clone();
+    let workload = cluster.only_workload();
+    assert_eq!(
+        (&workload["spec"]["active"], suspended(&cluster)),
+        (&json!(true), json!(false)),
+        "{workload:#}"
+    );
+    cluster.act_then_wait(4, |_| {});
+    assert_eq!(cluster.only_workload()["spec"]["active"], json!(false), "the limit holds for the second run");
+}
+
+#[test]
 fn pods_ready_timeout_emits_one_event() {
     let mut settings = pods_ready_settings();
     if let Some(limits) = &mut settings.lifecycle.pods_ready {
