@@ -5,7 +5,24 @@ use super::facts::{Facts, JobFacts, LifecycleSettings, Transition, WorkloadOwner
 use super::workload::Draft;
 use super::{conditions, pods_ready, reservation};
 use crate::api::reason::ConditionType;
-use crate::api::v1beta2::ReclaimablePod;
+use crate::api::v1beta2::{ReclaimablePod, WorkloadStatus};
+
+impl JobFacts {
+    /// Returns whether a Workload reports exactly the reclaimable pods of its job.
+    fn has_reclaimable(&self, known: &[ReclaimablePod]) -> bool {
+        known.len() == self.reclaimable.len()
+            && known.iter().all(|pods| self.reclaimable.contains(&(pods.name.clone(), pods.count)))
+    }
+}
+
+impl WorkloadOwner {
+    /// Returns whether a Workload without quota reports other reclaimable pods than its job: the job was changed since, or
+    /// another client wrote them. Its request is unknown until they are written; admitted before, it would be charged for
+    /// fewer pods than run.
+    pub fn awaits_reclaimable(&self, status: &WorkloadStatus) -> bool {
+        matches!(self, Self::Job(job) if !job.has_reclaimable(&status.reclaimable_pods))
+    }
+}
 
 impl Draft<'_> {
     /// Copies PodsReady and reclaimable pods from the job, so that they are part of the same write as other changes.
@@ -41,12 +58,10 @@ impl Draft<'_> {
     /// Copies the reclaimable pods of a job that waits for quota: it asks only for what can still run. Their number may become
     /// smaller, if the job was changed.
     fn observe_reclaimable_of_waiting(&mut self, job: &JobFacts) {
-        let known = &mut self.status.reclaimable_pods;
-        let same = known.len() == job.reclaimable.len()
-            && known.iter().all(|r| job.reclaimable.contains(&(r.name.clone(), r.count)));
-        if !same {
+        if !job.has_reclaimable(&self.status.reclaimable_pods) {
             let pods = job.reclaimable.iter();
-            *known = pods.map(|(name, count)| ReclaimablePod { name: name.clone(), count: *count }).collect();
+            self.status.reclaimable_pods =
+                pods.map(|(name, count)| ReclaimablePod { name: name.clone(), count: *count }).collect();
         }
     }
 

@@ -92,3 +92,50 @@ fn evicted_job_asks_only_for_pods_that_can_run() {
         assert_eq!(usage.values().map(|node| node.usage.get()).sum::<i64>(), 4_000, "seed {seed}");
     }
 }
+
+#[test]
+fn resized_job_is_charged_for_all_pods_that_can_run() {
+    for seed in 1..8 {
+        let mut world = World::with_queue(&CoreSettings::default(), 4);
+        world.reseed(seed);
+        world.jobs_never_end = true;
+        let mut resized = job("r", 4);
+        resized["spec"]["completions"] = json!(6);
+        resized["spec"]["completionMode"] = json!("NonIndexed");
+        world.create(JOB, resized);
+        let key = ObjectKey::new("ns", "r");
+        run_until(&mut world, "it runs", |world| {
+            world.server.get(JOB, &key).is_some_and(|job| job["status"]["active"] == json!(4))
+        });
+        world.server.edit(JOB, &key, |job| {
+            let stamp = job["status"]["startTime"].clone();
+            job["status"] = json!({"active": 2, "ready": 2, "succeeded": 4, "startTime": stamp});
+        });
+        run_until(&mut world, "two are reclaimable", |world| {
+            workload(world, "r")["status"]["reclaimablePods"] == json!([{"name": "main", "count": 2}])
+        });
+        set_active(&mut world, false);
+        run_until(&mut world, "it is evicted", |world| {
+            condition(&workload(world, "r"), "QuotaReserved") == Some("False")
+        });
+        world.create(JOB, job("other", 3));
+        run_until(&mut world, "the other one runs", |world| {
+            condition(&workload(world, "other"), "Admitted") == Some("True")
+        });
+        set_active(&mut world, true);
+        assert!(world.run_until_idle(20_000), "seed {seed}");
+        // Both of its last pods can run beside each other: none is reclaimable.
+        world.server.edit(JOB, &key, |job| job["spec"]["parallelism"] = json!(2));
+        assert!(world.run_until_idle(20_000), "seed {seed}");
+        let w = workload(&world, "r");
+        assert_ne!(condition(&w, "QuotaReserved"), Some("True"), "seed {seed}: 2 of 1 free CPU: {w}");
+        assert_eq!(w["status"]["reclaimablePods"], Value::Null, "seed {seed}: {w}");
+        set_quota(&mut world, 5);
+        run_until(&mut world, "both fit", |world| {
+            condition(&workload(world, "r"), "Admitted") == Some("True")
+        });
+        assert!(world.run_until_idle(20_000), "seed {seed}");
+        let usage = &world.state.snapshot().queues.cluster_queues["a"].usage_by_flavor_resource;
+        assert_eq!(usage.values().map(|node| node.usage.get()).sum::<i64>(), 5_000, "seed {seed}");
+    }
+}
