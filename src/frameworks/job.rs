@@ -88,6 +88,7 @@ impl Framework {
         changes.fields.push((suspend.to_owned(), Value::Bool(false)));
         for (position, (set, info)) in pair_by_name(view, infos)?.into_iter().enumerate() {
             let mut target = (*set.template).clone();
+            remove_start_marks(&mut target);
             target.merge(&without_server_labels(self, (*info.template).clone()))?;
             let label = BTreeMap::from([(names::POD_SET_LABEL.to_owned(), set.name.to_string())]);
             target.merge(&TemplateInfo { labels: label, ..TemplateInfo::default() })?;
@@ -122,14 +123,16 @@ impl Framework {
         changes.patch(self).into_iter().collect()
     }
 
-    /// Adds the changes that restore the templates. A template without the pod set label was not changed by a start, so
-    /// it is the user's own and is kept.
+    /// Adds the changes that restore the templates. A template without the marks of a start was not changed by one, so it is
+    /// the user's own and is kept. A copy of a running job has its own marks before its start.
     fn restore<'a>(&self, changes: &mut Changes<'a>, view: &'a JobView, original: &[PodSetInfo]) {
         let Ok(pairs) = pair_by_name(view, original) else { return };
         for (position, (set, info)) in pairs.into_iter().enumerate() {
             let before = without_server_labels(self, (*info.template).clone());
-            let started = set.template.labels.contains_key(names::POD_SET_LABEL)
-                && !before.labels.contains_key(names::POD_SET_LABEL);
+            let workload = set.template.annotations.get(names::WORKLOAD_ANNOTATION);
+            let started = (set.template.labels.contains_key(names::POD_SET_LABEL)
+                && !before.labels.contains_key(names::POD_SET_LABEL))
+                || (workload.is_some() && workload != before.annotations.get(names::WORKLOAD_ANNOTATION));
             if started {
                 changes.templates.push((position, set, before));
                 self.add_counts(changes, view, set, info.count);
@@ -150,6 +153,14 @@ impl Framework {
         set_at(&mut body, pointer, Value::Null);
         Some(JobPatch::merge_status(Value::Object(body)))
     }
+}
+
+/// Removes what only a start adds. In a copy of a running job it would contradict the start of the copy.
+fn remove_start_marks(template: &mut TemplateInfo) {
+    for label in [names::POD_SET_LABEL, names::CLUSTER_QUEUE_LABEL, names::LOCAL_QUEUE_LABEL] {
+        template.labels.remove(label);
+    }
+    template.annotations.remove(names::WORKLOAD_ANNOTATION);
 }
 
 /// Changes of a job, to be written together.

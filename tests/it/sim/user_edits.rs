@@ -321,3 +321,43 @@ fn prebuilt_workload_keeps_quota_until_pods_are_gone() {
         assert_eq!(template["metadata"]["labels"].get("kueue.x-k8s.io/podset"), None, "seed {seed}");
     }
 }
+
+/// A user creates a Job from the object of one that runs: what the start of that one added neither fails the start of the
+/// copy nor prevents that its template is restored.
+#[test]
+fn copy_of_a_running_job_starts_and_is_restored() {
+    let mut world = cluster(1);
+    let original = super::laws::job("original", "a", 2);
+    world.create(JOB, original);
+    assert!(world.run_until_idle(20_000));
+    let running = world.server.get(JOB, &ObjectKey::new("ns", "original")).cloned().unwrap();
+    assert_eq!(running["spec"]["suspend"], json!(false));
+    let copied = |part: &str| running["spec"]["template"]["metadata"][part].clone();
+    // With all that the start added, or with the label of the pod set alone.
+    for (name, labels, annotations) in [
+        ("copy", copied("labels"), copied("annotations")),
+        ("part", json!({"kueue.x-k8s.io/podset": "main"}), json!({})),
+    ] {
+        let mut copy = super::laws::job(name, "a", 2);
+        copy["spec"]["template"]["metadata"] = json!({"labels": labels, "annotations": annotations});
+        world.create(JOB, copy.clone());
+        assert!(world.run_until_idle(20_000));
+        let key = ObjectKey::new("ns", name);
+        let job = world.server.get(JOB, &key).cloned().unwrap();
+        assert_eq!(job["spec"]["suspend"], json!(false), "{name}: {job:#}");
+        assert_eq!(job["spec"]["template"]["spec"]["nodeSelector"], json!({"pool": "f"}), "{name}");
+        let uid = &job["metadata"]["uid"];
+        let owned = |w: &&Value| w.pointer("/metadata/ownerReferences/0/uid") == Some(uid);
+        let workload = world.server.all(Kind::Workload).find(owned).map(key_of).unwrap();
+        let named = &job["spec"]["template"]["metadata"]["annotations"]["kueue.x-k8s.io/workload"];
+        assert_eq!(*named, json!(*workload.name), "{name}");
+        world.server.edit(Kind::Workload, &workload, |w| w["spec"]["active"] = json!(false));
+        assert!(world.run_until_idle(20_000));
+        let stopped = &world.server.get(JOB, &key).unwrap()["spec"]["template"];
+        for part in ["labels", "annotations"] {
+            let wanted = &copy["spec"]["template"]["metadata"][part];
+            assert_eq!(&stopped["metadata"][part], wanted, "{name}: {stopped:#}");
+        }
+        assert_eq!(stopped["spec"]["nodeSelector"].get("pool"), None, "{name}: {stopped:#}");
+    }
+}
