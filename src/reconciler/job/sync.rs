@@ -36,6 +36,10 @@ impl Reconciler {
                 }
                 return;
             }
+            if counts_more_reclaimable(record, view) {
+                // Its status is written first: until then the webhook would refuse fewer pods.
+                return;
+            }
             let Some(raw) = self.raw_job(job) else { return };
             match job.row.pod_sets(&raw) {
                 Ok(pod_sets) => {
@@ -111,6 +115,12 @@ impl Reconciler {
             spec.insert("priorityClassRef".to_owned(), class);
         }
     }
+}
+
+/// Returns whether a Workload reports more reclaimable pods of a pod set than its job, made smaller since, has pods.
+fn counts_more_reclaimable(record: &WorkloadRecord, view: &JobView) -> bool {
+    let pods = |name: &str| view.pod_sets.iter().find(|set| *set.name == *name).map(|set| set.count);
+    record.status.reclaimable_pods.iter().any(|r| pods(&r.name).is_some_and(|count| r.count > count))
 }
 
 /// Returns the write of the changed fields of a Workload's spec, and of the admission gates of the job; `None` if nothing

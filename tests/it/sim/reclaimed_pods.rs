@@ -124,9 +124,26 @@ fn resized_job_is_charged_for_all_pods_that_can_run() {
         });
         set_active(&mut world, true);
         assert!(world.run_until_idle(20_000), "seed {seed}");
-        // Both of its last pods can run beside each other: none is reclaimable.
-        world.server.edit(JOB, &key, |job| job["spec"]["parallelism"] = json!(2));
-        assert!(world.run_until_idle(20_000), "seed {seed}");
+        // With a parallelism of 2, both of its last pods can run beside each other: none is reclaimable.
+        for parallelism in [1, 4, 2] {
+            world.server.edit(JOB, &key, |job| job["spec"]["parallelism"] = json!(parallelism));
+            for _ in 0..400 {
+                world.step();
+                let w = workload(&world, "r");
+                let count = w["spec"]["podSets"][0]["count"].as_i64();
+                let reclaimable = w["status"]["reclaimablePods"][0]["count"].as_i64().unwrap_or(0);
+                // While the Workload of a running Job is replaced, there is none.
+                assert!(
+                    count.is_none_or(|count| reclaimable <= count),
+                    "seed {seed}: the webhook refuses it: {w}"
+                );
+            }
+            let w = workload(&world, "r");
+            assert_eq!(w["spec"]["podSets"][0]["count"], json!(parallelism), "seed {seed}: {w}");
+            if parallelism == 1 {
+                assert_eq!(condition(&w, "QuotaReserved"), Some("True"), "seed {seed}: {w}");
+            }
+        }
         let w = workload(&world, "r");
         assert_ne!(condition(&w, "QuotaReserved"), Some("True"), "seed {seed}: 2 of 1 free CPU: {w}");
         assert_eq!(w["status"]["reclaimablePods"], Value::Null, "seed {seed}: {w}");
