@@ -282,11 +282,11 @@ impl Draft<'_> {
         let evicted = conditions::is_true(&self.status, ConditionType::Evicted);
         let deactivated =
             conditions::reason(&self.status, ConditionType::Evicted).starts_with(eviction::DEACTIVATED);
-        if evicted && (deactivated || cause.is_none()) {
-            return;
-        }
         let by_user = || EvictionCause::new(eviction::DEACTIVATED, "The workload is deactivated");
-        self.evict(cause.unwrap_or_else(by_user));
+        if !evicted || (!deactivated && cause.is_some()) {
+            self.evict(cause.unwrap_or_else(by_user));
+        }
+        // A target that stays, perhaps of another client, would undo each activation.
         if !self.exceeded_execution_time() {
             conditions::remove(&mut self.status, ConditionType::DeactivationTarget);
         }

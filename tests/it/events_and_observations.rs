@@ -318,6 +318,16 @@ fn execution_timeout_and_retention_emit_events() {
     let (active, found, _) = statuses(&cluster);
     assert_eq!((active, found), (json!(false), target));
     let key = sluice::simulate::fake_api_server::key_of(&cluster.only_workload());
+    // A target that another client leaves on the deactivated Workload is removed.
+    cluster.act_then_wait(3, |cluster| {
+        cluster.server.edit(Kind::Workload, &key, |workload| {
+            let conditions = workload["status"]["conditions"].as_array_mut().unwrap();
+            let target =
+                conditions.iter_mut().find(|condition| condition["type"] == "DeactivationTarget").unwrap();
+            target["reason"] = json!("AdmissionCheck");
+        });
+    });
+    assert_eq!(statuses(&cluster).1, None);
     cluster.act_then_wait(3, |cluster| {
         cluster.server.edit(Kind::Workload, &key, |workload| workload["spec"]["active"] = json!(true));
     });
