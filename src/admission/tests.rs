@@ -386,7 +386,7 @@ fn unvalidated_fields_are_not_decoded() {
         .shift_remove("env");
     let refused = |object: &Value, old: &Value| {
         let response = asked(path, object, Some(old), &cluster, &settings)["response"].to_string();
-        response.contains("spec.podSets[0]: Invalid value")
+        response.contains("spec.podSets.0: Invalid value")
     };
     assert!(!refused(&same, &object) && refused(&changed, &object));
 }

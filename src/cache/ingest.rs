@@ -122,14 +122,14 @@ impl Cache {
         let name: Arc<str> = Arc::from(meta.name.as_deref().unwrap_or_default());
         let labels = meta.labels.clone().unwrap_or_default();
         let deleting_changed = if meta.deletion_timestamp.is_some() {
-            self.deleting_namespaces.insert(name.clone())
+            self.namespaces.deleting.insert(name.clone())
         } else {
-            self.deleting_namespaces.remove(&name)
+            self.namespaces.deleting.remove(&name)
         };
-        if !deleting_changed && self.namespaces.get(&name).is_some_and(|known| **known == labels) {
+        if !deleting_changed && self.namespaces.labels.get(&name).is_some_and(|known| **known == labels) {
             return None;
         }
-        self.namespaces.insert(name.clone(), Arc::new(labels));
+        self.namespaces.labels.insert(name.clone(), Arc::new(labels));
         Some(name)
     }
 

@@ -15,16 +15,16 @@ use std::sync::Arc;
 impl Cache {
     /// Returns the labels of all namespaces.
     pub(crate) fn namespaces(&self) -> &BTreeMap<Arc<str>, Arc<BTreeMap<String, String>>> {
-        &self.namespaces
+        &self.namespaces.labels
     }
 
     pub(crate) fn namespace_labels(&self, namespace: &str) -> Option<&BTreeMap<String, String>> {
-        self.namespaces.get(namespace).map(AsRef::as_ref)
+        self.namespaces.labels.get(namespace).map(AsRef::as_ref)
     }
 
     /// Whether a server refuses new objects in a namespace because it is being deleted.
     pub(crate) fn is_namespace_deleting(&self, namespace: &str) -> bool {
-        self.deleting_namespaces.contains(namespace)
+        self.namespaces.deleting.contains(namespace)
     }
 
     pub(crate) fn priority_classes(&self) -> &impl PriorityLookup {

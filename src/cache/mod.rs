@@ -70,10 +70,7 @@ pub(crate) struct DecodeGates {
 #[derive(Debug)]
 pub(crate) struct Cache {
     gates: DecodeGates,
-    /// Labels by namespace.
-    namespaces: BTreeMap<Arc<str>, Arc<BTreeMap<String, String>>>,
-    /// Namespaces that are being deleted.
-    deleting_namespaces: BTreeSet<Arc<str>>,
+    namespaces: Namespaces,
     pod_defaults: PodDefaults,
     priority_classes: PriorityClasses,
     flavors: BTreeMap<Arc<str>, FlavorRecord>,
@@ -87,6 +84,13 @@ pub(crate) struct Cache {
     nodes: Nodes,
     pods: Pods,
     shared: SharedState,
+}
+
+#[derive(Debug, Default)]
+struct Namespaces {
+    labels: BTreeMap<Arc<str>, Arc<BTreeMap<String, String>>>,
+    /// Namespaces that are being deleted.
+    deleting: BTreeSet<Arc<str>>,
 }
 
 /// State that is shared by several kinds.
@@ -106,8 +110,7 @@ impl Cache {
     pub(crate) fn new(gates: DecodeGates, transform: Transform) -> Self {
         Self {
             gates,
-            namespaces: BTreeMap::new(),
-            deleting_namespaces: BTreeSet::new(),
+            namespaces: Namespaces::default(),
             pod_defaults: PodDefaults::new(transform),
             priority_classes: PriorityClasses::default(),
             flavors: BTreeMap::new(),
@@ -151,7 +154,7 @@ impl Cache {
             names.map(|name| ObjectKey::cluster(name)).collect()
         }
         match kind {
-            Kind::Namespace => cluster(self.namespaces.keys()),
+            Kind::Namespace => cluster(self.namespaces.labels.keys()),
             Kind::LimitRange => self.pod_defaults.limit_range_keys().cloned().collect(),
             Kind::RuntimeClass => cluster(self.pod_defaults.runtime_class_names()),
             Kind::PriorityClass => cluster(self.priority_classes.pod_class_names()),

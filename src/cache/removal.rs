@@ -14,8 +14,8 @@ impl Cache {
     }
 
     pub(crate) fn remove_namespace(&mut self, name: &str) {
-        self.namespaces.remove(name);
-        self.deleting_namespaces.remove(name);
+        self.namespaces.labels.remove(name);
+        self.namespaces.deleting.remove(name);
     }
 
     /// Returns the Workloads whose requests were computed again; none if the LimitRange was not known.

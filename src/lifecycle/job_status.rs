@@ -19,7 +19,7 @@ impl WorkloadOwner {
     /// Returns whether a Workload without quota reports other reclaimable pods than its job: the job was changed since, or
     /// another client wrote them. Its request is unknown until they are written; admitted before, it would be charged for
     /// fewer pods than run.
-    pub fn awaits_reclaimable(&self, status: &WorkloadStatus) -> bool {
+    pub fn has_outdated_reclaimable(&self, status: &WorkloadStatus) -> bool {
         matches!(self, Self::Job(job) if !job.has_reclaimable(&status.reclaimable_pods))
     }
 }

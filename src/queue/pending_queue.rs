@@ -4,7 +4,7 @@
 //! ClusterQueue a parked class is not among the heads. A StrictFIFO ClusterQueue has one head, the first of all
 //! classes, parked or not; classes with capacity reservations are heads beside it.
 
-use super::announcements::Unannounced;
+use super::announcements::Announcements;
 use super::equivalence_class::{
     ClassId, CrossQueueKey, EquivalenceClass, EquivalenceKey, FlavorCursor, HeadClaim, HeadOrder, Member,
     Parked, UsageRank,
@@ -91,11 +91,7 @@ pub(super) struct PendingQueue {
     isolated: BTreeSet<ClassId>,
     /// Non-default ranks of LocalQueues, by namespace and name.
     ranks: BTreeMap<(Arc<str>, Arc<str>), UsageRank>,
-    /// Workloads whose reason was not published yet.
-    pub(super) unannounced: Unannounced,
-    /// Verdict of workloads behind the head of a StrictFIFO ClusterQueue, once any waits there. It names no workload:
-    /// with the head's name, each admission would change the messages of all workloads behind it.
-    behind_head: Option<Arc<Verdict>>,
+    pub(super) announcements: Announcements,
     pub(super) counts: PendingCounts,
     pub(super) hash_counts: HashCounts,
     pub(super) local_counts: BTreeMap<(Arc<str>, Arc<str>), PendingCounts>,
@@ -195,10 +191,10 @@ impl PendingQueue {
 
     /// Records that the head of a StrictFIFO ClusterQueue blocks it.
     pub(super) fn announce_wait_behind_head(&mut self, queue: &str) {
-        if self.behind_head.is_none() && self.strategy == QueueingStrategy::StrictFIFO {
+        if self.announcements.behind_head.is_none() && self.strategy == QueueingStrategy::StrictFIFO {
             let text = format!("behind the head of the StrictFIFO ClusterQueue {queue}");
             let verdict = Verdict::without_blockers(PendingReason::WaitingForQuota, &text);
-            self.behind_head = Some(Arc::new(verdict));
+            self.announcements.behind_head = Some(Arc::new(verdict));
         }
     }
 
@@ -206,14 +202,14 @@ impl PendingQueue {
     /// a StrictFIFO ClusterQueue if that was announced.
     pub(super) fn verdict(&self, entry: &PendingEntry) -> Option<&Arc<Verdict>> {
         let own = self.classes.get(&entry.class)?.verdict.as_ref();
-        own.or_else(|| self.behind_head.as_ref().filter(|_| self.waits_behind(entry).is_some()))
+        own.or_else(|| self.announcements.behind_head.as_ref().filter(|_| self.waits_behind(entry).is_some()))
     }
 
     /// The head that a workload waits behind, if that is the only reason why it waits.
     pub(super) fn waits_behind(&self, entry: &PendingEntry) -> Option<&ObjectKey> {
         let class = self.classes.get(&entry.class)?;
         let strict = self.strategy == QueueingStrategy::StrictFIFO && class.verdict.is_none();
-        let announced = strict && !self.unannounced.contains(entry.class, &entry.workload.key);
+        let announced = strict && !self.announcements.contains(entry.class, &entry.workload.key);
         let head = &self.heads.first().filter(|_| announced)?.first.workload.key;
         (*head != entry.workload.key).then_some(head)
     }
@@ -242,7 +238,7 @@ impl PendingQueue {
             EquivalenceClass { key, members: BTreeSet::new(), parked: None, verdict: None, cursor: None }
         });
         class.members.insert(Member::new(workload));
-        self.unannounced.add(id, &workload.key);
+        self.announcements.add(id, &workload.key);
         self.update_counts(id, usize::saturating_add);
         self.reindex(id, before);
         id
@@ -259,7 +255,7 @@ impl PendingQueue {
     /// Removes a workload. Returns the parking state of its class if the class is now empty and was parked.
     pub(super) fn remove(&mut self, entry: &PendingEntry) -> Option<Parked> {
         let before = self.position_of(entry.class);
-        self.unannounced.remove(entry.class, &entry.workload.key);
+        self.announcements.remove(entry.class, &entry.workload.key);
         self.update_counts(entry.class, usize::saturating_sub);
         let class = self.classes.get_mut(&entry.class)?;
         let member = Member::new(&entry.workload);

@@ -123,7 +123,7 @@ impl QueueManager {
             // It may preempt workloads that are newer than itself, but not newer than the member nominated before.
             self.wake(vec![(Arc::clone(&queue), class)]);
         } else if pending.classes.get(&class).is_some_and(|class| class.parked.is_some()) {
-            let announced = pending.unannounced.take_class(class).into_iter();
+            let announced = pending.announcements.take_class(class).into_iter();
             self.message_updates
                 .extend(announced.map(|(class, key)| MessageUpdate::of_one(&queue, class, key)));
         }
@@ -166,7 +166,7 @@ impl QueueManager {
             old_verdict.is_none_or(|old_verdict| !old_verdict.same_message(verdict))
         });
         let first = pending.members_after(class, None, 1).pop().filter(|_| nominated);
-        let joined = pending.unannounced.take_class(class).into_iter();
+        let joined = pending.announcements.take_class(class).into_iter();
         if changed == Some(false) {
             let updates = joined.map(|(class, key)| MessageUpdate::of_one(queue, class, key));
             self.message_updates.extend(updates);
@@ -302,7 +302,7 @@ impl QueueManager {
         if pending.active && !ready {
             // In a StrictFIFO ClusterQueue, workloads that were never nominated wait behind the head.
             pending.announce_wait_behind_head(queue);
-            let waiting = pending.unannounced.take_all().into_iter();
+            let waiting = pending.announcements.take_all().into_iter();
             let updates = waiting.map(|(class, key)| MessageUpdate::of_one(queue, class, key));
             self.message_updates.extend(updates);
         }

@@ -37,10 +37,7 @@ fn errors_name_path_value_and_range() {
         [(json!("0.00000000001"), "\"0.00000000001\""), (json!(-2), "-2"), (json!("1n"), "\"1n\"")]
     {
         let problems = problems_of(&weight(value));
-        assert!(
-            problems[0].contains(&format!("spec.fairSharing.weight: Invalid value: {shown}: ")),
-            "{problems:?}"
-        );
+        assert!(problems[0].contains(&format!("spec.fairSharing: Invalid value: {shown}: ")), "{problems:?}");
     }
 }
 

@@ -31,14 +31,16 @@ pub(super) fn quantity(cursor: &FieldCursor<'_>, errors: &mut Errors) -> Option<
 
 /// Checks that the weight is not negative, and not so small that it counts as 0.
 pub(super) fn fair_sharing(spec: &FieldCursor<'_>, errors: &mut Errors) {
-    let written = spec.get("fairSharing", errors).get("weight", errors);
+    let sharing = spec.get("fairSharing", errors);
+    let written = sharing.get("weight", errors);
     let Some(weight) = quantity(&written, errors) else {
         return;
     };
-    let invalid = |detail: &str| FieldError::invalid(written.path.clone(), written.value.clone(), detail);
+    // Kueue's path is that of the struct: clients may read the path.
+    let invalid = |detail: &str| FieldError::invalid(sharing.path.clone(), written.value.clone(), detail);
     let min = Quantity::parse("1n").ok();
     if weight.is_negative() {
-        errors.push(invalid(NEGATIVE));
+        errors.push(invalid(&format!("weight {NEGATIVE}")));
     } else if !weight.is_zero() && min.is_some_and(|min| weight <= min) {
         errors.push(invalid("a weight other than 0 must be greater than 1n"));
     }

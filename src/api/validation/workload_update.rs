@@ -33,7 +33,7 @@ fn pod_sets(view: &WorkloadFields<'_>, old: &WorkloadFields<'_>, gates: &Gates, 
         errors.push(FieldError::immutable(pod_sets.path, pod_sets.value.clone()));
         return;
     }
-    for (is, was) in view.pod_sets.iter().zip(&old.pod_sets) {
+    for (i, (is, was)) in view.pod_sets.iter().zip(&old.pod_sets).enumerate() {
         let shrunk = gates.is_enabled(Gate::ElasticJobsViaWorkloadSlices) && is.count < was.count;
         let mut before = was.cursor.value.clone();
         if let Some(before) = before.as_object_mut() {
@@ -47,7 +47,8 @@ fn pod_sets(view: &WorkloadFields<'_>, old: &WorkloadFields<'_>, gates: &Gates, 
             after.insert("name".to_owned(), Value::from(is.name));
         }
         if !equal(&after, &before) {
-            errors.push(FieldError::immutable(is.cursor.path.clone(), is.cursor.value.clone()));
+            // Kueue's path has no brackets: clients may read the path.
+            errors.push(FieldError::immutable(format!("spec.podSets.{i}"), is.cursor.value.clone()));
         }
     }
 }

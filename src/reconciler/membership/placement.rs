@@ -42,7 +42,7 @@ impl Reconciler {
         let membership = workload::queue_membership(&input, &facts, &self.settings.lifecycle, now);
         let pending =
             if membership == QueueMembership::Queued { self.to_pending_workload(key) } else { None };
-        let awaits_reclaimable = facts.owner.awaits_reclaimable(&record.status);
+        let has_outdated_reclaimable = facts.owner.has_outdated_reclaimable(&record.status);
         let assumed = self.membership.assumed.get(key);
         if assumed.is_some_and(|assumed| pending.is_some() && assumed.uid == record.meta.uid) {
             return QueueMembership::NotQueued;
@@ -54,7 +54,7 @@ impl Reconciler {
         // until then, and would hold quota without effect.
         let backs_off = self.writes.backoff_until(Kind::Workload, key).is_some_and(|until| until > now);
         match pending {
-            Some(workload) if !backs_off && !awaits_reclaimable => {
+            Some(workload) if !backs_off && !has_outdated_reclaimable => {
                 self.queues.waiting_heads.requeue(key);
                 self.engine.enqueue(workload);
             }
