@@ -79,8 +79,7 @@ fn predicted_jobs(fixture: &Fixture, high: &str) -> Vec<PredictedJob> {
         case("its-queue-is-stopped", "stopped", "1", &[], "Suspended"),
         case("it-is-refused", "fits", "1", &[], "kueue.x-k8s.io/queue-name"),
         case("its-resource-is-not-declared", "checked", "1", &[], "NoMatchingFlavor"),
-        // Not evaluated yet: its conditions contain no reason.
-        case("it-is-behind-the-head", "strict", "1", &[("strict", "1")], ""),
+        case("it-is-behind-the-head", "strict", "1", &[("strict", "1")], "WaitingForQuota"),
     ];
     for case in &mut found {
         case.job = match case.name {

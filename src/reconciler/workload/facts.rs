@@ -9,7 +9,7 @@ use crate::frameworks::{JobKind, JobView, framework};
 use crate::lifecycle::workload::{Facts, JobFacts, QueueFact, WorkloadInput, WorkloadOwner};
 use crate::lifecycle::{checks, conditions, eviction, node_failure, reservation};
 use crate::reconciler::Reconciler;
-use crate::reconciler::job::start::{is_out_of_sync, pod_sets_to_restore};
+use crate::reconciler::job::start::{grants_match_job, is_out_of_sync, pod_sets_to_restore};
 use crate::reconciler::workload::decision_status::preemption_message;
 use crate::scheduler::PreemptionReason;
 use jiff::Timestamp;
@@ -166,20 +166,25 @@ impl Reconciler {
             stopped,
             finished,
             pods_ready: job.status.pods_ready && !job.suspended,
-            reclaimable: if self.settings.gates.reclaimable_pods {
-                job.status
-                    .reclaimable_pods
-                    .iter()
-                    .filter(|(_, n)| *n > 0)
-                    .map(|(name, n)| (name.to_string(), *n))
-                    .collect()
-            } else {
-                Vec::new()
-            },
+            reclaimable: self.reclaimable_pods_of_job(record, job),
             // Once it is finished, it holds no quota and cannot be restored.
             out_of_sync: stopped && is_out_of_sync(record, job),
             start_failed: start_failed.map(|e| e.to_string()),
             absent_pods: None,
         }
+    }
+
+    /// Returns the reclaimable pods of a job. Those of a job that was resized since its Workload got quota stay as they
+    /// are until the Workload is replaced: more than it has pods would be refused.
+    fn reclaimable_pods_of_job(&self, record: &WorkloadRecord, job: &JobView) -> Vec<(String, i32)> {
+        if !self.settings.gates.reclaimable_pods {
+            return Vec::new();
+        }
+        if reservation::holds_quota(&record.status) && !grants_match_job(record, job) {
+            let known = &record.status.reclaimable_pods;
+            return known.iter().map(|pods| (pods.name.clone(), pods.count)).collect();
+        }
+        let pods = job.status.reclaimable_pods.iter().filter(|(_, count)| *count > 0);
+        pods.map(|(name, count)| (name.to_string(), *count)).collect()
     }
 }
