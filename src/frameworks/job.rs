@@ -88,7 +88,7 @@ impl Framework {
         changes.fields.push((suspend.to_owned(), Value::Bool(false)));
         for (position, (set, info)) in pair_by_name(view, infos)?.into_iter().enumerate() {
             let mut target = (*set.template).clone();
-            remove_start_marks(&mut target);
+            remove_marks_of_other_start(&mut target);
             target.merge(&without_server_labels(self, (*info.template).clone()))?;
             let label = BTreeMap::from([(names::POD_SET_LABEL.to_owned(), set.name.to_string())]);
             target.merge(&TemplateInfo { labels: label, ..TemplateInfo::default() })?;
@@ -155,12 +155,15 @@ impl Framework {
     }
 }
 
-/// Removes what only a start adds. In a copy of a running job it would contradict the start of the copy.
-fn remove_start_marks(template: &mut TemplateInfo) {
+/// Removes what the start of another job has added to a template: in a copy of a running job it would contradict the start
+/// of the copy. The annotation tells such a copy; labels of the user's own that contradict a start fail it, as in Kueue.
+fn remove_marks_of_other_start(template: &mut TemplateInfo) {
+    if template.annotations.remove(names::WORKLOAD_ANNOTATION).is_none() {
+        return;
+    }
     for label in [names::POD_SET_LABEL, names::CLUSTER_QUEUE_LABEL, names::LOCAL_QUEUE_LABEL] {
         template.labels.remove(label);
     }
-    template.annotations.remove(names::WORKLOAD_ANNOTATION);
 }
 
 /// Changes of a job, to be written together.
