@@ -29,8 +29,7 @@ mod workloads;
 
 pub(crate) use ingest::{Arrival, Ingested, ObjectIdentity};
 pub(crate) use ingest_workload::WorkloadChange;
-pub(crate) use jobs::JobChange;
-pub(crate) use jobs::JobId;
+pub(crate) use jobs::{JobChange, JobId};
 pub use kinds::{ApiResourceInfo, Kind};
 pub(crate) use pods::{PodChange, UsageUpdate};
 pub(crate) use units::UnitKey;

@@ -35,15 +35,20 @@ pub(crate) async fn deactivate_and_reactivate(_: &Cluster, fixture: &Fixture) ->
     fixture.wait_until_pending("third", "Deactivated").await
 }
 
-/// Eviction has two steps: the quota stays reserved until the pods have ended.
-pub(crate) async fn quota_kept_until_pods_end(_: &Cluster, fixture: &Fixture) -> Result<()> {
+/// Starts a Job whose pod ignores its deletion and uses all quota, and lets another one wait for it.
+async fn start_stubborn_job(fixture: &Fixture) -> Result<()> {
     fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
     fixture
         .submit(fixture.job("stubborn", "main", "1").pod_annotation("sluice.dev/ignores-deletion", "true"))
         .await?;
     fixture.wait_until_running("stubborn").await?;
     fixture.submit(fixture.job("next", "main", "1")).await?;
-    fixture.wait_until_pending("next", "WaitingForQuota").await?;
+    fixture.wait_until_pending("next", "WaitingForQuota").await
+}
+
+/// Eviction has two steps: the quota stays reserved until the pods have ended.
+pub(crate) async fn quota_kept_until_pods_end(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    start_stubborn_job(fixture).await?;
     fixture.set_workload_spec("stubborn", json!({"active": false})).await?;
     fixture.wait_for_condition("stubborn", "Evicted", "True", "Deactivated").await?;
     eventually("the Job is suspended and its pod is being deleted", async || {
@@ -70,13 +75,7 @@ pub(crate) async fn quota_kept_until_pods_end(_: &Cluster, fixture: &Fixture) ->
 
 /// A Job in foreground deletion keeps its quota while its pods run, and is then deleted.
 pub(crate) async fn quota_kept_in_foreground_deletion(_: &Cluster, fixture: &Fixture) -> Result<()> {
-    fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
-    fixture
-        .submit(fixture.job("stubborn", "main", "1").pod_annotation("sluice.dev/ignores-deletion", "true"))
-        .await?;
-    fixture.wait_until_running("stubborn").await?;
-    fixture.submit(fixture.job("next", "main", "1")).await?;
-    fixture.wait_until_pending("next", "WaitingForQuota").await?;
+    start_stubborn_job(fixture).await?;
     let workload = fixture.workload("stubborn").await?;
     let name = text(&workload, "/metadata/name");
     fixture.objects.delete(Kind::JOB, &fixture.name, "stubborn", PropagationPolicy::Foreground).await?;

@@ -87,17 +87,21 @@ async fn create_bound_pod(fixture: &Fixture, name: &str, node: &str, cpu: &str) 
     Ok(())
 }
 
+async fn wait_until_pod_runs(fixture: &Fixture, name: &str) -> Result<()> {
+    eventually(format!("the pod {name} is running"), async || {
+        let pod = fixture.objects.must_get(Kind::POD, &fixture.name, name).await?;
+        ensure!(text(&pod, "/status/phase") == "Running", "{}", pod["status"]);
+        Ok(())
+    })
+    .await
+}
+
 /// Pods run on their assigned nodes in index order; non-TAS usage of nodes counts; a Job that prefers a rack is spread
 /// if no rack has enough capacity; released capacity is used again.
 pub(crate) async fn pods_land_on_assigned_nodes(_: &Cluster, fixture: &Fixture) -> Result<()> {
     create_racks(fixture).await?;
     create_bound_pod(fixture, "other", "a1", "1").await?;
-    eventually("the non-TAS pod is running", async || {
-        let pod = fixture.objects.must_get(Kind::POD, &fixture.name, "other").await?;
-        ensure!(text(&pod, "/status/phase") == "Running", "{}", pod["status"]);
-        Ok(())
-    })
-    .await?;
+    wait_until_pod_runs(fixture, "other").await?;
     fixture.submit(job(fixture, "required", 4, REQUIRED)).await?;
     fixture.wait_until_running("required").await?;
     let found = nodes_by_index(fixture, "required").await?;
@@ -156,12 +160,7 @@ pub(crate) async fn unrelated_pod_is_not_ungated(_: &Cluster, fixture: &Fixture)
     let mut bound = unrelated_pod("bound");
     bound["spec"]["nodeName"] = json!(fixture.own_name("a2"));
     fixture.objects.create(Kind::POD, &bound).await?;
-    eventually("the unrelated pod is running", async || {
-        let pod = fixture.objects.must_get(Kind::POD, &fixture.name, "bound").await?;
-        ensure!(text(&pod, "/status/phase") == "Running", "{}", pod["status"]);
-        Ok(())
-    })
-    .await?;
+    wait_until_pod_runs(fixture, "bound").await?;
     // Rack b has capacity for four pods; the last CPU of rack a is used by the unrelated pod.
     fixture.submit(job(fixture, "fills", 4, REQUIRED)).await?;
     fixture.wait_until_running("fills").await?;
