@@ -210,7 +210,7 @@ impl Executor {
         }
     }
 
-    /// Reads an object. Returns a deletion if it does not exist.
+    /// Reads an object.
     async fn fetch(&self, kind: Kind, key: &ObjectKey) -> Result<Delta, CallError> {
         match self
             .caller
@@ -222,9 +222,9 @@ impl Executor {
             )
             .await
         {
-            Ok(object) => Ok(Delta::Applied { kind, object: object.into_value() }),
+            Ok(object) => Ok(Delta::Read { kind, key: key.clone(), object: Some(object.into_value()) }),
             Err(error) if error.code() == Some(404) => {
-                Ok(Delta::Deleted { kind, key: key.clone(), uid: String::new() })
+                Ok(Delta::Read { kind, key: key.clone(), object: None })
             }
             Err(error) => {
                 tracing::warn!(kind = kind.resource().kind, %key, %error, "failed to read object");

@@ -43,6 +43,17 @@ impl Reconciler {
         }
     }
 
+    /// Handles the answer to a read: the object, or `None` if it does not exist.
+    pub(super) fn handle_read(&mut self, kind: Kind, key: &ObjectKey, object: Option<Value>) {
+        match object {
+            Some(object) => self.ingest(kind, object, None),
+            None => self.record_deletion(kind, key, None),
+        }
+        if kind == Kind::Workload {
+            self.confirm_workload(key);
+        }
+    }
+
     /// Returns the key of an object that must be stored; `None` if it is stale or deleted.
     fn accept(&mut self, kind: Kind, identity: &ObjectIdentity<'_>) -> Option<ObjectKey> {
         match self.cache.check_arrival(kind, identity) {

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// An input of the core. The shell passes deltas in the order in which it received them.
 #[derive(Clone, Debug)]
 pub enum Delta {
-    /// An object as the API server sent it in a watch, a list or a GET.
+    /// An object as the API server sent it in a watch or a list.
     Applied {
         /// Kind of the object.
         kind: Kind,
@@ -30,6 +30,15 @@ pub enum Delta {
         key: ObjectKey,
         /// UID of the object: another object of the same name is not affected.
         uid: String,
+    },
+    /// The answer to a read of one object from the API server, which is not behind any watch.
+    Read {
+        /// Kind of the object.
+        kind: Kind,
+        /// Key of the object.
+        key: ObjectKey,
+        /// The object, without managed fields; `None` if it does not exist.
+        object: Option<Value>,
     },
     /// A watch lists all objects again: an object that is not applied before the next `Synced` was deleted.
     Restarted {
@@ -56,7 +65,7 @@ pub enum Effect {
     Write(Write),
     /// Record an event, best effort.
     Event(Event),
-    /// Read an object and return it as `Applied`, or as `Deleted` if it does not exist.
+    /// Read an object and return it as [`Delta::Read`].
     Refetch {
         /// Kind of the object.
         kind: Kind,

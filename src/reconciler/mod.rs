@@ -127,6 +127,7 @@ impl Reconciler {
             Delta::Applied { kind, object } => self.ingest(kind, object, None),
             Delta::Workload(object) => self.ingest_workload(&object),
             Delta::Deleted { kind, key, uid } => self.record_deletion(kind, &key, Some(&uid)),
+            Delta::Read { kind, key, object } => self.handle_read(kind, &key, object),
             Delta::Restarted { kind } => self.cache.start_list(kind),
             Delta::Synced { kind } => self.finish_list(kind),
             Delta::Written(result) => self.handle_write_result(result, now),

@@ -36,6 +36,9 @@ impl Reconciler {
                 if object.pointer("/metadata/name").is_some() {
                     self.ingest(kind, object, write.expected_status.clone());
                 }
+                if kind == Kind::Workload {
+                    self.confirm_workload(key);
+                }
                 self.writes.emit_all(std::mem::take(&mut write.effects));
                 if self.follow_incomplete_apply(kind, key, &write) && effective {
                     self.remove_left_out(key, &write, now);

@@ -262,7 +262,12 @@ impl Simulation {
     /// Removes and returns the next batch: all deltas up to and including the next job, as the core needs each job
     /// version.
     fn next_batch(&mut self) -> Vec<Delta> {
-        let is_job = |delta: &Delta| matches!(delta, Delta::Applied { kind: Kind::Job(_), .. });
+        let is_job = |delta: &Delta| {
+            matches!(
+                delta,
+                Delta::Applied { kind: Kind::Job(_), .. } | Delta::Read { kind: Kind::Job(_), .. }
+            )
+        };
         let end =
             self.inbox.iter().position(is_job).map_or(self.inbox.len(), |index| index.saturating_add(1));
         self.inbox.drain(..end).collect()
@@ -315,7 +320,7 @@ impl Simulation {
             }
             Effect::Refetch { kind, key } => {
                 let object = self.server.get(kind, &key).cloned();
-                self.inbox.extend(object.map(|object| Delta::Applied { kind, object }));
+                self.inbox.push_back(Delta::Read { kind, key, object });
             }
             // Warnings of Workloads are already in their conditions.
             Effect::Event(event) if event.warning && event.kind != Kind::Workload => {

@@ -1,6 +1,6 @@
 //! Charges of reserving Workloads as their objects change: reclaimable pods, deactivation, and past usage of LocalQueues.
 
-use super::core_settings::{Core, condition, reserving_workload, workload, writes};
+use crate::core_fixture::{Core, condition, reserving_workload, workload, writes};
 use jiff::SignedDuration;
 use proptest::prelude::*;
 use serde_json::{Value, json};

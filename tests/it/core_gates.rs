@@ -1,6 +1,6 @@
 //! Requests for features that are off or not supported: they are ignored, or reported as not supported.
 
-use crate::core_settings::{Core, condition, reserving_workload, workload};
+use crate::core_fixture::{Core, condition, reserving_workload, workload};
 use serde_json::{Value, json};
 use sluice::cache::Kind;
 use sluice::reconciler::{CoreSettings, Effect};

@@ -1,7 +1,7 @@
 //! Events of Workloads and Jobs with their texts, and durations as Kueue observes them.
 
 use super::queue_status::Cluster;
-use crate::core_settings::JOB;
+use crate::core_fixture::JOB;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;

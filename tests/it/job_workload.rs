@@ -1,6 +1,6 @@
 //! A Job and its Workload while they change: whether the Workload is kept, updated or recreated.
 
-use super::core_settings::{Core, JOB, condition, job, reserving_workload, workload, writes};
+use crate::core_fixture::{Core, JOB, condition, job, reserving_workload, workload, writes};
 use serde_json::{Value, json};
 use sluice::cache::Kind;
 use sluice::reconciler::{CoreGates, CoreSettings, Delta, Effect, Verb, Write, WriteOutcome, WriteResult};

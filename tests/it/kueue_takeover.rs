@@ -169,7 +169,7 @@ impl Takeover {
             }
             Effect::Refetch { kind, key } => {
                 let object = self.server.get(kind, &key).cloned();
-                queue.extend(object.map(|object| Delta::Applied { kind, object }));
+                queue.push_back(Delta::Read { kind, key, object });
             }
             Effect::Event(_) | Effect::Observe(_) | Effect::LogWaitingHead { .. } => {}
         }

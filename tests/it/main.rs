@@ -10,6 +10,7 @@
 
 mod charged_usage;
 mod chart;
+mod core_fixture;
 mod core_gates;
 mod core_settings;
 mod crds;

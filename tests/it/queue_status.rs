@@ -67,7 +67,7 @@ impl Cluster {
                     Effect::Write(write) => write,
                     Effect::Refetch { kind, key } => {
                         let object = self.server.get(kind, &key).cloned();
-                        deltas.extend(object.map(|object| Delta::Applied { kind, object }));
+                        deltas.push(Delta::Read { kind, key, object });
                         continue;
                     }
                     Effect::Event(event) => {

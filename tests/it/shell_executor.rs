@@ -174,7 +174,7 @@ async fn conflict_returns_newest_object_first() {
     };
     let (deltas, _) = run_writes(script, vec![write(1, Verb::Merge, None)], true).await;
     assert!(
-        matches!(&deltas[0], Delta::Applied { object, .. } if object["metadata"]["resourceVersion"] == "9")
+        matches!(&deltas[0], Delta::Read { object: Some(object), .. } if object["metadata"]["resourceVersion"] == "9")
     );
     assert!(matches!(outcome(&deltas[1]), WriteOutcome::Conflict));
 }
@@ -199,7 +199,7 @@ async fn json_patch_cases() {
         let write = Write { body: operations.clone(), ..write(1, Verb::JsonPatch, None) };
         let (deltas, seen) = run_writes(script, vec![write], true).await;
         assert_eq!((&*seen[0].2, &seen[0].3), ("application/json-patch+json", &operations));
-        assert_eq!(matches!(deltas[0], Delta::Applied { .. }), conflict, "{message}");
+        assert_eq!(matches!(deltas[0], Delta::Read { .. }), conflict, "{message}");
         let result = outcome(deltas.last().unwrap());
         assert_eq!(matches!(result, WriteOutcome::Conflict), conflict, "{message}: {result:?}");
     }
@@ -212,7 +212,7 @@ async fn conflict_with_deleted_object_reports_deletion() {
         _ => (409, failure(409)),
     };
     let (deltas, _) = run_writes(script, vec![write(1, Verb::Merge, None)], true).await;
-    assert!(matches!(&deltas[0], Delta::Deleted { .. }));
+    assert!(matches!(&deltas[0], Delta::Read { object: None, .. }));
     assert!(matches!(outcome(&deltas[1]), WriteOutcome::Conflict));
 }
 
@@ -245,7 +245,7 @@ async fn write_outcome_cases() {
             _ => (code, failure(code)),
         };
         let (deltas, seen) = run_writes(script, vec![write(1, Verb::Apply, None)], true).await;
-        assert!(matches!(&deltas[0], Delta::Applied { .. }), "{code}");
+        assert!(matches!(&deltas[0], Delta::Read { .. }), "{code}");
         assert!(matches!(outcome(&deltas[1]), WriteOutcome::Unavailable { .. }), "{code}");
         assert_eq!(seen.len(), 2, "{code}: the write is not sent twice");
     }

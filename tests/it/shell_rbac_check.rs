@@ -2,7 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "the test runs the server and waits")]
 
 use super::shell_executor::scripted_client_with_body;
-use crate::core_settings::JOB;
+use crate::core_fixture::JOB;
 use serde_json::{Value, json};
 use sluice::cache::Kind;
 use sluice::kube::certificates::{CertificateMode, CertificateSettings};

@@ -1,6 +1,6 @@
 //! Since when the head of a ClusterQueue fits and is not admitted, as the core publishes it.
 
-use super::core_settings::{Core, reserving_workload, workload, writes};
+use crate::core_fixture::{Core, reserving_workload, workload, writes};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
@@ -128,7 +128,7 @@ fn decision_ends_without_write() {
             core.feed(Delta::Deleted { kind: Kind::Workload, key, uid: "workloads-w-j".into() });
         } else {
             for other in ["a", "b"] {
-                let conditions = [super::core_settings::condition("QuotaReserved", "True", "QuotaReserved")];
+                let conditions = [crate::core_fixture::condition("QuotaReserved", "True", "QuotaReserved")];
                 core.put(Kind::Workload, reserving_workload(other, &conditions));
             }
         }

@@ -38,7 +38,8 @@ pub(crate) async fn manager_starts_on_stale_lists(cluster: &mut Cluster, fixture
     wait_until_deleted(fixture, "deleted").await?;
 
     let time = scaled_duration(LAG);
-    proxy.serve_stale_lists(Some(StaleLists { revision, delay: time }));
+    // The event that the Job runs arrives before the event that its Workload was admitted.
+    proxy.serve_stale_lists(Some(StaleLists { revision, delay: time, sooner: &["jobs"] }));
     let settings =
         ManagerSettings { api_server_url: Some(proxy.url()), ..cluster.manager()?.settings().clone() };
     let before = cluster.replace_manager(&settings).await?;

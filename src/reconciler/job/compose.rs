@@ -29,6 +29,10 @@ impl Reconciler {
     pub(super) fn step_job_without_workload(&mut self, job: Job<'_>, now: Timestamp) {
         let view = job.view;
         if let Some(patch) = job.row.stop_patches(view, &[]).first() {
+            let workload = view.prebuilt_workload_key().unwrap_or_else(|| job.own_workload_key());
+            if !view.suspended && !self.is_confirmed(&workload, job.reconcile_key(), now) {
+                return;
+            }
             let stopped = (!view.suspended)
                 .then(|| job.event("Stopped", "Missing Workload; unable to restore pod templates"));
             self.patch_job(job, patch, stopped.into_iter().collect(), now);

@@ -3,7 +3,7 @@
 //! Invariant: owner references are checked here as well as in the webhook, because a Job may be created while no
 //! webhook answers. With an invalid reference the Job is queued by itself.
 
-use super::Job;
+use super::{Job, own_workload_key};
 use crate::api::ObjectKey;
 use crate::frameworks::{
     Ancestor, JobKind, JobView, Management, OwnerLookup, OwnerRef, framework, queued_ancestor,
@@ -68,9 +68,15 @@ impl Reconciler {
             Some((kind, view)) => self.workload_of(kind, view),
             None => self.cache.workloads_owned_by(uid).first().cloned(),
         };
-        let record = workload.and_then(|key| self.cache.workload(&key));
+        let record = workload.as_ref().and_then(|key| self.cache.workload(key));
         let admitted = record.is_some_and(|record| record.may_run());
         if admitted || job.view.suspended {
+            return;
+        }
+        let parent = parent.map(|(kind, view)| own_workload_key(kind, view));
+        if let Some(workload) = workload.or(parent)
+            && !self.is_confirmed(&workload, job.reconcile_key(), now)
+        {
             return;
         }
         if let Some(patch) = job.row.stop_patches(job.view, &[]).first() {

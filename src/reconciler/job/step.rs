@@ -89,6 +89,9 @@ impl Reconciler {
             self.work_queue.add_at(job.reconcile_key(), end);
             return false;
         }
+        if !self.is_confirmed(workload, job.reconcile_key(), now) {
+            return true;
+        }
         let view = job.view;
         let body = json!({
             "preconditions": {"uid": view.uid, "resourceVersion": view.resource_version},
@@ -135,6 +138,9 @@ impl Reconciler {
             return;
         };
         let Some(patch) = patches.first() else { return };
+        if !self.is_confirmed(&record.meta.key, job.reconcile_key(), now) {
+            return;
+        }
         let queue = record.status.admission.as_ref().map(|a| a.cluster_queue.clone()).unwrap_or_default();
         let started = job.event("Started", &format!("Admitted by clusterQueue {queue}"));
         self.patch_job(job, patch, vec![started], now);
@@ -150,6 +156,9 @@ impl Reconciler {
             }
             return;
         };
+        if !view.suspended && !self.is_confirmed(&record.meta.key, job.reconcile_key(), now) {
+            return;
+        }
         let stopped = (!view.suspended).then(|| job.event("Stopped", &stop_reason(record)));
         self.patch_job(job, &patch, stopped.into_iter().collect(), now);
     }

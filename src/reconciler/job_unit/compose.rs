@@ -24,7 +24,7 @@ impl Reconciler {
         }
         let time = now.to_string();
         let reason = stop_reason("NoMatchingWorkload", "Missing Workload", &time);
-        if self.stop_members(unit, &reason, now) || status.active {
+        if self.stop_members(unit, key, &reason, now) || status.active {
             return;
         }
         self.release_members(unit, |member| !member.counts(), now);

@@ -2,6 +2,7 @@
 
 use super::Unit;
 use super::writes::Announce;
+use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{Action, POD_RULES, PodMember, StopReason};
@@ -20,6 +21,9 @@ impl Reconciler {
         // A start that contradicts a pod finishes the Workload; its lifecycle reports the error.
         let Ok(Some(infos)) = self.granted_pod_set_infos(record) else { return };
         let Ok(actions) = POD_RULES.start(&unit.pods, &infos) else { return };
+        if actions.is_empty() || !self.is_confirmed(&record.meta.key, unit.reconcile_key(), now) {
+            return;
+        }
         let queue = record.status.admission.as_ref().map(|a| a.cluster_queue.as_str()).unwrap_or_default();
         let note = format!("Admitted by clusterQueue {queue}");
         self.write_members(unit, actions, Announce::Patches("Started", &note), now);
@@ -34,13 +38,22 @@ impl Reconciler {
             Some((reason, message)) => stop_reason(reason, message, &time),
             None => stop_reason("NotAdmitted", "Not admitted by cluster queue", &time),
         };
-        self.stop_members(unit, &reason, now);
+        self.stop_members(unit, &record.meta.key, &reason, now);
     }
 
-    /// Deletes the pods that must stop. Returns whether there are any.
-    pub(super) fn stop_members(&mut self, unit: Unit<'_>, reason: &StopReason<'_>, now: Timestamp) -> bool {
+    /// Deletes the pods that must stop because of what a Workload says. Returns whether there are any.
+    pub(super) fn stop_members(
+        &mut self,
+        unit: Unit<'_>,
+        workload: &ObjectKey,
+        reason: &StopReason<'_>,
+        now: Timestamp,
+    ) -> bool {
         let actions = POD_RULES.stop(&unit.pods, reason);
         let any = !actions.is_empty();
+        if any && !self.is_confirmed(workload, unit.reconcile_key(), now) {
+            return true;
+        }
         self.write_members(unit, actions, Announce::Deletions("Stopped", reason.message), now);
         any
     }

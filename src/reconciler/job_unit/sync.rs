@@ -32,7 +32,7 @@ impl Reconciler {
         if record.meta.deleting {
             let time = now.to_string();
             let reason = stop_reason("WorkloadDeleted", "The workload is deleted", &time);
-            self.stop_members(unit, &StopReason { workload_deleted: true, ..reason }, now);
+            self.stop_members(unit, &record.meta.key, &StopReason { workload_deleted: true, ..reason }, now);
             return self.release_members(unit, |member| member.state.deleting, now);
         }
         if conditions::is_true(&record.status, ConditionType::Finished) {
@@ -125,7 +125,7 @@ impl Reconciler {
         let key = &record.meta.key;
         let time = now.to_string();
         let reason = stop_reason("NoMatchingWorkload", "No matching Workload", &time);
-        if self.stop_members(unit, &reason, now) || POD_RULES.status(&unit.pods, now).active {
+        if self.stop_members(unit, key, &reason, now) || POD_RULES.status(&unit.pods, now).active {
             return;
         }
         let event = unit.event(false, "DeletedWorkload", &format!("Deleted not matching Workload: {key}"));

@@ -56,6 +56,10 @@ impl Reconciler {
             closed_hosts.extend(hosts);
         }
         self.report_gated_pods(&record, &closed_hosts, now);
+        let changes = !terminated.is_empty() || !ungated.is_empty();
+        if changes && !self.is_confirmed(workload, ReconcileKey::Pods(workload.clone()), now) {
+            return;
+        }
         for change in terminated.into_iter().chain(ungated) {
             let PodChange { key, body, terminates_pod, effect } = change;
             let request = if terminates_pod {

@@ -1,5 +1,6 @@
 //! Writes in flight, at most one per object, and backoff after failed writes.
 
+use super::confirmed::ConfirmedWorkloads;
 use super::repeated::WriteSeries;
 use crate::api::ObjectKey;
 use crate::api::v1beta2::WorkloadStatus;
@@ -175,6 +176,8 @@ pub(crate) struct Writes {
     merge_patched: BTreeSet<ObjectKey>,
     /// Workloads whose next write does not wait for the previous one, which was superseded.
     bypassing: BTreeSet<ObjectKey>,
+    /// Workloads that this leader has written or read.
+    pub(crate) confirmed: ConfirmedWorkloads,
     /// Effects of the deltas being handled.
     effects: Vec<Effect>,
 }
@@ -367,6 +370,7 @@ impl Writes {
         self.series.remove(&(kind, key.clone()));
         if kind == Kind::Workload {
             self.merge_patched.remove(key);
+            self.confirmed.forget(key);
         }
     }
 
@@ -406,5 +410,6 @@ impl Writes {
         self.series.clear();
         self.merge_patched.clear();
         self.bypassing.clear();
+        self.confirmed = ConfirmedWorkloads::default();
     }
 }

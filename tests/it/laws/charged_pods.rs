@@ -3,7 +3,7 @@
 //! The model of what the API server makes of a pod is compared with a table recorded from one
 //! (`tests/pods-made-by-api-server.json`, written and checked by the end-to-end case `charged_pods`).
 
-use crate::core_settings::{Core, workload, writes};
+use crate::core_fixture::{Core, workload, writes};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use sluice::cache::Kind;

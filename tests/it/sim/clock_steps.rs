@@ -2,7 +2,7 @@
 
 use super::laws::{check_capacity, check_transitions, cluster, job, reserved_cpu, seeds};
 use super::world::{Faults, World, condition};
-use crate::core_settings::JOB;
+use crate::core_fixture::JOB;
 use jiff::SignedDuration;
 use serde_json::Value;
 use sluice::cache::Kind;

@@ -3,7 +3,7 @@
 use super::laws::seeds;
 use super::preemption::{contended_cluster, job_with_priority};
 use super::world::World;
-use crate::core_settings::JOB;
+use crate::core_fixture::JOB;
 use crate::simulate_cluster::{empty_simulation, options};
 use proptest::prelude::*;
 use serde_json::{Value, json};

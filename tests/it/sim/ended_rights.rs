@@ -2,7 +2,7 @@
 //! run, if any object says that they do.
 
 use super::world::{World, condition};
-use crate::core_settings::JOB;
+use crate::core_fixture::JOB;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;

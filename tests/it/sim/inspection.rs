@@ -2,7 +2,7 @@
 
 use super::laws::job;
 use super::world::World;
-use crate::core_settings::JOB;
+use crate::core_fixture::JOB;
 use sluice::reconciler::CoreSettings;
 use sluice::snapshot::Excerpt;
 

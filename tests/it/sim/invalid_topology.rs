@@ -6,7 +6,7 @@ use super::topology::{
     workload,
 };
 use super::world::{World, condition};
-use crate::core_settings::JOB;
+use crate::core_fixture::JOB;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;

@@ -2,7 +2,7 @@
 
 use super::topology::{cluster_with_racks, job, run_until, workload};
 use super::world::{World, condition};
-use crate::core_settings::JOB;
+use crate::core_fixture::JOB;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;

@@ -1,7 +1,7 @@
 //! Invariants of every history, with and without faults.
 
 use super::world::{Faults, World, condition};
-use crate::core_settings::JOB;
+use crate::core_fixture::JOB;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sluice::cache::Kind;

@@ -7,7 +7,7 @@ use super::topology::{
 };
 use super::topology::{is_admitted, workload};
 use super::world::{Faults, World, condition};
-use crate::core_settings::JOB;
+use crate::core_fixture::JOB;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;

@@ -5,7 +5,7 @@ use super::topology::{
     start_job, topology_assignment, unmanaged_pod, wait_until_ungated, workload,
 };
 use super::world::{World, condition};
-use crate::core_settings::JOB;
+use crate::core_fixture::JOB;
 use serde_json::{Value, json};
 use sluice::cache::Kind;
 

@@ -3,7 +3,7 @@
 
 use super::laws::{check_transitions, cluster, job, seeds};
 use super::world::{Faults, World, condition};
-use crate::core_settings::JOB;
+use crate::core_fixture::JOB;
 use jiff::SignedDuration;
 use serde_json::Value;
 use sluice::cache::Kind;

@@ -2,7 +2,7 @@
 
 use super::laws::{check_capacity, check_transitions, cluster, job, reserved_cpu, seeds, with_write_limit};
 use super::world::{Faults, World, condition};
-use crate::core_settings::JOB;
+use crate::core_fixture::JOB;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;

@@ -3,7 +3,7 @@
 
 use super::laws::{check_transitions, job, seeds};
 use super::world::{Faults, World, condition};
-use crate::core_settings::JOB;
+use crate::core_fixture::JOB;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::api::v1beta2::TopologyAssignment;

@@ -1,7 +1,7 @@
 //! Responses and reads that arrive late and are older than what is already known.
 
 use super::world::World;
-use crate::core_settings::JOB;
+use crate::core_fixture::JOB;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
@@ -156,8 +156,10 @@ fn running_job_is_not_stopped_for_unreadable_workload() {
     let effects = state.apply(job("103", false), time_at(2));
     assert_eq!(writes(&effects), 0, "{effects:?}");
     // Without its Workload it is stopped.
-    state.apply(Delta::Deleted { kind: Kind::Workload, key, uid: "u1".to_owned() }, time_at(3));
-    let effects = state.apply(Delta::Tick, time_at(20));
+    let deleted = Delta::Deleted { kind: Kind::Workload, key, uid: "u1".to_owned() };
+    state.apply(deleted, time_at(3));
+    let absent = answer(&state.apply(Delta::Tick, time_at(20)), None);
+    let effects = state.apply(absent, time_at(20));
     assert!(write_of(&effects, JOB).is_some(), "{effects:?}");
 }
 
@@ -198,12 +200,73 @@ fn write_without_effect_is_not_repeated_at_once() {
     assert!(without_effect > 2, "{without_effect} writes: the label is not written");
 }
 
+/// The answer to the read of a Workload among the effects.
+fn answer(effects: &[Effect], object: Option<Value>) -> Delta {
+    let read = effects.iter().find_map(|effect| match effect {
+        Effect::Refetch { kind: Kind::Workload, key } => Some(key.clone()),
+        _ => None,
+    });
+    let key = read.unwrap_or_else(|| panic!("no Workload is read: {effects:?}"));
+    Delta::Read { kind: Kind::Workload, key, object }
+}
+
+/// After a start on a stale API server the events of a Job may arrive before those of its Workload.
+#[test]
+fn job_follows_workload_as_read_after_stale_lists() {
+    let own_name = |mut object: Value| {
+        object["metadata"]["name"] = json!("job-j-7098d");
+        object["spec"]["podSets"][0]["template"] = job_template();
+        object
+    };
+    let admitted = own_name(workload_of_job("102"));
+    let mut pending = own_name(workload_of_job("99"));
+    pending["status"] = json!({});
+    let mut evicted = own_name(workload_of_job("99"));
+    evicted["status"]["conditions"][1]["status"] = json!("False");
+    let finished = |workload: &Value| {
+        let mut object = workload.clone();
+        object["metadata"]["resourceVersion"] = json!("103");
+        object["status"]["conditions"].as_array_mut().unwrap().push(json!({
+            "type": "Finished", "status": "True", "reason": "OutOfSync", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}));
+        object
+    };
+    let table = [
+        ("pending in the list, admitted now", Some(&pending), false, Some(&admitted), 0),
+        ("not in the list, admitted now", None, false, Some(&admitted), 0),
+        ("lost its admission in the list, admitted now", Some(&evicted), false, Some(&admitted), 0),
+        ("pending in the list and now", Some(&pending), false, Some(&pending), 1),
+        ("in neither", None, false, None, 1),
+        ("deleted since the list", Some(&pending), false, None, 1),
+        ("admitted in the list, finished now", Some(&admitted), true, Some(&finished(&admitted)), 0),
+        ("admitted in the list and now", Some(&admitted), true, Some(&admitted), 1),
+    ];
+    for (case, listed, suspended, newest, expected) in table {
+        let mut state = leading_state();
+        let mut effects = Vec::new();
+        if let Some(object) = listed {
+            let kind = Kind::Workload;
+            effects.extend(state.apply(Delta::Applied { kind, object: object.clone() }, time_at(1)));
+        }
+        effects.extend(state.apply(job("101", suspended), time_at(1)));
+        assert!(write_of(&effects, JOB).is_none(), "{case}: {effects:?}");
+        // An answer that is lost is asked for again.
+        let effects = state.apply(Delta::Tick, time_at(3));
+        let effects = state.apply(answer(&effects, newest.cloned()), time_at(3));
+        let sent = effects.iter().filter(|e| matches!(e, Effect::Write(w) if w.kind == JOB)).count();
+        assert_eq!(sent, expected, "{case}: {effects:?}");
+    }
+}
+
+fn job_template() -> Value {
+    json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}})
+}
+
 fn job(version: &str, suspended: bool) -> Delta {
-    let pod = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
     let object = json!({
         "metadata": {"name": "j", "namespace": "ns", "uid": "j1", "resourceVersion": version,
             "labels": {"kueue.x-k8s.io/queue-name": "a"}},
-        "spec": {"suspend": suspended, "parallelism": 1, "completions": 1, "template": pod},
+        "spec": {"suspend": suspended, "parallelism": 1, "completions": 1, "template": job_template()},
         "status": {"active": i32::from(!suspended)},
     });
     Delta::Applied { kind: JOB, object }
@@ -226,7 +289,8 @@ fn quota_is_released_when_watch_precedes_stop_response() {
         "type": "Evicted", "status": "True", "reason": "Deactivated", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }));
-    let stop = write_of(&state.apply(job("101", false), time_at(1)), JOB).unwrap();
+    let absent = answer(&state.apply(job("101", false), time_at(1)), None);
+    let stop = write_of(&state.apply(absent, time_at(1)), JOB).unwrap();
     state.apply(Delta::Applied { kind: Kind::Workload, object: evicted }, time_at(1));
     // The job was stopped at version 103; the response of version 102 is late.
     assert!(write_of(&state.apply(job("103", true), time_at(2)), Kind::Workload).is_none());

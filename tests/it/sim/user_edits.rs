@@ -3,7 +3,7 @@
 
 use super::laws::{reserved_cpu, seeds, with_write_limit};
 use super::world::{Faults, World, condition, pods_of};
-use crate::core_settings::JOB;
+use crate::core_fixture::JOB;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;

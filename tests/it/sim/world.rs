@@ -2,7 +2,7 @@
 
 use super::foreign_writers::{ForeignOwner, Ownership};
 use super::lazy_decoding::partially_decoded_by_turns;
-use crate::core_settings::JOB;
+use crate::core_fixture::JOB;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
@@ -162,7 +162,7 @@ impl World {
                 Effect::Write(write) => self.outbox.push_back(write),
                 Effect::Refetch { kind, key } => {
                     let object = self.server.get(kind, &key).cloned();
-                    self.inbox.extend(object.map(|object| Delta::Applied { kind, object }));
+                    self.inbox.push_back(Delta::Read { kind, key, object });
                 }
                 Effect::Event(event) => {
                     self.events.push((event.key, event.reason));

@@ -203,7 +203,7 @@ impl Plane {
                     }
                     Effect::Refetch { kind, key } => {
                         let object = self.server.get(kind, &key).cloned();
-                        deltas.extend(object.map(|object| Delta::Applied { kind, object }));
+                        deltas.push(Delta::Read { kind, key, object });
                     }
                     Effect::Event(_) | Effect::Observe(_) | Effect::LogWaitingHead { .. } => {}
                 }

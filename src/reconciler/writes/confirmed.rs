@@ -1,0 +1,53 @@
+//! Workloads whose state this leader knows: it has written them, or read them from the API server.
+//!
+//! Watches are independent and may lag: after a start on a stale API server, the event that a job runs can arrive before the
+//! event that its Workload was admitted, and the job would be stopped. Only a leader admits and starts, so from its first
+//! write or read of a Workload on, what it knows is not older than the start of the job. Invariants: pods are started and
+//! stopped only because of a confirmed Workload; a Workload that was deleted is not confirmed.
+
+use crate::api::ObjectKey;
+use crate::cache::Kind;
+use crate::lifecycle::backoff;
+use crate::reconciler::messages::Effect;
+use crate::reconciler::{ReconcileKey, Reconciler};
+use jiff::{SignedDuration, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Delay before a read is requested again whose answer has not arrived.
+const REREAD: SignedDuration = SignedDuration::from_secs(1);
+
+/// The confirmed Workloads, and the objects that wait for the read of another.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ConfirmedWorkloads {
+    confirmed: BTreeSet<ObjectKey>,
+    waiting: BTreeMap<ObjectKey, BTreeSet<ReconcileKey>>,
+}
+
+impl ConfirmedWorkloads {
+    /// Records that a Workload was deleted.
+    pub(super) fn forget(&mut self, key: &ObjectKey) {
+        self.confirmed.remove(key);
+    }
+}
+
+impl Reconciler {
+    /// Returns whether the known state of a Workload, or its absence, is confirmed. Otherwise requests a read, after which
+    /// `item` gets another step.
+    pub(crate) fn is_confirmed(&mut self, workload: &ObjectKey, item: ReconcileKey, now: Timestamp) -> bool {
+        let known = &mut self.writes.confirmed;
+        if known.confirmed.contains(workload) {
+            return true;
+        }
+        known.waiting.entry(workload.clone()).or_default().insert(item.clone());
+        self.work_queue.add_at(item, backoff::after(now, REREAD));
+        self.writes.emit(Effect::Refetch { kind: Kind::Workload, key: workload.clone() });
+        false
+    }
+
+    /// Records that a Workload was written or read. What waits for it gets a step.
+    pub(crate) fn confirm_workload(&mut self, key: &ObjectKey) {
+        let known = &mut self.writes.confirmed;
+        known.confirmed.insert(key.clone());
+        self.work_queue.add_all(known.waiting.remove(key).into_iter().flatten());
+    }
+}
