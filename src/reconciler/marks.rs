@@ -97,12 +97,15 @@ impl Reconciler {
         }
     }
 
-    /// Marks flavors and checks that are being deleted: a ClusterQueue may have stopped referring to them.
+    /// Marks flavors, checks and topologies that are being deleted: a ClusterQueue or a flavor may have stopped referring to
+    /// them.
     pub(super) fn mark_deleting_references(&mut self) {
         let flavors = self.cache.flavors().filter(|(_, record)| record.meta.deleting);
         self.work_queue.add_all(flavors.map(|(name, _)| ReconcileKey::Flavor(name.clone())));
         let checks = self.cache.checks().filter(|(_, record)| record.meta.deleting);
         self.work_queue.add_all(checks.map(|(name, _)| ReconcileKey::Check(name.clone())));
+        let topologies = self.cache.topologies().filter(|(_, record)| record.meta.deleting);
+        self.work_queue.add_all(topologies.map(|(name, _)| ReconcileKey::Topology(name.clone())));
     }
 
     /// Configures all ClusterQueues again: an object that determines whether they are active has changed. Only

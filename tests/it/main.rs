@@ -19,6 +19,7 @@ mod end_to_end_cases;
 mod events_and_observations;
 mod fake_api;
 mod feature_gates;
+mod finalizers;
 mod framework_manifests;
 mod job_kind_contracts;
 mod job_workload;
