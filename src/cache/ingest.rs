@@ -146,11 +146,11 @@ impl Cache {
         name: &Arc<str>,
         overhead: BTreeMap<String, Quantity>,
     ) -> Vec<ObjectKey> {
-        self.shared.interned.clear_requests();
         if self.pod_defaults.set_overhead(name, Some(overhead)) {
-            return Vec::new();
+            self.recompute_requests(None)
+        } else {
+            Vec::new()
         }
-        self.recompute_requests(None)
     }
 
     pub(crate) fn ingest_priority_class(&mut self, name: &Arc<str>, value: i32, global_default: bool) {

@@ -58,16 +58,20 @@ impl PodDefaults {
         true
     }
 
-    /// Sets the overhead of a RuntimeClass, or removes the class. Returns whether the class was known before.
+    /// Sets the overhead of a RuntimeClass, or removes the class. Returns whether that changed anything.
     pub(super) fn set_overhead(
         &mut self,
         class: &Arc<str>,
         overhead: Option<BTreeMap<String, Quantity>>,
     ) -> bool {
-        match overhead {
-            Some(overhead) => self.overheads.insert(class.clone(), overhead).is_some(),
-            None => self.overheads.remove(class).is_some(),
+        if self.overheads.get(class) == overhead.as_ref() {
+            return false;
         }
+        match overhead {
+            Some(overhead) => drop(self.overheads.insert(class.clone(), overhead)),
+            None => drop(self.overheads.remove(class)),
+        }
+        true
     }
 
     /// Returns the requests of the pods of a Workload after defaults, limits, overhead and transformations, and why

@@ -98,12 +98,12 @@ impl Reconciler {
             Kind::Namespace => self.store_namespace(&decode(object)?),
             Kind::LimitRange => {
                 let workloads = self.cache.ingest_limit_range(key, decode::<LimitRange>(object)?);
-                self.mark_workloads(workloads);
+                self.mark_workloads_and_jobs(workloads);
             }
             Kind::RuntimeClass => {
                 let overhead = decode::<RuntimeClass>(object)?.overhead.and_then(|o| o.pod_fixed);
                 let workloads = self.cache.ingest_runtime_class(name, overhead.unwrap_or_default());
-                self.mark_workloads(workloads);
+                self.mark_workloads_and_jobs(workloads);
             }
             Kind::PriorityClass => {
                 let class = decode::<PriorityClass>(object)?;

@@ -62,6 +62,14 @@ impl Reconciler {
         self.work_queue.add_all(workloads.into_iter().map(ReconcileKey::Workload));
     }
 
+    /// Marks Workloads whose requests were computed again, and their jobs: a start may request more than was charged.
+    pub(super) fn mark_workloads_and_jobs(&mut self, workloads: Vec<ObjectKey>) {
+        for key in workloads {
+            let owner = self.cache.workload(&key).and_then(|record| record.owner.clone());
+            self.mark_workload_and_job(&key, owner.as_deref());
+        }
+    }
+
     pub(super) fn mark_workloads_and_pods(&mut self, workloads: Vec<ObjectKey>) {
         for key in workloads {
             self.work_queue.add(ReconcileKey::Workload(key.clone()));

@@ -24,11 +24,11 @@ impl Reconciler {
         match kind {
             Kind::LimitRange => {
                 let workloads = self.cache.remove_limit_range(key);
-                self.mark_workloads(workloads);
+                self.mark_workloads_and_jobs(workloads);
             }
             Kind::RuntimeClass => {
                 let workloads = self.cache.remove_runtime_class(&key.name);
-                self.mark_workloads(workloads);
+                self.mark_workloads_and_jobs(workloads);
             }
             Kind::LocalQueue => {
                 if self.cache.remove_local_queue(key) {

@@ -277,3 +277,75 @@ fn elastic_job_is_queued_with_warning() {
         assert_eq!(warned, elastic_jobs);
     }
 }
+
+/// What can raise the requests of pods after quota was reserved: the containers of the Job request nothing themselves.
+fn limit_range(cpu: &str) -> (Kind, Value) {
+    let range = json!({"type": "Container", "defaultRequest": {"cpu": cpu}});
+    (Kind::LimitRange, json!({"metadata": {"name": "l", "namespace": "ns"}, "spec": {"limits": [range]}}))
+}
+
+fn runtime_class(cpu: &str) -> (Kind, Value) {
+    let overhead = json!({"podFixed": {"cpu": cpu}});
+    (Kind::RuntimeClass, json!({"metadata": {"name": "vm"}, "handler": "vm", "overhead": overhead}))
+}
+
+#[test]
+fn job_whose_requests_rose_since_its_charge_is_queued_again() {
+    type Change = fn(&str) -> (Kind, Value);
+    for (case, object) in [("LimitRange", limit_range as Change), ("RuntimeClass", runtime_class)] {
+        for (cpu, admitted, covered) in [
+            ("1", true, true),
+            ("500m", true, true),
+            ("1500m", true, false),
+            ("1500m", false, false),
+            ("1", false, true),
+        ] {
+            let mut core = if admitted { Core::new(CoreSettings::default()) } else { with_check() };
+            let without_requests = |pods: &mut Value| {
+                pods["spec"]["containers"][0]["resources"] = json!({});
+                pods["spec"]["runtimeClassName"] = json!("vm");
+            };
+            let mut asking = job("j");
+            without_requests(&mut asking["spec"]["template"]);
+            let conditions =
+                if admitted { admitted_conditions().to_vec() } else { vec![reserved_condition()] };
+            let mut charged = reserving_workload("j", &conditions);
+            without_requests(&mut charged["spec"]["podSets"][0]["template"]);
+            if !admitted {
+                charged["status"]["admissionChecks"] = json!([{"name": "check", "state": "Pending", "message": "",
+                    "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+            }
+            let (kind, before) = object("1");
+            core.put(kind, before);
+            core.feed(Delta::Leading(false));
+            let objects = [core.applied_delta(JOB, asking), core.applied_delta(Kind::Workload, charged)];
+            let (kind, after) = object(cpu);
+            let raised = core.applied_delta(kind, after);
+            let effects = core.feed_all(objects.into_iter().chain([raised, Delta::Leading(true)]));
+            let starts = writes(&effects, JOB).len();
+            let expected = (usize::from(admitted && covered), usize::from(!covered));
+            assert_eq!((starts, count_deletes(&effects)), expected, "{case} {cpu} {admitted}: {effects:?}");
+        }
+    }
+}
+
+/// A Job that waits for its checks is looked at when the LimitRange changes.
+#[test]
+fn raised_limit_range_requeues_job_that_waits_for_checks() {
+    let mut core = with_check();
+    let (kind, before) = limit_range("1");
+    core.put(kind, before);
+    let mut asking = job("j");
+    asking["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({});
+    let mut unchecked = condition("Admitted", "False", "UnsatisfiedAdmissionChecks");
+    unchecked["message"] = json!("The workload has not all checks ready");
+    let mut charged = reserving_workload("j", &[reserved_condition(), unchecked]);
+    charged["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["resources"] = json!({});
+    charged["status"]["admissionChecks"] = json!([{"name": "check", "state": "Pending", "message": "",
+        "lastTransitionTime": "2026-01-02T03:04:05Z"}]);
+    let waiting = take_leadership(&mut core, asking, charged);
+    assert!(writes(&waiting, Kind::Workload).is_empty(), "{waiting:?}");
+    let (kind, after) = limit_range("2");
+    let effects = core.put(kind, after);
+    assert_eq!(count_deletes(&effects), 1, "{effects:?}");
+}

@@ -2,10 +2,12 @@
 
 use crate::api::names;
 use crate::api::reason::ConditionType;
+use crate::cache::kinds::to_amount;
 use crate::cache::records::{PodSetRecord, WorkloadRecord};
 use crate::frameworks::{JobError, JobPatch, JobView, PodSetInfo, PodSetView, TemplateInfo, template_patch};
-use crate::lifecycle::conditions;
+use crate::lifecycle::{conditions, reservation};
 use crate::reconciler::Reconciler;
+use crate::resources::Amount;
 use serde_json::Value;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -108,6 +110,9 @@ pub(crate) fn grants_match_job(record: &WorkloadRecord, view: &JobView) -> bool 
         // Its life cycle finishes it as out of sync, and must not find a start under way.
         return false;
     }
+    if view.suspended && !charge_covers_requests(record) {
+        return false;
+    }
     zip_pod_sets(record, view).is_some_and(|mut sets| {
         sets.all(|(have, _, want)| {
             let Some(granted) = granted_pods(record, &have.name) else { return false };
@@ -153,7 +158,26 @@ pub(crate) fn is_equivalent_to_job(record: &WorkloadRecord, view: &JobView) -> b
 /// Returns whether a suspended job asks for something else than the prebuilt Workload that it names. It must not start: its
 /// pods could request more than the Workload is charged.
 pub(crate) fn is_out_of_sync(record: &WorkloadRecord, view: &JobView) -> bool {
-    view.options.prebuilt_workload.is_some() && view.suspended && !is_equivalent_to_job(record, view)
+    view.options.prebuilt_workload.is_some()
+        && view.suspended
+        && !(is_equivalent_to_job(record, view) && charge_covers_requests(record))
+}
+
+/// Returns whether pods that are made now request no more than a Workload is charged, if it holds quota: a LimitRange or a
+/// RuntimeClass may have changed since its quota was reserved. A resource that the admission does not name was not limited.
+pub(crate) fn charge_covers_requests(record: &WorkloadRecord) -> bool {
+    let admission = record.status.admission.as_ref().filter(|_| reservation::holds_quota(&record.status));
+    let Some(admission) = admission else { return true };
+    let requests = record.effective_requests.pod_sets.as_deref().unwrap_or_default();
+    admission.pod_set_assignments.iter().all(|assignment| {
+        let Some(set) = requests.iter().find(|set| *set.name == *assignment.name) else { return true };
+        let count = i64::from(assignment.count.unwrap_or(set.count));
+        assignment.flavors.keys().all(|resource| {
+            let charged =
+                assignment.resource_usage.get(resource).map_or(Amount::ZERO, |q| to_amount(resource, q));
+            set.requests.get(resource.as_str()).is_none_or(|request| request.times(count) <= charged)
+        })
+    })
 }
 
 /// Returns whether a Workload asks for exactly what its job asks for, so that a decision on the Workload is valid for

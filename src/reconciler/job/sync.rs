@@ -1,7 +1,7 @@
 //! Updates the spec of a Workload to match its job.
 
 use super::Job;
-use super::start::{is_equivalent_to_job, is_identical_to_job};
+use super::start::{charge_covers_requests, is_equivalent_to_job, is_identical_to_job};
 use crate::api::names;
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
@@ -27,8 +27,11 @@ impl Reconciler {
         let mut spec = Map::new();
         let mut effects = Vec::new();
         let decided = reserved || self.membership.assumed.contains(key);
-        let matches =
-            if decided { is_equivalent_to_job(record, view) } else { is_identical_to_job(record, view) };
+        let matches = if decided {
+            is_equivalent_to_job(record, view) && charge_covers_requests(record)
+        } else {
+            is_identical_to_job(record, view)
+        };
         if view.options.prebuilt_workload.is_none() && !matches {
             if decided {
                 if reserved {
