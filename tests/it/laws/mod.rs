@@ -30,6 +30,7 @@ mod infeasible_workloads;
 mod long_histories;
 mod metrics;
 mod model;
+mod object_wake_ups;
 mod queue_churn;
 mod queueing;
 mod review_mutations;
