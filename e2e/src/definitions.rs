@@ -3,10 +3,10 @@
 
 use crate::install::{apply, established};
 use crate::kubectl::Kubectl;
-use crate::objects::{ObjectClient, text};
+use crate::objects::{Kind, ObjectClient, text};
 use crate::paths;
 use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -31,4 +31,19 @@ pub async fn provisioning_requests(kubectl: &Kubectl, objects: &ObjectClient) ->
     let yaml = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
     apply(kubectl, &serde_saphyr::from_multiple(&yaml)?)?;
     established(objects, "provisioningrequests.autoscaling.x-k8s.io").await
+}
+
+/// Installs a definition with these names and version that accepts any object, and waits until it is established.
+pub async fn permissive(kubectl: &Kubectl, objects: &ObjectClient, kind: Kind) -> Result<()> {
+    let name = kind.resource();
+    let version = json!({"name": kind.version, "served": true, "storage": true,
+        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}});
+    let names = json!({"kind": kind.singular, "plural": kind.plural, "singular": kind.singular.to_lowercase(),
+        "listKind": format!("{}List", kind.singular)});
+    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": name,
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}},
+        "spec": {"group": kind.group, "names": names, "scope": "Namespaced", "versions": [version]}});
+    apply(kubectl, &[definition])?;
+    established(objects, &name).await
 }

@@ -13,10 +13,10 @@ const GROUP: &str = "kueue.x-k8s.io";
 /// A kind that the demo, benchmarks and tests use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kind {
-    group: &'static str,
-    version: &'static str,
-    singular: &'static str,
-    plural: &'static str,
+    pub(crate) group: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) singular: &'static str,
+    pub(crate) plural: &'static str,
 }
 
 macro_rules! kinds {
@@ -88,6 +88,8 @@ kinds! {
     PROVISIONING_CONFIG = GROUP, "v1beta2", "ProvisioningRequestConfig", "provisioningrequestconfigs";
     /// `ProvisioningRequest`.
     PROVISIONING_REQUEST = "autoscaling.x-k8s.io", "v1", "ProvisioningRequest", "provisioningrequests";
+    /// `JobSet`.
+    JOB_SET = "jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets";
     /// `PodTemplate`.
     POD_TEMPLATE = "", "v1", "PodTemplate", "podtemplates";
     /// `WorkloadPriorityClass`.

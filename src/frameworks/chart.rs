@@ -4,9 +4,11 @@
 //! Invariant: each part is inside a condition on the name of its row, so that webhooks, permissions and roles exist only
 //! for frameworks that the configuration lists.
 
-use super::manifests::{Entry, row_retention_rules, row_roles, row_rules, row_webhook_rules};
+use super::manifests::{
+    Entry, row_retention_rules, row_roles, row_rules, row_unserved_rules, row_webhook_rules,
+};
 use super::row::Framework;
-use super::table::served;
+use super::table::{served, unserved};
 
 /// A function that returns the frameworks of the configuration, for the template language.
 const FRAMEWORKS: &str = r#"(include "sluice.frameworks" . | fromJsonArray)"#;
@@ -14,11 +16,12 @@ const FRAMEWORKS: &str = r#"(include "sluice.frameworks" . | fromJsonArray)"#;
 /// Returns the named templates for entries of webhook configurations, and rules of the manager's role and the webhooks'.
 pub fn named_templates() -> String {
     let templates = [
-        named("mutatingWebhooks", |row| webhooks(row, true)),
-        named("validatingWebhooks", |row| webhooks(row, false)),
-        named("managerRules", row_rules),
-        named("retentionRules", row_retention_rules),
-        named("webhookRules", row_webhook_rules),
+        named("mutatingWebhooks", served(), |row| webhooks(row, true)),
+        named("validatingWebhooks", served(), |row| webhooks(row, false)),
+        named("managerRules", served(), row_rules),
+        named("retentionRules", served(), row_retention_rules),
+        named("unservedRules", unserved(), row_unserved_rules),
+        named("webhookRules", served(), row_webhook_rules),
     ];
     templates.concat()
 }
@@ -30,8 +33,12 @@ pub fn user_roles() -> Vec<(String, String)> {
     roles.collect()
 }
 
-fn named(name: &str, part: impl Fn(&Framework) -> String) -> String {
-    let parts: String = served().map(|row| if_listed(row.name, &part(row))).collect();
+fn named(
+    name: &str,
+    rows: impl Iterator<Item = &'static Framework>,
+    part: impl Fn(&Framework) -> String,
+) -> String {
+    let parts: String = rows.map(|row| if_listed(row.name, &part(row))).collect();
     format!("{{{{- define \"sluice.frameworks.{name}\" -}}}}\n{parts}{{{{- end }}}}\n")
 }
 

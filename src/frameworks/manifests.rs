@@ -1,9 +1,10 @@
 //! Parts of the manifests and pages that list the served kinds of jobs, written from the rows of the table.
 //!
-//! Invariant: only rows that are served occur, so that no webhook and no permission exists without need.
+//! Invariant: only rows that are served occur, so that no webhook and no permission exists without need; but for the rules of a
+//! role that is not installed by default.
 
 use super::row::{FailurePolicy, Family, Framework};
-use super::table::{FRAMEWORKS, served};
+use super::table::{served, unserved};
 use std::collections::BTreeSet;
 
 /// Whether the queue label is on an object, or was before an update.
@@ -202,6 +203,17 @@ pub(super) fn row_retention_rules(row: &Framework) -> String {
     format!("- apiGroups: [{group}]\n  resources: [{plural}]\n  verbs: [delete]\n")
 }
 
+/// Returns the rules by which the manager finds objects of kinds that are not served, to warn about them.
+pub fn unserved_rules() -> String {
+    unserved().map(row_unserved_rules).collect()
+}
+
+/// Returns the rules by which the manager finds objects of one kind that is not served.
+pub(super) fn row_unserved_rules(row: &Framework) -> String {
+    let (group, plural) = (group_text(row), row.gvk.plural);
+    format!("- apiGroups: [{group}]\n  resources: [{plural}]\n  verbs: [list, watch]\n")
+}
+
 /// Returns the rules by which webhooks read the served kinds.
 pub fn webhook_rules() -> String {
     served().map(row_webhook_rules).collect()
@@ -270,7 +282,7 @@ pub fn readme_table() -> String {
     parts.push("| Workload without a job | supported |\n".to_owned());
     for family in [Family::Batch, Family::Ray, Family::Pods, Family::Wrappers] {
         let mut labels: Vec<&str> = Vec::new();
-        for row in FRAMEWORKS.iter().filter(|row| !row.served && row.listing.family == family) {
+        for row in unserved().filter(|row| row.listing.family == family) {
             if !labels.contains(&row.listing.label) {
                 labels.push(row.listing.label);
             }

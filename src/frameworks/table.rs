@@ -35,6 +35,11 @@ pub fn served() -> impl Iterator<Item = &'static Framework> {
     FRAMEWORKS.iter().filter(|row| row.served)
 }
 
+/// Returns the rows that this version does not manage.
+pub(super) fn unserved() -> impl Iterator<Item = &'static Framework> {
+    FRAMEWORKS.iter().filter(|row| !row.served)
+}
+
 /// Returns the row of this group and kind.
 pub fn framework(group: &str, kind: &str) -> Option<&'static Framework> {
     FRAMEWORKS.iter().find(|row| (row.gvk.group, row.gvk.kind) == (group, kind))

@@ -166,7 +166,7 @@ mod tests {
     fn event(namespace: &str, warning: bool, number: u64) -> Event {
         let key = ObjectKey::new(namespace, "w");
         let (reason, note) = ("R".to_owned(), number.to_string());
-        Event { kind: Kind::Workload, key, uid: String::new(), warning, reason, note }
+        Event { kind: Kind::Workload, key, uid: String::new(), warning, reason, note, once: false }
     }
 
     fn second(number: u64) -> Duration {

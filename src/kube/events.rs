@@ -1,6 +1,7 @@
 //! Events about objects: best effort, with a rate limit of their own.
 //!
-//! Invariants: events with the same object, reason and note within a window are one Event with a count; the queue is
+//! Invariants: events with the same object, reason and note within a window are one Event with a count, or without one if they
+//! are written once; the queue is
 //! bounded, and an event that does not fit, gets too old or cannot be written is dropped and counted, never waited for.
 //! Under load few events are sent, because they would slow down the writes that they report. `event_queue` says which one
 //! is next.
@@ -151,14 +152,25 @@ impl EventRecorder {
         let namespace = namespace(event);
         let collection = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
         let key = event_key(event);
+        if event.once {
+            let name = name(event, None);
+            let body = self.body(event, namespace, &name, time);
+            let written =
+                caller.send_discarding_body(http::Method::POST, &collection, Content::Json, &body).await;
+            return if written.as_ref().is_err_and(|error| error.code() == Some(409)) {
+                Ok(())
+            } else {
+                written
+            };
+        }
         if let Some(series) = self.series.get_mut(&key) {
             series.count = series.count.saturating_add(1);
-            let path = format!("{collection}/{}", name(event, series.first_seen));
+            let path = format!("{collection}/{}", name(event, Some(series.first_seen)));
             let patch =
                 json!({"series": {"count": series.count, "lastObservedTime": format_micro_time(time)}});
             return caller.send_discarding_body(http::Method::PATCH, &path, Content::Merge, &patch).await;
         }
-        let name = name(event, time);
+        let name = name(event, Some(time));
         let body = self.body(event, namespace, &name, time);
         caller.send_discarding_body(http::Method::POST, &collection, Content::Json, &body).await?;
         if self.series.len() < self.settings.queue_capacity {
@@ -220,14 +232,17 @@ fn event_key(event: &Event) -> EventKey {
     <[u8; 32]>::from(digest.finalize()).first_chunk().copied().unwrap_or_default()
 }
 
-/// Returns the same name for the same event at the same time, so that a repeated POST is a conflict, not a second Event.
-fn name(event: &Event, time: Timestamp) -> String {
+/// Returns the same name for the same event at the same time, or at any time if it has none, so that a repeated POST is a
+/// conflict, not a second Event.
+fn name(event: &Event, time: Option<Timestamp>) -> String {
     let mut digest = Sha256::new();
     for part in [event.uid.as_str(), event.kind.resource().kind, &event.reason, &event.note] {
         digest.update(part.as_bytes());
         digest.update([0]);
     }
-    digest.update(time.as_microsecond().to_be_bytes());
+    if let Some(time) = time {
+        digest.update(time.as_microsecond().to_be_bytes());
+    }
     let hash = format!("{:x}", digest.finalize());
     let hash = truncate(&hash, 16);
     let base = truncate(&event.key.name, MAX_NAME_BYTES).trim_end_matches(['.', '-']);

@@ -229,7 +229,7 @@ async fn send_empty_list(
 }
 
 /// Exponential back-off with jitter, so that watches that failed together do not reconnect together.
-fn backoff(settings: &WatchSettings, failures: u32) -> Duration {
+pub(super) fn backoff(settings: &WatchSettings, failures: u32) -> Duration {
     let factor = 2_u32.saturating_pow(failures.saturating_sub(1).min(16));
     jitter(settings.min_backoff.saturating_mul(factor).min(settings.max_backoff))
 }
@@ -245,7 +245,7 @@ fn rejects_streaming_list(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::WatchStartFailed(::kube::Error::Api(status)) if matches!(status.code, 400 | 422))
 }
 
-fn is_not_served(error: &watcher::Error) -> bool {
+pub(super) fn is_not_served(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::InitialListFailed(::kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(::kube::Error::Api(status)) => status.code == 404,
@@ -253,7 +253,7 @@ fn is_not_served(error: &watcher::Error) -> bool {
     }
 }
 
-fn api_resource(resource: &ApiResourceInfo) -> ApiResource {
+pub(super) fn api_resource(resource: &ApiResourceInfo) -> ApiResource {
     let kind = GroupVersionKind::gvk(resource.group, resource.version, resource.kind);
     ApiResource::from_gvk_with_plural(&kind, resource.plural)
 }

@@ -16,6 +16,7 @@ pub(crate) fn workload_event(record: &WorkloadRecord, warning: bool, reason: &st
         warning,
         reason: reason.to_owned(),
         note,
+        once: false,
     })
 }
 

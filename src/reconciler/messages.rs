@@ -223,6 +223,8 @@ pub struct Event {
     pub reason: String,
     /// Message for users.
     pub note: String,
+    /// Whether it is written once per object, also if a later leader reports it again while the first one exists.
+    pub once: bool,
 }
 
 /// An observation for counters and histograms; gauges are computed from the snapshot instead.

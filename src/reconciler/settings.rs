@@ -90,6 +90,12 @@ impl CoreSettings {
         self.frameworks.contains(kind.name) && (kind.served || self.unserved_job_kinds.contains(&kind))
     }
 
+    /// Returns the kinds that are configured but not managed by this version.
+    pub fn unserved_frameworks(&self) -> Vec<JobKind> {
+        let is_unserved = |kind: &JobKind| self.frameworks.contains(kind.name) && !self.manages_kind(*kind);
+        FRAMEWORKS.iter().map(JobKind::new).filter(is_unserved).collect()
+    }
+
     /// Returns whether pods are jobs, on their own, in groups, or as pods of kinds that pass through.
     pub fn manages_pods(&self) -> bool {
         let composed = |kind: &JobKind| !matches!(kind.role, Role::Suspended);

@@ -21,6 +21,7 @@ impl UnreadableObject {
             warning: true,
             reason: "Unreadable".to_owned(),
             note: self.problem.clone(),
+            once: false,
         }
     }
 }

@@ -192,6 +192,7 @@ impl Reconciler {
             warning: true,
             reason: "Unreadable".to_owned(),
             note,
+            once: false,
         };
         self.writes.emit(Effect::Event(event));
     }
@@ -212,6 +213,7 @@ impl Reconciler {
                 warning: true,
                 reason: reason.to_owned(),
                 note,
+                once: false,
             }));
         }
     }

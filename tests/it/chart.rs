@@ -27,7 +27,7 @@ const fn copied(source: &'static str, target: &'static str, part: &'static str) 
     Copied { source, target, part, condition: "" }
 }
 
-const COPIED: [Copied; 14] = [
+const COPIED: [Copied; 15] = [
     copied("config/metrics/role.yaml", "rbac/metrics_role.yaml", ""),
     copied("config/rbac/batch_admin_role.yaml", "rbac/batch_admin_role.yaml", ""),
     copied("config/rbac/batch_user_role.yaml", "rbac/batch_user_role.yaml", ""),
@@ -45,6 +45,14 @@ const COPIED: [Copied; 14] = [
     Copied {
         condition: r#"include "sluice.retention" ."#,
         ..copied("config/rbac/retention/role.yaml", "rbac/retention_role.yaml", "retentionRules")
+    },
+    Copied {
+        condition: r#"include "sluice.frameworks.unservedRules" ."#,
+        ..copied(
+            "config/rbac/unserved-frameworks/role.yaml",
+            "rbac/unserved_frameworks_role.yaml",
+            "unservedRules",
+        )
     },
     Copied {
         condition: r#"include "sluice.issuesCertificates" ."#,

@@ -30,6 +30,7 @@ fn wanted() -> Vec<(PathBuf, String)> {
         ("config/rbac/manager_role.yaml", manifests::manager_rules()),
         ("config/rbac/retention/role.yaml", manifests::retention_rules()),
         ("config/rbac/kustomization.yaml", manifests::user_role_files()),
+        ("config/rbac/unserved-frameworks/role.yaml", manifests::unserved_rules()),
         ("config/split/webhooks_role.yaml", manifests::webhook_rules()),
         ("README.md", manifests::readme_table()),
         ("docs/simulate.md", manifests::simulated_kinds()),

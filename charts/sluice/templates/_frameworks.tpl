@@ -210,6 +210,93 @@
   verbs: [delete]
 {{- end }}
 {{- end }}
+{{- define "sluice.frameworks.unservedRules" -}}
+{{- if has "jobset.x-k8s.io/jobset" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [jobset.x-k8s.io]
+  resources: [jobsets]
+  verbs: [list, watch]
+{{- end }}
+{{- if has "kubeflow.org/pytorchjob" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [kubeflow.org]
+  resources: [pytorchjobs]
+  verbs: [list, watch]
+{{- end }}
+{{- if has "kubeflow.org/tfjob" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [kubeflow.org]
+  resources: [tfjobs]
+  verbs: [list, watch]
+{{- end }}
+{{- if has "kubeflow.org/xgboostjob" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [kubeflow.org]
+  resources: [xgboostjobs]
+  verbs: [list, watch]
+{{- end }}
+{{- if has "kubeflow.org/paddlejob" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [kubeflow.org]
+  resources: [paddlejobs]
+  verbs: [list, watch]
+{{- end }}
+{{- if has "kubeflow.org/jaxjob" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [kubeflow.org]
+  resources: [jaxjobs]
+  verbs: [list, watch]
+{{- end }}
+{{- if has "kubeflow.org/mpijob" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [kubeflow.org]
+  resources: [mpijobs]
+  verbs: [list, watch]
+{{- end }}
+{{- if has "trainer.kubeflow.org/trainjob" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [trainer.kubeflow.org]
+  resources: [trainjobs]
+  verbs: [list, watch]
+{{- end }}
+{{- if has "ray.io/rayjob" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [ray.io]
+  resources: [rayjobs]
+  verbs: [list, watch]
+{{- end }}
+{{- if has "ray.io/raycluster" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [ray.io]
+  resources: [rayclusters]
+  verbs: [list, watch]
+{{- end }}
+{{- if has "ray.io/rayservice" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [ray.io]
+  resources: [rayservices]
+  verbs: [list, watch]
+{{- end }}
+{{- if has "pod" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list, watch]
+{{- end }}
+{{- if has "deployment" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [list, watch]
+{{- end }}
+{{- if has "statefulset" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [apps]
+  resources: [statefulsets]
+  verbs: [list, watch]
+{{- end }}
+{{- if has "leaderworkerset.x-k8s.io/leaderworkerset" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [leaderworkerset.x-k8s.io]
+  resources: [leaderworkersets]
+  verbs: [list, watch]
+{{- end }}
+{{- if has "workload.codeflare.dev/appwrapper" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [workload.codeflare.dev]
+  resources: [appwrappers]
+  verbs: [list, watch]
+{{- end }}
+{{- if has "sparkoperator.k8s.io/sparkapplication" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [sparkoperator.k8s.io]
+  resources: [sparkapplications]
+  verbs: [list, watch]
+{{- end }}
+{{- end }}
 {{- define "sluice.frameworks.webhookRules" -}}
 {{- if has "batch/job" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [batch]

@@ -168,6 +168,20 @@ fn frameworks(helm: &Helm) -> Result<()> {
         let found = about_jobs(body)?;
         ensure!(found == expected, "{body}: {found:?} webhooks and rules for Jobs, expected {expected:?}");
     }
+    for (body, expected) in [
+        ("", None),
+        ("integrations: {frameworks: [batch/job]}", None),
+        ("integrations: {frameworks: [jobset.x-k8s.io/jobset, batch/job]}", Some(json!(["jobsets"]))),
+    ] {
+        let objects = render(helm, &configuration(body))?;
+        let role = find(&objects, "ClusterRole", "kueue-unserved-frameworks-role");
+        let found = role.map(|role| role["rules"][0]["resources"].clone());
+        let rules = role.map_or(0, |role| items(role, "/rules").count());
+        ensure!(
+            found == expected && rules <= 1,
+            "{body}: {rules} rules on kinds that are not served: {found:?}"
+        );
+    }
     println!("webhooks and permissions exist for the listed frameworks only");
     Ok(())
 }

@@ -65,6 +65,7 @@ mod topology;
 mod two_installations;
 mod uninstall;
 mod unreadable_objects;
+mod unserved_frameworks;
 mod upgrades;
 mod user_edits;
 mod watch_faults;

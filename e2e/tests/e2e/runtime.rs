@@ -291,7 +291,7 @@ async fn set_rules(objects: &ObjectClient, rules: &Value) -> Result<()> {
     Ok(())
 }
 
-async fn wait_for_missing_permission(
+pub(crate) async fn wait_for_missing_permission(
     manager: &Manager,
     resource: &str,
     label: &str,

@@ -57,5 +57,6 @@ fn job_event(kind: JobKind, view: &JobView, warning: bool, reason: &str, note: &
         warning,
         reason: reason.to_owned(),
         note: note.to_owned(),
+        once: false,
     })
 }

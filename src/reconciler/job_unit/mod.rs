@@ -63,5 +63,6 @@ fn pod_event(member: &PodMember<'_>, warning: bool, reason: &str, note: &str) ->
         warning,
         reason: reason.to_owned(),
         note: note.to_owned(),
+        once: false,
     })
 }

@@ -243,6 +243,7 @@ fn terminate_pod(key: &ObjectKey, pod: &PodRecord, host: &str, now: Timestamp) -
         warning: false,
         reason: "PodTerminatedByKueue".to_owned(),
         note,
+        once: false,
     });
     PodChange { key: key.clone(), body, terminates_pod: true, effect: event }
 }

@@ -185,6 +185,7 @@ impl Reconciler {
                 warning: false,
                 reason: reason.to_owned(),
                 note: note(&record.meta.key),
+                once: false,
             }));
         }
         let (kind, key) = self.cache.job_id(&record.owner.as_ref()?.uid)?;
@@ -195,6 +196,7 @@ impl Reconciler {
             warning: false,
             reason: reason.to_owned(),
             note: note(&record.meta.key),
+            once: false,
         }))
     }
 }

@@ -1,0 +1,224 @@
+//! The shipped roles grant exactly the permissions that the manager needs with its features, and the roles of users cover each
+//! kind.
+
+use crate::manifests::{objects, root, texts};
+use serde_json::Value;
+use sluice::api::config::Configuration;
+use sluice::frameworks::FRAMEWORKS;
+use sluice::kube::certificates::{CertificateMode, CertificateSettings};
+use sluice::kube::lease::LeaseSettings;
+use sluice::kube::rbac_check;
+use sluice::kube::webhook_ownership::ServiceName;
+use sluice::lifecycle::{certificates as rotation, lease};
+use sluice::reconciler::CoreSettings;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+/// One permission: scope, group, resource, the single object that it is limited to, verb.
+type Permission = (&'static str, String, String, Option<String>, String);
+
+fn permission(
+    scope: &'static str,
+    group: &str,
+    resource: &str,
+    name: Option<&str>,
+    verb: &str,
+) -> Permission {
+    (scope, group.to_owned(), resource.to_owned(), name.map(str::to_owned), verb.to_owned())
+}
+
+/// Permissions of an account by all shipped roles and bindings.
+fn granted_permissions(account: &str) -> BTreeSet<Permission> {
+    granted_without(account, &[])
+}
+
+/// Permissions of an account by the shipped roles and bindings, except those in some files and folders.
+fn granted_without(account: &str, left_out: &[&str]) -> BTreeSet<Permission> {
+    let is_left_out = |path: &Path| left_out.iter().any(|part| path.starts_with(root().join(part)));
+    let mut permissions = BTreeSet::new();
+    for (binding, role, scope) in
+        [("ClusterRoleBinding", "ClusterRole", "cluster"), ("RoleBinding", "Role", "namespace")]
+    {
+        let roles = objects(role);
+        for (path, binding) in objects(binding) {
+            if is_left_out(&path) || binding["subjects"][0]["name"] != account {
+                continue;
+            }
+            assert_eq!(binding["roleRef"]["kind"], role);
+            let (_, role) = roles
+                .iter()
+                .find(|(_, object)| object["metadata"]["name"] == binding["roleRef"]["name"])
+                .expect("the bound role exists");
+            for rule in role["rules"].as_array().unwrap() {
+                let names = texts(&rule["resourceNames"]);
+                let names = if names.is_empty() { vec![None] } else { names.into_iter().map(Some).collect() };
+                for group in texts(&rule["apiGroups"]) {
+                    for resource in texts(&rule["resources"]) {
+                        for verb in texts(&rule["verbs"]) {
+                            permissions.extend(
+                                names.iter().map(|name| permission(scope, group, resource, *name, verb)),
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+    permissions
+}
+
+/// Which features are on.
+#[derive(Clone, Copy)]
+struct Features {
+    topology: bool,
+    provisioning: bool,
+    retention: bool,
+    unserved_frameworks: bool,
+    own_certificates: bool,
+}
+
+const ALL_FEATURES: Features = Features {
+    topology: true,
+    provisioning: true,
+    retention: true,
+    unserved_frameworks: true,
+    own_certificates: true,
+};
+
+/// Permissions that the manager requires with all features, or that its webhooks require alone.
+fn needed_permissions(writes: bool) -> BTreeSet<Permission> {
+    needed_with(writes, Features { own_certificates: writes, ..ALL_FEATURES })
+}
+
+/// Permissions that the manager requires with these features.
+fn needed_with(writes: bool, features: Features) -> BTreeSet<Permission> {
+    let mut core = CoreSettings::default();
+    core.gates.provisioning_requests = features.provisioning;
+    core.engine.gates.topology = features.topology;
+    if features.unserved_frameworks {
+        core.frameworks.extend(FRAMEWORKS.iter().map(|row| row.name.to_owned()));
+    }
+    let mut kinds = core.kinds();
+    kinds.retain(|kind| writes || kind.is_used_by_webhooks());
+    let defaults = Configuration::default();
+    let serving = defaults.internal_cert_management.webhook_secret_name.clone();
+    let name = |kind: &str| objects(kind)[0].1["metadata"]["name"].as_str().unwrap().to_owned();
+    let day = Duration::from_hours(24);
+    let certificates = CertificateSettings {
+        folder: None,
+        namespace: "kueue-system".to_owned(),
+        ca_secret: format!("{serving}-ca"),
+        serving_secret: serving,
+        mutating: name("MutatingWebhookConfiguration"),
+        validating: name("ValidatingWebhookConfiguration"),
+        service: ServiceName {
+            namespace: "kueue-system".to_owned(),
+            name: defaults.internal_cert_management.webhook_service_name.clone(),
+        },
+        names: Vec::new(),
+        mode: if features.own_certificates {
+            CertificateMode::SelfManaged
+        } else {
+            CertificateMode::External
+        },
+        rotation: rotation::RotationSettings {
+            ca_lifetime: day,
+            leaf_lifetime: day,
+            overlap: day,
+            retirement: day,
+        },
+    };
+    let election = lease::ElectionSettings {
+        identity: "a".to_owned(),
+        lease_duration: day,
+        renew_deadline: day,
+        retry_period: day,
+    };
+    let namespace = "kueue-system".to_owned();
+    let lease = LeaseSettings { namespace, name: defaults.leader_election.resource_name, election };
+    let required = rbac_check::required_permissions(&rbac_check::PermissionRequirements {
+        kinds: &kinds,
+        unserved: &core.unserved_frameworks(),
+        certificates: &certificates,
+        lease: writes.then_some(&lease),
+        authorizes_metrics: true,
+        writes: writes.then_some(rbac_check::WriteRequirements {
+            deletes_jobs: features.retention,
+            pods_are_jobs: false,
+        }),
+    });
+    let scope =
+        |item: &rbac_check::Permission| if item.namespace.is_some() { "namespace" } else { "cluster" };
+    required.iter().map(|r| permission(scope(r), &r.group, &r.resource, r.name.as_deref(), r.verb)).collect()
+}
+
+#[test]
+fn manager_role_equals_needed_permissions() {
+    assert_permissions(&granted_permissions("kueue-controller-manager"), &needed_permissions(true));
+}
+
+/// Without the role of a feature, the manager has exactly the permissions that it needs while the feature is off. So it is with
+/// cert-manager: it may then neither write a Secret nor a webhook configuration.
+#[test]
+fn permissions_follow_features() {
+    let cases = [
+        ("config/rbac/topology_role.yaml", Features { topology: false, ..ALL_FEATURES }),
+        ("config/rbac/provisioning_role.yaml", Features { provisioning: false, ..ALL_FEATURES }),
+        ("config/rbac/retention", Features { retention: false, ..ALL_FEATURES }),
+        ("config/rbac/unserved-frameworks", Features { unserved_frameworks: false, ..ALL_FEATURES }),
+        ("webhook-certs/self-managed", Features { own_certificates: false, ..ALL_FEATURES }),
+    ];
+    for (left_out, features) in cases {
+        let granted = granted_without("kueue-controller-manager", &[left_out]);
+        assert_permissions(&granted, &needed_with(true, features));
+    }
+    let created = |permission: &Permission| permission.2 == "secrets" && permission.4 == "create";
+    assert!(!granted_permissions("kueue-controller-manager").iter().any(created));
+}
+
+/// The account of the webhooks, where they are a Deployment of their own, only reads.
+#[test]
+fn webhooks_role_equals_needed_permissions() {
+    let granted = granted_permissions("kueue-webhooks");
+    assert_permissions(&granted, &needed_permissions(false));
+    for permission in granted {
+        let permission = format!("{permission:?}");
+        let reads = ["\"get\"", "\"list\"", "\"watch\""].iter().any(|verb| permission.contains(verb));
+        assert!(reads || permission.contains("reviews"), "{permission}");
+    }
+}
+
+fn assert_permissions(granted: &BTreeSet<Permission>, needed: &BTreeSet<Permission>) {
+    let missing: Vec<_> = needed.difference(granted).collect();
+    let excess: Vec<_> = granted.difference(needed).collect();
+    assert!(missing.is_empty() && excess.is_empty(), "missing: {missing:#?}\nin excess: {excess:#?}");
+}
+
+/// Everything that a batch admin configures can be granted: each kind of Sluice has an editor and a viewer role.
+#[test]
+fn editor_and_viewer_roles_are_aggregated() {
+    let roles = objects("ClusterRole");
+    let definitions = objects("CustomResourceDefinition");
+    let names = |field: &str, object: &Value| object["spec"]["names"][field].as_str().unwrap().to_owned();
+    let mut kinds: Vec<(String, String)> =
+        definitions.iter().map(|(_, object)| (names("singular", object), names("plural", object))).collect();
+    assert_eq!(kinds.len(), 11);
+    kinds.push(("job".to_owned(), "jobs".to_owned()));
+    for (kind, plural) in kinds {
+        for side in ["editor", "viewer"] {
+            let name = format!("kueue-{kind}-{side}-role");
+            let (_, role) = roles.iter().find(|(_, r)| r["metadata"]["name"] == name.as_str()).expect(&name);
+            let labels = &role["metadata"]["labels"];
+            assert_eq!(labels["rbac.kueue.x-k8s.io/role"], format!("{kind}-{side}"));
+            assert_eq!(labels["rbac.kueue.x-k8s.io/batch-admin"], "true", "{name}");
+            let user = kind == "job" || (side == "viewer" && ["localqueue", "workload"].contains(&&*kind));
+            assert_eq!(labels.get("rbac.kueue.x-k8s.io/batch-user").is_some(), user, "{name}");
+            let admin = labels.get("rbac.authorization.k8s.io/aggregate-to-admin").is_some();
+            assert_eq!(admin, side == "viewer", "{name}");
+            assert_eq!(texts(&role["rules"][0]["resources"]), [plural.as_str()], "{name}");
+            let verbs = texts(&role["rules"][0]["verbs"]);
+            assert_eq!(verbs.contains(&"create"), side == "editor", "{name}");
+        }
+    }
+}
