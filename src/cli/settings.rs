@@ -249,6 +249,7 @@ impl ManagerSettings {
             namespace: self.namespace.clone(),
             serving_secret: secret.clone(),
             ca_secret: args.ca_secret.clone().unwrap_or_else(|| format!("{secret}-ca")),
+            ca_config_map: format!("{secret}-ca-bundle"),
             mutating: args.mutating_webhook_configuration.clone(),
             validating: args.validating_webhook_configuration.clone(),
             service: ServiceName {

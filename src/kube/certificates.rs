@@ -3,7 +3,8 @@
 //! Every replica reads; any replica may write, guarded by resourceVersion. A Secret that is invalid, or whose certificate the
 //! webhooks do not accept, changes nothing: the old certificate stays. Certificates are created and validated by the API
 //! server's time. While the configurations belong to another manager, nothing is written. The bundles of the webhook
-//! configurations are written by server-side apply under a separate field manager, which owns no other fields.
+//! configurations are written by server-side apply under a separate field manager, which owns no other fields. A ConfigMap has
+//! the authority without its key, for clients of the metrics; whether it exists and can be written affects nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -49,6 +50,8 @@ pub struct CertificateSettings {
     pub serving_secret: String,
     /// Secret with the CA and its key.
     pub ca_secret: String,
+    /// ConfigMap with the CA alone.
+    pub ca_config_map: String,
     /// Name of the MutatingWebhookConfiguration.
     pub mutating: String,
     /// Name of the ValidatingWebhookConfiguration.
@@ -91,6 +94,7 @@ enum StepError {
 enum ManagedObject {
     Serving,
     Ca,
+    CaConfigMap,
     Mutating,
     Validating,
 }
@@ -154,7 +158,7 @@ impl CertificateSettings {
     fn watched_objects(&self) -> Vec<ManagedObject> {
         let mut slots = vec![ManagedObject::Serving, ManagedObject::Mutating, ManagedObject::Validating];
         if self.mode == CertificateMode::SelfManaged {
-            slots.push(ManagedObject::Ca);
+            slots.extend([ManagedObject::Ca, ManagedObject::CaConfigMap]);
         }
         slots
     }
@@ -163,6 +167,7 @@ impl CertificateSettings {
         match slot {
             ManagedObject::Serving => &self.serving_secret,
             ManagedObject::Ca => &self.ca_secret,
+            ManagedObject::CaConfigMap => &self.ca_config_map,
             ManagedObject::Mutating => &self.mutating,
             ManagedObject::Validating => &self.validating,
         }
@@ -176,6 +181,10 @@ impl CertificateSettings {
         let api = match slot {
             ManagedObject::Serving | ManagedObject::Ca => {
                 Api::namespaced_with(client.clone(), &self.namespace, &resource_of("", "Secret", "secrets"))
+            }
+            ManagedObject::CaConfigMap => {
+                let resource = resource_of("", "ConfigMap", "configmaps");
+                Api::namespaced_with(client.clone(), &self.namespace, &resource)
             }
             ManagedObject::Mutating | ManagedObject::Validating => {
                 let resource = resource_of(REGISTRATION, slot.kind_and_plural().0, slot.kind_and_plural().1);
@@ -191,6 +200,7 @@ impl CertificateSettings {
             ManagedObject::Serving | ManagedObject::Ca => {
                 format!("/api/v1/namespaces/{}/secrets/{name}", self.namespace)
             }
+            ManagedObject::CaConfigMap => format!("/api/v1/namespaces/{}/configmaps/{name}", self.namespace),
             ManagedObject::Mutating | ManagedObject::Validating => {
                 format!("/apis/{REGISTRATION}/v1/{}/{name}", slot.kind_and_plural().1)
             }
@@ -226,6 +236,8 @@ struct CertificateController {
     loaded: Result<LoadedCertificate, PkiError>,
     /// The current CA and the time since when all bundles contain it.
     published_ca: Option<(Fingerprint, Timestamp)>,
+    /// When a failed write of the ConfigMap may be repeated.
+    ca_config_map_retry: Timestamp,
 }
 
 impl CertificateController {
@@ -238,7 +250,18 @@ impl CertificateController {
         let (objects, targets) = (BTreeMap::new(), BTreeMap::new());
         let loaded = Err(PkiError::MissingEntry("tls.crt"));
         let foreign = Vec::new();
-        Self { caller, settings, serving, clock, objects, targets, foreign, loaded, published_ca: None }
+        Self {
+            caller,
+            settings,
+            serving,
+            clock,
+            objects,
+            targets,
+            foreign,
+            loaded,
+            published_ca: None,
+            ca_config_map_retry: Timestamp::MIN,
+        }
     }
 
     fn update_object(&mut self, slot: ManagedObject, object: Option<DynamicObject>) {
@@ -320,13 +343,16 @@ impl CertificateController {
 
     /// Executes all due steps. Returns the delay until the next check.
     async fn reconcile(&mut self, now: Timestamp) -> Duration {
-        let complete = self.settings.watched_objects().iter().all(|slot| self.objects.contains_key(slot));
+        let is_read =
+            |slot: &ManagedObject| *slot == ManagedObject::CaConfigMap || self.objects.contains_key(slot);
+        let complete = self.settings.watched_objects().iter().all(is_read);
         if self.settings.mode == CertificateMode::SelfManaged && complete && self.foreign.is_empty() {
             // More consecutive steps than there are kinds of steps would mean that another writer undoes them.
             for _ in 0..8 {
                 let observed = self.observed_state(now);
                 let next = next_step(&observed, &self.settings.rotation, now);
                 if let CertificateStep::Wait(until) = next {
+                    self.write_ca_config_map(now).await;
                     self.update_status(now);
                     let delay = Duration::try_from(until.duration_since(now)).unwrap_or_default();
                     return delay.clamp(Duration::from_millis(100), CHECK_INTERVAL);

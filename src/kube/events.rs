@@ -1,10 +1,9 @@
 //! Events about objects: best effort, with a rate limit of their own.
 //!
-//! Invariants: events with the same object, reason and note within a window are one Event with a count, or without one if they
-//! are written once; the queue is
-//! bounded, and an event that does not fit, gets too old or cannot be written is dropped and counted, never waited for.
-//! Under load few events are sent, because they would slow down the writes that they report. `event_queue` says which one
-//! is next.
+//! Invariants: events with the same object, reason and note within a window are one Event with a count, and those that are
+//! written once are one Event without; the queue is bounded, and an event that does not fit, gets too old or cannot be written
+//! is dropped and counted, never waited for. Under load few events are sent, because they would slow down the writes that
+//! they report. `event_queue` says which one is next.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

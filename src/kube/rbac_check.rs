@@ -231,6 +231,11 @@ fn certificate_permissions(settings: &CertificateSettings) -> Vec<Permission> {
         name: Some(name.clone()),
         ..cluster_permission("", "secrets", verb)
     };
+    if self_managed {
+        let of_config_map =
+            |verb| Permission { resource: "configmaps".to_owned(), ..secret(&settings.ca_config_map, verb) };
+        permissions.extend(verbs().map(of_config_map));
+    }
     let serving = Some(&settings.serving_secret).filter(|_| settings.folder.is_none());
     for name in serving.into_iter().chain(self_managed.then_some(&settings.ca_secret)) {
         permissions.extend(verbs().map(|verb| secret(name, verb)));

@@ -68,9 +68,10 @@ const COPIED: [Copied; 15] = [
 ];
 
 /// Texts of `config/` that depend on values, with the expressions that replace them, in this order.
-const EXPRESSIONS: [(&str, &str); 13] = [
+const EXPRESSIONS: [(&str, &str); 14] = [
     ("[kueue-webhook-server-cert]", r#"[{{ include "sluice.webhookSecretName" . }}]"#),
     ("[kueue-webhook-server-cert-ca]", r#"[{{ include "sluice.webhookSecretName" . }}-ca]"#),
+    ("[kueue-webhook-server-cert-ca-bundle]", r#"[{{ include "sluice.webhookSecretName" . }}-ca-bundle]"#),
     (
         "serviceaccount:kueue-system:kueue-controller-manager",
         r#"serviceaccount:{{ .Release.Namespace }}:{{ include "sluice.fullname" . }}-controller-manager"#,

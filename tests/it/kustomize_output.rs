@@ -233,6 +233,34 @@ fn other_namespace_renders_with_cert_manager() {
     );
 }
 
+/// Prometheus needs no private key, the account of kube-prometheus gets permissions only by its component, and the metrics can be
+/// closed to all namespaces but one.
+#[test]
+fn metrics_are_opened_by_choice() {
+    let from = |text: &str| objects(text, "NetworkPolicy")[0]["spec"]["ingress"][1]["from"].to_string();
+    let accounts = |text: &str| -> Vec<Value> {
+        let bindings = objects(text, "RoleBinding");
+        let subjects = bindings.iter().flat_map(|binding| binding["subjects"].as_array().unwrap());
+        subjects.filter(|subject| subject["namespace"] != OTHER_NAMESPACE).cloned().collect()
+    };
+    let Some(text) = build("metrics", &["prometheus"], &["self-managed"]) else { return };
+    assert_eq!(accounts(&text), Vec::<Value>::new());
+    assert_eq!(from(&text), r#"[{"namespaceSelector":{"matchLabels":{"metrics":"enabled"}}}]"#);
+    let authority =
+        &objects(&text, "ServiceMonitor")[0]["spec"]["endpoints"][0]["tlsConfig"]["ca"]["configMap"];
+    let maps = objects(&text, "ConfigMap");
+    let map = maps.iter().find(|map| map["metadata"]["name"] == authority["name"]).expect("a ConfigMap");
+    assert_eq!(map["metadata"]["namespace"], OTHER_NAMESPACE);
+    let components = ["prometheus", "prometheus/kube-prometheus", "network-policy/metrics-namespace"];
+    let text = build("metrics-choices", &components, &["self-managed"]).unwrap();
+    let account =
+        serde_json::json!({"kind": "ServiceAccount", "name": "prometheus-k8s", "namespace": "monitoring"});
+    assert_eq!(accounts(&text), [account]);
+    let monitoring =
+        r#"[{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"monitoring"}}}]"#;
+    assert_eq!(from(&text), monitoring);
+}
+
 /// Runbooks and monitors written for Kueue select its pods, and the Service of its metrics, by this label. Selectors of the
 /// manifests do not use it: those of the webhooks' pods must not select the controller's.
 #[test]

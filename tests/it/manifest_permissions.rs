@@ -109,6 +109,7 @@ fn needed_with(writes: bool, features: Features) -> BTreeSet<Permission> {
         folder: None,
         namespace: "kueue-system".to_owned(),
         ca_secret: format!("{serving}-ca"),
+        ca_config_map: format!("{serving}-ca-bundle"),
         serving_secret: serving,
         mutating: name("MutatingWebhookConfiguration"),
         validating: name("ValidatingWebhookConfiguration"),

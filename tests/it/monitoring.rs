@@ -104,8 +104,10 @@ fn service_monitor_selects_the_metrics_service() {
     // `certificate_names_cover_both_services` compares the Service with the names of the certificate.
     let part = |field: &str| service["metadata"][field].as_str().unwrap().to_owned();
     assert_eq!(endpoint["tlsConfig"]["serverName"], format!("{}.{}.svc", part("name"), part("namespace")));
+    // A Secret would have the private key beside the authority.
     let secret = Configuration::default().internal_cert_management.webhook_secret_name;
-    assert_eq!(endpoint["tlsConfig"]["ca"], json!({"secret": {"name": secret, "key": "ca.crt"}}));
+    let authority = json!({"configMap": {"name": format!("{secret}-ca-bundle"), "key": "ca.crt"}});
+    assert_eq!(endpoint["tlsConfig"]["ca"], authority);
     let text = fs::read_to_string(root().join("config/webhooks/service.yaml")).unwrap();
     let webhooks: Value = serde_saphyr::from_str(&text).unwrap();
     let selected = &monitor["spec"]["selector"]["matchLabels"];

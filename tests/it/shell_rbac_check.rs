@@ -182,6 +182,7 @@ fn needed_with(kinds: &[Kind], deletes_jobs: bool, pods_are_jobs: bool) -> Vec<P
         namespace: name(),
         serving_secret: name(),
         ca_secret: name(),
+        ca_config_map: name(),
         mutating: name(),
         validating: name(),
         service: ServiceName { namespace: name(), name: name() },

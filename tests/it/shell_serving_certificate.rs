@@ -16,6 +16,7 @@ use std::time::Duration;
 
 const SECRET: &str = "/api/v1/namespaces/ns/secrets/cert";
 const CA_SECRET: &str = "/api/v1/namespaces/ns/secrets/cert-ca";
+const CA_CONFIG_MAP: &str = "/api/v1/namespaces/ns/configmaps/cert-ca-bundle";
 const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/m";
 const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/v";
 const HOST: &str = "svc.ns.svc";
@@ -27,6 +28,7 @@ fn settings(mode: CertificateMode) -> CertificateSettings {
         namespace: "ns".to_owned(),
         serving_secret: "cert".to_owned(),
         ca_secret: "cert-ca".to_owned(),
+        ca_config_map: "cert-ca-bundle".to_owned(),
         mutating: "m".to_owned(),
         validating: "v".to_owned(),
         service: ServiceName { namespace: "ns".to_owned(), name: "svc".to_owned() },
@@ -271,6 +273,53 @@ async fn secrets_are_filled_and_not_created() {
     running.wait_until_ready().await;
 }
 
+/// The authority is in a ConfigMap without its key, as the webhooks trust it, if the ConfigMap exists; it is written again only
+/// if it differs.
+#[tokio::test]
+async fn config_map_has_authority_without_key() {
+    let api = FakeApi::new(SignedDuration::ZERO);
+    for secret in [SECRET, CA_SECRET] {
+        api.put(secret, json!({"kind": "Secret", "apiVersion": "v1"}));
+    }
+    publish(&api, &[]);
+    let running = start(&api, CertificateMode::SelfManaged).await;
+    running.wait_until_ready().await;
+    assert_eq!(api.object(CA_CONFIG_MAP), None, "it is not created");
+    let filled = async |description: &str| {
+        let bundle = api.object(VALIDATING).unwrap()["webhooks"][0]["clientConfig"]["caBundle"].clone();
+        let bundle: k8s_openapi::ByteString = serde_json::from_value(bundle).unwrap();
+        let bundle = String::from_utf8(bundle.0).unwrap();
+        assert!(bundle.contains("BEGIN CERTIFICATE") && !bundle.contains("PRIVATE"), "{bundle}");
+        running
+            .wait_until(description, |_| api.object(CA_CONFIG_MAP).unwrap()["data"]["ca.crt"] == bundle)
+            .await;
+    };
+    api.put(CA_CONFIG_MAP, json!({"kind": "ConfigMap", "apiVersion": "v1"}));
+    filled("filled").await;
+    let written = api.object(CA_CONFIG_MAP);
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    assert_eq!(api.object(CA_CONFIG_MAP), written, "it is written once");
+    let edited = json!({"kind": "ConfigMap", "apiVersion": "v1", "data": {"ca.crt": "no", "other": "kept"}});
+    api.put(CA_CONFIG_MAP, edited);
+    filled("repaired").await;
+    assert_eq!(api.object(CA_CONFIG_MAP).unwrap()["data"]["other"], "kept");
+}
+
+/// With another issuer, the ConfigMap is not the manager's.
+#[tokio::test]
+async fn config_map_of_other_issuer_is_not_written() {
+    let api = FakeApi::new(SignedDuration::ZERO);
+    let ours = authority();
+    api.put(SECRET, secret(&leaf(&ours, &[HOST], now(), DAY), &ours));
+    api.put(CA_CONFIG_MAP, json!({"kind": "ConfigMap", "apiVersion": "v1"}));
+    publish(&api, &[&ours]);
+    let before = api.object(CA_CONFIG_MAP);
+    let running = start(&api, CertificateMode::External).await;
+    running.wait_until_ready().await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(api.object(CA_CONFIG_MAP), before);
+}
+
 /// Configurations of a manager in another namespace are not changed, nor is a Secret, until they name this one.
 #[tokio::test]
 async fn nothing_is_written_while_webhooks_belong_to_other_manager() {
@@ -289,7 +338,8 @@ async fn nothing_is_written_while_webhooks_belong_to_other_manager() {
     let empty = || json!({"kind": "Secret", "apiVersion": "v1"});
     api.put(SECRET, empty());
     api.put(CA_SECRET, empty());
-    let stored = || (api.object(SECRET), api.object(CA_SECRET));
+    api.put(CA_CONFIG_MAP, json!({"kind": "ConfigMap", "apiVersion": "v1"}));
+    let stored = || (api.object(SECRET), api.object(CA_SECRET), api.object(CA_CONFIG_MAP));
     let secrets = stored();
     let running = start(&api, CertificateMode::SelfManaged).await;
     running.wait_until_not_ready("m sends reviews to Service other/svc").await;

@@ -98,9 +98,8 @@ fn add(objects: &mut Objects, mut object: Value) -> Result<()> {
         ensure!(by_name.len() == webhooks.len(), "{} {}: two webhooks with the same name", key.0, key.1);
         object["webhooks"] = by_name.into();
     }
-    if key.0 == "ConfigMap" {
-        let configuration: Value =
-            serde_saphyr::from_str(text(&object["data"], &format!("/{CONFIGURATION}")))?;
+    if let Some(file) = object["data"][CONFIGURATION].as_str() {
+        let configuration: Value = serde_saphyr::from_str(file)?;
         ensure!(configuration["kind"] == "Configuration", "{} has no configuration", key.1);
         object["data"][CONFIGURATION] = configuration;
     }

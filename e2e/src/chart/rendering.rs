@@ -78,12 +78,18 @@ fn variants() -> Vec<Variant> {
             Overlay { components: &["prometheus"], ..DEFAULT },
         ),
         variant(
+            "Prometheus of kube-prometheus",
+            json!({"enablePrometheus": true, "metrics": {"prometheusServiceAccount": "prometheus-k8s"}}),
+            Overlay { components: &["prometheus", "prometheus/kube-prometheus"], ..DEFAULT },
+        ),
+        variant(
             "separate webhooks with all other choices",
             json!({
                 "webhooks": {"separate": true},
                 "webhookClientCA": {"configMap": "kueue-webhook-client-ca"},
                 "enableCertManager": true,
                 "enablePrometheus": true,
+                "metrics": {"prometheusServiceAccount": "prometheus-k8s"},
                 "networkPolicy": {
                     "apiServerPorts": [443, 6443, 8443, 16443],
                     "apiServerAddresses": ["192.0.2.1/32"],
@@ -97,6 +103,7 @@ fn variants() -> Vec<Variant> {
                     "network-policy/api-server-ports",
                     "network-policy/api-server-addresses",
                     "prometheus",
+                    "prometheus/kube-prometheus",
                 ],
                 certificates: "cert-manager",
                 configuration: NO_INTERNAL_CERTIFICATES,

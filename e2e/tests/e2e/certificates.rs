@@ -4,6 +4,7 @@ use crate::fixture::{Fixture, expect_refused};
 use anyhow::{Context as _, Result, ensure};
 use kube::api::{DynamicObject, PostParams};
 use serde_json::json;
+use sluice_e2e::bench::webhooks::ca_bundle;
 use sluice_e2e::certs::{CertificateAuthority, PemPair};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::install::NAMESPACE;
@@ -20,6 +21,8 @@ use tokio::task::JoinSet;
 /// Rate of creates.
 const CREATES_PER_SECOND: usize = 50;
 pub(crate) const CA_SECRET: &str = "kueue-webhook-server-cert-ca";
+/// ConfigMap with the authority alone.
+const CA_CONFIG_MAP: &str = "kueue-webhook-server-cert-ca-bundle";
 pub(crate) const SERVING_SECRET: &str = "kueue-webhook-server-cert";
 /// Certificate lifetimes of seconds, with overlapping authorities during a rotation.
 const SHORT_LIFETIME_FLAGS: [&str; 4] = [
@@ -34,7 +37,8 @@ pub(crate) async fn certificate(objects: &ObjectClient) -> Result<String> {
     Ok(text(&secret, "/data/tls.crt").to_owned())
 }
 
-/// Certificates are rotated twice while 50 flavors per second are created through the webhooks: no create fails.
+/// Certificates are rotated twice while 50 flavors per second are created through the webhooks: no create fails. Then the
+/// ConfigMap for Prometheus has the authority of the webhooks, and no key.
 pub(crate) async fn rotation_under_load(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let old = cluster.take_manager().context("no manager")?;
     old.terminate();
@@ -74,7 +78,13 @@ pub(crate) async fn rotation_under_load(cluster: &mut Cluster, fixture: &Fixture
     let restored = Manager::start(&cluster.plane, old.settings()).await?;
     restored.wait_until_ready().await?;
     cluster.put_manager(restored);
-    cluster.wait_for_webhooks().await
+    cluster.wait_for_webhooks().await?;
+    eventually("Prometheus' ConfigMap has the authority of the webhooks", async || {
+        let authority = fixture.objects.must_get(Kind::CONFIG_MAP, NAMESPACE, CA_CONFIG_MAP).await?;
+        ensure!(authority["data"] == json!({"ca.crt": ca_bundle(cluster).await?}), "{authority}");
+        Ok(())
+    })
+    .await
 }
 
 async fn empty_certificates(objects: &ObjectClient) -> Result<()> {

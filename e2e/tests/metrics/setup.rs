@@ -19,7 +19,7 @@ use sluice_e2e::wait::eventually;
 use std::fs;
 use std::path::PathBuf;
 
-/// Namespace and account of Prometheus in config/prometheus/role.yaml.
+/// Namespace and account of Prometheus in config/prometheus/kube-prometheus/role.yaml.
 const PROMETHEUS: (&str, &str) = ("monitoring", "prometheus-k8s");
 /// Account whose token the ServiceMonitor names.
 const SCRAPER: &str = "kueue-metrics-scraper";
@@ -59,7 +59,7 @@ impl Setup {
         let standby = start_standby(&cluster, &settings, second).await?;
         let token = kubeconfig::token(cluster.objects.client(), NAMESPACE, SCRAPER).await?;
         let ca = ca_bundle(&cluster).await?;
-        check_scrape_secret(&cluster, &ca).await?;
+        check_scrape_authority(&cluster, &ca).await?;
         let folder = cluster.plane.folder().join("prometheus");
         let targets = ScrapeTargets { ports: &[first, second], token: &token, ca: &ca };
         let prometheus = Prometheus::start(&folder, &targets).await?;
@@ -148,7 +148,7 @@ async fn apply_manifests(cluster: &Cluster) -> Result<()> {
         let name = format!("{plural}.monitoring.coreos.com");
         sluice_e2e::install::established(&cluster.objects, &name).await?;
     }
-    for file in ["role.yaml", "rules.yaml", "service_monitor.yaml"] {
+    for file in ["role.yaml", "kube-prometheus/role.yaml", "rules.yaml", "service_monitor.yaml"] {
         let path = paths::root().join("config/prometheus").join(file);
         eventually(format!("{file} is accepted"), async || {
             cluster.kubectl.run(&["apply", "--validate=strict", "-f", &path.display().to_string()]).map(drop)
@@ -168,17 +168,14 @@ fn operator_definitions() -> Result<PathBuf> {
     Ok(PathBuf::from(folder).join("example/prometheus-operator-crd"))
 }
 
-/// The Secret that the ServiceMonitor names contains the CA that the webhooks trust.
-async fn check_scrape_secret(cluster: &Cluster, ca: &str) -> Result<()> {
+/// The ConfigMap that the ServiceMonitor names contains the CA that the webhooks trust.
+async fn check_scrape_authority(cluster: &Cluster, ca: &str) -> Result<()> {
     let monitor = crate::prometheus::manifest("service_monitor.yaml")?;
-    let selector = &monitor["spec"]["endpoints"][0]["tlsConfig"]["ca"]["secret"];
+    let selector = &monitor["spec"]["endpoints"][0]["tlsConfig"]["ca"]["configMap"];
     let (name, key) =
         (selector["name"].as_str().context("no name")?, selector["key"].as_str().context("no key")?);
-    let secret = cluster.objects.must_get(Kind::SECRET, NAMESPACE, name).await?;
-    ensure!(
-        secret["data"][key] == json!(kubeconfig::base64(ca.as_bytes())),
-        "{key} differs from the CA bundle"
-    );
+    let authority = cluster.objects.must_get(Kind::CONFIG_MAP, NAMESPACE, name).await?;
+    ensure!(authority["data"][key] == json!(ca), "{key} differs from the CA bundle");
     Ok(())
 }
 

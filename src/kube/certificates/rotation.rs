@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
@@ -13,6 +13,9 @@ use super::{
 use crate::kube::client::{CallError, Content};
 use crate::kube::pki::{self, PemPair};
 use crate::lifecycle::certificates::{CertificateStep, Fingerprint, Observed};
+
+/// Delay after a failed write of the ConfigMap.
+const CONFIG_MAP_RETRY: SignedDuration = SignedDuration::from_mins(1);
 
 impl CertificateController {
     pub(super) async fn execute_step(
@@ -125,6 +128,28 @@ impl CertificateController {
         let path = self.settings.path(slot);
         let response = self.caller.call(http::Method::PATCH, &path, Content::Merge, Some(&body)).await;
         self.handle_response(slot, response, "secret").await
+    }
+
+    /// Writes the authorities that the webhooks trust to the ConfigMap, if it exists and has others. A failure is repeated later,
+    /// and stops nothing.
+    pub(super) async fn write_ca_config_map(&mut self, now: Timestamp) {
+        let slot = ManagedObject::CaConfigMap;
+        let trusted =
+            self.targets.values().flatten().flat_map(|target| fingerprints(&target.bundle)).collect();
+        let wanted = self.bundle_pem(&trusted);
+        let Some(Some(existing)) = self.objects.get(&slot) else { return };
+        let is_current = existing.data.pointer("/data/ca.crt").and_then(Value::as_str) == Some(&wanted);
+        if wanted.is_empty() || is_current || now < self.ca_config_map_retry {
+            return;
+        }
+        let version = &existing.metadata.resource_version;
+        let body = json!({"metadata": {"resourceVersion": version}, "data": {"ca.crt": wanted}});
+        let path = self.settings.path(slot);
+        let response = self.caller.call(http::Method::PATCH, &path, Content::Merge, Some(&body)).await;
+        if let Err(error) = self.handle_response(slot, response, "ConfigMap of the authority").await {
+            self.ca_config_map_retry = now.saturating_add(CONFIG_MAP_RETRY).unwrap_or(now);
+            tracing::warn!(%error, "clients of the metrics do not learn the new authority; retrying");
+        }
     }
 
     /// Handles the response to a write. A conflict with another replica is no error: the object is read again and the step is
