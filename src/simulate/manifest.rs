@@ -329,7 +329,7 @@ fn parse(document: &str) -> Parsed {
             Err(error) if error.is_eof() || document.contains("\":") => {
                 let (line, reason) = (error.line().saturating_sub(1), format!("not JSON: {error}"));
                 // A number that is too large for JSON is one of YAML.
-                return NonFinite::find(document).ok_or(ParseError { line, reason });
+                return NonFinite::find(document, true).ok_or(ParseError { line, reason });
             }
             Err(_) => {}
         }
@@ -343,7 +343,7 @@ fn parse(document: &str) -> Parsed {
         // Remove the line number, which is relative to this document and not to the file.
         let text = text.rsplit_once(" at line ").map_or(text, |(text, _)| text);
         let error = ParseError { line: line.saturating_sub(1), reason: format!("not YAML: {text}") };
-        NonFinite::find(document).ok_or(error)
+        NonFinite::find(document, false).ok_or(error)
     })
 }
 

@@ -141,3 +141,44 @@ fn pods_without_requests_have_no_flavor() {
     let tables = simulate(&objects).tables(10);
     assert!(tables.contains("  50 pods\n") && tables.contains("  50 main\n"), "{tables}");
 }
+
+/// An amount beyond a double is not a number of YAML, but a text, as for kubectl: it is shown as written where it is refused, and
+/// as the largest amount where it is used.
+#[test]
+fn amounts_beyond_a_double_are_texts() {
+    let report = |quota: &str, request: &str| {
+        let mut objects = queues("cpu", &json!("QUOTA"));
+        objects.push(workload("w", "cpu", "REQUEST"));
+        let text: Vec<String> = objects
+            .iter()
+            .map(|object| serde_saphyr::to_string(object).unwrap())
+            .map(|text| text.replace("QUOTA", quota).replace("REQUEST", request))
+            .collect();
+        let mut manifests = Manifests::default();
+        manifests.parse("test", &text.join("---\n"), "team");
+        let mut simulation = empty_simulation();
+        simulation.apply_all(manifests);
+        simulation.run_until_stable();
+        let report = simulation.report();
+        let shown = report.tables(100) + &serde_json::to_string(&report).unwrap();
+        assert!(!shown.to_lowercase().contains("inf\""), "{shown}");
+        report
+    };
+    for (plain, quoted) in [("1e1000", "'1e1000'"), ("1E400", "'1E400'"), ("+1e309", "'+1e309'")] {
+        let (number, text) = (report(plain, plain), report(quoted, quoted));
+        assert_eq!(serde_json::to_value(&number).unwrap(), serde_json::to_value(text).unwrap());
+        assert_eq!(number.problems, vec![]);
+        let granted = &serde_json::to_value(&number).unwrap()["admitted"][0]["podSets"][0]["resourceUsage"];
+        assert_eq!(*granted, json!({"cpu": "9223372036854775807m"}), "{plain}");
+        let pending = report("2", plain);
+        let requested = &pending.pending[0].blockers[0].requested;
+        assert_eq!(*requested, "9223372036854775807m", "{}", pending.pending[0].message);
+    }
+    for (plain, shown) in [("-1e1000", "-10e999"), ("-1e309", "-1e309")] {
+        let problems: Vec<String> = report(plain, "1").problems.iter().map(ToString::to_string).collect();
+        assert!(
+            problems.iter().any(|problem| problem.contains(&format!("Invalid value: {shown:?}"))),
+            "{problems:?}"
+        );
+    }
+}

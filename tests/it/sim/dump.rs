@@ -116,8 +116,10 @@ fn missing_resources_and_second_header_are_problems() {
     assert_eq!(problems.len(), 3);
 }
 
-const SPECIAL: [&str; 14] =
-    ["yes", "~", "null", "0x1f", "1_000", "12:30:45", "1e3", ".inf", "- a", "a: b", "#", "---", "=", "<<"];
+const SPECIAL: [&str; 15] = [
+    "yes", "~", "null", "0x1f", "1_000", "12:30:45", "1e3", "1e1000", ".inf", "- a", "a: b", "#", "---", "=",
+    "<<",
+];
 
 /// Texts that YAML could take for something else.
 fn text() -> impl Strategy<Value = String> {
