@@ -1,4 +1,4 @@
-//! What pods request is never more than what their Workload was charged.
+//! What pods request, transformed as configured, is never more than what their Workload was charged.
 //!
 //! The model of what the API server makes of a pod is compared with a table recorded from one
 //! (`tests/pods-made-by-api-server.json`, written and checked by the end-to-end case `charged_pods`).
@@ -9,7 +9,9 @@ use serde_json::{Map, Value, json};
 use sluice::cache::Kind;
 use sluice::reconciler::CoreSettings;
 use sluice::resources::Quantity;
+use sluice::resources::transform::{Strategy as Charging, Transform, Transformation};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 type Amounts = BTreeMap<String, i64>;
 
@@ -106,10 +108,35 @@ fn requested(pod: &Value) -> Amounts {
     total
 }
 
+/// What a pod with these requests costs by the configured transformations.
+fn transformed(requested: &Amounts, transform: &Transform) -> Amounts {
+    let whole = |milli: i64| (milli + 999) / 1000;
+    let mut cost = Amounts::new();
+    for (name, amount) in requested {
+        let rule = transform.transformations.get(name.as_str());
+        for (output, unit) in rule.into_iter().flat_map(|rule| &rule.outputs) {
+            let factor = rule.and_then(|rule| rule.multiply_by.as_deref()).and_then(|by| requested.get(by));
+            let units = whole(*amount) * factor.map_or(1, |factor| whole(*factor));
+            add(&mut cost, &Amounts::from([(output.to_string(), unit.milli() * units)]));
+        }
+        let replaced = rule.is_some_and(|rule| rule.strategy == Charging::Replace);
+        let excluded = transform.exclude_prefixes.iter().any(|prefix| name.starts_with(prefix));
+        if !replaced && !excluded {
+            add(&mut cost, &Amounts::from([(name.clone(), *amount)]));
+        }
+    }
+    cost
+}
+
 /// The charge of a Workload of one such pod; `None` if it is not admitted.
 fn charge(spec: &Value, ranges: &[Value], overhead: &Value) -> Option<Amounts> {
-    let mut core = Core::new(CoreSettings::default());
-    let resources = ["cpu", "memory", "example.com/gpu"];
+    charge_with(Transform::default(), spec, ranges, overhead)
+}
+
+/// Like `charge`, with transformations of the requests.
+fn charge_with(transform: Transform, spec: &Value, ranges: &[Value], overhead: &Value) -> Option<Amounts> {
+    let mut core = Core::new(CoreSettings { transform, ..CoreSettings::default() });
+    let resources = ["cpu", "memory", "example.com/gpu", "example.com/credits"];
     let quotas = resources.map(|name| json!({"name": name, "nominalQuota": "1000"}));
     core.put(
         Kind::ClusterQueue,
@@ -191,6 +218,29 @@ fn limit_range() -> impl Strategy<Value = Value> {
     })
 }
 
+/// Rules for some resources, with outputs that pods request too or that only rules charge.
+fn transform() -> impl Strategy<Value = Transform> {
+    const INPUTS: &[&str] = &["cpu", "memory", "example.com/gpu"];
+    const OUTPUTS: &[&str] = &["cpu", "memory", "example.com/gpu", "example.com/credits"];
+    let outputs = proptest::collection::btree_map(proptest::sample::select(OUTPUTS), 1_i64..4, 1..3);
+    let rule = (any::<bool>(), proptest::option::of(proptest::sample::select(INPUTS)), outputs).prop_map(
+        |(replaces, multiply_by, outputs)| Transformation {
+            strategy: if replaces { Charging::Replace } else { Charging::Retain },
+            multiply_by: multiply_by.map(Arc::from),
+            outputs: outputs
+                .into_iter()
+                .map(|(name, amount)| (Arc::from(name), Quantity::parse(&amount.to_string()).unwrap()))
+                .collect(),
+        },
+    );
+    let rules = proptest::collection::btree_map(proptest::sample::select(INPUTS), rule, 0..3);
+    let excluded = proptest::option::weighted(0.3, proptest::sample::select(&["mem", "example.com/"][..]));
+    (rules, excluded).prop_map(|(rules, excluded)| Transform {
+        exclude_prefixes: excluded.into_iter().map(str::to_owned).collect(),
+        transformations: rules.into_iter().map(|(name, rule)| (Arc::from(name), rule)).collect(),
+    })
+}
+
 proptest! {
     #[test]
     fn pods_never_request_more_than_charged(
@@ -200,6 +250,7 @@ proptest! {
         ranges in proptest::collection::vec(limit_range(), 0..3),
         overhead in proptest::option::of(drawn(OVERCOMMITTED)),
         stated in proptest::option::of(drawn(OVERCOMMITTED)),
+        transform in transform(),
     ) {
         let mut spec = json!({"restartPolicy": "Never", "initContainers": inits, "containers": mains});
         for container in spec["containers"].as_array_mut().unwrap() {
@@ -220,10 +271,11 @@ proptest! {
             template["overhead"] = stated;
         }
         let reversed: Vec<Value> = ranges.iter().rev().cloned().collect();
-        if let Some(charged) = charge(&template, &ranges, &overhead) {
+        if let Some(charged) = charge_with(transform.clone(), &template, &ranges, &overhead) {
             for order in [&ranges, &reversed] {
                 let pod = made(spec.clone(), order, &overhead);
-                prop_assert!(covers(&charged, &requested(&pod)), "charged {:?}, requested {:?}", charged, requested(&pod));
+                let cost = transformed(&requested(&pod), &transform);
+                prop_assert!(covers(&charged, &cost), "charged {charged:?}, requested {:?}, costs {cost:?}", requested(&pod));
             }
         }
     }

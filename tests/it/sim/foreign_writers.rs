@@ -29,7 +29,7 @@ pub(crate) struct ForeignOwner {
     items: BTreeSet<(ObjectKey, &'static str, String)>,
 }
 
-const FIELDS: [&str; 7] = [
+const FIELDS: [&str; 12] = [
     "conditions",
     "admission",
     "requeueState",
@@ -37,11 +37,17 @@ const FIELDS: [&str; 7] = [
     "admissionChecks",
     "resourceRequests",
     "unhealthyNodes",
+    "accumulatedPastExecutionTimeSeconds",
+    "schedulingStats",
+    "nominatedClusterNames",
+    "clusterName",
+    "preemptionGates",
 ];
 
 fn item_name(item: &Value) -> String {
     let name = item.get("name").or_else(|| item.get("type"));
-    name.and_then(Value::as_str).unwrap_or_default().to_owned()
+    // Names of clusters are items themselves.
+    name.or(Some(item)).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
 /// Returns the items of a list; of anything else itself.
@@ -174,6 +180,12 @@ fn life(seed: u64, foreign: ForeignOwner) -> Vec<Vec<(String, String)>> {
         w["status"]["admissionChecks"][0]["message"] = json!("waiting for approval");
         w["status"]["requeueState"] = json!({"count": 1});
         w["status"]["unhealthyNodes"] = json!([{"name": "gone"}]);
+        w["status"]["accumulatedPastExecutionTimeSeconds"] = json!(7);
+        w["status"]["schedulingStats"] =
+            json!({"evictions": [{"reason": "Preempted", "underlyingCause": "", "count": 1}]});
+        w["status"]["nominatedClusterNames"] = json!(["one", "two"]);
+        w["status"]["preemptionGates"] =
+            json!([{"name": "closed", "position": "Closed", "lastTransitionTime": stamp}]);
     });
     set_checks(&mut world, Value::Null);
     rest(&mut world, "check is removed");
@@ -181,6 +193,8 @@ fn life(seed: u64, foreign: ForeignOwner) -> Vec<Vec<(String, String)>> {
     assert_eq!(workload(&world)["status"]["admissionChecks"], Value::Null, "{description}");
     edit_workload(&mut world, |w| {
         w["status"]["reclaimablePods"] = json!([{"name": "main", "count": 1}]);
+        w["status"].as_object_mut().unwrap().remove("nominatedClusterNames");
+        w["status"]["clusterName"] = json!("one");
         w["spec"]["active"] = json!(false);
     });
     rest(&mut world, "deactivated");
