@@ -3,11 +3,11 @@
 //! The model of what the API server makes of a pod is compared with a table recorded from one
 //! (`tests/pods-made-by-api-server.json`, written and checked by the end-to-end case `charged_pods`).
 
-use crate::core_fixture::{Core, workload, writes};
+use crate::core_fixture::{Core, JOB, condition, job, reserving_workload, workload, writes};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use sluice::cache::Kind;
-use sluice::reconciler::CoreSettings;
+use sluice::reconciler::{CoreSettings, Delta};
 use sluice::resources::Quantity;
 use sluice::resources::transform::{Strategy as Charging, Transform, Transformation};
 use std::collections::BTreeMap;
@@ -277,6 +277,84 @@ proptest! {
                 let cost = transformed(&requested(&pod), &transform);
                 prop_assert!(covers(&charged, &cost), "charged {charged:?}, requested {:?}, costs {cost:?}", requested(&pod));
             }
+        }
+    }
+}
+
+/// How the pods of a Job differ from those that its prebuilt Workload states.
+#[derive(Clone, Debug)]
+enum Difference {
+    None,
+    /// Another container, after the others of its list.
+    Added(&'static str, Value),
+    /// Other requests or limits of a container.
+    Changed(&'static str, usize, &'static str, Value),
+}
+
+impl Difference {
+    fn apply(&self, spec: &mut Value) {
+        match self {
+            Self::None => {}
+            Self::Added(list, container) => {
+                let mut container = container.clone();
+                container["name"] = json!("added");
+                spec[list].as_array_mut().unwrap().push(container);
+            }
+            Self::Changed(list, index, field, amounts) => {
+                let all = spec[list].as_array_mut().unwrap();
+                let index = index % all.len().max(1);
+                if let Some(container) = all.get_mut(index) {
+                    container["resources"][field] = amounts.clone();
+                }
+            }
+        }
+    }
+}
+
+fn difference() -> impl Strategy<Value = Difference> {
+    let list = || proptest::sample::select(&["initContainers", "containers"][..]);
+    let field = proptest::sample::select(&["requests", "limits"][..]);
+    prop_oneof![
+        1 => Just(Difference::None),
+        1 => (list(), container()).prop_map(|(list, container)| Difference::Added(list, container)),
+        4 => (list(), 0..3_usize, field, drawn(ALL)).prop_map(|(list, index, field, amounts)| {
+            Difference::Changed(list, index, field, amounts)
+        }),
+    ]
+}
+
+proptest! {
+    /// A Job starts by a Workload that its user made only if the Workload is charged for its pods.
+    #[test]
+    fn prebuilt_workload_is_charged_for_pods_of_its_job(
+        inits in proptest::collection::vec(container(), 0..3),
+        mains in proptest::collection::vec(container(), 1..3),
+        difference in difference(),
+    ) {
+        let without_policy = |mut container: Value| {
+            container.as_object_mut().unwrap().remove("restartPolicy");
+            container
+        };
+        let mains: Vec<Value> = mains.into_iter().map(without_policy).collect();
+        let stated = json!({"restartPolicy": "Never", "initContainers": inits, "containers": mains});
+        let mut own = stated.clone();
+        difference.apply(&mut own);
+        let admitted = [condition("QuotaReserved", "True", "QuotaReserved"), condition("Admitted", "True", "Admitted")];
+        let mut workload = reserving_workload("j", &admitted);
+        workload["spec"]["podSets"][0]["template"]["spec"] = stated.clone();
+        let mut job = job("j");
+        job["metadata"]["labels"]["kueue.x-k8s.io/prebuilt-workload-name"] = json!("w-j");
+        job["spec"]["template"]["spec"] = own.clone();
+
+        let mut core = Core::new(CoreSettings::default());
+        core.feed(Delta::Leading(false));
+        let objects = [core.applied_delta(JOB, job), core.applied_delta(Kind::Workload, workload)];
+        let effects = core.feed_all(objects.into_iter().chain([Delta::Leading(true)]));
+        let starts = writes(&effects, JOB).iter().any(|write| write.body["spec"]["suspend"] == json!(false));
+        prop_assert!(starts || own != stated, "the Workload of the same pods starts its Job: {effects:?}");
+        if let Some(charged) = charge(&stated, &[], &Value::Null).filter(|_| starts) {
+            let requested = requested(&made(own, &[], &Value::Null));
+            prop_assert!(covers(&charged, &requested), "charged {charged:?}, requested {requested:?}");
         }
     }
 }
