@@ -1,11 +1,13 @@
-//! Jobs of all kinds, by key and by UID.
+//! Jobs of all kinds, by key, by UID, and by the name of the Workload that is made for them or that they name.
 
 use super::pod_owners::RecheckedPods;
-use super::{Cache, Kind};
+use super::{Cache, Kind, remove_from_index};
 use crate::api::{ObjectKey, names};
-use crate::frameworks::{JobKind, JobView};
+use crate::frameworks::{
+    FRAMEWORKS, JobKind, JobView, is_longest_workload_name, job_name_in_workload_name, own_workload_key,
+};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Kind and key of a job.
@@ -25,6 +27,8 @@ pub(crate) struct JobChange {
 pub(super) struct JobRecords {
     views: BTreeMap<JobId, Arc<JobView>>,
     by_uid: BTreeMap<Arc<str>, JobId>,
+    /// Jobs by the prebuilt Workload that they name.
+    by_prebuilt: BTreeMap<ObjectKey, BTreeSet<JobId>>,
 }
 
 impl JobRecords {
@@ -47,6 +51,10 @@ impl JobRecords {
     /// Returns the UID of another job that had the same kind and key.
     fn insert(&mut self, kind: JobKind, view: JobView) -> Option<Arc<str>> {
         let id = (kind, view.key.clone());
+        self.forget_prebuilt(&id);
+        if let Some(workload) = view.prebuilt_workload_key() {
+            self.by_prebuilt.entry(workload).or_default().insert(id.clone());
+        }
         let replaced = self.views.get(&id).filter(|before| before.uid != view.uid);
         let replaced = replaced.map(|before| before.uid.clone());
         if let Some(uid) = &replaced {
@@ -58,9 +66,38 @@ impl JobRecords {
     }
 
     pub(super) fn remove(&mut self, id: &JobId) -> Option<Arc<JobView>> {
+        self.forget_prebuilt(id);
         let view = self.views.remove(id)?;
         self.by_uid.remove(&view.uid);
         Some(view)
+    }
+
+    fn forget_prebuilt(&mut self, id: &JobId) {
+        if let Some(workload) = self.views.get(id).and_then(|view| view.prebuilt_workload_key()) {
+            remove_from_index(&mut self.by_prebuilt, &workload, id);
+        }
+    }
+
+    /// Returns the job that a Workload with this key was made for, if the job exists. The name has a hash of its UID.
+    pub(super) fn of_own_workload(&self, workload: &ObjectKey) -> Option<(&JobId, &Arc<JobView>)> {
+        FRAMEWORKS.iter().map(JobKind::new).find_map(|kind| {
+            let name = job_name_in_workload_name(&kind, &workload.name)?;
+            let first = (kind, ObjectKey { namespace: workload.namespace.clone(), name: Arc::from(name) });
+            let longer = is_longest_workload_name(&workload.name);
+            let fits = |key: &ObjectKey| {
+                key.namespace == workload.namespace
+                    && (*key.name == *name || (longer && key.name.starts_with(name)))
+            };
+            let mut candidates =
+                self.views.range(first..).take_while(|((other, key), _)| *other == kind && fits(key));
+            candidates.find(|(_, view)| own_workload_key(&kind, view) == *workload)
+        })
+    }
+
+    /// Returns the jobs that name this prebuilt Workload, in order.
+    pub(super) fn naming(&self, workload: &ObjectKey) -> impl Iterator<Item = (&JobId, &Arc<JobView>)> {
+        let ids = self.by_prebuilt.get(workload).into_iter().flatten();
+        ids.filter_map(|id| self.views.get_key_value(id))
     }
 }
 

@@ -136,6 +136,16 @@ impl Cache {
         self.jobs.id_of(uid)
     }
 
+    /// Returns the job that a Workload with this key was made for, whatever owns the Workload.
+    pub(crate) fn job_of_own_workload(&self, workload: &ObjectKey) -> Option<(&JobId, &Arc<JobView>)> {
+        self.jobs.of_own_workload(workload)
+    }
+
+    /// Returns the jobs that name this prebuilt Workload, in order.
+    pub(crate) fn jobs_naming(&self, workload: &ObjectKey) -> impl Iterator<Item = (&JobId, &Arc<JobView>)> {
+        self.jobs.naming(workload)
+    }
+
     /// Returns the job that owns a Workload.
     pub(crate) fn job_of(&self, record: &WorkloadRecord) -> Option<(&JobId, &Arc<JobView>)> {
         let id = self.jobs.id_of(&record.owner.as_ref()?.uid)?;

@@ -200,7 +200,7 @@ impl Cache {
 }
 
 /// Removes a key from an index, and the entry if it has no other keys.
-fn remove_from_index<K: Ord>(index: &mut BTreeMap<K, BTreeSet<ObjectKey>>, entry: &K, key: &ObjectKey) {
+fn remove_from_index<K: Ord, V: Ord>(index: &mut BTreeMap<K, BTreeSet<V>>, entry: &K, key: &V) {
     if let Some(keys) = index.get_mut(entry) {
         keys.remove(key);
         if keys.is_empty() {

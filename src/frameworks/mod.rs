@@ -58,7 +58,10 @@ pub(crate) use template::template_patch;
 pub use template::{TemplateConflict, TemplateInfo};
 pub use template_fingerprint::{TemplateFingerprint, pod_set_fingerprint};
 pub use view::{Finished, Gvk, JobOptions, JobStatus, JobView, OwnerRef, PodSetInfo, PodSetView};
-pub use workload::{WorkloadRequest, pod_set_infos, workload_body, workload_name};
+pub use workload::{
+    WorkloadRequest, is_longest_workload_name, job_name_in_workload_name, own_workload_key, pod_set_infos,
+    workload_body, workload_name,
+};
 
 use std::fmt;
 

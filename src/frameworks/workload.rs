@@ -5,7 +5,7 @@ use super::read;
 use super::template::TemplateInfo;
 use super::view::{JobView, PodSetInfo};
 use super::{Framework, JobError};
-use crate::api::{self, names};
+use crate::api::{self, ObjectKey, names};
 use serde_json::{Map, Value, json};
 use sha1::{Digest, Sha1};
 use std::collections::BTreeMap;
@@ -50,6 +50,26 @@ pub fn workload_name(group: &str, kind: &str, name: &str, uid: &str, extra: Opti
         prefix.pop();
     }
     format!("{prefix}-{hash}")
+}
+
+/// Returns the key of the Workload that is created for a job.
+pub fn own_workload_key(kind: &Framework, job: &JobView) -> ObjectKey {
+    let name = workload_name(kind.gvk.group, kind.gvk.kind, &job.key.name, &job.uid, None);
+    ObjectKey { namespace: job.key.namespace.clone(), name: Arc::from(name) }
+}
+
+/// Returns the name of the job of this kind whose Workload may have this name; `None` if no Workload of the kind has. Of a
+/// name of the maximum length, which may be truncated, it is the beginning.
+pub fn job_name_in_workload_name<'a>(kind: &Framework, workload: &'a str) -> Option<&'a str> {
+    let (start, hash) = workload.rsplit_once('-')?;
+    let (prefix, name) = start.split_at_checked(kind.gvk.kind.len())?;
+    let named = prefix.eq_ignore_ascii_case(kind.gvk.kind) && hash.len() == HASH_DIGITS;
+    name.strip_prefix('-').filter(|_| named)
+}
+
+/// Returns whether the name of a Workload has the maximum length, so that the name of its job in it may be truncated.
+pub const fn is_longest_workload_name(workload: &str) -> bool {
+    workload.len() == MAX_NAME
 }
 
 /// Returns the Workload to create for a job.

@@ -256,7 +256,7 @@ impl Reconciler {
         self.work_queue.add(ReconcileKey::Job(kind, key.clone()));
         let Some(view) = self.cache.job(&(kind, key.clone())) else { return };
         self.snapshot_builder.set_job(kind, view);
-        let uid = view.uid.clone();
-        self.mark_workloads_owned_by(&uid);
+        let view = Arc::clone(view);
+        self.mark_workloads_of_job(kind, &view);
     }
 }

@@ -5,6 +5,7 @@ use crate::api::ObjectKey;
 use crate::cache::pod_owners::RecheckedPods;
 use crate::cache::records::OwnerRecord;
 use crate::cache::{Kind, PodChange, UsageUpdate, WorkloadChange};
+use crate::frameworks::{JobKind, JobView};
 use crate::lifecycle::reservation;
 use std::sync::Arc;
 
@@ -83,8 +84,15 @@ impl Reconciler {
         if let Some((kind, job)) = owner.and_then(|owner| self.cache.job_id(&owner.uid)) {
             self.work_queue.add(ReconcileKey::Job(*kind, job.clone()));
         }
+        self.work_queue.add_all(self.jobs_by_workload_name(key));
         let units = self.cache.units_near_workload(key, owner);
         self.work_queue.add_all(units.into_iter().map(ReconcileKey::Unit));
+    }
+
+    /// Marks the Workloads that a job owns, that was made for it, and that it names.
+    pub(super) fn mark_workloads_of_job(&mut self, kind: JobKind, job: &JobView) {
+        self.mark_workloads_owned_by(&job.uid);
+        self.work_queue.add_all(self.workloads_by_job_name(kind, job));
     }
 
     pub(super) fn mark_workloads_owned_by(&mut self, uid: &str) {
@@ -160,9 +168,8 @@ impl Reconciler {
                 self.work_queue.add(ReconcileKey::Job(job_kind, key.clone()));
                 // Its Workload waits while a write of the job is in flight, and the watch may have overtaken the
                 // response.
-                let uid = self.cache.job(&(job_kind, key.clone())).map(|job| job.uid.clone());
-                if let Some(uid) = uid {
-                    self.mark_workloads_owned_by(&uid);
+                if let Some(job) = self.cache.job(&(job_kind, key.clone())).cloned() {
+                    self.mark_workloads_of_job(job_kind, &job);
                 }
             }
             Kind::Pod => self.mark_unit_of_pod(key),

@@ -53,7 +53,7 @@ impl Reconciler {
                 if let Some((view, pods)) = self.cache.remove_job(kind, key) {
                     self.follow_rechecked_pods(pods);
                     self.snapshot_builder.remove_job(kind, key);
-                    self.mark_workloads_owned_by(&view.uid);
+                    self.mark_workloads_of_job(kind, &view);
                 }
             }
             _ => self.remove_cluster_scoped(kind, &key.name),

@@ -97,13 +97,13 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core, Queues, 1, infeasible_jobs::missing_queue_appears_later;
     Core + Versions, Queues, 2, user_edits::edits_of_pending_job;
     Core + Versions, Queues, 3, user_edits::edits_of_running_job;
+    Core, Queues, 3, user_edits::workload_gets_its_owner_back;
     Core + Versions, Queues, 30, user_edits::resize_of_running_jobs;
     Core + Versions, Queues, 2, user_edits::batch_user_is_restricted;
     Core, Queues, 1, stop_policy::missing_quota_is_zero;
     Core, Queues, 5, stop_policy::deactivate_and_reactivate;
     Core, Queues, 2, stop_policy::quota_kept_until_pods_end;
     Core, Queues, 6, stop_policy::quota_kept_in_foreground_deletion;
-    Core, Queues, 3, stop_policy::workload_without_owner_stops_job;
     Core + Versions, Queues, 20, stop_policy::stops_leave_no_warning;
     Core, Queues, 5, stop_policy::hold_and_drain_cluster_queue;
     Core, Queues, 2, stop_policy::hold_and_drain_local_queue;

@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use kube::api::PropagationPolicy;
 use serde_json::json;
 use sluice_e2e::cluster::Cluster;
-use sluice_e2e::objects::{Kind, condition_is_true, expect_condition, text};
+use sluice_e2e::objects::{Kind, condition_is_true, text};
 use sluice_e2e::wait::eventually;
 use std::time::Duration;
 
@@ -93,29 +93,6 @@ pub(crate) async fn quota_kept_in_foreground_deletion(_: &Cluster, fixture: &Fix
         Ok(())
     })
     .await
-}
-
-/// A Job whose Workload loses its owner, after its finalizer, is stopped; its quota goes to another Job after that.
-pub(crate) async fn workload_without_owner_stops_job(_: &Cluster, fixture: &Fixture) -> Result<()> {
-    fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
-    fixture.submit(fixture.job("first", "main", "1")).await?;
-    fixture.wait_until_running("first").await?;
-    fixture.submit(fixture.job("next", "main", "1")).await?;
-    fixture.wait_until_pending("next", "WaitingForQuota").await?;
-    let workload = fixture.workload("first").await?;
-    let name = text(&workload, "/metadata/name");
-    for field in ["finalizers", "ownerReferences"] {
-        let patch = json!({"metadata": {field: null}});
-        fixture.objects.merge(Kind::WORKLOAD, &fixture.name, name, &patch).await?;
-    }
-    eventually("the Job is stopped and its Workload finished", async || {
-        let job = fixture.objects.must_get(Kind::JOB, &fixture.name, "first").await?;
-        ensure!(job["spec"]["suspend"] == json!(true), "it is not suspended");
-        let workload = fixture.objects.must_get(Kind::WORKLOAD, &fixture.name, name).await?;
-        expect_condition(&workload, "Finished", "True", "OwnerNotFound")
-    })
-    .await?;
-    fixture.wait_until_running("next").await
 }
 
 pub(crate) async fn hold_and_drain_cluster_queue(_: &Cluster, fixture: &Fixture) -> Result<()> {

@@ -79,6 +79,38 @@ pub(crate) async fn edits_of_running_job(_: &Cluster, fixture: &Fixture) -> Resu
     fixture.finish_job("running").await
 }
 
+/// Workloads of a running and a pending Job that lose owner, finalizer and label get them back; no Job is stopped, and none
+/// waits for ever.
+pub(crate) async fn workload_gets_its_owner_back(_: &Cluster, fixture: &Fixture) -> Result<()> {
+    fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
+    fixture.submit(fixture.job("first", "main", "1")).await?;
+    fixture.wait_until_running("first").await?;
+    fixture.submit(fixture.job("next", "main", "1")).await?;
+    fixture.wait_until_pending("next", "WaitingForQuota").await?;
+    let job = fixture.objects.must_get(Kind::JOB, &fixture.name, "first").await?;
+    for name in ["first", "next"] {
+        let before = fixture.workload(name).await?;
+        let workload = text(&before, "/metadata/name");
+        let labels = json!({"kueue.x-k8s.io/job-uid": null});
+        let patch = json!({"metadata": {"finalizers": null, "ownerReferences": null, "labels": labels}});
+        fixture.objects.merge(Kind::WORKLOAD, &fixture.name, workload, &patch).await?;
+        eventually(format!("the Workload of {name} has its owner again"), async || {
+            let after = fixture.objects.must_get(Kind::WORKLOAD, &fixture.name, workload).await?;
+            for field in ["uid", "ownerReferences", "finalizers", "labels"] {
+                let (before, after) = (&before["metadata"][field], &after["metadata"][field]);
+                ensure!(before == after, "{field} is {after}");
+            }
+            Ok(())
+        })
+        .await?;
+    }
+    let after = fixture.objects.must_get(Kind::JOB, &fixture.name, "first").await?;
+    ensure!(after["metadata"]["generation"] == job["metadata"]["generation"], "the running Job was changed");
+    fixture.check_pending("next").await?;
+    fixture.finish_job("first").await?;
+    fixture.wait_until_running("next").await
+}
+
 /// Running Jobs that are resized are stopped once, and started once at their new size when the old pods, which take 20 s to
 /// end, are gone; then nothing more is written.
 pub(crate) async fn resize_of_running_jobs(_: &Cluster, fixture: &Fixture) -> Result<()> {

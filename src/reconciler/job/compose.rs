@@ -1,22 +1,19 @@
-//! Stops a job that has no Workload, then creates its Workload or adopts the prebuilt one that the job names.
+//! Stops a job that has no Workload, then creates its Workload.
 
 use super::{Job, job_event};
-use crate::api::{ObjectKey, names};
+use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::frameworks::{JobError, MissingClass, Priority, WorkloadRequest, workload_body};
 use crate::lifecycle::backoff;
 use crate::reconciler::Reconciler;
 use crate::reconciler::messages::{Effect, Observation, Verb};
 use crate::reconciler::writes::in_flight::WriteRequest;
-use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
+use jiff::Timestamp;
+use serde_json::Value;
 use std::time::Duration;
 
 /// Note of the event on a job that asks to be resized while it runs.
 const ELASTIC_NOTE: &str = "Elastic Jobs are not supported by this version: a change of parallelism stops the Job and queues it again";
-
-/// Delay before a job looks again for the Workload that it names.
-const PREBUILT_RECHECK: SignedDuration = SignedDuration::from_secs(2);
 
 /// Why no Workload can be created for a job.
 enum ComposeError {
@@ -28,6 +25,9 @@ impl Reconciler {
     /// Stops a job that has no Workload, then creates one.
     pub(super) fn step_job_without_workload(&mut self, job: Job<'_>, now: Timestamp) {
         let view = job.view;
+        if self.leave_former_workload(job, None, now) {
+            return;
+        }
         if let Some(patch) = job.row.stop_patches(view, &[]).first() {
             let workload = view.prebuilt_workload_key().unwrap_or_else(|| job.own_workload_key());
             if !view.suspended && !self.is_confirmed(&workload, job.reconcile_key(), now) {
@@ -43,14 +43,12 @@ impl Reconciler {
             return;
         }
         if let Some(key) = view.prebuilt_workload_key() {
-            self.adopt_prebuilt_workload(job, &key, now);
-            return;
+            return self.report_missing_prebuilt_workload(job, &key);
         }
         let key = job.own_workload_key();
-        if self.cache.workload(&key).is_some() {
-            let note = format!("Workload {key} exists and belongs to another object");
-            self.warn_of_job(job, "WorkloadNameConflict", &note);
-            return;
+        if let Some(record) = self.cache.workload(&key).cloned() {
+            // It ended while the job did not use it.
+            return self.replace_workload(job, &record, now);
         }
         if !self.writes.may_write(Kind::Workload, &key, now) {
             // The Workload of that write is already deleted. Without the requeue, the job would get no step when the
@@ -115,37 +113,13 @@ impl Reconciler {
         workload_body(&job.row, raw, job.view, &request).map_err(ComposeError::Job)
     }
 
-    /// Makes the job the owner of the prebuilt Workload that it names, unless that Workload has an owner.
-    fn adopt_prebuilt_workload(&mut self, job: Job<'_>, key: &ObjectKey, now: Timestamp) {
-        let Some(record) = self.cache.workload(key).filter(|record| !record.meta.deleting) else {
-            // It names no job, so nothing else gives the job a step when it is created.
-            self.work_queue.add_at(job.reconcile_key(), backoff::after(now, PREBUILT_RECHECK));
-            let note = format!("Workload {key} doesn't exist");
-            return self.warn_of_job(job, "PrebuiltWorkloadNotFound", &note);
-        };
-        if record.owner.is_some() {
+    /// Reports why a job does not have the prebuilt Workload that it names.
+    fn report_missing_prebuilt_workload(&mut self, job: Job<'_>, key: &ObjectKey) {
+        if self.cache.workload(key).is_some_and(|record| !record.meta.deleting) {
             let note = format!("Workload {key} belongs to another object");
-            return self.warn_of_job(job, "WorkloadNameConflict", &note);
+            self.warn_of_job(job, "WorkloadNameConflict", &note);
+        } else {
+            self.warn_of_job(job, "PrebuiltWorkloadNotFound", &format!("Workload {key} doesn't exist"));
         }
-        if !self.writes.may_write(Kind::Workload, key, now) {
-            // The Workload has no owner yet that would get a step when the write ends.
-            self.writes.requeue_at_end(Kind::Workload, key, job.reconcile_key());
-            return self.retry_after_backoff(Kind::Workload, key, job.reconcile_key(), now);
-        }
-        let resource = job.kind().resource();
-        let owner = json!({
-            "apiVersion": resource.api_version(), "kind": resource.kind, "name": job.view.key.name,
-            "uid": job.view.uid, "controller": true, "blockOwnerDeletion": true,
-        });
-        let mut finalizers = record.meta.finalizers.to_vec();
-        if !record.meta.has_finalizer() {
-            finalizers.push(names::RESOURCE_IN_USE_FINALIZER.to_owned());
-        }
-        let body = json!({"metadata": {
-            "resourceVersion": record.meta.resource_version, "ownerReferences": [owner], "finalizers": finalizers,
-            "labels": {names::JOB_UID_LABEL: job.view.uid},
-        }});
-        let request = WriteRequest::new(Kind::Workload, key.clone(), Verb::Merge, body);
-        self.writes.start(request.on_behalf_of(job.reconcile_key()), now);
     }
 }

@@ -43,7 +43,7 @@ impl Reconciler {
     /// is created when it is gone. A prebuilt Workload is not replaced: its life cycle finishes it as out of sync.
     pub(super) fn replace_workload(&mut self, job: Job<'_>, record: &WorkloadRecord, now: Timestamp) {
         let key = &record.meta.key;
-        if job.view.options.prebuilt_workload.is_some() {
+        if job.view.options.prebuilt_workload.is_some() || record.meta.deleting {
             return;
         }
         if !self.writes.may_write(Kind::Workload, key, now) {
@@ -52,6 +52,6 @@ impl Reconciler {
         let event = job.event("DeletedWorkload", &format!("Deleted not matching Workload: {key}"));
         let options = delete_options(&record.meta);
         let request = WriteRequest::new(Kind::Workload, key.clone(), Verb::Delete, options);
-        self.writes.start(request.with_effects(vec![event]), now);
+        self.writes.start(request.with_effects(vec![event]).on_behalf_of(job.reconcile_key()), now);
     }
 }

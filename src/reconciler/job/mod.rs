@@ -3,6 +3,7 @@
 //! Invariants: a job runs only while its Workload is admitted and not evicted. When a job stops, the changes made by
 //! its start are undone, and its Workload releases its quota only after that.
 
+pub(super) mod belonging;
 mod compose;
 mod events;
 mod management;
@@ -15,7 +16,7 @@ use super::ReconcileKey;
 use super::messages::{Effect, Event};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
-use crate::frameworks::{JobKind, JobView, workload_name};
+use crate::frameworks::{JobKind, JobView, own_workload_key};
 
 /// A job with its kind.
 #[derive(Clone, Copy)]
@@ -35,18 +36,13 @@ impl Job<'_> {
 
     /// Returns the key of the Workload that is created for the job.
     fn own_workload_key(&self) -> ObjectKey {
-        own_workload_key(self.row, self.view)
+        own_workload_key(&self.row, self.view)
     }
 
     /// Returns a normal event on the job.
     fn event(&self, reason: &str, note: &str) -> Effect {
         job_event(self.row, self.view, false, reason, note)
     }
-}
-
-fn own_workload_key(kind: JobKind, view: &JobView) -> ObjectKey {
-    let name = workload_name(kind.gvk.group, kind.gvk.kind, &view.key.name, &view.uid, None);
-    ObjectKey::new(&view.key.namespace, &name)
 }
 
 fn job_event(kind: JobKind, view: &JobView, warning: bool, reason: &str, note: &str) -> Effect {

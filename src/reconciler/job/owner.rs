@@ -3,10 +3,11 @@
 //! Invariant: owner references are checked here as well as in the webhook, because a Job may be created while no
 //! webhook answers. With an invalid reference the Job is queued by itself.
 
-use super::{Job, own_workload_key};
+use super::Job;
 use crate::api::ObjectKey;
 use crate::frameworks::{
-    Ancestor, JobKind, JobView, Management, OwnerLookup, OwnerRef, framework, queued_ancestor,
+    Ancestor, JobKind, JobView, Management, OwnerLookup, OwnerRef, framework, own_workload_key,
+    queued_ancestor,
 };
 use crate::reconciler::Reconciler;
 use jiff::Timestamp;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 
 impl Reconciler {
     /// Returns the ancestor of a job that is queued in place of the job.
-    pub(super) fn find_ancestor(&self, kind: JobKind, view: &JobView) -> Option<Ancestor> {
+    pub(crate) fn find_ancestor(&self, kind: JobKind, view: &JobView) -> Option<Ancestor> {
         if Self::is_managed_by_other_controller(kind, view) {
             return None;
         }
@@ -73,7 +74,7 @@ impl Reconciler {
         if admitted || job.view.suspended {
             return;
         }
-        let parent = parent.map(|(kind, view)| own_workload_key(kind, view));
+        let parent = parent.map(|(kind, view)| own_workload_key(&kind, view));
         if let Some(workload) = workload.or(parent)
             && !self.is_confirmed(&workload, job.reconcile_key(), now)
         {

@@ -1,12 +1,12 @@
 //! The next write of a job: start, stop, restore, delete.
 
+use super::Job;
 use super::start::{grants_match_job, pod_sets_to_restore};
-use super::{Job, own_workload_key};
 use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{Ancestor, JobKind, JobPatch, JobView};
+use crate::frameworks::{Ancestor, JobKind, JobPatch};
 use crate::lifecycle::{backoff, conditions, eviction, reservation};
 use crate::reconciler::Reconciler;
 use crate::reconciler::messages::{Effect, Verb};
@@ -26,21 +26,23 @@ impl Reconciler {
     /// Sends the next write of a job or of its Workload's spec, if there is one.
     pub(crate) fn step_job(&mut self, kind: JobKind, key: &ObjectKey, now: Timestamp) {
         let Some(view) = self.cache.job(&(kind, key.clone())) else { return };
-        if view.deleting {
-            return;
-        }
         let view = view.clone();
         let job = Job { row: kind, view: &view };
         if self.has_unreadable_workload(job, now) {
             return;
         }
-        if let Some(workload) = self.workload_of(kind, &view) {
-            if !self.delete_expired_job(job, &workload, now) {
-                self.step_job_with_workload(job, &workload, now);
+        let workload = self.workload_of(kind, &view);
+        if let Some(record) = workload.and_then(|key| self.cache.workload(&key)).cloned() {
+            let owned = record.owner.as_ref().is_some_and(|owner| owner.uid == view.uid);
+            if !owned && !record.meta.deleting {
+                self.own_workload(job, &record, now);
+            }
+            if !view.deleting && !self.delete_expired_job(job, &record.meta.key, now) {
+                self.step_job_with_workload(job, &record, owned, now);
             }
             return;
         }
-        if view.status.finished.is_some() {
+        if view.deleting || view.status.finished.is_some() {
             // The job finished before a Workload was created for it.
             return;
         }
@@ -62,18 +64,6 @@ impl Reconciler {
             self.work_queue.add_at(job.reconcile_key(), backoff::after(now, UNREADABLE_RECHECK));
         }
         unreadable
-    }
-
-    /// Returns the key of the Workload of a job: the prebuilt Workload that the job names, or the Workload that it
-    /// owns.
-    pub(super) fn workload_of(&self, kind: JobKind, view: &JobView) -> Option<ObjectKey> {
-        if let Some(key) = view.prebuilt_workload_key() {
-            let owner = self.cache.workload(&key)?.owner.as_ref()?;
-            return (owner.uid == view.uid).then_some(key);
-        }
-        let own = own_workload_key(kind, view);
-        let keys = self.cache.workloads_owned_by(&view.uid);
-        if keys.contains(&own) { Some(own) } else { keys.first().cloned() }
     }
 
     /// Deletes the job of a Workload that Sluice deactivated, if the retention period has expired. Returns whether the
@@ -103,33 +93,50 @@ impl Reconciler {
         true
     }
 
-    fn step_job_with_workload(&mut self, job: Job<'_>, key: &ObjectKey, now: Timestamp) {
-        let Some(record) = self.cache.workload(key).cloned() else {
-            return;
-        };
+    fn step_job_with_workload(&mut self, job: Job<'_>, record: &WorkloadRecord, owned: bool, now: Timestamp) {
         let view = job.view;
-        if view.status.finished.is_some() {
+        if view.status.finished.is_some() || self.leave_former_workload(job, Some(&record.meta.key), now) {
             return;
         }
         let finished = conditions::is_true(&record.status, ConditionType::Finished);
         let reserved = reservation::holds_quota(&record.status);
-        if record.may_run() && grants_match_job(&record, view) {
+        if record.may_run() && grants_match_job(record, view) {
             if !view.suspended {
-                self.sync_priority_of_running_job(view, &record, now);
-            } else if view.status.active_pods == 0 {
-                self.start_job(job, &record, now);
+                self.sync_priority_of_running_job(view, record, now);
+            } else if view.status.active_pods == 0 && owned {
+                self.start_job(job, record, now);
             }
             // Otherwise a user has suspended it: beside the pods that still end, new ones would exceed the grant.
             return;
         }
-        if !view.suspended || (reserved && !awaits_admission(&record)) {
-            self.stop_job(job, &record, now);
+        if !view.suspended || (reserved && !awaits_admission(record)) {
+            self.stop_job(job, record, now);
             return;
         }
-        if !finished && !record.meta.deleting {
-            self.report_check_messages(job, &record);
-            self.sync_workload(job, &record, now);
+        if !finished && !record.meta.deleting && owned {
+            self.report_check_messages(job, record);
+            self.sync_workload(job, record, now);
         }
+    }
+
+    /// Stops a job whose pods run on the quota of another Workload than its present one, and undoes the start by that other
+    /// Workload. Returns whether the job must wait for it.
+    pub(super) fn leave_former_workload(
+        &mut self,
+        job: Job<'_>,
+        used: Option<&ObjectKey>,
+        now: Timestamp,
+    ) -> bool {
+        let view = job.view;
+        let Some(former) = self.former_workload(job, used) else { return false };
+        let patch = job.row.stop_patches(view, &pod_sets_to_restore(&former, view)).into_iter().next();
+        let Some(patch) = patch else { return view.status.active_pods > 0 };
+        if view.suspended || self.is_confirmed(&former.meta.key, job.reconcile_key(), now) {
+            let note = format!("The job has another Workload than {}, which started it", former.meta.key);
+            let stopped = (!view.suspended).then(|| job.event("Stopped", &note));
+            self.patch_job(job, &patch, stopped.into_iter().collect(), now);
+        }
+        true
     }
 
     fn start_job(&mut self, job: Job<'_>, record: &WorkloadRecord, now: Timestamp) {

@@ -188,11 +188,11 @@ impl Reconciler {
                 once: false,
             }));
         }
-        let (kind, key) = self.cache.job_id(&record.owner.as_ref()?.uid)?;
+        let ((kind, key), job) = self.job_of_workload(record)?;
         Some(Effect::Event(Event {
             kind: Kind::Job(*kind),
             key: key.clone(),
-            uid: record.owner.as_ref()?.uid.to_string(),
+            uid: job.uid.to_string(),
             warning: false,
             reason: reason.to_owned(),
             note: note(&record.meta.key),

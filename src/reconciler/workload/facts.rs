@@ -9,6 +9,7 @@ use crate::frameworks::{JobKind, JobView, framework};
 use crate::lifecycle::workload::{Facts, JobFacts, QueueFact, WorkloadInput, WorkloadOwner};
 use crate::lifecycle::{checks, conditions, eviction, node_failure, reservation};
 use crate::reconciler::Reconciler;
+use crate::reconciler::job::belonging::starting_workload;
 use crate::reconciler::job::start::{grants_match_job, is_out_of_sync, pod_sets_to_restore};
 use crate::reconciler::workload::decision_status::preemption_message;
 use crate::scheduler::PreemptionReason;
@@ -122,16 +123,15 @@ impl Reconciler {
         if let Some(unit) = self.cache.unit_of_workload(record) {
             return self.unit_owner(record, &unit, now);
         }
+        if let Some((id, job)) = self.job_of_workload(record) {
+            return WorkloadOwner::Job(self.job_facts(record, id, job));
+        }
         let Some(owner) = &record.owner else {
             return self.former_job(record).map_or(WorkloadOwner::None, WorkloadOwner::Job);
         };
         let managed = framework(owner.group(), &owner.kind)
             .is_some_and(|row| self.settings.manages_kind(JobKind::new(row)));
-        if !managed {
-            return WorkloadOwner::External;
-        }
-        let job = self.cache.job_of(record);
-        job.map_or(WorkloadOwner::Missing, |(id, job)| WorkloadOwner::Job(self.job_facts(record, id, job)))
+        if managed { WorkloadOwner::Missing } else { WorkloadOwner::External }
     }
 
     /// Returns the job that a Workload with quota was made for, if the Workload has lost its owner and the job has neither
@@ -153,7 +153,9 @@ impl Reconciler {
         let write_in_flight = self.writes.is_in_flight(Kind::Job(*kind), key);
         let restored = kind.stop_patches(job, &pod_sets_to_restore(record, job)).is_empty();
         let finished = job.status.finished.as_ref().map(|f| (f.success, f.message.clone()));
-        let starting = conditions::is_true(&record.status, ConditionType::Admitted) && job.suspended;
+        let superfluous = self.is_superfluous(record, id, job);
+        let starting =
+            conditions::is_true(&record.status, ConditionType::Admitted) && job.suspended && !superfluous;
         let start_failed = starting
             .then(|| self.start_patches(record, job).err())
             .flatten()
@@ -161,14 +163,16 @@ impl Reconciler {
         // No pod is created for a job that is being deleted; its last ones run until then. It exists until its Workload is
         // gone, because the Workload blocks a deletion in the foreground.
         let idle = job.deleting || (job.suspended && restored);
-        let stopped = !write_in_flight && job.status.active_pods == 0 && idle;
+        // The pods of a job that another Workload started do not run on its quota.
+        let left = superfluous && starting_workload(job).is_some_and(|name| *name != *record.meta.key.name);
+        let stopped = !write_in_flight && (left || (job.status.active_pods == 0 && idle));
         JobFacts {
             stopped,
             finished,
             pods_ready: job.status.pods_ready && !job.suspended,
             reclaimable: self.reclaimable_pods_of_job(record, job),
             // Once it is finished, it holds no quota and cannot be restored.
-            out_of_sync: stopped && is_out_of_sync(record, job),
+            out_of_sync: stopped && (superfluous || is_out_of_sync(record, job)),
             start_failed: start_failed.map(|e| e.to_string()),
             absent_pods: None,
         }

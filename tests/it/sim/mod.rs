@@ -19,5 +19,6 @@ mod second_pass;
 mod stale_reads;
 mod topology;
 mod user_edits;
+mod workload_owners;
 mod world;
 mod write_backpressure;

@@ -18,25 +18,26 @@ const WRITES_PER_EDIT: u32 = 16;
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 const CLASS: &str = "kueue.x-k8s.io/priority-class";
+const JOB_UID: &str = "kueue.x-k8s.io/job-uid";
 const MIN: &str = "kueue.x-k8s.io/job-min-parallelism";
 const FOLLOW: &str = "kueue.x-k8s.io/job-completions-equal-parallelism";
 
-fn key() -> ObjectKey {
+pub(super) fn key() -> ObjectKey {
     ObjectKey::new("ns", "edited")
 }
 
-fn job(world: &World) -> Value {
+pub(super) fn job(world: &World) -> Value {
     world.server.get(JOB, &key()).cloned().unwrap_or_default()
 }
 
-/// The Workload that belongs to the Job, if it exists.
+/// The Workload of the Job, whatever owns it, if it exists.
 fn workload(world: &World) -> Option<Value> {
-    let uid = job(world)["metadata"]["uid"].clone();
-    let owned = |w: &&Value| w.pointer("/metadata/ownerReferences/0/uid") == Some(&uid);
-    world.server.all(Kind::Workload).find(owned).cloned()
+    let name = |w: &Value| w["metadata"]["name"].as_str().unwrap().to_owned();
+    let own = |w: &&Value| name(w) == "mine" || name(w).starts_with("job-edited-");
+    world.server.all(Kind::Workload).find(own).cloned()
 }
 
-fn holds(workload: &Value, kind: &str) -> bool {
+pub(super) fn holds(workload: &Value, kind: &str) -> bool {
     condition(workload, kind) == Some("True")
 }
 
@@ -48,7 +49,7 @@ fn request(object: &Value, template: &str) -> Value {
     object[template]["spec"]["containers"][0]["resources"]["requests"]["cpu"].clone()
 }
 
-fn cluster(seed: u64) -> World {
+pub(super) fn cluster(seed: u64) -> World {
     let mut world = World::new(seed, &with_write_limit(seed, CoreSettings::default()));
     world.jobs_never_end = true;
     world.create(Kind::Namespace, json!({"metadata": {"name": "ns"}}));
@@ -81,13 +82,17 @@ fn create_job(world: &mut World) {
     world.create(JOB, job);
 }
 
+/// The text, or no value.
+fn text(on: bool, text: &str) -> Value {
+    if on { json!(text) } else { Value::Null }
+}
+
 /// One edit that the API server accepts.
 fn edit(world: &mut World) {
     let size = world.random_below(6);
     let pick = world.random_below(20);
     let old = job(world);
     let mutable = old["spec"]["suspend"] == json!(true) && old["status"]["active"].as_i64().unwrap_or(0) == 0;
-    let text = |on: bool, text: &str| if on { json!(text) } else { Value::Null };
     let on = world.random_below(2) == 0;
     let change: Box<dyn FnOnce(&mut Value)> = match pick {
         // Most edits change the size, because a running Job accepts little else.
@@ -140,7 +145,7 @@ fn edit_workload(world: &mut World) {
     let now = world.now;
     let free = !holds(&old, "QuotaReserved");
     let (size, on) = (1 + world.random_below(5), world.random_below(2) == 0);
-    match world.random_below(12) {
+    match world.random_below(16) {
         0..=1 => world.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(on)),
         2 => world.server.delete(Kind::Workload, &key, now),
         3 => world.server.edit(Kind::Workload, &key, |w| w["spec"]["priority"] = json!(size)),
@@ -162,14 +167,37 @@ fn edit_workload(world: &mut World) {
                 json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "low"});
         }),
         10 => world.server.edit(Kind::Workload, &key, |w| {
-            set(w, &["metadata", "labels", "kueue.x-k8s.io/job-uid"], Value::Null);
+            set(w, &["metadata", "labels", JOB_UID], text(size > 2, "other"));
         }),
+        11..=14 => {
+            let owners = other_owners(world);
+            world.server.edit(Kind::Workload, &key, |w| {
+                w["metadata"]["ownerReferences"] = owners;
+                if on {
+                    set(w, &["metadata", "labels", JOB_UID], Value::Null);
+                }
+            });
+        }
         _ => world.server.edit(Kind::Workload, &key, |w| w["metadata"]["finalizers"] = json!([])),
     }
 }
 
+/// No owners, or another one: a Job, or an object that does not exist.
+fn other_owners(world: &mut World) -> Value {
+    let (name, uid) = match world.random_below(4) {
+        0 => ("absent", json!("absent")),
+        1 => {
+            world.create(JOB, super::laws::job("other", "a", 1));
+            let other = world.server.get(JOB, &ObjectKey::new("ns", "other")).unwrap();
+            ("other", other["metadata"]["uid"].clone())
+        }
+        _ => return json!([]),
+    };
+    json!([{"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": true}])
+}
+
 /// Sets a field, or removes it if the value is null, as an edit of a user would.
-fn set(object: &mut Value, path: &[&str], value: Value) {
+pub(super) fn set(object: &mut Value, path: &[&str], value: Value) {
     let (last, parents) = path.split_last().unwrap();
     let mut place = object;
     for name in parents {
@@ -212,9 +240,18 @@ fn check_converged(world: &World, seed: u64) {
     let job = job(world);
     let active = job["status"]["active"].as_i64().unwrap_or(0);
     let runs = job["spec"]["suspend"] != json!(true);
+    // Quota is held for pods alone, whichever Workload holds it.
+    let pods = world.server.all(JOB).filter(|j| j["spec"]["suspend"] != json!(true));
+    let requests =
+        pods.map(|j| pods_of(j) * request(&j["spec"], "template").as_str().unwrap().parse::<i64>().unwrap());
+    assert_eq!(reserved_cpu(world), requests.sum::<i64>(), "seed {seed}: {job}");
     let Some(workload) = workload(world) else {
+        assert!(job["metadata"]["labels"].get(QUEUE).is_none(), "seed {seed}: {job} waits for a Workload");
         return assert!(!runs, "seed {seed}: {job} runs without a Workload");
     };
+    let owners = &workload["metadata"]["ownerReferences"];
+    assert_eq!(owners[0]["uid"], job["metadata"]["uid"], "seed {seed}: {workload}");
+    assert_ne!(condition(&workload, "Finished"), Some("True"), "seed {seed}: {job} waits: {workload}");
     let admitted = holds(&workload, "Admitted") && !holds(&workload, "Finished");
     assert_eq!(runs, admitted, "seed {seed}: {job} {workload}");
     assert_eq!(active, if runs { pods_of(&job) } else { 0 }, "seed {seed}: {job}");

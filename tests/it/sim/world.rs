@@ -52,6 +52,8 @@ pub(crate) struct World {
     pub(crate) jobs_never_end: bool,
     /// Pods of running Jobs never become ready.
     pub(crate) pods_never_ready: bool,
+    /// The garbage collector is late: it deletes nothing.
+    pub(crate) keeps_orphans: bool,
     pub(crate) faults: Faults,
     /// Fields of Workload statuses that another client owns.
     pub(crate) foreign: ForeignOwner,
@@ -80,6 +82,7 @@ impl World {
             end_times: BTreeMap::new(),
             jobs_never_end: false,
             pods_never_ready: false,
+            keeps_orphans: false,
             faults: Faults::default(),
             foreign: ForeignOwner::new(Ownership::Whole, []),
             reverted: false,
@@ -308,6 +311,9 @@ impl World {
 
     /// Garbage collector: deletes Workloads whose owner does not exist.
     fn collect_garbage(&mut self) {
+        if self.keeps_orphans {
+            return;
+        }
         let owners = self.server.all(JOB).chain(self.server.all(Kind::Pod));
         let uids: Vec<Value> = owners.map(|owner| owner["metadata"]["uid"].clone()).collect();
         let is_orphan = |w: &&Value| {
