@@ -87,6 +87,10 @@ impl Hooks for BatchJob {
         Ok(follow.and_then(|text| parse_bool(text)).unwrap_or(false))
     }
 
+    fn completions(&self, job: &Value) -> Result<Option<i32>, JobError> {
+        read::count(job, COMPLETIONS)
+    }
+
     fn pods_ready(&self, _row: &Framework, job: &Value, view: &JobView) -> Result<bool, JobError> {
         // Succeeded pods are listed here before they are counted in `succeeded`.
         let listed = job.pointer("/status/uncountedTerminatedPods/succeeded").and_then(Value::as_array);
@@ -117,16 +121,16 @@ impl Hooks for BatchJob {
         Ok(vec![(Arc::clone(&set.name), spare)])
     }
 
-    /// Partial admission changes the parallelism, and the completions if the Job keeps both equal.
+    /// Partial admission reduces the parallelism, and the completions if the Job keeps both equal. What undoes it raises
+    /// completions that are fewer than the pods, whatever the annotation says by then.
     fn count_fields(&self, view: &JobView, set: &PodSetView, count: i32) -> Vec<(Pointer, i32)> {
-        let mut fields = Vec::new();
-        if set.min_count.is_some() && set.count != count {
-            fields.push((PARALLELISM, count));
-            if view.completions_follow_parallelism {
-                fields.push((COMPLETIONS, count));
-            }
+        if set.count == count {
+            return Vec::new();
         }
-        fields
+        let fewer = count < set.count && view.completions_follow_parallelism;
+        let raised = view.completions.is_some_and(|completions| completions < count);
+        let completions = (fewer || raised).then_some((COMPLETIONS, count));
+        [(PARALLELISM, count)].into_iter().chain(completions).collect()
     }
 }
 

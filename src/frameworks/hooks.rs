@@ -19,6 +19,11 @@ pub trait Hooks: Debug + Sync {
         Ok(false)
     }
 
+    /// Returns the number of pods that must succeed, if it is set.
+    fn completions(&self, _job: &Value) -> Result<Option<i32>, JobError> {
+        Ok(None)
+    }
+
     /// Returns whether every pod is ready or has succeeded. The other fields of the view are set.
     fn pods_ready(&self, row: &Framework, job: &Value, _view: &JobView) -> Result<bool, JobError> {
         status::pods_ready(row, job)

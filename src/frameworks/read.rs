@@ -139,6 +139,7 @@ pub(super) fn common_view(job: &Value) -> Result<JobView, JobError> {
         managed_by: None,
         suspended: false,
         completions_follow_parallelism: false,
+        completions: None,
         pod_sets: Vec::new(),
         status: JobStatus::default(),
     })

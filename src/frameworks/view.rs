@@ -82,6 +82,8 @@ pub struct JobView {
     pub suspended: bool,
     /// Whether a change of the count changes the completions as well.
     pub completions_follow_parallelism: bool,
+    /// Number of pods that must succeed, if the kind has it and it is set.
+    pub completions: Option<i32>,
     /// The pod sets.
     pub pod_sets: Vec<PodSetView>,
     /// The status.

@@ -26,10 +26,15 @@ impl Reconciler {
         let Some((kind, _)) = self.cache.job_id(&view.uid) else {
             return Ok(Vec::new());
         };
-        match self.granted_pod_set_infos(record)? {
-            Some(infos) => kind.run_patch(view, &infos),
-            None => Ok(Vec::new()),
+        let Some(mut infos) = self.granted_pod_set_infos(record)? else { return Ok(Vec::new()) };
+        for set in record.pod_sets().iter().filter(|set| set.min_count.is_none()) {
+            let own = view.pod_sets.iter().find(|own| own.name == set.name);
+            if let (Some(own), Some(info)) = (own, infos.iter_mut().find(|info| info.name == set.name)) {
+                // Without partial admission a start does not change the size.
+                info.count = own.count;
+            }
         }
+        kind.run_patch(view, &infos)
     }
 
     /// Returns what the admission adds to each pod set; `None` without an admission, or while one of its flavors does
@@ -117,21 +122,33 @@ pub(crate) fn grants_match_job(record: &WorkloadRecord, view: &JobView) -> bool 
         sets.all(|(have, _, want)| {
             let Some(granted) = granted_pods(record, &have.name) else { return false };
             // Without partial admission the whole job runs: pods that will not run again are not in the granted count. With
-            // it, a start sets the granted count.
-            let whole = want.count == have.count && (view.suspended || want.min_count.is_none());
-            (whole || want.count == granted) && have.template_fingerprint.same_requests(&want.fingerprint)
+            // it, a start sets the granted count. Which of both was granted says the Workload: a user may have edited the
+            // annotation of the job since, and a job that is not started yet must not start with fewer pods than it allows.
+            let partial = have.min_count.is_some();
+            let whole = want.count == have.count && (view.suspended || !partial);
+            let allowed =
+                !partial || !view.suspended || have.min_count == want.min_count || granted == have.count;
+            allowed
+                && (whole || want.count == granted)
+                && have.template_fingerprint.same_requests(&want.fingerprint)
         })
     })
 }
 
-/// Returns the pod sets that a stop restores: those before the start, but with the count that a user has set since.
+/// Returns the pod sets that a stop restores: those before the start, but with the count that a user has set since. Whether
+/// the start has reduced a count follows from the Workload alone: a user may edit the annotation of the job meanwhile.
 pub(crate) fn pod_sets_to_restore<'a>(record: &'a WorkloadRecord, view: &JobView) -> Cow<'a, [PodSetInfo]> {
-    let resized = |set: &PodSetView| {
-        set.min_count.is_some() && granted_pods(record, &set.name).is_some_and(|granted| granted != set.count)
+    let reduced = |set: &PodSetView| {
+        let asked = record.pod_sets().iter().find(|asked| asked.name == set.name);
+        asked.is_some_and(|asked| asked.min_count.is_some())
+            && granted_pods(record, &set.name).is_none_or(|granted| granted == set.count)
     };
     let mut infos = Cow::Borrowed(record.originals());
-    for set in view.pod_sets.iter().filter(|set| resized(set)) {
-        if let Some(info) = infos.to_mut().iter_mut().find(|info| info.name == set.name) {
+    for set in view.pod_sets.iter().filter(|set| !reduced(set)) {
+        let differs = |info: &PodSetInfo| info.name == set.name && info.count != set.count;
+        if let Some(position) = infos.iter().position(differs)
+            && let Some(info) = infos.to_mut().get_mut(position)
+        {
             info.count = set.count;
         }
     }

@@ -10,6 +10,7 @@ mod late_check_states;
 mod laws;
 mod lazy_decoding;
 mod node_replacement;
+mod partial_admission;
 mod pod_ownership;
 mod pods_ready_gate;
 mod preemption;

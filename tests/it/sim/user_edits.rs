@@ -11,7 +11,7 @@ use sluice::cache::Kind;
 use sluice::reconciler::CoreSettings;
 use sluice::simulate::fake_api_server::key_of;
 
-const QUOTA: i64 = 8;
+pub(super) const QUOTA: i64 = 8;
 /// Writes to the Job and its Workload that an edit may cost: stop, restore, replace, queue, admit and start, and the steps
 /// that were under way.
 const WRITES_PER_EDIT: u32 = 16;
@@ -19,8 +19,8 @@ const WRITES_PER_EDIT: u32 = 16;
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 const CLASS: &str = "kueue.x-k8s.io/priority-class";
 const JOB_UID: &str = "kueue.x-k8s.io/job-uid";
-const MIN: &str = "kueue.x-k8s.io/job-min-parallelism";
-const FOLLOW: &str = "kueue.x-k8s.io/job-completions-equal-parallelism";
+pub(super) const MIN: &str = "kueue.x-k8s.io/job-min-parallelism";
+pub(super) const FOLLOW: &str = "kueue.x-k8s.io/job-completions-equal-parallelism";
 
 pub(super) fn key() -> ObjectKey {
     ObjectKey::new("ns", "edited")
