@@ -23,6 +23,9 @@ pub use super::pending::{admission_gate_cleared, changes_only_pending_reason};
 /// Reason to deactivate a workload that ran longer than it may.
 const EXECUTION_TIME_EXCEEDED: &str = "MaximumExecutionTimeExceeded";
 
+/// Reason of a workload whose job cannot be started: pod template and admission contradict each other.
+pub const FAILED_TO_START: &str = "FailedToStart";
+
 /// The next status of a Workload while `plan` computes it.
 pub(super) struct Draft<'a> {
     pub(super) input: &'a WorkloadInput<'a>,
@@ -168,7 +171,7 @@ fn finish_reason(subject: &WorkloadInput<'_>, facts: &Facts<'_>) -> Option<(&'st
             (Some((success, message)), _) => {
                 Some((if *success { "Succeeded" } else { "Failed" }, message.clone()))
             }
-            (None, Some(message)) => Some(("FailedToStart", message.clone())),
+            (None, Some(message)) => Some((FAILED_TO_START, message.clone())),
             (None, None) if job.out_of_sync => {
                 Some(("OutOfSync", "The prebuilt workload is out of sync with its user job".to_owned()))
             }

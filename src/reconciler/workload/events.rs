@@ -1,11 +1,10 @@
 //! Events and metric observations of Workloads, emitted when the write that they belong to has landed.
 
-use crate::api::ObjectKey;
 use crate::api::reason::{ConditionType, PendingReason};
 use crate::api::v1beta2::{Admission, WorkloadStatus};
 use crate::cache::Kind;
 use crate::cache::records::{LocalQueueRecord, WorkloadRecord};
-use crate::lifecycle::workload::Transition;
+use crate::lifecycle::workload::{self, Transition};
 use crate::lifecycle::{conditions, eviction};
 use crate::reconciler::Reconciler;
 use crate::reconciler::events::{elapsed_duration, workload_event};
@@ -105,8 +104,23 @@ impl Reconciler {
             let replaced = Effect::Observe(Observation::SliceReplaced { cluster_queue });
             return vec![workload_event(record, false, reason, message.to_owned()), replaced];
         }
-        let note = |key: &ObjectKey| format!("Workload '{key}' is declared finished");
-        self.event_on_job(record, "FinishedWorkload", note).into_iter().collect()
+        let key = &record.meta.key;
+        let event = if reason == workload::FAILED_TO_START {
+            // The job waits for ever otherwise without a word: only its Workload says why.
+            let note = format!(
+                "Workload '{key}' cannot start the job, because its pod template and the admission (flavors, admission \
+                 checks) contradict each other: {message}"
+            );
+            self.event_on_job(record, true, reason, note)
+        } else {
+            self.event_on_job(
+                record,
+                false,
+                "FinishedWorkload",
+                format!("Workload '{key}' is declared finished"),
+            )
+        };
+        event.into_iter().collect()
     }
 
     /// Returns the events of a preemption on victim and preemptor, and its observation. If the preemptor is unknown,
@@ -172,8 +186,9 @@ impl Reconciler {
     fn event_on_job(
         &self,
         record: &WorkloadRecord,
+        warning: bool,
         reason: &str,
-        note: impl Fn(&ObjectKey) -> String,
+        note: String,
     ) -> Option<Effect> {
         if let Some(unit) = self.cache.unit_of_workload(record) {
             let pod = self.cache.unit_pod_keys(&unit).next()?;
@@ -182,9 +197,9 @@ impl Reconciler {
                 kind: Kind::Pod,
                 key: pod.clone(),
                 uid: uid.to_owned(),
-                warning: false,
+                warning,
                 reason: reason.to_owned(),
-                note: note(&record.meta.key),
+                note,
                 once: false,
             }));
         }
@@ -193,9 +208,9 @@ impl Reconciler {
             kind: Kind::Job(*kind),
             key: key.clone(),
             uid: job.uid.to_string(),
-            warning: false,
+            warning,
             reason: reason.to_owned(),
-            note: note(&record.meta.key),
+            note,
             once: false,
         }))
     }

@@ -398,3 +398,17 @@ fn copy_of_a_running_job_starts_and_is_restored() {
         assert_eq!(stopped["spec"]["nodeSelector"].get("pool"), None, "{name}: {stopped:#}");
     }
 }
+
+/// A start that the pod template contradicts is reported on the Job, with both values.
+#[test]
+fn failed_start_is_reported_on_the_job() {
+    let mut world = cluster(1);
+    let mut contradicting = super::laws::job("edited", "a", 2);
+    contradicting["spec"]["template"]["metadata"]["labels"] = json!({"kueue.x-k8s.io/podset": "other"});
+    world.create(JOB, contradicting);
+    assert!(world.run_until_idle(20_000));
+    let named = |(on, reason): &(ObjectKey, String)| *on == key() && reason == "FailedToStart";
+    let position = world.events.iter().position(named).unwrap();
+    let note = &world.event_notes[position];
+    assert!(note.contains("contradict") && note.contains("\"other\"") && note.contains("\"main\""), "{note}");
+}
