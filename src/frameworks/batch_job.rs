@@ -127,7 +127,7 @@ impl Hooks for BatchJob {
         if set.count == count {
             return Vec::new();
         }
-        let fewer = count < set.count && view.completions_follow_parallelism;
+        let fewer = count < set.count && view.options.completions_follow_parallelism;
         let raised = view.completions.is_some_and(|completions| completions < count);
         let completions = (fewer || raised).then_some((COMPLETIONS, count));
         [(PARALLELISM, count)].into_iter().chain(completions).collect()

@@ -45,7 +45,7 @@ impl Framework {
                 read::string(job, class)?.filter(|name| !name.is_empty()).map(Arc::from);
         }
         view.completions = self.hooks.completions(job)?;
-        view.completions_follow_parallelism = self.hooks.completions_follow_parallelism(job)?;
+        view.options.completions_follow_parallelism = self.hooks.completions_follow_parallelism(job)?;
         view.options.elastic = self.flags.elastic
             && read::string_map(job, "/metadata/annotations")?
                 .get(names::ELASTIC_JOB_ANNOTATION)

@@ -80,8 +80,6 @@ pub struct JobView {
     pub managed_by: Option<String>,
     /// Whether the job is suspended.
     pub suspended: bool,
-    /// Whether a change of the count changes the completions as well.
-    pub completions_follow_parallelism: bool,
     /// Number of pods that must succeed, if the kind has it and it is set.
     pub completions: Option<i32>,
     /// The pod sets.
@@ -111,6 +109,8 @@ pub struct JobOptions {
     pub gated_by: Option<String>,
     /// Annotations to copy to the Workload: the provisioning parameters.
     pub annotations_to_copy: BTreeMap<String, String>,
+    /// Whether a change of the count changes the completions as well.
+    pub completions_follow_parallelism: bool,
     /// Whether the job is elastic: it may be resized while it runs.
     pub elastic: bool,
 }
