@@ -57,6 +57,9 @@ impl Reconciler {
             self.retry_after_backoff(Kind::Workload, &key, job.reconcile_key(), now);
             return;
         }
+        if let Some(until) = self.writes.replacements.waits_until(&key, view.generation, now) {
+            return self.work_queue.add_at(job.reconcile_key(), until);
+        }
         let Some(raw) = self.raw_job(job) else { return };
         match self.compose_workload(job, &raw, &key) {
             Ok(body) => self.create_workload(job, key, body, now),

@@ -49,6 +49,13 @@ impl Reconciler {
         if !self.writes.may_write(Kind::Workload, key, now) {
             return self.retry_after_backoff(Kind::Workload, key, job.reconcile_key(), now);
         }
+        if self.writes.replacements.record(key, job.view.generation, now) {
+            let note = format!(
+                "Workload {key} is replaced again and again, because it does not say what the job asks for: see whether a \
+                 webhook changes new Workloads; the next one is created with back-off"
+            );
+            self.warn_of_job(job, "WorkloadReplacedRepeatedly", &note);
+        }
         let event = job.event("DeletedWorkload", &format!("Deleted not matching Workload: {key}"));
         let options = delete_options(&record.meta);
         let request = WriteRequest::new(Kind::Workload, key.clone(), Verb::Delete, options);

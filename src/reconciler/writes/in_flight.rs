@@ -1,7 +1,7 @@
 //! Writes in flight, at most one per object, and backoff after failed writes.
 
 use super::confirmed::ConfirmedWorkloads;
-use super::repeated::WriteSeries;
+use super::repeated::{Replacements, WriteSeries};
 use crate::api::ObjectKey;
 use crate::api::v1beta2::WorkloadStatus;
 use crate::cache::Kind;
@@ -178,6 +178,8 @@ pub(crate) struct Writes {
     bypassing: BTreeSet<ObjectKey>,
     /// Workloads that this leader has written or read.
     pub(crate) confirmed: ConfirmedWorkloads,
+    /// Workloads that were replaced because they did not match their job.
+    pub(crate) replacements: Replacements,
     /// Effects of the deltas being handled.
     effects: Vec<Effect>,
 }
@@ -411,5 +413,6 @@ impl Writes {
         self.merge_patched.clear();
         self.bypassing.clear();
         self.confirmed = ConfirmedWorkloads::default();
+        self.replacements = Replacements::default();
     }
 }

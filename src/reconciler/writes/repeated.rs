@@ -28,6 +28,55 @@ struct Series {
     count: u32,
 }
 
+/// Number of times that the Workload of a job is replaced at once: more follow from no change of the job.
+const MAX_IMMEDIATE_REPLACEMENTS: u32 = 3;
+/// First and longest wait before the Workload of a job is created again after that.
+const MIN_REPLACEMENT_WAIT: SignedDuration = SignedDuration::from_secs(1);
+const MAX_REPLACEMENT_WAIT: SignedDuration = SignedDuration::from_secs(60);
+/// Replacements follow one another if the next comes within this time.
+const REPLACEMENT_GAP: SignedDuration = SignedDuration::from_mins(10);
+
+/// How often the Workload of a job was replaced by another of the same name, because it did not match the job.
+#[derive(Clone, Debug)]
+struct Replacement {
+    /// Generation of the job: a change of its spec starts a new series.
+    generation: i64,
+    count: u32,
+    /// When the next Workload may be created.
+    until: Timestamp,
+}
+
+/// Replacements by key of the Workload. Each deletion ends the series of writes of one Workload, so they are counted here.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Replacements(BTreeMap<ObjectKey, Replacement>);
+
+impl Replacements {
+    /// Records that a Workload is deleted to be replaced. Returns whether the next one must wait.
+    pub(crate) fn record(&mut self, key: &ObjectKey, generation: i64, now: Timestamp) -> bool {
+        let lasts = |known: &Replacement| now <= backoff::after(known.until, REPLACEMENT_GAP);
+        if self.0.len() >= MAX_SERIES {
+            self.0.retain(|_, known| lasts(known));
+        }
+        let before = self.0.get(key).filter(|known| known.generation == generation && lasts(known));
+        let count = before.map_or(0, |known| known.count).saturating_add(1);
+        let excess = count.saturating_sub(MAX_IMMEDIATE_REPLACEMENTS);
+        let until = match excess {
+            0 => now,
+            _ => {
+                backoff::after(now, backoff::exponential(MIN_REPLACEMENT_WAIT, MAX_REPLACEMENT_WAIT, excess))
+            }
+        };
+        self.0.insert(key.clone(), Replacement { generation, count, until });
+        excess > 0
+    }
+
+    /// Returns until when a Workload must not be created again; `None` if it may be, or if its job has changed.
+    pub(crate) fn waits_until(&self, key: &ObjectKey, generation: i64, now: Timestamp) -> Option<Timestamp> {
+        let known = self.0.get(key).filter(|known| known.generation == generation && known.until > now)?;
+        Some(known.until)
+    }
+}
+
 /// The series of all objects that were written recently.
 #[derive(Clone, Debug, Default)]
 pub(super) struct WriteSeries(BTreeMap<(Kind, ObjectKey), Series>);

@@ -248,3 +248,19 @@ fn i11_reverted_writes_are_backed_off_and_reported() {
     assert!((8..=25).contains(&writes), "{writes} writes of the Job in {:?}", world.elapsed());
     assert!(world.events.iter().any(|(_, reason)| reason == "WriteIneffective"), "{:?}", world.events);
 }
+
+/// A webhook that changes the pods of every new Workload makes no loop of replacements: it is reported and backed off.
+#[test]
+fn i11_changed_new_workloads_are_replaced_with_backoff() {
+    let mut world = super::user_edits::cluster(1);
+    world.adds_pods = true;
+    world.create(JOB, super::laws::job("edited", "a", 2));
+    let end = world.now.checked_add(jiff::SignedDuration::from_secs(600)).unwrap();
+    while world.now < end {
+        world.step();
+    }
+    let created = world.events.iter().filter(|(_, reason)| reason == "CreatedWorkload").count();
+    assert!(created <= 24, "{created} Workloads in ten minutes");
+    let reported = world.events.iter().filter(|(_, reason)| reason == "WorkloadReplacedRepeatedly").count();
+    assert_eq!(reported, usize::from(created > 3), "{created} Workloads: {:?}", world.events);
+}

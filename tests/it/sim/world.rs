@@ -59,6 +59,8 @@ pub(crate) struct World {
     pub(crate) foreign: ForeignOwner,
     /// A webhook of another project suspends every Job again that the manager starts.
     pub(crate) reverted: bool,
+    /// A webhook of another project adds a pod to every new Workload.
+    pub(crate) adds_pods: bool,
     random: u64,
     pub(crate) writes: BTreeMap<String, u32>,
     pub(crate) events: Vec<(ObjectKey, String)>,
@@ -86,6 +88,7 @@ impl World {
             faults: Faults::default(),
             foreign: ForeignOwner::new(Ownership::Whole, []),
             reverted: false,
+            adds_pods: false,
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             writes: BTreeMap::new(),
             events: Vec::new(),
@@ -270,6 +273,10 @@ impl World {
             if self.reverted && write.kind == JOB && write.body["spec"]["suspend"] == json!(false) {
                 write.body["spec"] = json!({"suspend": true});
                 write.body["metadata"]["annotations"] = json!({"suspended": self.now.to_string()});
+            }
+            if self.adds_pods && (write.kind, write.verb) == (Kind::Workload, Verb::Create) {
+                let count = &mut write.body["spec"]["podSets"][0]["count"];
+                *count = json!(count.as_i64().unwrap() + 1);
             }
             let outcome = refused.unwrap_or_else(|| self.server.write(write.clone(), self.now));
             if self.random_below(1000) < self.faults.lost_responses { unknown } else { outcome }
