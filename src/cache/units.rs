@@ -27,10 +27,8 @@ pub(crate) enum UnitKey {
 /// A pod that is a job, or a part of one.
 #[derive(Clone, Debug)]
 struct UnitPod {
-    uid: Arc<str>,
-    resource_version: String,
     unit: UnitKey,
-    raw: Arc<Value>,
+    member: Arc<PodMember>,
 }
 
 /// Pods that are jobs, by key and by unit.
@@ -38,12 +36,14 @@ struct UnitPod {
 pub(super) struct UnitPods {
     by_key: BTreeMap<ObjectKey, UnitPod>,
     members: BTreeMap<UnitKey, BTreeSet<ObjectKey>>,
+    /// Number of pods that were read: each version of a pod is read once.
+    reads: u64,
 }
 
 impl UnitPods {
     /// Returns UID and resourceVersion of a pod.
     pub(super) fn known_version(&self, key: &ObjectKey) -> Option<(&str, &str)> {
-        self.by_key.get(key).map(|pod| (&*pod.uid, pod.resource_version.as_str()))
+        self.by_key.get(key).map(|pod| (&*pod.member.uid, pod.member.resource_version.as_str()))
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
@@ -63,7 +63,7 @@ impl UnitPods {
 }
 
 /// Returns the unit of a member.
-fn unit_of(member: &PodMember<'_>) -> UnitKey {
+fn unit_of(member: &PodMember) -> UnitKey {
     let group = |name: &str| ObjectKey { namespace: member.key.namespace.clone(), name: Arc::from(name) };
     match &member.group {
         Some(marks) => UnitKey::Group(group(&marks.name)),
@@ -87,22 +87,19 @@ impl Cache {
             return Ok(());
         }
         self.remove_unit_pod(key);
-        let Some(member) = PodMember::read(raw).map_err(|error| error.to_string())? else {
+        if !PodMember::is_managed(raw) {
             return Ok(());
-        };
-        let unit = unit_of(&member);
-        let mut raw = raw.clone();
-        if let Some(status) = raw.get_mut("status").and_then(Value::as_object_mut) {
+        }
+        self.pods.units.reads = self.pods.units.reads.saturating_add(1);
+        let mut kept = raw.clone();
+        if let Some(status) = kept.get_mut("status").and_then(Value::as_object_mut) {
             status.retain(|name, _| STATUS_FIELDS.contains(&name.as_str()));
         }
-        let uid = raw.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-        let pod = UnitPod {
-            uid: Arc::from(uid),
-            resource_version: member.resource_version,
-            unit,
-            raw: Arc::new(raw),
-        };
-        self.pods.units.insert(key.clone(), pod);
+        let read = PodMember::read(Arc::new(kept)).map_err(|error| error.to_string())?;
+        if let Some(member) = read {
+            let unit = unit_of(&member);
+            self.pods.units.insert(key.clone(), UnitPod { unit, member: Arc::new(member) });
+        }
         Ok(())
     }
 
@@ -115,10 +112,15 @@ impl Cache {
         self.pods.units.by_key.get(key).map(|pod| &pod.unit)
     }
 
-    /// Returns the raw pods of a unit, ordered by name.
-    pub(crate) fn unit_pods(&self, unit: &UnitKey) -> Vec<Arc<Value>> {
+    /// Returns the members of a unit, ordered by name.
+    pub(crate) fn unit_members(&self, unit: &UnitKey) -> Vec<Arc<PodMember>> {
         let keys = self.pods.units.members.get(unit).into_iter().flatten();
-        keys.filter_map(|key| Some(Arc::clone(&self.pods.units.by_key.get(key)?.raw))).collect()
+        keys.filter_map(|key| Some(Arc::clone(&self.pods.units.by_key.get(key)?.member))).collect()
+    }
+
+    /// Returns how many pods were read as members of units.
+    pub(crate) const fn unit_pod_reads(&self) -> u64 {
+        self.pods.units.reads
     }
 
     /// Returns the keys of a unit's pods, in order.
@@ -129,6 +131,15 @@ impl Cache {
     /// Returns all units.
     pub(crate) fn units(&self) -> impl Iterator<Item = &UnitKey> {
         self.pods.units.members.keys()
+    }
+
+    /// Returns the units with a member that names this WorkloadPriorityClass.
+    pub(crate) fn units_naming_class<'a>(&'a self, class: &'a str) -> impl Iterator<Item = &'a UnitKey> {
+        let units = &self.pods.units;
+        let names = move |pod: &UnitPod| pod.member.priority_class.as_deref() == Some(class);
+        units.members.iter().filter_map(move |(unit, keys)| {
+            keys.iter().filter_map(|key| units.by_key.get(key)).any(names).then_some(unit)
+        })
     }
 
     /// Returns the unit whose Workload this is; `None` if it belongs to another kind of job, or pods are not managed.

@@ -20,7 +20,19 @@ pub struct JobUnit<'a> {
     /// The object that stands for all, such as a StatefulSet; a pod group has none.
     pub owner: Option<&'a Value>,
     /// The other objects.
-    pub members: &'a [PodMember<'a>],
+    pub members: &'a [Arc<PodMember>],
+}
+
+impl<'a> JobUnit<'a> {
+    /// Returns the members in order.
+    pub fn iter(&self) -> impl Iterator<Item = &'a PodMember> + use<'a> {
+        self.members.iter().map(|member| &**member)
+    }
+
+    /// Returns the first member, from which everything is read on which all must agree.
+    pub fn first(&self) -> Option<&'a PodMember> {
+        self.iter().next()
+    }
 }
 
 /// Why a unit stops.
@@ -150,11 +162,11 @@ pub trait ComposableHooks: Debug + Sync {
     fn stop(&self, unit: &JobUnit<'_>, reason: &StopReason<'_>) -> Vec<Action>;
 
     /// Returns the write that removes the finalizer of a member, if it has one.
-    fn release(&self, member: &PodMember<'_>) -> Option<Action>;
+    fn release(&self, member: &PodMember) -> Option<Action>;
 
     /// Returns the writes that remove a member that is not needed.
-    fn remove(&self, member: &PodMember<'_>) -> Vec<Action>;
+    fn remove(&self, member: &PodMember) -> Vec<Action>;
 
     /// Returns the owner reference of a Workload to a member, for one that came after the Workload was made.
-    fn owner_reference(&self, unit: &JobUnit<'_>, member: &PodMember<'_>) -> Result<Value, JobError>;
+    fn owner_reference(&self, unit: &JobUnit<'_>, member: &PodMember) -> Result<Value, JobError>;
 }

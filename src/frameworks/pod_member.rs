@@ -1,4 +1,4 @@
-//! A pod as a member of a job unit.
+//! A pod as a member of a job unit, read once for each version of the pod.
 
 use super::JobError;
 use super::read;
@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 /// A pod, with what decides on its unit.
 #[derive(Clone, Debug)]
-pub struct PodMember<'a> {
+pub struct PodMember {
     /// The raw pod.
-    pub pod: &'a Value,
+    pub pod: Arc<Value>,
     /// Namespace and name.
     pub key: ObjectKey,
     /// UID.
@@ -33,6 +33,8 @@ pub struct PodMember<'a> {
     pub role: String,
     /// The LocalQueue.
     pub queue: Option<String>,
+    /// The WorkloadPriorityClass.
+    pub priority_class: Option<Arc<str>>,
 }
 
 /// State of a pod.
@@ -85,13 +87,20 @@ pub struct GroupMarks {
 /// Pod set of a pod that is in no group.
 pub(super) const SINGLE: &str = "main";
 
-impl<'a> PodMember<'a> {
+impl PodMember {
+    /// Returns whether a pod is managed.
+    pub fn is_managed(pod: &Value) -> bool {
+        let labels = pod.pointer("/metadata/labels");
+        labels.and_then(|labels| labels.get(names::MANAGED_LABEL)).is_some_and(|value| value == "true")
+    }
+
     /// Reads a pod. Returns `None` if it is not managed.
-    pub fn read(pod: &'a Value) -> Result<Option<Self>, JobError> {
-        let labels = read::string_map(pod, "/metadata/labels")?;
-        if labels.get(names::MANAGED_LABEL).is_none_or(|value| value != "true") {
+    pub fn read(raw: Arc<Value>) -> Result<Option<Self>, JobError> {
+        let pod = &*raw;
+        if !Self::is_managed(pod) {
             return Ok(None);
         }
+        let labels = read::string_map(pod, "/metadata/labels")?;
         let annotations = read::string_map(pod, "/metadata/annotations")?;
         let view = read::common_view(pod)?;
         let group = GroupMarks::read(&labels, &annotations)?;
@@ -100,7 +109,6 @@ impl<'a> PodMember<'a> {
             None => SINGLE.to_owned(),
         };
         Ok(Some(Self {
-            pod,
             key: view.key,
             uid: view.uid,
             resource_version: view.resource_version,
@@ -111,6 +119,8 @@ impl<'a> PodMember<'a> {
             group,
             role,
             queue: view.queue_name.map(|queue| queue.to_string()),
+            priority_class: view.options.priority_class,
+            pod: raw,
         }))
     }
 
@@ -126,7 +136,7 @@ impl<'a> PodMember<'a> {
 
     /// Returns whether the status says why the pod is deleted.
     pub fn is_termination_target(&self) -> bool {
-        read::true_condition(self.pod, "TerminationTarget").is_ok_and(|message| message.is_some())
+        read::true_condition(&self.pod, "TerminationTarget").is_ok_and(|message| message.is_some())
     }
 
     /// Returns whether the pod has ended.

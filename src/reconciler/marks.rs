@@ -140,7 +140,8 @@ impl Reconciler {
         let jobs =
             self.cache.jobs().filter(|(_, view)| view.options.priority_class.as_deref() == Some(class));
         self.work_queue.add_all(jobs.map(|((kind, key), _)| ReconcileKey::Job(*kind, key.clone())));
-        self.work_queue.add_all(self.cache.units().cloned().map(ReconcileKey::Unit));
+        let units = self.cache.units_naming_class(class).cloned();
+        self.work_queue.add_all(units.map(ReconcileKey::Unit));
         let workloads = self.cache.workloads().filter(|(_, record)| {
             let reference = record.priority_class.as_ref();
             reference.is_some_and(|c| c.kind == "WorkloadPriorityClass" && c.name == class)

@@ -150,6 +150,11 @@ impl Reconciler {
         self.lists.is_complete()
     }
 
+    /// Returns how many pods were read as members of units: one for each version of a pod that is managed.
+    pub const fn unit_pod_reads(&self) -> u64 {
+        self.cache.unit_pod_reads()
+    }
+
     /// Returns the kinds that the reconciler watches.
     pub fn kinds(&self) -> &[Kind] {
         self.lists.kinds()

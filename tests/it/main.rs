@@ -67,6 +67,7 @@ mod simulate_without_workload;
 mod stored_objects;
 mod template_defaults;
 mod topology;
+mod unit_pods;
 mod unreviewed_workloads;
 mod vocabulary;
 mod waiting_heads;

@@ -11,14 +11,14 @@ use crate::api::names;
 use serde_json::{Value, json};
 
 pub(super) fn start(unit: &JobUnit<'_>, infos: &[PodSetInfo]) -> Result<Vec<Action>, JobError> {
-    let held = |member: &&PodMember<'_>| member.state.gated && !member.state.deleting && !member.terminated();
-    unit.members.iter().filter(held).map(|member| start_pod(member, infos)).collect()
+    let held = |member: &&PodMember| member.state.gated && !member.state.deleting && !member.terminated();
+    unit.iter().filter(held).map(|member| start_pod(member, infos)).collect()
 }
 
-fn start_pod(member: &PodMember<'_>, infos: &[PodSetInfo]) -> Result<Action, JobError> {
+fn start_pod(member: &PodMember, infos: &[PodSetInfo]) -> Result<Action, JobError> {
     let info = infos.iter().find(|info| *info.name == *member.role);
     let info = info.ok_or_else(|| JobError::PodSetMismatch { name: member.role.clone() })?;
-    let own = TemplateInfo::read(Some(member.pod))?;
+    let own = TemplateInfo::read(Some(&*member.pod))?;
     let mut target = own.clone();
     // The gate that waits for a topology stays only if this admission assigns one.
     target.scheduling_gates.retain(|gate| gate != names::ADMISSION_GATE && gate != names::TOPOLOGY_GATE);
@@ -34,19 +34,19 @@ pub(super) fn stop(unit: &JobUnit<'_>, reason: &StopReason<'_>) -> Vec<Action> {
         "type": "TerminationTarget", "status": "True", "reason": reason.reason, "message": reason.message,
         "lastTransitionTime": reason.now,
     });
-    let goes = |member: &&PodMember<'_>| {
+    let goes = |member: &&PodMember| {
         let waits_or_ended = member.state.gated || member.terminated();
         !member.state.deleting && (reason.workload_deleted || !waits_or_ended)
     };
-    let delete = |member: &PodMember<'_>| Action::Delete {
+    let delete = |member: &PodMember| Action::Delete {
         member: member.key.clone(),
         condition: Some(condition.clone()),
     };
-    unit.members.iter().filter(goes).map(delete).collect()
+    unit.iter().filter(goes).map(delete).collect()
 }
 
-pub(super) fn release(member: &PodMember<'_>) -> Option<Action> {
-    let finalizers = read::list(member.pod, "/metadata/finalizers").ok()?;
+pub(super) fn release(member: &PodMember) -> Option<Action> {
+    let finalizers = read::list(&member.pod, "/metadata/finalizers").ok()?;
     let rest: Vec<&Value> = finalizers.iter().filter(|name| **name != names::MANAGED_LABEL).collect();
     let path = "/metadata/finalizers";
     let operation = if rest.is_empty() {
@@ -58,7 +58,7 @@ pub(super) fn release(member: &PodMember<'_>) -> Option<Action> {
     member.state.has_finalizer.then(|| Action::Patch { member: member.key.clone(), patch })
 }
 
-pub(super) fn remove(member: &PodMember<'_>) -> Vec<Action> {
+pub(super) fn remove(member: &PodMember) -> Vec<Action> {
     let delete = Action::Delete { member: member.key.clone(), condition: None };
     release(member).into_iter().chain([delete]).collect()
 }

@@ -17,22 +17,22 @@ use std::collections::BTreeMap;
 const MAX_POD_SETS: usize = 18;
 
 /// Returns the first member, from which everything is read on which all must agree.
-pub(super) fn first<'a, 'b>(unit: &'a JobUnit<'b>) -> Result<&'a PodMember<'b>, JobError> {
-    unit.members.first().ok_or_else(|| read::malformed("/members", "a unit needs a pod"))
+pub(super) fn first<'a>(unit: &JobUnit<'a>) -> Result<&'a PodMember, JobError> {
+    unit.first().ok_or_else(|| read::malformed("/members", "a unit needs a pod"))
 }
 
 /// Returns what the first member says about its group.
-pub(super) fn group<'a>(unit: &'a JobUnit<'_>) -> Option<&'a GroupMarks> {
-    unit.members.first()?.group.as_ref()
+pub(super) fn group<'a>(unit: &JobUnit<'a>) -> Option<&'a GroupMarks> {
+    unit.first()?.group.as_ref()
 }
 
 pub(super) fn view(unit: &JobUnit<'_>) -> Result<JobView, JobError> {
-    let suspended = unit.members.iter().any(|member| member.state.gated || member.terminated());
-    Ok(JobView { suspended, ..read::common_view(first(unit)?.pod)? })
+    let suspended = unit.iter().any(|member| member.state.gated || member.terminated());
+    Ok(JobView { suspended, ..read::common_view(&first(unit)?.pod)? })
 }
 
 pub(super) fn name(unit: &JobUnit<'_>) -> Result<String, JobError> {
-    let view = read::common_view(first(unit)?.pod)?;
+    let view = read::common_view(&first(unit)?.pod)?;
     if let Some(name) = view.options.prebuilt_workload {
         return Ok(name.to_string());
     }
@@ -41,20 +41,20 @@ pub(super) fn name(unit: &JobUnit<'_>) -> Result<String, JobError> {
 }
 
 /// Returns members with those first that stay when there are too many.
-pub(super) fn by_precedence<'a, 'b>(mut members: Vec<&'a PodMember<'b>>) -> Vec<&'a PodMember<'b>> {
+pub(super) fn by_precedence<'a>(mut members: Vec<&'a PodMember>) -> Vec<&'a PodMember> {
     members.sort_by_key(|member| (!member.state.has_finalizer, member.state.gated, member.created));
     members
 }
 
 pub(super) fn pod_sets(unit: &JobUnit<'_>, rank: &Rank) -> Result<Vec<Value>, ComposeError> {
-    let runnable = unit.members.iter().filter(|member| member.counts()).collect();
+    let runnable = unit.iter().filter(|member| member.counts()).collect();
     pod_sets_of(unit, rank, runnable)
 }
 
 fn pod_sets_of(
     unit: &JobUnit<'_>,
     rank: &Rank,
-    members: Vec<&PodMember<'_>>,
+    members: Vec<&PodMember>,
 ) -> Result<Vec<Value>, ComposeError> {
     let Some(group) = group(unit) else {
         return Ok(vec![pod_set(first(unit)?, SINGLE, 1, rank)?]);
@@ -63,7 +63,7 @@ fn pod_sets_of(
         let first = members.first().ok_or(ComposeError::TooFewMembers)?;
         return Ok(vec![pod_set(first, &first.role, group.total, rank)?]);
     }
-    let mut roles: BTreeMap<&str, (&PodMember<'_>, i32)> = BTreeMap::new();
+    let mut roles: BTreeMap<&str, (&PodMember, i32)> = BTreeMap::new();
     for member in members {
         let (_, count) = roles.entry(&member.role).or_insert((member, 0));
         *count = count.saturating_add(1);
@@ -76,11 +76,11 @@ fn pod_sets_of(
 }
 
 /// Returns a pod set with the spec of a pod. Its metadata is left out, as it differs from pod to pod.
-fn pod_set(member: &PodMember<'_>, name: &str, count: i32, rank: &Rank) -> Result<Value, JobError> {
+fn pod_set(member: &PodMember, name: &str, count: i32, rank: &Rank) -> Result<Value, JobError> {
     let spec = member.pod.get("spec").filter(|spec| spec.is_object());
     let spec = spec.ok_or_else(|| read::malformed("/spec", "is required"))?;
     let template = clean_template(&json!({ "spec": spec }));
-    let annotations = read::string_map(member.pod, "/metadata/annotations")?;
+    let annotations = read::string_map(&member.pod, "/metadata/annotations")?;
     let mut set = Map::from_iter([
         ("name".to_owned(), json!(name)),
         ("template".to_owned(), template),
@@ -99,7 +99,7 @@ pub(super) fn compose(
 ) -> Result<Composed, ComposeError> {
     let first = first(unit)?;
     let view = view(unit)?;
-    let mut members: Vec<&PodMember<'_>> = unit.members.iter().filter(|member| member.counts()).collect();
+    let mut members: Vec<&PodMember> = unit.iter().filter(|member| member.counts()).collect();
     let mut removals = Vec::new();
     let total = group(unit).map_or(1, |group| group.total);
     if let Some(group) = group(unit) {
@@ -107,10 +107,9 @@ pub(super) fn compose(
         let total = usize::try_from(total).unwrap_or(usize::MAX);
         if members.len() > total {
             let sorted = by_precedence(members);
-            let excess: Vec<&PodMember<'_>> = sorted.into_iter().skip(total).collect();
+            let excess: Vec<&PodMember> = sorted.into_iter().skip(total).collect();
             removals.extend(excess.iter().flat_map(|member| remove(member)));
             members = unit
-                .members
                 .iter()
                 .filter(|member| member.counts() && excess.iter().all(|gone| gone.key != member.key))
                 .collect();
@@ -136,7 +135,7 @@ pub(super) fn compose(
 
 fn check_group(
     unit: &JobUnit<'_>,
-    first: &PodMember<'_>,
+    first: &PodMember,
     group: &GroupMarks,
     runnable: usize,
 ) -> Result<(), ComposeError> {
@@ -151,7 +150,7 @@ fn check_group(
     if !group.fast_admission && runnable < total {
         return Err(ComposeError::TooFewMembers);
     }
-    for member in unit.members.iter().filter(|member| !member.failed()) {
+    for member in unit.iter().filter(|member| !member.failed()) {
         if member.queue != first.queue {
             return Err(ComposeError::DifferentQueues);
         }
@@ -165,13 +164,13 @@ fn check_group(
 /// Returns the labels that the Workload takes from its pods. The pods of a group must agree on them.
 fn labels(
     unit: &JobUnit<'_>,
-    members: &[&PodMember<'_>],
+    members: &[&PodMember],
     view: &JobView,
     keys: &[String],
 ) -> Result<Map<String, Value>, ComposeError> {
     let mut labels = Map::new();
     for member in members {
-        for (key, value) in read::string_map(member.pod, "/metadata/labels")? {
+        for (key, value) in read::string_map(&member.pod, "/metadata/labels")? {
             if !keys.contains(&key) {
                 continue;
             }
@@ -188,8 +187,8 @@ fn labels(
 }
 
 /// Returns the owner reference to a pod. The pods of a group are equal owners, so none of them controls the Workload.
-pub(super) fn owner(member: &PodMember<'_>, controls: bool) -> Result<Value, JobError> {
-    let uid = read::string(member.pod, "/metadata/uid")?.unwrap_or_default();
+pub(super) fn owner(member: &PodMember, controls: bool) -> Result<Value, JobError> {
+    let uid = read::string(&member.pod, "/metadata/uid")?.unwrap_or_default();
     let mut owner = json!({ "apiVersion": "v1", "kind": "Pod", "name": &*member.key.name, "uid": uid });
     if let Some(fields) = owner.as_object_mut().filter(|_| controls) {
         fields.insert("controller".to_owned(), Value::Bool(true));

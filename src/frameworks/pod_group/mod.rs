@@ -119,15 +119,15 @@ impl ComposableHooks for PodGroup {
         actions::stop(unit, reason)
     }
 
-    fn release(&self, member: &PodMember<'_>) -> Option<Action> {
+    fn release(&self, member: &PodMember) -> Option<Action> {
         actions::release(member)
     }
 
-    fn remove(&self, member: &PodMember<'_>) -> Vec<Action> {
+    fn remove(&self, member: &PodMember) -> Vec<Action> {
         actions::remove(member)
     }
 
-    fn owner_reference(&self, unit: &JobUnit<'_>, member: &PodMember<'_>) -> Result<Value, JobError> {
+    fn owner_reference(&self, unit: &JobUnit<'_>, member: &PodMember) -> Result<Value, JobError> {
         compose::owner(member, compose::group(unit).is_none())
     }
 }

@@ -14,16 +14,16 @@ use std::sync::Arc;
 pub(super) fn membership(unit: &JobUnit<'_>, pod_sets: &[PodSetCount<'_>], finished: bool) -> Membership {
     let Some(marks) = group(unit) else {
         // Nothing replaces a single pod: its finalizer goes with it.
-        let deleted = unit.members.iter().filter(|member| member.state.deleting);
+        let deleted = unit.iter().filter(|member| member.state.deleting);
         let replaced = deleted.map(|member| member.key.clone()).collect();
         return Membership { replaced, matches: !unit.members.is_empty(), ..Membership::default() };
     };
     let fast = marks.fast_admission;
     let mut result = Membership::default();
-    let mut kept: Vec<&PodMember<'_>> = Vec::new();
+    let mut kept: Vec<&PodMember> = Vec::new();
     for set in pod_sets {
-        let of_role = |counts: bool| -> Vec<&PodMember<'_>> {
-            unit.members.iter().filter(|m| m.role == set.name && m.counts() == counts).collect()
+        let of_role = |counts: bool| -> Vec<&PodMember> {
+            unit.iter().filter(|m| m.role == set.name && m.counts() == counts).collect()
         };
         let (active, inactive) = (by_precedence(of_role(true)), by_end(of_role(false)));
         let wanted = usize::try_from(set.count).unwrap_or(0);
@@ -35,7 +35,7 @@ pub(super) fn membership(unit: &JobUnit<'_>, pod_sets: &[PodSetCount<'_>], finis
         result.absent = result.absent.saturating_add(i32::try_from(missing).unwrap_or(i32::MAX));
         // An inactive pod stays countable until a replacement exists.
         let waiting = wanted.saturating_sub(active.len()).min(inactive.len());
-        let keys = |members: &[&PodMember<'_>], stay: usize| -> Vec<ObjectKey> {
+        let keys = |members: &[&PodMember], stay: usize| -> Vec<ObjectKey> {
             members.iter().skip(stay).map(|member| member.key.clone()).collect()
         };
         result.excess.extend(keys(&active, wanted));
@@ -48,14 +48,14 @@ pub(super) fn membership(unit: &JobUnit<'_>, pod_sets: &[PodSetCount<'_>], finis
 }
 
 /// Returns members that ended, with those first that keep their finalizer.
-fn by_end<'a, 'b>(mut members: Vec<&'a PodMember<'b>>) -> Vec<&'a PodMember<'b>> {
-    let last_active = |member: &PodMember<'_>| member.last_active.unwrap_or(Timestamp::MAX);
+fn by_end<'a>(mut members: Vec<&'a PodMember>) -> Vec<&'a PodMember> {
+    let last_active = |member: &PodMember| member.last_active.unwrap_or(Timestamp::MAX);
     members.sort_by_key(|member| (!member.state.has_finalizer, Reverse(last_active(member)), member.created));
     members
 }
 
 /// Returns whether the pod sets of the members are, in order, among those of the Workload and not larger.
-fn fits(unit: &JobUnit<'_>, kept: &[&PodMember<'_>], pod_sets: &[PodSetCount<'_>], finished: bool) -> bool {
+fn fits(unit: &JobUnit<'_>, kept: &[&PodMember], pod_sets: &[PodSetCount<'_>], finished: bool) -> bool {
     let roles = match (group(unit).filter(|group| group.fast_admission), kept.first()) {
         (Some(group), Some(first)) => BTreeMap::from([(first.role.as_str(), group.total)]),
         _ => counts_by_role(kept.iter().copied()),
@@ -67,15 +67,14 @@ fn fits(unit: &JobUnit<'_>, kept: &[&PodMember<'_>], pod_sets: &[PodSetCount<'_>
 }
 
 pub(super) fn status(unit: &JobUnit<'_>, now: Timestamp) -> UnitStatus {
-    let members = unit.members;
     let in_group = group(unit).is_some();
     // A pod that ended and was replaced has lost its finalizer.
-    let listed: Vec<&PodMember<'_>> =
-        members.iter().filter(|member| member.counts() || member.state.has_finalizer).collect();
+    let listed: Vec<&PodMember> =
+        unit.iter().filter(|member| member.counts() || member.state.has_finalizer).collect();
     UnitStatus {
-        suspended: members.iter().any(|member| member.state.gated || member.terminated()),
+        suspended: unit.iter().any(|member| member.state.gated || member.terminated()),
         // A single pod is never active: its quota is released when it is deleted.
-        active: in_group && members.iter().any(|member| runs(member, now)),
+        active: in_group && unit.iter().any(|member| runs(member, now)),
         ready: listed.len() >= total(unit) && listed.iter().all(|member| member.state.ready),
         finished: finished(unit),
         reclaimable_pods: reclaimable_pods(unit),
@@ -83,7 +82,7 @@ pub(super) fn status(unit: &JobUnit<'_>, now: Timestamp) -> UnitStatus {
 }
 
 /// Returns whether containers of a pod run, and the grace period of its deletion is not over.
-fn runs(member: &PodMember<'_>, now: Timestamp) -> bool {
+fn runs(member: &PodMember, now: Timestamp) -> bool {
     member.state.phase == Phase::Running && member.grace_ends.is_none_or(|end| now < end)
 }
 
@@ -91,22 +90,22 @@ fn total(unit: &JobUnit<'_>) -> usize {
     group(unit).map_or(1, |group| usize::try_from(group.total).unwrap_or(usize::MAX))
 }
 
-fn succeeded(member: &PodMember<'_>) -> bool {
+fn succeeded(member: &PodMember) -> bool {
     member.state.phase == Phase::Succeeded
 }
 
 fn finished(unit: &JobUnit<'_>) -> Option<Finished> {
     let Some(group) = group(unit) else {
-        let pod = unit.members.first().filter(|pod| pod.terminated())?;
+        let pod = unit.first().filter(|pod| pod.terminated())?;
         let message = pod.pod.pointer("/status/message").and_then(Value::as_str).unwrap_or_default();
         return Some(Finished { success: succeeded(pod), message: message.to_owned() });
     };
     if group.serving {
         return None;
     }
-    let done = unit.members.iter().filter(|member| succeeded(member)).count();
-    let unretriable = unit.members.iter().any(|m| m.group.as_ref().is_some_and(|group| group.unretriable));
-    let all_ended = unit.members.iter().all(PodMember::terminated);
+    let done = unit.iter().filter(|member| succeeded(member)).count();
+    let unretriable = unit.iter().any(|m| m.group.as_ref().is_some_and(|group| group.unretriable));
+    let all_ended = unit.iter().all(PodMember::terminated);
     let message = format!("Pods succeeded: {done}/{}.", group.total);
     // Kueue reports success even if no pod succeeded.
     (done == total(unit) || (unretriable && all_ended)).then_some(Finished { success: true, message })
@@ -116,11 +115,11 @@ fn reclaimable_pods(unit: &JobUnit<'_>) -> Vec<(Arc<str>, i32)> {
     if group(unit).is_none_or(|group| group.serving) {
         return Vec::new();
     }
-    let roles = counts_by_role(unit.members.iter().filter(|member| succeeded(member)));
+    let roles = counts_by_role(unit.iter().filter(|member| succeeded(member)));
     roles.into_iter().map(|(role, count)| (Arc::from(role), count)).collect()
 }
 
-fn counts_by_role<'a>(members: impl Iterator<Item = &'a PodMember<'a>>) -> BTreeMap<&'a str, i32> {
+fn counts_by_role<'a>(members: impl Iterator<Item = &'a PodMember>) -> BTreeMap<&'a str, i32> {
     let mut counts: BTreeMap<&str, i32> = BTreeMap::new();
     for member in members {
         let count = counts.entry(&member.role).or_default();

@@ -1,6 +1,5 @@
 //! What the lifecycle of a Workload needs to know of its unit.
 
-use super::read_members;
 use super::run::stop_reason;
 use super::sync::pod_set_counts;
 use crate::api::reason::ConditionType;
@@ -15,8 +14,7 @@ use jiff::Timestamp;
 impl Reconciler {
     /// Returns the state of the unit that owns a Workload.
     pub(crate) fn unit_owner(&self, record: &WorkloadRecord, key: &UnitKey, now: Timestamp) -> WorkloadOwner {
-        let raws = self.cache.unit_pods(key);
-        let members = read_members(&raws);
+        let members = self.cache.unit_members(key);
         let owns = |uid: &str| match key {
             UnitKey::Pod(_) => record.owner.as_ref().is_some_and(|owner| *owner.uid == *uid),
             UnitKey::Group(_) => true,

@@ -20,8 +20,6 @@ use super::messages::{Effect, Event};
 use crate::api::ObjectKey;
 use crate::cache::{Kind, UnitKey};
 use crate::frameworks::{JobUnit, JobView, PodMember};
-use serde_json::Value;
-use std::sync::Arc;
 
 /// The pods of a unit, and what they say about their Workload.
 #[derive(Clone, Copy)]
@@ -36,26 +34,21 @@ impl<'a> Unit<'a> {
         ReconcileKey::Unit(self.key.clone())
     }
 
-    fn members(&self) -> &'a [PodMember<'a>] {
-        self.pods.members
+    fn members(&self) -> impl Iterator<Item = &'a PodMember> + use<'a> {
+        self.pods.iter()
     }
 
-    fn member(&self, key: &ObjectKey) -> Option<&'a PodMember<'a>> {
-        self.members().iter().find(|member| member.key == *key)
+    fn member(&self, key: &ObjectKey) -> Option<&'a PodMember> {
+        self.members().find(|member| member.key == *key)
     }
 
     /// Returns an event on the first pod of the unit.
     fn event(&self, warning: bool, reason: &str, note: &str) -> Option<Effect> {
-        Some(pod_event(self.members().first()?, warning, reason, note))
+        Some(pod_event(self.pods.first()?, warning, reason, note))
     }
 }
 
-/// Reads the pods of a unit. Each one could be read when it was stored.
-fn read_members(raws: &[Arc<Value>]) -> Vec<PodMember<'_>> {
-    raws.iter().filter_map(|raw| PodMember::read(raw).ok().flatten()).collect()
-}
-
-fn pod_event(member: &PodMember<'_>, warning: bool, reason: &str, note: &str) -> Effect {
+fn pod_event(member: &PodMember, warning: bool, reason: &str, note: &str) -> Effect {
     Effect::Event(Event {
         kind: Kind::Pod,
         key: member.key.clone(),

@@ -67,10 +67,10 @@ impl Reconciler {
     pub(super) fn release_members(
         &mut self,
         unit: Unit<'_>,
-        which: impl Fn(&PodMember<'_>) -> bool,
+        which: impl Fn(&PodMember) -> bool,
         now: Timestamp,
     ) {
-        let released = unit.members().iter().filter(|member| which(member));
+        let released = unit.members().filter(|member| which(member));
         let actions = released.filter_map(|member| POD_RULES.release(member)).collect();
         self.write_members(unit, actions, Announce::Nothing, now);
     }

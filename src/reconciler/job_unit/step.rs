@@ -1,6 +1,6 @@
 //! The step of a unit: what its pods and its Workload need next.
 
-use super::{Unit, read_members};
+use super::Unit;
 use crate::api::{ObjectKey, names};
 use crate::cache::records::WorkloadRecord;
 use crate::cache::{Kind, UnitKey};
@@ -11,12 +11,11 @@ use jiff::Timestamp;
 impl Reconciler {
     /// Sends the next writes of a unit's pods, and of its Workload's spec.
     pub(crate) fn step_unit(&mut self, key: &UnitKey, now: Timestamp) {
-        let raws = self.cache.unit_pods(key);
-        let members = read_members(&raws);
-        if !self.manages_unit(&members) {
+        let members = self.cache.unit_members(key);
+        let pods = JobUnit { owner: None, members: &members };
+        if !self.manages_unit(&pods) {
             return;
         }
-        let pods = JobUnit { owner: None, members: &members };
         let (Ok(view), Ok(name)) = (POD_RULES.view(&pods), POD_RULES.workload_name(&pods)) else { return };
         let unit = Unit { key, pods, view: &view };
         let workload = ObjectKey::new(&view.key.namespace, &name);
@@ -38,17 +37,17 @@ impl Reconciler {
     }
 
     /// Returns whether the pods are managed. If only kinds that create pods are configured, theirs alone are.
-    fn manages_unit(&self, members: &[PodMember<'_>]) -> bool {
-        let created = |member: &PodMember<'_>| {
+    fn manages_unit(&self, pods: &JobUnit<'_>) -> bool {
+        let created = |member: &PodMember| {
             let annotations = member.pod.pointer("/metadata/annotations");
             annotations.is_some_and(|map| map.get(names::SUSPENDING_PARENT_ANNOTATION).is_some())
         };
-        self.settings.manages_kind(JobKind::POD) || members.iter().all(created)
+        self.settings.manages_kind(JobKind::POD) || pods.iter().all(created)
     }
 
     /// Emits a warning about a unit on its first pod, once for each text.
     pub(super) fn warn_of_unit(&mut self, unit: Unit<'_>, reason: &str, note: &str) {
-        let Some(first) = unit.members().first() else { return };
+        let Some(first) = unit.pods.first() else { return };
         if self.warnings.record(Kind::Pod, &first.key, note) {
             self.writes.emit_all(unit.event(true, reason, note));
         }

@@ -44,7 +44,7 @@ impl Reconciler {
         }
         let membership = POD_RULES.membership(&unit.pods, &pod_set_counts(record), false);
         self.apply_membership(unit, record, &membership, now);
-        if unit.members().iter().all(|member| member.state.deleting) {
+        if unit.members().all(|member| member.state.deleting) {
             return;
         }
         if !membership.matches {
@@ -77,7 +77,7 @@ impl Reconciler {
         membership: &Membership,
         now: Timestamp,
     ) {
-        let excess = unit.members().iter().filter(|member| membership.excess.contains(&member.key));
+        let excess = unit.members().filter(|member| membership.excess.contains(&member.key));
         let removals = excess.flat_map(|member| POD_RULES.remove(member)).collect();
         self.remove_members(unit, removals, now);
         self.release_members(unit, |member| membership.replaced.contains(&member.key), now);
@@ -95,7 +95,7 @@ impl Reconciler {
             return;
         }
         let leaves = |key: &ObjectKey| membership.excess.contains(key) || membership.replaced.contains(key);
-        let late = unit.members().iter().filter(|member| !leaves(&member.key));
+        let late = unit.members().filter(|member| !leaves(&member.key));
         let missing = late.filter(|member| record.owner_uids().all(|uid| *uid != member.uid));
         let references: Vec<Value> =
             missing.filter_map(|member| POD_RULES.owner_reference(&unit.pods, member).ok()).collect();
@@ -136,7 +136,7 @@ impl Reconciler {
 
     /// Adds unit and Workload to the work queue for the time when pods that are deleted count as stopped.
     pub(super) fn wake_after_grace(&mut self, unit: Unit<'_>, workload: &ObjectKey, now: Timestamp) {
-        let ends = unit.members().iter().filter_map(|member| member.grace_ends).filter(|end| *end > now);
+        let ends = unit.members().filter_map(|member| member.grace_ends).filter(|end| *end > now);
         for end in ends {
             self.work_queue.add_at(unit.reconcile_key(), end);
             self.work_queue.add_at(ReconcileKey::Workload(workload.clone()), end);

@@ -48,7 +48,7 @@ impl Reconciler {
 }
 
 /// Returns the next write of an action on a pod, and whether it is the last one.
-fn member_write(member: &PodMember<'_>, action: &Action) -> (WriteRequest, bool) {
+fn member_write(member: &PodMember, action: &Action) -> (WriteRequest, bool) {
     let write = |verb: Verb, body: Value| WriteRequest::new(Kind::Pod, member.key.clone(), verb, body);
     match action {
         Action::Patch { patch, .. } => {

@@ -14,6 +14,7 @@ use sluice::frameworks::{
     Action, ComposableHooks, FieldChange, Framework, JobUnit, PatchBody, PodMember, PodSetCount, Priority,
     Role, StopReason, WorkloadRequest, framework, hold_pod,
 };
+use std::sync::Arc;
 
 /// Scenarios whose course is decided by more than the rules of pods: by name, with the reason.
 const NOT_PLAYED: &[(&str, &str)] = &[
@@ -113,8 +114,9 @@ pub(super) fn hooks(row: &Framework) -> &'static dyn ComposableHooks {
     }
 }
 
-pub(super) fn members(pods: &[Value]) -> Vec<PodMember<'_>> {
-    pods.iter().filter_map(|pod| PodMember::read(pod).unwrap()).collect()
+pub(super) fn members(pods: &[Value]) -> Vec<Arc<PodMember>> {
+    let read = |pod: &Value| PodMember::read(Arc::new(pod.clone())).unwrap();
+    pods.iter().filter_map(read).map(Arc::new).collect()
 }
 
 pub(super) fn request<'a>(

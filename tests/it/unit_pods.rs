@@ -1,0 +1,93 @@
+//! What events of pods cost a unit: the group is decided as a whole, but only the pod that changed is read.
+
+use crate::core_fixture::{Core, writes};
+use serde_json::{Value, json};
+use sluice::api::ObjectKey;
+use sluice::cache::Kind;
+use sluice::frameworks::JobKind;
+use sluice::reconciler::{CoreSettings, Delta, Effect, Verb, WriteOutcome, WriteResult};
+use std::collections::BTreeSet;
+
+fn core() -> Core {
+    let frameworks = BTreeSet::from(["batch/job", "pod"].map(str::to_owned));
+    Core::new(CoreSettings {
+        frameworks,
+        unserved_job_kinds: [JobKind::POD].into(),
+        ..CoreSettings::default()
+    })
+}
+
+fn pod(name: &str, group: &str, total: usize) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "ns",
+            "labels": {"kueue.x-k8s.io/managed": "true", "kueue.x-k8s.io/queue-name": "lq"},
+            "annotations": {"kueue.x-k8s.io/pod-group-name": group, "kueue.x-k8s.io/role-hash": "role",
+                "kueue.x-k8s.io/pod-group-total-count": total.to_string()},
+            "finalizers": ["kueue.x-k8s.io/managed"]},
+        "spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}], "containers": [
+            {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1m"}}}]},
+        "status": {"phase": "Pending"},
+    })
+}
+
+/// Answers all writes of this kind with the object as it is then.
+fn land(core: &mut Core, effects: &[Effect], kind: Kind, change: impl Fn(&str) -> Value) -> Vec<Effect> {
+    let mut all = Vec::new();
+    for write in writes(effects, kind) {
+        let object = core.with_server_metadata(kind, change(&write.key.name));
+        let result =
+            WriteResult { id: write.id, kind, key: write.key.clone(), outcome: WriteOutcome::Done(object) };
+        all.extend(core.feed(Delta::Written(result)));
+    }
+    all
+}
+
+#[test]
+fn event_of_large_group_reads_one_pod() {
+    const TOTAL: usize = 250;
+    let mut core = core();
+    let name = |index: usize| format!("p-{index:04}");
+    let pods: Vec<Delta> =
+        (0..TOTAL).map(|index| core.applied_delta(Kind::Pod, pod(&name(index), "group", TOTAL))).collect();
+    let effects = core.feed_all(pods);
+    let created = writes(&effects, Kind::Workload);
+    assert_eq!((created.len(), created[0].verb), (1, Verb::Create), "{effects:?}");
+    assert_eq!(core.state.unit_pod_reads(), 250, "each pod is read once when it is created");
+
+    let mut workload = created[0].body.clone();
+    let effects = land(&mut core, &effects, Kind::Workload, |_| workload.clone());
+    let admitted = writes(&effects, Kind::Workload);
+    workload["status"] = admitted[0].body["status"].clone();
+    let effects = land(&mut core, &effects, Kind::Workload, |_| workload.clone());
+    let starts: BTreeSet<ObjectKey> =
+        writes(&effects, Kind::Pod).into_iter().map(|write| write.key).collect();
+    assert_eq!(starts.len(), TOTAL, "all pods are started");
+    assert_eq!(core.state.unit_pod_reads(), 250, "an admission reads no pod again");
+
+    // They start one by one: the response to the write, bound, running.
+    let before = core.state.unit_pod_reads();
+    let mut sent = 0;
+    for index in 0..TOTAL {
+        let mut started = pod(&name(index), "group", TOTAL);
+        started["spec"]["schedulingGates"] = json!([]);
+        started["spec"]["nodeName"] = json!("n");
+        sent += writes(&core.put(Kind::Pod, started.clone()), Kind::Pod).len();
+        started["status"] = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+        sent += writes(&core.put(Kind::Pod, started), Kind::Pod).len();
+    }
+    assert_eq!(core.state.unit_pod_reads() - before, 2 * 250, "an event reads the pod that it is about");
+    assert_eq!(sent, 0, "no pod is written again");
+}
+
+#[test]
+fn priority_class_gives_steps_to_units_that_name_it() {
+    let mut core = core();
+    let mut naming = pod("first", "one", 1);
+    naming["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("urgent");
+    let waits = core.put(Kind::Pod, naming);
+    assert_eq!(writes(&waits, Kind::Workload).len(), 0, "its class does not exist yet");
+    let class = json!({"metadata": {"name": "urgent"}, "value": 7});
+    let created = writes(&core.put(Kind::WorkloadPriorityClass, class), Kind::Workload);
+    assert_eq!(created.len(), 1, "the class lets its Workload be made");
+    assert_eq!(created[0].body["spec"]["priority"], 7);
+}
