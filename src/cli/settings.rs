@@ -182,7 +182,7 @@ impl ManagerSettings {
     pub(super) fn executor(&self) -> ExecutorSettings {
         ExecutorSettings {
             concurrency: self.args.write_concurrency,
-            background_rate: f64::from(self.args.status_writes_per_second),
+            queue_status_rate: f64::from(self.args.status_writes_per_second),
             ..ExecutorSettings::default()
         }
     }

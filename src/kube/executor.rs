@@ -2,8 +2,9 @@
 //!
 //! Invariants: at most one call per object at a time, except writes that bypass; no write is sent while this replica may not
 //! act (checked right before each call), and an unsent one is reported as unavailable; the executor never retries, the core
-//! decides again from the results; background writes share one rate limit, oldest first, with a lower rate under load, and
+//! decides again from the results; statuses of queues share one rate limit, oldest first, with a lower rate under load, and
 //! only the latest per object is sent: a replaced one gets no result. The newest object is sent before its conflict.
+//! `task_queue` says which write is next while all concurrent calls are in flight.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,15 +39,15 @@ const PATCH_DOES_NOT_APPLY: &str = "the server rejected our request due to an er
 pub struct ExecutorSettings {
     /// Maximum number of concurrent calls.
     pub concurrency: usize,
-    /// Background writes per second.
-    pub background_rate: f64,
+    /// Statuses of queues per second.
+    pub queue_status_rate: f64,
     /// Delay before a call is reported as unavailable. The core retries only after that.
     pub retry_delay: Duration,
 }
 
 impl Default for ExecutorSettings {
     fn default() -> Self {
-        Self { concurrency: 16, background_rate: 30.0, retry_delay: Duration::from_millis(500) }
+        Self { concurrency: 16, queue_status_rate: 30.0, retry_delay: Duration::from_millis(500) }
     }
 }
 
@@ -105,11 +106,15 @@ impl Executor {
     pub async fn run(self, mut tasks: mpsc::UnboundedReceiver<Task>) {
         let executor = Arc::new(self);
         let fence = &executor.fence;
-        let mut queue = TaskQueue::new(executor.settings.background_rate, fence.now());
+        let mut queue = TaskQueue::new(executor.settings.queue_status_rate, fence.now());
         let mut running = JoinSet::new();
         let mut open = true;
         while open || !running.is_empty() {
             let mut delay = None;
+            // The most urgent task may be the last one in the channel.
+            while let Ok(task) = tasks.try_recv() {
+                queue.push(task);
+            }
             while open && running.len() < executor.settings.concurrency.max(1) {
                 let under_load = running.len().saturating_mul(2) >= executor.settings.concurrency;
                 executor.under_load.store(under_load, Ordering::Relaxed);

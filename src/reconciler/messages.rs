@@ -105,11 +105,29 @@ pub struct Write {
     /// Whether `status` is complete, that is, equals the whole status once the write has landed. The response then
     /// needs only metadata.
     pub response_metadata_only: bool,
-    /// Set for queue statuses: these share a rate limit, and a newer write of an object replaces an unsent one.
-    pub background: bool,
+    /// How urgent the write is.
+    pub class: WriteClass,
     /// Set if the write is sent while another write of the same object is in flight. Both carry the same
     /// resourceVersion, so only one of them lands.
     pub bypasses_in_flight: bool,
+}
+
+/// How urgent a write is while more writes wait than the API server takes, the most urgent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WriteClass {
+    /// Reserves or releases quota, or starts or stops what has quota.
+    Quota,
+    /// Anything else.
+    Other,
+    /// Only says why a Workload is pending.
+    Explanation,
+    /// The status of a queue or cohort: these share a rate limit, and a newer write of an object replaces an unsent one.
+    QueueStatus,
+}
+
+impl WriteClass {
+    /// All classes in order.
+    pub const ALL: [Self; 4] = [Self::Quota, Self::Other, Self::Explanation, Self::QueueStatus];
 }
 
 impl Write {

@@ -37,9 +37,10 @@ mod write_results;
 mod writes;
 
 pub use messages::{
-    Delta, Effect, Event, Observation, ObservationLabels, Verb, Write, WriteOutcome, WriteResult,
+    Delta, Effect, Event, Observation, ObservationLabels, Verb, Write, WriteClass, WriteOutcome, WriteResult,
 };
 pub use settings::{CoreGates, CoreSettings, SnapshotIntervals, WriteLimits};
+pub use writes::round_queue::{Place, RoundQueue};
 
 use crate::cache::{Cache, DecodeGates, Kind};
 use crate::scheduler::Engine;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::frameworks::JobKind;
-use sluice::reconciler::{CoreSettings, Delta, Effect, Reconciler, Write};
+use sluice::reconciler::{CoreSettings, Delta, Effect, Reconciler, Write, WriteClass};
 use std::collections::BTreeMap;
 
 pub(crate) const JOB: Kind = Kind::Job(JobKind::BATCH_JOB);
@@ -101,7 +101,7 @@ impl Core {
 
 pub(crate) fn writes(effects: &[Effect], kind: Kind) -> Vec<Write> {
     let write = |effect: &Effect| match effect {
-        Effect::Write(write) if write.kind == kind && !write.background => {
+        Effect::Write(write) if write.kind == kind && write.class != WriteClass::QueueStatus => {
             Some(Write { body: serde_json::to_value(write.payload()).unwrap(), ..write.clone() })
         }
         _ => None,

@@ -12,7 +12,7 @@ use sluice::kube::client::Caller;
 use sluice::kube::executor::{Executor, ExecutorSettings, RefusalLog};
 use sluice::kube::lease::Fence;
 use sluice::kube::task_queue::Task;
-use sluice::reconciler::{Delta, Verb, Write, WriteOutcome};
+use sluice::reconciler::{Delta, Verb, Write, WriteClass, WriteOutcome};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -69,7 +69,7 @@ fn write(id: u64, verb: Verb, subresource: Option<&'static str>) -> Write {
         body,
         status: None,
         response_metadata_only: false,
-        background: false,
+        class: WriteClass::Other,
         bypasses_in_flight: false,
     }
 }
@@ -259,6 +259,31 @@ async fn closed_fence_blocks_writes() {
         matches!(outcome(&deltas[0]), WriteOutcome::Unavailable { .. }),
         "it is retried later: {deltas:?}"
     );
+}
+
+/// While a server answers slowly and a namespace has hundreds of writes, those of another namespace wait for a few only,
+/// and the admission for least.
+#[tokio::test]
+async fn saturated_server_admits_first() {
+    let named = |id: u64, namespace: &str, class: WriteClass| {
+        let key = ObjectKey::new(namespace, &format!("w{id}"));
+        Write { key, class, ..write(id, Verb::Merge, None) }
+    };
+    let noise = (0..400).map(|id| named(id, "noisy", WriteClass::Other));
+    let admissions = (400..500).map(|id| named(id, "noisy", WriteClass::Quota));
+    let quiet = [
+        named(1000, "quiet", WriteClass::Other),
+        named(1001, "quiet", WriteClass::Explanation),
+        named(1002, "quiet", WriteClass::Quota),
+    ];
+    let writes = noise.chain(admissions).chain(quiet).collect();
+    let (deltas, seen) = run_writes(|_, _| (200, json!({})), writes, true).await;
+    assert_eq!((deltas.len(), seen.len()), (503, 503), "each is sent once");
+    let started = |id: u64| seen.iter().position(|(_, path, ..)| path.contains(&format!("/w{id}?"))).unwrap();
+    // The first sixteen may be in flight before the rest is known.
+    assert!(started(1002) < 16 + 8, "{}", started(1002));
+    assert!(started(1000) < 16 + 16 && started(1001) < 16 + 16, "{} {}", started(1000), started(1001));
+    assert!(started(0) < started(399), "writes of one namespace and class keep their order");
 }
 
 #[tokio::test]

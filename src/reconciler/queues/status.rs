@@ -8,7 +8,7 @@ use crate::cache::Kind;
 use crate::cache::records::LocalQueueRecord;
 use crate::lifecycle::{backoff, conditions};
 use crate::quota::{FlavorResource, NodeRef};
-use crate::reconciler::messages::Verb;
+use crate::reconciler::messages::{Verb, WriteClass};
 use crate::reconciler::queues::counts::QueueCounts;
 use crate::reconciler::writes::in_flight::{WritePurpose, WriteRequest};
 use crate::reconciler::{ReconcileKey, Reconciler};
@@ -147,7 +147,8 @@ impl Reconciler {
         self.status_rate_limiter.consume(now);
         let body = json!({"metadata": {"resourceVersion": version}, "status": status});
         let request = WriteRequest::new(kind, key, Verb::Merge, body).of_status();
-        self.writes.start(WriteRequest { purpose: WritePurpose::QueueStatus, ..request }, now);
+        let (purpose, class) = (WritePurpose::QueueStatus, WriteClass::QueueStatus);
+        self.writes.start(WriteRequest { purpose, class, ..request }, now);
     }
 
     fn cluster_queue_status_counts(&self, name: &str) -> StatusCounts {

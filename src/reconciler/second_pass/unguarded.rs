@@ -7,7 +7,7 @@ use crate::api::v1beta2::CheckState;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::backoff;
-use crate::reconciler::messages::{Effect, Write};
+use crate::reconciler::messages::{Effect, Write, WriteClass};
 use crate::reconciler::second_pass::eligibility;
 use crate::reconciler::second_pass::failpoints::Failpoint;
 use crate::reconciler::second_pass::queue::FAILPOINT_POLL_INTERVAL;
@@ -78,7 +78,7 @@ impl Reconciler {
                     body,
                     status: Some(Arc::new(status)),
                     response_metadata_only: false,
-                    background: false,
+                    class: WriteClass::Quota,
                     bypasses_in_flight: true,
                 }));
                 self.set_stage(key, Stage::Written);

@@ -13,8 +13,9 @@ use crate::api::v1beta2::WorkloadStatus;
 use crate::api::{GROUP, v1beta2};
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
+use crate::lifecycle::conditions;
 use crate::reconciler::Reconciler;
-use crate::reconciler::messages::Verb;
+use crate::reconciler::messages::{Verb, WriteClass};
 use crate::reconciler::second_pass::failpoints::SecondPassGuard;
 use crate::reconciler::writes::bodies::merge_patch;
 use crate::reconciler::writes::in_flight::{WritePurpose, WriteRequest};
@@ -34,6 +35,12 @@ impl Reconciler {
         let patches = self.writes.needs_merge_patch(key) || removes_check(&record.status, &status);
         let difference = patches.then(|| merge_patch(&json!(*record.status), &json!(*status))).flatten();
         retain_owned_conditions(&mut status);
+        let class = match purpose {
+            WritePurpose::Admit | WritePurpose::SecondPass => WriteClass::Quota,
+            _ if moves_quota(&record.status, &status) => WriteClass::Quota,
+            WritePurpose::Explain => WriteClass::Explanation,
+            WritePurpose::QueueStatus | WritePurpose::Other => WriteClass::Other,
+        };
         let (verb, mut body) = match difference {
             Some(difference) => {
                 let metadata = json!({"resourceVersion": record.meta.resource_version});
@@ -54,7 +61,7 @@ impl Reconciler {
             && record.status.conditions.iter().all(is_owned)
             && !leaves_out(&record.status, &status);
         let request = WriteRequest::new(Kind::Workload, key.clone(), verb, body).of_status();
-        WriteRequest { response_metadata_only, status: Some(Arc::from(status)), purpose, ..request }
+        WriteRequest { response_metadata_only, status: Some(Arc::from(status)), purpose, class, ..request }
     }
 }
 
@@ -70,6 +77,19 @@ pub(crate) fn keep_foreign_conditions(known: &WorkloadStatus, status: &mut Workl
 
 fn is_owned(condition: &Condition) -> bool {
     ConditionType::ALL.iter().any(|kind| kind.as_str() == condition.type_)
+}
+
+/// Returns whether a write is a step of a reservation: it is made or released, wholly or for pods that are not needed any
+/// more, or the Workload is admitted, evicted or finished.
+fn moves_quota(known: &WorkloadStatus, new: &WorkloadStatus) -> bool {
+    let steps = [
+        ConditionType::QuotaReserved,
+        ConditionType::Admitted,
+        ConditionType::Evicted,
+        ConditionType::Finished,
+    ];
+    let step = |kind: &ConditionType| conditions::is_true(known, *kind) != conditions::is_true(new, *kind);
+    steps.iter().any(step) || known.reclaimable_pods != new.reclaimable_pods
 }
 
 /// Returns whether a write removes a check. The controller of the check owns at least a part of its state, so an apply

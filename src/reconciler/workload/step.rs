@@ -5,10 +5,11 @@ use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
+use crate::lifecycle::reservation::holds_quota;
 use crate::lifecycle::workload::{self, Plan, Transition, WorkloadOwner, WorkloadStep};
 use crate::lifecycle::{backoff, conditions};
 use crate::reconciler::events::{elapsed_duration, workload_event};
-use crate::reconciler::messages::{Effect, Observation, Verb};
+use crate::reconciler::messages::{Effect, Observation, Verb, WriteClass};
 use crate::reconciler::writes::bodies::{delete_options, remove_finalizer_patch};
 use crate::reconciler::writes::in_flight::{WritePurpose, WriteRequest};
 use crate::reconciler::{ReconcileKey, Reconciler};
@@ -67,7 +68,10 @@ impl Reconciler {
         let effects: Vec<Effect> =
             plan.transitions.iter().flat_map(|transition| self.effects_of(record, transition, now)).collect();
         let meta = &record.meta;
-        let write = |verb, body| WriteRequest::new(Kind::Workload, key.clone(), verb, body);
+        // Its quota is released with it, or as soon as it is inactive.
+        let class = if holds_quota(&record.status) { WriteClass::Quota } else { WriteClass::Other };
+        let write =
+            |verb, body| WriteRequest { class, ..WriteRequest::new(Kind::Workload, key.clone(), verb, body) };
         let request = match plan.step {
             WorkloadStep::NoWrite => return false,
             WorkloadStep::WriteStatus(status) => {

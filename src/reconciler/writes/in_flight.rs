@@ -8,7 +8,7 @@ use crate::cache::Kind;
 use crate::frameworks::{JobPatch, PatchBody};
 use crate::lifecycle::backoff;
 use crate::reconciler::ReconcileKey;
-use crate::reconciler::messages::{Effect, Verb, Write};
+use crate::reconciler::messages::{Effect, Verb, Write, WriteClass};
 use crate::snapshot::FailureCounts;
 use indexmap::IndexMap;
 use jiff::{SignedDuration, Timestamp};
@@ -106,13 +106,19 @@ pub(crate) struct WriteRequest {
     /// Whether `status` is complete: it then equals the whole status, whatever other clients wrote before.
     pub(crate) response_metadata_only: bool,
     pub(crate) purpose: WritePurpose,
+    pub(crate) class: WriteClass,
     pub(crate) effects: Vec<Effect>,
     pub(crate) on_behalf_of: Option<ReconcileKey>,
 }
 
 impl WriteRequest {
-    /// Creates a write of the object itself, without effects.
+    /// Creates a write of the object itself, without effects. What is written to jobs and pods starts or stops them, and the
+    /// deletion of a Workload can release its quota.
     pub(crate) fn new(kind: Kind, key: ObjectKey, verb: Verb, body: Value) -> Self {
+        let class = match (kind, verb) {
+            (Kind::Job(_) | Kind::Pod, _) | (Kind::Workload, Verb::Delete) => WriteClass::Quota,
+            _ => WriteClass::Other,
+        };
         Self {
             kind,
             key,
@@ -122,6 +128,7 @@ impl WriteRequest {
             status: None,
             response_metadata_only: false,
             purpose: WritePurpose::Other,
+            class,
             effects: Vec::new(),
             on_behalf_of: None,
         }
@@ -298,7 +305,7 @@ impl Writes {
             // A merge patch contains only what differs.
             status: request.status.filter(|_| request.verb != Verb::Merge),
             response_metadata_only: request.response_metadata_only,
-            background: purpose == WritePurpose::QueueStatus,
+            class: request.class,
             bypasses_in_flight,
         }));
     }

@@ -5,6 +5,7 @@ pub(super) mod confirmed;
 pub(super) mod in_flight;
 mod repeated;
 mod retry;
+pub(super) mod round_queue;
 pub(super) mod status_rate_limit;
 pub(super) mod timers;
 pub(super) mod workload_queue;

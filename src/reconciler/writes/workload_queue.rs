@@ -3,9 +3,12 @@
 //!
 //! The order: first Workloads to admit or evict; then Workloads whose job has finished, because quota that is already
 //! free is worth more than quota that will be free; then the cleanup of finished Workloads; last pending Workloads,
-//! whose write can only set the pending reason. Within one class, the Workload with the higher priority comes first,
-//! then the one that was enqueued first.
+//! whose write can only set the pending reason. Of eight Workloads at least one releases quota and one is cleaned up, if
+//! such wait; pending Workloads have slots of their own. Within one class, the Workload with the higher priority comes
+//! first; among equal ones namespaces take turns, so that the end of a thousand jobs of one namespace does not delay the
+//! release of another's quota.
 
+use super::round_queue::{Place, RoundQueue};
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::cache::records::WorkloadRecord;
@@ -42,94 +45,93 @@ impl WritePriority {
     }
 }
 
-/// Sort key of a Workload in the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct QueuePosition {
-    write_priority: WritePriority,
-    workload_priority: Reverse<i64>,
-    sequence: u64,
-}
+/// The class that comes first, by number of the Workload taken: however many Workloads are admitted, quota is released too.
+const TURNS: [WritePriority; 8] = [
+    WritePriority::AdmitOrEvict,
+    WritePriority::AdmitOrEvict,
+    WritePriority::AdmitOrEvict,
+    WritePriority::ReleaseQuota,
+    WritePriority::AdmitOrEvict,
+    WritePriority::AdmitOrEvict,
+    WritePriority::AdmitOrEvict,
+    WritePriority::Cleanup,
+];
+
+/// Class of a write, and priority of the Workload.
+type Urgency = (WritePriority, Reverse<i64>);
 
 /// Workloads waiting for a write slot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WorkloadWriteQueue {
-    next_sequence: u64,
-    queue: BTreeMap<QueuePosition, ObjectKey>,
-    positions: BTreeMap<ObjectKey, QueuePosition>,
+    queue: RoundQueue<Urgency, ObjectKey>,
+    places: BTreeMap<ObjectKey, Place<Urgency>>,
     /// Queued Workloads that the scheduler has decided to admit or to evict.
     decided: BTreeSet<ObjectKey>,
+    /// Index into [`TURNS`].
+    turn: usize,
 }
 
 impl WorkloadWriteQueue {
-    /// Adds a Workload, or moves it if class or priority changed; it then keeps its sequence number.
+    /// Adds a Workload, or moves it if class or priority changed.
     fn push(&mut self, key: &ObjectKey, write_priority: WritePriority, priority: i64, decided: bool) {
         if decided {
             self.decided.insert(key.clone());
         } else {
             self.decided.remove(key);
         }
-        let known = self.positions.get(key).copied();
-        let sequence = known.map_or(self.next_sequence, |position| position.sequence);
-        let position = QueuePosition { write_priority, workload_priority: Reverse(priority), sequence };
-        if known == Some(position) {
-            return;
+        let urgency = (write_priority, Reverse(priority));
+        if let Some(known) = self.places.get(key).copied() {
+            if known.class == urgency {
+                return;
+            }
+            self.queue.remove(known);
         }
-        match known {
-            Some(old) => drop(self.queue.remove(&old)),
-            None => self.next_sequence = self.next_sequence.saturating_add(1),
-        }
-        self.positions.insert(key.clone(), position);
-        self.queue.insert(position, key.clone());
+        let place = self.queue.push(urgency, &key.namespace, key.clone());
+        self.places.insert(key.clone(), place);
     }
 
-    /// Returns the Workloads in order, each with the class of its write and its priority.
+    /// Returns the Workloads, the most urgent first, each with the class of its write and its priority.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&ObjectKey, &'static str, i64)> {
-        self.queue.iter().map(|(position, key)| {
-            let Reverse(priority) = position.workload_priority;
-            (key, position.write_priority.as_str(), priority)
+        self.queue.iter().map(|(place, key)| {
+            let (write_priority, Reverse(priority)) = place.class;
+            (key, write_priority.as_str(), priority)
         })
     }
 
-    /// Removes and returns the first Workload.
+    /// Removes and returns the next Workload.
     pub(crate) fn pop(&mut self) -> Option<ObjectKey> {
-        let (_, key) = self.queue.pop_first()?;
-        self.positions.remove(&key);
-        self.decided.remove(&key);
-        Some(key)
+        let in_turn = TURNS.get(self.turn).and_then(|class| self.first_of(*class));
+        self.turn = self.turn.saturating_add(1).checked_rem(TURNS.len()).unwrap_or_default();
+        self.take(in_turn.or_else(|| self.queue.first())?)
     }
 
-    /// Returns the first Workload whose write can only set the pending reason.
-    fn first_explanation(&self) -> Option<&ObjectKey> {
-        let first = QueuePosition {
-            write_priority: WritePriority::ExplainPending,
-            workload_priority: Reverse(i64::MAX),
-            sequence: 0,
-        };
-        self.queue.range(first..).next().map(|(_, key)| key)
+    /// Returns the first Workload of a class.
+    fn first_of(&self, write_priority: WritePriority) -> Option<Place<Urgency>> {
+        let first = self.queue.first_from((write_priority, Reverse(i64::MAX)))?;
+        (first.class.0 == write_priority).then_some(first)
     }
 
     /// Removes and returns the first Workload whose write can only set the pending reason.
     pub(crate) fn pop_explanation(&mut self) -> Option<ObjectKey> {
-        let key = self.first_explanation()?.clone();
-        self.remove(&key);
-        Some(key)
+        let place = self.first_of(WritePriority::ExplainPending)?;
+        self.take(place)
     }
 
-    fn remove(&mut self, key: &ObjectKey) {
-        if let Some(position) = self.positions.remove(key) {
-            self.queue.remove(&position);
-            self.decided.remove(key);
-        }
+    fn take(&mut self, place: Place<Urgency>) -> Option<ObjectKey> {
+        let (_, key) = self.queue.take_first(place.class)?;
+        self.places.remove(&key);
+        self.decided.remove(&key);
+        Some(key)
     }
 
     /// Returns whether a Workload is queued whose write can only set the pending reason.
     pub(crate) fn has_explanation(&self) -> bool {
-        self.first_explanation().is_some()
+        self.first_of(WritePriority::ExplainPending).is_some()
     }
 
     pub(crate) fn clear(&mut self) {
         self.queue.clear();
-        self.positions.clear();
+        self.places.clear();
         self.decided.clear();
     }
 }
@@ -189,11 +191,16 @@ impl Reconciler {
 mod tests {
     use super::*;
 
+    fn order(queue: &mut WorkloadWriteQueue) -> Vec<String> {
+        std::iter::from_fn(|| queue.pop()).map(|key| key.name.to_string()).collect()
+    }
+
     #[test]
     fn write_priority_order_and_stable_position() {
         let mut queue = WorkloadWriteQueue::default();
         let key = |name: &str| ObjectKey::new("ns", name);
         for (name, write_priority, priority) in [
+            ("explained", WritePriority::ExplainPending, 9),
             ("pending", WritePriority::ExplainPending, 9),
             ("finished", WritePriority::Cleanup, 9),
             ("finishing", WritePriority::ReleaseQuota, 9),
@@ -206,10 +213,29 @@ mod tests {
         queue.push(&key("a"), WritePriority::AdmitOrEvict, 0, true);
         queue.push(&key("pending"), WritePriority::AdmitOrEvict, 0, false);
         queue.push(&key("last"), WritePriority::ExplainPending, 9, true);
-        assert_eq!(queue.first_explanation(), Some(&key("last")));
-        queue.remove(&key("last"));
-        let order: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|key| key.name.to_string()).collect();
-        assert_eq!(order, ["high", "pending", "a", "b", "finishing", "finished"]);
-        assert!(queue.positions.is_empty() && queue.decided.is_empty());
+        assert_eq!(queue.pop_explanation(), Some(key("explained")));
+        assert_eq!(order(&mut queue), ["high", "a", "b", "finishing", "pending", "finished", "last"]);
+        assert!(queue.places.is_empty() && queue.decided.is_empty());
+    }
+
+    #[test]
+    fn quota_is_released_while_workloads_are_admitted() {
+        let mut queue = WorkloadWriteQueue::default();
+        for number in 0..1000 {
+            queue.push(&ObjectKey::new("noisy", &format!("a{number}")), WritePriority::AdmitOrEvict, 0, true);
+            queue.push(
+                &ObjectKey::new("noisy", &format!("r{number}")),
+                WritePriority::ReleaseQuota,
+                0,
+                false,
+            );
+        }
+        queue.push(&ObjectKey::new("quiet", "finishing"), WritePriority::ReleaseQuota, 0, false);
+        queue.push(&ObjectKey::new("quiet", "finished"), WritePriority::Cleanup, 0, false);
+        let first: Vec<String> = order(&mut queue).into_iter().take(2 * TURNS.len()).collect();
+        assert!(
+            ["finishing", "finished"].iter().all(|name| first.iter().any(|taken| taken == name)),
+            "{first:?}"
+        );
     }
 }
