@@ -291,8 +291,9 @@ fn runtime_class(cpu: &str) -> (Kind, Value) {
 
 #[test]
 fn job_whose_requests_rose_since_its_charge_is_queued_again() {
-    type Change = fn(&str) -> (Kind, Value);
-    for (case, object) in [("LimitRange", limit_range as Change), ("RuntimeClass", runtime_class)] {
+    type WithCpu = fn(&str) -> (Kind, Value);
+    let objects: [(&str, WithCpu); 2] = [("LimitRange", limit_range), ("RuntimeClass", runtime_class)];
+    for (case, object) in objects {
         for (cpu, admitted, covered) in [
             ("1", true, true),
             ("500m", true, true),

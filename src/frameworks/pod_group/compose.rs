@@ -41,7 +41,7 @@ pub(super) fn name(unit: &JobUnit<'_>) -> Result<String, JobError> {
 }
 
 /// Returns members with those first that stay when there are too many.
-pub(super) fn by_precedence<'a>(mut members: Vec<&'a PodMember>) -> Vec<&'a PodMember> {
+pub(super) fn by_precedence(mut members: Vec<&PodMember>) -> Vec<&PodMember> {
     members.sort_by_key(|member| (!member.state.has_finalizer, member.state.gated, member.created));
     members
 }

@@ -48,7 +48,7 @@ pub(super) fn membership(unit: &JobUnit<'_>, pod_sets: &[PodSetCount<'_>], finis
 }
 
 /// Returns members that ended, with those first that keep their finalizer.
-fn by_end<'a>(mut members: Vec<&'a PodMember>) -> Vec<&'a PodMember> {
+fn by_end(mut members: Vec<&PodMember>) -> Vec<&PodMember> {
     let last_active = |member: &PodMember| member.last_active.unwrap_or(Timestamp::MAX);
     members.sort_by_key(|member| (!member.state.has_finalizer, Reverse(last_active(member)), member.created));
     members

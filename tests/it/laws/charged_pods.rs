@@ -340,8 +340,13 @@ proptest! {
         let mut own = stated.clone();
         difference.apply(&mut own);
         let admitted = [condition("QuotaReserved", "True", "QuotaReserved"), condition("Admitted", "True", "Admitted")];
+        let Some(charged) = charge(&stated, &[], &Value::Null) else { return Ok(()) };
         let mut workload = reserving_workload("j", &admitted);
         workload["spec"]["podSets"][0]["template"]["spec"] = stated.clone();
+        let assignment = &mut workload["status"]["admission"]["podSetAssignments"][0];
+        assignment["flavors"] = charged.keys().map(|name| (name.clone(), json!("f"))).collect::<Map<_, _>>().into();
+        let amount = |(name, thousandths): (&String, &i64)| (name.clone(), json!(format!("{thousandths}m")));
+        assignment["resourceUsage"] = charged.iter().map(amount).collect::<Map<_, _>>().into();
         let mut job = job("j");
         job["metadata"]["labels"]["kueue.x-k8s.io/prebuilt-workload-name"] = json!("w-j");
         job["spec"]["template"]["spec"] = own.clone();
@@ -352,7 +357,7 @@ proptest! {
         let effects = core.feed_all(objects.into_iter().chain([Delta::Leading(true)]));
         let starts = writes(&effects, JOB).iter().any(|write| write.body["spec"]["suspend"] == json!(false));
         prop_assert!(starts || own != stated, "the Workload of the same pods starts its Job: {effects:?}");
-        if let Some(charged) = charge(&stated, &[], &Value::Null).filter(|_| starts) {
+        if starts {
             let requested = requested(&made(own, &[], &Value::Null));
             prop_assert!(covers(&charged, &requested), "charged {charged:?}, requested {requested:?}");
         }

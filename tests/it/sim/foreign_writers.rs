@@ -260,7 +260,7 @@ fn i11_changed_new_workloads_are_replaced_with_backoff() {
         world.step();
     }
     let created = world.events.iter().filter(|(_, reason)| reason == "CreatedWorkload").count();
-    assert!(created <= 24, "{created} Workloads in ten minutes");
+    assert!((5..=24).contains(&created), "{created} Workloads in ten minutes");
     let reported = world.events.iter().filter(|(_, reason)| reason == "WorkloadReplacedRepeatedly").count();
-    assert_eq!(reported, usize::from(created > 3), "{created} Workloads: {:?}", world.events);
+    assert_eq!(reported, 1, "{created} Workloads: {:?}", world.events);
 }

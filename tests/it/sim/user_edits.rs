@@ -409,6 +409,7 @@ fn failed_start_is_reported_on_the_job() {
     assert!(world.run_until_idle(20_000));
     let named = |(on, reason): &(ObjectKey, String)| *on == key() && reason == "FailedToStart";
     let position = world.events.iter().position(named).unwrap();
+    assert!(world.event_warnings[position], "it is a warning");
     let note = &world.event_notes[position];
     assert!(note.contains("contradict") && note.contains("\"other\"") && note.contains("\"main\""), "{note}");
 }

@@ -66,6 +66,8 @@ pub(crate) struct World {
     pub(crate) events: Vec<(ObjectKey, String)>,
     /// Notes of the events.
     pub(crate) event_notes: Vec<String>,
+    /// Whether each is a warning.
+    pub(crate) event_warnings: Vec<bool>,
     pub(crate) observed: Vec<Observation>,
 }
 
@@ -93,6 +95,7 @@ impl World {
             writes: BTreeMap::new(),
             events: Vec::new(),
             event_notes: Vec::new(),
+            event_warnings: Vec::new(),
             observed: Vec::new(),
         };
         world.restart();
@@ -173,6 +176,7 @@ impl World {
                 Effect::Event(event) => {
                     self.events.push((event.key, event.reason));
                     self.event_notes.push(event.note);
+                    self.event_warnings.push(event.warning);
                 }
                 Effect::Observe(observation) => self.observed.push(observation),
                 Effect::LogWaitingHead { .. } => {}
