@@ -37,8 +37,9 @@ pub(crate) async fn missing_ones_are_awaited(cluster: &mut Cluster, fixture: &Fi
         ensure!(leases.is_empty(), "it leads without all definitions: {leases:?}");
         let mut writes = AuditCursor::from_start(&installed.plane.audit_log()).new_writes_by(ACCOUNT)?;
         // Each replica issues the certificate.
-        let of_certificate =
-            |resource: &str| resource == "secrets" || resource.ends_with("webhookconfigurations");
+        let of_certificate = |resource: &str| {
+            ["secrets", "configmaps"].contains(&resource) || resource.ends_with("webhookconfigurations")
+        };
         writes.retain(|write| !of_certificate(&write.resource));
         ensure!(writes.is_empty(), "it writes: {writes:?}");
         installed.upgrade()?;
