@@ -43,6 +43,10 @@ pub(super) fn validate_create(
                     "should be greater than 0",
                 ));
             }
+            Ok(number) if i32::try_from(number).is_err() => {
+                let detail = format!("should be at most {}", i32::MAX);
+                errors.push(FieldError::invalid(label(MAX_EXEC_TIME_LABEL), number, detail));
+            }
             Ok(_) => {}
         }
     }

@@ -17,7 +17,7 @@ fn queued_job_without_workload_is_pending_with_its_reason() {
             "priority class",
             |job| label(job, "priority-class", "nosuch"),
             "WorkloadPriorityClassNotFound",
-            "WorkloadPriorityClass nosuch not found",
+            "WorkloadPriorityClass \"nosuch\" not found",
         ),
         (
             "priority class of pods",

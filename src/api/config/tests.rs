@@ -51,6 +51,14 @@ fn invalid_values_are_refused_with_path() {
             "resources.excludeResourcePrefixes: cannot be set",
         ),
         (
+            "resources: {excludeResourcePrefixes: [a, '']}",
+            "resources.excludeResourcePrefixes[1]: must not be empty",
+        ),
+        (
+            "resources: {transformations: [{input: a, outputs: {b: -1}}]}",
+            "resources.transformations[0].outputs[b]: must not be negative",
+        ),
+        (
             "resources: {transformations: [{input: a}, {input: a}]}",
             "resources.transformations[1].input: must be unique",
         ),
@@ -151,7 +159,6 @@ fn amounts_are_read_as_kubernetes_reads_them() {
         ("1.5", "1500m"),
         ("1e3", "1k"),
         ("10Gi", "10Gi"),
-        ("-1", "-1"),
         ("0", "0"),
         (".5", "500m"),
         ("18446744073709551615", "18446744073709551615"),

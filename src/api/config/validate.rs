@@ -162,6 +162,12 @@ fn resources(configuration: &Configuration, problems: &mut Problems) {
             "cannot be set with quotaCheckStrategy IgnoreUndeclared",
         );
     }
+    for (index, prefix) in resources.exclude_resource_prefixes.iter().enumerate() {
+        if prefix.is_empty() {
+            let path = format!("resources.excludeResourcePrefixes[{index}]");
+            problems.error(&path, "must not be empty: no resource would be counted");
+        }
+    }
     for (index, rule) in resources.transformations.iter().enumerate() {
         let path = format!("resources.transformations[{index}]");
         if rule.input.is_empty() {
@@ -175,8 +181,12 @@ fn resources(configuration: &Configuration, problems: &mut Problems) {
         if resources.transformations.iter().take(index).any(|earlier| earlier.input == rule.input) {
             problems.error(&format!("{path}.input"), "must be unique");
         }
-        for output in rule.outputs.keys() {
-            name(&key_path(&format!("{path}.outputs"), output), output, problems);
+        for (output, amount) in &rule.outputs {
+            let path = key_path(&format!("{path}.outputs"), output);
+            name(&path, output, problems);
+            if amount.0.is_negative() {
+                problems.error(&path, "must not be negative: workloads would be charged less than nothing");
+            }
         }
     }
 }

@@ -64,7 +64,7 @@ impl Reconciler {
         match self.compose_workload(job, &raw, &key) {
             Ok(body) => self.create_workload(job, key, body, now),
             Err(ComposeError::Class(MissingClass::WorkloadClass(name))) => {
-                let note = format!("WorkloadPriorityClass {name} not found");
+                let note = format!("WorkloadPriorityClass {name:?} not found");
                 self.warn_of_job(job, "WorkloadPriorityClassNotFound", &note);
             }
             Err(ComposeError::Class(MissingClass::PodClass(name))) => {

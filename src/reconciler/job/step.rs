@@ -6,7 +6,7 @@ use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{Ancestor, JobKind, JobPatch};
+use crate::frameworks::{Ancestor, JobKind, JobPatch, JobView};
 use crate::lifecycle::{backoff, conditions, eviction, reservation};
 use crate::reconciler::Reconciler;
 use crate::reconciler::messages::{Effect, Verb};
@@ -104,7 +104,12 @@ impl Reconciler {
             if !view.suspended {
                 self.sync_priority_of_running_job(view, record, now);
             } else if view.status.active_pods == 0 && owned {
-                self.start_job(job, record, now);
+                if is_in_other_queue(record, view) {
+                    // A user suspended it to move it. Its reservation is in the queue that it left.
+                    self.replace_workload(job, record, now);
+                } else {
+                    self.start_job(job, record, now);
+                }
             }
             // Otherwise a user has suspended it: beside the pods that still end, new ones would exceed the grant.
             return;
@@ -206,6 +211,12 @@ fn stop_reason(record: &WorkloadRecord) -> String {
     }
     let reason = if record.may_run() { NO_MATCHING_WORKLOAD } else { "Not admitted by cluster queue" };
     reason.to_owned()
+}
+
+/// Returns whether a job names another queue than the Workload that was made for it.
+fn is_in_other_queue(record: &WorkloadRecord, view: &JobView) -> bool {
+    let (has, names) = (record.queue_name.as_deref(), view.queue_name.as_deref());
+    view.options.prebuilt_workload.is_none() && has.unwrap_or_default() != names.unwrap_or_default()
 }
 
 /// Returns whether a Workload holds quota and only its admission is missing.

@@ -46,7 +46,7 @@ impl Reconciler {
             }
             Ok(Err(error)) => self.warn_of_unit(unit, "ErrWorkloadCompose", &error.to_string()),
             Err(MissingClass::WorkloadClass(name)) => {
-                let note = format!("WorkloadPriorityClass {name} not found");
+                let note = format!("WorkloadPriorityClass {name:?} not found");
                 self.warn_of_unit(unit, "WorkloadPriorityClassNotFound", &note);
             }
             Err(MissingClass::PodClass(name)) => {

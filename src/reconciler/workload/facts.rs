@@ -131,7 +131,14 @@ impl Reconciler {
         };
         let managed = framework(owner.group(), &owner.kind)
             .is_some_and(|row| self.settings.manages_kind(JobKind::new(row)));
-        if managed { WorkloadOwner::Missing } else { WorkloadOwner::External }
+        if managed {
+            WorkloadOwner::Missing
+        } else if record.job_uid.as_ref().is_some_and(|uid| *uid != owner.uid) {
+            // The garbage collector removed the job's reference; what is left is any object that a client added.
+            self.former_job(record).map_or(WorkloadOwner::None, WorkloadOwner::Job)
+        } else {
+            WorkloadOwner::External
+        }
     }
 
     /// Returns the job that a Workload with quota was made for, if the Workload has lost its owner and the job has neither

@@ -413,3 +413,23 @@ fn failed_start_is_reported_on_the_job() {
     let note = &world.event_notes[position];
     assert!(note.contains("contradict") && note.contains("\"other\"") && note.contains("\"main\""), "{note}");
 }
+
+/// A user suspends a running Job and moves it to another queue in one write.
+#[test]
+fn suspended_job_moves_to_the_queue_that_it_names() {
+    for seed in seeds(0..20) {
+        let mut world = cluster(seed);
+        world.jobs_never_end = true;
+        world.create(JOB, super::laws::job("edited", "a", 2));
+        assert!(world.run_until_idle(20_000));
+        world.server.edit(JOB, &key(), |job| {
+            job["spec"]["suspend"] = json!(true);
+            job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = json!("elsewhere");
+        });
+        assert!(world.run_until_idle(20_000), "seed {seed}");
+        let workload = world.server.all(Kind::Workload).next().cloned().unwrap();
+        assert_eq!(workload["spec"]["queueName"], "elsewhere", "seed {seed}");
+        assert!(!holds(&workload, "QuotaReserved"), "seed {seed}: {:#}", workload["status"]);
+        assert_eq!(job(&world)["spec"]["suspend"], json!(true), "seed {seed}");
+    }
+}

@@ -178,3 +178,47 @@ fn former_prebuilt_workload_releases_its_quota() {
         check_prebuilt(&world, seed);
     }
 }
+
+/// The garbage collector removes only the reference to the Job if the Workload has another owner, which any client may add.
+#[test]
+fn other_owner_does_not_keep_quota_of_deleted_job() {
+    for (case, controls) in [("an owner", false), ("a controller", true)] {
+        for (state, pods) in [("running", 2), ("pending", 9)] {
+            for deletes in [true, false] {
+                let mut world = cluster(1);
+                world.keeps_orphans = true;
+                world.create(JOB, super::laws::job("edited", "a", pods));
+                assert!(world.run_until_idle(20_000));
+                let workload = key_of(&only_workload(&world));
+                let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "c"});
+                world.server.edit(Kind::Workload, &workload, |w| {
+                    w["metadata"]["ownerReferences"].as_array_mut().unwrap().push(other.clone());
+                });
+                assert!(world.run_until_idle(20_000));
+                let now = world.now;
+                world.server.delete(JOB, &key(), now);
+                assert!(world.run_until_idle(20_000));
+                world.server.edit(Kind::Workload, &workload, |w| {
+                    w["metadata"]["ownerReferences"] = json!([other]);
+                    w["metadata"]["ownerReferences"][0]["controller"] = json!(controls);
+                });
+                assert!(world.run_until_idle(20_000));
+                assert_eq!(
+                    reserved_cpu(&world),
+                    0,
+                    "{case}, {state}: {:#}",
+                    only_workload(&world)["metadata"]
+                );
+                if deletes {
+                    let now = world.now;
+                    world.server.delete(Kind::Workload, &workload, now);
+                    assert!(world.run_until_idle(20_000));
+                    assert!(
+                        world.server.get(Kind::Workload, &workload).is_none(),
+                        "{case}, {state}: it stays"
+                    );
+                }
+            }
+        }
+    }
+}
