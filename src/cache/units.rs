@@ -2,12 +2,12 @@
 //!
 //! Invariants: pods are kept here only while the framework of pods is managed, so a cluster without it stores nothing; a pod
 //! that has ended is kept as long as it exists, since it counts for its group. Of the status only what decides on a unit is
-//! kept.
+//! kept. Each version of a pod is read once, and changes the summary of its unit by its difference.
 
 use super::records::{OwnerRecord, WorkloadRecord};
 use super::{Cache, remove_from_index};
 use crate::api::ObjectKey;
-use crate::frameworks::PodMember;
+use crate::frameworks::{PodMember, UnitSummary};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,6 +36,7 @@ struct UnitPod {
 pub(super) struct UnitPods {
     by_key: BTreeMap<ObjectKey, UnitPod>,
     members: BTreeMap<UnitKey, BTreeSet<ObjectKey>>,
+    summaries: BTreeMap<UnitKey, UnitSummary>,
     /// Number of pods that were read: each version of a pod is read once.
     reads: u64,
 }
@@ -51,13 +52,18 @@ impl UnitPods {
     }
 
     fn remove(&mut self, key: &ObjectKey) {
-        if let Some(pod) = self.by_key.remove(key) {
-            remove_from_index(&mut self.members, &pod.unit, key);
+        let Some(UnitPod { unit, member }) = self.by_key.remove(key) else { return };
+        remove_from_index(&mut self.members, &unit, key);
+        if !self.members.contains_key(&unit) {
+            self.summaries.remove(&unit);
+        } else if let Some(summary) = self.summaries.get_mut(&unit) {
+            summary.remove(&member);
         }
     }
 
     fn insert(&mut self, key: ObjectKey, pod: UnitPod) {
         self.members.entry(pod.unit.clone()).or_default().insert(key.clone());
+        self.summaries.entry(pod.unit.clone()).or_default().add(&pod.member);
         self.by_key.insert(key, pod);
     }
 }
@@ -116,6 +122,11 @@ impl Cache {
     pub(crate) fn unit_members(&self, unit: &UnitKey) -> Vec<Arc<PodMember>> {
         let keys = self.pods.units.members.get(unit).into_iter().flatten();
         keys.filter_map(|key| Some(Arc::clone(&self.pods.units.by_key.get(key)?.member))).collect()
+    }
+
+    /// Returns the numbers of a unit's members.
+    pub(crate) fn unit_summary(&self, unit: &UnitKey) -> UnitSummary {
+        self.pods.units.summaries.get(unit).cloned().unwrap_or_default()
     }
 
     /// Returns how many pods were read as members of units.

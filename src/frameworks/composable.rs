@@ -6,6 +6,7 @@ use super::JobError;
 use super::patch::Action;
 use super::pod_member::PodMember;
 use super::row::Rank;
+use super::unit_summary::UnitSummary;
 use super::view::{Finished, JobView, PodSetInfo};
 use super::workload::WorkloadRequest;
 use crate::api::ObjectKey;
@@ -21,6 +22,8 @@ pub struct JobUnit<'a> {
     pub owner: Option<&'a Value>,
     /// The other objects.
     pub members: &'a [Arc<PodMember>],
+    /// Their numbers.
+    pub summary: &'a UnitSummary,
 }
 
 impl<'a> JobUnit<'a> {

@@ -32,6 +32,7 @@ mod template;
 mod template_defaults;
 mod template_fingerprint;
 mod topology;
+mod unit_summary;
 mod view;
 mod workload;
 mod wrappers;
@@ -57,6 +58,7 @@ pub use table::{FRAMEWORKS, framework, served, served_framework};
 pub(crate) use template::template_patch;
 pub use template::{TemplateConflict, TemplateInfo};
 pub use template_fingerprint::{TemplateFingerprint, pod_set_fingerprint};
+pub use unit_summary::{RoleCounts, UnitSummary};
 pub use view::{Finished, Gvk, JobOptions, JobStatus, JobView, OwnerRef, PodSetInfo, PodSetView};
 pub use workload::{
     WorkloadRequest, is_longest_workload_name, job_name_in_workload_name, own_workload_key, pod_set_infos,

@@ -1,12 +1,14 @@
 //! What events of pods cost a unit: the group is decided as a whole, but only the pod that changed is read.
 
 use crate::core_fixture::{Core, writes};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
-use sluice::frameworks::JobKind;
+use sluice::frameworks::{JobKind, PodMember, UnitSummary};
 use sluice::reconciler::{CoreSettings, Delta, Effect, Verb, WriteOutcome, WriteResult};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 fn core() -> Core {
     let frameworks = BTreeSet::from(["batch/job", "pod"].map(str::to_owned));
@@ -44,7 +46,7 @@ fn land(core: &mut Core, effects: &[Effect], kind: Kind, change: impl Fn(&str) -
 
 #[test]
 fn event_of_large_group_reads_one_pod() {
-    const TOTAL: usize = 250;
+    const TOTAL: usize = 1_000;
     let mut core = core();
     let name = |index: usize| format!("p-{index:04}");
     let pods: Vec<Delta> =
@@ -52,7 +54,7 @@ fn event_of_large_group_reads_one_pod() {
     let effects = core.feed_all(pods);
     let created = writes(&effects, Kind::Workload);
     assert_eq!((created.len(), created[0].verb), (1, Verb::Create), "{effects:?}");
-    assert_eq!(core.state.unit_pod_reads(), 250, "each pod is read once when it is created");
+    assert_eq!(core.state.unit_pod_reads(), 1_000, "each pod is read once when it is created");
 
     let mut workload = created[0].body.clone();
     let effects = land(&mut core, &effects, Kind::Workload, |_| workload.clone());
@@ -62,7 +64,7 @@ fn event_of_large_group_reads_one_pod() {
     let starts: BTreeSet<ObjectKey> =
         writes(&effects, Kind::Pod).into_iter().map(|write| write.key).collect();
     assert_eq!(starts.len(), TOTAL, "all pods are started");
-    assert_eq!(core.state.unit_pod_reads(), 250, "an admission reads no pod again");
+    assert_eq!(core.state.unit_pod_reads(), 1_000, "an admission reads no pod again");
 
     // They start one by one: the response to the write, bound, running.
     let before = core.state.unit_pod_reads();
@@ -75,7 +77,7 @@ fn event_of_large_group_reads_one_pod() {
         started["status"] = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
         sent += writes(&core.put(Kind::Pod, started), Kind::Pod).len();
     }
-    assert_eq!(core.state.unit_pod_reads() - before, 2 * 250, "an event reads the pod that it is about");
+    assert_eq!(core.state.unit_pod_reads() - before, 2 * 1_000, "an event reads the pod that it is about");
     assert_eq!(sent, 0, "no pod is written again");
 }
 
@@ -90,4 +92,49 @@ fn priority_class_gives_steps_to_units_that_name_it() {
     let created = writes(&core.put(Kind::WorkloadPriorityClass, class), Kind::Workload);
     assert_eq!(created.len(), 1, "the class lets its Workload be made");
     assert_eq!(created[0].body["spec"]["priority"], 7);
+}
+
+fn drawn_pod() -> impl Strategy<Value = Value> {
+    let phase = proptest::sample::select(&["Pending", "Running", "Succeeded", "Failed"][..]);
+    (phase, any::<[bool; 6]>(), 0..3_u8).prop_map(
+        |(phase, [gated, deleting, bound, ready, kept, retries], role)| {
+            let mut pod = pod("p", "group", 4);
+            let metadata = &mut pod["metadata"];
+            metadata["uid"] = json!("u");
+            metadata["annotations"]["kueue.x-k8s.io/role-hash"] = json!(role.to_string());
+            if deleting {
+                metadata["deletionTimestamp"] = json!("2027-01-15T08:00:00Z");
+            }
+            if !kept {
+                metadata["finalizers"] = json!([]);
+            }
+            if !retries {
+                metadata["annotations"]["kueue.x-k8s.io/retriable-in-group"] = json!("false");
+            }
+            if !gated {
+                pod["spec"]["schedulingGates"] = json!([]);
+            }
+            if bound {
+                pod["spec"]["nodeName"] = json!("n");
+            }
+            let ready = if ready { "True" } else { "False" };
+            pod["status"] = json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready}]});
+            pod
+        },
+    )
+}
+
+proptest! {
+    /// Whatever events come, the numbers are those of the members that are left.
+    #[test]
+    fn summary_follows_events(pods in proptest::collection::vec(drawn_pod(), 1..8), gone in any::<[bool; 8]>()) {
+        let members: Vec<PodMember> =
+            pods.into_iter().map(|pod| PodMember::read(Arc::new(pod)).unwrap().unwrap()).collect();
+        let mut summary = UnitSummary::of(&members);
+        let (removed, left): (Vec<_>, Vec<_>) = members.iter().zip(gone).partition(|(_, gone)| *gone);
+        for (member, _) in removed {
+            summary.remove(member);
+        }
+        prop_assert_eq!(summary, UnitSummary::of(left.into_iter().map(|(member, _)| member)));
+    }
 }

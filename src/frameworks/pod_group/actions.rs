@@ -11,6 +11,9 @@ use crate::api::names;
 use serde_json::{Value, json};
 
 pub(super) fn start(unit: &JobUnit<'_>, infos: &[PodSetInfo]) -> Result<Vec<Action>, JobError> {
+    if unit.summary.startable == 0 {
+        return Ok(Vec::new());
+    }
     let held = |member: &&PodMember| member.state.gated && !member.state.deleting && !member.terminated();
     unit.iter().filter(held).map(|member| start_pod(member, infos)).collect()
 }
@@ -30,6 +33,9 @@ fn start_pod(member: &PodMember, infos: &[PodSetInfo]) -> Result<Action, JobErro
 }
 
 pub(super) fn stop(unit: &JobUnit<'_>, reason: &StopReason<'_>) -> Vec<Action> {
+    if unit.summary.stoppable == 0 && !reason.workload_deleted {
+        return Vec::new();
+    }
     let condition = json!({
         "type": "TerminationTarget", "status": "True", "reason": reason.reason, "message": reason.message,
         "lastTransitionTime": reason.now,

@@ -27,7 +27,7 @@ pub(super) fn group<'a>(unit: &JobUnit<'a>) -> Option<&'a GroupMarks> {
 }
 
 pub(super) fn view(unit: &JobUnit<'_>) -> Result<JobView, JobError> {
-    let suspended = unit.iter().any(|member| member.state.gated || member.terminated());
+    let suspended = unit.summary.waiting_or_ended > 0;
     Ok(JobView { suspended, ..read::common_view(&first(unit)?.pod)? })
 }
 

@@ -1,7 +1,8 @@
 //! Rules of a pod group that has a Workload: which pods are missing, replaced or too many, and when it is done.
 
 use super::super::composable::{JobUnit, Membership, PodSetCount, UnitStatus};
-use super::super::pod_member::{Phase, PodMember};
+use super::super::pod_member::{GroupMarks, Phase, PodMember};
+use super::super::unit_summary::RoleCounts;
 use super::super::view::Finished;
 use super::compose::{by_precedence, group};
 use crate::api::ObjectKey;
@@ -18,6 +19,9 @@ pub(super) fn membership(unit: &JobUnit<'_>, pod_sets: &[PodSetCount<'_>], finis
         let replaced = deleted.map(|member| member.key.clone()).collect();
         return Membership { replaced, matches: !unit.members.is_empty(), ..Membership::default() };
     };
+    if let Some(whole) = membership_by_numbers(unit, marks, pod_sets, finished) {
+        return whole;
+    }
     let fast = marks.fast_admission;
     let mut result = Membership::default();
     let mut kept: Vec<&PodMember> = Vec::new();
@@ -47,6 +51,31 @@ pub(super) fn membership(unit: &JobUnit<'_>, pod_sets: &[PodSetCount<'_>], finis
     result
 }
 
+/// Compares a group whose members all count, and are not too many, by their numbers alone. Otherwise returns `None`: the
+/// members are compared.
+fn membership_by_numbers(
+    unit: &JobUnit<'_>,
+    marks: &GroupMarks,
+    pod_sets: &[PodSetCount<'_>],
+    finished: bool,
+) -> Option<Membership> {
+    let mut absent = 0_i32;
+    let mut kept = BTreeMap::new();
+    for set in pod_sets {
+        let role = unit.summary.role(set.name);
+        let counting = i32::try_from(role.counting).ok()?;
+        if marks.fast_admission || role.counting != role.members || counting > set.count {
+            return None;
+        }
+        absent = absent.saturating_add(set.count.saturating_sub(counting));
+        if counting > 0 {
+            kept.insert(set.name, counting);
+        }
+    }
+    let matches = !kept.is_empty() && is_among(&kept, pod_sets, finished);
+    Some(Membership { absent, matches, ..Membership::default() })
+}
+
 /// Returns members that ended, with those first that keep their finalizer.
 fn by_end(mut members: Vec<&PodMember>) -> Vec<&PodMember> {
     let last_active = |member: &PodMember| member.last_active.unwrap_or(Timestamp::MAX);
@@ -60,6 +89,11 @@ fn fits(unit: &JobUnit<'_>, kept: &[&PodMember], pod_sets: &[PodSetCount<'_>], f
         (Some(group), Some(first)) => BTreeMap::from([(first.role.as_str(), group.total)]),
         _ => counts_by_role(kept.iter().copied()),
     };
+    is_among(&roles, pod_sets, finished)
+}
+
+/// Returns whether these roles are, in order, among the pod sets of the Workload and not larger.
+fn is_among(roles: &BTreeMap<&str, i32>, pod_sets: &[PodSetCount<'_>], finished: bool) -> bool {
     let mut rest = pod_sets.iter();
     roles.iter().all(|(name, count)| {
         rest.find(|set| set.name == *name).is_some_and(|set| finished || *count <= set.count)
@@ -68,22 +102,22 @@ fn fits(unit: &JobUnit<'_>, kept: &[&PodMember], pod_sets: &[PodSetCount<'_>], f
 
 pub(super) fn status(unit: &JobUnit<'_>, now: Timestamp) -> UnitStatus {
     let in_group = group(unit).is_some();
-    // A pod that ended and was replaced has lost its finalizer.
-    let listed: Vec<&PodMember> =
-        unit.iter().filter(|member| member.counts() || member.state.has_finalizer).collect();
+    let summary = unit.summary;
+    let runs = |member: &PodMember| {
+        // Containers run, and the grace period of the deletion is not over.
+        member.state.phase == Phase::Running && member.grace_ends.is_none_or(|end| now < end)
+    };
+    let running =
+        summary.running > summary.running_deleting || (summary.running_deleting > 0 && unit.iter().any(runs));
     UnitStatus {
-        suspended: unit.iter().any(|member| member.state.gated || member.terminated()),
+        suspended: summary.waiting_or_ended > 0,
         // A single pod is never active: its quota is released when it is deleted.
-        active: in_group && unit.iter().any(|member| runs(member, now)),
-        ready: listed.len() >= total(unit) && listed.iter().all(|member| member.state.ready),
+        active: in_group && running,
+        // A pod that ended and was replaced has lost its finalizer.
+        ready: summary.listed >= total(unit) && summary.listed_ready == summary.listed,
         finished: finished(unit),
         reclaimable_pods: reclaimable_pods(unit),
     }
-}
-
-/// Returns whether containers of a pod run, and the grace period of its deletion is not over.
-fn runs(member: &PodMember, now: Timestamp) -> bool {
-    member.state.phase == Phase::Running && member.grace_ends.is_none_or(|end| now < end)
 }
 
 fn total(unit: &JobUnit<'_>) -> usize {
@@ -103,20 +137,24 @@ fn finished(unit: &JobUnit<'_>) -> Option<Finished> {
     if group.serving {
         return None;
     }
-    let done = unit.iter().filter(|member| succeeded(member)).count();
-    let unretriable = unit.iter().any(|m| m.group.as_ref().is_some_and(|group| group.unretriable));
-    let all_ended = unit.iter().all(PodMember::terminated);
+    let summary = unit.summary;
+    let done = summary.succeeded();
+    let all_ended = summary.ended == summary.members();
     let message = format!("Pods succeeded: {done}/{}.", group.total);
     // Kueue reports success even if no pod succeeded.
-    (done == total(unit) || (unretriable && all_ended)).then_some(Finished { success: true, message })
+    (done == total(unit) || (summary.unretriable > 0 && all_ended))
+        .then_some(Finished { success: true, message })
 }
 
 fn reclaimable_pods(unit: &JobUnit<'_>) -> Vec<(Arc<str>, i32)> {
     if group(unit).is_none_or(|group| group.serving) {
         return Vec::new();
     }
-    let roles = counts_by_role(unit.iter().filter(|member| succeeded(member)));
-    roles.into_iter().map(|(role, count)| (Arc::from(role), count)).collect()
+    let succeeded = unit.summary.roles().filter(|(_, counts)| counts.succeeded > 0);
+    let pods = |(role, counts): (&str, RoleCounts)| {
+        (Arc::from(role), i32::try_from(counts.succeeded).unwrap_or(i32::MAX))
+    };
+    succeeded.map(pods).collect()
 }
 
 fn counts_by_role<'a>(members: impl Iterator<Item = &'a PodMember>) -> BTreeMap<&'a str, i32> {

@@ -22,12 +22,13 @@ impl Reconciler {
         if !members.first().is_some_and(|first| owns(&first.uid)) {
             return WorkloadOwner::Missing;
         }
-        let pods = JobUnit { owner: None, members: &members };
+        let summary = self.cache.unit_summary(key);
+        let pods = JobUnit { owner: None, members: &members, summary: &summary };
         let status = POD_RULES.status(&pods, now);
         // While a pod is being written, its cached version does not show whether it has stopped.
-        let settled = members.iter().all(|member| !self.writes.is_in_flight(Kind::Pod, &member.key));
+        let settled = || members.iter().all(|member| !self.writes.is_in_flight(Kind::Pod, &member.key));
         let leaves = StopReason { workload_deleted: record.meta.deleting, ..stop_reason("", "", "") };
-        let stopped = settled && !status.active && POD_RULES.stop(&pods, &leaves).is_empty();
+        let stopped = !status.active && POD_RULES.stop(&pods, &leaves).is_empty() && settled();
         let finished = conditions::is_true(&record.status, ConditionType::Finished);
         let absent = |key: &UnitKey| match key {
             UnitKey::Group(_) => Some(POD_RULES.membership(&pods, &pod_set_counts(record), finished).absent),
@@ -52,6 +53,8 @@ impl Reconciler {
     ) -> Option<String> {
         let starting = record.may_run() && status.suspended && status.finished.is_none();
         let infos = starting.then(|| self.granted_pod_set_infos(record))?;
+        let idle = self.idle_members(pods);
+        let pods = &JobUnit { members: &idle, ..*pods };
         let started =
             infos.and_then(|infos| infos.map_or(Ok(Vec::new()), |infos| POD_RULES.start(pods, &infos)));
         started.err().map(|error| error.to_string())

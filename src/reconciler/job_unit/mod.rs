@@ -39,7 +39,9 @@ impl<'a> Unit<'a> {
     }
 
     fn member(&self, key: &ObjectKey) -> Option<&'a PodMember> {
-        self.members().find(|member| member.key == *key)
+        // They are in order of their keys.
+        let found = self.pods.members.binary_search_by(|member| member.key.cmp(key));
+        found.ok().and_then(|at| self.pods.members.get(at)).map(|member| &**member)
     }
 
     /// Returns an event on the first pod of the unit.

@@ -4,11 +4,13 @@ use super::Unit;
 use super::writes::Announce;
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
+use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{Action, POD_RULES, PodMember, StopReason};
+use crate::frameworks::{Action, JobUnit, POD_RULES, PodMember, StopReason};
 use crate::lifecycle::conditions;
 use crate::reconciler::Reconciler;
 use jiff::Timestamp;
+use std::sync::Arc;
 
 /// Returns why running pods stop. Pods that wait or have ended stay.
 pub(super) const fn stop_reason<'a>(reason: &'a str, message: &'a str, now: &'a str) -> StopReason<'a> {
@@ -20,13 +22,21 @@ impl Reconciler {
     pub(super) fn start_members(&mut self, unit: Unit<'_>, record: &WorkloadRecord, now: Timestamp) {
         // A start that contradicts a pod finishes the Workload; its lifecycle reports the error.
         let Ok(Some(infos)) = self.granted_pod_set_infos(record) else { return };
-        let Ok(actions) = POD_RULES.start(&unit.pods, &infos) else { return };
+        let idle = self.idle_members(&unit.pods);
+        let Ok(actions) = POD_RULES.start(&JobUnit { members: &idle, ..unit.pods }, &infos) else { return };
         if actions.is_empty() || !self.is_confirmed(&record.meta.key, unit.reconcile_key(), now) {
             return;
         }
         let queue = record.status.admission.as_ref().map(|a| a.cluster_queue.as_str()).unwrap_or_default();
         let note = format!("Admitted by clusterQueue {queue}");
         self.write_members(unit, actions, Announce::Patches("Started", &note), now);
+    }
+
+    /// Returns the members of which no write is in flight. The others are started or stopped already: what they need next
+    /// follows from the object after the write.
+    pub(super) fn idle_members(&self, pods: &JobUnit<'_>) -> Vec<Arc<PodMember>> {
+        let idle = |member: &&Arc<PodMember>| !self.writes.is_in_flight(Kind::Pod, &member.key);
+        pods.members.iter().filter(idle).cloned().collect()
     }
 
     /// Stops the pods of a Workload that may not run.

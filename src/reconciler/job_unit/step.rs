@@ -12,7 +12,8 @@ impl Reconciler {
     /// Sends the next writes of a unit's pods, and of its Workload's spec.
     pub(crate) fn step_unit(&mut self, key: &UnitKey, now: Timestamp) {
         let members = self.cache.unit_members(key);
-        let pods = JobUnit { owner: None, members: &members };
+        let summary = self.cache.unit_summary(key);
+        let pods = JobUnit { owner: None, members: &members, summary: &summary };
         if !self.manages_unit(&pods) {
             return;
         }

@@ -16,6 +16,7 @@ use crate::reconciler::writes::in_flight::WriteRequest;
 use crate::reconciler::{ReconcileKey, Reconciler};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 
 /// Returns names and counts of the pod sets of a Workload.
 pub(super) fn pod_set_counts(record: &WorkloadRecord) -> Vec<PodSetCount<'_>> {
@@ -44,7 +45,7 @@ impl Reconciler {
         }
         let membership = POD_RULES.membership(&unit.pods, &pod_set_counts(record), false);
         self.apply_membership(unit, record, &membership, now);
-        if unit.members().all(|member| member.state.deleting) {
+        if unit.pods.summary.deleting == unit.pods.summary.members() {
             return;
         }
         if !membership.matches {
@@ -77,10 +78,14 @@ impl Reconciler {
         membership: &Membership,
         now: Timestamp,
     ) {
-        let excess = unit.members().filter(|member| membership.excess.contains(&member.key));
-        let removals = excess.flat_map(|member| POD_RULES.remove(member)).collect();
-        self.remove_members(unit, removals, now);
-        self.release_members(unit, |member| membership.replaced.contains(&member.key), now);
+        if !membership.excess.is_empty() {
+            let excess = unit.members().filter(|member| membership.excess.contains(&member.key));
+            let removals = excess.flat_map(|member| POD_RULES.remove(member)).collect();
+            self.remove_members(unit, removals, now);
+        }
+        if !membership.replaced.is_empty() {
+            self.release_members(unit, |member| membership.replaced.contains(&member.key), now);
+        }
         self.add_owner_references(unit, record, membership, now);
     }
 
@@ -96,7 +101,8 @@ impl Reconciler {
         }
         let leaves = |key: &ObjectKey| membership.excess.contains(key) || membership.replaced.contains(key);
         let late = unit.members().filter(|member| !leaves(&member.key));
-        let missing = late.filter(|member| record.owner_uids().all(|uid| *uid != member.uid));
+        let owners: BTreeSet<&str> = record.owner_uids().map(|uid| &**uid).collect();
+        let missing = late.filter(|member| !owners.contains(&*member.uid));
         let references: Vec<Value> =
             missing.filter_map(|member| POD_RULES.owner_reference(&unit.pods, member).ok()).collect();
         if references.is_empty() {
@@ -136,6 +142,9 @@ impl Reconciler {
 
     /// Adds unit and Workload to the work queue for the time when pods that are deleted count as stopped.
     pub(super) fn wake_after_grace(&mut self, unit: Unit<'_>, workload: &ObjectKey, now: Timestamp) {
+        if unit.pods.summary.deleting == 0 {
+            return;
+        }
         let ends = unit.members().filter_map(|member| member.grace_ends).filter(|end| *end > now);
         for end in ends {
             self.work_queue.add_at(unit.reconcile_key(), end);

@@ -4,7 +4,7 @@
 //! that follows from the template, its Workload, and what the start adds. The test does what the ReplicaSet controller and
 //! the API server do. Whether a Workload is admitted is read from the recording.
 
-use super::pod_groups::{hooks, members, request, set_fields, shown, store_pod, wanted};
+use super::pod_groups::{hooks, members, request, set_fields, shown, store_pod, summary_of, wanted};
 use super::{apply_act, flavors, granted, plain, scenarios, text};
 use serde_json::{Value, json};
 use sluice::frameworks::{Action, JobUnit, Priority, framework, hold_pod, mark_template};
@@ -46,7 +46,8 @@ fn start(pod: &mut Value, name: &str, recorded: &Value, note: &str) {
     let row = framework("", "Pod").expect("a row");
     let before = [pod.clone()];
     let list = members(&before);
-    let unit = JobUnit { owner: None, members: &list };
+    let summary = summary_of(&list);
+    let unit = JobUnit { owner: None, members: &list, summary: &summary };
     let (keys, priority) = (["example.com/team".to_owned()], Priority::default());
     let view = hooks(row).view(&unit).unwrap();
     let request = request("w", view.queue_name.as_deref(), &keys, &priority);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::frameworks::{
     Action, ComposableHooks, FieldChange, Framework, JobUnit, PatchBody, PodMember, PodSetCount, Priority,
-    Role, StopReason, WorkloadRequest, framework, hold_pod,
+    Role, StopReason, UnitSummary, WorkloadRequest, framework, hold_pod,
 };
 use std::sync::Arc;
 
@@ -114,6 +114,10 @@ pub(super) fn hooks(row: &Framework) -> &'static dyn ComposableHooks {
     }
 }
 
+pub(super) fn summary_of(members: &[Arc<PodMember>]) -> UnitSummary {
+    UnitSummary::of(members.iter().map(|member| &**member))
+}
+
 pub(super) fn members(pods: &[Value]) -> Vec<Arc<PodMember>> {
     let read = |pod: &Value| PodMember::read(Arc::new(pod.clone())).unwrap();
     pods.iter().filter_map(read).map(Arc::new).collect()
@@ -164,7 +168,8 @@ impl Group {
     fn reconcile(&mut self, step: &Value, settled: bool) {
         let pods = self.pods.clone();
         let list = members(&pods);
-        let unit = JobUnit { owner: None, members: &list };
+        let summary = summary_of(&list);
+        let unit = JobUnit { owner: None, members: &list, summary: &summary };
         if list.is_empty() {
             return;
         }
@@ -213,7 +218,8 @@ impl Group {
         let Some((name, workload)) = recorded(step, "Workload") else { return };
         let pods = self.pods.clone();
         let list = members(&pods);
-        let unit = JobUnit { owner: None, members: &list };
+        let summary = summary_of(&list);
+        let unit = JobUnit { owner: None, members: &list, summary: &summary };
         let evicted = &workload["conditions"]["Evicted"];
         if evicted[0] == "True" {
             let reason = format!("WorkloadEvictedDueTo{}", text(&evicted[1]));
@@ -230,7 +236,8 @@ impl Group {
             self.act(&actions);
             let pods = self.pods.clone();
             let list = members(&pods);
-            assert!(self.hooks.start(&JobUnit { owner: None, members: &list }, &[]).unwrap().is_empty());
+            let unit = JobUnit { owner: None, members: &list, summary: &summary_of(&list) };
+            assert!(self.hooks.start(&unit, &[]).unwrap().is_empty());
         }
     }
 
@@ -278,7 +285,8 @@ impl Group {
     fn compare_status(&self, recorded: &Value) {
         let list = members(&self.pods);
         let now: Timestamp = "2026-01-01T00:02:00Z".parse().unwrap();
-        let status = self.hooks.status(&JobUnit { owner: None, members: &list }, now);
+        let status =
+            self.hooks.status(&JobUnit { owner: None, members: &list, summary: &summary_of(&list) }, now);
         let finished = &recorded["conditions"]["Finished"];
         assert_eq!(status.finished.is_some(), finished[0] == "True", "{}", self.name);
         if let Some(result) = &status.finished {
