@@ -205,7 +205,9 @@ mod tests {
 
     fn loaded(body: &str) -> Configuration {
         let head = format!("apiVersion: {}\nkind: Configuration\n", config::API_VERSION);
-        config::parse(&format!("{head}{body}\n")).unwrap().configuration
+        config::parse(&format!("{head}{body}\n"), &crate::frameworks::known_frameworks())
+            .unwrap()
+            .configuration
     }
 
     fn core_of(body: &str) -> reconciler::CoreSettings {

@@ -158,7 +158,9 @@ async fn run(settings: &ManagerSettings, threads: &Threads, log_level: LogLevel)
             published: Arc::new(ArcSwap::from_pointee(state.snapshot())),
         },
         counters: Arc::new(Counters::new(std::env::consts::OS, settings.families())),
-        configuration_gaps: Arc::new(ConfigurationGaps::new(settings.configuration.unmanaged_frameworks())),
+        configuration_gaps: Arc::new(ConfigurationGaps::new(
+            settings.core().unserved_frameworks().iter().map(|kind| kind.name),
+        )),
         synced,
         leadership: Leadership {
             leading,

@@ -11,6 +11,7 @@ use super::args::ManagerArgs;
 use super::config_mapping;
 use crate::admission::AdmissionSettings;
 use crate::api::config::{self, Configuration, LoadedConfiguration};
+use crate::frameworks::known_frameworks;
 use crate::kube::certificates::{CertificateMode, CertificateSettings};
 use crate::kube::client::{Rate, Timeouts};
 use crate::kube::events::EventSettings;
@@ -76,7 +77,7 @@ pub(super) fn document_of(text: &str, what: &str, gates: Option<&str>) -> anyhow
 
 /// Checks a configuration.
 pub(super) fn checked(what: &str, document: Value) -> anyhow::Result<LoadedConfiguration> {
-    config::load(document).with_context(|| what.to_owned())
+    config::load(document, &known_frameworks()).with_context(|| what.to_owned())
 }
 
 /// Returns a configuration with the feature gates of the command line.

@@ -28,7 +28,6 @@ pub(super) const ROW: Framework = Framework {
     gvk: Gvk { group: "batch", version: "v1", kind: "Job", plural: "jobs" },
     name: "batch/job",
     listing: Listing { family: Family::Batch, label: "Job" },
-    served: true,
     role: Role::Suspended,
     fields: FieldPointers {
         suspend: Some("/spec/suspend"),

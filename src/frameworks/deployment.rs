@@ -13,7 +13,6 @@ pub(super) const ROW: Framework = Framework {
     gvk: Gvk { group: "apps", version: "v1", kind: "Deployment", plural: "deployments" },
     name: "deployment",
     listing: Listing { family: Family::Pods, label: "Deployment" },
-    served: false,
     role: Role::PassThrough,
     fields: NO_FIELDS,
     pod_sets: PodSetSource::Unread,

@@ -17,7 +17,6 @@ pub(super) const ROW: Framework = Framework {
     gvk: Gvk { group: "jobset.x-k8s.io", version: "v1alpha2", kind: "JobSet", plural: "jobsets" },
     name: "jobset.x-k8s.io/jobset",
     listing: Listing { family: Family::Batch, label: "JobSet" },
-    served: false,
     role: Role::Suspended,
     fields: FieldPointers {
         suspend: Some("/spec/suspend"),

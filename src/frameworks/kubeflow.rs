@@ -32,7 +32,6 @@ const TRAINING: Framework = Framework {
     gvk: Gvk { group: "kubeflow.org", version: "v1", kind: "", plural: "" },
     name: "",
     listing: Listing { family: Family::Batch, label: "Kubeflow jobs" },
-    served: false,
     role: Role::Suspended,
     fields: fields("kubeflow.org/training-operator"),
     pod_sets: PodSetSource::Unread,

@@ -38,7 +38,9 @@ impl ManagedKinds<'_> {
         let id = (owner.group(), owner.kind.as_str());
         match framework(id.0, id.1).filter(|row| self.frameworks.contains(row.name)) {
             Some(row) if !row.creates.includes(owned) => Management::None,
-            Some(row) if row.served || self.unserved.contains(&JobKind::new(row)) => Management::Internal,
+            Some(row) if row.is_served() || self.unserved.contains(&JobKind::new(row)) => {
+                Management::Internal
+            }
             Some(_) => Management::Unsupported,
             None if self.external.iter().any(|(group, kind)| (group.as_str(), kind.as_str()) == id) => {
                 Management::External
@@ -50,12 +52,12 @@ impl ManagedKinds<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::{FRAMEWORKS, JOB, POD};
+    use super::super::table::{JOB, POD, frameworks};
     use super::*;
 
     #[test]
     fn owner_cases() {
-        let all: BTreeSet<String> = FRAMEWORKS.iter().map(|row| row.name.to_owned()).collect();
+        let all: BTreeSet<String> = frameworks().iter().map(|row| row.name.to_owned()).collect();
         let external = BTreeSet::from([("example.com".to_owned(), "Foo".to_owned())]);
         let managed = ManagedKinds { frameworks: &all, unserved: &BTreeSet::new(), external: &external };
         let named = |api_version: &str, kind: &str| OwnerRef {

@@ -1,6 +1,6 @@
 //! Job kinds: decoding, starting and stopping jobs, and creating their Workloads.
 //!
-//! A kind is a row of [`FRAMEWORKS`]; only what a row cannot say is code, in the file of the kind. Kinds whose Workload
+//! A kind is a row of the table, [`frameworks`]; only what a row cannot say is code, in the file of the kind. Kinds whose Workload
 //! is made from several objects also have [`ComposableHooks`].
 //!
 //! Invariants: decoding is total (a malformed object is an error, never a panic); stopping a job restores the template
@@ -54,7 +54,7 @@ pub use row::{
     Listing, ManagedBy, Message, PodSetSource, Pointer, Rank, Rbac, Ready, Reclaimable, Role, StatusFields,
     SubGroups, Test, TopologyChecks, Webhooks,
 };
-pub use table::{FRAMEWORKS, framework, served, served_framework};
+pub use table::{framework, frameworks, known_frameworks, served, served_framework};
 pub(crate) use template::template_patch;
 pub use template::{TemplateConflict, TemplateInfo};
 pub use template_fingerprint::{TemplateFingerprint, pod_set_fingerprint};

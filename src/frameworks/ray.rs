@@ -34,7 +34,6 @@ pub(super) const RAY_CLUSTER: Framework = Framework {
     gvk: Gvk { group: "ray.io", version: "v1", kind: "RayCluster", plural: "rayclusters" },
     name: "ray.io/raycluster",
     listing: Listing { family: Family::Ray, label: "RayCluster" },
-    served: false,
     role: Role::Suspended,
     fields: fields("/spec/suspend"),
     pod_sets: PodSetSource::Unread,

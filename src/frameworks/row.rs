@@ -19,8 +19,6 @@ pub struct Framework {
     pub name: &'static str,
     /// Its place in the list of job kinds in README.md.
     pub listing: Listing,
-    /// Whether this version manages its objects. Only such rows are watched and generated into the manifests.
-    pub served: bool,
     /// How its pods are held back until admission.
     pub role: Role,
     /// Fields of the spec.

@@ -1,53 +1,84 @@
-//! The table of frameworks: every kind of job that Kueue knows.
+//! The table of frameworks: every kind of job that Kueue knows, and which of them this version manages.
 //!
-//! Invariant: no two rows have the same group and kind. The order of the rows is that of documents and manifests alone.
+//! The table is made once, when it is first used. Invariants: no two rows have the same group and kind; whether a row is served
+//! is said here, for each row by itself. The order of the rows is that of documents and manifests alone.
 
 use super::row::{
     Active, CreatedKinds, FailurePolicy, FieldPointers, Flags, Framework, Rank, Rbac, Ready, Reclaimable,
     StatusFields, TopologyChecks, Webhooks,
 };
+use super::view::Gvk;
 use super::{batch_job, deployment, jobset, kubeflow, pod_group, ray, wrappers};
+use crate::api::config::KnownFramework;
+use std::sync::LazyLock;
 
-/// All frameworks of Kueue.
-pub static FRAMEWORKS: &[Framework] = &[
-    batch_job::ROW,
-    jobset::ROW,
-    kubeflow::PYTORCH_JOB,
-    kubeflow::TF_JOB,
-    kubeflow::XGBOOST_JOB,
-    kubeflow::PADDLE_JOB,
-    kubeflow::JAX_JOB,
-    kubeflow::MPI_JOB,
-    wrappers::TRAIN_JOB,
-    ray::RAY_JOB,
-    ray::RAY_CLUSTER,
-    ray::RAY_SERVICE,
-    pod_group::ROW,
-    deployment::ROW,
-    pod_group::STATEFUL_SET,
-    pod_group::LEADER_WORKER_SET,
-    wrappers::APP_WRAPPER,
-    wrappers::SPARK_APPLICATION,
-];
+/// Names of the rows that this version manages. Only these are watched and generated into the manifests.
+const SERVED: &[&str] = &["batch/job"];
+
+static TABLE: LazyLock<Vec<Framework>> = LazyLock::new(|| built_in().into());
+
+/// Returns all frameworks of Kueue.
+pub fn frameworks() -> &'static [Framework] {
+    &TABLE
+}
+
+const fn built_in() -> [Framework; 18] {
+    [
+        batch_job::ROW,
+        jobset::ROW,
+        kubeflow::PYTORCH_JOB,
+        kubeflow::TF_JOB,
+        kubeflow::XGBOOST_JOB,
+        kubeflow::PADDLE_JOB,
+        kubeflow::JAX_JOB,
+        kubeflow::MPI_JOB,
+        wrappers::TRAIN_JOB,
+        ray::RAY_JOB,
+        ray::RAY_CLUSTER,
+        ray::RAY_SERVICE,
+        pod_group::ROW,
+        deployment::ROW,
+        pod_group::STATEFUL_SET,
+        pod_group::LEADER_WORKER_SET,
+        wrappers::APP_WRAPPER,
+        wrappers::SPARK_APPLICATION,
+    ]
+}
+
+impl Framework {
+    /// Returns whether this version manages the objects of the kind.
+    pub fn is_served(&self) -> bool {
+        SERVED.contains(&self.name)
+    }
+}
+
+/// Returns what a configuration may name.
+pub fn known_frameworks() -> Vec<KnownFramework> {
+    let known = |row: &Framework| {
+        let Gvk { group, version, kind, .. } = row.gvk;
+        KnownFramework { name: row.name, kind: format!("{kind}.{version}.{group}"), served: row.is_served() }
+    };
+    frameworks().iter().map(known).collect()
+}
 
 /// Returns the rows that this version manages.
 pub fn served() -> impl Iterator<Item = &'static Framework> {
-    FRAMEWORKS.iter().filter(|row| row.served)
+    frameworks().iter().filter(|row| row.is_served())
 }
 
 /// Returns the rows that this version does not manage.
 pub(super) fn unserved() -> impl Iterator<Item = &'static Framework> {
-    FRAMEWORKS.iter().filter(|row| !row.served)
+    frameworks().iter().filter(|row| !row.is_served())
 }
 
 /// Returns the row of this group and kind.
 pub fn framework(group: &str, kind: &str) -> Option<&'static Framework> {
-    FRAMEWORKS.iter().find(|row| (row.gvk.group, row.gvk.kind) == (group, kind))
+    frameworks().iter().find(|row| (row.gvk.group, row.gvk.kind) == (group, kind))
 }
 
 /// Returns the row of this group and kind if this version manages it.
 pub fn served_framework(group: &str, kind: &str) -> Option<&'static Framework> {
-    framework(group, kind).filter(|row| row.served)
+    framework(group, kind).filter(|row| row.is_served())
 }
 
 /// A controller that creates pods alone.

@@ -18,7 +18,6 @@ pub(super) const TRAIN_JOB: Framework = Framework {
     gvk: Gvk { group: "trainer.kubeflow.org", version: "v1alpha1", kind: "TrainJob", plural: "trainjobs" },
     name: "trainer.kubeflow.org/trainjob",
     listing: Listing { family: Family::Batch, label: "TrainJob" },
-    served: false,
     role: Role::Suspended,
     fields: fields(Some(ManagedBy {
         field: "/spec/managedBy",

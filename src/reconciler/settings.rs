@@ -1,7 +1,7 @@
 //! Settings of the core, built from the configuration at start.
 
 use super::Kind;
-use crate::frameworks::{FRAMEWORKS, JobKind, ManagedKinds, Role, served};
+use crate::frameworks::{JobKind, ManagedKinds, Role, frameworks, served};
 use crate::lifecycle::{node_failure, workload};
 use crate::reconciler::second_pass::failpoints::Failpoints;
 use crate::resources::transform::Transform;
@@ -87,19 +87,19 @@ impl CoreSettings {
 
     /// Returns whether jobs of a kind are managed.
     pub(crate) fn manages_kind(&self, kind: JobKind) -> bool {
-        self.frameworks.contains(kind.name) && (kind.served || self.unserved_job_kinds.contains(&kind))
+        self.frameworks.contains(kind.name) && (kind.is_served() || self.unserved_job_kinds.contains(&kind))
     }
 
     /// Returns the kinds that are configured but not managed by this version.
     pub fn unserved_frameworks(&self) -> Vec<JobKind> {
         let is_unserved = |kind: &JobKind| self.frameworks.contains(kind.name) && !self.manages_kind(*kind);
-        FRAMEWORKS.iter().map(JobKind::new).filter(is_unserved).collect()
+        frameworks().iter().map(JobKind::new).filter(is_unserved).collect()
     }
 
     /// Returns whether pods are jobs, on their own, in groups, or as pods of kinds that pass through.
     pub fn manages_pods(&self) -> bool {
         let composed = |kind: &JobKind| !matches!(kind.role, Role::Suspended);
-        FRAMEWORKS.iter().map(JobKind::new).filter(composed).any(|kind| self.manages_kind(kind))
+        frameworks().iter().map(JobKind::new).filter(composed).any(|kind| self.manages_kind(kind))
     }
 
     /// Returns the kinds that are queued.

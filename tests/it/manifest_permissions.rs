@@ -4,7 +4,7 @@
 use crate::manifests::{objects, root, texts};
 use serde_json::Value;
 use sluice::api::config::Configuration;
-use sluice::frameworks::FRAMEWORKS;
+use sluice::frameworks::frameworks;
 use sluice::kube::certificates::{CertificateMode, CertificateSettings};
 use sluice::kube::lease::LeaseSettings;
 use sluice::kube::rbac_check;
@@ -97,7 +97,7 @@ fn needed_with(writes: bool, features: Features) -> BTreeSet<Permission> {
     core.gates.provisioning_requests = features.provisioning;
     core.engine.gates.topology = features.topology;
     if features.unserved_frameworks {
-        core.frameworks.extend(FRAMEWORKS.iter().map(|row| row.name.to_owned()));
+        core.frameworks.extend(frameworks().iter().map(|row| row.name.to_owned()));
     }
     let mut kinds = core.kinds();
     kinds.retain(|kind| writes || kind.is_used_by_webhooks());

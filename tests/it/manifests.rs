@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use sluice::admission::fails_closed_for_unqueued_jobs;
 use sluice::api::config;
+use sluice::frameworks::known_frameworks;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -226,7 +227,7 @@ fn check_webhook(webhook: &Value, mutating: bool) {
 #[test]
 fn shipped_configuration_loads_without_warnings() {
     let text = fs::read_to_string(root().join("config/manager/controller_manager_config.yaml")).unwrap();
-    assert_eq!(config::parse(&text).unwrap().warnings, Vec::<String>::new());
+    assert_eq!(config::parse(&text, &known_frameworks()).unwrap().warnings, Vec::<String>::new());
 }
 
 /// Program, arguments, mount and port names are those of Kueue's Deployment, for which patches and tools are written.
@@ -234,7 +235,7 @@ fn shipped_configuration_loads_without_warnings() {
 fn deployments_match_kueues_form_and_the_configuration() {
     const FILE: &str = "controller_manager_config.yaml";
     let text = fs::read_to_string(root().join("config/manager").join(FILE)).unwrap();
-    let configuration = config::parse(&text).unwrap().configuration;
+    let configuration = config::parse(&text, &known_frameworks()).unwrap().configuration;
     let deployments = objects("Deployment");
     assert_eq!(deployments.len(), 2);
     for (path, deployment) in deployments {

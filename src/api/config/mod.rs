@@ -28,11 +28,19 @@ use std::fmt;
 pub const API_VERSION: &str = "config.kueue.x-k8s.io/v1beta2";
 /// Name of the batch/v1 Job framework.
 pub const BATCH_JOB: &str = "batch/job";
-/// Frameworks that this version manages, each with its kind as `externalFrameworks` would name it. A test compares them to
-/// the table of frameworks, which this layer does not see.
-const SERVED_FRAMEWORKS: &[(&str, &str)] = &[(BATCH_JOB, "Job.v1.batch")];
 /// Label that every namespace carries with its name.
 const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// A framework that a configuration may name. The table of them is in a layer above.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownFramework {
+    /// Its name in `integrations.frameworks`.
+    pub name: &'static str,
+    /// Its kind, as `integrations.externalFrameworks` would name it.
+    pub kind: String,
+    /// Whether this version manages its objects.
+    pub served: bool,
+}
 
 /// A valid configuration and its warnings.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,8 +98,8 @@ impl Problems {
 }
 
 /// Reads and checks a configuration file. An empty file yields the defaults.
-pub fn parse(yaml: &str) -> Result<LoadedConfiguration, ConfigError> {
-    load(read(yaml)?)
+pub fn parse(yaml: &str, frameworks: &[KnownFramework]) -> Result<LoadedConfiguration, ConfigError> {
+    load(read(yaml)?, frameworks)
 }
 
 /// Reads a configuration file as a JSON document without checks. An empty file yields the defaults.
@@ -108,7 +116,7 @@ pub fn read(yaml: &str) -> Result<Value, ConfigError> {
 }
 
 /// Checks a document and decodes it as a configuration.
-pub fn load(mut document: Value) -> Result<LoadedConfiguration, ConfigError> {
+pub fn load(mut document: Value, frameworks: &[KnownFramework]) -> Result<LoadedConfiguration, ConfigError> {
     let refuse = |text: String| ConfigError { reasons: vec![text] };
     check_version(&document)?;
     let mut problems = Problems::default();
@@ -118,8 +126,8 @@ pub fn load(mut document: Value) -> Result<LoadedConfiguration, ConfigError> {
     let mut configuration: Configuration =
         serde_json::from_value(document.clone()).map_err(|e| refuse(e.to_string()))?;
     configuration.gates = gates::check(&configuration.feature_gates, &mut problems);
-    validate::check(&document, &configuration, &mut problems);
-    unsupported::check(&document, &configuration, &mut problems);
+    validate::check(&document, &configuration, frameworks, &mut problems);
+    unsupported::check(&document, &configuration, frameworks, &mut problems);
     problems.fail_if_errors()?;
     Ok(LoadedConfiguration { configuration, warnings: problems.warnings })
 }

@@ -71,12 +71,6 @@ impl Configuration {
         folder.filter(|_| !self.internal_cert_management.enable)
     }
 
-    /// Returns the configured frameworks that this version does not manage.
-    pub fn unmanaged_frameworks(&self) -> impl Iterator<Item = &str> {
-        let names = self.integrations.frameworks.iter().map(String::as_str);
-        names.filter(|name| super::SERVED_FRAMEWORKS.iter().all(|(served, _)| served != name))
-    }
-
     /// Returns the selector of namespaces in which jobs without a queue name are suspended.
     pub fn managed_namespaces(&self, own_namespace: &str) -> LabelSelector {
         self.managed_jobs_namespace_selector.clone().unwrap_or_else(|| LabelSelector {

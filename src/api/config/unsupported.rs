@@ -1,29 +1,7 @@
 //! Checks for known settings whose feature is not supported by this version.
 
-use super::{BATCH_JOB, Configuration, Problems};
+use super::{Configuration, KnownFramework, Problems};
 use serde_json::Value;
-
-/// All frameworks of Kueue, supported or not.
-const FRAMEWORKS: &[&str] = &[
-    BATCH_JOB,
-    "deployment",
-    "jobset.x-k8s.io/jobset",
-    "kubeflow.org/jaxjob",
-    "kubeflow.org/mpijob",
-    "kubeflow.org/paddlejob",
-    "kubeflow.org/pytorchjob",
-    "kubeflow.org/tfjob",
-    "kubeflow.org/xgboostjob",
-    "leaderworkerset.x-k8s.io/leaderworkerset",
-    "pod",
-    "ray.io/raycluster",
-    "ray.io/rayjob",
-    "ray.io/rayservice",
-    "sparkoperator.k8s.io/sparkapplication",
-    "statefulset",
-    "trainer.kubeflow.org/trainjob",
-    "workload.codeflare.dev/appwrapper",
-];
 
 /// Sections that can be ignored because the feature does not exist, with the reason shown.
 const IGNORED: [(&str, &str); 3] = [
@@ -42,7 +20,12 @@ const GATED: [(&str, &str, bool); 5] = [
 ];
 
 /// Adds an error for each setting whose absence would change scheduling, and a warning for each other one.
-pub(super) fn check(document: &Value, configuration: &Configuration, problems: &mut Problems) {
+pub(super) fn check(
+    document: &Value,
+    configuration: &Configuration,
+    frameworks: &[KnownFramework],
+    problems: &mut Problems,
+) {
     let given = |pointer: &str| {
         let empty = |value: &Value| match value {
             Value::String(text) => matches!(text.as_str(), "" | "0"),
@@ -72,20 +55,24 @@ pub(super) fn check(document: &Value, configuration: &Configuration, problems: &
         let text = "has no effect: internalCertManagement is enabled, and its Secret is served";
         problems.warn("webhook.certDir", text);
     }
-    check_frameworks(configuration, problems);
+    check_frameworks(configuration, frameworks, problems);
 }
 
 /// Checks the framework names. Objects of unsupported frameworks start unmanaged; one warning lists these frameworks.
-fn check_frameworks(configuration: &Configuration, problems: &mut Problems) {
+fn check_frameworks(configuration: &Configuration, known: &[KnownFramework], problems: &mut Problems) {
+    let mut missing = Vec::new();
     for (index, name) in configuration.integrations.frameworks.iter().enumerate() {
         let path = format!("integrations.frameworks[{index}]");
         if configuration.integrations.frameworks.iter().take(index).any(|earlier| earlier == name) {
             problems.error(&path, &format!("{name} is listed twice"));
-        } else if !FRAMEWORKS.contains(&name.as_str()) {
-            problems.error(&path, &format!("unknown framework {name}"));
+        } else {
+            match known.iter().find(|framework| framework.name == name) {
+                Some(framework) if framework.served => {}
+                Some(framework) => missing.push(framework.name),
+                None => problems.error(&path, &format!("unknown framework {name}")),
+            }
         }
     }
-    let missing: Vec<&str> = configuration.unmanaged_frameworks().collect();
     if !missing.is_empty() {
         let text = "configured but not supported by this version: their objects are not managed, start at once and take no quota";
         problems.warn("integrations.frameworks", &format!("{}: {text}", missing.join(", ")));

@@ -1,13 +1,20 @@
 //! Validation of configuration values; each error contains the path of the invalid field.
 
-use super::{Configuration, CustomLabel, Duration, NAMESPACE_NAME_LABEL, Problems, QuotaCheckStrategy};
+use super::{
+    Configuration, CustomLabel, Duration, KnownFramework, NAMESPACE_NAME_LABEL, Problems, QuotaCheckStrategy,
+};
 use crate::api::validation::{Errors, FieldCursor, key_path, syntax};
 use core::net::IpAddr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
 /// Adds an error for each rule that the configuration violates.
-pub(super) fn check(document: &Value, configuration: &Configuration, problems: &mut Problems) {
+pub(super) fn check(
+    document: &Value,
+    configuration: &Configuration,
+    frameworks: &[KnownFramework],
+    problems: &mut Problems,
+) {
     servers(configuration, problems);
     elections(configuration, problems);
     if configuration.controller.sync_timeout().is_some_and(|limit| limit < Duration::default()) {
@@ -19,7 +26,7 @@ pub(super) fn check(document: &Value, configuration: &Configuration, problems: &
     resources(configuration, problems);
     custom_labels(&configuration.metrics.custom_labels, problems);
     multi_kueue(configuration, problems);
-    external_frameworks(configuration, problems);
+    external_frameworks(configuration, frameworks, problems);
     label_keys(configuration, problems);
     retention(configuration, problems);
     fair_sharing(configuration, problems);
@@ -257,16 +264,16 @@ fn multi_kueue(configuration: &Configuration, problems: &mut Problems) {
 }
 
 /// Checks that names are unique, written as `Kind.version.group`, and not built in.
-fn external_frameworks(configuration: &Configuration, problems: &mut Problems) {
+fn external_frameworks(configuration: &Configuration, known: &[KnownFramework], problems: &mut Problems) {
     let names = &configuration.integrations.external_frameworks;
     for (index, name) in names.iter().enumerate() {
         let path = format!("integrations.externalFrameworks[{index}]");
         let parts: Vec<&str> = name.splitn(3, '.').collect();
-        let served = super::SERVED_FRAMEWORKS.iter().find(|(_, kind)| kind == name);
+        let served = known.iter().find(|framework| framework.served && framework.kind == *name);
         if parts.len() < 3 || parts.iter().any(|part| part.is_empty()) {
             problems.error(&path, &format!("{name:?} must be Kind.version.group"));
-        } else if let Some((framework, _)) = served {
-            problems.error(&path, &format!("{framework} is built in"));
+        } else if let Some(framework) = served {
+            problems.error(&path, &format!("{} is built in", framework.name));
         } else if names.iter().take(index).any(|earlier| earlier == name) {
             problems.error(&path, &format!("{name} is listed twice"));
         }

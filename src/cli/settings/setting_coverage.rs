@@ -125,7 +125,8 @@ const FIELDS: &[(&str, &str, &str)] = &[
 /// Returns the settings of all parts of the manager as text, and the warnings.
 fn effect(body: &str) -> Result<(String, Vec<String>), String> {
     let head = format!("apiVersion: {}\nkind: Configuration\n", config::API_VERSION);
-    let loaded = config::parse(&format!("{head}{body}\n")).map_err(|error| error.to_string())?;
+    let loaded = config::parse(&format!("{head}{body}\n"), &crate::frameworks::known_frameworks())
+        .map_err(|error| error.to_string())?;
     let warnings = loaded.warnings.clone();
     let args = Command::parse_from(["manager", "--identity", "a"]).args;
     let settings = from_configuration(args, loaded.configuration);

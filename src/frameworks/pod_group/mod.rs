@@ -31,7 +31,6 @@ pub(super) const ROW: Framework = Framework {
     gvk: Gvk { group: "", version: "v1", kind: "Pod", plural: "pods" },
     name: "pod",
     listing: Listing { family: Family::Pods, label: "Pod, pod groups" },
-    served: false,
     role: Role::Composable(POD_RULES),
     fields: NO_FIELDS,
     pod_sets: PodSetSource::Unread,
