@@ -2,12 +2,10 @@
 //!
 //! Invariant: a job that must be queued is suspended before it is stored, so that no pod starts before admission.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::ancestry::{controller_of, managed_ancestor};
 use super::job_rules;
-use super::job_under_review::JobUnderReview;
-use super::kind_rules::KindRules;
 use super::patch::Patch;
 use super::response::ReviewResponse;
 use super::review::ReviewRequest;
@@ -16,25 +14,12 @@ use crate::api::names::{
 };
 use crate::api::selector::matches;
 use crate::api::validation::{Errors, Gate};
-use crate::frameworks::{Ancestor, Framework, Management};
-
-/// A job kind under review.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ReviewedKind {
-    pub(super) row: &'static Framework,
-    pub(super) rules: &'static KindRules,
-}
-
-impl ReviewedKind {
-    fn read<'a>(&self, object: &'a Value, errors: &mut Errors) -> JobUnderReview<'a> {
-        JobUnderReview::read(self.row, self.rules.texts, object, errors)
-    }
-}
+use crate::frameworks::{Ancestor, Framework, JobUnderReview, Management};
 
 /// Defaults queue, priority class, and the fields that suspend a new job and name its controller.
-pub(super) fn default(kind: &ReviewedKind, request: &ReviewRequest<'_>) -> ReviewResponse {
+pub(super) fn default(row: &'static Framework, request: &ReviewRequest<'_>) -> ReviewResponse {
     let mut errors = Errors::new();
-    let job = kind.read(request.object, &mut errors);
+    let job = JobUnderReview::read(row, request.object, &mut errors);
     if !errors.is_empty() {
         return ReviewResponse::from_errors(&errors);
     }
@@ -42,7 +27,7 @@ pub(super) fn default(kind: &ReviewedKind, request: &ReviewRequest<'_>) -> Revie
     let mut patch = Patch::new(request.object);
     let controller = controller_of(request.object);
     let kinds = settings.managed_kinds();
-    let group_kind = (kind.row.gvk.group, kind.row.gvk.kind);
+    let group_kind = (row.gvk.group, row.gvk.kind);
     let owned = controller
         .as_ref()
         .is_some_and(|owner| kinds.owner_management(owner, group_kind) != Management::None);
@@ -82,13 +67,13 @@ pub(super) fn default(kind: &ReviewedKind, request: &ReviewRequest<'_>) -> Revie
             // Whether this owner is queued is unknown, so a job that names a queue itself is queued.
             Some(Ancestor::Unsupported(_)) => !queue.is_empty(),
         };
-    if let Some(suspend) = kind.row.fields.suspend
+    if let Some(suspend) = row.fields.suspend
         && must_suspend
         && !job.suspended
     {
         patch.set_at(suspend, json!(true));
     }
-    if let Some(managed_by) = kind.row.fields.managed_by
+    if let Some(managed_by) = row.fields.managed_by
         && settings.gates.is_enabled(Gate::MultiKueue)
         && job.managed_by.is_none_or(|name| name == managed_by.built_in)
         && !queue.is_empty()
@@ -97,7 +82,7 @@ pub(super) fn default(kind: &ReviewedKind, request: &ReviewRequest<'_>) -> Revie
         patch.set_at(managed_by.field, json!(MULTIKUEUE_CONTROLLER));
     }
     let mut warnings = Vec::new();
-    if job.elastic(settings) && must_suspend {
+    if job.elastic(&settings.gates) && must_suspend {
         // The pod gate of elastic Jobs is not added, because this version never ungates such pods.
         warnings.push(format!(
             "metadata.annotations[{ELASTIC_JOB_ANNOTATION}]: elastic Jobs are not supported by this version; a change of \
@@ -107,34 +92,34 @@ pub(super) fn default(kind: &ReviewedKind, request: &ReviewRequest<'_>) -> Revie
     if must_suspend && !queue.is_empty() && !ctx.objects.local_queue_exists(request.namespace, &queue) {
         warnings.push(format!(
             "LocalQueue {queue:?} does not exist in namespace {:?}; the {} stays suspended until it does",
-            request.namespace, kind.row.gvk.kind
+            request.namespace, row.gvk.kind
         ));
     }
     ReviewResponse::Allowed { patch: patch.into_operations(), warnings }
 }
 
 /// Validates a new or changed job.
-pub(super) fn validate(kind: &ReviewedKind, request: &ReviewRequest<'_>) -> ReviewResponse {
+pub(super) fn validate(row: &'static Framework, request: &ReviewRequest<'_>) -> ReviewResponse {
     let (mut errors, settings) = (Errors::new(), request.ctx.settings);
-    let job = kind.read(request.object, &mut errors);
+    let job = JobUnderReview::read(row, request.object, &mut errors);
     if !errors.is_empty() {
         return ReviewResponse::from_errors(&errors);
     }
     // Malformed fields of the stored object equal absent ones: the change may repair them.
-    let old = request.old.map(|old| kind.read(old, &mut Errors::new()));
-    if old.is_none() || kind.row.flags.create_rules_on_update {
-        job_rules::validate_create(&job, old.as_ref(), kind.rules, settings, &mut errors);
+    let old = request.old.map(|old| JobUnderReview::read(row, old, &mut Errors::new()));
+    if old.is_none() || row.flags.create_rules_on_update {
+        job_rules::validate_create(&job, old.as_ref(), settings, &mut errors);
     }
     if let Some(old) = &old {
         let defaulted = request.ctx.objects.local_queue_exists(request.namespace, DEFAULT_NAME);
         job_rules::validate_update(&job, old, defaulted, settings, &mut errors);
     }
-    (kind.rules.validate_change)(&job, old.as_ref(), settings, &mut errors);
+    row.hooks.validate_change(&job, old.as_ref(), &settings.gates, &mut errors);
     if let Some(old) = &old {
         errors.retain_new(|| {
             let mut stored = Errors::new();
-            job_rules::validate_create(old, None, kind.rules, settings, &mut stored);
-            (kind.rules.validate_change)(old, None, settings, &mut stored);
+            job_rules::validate_create(old, None, settings, &mut stored);
+            row.hooks.validate_change(old, None, &settings.gates, &mut stored);
             stored.take()
         });
     }

@@ -1,8 +1,6 @@
 //! Validation of new and changed jobs of every kind.
 
 use super::AdmissionSettings;
-use super::job_under_review::{JobUnderReview, PodSetUnderReview, map_text};
-use super::kind_rules::KindRules;
 use super::topology::{self, PREFERRED, REQUIRED};
 use crate::api::names::{
     ADMISSION_GATED_BY_ANNOTATION, ELASTIC_JOB_ANNOTATION, MAX_EXEC_TIME_LABEL, PREBUILT_WORKLOAD,
@@ -10,6 +8,7 @@ use crate::api::names::{
 };
 use crate::api::validation::syntax::{invalid_each, parse_int, subdomain};
 use crate::api::validation::{Errors, FieldError, Gate, gated_by, key_path};
+use crate::frameworks::{JobUnderReview, PodSetUnderReview, map_text};
 
 const LABEL_VALUE_MAX: usize = 63;
 
@@ -25,7 +24,6 @@ fn annotation(key: &str) -> String {
 pub(super) fn validate_create(
     job: &JobUnderReview<'_>,
     old: Option<&JobUnderReview<'_>>,
-    rules: &KindRules,
     settings: &AdmissionSettings,
     errors: &mut Errors,
 ) {
@@ -53,7 +51,7 @@ pub(super) fn validate_create(
     if settings.gates.is_enabled(Gate::AdmissionGatedBy) {
         gated_by::check(job.annotation(ADMISSION_GATED_BY_ANNOTATION), errors);
     }
-    (rules.validate)(job, errors);
+    job.row.hooks.validate(job, errors);
     for (index, pod_set) in job.pod_sets.iter().enumerate() {
         let pods = Some(pod_set.pods).filter(|_| is_resized(job, old, index));
         validate_topology(job, pod_set, pods, settings, errors);
@@ -105,7 +103,7 @@ fn validate_topology(
             return;
         }
     }
-    if job.elastic(settings) {
+    if job.elastic(&settings.gates) {
         for (key, word) in [(REQUIRED, "required"), (PREFERRED, "preferred")] {
             if map_text(annotations, key).is_some() {
                 let detail = format!("{word} topology is not supported with elastic jobs");
@@ -133,7 +131,10 @@ pub(super) fn validate_update(
     }
     // A suspended job may change its prebuilt Workload; the rules for new jobs were already checked.
     let ((path, name), (_, old_name)) = (prebuilt_name(job, settings), prebuilt_name(old, settings));
-    if !job.suspended && !old.elastic(settings) && name.unwrap_or_default() != old_name.unwrap_or_default() {
+    if !job.suspended
+        && !old.elastic(&settings.gates)
+        && name.unwrap_or_default() != old_name.unwrap_or_default()
+    {
         errors.push(FieldError::immutable(path, name.unwrap_or_default()));
     }
     let seconds = |job: &JobUnderReview<'_>| job.label(MAX_EXEC_TIME_LABEL).unwrap_or_default().to_owned();
@@ -141,8 +142,8 @@ pub(super) fn validate_update(
         errors.push(FieldError::immutable(label(MAX_EXEC_TIME_LABEL), seconds(job)));
     }
     validate_priority_class(job, old, errors);
-    if job.elastic(settings) != old.elastic(settings) {
-        errors.push(FieldError::immutable(annotation(ELASTIC_JOB_ANNOTATION), job.elastic(settings)));
+    if job.elastic(&settings.gates) != old.elastic(&settings.gates) {
+        errors.push(FieldError::immutable(annotation(ELASTIC_JOB_ANNOTATION), job.elastic(&settings.gates)));
     }
     if settings.gates.is_enabled(Gate::AdmissionGatedBy) {
         let gates =

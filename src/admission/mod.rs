@@ -11,8 +11,6 @@ mod fail_closed;
 mod in_process;
 mod job;
 mod job_rules;
-mod job_under_review;
-mod kind_rules;
 mod kueue_kinds;
 mod lookup;
 mod patch;

@@ -117,12 +117,14 @@ pub(super) fn kueue_review(kind: &str) -> Projection {
 
 const PLAIN: Projection = Projection::Fields(&[("metadata", METADATA), ("spec", Projection::Whole)]);
 
-/// Returns the projection of reviews of a job kind: the fields that its row names, and the text fields of its own rules.
-pub(super) fn job_review(row: &Framework, texts: &[Pointer]) -> Projection {
+/// Returns the projection of reviews of a job kind: the fields that its row and its own rules name.
+pub(super) fn job_review(row: &Framework) -> Projection {
     let mut object = FieldTree::default();
     object.insert("/metadata", METADATA);
     let managed_by = row.fields.managed_by.map(|rule| rule.field);
-    for pointer in row.fields.suspend.into_iter().chain(managed_by).chain(texts.iter().copied()) {
+    for pointer in
+        row.fields.suspend.into_iter().chain(managed_by).chain(row.hooks.review_texts().iter().copied())
+    {
         object.insert(pointer, Projection::Scalar);
     }
     match &row.pod_sets {

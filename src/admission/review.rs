@@ -4,13 +4,11 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use super::job::ReviewedKind;
-use super::kind_rules::kind_rules;
 use super::response::ReviewResponse;
 use super::{ReviewContext, defaults, job, kueue_kinds, reading};
 use crate::api::GROUP;
 use crate::api::partial::Projection;
-use crate::frameworks::served;
+use crate::frameworks::{Framework, served};
 
 /// All rules: for the served kinds of jobs, on the paths that the webhook configurations are generated with, and for Kueue's
 /// kinds.
@@ -81,10 +79,8 @@ pub(super) fn evaluate(path: &str, request: &Value, ctx: &ReviewContext<'_>) -> 
         .unwrap_or_default();
     let request = ReviewRequest { namespace, object, old: old.filter(|_| update), ctx };
     match &rule.handler {
-        Handler::Job(kind, _) if !ctx.settings.frameworks.contains(kind.row.name) => {
-            ReviewResponse::allowed()
-        }
-        Handler::Job(kind, handle) => handle(kind, &request),
+        Handler::Job(row, _) if !ctx.settings.frameworks.contains(row.name) => ReviewResponse::allowed(),
+        Handler::Job(row, handle) => handle(row, &request),
         Handler::Kueue(handle) => handle(&request),
     }
 }
@@ -146,7 +142,7 @@ enum Handler {
     /// By the rules of a kind of Kueue.
     Kueue(fn(&ReviewRequest<'_>) -> ReviewResponse),
     /// By the rules of a kind of jobs, if its framework is enabled.
-    Job(ReviewedKind, fn(&ReviewedKind, &ReviewRequest<'_>) -> ReviewResponse),
+    Job(&'static Framework, fn(&'static Framework, &ReviewRequest<'_>) -> ReviewResponse),
 }
 
 /// Returns the rule of a path.
@@ -155,16 +151,15 @@ pub(super) fn rule_for_path(path: &str) -> Option<&'static WebhookRule> {
 }
 
 fn job_rules() -> impl Iterator<Item = WebhookRule> {
-    let kinds = served().filter_map(|row| Some(ReviewedKind { row, rules: kind_rules(row)? }));
-    kinds.flat_map(|kind| {
-        let projection = reading::job_review(kind.row, kind.rules.texts);
+    served().flat_map(|row| {
+        let projection = reading::job_review(row);
         [true, false].map(|mutating| WebhookRule {
-            path: kind.row.webhook_path(mutating),
-            group: kind.row.gvk.group,
-            kind: kind.row.gvk.kind,
-            create_only: mutating && !kind.row.webhooks.mutate.contains(&"UPDATE"),
+            path: row.webhook_path(mutating),
+            group: row.gvk.group,
+            kind: row.gvk.kind,
+            create_only: mutating && !row.webhooks.mutate.contains(&"UPDATE"),
             projection,
-            handler: Handler::Job(kind, if mutating { job::default } else { job::validate }),
+            handler: Handler::Job(row, if mutating { job::default } else { job::validate }),
         })
     })
 }

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::job_under_review::map_text;
 use crate::api::validation::syntax::{check_label_name, parse_bool, parse_int};
 use crate::api::validation::{Errors, FieldError, Gate, Gates, incomplete_slices, key_path};
+use crate::frameworks::map_text;
 
 /// Annotation: all pods must be in one domain of this level.
 pub(super) const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";

@@ -1,7 +1,7 @@
 //! The kind batch/v1 Job: one pod set, `main`. Partial admission, readiness and reclaimable pods need code.
 
-use super::JobError;
 use super::hooks::Hooks;
+use super::job_under_review::JobUnderReview;
 use super::read;
 use super::row::{
     Active, Count, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, ManagedBy, Message,
@@ -10,7 +10,9 @@ use super::row::{
 use super::table::{JOB_RBAC, JOB_WEBHOOKS, PODS};
 use super::topology::parse_bool;
 use super::view::{Gvk, JobView, PodSetView};
+use super::{JobError, batch_job_rules};
 use crate::api::names;
+use crate::api::validation::{Errors, Gates};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -74,6 +76,24 @@ pub(super) const ROW: Framework = Framework {
 struct BatchJob;
 
 impl Hooks for BatchJob {
+    fn review_texts(&self) -> &'static [Pointer] {
+        &[COMPLETION_MODE]
+    }
+
+    fn validate(&self, job: &JobUnderReview<'_>, errors: &mut Errors) {
+        batch_job_rules::validate_synced_completions(job, errors);
+    }
+
+    fn validate_change(
+        &self,
+        job: &JobUnderReview<'_>,
+        old: Option<&JobUnderReview<'_>>,
+        gates: &Gates,
+        errors: &mut Errors,
+    ) {
+        batch_job_rules::validate_change(job, old, gates, errors);
+    }
+
     fn min_count(&self, job: &Value, count: i32) -> Result<Option<i32>, JobError> {
         let annotations = read::string_map(job, "/metadata/annotations")?;
         let min = annotations.get(names::JOB_MIN_PARALLELISM_ANNOTATION).and_then(|text| text.parse().ok());

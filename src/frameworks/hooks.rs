@@ -1,8 +1,10 @@
 //! What a row of the table cannot say. The defaults read the row.
 
+use super::job_under_review::JobUnderReview;
 use super::row::{Framework, Pointer};
 use super::view::{JobView, PodSetView};
 use super::{JobError, status};
+use crate::api::validation::{Errors, Gates};
 use serde_json::Value;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -42,6 +44,24 @@ pub trait Hooks: Debug + Sync {
     /// Returns the fields to set so that a pod set gets another number of pods.
     fn count_fields(&self, _view: &JobView, _set: &PodSetView, _count: i32) -> Vec<(Pointer, i32)> {
         Vec::new()
+    }
+
+    /// Returns fields of type string that only the rules of the kind read.
+    fn review_texts(&self) -> &'static [Pointer] {
+        &[]
+    }
+
+    /// Checks a new or changed job by the rules of the kind, beyond those for every job.
+    fn validate(&self, _job: &JobUnderReview<'_>, _errors: &mut Errors) {}
+
+    /// Checks a change, or a new job if there is no old one. Called after all other rules.
+    fn validate_change(
+        &self,
+        _job: &JobUnderReview<'_>,
+        _old: Option<&JobUnderReview<'_>>,
+        _gates: &Gates,
+        _errors: &mut Errors,
+    ) {
     }
 }
 

@@ -8,12 +8,14 @@
 
 mod ancestry;
 pub mod batch_job;
+mod batch_job_rules;
 pub mod chart;
 mod composable;
 mod deployment;
 mod hooks;
 mod job;
 mod job_kind;
+mod job_under_review;
 mod jobset;
 mod kubeflow;
 mod managed_kinds;
@@ -44,6 +46,7 @@ pub use composable::{
 pub use deployment::mark_template;
 pub use hooks::Hooks;
 pub use job_kind::JobKind;
+pub use job_under_review::{JobUnderReview, PodSetUnderReview, map_text};
 pub use managed_kinds::{ManagedKinds, Management};
 pub use patch::{Action, FieldChange, JobPatch, PatchBody};
 pub use pod_group::{POD_RULES, hold_pod, role_hash};

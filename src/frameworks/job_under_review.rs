@@ -2,47 +2,48 @@
 
 use serde_json::{Map, Value};
 
-use super::AdmissionSettings;
+use super::row::{Count, Framework, PodSetSource, Pointer};
 use crate::api::names::{ELASTIC_JOB_ANNOTATION, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL};
-use crate::api::validation::{Errors, FieldCursor, Gate};
-use crate::frameworks::{Count, Framework, PodSetSource, Pointer};
+use crate::api::validation::{Errors, FieldCursor, Gate, Gates};
 
 /// The fields of a job that rules read. Distinct from the reconciler's `JobView`, which is for stored objects and fails at
 /// the first malformed field: a job under review may lack name and uid, an empty label differs from an absent one, a
 /// number may be out of range, and every malformed field is an error of the answer.
 #[derive(Debug)]
-pub(super) struct JobUnderReview<'a> {
-    pub(super) row: &'static Framework,
+pub struct JobUnderReview<'a> {
+    /// The row of its kind.
+    pub row: &'static Framework,
     object: &'a Value,
-    pub(super) uid: &'a str,
-    pub(super) queue: Option<&'a str>,
-    pub(super) priority_class: Option<&'a str>,
-    pub(super) suspended: bool,
-    pub(super) managed_by: Option<&'a str>,
+    /// UID; empty in a new object.
+    pub uid: &'a str,
+    /// The queue-name label, as it is.
+    pub queue: Option<&'a str>,
+    /// The priority-class label, as it is.
+    pub priority_class: Option<&'a str>,
+    /// Whether the job is suspended.
+    pub suspended: bool,
+    /// The controller that the job names, when not empty.
+    pub managed_by: Option<&'a str>,
     labels: Option<&'a Map<String, Value>>,
     annotations: Option<&'a Map<String, Value>>,
-    pub(super) pod_sets: Vec<PodSetUnderReview<'a>>,
+    /// The pod sets.
+    pub pod_sets: Vec<PodSetUnderReview<'a>>,
 }
 
 /// A pod set of a job under review.
 #[derive(Debug)]
-pub(super) struct PodSetUnderReview<'a> {
+pub struct PodSetUnderReview<'a> {
     /// Number of pods that can run at the same time.
-    pub(super) pods: i64,
+    pub pods: i64,
     /// Annotations of the pod template.
-    pub(super) annotations: Option<&'a Map<String, Value>>,
+    pub annotations: Option<&'a Map<String, Value>>,
     /// Path of these annotations.
-    pub(super) annotations_path: String,
+    pub annotations_path: String,
 }
 
 impl<'a> JobUnderReview<'a> {
-    /// Reads the fields that every kind has, and checks that those at `texts` are texts.
-    pub(super) fn read(
-        row: &'static Framework,
-        texts: &[Pointer],
-        object: &'a Value,
-        errors: &mut Errors,
-    ) -> Self {
+    /// Reads the fields that every kind has, and checks that those are texts that the rules of the kind read as such.
+    pub fn read(row: &'static Framework, object: &'a Value, errors: &mut Errors) -> Self {
         let root = FieldCursor::root(object);
         let metadata = root.get("metadata", errors);
         let labels = string_map(&metadata.get("labels", errors), errors);
@@ -51,7 +52,7 @@ impl<'a> JobUnderReview<'a> {
         let suspended = row.fields.suspend.and_then(|field| root.at_pointer(field, errors).boolean(errors));
         let managed_by =
             row.fields.managed_by.and_then(|rule| root.at_pointer(rule.field, errors).text(errors));
-        for pointer in texts {
+        for pointer in row.hooks.review_texts() {
             root.at_pointer(pointer, errors).text(errors);
         }
         Self {
@@ -68,28 +69,30 @@ impl<'a> JobUnderReview<'a> {
         }
     }
 
-    pub(super) fn label(&self, key: &str) -> Option<&'a str> {
+    /// Returns a label.
+    pub fn label(&self, key: &str) -> Option<&'a str> {
         map_text(self.labels, key)
     }
 
-    pub(super) fn annotation(&self, key: &str) -> Option<&'a str> {
+    /// Returns an annotation.
+    pub fn annotation(&self, key: &str) -> Option<&'a str> {
         map_text(self.annotations, key)
     }
 
     /// Returns an integer that a rule of the kind needs.
-    pub(super) fn int(&self, pointer: Pointer) -> Option<i64> {
+    pub fn int(&self, pointer: Pointer) -> Option<i64> {
         self.object.pointer(pointer)?.as_i64()
     }
 
     /// Returns a text that a rule of the kind needs.
-    pub(super) fn text(&self, pointer: Pointer) -> Option<&'a str> {
+    pub fn text(&self, pointer: Pointer) -> Option<&'a str> {
         self.object.pointer(pointer)?.as_str()
     }
 
     /// Returns whether the job may be resized while it runs.
-    pub(super) fn elastic(&self, settings: &AdmissionSettings) -> bool {
+    pub fn elastic(&self, gates: &Gates) -> bool {
         self.row.flags.elastic
-            && settings.gates.is_enabled(Gate::ElasticJobsViaWorkloadSlices)
+            && gates.is_enabled(Gate::ElasticJobsViaWorkloadSlices)
             && self.annotation(ELASTIC_JOB_ANNOTATION) == Some("true")
     }
 }
@@ -148,7 +151,8 @@ fn read_count(role: &FieldCursor<'_>, count: &Count, errors: &mut Errors) -> i64
     }
 }
 
-pub(super) fn map_text<'a>(map: Option<&'a Map<String, Value>>, key: &str) -> Option<&'a str> {
+/// Returns a text of a map of labels or annotations.
+pub fn map_text<'a>(map: Option<&'a Map<String, Value>>, key: &str) -> Option<&'a str> {
     map?.get(key)?.as_str()
 }
 

@@ -1,42 +1,12 @@
-//! Rules of single job kinds, beyond those for every job.
-//!
-//! Invariant: a kind is reviewed only if it is listed here, so that no kind is served without its rules.
+//! Rules of new and changed batch/v1 Jobs, beyond those for every job.
 
-use super::AdmissionSettings;
+use super::batch_job::{COMPLETION_MODE, COMPLETIONS, PARALLELISM};
 use super::job_under_review::JobUnderReview;
 use crate::api::names::{
     JOB_COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION as SYNC, JOB_MIN_PARALLELISM_ANNOTATION as MIN_PARALLELISM,
 };
 use crate::api::validation::syntax::{parse_bool, parse_int};
-use crate::api::validation::{Errors, FieldError, key_path};
-use crate::frameworks::batch_job::{COMPLETION_MODE, COMPLETIONS, PARALLELISM};
-use crate::frameworks::{Framework, Pointer};
-
-/// Rules of a kind.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct KindRules {
-    /// Fields of type string that only these rules read.
-    pub(super) texts: &'static [Pointer],
-    /// Checks a new or changed job.
-    pub(super) validate: fn(&JobUnderReview<'_>, &mut Errors),
-    /// Checks a change, or a new job if there is no old one. Called after all other rules.
-    pub(super) validate_change:
-        fn(&JobUnderReview<'_>, Option<&JobUnderReview<'_>>, &AdmissionSettings, &mut Errors),
-}
-
-/// Returns the rules of a kind, or `None` if this version does not review it.
-pub(super) fn kind_rules(row: &Framework) -> Option<&'static KindRules> {
-    match row.name {
-        "batch/job" => Some(&BATCH_JOB),
-        _ => None,
-    }
-}
-
-static BATCH_JOB: KindRules = KindRules {
-    texts: &[COMPLETION_MODE],
-    validate: validate_synced_completions,
-    validate_change: validate_batch_job_change,
-};
+use crate::api::validation::{Errors, FieldError, Gates, key_path};
 
 fn annotation(key: &str) -> String {
     key_path("metadata.annotations", key)
@@ -46,7 +16,7 @@ fn parallelism(job: &JobUnderReview<'_>) -> i64 {
     job.int(PARALLELISM).unwrap_or(1)
 }
 
-fn validate_synced_completions(job: &JobUnderReview<'_>, errors: &mut Errors) {
+pub(super) fn validate_synced_completions(job: &JobUnderReview<'_>, errors: &mut Errors) {
     let Some(flag) = job.annotation(SYNC) else { return };
     match parse_bool(flag) {
         None => errors.push(FieldError::invalid(annotation(SYNC), flag, "must be a boolean value")),
@@ -65,10 +35,10 @@ fn validate_synced_completions(job: &JobUnderReview<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_batch_job_change(
+pub(super) fn validate_change(
     job: &JobUnderReview<'_>,
     old: Option<&JobUnderReview<'_>>,
-    settings: &AdmissionSettings,
+    gates: &Gates,
     errors: &mut Errors,
 ) {
     if let Some(old) = old {
@@ -87,11 +57,11 @@ fn validate_batch_job_change(
     // equals an absent one, as in Kueue, which reads "" for an absent annotation.
     let text = |job: &JobUnderReview<'_>| job.annotation(MIN_PARALLELISM).unwrap_or_default().to_owned();
     if old.is_none_or(|old| text(old) != text(job)) {
-        validate_partial_admission(job, settings, errors);
+        validate_partial_admission(job, gates, errors);
     }
 }
 
-fn validate_partial_admission(job: &JobUnderReview<'_>, settings: &AdmissionSettings, errors: &mut Errors) {
+fn validate_partial_admission(job: &JobUnderReview<'_>, gates: &Gates, errors: &mut Errors) {
     let Some(min) = job.annotation(MIN_PARALLELISM) else {
         return;
     };
@@ -108,7 +78,7 @@ fn validate_partial_admission(job: &JobUnderReview<'_>, settings: &AdmissionSett
         }
         Ok(_) => {}
     }
-    if job.elastic(settings) {
+    if job.elastic(gates) {
         let detail = "partial admission and elastic job cannot be used together";
         errors.push(FieldError::invalid(path, min, detail));
     }
