@@ -4,13 +4,14 @@
 //! the row of the kind names. The tests compare the responses to fully and partially decoded reviews.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::sync::LazyLock;
 
 use serde_json::Value;
 
 use super::review::rule_for_path;
 use crate::api::partial::{Projection, ValueBudget, read_projection};
-use crate::frameworks::{Count, Framework, PodSetSource, Pointer};
+use crate::frameworks::{Count, Framework, Pointer, RoleFields, RoleReader};
 
 /// Maximum number of values of a review that [`read_light`] decodes; a Workload with eight pod sets has some hundreds.
 pub const MAX_LIGHT_VALUES: usize = 4 << 10;
@@ -127,23 +128,50 @@ pub(super) fn job_review(row: &Framework) -> Projection {
     {
         object.insert(pointer, Projection::Scalar);
     }
-    match &row.pod_sets {
-        PodSetSource::Unread => {}
-        PodSetSource::Fixed { template, count, .. } => object.insert_role(template, count),
-        PodSetSource::Array { list, template, count, .. } => {
-            let mut role = FieldTree::default();
-            role.insert_role(template, count);
-            let role = Box::leak(Box::new(role.into_projection()));
-            object.insert(list, Projection::Items(MAX_ROLES, role));
-        }
-        PodSetSource::Map { map, order, template, count } => {
-            let mut role = FieldTree::default();
-            role.insert_role(template, count);
-            let role = role.into_projection();
-            object.insert(map, fields(order.iter().map(|name| (*name, role))));
-        }
+    let mut roles = ProjectedRoles { object: &mut object };
+    for source in row.pod_sets {
+        let Ok(()) = source.walk(&mut roles);
     }
     review_of(object.into_projection())
+}
+
+/// Adds the fields of roles to those of an object. A place is the way from the object to a role.
+struct ProjectedRoles<'a> {
+    object: &'a mut FieldTree,
+}
+
+impl RoleReader for ProjectedRoles<'_> {
+    type Place = Vec<Step>;
+    type Error = Infallible;
+
+    fn object(&mut self) -> Vec<Step> {
+        Vec::new()
+    }
+
+    fn items(&mut self, list: Pointer) -> Result<Vec<Vec<Step>>, Infallible> {
+        Ok(vec![vec![Step::Field(list), Step::Items]])
+    }
+
+    fn entry(&mut self, map: Pointer, key: &'static str) -> Option<Vec<Step>> {
+        Some(vec![Step::Field(map), Step::Key(key)])
+    }
+
+    fn role(&mut self, place: Vec<Step>, fields: RoleFields<'_>) -> Result<(), Infallible> {
+        let role = place.into_iter().fold(&mut *self.object, |tree, step| tree.below(step));
+        role.insert_role(fields.template, fields.count);
+        Ok(())
+    }
+}
+
+/// A step from an object to a role.
+#[derive(Clone, Copy)]
+enum Step {
+    /// To a field.
+    Field(Pointer),
+    /// To the entry of a map.
+    Key(&'static str),
+    /// To each item of a list.
+    Items,
 }
 
 /// Maximum number of decoded roles of a job; no kind's schema allows more.
@@ -161,12 +189,26 @@ struct FieldTree {
     fields: BTreeMap<&'static str, Self>,
     /// The projection of a field that is decoded as such.
     leaf: Option<Projection>,
+    /// Fields of the items of a list.
+    items: Option<Box<Self>>,
 }
 
 impl FieldTree {
     fn insert(&mut self, pointer: Pointer, leaf: Projection) {
-        let fields = pointer.split('/').skip(1);
-        fields.fold(self, |tree, field| tree.fields.entry(field).or_default()).leaf = Some(leaf);
+        self.at(pointer).leaf = Some(leaf);
+    }
+
+    /// Returns the fields after a step.
+    fn below(&mut self, step: Step) -> &mut Self {
+        match step {
+            Step::Field(pointer) => self.at(pointer),
+            Step::Key(key) => self.fields.entry(key).or_default(),
+            Step::Items => self.items.get_or_insert_default(),
+        }
+    }
+
+    fn at(&mut self, pointer: Pointer) -> &mut Self {
+        pointer.split('/').skip(1).fold(self, |tree, field| tree.fields.entry(field).or_default())
     }
 
     fn insert_role(&mut self, template: Pointer, count: &Count) {
@@ -190,6 +232,9 @@ impl FieldTree {
 
     fn into_projection(self) -> Projection {
         let below = |(name, tree): (&'static str, Self)| (name, tree.into_projection());
+        if let Some(items) = self.items {
+            return Projection::Items(MAX_ROLES, Box::leak(Box::new(items.into_projection())));
+        }
         self.leaf.unwrap_or_else(|| fields(self.fields.into_iter().map(below)))
     }
 }
@@ -226,3 +271,22 @@ const WORKLOAD_STATUS: Projection = Projection::Fields(&[
 /// The topology assignment is kept as text, because it is only compared and names every node.
 const ASSIGNMENT: Projection =
     Projection::AllFields(&[("topologyAssignment", Projection::FieldsWithText(&[]))]);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frameworks::several_sources::{SEVERAL, job, reviewed};
+    use serde_json::json;
+
+    /// What is decoded of a review of a kind with several sources suffices for its rules, and no more is decoded.
+    #[test]
+    fn roles_of_all_sources_are_decoded() {
+        let projection: &'static Projection = Box::leak(Box::new(job_review(&SEVERAL)));
+        let review = json!({"request": {"object": job()}}).to_string();
+        let decoded = read_projection(projection, &ValueBudget::new(10_000), review.as_bytes()).unwrap();
+        let object = &decoded["request"]["object"];
+        assert_eq!(reviewed(object), reviewed(&job()));
+        assert_eq!(object["spec"]["groups"][0].get("other"), None, "{object}");
+        assert_eq!(object["spec"]["others"].get("Ignored"), None, "{object}");
+    }
+}

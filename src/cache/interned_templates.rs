@@ -130,6 +130,7 @@ impl InternedTemplates {
     pub(crate) fn intern_pod_set_views(&mut self, sets: &mut [PodSetView]) {
         for set in sets {
             set.template = self.infos.intern(set.template.clone());
+            set.pointer = self.intern_name(&set.pointer);
         }
     }
 

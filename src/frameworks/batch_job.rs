@@ -42,11 +42,11 @@ pub(super) const ROW: Framework = Framework {
             "job-name",
         ],
     },
-    pod_sets: PodSetSource::Fixed {
+    pod_sets: &[PodSetSource::Fixed {
         name: "main",
         template: "/spec/template",
         count: Count::Job { parallelism: PARALLELISM, completions: COMPLETIONS },
-    },
+    }],
     rank: Rank { index_label: Some(COMPLETION_INDEX), sub_groups: None },
     status: StatusFields {
         finished: &[

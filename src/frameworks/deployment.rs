@@ -3,7 +3,7 @@
 
 use super::hooks::NoHooks;
 use super::patch::FieldChange;
-use super::row::{CreatedKinds, Family, Flags, Framework, Listing, PodSetSource, Role, TopologyChecks};
+use super::row::{CreatedKinds, Family, Flags, Framework, Listing, Role, TopologyChecks};
 use super::table::{JOB_FLAGS, NO_FIELDS, NO_RANK, NO_STATUS, READ_ONLY, WORKLOAD_WEBHOOKS};
 use super::view::Gvk;
 use crate::api::names;
@@ -15,7 +15,7 @@ pub(super) const ROW: Framework = Framework {
     listing: Listing { family: Family::Pods, label: "Deployment" },
     role: Role::PassThrough,
     fields: NO_FIELDS,
-    pod_sets: PodSetSource::Unread,
+    pod_sets: &[],
     rank: NO_RANK,
     status: NO_STATUS,
     priority_class: None,

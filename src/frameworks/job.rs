@@ -71,6 +71,7 @@ impl Framework {
             min_count: role.min_count,
             fingerprint,
             template,
+            pointer: Arc::from(role.pointer.as_str()),
             has_metadata,
         })
     }
@@ -87,7 +88,7 @@ impl Framework {
         };
         let mut changes = Changes::default();
         changes.fields.push((suspend.to_owned(), Value::Bool(false)));
-        for (position, (set, info)) in pair_by_name(view, infos)?.into_iter().enumerate() {
+        for (set, info) in pair_by_name(view, infos)? {
             let mut target = (*set.template).clone();
             remove_marks_of_other_start(&mut target);
             target.merge(&without_server_labels(self, (*info.template).clone()))?;
@@ -96,7 +97,7 @@ impl Framework {
             // Kueue's webhook adds this gate to elastic jobs. It is removed because this version never ungates such
             // pods.
             target.scheduling_gates.retain(|gate| gate != names::ELASTIC_JOB_ANNOTATION);
-            changes.templates.push((position, set, target));
+            changes.templates.push((set, target));
             self.add_counts(&mut changes, view, set, info.count);
         }
         Ok(self.clear_start_time(view).into_iter().chain(changes.patch(self)).collect())
@@ -128,14 +129,14 @@ impl Framework {
     /// the user's own and is kept. A copy of a running job has its own marks before its start.
     fn restore<'a>(&self, changes: &mut Changes<'a>, view: &'a JobView, original: &[PodSetInfo]) {
         let Ok(pairs) = pair_by_name(view, original) else { return };
-        for (position, (set, info)) in pairs.into_iter().enumerate() {
+        for (set, info) in pairs {
             let before = without_server_labels(self, (*info.template).clone());
             let workload = set.template.annotations.get(names::WORKLOAD_ANNOTATION);
             let started = (set.template.labels.contains_key(names::POD_SET_LABEL)
                 && !before.labels.contains_key(names::POD_SET_LABEL))
                 || (workload.is_some() && workload != before.annotations.get(names::WORKLOAD_ANNOTATION));
             if started {
-                changes.templates.push((position, set, before));
+                changes.templates.push((set, before));
                 self.add_counts(changes, view, set, info.count);
             }
         }
@@ -171,8 +172,8 @@ fn remove_marks_of_other_start(template: &mut TemplateInfo) {
 #[derive(Default)]
 struct Changes<'a> {
     fields: Vec<(String, Value)>,
-    /// Position, view and target of pod sets.
-    templates: Vec<(usize, &'a PodSetView, TemplateInfo)>,
+    /// View and target of pod sets.
+    templates: Vec<(&'a PodSetView, TemplateInfo)>,
     counts: Vec<(String, Value)>,
 }
 
@@ -180,13 +181,11 @@ impl Changes<'_> {
     /// Returns the patch, or `None` if nothing changes. Fields of an array are patched by RFC 6902.
     fn patch(self, row: &Framework) -> Option<JobPatch> {
         let fields = self.fields.into_iter();
-        if matches!(row.pod_sets, PodSetSource::Array { .. }) {
+        if row.pod_sets.iter().any(PodSetSource::is_array) {
             let set = |(path, value)| json!({ "op": "add", "path": path, "value": value });
             let mut operations: Vec<Value> = fields.chain(self.counts).map(set).collect();
-            for (position, set, target) in &self.templates {
-                if let Some(pointer) = row.pod_sets.template_pointer(*position, &set.name) {
-                    operations.extend(template_operations(&pointer, set.has_metadata, &set.template, target));
-                }
+            for (set, target) in &self.templates {
+                operations.extend(template_operations(&set.pointer, set.has_metadata, &set.template, target));
             }
             return (!operations.is_empty()).then(|| JobPatch::json(operations));
         }
@@ -194,11 +193,9 @@ impl Changes<'_> {
         for (pointer, value) in fields {
             set_at(&mut body, &pointer, value);
         }
-        for (position, set, target) in &self.templates {
-            if let Some(pointer) = row.pod_sets.template_pointer(*position, &set.name)
-                && let Some(patch) = template_patch(&set.template, target)
-            {
-                set_at(&mut body, &pointer, patch);
+        for (set, target) in &self.templates {
+            if let Some(patch) = template_patch(&set.template, target) {
+                set_at(&mut body, &set.pointer, patch);
             }
         }
         for (pointer, value) in self.counts {

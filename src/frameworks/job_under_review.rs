@@ -1,8 +1,10 @@
 //! The fields of a job under review, read where the row of its kind says that they are.
 
 use serde_json::{Map, Value};
+use std::convert::Infallible;
 
-use super::row::{Count, Framework, PodSetSource, Pointer};
+use super::pod_set_sources::{RoleFields, RoleReader};
+use super::row::{Count, Framework, Pointer};
 use crate::api::names::{ELASTIC_JOB_ANNOTATION, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL};
 use crate::api::validation::{Errors, FieldCursor, Gate, Gates};
 
@@ -65,7 +67,7 @@ impl<'a> JobUnderReview<'a> {
             managed_by: managed_by.filter(|name| !name.is_empty()),
             labels,
             annotations,
-            pod_sets: read_pod_sets(&row.pod_sets, &root, errors),
+            pod_sets: read_pod_sets(row, &root, errors),
         }
     }
 
@@ -97,30 +99,46 @@ impl<'a> JobUnderReview<'a> {
     }
 }
 
+/// Reads the pod sets of a job under review. A place is the cursor of a role.
+struct ReviewedRoles<'a, 'b> {
+    root: FieldCursor<'a>,
+    errors: &'b mut Errors,
+    pod_sets: Vec<PodSetUnderReview<'a>>,
+}
+
+impl<'a> RoleReader for ReviewedRoles<'a, '_> {
+    type Place = FieldCursor<'a>;
+    type Error = Infallible;
+
+    fn object(&mut self) -> FieldCursor<'a> {
+        self.root.clone()
+    }
+
+    fn items(&mut self, list: Pointer) -> Result<Vec<FieldCursor<'a>>, Infallible> {
+        Ok(self.root.at_pointer(list, self.errors).items(self.errors))
+    }
+
+    fn entry(&mut self, map: Pointer, key: &'static str) -> Option<FieldCursor<'a>> {
+        let role = self.root.at_pointer(map, self.errors).get(key, self.errors);
+        Some(role).filter(FieldCursor::exists)
+    }
+
+    fn role(&mut self, place: FieldCursor<'a>, fields: RoleFields<'_>) -> Result<(), Infallible> {
+        self.pod_sets.push(read_pod_set(&place, fields.template, fields.count, self.errors));
+        Ok(())
+    }
+}
+
 fn read_pod_sets<'a>(
-    source: &PodSetSource,
+    row: &Framework,
     root: &FieldCursor<'a>,
     errors: &mut Errors,
 ) -> Vec<PodSetUnderReview<'a>> {
-    match source {
-        PodSetSource::Unread => Vec::new(),
-        PodSetSource::Fixed { template, count, .. } => vec![read_pod_set(root, template, count, errors)],
-        PodSetSource::Array { list, template, count, .. } => {
-            let roles = root.at_pointer(list, errors).items(errors);
-            roles.iter().map(|role| read_pod_set(role, template, count, errors)).collect()
-        }
-        PodSetSource::Map { map, order, template, count } => {
-            let map = root.at_pointer(map, errors);
-            let mut pod_sets = Vec::new();
-            for name in *order {
-                let role = map.get(name, errors);
-                if role.exists() {
-                    pod_sets.push(read_pod_set(&role, template, count, errors));
-                }
-            }
-            pod_sets
-        }
+    let mut reader = ReviewedRoles { root: root.clone(), errors, pod_sets: Vec::new() };
+    for source in row.pod_sets {
+        let Ok(()) = source.walk(&mut reader);
     }
+    reader.pod_sets
 }
 
 fn read_pod_set<'a>(

@@ -27,7 +27,7 @@ pub(super) const ROW: Framework = Framework {
         start_time: None,
         server_labels: &[],
     },
-    pod_sets: PodSetSource::Array {
+    pod_sets: &[PodSetSource::Array {
         list: "/spec/replicatedJobs",
         name: "/name",
         template: "/template/spec/template",
@@ -38,7 +38,7 @@ pub(super) const ROW: Framework = Framework {
                 completions: "/template/spec/completions",
             },
         ),
-    },
+    }],
     rank: Rank {
         index_label: Some(COMPLETION_INDEX),
         sub_groups: Some(SubGroups { label: "jobset.sigs.k8s.io/job-index", count: "/replicas" }),

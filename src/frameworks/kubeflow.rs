@@ -34,7 +34,7 @@ const TRAINING: Framework = Framework {
     listing: Listing { family: Family::Batch, label: "Kubeflow jobs" },
     role: Role::Suspended,
     fields: fields("kubeflow.org/training-operator"),
-    pod_sets: PodSetSource::Unread,
+    pod_sets: &[],
     rank: Rank { index_label: Some("training.kubeflow.org/replica-index"), sub_groups: None },
     status: StatusFields {
         finished: FINISHED,
@@ -57,35 +57,35 @@ const fn gvk(version: &'static str, kind: &'static str, plural: &'static str) ->
 pub(super) const PYTORCH_JOB: Framework = Framework {
     gvk: gvk("v1", "PyTorchJob", "pytorchjobs"),
     name: "kubeflow.org/pytorchjob",
-    pod_sets: pod_sets("/spec/pytorchReplicaSpecs", &["Master", "Worker"]),
+    pod_sets: &[pod_sets("/spec/pytorchReplicaSpecs", &["Master", "Worker"])],
     ..TRAINING
 };
 
 pub(super) const TF_JOB: Framework = Framework {
     gvk: gvk("v1", "TFJob", "tfjobs"),
     name: "kubeflow.org/tfjob",
-    pod_sets: pod_sets("/spec/tfReplicaSpecs", &["Chief", "Master", "PS", "Worker", "Evaluator"]),
+    pod_sets: &[pod_sets("/spec/tfReplicaSpecs", &["Chief", "Master", "PS", "Worker", "Evaluator"])],
     ..TRAINING
 };
 
 pub(super) const XGBOOST_JOB: Framework = Framework {
     gvk: gvk("v1", "XGBoostJob", "xgboostjobs"),
     name: "kubeflow.org/xgboostjob",
-    pod_sets: pod_sets("/spec/xgbReplicaSpecs", &["Master", "Worker"]),
+    pod_sets: &[pod_sets("/spec/xgbReplicaSpecs", &["Master", "Worker"])],
     ..TRAINING
 };
 
 pub(super) const PADDLE_JOB: Framework = Framework {
     gvk: gvk("v1", "PaddleJob", "paddlejobs"),
     name: "kubeflow.org/paddlejob",
-    pod_sets: pod_sets("/spec/paddleReplicaSpecs", &["Master", "Worker"]),
+    pod_sets: &[pod_sets("/spec/paddleReplicaSpecs", &["Master", "Worker"])],
     ..TRAINING
 };
 
 pub(super) const JAX_JOB: Framework = Framework {
     gvk: gvk("v1", "JAXJob", "jaxjobs"),
     name: "kubeflow.org/jaxjob",
-    pod_sets: pod_sets("/spec/jaxReplicaSpecs", &["Worker"]),
+    pod_sets: &[pod_sets("/spec/jaxReplicaSpecs", &["Worker"])],
     flags: Flags { prebuilt: false, ..TRAINING.flags },
     ..TRAINING
 };
@@ -95,7 +95,7 @@ pub(super) const MPI_JOB: Framework = Framework {
     name: "kubeflow.org/mpijob",
     listing: Listing { family: Family::Batch, label: "MPIJob" },
     fields: fields("kubeflow.org/mpi-operator"),
-    pod_sets: pod_sets("/spec/mpiReplicaSpecs", &["Launcher", "Worker"]),
+    pod_sets: &[pod_sets("/spec/mpiReplicaSpecs", &["Launcher", "Worker"])],
     // The launcher is a Job, the workers are pods.
     creates: CreatedKinds::Only(&[JOB, POD]),
     flags: JOB_FLAGS,

@@ -23,6 +23,7 @@ pub mod manifests;
 mod patch;
 mod pod_group;
 mod pod_member;
+mod pod_set_sources;
 mod priority;
 mod ray;
 mod read;
@@ -51,6 +52,9 @@ pub use managed_kinds::{ManagedKinds, Management};
 pub use patch::{Action, FieldChange, JobPatch, PatchBody};
 pub use pod_group::{POD_RULES, hold_pod, role_hash};
 pub use pod_member::{GroupMarks, Phase, PodMember, PodState};
+#[cfg(test)]
+pub(crate) use pod_set_sources::tests as several_sources;
+pub use pod_set_sources::{RoleFields, RoleName, RoleReader};
 pub use priority::{MissingClass, Priority, PriorityLookup};
 pub use row::{
     Active, Count, CreatedKinds, FailurePolicy, Family, FieldPointers, FinishedRule, Flags, Framework,

@@ -4,7 +4,7 @@
 use super::hooks::NoHooks;
 use super::row::{
     Active, CreatedKinds, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, ManagedBy, Message,
-    PodSetSource, Ready, Reclaimable, Role, StatusFields, Test,
+    Ready, Reclaimable, Role, StatusFields, Test,
 };
 use super::table::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, POD};
 use super::view::Gvk;
@@ -36,7 +36,7 @@ pub(super) const RAY_CLUSTER: Framework = Framework {
     listing: Listing { family: Family::Ray, label: "RayCluster" },
     role: Role::Suspended,
     fields: fields("/spec/suspend"),
-    pod_sets: PodSetSource::Unread,
+    pod_sets: &[],
     rank: NO_RANK,
     status: status(&[], Test::Text("/status/state", &["ready"]), Test::Text("/status/state", &["ready"])),
     priority_class: None,

@@ -1,8 +1,9 @@
 //! Pod sets of a job: where the row says that its templates are, and how many pods each has.
 
 use super::JobError;
+use super::pod_set_sources::{RoleFields, RoleName, RoleReader};
 use super::read::{self, malformed};
-use super::row::{Count, Framework, PodSetSource};
+use super::row::{Count, Framework, Pointer};
 use super::template::TemplateInfo;
 use super::topology::topology_request;
 use super::workload::clean_template;
@@ -26,61 +27,63 @@ pub(super) struct PodRole<'a> {
 
 /// Reads the pod sets of a job, in order.
 pub(super) fn read_roles<'a>(row: &Framework, job: &'a Value) -> Result<Vec<PodRole<'a>>, JobError> {
-    let mut roles = Vec::new();
-    match row.pod_sets {
-        PodSetSource::Unread => {
-            return Err(malformed("/kind", format!("{} is not supported", row.gvk.kind)));
-        }
-        PodSetSource::Fixed { name, template, count } => {
-            roles.push(read_role(row, job, RolePlace { name, base: "", template, count: &count })?);
-        }
-        PodSetSource::Array { list, name, template, count } => {
-            for (index, _) in read::list(job, list)?.iter().enumerate() {
-                let base = format!("{list}/{index}");
-                let at = format!("{base}{name}");
-                let name = read::string(job, &at)?.ok_or_else(|| malformed(&at, "is required"))?;
-                roles.push(read_role(row, job, RolePlace { name, base: &base, template, count: &count })?);
-            }
-        }
-        PodSetSource::Map { map, order, template, count } => {
-            for name in order {
-                let base = format!("{map}/{name}");
-                if job.pointer(&base).is_some_and(|role| !role.is_null()) {
-                    roles.push(read_role(
-                        row,
-                        job,
-                        RolePlace { name, base: &base, template, count: &count },
-                    )?);
-                }
-            }
-        }
+    if row.pod_sets.is_empty() {
+        return Err(malformed("/kind", format!("{} is not supported", row.gvk.kind)));
     }
-    Ok(roles)
+    let mut reader = StoredRoles { row, job, roles: Vec::new() };
+    row.pod_sets.iter().try_for_each(|source| source.walk(&mut reader))?;
+    Ok(reader.roles)
 }
 
-/// Where a role is and how it is read.
-#[derive(Clone, Copy)]
-struct RolePlace<'a> {
-    name: &'a str,
-    base: &'a str,
-    template: &'a str,
-    count: &'a Count,
+/// Reads the roles of a stored job. A place is a pointer to a role.
+struct StoredRoles<'a, 'b> {
+    row: &'b Framework,
+    job: &'a Value,
+    roles: Vec<PodRole<'a>>,
 }
 
-fn read_role<'a>(row: &Framework, job: &'a Value, place: RolePlace<'_>) -> Result<PodRole<'a>, JobError> {
-    let count = read_count(job, place.base, place.count)?;
-    let pointer = format!("{}{}", place.base, place.template);
-    let sub_groups = row.rank.sub_groups.map(|groups| {
-        Ok::<_, JobError>(read::count(job, &format!("{}{}", place.base, groups.count))?.unwrap_or(1))
-    });
-    Ok(PodRole {
-        name: place.name.to_lowercase(),
-        count,
-        min_count: row.hooks.min_count(job, count)?,
-        template: job.pointer(&pointer),
-        pointer,
-        sub_groups: sub_groups.transpose()?,
-    })
+impl RoleReader for StoredRoles<'_, '_> {
+    type Place = String;
+    type Error = JobError;
+
+    fn object(&mut self) -> String {
+        String::new()
+    }
+
+    fn items(&mut self, list: Pointer) -> Result<Vec<String>, JobError> {
+        let items = read::list(self.job, list)?.iter().enumerate();
+        Ok(items.map(|(index, _)| format!("{list}/{index}")).collect())
+    }
+
+    fn entry(&mut self, map: Pointer, key: &'static str) -> Option<String> {
+        let place = format!("{map}/{key}");
+        self.job.pointer(&place).is_some_and(|role| !role.is_null()).then_some(place)
+    }
+
+    fn role(&mut self, place: String, fields: RoleFields<'_>) -> Result<(), JobError> {
+        let (row, job) = (self.row, self.job);
+        let name = match fields.name {
+            RoleName::Fixed(name) => name,
+            RoleName::Field(field) => {
+                let at = format!("{place}{field}");
+                read::string(job, &at)?.ok_or_else(|| malformed(&at, "is required"))?
+            }
+        };
+        let count = read_count(job, &place, fields.count)?;
+        let sub_groups = row.rank.sub_groups.map(|groups| {
+            Ok::<_, JobError>(read::count(job, &format!("{place}{}", groups.count))?.unwrap_or(1))
+        });
+        let pointer = format!("{place}{}", fields.template);
+        self.roles.push(PodRole {
+            name: name.to_lowercase(),
+            count,
+            min_count: row.hooks.min_count(job, count)?,
+            template: job.pointer(&pointer),
+            pointer,
+            sub_groups: sub_groups.transpose()?,
+        });
+        Ok(())
+    }
 }
 
 fn read_count(job: &Value, base: &str, rule: &Count) -> Result<i32, JobError> {
@@ -134,19 +137,4 @@ impl PodRole<'_> {
 pub(super) fn without_server_labels(row: &Framework, mut template: TemplateInfo) -> TemplateInfo {
     template.labels.retain(|key, _| !row.fields.server_labels.contains(&key.as_str()));
     template
-}
-
-impl PodSetSource {
-    /// Returns the pointer to the template of the pod set at this position of the view.
-    pub(super) fn template_pointer(&self, position: usize, name: &str) -> Option<String> {
-        match self {
-            Self::Unread => None,
-            Self::Fixed { template, .. } => Some((*template).to_owned()),
-            Self::Array { list, template, .. } => Some(format!("{list}/{position}{template}")),
-            Self::Map { map, order, template, .. } => {
-                let key = order.iter().find(|key| key.to_lowercase() == name)?;
-                Some(format!("{map}/{key}{template}"))
-            }
-        }
-    }
 }

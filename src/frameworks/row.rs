@@ -23,8 +23,9 @@ pub struct Framework {
     pub role: Role,
     /// Fields of the spec.
     pub fields: FieldPointers,
-    /// Where its pod templates are.
-    pub pod_sets: PodSetSource,
+    /// Where its pod templates are, in the order of its pod sets. Of a kind without any this version reads no pod sets: it is
+    /// known as an owner only, or its pods say what they are.
+    pub pod_sets: &'static [PodSetSource],
     /// Labels of its pods that say their rank.
     pub rank: Rank,
     /// Fields of the status.
@@ -100,11 +101,9 @@ pub struct ManagedBy {
     pub built_in: &'static str,
 }
 
-/// Where the pod templates of a kind are. Pointers of a role are relative to it, those of a source to the object.
+/// A place of pod templates. Pointers of a role are relative to it, those of a source to the object.
 #[derive(Clone, Copy, Debug)]
 pub enum PodSetSource {
-    /// This version does not read the kind: it is known as an owner only.
-    Unread,
     /// One template at a fixed place.
     Fixed {
         /// Name of the pod set.

@@ -19,7 +19,6 @@ pub(super) fn read_status(row: &Framework, job: &Value) -> Result<JobStatus, Job
         ready_pods: ready,
         succeeded_pods: succeeded,
         started: started.is_some(),
-        has_suspended_condition: read::true_condition(job, "Suspended")?.is_some(),
         finished: finished(row, job)?,
         pods_ready: false,
     })

@@ -128,6 +128,8 @@ pub struct PodSetView {
     pub fingerprint: TemplateFingerprint,
     /// The part of the template to which admission may add.
     pub template: Arc<TemplateInfo>,
+    /// JSON pointer to the template in the object.
+    pub pointer: Arc<str>,
     /// Whether the template has metadata, to which a JSON patch can add.
     pub has_metadata: bool,
 }
@@ -156,8 +158,6 @@ pub struct JobStatus {
     pub succeeded_pods: i32,
     /// Whether the start time is set.
     pub started: bool,
-    /// Whether the condition Suspended is True.
-    pub has_suspended_condition: bool,
     /// Result of the job, if it has finished.
     pub finished: Option<Finished>,
     /// Whether every pod is ready or has succeeded.

@@ -4,7 +4,7 @@
 use super::hooks::NoHooks;
 use super::row::{
     Active, CreatedKinds, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, ManagedBy, Message,
-    PodSetSource, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
+    Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
 };
 use super::table::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, PODS};
 use super::view::Gvk;
@@ -23,7 +23,7 @@ pub(super) const TRAIN_JOB: Framework = Framework {
         field: "/spec/managedBy",
         built_in: "trainer.kubeflow.org/trainjob-controller",
     })),
-    pod_sets: PodSetSource::Unread,
+    pod_sets: &[],
     rank: jobset::ROW.rank,
     status: StatusFields {
         finished: batch_job::ROW.status.finished,

@@ -17,7 +17,7 @@ use super::composable::{
 };
 use super::hooks::NoHooks;
 use super::pod_member::PodMember;
-use super::row::{CreatedKinds, Family, Flags, Framework, Listing, PodSetSource, Rank, Role, TopologyChecks};
+use super::row::{CreatedKinds, Family, Flags, Framework, Listing, Rank, Role, TopologyChecks};
 use super::table::{
     JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_FIELDS, NO_STATUS, POD, PODS, READ_ONLY, WORKLOAD_WEBHOOKS,
 };
@@ -33,7 +33,7 @@ pub(super) const ROW: Framework = Framework {
     listing: Listing { family: Family::Pods, label: "Pod, pod groups" },
     role: Role::Composable(POD_RULES),
     fields: NO_FIELDS,
-    pod_sets: PodSetSource::Unread,
+    pod_sets: &[],
     rank: Rank { index_label: Some("kueue.x-k8s.io/pod-group-pod-index"), sub_groups: None },
     status: NO_STATUS,
     priority_class: None,
