@@ -8,7 +8,7 @@ use crate::api::names::{
 };
 use crate::api::validation::syntax::{invalid_each, parse_int, subdomain};
 use crate::api::validation::{Errors, FieldError, Gate, gated_by, key_path};
-use crate::frameworks::{JobUnderReview, PodSetUnderReview, map_text};
+use crate::frameworks::{JobUnderReview, PodSetUnderReview, TopologyChecks, map_text};
 
 const LABEL_VALUE_MAX: usize = 63;
 
@@ -82,6 +82,12 @@ fn prebuilt_name<'a>(job: &JobUnderReview<'a>, settings: &AdmissionSettings) -> 
 
 fn validate_prebuilt(job: &JobUnderReview<'_>, settings: &AdmissionSettings, errors: &mut Errors) {
     let (path, name) = prebuilt_name(job, settings);
+    if name.is_some() && !job.row.flags.prebuilt {
+        let gvk = job.row.gvk;
+        let detail = format!("Is not supported for \"{}, Kind={}\"", gvk.api_version(), gvk.kind);
+        errors.push(FieldError::forbidden(path, detail));
+        return;
+    }
     if let Some(name) = name {
         errors.extend(invalid_each(&path, name, subdomain(name)));
     }
@@ -95,7 +101,8 @@ fn validate_topology(
     errors: &mut Errors,
 ) {
     let (annotations, path) = (pod_set.annotations, pod_set.annotations_path.as_str());
-    if settings.gates.is_enabled(Gate::TopologyAwareScheduling) {
+    let checks = job.row.flags.topology_checks != TopologyChecks::None;
+    if checks && settings.gates.is_enabled(Gate::TopologyAwareScheduling) {
         let topology_errors = topology::check(annotations, path, pods, &settings.gates);
         if !topology_errors.is_empty() {
             // Invalid annotations are not checked any further.
@@ -161,5 +168,37 @@ fn validate_priority_class(job: &JobUnderReview<'_>, old: &JobUnderReview<'_>, e
         errors.push(FieldError::invalid(path, class, detail));
     } else if class.is_empty() && !old_class.is_empty() {
         errors.push(FieldError::invalid(path, "", "WorkloadPriorityClass cannot be removed"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frameworks::several_sources::{self, SEVERAL, job};
+    use crate::frameworks::{Flags, Framework};
+    use serde_json::json;
+
+    /// Neither allows prebuilt Workloads nor checks topology annotations.
+    static LIMITED: Framework = Framework {
+        flags: Flags { prebuilt: false, topology_checks: TopologyChecks::None, ..several_sources::ROW.flags },
+        ..several_sources::ROW
+    };
+
+    #[test]
+    fn flags_of_the_row_decide() {
+        let mut object = job();
+        object["metadata"]["annotations"] = json!({PREBUILT_WORKLOAD: "w"});
+        object["spec"]["head"]["template"]["metadata"]["annotations"][REQUIRED] = json!("Not a label");
+        let faults = |row: &'static Framework| {
+            let mut errors = Errors::new();
+            let read = JobUnderReview::read(row, &object, &mut errors);
+            validate_create(&read, None, &AdmissionSettings::default(), &mut errors);
+            errors.take().iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let [topology] = &faults(&SEVERAL)[..] else { panic!("{:?}", faults(&SEVERAL)) };
+        assert!(topology.contains("spec.head.template.metadata.annotations"), "{topology}");
+        let [prebuilt] = &faults(&LIMITED)[..] else { panic!("{:?}", faults(&LIMITED)) };
+        assert!(prebuilt.contains("prebuilt-workload-name") && prebuilt.contains("Forbidden"), "{prebuilt}");
+        assert_eq!(LIMITED.decode(&object).unwrap().options.prebuilt_workload, None);
     }
 }

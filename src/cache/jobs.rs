@@ -115,7 +115,7 @@ impl Cache {
         let known = self.jobs.get(&(kind, key.clone())).cloned();
         let before = known.as_deref();
         let mut view = kind.decode_after(&raw, before).map_err(|error| error.to_string())?;
-        self.apply_decode_gates(&mut view, &raw);
+        self.apply_decode_gates(kind, &mut view, &raw);
         self.shared.interned.intern_pod_set_views(&mut view.pod_sets);
         self.shared.raw_objects.insert((Kind::Job(kind), key.clone()), raw);
         let has_same_controller =
@@ -137,12 +137,12 @@ impl Cache {
     }
 
     /// Clears the fields that belong to disabled features.
-    fn apply_decode_gates(&self, view: &mut JobView, object: &Value) {
+    fn apply_decode_gates(&self, kind: JobKind, view: &mut JobView, object: &Value) {
         if !self.gates.admission_gated_by {
             view.options.gated_by = None;
         }
         view.options.elastic &= self.gates.elastic_jobs;
-        if !self.gates.identifier_annotations {
+        if !self.gates.identifier_annotations && kind.flags.prebuilt {
             let labels = object.pointer("/metadata/labels");
             let label = labels.and_then(|labels| labels.get(names::PREBUILT_WORKLOAD)?.as_str());
             view.options.prebuilt_workload = label.filter(|name| !name.is_empty()).map(Arc::from);

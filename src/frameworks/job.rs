@@ -45,6 +45,9 @@ impl Framework {
                 read::string(job, class)?.filter(|name| !name.is_empty()).map(Arc::from);
         }
         view.completions = self.hooks.completions(job)?;
+        if !self.flags.prebuilt {
+            view.options.prebuilt_workload = None;
+        }
         view.options.completions_follow_parallelism = self.hooks.completions_follow_parallelism(job)?;
         view.options.elastic = self.flags.elastic
             && read::string_map(job, "/metadata/annotations")?
