@@ -81,6 +81,11 @@ impl UnitSummary {
         self.roles.values().map(|counts| counts.members).sum()
     }
 
+    /// Returns whether all members are being deleted.
+    pub fn is_deleting(&self) -> bool {
+        self.deleting == self.members()
+    }
+
     /// Returns the number of members that succeeded.
     pub fn succeeded(&self) -> usize {
         self.roles.values().map(|counts| counts.succeeded).sum()

@@ -29,7 +29,7 @@ impl Reconciler {
             return;
         }
         if let Some(patch) = job.row.stop_patches(view, &[]).first() {
-            let workload = view.prebuilt_workload_key().unwrap_or_else(|| job.own_workload_key());
+            let workload = job.expected_workload_key();
             if !view.suspended && !self.is_confirmed(&workload, job.reconcile_key(), now) {
                 return;
             }

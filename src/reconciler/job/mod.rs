@@ -39,6 +39,11 @@ impl Job<'_> {
         own_workload_key(&self.row, self.view)
     }
 
+    /// Returns the key of the Workload that the job has or waits for: the prebuilt one that it names, or its own.
+    fn expected_workload_key(&self) -> ObjectKey {
+        self.view.prebuilt_workload_key().unwrap_or_else(|| self.own_workload_key())
+    }
+
     /// Returns a normal event on the job.
     fn event(&self, reason: &str, note: &str) -> Effect {
         job_event(self.row, self.view, false, reason, note)

@@ -115,7 +115,7 @@ pub(crate) fn grants_match_job(record: &WorkloadRecord, view: &JobView) -> bool 
         // Its life cycle finishes it as out of sync, and must not find a start under way.
         return false;
     }
-    if view.suspended && !charge_covers_requests(record) {
+    if view.suspended && (is_in_other_queue(record, view) || !charge_covers_requests(record)) {
         return false;
     }
     zip_pod_sets(record, view).is_some_and(|mut sets| {
@@ -133,6 +133,13 @@ pub(crate) fn grants_match_job(record: &WorkloadRecord, view: &JobView) -> bool 
                 && have.template_fingerprint.same_requests(&want.fingerprint)
         })
     })
+}
+
+/// Returns whether a job names another queue than the Workload that was made for it: a user suspended it to move it, and its
+/// reservation is in the queue that it left.
+fn is_in_other_queue(record: &WorkloadRecord, view: &JobView) -> bool {
+    let (has, names) = (record.queue_name.as_deref(), view.queue_name.as_deref());
+    view.options.prebuilt_workload.is_none() && has.unwrap_or_default() != names.unwrap_or_default()
 }
 
 /// Returns the pod sets that a stop restores: those before the start, but with the count that a user has set since. Whether

@@ -6,7 +6,7 @@ use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{Ancestor, JobKind, JobPatch, JobView};
+use crate::frameworks::{Ancestor, JobKind, JobPatch};
 use crate::lifecycle::{backoff, conditions, eviction, reservation};
 use crate::reconciler::Reconciler;
 use crate::reconciler::messages::{Effect, Verb};
@@ -58,7 +58,7 @@ impl Reconciler {
     /// Returns whether the Workload of a job exists and cannot be decoded: it may be admitted, so the job is neither stopped
     /// nor started, and gets a step later.
     fn has_unreadable_workload(&mut self, job: Job<'_>, now: Timestamp) -> bool {
-        let key = job.view.prebuilt_workload_key().unwrap_or_else(|| job.own_workload_key());
+        let key = job.expected_workload_key();
         let unreadable = self.warnings.is_unreadable(Kind::Workload, &key);
         if unreadable {
             self.work_queue.add_at(job.reconcile_key(), backoff::after(now, UNREADABLE_RECHECK));
@@ -104,12 +104,7 @@ impl Reconciler {
             if !view.suspended {
                 self.sync_priority_of_running_job(view, record, now);
             } else if view.status.active_pods == 0 && owned {
-                if is_in_other_queue(record, view) {
-                    // A user suspended it to move it. Its reservation is in the queue that it left.
-                    self.replace_workload(job, record, now);
-                } else {
-                    self.start_job(job, record, now);
-                }
+                self.start_job(job, record, now);
             }
             // Otherwise a user has suspended it: beside the pods that still end, new ones would exceed the grant.
             return;
@@ -211,12 +206,6 @@ fn stop_reason(record: &WorkloadRecord) -> String {
     }
     let reason = if record.may_run() { NO_MATCHING_WORKLOAD } else { "Not admitted by cluster queue" };
     reason.to_owned()
-}
-
-/// Returns whether a job names another queue than the Workload that was made for it.
-fn is_in_other_queue(record: &WorkloadRecord, view: &JobView) -> bool {
-    let (has, names) = (record.queue_name.as_deref(), view.queue_name.as_deref());
-    view.options.prebuilt_workload.is_none() && has.unwrap_or_default() != names.unwrap_or_default()
 }
 
 /// Returns whether a Workload holds quota and only its admission is missing.

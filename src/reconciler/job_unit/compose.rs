@@ -17,7 +17,7 @@ use std::time::Duration;
 impl Reconciler {
     pub(super) fn step_unit_without_workload(&mut self, unit: Unit<'_>, key: &ObjectKey, now: Timestamp) {
         let status = POD_RULES.status(&unit.pods, now);
-        let deleting = unit.members().all(|member| member.state.deleting);
+        let deleting = unit.pods.summary.is_deleting();
         if status.finished.is_some() || (deleting && matches!(unit.key, UnitKey::Pod(_))) {
             // The Workload is not created again, so the finalizers are not needed.
             return self.release_members(unit, |_| true, now);

@@ -45,7 +45,7 @@ impl Reconciler {
         }
         let membership = POD_RULES.membership(&unit.pods, &pod_set_counts(record), false);
         self.apply_membership(unit, record, &membership, now);
-        if unit.pods.summary.deleting == unit.pods.summary.members() {
+        if unit.pods.summary.is_deleting() {
             return;
         }
         if !membership.matches {

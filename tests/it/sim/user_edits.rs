@@ -431,5 +431,13 @@ fn suspended_job_moves_to_the_queue_that_it_names() {
         assert_eq!(workload["spec"]["queueName"], "elsewhere", "seed {seed}");
         assert!(!holds(&workload, "QuotaReserved"), "seed {seed}: {:#}", workload["status"]);
         assert_eq!(job(&world)["spec"]["suspend"], json!(true), "seed {seed}");
+        // What the start added belongs to the queue that it left.
+        let metadata = &job(&world)["spec"]["template"]["metadata"];
+        for field in ["labels", "annotations"] {
+            assert!(
+                metadata[field].as_object().is_none_or(serde_json::Map::is_empty),
+                "seed {seed}: {metadata:#}"
+            );
+        }
     }
 }
