@@ -50,7 +50,7 @@ impl Reconciler {
             None => self.record_deletion(kind, key, None),
         }
         if kind == Kind::Workload {
-            self.confirm_workload(key);
+            self.writes.confirm_workload(key, &mut self.work_queue);
         }
     }
 

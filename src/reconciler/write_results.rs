@@ -37,7 +37,7 @@ impl Reconciler {
                     self.ingest(kind, object, write.expected_status.clone());
                 }
                 if kind == Kind::Workload {
-                    self.confirm_workload(key);
+                    self.writes.confirm_workload(key, &mut self.work_queue);
                 }
                 self.writes.emit_all(std::mem::take(&mut write.effects));
                 if self.follow_incomplete_apply(kind, key, &write) && effective {

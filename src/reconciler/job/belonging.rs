@@ -115,7 +115,12 @@ impl Reconciler {
         let request = WriteRequest::new(Kind::Workload, key.clone(), Verb::Merge, body);
         let note = "Added 1 owner reference(s)".to_owned();
         let event = workload_event(record, false, "OwnerReferencesAdded", note);
-        self.write_for(job.reconcile_key(), request.with_effects(vec![event]), now);
+        self.writes.write_for(
+            job.reconcile_key(),
+            request.with_effects(vec![event]),
+            &mut self.work_queue,
+            now,
+        );
     }
 }
 

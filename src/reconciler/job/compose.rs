@@ -30,7 +30,9 @@ impl Reconciler {
         }
         if let Some(patch) = job.row.stop_patches(view, &[]).first() {
             let workload = job.expected_workload_key();
-            if !view.suspended && !self.is_confirmed(&workload, job.reconcile_key(), now) {
+            if !view.suspended
+                && !self.writes.is_confirmed(&workload, job.reconcile_key(), &mut self.work_queue, now)
+            {
                 return;
             }
             let stopped = (!view.suspended)
@@ -54,7 +56,13 @@ impl Reconciler {
             // The Workload of that write is already deleted. Without the requeue, the job would get no step when the
             // write ends.
             self.writes.requeue_at_end(Kind::Workload, &key, job.reconcile_key());
-            self.retry_after_backoff(Kind::Workload, &key, job.reconcile_key(), now);
+            self.writes.retry_after_backoff(
+                Kind::Workload,
+                &key,
+                job.reconcile_key(),
+                &mut self.work_queue,
+                now,
+            );
             return;
         }
         if let Some(until) = self.writes.replacements.waits_until(&key, view.generation, now) {

@@ -47,7 +47,13 @@ impl Reconciler {
             return;
         }
         if !self.writes.may_write(Kind::Workload, key, now) {
-            return self.retry_after_backoff(Kind::Workload, key, job.reconcile_key(), now);
+            return self.writes.retry_after_backoff(
+                Kind::Workload,
+                key,
+                job.reconcile_key(),
+                &mut self.work_queue,
+                now,
+            );
         }
         if self.writes.replacements.record(key, job.view.generation, now) {
             let note = format!(

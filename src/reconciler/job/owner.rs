@@ -76,7 +76,7 @@ impl Reconciler {
         }
         let parent = parent.map(|(kind, view)| own_workload_key(&kind, view));
         if let Some(workload) = workload.or(parent)
-            && !self.is_confirmed(&workload, job.reconcile_key(), now)
+            && !self.writes.is_confirmed(&workload, job.reconcile_key(), &mut self.work_queue, now)
         {
             return;
         }

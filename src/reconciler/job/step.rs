@@ -79,7 +79,7 @@ impl Reconciler {
             self.work_queue.add_at(job.reconcile_key(), end);
             return false;
         }
-        if !self.is_confirmed(workload, job.reconcile_key(), now) {
+        if !self.writes.is_confirmed(workload, job.reconcile_key(), &mut self.work_queue, now) {
             return true;
         }
         let view = job.view;
@@ -131,7 +131,9 @@ impl Reconciler {
         let Some(former) = self.former_workload(job, used) else { return false };
         let patch = job.row.stop_patches(view, &pod_sets_to_restore(&former, view)).into_iter().next();
         let Some(patch) = patch else { return view.status.active_pods > 0 };
-        if view.suspended || self.is_confirmed(&former.meta.key, job.reconcile_key(), now) {
+        if view.suspended
+            || self.writes.is_confirmed(&former.meta.key, job.reconcile_key(), &mut self.work_queue, now)
+        {
             let note = format!("The job has another Workload than {}, which started it", former.meta.key);
             let stopped = (!view.suspended).then(|| job.event("Stopped", &note));
             self.patch_job(job, &patch, stopped.into_iter().collect(), now);
@@ -145,7 +147,7 @@ impl Reconciler {
             return;
         };
         let Some(patch) = patches.first() else { return };
-        if !self.is_confirmed(&record.meta.key, job.reconcile_key(), now) {
+        if !self.writes.is_confirmed(&record.meta.key, job.reconcile_key(), &mut self.work_queue, now) {
             return;
         }
         let queue = record.status.admission.as_ref().map(|a| a.cluster_queue.clone()).unwrap_or_default();
@@ -163,7 +165,9 @@ impl Reconciler {
             }
             return;
         };
-        if !view.suspended && !self.is_confirmed(&record.meta.key, job.reconcile_key(), now) {
+        if !view.suspended
+            && !self.writes.is_confirmed(&record.meta.key, job.reconcile_key(), &mut self.work_queue, now)
+        {
             return;
         }
         let stopped = (!view.suspended).then(|| job.event("Stopped", &stop_reason(record)));

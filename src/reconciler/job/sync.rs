@@ -21,7 +21,13 @@ impl Reconciler {
         let key = &record.meta.key;
         if !self.writes.may_write(Kind::Workload, key, now) {
             // Without the retry, a write that failed or changed nothing would be repeated only when the job changes.
-            return self.retry_after_backoff(Kind::Workload, key, job.reconcile_key(), now);
+            return self.writes.retry_after_backoff(
+                Kind::Workload,
+                key,
+                job.reconcile_key(),
+                &mut self.work_queue,
+                now,
+            );
         }
         let reserved = conditions::is_true(&record.status, ConditionType::QuotaReserved);
         let mut spec = Map::new();

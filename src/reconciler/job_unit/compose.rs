@@ -35,7 +35,13 @@ impl Reconciler {
         if !self.writes.may_write(Kind::Workload, key, now) {
             // The Workload of that write is already deleted.
             self.writes.requeue_at_end(Kind::Workload, key, unit.reconcile_key());
-            self.retry_after_backoff(Kind::Workload, key, unit.reconcile_key(), now);
+            self.writes.retry_after_backoff(
+                Kind::Workload,
+                key,
+                unit.reconcile_key(),
+                &mut self.work_queue,
+                now,
+            );
             return;
         }
         match self.compose_unit(unit, key) {

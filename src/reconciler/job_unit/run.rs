@@ -24,7 +24,9 @@ impl Reconciler {
         let Ok(Some(infos)) = self.granted_pod_set_infos(record) else { return };
         let idle = self.idle_members(&unit.pods);
         let Ok(actions) = POD_RULES.start(&JobUnit { members: &idle, ..unit.pods }, &infos) else { return };
-        if actions.is_empty() || !self.is_confirmed(&record.meta.key, unit.reconcile_key(), now) {
+        if actions.is_empty()
+            || !self.writes.is_confirmed(&record.meta.key, unit.reconcile_key(), &mut self.work_queue, now)
+        {
             return;
         }
         let queue = record.status.admission.as_ref().map(|a| a.cluster_queue.as_str()).unwrap_or_default();
@@ -61,7 +63,7 @@ impl Reconciler {
     ) -> bool {
         let actions = POD_RULES.stop(&unit.pods, reason);
         let any = !actions.is_empty();
-        if any && !self.is_confirmed(workload, unit.reconcile_key(), now) {
+        if any && !self.writes.is_confirmed(workload, unit.reconcile_key(), &mut self.work_queue, now) {
             return true;
         }
         self.write_members(unit, actions, Announce::Deletions("Stopped", reason.message), now);

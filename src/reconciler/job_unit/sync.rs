@@ -123,7 +123,12 @@ impl Reconciler {
         let key = record.meta.key.clone();
         let request = WriteRequest::new(Kind::Workload, key, Verb::JsonPatch, Value::Array(operations));
         let event = workload_event(record, false, "OwnerReferencesAdded", note);
-        self.write_for(unit.reconcile_key(), request.with_effects(vec![event]), now);
+        self.writes.write_for(
+            unit.reconcile_key(),
+            request.with_effects(vec![event]),
+            &mut self.work_queue,
+            now,
+        );
     }
 
     /// Stops the pods of a Workload that does not match them, then deletes it. A new one is made after that.
@@ -137,7 +142,12 @@ impl Reconciler {
         let event = unit.event(false, "DeletedWorkload", &format!("Deleted not matching Workload: {key}"));
         let request =
             WriteRequest::new(Kind::Workload, key.clone(), Verb::Delete, delete_options(&record.meta));
-        self.write_for(unit.reconcile_key(), request.with_effects(event.into_iter().collect()), now);
+        self.writes.write_for(
+            unit.reconcile_key(),
+            request.with_effects(event.into_iter().collect()),
+            &mut self.work_queue,
+            now,
+        );
     }
 
     /// Adds unit and Workload to the work queue for the time when pods that are deleted count as stopped.

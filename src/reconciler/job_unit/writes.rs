@@ -42,7 +42,7 @@ impl Reconciler {
                 _ => None,
             };
             let request = request.with_effects(event.into_iter().collect());
-            self.write_for(unit.reconcile_key(), request, now);
+            self.writes.write_for(unit.reconcile_key(), request, &mut self.work_queue, now);
         }
     }
 }

@@ -57,7 +57,14 @@ impl Reconciler {
         }
         self.report_gated_pods(&record, &closed_hosts, now);
         let changes = !terminated.is_empty() || !ungated.is_empty();
-        if changes && !self.is_confirmed(workload, ReconcileKey::Pods(workload.clone()), now) {
+        if changes
+            && !self.writes.is_confirmed(
+                workload,
+                ReconcileKey::Pods(workload.clone()),
+                &mut self.work_queue,
+                now,
+            )
+        {
             return;
         }
         for change in terminated.into_iter().chain(ungated) {
@@ -67,7 +74,12 @@ impl Reconciler {
             } else {
                 WriteRequest::new(Kind::Pod, key, Verb::Merge, body)
             };
-            self.write_for(ReconcileKey::Pods(workload.clone()), request.with_effects(vec![effect]), now);
+            self.writes.write_for(
+                ReconcileKey::Pods(workload.clone()),
+                request.with_effects(vec![effect]),
+                &mut self.work_queue,
+                now,
+            );
         }
     }
 

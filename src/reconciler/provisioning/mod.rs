@@ -160,7 +160,7 @@ impl Reconciler {
             self.writes.emit(Effect::Refetch { kind: Kind::Workload, key: key.clone() });
         }
         for request in writes {
-            self.write_for(ReconcileKey::Workload(key.clone()), request, now);
+            self.writes.write_for(ReconcileKey::Workload(key.clone()), request, &mut self.work_queue, now);
         }
     }
 

@@ -141,7 +141,7 @@ impl Reconciler {
             return self.work_queue.add_at(item, due);
         }
         if !self.writes.may_write(kind, &key, now) {
-            return self.retry_after_backoff(kind, &key, item, now);
+            return self.writes.retry_after_backoff(kind, &key, item, &mut self.work_queue, now);
         }
         self.queues.status_schedule.record_write(item, interval, now);
         self.status_rate_limiter.consume(now);

@@ -5,11 +5,12 @@
 //! write or read of a Workload on, what it knows is not older than the start of the job. Invariants: pods are started and
 //! stopped only because of a confirmed Workload; a Workload that was deleted is not confirmed.
 
+use super::in_flight::Writes;
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::lifecycle::backoff;
 use crate::reconciler::messages::Effect;
-use crate::reconciler::{ReconcileKey, Reconciler};
+use crate::reconciler::work_queue::{ReconcileKey, WorkQueue};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,24 +31,28 @@ impl ConfirmedWorkloads {
     }
 }
 
-impl Reconciler {
+impl Writes {
     /// Returns whether the known state of a Workload, or its absence, is confirmed. Otherwise requests a read, after which
     /// `item` gets another step.
-    pub(crate) fn is_confirmed(&mut self, workload: &ObjectKey, item: ReconcileKey, now: Timestamp) -> bool {
-        let known = &mut self.writes.confirmed;
-        if known.confirmed.contains(workload) {
+    pub(crate) fn is_confirmed(
+        &mut self,
+        workload: &ObjectKey,
+        item: ReconcileKey,
+        queue: &mut WorkQueue,
+        now: Timestamp,
+    ) -> bool {
+        if self.confirmed.confirmed.contains(workload) {
             return true;
         }
-        known.waiting.entry(workload.clone()).or_default().insert(item.clone());
-        self.work_queue.add_at(item, backoff::after(now, REREAD));
-        self.writes.emit(Effect::Refetch { kind: Kind::Workload, key: workload.clone() });
+        self.confirmed.waiting.entry(workload.clone()).or_default().insert(item.clone());
+        queue.add_at(item, backoff::after(now, REREAD));
+        self.emit(Effect::Refetch { kind: Kind::Workload, key: workload.clone() });
         false
     }
 
     /// Records that a Workload was written or read. What waits for it gets a step.
-    pub(crate) fn confirm_workload(&mut self, key: &ObjectKey) {
-        let known = &mut self.writes.confirmed;
-        known.confirmed.insert(key.clone());
-        self.work_queue.add_all(known.waiting.remove(key).into_iter().flatten());
+    pub(crate) fn confirm_workload(&mut self, key: &ObjectKey, queue: &mut WorkQueue) {
+        self.confirmed.confirmed.insert(key.clone());
+        queue.add_all(self.confirmed.waiting.remove(key).into_iter().flatten());
     }
 }

@@ -1,33 +1,40 @@
 //! Writes that another object needs, and retries of failed writes.
 
-use super::in_flight::WriteRequest;
+use super::in_flight::{WriteRequest, Writes};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
-use crate::reconciler::{ReconcileKey, Reconciler};
+use crate::reconciler::work_queue::{ReconcileKey, WorkQueue};
 use jiff::Timestamp;
 
-impl Reconciler {
+impl Writes {
     /// Starts a write that another object needs. During a backoff, adds that object to the work queue for its end
     /// instead.
-    pub(crate) fn write_for(&mut self, item: ReconcileKey, request: WriteRequest, now: Timestamp) {
-        if self.writes.may_write(request.kind, &request.key, now) {
-            self.writes.start(request.on_behalf_of(item), now);
+    pub(crate) fn write_for(
+        &mut self,
+        item: ReconcileKey,
+        request: WriteRequest,
+        queue: &mut WorkQueue,
+        now: Timestamp,
+    ) {
+        if self.may_write(request.kind, &request.key, now) {
+            self.start(request.on_behalf_of(item), now);
         } else {
-            self.retry_after_backoff(request.kind, &request.key, item, now);
+            self.retry_after_backoff(request.kind, &request.key, item, queue, now);
         }
     }
 
     /// Adds an object to the work queue for the end of a failed write's backoff. No time is needed while a write is in
     /// flight: its end adds the object anyway.
     pub(crate) fn retry_after_backoff(
-        &mut self,
+        &self,
         kind: Kind,
         key: &ObjectKey,
         item: ReconcileKey,
+        queue: &mut WorkQueue,
         now: Timestamp,
     ) {
-        if let Some(until) = self.writes.backoff_until(kind, key).filter(|until| *until > now) {
-            self.work_queue.add_at(item, until);
+        if let Some(until) = self.backoff_until(kind, key).filter(|until| *until > now) {
+            queue.add_at(item, until);
         }
     }
 }
