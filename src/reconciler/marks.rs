@@ -1,5 +1,6 @@
 //! Which objects need a step because another object changed.
 
+use super::queues::admission_checks::AdmissionChecks;
 use super::{ReconcileKey, Reconciler};
 use crate::api::ObjectKey;
 use crate::cache::pod_owners::RecheckedPods;
@@ -122,6 +123,12 @@ impl Reconciler {
         self.work_queue.add_all(checks.map(|(name, _)| ReconcileKey::Check(name.clone())));
         let topologies = self.cache.topologies().filter(|(_, record)| record.meta.deleting);
         self.work_queue.add_all(topologies.map(|(name, _)| ReconcileKey::Topology(name.clone())));
+    }
+
+    /// Configures a ClusterQueue in the scheduler as it is now. Returns whether the configuration changed.
+    pub(super) fn configure_cluster_queue(&mut self, name: &Arc<str>) -> bool {
+        let checks = AdmissionChecks { cache: &self.cache, gates: &self.settings.gates };
+        self.queues.configure(name, checks, &mut self.engine)
     }
 
     /// Configures all ClusterQueues again: an object that determines whether they are active has changed. Only

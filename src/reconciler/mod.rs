@@ -48,7 +48,9 @@ use crate::snapshot::SnapshotBuilder;
 use jiff::Timestamp;
 use list_sync::ListSync;
 use membership::Membership;
-use queues::QueueState;
+use queues::admission_checks::AdmissionChecks;
+use queues::{QueueState, QueueStatuses, QueueUpdates};
+use scheduler_input::SchedulerInput;
 use second_pass::queue::SecondPassQueue;
 use warnings::Warnings;
 use work_queue::{ReconcileKey, WorkQueue};
@@ -164,6 +166,40 @@ impl Reconciler {
     /// Returns whether this replica may write.
     pub fn is_leading(&self) -> bool {
         self.leading
+    }
+
+    /// Returns what scheduler input is made of.
+    const fn scheduler_input(&self) -> SchedulerInput<'_> {
+        SchedulerInput { cache: &self.cache, settings: &self.settings }
+    }
+
+    const fn admission_checks(&self) -> AdmissionChecks<'_> {
+        AdmissionChecks { cache: &self.cache, gates: &self.settings.gates }
+    }
+
+    const fn queue_updates(&mut self) -> QueueUpdates<'_> {
+        QueueUpdates {
+            cache: &self.cache,
+            settings: &self.settings,
+            engine: &mut self.engine,
+            queues: &mut self.queues,
+            work_queue: &mut self.work_queue,
+        }
+    }
+
+    const fn queue_statuses(&self) -> QueueStatuses<'_> {
+        QueueStatuses {
+            cache: &self.cache,
+            settings: &self.settings,
+            engine: &self.engine,
+            queues: &self.queues,
+        }
+    }
+
+    /// Makes parked workloads miss the changes that wake them, or ends that.
+    #[cfg(feature = "failpoints")]
+    pub fn drop_wakeups(&mut self, drops: bool) {
+        self.engine.drop_wakeups(drops);
     }
 
     /// Starts or stops leading. A new leader adds every object to the work queue; assumed admissions are dropped both

@@ -43,7 +43,9 @@ impl Reconciler {
         let invalid =
             self.cache.workloads().filter(|(_, record)| record.effective_requests.misconfiguration.is_some());
         let keys: Vec<ObjectKey> = invalid.map(|(key, _)| key.clone()).collect();
-        for workload in keys.iter().filter_map(|key| self.to_pending_workload(key)).collect::<Vec<_>>() {
+        for workload in
+            keys.iter().filter_map(|key| self.scheduler_input().to_pending_workload(key)).collect::<Vec<_>>()
+        {
             self.engine.enqueue(workload);
         }
     }
@@ -100,7 +102,7 @@ impl Reconciler {
         record: &WorkloadRecord,
         now: Timestamp,
     ) -> Option<(ObjectKey, WorkloadStatus)> {
-        let old = self.cache.workload(self.replaced_slice(record)?)?;
+        let old = self.cache.workload(self.scheduler_input().replaced_slice(record)?)?;
         let mut status = (*old.status).clone();
         let update = conditions::ConditionUpdate {
             kind: ConditionType::Finished,

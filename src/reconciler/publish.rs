@@ -54,7 +54,9 @@ impl Reconciler {
         for (key, record) in self.cache.workloads() {
             let assumed =
                 || self.engine.charge_of(key).filter(|_| self.membership.assumed.contains(key)).cloned();
-            let Some(charge) = self.charge_from_admission(record).or_else(assumed) else { continue };
+            let Some(charge) = self.scheduler_input().charge_from_admission(record).or_else(assumed) else {
+                continue;
+            };
             let sum = sums.entry(charge.cluster_queue).or_default();
             for (fr, amount) in charge.usage {
                 let slot = sum.entry(fr).or_default();
@@ -118,8 +120,10 @@ impl Reconciler {
                         finished: counts.finished,
                         pending_requests: counts.pending_requests(),
                         unadmitted: counts.unadmitted.clone(),
-                        weighted_share: self.weighted_share(&NodeRef::ClusterQueue(name.clone())),
-                        waiting_head: self.waiting_head(name),
+                        weighted_share: self
+                            .queue_statuses()
+                            .weighted_share(&NodeRef::ClusterQueue(name.clone())),
+                        waiting_head: self.queues.waiting_heads.waiting_head(name, &self.engine),
                     };
                     (name.clone(), view)
                 })
@@ -168,7 +172,7 @@ impl Reconciler {
                 CohortView {
                     parent,
                     usage_by_flavor_resource: usage,
-                    weighted_share: self.weighted_share(node),
+                    weighted_share: self.queue_statuses().weighted_share(node),
                 },
             ))
         };

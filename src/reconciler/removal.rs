@@ -130,7 +130,7 @@ impl Reconciler {
     fn remove_workload(&mut self, key: &ObjectKey) {
         self.warnings.record_check_messages(key, None);
         self.warnings.record_gated_pods(key, None);
-        self.mark_queues_of(key);
+        self.queue_updates().mark_queues_of(key);
         let (record, change) = self.cache.remove_workload(key);
         if let Some(record) = &record {
             self.second_passes.forget(key, &record.meta.uid);

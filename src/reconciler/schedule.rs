@@ -2,6 +2,8 @@
 //!
 //! The order matters: no pending reason is written for a Workload that is admitted immediately.
 
+use super::messages::Effect;
+use super::queues::status::StatusFlush;
 use super::work_queue::Alarm;
 use super::{ReconcileKey, Reconciler};
 use jiff::Timestamp;
@@ -20,14 +22,14 @@ impl Reconciler {
             match item {
                 ReconcileKey::Workload(key) => {
                     let membership = self.sync_queue_membership(key, now);
-                    self.update_counts(key, membership, now);
+                    self.queue_updates().update_counts(key, membership, now);
                 }
                 ReconcileKey::ClusterQueue(name) => {
                     self.configure_cluster_queue(name);
                     self.queues.mark_status_stale(item.clone());
                 }
                 ReconcileKey::LocalQueue(key) => {
-                    self.sample_afs_usage(key, now);
+                    self.queue_updates().sample_afs_usage(key, now);
                     self.queues.mark_status_stale(item.clone());
                 }
                 ReconcileKey::Cohort(_) => self.queues.mark_status_stale(item.clone()),
@@ -40,7 +42,7 @@ impl Reconciler {
         }
         let more = self.run_cycles(&mut items, now);
         if !more {
-            self.end_outdated_decisions();
+            self.queues.waiting_heads.end_outdated_decisions(&self.engine);
         }
         self.explain_pending(&mut items, now);
         for item in &items {
@@ -51,8 +53,33 @@ impl Reconciler {
         let cycle_due = (more && self.decision_budget() > 0).then_some(now);
         self.work_queue.set_alarm(Alarm::Cycle, cycle_due);
         self.work_queue.defer_added(now);
-        self.flush_queue_status(now);
+        self.flush_queue_statuses(now);
         self.check_heads(now);
         self.update_snapshot(now);
+    }
+
+    fn flush_queue_statuses(&mut self, now: Timestamp) {
+        let mut flush = StatusFlush {
+            cache: &self.cache,
+            settings: &self.settings,
+            engine: &self.engine,
+            queues: &mut self.queues,
+            writes: &mut self.writes,
+            work_queue: &mut self.work_queue,
+            rate_limiter: &mut self.status_rate_limiter,
+        };
+        flush.run(now);
+    }
+
+    /// Checks heads that fit and are not admitted, and reports those that wait for long.
+    fn check_heads(&mut self, now: Timestamp) {
+        let interval = self.settings.snapshot.head_check;
+        let check = self.queues.waiting_heads.check(&self.cache, &mut self.engine, interval, now);
+        let reports = check.reported.into_iter().map(|(cluster_queue, head)| {
+            let cluster_queue = cluster_queue.to_string();
+            Effect::LogWaitingHead { cluster_queue, head }
+        });
+        self.writes.emit_all(reports);
+        self.work_queue.set_alarm(Alarm::HeadCheck, check.next);
     }
 }

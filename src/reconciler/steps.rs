@@ -1,5 +1,7 @@
 //! The step of one object: the next write that it needs, if there is one.
 
+use super::queues::{activity, admission_checks};
+use super::writes::in_flight::WriteRequest;
 use super::{ReconcileKey, Reconciler};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
@@ -26,15 +28,27 @@ impl Reconciler {
             }
             ReconcileKey::Workload(key) => self.step_workload(key, now),
             ReconcileKey::Job(kind, key) => self.step_job(*kind, key, now),
-            ReconcileKey::ClusterQueue(name) => self.step_cluster_queue(name, now),
-            ReconcileKey::Flavor(name) => self.step_flavor(name, now),
-            ReconcileKey::Check(name) => self.step_check(name, now),
-            ReconcileKey::MultiKueueCluster(name) => self.step_multikueue_cluster(name, now),
-            ReconcileKey::Topology(name) => self.step_topology(name, now),
+            ReconcileKey::ClusterQueue(name) => {
+                self.start(activity::cluster_queue_write(name, &self.cache, &self.engine), now);
+            }
+            ReconcileKey::Flavor(name) => self.start(activity::flavor_write(name, &self.cache), now),
+            ReconcileKey::Check(name) => {
+                self.start(activity::check_write(name, self.admission_checks(), now), now);
+            }
+            ReconcileKey::MultiKueueCluster(name) => {
+                self.start(admission_checks::multikueue_cluster_write(name, &self.cache, now), now);
+            }
+            ReconcileKey::Topology(name) => self.start(activity::topology_write(name, &self.cache), now),
             ReconcileKey::LocalQueue(_)
             | ReconcileKey::Cohort(_)
             | ReconcileKey::Unit(_)
             | ReconcileKey::Pods(_) => {}
+        }
+    }
+
+    fn start(&mut self, request: Option<WriteRequest>, now: Timestamp) {
+        if let Some(request) = request {
+            self.writes.start(request, now);
         }
     }
 

@@ -6,6 +6,7 @@ use crate::cache::Kind;
 use crate::lifecycle::conditions;
 use crate::lifecycle::workload::{self, QueueMembership};
 use crate::reconciler::Reconciler;
+use crate::reconciler::queues::fair_sharing::EntryPenalty;
 use jiff::Timestamp;
 
 impl Reconciler {
@@ -26,13 +27,14 @@ impl Reconciler {
             self.queues.waiting_heads.forget(key);
             return QueueMembership::NotQueued;
         };
-        if let Some(charge) = self.charge_from_admission(record) {
+        if let Some(charge) = self.scheduler_input().charge_from_admission(record) {
             let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
             self.membership.assumed.remove(key);
             self.queues.waiting_heads.land(key, now);
             let charge = self.with_pending_result(key, charge);
             self.engine.charge(key, charge);
-            self.sync_entry_penalty(key, admitted, false, now);
+            let penalty = if admitted { EntryPenalty::Commit } else { EntryPenalty::Keep };
+            self.queue_updates().sync_entry_penalty(key, penalty, now);
             self.schedule_second_pass(key, now);
             return QueueMembership::NotQueued;
         }
@@ -40,8 +42,11 @@ impl Reconciler {
         let facts = self.membership_facts(record, now);
         let input = self.workload_input(record);
         let membership = workload::queue_membership(&input, &facts, &self.settings.lifecycle, now);
-        let pending =
-            if membership == QueueMembership::Queued { self.to_pending_workload(key) } else { None };
+        let pending = if membership == QueueMembership::Queued {
+            self.scheduler_input().to_pending_workload(key)
+        } else {
+            None
+        };
         let has_outdated_reclaimable = facts.owner.has_outdated_reclaimable(&record.status);
         let assumed = self.membership.assumed.get(key);
         if assumed.is_some_and(|assumed| pending.is_some() && assumed.uid == record.meta.uid) {
@@ -49,7 +54,9 @@ impl Reconciler {
         }
         self.membership.assumed.remove(key);
         self.engine.release(key);
-        self.sync_entry_penalty(key, false, membership == QueueMembership::NotQueued, now);
+        let queued = membership != QueueMembership::NotQueued;
+        let penalty = if queued { EntryPenalty::Keep } else { EntryPenalty::Drop };
+        self.queue_updates().sync_entry_penalty(key, penalty, now);
         // A Workload whose write failed is not nominated before its backoff ends: its admission could not be written
         // until then, and would hold quota without effect.
         let backs_off = self.writes.backoff_until(Kind::Workload, key).is_some_and(|until| until > now);

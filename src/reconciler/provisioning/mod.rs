@@ -10,9 +10,9 @@ use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{
     AdmissionCheckState, CheckState, PodSetMergePolicy, ProvisioningRequestConfigSpec,
 };
-use crate::cache::Kind;
 use crate::cache::provisioning::{RequestPodSet, RequestRecord, TemplateReference};
 use crate::cache::records::{Meta, PodSetRecord, WorkloadRecord};
+use crate::cache::{Cache, Kind};
 use crate::lifecycle::provisioning::{
     self, CheckInput, ProvisioningOutcome, ProvisioningPodSet, RequestCondition,
 };
@@ -36,33 +36,23 @@ struct ProvisioningAttempt<'a> {
     entries: Vec<(String, i32)>,
 }
 
+/// Returns the ProvisioningRequestConfig that a check refers to, if it exists.
+pub(crate) fn provisioning_config<'a>(
+    cache: &'a Cache,
+    check: &str,
+) -> Option<&'a ProvisioningRequestConfigSpec> {
+    let spec = &cache.check(check)?.object.spec;
+    let parameters =
+        spec.parameters.as_ref().filter(|reference| reference.kind == "ProvisioningRequestConfig");
+    cache.provisioning_config(&parameters?.name)
+}
+
+/// Returns whether an admission check belongs to this controller.
+fn is_provisioning_check(cache: &Cache, check: &str) -> bool {
+    cache.check(check).is_some_and(|check| check.object.spec.controller_name == provisioning::CONTROLLER)
+}
+
 impl Reconciler {
-    /// Returns whether an admission check belongs to this controller.
-    fn is_provisioning_check(&self, check: &str) -> bool {
-        self.cache
-            .check(check)
-            .is_some_and(|check| check.object.spec.controller_name == provisioning::CONTROLLER)
-    }
-
-    /// Returns the ProvisioningRequestConfig that a check refers to, if it exists.
-    fn provisioning_config(&self, check: &str) -> Option<&ProvisioningRequestConfigSpec> {
-        let spec = &self.cache.check(check)?.object.spec;
-        let parameters =
-            spec.parameters.as_ref().filter(|reference| reference.kind == "ProvisioningRequestConfig");
-        self.cache.provisioning_config(&parameters?.name)
-    }
-
-    /// Returns whether a check of this controller is active, with reason and message.
-    pub(crate) fn provisioning_check_activity(&self, name: &str) -> (bool, &'static str, String) {
-        let (active, reason, message) = if self.provisioning_config(name).is_some() {
-            (true, "Active", "The admission check is active")
-        } else {
-            let message = "The admission check refers to no ProvisioningRequestConfig that exists";
-            (false, "BadParametersRef", message)
-        };
-        (active, reason, message.to_owned())
-    }
-
     /// Returns the attempts for the checks of this controller on a Workload. Empty unless the Workload holds quota and
     /// is not evicted.
     fn provisioning_attempts<'a>(&'a self, record: &'a WorkloadRecord) -> Vec<ProvisioningAttempt<'a>> {
@@ -73,7 +63,7 @@ impl Reconciler {
             return Vec::new();
         }
         let to_attempt = |state: &'a AdmissionCheckState| {
-            let config = self.provisioning_config(&state.name);
+            let config = provisioning_config(&self.cache, &state.name);
             let policy = config.and_then(|config| config.pod_set_merge_policy);
             let pod_sets = provisioning_pod_sets(record, policy);
             let entries =
@@ -83,7 +73,7 @@ impl Reconciler {
             ProvisioningAttempt { state, config, name, entries }
         };
         let checks = record.status.admission_checks.iter();
-        checks.filter(|state| self.is_provisioning_check(&state.name)).map(to_attempt).collect()
+        checks.filter(|state| is_provisioning_check(&self.cache, &state.name)).map(to_attempt).collect()
     }
 
     /// Returns new states for the checks of this controller whose present state does not match the outcome of their

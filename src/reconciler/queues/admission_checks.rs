@@ -2,33 +2,41 @@
 //!
 //! Invariant: no workload gets or keeps quota while it waits for a check that no controller will ever set.
 
-use crate::api::ObjectKey;
 use crate::api::names::{MULTIKUEUE_CONTROLLER, PROVISIONING_REQUEST_CONTROLLER};
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{AdmissionCheckState, CheckState};
-use crate::cache::Kind;
 use crate::cache::records::{CheckRecord, Meta, WorkloadRecord};
+use crate::cache::{Cache, Kind};
 use crate::lifecycle::conditions::{self, to_api_time};
-use crate::reconciler::Reconciler;
+use crate::reconciler::CoreGates;
 use crate::reconciler::messages::Verb;
+use crate::reconciler::provisioning::provisioning_config;
 use crate::reconciler::queues::status::{ActiveCondition, set_active_condition};
 use crate::reconciler::writes::in_flight::WriteRequest;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use serde_json::{Value, json};
-use std::sync::Arc;
+use serde_json::json;
 
 /// Condition reason of objects that are accepted but have no effect.
 const NOT_SUPPORTED: &str = "NotSupported";
 /// Why MultiKueue checks are inactive.
 const MULTIKUEUE_NOT_SUPPORTED: &str = "jobs are not sent to other clusters by this version";
+/// Why a provisioning check without parameters is inactive.
+const NO_PARAMETERS: &str = "The admission check refers to no ProvisioningRequestConfig that exists";
 /// Why provisioning checks are inactive.
 const PROVISIONING_OFF: &str = "ProvisioningRequests are switched off (--provisioning-requests=false)";
 
-impl Reconciler {
+/// AdmissionChecks, of which the settings switch some controllers off.
+#[derive(Clone, Copy)]
+pub(crate) struct AdmissionChecks<'a> {
+    pub(crate) cache: &'a Cache,
+    pub(crate) gates: &'a CoreGates,
+}
+
+impl AdmissionChecks<'_> {
     /// Returns whether a check is active, so that workloads may wait for it. A check that this manager will never set is not,
     /// even if an earlier manager has set its condition: no job would ever run.
-    pub(crate) fn check_is_active(&self, name: &str) -> bool {
+    fn is_active(&self, name: &str) -> bool {
         let is_active = |check: &CheckRecord| {
             check.object.status.conditions.iter().any(|c| c.type_ == "Active" && c.status == "True")
         };
@@ -39,16 +47,14 @@ impl Reconciler {
     fn never_set(&self, check: &CheckRecord) -> Option<&'static str> {
         match check.object.spec.controller_name.as_str() {
             MULTIKUEUE_CONTROLLER => Some(MULTIKUEUE_NOT_SUPPORTED),
-            PROVISIONING_REQUEST_CONTROLLER if !self.settings.gates.provisioning_requests => {
-                Some(PROVISIONING_OFF)
-            }
+            PROVISIONING_REQUEST_CONTROLLER if !self.gates.provisioning_requests => Some(PROVISIONING_OFF),
             _ => None,
         }
     }
 
     /// Returns why these checks make a ClusterQueue inactive, as text for its condition.
-    pub(crate) fn inactive_checks(&self, checks: &[&str]) -> Option<String> {
-        let inactive: Vec<&str> = checks.iter().copied().filter(|name| !self.check_is_active(name)).collect();
+    pub(super) fn inactive_text(&self, checks: &[&str]) -> Option<String> {
+        let inactive: Vec<&str> = checks.iter().copied().filter(|name| !self.is_active(name)).collect();
         let never_set = |name: &str| self.cache.check(name).and_then(|check| self.never_set(check));
         let explained = [MULTIKUEUE_NOT_SUPPORTED, PROVISIONING_OFF].map(|reason| {
             let names = inactive.iter().copied().filter(|name| never_set(name) == Some(reason));
@@ -60,43 +66,33 @@ impl Reconciler {
         (!inactive.is_empty()).then(|| format!("references inactive AdmissionCheck(s): {names}{why}"))
     }
 
-    /// Sets the condition of a MultiKueueCluster: this manager does not connect to it.
-    pub(crate) fn step_multikueue_cluster(&mut self, name: &Arc<str>, now: Timestamp) {
-        let Some(record) = self.cache.multikueue_cluster(name).filter(|record| !record.meta.deleting) else {
-            return;
-        };
-        let mut conditions = record.conditions.clone();
-        let inactive =
-            ActiveCondition { active: false, reason: NOT_SUPPORTED, message: MULTIKUEUE_NOT_SUPPORTED };
-        set_active_condition(&mut conditions, inactive, record.meta.generation, now);
-        if conditions != record.conditions {
-            let body = status_patch(&record.meta, &conditions);
-            let key = ObjectKey::cluster(name);
-            let request = WriteRequest::new(Kind::MultiKueueCluster, key, Verb::Merge, body);
-            self.writes.start(request.of_status(), now);
-        }
-    }
-
-    /// Returns the status of a check of this manager's controllers, as a merge patch; `None` if it is up to date.
-    pub(crate) fn own_check_status(&self, name: &str, now: Timestamp) -> Option<Value> {
+    /// Returns the write of the status of a check of this manager's controllers; `None` if it is up to date.
+    pub(super) fn own_status_write(&self, name: &str, now: Timestamp) -> Option<WriteRequest> {
         let record = self.cache.check(name).filter(|record| !record.meta.deleting)?;
-        let (active, reason, message) = match record.object.spec.controller_name.as_str() {
-            PROVISIONING_REQUEST_CONTROLLER if !self.settings.gates.provisioning_requests => {
-                (false, NOT_SUPPORTED, PROVISIONING_OFF.to_owned())
+        let message;
+        let condition = match record.object.spec.controller_name.as_str() {
+            PROVISIONING_REQUEST_CONTROLLER if !self.gates.provisioning_requests => {
+                ActiveCondition { active: false, reason: NOT_SUPPORTED, message: PROVISIONING_OFF }
             }
-            PROVISIONING_REQUEST_CONTROLLER => self.provisioning_check_activity(name),
-            MULTIKUEUE_CONTROLLER => (false, NOT_SUPPORTED, unsupported_settings(record)),
+            PROVISIONING_REQUEST_CONTROLLER if provisioning_config(self.cache, name).is_some() => {
+                ActiveCondition { active: true, reason: "Active", message: "The admission check is active" }
+            }
+            PROVISIONING_REQUEST_CONTROLLER => {
+                ActiveCondition { active: false, reason: "BadParametersRef", message: NO_PARAMETERS }
+            }
+            MULTIKUEUE_CONTROLLER => {
+                message = unsupported_settings(record);
+                ActiveCondition { active: false, reason: NOT_SUPPORTED, message: &message }
+            }
             _ => return None,
         };
-        let mut conditions = record.object.status.conditions.clone();
-        let condition = ActiveCondition { active, reason, message: &message };
-        set_active_condition(&mut conditions, condition, record.meta.generation, now);
-        (conditions != record.object.status.conditions).then(|| status_patch(&record.meta, &conditions))
+        let known = &record.object.status.conditions;
+        active_condition_write(Kind::AdmissionCheck, &record.meta, known, condition, now)
     }
 
     /// Returns the states of the checks that this manager never sets and a Workload with quota waits for, set to `Retry`: this
     /// evicts the Workload and releases its quota.
-    pub(crate) fn never_set_check_states(
+    pub(crate) fn never_set_states(
         &self,
         record: &WorkloadRecord,
         now: Timestamp,
@@ -119,10 +115,30 @@ impl Reconciler {
     }
 }
 
-fn status_patch(meta: &Meta, conditions: &[Condition]) -> Value {
-    json!({
-        "metadata": {"resourceVersion": meta.resource_version},
-        "status": {"conditions": conditions},
+/// Returns the write that sets the condition of a MultiKueueCluster: this manager does not connect to it.
+pub(crate) fn multikueue_cluster_write(name: &str, cache: &Cache, now: Timestamp) -> Option<WriteRequest> {
+    let record = cache.multikueue_cluster(name).filter(|record| !record.meta.deleting)?;
+    let inactive =
+        ActiveCondition { active: false, reason: NOT_SUPPORTED, message: MULTIKUEUE_NOT_SUPPORTED };
+    active_condition_write(Kind::MultiKueueCluster, &record.meta, &record.conditions, inactive, now)
+}
+
+/// Returns the write that sets the condition `Active` of an object with these conditions; `None` if it is set.
+fn active_condition_write(
+    kind: Kind,
+    meta: &Meta,
+    known: &[Condition],
+    condition: ActiveCondition<'_>,
+    now: Timestamp,
+) -> Option<WriteRequest> {
+    let mut conditions = known.to_vec();
+    set_active_condition(&mut conditions, condition, meta.generation, now);
+    (*conditions != *known).then(|| {
+        let body = json!({
+            "metadata": {"resourceVersion": meta.resource_version},
+            "status": {"conditions": conditions},
+        });
+        WriteRequest::new(kind, meta.key.clone(), Verb::Merge, body).of_status()
     })
 }
 

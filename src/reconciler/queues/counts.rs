@@ -1,13 +1,15 @@
 //! Counts and usage by queue, updated with each change of a Workload. Each Workload counts in one state; its previous
 //! contribution is subtracted exactly before the new one is added.
 
+use super::QueueUpdates;
 use crate::api::ObjectKey;
 use crate::api::reason::{ConditionType, PendingReason};
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::workload::QueueMembership;
 use crate::lifecycle::{conditions, reservation};
 use crate::quota::FlavorResource;
-use crate::reconciler::{ReconcileKey, Reconciler};
+use crate::reconciler::ReconcileKey;
+use crate::reconciler::scheduler_input::SchedulerInput;
 use crate::resources::Amount;
 use crate::scheduler::PodSet;
 use crate::snapshot::UnadmittedKey;
@@ -96,10 +98,10 @@ impl QueueCountIndex {
             None => self.entries.remove(key),
         };
         let Self { by_cluster_queue: cluster, by_local_queue: local, entries, empty } = self;
-        for (entry, add) in old.iter().map(|old| (old, false)).chain(entries.get(key).map(|new| (new, true)))
-        {
-            update_queue(cluster, &entry.cluster_queue, entry, add, empty);
-            update_queue(local, &entry.local_queue, entry, add, empty);
+        let removed = old.iter().map(|old| (old, Sign::Minus));
+        for (entry, sign) in removed.chain(entries.get(key).map(|new| (new, Sign::Plus))) {
+            update_queue(cluster, &entry.cluster_queue, entry, sign, empty);
+            update_queue(local, &entry.local_queue, entry, sign, empty);
         }
         let previous = old.map(|old| {
             [
@@ -120,16 +122,32 @@ impl QueueCountIndex {
     }
 }
 
+/// Whether an entry is added to counts or subtracted from them.
+#[derive(Clone, Copy, Debug)]
+enum Sign {
+    Plus,
+    Minus,
+}
+
+impl Sign {
+    fn step(self, count: &mut usize) {
+        *count = match self {
+            Self::Plus => count.saturating_add(1),
+            Self::Minus => count.saturating_sub(1),
+        };
+    }
+}
+
 /// Adds an entry to the counts of a queue, or subtracts it. Counts that become empty are removed.
 fn update_queue<Q: Ord + Clone>(
     by_queue: &mut BTreeMap<Q, QueueCounts>,
     queue: &Q,
     entry: &CountedWorkload,
-    add: bool,
+    sign: Sign,
     empty: &QueueCounts,
 ) {
     let counts = by_queue.entry(queue.clone()).or_default();
-    counts.apply(entry, add);
+    counts.apply(entry, sign);
     if counts == empty {
         by_queue.remove(queue);
     }
@@ -141,44 +159,49 @@ impl QueueCounts {
         self.requested.iter().map(|(name, sum)| (name.clone(), Amount::saturating_from_i128(*sum))).collect()
     }
 
-    fn apply(&mut self, entry: &CountedWorkload, add: bool) {
-        let step = |n: &mut usize| *n = if add { n.saturating_add(1) } else { n.saturating_sub(1) };
+    fn apply(&mut self, entry: &CountedWorkload, sign: Sign) {
         match &entry.state {
             CountedState::NotCounted => {}
-            CountedState::Queued(pod_sets) => self.apply_requests(pod_sets.as_deref(), add),
+            CountedState::Queued(pod_sets) => self.apply_requests(pod_sets.as_deref(), sign),
             CountedState::Waiting(pod_sets) => {
-                step(&mut self.waiting);
-                self.apply_requests(pod_sets.as_deref(), add);
+                sign.step(&mut self.waiting);
+                self.apply_requests(pod_sets.as_deref(), sign);
             }
-            CountedState::Reserving => step(&mut self.reserving),
+            CountedState::Reserving => sign.step(&mut self.reserving),
             CountedState::Admitted(usage) => {
-                step(&mut self.reserving);
-                step(&mut self.admitted);
+                sign.step(&mut self.reserving);
+                sign.step(&mut self.admitted);
                 for (fr, amount) in usage {
                     let slot = self.admitted_usage.entry(fr.clone()).or_insert(Amount::ZERO);
-                    *slot = if add { slot.plus(*amount) } else { slot.minus(*amount) };
+                    *slot = match sign {
+                        Sign::Plus => slot.plus(*amount),
+                        Sign::Minus => slot.minus(*amount),
+                    };
                 }
                 if self.admitted == 0 {
                     self.admitted_usage.clear();
                 }
             }
-            CountedState::Finished => step(&mut self.finished),
+            CountedState::Finished => sign.step(&mut self.finished),
         }
         if let Some(why) = entry.unadmitted {
             let slot = self.unadmitted.entry(why).or_default();
-            step(slot);
+            sign.step(slot);
             if *slot == 0 {
                 self.unadmitted.remove(&why);
             }
         }
     }
 
-    fn apply_requests(&mut self, pod_sets: Option<&[PodSet]>, add: bool) {
+    fn apply_requests(&mut self, pod_sets: Option<&[PodSet]>, sign: Sign) {
         for set in pod_sets.into_iter().flatten() {
             for (resource, amount) in &set.requests {
                 let total = amount.to_i128().saturating_mul(i128::from(set.count));
                 let slot = self.requested.entry(resource.clone()).or_default();
-                *slot = if add { slot.saturating_add(total) } else { slot.saturating_sub(total) };
+                *slot = match sign {
+                    Sign::Plus => slot.saturating_add(total),
+                    Sign::Minus => slot.saturating_sub(total),
+                };
                 if *slot == 0 {
                     self.requested.remove(resource);
                 }
@@ -187,7 +210,7 @@ impl QueueCounts {
     }
 }
 
-impl Reconciler {
+impl QueueUpdates<'_> {
     /// Updates the counts for a Workload as it is now. Marks the statuses of the queues that it counted in before and
     /// counts in now.
     pub(crate) fn update_counts(&mut self, key: &ObjectKey, membership: QueueMembership, now: Timestamp) {
@@ -213,7 +236,8 @@ impl Reconciler {
         let charge = charge.filter(|_| reservation::holds_quota(&record.status));
         let name = charge.map(|c| &*c.cluster_queue).or_else(|| self.cache.cluster_queue_name(record))?;
         let local_queue = charge.map(|c| c.local_queue.clone()).or_else(|| record.queue_name.clone())?;
-        let pod_sets = || self.pod_sets_left(record);
+        let input = SchedulerInput { cache: self.cache, settings: self.settings };
+        let pod_sets = || input.pod_sets_left(record);
         let state = match (charge, membership) {
             _ if conditions::is_true(&record.status, ConditionType::Finished) => CountedState::Finished,
             (Some(charge), _) if conditions::is_true(&record.status, ConditionType::Admitted) => {

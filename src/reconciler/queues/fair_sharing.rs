@@ -1,6 +1,8 @@
 //! Fair sharing in the objects: the past usage of LocalQueues, read from the status that the previous leader wrote and
 //! written after each sample; the weighted shares of ClusterQueues and Cohorts, for their statuses.
 
+use super::status::{Share, to_merge_patch};
+use super::{QueueStatuses, QueueUpdates};
 use crate::api::ObjectKey;
 use crate::api::v1beta2::{
     self, AdmissionFairSharingStatus, CohortStatus, FairSharing, FairSharingStatus,
@@ -8,8 +10,7 @@ use crate::api::v1beta2::{
 };
 use crate::lifecycle::{backoff, conditions};
 use crate::quota::NodeRef;
-use crate::reconciler::queues::status::to_merge_patch;
-use crate::reconciler::{ReconcileKey, Reconciler};
+use crate::reconciler::ReconcileKey;
 use crate::resources::Quantity;
 use crate::scheduler::LocalQueue;
 use jiff::Timestamp;
@@ -33,7 +34,18 @@ pub(crate) fn to_afs_local_queue(object: &v1beta2::LocalQueue) -> LocalQueue {
     }
 }
 
-impl Reconciler {
+/// What becomes of the entry penalty of a Workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EntryPenalty {
+    /// It is added to past usage: the Workload is admitted.
+    Commit,
+    /// It stays: the Workload may be admitted.
+    Keep,
+    /// It is dropped: the Workload will not be admitted.
+    Drop,
+}
+
+impl QueueUpdates<'_> {
     /// Samples the usage of an active LocalQueue if the sampling interval has passed, and schedules the next sample.
     pub(crate) fn sample_afs_usage(&mut self, key: &ObjectKey, now: Timestamp) {
         let Some(settings) = &self.settings.engine.admission_fair_sharing else { return };
@@ -68,26 +80,35 @@ impl Reconciler {
         }
     }
 
-    /// Updates the entry penalty of a Workload: adds it to past usage once the Workload is admitted; drops it once the
-    /// Workload will not be admitted, that is, is no longer queued or has moved to another LocalQueue.
-    pub(crate) fn sync_entry_penalty(
-        &mut self,
-        key: &ObjectKey,
-        admitted: bool,
-        not_queued: bool,
-        now: Timestamp,
-    ) {
+    /// Updates the entry penalty of a Workload. A Workload that has moved to another LocalQueue keeps none.
+    pub(crate) fn sync_entry_penalty(&mut self, key: &ObjectKey, penalty: EntryPenalty, now: Timestamp) {
         let Some(local) = self.engine.penalized_local_queue(key) else { return };
         let moved = self.cache.workload(key).and_then(|record| record.local_queue()).as_ref() != Some(local);
-        if admitted {
-            let local = local.clone();
-            self.accrue_afs_usage(&local, now);
-            self.engine.commit_penalty(key);
-        } else if not_queued || moved {
-            self.engine.drop_penalty(key);
+        match penalty {
+            EntryPenalty::Commit => {
+                let local = local.clone();
+                self.accrue_afs_usage(&local, now);
+                self.engine.commit_penalty(key);
+            }
+            EntryPenalty::Keep if !moved => {}
+            EntryPenalty::Keep | EntryPenalty::Drop => self.engine.drop_penalty(key),
         }
     }
 
+    /// Marks the statuses of the cohorts above a ClusterQueue: their shares may have changed with its usage.
+    pub(crate) fn mark_ancestor_cohorts(&mut self, cluster_queue: &str) {
+        if self.settings.engine.fair_sharing.is_none() {
+            return;
+        }
+        for name in self.cache.cohorts_above(cluster_queue) {
+            if self.cache.cohort(name.as_str()).is_some() {
+                self.queues.mark_status_stale(ReconcileKey::Cohort(Arc::from(name)));
+            }
+        }
+    }
+}
+
+impl QueueStatuses<'_> {
     /// Returns the past usage of a LocalQueue for its status. The old status is kept, times included, while the usage
     /// in it is unchanged.
     pub(crate) fn past_usage_status(
@@ -125,26 +146,12 @@ impl Reconciler {
         self.weighted_share(node).map(|weighted_share| FairSharingStatus { weighted_share })
     }
 
-    /// Marks the statuses of the cohorts above a ClusterQueue: their shares may have changed with its usage.
-    pub(crate) fn mark_ancestor_cohorts(&mut self, cluster_queue: &str) {
-        if self.settings.engine.fair_sharing.is_none() {
-            return;
-        }
-        for name in self.cache.cohorts_above(cluster_queue) {
-            if self.cache.cohort(name.as_str()).is_some() {
-                self.queues.mark_status_stale(ReconcileKey::Cohort(Arc::from(name)));
-            }
-        }
-    }
-
-    /// Returns resourceVersion and new status of a Cohort; `None` if the object already has that status.
-    pub(crate) fn cohort_status(&self, name: &Arc<str>) -> Option<(String, Value)> {
+    /// Returns the new status of a Cohort; `None` if the object already has that status.
+    pub(crate) fn cohort_status(&self, name: &Arc<str>) -> Option<Value> {
         let record = self.cache.cohort(name)?;
-        let new =
-            CohortStatus { fair_sharing: self.weighted_share_status(&NodeRef::Cohort(Arc::clone(name))) };
-        if new == record.object.status {
-            return None;
-        }
-        Some((record.meta.resource_version.clone(), to_merge_patch(&new, new.fair_sharing.is_none())?))
+        let fair_sharing = self.weighted_share_status(&NodeRef::Cohort(Arc::clone(name)));
+        let new = CohortStatus { fair_sharing };
+        let share = if new.fair_sharing.is_some() { Share::Kept } else { Share::Dropped };
+        (new != record.object.status).then(|| to_merge_patch(&record.meta, &new, share)).flatten()
     }
 }

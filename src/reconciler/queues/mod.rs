@@ -1,15 +1,17 @@
 //! ClusterQueues, LocalQueues and Cohorts: activity, status, counts and shares.
 
-mod activity;
-mod admission_checks;
+pub(super) mod activity;
+pub(super) mod admission_checks;
 pub(super) mod counts;
 pub(super) mod fair_sharing;
-mod status;
+pub(super) mod status;
 pub(super) mod waiting_heads;
 
-use super::ReconcileKey;
+use super::CoreSettings;
+use super::work_queue::{ReconcileKey, WorkQueue};
 use crate::api::ObjectKey;
-use crate::scheduler::ClusterQueue;
+use crate::cache::Cache;
+use crate::scheduler::{ClusterQueue, Engine};
 use counts::{QueueCountIndex, QueueCounts};
 use status::StatusSchedule;
 use std::collections::BTreeMap;
@@ -39,4 +41,23 @@ impl QueueState {
     pub(super) fn mark_status_stale(&mut self, item: ReconcileKey) {
         self.status_schedule.mark_stale(item);
     }
+}
+
+/// What a change of a Workload or of a LocalQueue updates in the queues: counts, past usage, and which statuses are out of
+/// date.
+pub(super) struct QueueUpdates<'a> {
+    pub(super) cache: &'a Cache,
+    pub(super) settings: &'a CoreSettings,
+    pub(super) engine: &'a mut Engine,
+    pub(super) queues: &'a mut QueueState,
+    pub(super) work_queue: &'a mut WorkQueue,
+}
+
+/// What statuses of queues are computed from.
+#[derive(Clone, Copy)]
+pub(super) struct QueueStatuses<'a> {
+    pub(super) cache: &'a Cache,
+    pub(super) settings: &'a CoreSettings,
+    pub(super) engine: &'a Engine,
+    pub(super) queues: &'a QueueState,
 }

@@ -2,18 +2,21 @@
 //! and less often while the rate limit is exhausted; a change of the condition `Active` is written immediately. A
 //! status that the object already has is not written.
 
+use super::counts::QueueCounts;
+use super::{QueueState, QueueStatuses, QueueUpdates};
 use crate::api::ObjectKey;
 use crate::api::v1beta2::{FlavorUsage, ResourceUsage, StopPolicy};
-use crate::cache::Kind;
-use crate::cache::records::LocalQueueRecord;
+use crate::cache::records::{LocalQueueRecord, Meta};
+use crate::cache::{Cache, Kind};
 use crate::lifecycle::{backoff, conditions};
 use crate::quota::{FlavorResource, NodeRef};
+use crate::reconciler::CoreSettings;
 use crate::reconciler::messages::{Verb, WriteClass};
-use crate::reconciler::queues::counts::QueueCounts;
-use crate::reconciler::writes::in_flight::{WritePurpose, WriteRequest};
-use crate::reconciler::{ReconcileKey, Reconciler};
+use crate::reconciler::work_queue::{ReconcileKey, WorkQueue};
+use crate::reconciler::writes::in_flight::{WritePurpose, WriteRequest, Writes};
+use crate::reconciler::writes::status_rate_limit::StatusRateLimiter;
 use crate::resources::{self, Amount};
-use crate::scheduler::PendingCounts;
+use crate::scheduler::{Engine, PendingCounts};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -92,7 +95,7 @@ impl StatusCounts {
     }
 }
 
-impl Reconciler {
+impl QueueUpdates<'_> {
     /// Marks the statuses that depend on a Workload.
     pub(crate) fn mark_queues_of(&mut self, key: &ObjectKey) {
         let Some(record) = self.cache.workload(key) else {
@@ -110,47 +113,66 @@ impl Reconciler {
             self.queues.mark_status_stale(ReconcileKey::ClusterQueue(name));
         }
     }
+}
+
+/// What is needed to send the statuses of queues.
+pub(crate) struct StatusFlush<'a> {
+    pub(crate) cache: &'a Cache,
+    pub(crate) settings: &'a CoreSettings,
+    pub(crate) engine: &'a Engine,
+    pub(crate) queues: &'a mut QueueState,
+    pub(crate) writes: &'a mut Writes,
+    pub(crate) work_queue: &'a mut WorkQueue,
+    pub(crate) rate_limiter: &'a mut StatusRateLimiter,
+}
+
+impl StatusFlush<'_> {
+    const fn statuses(&self) -> QueueStatuses<'_> {
+        QueueStatuses { cache: self.cache, settings: self.settings, engine: self.engine, queues: self.queues }
+    }
 
     /// Sends the stale statuses that may be written now. The others are added to the work queue for later.
-    pub(crate) fn flush_queue_status(&mut self, now: Timestamp) {
+    pub(crate) fn run(&mut self, now: Timestamp) {
         let stale = self.queues.status_schedule.take_stale();
         let Some(interval) = self.settings.writes.queue_status_interval else { return };
         for item in stale {
-            self.flush_status_of(item, interval, now);
+            self.send(item, interval, now);
         }
     }
 
-    fn flush_status_of(&mut self, item: ReconcileKey, interval: SignedDuration, now: Timestamp) {
+    fn send(&mut self, item: ReconcileKey, interval: SignedDuration, now: Timestamp) {
         let (kind, key) = item.written_object();
         // A timer marks the queue again when the status is due: until then no status is computed.
         let due = self.queues.status_schedule.next_write_at(&item).filter(|due| *due > now);
-        let activity_changed = self.activity_changed(kind, &key);
+        let activity_changed = self.statuses().activity_changed(kind, &key);
         if let Some(due) = due.filter(|_| !activity_changed) {
             return self.work_queue.add_at(item, due);
         }
-        let update = match kind {
-            Kind::ClusterQueue => self.cluster_queue_status(&key.name, now),
-            Kind::Cohort => self.cohort_status(&key.name),
-            _ => self.local_queue_status(&key, now),
+        let statuses = self.statuses();
+        let body = match kind {
+            Kind::ClusterQueue => statuses.cluster_queue_status(&key.name, now),
+            Kind::Cohort => statuses.cohort_status(&key.name),
+            _ => statuses.local_queue_status(&key, now),
         };
-        let Some((version, status)) = update else { return };
+        let Some(body) = body else { return };
         if !activity_changed
-            && self.status_rate_limiter.available(now) == 0
+            && self.rate_limiter.available(now) == 0
             && let Some(due) = self.queues.status_schedule.extend_backoff(&item, interval, now)
         {
             return self.work_queue.add_at(item, due);
         }
         if !self.writes.may_write(kind, &key, now) {
-            return self.writes.retry_after_backoff(kind, &key, item, &mut self.work_queue, now);
+            return self.writes.retry_after_backoff(kind, &key, item, self.work_queue, now);
         }
         self.queues.status_schedule.record_write(item, interval, now);
-        self.status_rate_limiter.consume(now);
-        let body = json!({"metadata": {"resourceVersion": version}, "status": status});
+        self.rate_limiter.consume(now);
         let request = WriteRequest::new(kind, key, Verb::Merge, body).of_status();
         let (purpose, class) = (WritePurpose::QueueStatus, WriteClass::QueueStatus);
         self.writes.start(WriteRequest { purpose, class, ..request }, now);
     }
+}
 
+impl QueueStatuses<'_> {
     fn cluster_queue_status_counts(&self, name: &str) -> StatusCounts {
         StatusCounts::new(self.engine.pending(name), self.queues.cluster_queue_counts(name))
     }
@@ -193,8 +215,8 @@ impl Reconciler {
         ActiveCondition { active, reason, message }
     }
 
-    /// Returns resourceVersion and new status; `None` if the object already has that status.
-    fn cluster_queue_status(&self, name: &Arc<str>, now: Timestamp) -> Option<(String, Value)> {
+    /// Returns the patch of the status; `None` if the object already has that status.
+    fn cluster_queue_status(&self, name: &Arc<str>, now: Timestamp) -> Option<Value> {
         let record = self.cache.cluster_queue(name)?;
         let old = &record.object.status;
         let counts = self.cluster_queue_status_counts(name);
@@ -225,14 +247,12 @@ impl Reconciler {
             message: &inactive.message,
         });
         set_active_condition(&mut new.conditions, condition, record.meta.generation, now);
-        if new == *old {
-            return None;
-        }
         let dropped = new.fair_sharing.is_none() && old.fair_sharing.is_some();
-        Some((record.meta.resource_version.clone(), to_merge_patch(&new, dropped)?))
+        let share = if dropped { Share::Dropped } else { Share::Kept };
+        (new != *old).then(|| to_merge_patch(&record.meta, &new, share)).flatten()
     }
 
-    fn local_queue_status(&self, key: &ObjectKey, now: Timestamp) -> Option<(String, Value)> {
+    fn local_queue_status(&self, key: &ObjectKey, now: Timestamp) -> Option<Value> {
         let record = self.cache.local_queue(key)?;
         let old = &record.object.status;
         let target = record.object.spec.cluster_queue.as_deref().unwrap_or_default();
@@ -251,21 +271,26 @@ impl Reconciler {
         new.reserving_workloads = counts.reserving;
         new.admitted_workloads = counts.admitted;
         set_active_condition(&mut new.conditions, condition, record.meta.generation, now);
-        if new == *old {
-            return None;
-        }
         let dropped = new.fair_sharing.is_none() && old.fair_sharing.is_some();
-        Some((record.meta.resource_version.clone(), to_merge_patch(&new, dropped)?))
+        let share = if dropped { Share::Dropped } else { Share::Kept };
+        (new != *old).then(|| to_merge_patch(&record.meta, &new, share)).flatten()
     }
 }
 
-/// Returns the status as a merge patch. A dropped share is set to null explicitly: a merge patch keeps missing fields.
-pub(crate) fn to_merge_patch(status: &impl Serialize, share_dropped: bool) -> Option<Value> {
-    let mut patch = serde_json::to_value(status).ok()?;
-    if share_dropped {
-        patch.as_object_mut()?.insert("fairSharing".to_owned(), Value::Null);
+/// Whether a status has the weighted share that the object has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Share {
+    Kept,
+    Dropped,
+}
+
+/// Returns the merge patch of a status. A dropped share is set to null explicitly: a merge patch keeps missing fields.
+pub(super) fn to_merge_patch(meta: &Meta, status: &impl Serialize, share: Share) -> Option<Value> {
+    let mut status = serde_json::to_value(status).ok()?;
+    if share == Share::Dropped {
+        status.as_object_mut()?.insert("fairSharing".to_owned(), Value::Null);
     }
-    Some(patch)
+    Some(json!({"metadata": {"resourceVersion": meta.resource_version}, "status": status}))
 }
 
 fn flavor_resources_of(groups: &[crate::api::v1beta2::ResourceGroup]) -> Vec<FlavorResource> {

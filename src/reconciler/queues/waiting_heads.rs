@@ -8,9 +8,8 @@
 //! ClusterQueues.
 
 use crate::api::ObjectKey;
-use crate::reconciler::Reconciler;
-use crate::reconciler::messages::Effect;
-use crate::reconciler::work_queue::Alarm;
+use crate::cache::Cache;
+use crate::scheduler::Engine;
 use crate::snapshot::WaitingHead;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -135,51 +134,52 @@ impl WaitingHeads {
     }
 }
 
-impl Reconciler {
+/// What a check of heads found.
+#[derive(Debug)]
+pub(crate) struct HeadCheck {
+    /// Heads that wait for long, with their ClusterQueues.
+    pub(crate) reported: Vec<(Arc<str>, WaitingHead)>,
+    /// When the next check is due; `None` if nothing waits.
+    pub(crate) next: Option<Timestamp>,
+}
+
+impl WaitingHeads {
     /// Returns the head of a ClusterQueue that fits and is not admitted.
-    pub(crate) fn waiting_head(&self, cluster_queue: &str) -> Option<WaitingHead> {
-        let heads = &self.queues.waiting_heads;
-        let found = heads.found.get(cluster_queue);
-        let found = found.filter(|head| self.engine.workload(&head.workload).is_some()).cloned();
-        found.into_iter().chain(heads.oldest_undelivered(cluster_queue)).min_by_key(|head| head.since)
+    pub(crate) fn waiting_head(&self, cluster_queue: &str, engine: &Engine) -> Option<WaitingHead> {
+        let found = self.found.get(cluster_queue);
+        let found = found.filter(|head| engine.workload(&head.workload).is_some()).cloned();
+        found.into_iter().chain(self.oldest_undelivered(cluster_queue)).min_by_key(|head| head.since)
     }
 
     /// Ends the decisions on Workloads that were queued again and that the cycles since did not admit: they no longer fit.
-    pub(crate) fn end_outdated_decisions(&mut self) {
-        for key in std::mem::take(&mut self.queues.waiting_heads.requeued) {
-            if self.engine.workload(&key).is_some() {
-                self.queues.waiting_heads.forget(&key);
+    pub(crate) fn end_outdated_decisions(&mut self, engine: &Engine) {
+        for key in std::mem::take(&mut self.requeued) {
+            if engine.workload(&key).is_some() {
+                self.forget(&key);
             }
         }
     }
 
     /// Checks the heads of all ClusterQueues once per interval, of some ClusterQueues per round.
-    pub(crate) fn check_heads(&mut self, now: Timestamp) {
-        let interval = self.settings.snapshot.head_check;
-        let all = || self.cache.cluster_queues().map(|(name, _)| Arc::clone(name)).collect();
-        for name in self.queues.waiting_heads.next_batch(all, interval, now) {
-            let fitting = self.engine.fitting_head(&name, now);
-            self.queues.waiting_heads.record_check(&name, fitting, now);
-            self.report_waiting_head(&name, now);
+    pub(crate) fn check(
+        &mut self,
+        cache: &Cache,
+        engine: &mut Engine,
+        interval: SignedDuration,
+        now: Timestamp,
+    ) -> HeadCheck {
+        let mut reported = Vec::new();
+        let all = || cache.cluster_queues().map(|(name, _)| Arc::clone(name)).collect();
+        for name in self.next_batch(all, interval, now) {
+            let fitting = engine.fitting_head(&name, now);
+            self.record_check(&name, fitting, now);
+            let head = self.waiting_head(&name, engine);
+            let head = head.filter(|head| now.duration_since(head.since) >= REPORT_AFTER);
+            reported.extend(head.map(|head| (name, head)));
         }
-        let heads = &self.queues.waiting_heads;
-        let next = if heads.to_check.is_empty() { heads.next_pass(interval) } else { Some(now) };
-        let needed = self.engine.has_pending() || !heads.queue_of.is_empty();
-        self.work_queue.set_alarm(Alarm::HeadCheck, next.filter(|_| needed));
-    }
-
-    /// Makes parked workloads miss the changes that wake them, or ends that.
-    #[cfg(feature = "failpoints")]
-    pub fn drop_wakeups(&mut self, drops: bool) {
-        self.engine.drop_wakeups(drops);
-    }
-
-    fn report_waiting_head(&mut self, cluster_queue: &Arc<str>, now: Timestamp) {
-        let head = self.waiting_head(cluster_queue);
-        if let Some(head) = head.filter(|head| now.duration_since(head.since) >= REPORT_AFTER) {
-            let cluster_queue = cluster_queue.to_string();
-            self.writes.emit(Effect::LogWaitingHead { cluster_queue, head });
-        }
+        let next = if self.to_check.is_empty() { self.next_pass(interval) } else { Some(now) };
+        let needed = engine.has_pending() || !self.queue_of.is_empty();
+        HeadCheck { reported, next: next.filter(|_| needed) }
     }
 }
 

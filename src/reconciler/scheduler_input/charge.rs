@@ -1,5 +1,6 @@
 //! The charge of a Workload, computed from its admission.
 
+use super::SchedulerInput;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{Admission, PodSetAssignment};
 use crate::cache::kinds::to_amount;
@@ -7,7 +8,6 @@ use crate::cache::nodes::placement_of;
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::{conditions, reservation};
 use crate::quota::FlavorResource;
-use crate::reconciler::Reconciler;
 use crate::resources::{self, Amount};
 use crate::scheduler::Charge;
 use crate::topology::Occupancy;
@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-impl Reconciler {
+impl SchedulerInput<'_> {
     /// Returns the charge of a Workload that holds quota, without the usage of pods that will not run again.
     pub(crate) fn charge_from_admission(&self, record: &WorkloadRecord) -> Option<Charge> {
         if !reservation::holds_quota(&record.status) {

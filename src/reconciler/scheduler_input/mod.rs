@@ -2,3 +2,13 @@
 
 mod charge;
 mod pending;
+
+use super::CoreSettings;
+use crate::cache::Cache;
+
+/// What scheduler input is made of: the objects, without the fields of disabled features.
+#[derive(Clone, Copy)]
+pub(crate) struct SchedulerInput<'a> {
+    pub(crate) cache: &'a Cache,
+    pub(crate) settings: &'a CoreSettings,
+}

@@ -1,19 +1,19 @@
 //! Conversion of a pending Workload to scheduler input.
 
+use super::SchedulerInput;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::PodSetRequest;
 use crate::cache::pod_defaults::to_status_requests;
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::checks::{self, CheckAction};
-use crate::reconciler::Reconciler;
 use crate::resources::without_reclaimable;
 use crate::scheduler::{PodSet, Verdict, Workload};
 use std::sync::Arc;
 
-impl Reconciler {
+impl SchedulerInput<'_> {
     /// Returns the Workload as scheduler input, without the fields of disabled features.
-    pub(crate) fn to_pending_workload(&self, key: &ObjectKey) -> Option<Workload> {
+    pub(crate) fn to_pending_workload(self, key: &ObjectKey) -> Option<Workload> {
         let record = self.cache.workload(key)?;
         let cluster_queue = self.cache.cluster_queue_name(record)?;
         let gates = &self.settings.engine.gates;

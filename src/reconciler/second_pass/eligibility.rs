@@ -34,7 +34,7 @@ impl Reconciler {
     pub(crate) fn to_second_pass_request(&self, key: &ObjectKey) -> Option<SecondPassRequest> {
         let record = self.cache.workload(key)?;
         let admission = record.status.admission.as_ref()?;
-        let mut workload = self.to_pending_workload(key)?;
+        let mut workload = self.scheduler_input().to_pending_workload(key)?;
         workload.cluster_queue = Arc::from(admission.cluster_queue.as_str());
         workload.pod_sets =
             workload.pod_sets.iter().map(|set| with_check_updates(set, &record.status)).collect();

@@ -152,7 +152,9 @@ impl Reconciler {
             (SecondPassResult::Assigned(assignment), Some(admission)) => {
                 let both = merge_topologies(admission, assignment);
                 Charge {
-                    topology: self.occupancies(record, &with_new_topologies(admission, &both)),
+                    topology: self
+                        .scheduler_input()
+                        .occupancies(record, &with_new_topologies(admission, &both)),
                     ..charge
                 }
             }
@@ -230,7 +232,7 @@ impl Reconciler {
     ) {
         let Some(record) = self.cache.workload(key) else { return };
         let (uid, version) = (Arc::clone(uid), record.meta.resource_version.clone());
-        let charge = self.charge_from_admission(record);
+        let charge = self.scheduler_input().charge_from_admission(record);
         self.second_passes.pending_results.insert(key.clone(), PendingResult { uid, version, result });
         if let Some(charge) = charge {
             let charge = self.with_pending_result(key, charge);
@@ -313,7 +315,7 @@ impl Reconciler {
         }
         let Some(record) = self.cache.workload(key) else { return };
         self.second_passes.backoffs.remove(&record.meta.uid);
-        if let Some(charge) = self.charge_from_admission(record) {
+        if let Some(charge) = self.scheduler_input().charge_from_admission(record) {
             self.engine.charge(key, charge);
         }
     }

@@ -52,8 +52,10 @@ impl Reconciler {
             Stage::Unarmed | Stage::Written => return,
             Stage::Armed(at) if at <= now && !halts(&[Failpoint::Armed, Failpoint::Due]) => {
                 self.with_stale_object(key, &captured, |this| {
-                    let charge =
-                        this.cache.workload(key).and_then(|record| this.charge_from_admission(record));
+                    let charge = this
+                        .cache
+                        .workload(key)
+                        .and_then(|record| this.scheduler_input().charge_from_admission(record));
                     if let (Some(charge), Some(request)) = (charge, this.to_second_pass_request(key)) {
                         this.engine.release(key);
                         this.engine.charge(key, charge);

@@ -43,11 +43,11 @@ impl Reconciler {
             preemption: self.preemption_fact(key),
             own_check_states: [
                 self.provisioning_check_states(record, now),
-                self.never_set_check_states(record, now),
+                self.admission_checks().never_set_states(record, now),
             ]
             .concat(),
             node_health: self.node_health_report(key, record, now),
-            resource_requests: self.requests_left(record),
+            resource_requests: self.scheduler_input().requests_left(record),
             ..self.membership_facts(record, now)
         }
     }
@@ -87,7 +87,8 @@ impl Reconciler {
         let siblings = self.cache.workloads_owned_by(&record.owner.as_ref()?.uid);
         let newer = siblings.iter().filter(|sibling| *sibling != key).filter_map(|s| self.cache.workload(s));
         let mut replacing = newer.filter(|newer| {
-            self.replaced_slice(newer) == Some(key) && reservation::holds_quota(&newer.status)
+            self.scheduler_input().replaced_slice(newer) == Some(key)
+                && reservation::holds_quota(&newer.status)
         });
         replacing.next().map(|newer| {
             eviction::slice_replaced_message(&newer.meta.uid, newer.job_uid.as_deref().unwrap_or_default())
