@@ -85,7 +85,7 @@ impl Reconciler {
         if let Some((kind, job)) = owner.and_then(|owner| self.cache.job_id(&owner.uid)) {
             self.work_queue.add(ReconcileKey::Job(*kind, job.clone()));
         }
-        self.work_queue.add_all(self.jobs_by_workload_name(key));
+        self.work_queue.add_all(self.job_lookup().jobs_by_workload_name(key));
         let units = self.cache.units_near_workload(key, owner);
         self.work_queue.add_all(units.into_iter().map(ReconcileKey::Unit));
     }
@@ -93,7 +93,7 @@ impl Reconciler {
     /// Marks the Workloads that a job owns, that was made for it, and that it names.
     pub(super) fn mark_workloads_of_job(&mut self, kind: JobKind, job: &JobView) {
         self.mark_workloads_owned_by(&job.uid);
-        self.work_queue.add_all(self.workloads_by_job_name(kind, job));
+        self.work_queue.add_all(self.job_lookup().workloads_by_job_name(kind, job));
     }
 
     pub(super) fn mark_workloads_owned_by(&mut self, uid: &str) {

@@ -36,6 +36,7 @@ mod workload;
 mod write_results;
 mod writes;
 
+pub(crate) use job::management::is_managed_by_other_controller;
 pub use messages::{
     Delta, Effect, Event, Observation, ObservationLabels, Verb, Write, WriteClass, WriteOutcome, WriteResult,
 };
@@ -46,6 +47,7 @@ use crate::cache::{Cache, DecodeGates, Kind};
 use crate::scheduler::Engine;
 use crate::snapshot::SnapshotBuilder;
 use jiff::Timestamp;
+use job::JobLookup;
 use list_sync::ListSync;
 use membership::Membership;
 use queues::admission_checks::AdmissionChecks;
@@ -171,6 +173,10 @@ impl Reconciler {
     /// Returns what scheduler input is made of.
     const fn scheduler_input(&self) -> SchedulerInput<'_> {
         SchedulerInput { cache: &self.cache, settings: &self.settings }
+    }
+
+    pub(crate) const fn job_lookup(&self) -> JobLookup<'_> {
+        JobLookup { cache: &self.cache, settings: &self.settings }
     }
 
     const fn admission_checks(&self) -> AdmissionChecks<'_> {

@@ -19,7 +19,7 @@ impl Reconciler {
         let supersedes =
             matches!(item, ReconcileKey::Workload(key) if self.supersede_second_pass_write(key, now));
         if !supersedes && !self.writes.may_write(kind, &key, now) {
-            self.writes.retry_after_backoff(kind, &key, item.clone(), &mut self.work_queue, now);
+            self.writes.retry_after_backoff((kind, &key), item.clone(), &mut self.work_queue, now);
             return;
         }
         match item {

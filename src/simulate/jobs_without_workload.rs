@@ -10,7 +10,7 @@ use crate::api::reason::PendingReason;
 use crate::api::{ObjectKey, names};
 use crate::cache::Kind;
 use crate::frameworks::{JobKind, JobView};
-use crate::reconciler::Reconciler;
+use crate::reconciler::is_managed_by_other_controller;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ impl Simulation {
                 }
                 let view = job_kind.decode(job).ok();
                 match view {
-                    Some(view) if self.state.manages_job(job_kind, &view) => {
+                    Some(view) if self.state.job_lookup().manages_job(job_kind, &view) => {
                         found.pending.push(self.waiting_job(kind, job, &view));
                     }
                     Some(view) if view.queue_name.is_some() => {
@@ -90,7 +90,7 @@ impl Simulation {
 
 /// Returns why a job that names a queue is not managed.
 fn unmanaged_reason(kind: JobKind, view: &JobView) -> String {
-    if Reconciler::is_managed_by_other_controller(kind, view) {
+    if is_managed_by_other_controller(kind, view) {
         let by = view.managed_by.as_deref().unwrap_or_default();
         format!("spec.managedBy names another controller, {by}")
     } else {

@@ -6,7 +6,7 @@
 //! what else it owns (another prebuilt Workload that it named before, a second one) ends as out of sync as soon as no pod
 //! runs on its quota; a job is not started on a Workload before it owns it.
 
-use super::Job;
+use super::{Job, JobLookup};
 use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
 use crate::cache::records::WorkloadRecord;
@@ -21,10 +21,10 @@ use jiff::Timestamp;
 use serde_json::json;
 use std::sync::Arc;
 
-impl Reconciler {
+impl<'a> JobLookup<'a> {
     /// Returns the key of the Workload of a job: the prebuilt Workload that the job names, the Workload that was made for
     /// it, or another one that it owns.
-    pub(crate) fn workload_of(&self, kind: JobKind, view: &JobView) -> Option<ObjectKey> {
+    pub(crate) fn workload_of(self, kind: JobKind, view: &JobView) -> Option<ObjectKey> {
         if let Some(key) = view.prebuilt_workload_key() {
             let (_, job) = self.job_of_workload(self.cache.workload(&key)?)?;
             return (job.uid == view.uid).then_some(key);
@@ -47,7 +47,7 @@ impl Reconciler {
 
     /// Returns the job that a Workload belongs to: the one that it was made for, its owner, or the job that names it while
     /// it has no owner.
-    pub(crate) fn job_of_workload(&self, record: &WorkloadRecord) -> Option<(&JobId, &Arc<JobView>)> {
+    pub(crate) fn job_of_workload(self, record: &WorkloadRecord) -> Option<(&'a JobId, &'a Arc<JobView>)> {
         let key = &record.meta.key;
         self.cache.job_of_own_workload(key).or_else(|| match record.owner {
             Some(_) => self.cache.job_of(record).filter(|(id, _)| id.1.namespace == key.namespace),
@@ -59,19 +59,19 @@ impl Reconciler {
     }
 
     /// Returns the jobs that a change of a Workload with this key concerns, beside its owner.
-    pub(crate) fn jobs_by_workload_name(&self, key: &ObjectKey) -> Vec<ReconcileKey> {
+    pub(crate) fn jobs_by_workload_name(self, key: &ObjectKey) -> Vec<ReconcileKey> {
         let jobs = self.cache.job_of_own_workload(key).into_iter().chain(self.cache.jobs_naming(key));
         jobs.map(|((kind, job), _)| ReconcileKey::Job(*kind, job.clone())).collect()
     }
 
     /// Returns the Workloads that a change of a job concerns, beside those that it owns.
-    pub(crate) fn workloads_by_job_name(&self, kind: JobKind, view: &JobView) -> Vec<ReconcileKey> {
+    pub(crate) fn workloads_by_job_name(self, kind: JobKind, view: &JobView) -> Vec<ReconcileKey> {
         let keys = view.prebuilt_workload_key().into_iter().chain([own_workload_key(&kind, view)]);
         keys.filter(|key| self.cache.workload(key).is_some()).map(ReconcileKey::Workload).collect()
     }
 
     /// Returns whether a Workload belongs to a job that has another one. Slices of an elastic job replace one another.
-    pub(crate) fn is_superfluous(&self, record: &WorkloadRecord, (kind, _): &JobId, view: &JobView) -> bool {
+    pub(crate) fn is_superfluous(self, record: &WorkloadRecord, (kind, _): &JobId, view: &JobView) -> bool {
         let key = &record.meta.key;
         let used = self.workload_of(*kind, view);
         let slice_of = |other: &WorkloadRecord| other.annotations.replaces.as_deref() == Some(key);
@@ -83,7 +83,7 @@ impl Reconciler {
     /// Returns the Workload on whose quota the pods of a job run, or whose start is not undone yet, if the job has another
     /// Workload now, or none.
     pub(super) fn former_workload(
-        &self,
+        self,
         job: Job<'_>,
         used: Option<&ObjectKey>,
     ) -> Option<Arc<WorkloadRecord>> {
@@ -95,7 +95,9 @@ impl Reconciler {
         let belongs = record.owner.as_ref().map_or_else(made_for_job, |owner| owner.uid == *uid);
         (belongs && !record.pod_sets().is_empty()).then(|| Arc::clone(record))
     }
+}
 
+impl Reconciler {
     /// Makes a job the only owner of its Workload, which has no owner yet, or has lost it by an edit.
     pub(super) fn own_workload(&mut self, job: Job<'_>, record: &WorkloadRecord, now: Timestamp) {
         let resource = job.kind().resource();

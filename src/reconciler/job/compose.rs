@@ -57,8 +57,7 @@ impl Reconciler {
             // write ends.
             self.writes.requeue_at_end(Kind::Workload, &key, job.reconcile_key());
             self.writes.retry_after_backoff(
-                Kind::Workload,
-                &key,
+                (Kind::Workload, &key),
                 job.reconcile_key(),
                 &mut self.work_queue,
                 now,

@@ -48,8 +48,7 @@ impl Reconciler {
         }
         if !self.writes.may_write(Kind::Workload, key, now) {
             return self.writes.retry_after_backoff(
-                Kind::Workload,
-                key,
+                (Kind::Workload, key),
                 job.reconcile_key(),
                 &mut self.work_queue,
                 now,

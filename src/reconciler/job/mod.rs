@@ -6,17 +6,24 @@
 pub(super) mod belonging;
 mod compose;
 mod events;
-mod management;
+pub(super) mod management;
 mod owner;
 pub(super) mod start;
 mod step;
 pub(super) mod sync;
 
-use super::ReconcileKey;
 use super::messages::{Effect, Event};
+use super::{CoreSettings, ReconcileKey};
 use crate::api::ObjectKey;
-use crate::cache::Kind;
+use crate::cache::{Cache, Kind};
 use crate::frameworks::{JobKind, JobView, own_workload_key};
+
+/// Looks up which jobs are managed, which Workload belongs to which job, and what an admission grants.
+#[derive(Clone, Copy)]
+pub(crate) struct JobLookup<'a> {
+    pub(crate) cache: &'a Cache,
+    pub(crate) settings: &'a CoreSettings,
+}
 
 /// A job with its kind.
 #[derive(Clone, Copy)]

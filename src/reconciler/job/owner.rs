@@ -3,7 +3,8 @@
 //! Invariant: owner references are checked here as well as in the webhook, because a Job may be created while no
 //! webhook answers. With an invalid reference the Job is queued by itself.
 
-use super::Job;
+use super::management::is_managed_by_other_controller;
+use super::{Job, JobLookup};
 use crate::api::ObjectKey;
 use crate::frameworks::{
     Ancestor, JobKind, JobView, Management, OwnerLookup, OwnerRef, framework, own_workload_key,
@@ -13,10 +14,10 @@ use crate::reconciler::Reconciler;
 use jiff::Timestamp;
 use std::sync::Arc;
 
-impl Reconciler {
+impl JobLookup<'_> {
     /// Returns the ancestor of a job that is queued in place of the job.
-    pub(crate) fn find_ancestor(&self, kind: JobKind, view: &JobView) -> Option<Ancestor> {
-        if Self::is_managed_by_other_controller(kind, view) {
+    pub(crate) fn find_ancestor(self, kind: JobKind, view: &JobView) -> Option<Ancestor> {
+        if is_managed_by_other_controller(kind, view) {
             return None;
         }
         let look_up = |owner: &OwnerRef, management: Management| {
@@ -40,7 +41,7 @@ impl Reconciler {
     }
 
     /// Looks up an external owner by the Workload that it owns in the same namespace.
-    fn look_up_external(&self, key: &ObjectKey, owner: &OwnerRef) -> OwnerLookup {
+    fn look_up_external(self, key: &ObjectKey, owner: &OwnerRef) -> OwnerLookup {
         let owns = |workload: &ObjectKey| {
             let actual = self.cache.workload(workload).and_then(|record| record.owner.as_ref());
             workload.namespace == key.namespace
@@ -55,7 +56,9 @@ impl Reconciler {
             OwnerLookup::Unmanaged
         }
     }
+}
 
+impl Reconciler {
     /// Suspends a child that runs while the Workload of its ancestor is not admitted.
     pub(super) fn suspend_child_unless_admitted(
         &mut self,
@@ -66,7 +69,7 @@ impl Reconciler {
         let uid = ancestor.uid.as_str();
         let parent = self.cache.job_id(uid).and_then(|id| Some((id.0, self.cache.job(id)?)));
         let workload = match parent {
-            Some((kind, view)) => self.workload_of(kind, view),
+            Some((kind, view)) => self.job_lookup().workload_of(kind, view),
             None => self.cache.workloads_owned_by(uid).first().cloned(),
         };
         let record = workload.as_ref().and_then(|key| self.cache.workload(key));

@@ -1,12 +1,13 @@
 //! The patches that start a job, and the comparison of a job with its Workload.
 
+use super::JobLookup;
 use crate::api::names;
 use crate::api::reason::ConditionType;
 use crate::cache::kinds::to_amount;
 use crate::cache::records::{PodSetRecord, WorkloadRecord};
 use crate::frameworks::{JobError, JobPatch, JobView, PodSetInfo, PodSetView, TemplateInfo, template_patch};
 use crate::lifecycle::{conditions, reservation};
-use crate::reconciler::Reconciler;
+use crate::reconciler::nodes::ungating::add_topology_gate;
 use crate::resources::Amount;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -15,11 +16,11 @@ use std::sync::Arc;
 /// Maximum length of a DNS label, and of a label value.
 const MAX_LABEL_LENGTH: usize = 63;
 
-impl Reconciler {
+impl JobLookup<'_> {
     /// Returns the patches that start a job with the admission of its Workload. Empty while the job is not cached, the
     /// Workload has no admission, or a flavor of the admission does not exist.
     pub(crate) fn start_patches(
-        &self,
+        self,
         record: &WorkloadRecord,
         view: &JobView,
     ) -> Result<Vec<JobPatch>, JobError> {
@@ -40,7 +41,7 @@ impl Reconciler {
     /// Returns what the admission adds to each pod set; `None` without an admission, or while one of its flavors does
     /// not exist.
     pub(crate) fn granted_pod_set_infos(
-        &self,
+        self,
         record: &WorkloadRecord,
     ) -> Result<Option<Vec<PodSetInfo>>, JobError> {
         let Some(admission) = &record.status.admission else {
@@ -62,7 +63,9 @@ impl Reconciler {
             template
                 .annotations
                 .insert(names::WORKLOAD_ANNOTATION.to_owned(), record.meta.key.name.to_string());
-            self.add_topology_gate(&mut template, record, assignment);
+            if self.settings.engine.gates.topology {
+                add_topology_gate(&mut template, record, assignment);
+            }
             let mut flavors: Vec<&String> = assignment.flavors.values().collect();
             flavors.sort();
             flavors.dedup();

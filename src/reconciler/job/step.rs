@@ -31,7 +31,7 @@ impl Reconciler {
         if self.has_unreadable_workload(job, now) {
             return;
         }
-        let workload = self.workload_of(kind, &view);
+        let workload = self.job_lookup().workload_of(kind, &view);
         if let Some(record) = workload.and_then(|key| self.cache.workload(&key)).cloned() {
             let owned = record.owner.as_ref().is_some_and(|owner| owner.uid == view.uid);
             if !owned && !record.meta.deleting {
@@ -46,11 +46,11 @@ impl Reconciler {
             // The job finished before a Workload was created for it.
             return;
         }
-        match self.find_ancestor(kind, &view) {
+        match self.job_lookup().find_ancestor(kind, &view) {
             Some(Ancestor::Queued(ancestor)) => self.suspend_child_unless_admitted(job, &ancestor, now),
             // The framework of the owner would manage the job. A job that names a queue itself is still queued.
             Some(Ancestor::Unsupported(_)) if view.queue_name.is_none() => {}
-            _ if self.manages_job(kind, &view) => self.step_job_without_workload(job, now),
+            _ if self.job_lookup().manages_job(kind, &view) => self.step_job_without_workload(job, now),
             _ => self.warn_of_missed_default_queue(job),
         }
     }
@@ -128,7 +128,7 @@ impl Reconciler {
         now: Timestamp,
     ) -> bool {
         let view = job.view;
-        let Some(former) = self.former_workload(job, used) else { return false };
+        let Some(former) = self.job_lookup().former_workload(job, used) else { return false };
         let patch = job.row.stop_patches(view, &pod_sets_to_restore(&former, view)).into_iter().next();
         let Some(patch) = patch else { return view.status.active_pods > 0 };
         if view.suspended
@@ -143,7 +143,7 @@ impl Reconciler {
 
     fn start_job(&mut self, job: Job<'_>, record: &WorkloadRecord, now: Timestamp) {
         // A start that contradicts the template finishes the Workload; its lifecycle reports the error.
-        let Ok(patches) = self.start_patches(record, job.view) else {
+        let Ok(patches) = self.job_lookup().start_patches(record, job.view) else {
             return;
         };
         let Some(patch) = patches.first() else { return };
@@ -190,7 +190,7 @@ impl Reconciler {
         if eligible
             && !view.suspended
             && view.created > queue.meta.created
-            && self.manages_namespace(&key.namespace)
+            && self.job_lookup().manages_namespace(&key.namespace)
         {
             let note = "Not managed: the Job was created while the webhook was unavailable and has no queue-name label";
             self.warn_of_job(job, "NotQueued", note);

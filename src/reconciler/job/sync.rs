@@ -22,8 +22,7 @@ impl Reconciler {
         if !self.writes.may_write(Kind::Workload, key, now) {
             // Without the retry, a write that failed or changed nothing would be repeated only when the job changes.
             return self.writes.retry_after_backoff(
-                Kind::Workload,
-                key,
+                (Kind::Workload, key),
                 job.reconcile_key(),
                 &mut self.work_queue,
                 now,

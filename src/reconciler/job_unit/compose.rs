@@ -36,8 +36,7 @@ impl Reconciler {
             // The Workload of that write is already deleted.
             self.writes.requeue_at_end(Kind::Workload, key, unit.reconcile_key());
             self.writes.retry_after_backoff(
-                Kind::Workload,
-                key,
+                (Kind::Workload, key),
                 unit.reconcile_key(),
                 &mut self.work_queue,
                 now,

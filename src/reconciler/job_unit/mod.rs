@@ -9,7 +9,7 @@
 //! - the Workload releases its quota only when no pod of the unit runs and none is left to stop.
 
 mod compose;
-mod facts;
+pub(super) mod facts;
 mod run;
 mod step;
 mod sync;

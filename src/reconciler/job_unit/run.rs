@@ -9,6 +9,7 @@ use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{Action, JobUnit, POD_RULES, PodMember, StopReason};
 use crate::lifecycle::conditions;
 use crate::reconciler::Reconciler;
+use crate::reconciler::writes::in_flight::Writes;
 use jiff::Timestamp;
 use std::sync::Arc;
 
@@ -21,8 +22,8 @@ impl Reconciler {
     /// Starts the pods that are held back, with what the admission grants.
     pub(super) fn start_members(&mut self, unit: Unit<'_>, record: &WorkloadRecord, now: Timestamp) {
         // A start that contradicts a pod finishes the Workload; its lifecycle reports the error.
-        let Ok(Some(infos)) = self.granted_pod_set_infos(record) else { return };
-        let idle = self.idle_members(&unit.pods);
+        let Ok(Some(infos)) = self.job_lookup().granted_pod_set_infos(record) else { return };
+        let idle = idle_members(&self.writes, &unit.pods);
         let Ok(actions) = POD_RULES.start(&JobUnit { members: &idle, ..unit.pods }, &infos) else { return };
         if actions.is_empty()
             || !self.writes.is_confirmed(&record.meta.key, unit.reconcile_key(), &mut self.work_queue, now)
@@ -32,13 +33,6 @@ impl Reconciler {
         let queue = record.status.admission.as_ref().map(|a| a.cluster_queue.as_str()).unwrap_or_default();
         let note = format!("Admitted by clusterQueue {queue}");
         self.write_members(unit, actions, Announce::Patches("Started", &note), now);
-    }
-
-    /// Returns the members of which no write is in flight. The others are started or stopped already: what they need next
-    /// follows from the object after the write.
-    pub(super) fn idle_members(&self, pods: &JobUnit<'_>) -> Vec<Arc<PodMember>> {
-        let idle = |member: &&Arc<PodMember>| !self.writes.is_in_flight(Kind::Pod, &member.key);
-        pods.members.iter().filter(idle).cloned().collect()
     }
 
     /// Stops the pods of a Workload that may not run.
@@ -86,4 +80,11 @@ impl Reconciler {
         let actions = released.filter_map(|member| POD_RULES.release(member)).collect();
         self.write_members(unit, actions, Announce::Nothing, now);
     }
+}
+
+/// Returns the members of which no write is in flight. The others are started or stopped already: what they need next
+/// follows from the object after the write.
+pub(super) fn idle_members(writes: &Writes, pods: &JobUnit<'_>) -> Vec<Arc<PodMember>> {
+    let idle = |member: &&Arc<PodMember>| !writes.is_in_flight(Kind::Pod, &member.key);
+    pods.members.iter().filter(idle).cloned().collect()
 }

@@ -2,4 +2,4 @@
 
 mod health;
 pub(super) mod topology_status;
-mod ungating;
+pub(super) mod ungating;

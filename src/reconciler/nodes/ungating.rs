@@ -214,24 +214,23 @@ impl Reconciler {
             host.as_ref().map_or_else(selected, |host| values.last() == Some(host))
         })
     }
+}
 
-    /// Adds the topology gate to the template of a pod set with a topology assignment, so that its pods wait until they
-    /// are ungated onto their domains. Also annotates pods that request no topology as unconstrained.
-    pub(crate) fn add_topology_gate(
-        &self,
-        template: &mut TemplateInfo,
-        record: &WorkloadRecord,
-        set: &PodSetAssignment,
-    ) {
-        if !self.settings.engine.gates.topology || set.topology_assignment.is_none() {
-            return;
-        }
-        template.scheduling_gates.push(names::TOPOLOGY_GATE.to_owned());
-        let pod_set = record.pod_sets().iter().find(|known| *known.name == *set.name);
-        if pod_set.is_some_and(|p| p.topology.as_ref().is_none_or(|request| !request.names_topology())) {
-            let key = names::UNCONSTRAINED_TOPOLOGY_ANNOTATION.to_owned();
-            template.annotations.insert(key, "true".to_owned());
-        }
+/// Adds the topology gate to the template of a pod set with a topology assignment, so that its pods wait until they are
+/// ungated onto their domains. Also annotates pods that request no topology as unconstrained.
+pub(crate) fn add_topology_gate(
+    template: &mut TemplateInfo,
+    record: &WorkloadRecord,
+    set: &PodSetAssignment,
+) {
+    if set.topology_assignment.is_none() {
+        return;
+    }
+    template.scheduling_gates.push(names::TOPOLOGY_GATE.to_owned());
+    let pod_set = record.pod_sets().iter().find(|known| *known.name == *set.name);
+    if pod_set.is_some_and(|p| p.topology.as_ref().is_none_or(|request| !request.names_topology())) {
+        let key = names::UNCONSTRAINED_TOPOLOGY_ANNOTATION.to_owned();
+        template.annotations.insert(key, "true".to_owned());
     }
 }
 

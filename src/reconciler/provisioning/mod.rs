@@ -194,7 +194,7 @@ impl Reconciler {
         let sets = raw.pointer("/spec/podSets").and_then(Value::as_array)?;
         let set = sets.iter().find(|set| set.get("name").and_then(Value::as_str) == Some(pod_set))?;
         let mut template = set.get("template").cloned()?;
-        let infos = self.granted_pod_set_infos(record).ok()??;
+        let infos = self.job_lookup().granted_pod_set_infos(record).ok()??;
         let info = infos.iter().find(|info| *info.name == *pod_set)?;
         apply_template_info(&mut template, &info.template);
         Some(json!({

@@ -162,7 +162,7 @@ impl StatusFlush<'_> {
             return self.work_queue.add_at(item, due);
         }
         if !self.writes.may_write(kind, &key, now) {
-            return self.writes.retry_after_backoff(kind, &key, item, self.work_queue, now);
+            return self.writes.retry_after_backoff((kind, &key), item, self.work_queue, now);
         }
         self.queues.status_schedule.record_write(item, interval, now);
         self.rate_limiter.consume(now);

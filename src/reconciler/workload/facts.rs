@@ -11,6 +11,7 @@ use crate::lifecycle::{checks, conditions, eviction, node_failure, reservation};
 use crate::reconciler::Reconciler;
 use crate::reconciler::job::belonging::starting_workload;
 use crate::reconciler::job::start::{grants_match_job, is_out_of_sync, pod_sets_to_restore};
+use crate::reconciler::job_unit::facts::UnitFacts;
 use crate::reconciler::workload::decision_status::preemption_message;
 use crate::scheduler::PreemptionReason;
 use jiff::Timestamp;
@@ -122,9 +123,10 @@ impl Reconciler {
 
     fn workload_owner(&self, record: &WorkloadRecord, now: Timestamp) -> WorkloadOwner {
         if let Some(unit) = self.cache.unit_of_workload(record) {
-            return self.unit_owner(record, &unit, now);
+            let facts = UnitFacts { cache: &self.cache, settings: &self.settings, writes: &self.writes };
+            return facts.unit_owner(record, &unit, now);
         }
-        if let Some((id, job)) = self.job_of_workload(record) {
+        if let Some((id, job)) = self.job_lookup().job_of_workload(record) {
             return WorkloadOwner::Job(self.job_facts(record, id, job));
         }
         let Some(owner) = &record.owner else {
@@ -161,11 +163,11 @@ impl Reconciler {
         let write_in_flight = self.writes.is_in_flight(Kind::Job(*kind), key);
         let restored = kind.stop_patches(job, &pod_sets_to_restore(record, job)).is_empty();
         let finished = job.status.finished.as_ref().map(|f| (f.success, f.message.clone()));
-        let superfluous = self.is_superfluous(record, id, job);
+        let superfluous = self.job_lookup().is_superfluous(record, id, job);
         let starting =
             conditions::is_true(&record.status, ConditionType::Admitted) && job.suspended && !superfluous;
         let start_failed = starting
-            .then(|| self.start_patches(record, job).err())
+            .then(|| self.job_lookup().start_patches(record, job).err())
             .flatten()
             .filter(|_| finished.is_none() && !conditions::is_true(&record.status, ConditionType::Evicted));
         // No pod is created for a job that is being deleted; its last ones run until then. It exists until its Workload is

@@ -19,7 +19,7 @@ impl Writes {
         if self.may_write(request.kind, &request.key, now) {
             self.start(request.on_behalf_of(item), now);
         } else {
-            self.retry_after_backoff(request.kind, &request.key, item, queue, now);
+            self.retry_after_backoff((request.kind, &request.key), item, queue, now);
         }
     }
 
@@ -27,8 +27,7 @@ impl Writes {
     /// flight: its end adds the object anyway.
     pub(crate) fn retry_after_backoff(
         &self,
-        kind: Kind,
-        key: &ObjectKey,
+        (kind, key): (Kind, &ObjectKey),
         item: ReconcileKey,
         queue: &mut WorkQueue,
         now: Timestamp,
