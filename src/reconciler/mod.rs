@@ -50,6 +50,8 @@ use jiff::Timestamp;
 use job::JobLookup;
 use list_sync::ListSync;
 use membership::Membership;
+use nodes::health::HostHealth;
+use provisioning::Provisioning;
 use queues::admission_checks::AdmissionChecks;
 use queues::{QueueState, QueueStatuses, QueueUpdates};
 use scheduler_input::SchedulerInput;
@@ -177,6 +179,14 @@ impl Reconciler {
 
     pub(crate) const fn job_lookup(&self) -> JobLookup<'_> {
         JobLookup { cache: &self.cache, settings: &self.settings }
+    }
+
+    const fn host_health(&self) -> HostHealth<'_> {
+        HostHealth { cache: &self.cache, gates: self.settings.gates.node_failures }
+    }
+
+    const fn provisioning(&self) -> Provisioning<'_> {
+        Provisioning { cache: &self.cache, settings: &self.settings }
     }
 
     const fn admission_checks(&self) -> AdmissionChecks<'_> {

@@ -1,5 +1,8 @@
 //! The step of one object: the next write that it needs, if there is one.
 
+use super::messages::Effect;
+use super::nodes::health::HostHealth;
+use super::nodes::ungating::PodUngating;
 use super::queues::{activity, admission_checks};
 use super::writes::in_flight::WriteRequest;
 use super::{ReconcileKey, Reconciler};
@@ -10,7 +13,13 @@ use jiff::Timestamp;
 impl Reconciler {
     pub(super) fn step_object(&mut self, item: &ReconcileKey, now: Timestamp) {
         if let ReconcileKey::Pods(workload) = item {
-            return self.step_pods(workload, now);
+            let mut ungating = PodUngating {
+                hosts: HostHealth { cache: &self.cache, gates: self.settings.gates.node_failures },
+                warnings: &mut self.warnings,
+                writes: &mut self.writes,
+                work_queue: &mut self.work_queue,
+            };
+            return ungating.step(workload, now);
         }
         if let ReconcileKey::Unit(unit) = item {
             return self.step_unit(unit, now);
@@ -84,6 +93,16 @@ impl Reconciler {
             || self.step_lifecycle(key, now);
         if !done {
             self.step_provisioning(key, now);
+        }
+    }
+
+    fn step_provisioning(&mut self, key: &ObjectKey, now: Timestamp) {
+        let writes = self.provisioning().next_writes(key);
+        if writes.needs_raw_workload {
+            self.writes.emit(Effect::Refetch { kind: Kind::Workload, key: key.clone() });
+        }
+        for request in writes.requests {
+            self.writes.write_for(ReconcileKey::Workload(key.clone()), request, &mut self.work_queue, now);
         }
     }
 

@@ -1,5 +1,5 @@
 //! Nodes assigned to admitted workloads: their health, and the ungating of pods onto them.
 
-mod health;
+pub(super) mod health;
 pub(super) mod topology_status;
 pub(super) mod ungating;

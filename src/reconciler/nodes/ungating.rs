@@ -5,6 +5,7 @@
 //! of these pods is in flight. A write carries the resourceVersion of its pod, so that a pod that has changed since is
 //! decided again (I12). No more pods are ungated than were granted (I22).
 
+use super::health::HostHealth;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::PodSetAssignment;
 use crate::api::{ObjectKey, names};
@@ -17,8 +18,10 @@ use crate::lifecycle::conditions;
 use crate::lifecycle::ungate::{DomainSlots, TasPodState, assign_gated_pods, domains_waited_for};
 use crate::reconciler::events::{elapsed_duration, workload_event};
 use crate::reconciler::messages::{Effect, Event, Observation, Verb};
-use crate::reconciler::writes::in_flight::WriteRequest;
-use crate::reconciler::{ReconcileKey, Reconciler};
+use crate::reconciler::warnings::Warnings;
+use crate::reconciler::work_queue::{ReconcileKey, WorkQueue};
+use crate::reconciler::writes::in_flight::{WriteRequest, Writes};
+
 use crate::topology::{DomainPath, HOSTNAME_LABEL, Placement};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -35,35 +38,38 @@ struct PodChange {
     effect: Effect,
 }
 
-impl Reconciler {
+/// What is needed to ungate the pods of Workloads.
+pub(crate) struct PodUngating<'a> {
+    pub(crate) hosts: HostHealth<'a>,
+    pub(crate) warnings: &'a mut Warnings,
+    pub(crate) writes: &'a mut Writes,
+    pub(crate) work_queue: &'a mut WorkQueue,
+}
+
+impl PodUngating<'_> {
     /// Ungates the pods of a Workload, and terminates ungated pods that can never reach their host.
-    pub(crate) fn step_pods(&mut self, workload: &ObjectKey, now: Timestamp) {
-        let Some(record) = self.cache.workload(workload).filter(|record| record.may_run()).map(Arc::clone)
-        else {
+    pub(crate) fn step(&mut self, workload: &ObjectKey, now: Timestamp) {
+        let cache = self.hosts.cache;
+        let Some(record) = cache.workload(workload).filter(|record| record.may_run()) else {
             self.warnings.record_gated_pods(workload, None);
             return;
         };
         let busy = |(key, ..): (&ObjectKey, _, _)| self.writes.is_in_flight(Kind::Pod, key);
-        if self.cache.nodes().assigned_hosts(workload).is_none() || self.cache.pods_of(workload).any(busy) {
+        if cache.nodes().assigned_hosts(workload).is_none() || cache.pods_of(workload).any(busy) {
             return;
         }
-        let terminated = self.terminations_on_lost_hosts(&record, now);
+        let terminated = self.hosts.terminations_on_lost_hosts(record, now);
         let sets = record.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
         let (mut ungated, mut closed_hosts) = (Vec::new(), BTreeSet::new());
         for set in sets {
-            let (changes, hosts) = self.ungate_changes(&record, set, now);
+            let (changes, hosts) = self.hosts.ungate_changes(record, set, now);
             ungated.extend(changes);
             closed_hosts.extend(hosts);
         }
-        self.report_gated_pods(&record, &closed_hosts, now);
+        self.report_gated_pods(record, &closed_hosts, now);
         let changes = !terminated.is_empty() || !ungated.is_empty();
         if changes
-            && !self.writes.is_confirmed(
-                workload,
-                ReconcileKey::Pods(workload.clone()),
-                &mut self.work_queue,
-                now,
-            )
+            && !self.writes.is_confirmed(workload, ReconcileKey::Pods(workload.clone()), self.work_queue, now)
         {
             return;
         }
@@ -77,15 +83,30 @@ impl Reconciler {
             self.writes.write_for(
                 ReconcileKey::Pods(workload.clone()),
                 request.with_effects(vec![effect]),
-                &mut self.work_queue,
+                self.work_queue,
                 now,
             );
         }
     }
 
+    /// Emits an event that names the nodes for which pods stay gated, once for each text: nothing else says why they
+    /// wait, although other nodes may be free.
+    fn report_gated_pods(&mut self, record: &WorkloadRecord, hosts: &BTreeSet<Arc<str>>, now: Timestamp) {
+        let reasons: Vec<String> =
+            hosts.iter().filter_map(|host| self.hosts.reason_to_keep_pods_gated(record, host, now)).collect();
+        let note = (!reasons.is_empty()).then(|| format!("Pods stay gated: {}", reasons.join("; ")));
+        if self.warnings.record_gated_pods(&record.meta.key, note.as_deref())
+            && let Some(note) = note
+        {
+            self.writes.emit(workload_event(record, true, "PodsStayGated", note));
+        }
+    }
+}
+
+impl HostHealth<'_> {
     /// Returns the writes that terminate pods which were ungated onto a host and not bound before it failed or left the
     /// assignment. No scheduler will ever bind them, and their job replaces them only after they have ended.
-    fn terminations_on_lost_hosts(&self, record: &WorkloadRecord, now: Timestamp) -> Vec<PodChange> {
+    fn terminations_on_lost_hosts(self, record: &WorkloadRecord, now: Timestamp) -> Vec<PodChange> {
         let key = &record.meta.key;
         let Some(assigned) = self
             .cache
@@ -107,22 +128,9 @@ impl Reconciler {
         self.cache.pods_of(key).filter_map(termination).collect()
     }
 
-    /// Emits an event that names the nodes for which pods stay gated, once for each text: nothing else says why they
-    /// wait, although other nodes may be free.
-    fn report_gated_pods(&mut self, record: &WorkloadRecord, hosts: &BTreeSet<Arc<str>>, now: Timestamp) {
-        let reasons: Vec<String> =
-            hosts.iter().filter_map(|host| self.reason_to_keep_pods_gated(record, host, now)).collect();
-        let note = (!reasons.is_empty()).then(|| format!("Pods stay gated: {}", reasons.join("; ")));
-        if self.warnings.record_gated_pods(&record.meta.key, note.as_deref())
-            && let Some(note) = note
-        {
-            self.writes.emit(workload_event(record, true, "PodsStayGated", note));
-        }
-    }
-
     /// Returns the patches that ungate pods of one pod set, and the hosts for which other pods stay gated.
     fn ungate_changes(
-        &self,
+        self,
         record: &WorkloadRecord,
         set: &PodSetAssignment,
         now: Timestamp,
@@ -192,15 +200,15 @@ impl Reconciler {
     }
 
     /// Returns whether pods may be ungated onto a host now.
-    fn host_accepts_pods(&self, record: &WorkloadRecord, host: &str, now: Timestamp) -> bool {
+    fn host_accepts_pods(self, record: &WorkloadRecord, host: &str, now: Timestamp) -> bool {
         let unhealthy = record.status.unhealthy_nodes.iter().any(|node| node.name == host);
-        !unhealthy && self.is_host_healthy(record, host, now)
+        !unhealthy && self.is_healthy(record, host, now)
     }
 
     /// Returns the index of the domain of a pod: that of its node if the pod is bound and the domains are hosts, else
     /// the domain that its node selector names.
     fn domain_of_pod(
-        &self,
+        self,
         placement: &Placement,
         node: Option<&Arc<str>>,
         member: &WorkloadPod,

@@ -17,12 +17,13 @@ use crate::lifecycle::provisioning::{
     self, CheckInput, ProvisioningOutcome, ProvisioningPodSet, RequestCondition,
 };
 use crate::lifecycle::{conditions, reservation};
+use crate::reconciler::CoreSettings;
 use crate::reconciler::events::workload_event;
+use crate::reconciler::job::JobLookup;
 use crate::reconciler::job::start::apply_template_info;
-use crate::reconciler::messages::{Effect, Verb};
+use crate::reconciler::messages::Verb;
 use crate::reconciler::writes::bodies::delete_options;
 use crate::reconciler::writes::in_flight::WriteRequest;
-use crate::reconciler::{ReconcileKey, Reconciler};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,10 +53,25 @@ fn is_provisioning_check(cache: &Cache, check: &str) -> bool {
     cache.check(check).is_some_and(|check| check.object.spec.controller_name == provisioning::CONTROLLER)
 }
 
-impl Reconciler {
+/// Reads the requests of Workloads and the states of the checks that follow from them.
+#[derive(Clone, Copy)]
+pub(crate) struct Provisioning<'a> {
+    pub(crate) cache: &'a Cache,
+    pub(crate) settings: &'a CoreSettings,
+}
+
+/// The next writes for the requests of a Workload.
+#[derive(Default)]
+pub(crate) struct ProvisioningWrites {
+    pub(crate) requests: Vec<WriteRequest>,
+    /// Whether the Workload must be read first: pod templates are made from it.
+    pub(crate) needs_raw_workload: bool,
+}
+
+impl<'a> Provisioning<'a> {
     /// Returns the attempts for the checks of this controller on a Workload. Empty unless the Workload holds quota and
     /// is not evicted.
-    fn provisioning_attempts<'a>(&'a self, record: &'a WorkloadRecord) -> Vec<ProvisioningAttempt<'a>> {
+    fn attempts(self, record: &'a WorkloadRecord) -> Vec<ProvisioningAttempt<'a>> {
         let holds = reservation::holds_quota(&record.status)
             && !conditions::is_true(&record.status, ConditionType::Evicted);
         let off = !self.settings.gates.provisioning_requests;
@@ -63,7 +79,7 @@ impl Reconciler {
             return Vec::new();
         }
         let to_attempt = |state: &'a AdmissionCheckState| {
-            let config = provisioning_config(&self.cache, &state.name);
+            let config = provisioning_config(self.cache, &state.name);
             let policy = config.and_then(|config| config.pod_set_merge_policy);
             let pod_sets = provisioning_pod_sets(record, policy);
             let entries =
@@ -73,19 +89,15 @@ impl Reconciler {
             ProvisioningAttempt { state, config, name, entries }
         };
         let checks = record.status.admission_checks.iter();
-        checks.filter(|state| is_provisioning_check(&self.cache, &state.name)).map(to_attempt).collect()
+        checks.filter(|state| is_provisioning_check(self.cache, &state.name)).map(to_attempt).collect()
     }
 
     /// Returns new states for the checks of this controller whose present state does not match the outcome of their
     /// request.
-    pub(crate) fn provisioning_check_states(
-        &self,
-        record: &WorkloadRecord,
-        now: Timestamp,
-    ) -> Vec<AdmissionCheckState> {
+    pub(crate) fn check_states(self, record: &'a WorkloadRecord, now: Timestamp) -> Vec<AdmissionCheckState> {
         let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
         let next_state = |attempt: ProvisioningAttempt<'_>| {
-            let request = self.current_provisioning_request(record, &attempt);
+            let request = self.current_request(record, &attempt);
             let view = request.map(|request| provisioning::ProvisioningRequestView {
                 name: &attempt.name,
                 class: &request.spec.provisioning_class_name,
@@ -96,16 +108,16 @@ impl Reconciler {
             let (config, request, active) = (*config, view.as_ref(), record.active);
             provisioning::next_check_state(CheckInput { state, config, entries, request, active }, now)
         };
-        self.provisioning_attempts(record).into_iter().filter_map(next_state).collect()
+        self.attempts(record).into_iter().filter_map(next_state).collect()
     }
 
     /// Returns the request of the current attempt if the Workload owns it and it matches the attempt. The request of a
     /// Ready check need not match.
-    fn current_provisioning_request(
-        &self,
+    fn current_request(
+        self,
         record: &WorkloadRecord,
         attempt: &ProvisioningAttempt<'_>,
-    ) -> Option<&RequestRecord> {
+    ) -> Option<&'a RequestRecord> {
         let name = Arc::from(attempt.name.as_str());
         let key = ObjectKey { namespace: record.meta.key.namespace.clone(), name };
         let request = self.cache.provisioning_request(&key)?;
@@ -114,30 +126,30 @@ impl Reconciler {
         Some(request).filter(|_| owned && fits)
     }
 
-    /// Sends the writes for the requests of a Workload: deletes stale requests, and creates missing requests and pod
+    /// Returns the next writes for the requests of a Workload: deletes stale requests, and creates missing requests and pod
     /// templates.
-    pub(crate) fn step_provisioning(&mut self, key: &ObjectKey, now: Timestamp) {
-        let Some(record) = self.cache.workload(key).cloned() else { return };
-        let attempts = self.provisioning_attempts(&record);
+    pub(crate) fn next_writes(self, key: &ObjectKey) -> ProvisioningWrites {
+        let mut next = ProvisioningWrites::default();
+        let Some(record) = self.cache.workload(key) else { return next };
+        let attempts = self.attempts(record);
         let owned: Vec<&RequestRecord> = self.cache.provisioning_requests_of(&record.meta.uid).collect();
         if attempts.is_empty() && owned.is_empty() {
-            return;
+            return next;
         }
-        let mut writes = self.stale_request_deletions(&record, &attempts, &owned);
-        let mut needs_raw_workload = false;
+        next.requests = self.stale_request_deletions(record, &attempts, &owned);
         for attempt in attempts.iter().filter(|attempt| attempt.state.state == CheckState::Pending) {
             let Some(config) = attempt.config.filter(|_| !attempt.entries.is_empty()) else { continue };
-            match self.current_provisioning_request(&record, attempt) {
-                None => writes.push(create_request_write(&record, attempt, config)),
+            match self.current_request(record, attempt) {
+                None => next.requests.push(create_request_write(record, attempt, config)),
                 Some(request) => {
                     let templates = attempt.entries.iter().map(|(set, _)| (set, request.template_key(set)));
                     let missing: Vec<_> =
                         templates.filter(|(_, template)| !self.cache.has_pod_template(template)).collect();
-                    needs_raw_workload |=
+                    next.needs_raw_workload |=
                         !missing.is_empty() && self.cache.raw_object(Kind::Workload, key).is_none();
                     for (set, template) in missing {
-                        let body = self.template_body(&record, request, set, &template);
-                        writes.extend(
+                        let body = self.template_body(record, request, set, &template);
+                        next.requests.extend(
                             body.map(|body| {
                                 WriteRequest::new(Kind::PodTemplate, template, Verb::Create, body)
                             }),
@@ -146,18 +158,13 @@ impl Reconciler {
                 }
             }
         }
-        if needs_raw_workload {
-            self.writes.emit(Effect::Refetch { kind: Kind::Workload, key: key.clone() });
-        }
-        for request in writes {
-            self.writes.write_for(ReconcileKey::Workload(key.clone()), request, &mut self.work_queue, now);
-        }
+        next
     }
 
     /// Returns the deletes of requests that no current attempt needs. After an eviction there are none unless the
     /// feature gate enables them.
     fn stale_request_deletions(
-        &self,
+        self,
         record: &WorkloadRecord,
         attempts: &[ProvisioningAttempt<'_>],
         owned: &[&RequestRecord],
@@ -169,7 +176,7 @@ impl Reconciler {
         let wanted: BTreeSet<&ObjectKey> = attempts
             .iter()
             .filter(|attempt| !attempt.entries.is_empty())
-            .filter_map(|attempt| Some(&self.current_provisioning_request(record, attempt)?.meta.key))
+            .filter_map(|attempt| Some(&self.current_request(record, attempt)?.meta.key))
             .collect();
         let stale = owned.iter().map(|request| &request.meta);
         stale
@@ -184,7 +191,7 @@ impl Reconciler {
     /// Returns the pod template for an entry of a request: the template of the pod set with what the admission adds.
     /// `None` if the raw Workload is not cached or the additions are not available.
     fn template_body(
-        &self,
+        self,
         record: &WorkloadRecord,
         request: &RequestRecord,
         pod_set: &str,
@@ -194,7 +201,8 @@ impl Reconciler {
         let sets = raw.pointer("/spec/podSets").and_then(Value::as_array)?;
         let set = sets.iter().find(|set| set.get("name").and_then(Value::as_str) == Some(pod_set))?;
         let mut template = set.get("template").cloned()?;
-        let infos = self.job_lookup().granted_pod_set_infos(record).ok()??;
+        let infos =
+            JobLookup { cache: self.cache, settings: self.settings }.granted_pod_set_infos(record).ok()??;
         let info = infos.iter().find(|info| *info.name == *pod_set)?;
         apply_template_info(&mut template, &info.template);
         Some(json!({

@@ -201,7 +201,7 @@ impl Reconciler {
     fn eligible_second_pass(&self, key: &ObjectKey, now: Timestamp) -> Option<SecondPassRequest> {
         let record = self.cache.workload(key)?;
         // A recovered node is removed from `unhealthyNodes` instead of being replaced.
-        let recovers = || !self.node_health_report(key, record, now).recovered.is_empty();
+        let recovers = || !self.host_health().report(record, now).recovered.is_empty();
         if self.engine.preemption_of(key).is_some() || self.is_ending(key, record, now) || recovers() {
             return None;
         }

@@ -43,11 +43,11 @@ impl Reconciler {
             verdict: self.engine.verdict(key).map(|v| (v.reason, v.to_string())),
             preemption: self.preemption_fact(key),
             own_check_states: [
-                self.provisioning_check_states(record, now),
+                self.provisioning().check_states(record, now),
                 self.admission_checks().never_set_states(record, now),
             ]
             .concat(),
-            node_health: self.node_health_report(key, record, now),
+            node_health: self.host_health().report(record, now),
             resource_requests: self.scheduler_input().requests_left(record),
             ..self.membership_facts(record, now)
         }
