@@ -1,9 +1,9 @@
 //! Scheduling cycles: runs as many as can be written, and handles each decision.
 
-use super::membership::assumed::AssumedAdmission;
 use super::messages::{Effect, Observation};
 use super::second_pass::queue::SecondPassResult;
 use super::work_queue::Alarm;
+use super::writes::assumed::AssumedAdmission;
 use super::{ReconcileKey, Reconciler};
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
@@ -35,7 +35,8 @@ impl Reconciler {
         }
         let mut round = CycleRound { second_passes: self.dequeue_second_passes(now), items, now };
         self.update_admission_block();
-        let (mut cycles_left, mut budget) = (MAX_CYCLES_PER_RECONCILE, self.decision_budget());
+        let (mut cycles_left, mut budget) =
+            (MAX_CYCLES_PER_RECONCILE, self.workload_write_queue.decision_budget(&self.settings.writes));
         let mut undecided = false;
         while cycles_left > 0 && (self.engine.has_second_passes() || (budget > 0 && self.engine.has_work())) {
             cycles_left = cycles_left.saturating_sub(1);
@@ -52,6 +53,14 @@ impl Reconciler {
             self.requeue_second_pass(&key, None, now);
         }
         !undecided && self.engine.has_work()
+    }
+
+    /// Blocks or unblocks admission in the scheduler, depending on whether admitted workloads have pods that are not
+    /// ready.
+    fn update_admission_block(&mut self) {
+        if self.settings.engine.block_admission {
+            self.engine.block_admission(self.membership.blocks_admission(&self.cache));
+        }
     }
 
     /// Handles the decisions of a cycle. Returns how many Workloads they admit and evict.
@@ -122,7 +131,10 @@ impl Reconciler {
 
     /// Adds Workloads whose pending reason is not in their status yet, a few at a time.
     pub(super) fn explain_pending(&mut self, items: &mut BTreeSet<ReconcileKey>, now: Timestamp) {
-        let available = self.explanation_budget().min(self.status_rate_limiter.available(now));
+        let available = self
+            .writes
+            .explanation_budget(&self.settings.writes)
+            .min(self.status_rate_limiter.available(now));
         // Workloads that are already in the write queue come first.
         if available > 0 && !self.workload_write_queue.has_explanation() {
             items.extend(self.engine.take_message_updates(available).into_iter().map(ReconcileKey::Workload));

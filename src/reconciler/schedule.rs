@@ -50,7 +50,8 @@ impl Reconciler {
         }
         self.dequeue_writes(now);
         // While too many decisions wait for a write slot, the result of a write starts the next cycles.
-        let cycle_due = (more && self.decision_budget() > 0).then_some(now);
+        let cycle_due =
+            (more && self.workload_write_queue.decision_budget(&self.settings.writes) > 0).then_some(now);
         self.work_queue.set_alarm(Alarm::Cycle, cycle_due);
         self.work_queue.defer_added(now);
         self.flush_queue_statuses(now);

@@ -33,7 +33,8 @@ impl Reconciler {
         }
         match item {
             ReconcileKey::Workload(key) if self.settings.writes.max_in_flight_status_writes.is_some() => {
-                self.enqueue_write(key);
+                let assumed = &self.membership.assumed;
+                self.workload_write_queue.enqueue(key, &self.cache, &self.engine, assumed);
             }
             ReconcileKey::Workload(key) => self.step_workload(key, now),
             ReconcileKey::Job(kind, key) => self.step_job(*kind, key, now),
@@ -64,7 +65,7 @@ impl Reconciler {
     /// Takes the next steps of Workloads while there are slots for their writes. One pending reason may be in flight in
     /// addition: however much there is to write, each Workload gets its reason eventually.
     pub(super) fn dequeue_writes(&mut self, now: Timestamp) {
-        while self.writes.available_slots(self.settings.writes.max_in_flight_status_writes) > 0 {
+        while self.writes.available_slots(&self.settings.writes) > 0 {
             let Some(key) = self.workload_write_queue.pop() else { return };
             self.step_dequeued(&key, now);
         }
@@ -113,7 +114,7 @@ impl Reconciler {
         }
         if self.engine.preemption_of(key).is_some() {
             // Preempted before its admission was written: both are dropped, and neither is written.
-            self.release_assumed(key);
+            self.membership.assumed.release(key, &self.cache, &mut self.engine);
             self.mark_written(Kind::Workload, key);
         } else {
             self.send_admission(key, now);

@@ -170,7 +170,7 @@ impl Reconciler {
     /// Handles a write that did not land: releases an assumed admission, and gives the object another step.
     fn handle_failed_write(&mut self, kind: Kind, key: &ObjectKey, write: &InFlightWrite) {
         if write.purpose == WritePurpose::Admit {
-            self.release_assumed(key);
+            self.membership.assumed.release(key, &self.cache, &mut self.engine);
         }
         if write.purpose == WritePurpose::SecondPass {
             self.discard_second_pass_result(key);

@@ -1,10 +1,9 @@
 //! Membership: whether a Workload is charged, queued, or neither.
 
-pub(super) mod assumed;
 mod placement;
 mod pods_ready;
 
-use assumed::AssumedAdmissions;
+use super::writes::assumed::AssumedAdmissions;
 use pods_ready::NotReadyWorkloads;
 
 /// State of membership that is not in the objects.

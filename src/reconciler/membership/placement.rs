@@ -13,7 +13,10 @@ impl Reconciler {
     /// Charges, queues or removes a Workload, and releases its previous charge. Returns its queue membership.
     pub(crate) fn sync_queue_membership(&mut self, key: &ObjectKey, now: Timestamp) -> QueueMembership {
         let membership = self.apply_queue_membership(key, now);
-        self.update_pods_ready_gate(key);
+        if self.settings.engine.block_admission {
+            let record = self.cache.workload(key).map(|record| &**record);
+            self.membership.update_pods_ready_gate(key, record);
+        }
         #[cfg(feature = "failpoints")]
         self.step_unguarded_pass(key, now);
         membership

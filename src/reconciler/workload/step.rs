@@ -58,7 +58,9 @@ impl Reconciler {
             && let WorkloadStep::WriteStatus(status) = &plan.step
             && workload::changes_only_pending_reason(&record.status, status)
         {
-            if self.status_rate_limiter.earliest(now) > now || self.explanation_budget() == 0 {
+            if self.status_rate_limiter.earliest(now) > now
+                || self.writes.explanation_budget(&self.settings.writes) == 0
+            {
                 let slot = self.status_rate_limiter.reserve_slot(key, now);
                 self.work_queue.add_at(ReconcileKey::Workload(key.clone()), slot);
                 return true;

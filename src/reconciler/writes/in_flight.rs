@@ -7,8 +7,8 @@ use crate::api::v1beta2::WorkloadStatus;
 use crate::cache::Kind;
 use crate::frameworks::{JobPatch, PatchBody};
 use crate::lifecycle::backoff;
-use crate::reconciler::ReconcileKey;
 use crate::reconciler::messages::{Effect, Verb, Write, WriteClass};
+use crate::reconciler::{ReconcileKey, WriteLimits};
 use crate::snapshot::FailureCounts;
 use indexmap::IndexMap;
 use jiff::{SignedDuration, Timestamp};
@@ -23,6 +23,8 @@ const MAX_BACKOFF: SignedDuration = SignedDuration::from_secs(60);
 /// More conflicts are normal if other clients write the object all the time; the backoff after that keeps an object
 /// whose every write conflicts from using up all calls.
 const MAX_IMMEDIATE_CONFLICT_RETRIES: u32 = 2;
+/// Maximum number of pending reasons in flight, so that they never delay admissions.
+const MAX_IN_FLIGHT_EXPLANATIONS: usize = 64;
 /// First and longest backoff after further conflicts.
 const MIN_CONFLICT_BACKOFF: SignedDuration = SignedDuration::from_millis(50);
 const MAX_CONFLICT_BACKOFF: SignedDuration = SignedDuration::from_secs(5);
@@ -241,8 +243,16 @@ impl Writes {
     }
 
     /// Returns how many more Workload status writes may be in flight.
-    pub(crate) fn available_slots(&self, limit: Option<usize>) -> usize {
+    pub(crate) fn available_slots(&self, limits: &WriteLimits) -> usize {
+        let limit = limits.max_in_flight_status_writes;
         limit.map_or(usize::MAX, |limit| limit.saturating_sub(self.status_write_count))
+    }
+
+    /// Returns how many more pending reasons may be in flight: at most an eighth of the slots, because most are for
+    /// admissions.
+    pub(crate) fn explanation_budget(&self, limits: &WriteLimits) -> usize {
+        let share = limits.max_in_flight_status_writes.map_or(usize::MAX, |limit| (limit / 8).max(1));
+        MAX_IN_FLIGHT_EXPLANATIONS.min(share).saturating_sub(self.explanation_count)
     }
 
     /// Returns the end of the backoff after a failure of the object.

@@ -1,5 +1,6 @@
 //! Writes in flight, the queue of Workloads that wait for a write slot, the status rate limit, and timers.
 
+pub(super) mod assumed;
 pub(super) mod bodies;
 pub(super) mod confirmed;
 pub(super) mod in_flight;

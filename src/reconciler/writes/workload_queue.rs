@@ -8,17 +8,17 @@
 //! first; among equal ones namespaces take turns, so that the end of a thousand jobs of one namespace does not delay the
 //! release of another's quota.
 
+use super::assumed::AssumedAdmissions;
 use super::round_queue::{Place, RoundQueue};
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
+use crate::cache::Cache;
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::conditions;
-use crate::reconciler::Reconciler;
+use crate::reconciler::WriteLimits;
+use crate::scheduler::Engine;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Maximum number of pending reasons in flight, so that they never delay admissions.
-const MAX_IN_FLIGHT_EXPLANATIONS: usize = 64;
 
 /// Class of a write, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -134,56 +134,51 @@ impl WorkloadWriteQueue {
         self.places.clear();
         self.decided.clear();
     }
-}
 
-impl Reconciler {
-    /// Adds a Workload to the write queue. A victim gets the priority of its preemptor.
-    pub(crate) fn enqueue_write(&mut self, key: &ObjectKey) {
-        let own = || self.cache.workload(key).map_or(0, |record| i64::from(record.priority));
-        let preemption = self.engine.preemption_of(key);
-        let decided = preemption.is_some() || self.membership.assumed.contains(key);
+    /// Adds a Workload. A victim gets the priority of its preemptor.
+    pub(crate) fn enqueue(
+        &mut self,
+        key: &ObjectKey,
+        cache: &Cache,
+        engine: &Engine,
+        assumed: &AssumedAdmissions,
+    ) {
+        let own = || cache.workload(key).map_or(0, |record| i64::from(record.priority));
+        let preemption = engine.preemption_of(key);
+        let is_assumed = assumed.contains(key);
+        let decided = preemption.is_some() || is_assumed;
         // The preemptor waits for the eviction of its victim: the write is as urgent as the preemptor.
         let preemptor = preemption.and_then(|preemption| {
-            let record = self.cache.workload(&preemption.preemptor)?;
+            let record = cache.workload(&preemption.preemptor)?;
             Some(i64::from(record.priority))
         });
-        self.workload_write_queue.push(key, self.write_priority(key), preemptor.unwrap_or_else(own), decided);
+        let write_priority =
+            if is_assumed { WritePriority::AdmitOrEvict } else { write_priority(key, cache, engine) };
+        self.push(key, write_priority, preemptor.unwrap_or_else(own), decided);
     }
 
-    fn write_priority(&self, key: &ObjectKey) -> WritePriority {
-        if self.membership.assumed.contains(key) {
-            return WritePriority::AdmitOrEvict;
-        }
-        if self.engine.workload(key).is_some() {
-            return WritePriority::ExplainPending;
-        }
-        match self.cache.workload(key) {
-            Some(record) if conditions::is_true(&record.status, ConditionType::Finished) => {
-                WritePriority::Cleanup
-            }
-            Some(record) if self.is_job_finished(record) => WritePriority::ReleaseQuota,
-            _ => WritePriority::AdmitOrEvict,
-        }
-    }
-
-    fn is_job_finished(&self, record: &WorkloadRecord) -> bool {
-        self.cache.job_of(record).is_some_and(|(_, job)| job.status.finished.is_some())
-    }
-
-    /// Returns how many more pending reasons may be in flight: at most an eighth of the slots, because most are for
-    /// admissions.
-    pub(crate) fn explanation_budget(&self) -> usize {
-        let share =
-            self.settings.writes.max_in_flight_status_writes.map_or(usize::MAX, |limit| (limit / 8).max(1));
-        MAX_IN_FLIGHT_EXPLANATIONS.min(share).saturating_sub(self.writes.explanation_count())
-    }
-
-    /// Returns how many more decisions can soon be written: 0 while the decided Workloads in the write queue are more
-    /// than half of the write slots, otherwise the number of slots minus these Workloads.
-    pub(crate) fn decision_budget(&self) -> usize {
-        let Some(limit) = self.settings.writes.max_in_flight_status_writes else { return usize::MAX };
-        let decided = self.workload_write_queue.decided.len();
+    /// Returns how many more decisions can soon be written: 0 while the decided Workloads in the queue are more than half
+    /// of the write slots, otherwise the number of slots minus these Workloads.
+    pub(crate) fn decision_budget(&self, limits: &WriteLimits) -> usize {
+        let Some(limit) = limits.max_in_flight_status_writes else { return usize::MAX };
+        let decided = self.decided.len();
         if decided > limit / 2 { 0 } else { limit.saturating_sub(decided) }
+    }
+}
+
+/// Returns the class of the next write of a Workload without a decision to admit.
+fn write_priority(key: &ObjectKey, cache: &Cache, engine: &Engine) -> WritePriority {
+    if engine.workload(key).is_some() {
+        return WritePriority::ExplainPending;
+    }
+    let is_job_finished =
+        |record: &WorkloadRecord| cache.job_of(record).is_some_and(|(_, job)| job.status.finished.is_some());
+    match cache.workload(key) {
+        Some(record) if conditions::is_true(&record.status, ConditionType::Finished) => {
+            WritePriority::Cleanup
+        }
+        Some(record) if is_job_finished(record) => WritePriority::ReleaseQuota,
+        _ => WritePriority::AdmitOrEvict,
     }
 }
 

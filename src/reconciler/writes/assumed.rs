@@ -2,8 +2,8 @@
 //! failed.
 
 use crate::api::ObjectKey;
-use crate::reconciler::Reconciler;
-use crate::scheduler::Assignment;
+use crate::cache::Cache;
+use crate::scheduler::{Assignment, Engine};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -41,19 +41,17 @@ impl AssumedAdmissions {
         self.0.remove(workload).is_some()
     }
 
+    /// Drops a decision to admit that was not written, or whose write failed, and releases its usage unless the object
+    /// holds quota.
+    pub(crate) fn release(&mut self, workload: &ObjectKey, cache: &Cache, engine: &mut Engine) {
+        if self.remove(workload) && !cache.holds_quota(workload) {
+            engine.release(workload);
+            engine.drop_penalty(workload);
+        }
+    }
+
     /// Removes all decisions. Returns their Workloads.
     pub(crate) fn clear(&mut self) -> Vec<ObjectKey> {
         std::mem::take(&mut self.0).into_keys().collect()
-    }
-}
-
-impl Reconciler {
-    /// Drops a decision to admit that was not written, or whose write failed, and releases its usage unless the object
-    /// holds quota.
-    pub(crate) fn release_assumed(&mut self, key: &ObjectKey) {
-        if self.membership.assumed.remove(key) && !self.cache.holds_quota(key) {
-            self.engine.release(key);
-            self.engine.drop_penalty(key);
-        }
     }
 }
