@@ -127,9 +127,17 @@ impl Kind {
             Self::Node,
             Self::Pod,
         ];
-        let with_objects = served().filter(|row| matches!(row.role, Role::Suspended));
-        all.extend(with_objects.map(|row| Self::Job(JobKind::new(row))));
+        let jobs = served().map(|row| Self::of_job(JobKind::new(row)));
+        all.extend(jobs.filter(|kind| *kind != Self::Pod));
         all
+    }
+
+    /// Returns the kind of the objects of a kind of job.
+    pub fn of_job(kind: JobKind) -> Self {
+        match kind.role {
+            Role::Pods => Self::Pod,
+            Role::Suspended | Role::PodsOfOwner | Role::PassThrough => Self::Job(kind),
+        }
     }
 
     /// Returns whether webhooks need objects of this kind for their responses.

@@ -32,7 +32,6 @@ pub(crate) use ingest_workload::WorkloadChange;
 pub(crate) use jobs::{JobChange, JobId};
 pub use kinds::{ApiResourceInfo, Kind};
 pub(crate) use pods::{PodChange, UsageUpdate};
-pub(crate) use units::UnitKey;
 pub use workload_object::WorkloadObject;
 
 use crate::api::ObjectKey;

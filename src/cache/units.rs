@@ -7,22 +7,13 @@
 use super::records::{OwnerRecord, WorkloadRecord};
 use super::{Cache, remove_from_index};
 use crate::api::ObjectKey;
-use crate::frameworks::{PodMember, UnitSummary};
+use crate::frameworks::{Component, JobKind, NO_MEMBERS, PodMember, UnitKey, UnitSummary};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Fields of a pod's status that are kept.
 const STATUS_FIELDS: [&str; 3] = ["phase", "message", "conditions"];
-
-/// Pods that share one Workload.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum UnitKey {
-    /// A pod that is in no group.
-    Pod(ObjectKey),
-    /// The group of this name in the namespace.
-    Group(ObjectKey),
-}
 
 /// A pod that is a job, or a part of one.
 #[derive(Clone, Debug)]
@@ -72,15 +63,21 @@ impl UnitPods {
 fn unit_of(member: &PodMember) -> UnitKey {
     let group = |name: &str| ObjectKey { namespace: member.key.namespace.clone(), name: Arc::from(name) };
     match &member.group {
-        Some(marks) => UnitKey::Group(group(&marks.name)),
-        None => UnitKey::Pod(member.key.clone()),
+        Some(marks) => UnitKey::of_pod_group(group(&marks.name)),
+        None => single_pod(member.key.clone()),
     }
 }
 
+/// Returns the unit of a pod that is in no group.
+const fn single_pod(key: ObjectKey) -> UnitKey {
+    UnitKey::of_object(JobKind::POD, key)
+}
+
 /// Returns the unit of the pod that is this owner.
-fn single_pod(namespace: &Arc<str>, owner: Option<&OwnerRecord>) -> Option<UnitKey> {
-    let owner = owner.filter(|owner| (owner.group(), &*owner.kind) == ("", "Pod"))?;
-    Some(UnitKey::Pod(ObjectKey { namespace: namespace.clone(), name: owner.name.clone() }))
+fn owning_pod(namespace: &Arc<str>, owner: Option<&OwnerRecord>) -> Option<UnitKey> {
+    let gvk = JobKind::POD.gvk;
+    let owner = owner.filter(|owner| (owner.group(), &*owner.kind) == (gvk.group, gvk.kind))?;
+    Some(single_pod(ObjectKey { namespace: namespace.clone(), name: owner.name.clone() }))
 }
 
 impl Cache {
@@ -125,8 +122,8 @@ impl Cache {
     }
 
     /// Returns the numbers of a unit's members.
-    pub(crate) fn unit_summary(&self, unit: &UnitKey) -> UnitSummary {
-        self.pods.units.summaries.get(unit).cloned().unwrap_or_default()
+    pub(crate) fn unit_summary(&self, unit: &UnitKey) -> &UnitSummary {
+        self.pods.units.summaries.get(unit).unwrap_or(&NO_MEMBERS)
     }
 
     /// Returns how many pods were read as members of units.
@@ -159,9 +156,9 @@ impl Cache {
             return None;
         }
         if record.annotations.is_pod_group {
-            return Some(UnitKey::Group(record.meta.key.clone()));
+            return Some(UnitKey::of_pod_group(record.meta.key.clone()));
         }
-        single_pod(&record.meta.key.namespace, record.owner.as_deref())
+        owning_pod(&record.meta.key.namespace, record.owner.as_deref())
     }
 
     /// Returns the units to which a Workload with this key and owner matters, whether it exists or was removed: the pod
@@ -170,17 +167,18 @@ impl Cache {
         if !self.gates.pod_units {
             return Vec::new();
         }
-        let group = UnitKey::Group(key.clone());
-        let single = single_pod(&key.namespace, owner);
+        let group = UnitKey::of_pod_group(key.clone());
+        let single = owning_pod(&key.namespace, owner);
         let known = |unit: &UnitKey| self.pods.units.members.contains_key(unit);
         [Some(group), single].into_iter().flatten().filter(known).collect()
     }
 
     /// Returns the Workloads of a unit: the one of the group's name, or the Workloads that the pod owns.
     pub(crate) fn workloads_of_unit(&self, unit: &UnitKey) -> Vec<ObjectKey> {
-        match unit {
-            UnitKey::Group(key) => self.workloads.get(key).map(|_| key.clone()).into_iter().collect(),
-            UnitKey::Pod(key) => {
+        let key = &unit.key;
+        match unit.component {
+            Component::PodGroup => self.workloads.get(key).map(|_| key.clone()).into_iter().collect(),
+            Component::Object => {
                 let uid = self.pods.units.known_version(key).map(|(uid, _)| uid);
                 uid.map_or_else(Vec::new, |uid| self.workloads_owned_by(uid).to_vec())
             }

@@ -2,7 +2,7 @@
 
 use super::patch::{JobPatch, set_at, template_operations};
 use super::roles::{PodRole, read_roles, without_server_labels};
-use super::row::{Framework, PodSetSource};
+use super::row::{Framework, PodSetSource, Role};
 use super::template::{TemplateInfo, template_patch};
 use super::template_fingerprint::pod_set_fingerprint;
 use super::view::{JobView, PodSetInfo, PodSetView};
@@ -21,7 +21,8 @@ impl Framework {
     /// Decodes the raw object, given the view of an earlier version. If the spec has not changed since, data derived
     /// from the pod templates is reused.
     pub fn decode_after(&self, job: &Value, before: Option<&JobView>) -> Result<JobView, JobError> {
-        let roles = read_roles(self, job)?;
+        // What pods that are held back one by one ask for is read from the pods.
+        let roles = if self.role == Role::Suspended { read_roles(self, job)? } else { Vec::new() };
         let mut view = read::common_view(job)?;
         let same = before.filter(|b| {
             self.flags.pod_sets_from_spec

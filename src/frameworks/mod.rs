@@ -1,7 +1,7 @@
 //! Job kinds: decoding, starting and stopping jobs, and creating their Workloads.
 //!
-//! A kind is a row of the table, [`frameworks`]; only what a row cannot say is code, in the file of the kind. Kinds whose Workload
-//! is made from several objects also have [`ComposableHooks`].
+//! A kind is a row of the table, [`frameworks`]; only what a row cannot say is code, in the file of the kind. The objects that
+//! share a Workload are a [`Unit`], and how its pods are held back says which [`UnitRules`] it follows.
 //!
 //! Invariants: decoding is total (a malformed object is an error, never a panic); stopping a job restores the template
 //! that it had before the start; unknown fields of a template are copied to the Workload.
@@ -10,7 +10,6 @@ mod ancestry;
 pub mod batch_job;
 mod batch_job_rules;
 pub mod chart;
-mod composable;
 mod deployment;
 mod hooks;
 mod job;
@@ -30,27 +29,26 @@ mod read;
 mod roles;
 mod row;
 mod status;
+mod suspended;
 mod table;
 mod template;
 mod template_defaults;
 mod template_fingerprint;
 mod topology;
+mod unit;
 mod unit_summary;
 mod view;
 mod workload;
 mod wrappers;
 
 pub use ancestry::{Ancestor, AncestryError, OwnerLookup, queued_ancestor};
-pub use composable::{
-    ComposableHooks, ComposeError, Composed, JobUnit, Membership, PodSetCount, StopReason, UnitStatus,
-};
 pub use deployment::mark_template;
 pub use hooks::Hooks;
 pub use job_kind::JobKind;
 pub use job_under_review::{JobUnderReview, PodSetUnderReview, map_text};
 pub use managed_kinds::{ManagedKinds, Management};
-pub use patch::{Action, FieldChange, JobPatch, PatchBody};
-pub use pod_group::{POD_RULES, hold_pod, role_hash};
+pub use patch::{Action, ActionWrite, Change, FieldChange, JobPatch, PatchBody, Target};
+pub use pod_group::{hold_pod, role_hash};
 pub use pod_member::{GroupMarks, Phase, PodMember, PodState};
 #[cfg(test)]
 pub(crate) use pod_set_sources::tests as several_sources;
@@ -65,6 +63,11 @@ pub use table::{framework, frameworks, known_frameworks, served, served_framewor
 pub(crate) use template::template_patch;
 pub use template::{TemplateConflict, TemplateInfo};
 pub use template_fingerprint::{TemplateFingerprint, pod_set_fingerprint};
+pub use unit::{
+    Component, ComposeError, Composed, Membership, PodSetCount, Sources, Stop, StopScope, Unit, UnitKey,
+    UnitRules, UnitStatus,
+};
+pub(crate) use unit_summary::NO_MEMBERS;
 pub use unit_summary::{RoleCounts, UnitSummary};
 pub use view::{Finished, Gvk, JobOptions, JobStatus, JobView, OwnerRef, PodSetInfo, PodSetView};
 pub use workload::{

@@ -1,4 +1,4 @@
-//! Patches of jobs, and the actions on the objects of a job unit.
+//! Patches of jobs, and the writes on the objects of a unit.
 //!
 //! Invariants: a patch is sent for the version of the object that it was made from; an array is never replaced as a
 //! whole, as that would undo a change that another writer made to it.
@@ -70,23 +70,66 @@ impl JobPatch {
     }
 }
 
-/// A write on a member of a job unit.
+/// A write on an object of a unit.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Patches a member.
-    Patch {
-        /// Key of the member.
-        member: ObjectKey,
-        /// The patch.
-        patch: JobPatch,
-    },
-    /// Deletes a member. The condition is applied to its status first, if there is one.
+pub struct Action {
+    /// The object.
+    pub target: Target,
+    /// The write.
+    pub write: ActionWrite,
+    /// What it means for the pods.
+    pub change: Change,
+}
+
+/// An object of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The owner.
+    Owner,
+    /// The member with this key.
+    Member(ObjectKey),
+}
+
+/// A write on an object of a unit.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ActionWrite {
+    /// Patches it.
+    Patch(JobPatch),
+    /// Deletes it. The condition is applied to its status first, if there is one.
     Delete {
-        /// Key of the member.
-        member: ObjectKey,
         /// Condition that says why.
         condition: Option<Value>,
     },
+}
+
+/// What a write means for the pods of a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Pods start.
+    Start,
+    /// Pods stop.
+    Stop,
+    /// A pod that is not needed goes.
+    Remove,
+    /// Neither: what follows a stop, or precedes a start.
+    None,
+}
+
+impl Action {
+    /// Returns a patch of the owner.
+    pub(super) const fn patch_owner(patch: JobPatch, change: Change) -> Self {
+        Self { target: Target::Owner, write: ActionWrite::Patch(patch), change }
+    }
+
+    /// Returns a patch of a member.
+    pub(super) const fn patch_member(member: ObjectKey, patch: JobPatch, change: Change) -> Self {
+        Self { target: Target::Member(member), write: ActionWrite::Patch(patch), change }
+    }
+
+    /// Returns the deletion of a member.
+    pub(super) const fn delete_member(member: ObjectKey, condition: Option<Value>, change: Change) -> Self {
+        Self { target: Target::Member(member), write: ActionWrite::Delete { condition }, change }
+    }
 }
 
 /// Sets a field of a merge patch, creating the objects above it.

@@ -3,8 +3,10 @@
 //! Invariant: a row says where its fields are and what they mean; how to read and patch them is the same code for all
 //! rows. Only what no row can say is a hook.
 
-use super::composable::ComposableHooks;
 use super::hooks::Hooks;
+use super::pod_group::PodRules;
+use super::suspended::SuspendedJobs;
+use super::unit::UnitRules;
 use super::view::Gvk;
 
 /// A JSON pointer (RFC 6901).
@@ -45,12 +47,14 @@ pub struct Framework {
 }
 
 /// How pods of a kind are held back until admission.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The object has a field that suspends it.
     Suspended,
-    /// Several objects make up one Workload; each pod is held by a scheduling gate, and stopping deletes it.
-    Composable(&'static dyn ComposableHooks),
+    /// Each pod, or group of pods, has a Workload; each pod is held by a scheduling gate, and stopping deletes it.
+    Pods,
+    /// The object has a Workload for its pods; each pod is held by a scheduling gate, and stopping deletes it.
+    PodsOfOwner,
     /// The webhook marks the pod template; each pod is a job of its own. The object has no Workload.
     PassThrough,
 }
@@ -332,6 +336,15 @@ pub enum TopologyChecks {
 }
 
 impl Framework {
+    /// Returns the rules of its units; `None` if its objects have no Workload.
+    pub fn unit_rules(&self) -> Option<&'static dyn UnitRules> {
+        match self.role {
+            Role::Suspended => Some(&SuspendedJobs),
+            Role::Pods | Role::PodsOfOwner => Some(&PodRules),
+            Role::PassThrough => None,
+        }
+    }
+
     /// Returns the path of its webhook, as controller-runtime builds it.
     pub fn webhook_path(&self, mutating: bool) -> String {
         let verb = if mutating { "mutate" } else { "validate" };

@@ -43,6 +43,21 @@ pub struct UnitSummary {
     pub unretriable: usize,
 }
 
+/// Numbers of a unit without members.
+pub(crate) static NO_MEMBERS: UnitSummary = UnitSummary {
+    roles: BTreeMap::new(),
+    deleting: 0,
+    startable: 0,
+    stoppable: 0,
+    waiting_or_ended: 0,
+    ended: 0,
+    running: 0,
+    running_deleting: 0,
+    listed: 0,
+    listed_ready: 0,
+    unretriable: 0,
+};
+
 impl UnitSummary {
     /// Returns the summary of all these members.
     pub fn of<'a>(members: impl IntoIterator<Item = &'a PodMember>) -> Self {
@@ -83,7 +98,7 @@ impl UnitSummary {
 
     /// Returns whether all members are being deleted.
     pub fn is_deleting(&self) -> bool {
-        self.deleting == self.members()
+        self.deleting > 0 && self.deleting == self.members()
     }
 
     /// Returns the number of members that succeeded.

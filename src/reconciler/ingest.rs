@@ -7,7 +7,7 @@ use crate::api::decoding::decode;
 use crate::api::{ObjectKey, v1beta2};
 use crate::cache::kinds::to_resource_groups;
 use crate::cache::{Arrival, Ingested, JobChange, Kind, ObjectIdentity, WorkloadObject};
-use crate::frameworks::JobKind;
+use crate::frameworks::{JobKind, UnitKey};
 use crate::lifecycle::reservation;
 use crate::scheduler::{Cohort, Flavor};
 use k8s_openapi::api::core::v1::{LimitRange, Namespace, PodTemplate};
@@ -193,7 +193,8 @@ impl Reconciler {
         let Some(name) = self.cache.ingest_namespace(&object.metadata) else { return };
         self.engine.set_namespace(&name, self.cache.namespace_labels(&name).cloned());
         let jobs = self.cache.jobs().filter(|((_, key), _)| key.namespace == name);
-        self.work_queue.add_all(jobs.map(|((kind, key), _)| ReconcileKey::Job(*kind, key.clone())));
+        self.work_queue
+            .add_all(jobs.map(|((kind, key), _)| ReconcileKey::Unit(UnitKey::of_object(*kind, key.clone()))));
         self.snapshot_builder.mark_references_stale();
     }
 
@@ -253,7 +254,7 @@ impl Reconciler {
         if let Some(uid) = replaced {
             self.mark_workloads_owned_by(uid);
         }
-        self.work_queue.add(ReconcileKey::Job(kind, key.clone()));
+        self.work_queue.add(ReconcileKey::Unit(UnitKey::of_object(kind, key.clone())));
         let Some(view) = self.cache.job(&(kind, key.clone())) else { return };
         self.snapshot_builder.set_job(kind, view);
         let view = Arc::clone(view);

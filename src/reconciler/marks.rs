@@ -6,7 +6,7 @@ use crate::api::ObjectKey;
 use crate::cache::pod_owners::RecheckedPods;
 use crate::cache::records::OwnerRecord;
 use crate::cache::{Kind, PodChange, UsageUpdate, WorkloadChange};
-use crate::frameworks::{JobKind, JobView};
+use crate::frameworks::{JobKind, JobView, UnitKey};
 use crate::lifecycle::reservation;
 use std::sync::Arc;
 
@@ -83,17 +83,17 @@ impl Reconciler {
     pub(super) fn mark_workload_and_job(&mut self, key: &ObjectKey, owner: Option<&OwnerRecord>) {
         self.work_queue.add(ReconcileKey::Workload(key.clone()));
         if let Some((kind, job)) = owner.and_then(|owner| self.cache.job_id(&owner.uid)) {
-            self.work_queue.add(ReconcileKey::Job(*kind, job.clone()));
+            self.work_queue.add(ReconcileKey::Unit(UnitKey::of_object(*kind, job.clone())));
         }
-        self.work_queue.add_all(self.job_lookup().jobs_by_workload_name(key));
-        let units = self.cache.units_near_workload(key, owner);
+        let mut units = self.units().named_like_workload(key);
+        units.extend(self.cache.units_near_workload(key, owner));
         self.work_queue.add_all(units.into_iter().map(ReconcileKey::Unit));
     }
 
     /// Marks the Workloads that a job owns, that was made for it, and that it names.
     pub(super) fn mark_workloads_of_job(&mut self, kind: JobKind, job: &JobView) {
         self.mark_workloads_owned_by(&job.uid);
-        self.work_queue.add_all(self.job_lookup().workloads_by_job_name(kind, job));
+        self.mark_workloads(self.units().workloads_named_by(kind, job));
     }
 
     pub(super) fn mark_workloads_owned_by(&mut self, uid: &str) {
@@ -146,7 +146,8 @@ impl Reconciler {
     pub(super) fn mark_users_of_priority_class(&mut self, class: &str) {
         let jobs =
             self.cache.jobs().filter(|(_, view)| view.options.priority_class.as_deref() == Some(class));
-        self.work_queue.add_all(jobs.map(|((kind, key), _)| ReconcileKey::Job(*kind, key.clone())));
+        self.work_queue
+            .add_all(jobs.map(|((kind, key), _)| ReconcileKey::Unit(UnitKey::of_object(*kind, key.clone()))));
         let units = self.cache.units_naming_class(class).cloned();
         self.work_queue.add_all(units.map(ReconcileKey::Unit));
         let workloads = self.cache.workloads().filter(|(_, record)| {
@@ -173,7 +174,7 @@ impl Reconciler {
                 self.mark_workload_and_job(key, owner.as_deref());
             }
             Kind::Job(job_kind) => {
-                self.work_queue.add(ReconcileKey::Job(job_kind, key.clone()));
+                self.work_queue.add(ReconcileKey::Unit(UnitKey::of_object(job_kind, key.clone())));
                 // Its Workload waits while a write of the job is in flight, and the watch may have overtaken the
                 // response.
                 if let Some(job) = self.cache.job(&(job_kind, key.clone())).cloned() {

@@ -13,8 +13,6 @@ mod cycles;
 mod events;
 mod ingest;
 mod inspect;
-mod job;
-mod job_unit;
 mod list_sync;
 mod marks;
 mod membership;
@@ -30,24 +28,25 @@ mod scheduler_input;
 pub mod second_pass;
 mod settings;
 mod steps;
+mod unit;
 mod warnings;
 mod work_queue;
 mod workload;
 mod write_results;
 mod writes;
 
-pub(crate) use job::management::is_managed_by_other_controller;
 pub use messages::{
     Delta, Effect, Event, Observation, ObservationLabels, Verb, Write, WriteClass, WriteOutcome, WriteResult,
 };
 pub use settings::{CoreGates, CoreSettings, SnapshotIntervals, WriteLimits};
+pub(crate) use unit::units::is_managed_by_other_controller;
 pub use writes::round_queue::{Place, RoundQueue};
 
 use crate::cache::{Cache, DecodeGates, Kind};
+use crate::frameworks::UnitKey;
 use crate::scheduler::Engine;
 use crate::snapshot::SnapshotBuilder;
 use jiff::Timestamp;
-use job::JobLookup;
 use list_sync::ListSync;
 use membership::Membership;
 use nodes::health::HostHealth;
@@ -56,6 +55,7 @@ use queues::admission_checks::AdmissionChecks;
 use queues::{QueueState, QueueStatuses, QueueUpdates};
 use scheduler_input::SchedulerInput;
 use second_pass::queue::SecondPassQueue;
+use unit::units::Units;
 use warnings::Warnings;
 use work_queue::{ReconcileKey, WorkQueue};
 use writes::in_flight::Writes;
@@ -177,8 +177,9 @@ impl Reconciler {
         SchedulerInput { cache: &self.cache, settings: &self.settings }
     }
 
-    pub(crate) const fn job_lookup(&self) -> JobLookup<'_> {
-        JobLookup { cache: &self.cache, settings: &self.settings }
+    /// Returns the units and what relates them to Workloads.
+    pub(crate) const fn units(&self) -> Units<'_> {
+        Units { cache: &self.cache, settings: &self.settings }
     }
 
     const fn host_health(&self) -> HostHealth<'_> {
@@ -247,7 +248,8 @@ impl Reconciler {
         let multikueue = cache.multikueue_clusters();
         let multikueue = multikueue.map(|(name, _)| ReconcileKey::MultiKueueCluster(name.clone()));
         let topologies = cache.topologies().map(|(name, _)| ReconcileKey::Topology(name.clone()));
-        let jobs = cache.jobs().map(|((kind, key), _)| ReconcileKey::Job(*kind, key.clone()));
+        let jobs =
+            cache.jobs().map(|((kind, key), _)| ReconcileKey::Unit(UnitKey::of_object(*kind, key.clone())));
         let units = cache.units().cloned().map(ReconcileKey::Unit);
         let workloads = cache.workloads().map(|(key, _)| ReconcileKey::Workload(key.clone()));
         let pods = cache.workloads_of_pods().cloned().map(ReconcileKey::Pods);

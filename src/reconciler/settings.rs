@@ -81,8 +81,9 @@ impl CoreSettings {
             Kind::ProvisioningRequest | Kind::PodTemplate => self.gates.provisioning_requests,
             _ => true,
         };
-        let unserved = self.unserved_job_kinds.iter().filter(|kind| matches!(kind.role, Role::Suspended));
-        Kind::all().into_iter().chain(unserved.copied().map(Kind::Job)).filter(watched).collect()
+        let unserved = self.unserved_job_kinds.iter().copied().map(Kind::of_job);
+        let jobs = unserved.filter(|kind| *kind != Kind::Pod);
+        Kind::all().into_iter().chain(jobs).filter(watched).collect()
     }
 
     /// Returns whether jobs of a kind are managed.
@@ -98,8 +99,8 @@ impl CoreSettings {
 
     /// Returns whether pods are jobs, on their own, in groups, or as pods of kinds that pass through.
     pub fn manages_pods(&self) -> bool {
-        let composed = |kind: &JobKind| !matches!(kind.role, Role::Suspended);
-        frameworks().iter().map(JobKind::new).filter(composed).any(|kind| self.manages_kind(kind))
+        let gated = |kind: &JobKind| kind.role != Role::Suspended;
+        frameworks().iter().map(JobKind::new).filter(gated).any(|kind| self.manages_kind(kind))
     }
 
     /// Returns the kinds that are queued.

@@ -8,6 +8,7 @@ use super::writes::in_flight::WriteRequest;
 use super::{ReconcileKey, Reconciler};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
+use crate::frameworks::Role;
 use jiff::Timestamp;
 
 impl Reconciler {
@@ -21,7 +22,10 @@ impl Reconciler {
             };
             return ungating.step(workload, now);
         }
-        if let ReconcileKey::Unit(unit) = item {
+        if let ReconcileKey::Unit(unit) = item
+            && unit.kind.role != Role::Suspended
+        {
+            // Its members are written one by one, and a write of one does not wait for that of another.
             return self.step_unit(unit, now);
         }
         let (kind, key) = item.written_object();
@@ -37,7 +41,7 @@ impl Reconciler {
                 self.workload_write_queue.enqueue(key, &self.cache, &self.engine, assumed);
             }
             ReconcileKey::Workload(key) => self.step_workload(key, now),
-            ReconcileKey::Job(kind, key) => self.step_job(*kind, key, now),
+            ReconcileKey::Unit(unit) => self.step_unit(unit, now),
             ReconcileKey::ClusterQueue(name) => {
                 self.start(activity::cluster_queue_write(name, &self.cache, &self.engine), now);
             }
@@ -49,10 +53,7 @@ impl Reconciler {
                 self.start(admission_checks::multikueue_cluster_write(name, &self.cache, now), now);
             }
             ReconcileKey::Topology(name) => self.start(activity::topology_write(name, &self.cache), now),
-            ReconcileKey::LocalQueue(_)
-            | ReconcileKey::Cohort(_)
-            | ReconcileKey::Unit(_)
-            | ReconcileKey::Pods(_) => {}
+            ReconcileKey::LocalQueue(_) | ReconcileKey::Cohort(_) | ReconcileKey::Pods(_) => {}
         }
     }
 

@@ -2,8 +2,8 @@
 
 use super::writes::timers::Timers;
 use crate::api::ObjectKey;
-use crate::cache::{Kind, UnitKey};
-use crate::frameworks::JobKind;
+use crate::cache::Kind;
+use crate::frameworks::UnitKey;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,9 +25,7 @@ pub(crate) enum ReconcileKey {
     MultiKueueCluster(Arc<str>),
     /// A Topology: finalizer.
     Topology(Arc<str>),
-    /// A job, by kind.
-    Job(JobKind, ObjectKey),
-    /// A single pod or a pod group.
+    /// A unit: its objects, and the spec of its Workload.
     Unit(UnitKey),
     /// A Workload.
     Workload(ObjectKey),
@@ -46,9 +44,8 @@ impl ReconcileKey {
             Self::Check(name) => (Kind::AdmissionCheck, ObjectKey::cluster(name)),
             Self::MultiKueueCluster(name) => (Kind::MultiKueueCluster, ObjectKey::cluster(name)),
             Self::Topology(name) => (Kind::Topology, ObjectKey::cluster(name)),
-            Self::Job(kind, key) => (Kind::Job(*kind), key.clone()),
-            Self::Unit(UnitKey::Pod(key)) => (Kind::Pod, key.clone()),
-            Self::Unit(UnitKey::Group(key)) | Self::Workload(key) | Self::Pods(key) => {
+            Self::Unit(unit) if !unit.is_pod_group() => (Kind::of_job(unit.kind), unit.key.clone()),
+            Self::Unit(UnitKey { key, .. }) | Self::Workload(key) | Self::Pods(key) => {
                 (Kind::Workload, key.clone())
             }
         }

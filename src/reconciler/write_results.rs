@@ -74,13 +74,9 @@ impl Reconciler {
                 self.handle_failed_write(kind, key, &write);
                 match on_behalf_of {
                     // The Workload to report it on may not exist.
-                    Some(ReconcileKey::Job(job_kind, job)) => {
-                        self.report_rejected(Kind::Job(job_kind), &job, code, &message);
-                    }
                     Some(ReconcileKey::Unit(unit)) if kind == Kind::Workload => {
-                        let pod = self.cache.unit_pod_keys(&unit).next().cloned();
-                        if let Some(pod) = pod {
-                            self.report_rejected(Kind::Pod, &pod, code, &message);
+                        if let Some((kind, object)) = self.units().subject_of(&unit) {
+                            self.report_rejected(kind, &object, code, &message);
                         }
                     }
                     Some(ReconcileKey::Workload(_)) if write.verb == Verb::Create => {

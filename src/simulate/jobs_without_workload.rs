@@ -40,7 +40,7 @@ impl Simulation {
                 }
                 let view = job_kind.decode(job).ok();
                 match view {
-                    Some(view) if self.state.job_lookup().manages_job(job_kind, &view) => {
+                    Some(view) if self.state.units().manages_job(job_kind, &view) => {
                         found.pending.push(self.waiting_job(kind, job, &view));
                     }
                     Some(view) if view.queue_name.is_some() => {

@@ -28,12 +28,11 @@ const LAYERS: [&str; 17] = [
 ];
 /// Folders of the reconciler in the order of their dependencies: each may use and call the folders before it. Files beside
 /// the folders are either vocabulary that every folder uses, or the steps of a round, which call the folders.
-const RECONCILER_PARTS: [&str; 10] = [
+const RECONCILER_PARTS: [&str; 9] = [
     "writes",
     "scheduler_input",
     "nodes",
-    "job",
-    "job_unit",
+    "unit",
     "provisioning",
     "queues",
     "workload",

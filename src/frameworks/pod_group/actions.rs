@@ -1,16 +1,16 @@
 //! Writes on the pods of a unit: a start removes the gates, a stop deletes the pods.
 
 use super::super::JobError;
-use super::super::composable::{JobUnit, StopReason};
-use super::super::patch::{Action, JobPatch, template_operations};
+use super::super::patch::{Action, Change, JobPatch, template_operations};
 use super::super::pod_member::PodMember;
 use super::super::read;
 use super::super::template::TemplateInfo;
+use super::super::unit::{Stop, StopScope, Unit};
 use super::super::view::PodSetInfo;
 use crate::api::names;
 use serde_json::{Value, json};
 
-pub(super) fn start(unit: &JobUnit<'_>, infos: &[PodSetInfo]) -> Result<Vec<Action>, JobError> {
+pub(super) fn start(unit: &Unit<'_>, infos: &[PodSetInfo]) -> Result<Vec<Action>, JobError> {
     if unit.summary.startable == 0 {
         return Ok(Vec::new());
     }
@@ -29,25 +29,24 @@ fn start_pod(member: &PodMember, infos: &[PodSetInfo]) -> Result<Action, JobErro
     let label = [(names::POD_SET_LABEL.to_owned(), member.role.clone())].into();
     target.merge(&TemplateInfo { labels: label, ..TemplateInfo::default() })?;
     let patch = JobPatch::json(template_operations("", true, &own, &target));
-    Ok(Action::Patch { member: member.key.clone(), patch })
+    Ok(Action::patch_member(member.key.clone(), patch, Change::Start))
 }
 
-pub(super) fn stop(unit: &JobUnit<'_>, reason: &StopReason<'_>) -> Vec<Action> {
-    if unit.summary.stoppable == 0 && !reason.workload_deleted {
+pub(super) fn stop(unit: &Unit<'_>, stop: &Stop<'_>) -> Vec<Action> {
+    let all = stop.scope == StopScope::All;
+    if unit.summary.stoppable == 0 && !all {
         return Vec::new();
     }
     let condition = json!({
-        "type": "TerminationTarget", "status": "True", "reason": reason.reason, "message": reason.message,
-        "lastTransitionTime": reason.now,
+        "type": "TerminationTarget", "status": "True", "reason": stop.reason, "message": stop.message,
+        "lastTransitionTime": stop.now,
     });
     let goes = |member: &&PodMember| {
         let waits_or_ended = member.state.gated || member.terminated();
-        !member.state.deleting && (reason.workload_deleted || !waits_or_ended)
+        !member.state.deleting && (all || !waits_or_ended)
     };
-    let delete = |member: &PodMember| Action::Delete {
-        member: member.key.clone(),
-        condition: Some(condition.clone()),
-    };
+    let delete =
+        |member: &PodMember| Action::delete_member(member.key.clone(), Some(condition.clone()), Change::Stop);
     unit.iter().filter(goes).map(delete).collect()
 }
 
@@ -61,10 +60,10 @@ pub(super) fn release(member: &PodMember) -> Option<Action> {
         json!({ "op": "add", "path": path, "value": rest })
     };
     let patch = JobPatch::json(vec![operation]);
-    member.state.has_finalizer.then(|| Action::Patch { member: member.key.clone(), patch })
+    member.state.has_finalizer.then(|| Action::patch_member(member.key.clone(), patch, Change::None))
 }
 
 pub(super) fn remove(member: &PodMember) -> Vec<Action> {
-    let delete = Action::Delete { member: member.key.clone(), condition: None };
+    let delete = Action::delete_member(member.key.clone(), None, Change::Remove);
     release(member).into_iter().chain([delete]).collect()
 }

@@ -1,10 +1,10 @@
 //! The Workload of a pod or a pod group: roles by hash, their counts, and the checks before it is made.
 
-use super::super::composable::{ComposeError, Composed, JobUnit};
 use super::super::pod_member::{GroupMarks, PodMember, SINGLE};
 use super::super::read;
 use super::super::row::Rank;
 use super::super::topology::topology_request;
+use super::super::unit::{ComposeError, Composed, Unit};
 use super::super::view::JobView;
 use super::super::workload::{WorkloadParts, WorkloadRequest, annotations, clean_template, workload_object};
 use super::super::{JobError, workload_name};
@@ -17,21 +17,22 @@ use std::collections::BTreeMap;
 const MAX_POD_SETS: usize = 18;
 
 /// Returns the first member, from which everything is read on which all must agree.
-pub(super) fn first<'a>(unit: &JobUnit<'a>) -> Result<&'a PodMember, JobError> {
+pub(super) fn first<'a>(unit: &Unit<'a>) -> Result<&'a PodMember, JobError> {
     unit.first().ok_or_else(|| read::malformed("/members", "a unit needs a pod"))
 }
 
 /// Returns what the first member says about its group.
-pub(super) fn group<'a>(unit: &JobUnit<'a>) -> Option<&'a GroupMarks> {
+pub(super) fn group<'a>(unit: &Unit<'a>) -> Option<&'a GroupMarks> {
     unit.first()?.group.as_ref()
 }
 
-pub(super) fn view(unit: &JobUnit<'_>) -> Result<JobView, JobError> {
+pub(super) fn view(unit: &Unit<'_>) -> Result<JobView, JobError> {
     let suspended = unit.summary.waiting_or_ended > 0;
-    Ok(JobView { suspended, ..read::common_view(&first(unit)?.pod)? })
+    let deleting = unit.summary.is_deleting();
+    Ok(JobView { deleting, suspended, ..read::common_view(&first(unit)?.pod)? })
 }
 
-pub(super) fn name(unit: &JobUnit<'_>) -> Result<String, JobError> {
+pub(super) fn name(unit: &Unit<'_>) -> Result<String, JobError> {
     let view = read::common_view(&first(unit)?.pod)?;
     if let Some(name) = view.options.prebuilt_workload {
         return Ok(name.to_string());
@@ -46,16 +47,13 @@ pub(super) fn by_precedence(mut members: Vec<&PodMember>) -> Vec<&PodMember> {
     members
 }
 
-pub(super) fn pod_sets(unit: &JobUnit<'_>, rank: &Rank) -> Result<Vec<Value>, ComposeError> {
+pub(super) fn pod_sets(unit: &Unit<'_>) -> Result<Vec<Value>, ComposeError> {
     let runnable = unit.iter().filter(|member| member.counts()).collect();
-    pod_sets_of(unit, rank, runnable)
+    pod_sets_of(unit, runnable)
 }
 
-fn pod_sets_of(
-    unit: &JobUnit<'_>,
-    rank: &Rank,
-    members: Vec<&PodMember>,
-) -> Result<Vec<Value>, ComposeError> {
+fn pod_sets_of(unit: &Unit<'_>, members: Vec<&PodMember>) -> Result<Vec<Value>, ComposeError> {
+    let rank = &unit.kind.rank;
     let Some(group) = group(unit) else {
         return Ok(vec![pod_set(first(unit)?, SINGLE, 1, rank)?]);
     };
@@ -92,11 +90,7 @@ fn pod_set(member: &PodMember, name: &str, count: i32, rank: &Rank) -> Result<Va
     Ok(Value::Object(set))
 }
 
-pub(super) fn compose(
-    unit: &JobUnit<'_>,
-    rank: &Rank,
-    request: &WorkloadRequest<'_>,
-) -> Result<Composed, ComposeError> {
+pub(super) fn compose(unit: &Unit<'_>, request: &WorkloadRequest<'_>) -> Result<Composed, ComposeError> {
     let first = first(unit)?;
     let view = view(unit)?;
     let mut members: Vec<&PodMember> = unit.iter().filter(|member| member.counts()).collect();
@@ -128,13 +122,13 @@ pub(super) fn compose(
             .iter()
             .map(|member| owner(member, group(unit).is_none()))
             .collect::<Result<_, _>>()?,
-        pod_sets: pod_sets_of(unit, rank, members)?,
+        pod_sets: pod_sets_of(unit, members)?,
     };
     Ok(Composed { workload: workload_object(parts, &view, request), removals })
 }
 
 fn check_group(
-    unit: &JobUnit<'_>,
+    unit: &Unit<'_>,
     first: &PodMember,
     group: &GroupMarks,
     runnable: usize,
@@ -163,7 +157,7 @@ fn check_group(
 
 /// Returns the labels that the Workload takes from its pods. The pods of a group must agree on them.
 fn labels(
-    unit: &JobUnit<'_>,
+    unit: &Unit<'_>,
     members: &[&PodMember],
     view: &JobView,
     keys: &[String],

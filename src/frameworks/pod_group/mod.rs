@@ -12,14 +12,14 @@ mod webhook;
 pub use role_hash::role_hash;
 pub use webhook::hold_pod;
 
-use super::composable::{
-    ComposableHooks, ComposeError, Composed, JobUnit, Membership, PodSetCount, StopReason, UnitStatus,
-};
 use super::hooks::NoHooks;
 use super::pod_member::PodMember;
 use super::row::{CreatedKinds, Family, Flags, Framework, Listing, Rank, Role, TopologyChecks};
 use super::table::{
     JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_FIELDS, NO_STATUS, POD, PODS, READ_ONLY, WORKLOAD_WEBHOOKS,
+};
+use super::unit::{
+    ComposeError, Composed, Membership, PodSetCount, Sources, Stop, Unit, UnitRules, UnitStatus,
 };
 use super::view::{Gvk, JobView, PodSetInfo};
 use super::workload::WorkloadRequest;
@@ -31,7 +31,7 @@ pub(super) const ROW: Framework = Framework {
     gvk: Gvk { group: "", version: "v1", kind: "Pod", plural: "pods" },
     name: "pod",
     listing: Listing { family: Family::Pods, label: "Pod, pod groups" },
-    role: Role::Composable(POD_RULES),
+    role: Role::Pods,
     fields: NO_FIELDS,
     pod_sets: &[],
     rank: Rank { index_label: Some("kueue.x-k8s.io/pod-group-pod-index"), sub_groups: None },
@@ -46,6 +46,7 @@ pub(super) const ROW: Framework = Framework {
 };
 
 pub(super) const STATEFUL_SET: Framework = Framework {
+    role: Role::PodsOfOwner,
     gvk: Gvk { group: "apps", version: "v1", kind: "StatefulSet", plural: "statefulsets" },
     name: "statefulset",
     listing: Listing { family: Family::Pods, label: "StatefulSet" },
@@ -57,6 +58,7 @@ pub(super) const STATEFUL_SET: Framework = Framework {
 };
 
 pub(super) const LEADER_WORKER_SET: Framework = Framework {
+    role: Role::PodsOfOwner,
     gvk: Gvk {
         group: "leaderworkerset.x-k8s.io",
         version: "v1",
@@ -73,49 +75,46 @@ pub(super) const LEADER_WORKER_SET: Framework = Framework {
     ..ROW
 };
 
-/// Rules of pods and pod groups.
-pub const POD_RULES: &dyn ComposableHooks = &PodGroup;
-
-/// Rules of pods and pod groups.
+/// Rules of pods and pod groups, and of the pods of an owner.
 #[derive(Debug)]
-struct PodGroup;
+pub(super) struct PodRules;
 
-impl ComposableHooks for PodGroup {
-    fn view(&self, unit: &JobUnit<'_>) -> Result<JobView, JobError> {
+impl UnitRules for PodRules {
+    fn view(&self, unit: &Unit<'_>) -> Result<JobView, JobError> {
         compose::view(unit)
     }
 
-    fn workload_name(&self, unit: &JobUnit<'_>) -> Result<String, JobError> {
+    fn workload_name(&self, unit: &Unit<'_>) -> Result<String, JobError> {
         compose::name(unit)
     }
 
-    fn pod_sets(&self, unit: &JobUnit<'_>, rank: &Rank) -> Result<Vec<Value>, ComposeError> {
-        compose::pod_sets(unit, rank)
+    fn pod_sets(&self, unit: &Unit<'_>, _sources: Sources<'_>) -> Result<Vec<Value>, ComposeError> {
+        compose::pod_sets(unit)
     }
 
     fn compose(
         &self,
-        unit: &JobUnit<'_>,
-        rank: &Rank,
+        unit: &Unit<'_>,
+        _sources: Sources<'_>,
         request: &WorkloadRequest<'_>,
     ) -> Result<Composed, ComposeError> {
-        compose::compose(unit, rank, request)
+        compose::compose(unit, request)
     }
 
-    fn membership(&self, unit: &JobUnit<'_>, pod_sets: &[PodSetCount<'_>], finished: bool) -> Membership {
+    fn membership(&self, unit: &Unit<'_>, pod_sets: &[PodSetCount<'_>], finished: bool) -> Membership {
         rules::membership(unit, pod_sets, finished)
     }
 
-    fn status(&self, unit: &JobUnit<'_>, now: Timestamp) -> UnitStatus {
+    fn status(&self, unit: &Unit<'_>, now: Timestamp) -> UnitStatus {
         rules::status(unit, now)
     }
 
-    fn start(&self, unit: &JobUnit<'_>, infos: &[PodSetInfo]) -> Result<Vec<Action>, JobError> {
+    fn start(&self, unit: &Unit<'_>, infos: &[PodSetInfo]) -> Result<Vec<Action>, JobError> {
         actions::start(unit, infos)
     }
 
-    fn stop(&self, unit: &JobUnit<'_>, reason: &StopReason<'_>) -> Vec<Action> {
-        actions::stop(unit, reason)
+    fn stop(&self, unit: &Unit<'_>, stop: &Stop<'_>) -> Vec<Action> {
+        actions::stop(unit, stop)
     }
 
     fn release(&self, member: &PodMember) -> Option<Action> {
@@ -126,7 +125,7 @@ impl ComposableHooks for PodGroup {
         actions::remove(member)
     }
 
-    fn owner_reference(&self, unit: &JobUnit<'_>, member: &PodMember) -> Result<Value, JobError> {
-        compose::owner(member, compose::group(unit).is_none())
+    fn owner_reference(&self, unit: &Unit<'_>, member: &PodMember) -> Option<Value> {
+        compose::owner(member, compose::group(unit).is_none()).ok()
     }
 }

@@ -1,7 +1,7 @@
 //! Rules of a pod group that has a Workload: which pods are missing, replaced or too many, and when it is done.
 
-use super::super::composable::{JobUnit, Membership, PodSetCount, UnitStatus};
 use super::super::pod_member::{GroupMarks, Phase, PodMember};
+use super::super::unit::{Membership, PodSetCount, Unit, UnitStatus};
 use super::super::unit_summary::RoleCounts;
 use super::super::view::Finished;
 use super::compose::{by_precedence, group};
@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(super) fn membership(unit: &JobUnit<'_>, pod_sets: &[PodSetCount<'_>], finished: bool) -> Membership {
+pub(super) fn membership(unit: &Unit<'_>, pod_sets: &[PodSetCount<'_>], finished: bool) -> Membership {
     let Some(marks) = group(unit) else {
         // Nothing replaces a single pod: its finalizer goes with it.
         let deleted = unit.iter().filter(|member| member.state.deleting);
@@ -54,7 +54,7 @@ pub(super) fn membership(unit: &JobUnit<'_>, pod_sets: &[PodSetCount<'_>], finis
 /// Compares a group whose members all count, and are not too many, by their numbers alone. Otherwise returns `None`: the
 /// members are compared.
 fn membership_by_numbers(
-    unit: &JobUnit<'_>,
+    unit: &Unit<'_>,
     marks: &GroupMarks,
     pod_sets: &[PodSetCount<'_>],
     finished: bool,
@@ -84,7 +84,7 @@ fn by_end(mut members: Vec<&PodMember>) -> Vec<&PodMember> {
 }
 
 /// Returns whether the pod sets of the members are, in order, among those of the Workload and not larger.
-fn fits(unit: &JobUnit<'_>, kept: &[&PodMember], pod_sets: &[PodSetCount<'_>], finished: bool) -> bool {
+fn fits(unit: &Unit<'_>, kept: &[&PodMember], pod_sets: &[PodSetCount<'_>], finished: bool) -> bool {
     let roles = match (group(unit).filter(|group| group.fast_admission), kept.first()) {
         (Some(group), Some(first)) => BTreeMap::from([(first.role.as_str(), group.total)]),
         _ => counts_by_role(kept.iter().copied()),
@@ -100,7 +100,7 @@ fn is_among(roles: &BTreeMap<&str, i32>, pod_sets: &[PodSetCount<'_>], finished:
     })
 }
 
-pub(super) fn status(unit: &JobUnit<'_>, now: Timestamp) -> UnitStatus {
+pub(super) fn status(unit: &Unit<'_>, now: Timestamp) -> UnitStatus {
     let in_group = group(unit).is_some();
     let summary = unit.summary;
     let runs = |member: &PodMember| {
@@ -120,7 +120,7 @@ pub(super) fn status(unit: &JobUnit<'_>, now: Timestamp) -> UnitStatus {
     }
 }
 
-fn total(unit: &JobUnit<'_>) -> usize {
+fn total(unit: &Unit<'_>) -> usize {
     group(unit).map_or(1, |group| usize::try_from(group.total).unwrap_or(usize::MAX))
 }
 
@@ -128,7 +128,7 @@ fn succeeded(member: &PodMember) -> bool {
     member.state.phase == Phase::Succeeded
 }
 
-fn finished(unit: &JobUnit<'_>) -> Option<Finished> {
+fn finished(unit: &Unit<'_>) -> Option<Finished> {
     let Some(group) = group(unit) else {
         let pod = unit.first().filter(|pod| pod.terminated())?;
         let message = pod.pod.pointer("/status/message").and_then(Value::as_str).unwrap_or_default();
@@ -146,7 +146,7 @@ fn finished(unit: &JobUnit<'_>) -> Option<Finished> {
         .then_some(Finished { success: true, message })
 }
 
-fn reclaimable_pods(unit: &JobUnit<'_>) -> Vec<(Arc<str>, i32)> {
+fn reclaimable_pods(unit: &Unit<'_>) -> Vec<(Arc<str>, i32)> {
     if group(unit).is_none_or(|group| group.serving) {
         return Vec::new();
     }

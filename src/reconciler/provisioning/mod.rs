@@ -19,9 +19,9 @@ use crate::lifecycle::provisioning::{
 use crate::lifecycle::{conditions, reservation};
 use crate::reconciler::CoreSettings;
 use crate::reconciler::events::workload_event;
-use crate::reconciler::job::JobLookup;
-use crate::reconciler::job::start::apply_template_info;
 use crate::reconciler::messages::Verb;
+use crate::reconciler::unit::grants::apply_template_info;
+use crate::reconciler::unit::units::Units;
 use crate::reconciler::writes::bodies::delete_options;
 use crate::reconciler::writes::in_flight::WriteRequest;
 use jiff::Timestamp;
@@ -202,7 +202,7 @@ impl<'a> Provisioning<'a> {
         let set = sets.iter().find(|set| set.get("name").and_then(Value::as_str) == Some(pod_set))?;
         let mut template = set.get("template").cloned()?;
         let infos =
-            JobLookup { cache: self.cache, settings: self.settings }.granted_pod_set_infos(record).ok()??;
+            Units { cache: self.cache, settings: self.settings }.granted_pod_set_infos(record).ok()??;
         let info = infos.iter().find(|info| *info.name == *pod_set)?;
         apply_template_info(&mut template, &info.template);
         Some(json!({

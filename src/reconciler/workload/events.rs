@@ -203,7 +203,7 @@ impl Reconciler {
                 once: false,
             }));
         }
-        let ((kind, key), job) = self.job_lookup().job_of_workload(record)?;
+        let ((kind, key), job) = self.units().job_of_workload(record)?;
         Some(Effect::Event(Event {
             kind: Kind::Job(*kind),
             key: key.clone(),

@@ -4,10 +4,10 @@
 //! that follows from the template, its Workload, and what the start adds. The test does what the ReplicaSet controller and
 //! the API server do. Whether a Workload is admitted is read from the recording.
 
-use super::pod_groups::{hooks, members, request, set_fields, shown, store_pod, summary_of, wanted};
+use super::pod_groups::{members, request, rules, set_fields, shown, store_pod, summary_of, unit, wanted};
 use super::{apply_act, flavors, granted, plain, scenarios, text};
 use serde_json::{Value, json};
-use sluice::frameworks::{Action, JobUnit, Priority, framework, hold_pod, mark_template};
+use sluice::frameworks::{ActionWrite, Priority, Sources, hold_pod, mark_template};
 
 /// Lets the webhook default a Deployment.
 fn mark(deployment: &mut Value) {
@@ -43,15 +43,14 @@ fn all<'a>(state: &'a Value, kind: &str) -> Vec<(&'a str, &'a Value)> {
 
 /// Starts a pod with what a recorded Workload was granted, after comparing the Workload.
 fn start(pod: &mut Value, name: &str, recorded: &Value, note: &str) {
-    let row = framework("", "Pod").expect("a row");
     let before = [pod.clone()];
     let list = members(&before);
     let summary = summary_of(&list);
-    let unit = JobUnit { owner: None, members: &list, summary: &summary };
+    let unit = unit(&list, &summary);
     let (keys, priority) = (["example.com/team".to_owned()], Priority::default());
-    let view = hooks(row).view(&unit).unwrap();
+    let view = rules().view(&unit).unwrap();
     let request = request("w", view.queue_name.as_deref(), &keys, &priority);
-    let composed = hooks(row).compose(&unit, &row.rank, &request).unwrap();
+    let composed = rules().compose(&unit, Sources::default(), &request).unwrap();
     assert!(composed.removals.is_empty(), "{note}");
     let workload = plain(&composed.workload);
     assert_eq!(workload["spec"]["podSets"], plain(&recorded["spec"]["podSets"]), "{note}");
@@ -68,8 +67,9 @@ fn start(pod: &mut Value, name: &str, recorded: &Value, note: &str) {
     }
     // Two Workloads of one masked name are told apart by a number.
     let name = name.split(" (").next().unwrap();
-    let actions = hooks(row).start(&unit, &granted(name, recorded, &flavors())).unwrap();
-    let [Action::Patch { patch, .. }] = actions.as_slice() else { panic!("one patch: {actions:?}") };
+    let actions = rules().start(&unit, &granted(name, recorded, &flavors())).unwrap();
+    let [action] = actions.as_slice() else { panic!("one write: {actions:?}") };
+    let ActionWrite::Patch(patch) = &action.write else { panic!("a patch: {action:?}") };
     let operations: json_patch::Patch = serde_json::from_value(patch.at_version("1")).unwrap();
     json_patch::patch(pod, &operations).unwrap();
 }

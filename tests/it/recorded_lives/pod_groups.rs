@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::frameworks::{
-    Action, ComposableHooks, FieldChange, Framework, JobUnit, PatchBody, PodMember, PodSetCount, Priority,
-    Role, StopReason, UnitSummary, WorkloadRequest, framework, hold_pod,
+    Action, ActionWrite, Change, FieldChange, JobKind, PatchBody, PodMember, PodSetCount, Priority, Sources,
+    Stop, StopScope, Target, Unit, UnitRules, UnitSummary, WorkloadRequest, hold_pod,
 };
 use std::sync::Arc;
 
@@ -27,8 +27,7 @@ const NOT_PLAYED: &[(&str, &str)] = &[
 
 /// The pods of a scenario, and its Workload.
 struct Group {
-    row: &'static Framework,
-    hooks: &'static dyn ComposableHooks,
+    rules: &'static dyn UnitRules,
     pods: Vec<Value>,
     workload: Option<Value>,
     name: String,
@@ -107,11 +106,13 @@ pub(super) fn wanted(shape: &Value) -> Value {
     plain(&shape)
 }
 
-pub(super) fn hooks(row: &Framework) -> &'static dyn ComposableHooks {
-    match row.role {
-        Role::Composable(hooks) => hooks,
-        _ => panic!("pods are composed"),
-    }
+pub(super) fn rules() -> &'static dyn UnitRules {
+    JobKind::POD.unit_rules().expect("pods have Workloads")
+}
+
+/// Returns the unit of these pods.
+pub(super) fn unit<'a>(members: &'a [Arc<PodMember>], summary: &'a UnitSummary) -> Unit<'a> {
+    Unit { kind: JobKind::POD, owner: None, members, summary }
 }
 
 pub(super) fn summary_of(members: &[Arc<PodMember>]) -> UnitSummary {
@@ -135,15 +136,16 @@ pub(super) fn request<'a>(
 impl Group {
     fn act(&mut self, actions: &[Action]) {
         for action in actions {
-            match action {
-                Action::Patch { member, patch } => {
+            let Target::Member(member) = &action.target else { panic!("pods have no owner here") };
+            match &action.write {
+                ActionWrite::Patch(patch) => {
                     let pod = self.pod(member);
                     let PatchBody::Json(_) = patch.body() else { panic!("pods have arrays") };
                     let operations: json_patch::Patch =
                         serde_json::from_value(patch.at_version("1")).unwrap();
                     json_patch::patch(pod, &operations).unwrap();
                 }
-                Action::Delete { member, condition } => {
+                ActionWrite::Delete { condition } => {
                     let pod = self.pod(member);
                     // A pod that is not bound has no grace period.
                     pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:01:00Z");
@@ -169,27 +171,27 @@ impl Group {
         let pods = self.pods.clone();
         let list = members(&pods);
         let summary = summary_of(&list);
-        let unit = JobUnit { owner: None, members: &list, summary: &summary };
+        let unit = unit(&list, &summary);
         if list.is_empty() {
             return;
         }
         if self.workload.is_none() {
             let (keys, priority) = (["example.com/team".to_owned()], Priority::default());
-            let name = self.hooks.workload_name(&unit).unwrap();
-            let view = self.hooks.view(&unit).unwrap();
+            let name = self.rules.workload_name(&unit).unwrap();
+            let view = self.rules.view(&unit).unwrap();
             let request = request(&name, view.queue_name.as_deref(), &keys, &priority);
-            let Ok(composed) = self.hooks.compose(&unit, &self.row.rank, &request) else { return };
+            let Ok(composed) = self.rules.compose(&unit, Sources::default(), &request) else { return };
             self.act(&composed.removals);
             self.workload = Some(composed.workload);
         }
         // The Workload follows the queue of its pods.
-        let queue = self.hooks.view(&unit).unwrap().queue_name;
+        let queue = self.rules.view(&unit).unwrap().queue_name;
         self.workload.as_mut().unwrap()["spec"]["queueName"] = json!(queue);
         let recorded = recorded(step, "Workload").map_or(&Value::Null, |(_, workload)| workload);
         let workload = self.workload.clone().unwrap();
         let sets = counts(&workload);
         let finished = recorded["conditions"]["Finished"][0] == "True";
-        let membership = self.hooks.membership(&unit, &sets, finished);
+        let membership = self.rules.membership(&unit, &sets, finished);
         let waiting = recorded["conditions"]["WaitingForReplacementPods"][0] == "True";
         assert!(membership.matches || list.iter().all(|member| member.state.deleting), "{}", self.name);
         if settled && !finished {
@@ -198,14 +200,14 @@ impl Group {
         let mut actions = Vec::new();
         for member in &list {
             if membership.excess.contains(&member.key) {
-                actions.extend(self.hooks.remove(member));
+                actions.extend(self.rules.remove(member));
             } else if finished || membership.replaced.contains(&member.key) {
-                actions.extend(self.hooks.release(member));
+                actions.extend(self.rules.release(member));
             }
         }
         let owners = self.workload.as_mut().unwrap()["metadata"]["ownerReferences"].as_array_mut().unwrap();
         for member in list.iter().filter(|member| !membership.excess.contains(&member.key)) {
-            let reference = self.hooks.owner_reference(&unit, member).unwrap();
+            let reference = self.rules.owner_reference(&unit, member).unwrap();
             if !owners.contains(&reference) {
                 owners.push(reference);
             }
@@ -219,25 +221,26 @@ impl Group {
         let pods = self.pods.clone();
         let list = members(&pods);
         let summary = summary_of(&list);
-        let unit = JobUnit { owner: None, members: &list, summary: &summary };
+        let unit = unit(&list, &summary);
         let evicted = &workload["conditions"]["Evicted"];
         if evicted[0] == "True" {
             let reason = format!("WorkloadEvictedDueTo{}", text(&evicted[1]));
-            let reason = StopReason {
+            let stop = Stop {
                 reason: &reason,
                 message: "m",
-                workload_deleted: false,
+                scope: StopScope::Running,
+                originals: &[],
                 now: "2026-01-01T00:00:30Z",
             };
-            let actions = self.hooks.stop(&unit, &reason);
+            let actions = self.rules.stop(&unit, &stop);
             self.act(&actions);
         } else if workload["admission"].is_object() && workload["conditions"]["Finished"].is_null() {
-            let actions = self.hooks.start(&unit, &granted(name, workload, &flavors())).unwrap();
+            let actions = self.rules.start(&unit, &granted(name, workload, &flavors())).unwrap();
             self.act(&actions);
             let pods = self.pods.clone();
             let list = members(&pods);
-            let unit = JobUnit { owner: None, members: &list, summary: &summary_of(&list) };
-            assert!(self.hooks.start(&unit, &[]).unwrap().is_empty());
+            let summary = summary_of(&list);
+            assert!(self.rules.start(&self::unit(&list, &summary), &[]).unwrap().is_empty());
         }
     }
 
@@ -285,8 +288,7 @@ impl Group {
     fn compare_status(&self, recorded: &Value) {
         let list = members(&self.pods);
         let now: Timestamp = "2026-01-01T00:02:00Z".parse().unwrap();
-        let status =
-            self.hooks.status(&JobUnit { owner: None, members: &list, summary: &summary_of(&list) }, now);
+        let status = self.rules.status(&unit(&list, &summary_of(&list)), now);
         let finished = &recorded["conditions"]["Finished"];
         assert_eq!(status.finished.is_some(), finished[0] == "True", "{}", self.name);
         if let Some(result) = &status.finished {
@@ -298,6 +300,14 @@ impl Group {
             assert_eq!(counts["p"], recorded["reclaimablePods"], "{}", self.name);
             assert_eq!(status.ready, recorded["conditions"]["PodsReady"][0] == "True", "{}", self.name);
         }
+    }
+}
+
+fn deletion(member: ObjectKey) -> Action {
+    Action {
+        target: Target::Member(member),
+        write: ActionWrite::Delete { condition: None },
+        change: Change::Stop,
     }
 }
 
@@ -313,8 +323,7 @@ fn counts(workload: &Value) -> Vec<PodSetCount<'_>> {
 
 /// Plays a scenario until its Workload is deleted. Returns the number of steps that were compared.
 fn play(scenario: &Value) -> usize {
-    let row = framework("", "Pod").expect("a row");
-    let mut group = Group { row, hooks: hooks(row), pods: Vec::new(), workload: None, name: String::new() };
+    let mut group = Group { rules: rules(), pods: Vec::new(), workload: None, name: String::new() };
     let mut compared = 0;
     for (number, step) in scenario["steps"].as_array().unwrap().iter().enumerate() {
         group.name = format!("{} step {number}: {}", text(&scenario["name"]), text(&step["note"]));
@@ -341,7 +350,7 @@ fn play(scenario: &Value) -> usize {
                 }
                 "delete" => {
                     let member = ObjectKey::new("", path.split("/pods/").nth(1).unwrap());
-                    group.act(&[Action::Delete { member, condition: None }]);
+                    group.act(&[deletion(member)]);
                 }
                 _ => {
                     let name = path.split("/pods/").nth(1).unwrap().trim_end_matches("/status");

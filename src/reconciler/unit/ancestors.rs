@@ -1,22 +1,21 @@
-//! Jobs whose owner is queued in their place.
+//! Units whose owner is queued in their place.
 //!
 //! Invariant: owner references are checked here as well as in the webhook, because a Job may be created while no
 //! webhook answers. With an invalid reference the Job is queued by itself.
 
-use super::management::is_managed_by_other_controller;
-use super::{Job, JobLookup};
+use super::units::{Units, is_managed_by_other_controller};
+use super::{LoadedUnit, UnitStep};
 use crate::api::ObjectKey;
+use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{
-    Ancestor, JobKind, JobView, Management, OwnerLookup, OwnerRef, framework, own_workload_key,
+    Ancestor, JobKind, JobView, Management, OwnerLookup, OwnerRef, Stop, StopScope, UnitKey, framework,
     queued_ancestor,
 };
-use crate::reconciler::Reconciler;
-use jiff::Timestamp;
 use std::sync::Arc;
 
-impl JobLookup<'_> {
+impl<'a> Units<'a> {
     /// Returns the ancestor of a job that is queued in place of the job.
-    pub(crate) fn find_ancestor(self, kind: JobKind, view: &JobView) -> Option<Ancestor> {
+    pub(crate) fn ancestor_of(self, kind: JobKind, view: &JobView) -> Option<Ancestor> {
         if is_managed_by_other_controller(kind, view) {
             return None;
         }
@@ -56,36 +55,41 @@ impl JobLookup<'_> {
             OwnerLookup::Unmanaged
         }
     }
+
+    /// Returns the Workload on which the children of an owner run: the Workload itself if it exists, or the key under which
+    /// it is expected.
+    fn workload_of_ancestor(self, ancestor: &OwnerRef) -> Option<ExpectedWorkload<'a>> {
+        let uid = ancestor.uid.as_str();
+        let Some((kind, key)) = self.cache.job_id(uid) else {
+            let key = self.cache.workloads_owned_by(uid).first()?;
+            return Some(ExpectedWorkload { key: key.clone(), record: self.cache.workload(key) });
+        };
+        let parent = self.load(&UnitKey::of_object(*kind, key.clone()))?;
+        let record = self.workload_of(&parent);
+        let key = record.map_or(parent.workload, |record| record.meta.key.clone());
+        Some(ExpectedWorkload { key, record })
+    }
 }
 
-impl Reconciler {
+/// A Workload that exists or is expected.
+struct ExpectedWorkload<'a> {
+    key: ObjectKey,
+    record: Option<&'a Arc<WorkloadRecord>>,
+}
+
+impl UnitStep<'_> {
     /// Suspends a child that runs while the Workload of its ancestor is not admitted.
-    pub(super) fn suspend_child_unless_admitted(
-        &mut self,
-        job: Job<'_>,
-        ancestor: &OwnerRef,
-        now: Timestamp,
-    ) {
-        let uid = ancestor.uid.as_str();
-        let parent = self.cache.job_id(uid).and_then(|id| Some((id.0, self.cache.job(id)?)));
-        let workload = match parent {
-            Some((kind, view)) => self.job_lookup().workload_of(kind, view),
-            None => self.cache.workloads_owned_by(uid).first().cloned(),
-        };
-        let record = workload.as_ref().and_then(|key| self.cache.workload(key));
-        let admitted = record.is_some_and(|record| record.may_run());
-        if admitted || job.view.suspended {
+    pub(super) fn suspend_child_unless_admitted(&mut self, unit: &LoadedUnit<'_>, ancestor: &OwnerRef) {
+        let workload = self.units.workload_of_ancestor(ancestor);
+        let admitted = workload.as_ref().and_then(|w| w.record).is_some_and(|record| record.may_run());
+        if admitted || unit.view.suspended {
             return;
         }
-        let parent = parent.map(|(kind, view)| own_workload_key(&kind, view));
-        if let Some(workload) = workload.or(parent)
-            && !self.writes.is_confirmed(&workload, job.reconcile_key(), &mut self.work_queue, now)
-        {
+        if workload.is_some_and(|workload| !self.is_confirmed(unit, &workload.key)) {
             return;
         }
-        if let Some(patch) = job.row.stop_patches(job.view, &[]).first() {
-            let effects = vec![job.event("Suspended", "Kueue managed child job suspended")];
-            self.patch_job(job, patch, effects, now);
-        }
+        let stop = Stop { reason: "", message: "", scope: StopScope::Running, originals: &[], now: "" };
+        let actions = unit.rules.stop(&unit.objects(), &stop);
+        self.perform(unit, actions, "Suspended", "Kueue managed child job suspended");
     }
 }

@@ -1,0 +1,161 @@
+//! What the lifecycle of a Workload needs to know of its unit.
+
+use super::comparison::{grants_match_job, is_out_of_sync, pod_sets_to_restore};
+use super::members::pod_set_counts;
+use super::run::idle_members;
+use super::units::{Units, starting_workload};
+use super::{LoadedUnit, units};
+use crate::api::reason::ConditionType;
+use crate::cache::Kind;
+use crate::cache::records::WorkloadRecord;
+use crate::frameworks::{Component, JobKind, Stop, StopScope, Unit, UnitKey, UnitStatus, framework};
+use crate::lifecycle::workload::{JobFacts, WorkloadOwner};
+use crate::lifecycle::{conditions, reservation};
+use crate::reconciler::writes::in_flight::Writes;
+use jiff::Timestamp;
+
+/// The units, and the writes on their objects that are in flight.
+#[derive(Clone, Copy)]
+pub(crate) struct UnitFacts<'a> {
+    pub(crate) units: Units<'a>,
+    pub(crate) writes: &'a Writes,
+}
+
+impl<'a> UnitFacts<'a> {
+    /// Returns the state of the owner of a Workload.
+    pub(crate) fn owner_of(self, record: &WorkloadRecord, now: Timestamp) -> WorkloadOwner {
+        if let Some(key) = self.units.of_workload(record) {
+            let unit = self.units.load(&key).filter(|unit| is_of_unit(unit, record));
+            return unit
+                .map_or(WorkloadOwner::Missing, |unit| WorkloadOwner::Job(self.facts(record, &unit, now)));
+        }
+        let Some(owner) = &record.owner else {
+            return self.former_job(record, now).map_or(WorkloadOwner::None, WorkloadOwner::Job);
+        };
+        let managed = framework(owner.group(), &owner.kind)
+            .is_some_and(|row| self.units.settings.manages_kind(JobKind::new(row)));
+        if managed {
+            WorkloadOwner::Missing
+        } else if record.job_uid.as_ref().is_some_and(|uid| *uid != owner.uid) {
+            // The garbage collector removed the job's reference; what is left is any object that a client added.
+            self.former_job(record, now).map_or(WorkloadOwner::None, WorkloadOwner::Job)
+        } else {
+            WorkloadOwner::External
+        }
+    }
+
+    /// Returns the job that a Workload with quota was made for, if the Workload has lost its owner and the job has neither
+    /// finished nor stopped: the quota stays with the Workload until the pods are gone.
+    fn former_job(self, record: &WorkloadRecord, now: Timestamp) -> Option<JobFacts> {
+        let uid = record.job_uid.as_ref().filter(|_| reservation::holds_quota(&record.status))?;
+        let (kind, key) = self.units.cache.job_id(uid)?;
+        let unit = self.units.load(&UnitKey::of_object(*kind, key.clone()))?;
+        let status = unit.status(now);
+        // Without its Workload it is suspended, but its pod templates are not restored.
+        let may_run = !status.suspended && !unit.view.deleting;
+        let runs = may_run || status.active || !self.is_settled(&unit);
+        let facts = JobFacts { stopped: false, start_failed: None, ..self.facts(record, &unit, now) };
+        (facts.finished.is_none() && runs).then_some(facts)
+    }
+
+    fn facts(self, record: &WorkloadRecord, unit: &LoadedUnit<'a>, now: Timestamp) -> JobFacts {
+        let status = unit.status(now);
+        let superfluous = unit.owner.is_some() && self.units.is_superfluous(record, unit);
+        let stopped = self.is_stopped(record, unit, &status, superfluous);
+        let finished = conditions::is_true(&record.status, ConditionType::Finished);
+        let out_of_sync = superfluous || unit.owner.is_some_and(|owner| is_out_of_sync(record, owner));
+        let absent = (unit.key.is_pod_group() && !finished)
+            .then(|| unit.rules.membership(&unit.objects(), &pod_set_counts(record), false).absent);
+        JobFacts {
+            stopped,
+            start_failed: self.start_error(record, unit, &status).filter(|_| !superfluous),
+            pods_ready: status.ready,
+            reclaimable: self.reclaimable_pods(record, unit, &status),
+            // Once it is finished, it holds no quota and cannot be restored.
+            out_of_sync: stopped && out_of_sync,
+            absent_pods: absent,
+            finished: status.finished.map(|result| (result.success, result.message)),
+        }
+    }
+
+    /// Returns whether no pod of a unit runs on the quota of a Workload, and its start is undone.
+    fn is_stopped(
+        self,
+        record: &WorkloadRecord,
+        unit: &LoadedUnit<'_>,
+        status: &UnitStatus,
+        superfluous: bool,
+    ) -> bool {
+        if !self.is_settled(unit) {
+            return false;
+        }
+        // The pods of a job that another Workload started do not run on its quota.
+        let other = |name: &str| *name != *record.meta.key.name;
+        if superfluous && unit.owner.and_then(starting_workload).is_some_and(other) {
+            return true;
+        }
+        if status.active {
+            return false;
+        }
+        // No pod is created for a job that is being deleted; its last ones run until then. It exists until its Workload is
+        // gone, because the Workload blocks a deletion in the foreground.
+        if unit.owner.is_some() && unit.view.deleting {
+            return true;
+        }
+        let scope = if record.meta.deleting { StopScope::All } else { StopScope::Running };
+        let originals = pod_sets_to_restore(record, &unit.view);
+        let stop = Stop { reason: "", message: "", scope, originals: &originals, now: "" };
+        unit.rules.stop(&unit.objects(), &stop).is_empty()
+    }
+
+    /// Returns whether no object of a unit is being written: until then its cached version does not show whether it has
+    /// stopped.
+    fn is_settled(self, unit: &LoadedUnit<'_>) -> bool {
+        let kind = Kind::of_job(unit.key.kind);
+        let owner = unit.owner.is_none_or(|owner| !self.writes.is_in_flight(kind, &owner.key));
+        owner && unit.members().all(|member| !self.writes.is_in_flight(Kind::Pod, &member.key))
+    }
+
+    fn start_error(
+        self,
+        record: &WorkloadRecord,
+        unit: &LoadedUnit<'_>,
+        status: &UnitStatus,
+    ) -> Option<String> {
+        if !record.may_run() || !status.suspended || status.finished.is_some() {
+            return None;
+        }
+        let idle = idle_members(unit, self.writes);
+        let objects = Unit { members: &idle, ..unit.objects() };
+        self.units.start_actions(unit, &objects, record).err().map(|error| error.to_string())
+    }
+
+    /// Returns the reclaimable pods of a unit. Those of a job that was resized since its Workload got quota stay as they
+    /// are until the Workload is replaced: more than it has pods would be refused.
+    fn reclaimable_pods(
+        self,
+        record: &WorkloadRecord,
+        unit: &LoadedUnit<'_>,
+        status: &UnitStatus,
+    ) -> Vec<(String, i32)> {
+        if !self.units.settings.gates.reclaimable_pods {
+            return Vec::new();
+        }
+        let resized = || unit.owner.is_some_and(|owner| !grants_match_job(record, owner));
+        if reservation::holds_quota(&record.status) && resized() {
+            let known = &record.status.reclaimable_pods;
+            return known.iter().map(|pods| (pods.name.clone(), pods.count)).collect();
+        }
+        let pods = status.reclaimable_pods.iter().filter(|(_, count)| *count > 0);
+        pods.map(|(name, count)| (name.to_string(), *count)).collect()
+    }
+}
+
+/// Returns whether a Workload is that of a unit: the pod that owns it may have been replaced by another of its name.
+fn is_of_unit(unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
+    match (unit.key.component, unit.owner, unit.members.first()) {
+        (Component::PodGroup, _, first) => first.is_some(),
+        (Component::Object, None, _) => units::owns(unit, record),
+        (Component::Object, Some(_), _) => true,
+    }
+}

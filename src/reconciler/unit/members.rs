@@ -1,0 +1,44 @@
+//! The members of a unit compared with the pod sets of its Workload: which are too many, were replaced, or are new.
+
+use super::{LoadedUnit, UnitStep};
+use crate::cache::records::WorkloadRecord;
+use crate::frameworks::{Membership, PodSetCount};
+use crate::reconciler::ReconcileKey;
+
+/// Returns names and counts of the pod sets of a Workload.
+pub(super) fn pod_set_counts(record: &WorkloadRecord) -> Vec<PodSetCount<'_>> {
+    record.pod_sets().iter().map(|set| PodSetCount { name: &set.name, count: set.count }).collect()
+}
+
+impl UnitStep<'_> {
+    /// Removes pods that are too many, releases those that were replaced, and adds owner references to late ones.
+    pub(super) fn apply_membership(
+        &mut self,
+        unit: &LoadedUnit<'_>,
+        record: &WorkloadRecord,
+        membership: &Membership,
+    ) {
+        if !membership.excess.is_empty() {
+            let excess = unit.members().filter(|member| membership.excess.contains(&member.key));
+            let removals = excess.flat_map(|member| unit.rules.remove(member)).collect();
+            self.perform(unit, removals, "", "");
+        }
+        if !membership.replaced.is_empty() {
+            self.release_members(unit, |member| membership.replaced.contains(&member.key));
+        }
+        self.own_for_members(unit, record, membership);
+    }
+
+    /// Adds unit and Workload to the work queue for the time when pods that are deleted count as stopped.
+    pub(super) fn wake_after_grace(&mut self, unit: &LoadedUnit<'_>) {
+        if unit.summary.deleting == 0 {
+            return;
+        }
+        let now = self.now;
+        let ends = unit.members().filter_map(|member| member.grace_ends).filter(|end| *end > now);
+        for end in ends {
+            self.work_queue.add_at(unit.reconcile_key(), end);
+            self.work_queue.add_at(ReconcileKey::Workload(unit.workload.clone()), end);
+        }
+    }
+}

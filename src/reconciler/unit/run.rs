@@ -1,0 +1,140 @@
+//! Starting and stopping what a unit holds back.
+
+use super::comparison::pod_sets_to_restore;
+use super::{LoadedUnit, UnitStep};
+use crate::api::ObjectKey;
+use crate::api::reason::ConditionType;
+use crate::cache::Kind;
+use crate::cache::records::WorkloadRecord;
+use crate::frameworks::{Change, PodMember, PodSetInfo, Stop, StopScope, Unit};
+use crate::lifecycle::{conditions, reservation};
+use crate::reconciler::writes::in_flight::Writes;
+use std::sync::Arc;
+
+/// Why a unit without an admitted Workload stops.
+pub(super) struct StopCause {
+    /// Reason of the condition of pods that are deleted.
+    reason: String,
+    /// Text of the condition, and of the event.
+    message: String,
+    scope: StopScope,
+}
+
+impl StopCause {
+    fn new(reason: &str, message: &str) -> Self {
+        Self { reason: reason.to_owned(), message: message.to_owned(), scope: StopScope::Running }
+    }
+
+    /// There is no Workload.
+    pub(super) fn missing_workload(unit: &LoadedUnit<'_>) -> Self {
+        let restores = unit.owner.is_some();
+        let message =
+            if restores { "Missing Workload; unable to restore pod templates" } else { "Missing Workload" };
+        Self::new("NoMatchingWorkload", message)
+    }
+
+    /// The unit asks for something else than its Workload.
+    pub(super) fn no_matching_workload(unit: &LoadedUnit<'_>) -> Self {
+        let restores = unit.owner.is_some();
+        let message = if restores {
+            "No matching Workload; restoring pod templates according to existent Workload"
+        } else {
+            "No matching Workload"
+        };
+        Self::new("NoMatchingWorkload", message)
+    }
+
+    /// The Workload is being deleted.
+    pub(super) fn deleted_workload() -> Self {
+        Self { scope: StopScope::All, ..Self::new("WorkloadDeleted", "The workload is deleted") }
+    }
+
+    /// Another Workload started the unit than its present one.
+    pub(super) fn former_workload(key: &ObjectKey) -> Self {
+        let message = format!("The job has another Workload than {key}, which started it");
+        Self::new("NoMatchingWorkload", &message)
+    }
+
+    /// Returns why a Workload does not let its unit run.
+    pub(super) fn of_workload(unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> Self {
+        let holds =
+            |kind| conditions::find(&record.status, kind).filter(|condition| condition.status == "True");
+        if let Some(finished) = holds(ConditionType::Finished) {
+            // The unit has not finished: another client wrote it, or the manager did, because the unit cannot be run.
+            let message = format!("Workload {} has finished: {}", record.meta.key, finished.message);
+            return Self::new("NotAdmitted", &message);
+        }
+        if let Some(evicted) = holds(ConditionType::Evicted) {
+            return Self::new(&format!("WorkloadEvictedDueTo{}", evicted.reason), &evicted.message);
+        }
+        if record.may_run() {
+            return Self::no_matching_workload(unit);
+        }
+        Self::new("NotAdmitted", "Not admitted by cluster queue")
+    }
+}
+
+impl UnitStep<'_> {
+    /// Starts what is held back, with what the admission grants.
+    pub(super) fn start(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
+        let idle = idle_members(unit, self.writes);
+        let objects = Unit { members: &idle, ..unit.objects() };
+        // A start that contradicts a template finishes the Workload; its lifecycle reports the error.
+        let Ok(actions) = self.units.start_actions(unit, &objects, record) else { return };
+        if actions.is_empty() || !self.is_confirmed(unit, &record.meta.key) {
+            return;
+        }
+        let queue = record.status.admission.as_ref().map(|a| a.cluster_queue.as_str()).unwrap_or_default();
+        self.perform(unit, actions, "Started", &format!("Admitted by clusterQueue {queue}"));
+    }
+
+    /// Stops what must not run because of what a Workload says, and undoes the start by it. Returns whether there is
+    /// anything to do.
+    pub(super) fn stop(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord, cause: &StopCause) -> bool {
+        let originals = pod_sets_to_restore(record, &unit.view);
+        self.stop_with(unit, &record.meta.key, &originals, cause)
+    }
+
+    /// Like [`Self::stop`], with the key of the Workload and the pod sets to restore.
+    pub(super) fn stop_with(
+        &mut self,
+        unit: &LoadedUnit<'_>,
+        workload: &ObjectKey,
+        originals: &[PodSetInfo],
+        cause: &StopCause,
+    ) -> bool {
+        let StopCause { reason, message, scope } = cause;
+        let now = self.now.to_string();
+        let stop = Stop { reason, message, scope: *scope, originals, now: &now };
+        let actions = unit.rules.stop(&unit.objects(), &stop);
+        let any = !actions.is_empty();
+        let stops = actions.iter().any(|action| action.change == Change::Stop);
+        if !stops || self.is_confirmed(unit, workload) {
+            self.perform(unit, actions, "Stopped", message);
+        }
+        any
+    }
+
+    /// Stops a unit whose pods run on the quota of another Workload than its present one, and undoes the start by that other
+    /// Workload. Returns whether the unit must wait for it.
+    pub(super) fn leave_former_workload(&mut self, unit: &LoadedUnit<'_>, used: Option<&ObjectKey>) -> bool {
+        let Some(former) = self.units.former_workload(unit, used) else { return false };
+        let cause = StopCause::former_workload(&former.meta.key);
+        self.stop(unit, former, &cause) || unit.status(self.now).active
+    }
+}
+
+/// Returns the members of which no write is in flight. The others are started or stopped already: what they need next
+/// follows from the object after the write.
+pub(super) fn idle_members(unit: &LoadedUnit<'_>, writes: &Writes) -> Vec<Arc<PodMember>> {
+    let idle = |member: &&Arc<PodMember>| !writes.is_in_flight(Kind::Pod, &member.key);
+    unit.members.iter().filter(idle).cloned().collect()
+}
+
+/// Returns whether a Workload holds quota and only its admission is missing.
+pub(super) fn awaits_admission(record: &WorkloadRecord) -> bool {
+    reservation::holds_quota(&record.status)
+        && !conditions::is_true(&record.status, ConditionType::Evicted)
+        && !conditions::is_true(&record.status, ConditionType::Admitted)
+        && !record.meta.deleting
+}

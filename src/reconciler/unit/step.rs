@@ -1,0 +1,118 @@
+//! The step of a unit: what its objects and its Workload need next.
+
+use super::comparison::grants_match_job;
+use super::members::pod_set_counts;
+use super::run::{StopCause, awaits_admission};
+use super::units::owns;
+use super::{LoadedUnit, UnitStep};
+use crate::api::reason::ConditionType;
+use crate::cache::Kind;
+use crate::cache::records::WorkloadRecord;
+use crate::lifecycle::{backoff, conditions, reservation};
+use jiff::SignedDuration;
+
+/// Delay before the next step of a unit whose Workload cannot be decoded: its deletion gives the unit no step.
+const UNREADABLE_RECHECK: SignedDuration = SignedDuration::from_secs(10);
+
+impl UnitStep<'_> {
+    /// Sends the next writes of the unit and of its Workload's spec.
+    pub(super) fn take(&mut self, unit: &LoadedUnit<'_>) {
+        if unit.owner.is_none() && !self.units.manages_pods(unit) {
+            return;
+        }
+        if self.has_unreadable_workload(unit) {
+            return;
+        }
+        self.wake_after_grace(unit);
+        match self.units.workload_of(unit) {
+            Some(record) => self.step_with_workload(unit, record),
+            None => self.step_without_workload(unit),
+        }
+    }
+
+    /// Returns whether the Workload of a unit exists and cannot be decoded: it may be admitted, so the unit is neither
+    /// stopped nor started, and gets a step later.
+    fn has_unreadable_workload(&mut self, unit: &LoadedUnit<'_>) -> bool {
+        let unreadable = self.warnings.is_unreadable(Kind::Workload, &unit.workload);
+        if unreadable {
+            self.work_queue.add_at(unit.reconcile_key(), backoff::after(self.now, UNREADABLE_RECHECK));
+        }
+        unreadable
+    }
+
+    fn step_with_workload(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
+        let owned = unit.key.is_pod_group() || owns(unit, record);
+        if let Some(owner) = unit.owner.filter(|_| !owned && !record.meta.deleting) {
+            self.own(unit, owner, record);
+        }
+        if unit.owner.is_some() && unit.view.deleting || self.delete_expired_owner(unit, record) {
+            return;
+        }
+        if !unit.members.is_empty() && self.release_ended_members(unit, record) {
+            return;
+        }
+        let status = unit.status(self.now);
+        if status.finished.is_some() || self.leave_former_workload(unit, Some(&record.meta.key)) {
+            // The Workload is about to finish, or waits for the pods of another one.
+            return;
+        }
+        let membership = unit.rules.membership(&unit.objects(), &pod_set_counts(record), false);
+        self.apply_membership(unit, record, &membership);
+        if unit.view.deleting {
+            return;
+        }
+        if !membership.matches {
+            if !self.stop(unit, record, &StopCause::no_matching_workload(unit)) && !status.active {
+                self.replace_workload(unit, record);
+            }
+            return;
+        }
+        if record.may_run() && unit.owner.is_none_or(|owner| grants_match_job(record, owner)) {
+            if status.suspended && owned {
+                self.start(unit, record);
+            }
+            if unit.owner.is_none() || !status.suspended {
+                self.sync_priority_of_running_unit(unit, record);
+            }
+            return;
+        }
+        self.hold(unit, record, owned);
+    }
+
+    /// Releases the finalizers of pods whose Workload is going or has finished. Returns whether it is.
+    fn release_ended_members(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
+        if record.meta.deleting {
+            self.stop(unit, record, &StopCause::deleted_workload());
+            self.release_members(unit, |member| member.state.deleting);
+            return true;
+        }
+        let finished = conditions::is_true(&record.status, ConditionType::Finished);
+        if finished {
+            self.release_members(unit, |_| true);
+        }
+        finished
+    }
+
+    /// Stops a unit that may not run, or not as it is now, and keeps its Workload in agreement with it.
+    fn hold(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord, owned: bool) {
+        let status = unit.status(self.now);
+        let reserved = reservation::holds_quota(&record.status);
+        let stops = unit.owner.is_none() || !status.suspended || (reserved && !awaits_admission(record));
+        if stops {
+            let cause = StopCause::of_workload(unit, record);
+            let any = self.stop(unit, record, &cause);
+            if unit.owner.is_some() {
+                if !any && record.may_run() && !status.active {
+                    // Admitted, but not as the job is now. The quota is needed as long as there are pods.
+                    self.replace_workload(unit, record);
+                }
+                return;
+            }
+        }
+        let finished = conditions::is_true(&record.status, ConditionType::Finished);
+        if !finished && !record.meta.deleting && owned {
+            self.report_check_messages(unit, record);
+            self.sync_workload(unit, record);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Which Workload belongs to which unit, and which units this manager manages.
+//!
+//! Owner references alone do not say it: users and other clients edit them. A Workload belongs to the job that it was made
+//! for, which its name says by a hash of the job's UID, or else to its owner, or else to the job that names it. Invariants: a job
+//! has one Workload and a Workload one job, whatever clients edit; while pods of a job run, or its templates are not
+//! restored, the Workload that started it keeps its quota.
+
+use super::LoadedUnit;
+use crate::api::reason::ConditionType;
+use crate::api::{ObjectKey, names};
+use crate::cache::records::WorkloadRecord;
+use crate::cache::{Cache, JobId, Kind};
+use crate::frameworks::{
+    Ancestor, Component, JobKind, JobView, NO_MEMBERS, PodMember, Role, Unit, UnitKey, own_workload_key,
+};
+use crate::lifecycle::conditions;
+use crate::reconciler::settings::CoreSettings;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// The units, as the cache has them.
+#[derive(Clone, Copy)]
+pub(crate) struct Units<'a> {
+    pub(crate) cache: &'a Cache,
+    pub(crate) settings: &'a CoreSettings,
+}
+
+impl<'a> Units<'a> {
+    /// Returns a unit; `None` if it has no objects, or its kind has no Workloads.
+    pub(crate) fn load(self, key: &UnitKey) -> Option<LoadedUnit<'a>> {
+        let rules = key.kind.unit_rules()?;
+        let (owner, members, summary) = match key.kind.role {
+            Role::Suspended => (Some(self.owner(key)?), Vec::new(), &NO_MEMBERS),
+            Role::PodsOfOwner => {
+                (Some(self.owner(key)?), self.cache.unit_members(key), self.cache.unit_summary(key))
+            }
+            Role::Pods | Role::PassThrough => {
+                (None, self.cache.unit_members(key), self.cache.unit_summary(key))
+            }
+        };
+        let objects = Unit { kind: key.kind, owner, members: &members, summary };
+        let view = match owner {
+            Some(owner) => Cow::Borrowed(owner),
+            None => Cow::Owned(rules.view(&objects).ok()?),
+        };
+        let name = rules.workload_name(&objects).ok()?;
+        let workload = ObjectKey { namespace: view.key.namespace.clone(), name: Arc::from(name) };
+        Some(LoadedUnit { key: key.clone(), rules, owner, members, summary, view, workload })
+    }
+
+    fn owner(self, key: &UnitKey) -> Option<&'a JobView> {
+        self.cache.job(&(key.kind, key.key.clone())).map(|view| &**view)
+    }
+
+    /// Returns kind and key of the object that events about a unit are on.
+    pub(crate) fn subject_of(self, key: &UnitKey) -> Option<(Kind, ObjectKey)> {
+        let unit = self.load(key)?;
+        let (kind, key, _) = unit.subject();
+        Some((kind, key.clone()))
+    }
+
+    /// Returns the unit that a Workload belongs to.
+    pub(crate) fn of_workload(self, record: &WorkloadRecord) -> Option<UnitKey> {
+        self.cache.unit_of_workload(record).or_else(|| {
+            let ((kind, key), _) = self.job_of_workload(record)?;
+            Some(UnitKey::of_object(*kind, key.clone()))
+        })
+    }
+
+    /// Returns the Workload of a unit: the prebuilt Workload that it names, the Workload that was made for it, or another
+    /// one that it owns.
+    pub(super) fn workload_of(self, unit: &LoadedUnit<'_>) -> Option<&'a Arc<WorkloadRecord>> {
+        let named = self.cache.workload(&unit.workload).filter(|record| self.belongs(unit, record));
+        if unit.view.options.prebuilt_workload.is_some() || unit.key.component == Component::PodGroup {
+            return named;
+        }
+        named.filter(|record| !is_given_up(record)).or_else(|| {
+            let owned = self.cache.workloads_owned_by(&unit.view.uid).iter();
+            let usable = owned
+                .filter_map(|key| self.cache.workload(key))
+                .filter(|record| record.meta.key.namespace == unit.workload.namespace)
+                .filter(|record| !is_given_up(record) && self.belongs(unit, record));
+            usable.min_by_key(|record| conditions::is_true(&record.status, ConditionType::Finished))
+        })
+    }
+
+    /// Returns whether a Workload is that of a unit, or was.
+    pub(super) fn belongs(self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
+        match (unit.key.component, unit.owner) {
+            (Component::PodGroup, _) => record.annotations.is_pod_group,
+            (Component::Object, None) => owns(unit, record),
+            (Component::Object, Some(owner)) => {
+                self.job_of_workload(record).is_some_and(|(_, job)| job.uid == owner.uid)
+            }
+        }
+    }
+
+    /// Returns the job that a Workload belongs to: the one that it was made for, its owner, or the job that names it while
+    /// it has no owner.
+    pub(crate) fn job_of_workload(self, record: &WorkloadRecord) -> Option<(&'a JobId, &'a Arc<JobView>)> {
+        let key = &record.meta.key;
+        self.cache.job_of_own_workload(key).or_else(|| match record.owner {
+            Some(_) => self.cache.job_of(record).filter(|(id, _)| id.1.namespace == key.namespace),
+            None => self.cache.jobs_naming(key).find(|(id, view)| {
+                let ends = view.deleting || view.status.finished.is_some();
+                !ends && self.manages_job(id.0, view) && self.ancestor_of(id.0, view).is_none()
+            }),
+        })
+    }
+
+    /// Returns the units that a change of a Workload with this key concerns, beside its owner.
+    pub(crate) fn named_like_workload(self, key: &ObjectKey) -> Vec<UnitKey> {
+        let jobs = self.cache.job_of_own_workload(key).into_iter().chain(self.cache.jobs_naming(key));
+        jobs.map(|((kind, job), _)| UnitKey::of_object(*kind, job.clone())).collect()
+    }
+
+    /// Returns the Workloads that a change of a job concerns, beside those that it owns.
+    pub(crate) fn workloads_named_by(self, kind: JobKind, view: &JobView) -> Vec<ObjectKey> {
+        let keys = view.prebuilt_workload_key().into_iter().chain([own_workload_key(&kind, view)]);
+        keys.filter(|key| self.cache.workload(key).is_some()).collect()
+    }
+
+    /// Returns whether a Workload belongs to a job that has another one. Slices of an elastic job replace one another.
+    pub(super) fn is_superfluous(self, record: &WorkloadRecord, unit: &LoadedUnit<'_>) -> bool {
+        let key = &record.meta.key;
+        let used = self.workload_of(unit);
+        let slice_of = |other: &Arc<WorkloadRecord>| other.annotations.replaces.as_deref() == Some(key);
+        used.map(|other| &other.meta.key) != Some(key)
+            && record.annotations.replaces.is_none()
+            && !used.is_some_and(slice_of)
+    }
+
+    /// Returns the Workload on whose quota the pods of a job run, or whose start is not undone yet, if the job has another
+    /// Workload now, or none.
+    pub(super) fn former_workload(
+        self,
+        unit: &LoadedUnit<'_>,
+        used: Option<&ObjectKey>,
+    ) -> Option<&'a Arc<WorkloadRecord>> {
+        let owner = unit.owner?;
+        let name = starting_workload(owner)?;
+        let key = ObjectKey { namespace: owner.key.namespace.clone(), name: Arc::from(name) };
+        let record = self.cache.workload(&key).filter(|_| used != Some(&key))?;
+        let uid = &owner.uid;
+        let made_for_job =
+            || record.job_uid.as_ref() == Some(uid) || key == own_workload_key(&unit.key.kind, owner);
+        let belongs = record.owner.as_ref().map_or_else(made_for_job, |owner| owner.uid == *uid);
+        (belongs && !record.pod_sets().is_empty()).then_some(record)
+    }
+
+    /// Returns whether jobs in a namespace are managed. A namespace that is not cached is not managed.
+    pub(crate) fn manages_namespace(self, namespace: &str) -> bool {
+        let labels = self.cache.namespace_labels(namespace);
+        labels.is_some_and(|labels| crate::api::selector::matches(&self.settings.managed_namespaces, labels))
+    }
+
+    /// Returns whether this manager manages a job: the job names a queue (or jobs without queue name are managed), no
+    /// other controller manages it, and its namespace is managed.
+    pub(crate) fn manages_job(self, kind: JobKind, job: &JobView) -> bool {
+        let queued = job.queue_name.is_some() || self.settings.manage_jobs_without_queue_name;
+        queued && !is_managed_by_other_controller(kind, job) && self.manages_namespace(&job.key.namespace)
+    }
+
+    /// Returns whether the pods of a unit without an owner are managed, which their labels say. If only kinds that create
+    /// pods are configured, theirs alone are. A pod below a job that is queued in its place is not.
+    pub(super) fn manages_pods(self, unit: &LoadedUnit<'_>) -> bool {
+        unit.members().all(is_made_by_parent)
+            || (self.settings.manages_kind(unit.key.kind)
+                && !matches!(self.ancestor_of(unit.key.kind, &unit.view), Some(Ancestor::Queued(_))))
+    }
+}
+
+/// Returns whether a pod was made from a template that the webhook has marked.
+fn is_made_by_parent(member: &PodMember) -> bool {
+    let annotations = member.pod.pointer("/metadata/annotations");
+    annotations.is_some_and(|map| map.get(names::SUSPENDING_PARENT_ANNOTATION).is_some())
+}
+
+/// Returns whether the unit's object is the owner of a Workload.
+pub(super) fn owns(unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
+    record.owner.as_ref().is_some_and(|owner| owner.uid == unit.view.uid)
+}
+
+/// Returns whether the job names a controller other than that of its kind and MultiKueue.
+pub(crate) fn is_managed_by_other_controller(kind: JobKind, job: &JobView) -> bool {
+    let built_in = kind.fields.managed_by.map(|field| field.built_in);
+    let by = job.managed_by.as_deref();
+    by.is_some_and(|by| Some(by) != built_in && by != names::MULTIKUEUE_CONTROLLER)
+}
+
+/// Returns whether a Workload ended because no job used it: a job may need it again, or another one in its place.
+pub(super) fn is_given_up(record: &WorkloadRecord) -> bool {
+    conditions::is_true(&record.status, ConditionType::Finished)
+        && matches!(
+            conditions::reason(&record.status, ConditionType::Finished),
+            "OwnerNotFound" | "OutOfSync"
+        )
+}
+
+/// Returns the name of the Workload whose admission started a job; `None` if the start was undone.
+pub(super) fn starting_workload(view: &JobView) -> Option<&str> {
+    let mut annotations = view.pod_sets.iter().map(|set| &set.template.annotations);
+    annotations.find_map(|map| map.get(names::WORKLOAD_ANNOTATION)).map(String::as_str)
+}

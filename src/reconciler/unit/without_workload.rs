@@ -1,0 +1,171 @@
+//! Units without a Workload: they are stopped if they run, then the Workload is made.
+
+use super::run::StopCause;
+use super::{LoadedUnit, UnitStep};
+use crate::api::{ObjectKey, names};
+use crate::cache::Kind;
+use crate::frameworks::{
+    Ancestor, Component, ComposeError, Composed, MissingClass, Priority, Sources, WorkloadRequest,
+};
+use crate::lifecycle::backoff;
+use crate::reconciler::messages::{Effect, Observation, Verb};
+use crate::reconciler::writes::in_flight::WriteRequest;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Note of the event on a job that asks to be resized while it runs.
+const ELASTIC_NOTE: &str = "Elastic Jobs are not supported by this version: a change of parallelism stops the Job and queues it again";
+
+/// Why no Workload can be created for a unit.
+enum NotComposed {
+    Unit(ComposeError),
+    Class(MissingClass),
+}
+
+impl NotComposed {
+    /// Returns reason and note of the warning.
+    fn warning(&self, unit: &LoadedUnit<'_>) -> (&'static str, String) {
+        match self {
+            Self::Unit(ComposeError::TooFewMembers) => {
+                let note = format!("'{}' group has fewer runnable pods than expected", unit.workload.name);
+                ("ErrWorkloadCompose", note)
+            }
+            Self::Unit(error) => ("ErrWorkloadCompose", error.to_string()),
+            Self::Class(MissingClass::WorkloadClass(name)) => {
+                ("WorkloadPriorityClassNotFound", format!("WorkloadPriorityClass {name:?} not found"))
+            }
+            Self::Class(MissingClass::PodClass(name)) => {
+                ("ErrWorkloadCompose", format!("PriorityClass {name} not found"))
+            }
+        }
+    }
+}
+
+impl<'a> UnitStep<'a> {
+    pub(super) fn step_without_workload(&mut self, unit: &LoadedUnit<'_>) {
+        let single = unit.key.component == Component::Object;
+        if unit.status(self.now).finished.is_some() || (unit.view.deleting && single) {
+            // No Workload is created for it any more, so the finalizers are not needed.
+            return self.release_members(unit, |_| true);
+        }
+        let Some(owner) = unit.owner else { return self.make_workload(unit) };
+        match self.units.ancestor_of(unit.key.kind, owner) {
+            Some(Ancestor::Queued(ancestor)) => self.suspend_child_unless_admitted(unit, &ancestor),
+            // The framework of the owner would manage the job. A job that names a queue itself is still queued.
+            Some(Ancestor::Unsupported(_)) if owner.queue_name.is_none() => {}
+            _ if self.units.manages_job(unit.key.kind, owner) => self.make_workload(unit),
+            _ => self.warn_of_missed_default_queue(unit),
+        }
+    }
+
+    /// Stops a unit that has no Workload, then creates one.
+    fn make_workload(&mut self, unit: &LoadedUnit<'_>) {
+        if self.leave_former_workload(unit, None)
+            || self.stop_with(unit, &unit.workload, &[], &StopCause::missing_workload(unit))
+            || unit.status(self.now).active
+        {
+            return;
+        }
+        self.release_members(unit, |member| !member.counts());
+        let key = &unit.workload;
+        // The server would refuse the Workload, and each refusal would be reported on the unit and retried.
+        if unit.view.deleting || self.units.cache.is_namespace_deleting(&key.namespace) {
+            return;
+        }
+        let prebuilt = unit.view.options.prebuilt_workload.is_some();
+        match self.units.cache.workload(key) {
+            // It ended while the unit did not use it.
+            Some(record) if self.units.belongs(unit, record) => return self.replace_workload(unit, record),
+            Some(record) if !record.meta.deleting => {
+                let note = format!("Workload {key} belongs to another object");
+                return self.report(unit, "WorkloadNameConflict", &note);
+            }
+            // Its deletion gives the unit a step.
+            Some(_) if !prebuilt => return,
+            Some(_) | None => {}
+        }
+        if prebuilt {
+            return self.report(unit, "PrebuiltWorkloadNotFound", &format!("Workload {key} doesn't exist"));
+        }
+        if !self.writes.may_write(Kind::Workload, key, self.now) {
+            // The Workload of that write is already deleted. Without the requeue, the unit would get no step when the
+            // write ends.
+            self.writes.requeue_at_end(Kind::Workload, key, unit.reconcile_key());
+            let item = unit.reconcile_key();
+            return self.writes.retry_after_backoff((Kind::Workload, key), item, self.work_queue, self.now);
+        }
+        if let Some(until) = self.writes.replacements.waits_until(key, unit.view.generation, self.now) {
+            return self.work_queue.add_at(unit.reconcile_key(), until);
+        }
+        let Some(sources) = self.sources(unit) else { return };
+        match self.compose(unit, sources) {
+            Ok(composed) => self.create_workload(unit, composed),
+            Err(error) => {
+                let (reason, note) = error.warning(unit);
+                self.report(unit, reason, &note);
+            }
+        }
+    }
+
+    fn compose(&self, unit: &LoadedUnit<'_>, sources: Sources<'_>) -> Result<Composed, NotComposed> {
+        let objects = unit.objects();
+        let pod_sets = unit.rules.pod_sets(&objects, sources).map_err(NotComposed::Unit)?;
+        let priority = Priority::resolve(&unit.view, &pod_sets, self.units.cache.priority_classes())
+            .map_err(NotComposed::Class)?;
+        let request = WorkloadRequest {
+            name: &unit.workload.name,
+            queue_name: unit.view.queue_name.as_deref(),
+            label_keys_to_copy: &self.units.settings.label_keys_to_copy,
+            priority: &priority,
+        };
+        unit.rules.compose(&objects, sources, &request).map_err(NotComposed::Unit)
+    }
+
+    fn create_workload(&mut self, unit: &LoadedUnit<'_>, composed: Composed) {
+        let key = unit.workload.clone();
+        let mut effects = vec![
+            unit.event("CreatedWorkload", &format!("Created Workload: {key}")),
+            Effect::Observe(Observation::WorkloadCreated {
+                job_kind: unit.key.kind.gvk.kind,
+                latency: Duration::try_from(backoff::elapsed(unit.view.created, self.now))
+                    .unwrap_or_default(),
+            }),
+        ];
+        if unit.view.options.elastic {
+            effects.push(unit.warning("ElasticJobNotSupported", ELASTIC_NOTE));
+        }
+        let request = WriteRequest::new(Kind::Workload, key, Verb::Create, composed.workload);
+        let request = request.with_effects(effects).on_behalf_of(unit.reconcile_key());
+        self.writes.start(request, self.now);
+        self.perform(unit, composed.removals, "", "");
+    }
+
+    /// Returns the stored objects from which pod sets are made, if they came with the current deltas. Otherwise requests a
+    /// read, after which the unit gets another step.
+    pub(super) fn sources(&mut self, unit: &LoadedUnit<'_>) -> Option<Sources<'a>> {
+        let Some(owner) = unit.owner else { return Some(Sources::default()) };
+        let kind = Kind::of_job(unit.key.kind);
+        let stored = self.units.cache.raw_object(kind, &owner.key);
+        if stored.is_none() {
+            self.writes.emit(Effect::Refetch { kind, key: owner.key.clone() });
+        }
+        stored.map(|stored| Sources { owner: Some(stored) })
+    }
+
+    /// Emits a warning for a Job that should be in the default queue but was created while no webhook answered. The Job
+    /// keeps running.
+    fn warn_of_missed_default_queue(&mut self, unit: &LoadedUnit<'_>) {
+        let view = &unit.view;
+        let key = ObjectKey { namespace: view.key.namespace.clone(), name: Arc::from(names::DEFAULT_NAME) };
+        let Some(queue) = self.units.cache.local_queue(&key) else { return };
+        let eligible = view.queue_name.is_none() && view.controller.is_none() && view.managed_by.is_none();
+        if eligible
+            && !view.suspended
+            && view.created > queue.meta.created
+            && self.units.manages_namespace(&key.namespace)
+        {
+            let note = "Not managed: the Job was created while the webhook was unavailable and has no queue-name label";
+            self.report(unit, "NotQueued", note);
+        }
+    }
+}
