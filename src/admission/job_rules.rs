@@ -174,14 +174,14 @@ fn validate_priority_class(job: &JobUnderReview<'_>, old: &JobUnderReview<'_>, e
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frameworks::several_sources::{self, SEVERAL, job};
+    use crate::frameworks::several_sources::{SEVERAL, job};
     use crate::frameworks::{Flags, Framework};
     use serde_json::json;
 
     /// Neither allows prebuilt Workloads nor checks topology annotations.
     static LIMITED: Framework = Framework {
-        flags: Flags { prebuilt: false, topology_checks: TopologyChecks::None, ..several_sources::ROW.flags },
-        ..several_sources::ROW
+        flags: Flags { prebuilt: false, topology_checks: TopologyChecks::None, ..SEVERAL.flags },
+        ..SEVERAL
     };
 
     #[test]

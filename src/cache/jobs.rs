@@ -80,7 +80,7 @@ impl JobRecords {
 
     /// Returns the job that a Workload with this key was made for, if the job exists. The name has a hash of its UID.
     pub(super) fn of_own_workload(&self, workload: &ObjectKey) -> Option<(&JobId, &Arc<JobView>)> {
-        frameworks().iter().map(JobKind::new).find_map(|kind| {
+        frameworks().map(JobKind::new).find_map(|kind| {
             let name = job_name_in_workload_name(&kind, &workload.name)?;
             let first = (kind, ObjectKey { namespace: workload.namespace.clone(), name: Arc::from(name) });
             let longer = is_longest_workload_name(&workload.name);

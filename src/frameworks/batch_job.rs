@@ -26,7 +26,7 @@ pub const COMPLETION_MODE: Pointer = "/spec/completionMode";
 /// Index of a pod of an indexed Job.
 pub(super) const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-pub(super) const ROW: Framework = Framework {
+pub(super) static ROW: Framework = Framework {
     gvk: Gvk { group: "batch", version: "v1", kind: "Job", plural: "jobs" },
     name: "batch/job",
     listing: Listing { family: Family::Batch, label: "Job" },

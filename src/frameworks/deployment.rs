@@ -9,7 +9,7 @@ use super::view::Gvk;
 use crate::api::names;
 use serde_json::json;
 
-pub(super) const ROW: Framework = Framework {
+pub(super) static ROW: Framework = Framework {
     gvk: Gvk { group: "apps", version: "v1", kind: "Deployment", plural: "deployments" },
     name: "deployment",
     listing: Listing { family: Family::Pods, label: "Deployment" },

@@ -1,6 +1,7 @@
 //! The handle on a row of the table of frameworks, by which a kind of job is named everywhere.
 //!
-//! Invariant: two handles are equal if their rows address the same API resource; the position of a row has no meaning.
+//! Invariant: a row of the table has one address, so two handles are equal if they point to the same row. The order of handles
+//! is that of the API resources: the position of a row has no meaning.
 
 use super::batch_job;
 use super::pod_group;
@@ -21,7 +22,7 @@ impl JobKind {
     /// Pods and pod groups.
     pub const POD: Self = Self(&pod_group::ROW);
 
-    /// Creates the handle of a row.
+    /// Creates the handle of a row of the table.
     pub const fn new(row: &'static Framework) -> Self {
         Self(row)
     }
@@ -42,7 +43,7 @@ impl Deref for JobKind {
 
 impl PartialEq for JobKind {
     fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
+        ptr::eq(self.0, other.0)
     }
 }
 
@@ -57,7 +58,7 @@ impl PartialOrd for JobKind {
 impl Ord for JobKind {
     fn cmp(&self, other: &Self) -> Ordering {
         // Almost all comparisons are of the same row.
-        if ptr::eq(self.0, other.0) { Ordering::Equal } else { self.0.gvk.cmp(&other.0.gvk) }
+        if self == other { Ordering::Equal } else { self.0.gvk.cmp(&other.0.gvk) }
     }
 }
 

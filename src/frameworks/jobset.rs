@@ -13,7 +13,7 @@ use super::view::Gvk;
 
 const STATUSES: &str = "/status/replicatedJobsStatus";
 
-pub(super) const ROW: Framework = Framework {
+pub(super) static ROW: Framework = Framework {
     gvk: Gvk { group: "jobset.x-k8s.io", version: "v1alpha2", kind: "JobSet", plural: "jobsets" },
     name: "jobset.x-k8s.io/jobset",
     listing: Listing { family: Family::Batch, label: "JobSet" },

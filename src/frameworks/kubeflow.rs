@@ -54,35 +54,35 @@ const fn gvk(version: &'static str, kind: &'static str, plural: &'static str) ->
     Gvk { group: "kubeflow.org", version, kind, plural }
 }
 
-pub(super) const PYTORCH_JOB: Framework = Framework {
+pub(super) static PYTORCH_JOB: Framework = Framework {
     gvk: gvk("v1", "PyTorchJob", "pytorchjobs"),
     name: "kubeflow.org/pytorchjob",
     pod_sets: &[pod_sets("/spec/pytorchReplicaSpecs", &["Master", "Worker"])],
     ..TRAINING
 };
 
-pub(super) const TF_JOB: Framework = Framework {
+pub(super) static TF_JOB: Framework = Framework {
     gvk: gvk("v1", "TFJob", "tfjobs"),
     name: "kubeflow.org/tfjob",
     pod_sets: &[pod_sets("/spec/tfReplicaSpecs", &["Chief", "Master", "PS", "Worker", "Evaluator"])],
     ..TRAINING
 };
 
-pub(super) const XGBOOST_JOB: Framework = Framework {
+pub(super) static XGBOOST_JOB: Framework = Framework {
     gvk: gvk("v1", "XGBoostJob", "xgboostjobs"),
     name: "kubeflow.org/xgboostjob",
     pod_sets: &[pod_sets("/spec/xgbReplicaSpecs", &["Master", "Worker"])],
     ..TRAINING
 };
 
-pub(super) const PADDLE_JOB: Framework = Framework {
+pub(super) static PADDLE_JOB: Framework = Framework {
     gvk: gvk("v1", "PaddleJob", "paddlejobs"),
     name: "kubeflow.org/paddlejob",
     pod_sets: &[pod_sets("/spec/paddleReplicaSpecs", &["Master", "Worker"])],
     ..TRAINING
 };
 
-pub(super) const JAX_JOB: Framework = Framework {
+pub(super) static JAX_JOB: Framework = Framework {
     gvk: gvk("v1", "JAXJob", "jaxjobs"),
     name: "kubeflow.org/jaxjob",
     pod_sets: &[pod_sets("/spec/jaxReplicaSpecs", &["Worker"])],
@@ -90,7 +90,7 @@ pub(super) const JAX_JOB: Framework = Framework {
     ..TRAINING
 };
 
-pub(super) const MPI_JOB: Framework = Framework {
+pub(super) static MPI_JOB: Framework = Framework {
     gvk: gvk("v2beta1", "MPIJob", "mpijobs"),
     name: "kubeflow.org/mpijob",
     listing: Listing { family: Family::Batch, label: "MPIJob" },

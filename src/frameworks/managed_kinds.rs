@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn owner_cases() {
-        let all: BTreeSet<String> = frameworks().iter().map(|row| row.name.to_owned()).collect();
+        let all: BTreeSet<String> = frameworks().map(|row| row.name.to_owned()).collect();
         let external = BTreeSet::from([("example.com".to_owned(), "Foo".to_owned())]);
         let managed = ManagedKinds { frameworks: &all, unserved: &BTreeSet::new(), external: &external };
         let named = |api_version: &str, kind: &str| OwnerRef {

@@ -59,7 +59,9 @@ pub use row::{
     Listing, ManagedBy, Message, PodSetSource, Pointer, Rank, Rbac, Ready, Reclaimable, Role, StatusFields,
     SubGroups, Test, TopologyChecks, Webhooks,
 };
-pub use table::{framework, frameworks, known_frameworks, served, served_framework};
+pub use table::{
+    TableError, add_frameworks, framework, frameworks, known_frameworks, served, served_framework,
+};
 pub(crate) use template::template_patch;
 pub use template::{TemplateConflict, TemplateInfo};
 pub use template_fingerprint::{TemplateFingerprint, pod_set_fingerprint};

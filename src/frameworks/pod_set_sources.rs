@@ -80,9 +80,7 @@ pub(crate) mod tests {
     use serde_json::{Value, json};
 
     /// A kind with a head, a list of groups and a map of others.
-    pub(crate) static SEVERAL: Framework = ROW;
-
-    pub(crate) const ROW: Framework = Framework {
+    pub(crate) static SEVERAL: Framework = Framework {
         pod_sets: &[
             PodSetSource::Fixed {
                 name: "head",

@@ -30,7 +30,7 @@ const fn status(finished: &'static [FinishedRule], active: Test, ready: Test) ->
     }
 }
 
-pub(super) const RAY_CLUSTER: Framework = Framework {
+pub(super) static RAY_CLUSTER: Framework = Framework {
     gvk: Gvk { group: "ray.io", version: "v1", kind: "RayCluster", plural: "rayclusters" },
     name: "ray.io/raycluster",
     listing: Listing { family: Family::Ray, label: "RayCluster" },
@@ -48,7 +48,7 @@ pub(super) const RAY_CLUSTER: Framework = Framework {
     hooks: &NoHooks,
 };
 
-pub(super) const RAY_JOB: Framework = Framework {
+pub(super) static RAY_JOB: Framework = Framework {
     gvk: Gvk { kind: "RayJob", plural: "rayjobs", ..RAY_CLUSTER.gvk },
     name: "ray.io/rayjob",
     listing: Listing { family: Family::Ray, label: "RayJob" },
@@ -76,7 +76,7 @@ pub(super) const RAY_JOB: Framework = Framework {
     ..RAY_CLUSTER
 };
 
-pub(super) const RAY_SERVICE: Framework = Framework {
+pub(super) static RAY_SERVICE: Framework = Framework {
     gvk: Gvk { kind: "RayService", plural: "rayservices", ..RAY_CLUSTER.gvk },
     name: "ray.io/rayservice",
     listing: Listing { family: Family::Ray, label: "RayService" },

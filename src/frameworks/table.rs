@@ -1,7 +1,8 @@
 //! The table of frameworks: every kind of job that Kueue knows, and which of them this version manages.
 //!
-//! The table is made once, when it is first used. Invariants: no two rows have the same group and kind; whether a row is served
-//! is said here, for each row by itself. The order of the rows is that of documents and manifests alone.
+//! The table is made once, when it is first read or when rows are added at the start. Invariants: a row has one address as long
+//! as the process runs; no two rows have the same group and kind, or the same name; whether a built-in row is served is said
+//! here, for each row by itself. The order of the rows is that of documents and manifests alone.
 
 use super::row::{
     Active, CreatedKinds, FailurePolicy, FieldPointers, Flags, Framework, Rank, Rbac, Ready, Reclaimable,
@@ -10,45 +11,115 @@ use super::row::{
 use super::view::Gvk;
 use super::{batch_job, deployment, jobset, kubeflow, pod_group, ray, wrappers};
 use crate::api::config::KnownFramework;
-use std::sync::LazyLock;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::OnceLock;
 
-/// Names of the rows that this version manages. Only these are watched and generated into the manifests.
+/// Names of the built-in rows that this version manages. Only these are watched and generated into the manifests.
 const SERVED: &[&str] = &["batch/job"];
 
-static TABLE: LazyLock<Vec<Framework>> = LazyLock::new(|| built_in().into());
+/// The rows that this version knows without a file.
+static BUILT_IN: [&Framework; 18] = [
+    &batch_job::ROW,
+    &jobset::ROW,
+    &kubeflow::PYTORCH_JOB,
+    &kubeflow::TF_JOB,
+    &kubeflow::XGBOOST_JOB,
+    &kubeflow::PADDLE_JOB,
+    &kubeflow::JAX_JOB,
+    &kubeflow::MPI_JOB,
+    &wrappers::TRAIN_JOB,
+    &ray::RAY_JOB,
+    &ray::RAY_CLUSTER,
+    &ray::RAY_SERVICE,
+    &pod_group::ROW,
+    &deployment::ROW,
+    &pod_group::STATEFUL_SET,
+    &pod_group::LEADER_WORKER_SET,
+    &wrappers::APP_WRAPPER,
+    &wrappers::SPARK_APPLICATION,
+];
 
-/// Returns all frameworks of Kueue.
-pub fn frameworks() -> &'static [Framework] {
-    &TABLE
+static TABLE: OnceLock<Table> = OnceLock::new();
+
+/// The rows of the process.
+#[derive(Debug)]
+struct Table {
+    rows: Vec<&'static Framework>,
+    /// Names of the rows that this manager manages.
+    served: BTreeSet<&'static str>,
 }
 
-const fn built_in() -> [Framework; 18] {
-    [
-        batch_job::ROW,
-        jobset::ROW,
-        kubeflow::PYTORCH_JOB,
-        kubeflow::TF_JOB,
-        kubeflow::XGBOOST_JOB,
-        kubeflow::PADDLE_JOB,
-        kubeflow::JAX_JOB,
-        kubeflow::MPI_JOB,
-        wrappers::TRAIN_JOB,
-        ray::RAY_JOB,
-        ray::RAY_CLUSTER,
-        ray::RAY_SERVICE,
-        pod_group::ROW,
-        deployment::ROW,
-        pod_group::STATEFUL_SET,
-        pod_group::LEADER_WORKER_SET,
-        wrappers::APP_WRAPPER,
-        wrappers::SPARK_APPLICATION,
-    ]
+impl Table {
+    fn built_in() -> Self {
+        Self { rows: BUILT_IN.to_vec(), served: SERVED.iter().copied().collect() }
+    }
+
+    /// Adds a row, which is served and lives as long as the process.
+    fn add(&mut self, row: Framework) -> Result<(), TableError> {
+        let same = |known: &Framework| {
+            (known.gvk.group, known.gvk.kind) == (row.gvk.group, row.gvk.kind) || known.name == row.name
+        };
+        if let Some(known) = self.rows.iter().find(|known| same(known)) {
+            let Gvk { group, kind, .. } = known.gvk;
+            return Err(TableError::Known { name: known.name, group, kind });
+        }
+        self.served.insert(row.name);
+        self.rows.push(Box::leak(Box::new(row)));
+        Ok(())
+    }
+}
+
+/// Why rows are not added to the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableError {
+    /// A row has the name, or the group and kind, of another one.
+    Known {
+        /// Name of the other row.
+        name: &'static str,
+        /// Its group.
+        group: &'static str,
+        /// Its kind.
+        kind: &'static str,
+    },
+    /// The table was read before, so what was made from it lacks the rows.
+    InUse,
+}
+
+impl fmt::Display for TableError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Known { name, group, kind } => write!(f, "{kind} of group {group:?} is known as {name}"),
+            Self::InUse => f.write_str("the kinds of jobs are in use and cannot be extended"),
+        }
+    }
+}
+
+impl std::error::Error for TableError {}
+
+/// Adds rows to the table, all of them served. Called at most once, at the start of the process, before the table is read.
+///
+/// # Errors
+/// A row has the name, or the group and kind, of another one; or the table was read before.
+pub fn add_frameworks(rows: Vec<Framework>) -> Result<(), TableError> {
+    let mut table = Table::built_in();
+    rows.into_iter().try_for_each(|row| table.add(row))?;
+    TABLE.set(table).map_err(|_| TableError::InUse)
+}
+
+fn table() -> &'static Table {
+    TABLE.get_or_init(Table::built_in)
+}
+
+/// Returns all frameworks: those of Kueue, and the added ones.
+pub fn frameworks() -> impl ExactSizeIterator<Item = &'static Framework> {
+    table().rows.iter().copied()
 }
 
 impl Framework {
     /// Returns whether this version manages the objects of the kind.
     pub fn is_served(&self) -> bool {
-        SERVED.contains(&self.name)
+        table().served.contains(self.name)
     }
 }
 
@@ -58,22 +129,22 @@ pub fn known_frameworks() -> Vec<KnownFramework> {
         let Gvk { group, version, kind, .. } = row.gvk;
         KnownFramework { name: row.name, kind: format!("{kind}.{version}.{group}"), served: row.is_served() }
     };
-    frameworks().iter().map(known).collect()
+    frameworks().map(known).collect()
 }
 
 /// Returns the rows that this version manages.
 pub fn served() -> impl Iterator<Item = &'static Framework> {
-    frameworks().iter().filter(|row| row.is_served())
+    frameworks().filter(|row| row.is_served())
 }
 
 /// Returns the rows that this version does not manage.
 pub(super) fn unserved() -> impl Iterator<Item = &'static Framework> {
-    frameworks().iter().filter(|row| !row.is_served())
+    frameworks().filter(|row| !row.is_served())
 }
 
 /// Returns the row of this group and kind.
 pub fn framework(group: &str, kind: &str) -> Option<&'static Framework> {
-    frameworks().iter().find(|row| (row.gvk.group, row.gvk.kind) == (group, kind))
+    frameworks().find(|row| (row.gvk.group, row.gvk.kind) == (group, kind))
 }
 
 /// Returns the row of this group and kind if this version manages it.
@@ -127,3 +198,35 @@ pub(super) const JOB_FLAGS: Flags = Flags {
     create_rules_on_update: true,
     topology_checks: TopologyChecks::TemplatesAndGroups,
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &'static str, kind: &'static str) -> Framework {
+        let gvk = Gvk { group: "example.com", version: "v1", kind, plural: "trains" };
+        Framework { gvk, name, ..batch_job::ROW }
+    }
+
+    #[test]
+    fn added_rows_have_names_and_kinds_of_their_own() {
+        let mut table = Table::built_in();
+        table.add(row("example.com/train", "Train")).unwrap();
+        let added = *table.rows.last().unwrap();
+        assert!(table.served.contains(added.name) && added.gvk.kind == "Train");
+        let known = |name, group, kind| Err(TableError::Known { name, group, kind });
+        let train = known("example.com/train", "example.com", "Train");
+        assert_eq!(table.add(row("example.com/other", "Train")), train);
+        assert_eq!(table.add(row("example.com/train", "Other")), train);
+        assert_eq!(table.add(row("batch/job", "Other")), known("batch/job", "batch", "Job"));
+        assert_eq!(table.rows.len(), BUILT_IN.len() + 1);
+    }
+
+    #[test]
+    fn table_in_use_is_not_extended() {
+        let before = frameworks().len();
+        let added = add_frameworks(vec![row("example.com/train", "Train")]);
+        assert_eq!((added, frameworks().len()), (Err(TableError::InUse), before));
+        assert!(framework("example.com", "Train").is_none());
+    }
+}

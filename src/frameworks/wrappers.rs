@@ -14,7 +14,7 @@ const fn fields(managed_by: Option<ManagedBy>) -> FieldPointers {
     FieldPointers { suspend: Some("/spec/suspend"), managed_by, start_time: None, server_labels: &[] }
 }
 
-pub(super) const TRAIN_JOB: Framework = Framework {
+pub(super) static TRAIN_JOB: Framework = Framework {
     gvk: Gvk { group: "trainer.kubeflow.org", version: "v1alpha1", kind: "TrainJob", plural: "trainjobs" },
     name: "trainer.kubeflow.org/trainjob",
     listing: Listing { family: Family::Batch, label: "TrainJob" },
@@ -39,7 +39,7 @@ pub(super) const TRAIN_JOB: Framework = Framework {
     hooks: &NoHooks,
 };
 
-pub(super) const APP_WRAPPER: Framework = Framework {
+pub(super) static APP_WRAPPER: Framework = Framework {
     gvk: Gvk {
         group: "workload.codeflare.dev",
         version: "v1beta2",
@@ -85,7 +85,7 @@ pub(super) const APP_WRAPPER: Framework = Framework {
 
 const SPARK_STATE: &str = "/status/applicationState/state";
 
-pub(super) const SPARK_APPLICATION: Framework = Framework {
+pub(super) static SPARK_APPLICATION: Framework = Framework {
     gvk: Gvk {
         group: "sparkoperator.k8s.io",
         version: "v1beta2",

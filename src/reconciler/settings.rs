@@ -94,13 +94,13 @@ impl CoreSettings {
     /// Returns the kinds that are configured but not managed by this version.
     pub fn unserved_frameworks(&self) -> Vec<JobKind> {
         let is_unserved = |kind: &JobKind| self.frameworks.contains(kind.name) && !self.manages_kind(*kind);
-        frameworks().iter().map(JobKind::new).filter(is_unserved).collect()
+        frameworks().map(JobKind::new).filter(is_unserved).collect()
     }
 
     /// Returns whether pods are jobs, on their own, in groups, or as pods of kinds that pass through.
     pub fn manages_pods(&self) -> bool {
         let gated = |kind: &JobKind| kind.role != Role::Suspended;
-        frameworks().iter().map(JobKind::new).filter(gated).any(|kind| self.manages_kind(kind))
+        frameworks().map(JobKind::new).filter(gated).any(|kind| self.manages_kind(kind))
     }
 
     /// Returns the kinds that are queued.

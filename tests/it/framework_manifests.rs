@@ -84,7 +84,7 @@ fn webhook_paths_of_served_rows_are_served() {
 /// The configuration knows the same frameworks, names those that are not served, and refuses served kinds as external.
 #[test]
 fn configuration_knows_each_row() {
-    let names: BTreeSet<&str> = frameworks().iter().map(|row| row.name).collect();
+    let names: BTreeSet<&str> = frameworks().map(|row| row.name).collect();
     assert_eq!(names.len(), frameworks().len());
     let list: Vec<&str> = names.iter().copied().collect();
     let text = format!(

@@ -97,7 +97,7 @@ fn needed_with(writes: bool, features: Features) -> BTreeSet<Permission> {
     core.gates.provisioning_requests = features.provisioning;
     core.engine.gates.topology = features.topology;
     if features.unserved_frameworks {
-        core.frameworks.extend(frameworks().iter().map(|row| row.name.to_owned()));
+        core.frameworks.extend(frameworks().map(|row| row.name.to_owned()));
     }
     let mut kinds = core.kinds();
     kinds.retain(|kind| writes || kind.is_used_by_webhooks());

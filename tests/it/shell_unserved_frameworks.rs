@@ -34,7 +34,7 @@ fn object(name: &str, queue: &str, owner: Option<(&str, &str)>) -> Value {
 }
 
 fn all_frameworks() -> CoreSettings {
-    let frameworks = frameworks().iter().map(|row| row.name.to_owned()).collect();
+    let frameworks = frameworks().map(|row| row.name.to_owned()).collect();
     let external_kinds = [("example.com".to_owned(), "Foo".to_owned())].into();
     CoreSettings { frameworks, external_kinds, ..CoreSettings::default() }
 }
@@ -42,8 +42,7 @@ fn all_frameworks() -> CoreSettings {
 #[test]
 fn kinds_are_those_configured_and_not_served() {
     assert!(CoreSettings::default().unserved_frameworks().is_empty());
-    let expected: Vec<JobKind> =
-        frameworks().iter().filter(|row| !row.is_served()).map(JobKind::new).collect();
+    let expected: Vec<JobKind> = frameworks().filter(|row| !row.is_served()).map(JobKind::new).collect();
     assert_eq!(all_frameworks().unserved_frameworks(), expected);
 }
 

@@ -27,7 +27,7 @@ use super::{Action, JobError};
 use jiff::Timestamp;
 use serde_json::Value;
 
-pub(super) const ROW: Framework = Framework {
+pub(super) static ROW: Framework = Framework {
     gvk: Gvk { group: "", version: "v1", kind: "Pod", plural: "pods" },
     name: "pod",
     listing: Listing { family: Family::Pods, label: "Pod, pod groups" },
@@ -45,7 +45,7 @@ pub(super) const ROW: Framework = Framework {
     hooks: &NoHooks,
 };
 
-pub(super) const STATEFUL_SET: Framework = Framework {
+pub(super) static STATEFUL_SET: Framework = Framework {
     role: Role::PodsOfOwner,
     gvk: Gvk { group: "apps", version: "v1", kind: "StatefulSet", plural: "statefulsets" },
     name: "statefulset",
@@ -57,7 +57,7 @@ pub(super) const STATEFUL_SET: Framework = Framework {
     ..ROW
 };
 
-pub(super) const LEADER_WORKER_SET: Framework = Framework {
+pub(super) static LEADER_WORKER_SET: Framework = Framework {
     role: Role::PodsOfOwner,
     gvk: Gvk {
         group: "leaderworkerset.x-k8s.io",
