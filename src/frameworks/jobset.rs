@@ -13,6 +13,12 @@ use super::view::Gvk;
 
 const STATUSES: &str = "/status/replicatedJobsStatus";
 
+/// Rank labels of pods of a JobSet.
+pub(super) const RANK: Rank = Rank {
+    index_label: Some(COMPLETION_INDEX),
+    sub_groups: Some(SubGroups { label: "jobset.sigs.k8s.io/job-index", count: "/replicas" }),
+};
+
 pub(super) static ROW: Framework = Framework {
     gvk: Gvk { group: "jobset.x-k8s.io", version: "v1alpha2", kind: "JobSet", plural: "jobsets" },
     name: "jobset.x-k8s.io/jobset",
@@ -39,10 +45,7 @@ pub(super) static ROW: Framework = Framework {
             },
         ),
     }],
-    rank: Rank {
-        index_label: Some(COMPLETION_INDEX),
-        sub_groups: Some(SubGroups { label: "jobset.sigs.k8s.io/job-index", count: "/replicas" }),
-    },
+    rank: RANK,
     status: StatusFields {
         finished: &[
             FinishedRule { when: Test::Condition("Completed"), success: true, message: Message::OfCondition },

@@ -12,6 +12,12 @@ use super::view::Gvk;
 const CLUSTER: (&str, &str) = ("ray.io", "RayCluster");
 const JOB_STATE: &str = "/status/jobDeploymentStatus";
 
+const FLAGS: Flags = Flags { pod_sets_from_spec: false, elastic: true, ..JOB_FLAGS };
+
+const fn gvk(kind: &'static str, plural: &'static str) -> Gvk {
+    Gvk { group: "ray.io", version: "v1", kind, plural }
+}
+
 const fn fields(suspend: &'static str) -> FieldPointers {
     FieldPointers {
         suspend: Some(suspend),
@@ -31,7 +37,7 @@ const fn status(finished: &'static [FinishedRule], active: Test, ready: Test) ->
 }
 
 pub(super) static RAY_CLUSTER: Framework = Framework {
-    gvk: Gvk { group: "ray.io", version: "v1", kind: "RayCluster", plural: "rayclusters" },
+    gvk: gvk("RayCluster", "rayclusters"),
     name: "ray.io/raycluster",
     listing: Listing { family: Family::Ray, label: "RayCluster" },
     role: Role::Suspended,
@@ -44,14 +50,18 @@ pub(super) static RAY_CLUSTER: Framework = Framework {
     creates: CreatedKinds::Only(&[POD, JOB]),
     webhooks: JOB_WEBHOOKS,
     rbac: JOB_RBAC,
-    flags: Flags { pod_sets_from_spec: false, elastic: true, ..JOB_FLAGS },
+    flags: FLAGS,
     hooks: &NoHooks,
 };
 
 pub(super) static RAY_JOB: Framework = Framework {
-    gvk: Gvk { kind: "RayJob", plural: "rayjobs", ..RAY_CLUSTER.gvk },
+    gvk: gvk("RayJob", "rayjobs"),
     name: "ray.io/rayjob",
     listing: Listing { family: Family::Ray, label: "RayJob" },
+    role: Role::Suspended,
+    fields: fields("/spec/suspend"),
+    pod_sets: &[],
+    rank: NO_RANK,
     status: status(
         &[
             FinishedRule {
@@ -71,17 +81,28 @@ pub(super) static RAY_JOB: Framework = Framework {
         Test::Not(&Test::Text(JOB_STATE, &["", "Suspended"])),
         Test::Text("/status/rayClusterStatus/state", &["ready"]),
     ),
+    priority_class: None,
     // The submitter is a Job.
     creates: CreatedKinds::Only(&[CLUSTER, JOB]),
-    ..RAY_CLUSTER
+    webhooks: JOB_WEBHOOKS,
+    rbac: JOB_RBAC,
+    flags: FLAGS,
+    hooks: &NoHooks,
 };
 
 pub(super) static RAY_SERVICE: Framework = Framework {
-    gvk: Gvk { kind: "RayService", plural: "rayservices", ..RAY_CLUSTER.gvk },
+    gvk: gvk("RayService", "rayservices"),
     name: "ray.io/rayservice",
     listing: Listing { family: Family::Ray, label: "RayService" },
+    role: Role::Suspended,
     fields: fields("/spec/rayClusterConfig/suspend"),
+    pod_sets: &[],
+    rank: NO_RANK,
     status: status(&[], Test::Condition("Ready"), Test::Condition("Ready")),
+    priority_class: None,
     creates: CreatedKinds::Only(&[CLUSTER]),
-    ..RAY_CLUSTER
+    webhooks: JOB_WEBHOOKS,
+    rbac: JOB_RBAC,
+    flags: FLAGS,
+    hooks: &NoHooks,
 };

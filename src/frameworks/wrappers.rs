@@ -2,13 +2,13 @@
 //! SparkApplication describes pods by fields of its own. Their pod sets are not read.
 
 use super::hooks::NoHooks;
+use super::jobset;
 use super::row::{
     Active, CreatedKinds, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, ManagedBy, Message,
     Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
 };
 use super::table::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, PODS};
 use super::view::Gvk;
-use super::{batch_job, jobset};
 
 const fn fields(managed_by: Option<ManagedBy>) -> FieldPointers {
     FieldPointers { suspend: Some("/spec/suspend"), managed_by, start_time: None, server_labels: &[] }
@@ -24,9 +24,13 @@ pub(super) static TRAIN_JOB: Framework = Framework {
         built_in: "trainer.kubeflow.org/trainjob-controller",
     })),
     pod_sets: &[],
-    rank: jobset::ROW.rank,
+    // Its pods are those of a JobSet.
+    rank: jobset::RANK,
     status: StatusFields {
-        finished: batch_job::ROW.status.finished,
+        finished: &[
+            FinishedRule { when: Test::Condition("Complete"), success: true, message: Message::OfCondition },
+            FinishedRule { when: Test::Condition("Failed"), success: false, message: Message::OfCondition },
+        ],
         active: Active::SumOver("/status/jobsStatus", "/active"),
         ready: Ready::SubGroupsOf("/status/jobsStatus"),
         reclaimable: Reclaimable::SubGroupsOf("/status/jobsStatus"),
@@ -48,10 +52,12 @@ pub(super) static APP_WRAPPER: Framework = Framework {
     },
     name: "workload.codeflare.dev/appwrapper",
     listing: Listing { family: Family::Wrappers, label: "AppWrapper" },
+    role: Role::Suspended,
     fields: fields(Some(ManagedBy {
         field: "/spec/managedBy",
         built_in: "workload.codeflare.dev/appwrapper-controller",
     })),
+    pod_sets: &[],
     rank: NO_RANK,
     status: StatusFields {
         finished: &[
@@ -73,14 +79,17 @@ pub(super) static APP_WRAPPER: Framework = Framework {
         ready: Ready::When(Test::Condition("PodsReady")),
         reclaimable: Reclaimable::None,
     },
+    priority_class: None,
     creates: CreatedKinds::Any,
+    webhooks: JOB_WEBHOOKS,
+    rbac: JOB_RBAC,
     flags: Flags {
         pod_sets_from_spec: false,
         create_rules_on_update: false,
         topology_checks: TopologyChecks::None,
         ..JOB_FLAGS
     },
-    ..TRAIN_JOB
+    hooks: &NoHooks,
 };
 
 const SPARK_STATE: &str = "/status/applicationState/state";
@@ -94,7 +103,9 @@ pub(super) static SPARK_APPLICATION: Framework = Framework {
     },
     name: "sparkoperator.k8s.io/sparkapplication",
     listing: Listing { family: Family::Wrappers, label: "SparkApplication" },
+    role: Role::Suspended,
     fields: fields(None),
+    pod_sets: &[],
     rank: NO_RANK,
     status: StatusFields {
         finished: &[
@@ -113,7 +124,10 @@ pub(super) static SPARK_APPLICATION: Framework = Framework {
         ready: Ready::Hook,
         reclaimable: Reclaimable::None,
     },
+    priority_class: None,
     creates: PODS,
+    webhooks: JOB_WEBHOOKS,
+    rbac: JOB_RBAC,
     flags: Flags { prebuilt: false, topology_checks: TopologyChecks::Templates, ..JOB_FLAGS },
-    ..TRAIN_JOB
+    hooks: &NoHooks,
 };

@@ -46,19 +46,23 @@ pub(super) static ROW: Framework = Framework {
 };
 
 pub(super) static STATEFUL_SET: Framework = Framework {
-    role: Role::PodsOfOwner,
     gvk: Gvk { group: "apps", version: "v1", kind: "StatefulSet", plural: "statefulsets" },
     name: "statefulset",
     listing: Listing { family: Family::Pods, label: "StatefulSet" },
+    role: Role::PodsOfOwner,
+    fields: NO_FIELDS,
+    pod_sets: &[],
     rank: Rank { index_label: Some("apps.kubernetes.io/pod-index"), sub_groups: None },
+    status: NO_STATUS,
+    priority_class: None,
+    creates: PODS,
     webhooks: WORKLOAD_WEBHOOKS,
     rbac: READ_ONLY,
     flags: Flags { prebuilt: false, topology_checks: TopologyChecks::None, ..JOB_FLAGS },
-    ..ROW
+    hooks: &NoHooks,
 };
 
 pub(super) static LEADER_WORKER_SET: Framework = Framework {
-    role: Role::PodsOfOwner,
     gvk: Gvk {
         group: "leaderworkerset.x-k8s.io",
         version: "v1",
@@ -67,12 +71,17 @@ pub(super) static LEADER_WORKER_SET: Framework = Framework {
     },
     name: "leaderworkerset.x-k8s.io/leaderworkerset",
     listing: Listing { family: Family::Pods, label: "LeaderWorkerSet" },
+    role: Role::PodsOfOwner,
+    fields: NO_FIELDS,
+    pod_sets: &[],
     rank: Rank { index_label: Some("leaderworkerset.sigs.k8s.io/worker-index"), sub_groups: None },
+    status: NO_STATUS,
+    priority_class: None,
     creates: CreatedKinds::Only(&[("apps", "StatefulSet"), POD]),
     webhooks: WORKLOAD_WEBHOOKS,
     rbac: READ_ONLY,
     flags: Flags { prebuilt: false, topology_checks: TopologyChecks::TemplatesAndGroups, ..JOB_FLAGS },
-    ..ROW
+    hooks: &NoHooks,
 };
 
 /// Rules of pods and pod groups, and of the pods of an owner.
