@@ -1,74 +1,26 @@
-//! Reviews of jobs that a field suspends: defaulting of new jobs, and validation of new and changed jobs.
+//! Reviews of jobs: defaulting of new jobs that a field suspends, and validation of new and changed jobs of every kind.
 //!
 //! Invariant: a job that must be queued is suspended before it is stored, so that no pod starts before admission.
 
 use serde_json::json;
 
-use super::ancestry::{controller_of, managed_ancestor};
+use super::job_defaults::JobDefaults;
 use super::job_rules;
-use super::patch::Patch;
 use super::response::ReviewResponse;
 use super::review::ReviewRequest;
-use crate::api::names::{
-    DEFAULT_NAME, ELASTIC_JOB_ANNOTATION, MULTIKUEUE_CONTROLLER, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL,
-};
-use crate::api::selector::matches;
+use crate::api::names::{DEFAULT_NAME, ELASTIC_JOB_ANNOTATION, MULTIKUEUE_CONTROLLER};
 use crate::api::validation::{Errors, Gate};
-use crate::frameworks::{Ancestor, Framework, JobUnderReview, Management};
+use crate::frameworks::{Framework, JobUnderReview};
 
 /// Defaults queue, priority class, and the fields that suspend a new job and name its controller.
 pub(super) fn default(row: &'static Framework, request: &ReviewRequest<'_>) -> ReviewResponse {
-    let mut errors = Errors::new();
-    let job = JobUnderReview::read(row, request.object, &mut errors);
-    if !errors.is_empty() {
-        return ReviewResponse::from_errors(&errors);
-    }
-    let (ctx, settings) = (request.ctx, request.ctx.settings);
-    let mut patch = Patch::new(request.object);
-    let controller = controller_of(request.object);
-    let kinds = settings.managed_kinds();
-    let group_kind = (row.gvk.group, row.gvk.kind);
-    let owned = controller
-        .as_ref()
-        .is_some_and(|owner| kinds.owner_management(owner, group_kind) != Management::None);
-    let selected = ctx
-        .objects
-        .namespace_labels(request.namespace)
-        .is_some_and(|labels| matches(&settings.managed_namespaces, labels));
-
-    // An empty label equals an absent one.
-    let mut queue = job.queue.filter(|name| !name.is_empty()).map(str::to_owned);
-    if queue.is_none()
-        && !owned
-        && selected
-        && ctx.objects.local_queue_exists(request.namespace, DEFAULT_NAME)
-    {
-        patch.set(&["metadata", "labels", QUEUE_NAME_LABEL], json!(DEFAULT_NAME));
-        queue = Some(DEFAULT_NAME.to_owned());
-    }
-    if settings.gates.is_enabled(Gate::WorkloadPriorityClassDefaulting)
-        && job.priority_class.is_none_or(str::is_empty)
-        && !owned
-        && ctx.objects.default_priority_class_exists()
-    {
-        patch.set(&["metadata", "labels", PRIORITY_CLASS_LABEL], json!(DEFAULT_NAME));
-    }
-
-    let queue = queue.unwrap_or_default();
-    let ancestor = match managed_ancestor(ctx, group_kind, request.namespace, job.uid, controller) {
-        Ok(ancestor) => ancestor,
-        Err(error) => return ReviewResponse::Denied(error.to_string()),
+    let JobDefaults { job, mut patch, queue, must_wait, .. } = match JobDefaults::of(row, request) {
+        Ok(defaults) => defaults,
+        Err(response) => return response,
     };
-    let managed = !queue.is_empty() || (settings.manage_jobs_without_queue_name && selected);
-    let must_suspend = managed
-        && match ancestor {
-            None => true,
-            Some(Ancestor::Queued(_)) => false,
-            // Whether this owner is queued is unknown, so a job that names a queue itself is queued.
-            Some(Ancestor::Unsupported(_)) => !queue.is_empty(),
-        };
+    let (ctx, settings) = (request.ctx, request.ctx.settings);
     if let Some(suspend) = row.fields.suspend
-        && must_suspend
+        && must_wait
         && !job.suspended
     {
         patch.set_at(suspend, json!(true));
@@ -82,14 +34,14 @@ pub(super) fn default(row: &'static Framework, request: &ReviewRequest<'_>) -> R
         patch.set_at(managed_by.field, json!(MULTIKUEUE_CONTROLLER));
     }
     let mut warnings = Vec::new();
-    if job.elastic(&settings.gates) && must_suspend {
+    if job.elastic(&settings.gates) && must_wait {
         // The pod gate of elastic Jobs is not added, because this version never ungates such pods.
         warnings.push(format!(
             "metadata.annotations[{ELASTIC_JOB_ANNOTATION}]: elastic Jobs are not supported by this version; a change of \
              spec.parallelism stops the Job and queues it again"
         ));
     }
-    if must_suspend && !queue.is_empty() && !ctx.objects.local_queue_exists(request.namespace, &queue) {
+    if must_wait && !queue.is_empty() && !ctx.objects.local_queue_exists(request.namespace, &queue) {
         warnings.push(format!(
             "LocalQueue {queue:?} does not exist in namespace {:?}; the {} stays suspended until it does",
             request.namespace, row.gvk.kind

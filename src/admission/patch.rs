@@ -17,7 +17,6 @@ impl Patch {
     }
 
     /// Returns the object after the operations.
-    #[cfg(test)]
     pub(super) fn object(&self) -> &Value {
         &self.object
     }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::review::rule_for_path;
 use crate::api::partial::{Projection, ValueBudget, read_projection};
-use crate::frameworks::{Count, Framework, Pointer, RoleFields, RoleReader};
+use crate::frameworks::{Count, Framework, Pointer, RoleFields, RoleReader, WebhookHandler};
 
 /// Maximum number of values of a review that [`read_light`] decodes; a Workload with eight pod sets has some hundreds.
 pub const MAX_LIGHT_VALUES: usize = 4 << 10;
@@ -127,6 +127,15 @@ pub(super) fn job_review(row: &Framework) -> Projection {
         row.fields.suspend.into_iter().chain(managed_by).chain(row.hooks.review_texts().iter().copied())
     {
         object.insert(pointer, Projection::Scalar);
+    }
+    match row.webhooks.handler {
+        WebhookHandler::Suspend => {}
+        // The role of a pod follows from its whole spec.
+        WebhookHandler::HoldPod => object.insert("/spec", Projection::Whole),
+        WebhookHandler::MarkTemplates(marks) => {
+            object.insert(marks.ready, Projection::Scalar);
+            marks.templates.iter().for_each(|template| object.insert(template, TEMPLATE));
+        }
     }
     let mut roles = ProjectedRoles { object: &mut object };
     for source in row.pod_sets {

@@ -5,10 +5,10 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 use super::response::ReviewResponse;
-use super::{ReviewContext, defaults, job, kueue_kinds, reading};
+use super::{ReviewContext, defaults, job, kueue_kinds, pod, reading};
 use crate::api::GROUP;
 use crate::api::partial::Projection;
-use crate::frameworks::{Framework, served};
+use crate::frameworks::{Framework, WebhookHandler, served};
 
 /// All rules: for the served kinds of jobs, on the paths that the webhook configurations are generated with, and for Kueue's
 /// kinds.
@@ -42,9 +42,14 @@ pub(super) fn evaluate(path: &str, request: &Value, ctx: &ReviewContext<'_>) -> 
     if request.get("uid").and_then(Value::as_str).is_none_or(str::is_empty) {
         return malformed("request.uid: missing");
     }
-    let Some(rule) = rule_for_path(path) else {
-        return unknown_path(path, request);
-    };
+    match rule_for_path(path) {
+        Some(rule) => answer(rule, request, ctx),
+        None => unknown_path(path, request),
+    }
+}
+
+/// Answers a request by a rule.
+pub(super) fn answer(rule: &WebhookRule, request: &Value, ctx: &ReviewContext<'_>) -> ReviewResponse {
     let operation = request.get("operation").and_then(Value::as_str).unwrap_or_default();
     let update = match operation {
         "CREATE" => false,
@@ -151,16 +156,24 @@ pub(super) fn rule_for_path(path: &str) -> Option<&'static WebhookRule> {
 }
 
 fn job_rules() -> impl Iterator<Item = WebhookRule> {
-    served().flat_map(|row| {
-        let projection = reading::job_review(row);
-        [true, false].map(|mutating| WebhookRule {
-            path: row.webhook_path(mutating),
-            group: row.gvk.group,
-            kind: row.gvk.kind,
-            create_only: mutating && !row.webhooks.mutate.contains(&"UPDATE"),
-            projection,
-            handler: Handler::Job(row, if mutating { job::default } else { job::validate }),
-        })
+    served().flat_map(rules_of)
+}
+
+/// Returns the rules that default and validate objects of a kind of jobs.
+pub(super) fn rules_of(row: &'static Framework) -> [WebhookRule; 2] {
+    let projection = reading::job_review(row);
+    let default = match row.webhooks.handler {
+        WebhookHandler::Suspend => job::default,
+        WebhookHandler::HoldPod => pod::hold,
+        WebhookHandler::MarkTemplates(_) => pod::mark_templates,
+    };
+    [true, false].map(|mutating| WebhookRule {
+        path: row.webhook_path(mutating),
+        group: row.gvk.group,
+        kind: row.gvk.kind,
+        create_only: mutating && !row.webhooks.mutate.contains(&"UPDATE"),
+        projection,
+        handler: Handler::Job(row, if mutating { default } else { job::validate }),
     })
 }
 

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::frameworks::{Ancestor, AncestryError};
 
+mod held_pods;
 mod slices;
 
 #[derive(Default)]

@@ -4,8 +4,8 @@ use serde_json::{Map, Value};
 use std::convert::Infallible;
 
 use super::pod_set_sources::{RoleFields, RoleReader};
-use super::row::{Count, Framework, Pointer};
-use crate::api::names::{ELASTIC_JOB_ANNOTATION, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL};
+use super::row::{Count, Framework, Pointer, WebhookHandler};
+use crate::api::names::{ADMISSION_GATE, ELASTIC_JOB_ANNOTATION, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL};
 use crate::api::validation::{Errors, FieldCursor, Gate, Gates};
 
 /// The fields of a job that rules read. Distinct from the reconciler's `JobView`, which is for stored objects and fails at
@@ -51,7 +51,7 @@ impl<'a> JobUnderReview<'a> {
         let labels = string_map(&metadata.get("labels", errors), errors);
         let annotations = string_map(&metadata.get("annotations", errors), errors);
         let uid = metadata.get("uid", errors).text(errors).unwrap_or_default();
-        let suspended = row.fields.suspend.and_then(|field| root.at_pointer(field, errors).boolean(errors));
+        let suspended = read_suspended(row, &root, errors);
         let managed_by =
             row.fields.managed_by.and_then(|rule| root.at_pointer(rule.field, errors).text(errors));
         for pointer in row.hooks.review_texts() {
@@ -63,7 +63,7 @@ impl<'a> JobUnderReview<'a> {
             uid,
             queue: map_text(labels, QUEUE_NAME_LABEL),
             priority_class: map_text(labels, PRIORITY_CLASS_LABEL),
-            suspended: suspended.unwrap_or(false),
+            suspended,
             managed_by: managed_by.filter(|name| !name.is_empty()),
             labels,
             annotations,
@@ -96,6 +96,23 @@ impl<'a> JobUnderReview<'a> {
         self.row.flags.elastic
             && gates.is_enabled(Gate::ElasticJobsViaWorkloadSlices)
             && self.annotation(ELASTIC_JOB_ANNOTATION) == Some("true")
+    }
+}
+
+/// Reads whether a job under review is kept from running.
+fn read_suspended(row: &Framework, root: &FieldCursor<'_>, errors: &mut Errors) -> bool {
+    match row.webhooks.handler {
+        WebhookHandler::Suspend => {
+            let suspend = row.fields.suspend.and_then(|field| root.at_pointer(field, errors).boolean(errors));
+            suspend.unwrap_or(false)
+        }
+        WebhookHandler::HoldPod => {
+            let gates = root.descend(&["spec", "schedulingGates"], errors).items(errors);
+            gates.iter().any(|gate| gate.value.get("name").is_some_and(|name| name == ADMISSION_GATE))
+        }
+        WebhookHandler::MarkTemplates(marks) => {
+            root.at_pointer(marks.ready, errors).int(errors).is_none_or(|ready| ready == 0)
+        }
     }
 }
 

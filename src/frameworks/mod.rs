@@ -34,6 +34,7 @@ mod table;
 mod template;
 mod template_defaults;
 mod template_fingerprint;
+mod template_marks;
 mod topology;
 mod unit;
 mod unit_summary;
@@ -42,7 +43,6 @@ mod workload;
 mod wrappers;
 
 pub use ancestry::{Ancestor, AncestryError, OwnerLookup, queued_ancestor};
-pub use deployment::mark_template;
 pub use hooks::Hooks;
 pub use job_kind::JobKind;
 pub use job_under_review::{JobUnderReview, PodSetUnderReview, map_text};
@@ -57,7 +57,7 @@ pub use priority::{MissingClass, Priority, PriorityLookup};
 pub use row::{
     Active, Count, CreatedKinds, FailurePolicy, Family, FieldPointers, FinishedRule, Flags, Framework,
     Listing, ManagedBy, Message, PodSetSource, Pointer, Rank, Rbac, Ready, Reclaimable, Role, StatusFields,
-    SubGroups, Test, TopologyChecks, Webhooks,
+    SubGroups, TemplateMarks, Test, TopologyChecks, WebhookHandler, Webhooks,
 };
 pub use table::{
     TableError, add_frameworks, framework, frameworks, known_frameworks, served, served_framework,

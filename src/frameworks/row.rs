@@ -279,6 +279,8 @@ impl CreatedKinds {
 /// because only the former depend on the manager.
 #[derive(Clone, Copy, Debug)]
 pub struct Webhooks {
+    /// How a new object is kept from running.
+    pub handler: WebhookHandler,
     /// Operations that are defaulted.
     pub mutate: &'static [&'static str],
     /// Operations that are validated.
@@ -287,6 +289,32 @@ pub struct Webhooks {
     pub with_queue: FailurePolicy,
     /// What happens to other objects.
     pub without_queue: FailurePolicy,
+}
+
+/// How a webhook keeps the pods of an object from running before admission.
+#[derive(Clone, Copy, Debug)]
+pub enum WebhookHandler {
+    /// It suspends the object.
+    Suspend,
+    /// The object is a pod: it gets scheduling gates.
+    HoldPod,
+    /// It marks the pod templates, so that the webhook of pods holds their pods.
+    MarkTemplates(TemplateMarks),
+}
+
+/// Marks of pod templates, beside the annotation with the name of the framework.
+#[derive(Clone, Copy, Debug)]
+pub struct TemplateMarks {
+    /// The templates. Those that an object lacks are not marked.
+    pub templates: &'static [Pointer],
+    /// Labels.
+    pub labels: &'static [(&'static str, &'static str)],
+    /// Annotations.
+    pub annotations: &'static [(&'static str, &'static str)],
+    /// Labels of the object whose values are copied.
+    pub copied_labels: &'static [&'static str],
+    /// Number of ready pods. While it is 0, the object counts as suspended.
+    pub ready: Pointer,
 }
 
 /// What the API server does with a request that no webhook answers.

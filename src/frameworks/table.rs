@@ -6,7 +6,7 @@
 
 use super::row::{
     Active, CreatedKinds, FailurePolicy, FieldPointers, Flags, Framework, Rank, Rbac, Ready, Reclaimable,
-    StatusFields, TopologyChecks, Webhooks,
+    StatusFields, TemplateMarks, TopologyChecks, WebhookHandler, Webhooks,
 };
 use super::view::Gvk;
 use super::{batch_job, deployment, jobset, kubeflow, pod_group, ray, wrappers};
@@ -159,14 +159,17 @@ pub(super) const JOB: (&str, &str) = ("batch", "Job");
 
 /// Webhooks of a kind that is defaulted when it is created. Objects without a queue must not depend on the manager.
 pub(super) const JOB_WEBHOOKS: Webhooks = Webhooks {
+    handler: WebhookHandler::Suspend,
     mutate: &["CREATE"],
     validate: &["CREATE", "UPDATE"],
     with_queue: FailurePolicy::Fail,
     without_queue: FailurePolicy::Ignore,
 };
 
-/// Webhooks of a kind that is defaulted when it is changed as well.
-pub(super) const WORKLOAD_WEBHOOKS: Webhooks = Webhooks { mutate: &["CREATE", "UPDATE"], ..JOB_WEBHOOKS };
+/// Returns the webhooks of a kind whose pod templates are marked, when it is created and when it is changed.
+pub(super) const fn template_webhooks(marks: TemplateMarks) -> Webhooks {
+    Webhooks { handler: WebhookHandler::MarkTemplates(marks), mutate: &["CREATE", "UPDATE"], ..JOB_WEBHOOKS }
+}
 
 /// Permissions on a kind that is suspended and started, and whose Workload holds up its deletion.
 pub(super) const JOB_RBAC: Rbac =

@@ -14,9 +14,12 @@ pub use webhook::hold_pod;
 
 use super::hooks::NoHooks;
 use super::pod_member::PodMember;
-use super::row::{CreatedKinds, Family, Flags, Framework, Listing, Rank, Role, TopologyChecks};
+use super::row::{
+    CreatedKinds, Family, Flags, Framework, Listing, Rank, Role, TemplateMarks, TopologyChecks,
+    WebhookHandler, Webhooks,
+};
 use super::table::{
-    JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_FIELDS, NO_STATUS, POD, PODS, READ_ONLY, WORKLOAD_WEBHOOKS,
+    JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_FIELDS, NO_STATUS, POD, PODS, READ_ONLY, template_webhooks,
 };
 use super::unit::{
     ComposeError, Composed, Membership, PodSetCount, Sources, Stop, Unit, UnitRules, UnitStatus,
@@ -24,6 +27,7 @@ use super::unit::{
 use super::view::{Gvk, JobView, PodSetInfo};
 use super::workload::WorkloadRequest;
 use super::{Action, JobError};
+use crate::api::names;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -39,7 +43,7 @@ pub(super) static ROW: Framework = Framework {
     priority_class: None,
     // A Spark driver pod owns its executor pods.
     creates: PODS,
-    webhooks: JOB_WEBHOOKS,
+    webhooks: Webhooks { handler: WebhookHandler::HoldPod, ..JOB_WEBHOOKS },
     rbac: JOB_RBAC,
     flags: Flags { create_rules_on_update: false, topology_checks: TopologyChecks::Templates, ..JOB_FLAGS },
     hooks: &NoHooks,
@@ -56,7 +60,13 @@ pub(super) static STATEFUL_SET: Framework = Framework {
     status: NO_STATUS,
     priority_class: None,
     creates: PODS,
-    webhooks: WORKLOAD_WEBHOOKS,
+    webhooks: template_webhooks(TemplateMarks {
+        templates: &["/spec/template"],
+        labels: &[],
+        annotations: &[],
+        copied_labels: &[],
+        ready: "/status/readyReplicas",
+    }),
     rbac: READ_ONLY,
     flags: Flags { prebuilt: false, topology_checks: TopologyChecks::None, ..JOB_FLAGS },
     hooks: &NoHooks,
@@ -78,7 +88,16 @@ pub(super) static LEADER_WORKER_SET: Framework = Framework {
     status: NO_STATUS,
     priority_class: None,
     creates: CreatedKinds::Only(&[("apps", "StatefulSet"), POD]),
-    webhooks: WORKLOAD_WEBHOOKS,
+    webhooks: template_webhooks(TemplateMarks {
+        templates: &[
+            "/spec/leaderWorkerTemplate/leaderTemplate",
+            "/spec/leaderWorkerTemplate/workerTemplate",
+        ],
+        labels: &[],
+        annotations: &[(names::POD_GROUP_SERVING_ANNOTATION, "true")],
+        copied_labels: &[names::QUEUE_NAME_LABEL, names::PRIORITY_CLASS_LABEL],
+        ready: "/status/readyReplicas",
+    }),
     rbac: READ_ONLY,
     flags: Flags { prebuilt: false, topology_checks: TopologyChecks::TemplatesAndGroups, ..JOB_FLAGS },
     hooks: &NoHooks,

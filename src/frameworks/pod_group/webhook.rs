@@ -2,26 +2,27 @@
 
 use super::role_hash::role_hash;
 use crate::api::names;
+use crate::api::validation::{Gate, Gates};
 use crate::frameworks::{FieldChange, JobError, read};
 use serde_json::{Value, json};
 
-/// Returns the fields to set so that a new pod waits for admission. `topology` adds the gate that holds a pod until its
-/// topology is assigned. Whether the pod must wait is decided by its queue, its namespace and its owners.
-pub fn hold_pod(pod: &Value, topology: bool) -> Result<Vec<FieldChange>, JobError> {
+/// Returns the fields to set so that a new pod waits for admission, and for its topology where topologies are enabled.
+/// Whether the pod must wait is decided by its queue, its namespace and its owners.
+pub fn hold_pod(pod: &Value, gates: &Gates) -> Result<Vec<FieldChange>, JobError> {
     let labels = read::string_map(pod, "/metadata/labels")?;
     let annotations = read::string_map(pod, "/metadata/annotations")?;
     let parent = annotations.contains_key(names::SUSPENDING_PARENT_ANNOTATION);
     let label = |key: &str, value: &str| FieldChange::new(&["metadata", "labels", key], json!(value));
     let mut changes = vec![label(names::MANAGED_LABEL, "true")];
 
-    let mut gates = read::list(pod, "/spec/schedulingGates")?.to_vec();
-    let own = [names::ADMISSION_GATE].into_iter().chain(topology.then_some(names::TOPOLOGY_GATE));
-    for name in own {
-        if gates.iter().all(|gate| gate.get("name").is_none_or(|known| known != name)) {
-            gates.push(json!({ "name": name }));
+    let mut held = read::list(pod, "/spec/schedulingGates")?.to_vec();
+    let topology = gates.is_enabled(Gate::TopologyAwareScheduling).then_some(names::TOPOLOGY_GATE);
+    for name in [names::ADMISSION_GATE].into_iter().chain(topology) {
+        if held.iter().all(|gate| gate.get("name").is_none_or(|known| known != name)) {
+            held.push(json!({ "name": name }));
         }
     }
-    changes.push(FieldChange::new(&["spec", "schedulingGates"], Value::Array(gates)));
+    changes.push(FieldChange::new(&["spec", "schedulingGates"], Value::Array(held)));
 
     let mut finalizers = read::list(pod, "/metadata/finalizers")?.to_vec();
     // The finalizer keeps ended pods countable. Pods of another object need none, as that object replaces them.

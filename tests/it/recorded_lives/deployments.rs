@@ -7,15 +7,14 @@
 use super::pod_groups::{members, request, rules, set_fields, shown, store_pod, summary_of, unit, wanted};
 use super::{apply_act, flavors, granted, plain, scenarios, text};
 use serde_json::{Value, json};
-use sluice::frameworks::{ActionWrite, Priority, Sources, hold_pod, mark_template};
+use sluice::api::validation::Gates;
+use sluice::frameworks::{ActionWrite, Priority, Sources, framework, hold_pod};
 
 /// Lets the webhook default a Deployment.
 fn mark(deployment: &mut Value) {
-    let labels = &deployment["metadata"]["labels"];
-    let label = |key: &str| labels[key].as_str().map(str::to_owned);
-    let (queue, class) = (label("kueue.x-k8s.io/queue-name"), label("kueue.x-k8s.io/priority-class"));
-    if queue.is_some() {
-        set_fields(deployment, &mark_template(queue.as_deref(), class.as_deref()));
+    if deployment["metadata"]["labels"]["kueue.x-k8s.io/queue-name"].is_string() {
+        let changes = framework("apps", "Deployment").expect("a row").mark_templates(deployment);
+        set_fields(deployment, &changes);
     }
 }
 
@@ -28,7 +27,7 @@ fn new_pod(deployment: &Value) -> Value {
     let mut pod = store_pod(pod, 0);
     let managed = pod["metadata"]["labels"]["kueue.x-k8s.io/managed"] == "true";
     if managed {
-        let changes = hold_pod(&pod, true).unwrap();
+        let changes = hold_pod(&pod, &Gates::default()).unwrap();
         set_fields(&mut pod, &changes);
     }
     pod

@@ -10,6 +10,7 @@ use super::{apply_act, flavors, granted, plain, playable, recorded, scenarios, t
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
+use sluice::api::validation::Gates;
 use sluice::frameworks::{
     Action, ActionWrite, Change, FieldChange, JobKind, PatchBody, PodMember, PodSetCount, Priority, Sources,
     Stop, StopScope, Target, Unit, UnitRules, UnitSummary, WorkloadRequest, hold_pod,
@@ -343,7 +344,7 @@ fn play(scenario: &Value) -> usize {
                     // The hash of a role contains what the server's admission plugins added before.
                     let mut pod = store_pod(act["body"].clone(), group.pods.len());
                     if pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"].is_string() {
-                        let changes = hold_pod(&pod, true).unwrap();
+                        let changes = hold_pod(&pod, &Gates::default()).unwrap();
                         set_fields(&mut pod, &changes);
                     }
                     group.pods.push(pod);

@@ -8,7 +8,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
-use sluice::frameworks::{JobKind, mark_template};
+use sluice::frameworks::{JobKind, framework};
 use sluice::simulate::fake_api_server::key_of;
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
@@ -125,11 +125,10 @@ impl Plane {
                 deployment
             }
         };
-        let labels = &deployment["metadata"]["labels"];
-        let label = |key: &str| labels[key].as_str().map(str::to_owned);
-        let (queue, class) = (label(QUEUE), label("kueue.x-k8s.io/priority-class"));
-        if queue.is_some() {
-            set_fields(&mut deployment, &mark_template(queue.as_deref(), class.as_deref()));
+        if deployment["metadata"]["labels"][QUEUE].is_string() {
+            let row = framework("apps", "Deployment").expect("a row");
+            let changes = row.mark_templates(&deployment);
+            set_fields(&mut deployment, &changes);
         }
         self.deployments.insert(text(&deployment["metadata"]["name"]).to_owned(), deployment);
     }

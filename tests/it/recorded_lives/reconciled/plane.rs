@@ -6,6 +6,7 @@ use crate::reference_data;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
+use sluice::api::validation::Gates;
 use sluice::cache::Kind;
 use sluice::frameworks::{JobKind, hold_pod};
 use sluice::lifecycle::pods_ready::PodsReadyLimits;
@@ -140,7 +141,7 @@ impl Plane {
         let mut pod = store_pod(pod, self.pod_count);
         pod["metadata"]["namespace"] = json!(self.namespace);
         if held {
-            let changes = hold_pod(&pod, true).unwrap();
+            let changes = hold_pod(&pod, &Gates::default()).unwrap();
             set_fields(&mut pod, &changes);
         }
         self.create(Kind::Pod, &pod);

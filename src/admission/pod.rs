@@ -1,0 +1,54 @@
+//! Defaulting of pods, and of objects whose pod templates are marked so that their pods are held.
+//!
+//! Invariant: a pod that must wait has the gate of admission before it is stored, so that no scheduler sees it without.
+
+use super::defaults::allow_with_patch;
+use super::job_defaults::JobDefaults;
+use super::patch::Patch;
+use super::response::ReviewResponse;
+use super::review::ReviewRequest;
+use crate::api::names::SUSPENDING_PARENT_ANNOTATION;
+use crate::frameworks::{Ancestor, FieldChange, Framework, hold_pod};
+
+/// Holds a new pod that must wait. The pods of a template that was marked wait wherever they are; other pods only in selected
+/// namespaces, and a pod below a queued object is left as it is.
+pub(super) fn hold(row: &'static Framework, request: &ReviewRequest<'_>) -> ReviewResponse {
+    let defaults = match JobDefaults::of(row, request) {
+        Ok(defaults) => defaults,
+        Err(response) => return response,
+    };
+    let mut patch = if defaults.job.annotation(SUSPENDING_PARENT_ANNOTATION).is_some() {
+        Patch::new(request.object)
+    } else if !defaults.selected || matches!(defaults.ancestor, Some(Ancestor::Queued(_))) {
+        return ReviewResponse::allowed();
+    } else if defaults.must_wait {
+        defaults.patch
+    } else {
+        return allow_with_patch(defaults.patch);
+    };
+    match hold_pod(patch.object(), &request.ctx.settings.gates) {
+        Ok(changes) => set(&mut patch, &changes),
+        Err(error) => return ReviewResponse::Denied(error.to_string()),
+    }
+    allow_with_patch(patch)
+}
+
+/// Marks the pod templates of an object whose pods must wait.
+pub(super) fn mark_templates(row: &'static Framework, request: &ReviewRequest<'_>) -> ReviewResponse {
+    let JobDefaults { mut patch, must_wait, .. } = match JobDefaults::of(row, request) {
+        Ok(defaults) => defaults,
+        Err(response) => return response,
+    };
+    if must_wait {
+        let changes = row.mark_templates(patch.object());
+        set(&mut patch, &changes);
+    }
+    allow_with_patch(patch)
+}
+
+fn set(patch: &mut Patch, changes: &[FieldChange]) {
+    for change in changes {
+        let path: Vec<&str> = change.path.iter().map(String::as_str).collect();
+        patch.set(&path, change.value.clone());
+    }
+}
