@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 use crate::api::validation::Gates;
-use crate::frameworks::ManagedKinds;
+use crate::frameworks::{ManagedKinds, served};
 
 /// The part of the configuration on which reviews depend.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ impl Default for AdmissionSettings {
         Self {
             manage_jobs_without_queue_name: false,
             managed_namespaces: LabelSelector { match_labels: None, match_expressions: Some(vec![system]) },
-            frameworks: BTreeSet::from(["batch/job".to_owned()]),
+            frameworks: served().map(|row| row.name.to_owned()).collect(),
             external_kinds: BTreeSet::new(),
             gates: Gates::default(),
         }

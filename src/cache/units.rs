@@ -7,7 +7,9 @@
 use super::records::{OwnerRecord, WorkloadRecord};
 use super::{Cache, remove_from_index};
 use crate::api::ObjectKey;
-use crate::frameworks::{Component, JobKind, NO_MEMBERS, PodMember, UnitKey, UnitSummary};
+use crate::frameworks::{
+    Component, Framework, JobKind, NO_MEMBERS, PodMember, UnitKey, UnitSummary, framework,
+};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -75,8 +77,8 @@ const fn single_pod(key: ObjectKey) -> UnitKey {
 
 /// Returns the unit of the pod that is this owner.
 fn owning_pod(namespace: &Arc<str>, owner: Option<&OwnerRecord>) -> Option<UnitKey> {
-    let gvk = JobKind::POD.gvk;
-    let owner = owner.filter(|owner| (owner.group(), &*owner.kind) == (gvk.group, gvk.kind))?;
+    let is_pod = |owner: &&OwnerRecord| framework(owner.group(), &owner.kind).is_some_and(Framework::is_pod);
+    let owner = owner.filter(is_pod)?;
     Some(single_pod(ObjectKey { namespace: namespace.clone(), name: owner.name.clone() }))
 }
 

@@ -373,6 +373,11 @@ impl Framework {
         }
     }
 
+    /// Returns whether its objects are pods.
+    pub const fn is_pod(&self) -> bool {
+        matches!(self.role, Role::Pods)
+    }
+
     /// Returns the path of its webhook, as controller-runtime builds it.
     pub fn webhook_path(&self, mutating: bool) -> String {
         let verb = if mutating { "mutate" } else { "validate" };

@@ -18,6 +18,9 @@ use std::sync::OnceLock;
 /// Names of the built-in rows that this version manages. Only these are watched and generated into the manifests.
 const SERVED: &[&str] = &["batch/job"];
 
+/// Names of the rows that are enabled where a configuration does not list frameworks, as with Kueue.
+const ENABLED_BY_DEFAULT: &[&str] = &["batch/job"];
+
 /// The rows that this version knows without a file.
 static BUILT_IN: [&Framework; 18] = [
     &batch_job::ROW,
@@ -127,7 +130,12 @@ impl Framework {
 pub fn known_frameworks() -> Vec<KnownFramework> {
     let known = |row: &Framework| {
         let Gvk { group, version, kind, .. } = row.gvk;
-        KnownFramework { name: row.name, kind: format!("{kind}.{version}.{group}"), served: row.is_served() }
+        KnownFramework {
+            name: row.name,
+            kind: format!("{kind}.{version}.{group}"),
+            served: row.is_served(),
+            by_default: ENABLED_BY_DEFAULT.contains(&row.name),
+        }
     };
     frameworks().map(known).collect()
 }

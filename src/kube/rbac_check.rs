@@ -20,7 +20,7 @@ use super::lease::LeaseSettings;
 use super::watch_status::WatchStatuses;
 use super::webhook_ownership::KUEUE_CONFIGURATIONS;
 use crate::cache::Kind;
-use crate::frameworks::{Framework, JobKind};
+use crate::frameworks::{Framework, JobKind, frameworks};
 
 /// Maximum number of concurrent access reviews.
 const MAX_CONCURRENT_REVIEWS: usize = 4;
@@ -149,9 +149,16 @@ fn write_permissions(kinds: &[Kind], writes: WriteRequirements) -> Vec<Permissio
             permissions.extend(job_permissions(row, writes.deletes_jobs));
         }
         if *kind == Kind::Pod {
-            permissions
-                .extend(["pods", "pods/status"].map(|resource| cluster_permission("", resource, "patch")));
-            permissions.extend(writes.pods_are_jobs.then(|| cluster_permission("", "pods", "delete")));
+            // Pods of every kind are ungated and terminated. Where they are jobs, stopping deletes them.
+            if writes.pods_are_jobs {
+                permissions.extend(
+                    frameworks().filter(|row| row.is_pod()).flat_map(|row| job_permissions(row, true)),
+                );
+            } else {
+                permissions.extend(
+                    ["pods", "pods/status"].map(|resource| cluster_permission("", resource, "patch")),
+                );
+            }
         }
     }
     permissions

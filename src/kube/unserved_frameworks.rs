@@ -19,7 +19,7 @@ use super::watch::{WatchSettings, api_resource, backoff, is_not_served};
 use crate::api::ObjectKey;
 use crate::api::names::QUEUE_NAME_LABEL;
 use crate::cache::Kind;
-use crate::frameworks::{JobKind, ManagedKinds, Management, OwnerRef};
+use crate::frameworks::{JobKind, ManagedKinds, Management, OwnerRef, served};
 use crate::reconciler::{CoreSettings, Event};
 
 /// Reason of the events.
@@ -139,10 +139,13 @@ fn warning(kind: JobKind, meta: &ObjectMeta, managed: &ManagedKinds<'_>) -> Opti
         return None;
     }
     let name = kind.gvk.kind;
+    let served: Vec<String> =
+        served().map(|row| format!("{} {}", row.gvk.api_version(), row.gvk.kind)).collect();
     let note = format!(
         "this version serves no {name} ({}), although integrations.frameworks lists it: the {name} runs without quota \
-         admission, whatever its label {QUEUE_NAME_LABEL} says. Run work that needs quota as a batch/v1 Job, or remove the label",
-        kind.row().name
+         admission, whatever its label {QUEUE_NAME_LABEL} says. Run work that needs quota as a {}, or remove the label",
+        kind.row().name,
+        served.join(" or a ")
     );
     Some(Event {
         kind: Kind::Job(kind),

@@ -224,6 +224,7 @@ fn needed_permissions_follow_enabled_kinds_and_reviews() {
     for pods_are_jobs in [false, true] {
         let permissions = needed_with(&[Kind::Pod], false, pods_are_jobs);
         assert_eq!(has(&permissions, "delete", "pods"), pods_are_jobs);
+        assert!(has(&permissions, "patch", "pods") && has(&permissions, "patch", "pods/status"));
     }
     for resource in ["provisioningrequests", "podtemplates"] {
         assert!(has(&needed_for(&Kind::all(), false), "create", resource));

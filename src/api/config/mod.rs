@@ -26,8 +26,6 @@ use std::fmt;
 
 /// The supported API version.
 pub const API_VERSION: &str = "config.kueue.x-k8s.io/v1beta2";
-/// Name of the batch/v1 Job framework.
-pub const BATCH_JOB: &str = "batch/job";
 /// Label that every namespace carries with its name.
 const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
@@ -40,6 +38,8 @@ pub struct KnownFramework {
     pub kind: String,
     /// Whether this version manages its objects.
     pub served: bool,
+    /// Whether it is enabled where a configuration lists no frameworks.
+    pub by_default: bool,
 }
 
 /// A valid configuration and its warnings.
@@ -125,6 +125,11 @@ pub fn load(mut document: Value, frameworks: &[KnownFramework]) -> Result<Loaded
     drop_nulls(&mut document);
     let mut configuration: Configuration =
         serde_json::from_value(document.clone()).map_err(|e| refuse(e.to_string()))?;
+    if document.pointer("/integrations/frameworks").is_none() {
+        let by_default = frameworks.iter().filter(|framework| framework.by_default);
+        configuration.integrations.frameworks =
+            by_default.map(|framework| framework.name.to_owned()).collect();
+    }
     configuration.gates = gates::check(&configuration.feature_gates, &mut problems);
     validate::check(&document, &configuration, frameworks, &mut problems);
     unsupported::check(&document, &configuration, frameworks, &mut problems);

@@ -3,6 +3,8 @@
 use super::*;
 
 /// Frameworks as the table above has them.
+const BATCH_JOB: &str = "batch/job";
+
 fn frameworks() -> Vec<KnownFramework> {
     let names = [
         BATCH_JOB,
@@ -18,7 +20,12 @@ fn frameworks() -> Vec<KnownFramework> {
         "trainer.kubeflow.org/trainjob",
         "workload.codeflare.dev/appwrapper",
     ];
-    let known = |name| KnownFramework { name, kind: "Job.v1.batch".to_owned(), served: name == BATCH_JOB };
+    let known = |name| KnownFramework {
+        name,
+        kind: "Job.v1.batch".to_owned(),
+        served: name == BATCH_JOB,
+        by_default: name == BATCH_JOB,
+    };
     names.map(known).into()
 }
 

@@ -284,8 +284,8 @@ section! {
 section! {
     /// Job frameworks.
     Integrations {
-    /// Enabled frameworks.
-        frameworks: Vec<String> = vec![super::BATCH_JOB.to_owned()],
+        /// Enabled frameworks. Where a configuration does not list them, those that are so by default.
+        frameworks: Vec<String> = Vec::new(),
         /// Kinds that external controllers manage, as Kind.version.group.
         external_frameworks: Vec<String> = Vec::new(),
         /// Job labels that are copied to Workloads.

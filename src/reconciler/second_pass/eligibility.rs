@@ -4,6 +4,7 @@ use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{Admission, CheckState, WorkloadStatus};
 use crate::cache::records::WorkloadRecord;
+use crate::frameworks::{Framework, framework};
 use crate::lifecycle::checks;
 use crate::lifecycle::conditions;
 use crate::reconciler::Reconciler;
@@ -11,9 +12,6 @@ use crate::reconciler::nodes::topology_status::granted_topology;
 use crate::scheduler::{Assignment, PodSet, PodSetAssignment, SecondPassRequest};
 use crate::topology::{PodRequirements, decode};
 use std::sync::Arc;
-
-/// Owner kind of the Workload of a single pod.
-const POD_KIND: &str = "Pod";
 
 impl Reconciler {
     /// Returns the request for a second pass if the Workload can use one now: it keeps its reservation, and either
@@ -38,8 +36,9 @@ impl Reconciler {
         workload.cluster_queue = Arc::from(admission.cluster_queue.as_str());
         workload.pod_sets =
             workload.pod_sets.iter().map(|set| with_check_updates(set, &record.status)).collect();
-        let immovable =
-            record.owner.as_ref().is_some_and(|owner| *owner.kind == *POD_KIND && owner.group().is_empty());
+        // A pod that runs cannot move to another node.
+        let owner = record.owner.as_ref().and_then(|owner| framework(owner.group(), &owner.kind));
+        let immovable = owner.is_some_and(Framework::is_pod);
         let unhealthy = record.status.unhealthy_nodes.iter().map(|node| node.name.clone()).collect();
         Some(SecondPassRequest {
             workload,
