@@ -2,6 +2,7 @@
 
 use super::hooks::Hooks;
 use super::job_under_review::JobUnderReview;
+use super::played_status::{PlayedState, set_at};
 use super::read;
 use super::row::{
     Active, Count, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, ManagedBy, Message,
@@ -13,7 +14,9 @@ use super::view::{Gvk, JobView, PodSetView};
 use super::{JobError, batch_job_rules};
 use crate::api::names;
 use crate::api::validation::{Errors, Gates};
-use serde_json::Value;
+use crate::lifecycle::conditions::to_api_time;
+use jiff::Timestamp;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Maximum number of pods that run at the same time; 1 when absent.
@@ -151,6 +154,34 @@ impl Hooks for BatchJob {
         let completions = (fewer || raised).then_some((COMPLETIONS, count));
         [(PARALLELISM, count)].into_iter().chain(completions).collect()
     }
+
+    /// Counts its pods, which the row leaves to this hook to read, and those that have ended.
+    fn play(&self, job: &mut Value, state: PlayedState, now: Timestamp) -> Result<(), JobError> {
+        let ready = if state == PlayedState::Ready { pods_at_once(job) } else { 0 };
+        set_at(job, "/status/ready", json!(ready));
+        let ended = match state {
+            PlayedState::Succeeded => "/status/succeeded",
+            PlayedState::Failed => "/status/failed",
+            PlayedState::Started | PlayedState::Ready | PlayedState::Stopped => return Ok(()),
+        };
+        let all = read::count(job, COMPLETIONS)?.unwrap_or_else(|| pods_at_once(job));
+        set_at(job, ended, json!(all));
+        set_at(job, "/status/completionTime", json!(to_api_time(now)));
+        Ok(())
+    }
+
+    fn waves(&self, job: &Value) -> i32 {
+        let pods = pods_at_once(job);
+        let all = read::count(job, COMPLETIONS).ok().flatten().unwrap_or(1);
+        all.saturating_add(pods).saturating_sub(1).checked_div(pods).unwrap_or(1).max(1)
+    }
+}
+
+/// Returns how many pods a Job runs at the same time; at least 1, as a Job without pods runs until it has finished.
+fn pods_at_once(job: &Value) -> i32 {
+    let number = |pointer| read::count(job, pointer).ok().flatten();
+    let pods = number(PARALLELISM).unwrap_or(1);
+    number(COMPLETIONS).map_or(pods, |all| all.min(pods)).max(1)
 }
 
 /// Returns the number of completions for which no pod will run again. A Job with indexes lists them: its counter of

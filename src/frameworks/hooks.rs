@@ -1,10 +1,12 @@
 //! What a row of the table cannot say. The defaults read the row.
 
 use super::job_under_review::JobUnderReview;
+use super::played_status::PlayedState;
 use super::row::{Framework, Pointer};
 use super::view::{JobView, PodSetView};
 use super::{JobError, status};
 use crate::api::validation::{Errors, Gates};
+use jiff::Timestamp;
 use serde_json::Value;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -44,6 +46,16 @@ pub trait Hooks: Debug + Sync {
     /// Returns the fields to set so that a pod set gets another number of pods.
     fn count_fields(&self, _view: &JobView, _set: &PodSetView, _count: i32) -> Vec<(Pointer, i32)> {
         Vec::new()
+    }
+
+    /// Adds to a played status what the rules of the row do not say. They hold already.
+    fn play(&self, _job: &mut Value, _state: PlayedState, _now: Timestamp) -> Result<(), JobError> {
+        Ok(())
+    }
+
+    /// Returns how often a job runs all of its pods, one set after the other.
+    fn waves(&self, _job: &Value) -> i32 {
+        1
     }
 
     /// Returns fields of type string that only the rules of the kind read.

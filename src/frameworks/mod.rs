@@ -20,6 +20,7 @@ mod kubeflow;
 mod managed_kinds;
 pub mod manifests;
 mod patch;
+mod played_status;
 mod pod_group;
 mod pod_member;
 mod pod_set_sources;
@@ -48,6 +49,7 @@ pub use job_kind::JobKind;
 pub use job_under_review::{JobUnderReview, PodSetUnderReview, map_text};
 pub use managed_kinds::{ManagedKinds, Management};
 pub use patch::{Action, ActionWrite, Change, FieldChange, JobPatch, PatchBody, Target};
+pub use played_status::{PlayedJob, PlayedState};
 pub use pod_group::{hold_pod, role_hash};
 pub use pod_member::{GroupMarks, Phase, PodMember, PodState};
 #[cfg(test)]
