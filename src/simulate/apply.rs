@@ -101,7 +101,7 @@ impl Simulation {
         self.ensure_namespace(&object);
         if is_queued(kind) {
             // It is as in the cluster, where the annotations mean nothing.
-            let faults = run_annotations::check(&object).into_iter();
+            let faults = run_annotations::check(kind, &object).into_iter();
             let subject = describe(&object);
             self.applier.notes.extend(faults.map(|fault| format!("{subject}: {fault}; ignored")));
         }
@@ -138,7 +138,7 @@ impl Simulation {
         }
         let mut errors = self.applier.schemas.metadata_errors(&manifest.object);
         if errors.is_empty() && is_queued(manifest.kind) {
-            errors = run_annotations::check(&manifest.object);
+            errors = run_annotations::check(manifest.kind, &manifest.object);
         }
         if !errors.is_empty() {
             return Err(aggregate(&errors));

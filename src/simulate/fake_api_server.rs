@@ -9,6 +9,7 @@ pub use super::objects::key_of;
 use super::objects::{field, merge, set, text_at, value_at};
 use crate::api::{ByKey, ObjectKey};
 use crate::cache::Kind;
+use crate::frameworks::JobError;
 use crate::lifecycle::conditions::to_api_time;
 use crate::reconciler::{Delta, Verb, Write, WriteOutcome};
 use jiff::Timestamp;
@@ -73,10 +74,10 @@ impl FakeApiServer {
         self.objects.values().map(ByKey::len).sum()
     }
 
-    /// Returns the deltas of an initial list of all kinds.
-    pub fn list(&self) -> Vec<Delta> {
+    /// Returns the deltas of an initial list of these kinds.
+    pub fn list(&self, kinds: impl IntoIterator<Item = Kind>) -> Vec<Delta> {
         let mut deltas = Vec::new();
-        for kind in Kind::all() {
+        for kind in kinds {
             deltas.push(Delta::Restarted { kind });
             deltas.extend(self.all(kind).cloned().map(|object| Delta::Applied { kind, object }));
             deltas.push(Delta::Synced { kind });
@@ -178,25 +179,28 @@ impl FakeApiServer {
     }
 
     /// Changes only the status of an object as another client. If `known`, the watch event of a Workload omits the
-    /// spec.
+    /// spec. Returns whether the object has changed: it stays as it is if the change fails.
     pub(super) fn edit_status(
         &mut self,
         kind: Kind,
         key: &ObjectKey,
         known: bool,
-        change: impl FnOnce(&mut Value),
-    ) {
-        let Some(object) = self.get_mut(kind, key) else {
-            return;
+        change: impl FnOnce(&mut Value) -> Result<(), JobError>,
+    ) -> bool {
+        let Some(stored) = self.get_mut(kind, key) else {
+            return false;
         };
-        let mut object = object.take();
-        change(&mut object);
+        let mut object = stored.clone();
+        if change(&mut object).is_err() || object == *stored {
+            return false;
+        }
         let notification = if known && can_omit_spec(kind, &object) {
             WatchNotification::WithoutSpec
         } else {
             WatchNotification::Full
         };
         self.store(kind, key.clone(), object, notification);
+        true
     }
 
     /// Deletes an object as another client, and the Workloads that it owns, as the garbage collector does.

@@ -1,21 +1,21 @@
 //! Simulates jobs: starts, finishes and stops their pods in simulated time.
 //!
-//! Pods are ready immediately, or after `sluice.dev/ready-after`. Their run time is the annotation `sluice.dev/run-for`
+//! What a job of any kind says, and what its controller writes, follows from the row of its kind (`frameworks::played_status`);
+//! this module knows when. Pods are ready immediately, or after `sluice.dev/ready-after`. Their run time is the annotation `sluice.dev/run-for`
 //! of the pod template or of the object, or the default; without both they never finish. An annotation
 //! `sluice.dev/exit-code` other than 0 makes the job fail; `sluice.dev/terminate-after` is the time that pods take to
 //! terminate. For a Workload without a job, this module writes the status of the pods to the Workload, as the core does
 //! for jobs.
 
-use super::objects::{
-    ConditionFlags, condition, field_text, has_owner, is_true, set, set_condition, text_at, value_at,
-};
+use super::objects::{ConditionFlags, condition, field_text, has_owner, set_condition};
 use super::run_annotations::{self, EXIT_CODE, READY_AFTER, RUN_FOR, TERMINATE_AFTER};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
+use crate::frameworks::{JobError, JobKind, PlayedState};
 use crate::lifecycle::conditions::to_api_time;
 use indexmap::IndexMap;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
 const PODS_READY: &str = "PodsReady";
@@ -68,20 +68,19 @@ impl JobRunner {
     /// Updates the due steps of an object. Returns the step that is due immediately, if any.
     pub(super) fn observe(&mut self, id: RunId, object: &Value, now: Timestamp) -> Option<JobStep> {
         match id.0 {
-            Kind::Job(_) => self.observe_job(id, object, now),
+            Kind::Job(kind) => self.observe_job(id, kind, object, now),
             Kind::Workload => self.observe_workload(id, object, now),
             _ => None,
         }
     }
 
-    fn observe_job(&mut self, id: RunId, job: &Value, now: Timestamp) -> Option<JobStep> {
-        let active = value_at(job, "/status/active").and_then(Value::as_i64).unwrap_or(0) > 0;
-        let suspended = value_at(job, "/spec/suspend").and_then(Value::as_bool).unwrap_or(false);
-        let finished = is_true(job, "Complete") || is_true(job, "Failed");
-        match (suspended, active) {
-            _ if finished => self.forget(&id),
+    /// Updates the due steps of a job. One that cannot be read stays as it is.
+    fn observe_job(&mut self, id: RunId, kind: JobKind, job: &Value, now: Timestamp) -> Option<JobStep> {
+        let state = kind.played_job(job).ok()?;
+        match (state.suspended, state.active) {
+            _ if state.finished => self.forget(&id),
             (true, true) => {
-                let wait = duration_annotation(job, TERMINATE_AFTER).unwrap_or(SignedDuration::ZERO);
+                let wait = duration_annotation(id.0, job, TERMINATE_AFTER).unwrap_or(SignedDuration::ZERO);
                 if wait.is_zero() {
                     self.forget(&id);
                     return Some(JobStep::Stop);
@@ -98,13 +97,12 @@ impl JobRunner {
                 return Some(JobStep::Start);
             }
             (false, true) => {
-                let since = text_at(job, "/status/startTime").parse().unwrap_or(now);
+                let since = state.started.unwrap_or(now);
                 if self.due_at(&id, JobStep::End).is_none() {
                     self.forget(&id);
                     self.schedule_end(id.clone(), job, since, now);
                 }
-                let ready = value_at(job, "/status/ready").and_then(Value::as_i64).unwrap_or(0);
-                let pods = RunningPods { ready: ready >= parallelism(job), since };
+                let pods = RunningPods { ready: state.ready, since };
                 return self.schedule_ready(id, job, pods, now);
             }
         }
@@ -141,7 +139,7 @@ impl JobRunner {
         if pods.ready || self.due_at(&id, JobStep::Ready).is_some() {
             return None;
         }
-        let wait = duration_annotation(object, READY_AFTER).unwrap_or(SignedDuration::ZERO);
+        let wait = duration_annotation(id.0, object, READY_AFTER).unwrap_or(SignedDuration::ZERO);
         let at = pods.since.checked_add(wait).unwrap_or(Timestamp::MAX);
         if at <= now {
             return Some(JobStep::Ready);
@@ -151,8 +149,13 @@ impl JobRunner {
     }
 
     fn schedule_end(&mut self, id: RunId, object: &Value, since: Timestamp, now: Timestamp) {
-        if let Some(each) = duration_annotation(object, RUN_FOR).or(self.default_run_time) {
-            let whole = each.checked_mul(waves(object)).unwrap_or(SignedDuration::MAX);
+        let waves = match id.0 {
+            Kind::Job(kind) if !kind.can_finish(succeeds(id.0, object)) => return,
+            Kind::Job(kind) => kind.hooks.waves(object),
+            _ => 1,
+        };
+        if let Some(each) = duration_annotation(id.0, object, RUN_FOR).or(self.default_run_time) {
+            let whole = each.checked_mul(waves).unwrap_or(SignedDuration::MAX);
             self.schedule(id, since.checked_add(whole).unwrap_or(Timestamp::MAX).max(now), JobStep::End);
         }
     }
@@ -210,62 +213,48 @@ impl JobRunner {
 }
 
 /// Applies a step to the status of an object.
-pub(super) fn apply_step(step: JobStep, kind: Kind, object: &mut Value, now: Timestamp) {
-    let time = json!(to_api_time(now));
-    let pods = parallelism(object);
-    match (kind, step) {
-        (Kind::Workload, JobStep::Ready) => {
-            let (reason, message) = match condition(object, PODS_READY).map(|c| field_text(c, "reason")) {
-                Some("WaitForRecovery") => ("Recovered", "All pods are ready again"),
-                _ => ("Started", "All pods reached readiness and the workload is running"),
-            };
-            set_condition(object, PODS_READY, reason, message, now);
-        }
-        (Kind::Workload, _) => {
-            set_condition(object, "Finished", "Succeeded", "Job finished successfully", now);
-        }
-        (_, JobStep::Start) => {
-            let late = duration_annotation(object, READY_AFTER).is_some_and(|wait| !wait.is_zero());
-            set(object, &["status", "active"], json!(pods));
-            set(object, &["status", "ready"], json!(if late { 0 } else { pods }));
-            set(object, &["status", "startTime"], time);
-        }
-        (_, JobStep::Ready) => set(object, &["status", "ready"], json!(pods)),
-        (_, JobStep::Stop) => {
-            set(object, &["status", "active"], json!(0));
-            set(object, &["status", "ready"], json!(0));
-            if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
-                status.shift_remove("startTime");
-            }
-        }
-        (_, JobStep::End) => {
-            let failed = run_annotations::text(object, EXIT_CODE).is_some_and(|code| code != "0");
-            let all = value_at(object, "/spec/completions").and_then(Value::as_i64).unwrap_or(pods);
-            set(object, &["status", "active"], json!(0));
-            set(object, &["status", "ready"], json!(0));
-            set(object, &["status", if failed { "failed" } else { "succeeded" }], json!(all));
-            set(object, &["status", "completionTime"], time);
-            let (kind, reason) =
-                if failed { ("Failed", "BackoffLimitExceeded") } else { ("Complete", "CompletionsReached") };
-            let message = if failed { "Job has failed" } else { "Job finished successfully" };
-            set_condition(object, kind, reason, message, now);
-        }
+///
+/// # Errors
+/// The object is a job that cannot be read.
+pub(super) fn apply_step(
+    step: JobStep,
+    kind: Kind,
+    object: &mut Value,
+    now: Timestamp,
+) -> Result<(), JobError> {
+    let Kind::Job(row) = kind else {
+        apply_to_workload(step, object, now);
+        return Ok(());
+    };
+    let ready_at_once = duration_annotation(kind, object, READY_AFTER).is_none_or(|wait| wait.is_zero());
+    let states: &[PlayedState] = match step {
+        JobStep::Start if ready_at_once => &[PlayedState::Started, PlayedState::Ready],
+        JobStep::Start => &[PlayedState::Started],
+        JobStep::Ready => &[PlayedState::Ready],
+        JobStep::Stop => &[PlayedState::Stopped],
+        JobStep::End if succeeds(kind, object) => &[PlayedState::Succeeded],
+        JobStep::End => &[PlayedState::Failed],
+    };
+    states.iter().try_for_each(|state| row.play(object, *state, now))
+}
+
+fn apply_to_workload(step: JobStep, workload: &mut Value, now: Timestamp) {
+    if step == JobStep::Ready {
+        let (reason, message) = match condition(workload, PODS_READY).map(|c| field_text(c, "reason")) {
+            Some("WaitForRecovery") => ("Recovered", "All pods are ready again"),
+            _ => ("Started", "All pods reached readiness and the workload is running"),
+        };
+        set_condition(workload, PODS_READY, reason, message, now);
+    } else {
+        set_condition(workload, "Finished", "Succeeded", "Job finished successfully", now);
     }
 }
 
-fn parallelism(job: &Value) -> i64 {
-    let number = |pointer: &str| value_at(job, pointer).and_then(Value::as_i64);
-    let pods = number("/spec/parallelism").unwrap_or(1);
-    number("/spec/completions").map_or(pods, |all| all.min(pods)).max(1)
+/// Returns whether the pods of an object end with success.
+fn succeeds(kind: Kind, object: &Value) -> bool {
+    run_annotations::text(kind, object, EXIT_CODE).is_none_or(|code| code == "0")
 }
 
-/// Returns how many waves of parallel pods a job runs one after the other.
-fn waves(object: &Value) -> i32 {
-    let all = value_at(object, "/spec/completions").and_then(Value::as_i64).unwrap_or(1);
-    let pods = parallelism(object);
-    i32::try_from(all.saturating_add(pods).saturating_sub(1) / pods).unwrap_or(i32::MAX).max(1)
-}
-
-fn duration_annotation(object: &Value, name: &str) -> Option<SignedDuration> {
-    run_annotations::parse_duration(run_annotations::text(object, name)?)
+fn duration_annotation(kind: Kind, object: &Value, name: &str) -> Option<SignedDuration> {
+    run_annotations::parse_duration(run_annotations::text(kind, object, name)?)
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a job that names a queue is never reported as unmanaged without the reason.
 
-use super::objects::{describe, is_true, key_of, text_at};
+use super::objects::{describe, key_of, text_at};
 use super::report::PendingRow;
 use super::simulation::Simulation;
 use super::timeline::WorkloadRef;
@@ -31,10 +31,10 @@ impl Simulation {
         let owners: BTreeSet<&str> =
             workloads.iter().map(|w| text_at(w, "/metadata/ownerReferences/0/uid")).collect();
         let mut found = JobsWithoutWorkload::default();
-        for kind in Kind::all() {
+        for kind in self.state.kinds().iter().copied() {
             let Kind::Job(job_kind) = kind else { continue };
             for job in self.server.all(kind) {
-                let finished = is_true(job, "Complete") || is_true(job, "Failed");
+                let finished = job_kind.played_job(job).is_ok_and(|state| state.finished);
                 if finished || owners.contains(text_at(job, "/metadata/uid")) {
                     continue;
                 }

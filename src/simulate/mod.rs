@@ -10,6 +10,8 @@ mod blocker_row;
 mod builtin_schemas;
 mod cel_rules;
 mod dump;
+#[cfg(test)]
+mod every_row;
 pub mod fake_api_server;
 mod foreign_kinds;
 mod job_runner;

@@ -5,8 +5,10 @@
 use super::objects::{field, value_at};
 use crate::api::config::Duration;
 use crate::api::validation::{FieldError, key_path};
+use crate::cache::Kind;
 use jiff::SignedDuration;
 use serde_json::Value;
+use std::iter;
 
 const PREFIX: &str = "sluice.dev/";
 pub(super) const RUN_FOR: &str = "sluice.dev/run-for";
@@ -17,18 +19,15 @@ pub(super) const ARRIVES_AFTER: &str = "sluice.dev/arrives-after";
 /// Annotations with a duration.
 const DURATIONS: [&str; 4] = [RUN_FOR, READY_AFTER, TERMINATE_AFTER, ARRIVES_AFTER];
 
-/// Where annotations are, as a pointer and as a path.
-const PLACES: [(&str, &str); 3] = [
-    ("/metadata/annotations", "metadata.annotations"),
-    ("/spec/template/metadata/annotations", "spec.template.metadata.annotations"),
-    ("/spec/podSets/0/template/metadata/annotations", "spec.podSets[0].template.metadata.annotations"),
-];
+/// The annotations of an object itself.
+const OWN: &str = "/metadata/annotations";
 
 /// Returns the errors of all annotations of the simulation on an object.
-pub(super) fn check(object: &Value) -> Vec<FieldError> {
+pub(super) fn check(kind: Kind, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    for (pointer, path) in PLACES {
-        for (name, value) in value_at(object, pointer).and_then(Value::as_object).into_iter().flatten() {
+    for pointer in iter::once(OWN.to_owned()).chain(template_annotations(kind, object)) {
+        let path = &field_path(&pointer);
+        for (name, value) in value_at(object, &pointer).and_then(Value::as_object).into_iter().flatten() {
             if !name.starts_with(PREFIX) {
                 continue;
             }
@@ -41,7 +40,7 @@ pub(super) fn check(object: &Value) -> Vec<FieldError> {
                 Some("unknown annotation of simulate")
             };
             // A name that only the place makes wrong: a template does not arrive.
-            let misplaced = name == ARRIVES_AFTER && pointer != "/metadata/annotations";
+            let misplaced = name == ARRIVES_AFTER && pointer != OWN;
             let fault = if misplaced { Some("has an effect only on the object itself") } else { fault };
             errors.extend(fault.map(|fault| FieldError::invalid(key_path(path, name), value.clone(), fault)));
         }
@@ -49,14 +48,28 @@ pub(super) fn check(object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Returns the text of an annotation of the pod template, or else of the object.
-pub(super) fn text<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
-    let pointers = [
-        "/spec/template/metadata/annotations",
-        "/spec/podSets/0/template/metadata/annotations",
-        "/metadata/annotations",
-    ];
-    pointers.iter().find_map(|pointer| field(value_at(object, pointer)?, name)?.as_str())
+/// Returns the text of an annotation of the first pod template that has it, or else of the object.
+pub(super) fn text<'a>(kind: Kind, object: &'a Value, name: &str) -> Option<&'a str> {
+    let mut places = template_annotations(kind, object).chain(iter::once(OWN.to_owned()));
+    places.find_map(|pointer| field(value_at(object, &pointer)?, name)?.as_str())
+}
+
+/// Returns pointers to the annotations of the pod templates that count: all of a job, the first of a Workload.
+fn template_annotations(kind: Kind, object: &Value) -> impl Iterator<Item = String> {
+    let templates = match kind {
+        Kind::Job(kind) => kind.template_pointers(object),
+        _ => vec!["/spec/podSets/0/template".to_owned()],
+    };
+    templates.into_iter().map(|template| format!("{template}{OWN}"))
+}
+
+/// Returns the path of a field for messages: items of lists in brackets.
+fn field_path(pointer: &str) -> String {
+    pointer.split('/').skip(1).fold(String::new(), |path, name| match path.as_str() {
+        "" => name.to_owned(),
+        _ if name.bytes().all(|byte| byte.is_ascii_digit()) => format!("{path}[{name}]"),
+        _ => format!("{path}.{name}"),
+    })
 }
 
 /// Parses a duration, which is not negative.

@@ -130,7 +130,8 @@ impl Simulation {
             inbox: VecDeque::new(),
             writes_so_far: 0,
         };
-        simulation.apply_deltas(simulation.server.list());
+        let kinds = simulation.state.kinds().to_vec();
+        simulation.apply_deltas(simulation.server.list(kinds));
         Ok(simulation)
     }
 
@@ -163,7 +164,7 @@ impl Simulation {
 
     /// Starts or stops all existing jobs and Workloads as their state requires.
     fn observe_existing(&mut self) {
-        for kind in Kind::all().into_iter().filter(|kind| is_simulated(*kind)) {
+        for kind in self.state.kinds().to_vec().into_iter().filter(|kind| is_simulated(*kind)) {
             for key in self.server.keys_of(kind) {
                 self.observe_object(kind, &key);
             }
@@ -354,7 +355,9 @@ impl Simulation {
             self.server.get(kind, key).filter(|_| kind == Kind::Workload).map(StatusSummary::from_workload);
         // The core already has the spec of a Workload with reserved quota.
         let known = kind == Kind::Workload && self.state.engine().charge_of(key).is_some();
-        self.server.edit_status(kind, key, known, |object| apply_step(step, kind, object, now));
+        if !self.server.edit_status(kind, key, known, |object| apply_step(step, kind, object, now)) {
+            return;
+        }
         self.writes_so_far = self.writes_so_far.saturating_add(1);
         if let (Some(old), Some(new)) = (before, self.server.get(kind, key)) {
             self.timeline.observe(&old, new, elapsed);

@@ -136,7 +136,7 @@ impl Takeover {
     /// Becomes leader, and lets the core write for `WATCHED_SECONDS`.
     fn run(&mut self) {
         let watched: BTreeSet<Kind> = self.state.kinds().iter().copied().collect();
-        let listed = self.server.list().into_iter().filter(|delta| match delta {
+        let listed = self.server.list(Kind::all()).into_iter().filter(|delta| match delta {
             Delta::Restarted { kind } | Delta::Synced { kind } | Delta::Applied { kind, .. } => {
                 watched.contains(kind)
             }

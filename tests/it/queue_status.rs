@@ -47,7 +47,7 @@ impl Cluster {
         cluster.create(Kind::ResourceFlavor, json!({"metadata": {"name": "f"}, "spec": {}}));
         cluster.create(Kind::ClusterQueue, queue);
         cluster.create(Kind::LocalQueue, local);
-        let mut deltas = cluster.server.list();
+        let mut deltas = cluster.server.list(Kind::all());
         cluster.server.watch_events.clear();
         deltas.push(Delta::Leading(true));
         cluster.feed(deltas);

@@ -129,7 +129,7 @@ impl World {
         self.inbox.clear();
         self.record_undelivered_versions();
         self.server.watch_events.clear();
-        for delta in self.server.list() {
+        for delta in self.server.list(Kind::all()) {
             self.feed([delta]);
         }
         self.feed([Delta::Leading(true)]);

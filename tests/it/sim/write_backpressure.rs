@@ -34,7 +34,7 @@ impl SaturatedServer {
         let mut server =
             Self { state: Reconciler::new(settings), unanswered: VecDeque::new(), now: world.now, world };
         server.world.server.watch_events.clear();
-        let deltas = server.world.server.list();
+        let deltas = server.world.server.list(Kind::all());
         server.feed(deltas);
         server.feed([Delta::Leading(true)]);
         server
