@@ -5,7 +5,7 @@ use super::super::read;
 use super::super::row::Rank;
 use super::super::topology::topology_request;
 use super::super::unit::{ComposeError, Composed, Unit};
-use super::super::view::JobView;
+use super::super::view::{Gvk, JobView};
 use super::super::workload::{WorkloadParts, WorkloadRequest, annotations, clean_template, workload_object};
 use super::super::{JobError, workload_name};
 use super::actions::remove;
@@ -29,16 +29,21 @@ pub(super) fn group<'a>(unit: &Unit<'a>) -> Option<&'a GroupMarks> {
 pub(super) fn view(unit: &Unit<'_>) -> Result<JobView, JobError> {
     let suspended = unit.summary.waiting_or_ended > 0;
     let deleting = unit.summary.is_deleting();
-    Ok(JobView { deleting, suspended, ..read::common_view(&first(unit)?.pod)? })
+    let mut view = JobView { deleting, suspended, ..read::common_view(&first(unit)?.pod)? };
+    if !unit.kind.flags.prebuilt {
+        view.options.prebuilt_workload = None;
+    }
+    Ok(view)
 }
 
 pub(super) fn name(unit: &Unit<'_>) -> Result<String, JobError> {
-    let view = read::common_view(&first(unit)?.pod)?;
+    let view = view(unit)?;
     if let Some(name) = view.options.prebuilt_workload {
         return Ok(name.to_string());
     }
-    let own = || workload_name("", "Pod", &view.key.name, &view.uid, None);
-    Ok(group(unit).map_or_else(own, |group| group.name.clone()))
+    let Gvk { group, kind, .. } = unit.kind.gvk;
+    let own = || workload_name(group, kind, &view.key.name, &view.uid, None);
+    Ok(self::group(unit).map_or_else(own, |group| group.name.clone()))
 }
 
 /// Returns members with those first that stay when there are too many.

@@ -67,21 +67,28 @@ impl<'a> Units<'a> {
         })
     }
 
-    /// Returns the Workload of a unit: the prebuilt Workload that it names, the Workload that was made for it, or another
-    /// one that it owns.
-    pub(super) fn workload_of(self, unit: &LoadedUnit<'_>) -> Option<&'a Arc<WorkloadRecord>> {
+    /// Returns the Workloads of a unit. The first is in use: the prebuilt Workload that the unit names, the Workload that was
+    /// made for it, or another one that it owns. The others end, unless they are slices of an elastic job.
+    pub(super) fn workloads_of(self, unit: &LoadedUnit<'_>) -> Vec<&'a Arc<WorkloadRecord>> {
         let named = self.cache.workload(&unit.workload).filter(|record| self.belongs(unit, record));
-        if unit.view.options.prebuilt_workload.is_some() || unit.key.component == Component::PodGroup {
-            return named;
+        if unit.view.options.prebuilt_workload.is_some() || unit.key.is_pod_group() {
+            return named.into_iter().collect();
         }
-        named.filter(|record| !is_given_up(record)).or_else(|| {
-            let owned = self.cache.workloads_owned_by(&unit.view.uid).iter();
-            let usable = owned
-                .filter_map(|key| self.cache.workload(key))
-                .filter(|record| record.meta.key.namespace == unit.workload.namespace)
-                .filter(|record| !is_given_up(record) && self.belongs(unit, record));
-            usable.min_by_key(|record| conditions::is_true(&record.status, ConditionType::Finished))
-        })
+        let named = named.filter(|record| !is_given_up(record));
+        let is_other = |record: &&Arc<WorkloadRecord>| {
+            let key = &record.meta.key;
+            key.namespace == unit.workload.namespace && *key != unit.workload && self.belongs(unit, record)
+        };
+        let owned = self.cache.workloads_owned_by(&unit.view.uid).iter();
+        let owned = owned.filter_map(|key| self.cache.workload(key)).filter(is_other);
+        let mut others: Vec<_> = owned.filter(|record| !is_given_up(record)).collect();
+        others.sort_by_key(|record| conditions::is_true(&record.status, ConditionType::Finished));
+        named.into_iter().chain(others).collect()
+    }
+
+    /// Returns the Workload of a unit that is in use.
+    pub(super) fn workload_of(self, unit: &LoadedUnit<'_>) -> Option<&'a Arc<WorkloadRecord>> {
+        self.workloads_of(unit).into_iter().next()
     }
 
     /// Returns whether a Workload is that of a unit, or was.
@@ -120,14 +127,13 @@ impl<'a> Units<'a> {
         keys.filter(|key| self.cache.workload(key).is_some()).collect()
     }
 
-    /// Returns whether a Workload belongs to a job that has another one. Slices of an elastic job replace one another.
+    /// Returns whether a Workload belongs to a unit that has another one. Slices of an elastic job replace one another.
     pub(super) fn is_superfluous(self, record: &WorkloadRecord, unit: &LoadedUnit<'_>) -> bool {
         let key = &record.meta.key;
         let used = self.workload_of(unit);
-        let slice_of = |other: &Arc<WorkloadRecord>| other.annotations.replaces.as_deref() == Some(key);
-        used.map(|other| &other.meta.key) != Some(key)
-            && record.annotations.replaces.is_none()
-            && !used.is_some_and(slice_of)
+        let is_key = |other: &Arc<WorkloadRecord>| other.meta.key == *key;
+        let replaces = |other: &Arc<WorkloadRecord>| other.annotations.replaces.as_deref() == Some(key);
+        record.annotations.replaces.is_none() && !used.is_some_and(|other| is_key(other) || replaces(other))
     }
 
     /// Returns the Workload on whose quota the pods of a job run, or whose start is not undone yet, if the job has another
