@@ -141,14 +141,4 @@ impl Cache {
             self.shared.interned.insert_requests(namespace, &record.pods, effective)
         })
     }
-
-    /// Replaces the record of a Workload without any other effect. Returns the previous record.
-    #[cfg(feature = "failpoints")]
-    pub(crate) fn replace_workload(
-        &mut self,
-        key: &ObjectKey,
-        record: Option<Arc<WorkloadRecord>>,
-    ) -> Option<Arc<WorkloadRecord>> {
-        self.workloads.replace(key, record)
-    }
 }

@@ -58,19 +58,6 @@ impl WorkloadRecords {
         self.records.swap_remove(key)
     }
 
-    /// Replaces the record of a Workload without updating the indexes. Returns the previous record.
-    #[cfg(feature = "failpoints")]
-    pub(super) fn replace(
-        &mut self,
-        key: &ObjectKey,
-        record: Option<Arc<WorkloadRecord>>,
-    ) -> Option<Arc<WorkloadRecord>> {
-        match record {
-            Some(record) => self.records.insert(key.clone(), record),
-            None => self.records.swap_remove(key),
-        }
-    }
-
     fn add_to_indexes(&mut self, key: &ObjectKey, record: &WorkloadRecord) {
         let (uid, queue) = record.index_keys();
         if let Some(uid) = uid {

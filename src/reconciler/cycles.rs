@@ -33,7 +33,7 @@ impl Reconciler {
         if self.engine.next_reservation_expiry().is_some_and(|time| time <= now) {
             self.engine.expire_reservations(now);
         }
-        let mut round = CycleRound { second_passes: self.dequeue_second_passes(now), items, now };
+        let mut round = CycleRound { second_passes: self.second_passes().dequeue(now), items, now };
         self.update_admission_block();
         let (mut cycles_left, mut budget) =
             (MAX_CYCLES_PER_RECONCILE, self.workload_write_queue.decision_budget(&self.settings.writes));
@@ -50,7 +50,7 @@ impl Reconciler {
         }
         // The scheduler made no decision on these.
         for key in round.second_passes {
-            self.requeue_second_pass(&key, None, now);
+            self.second_passes().requeue(&key, None, now);
         }
         !undecided && self.engine.has_work()
     }
@@ -93,21 +93,22 @@ impl Reconciler {
                 moves = victims.len();
                 round.items.extend(victims.into_iter().map(|victim| ReconcileKey::Workload(victim.key)));
                 if was_second_pass {
-                    self.requeue_second_pass(&key, Some(&verdict.to_string()), now);
+                    self.second_passes().requeue(&key, Some(&verdict.to_string()), now);
                 }
             }
             Outcome::Pending(verdict) if self.is_already_explained(&key, &verdict, now) => return 0,
             Outcome::Pending(_) | Outcome::PreemptionGated(_) => {}
             #[cfg(feature = "failpoints")]
-            Outcome::TopologyAssigned(assignment) if self.record_unguarded_result(&key, &assignment) => {}
+            Outcome::TopologyAssigned(assignment)
+                if self.second_passes().record_unguarded_result(&key, &assignment) => {}
             Outcome::TopologyAssigned(assignment) => {
-                self.record_second_pass_result(&key, &uid, SecondPassResult::Assigned(assignment));
+                self.second_passes().record_result(&key, &uid, SecondPassResult::Assigned(assignment));
             }
             Outcome::ReplacementFailed(reason) => {
-                self.record_second_pass_result(&key, &uid, SecondPassResult::NoReplacement(reason));
+                self.second_passes().record_result(&key, &uid, SecondPassResult::NoReplacement(reason));
             }
             Outcome::TopologyPending(reason) => {
-                self.requeue_second_pass(&key, Some(&reason.to_string()), now);
+                self.second_passes().requeue(&key, Some(&reason.to_string()), now);
                 return 0;
             }
             Outcome::Skipped(_) => return 0,

@@ -49,15 +49,16 @@ use crate::snapshot::SnapshotBuilder;
 use jiff::Timestamp;
 use list_sync::ListSync;
 use membership::Membership;
-use nodes::health::HostHealth;
 use provisioning::Provisioning;
 use queues::admission_checks::AdmissionChecks;
 use queues::{QueueState, QueueStatuses, QueueUpdates};
 use scheduler_input::SchedulerInput;
+use second_pass::passes::SecondPasses;
 use second_pass::queue::SecondPassQueue;
 use unit::units::Units;
 use warnings::Warnings;
 use work_queue::{ReconcileKey, WorkQueue};
+use workload::WorkloadFacts;
 use writes::in_flight::Writes;
 use writes::status_rate_limit::StatusRateLimiter;
 use writes::workload_queue::WorkloadWriteQueue;
@@ -182,12 +183,28 @@ impl Reconciler {
         Units { cache: &self.cache, settings: &self.settings }
     }
 
-    const fn host_health(&self) -> HostHealth<'_> {
-        HostHealth { cache: &self.cache, gates: self.settings.gates.node_failures }
-    }
-
     const fn provisioning(&self) -> Provisioning<'_> {
         Provisioning { cache: &self.cache, settings: &self.settings }
+    }
+
+    const fn workload_facts(&self) -> WorkloadFacts<'_> {
+        WorkloadFacts {
+            cache: &self.cache,
+            settings: &self.settings,
+            engine: &self.engine,
+            writes: &self.writes,
+        }
+    }
+
+    const fn second_passes(&mut self) -> SecondPasses<'_> {
+        SecondPasses {
+            cache: &self.cache,
+            settings: &self.settings,
+            engine: &mut self.engine,
+            queue: &mut self.second_passes,
+            writes: &mut self.writes,
+            work_queue: &mut self.work_queue,
+        }
     }
 
     const fn admission_checks(&self) -> AdmissionChecks<'_> {

@@ -2,6 +2,7 @@
 //! recorded scenarios).
 
 use super::Reconciler;
+use super::second_pass::eligibility::due_second_pass;
 use super::workload::decision_status::{node_failure_status, preemption_message, second_pass_status};
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
@@ -30,8 +31,9 @@ impl Reconciler {
     /// Returns the Workloads that count as pending without being queued, with their ClusterQueues.
     pub(crate) fn waiting_workloads(&self, now: Timestamp) -> impl Iterator<Item = (&str, &ObjectKey)> {
         self.cache.workloads().filter_map(move |(key, record)| {
-            let facts = self.workload_facts(key, record, now);
-            let plan = workload::plan(&self.workload_input(record), &facts, &self.settings.lifecycle, now);
+            let facts = self.workload_facts().of(record, now);
+            let plan =
+                workload::plan(&self.workload_facts().input(record), &facts, &self.settings.lifecycle, now);
             let waits =
                 plan.membership == workload::QueueMembership::Waiting && self.engine.workload(key).is_none();
             self.cache.cluster_queue_name(record).filter(|_| waits).map(|queue| (queue, key))
@@ -42,18 +44,18 @@ impl Reconciler {
     pub(crate) fn enqueue_invalid(&mut self) {
         let invalid =
             self.cache.workloads().filter(|(_, record)| record.effective_requests.misconfiguration.is_some());
-        let keys: Vec<ObjectKey> = invalid.map(|(key, _)| key.clone()).collect();
-        for workload in
-            keys.iter().filter_map(|key| self.scheduler_input().to_pending_workload(key)).collect::<Vec<_>>()
-        {
+        let input = self.scheduler_input();
+        let workloads: Vec<_> = invalid.filter_map(|(_, record)| input.to_pending_workload(record)).collect();
+        for workload in workloads {
             self.engine.enqueue(workload);
         }
     }
 
     /// Requests all due second passes from the scheduler.
     pub(crate) fn enqueue_second_passes(&mut self) {
-        let keys: Vec<ObjectKey> = self.cache.workloads().map(|(key, _)| key.clone()).collect();
-        for request in keys.iter().filter_map(|key| self.due_second_pass(key)).collect::<Vec<_>>() {
+        let input = self.scheduler_input();
+        let requests = self.cache.workloads().filter_map(|(_, record)| due_second_pass(input, record));
+        for request in requests.collect::<Vec<_>>() {
             self.engine.request_second_pass(request);
         }
     }
@@ -76,7 +78,10 @@ impl Reconciler {
         let own = match &decision.outcome {
             Outcome::Admitted(assignment) => {
                 all.extend(self.replaced_slice_status(record, now));
-                status_before_check_sync(self.admitted_status(record, assignment, now), record)
+                status_before_check_sync(
+                    self.workload_facts().admitted_status(record, assignment, now),
+                    record,
+                )
             }
             Outcome::Pending(verdict) | Outcome::Skipped(verdict) | Outcome::PreemptionGated(verdict) => {
                 pending_status(record, verdict, now)

@@ -2,6 +2,7 @@
 
 use super::Reconciler;
 use super::queues::counts::QueueCounts;
+use super::workload::events::is_local_queue_exported;
 use crate::api::{ObjectKey, names};
 use crate::cache::records::LocalQueueRecord;
 use crate::quota::{FlavorResource, NodeRef};
@@ -148,7 +149,7 @@ impl Reconciler {
                 && self.engine.inactive_reason(&target).is_none(),
             pending: with_waiting(self.engine.local_pending(&target, key), counts),
             cluster_queue: target,
-            exported: self.is_local_queue_exported(record),
+            exported: is_local_queue_exported(&self.settings, record),
             finished: counts.finished,
             unadmitted: counts.unadmitted.clone(),
             reserving: counts.reserving,

@@ -4,6 +4,7 @@ use super::messages::Effect;
 use super::nodes::health::HostHealth;
 use super::nodes::ungating::PodUngating;
 use super::queues::{activity, admission_checks};
+use super::workload::step::{LifecycleSteps, priority_write};
 use super::writes::in_flight::WriteRequest;
 use super::{ReconcileKey, Reconciler};
 use crate::api::ObjectKey;
@@ -30,7 +31,7 @@ impl Reconciler {
         }
         let (kind, key) = item.written_object();
         let supersedes =
-            matches!(item, ReconcileKey::Workload(key) if self.supersede_second_pass_write(key, now));
+            matches!(item, ReconcileKey::Workload(key) if self.second_passes().supersede_write(key, now));
         if !supersedes && !self.writes.may_write(kind, &key, now) {
             self.writes.retry_after_backoff((kind, &key), item.clone(), &mut self.work_queue, now);
             return;
@@ -91,8 +92,8 @@ impl Reconciler {
         }
         let done = self.step_assumed(key, now)
             || self.step_priority(key, now)
-            || self.write_second_pass_result(key, now)
-            || self.step_lifecycle(key, now);
+            || self.second_passes().write_result(key, now)
+            || self.lifecycle_steps().step(key, now);
         if !done {
             self.step_provisioning(key, now);
         }
@@ -121,5 +122,32 @@ impl Reconciler {
             self.send_admission(key, now);
         }
         true
+    }
+
+    /// Writes a decision to admit. It stays assumed until the result of the write is known.
+    fn send_admission(&mut self, key: &ObjectKey, now: Timestamp) {
+        let assumed = self.membership.assumed.get(key).zip(self.cache.workload(key));
+        let request = assumed
+            .map(|(assumed, record)| self.workload_facts().admission_write(record, &assumed.assignment, now));
+        self.start(request, now);
+    }
+
+    /// Writes the priority of a Workload if it differs from the value of its class. Returns whether a write was sent.
+    fn step_priority(&mut self, key: &ObjectKey, now: Timestamp) -> bool {
+        let request = priority_write(key, &self.cache);
+        let differs = request.is_some();
+        self.start(request, now);
+        differs
+    }
+
+    const fn lifecycle_steps(&mut self) -> LifecycleSteps<'_> {
+        LifecycleSteps {
+            cache: &self.cache,
+            settings: &self.settings,
+            engine: &self.engine,
+            writes: &mut self.writes,
+            work_queue: &mut self.work_queue,
+            rate_limiter: &mut self.status_rate_limiter,
+        }
     }
 }

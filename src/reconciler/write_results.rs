@@ -31,7 +31,7 @@ impl Reconciler {
                     write.effects.clear();
                 }
                 if write.purpose == WritePurpose::SecondPass {
-                    self.discard_second_pass_result(key);
+                    self.second_passes().discard_result(key);
                 }
                 if object.pointer("/metadata/name").is_some() {
                     self.ingest(kind, object, write.expected_status.clone());
@@ -141,7 +141,7 @@ impl Reconciler {
         }
         let mut status = Box::new(WorkloadStatus::clone(applied));
         keep_foreign_conditions(&record.status, &mut status);
-        let request = self.status_write(record, status, WritePurpose::Other);
+        let request = self.workload_facts().status_write(record, status, WritePurpose::Other);
         self.writes.start(request, now);
     }
 
@@ -169,7 +169,7 @@ impl Reconciler {
             self.membership.assumed.release(key, &self.cache, &mut self.engine);
         }
         if write.purpose == WritePurpose::SecondPass {
-            self.discard_second_pass_result(key);
+            self.second_passes().discard_result(key);
         }
         self.mark_written(kind, key);
     }

@@ -7,6 +7,7 @@ use crate::lifecycle::conditions;
 use crate::lifecycle::workload::{self, QueueMembership};
 use crate::reconciler::Reconciler;
 use crate::reconciler::queues::fair_sharing::EntryPenalty;
+use crate::reconciler::scheduler_input::SchedulerInput;
 use jiff::Timestamp;
 
 impl Reconciler {
@@ -18,7 +19,7 @@ impl Reconciler {
             self.membership.update_pods_ready_gate(key, record);
         }
         #[cfg(feature = "failpoints")]
-        self.step_unguarded_pass(key, now);
+        self.second_passes().follow_script(key, now);
         membership
     }
 
@@ -34,19 +35,22 @@ impl Reconciler {
             let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
             self.membership.assumed.remove(key);
             self.queues.waiting_heads.land(key, now);
-            let charge = self.with_pending_result(key, charge);
+            let input = SchedulerInput { cache: &self.cache, settings: &self.settings };
+            let charge = self.second_passes.with_pending_result(record, charge, input);
             self.engine.charge(key, charge);
+            if self.leading {
+                self.second_passes.plan(record, &mut self.work_queue, now);
+            }
             let penalty = if admitted { EntryPenalty::Commit } else { EntryPenalty::Keep };
             self.queue_updates().sync_entry_penalty(key, penalty, now);
-            self.schedule_second_pass(key, now);
             return QueueMembership::NotQueued;
         }
         self.second_passes.forget(key, &record.meta.uid);
-        let facts = self.membership_facts(record, now);
-        let input = self.workload_input(record);
+        let facts = self.workload_facts().of_membership(record, now);
+        let input = self.workload_facts().input(record);
         let membership = workload::queue_membership(&input, &facts, &self.settings.lifecycle, now);
         let pending = if membership == QueueMembership::Queued {
-            self.scheduler_input().to_pending_workload(key)
+            self.scheduler_input().to_pending_workload(record)
         } else {
             None
         };

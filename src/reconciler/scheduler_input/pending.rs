@@ -13,12 +13,11 @@ use std::sync::Arc;
 
 impl SchedulerInput<'_> {
     /// Returns the Workload as scheduler input, without the fields of disabled features.
-    pub(crate) fn to_pending_workload(self, key: &ObjectKey) -> Option<Workload> {
-        let record = self.cache.workload(key)?;
+    pub(crate) fn to_pending_workload(self, record: &WorkloadRecord) -> Option<Workload> {
         let cluster_queue = self.cache.cluster_queue_name(record)?;
         let gates = &self.settings.engine.gates;
         Some(Workload {
-            key: key.clone(),
+            key: record.meta.key.clone(),
             uid: record.meta.uid.clone(),
             cluster_queue: self.cache.interned_cluster_queue_name(cluster_queue),
             local_queue: record.queue_name.clone()?,

@@ -1,69 +1,104 @@
 //! Eligibility of Workloads for a second pass of scheduling, decided on their current objects.
 
-use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{Admission, CheckState, WorkloadStatus};
+use crate::cache::Cache;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{Framework, framework};
-use crate::lifecycle::checks;
-use crate::lifecycle::conditions;
-use crate::reconciler::Reconciler;
+use crate::lifecycle::workload::{WorkloadStep, plan};
+use crate::lifecycle::{checks, conditions};
+use crate::reconciler::nodes::health::HostHealth;
 use crate::reconciler::nodes::topology_status::granted_topology;
+use crate::reconciler::scheduler_input::SchedulerInput;
+use crate::reconciler::workload::WorkloadFacts;
 use crate::scheduler::{Assignment, PodSet, PodSetAssignment, SecondPassRequest};
 use crate::topology::{PodRequirements, decode};
+use jiff::Timestamp;
 use std::sync::Arc;
 
-impl Reconciler {
-    /// Returns the request for a second pass if the Workload can use one now: it keeps its reservation, and either
-    /// lacks a topology assignment that can be computed now or is assigned to failed nodes.
-    pub(crate) fn due_second_pass(&self, key: &ObjectKey) -> Option<SecondPassRequest> {
-        let record = self.cache.workload(key)?;
-        let admission = record.status.admission.as_ref()?;
-        if !is_second_pass_eligible(record)
-            || self.is_draining(record)
-            || !has_topology_to_assign(&record.status, admission)
-        {
-            return None;
+/// Returns the request for a second pass if the Workload can use one now: it keeps its reservation, and either lacks a
+/// topology assignment that can be computed now or is assigned to failed nodes.
+pub(crate) fn due_second_pass(
+    input: SchedulerInput<'_>,
+    record: &WorkloadRecord,
+) -> Option<SecondPassRequest> {
+    let admission = record.status.admission.as_ref()?;
+    if !is_second_pass_eligible(record)
+        || is_draining(input.cache, record)
+        || !has_topology_to_assign(&record.status, admission)
+    {
+        return None;
+    }
+    to_second_pass_request(input, record)
+}
+
+/// Returns the request for a second pass, whether or not the Workload needs one.
+pub(super) fn to_second_pass_request(
+    input: SchedulerInput<'_>,
+    record: &WorkloadRecord,
+) -> Option<SecondPassRequest> {
+    let admission = record.status.admission.as_ref()?;
+    let mut workload = input.to_pending_workload(record)?;
+    workload.cluster_queue = Arc::from(admission.cluster_queue.as_str());
+    workload.pod_sets = workload.pod_sets.iter().map(|set| with_check_updates(set, &record.status)).collect();
+    // A pod that runs cannot move to another node.
+    let owner = record.owner.as_ref().and_then(|owner| framework(owner.group(), &owner.kind));
+    let immovable = owner.is_some_and(Framework::is_pod);
+    let unhealthy = record.status.unhealthy_nodes.iter().map(|node| node.name.clone()).collect();
+    Some(SecondPassRequest {
+        workload,
+        granted: granted_assignment(admission, record),
+        unhealthy_nodes: unhealthy,
+        immovable,
+    })
+}
+
+/// Returns the request for a pass if the object is eligible and the Workload is not a preemption victim, is not about to
+/// end, and has no recovered node.
+pub(super) fn eligible_second_pass(
+    facts: WorkloadFacts<'_>,
+    record: &WorkloadRecord,
+    now: Timestamp,
+) -> Option<SecondPassRequest> {
+    let (cache, settings) = (facts.cache, facts.settings);
+    let hosts = HostHealth { cache, gates: settings.gates.node_failures };
+    // A recovered node is removed from `unhealthyNodes` instead of being replaced.
+    let recovers = || !hosts.report(record, now).recovered.is_empty();
+    if facts.engine.preemption_of(&record.meta.key).is_some() || is_ending(facts, record, now) || recovers() {
+        return None;
+    }
+    due_second_pass(SchedulerInput { cache, settings }, record)
+}
+
+/// Returns whether the next lifecycle step ends the Workload or its reservation.
+pub(super) fn is_ending(facts: WorkloadFacts<'_>, record: &WorkloadRecord, now: Timestamp) -> bool {
+    let (input, around) = (facts.input(record), facts.of(record, now));
+    match plan(&input, &around, &facts.settings.lifecycle, now).step {
+        WorkloadStep::NoWrite => false,
+        WorkloadStep::WriteStatus(status) => {
+            use ConditionType::{DeactivationTarget, Evicted, Finished, QuotaReserved};
+            let ends = [Finished, Evicted, DeactivationTarget];
+            ends.iter().any(|kind| conditions::is_true(&status, *kind))
+                || !conditions::is_true(&status, QuotaReserved)
         }
-        self.to_second_pass_request(key)
-    }
-
-    /// Returns the request for a second pass, whether or not the Workload needs one.
-    pub(crate) fn to_second_pass_request(&self, key: &ObjectKey) -> Option<SecondPassRequest> {
-        let record = self.cache.workload(key)?;
-        let admission = record.status.admission.as_ref()?;
-        let mut workload = self.scheduler_input().to_pending_workload(key)?;
-        workload.cluster_queue = Arc::from(admission.cluster_queue.as_str());
-        workload.pod_sets =
-            workload.pod_sets.iter().map(|set| with_check_updates(set, &record.status)).collect();
-        // A pod that runs cannot move to another node.
-        let owner = record.owner.as_ref().and_then(|owner| framework(owner.group(), &owner.kind));
-        let immovable = owner.is_some_and(Framework::is_pod);
-        let unhealthy = record.status.unhealthy_nodes.iter().map(|node| node.name.clone()).collect();
-        Some(SecondPassRequest {
-            workload,
-            granted: granted_assignment(admission, record),
-            unhealthy_nodes: unhealthy,
-            immovable,
-        })
-    }
-
-    /// Returns whether the LocalQueue or the ClusterQueue of a Workload evicts its reserving workloads
-    /// (`HoldAndDrain`).
-    pub(crate) fn is_draining(&self, record: &WorkloadRecord) -> bool {
-        use crate::api::v1beta2::StopPolicy::HoldAndDrain;
-        let local = record.local_queue().and_then(|key| self.cache.local_queue(&key));
-        let cluster = self.cache.cluster_queue_name(record).and_then(|name| self.cache.cluster_queue(name));
-        let policies = [
-            local.and_then(|queue| queue.object.spec.stop_policy),
-            cluster.and_then(|queue| queue.object.spec.stop_policy),
-        ];
-        policies.contains(&Some(HoldAndDrain))
+        WorkloadStep::Deactivate | WorkloadStep::RemoveFinalizer | WorkloadStep::Delete => true,
     }
 }
 
+/// Returns whether the LocalQueue or the ClusterQueue of a Workload evicts its reserving workloads (`HoldAndDrain`).
+pub(super) fn is_draining(cache: &Cache, record: &WorkloadRecord) -> bool {
+    use crate::api::v1beta2::StopPolicy::HoldAndDrain;
+    let local = record.local_queue().and_then(|key| cache.local_queue(&key));
+    let cluster = cache.cluster_queue_name(record).and_then(|name| cache.cluster_queue(name));
+    let policies = [
+        local.and_then(|queue| queue.object.spec.stop_policy),
+        cluster.and_then(|queue| queue.object.spec.stop_policy),
+    ];
+    policies.contains(&Some(HoldAndDrain))
+}
+
 /// Returns whether a Workload needs a second pass and is eligible for one. Stop policies of queues are not checked.
-pub(crate) fn needs_second_pass(record: &WorkloadRecord) -> bool {
+pub(super) fn needs_second_pass(record: &WorkloadRecord) -> bool {
     let status = &record.status;
     let admission = status.admission.as_ref();
     let cause =
@@ -74,7 +109,7 @@ pub(crate) fn needs_second_pass(record: &WorkloadRecord) -> bool {
 }
 
 /// Returns whether a Workload holds a quota reservation that neither its own state nor an admission check ends.
-pub(crate) fn is_second_pass_eligible(record: &WorkloadRecord) -> bool {
+pub(super) fn is_second_pass_eligible(record: &WorkloadRecord) -> bool {
     let status = &record.status;
     let holds = |kind| conditions::is_true(status, kind);
     holds(ConditionType::QuotaReserved)

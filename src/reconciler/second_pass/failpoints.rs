@@ -1,9 +1,29 @@
 //! Failpoints at which a test build (feature `failpoints`) halts a second pass, and guards of a pass that it disables,
 //! all of them or a single one.
 //!
-//! In every other build no pass halts, all guards are enabled, and the compiler removes the checks.
+//! They decorate what `passes` does: which passes are due, whether a Workload is eligible, and the finished write. In every
+//! other build no pass halts and all guards are enabled.
 
+use super::eligibility::eligible_second_pass;
+#[cfg(feature = "failpoints")]
+use super::eligibility::to_second_pass_request;
+use super::passes::SecondPasses;
 use crate::api::ObjectKey;
+use crate::cache::records::WorkloadRecord;
+#[cfg(feature = "failpoints")]
+use crate::lifecycle::backoff;
+#[cfg(feature = "failpoints")]
+use crate::reconciler::ReconcileKey;
+use crate::reconciler::writes::in_flight::WriteRequest;
+use crate::scheduler::SecondPassRequest;
+use jiff::Timestamp;
+#[cfg(feature = "failpoints")]
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+/// Interval at which a pass that halts is polled.
+#[cfg(feature = "failpoints")]
+const POLL_INTERVAL: jiff::SignedDuration = jiff::SignedDuration::from_millis(20);
 
 /// A stage of a second pass at which a test can halt it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,31 +98,144 @@ pub struct Failpoints(pub Option<std::sync::Arc<dyn FailpointScript>>);
 
 #[cfg(not(feature = "failpoints"))]
 #[expect(clippy::unused_self, reason = "the test build reads the script")]
-impl Failpoints {
-    pub(crate) const fn halts(self, _: &ObjectKey, _: Failpoint) -> bool {
-        false
+impl SecondPasses<'_> {
+    /// Returns the due Workloads whose pass does not halt.
+    pub(super) fn released(&mut self, ready: BTreeSet<ObjectKey>, _: Timestamp) -> BTreeSet<ObjectKey> {
+        ready
     }
 
-    pub(crate) const fn is_unguarded(self, _: &ObjectKey) -> bool {
-        false
+    /// Returns the request for a pass if the Workload is eligible for one.
+    pub(super) fn eligible(
+        &mut self,
+        record: &WorkloadRecord,
+        _: SecondPassGuard,
+        now: Timestamp,
+    ) -> Option<SecondPassRequest> {
+        eligible_second_pass(self.facts(), record, now)
     }
 
-    pub(crate) const fn lacks(self, _: &ObjectKey, _: SecondPassGuard) -> bool {
-        false
+    /// Starts the write of a result.
+    pub(super) fn send_result(&mut self, request: WriteRequest, now: Timestamp) {
+        self.writes.start(request, now);
+    }
+
+    /// Returns whether a write that ends a Workload may supersede that of a pass.
+    pub(super) const fn may_supersede(&self, _: &ObjectKey) -> bool {
+        true
     }
 }
 
 #[cfg(feature = "failpoints")]
 impl Failpoints {
-    pub(crate) fn halts(&self, workload: &ObjectKey, at: Failpoint) -> bool {
+    pub(super) fn halts(&self, workload: &ObjectKey, at: Failpoint) -> bool {
         self.0.as_ref().is_some_and(|script| script.halts(workload, at))
     }
 
-    pub(crate) fn is_unguarded(&self, workload: &ObjectKey) -> bool {
+    pub(super) fn is_unguarded(&self, workload: &ObjectKey) -> bool {
         self.0.as_ref().is_some_and(|script| script.is_unguarded(workload))
     }
 
-    pub(crate) fn lacks(&self, workload: &ObjectKey, guard: SecondPassGuard) -> bool {
+    fn lacks(&self, workload: &ObjectKey, guard: SecondPassGuard) -> bool {
         self.0.as_ref().is_some_and(|script| script.is_guard_disabled(workload, guard))
+    }
+}
+
+/// Passes that a script changes.
+#[cfg(feature = "failpoints")]
+#[derive(Clone, Debug, Default)]
+pub(super) struct ScriptedPasses {
+    /// Requests that halt before the scheduler gets them.
+    halted: BTreeMap<ObjectKey, SecondPassRequest>,
+    pub(super) stale_objects: super::unguarded::StaleObjects,
+}
+
+#[cfg(feature = "failpoints")]
+impl SecondPasses<'_> {
+    /// Advances the pass of a Workload whose guards are all disabled, and drops what is kept of a Workload that no longer
+    /// holds quota.
+    pub(crate) fn follow_script(&mut self, key: &ObjectKey, now: Timestamp) {
+        if !self.cache.holds_quota(key) {
+            self.queue.scripted.halted.remove(key);
+        }
+        if self.settings.failpoints.is_unguarded(key) {
+            self.step_unguarded(key, now);
+        }
+    }
+
+    /// Returns the due Workloads whose pass does not halt. The others stay due.
+    pub(super) fn released(&mut self, ready: BTreeSet<ObjectKey>, now: Timestamp) -> BTreeSet<ObjectKey> {
+        ready.into_iter().filter(|key| !self.is_held_back(key, now)).collect()
+    }
+
+    fn is_held_back(&mut self, key: &ObjectKey, now: Timestamp) -> bool {
+        let Some(record) = self.cache.workload(key) else { return false };
+        if self.settings.failpoints.is_unguarded(key) {
+            return true;
+        }
+        if [Failpoint::Armed, Failpoint::Due].iter().any(|at| self.halts(key, *at, now)) {
+            return true;
+        }
+        let halted = self.queue.scripted.halted.remove(key);
+        let Some(request) = halted.or_else(|| self.eligible(record, SecondPassGuard::Dequeue, now)) else {
+            return false;
+        };
+        self.queue.scripted.halted.insert(key.clone(), request);
+        self.halts(key, Failpoint::ObjectRead, now)
+    }
+
+    /// Returns the request for a pass if the Workload is eligible for one, or the guard is disabled. At the time when a
+    /// pass is dequeued, that is the request that was read when the pass halted.
+    pub(super) fn eligible(
+        &mut self,
+        record: &WorkloadRecord,
+        guard: SecondPassGuard,
+        now: Timestamp,
+    ) -> Option<SecondPassRequest> {
+        let key = &record.meta.key;
+        let halted = self.queue.scripted.halted.remove(key).filter(|_| guard == SecondPassGuard::Dequeue);
+        if halted.is_some() {
+            return halted;
+        }
+        if self.settings.failpoints.lacks(key, guard) {
+            return to_second_pass_request(self.scheduler_input(), record);
+        }
+        eligible_second_pass(self.facts(), record, now)
+    }
+
+    /// Starts the write of a result, unless the pass halts. Without its guard, the write carries no resourceVersion.
+    pub(super) fn send_result(&mut self, mut request: WriteRequest, now: Timestamp) {
+        if self.halts(&request.key, Failpoint::Decided, now) {
+            return;
+        }
+        if self.settings.failpoints.lacks(&request.key, SecondPassGuard::Version) {
+            drop_version(&mut request.body);
+        }
+        self.writes.start(request, now);
+    }
+
+    /// Returns whether a write that ends a Workload may supersede that of a pass.
+    pub(super) fn may_supersede(&self, workload: &ObjectKey) -> bool {
+        !self.settings.failpoints.lacks(workload, SecondPassGuard::SupersedeWrite)
+    }
+
+    /// Returns whether a pass halts at a failpoint. If so, the Workload is polled.
+    fn halts(&mut self, key: &ObjectKey, at: Failpoint, now: Timestamp) -> bool {
+        let halts = self.settings.failpoints.halts(key, at);
+        if halts {
+            self.poll(key, now);
+        }
+        halts
+    }
+
+    pub(super) fn poll(&mut self, key: &ObjectKey, now: Timestamp) {
+        self.work_queue.add_at(ReconcileKey::Workload(key.clone()), backoff::after(now, POLL_INTERVAL));
+    }
+}
+
+/// Drops the resourceVersion from the body of a write.
+#[cfg(feature = "failpoints")]
+pub(super) fn drop_version(body: &mut serde_json::Value) {
+    if let Some(metadata) = body.get_mut("metadata").and_then(serde_json::Value::as_object_mut) {
+        metadata.shift_remove("resourceVersion");
     }
 }

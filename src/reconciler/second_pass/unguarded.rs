@@ -2,21 +2,19 @@
 //! is scheduled and not read again, and the write carries no resourceVersion. Only in builds with the feature
 //! `failpoints`, and only for Workloads that a test names.
 
+use super::eligibility::{is_draining, is_second_pass_eligible, needs_second_pass, to_second_pass_request};
+use super::failpoints::{Failpoint, drop_version};
+use super::passes::SecondPasses;
 use crate::api::ObjectKey;
 use crate::api::v1beta2::CheckState;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::backoff;
-use crate::reconciler::messages::{Effect, Write, WriteClass};
-use crate::reconciler::second_pass::eligibility;
-use crate::reconciler::second_pass::failpoints::Failpoint;
-use crate::reconciler::second_pass::queue::FAILPOINT_POLL_INTERVAL;
+use crate::reconciler::messages::{Effect, Verb, Write, WriteClass};
 use crate::reconciler::workload::decision_status::second_pass_status;
 use crate::reconciler::workload::status_write::{apply_identity, retain_owned_conditions};
-use crate::reconciler::{ReconcileKey, Reconciler, Verb};
 use crate::scheduler::Assignment;
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -39,38 +37,29 @@ enum Stage {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StaleObjects(BTreeMap<ObjectKey, (Arc<WorkloadRecord>, Stage)>);
 
-impl Reconciler {
+impl SecondPasses<'_> {
     /// Advances the pass of a Workload without guards.
-    pub(crate) fn step_unguarded_pass(&mut self, key: &ObjectKey, now: Timestamp) {
-        if !self.settings.failpoints.is_unguarded(key) {
-            return;
-        }
+    pub(super) fn step_unguarded(&mut self, key: &ObjectKey, now: Timestamp) {
         self.capture_stale_object(key, now);
-        let Some((captured, stage)) = self.second_passes.stale_objects.0.get(key).cloned() else { return };
+        let Some((captured, stage)) = self.queue.scripted.stale_objects.0.get(key).cloned() else { return };
         let halts = |points: &[Failpoint]| points.iter().any(|m| self.settings.failpoints.halts(key, *m));
         match stage {
             Stage::Unarmed | Stage::Written => return,
             Stage::Armed(at) if at <= now && !halts(&[Failpoint::Armed, Failpoint::Due]) => {
-                self.with_stale_object(key, &captured, |this| {
-                    let charge = this
-                        .cache
-                        .workload(key)
-                        .and_then(|record| this.scheduler_input().charge_from_admission(record));
-                    if let (Some(charge), Some(request)) = (charge, this.to_second_pass_request(key)) {
-                        this.engine.release(key);
-                        this.engine.charge(key, charge);
-                        this.engine.request_second_pass(request);
-                    }
-                });
+                let input = self.scheduler_input();
+                let charge = input.charge_from_admission(&captured);
+                if let Some((charge, request)) = charge.zip(to_second_pass_request(input, &captured)) {
+                    self.engine.release(key);
+                    self.engine.charge(key, charge);
+                    self.engine.request_second_pass(request);
+                }
                 self.set_stage(key, Stage::Submitted);
             }
             Stage::Assigned(assignment) if !halts(&[Failpoint::ObjectRead, Failpoint::Decided]) => {
                 let mut status = second_pass_status(&captured, &assignment, now);
                 retain_owned_conditions(&mut status);
                 let mut body = apply_identity(&captured);
-                if let Some(meta) = body.get_mut("metadata").and_then(Value::as_object_mut) {
-                    meta.shift_remove("resourceVersion");
-                }
+                drop_version(&mut body);
                 self.writes.emit(Effect::Write(Write {
                     id: 0,
                     kind: Kind::Workload,
@@ -88,13 +77,12 @@ impl Reconciler {
             }
             Stage::Armed(_) | Stage::Assigned(_) | Stage::Submitted => {}
         }
-        self.work_queue
-            .add_at(ReconcileKey::Workload(key.clone()), backoff::after(now, FAILPOINT_POLL_INTERVAL));
+        self.poll(key, now);
     }
 
     /// Records the topology assignment of a pass without guards. Returns false if the pass has guards.
     pub(crate) fn record_unguarded_result(&mut self, key: &ObjectKey, assignment: &Assignment) -> bool {
-        let unguarded = self.second_passes.stale_objects.0.contains_key(key);
+        let unguarded = self.queue.scripted.stale_objects.0.contains_key(key);
         if unguarded {
             self.set_stage(key, Stage::Assigned(assignment.clone()));
         }
@@ -104,43 +92,29 @@ impl Reconciler {
     /// Captures the object while it is eligible for a pass. After that the captured version is kept, and only the
     /// trigger of a pass is copied from the current object.
     fn capture_stale_object(&mut self, key: &ObjectKey, now: Timestamp) {
-        let known = self.second_passes.stale_objects.0.get(key);
+        let known = self.queue.scripted.stale_objects.0.get(key);
         if known.is_some_and(|(_, stage)| !matches!(stage, Stage::Unarmed)) {
             return;
         }
         let Some(record) = self.cache.workload(key) else { return };
         let captured = match known {
-            _ if eligibility::is_second_pass_eligible(record) && !self.is_draining(record) => {
-                Arc::clone(record)
-            }
+            _ if is_second_pass_eligible(record) && !is_draining(self.cache, record) => Arc::clone(record),
             Some((old, _)) => Arc::new(with_current_trigger(old, record)),
             None => return,
         };
-        let armed = eligibility::needs_second_pass(&captured);
+        let armed = needs_second_pass(&captured);
         let stage = if armed {
             Stage::Armed(backoff::after(now, SignedDuration::from_secs(1)))
         } else {
             Stage::Unarmed
         };
-        self.second_passes.stale_objects.0.insert(key.clone(), (captured, stage));
+        self.queue.scripted.stale_objects.0.insert(key.clone(), (captured, stage));
     }
 
     fn set_stage(&mut self, key: &ObjectKey, stage: Stage) {
-        if let Some((_, known)) = self.second_passes.stale_objects.0.get_mut(key) {
+        if let Some((_, known)) = self.queue.scripted.stale_objects.0.get_mut(key) {
             *known = stage;
         }
-    }
-
-    /// Calls `act` while the captured object replaces the current one in the cache.
-    fn with_stale_object(
-        &mut self,
-        key: &ObjectKey,
-        captured: &Arc<WorkloadRecord>,
-        act: impl FnOnce(&mut Self),
-    ) {
-        let current = self.cache.replace_workload(key, Some(Arc::clone(captured)));
-        act(self);
-        drop(self.cache.replace_workload(key, current));
     }
 }
 

@@ -1,9 +1,9 @@
 //! Maps scheduler decisions to statuses of Workloads. Shared by the write path and by previews.
 
+use super::WorkloadFacts;
 use crate::api::v1beta2::{Admission, PodSetAssignment, WorkloadStatus};
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::{checks, eviction, pods_ready, reservation, workload};
-use crate::reconciler::Reconciler;
 use crate::reconciler::nodes::topology_status::with_new_topologies;
 use crate::resources;
 use crate::scheduler::{Assignment, Victim};
@@ -13,10 +13,10 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 /// Replaces an unknown UID in messages.
 const UNKNOWN_UID: &str = "UNKNOWN";
 
-impl Reconciler {
+impl WorkloadFacts<'_> {
     /// Returns the status with a quota reservation, and with the Admitted condition if no check or topology is pending.
     pub(crate) fn admitted_status(
-        &self,
+        self,
         record: &WorkloadRecord,
         assignment: &Assignment,
         now: Timestamp,
@@ -24,8 +24,8 @@ impl Reconciler {
         let queue = self.cache.cluster_queue(&assignment.cluster_queue);
         let admission = to_admission(assignment);
         let names = queue.map(|q| checks::applicable(&q.object, Some(&admission))).unwrap_or_default();
-        let facts = self.workload_facts(&record.meta.key, record, now);
-        let mut status = workload::status_for_admission(&self.workload_input(record), &facts, now);
+        let facts = self.of(record, now);
+        let mut status = workload::status_for_admission(&self.input(record), &facts, now);
         let generation = record.meta.generation;
         reservation::reserve(&mut status, admission, generation, now);
         checks::add(&mut status, &names, now);

@@ -1,12 +1,13 @@
 //! Events and metric observations of Workloads, emitted when the write that they belong to has landed.
 
+use super::WorkloadFacts;
 use crate::api::reason::{ConditionType, PendingReason};
 use crate::api::v1beta2::{Admission, WorkloadStatus};
 use crate::cache::Kind;
 use crate::cache::records::{LocalQueueRecord, WorkloadRecord};
 use crate::lifecycle::workload::{self, Transition};
 use crate::lifecycle::{conditions, eviction};
-use crate::reconciler::Reconciler;
+use crate::reconciler::CoreSettings;
 use crate::reconciler::events::{elapsed_duration, workload_event};
 use crate::reconciler::messages::{Effect, Event, Observation, ObservationLabels};
 use crate::scheduler::PreemptionReason;
@@ -14,10 +15,10 @@ use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-impl Reconciler {
+impl WorkloadFacts<'_> {
     /// Returns the events and observations of a transition.
     pub(crate) fn effects_of(
-        &self,
+        self,
         record: &WorkloadRecord,
         transition: &Transition,
         now: Timestamp,
@@ -98,7 +99,7 @@ impl Reconciler {
 
     /// Returns the effects of a finished Workload: for a replaced slice an event on the Workload and an observation,
     /// otherwise an event on the job.
-    fn effects_of_finish(&self, record: &WorkloadRecord, reason: &str, message: &str) -> Vec<Effect> {
+    fn effects_of_finish(self, record: &WorkloadRecord, reason: &str, message: &str) -> Vec<Effect> {
         if reason == eviction::SLICE_REPLACED {
             let cluster_queue = self.cache.cluster_queue_name(record).unwrap_or_default().to_owned();
             let replaced = Effect::Observe(Observation::SliceReplaced { cluster_queue });
@@ -126,7 +127,7 @@ impl Reconciler {
     /// Returns the events of a preemption on victim and preemptor, and its observation. If the preemptor is unknown,
     /// only the event on the victim.
     fn effects_of_preemption(
-        &self,
+        self,
         victim: &WorkloadRecord,
         reason: PreemptionReason,
         message: &str,
@@ -159,7 +160,7 @@ impl Reconciler {
 
     /// Returns the metric labels of a Workload.
     pub(crate) fn observation_labels(
-        &self,
+        self,
         record: &WorkloadRecord,
         cluster_queue: &str,
     ) -> ObservationLabels {
@@ -168,23 +169,16 @@ impl Reconciler {
             cluster_queue: cluster_queue.to_owned(),
             cohorts: self.cache.cohorts_above(cluster_queue),
             local_queue: record.queue_name.as_deref().unwrap_or_default().to_owned(),
-            local_queue_exported: local_queue.is_some_and(|queue| self.is_local_queue_exported(queue)),
+            local_queue_exported: local_queue
+                .is_some_and(|queue| is_local_queue_exported(self.settings, queue)),
             namespace: record.meta.key.namespace.to_string(),
             priority_class: record.priority_class.as_ref().map(|c| c.name.clone()).unwrap_or_default(),
         }
     }
 
-    /// Returns whether metrics of a LocalQueue are exported.
-    pub(crate) fn is_local_queue_exported(&self, queue: &LocalQueueRecord) -> bool {
-        let selector = self.settings.local_queue_metrics_selector.as_ref();
-        let none = BTreeMap::new();
-        let labels = queue.object.metadata.labels.as_ref().unwrap_or(&none);
-        selector.is_none_or(|selector| crate::api::selector::matches(selector, labels))
-    }
-
     /// Returns an event on the job of a Workload, if the job is cached.
     fn event_on_job(
-        &self,
+        self,
         record: &WorkloadRecord,
         warning: bool,
         reason: &str,
@@ -214,6 +208,14 @@ impl Reconciler {
             once: false,
         }))
     }
+}
+
+/// Returns whether metrics of a LocalQueue are exported.
+pub(crate) fn is_local_queue_exported(settings: &CoreSettings, queue: &LocalQueueRecord) -> bool {
+    let none = BTreeMap::new();
+    let labels = queue.object.metadata.labels.as_ref().unwrap_or(&none);
+    let selector = settings.local_queue_metrics_selector.as_ref();
+    selector.is_none_or(|selector| crate::api::selector::matches(selector, labels))
 }
 
 /// Returns the observation that an evicted Workload has released its quota.

@@ -1,20 +1,23 @@
 //! Gathers the facts that the lifecycle of a Workload depends on.
 
+use super::WorkloadFacts;
 use crate::api::ObjectKey;
 use crate::api::v1beta2::StopPolicy;
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::workload::{Facts, QueueFact, WorkloadInput};
 use crate::lifecycle::{checks, eviction, node_failure, reservation};
-use crate::reconciler::Reconciler;
+use crate::reconciler::nodes::health::HostHealth;
+use crate::reconciler::provisioning::Provisioning;
+use crate::reconciler::queues::admission_checks::AdmissionChecks;
 use crate::reconciler::unit::facts::UnitFacts;
 use crate::reconciler::workload::decision_status::preemption_message;
 use crate::scheduler::PreemptionReason;
 use jiff::Timestamp;
 use std::sync::Arc;
 
-impl Reconciler {
+impl<'a> WorkloadFacts<'a> {
     /// Returns the fields of the Workload that its lifecycle depends on.
-    pub(crate) fn workload_input<'a>(&self, record: &'a WorkloadRecord) -> WorkloadInput<'a> {
+    pub(crate) fn input(self, record: &WorkloadRecord) -> WorkloadInput<'_> {
         WorkloadInput {
             generation: record.meta.generation,
             active: record.active,
@@ -28,28 +31,26 @@ impl Reconciler {
     }
 
     /// Returns all state outside the Workload that its lifecycle depends on.
-    pub(crate) fn workload_facts<'a>(
-        &'a self,
-        key: &ObjectKey,
-        record: &'a WorkloadRecord,
-        now: Timestamp,
-    ) -> Facts<'a> {
+    pub(crate) fn of(self, record: &'a WorkloadRecord, now: Timestamp) -> Facts<'a> {
+        let key = &record.meta.key;
+        let (cache, settings) = (self.cache, self.settings);
+        let hosts = HostHealth { cache, gates: settings.gates.node_failures };
         Facts {
             verdict: self.engine.verdict(key).map(|v| (v.reason, v.to_string())),
             preemption: self.preemption_fact(key),
             own_check_states: [
-                self.provisioning().check_states(record, now),
-                self.admission_checks().never_set_states(record, now),
+                Provisioning { cache, settings }.check_states(record, now),
+                AdmissionChecks { cache, gates: &settings.gates }.never_set_states(record, now),
             ]
             .concat(),
-            node_health: self.host_health().report(record, now),
+            node_health: hosts.report(record, now),
             resource_requests: self.scheduler_input().requests_left(record),
-            ..self.membership_facts(record, now)
+            ..self.of_membership(record, now)
         }
     }
 
     /// Returns the facts that queue membership depends on. No message is formatted and no check is evaluated.
-    pub(crate) fn membership_facts<'a>(&'a self, record: &'a WorkloadRecord, now: Timestamp) -> Facts<'a> {
+    pub(crate) fn of_membership(self, record: &'a WorkloadRecord, now: Timestamp) -> Facts<'a> {
         let local = record.queue_name.as_deref().unwrap_or_default();
         let cluster = self.cache.cluster_queue_name(record).unwrap_or_default();
         let queue = self.cache.cluster_queue(cluster);
@@ -58,7 +59,7 @@ impl Reconciler {
             queue_names: (local, cluster),
             local_queue: self.local_queue_fact(record),
             cluster_queue: self.cluster_queue_fact(cluster),
-            owner: UnitFacts { units: self.units(), writes: &self.writes }.owner_of(record, now),
+            owner: UnitFacts { units: self.units(), writes: self.writes }.owner_of(record, now),
             checks: queue.map(|q| checks::applicable(&q.object, admission)).unwrap_or_default(),
             misconfigured: record.effective_requests.misconfiguration.clone(),
             verdict: None,
@@ -71,7 +72,7 @@ impl Reconciler {
     }
 
     /// Returns reason and message if the scheduler has chosen the Workload as a preemption victim.
-    fn preemption_fact(&self, key: &ObjectKey) -> Option<(PreemptionReason, String)> {
+    fn preemption_fact(self, key: &ObjectKey) -> Option<(PreemptionReason, String)> {
         let preemption = self.engine.preemption_of(key)?;
         let preemptor = self.cache.workload(&preemption.preemptor)?;
         Some((preemption.victim.reason, preemption_message(preemptor, &preemption.victim)))
@@ -79,7 +80,7 @@ impl Reconciler {
 
     /// Returns the message for a Workload that a newer workload slice has replaced: the newer slice holds quota and
     /// names this Workload as replaced.
-    fn slice_replaced_message(&self, key: &ObjectKey, record: &WorkloadRecord) -> Option<String> {
+    fn slice_replaced_message(self, key: &ObjectKey, record: &WorkloadRecord) -> Option<String> {
         let siblings = self.cache.workloads_owned_by(&record.owner.as_ref()?.uid);
         let newer = siblings.iter().filter(|sibling| *sibling != key).filter_map(|s| self.cache.workload(s));
         let mut replacing = newer.filter(|newer| {
@@ -91,7 +92,7 @@ impl Reconciler {
         })
     }
 
-    fn local_queue_fact(&self, record: &WorkloadRecord) -> QueueFact {
+    fn local_queue_fact(self, record: &WorkloadRecord) -> QueueFact {
         let Some(queue) = record.local_queue().and_then(|key| self.cache.local_queue(&key)) else {
             return QueueFact::Missing;
         };
@@ -102,7 +103,7 @@ impl Reconciler {
         }
     }
 
-    fn cluster_queue_fact(&self, name: &str) -> QueueFact {
+    fn cluster_queue_fact(self, name: &str) -> QueueFact {
         let Some(queue) = self.cache.cluster_queue(name) else {
             return QueueFact::Missing;
         };

@@ -5,3 +5,29 @@ pub(super) mod events;
 mod facts;
 pub(super) mod status_write;
 pub(super) mod step;
+
+use super::CoreSettings;
+use super::scheduler_input::SchedulerInput;
+use super::unit::units::Units;
+use super::writes::in_flight::Writes;
+use crate::cache::Cache;
+use crate::scheduler::Engine;
+
+/// What the life of a Workload depends on: objects, verdicts of the scheduler, and which writes have no result yet.
+#[derive(Clone, Copy)]
+pub(super) struct WorkloadFacts<'a> {
+    pub(super) cache: &'a Cache,
+    pub(super) settings: &'a CoreSettings,
+    pub(super) engine: &'a Engine,
+    pub(super) writes: &'a Writes,
+}
+
+impl<'a> WorkloadFacts<'a> {
+    const fn units(self) -> Units<'a> {
+        Units { cache: self.cache, settings: self.settings }
+    }
+
+    const fn scheduler_input(self) -> SchedulerInput<'a> {
+        SchedulerInput { cache: self.cache, settings: self.settings }
+    }
+}

@@ -8,25 +8,24 @@
 //! Invariants: every write carries the resourceVersion that it was decided on; a merge patch contains only what differs, so
 //! it takes over the ownership of as little as possible.
 
+use super::WorkloadFacts;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::WorkloadStatus;
 use crate::api::{GROUP, v1beta2};
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::conditions;
-use crate::reconciler::Reconciler;
 use crate::reconciler::messages::{Verb, WriteClass};
-use crate::reconciler::second_pass::failpoints::SecondPassGuard;
 use crate::reconciler::writes::bodies::merge_patch;
 use crate::reconciler::writes::in_flight::{WritePurpose, WriteRequest};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-impl Reconciler {
+impl WorkloadFacts<'_> {
     /// Returns the write of a Workload's status.
     pub(crate) fn status_write(
-        &self,
+        self,
         record: &WorkloadRecord,
         mut status: Box<WorkloadStatus>,
         purpose: WritePurpose,
@@ -41,19 +40,13 @@ impl Reconciler {
             WritePurpose::Explain => WriteClass::Explanation,
             WritePurpose::QueueStatus | WritePurpose::Other => WriteClass::Other,
         };
-        let (verb, mut body) = match difference {
+        let (verb, body) = match difference {
             Some(difference) => {
                 let metadata = json!({"resourceVersion": record.meta.resource_version});
                 (Verb::Merge, json!({"metadata": metadata, "status": difference}))
             }
             None => (Verb::Apply, apply_identity(record)),
         };
-        if purpose == WritePurpose::SecondPass
-            && self.settings.failpoints.lacks(key, SecondPassGuard::Version)
-            && let Some(meta) = body.get_mut("metadata").and_then(Value::as_object_mut)
-        {
-            meta.shift_remove("resourceVersion");
-        }
         // With admission checks the full response is needed: pod templates are read from it.
         let response_metadata_only = verb == Verb::Apply
             && record.status.admission_checks.is_empty()
