@@ -63,16 +63,8 @@ impl Cache {
         self.multikueue_clusters.get(name)
     }
 
-    pub(crate) fn multikueue_clusters(&self) -> impl Iterator<Item = (&Arc<str>, &MultiKueueClusterRecord)> {
-        self.multikueue_clusters.iter()
-    }
-
     pub(crate) fn cohort(&self, name: &str) -> Option<&CohortRecord> {
         self.queues.cohort(name)
-    }
-
-    pub(crate) fn cohorts(&self) -> impl Iterator<Item = (&Arc<str>, &CohortRecord)> {
-        self.queues.cohorts()
     }
 
     pub(crate) fn cluster_queue(&self, name: &str) -> Option<&ClusterQueueRecord> {

@@ -11,6 +11,7 @@ mod ingest_workload;
 pub(crate) mod interned_templates;
 pub(crate) mod interner;
 mod jobs;
+mod kind_records;
 pub(crate) mod kinds;
 mod lookup;
 pub(crate) mod nodes;
@@ -144,57 +145,6 @@ impl Cache {
     /// Drops the raw objects: the deltas have been handled.
     pub(crate) fn clear_raw_objects(&mut self) {
         self.shared.raw_objects.clear();
-    }
-
-    /// Returns the keys of all objects of a kind.
-    fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
-        fn cluster<'a>(names: impl Iterator<Item = &'a Arc<str>>) -> Vec<ObjectKey> {
-            names.map(|name| ObjectKey::cluster(name)).collect()
-        }
-        match kind {
-            Kind::Namespace => cluster(self.namespaces.labels.keys()),
-            Kind::LimitRange => self.pod_defaults.limit_range_keys().cloned().collect(),
-            Kind::RuntimeClass => cluster(self.pod_defaults.runtime_class_names()),
-            Kind::PriorityClass => cluster(self.priority_classes.pod_class_names()),
-            Kind::ResourceFlavor => cluster(self.flavors.keys()),
-            Kind::Topology => cluster(self.topologies.keys()),
-            Kind::AdmissionCheck => cluster(self.checks.keys()),
-            Kind::MultiKueueCluster => cluster(self.multikueue_clusters.keys()),
-            Kind::WorkloadPriorityClass => cluster(self.priority_classes.workload_class_names()),
-            Kind::Cohort => cluster(self.queues.cohorts().map(|(name, _)| name)),
-            Kind::ClusterQueue => cluster(self.queues.cluster_queues().map(|(name, _)| name)),
-            Kind::LocalQueue => self.queues.local_queues().map(|(key, _)| key.clone()).collect(),
-            Kind::Workload => self.workloads.iter().map(|(key, _)| key.clone()).collect(),
-            Kind::ProvisioningRequestConfig | Kind::ProvisioningRequest | Kind::PodTemplate => {
-                self.provisioning.keys(kind)
-            }
-            Kind::Node => cluster(self.nodes.names()),
-            Kind::Pod => self.pods.keys(),
-            Kind::Job(kind) => self.jobs.keys_of_kind(kind),
-        }
-    }
-
-    /// Returns UID and resourceVersion of the record of an object whose write responses can overtake its watch.
-    pub(crate) fn known_version(&self, kind: Kind, key: &ObjectKey) -> Option<(&str, &str)> {
-        let meta = match kind {
-            Kind::Workload => &self.workloads.get(key)?.meta,
-            Kind::ClusterQueue => &self.queues.cluster_queue(&key.name)?.meta,
-            Kind::LocalQueue => &self.queues.local_queue(key)?.meta,
-            Kind::Cohort => &self.queues.cohort(&key.name)?.meta,
-            Kind::ResourceFlavor => &self.flavors.get(&key.name)?.meta,
-            Kind::AdmissionCheck => &self.checks.get(&key.name)?.meta,
-            Kind::MultiKueueCluster => &self.multikueue_clusters.get(&key.name)?.meta,
-            Kind::Topology => &self.topologies.get(&key.name)?.meta,
-            Kind::ProvisioningRequest => return self.provisioning.known_version(key),
-            Kind::Node => return self.nodes.known_version(&key.name),
-            Kind::Pod => return self.pods.known_version(key),
-            Kind::Job(kind) => {
-                let job = self.jobs.get(&(kind, key.clone()))?;
-                return Some((&job.uid, &job.resource_version));
-            }
-            _ => return None,
-        };
-        Some((&meta.uid, &meta.resource_version))
     }
 }
 

@@ -1,7 +1,7 @@
 //! ProvisioningRequests, their configurations, and the owners of their pod templates.
 
 use super::records::{Meta, OwnerRecord};
-use super::{Cache, Kind, remove_from_index};
+use super::{Cache, remove_from_index};
 use crate::api::ObjectKey;
 use crate::api::decoding::decode;
 use crate::api::v1beta2::ProvisioningRequestConfigSpec;
@@ -84,13 +84,16 @@ impl ProvisioningRecords {
         self.template_owners.remove(key);
     }
 
-    /// Returns the keys of one of the three kinds.
-    pub(super) fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
-        match kind {
-            Kind::ProvisioningRequest => self.requests.keys().cloned().collect(),
-            Kind::PodTemplate => self.template_owners.keys().cloned().collect(),
-            _ => self.configs.keys().map(|name| ObjectKey::cluster(name)).collect(),
-        }
+    pub(super) fn config_names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.configs.keys()
+    }
+
+    pub(super) fn request_keys(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.requests.keys()
+    }
+
+    pub(super) fn template_keys(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.template_owners.keys()
     }
 }
 

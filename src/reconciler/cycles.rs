@@ -91,7 +91,7 @@ impl Reconciler {
             }
             Outcome::Preempting(verdict, victims) => {
                 moves = victims.len();
-                round.items.extend(victims.into_iter().map(|victim| ReconcileKey::Workload(victim.key)));
+                round.items.extend(victims.into_iter().map(|victim| ReconcileKey::workload(victim.key)));
                 if was_second_pass {
                     self.second_passes().requeue(&key, Some(&verdict.to_string()), now);
                 }
@@ -113,7 +113,7 @@ impl Reconciler {
             }
             Outcome::Skipped(_) => return 0,
         }
-        round.items.insert(ReconcileKey::Workload(key));
+        round.items.insert(ReconcileKey::workload(key));
         moves
     }
 
@@ -138,7 +138,7 @@ impl Reconciler {
             .min(self.status_rate_limiter.available(now));
         // Workloads that are already in the write queue come first.
         if available > 0 && !self.workload_write_queue.has_explanation() {
-            items.extend(self.engine.take_message_updates(available).into_iter().map(ReconcileKey::Workload));
+            items.extend(self.engine.take_message_updates(available).into_iter().map(ReconcileKey::workload));
         }
         // The result of a write triggers the next round; the rate limit needs an alarm.
         let limited = self.engine.has_message_updates() && self.status_rate_limiter.available(now) == 0;

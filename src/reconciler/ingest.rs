@@ -1,18 +1,12 @@
-//! Received objects: the cache stores each, and the consequences are configured in the scheduler or added to the work
-//! queue.
+//! Received and deleted objects: the cache stores or drops each, and the consequences are configured in the scheduler or added
+//! to the work queue, as the rules of the kind say.
 
+use super::Reconciler;
+use super::kinds::{Received, rules};
 use super::messages::Effect;
-use super::{ReconcileKey, Reconciler};
-use crate::api::decoding::decode;
 use crate::api::{ObjectKey, v1beta2};
-use crate::cache::kinds::to_resource_groups;
-use crate::cache::{Arrival, Ingested, JobChange, Kind, ObjectIdentity, WorkloadObject};
-use crate::frameworks::{JobKind, UnitKey};
+use crate::cache::{Arrival, Kind, ObjectIdentity, WorkloadObject};
 use crate::lifecycle::reservation;
-use crate::scheduler::{Cohort, Flavor};
-use k8s_openapi::api::core::v1::{LimitRange, Namespace, PodTemplate};
-use k8s_openapi::api::node::v1::RuntimeClass;
-use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -29,7 +23,7 @@ impl Reconciler {
         let identity = ObjectIdentity::of_value(&object);
         if let Some(key) = self.accept(kind, &identity) {
             let uid = identity.uid.to_owned();
-            let result = self.store(kind, &key, object, written);
+            let result = rules(&kind).store(self, &key, Received { object, written });
             self.record_decode_result(kind, key, &uid, result);
         }
     }
@@ -85,98 +79,7 @@ impl Reconciler {
         known.is_some_and(|record| *record.meta.uid == *uid && reservation::holds_quota(&record.status))
     }
 
-    fn store(
-        &mut self,
-        kind: Kind,
-        key: &ObjectKey,
-        raw: Value,
-        written: Option<Arc<v1beta2::WorkloadStatus>>,
-    ) -> Result<(), String> {
-        let name = &key.name;
-        let object = &raw;
-        match kind {
-            Kind::Namespace => self.store_namespace(&decode(object)?),
-            Kind::LimitRange => {
-                let workloads = self.cache.ingest_limit_range(key, decode::<LimitRange>(object)?);
-                self.mark_workloads_and_jobs(workloads);
-            }
-            Kind::RuntimeClass => {
-                let overhead = decode::<RuntimeClass>(object)?.overhead.and_then(|o| o.pod_fixed);
-                let workloads = self.cache.ingest_runtime_class(name, overhead.unwrap_or_default());
-                self.mark_workloads_and_jobs(workloads);
-            }
-            Kind::PriorityClass => {
-                let class = decode::<PriorityClass>(object)?;
-                self.cache.ingest_priority_class(name, class.value, class.global_default.unwrap_or(false));
-            }
-            Kind::WorkloadPriorityClass => {
-                let value = decode::<v1beta2::WorkloadPriorityClass>(object)?.value;
-                if self.cache.ingest_workload_priority_class(name, value) {
-                    self.mark_users_of_priority_class(name);
-                }
-                self.snapshot_builder.mark_references_stale();
-            }
-            Kind::ResourceFlavor => self.store_flavor(decode(object)?),
-            Kind::Topology => {
-                let topology: v1beta2::Topology = decode(object)?;
-                self.cache.ingest_topology(name, &topology);
-                let levels = self.cache.topology(name).map(|record| record.levels.clone());
-                self.engine.set_topology(name, levels);
-                self.work_queue.add(ReconcileKey::Topology(name.clone()));
-                self.reconfigure_cluster_queues();
-            }
-            Kind::AdmissionCheck => {
-                let name = self.cache.ingest_check(decode(object)?);
-                self.work_queue.add(ReconcileKey::Check(name));
-                self.reconfigure_cluster_queues();
-            }
-            Kind::MultiKueueCluster => {
-                let name = self.cache.ingest_multikueue_cluster(decode(object)?);
-                self.work_queue.add(ReconcileKey::MultiKueueCluster(name));
-            }
-            Kind::Cohort => self.store_cohort(decode(object)?),
-            Kind::ClusterQueue => self.store_cluster_queue(decode(object)?),
-            Kind::LocalQueue => self.store_local_queue(decode(object)?),
-            Kind::Workload => {
-                return self.store_workload(key, &WorkloadObject::from_value(raw)?, written);
-            }
-            Kind::ProvisioningRequestConfig => {
-                let config = decode::<v1beta2::ProvisioningRequestConfig>(object)?;
-                if self.cache.set_provisioning_config(name, Some(config.spec)) {
-                    self.mark_provisioning_users();
-                }
-            }
-            Kind::ProvisioningRequest => {
-                let workloads = self.cache.ingest_provisioning_request(key, object)?;
-                self.mark_workloads(workloads);
-            }
-            Kind::PodTemplate => {
-                self.cache.ingest_pod_template(key, &decode::<PodTemplate>(object)?.metadata);
-            }
-            Kind::Node => {
-                let (spec, workloads) = self.cache.ingest_node(name, decode(object)?);
-                self.engine.set_node(name, Some(spec));
-                self.mark_workloads_and_pods(workloads);
-            }
-            Kind::Pod => {
-                let pod = decode(object)?;
-                self.mark_unit_of_pod(key);
-                let read = self.cache.ingest_unit_pod(key, object);
-                self.mark_unit_of_pod(key);
-                let change = self.cache.ingest_pod(key, pod);
-                self.follow_pod_change(key, change);
-                self.report_unit_pod(key, read.err());
-            }
-            Kind::Job(kind) => {
-                let JobChange { replaced, pods } = self.cache.ingest_job(kind, key, raw)?;
-                self.follow_rechecked_pods(pods);
-                self.follow_job_change(kind, key, replaced.as_ref());
-            }
-        }
-        Ok(())
-    }
-
-    fn store_workload(
+    pub(super) fn store_workload(
         &mut self,
         key: &ObjectKey,
         object: &WorkloadObject,
@@ -189,75 +92,24 @@ impl Reconciler {
         Ok(())
     }
 
-    fn store_namespace(&mut self, object: &Namespace) {
-        let Some(name) = self.cache.ingest_namespace(&object.metadata) else { return };
-        self.engine.set_namespace(&name, self.cache.namespace_labels(&name).cloned());
-        let jobs = self.cache.jobs().filter(|((_, key), _)| key.namespace == name);
-        self.work_queue
-            .add_all(jobs.map(|((kind, key), _)| ReconcileKey::Unit(UnitKey::of_object(*kind, key.clone()))));
-        self.snapshot_builder.mark_references_stale();
+    /// Handles the deletion of an object. If a UID is given, only the object with that UID is removed.
+    pub(super) fn record_deletion(&mut self, kind: Kind, key: &ObjectKey, uid: Option<&str>) {
+        self.cache.bury(kind, key, uid);
+        self.warnings.forget(kind, key);
+        self.remove(kind, key, uid);
     }
 
-    fn store_flavor(&mut self, object: v1beta2::ResourceFlavor) {
-        let Ingested { key: name, changed } = self.cache.ingest_flavor(object);
-        self.work_queue.add(ReconcileKey::Flavor(name.clone()));
-        if changed {
-            let flavor = self.cache.flavor(&name).map(|record| &record.object.spec).map(|spec| Flavor {
-                node_labels: spec.node_labels.clone(),
-                node_taints: spec.node_taints.clone(),
-                tolerations: spec.tolerations.clone(),
-                topology_name: spec.topology_name.as_deref().map(Arc::from),
-            });
-            self.engine.set_flavor(&name, flavor);
-            self.reconfigure_cluster_queues();
+    /// Removes an object. If a UID is given, only the object with that UID.
+    fn remove(&mut self, kind: Kind, key: &ObjectKey, uid: Option<&str>) {
+        let other = |uid: &str| self.cache.known_version(kind, key).is_some_and(|(known, _)| known != uid);
+        if uid.is_some_and(|uid| !uid.is_empty() && other(uid)) {
+            return;
         }
-    }
-
-    fn store_cohort(&mut self, object: v1beta2::Cohort) {
-        let Ingested { key: name, changed } = self.cache.ingest_cohort(object);
-        self.work_queue.add(ReconcileKey::Cohort(name.clone()));
-        if changed {
-            let cohort = self.cache.cohort(&name).map(|record| &record.object).map(|object| Cohort {
-                parent: object.spec.parent_name.as_deref().map(Arc::from),
-                groups: to_resource_groups(object.quota_groups()),
-                weight: object.spec.fair_sharing.as_ref().and_then(v1beta2::FairSharing::number),
-            });
-            self.engine.set_cohort(&name, cohort);
-            self.reconfigure_cluster_queues();
+        let never_created = kind == Kind::Workload && self.cache.workload(key).is_none();
+        rules(&kind).remove(self, key);
+        // A Workload whose creation failed does not exist: its backoff continues until the next attempt.
+        if !never_created {
+            self.writes.forget(kind, key);
         }
-    }
-
-    fn store_cluster_queue(&mut self, object: v1beta2::ClusterQueue) {
-        let Ingested { key: name, changed } = self.cache.ingest_cluster_queue(object);
-        self.work_queue.add(ReconcileKey::ClusterQueue(name.clone()));
-        if changed {
-            self.configure_cluster_queue(&name);
-            self.mark_cluster_queue_and_workloads(&name);
-            self.mark_deleting_references();
-            self.snapshot_builder.mark_references_stale();
-        }
-    }
-
-    fn store_local_queue(&mut self, object: v1beta2::LocalQueue) {
-        let Ingested { key, changed } = self.cache.ingest_local_queue(object);
-        let queue = self.cache.local_queue(&key);
-        let queue = queue.map(|record| super::queues::fair_sharing::to_afs_local_queue(&record.object));
-        self.engine.set_local_queue(&key, queue);
-        self.work_queue.add(ReconcileKey::LocalQueue(key.clone()));
-        if changed {
-            self.mark_local_queue_and_workloads(&key);
-            self.snapshot_builder.mark_references_stale();
-        }
-    }
-
-    fn follow_job_change(&mut self, kind: JobKind, key: &ObjectKey, replaced: Option<&Arc<str>>) {
-        if let Some(uid) = replaced {
-            self.mark_workloads_owned_by(uid);
-        }
-        self.work_queue.add(ReconcileKey::Unit(UnitKey::of_object(kind, key.clone())));
-        let Some(view) = self.cache.job(&(kind, key.clone())) else { return };
-        self.snapshot_builder.set_job(kind, view);
-        let view = Arc::clone(view);
-        self.mark_workloads_of_job(kind, &view);
     }
 }

@@ -5,6 +5,7 @@
 use super::Reconciler;
 use super::work_queue::{Alarm, ReconcileKey};
 use crate::api::ObjectKey;
+use crate::cache::Kind;
 use crate::quota::NodeRef;
 use crate::snapshot::{
     ClusterQueueListing, Excerpt, FailedWrite, Inspection, QueueListing, QueuedWrite, SentWrite, Timer,
@@ -119,8 +120,9 @@ impl ReconcileKey {
     fn kind_name(&self) -> &'static str {
         match self {
             Self::Pods(_) => "Pods of a Workload",
-            Self::Unit(_) => "Pod group",
-            item => item.written_object().0.resource().kind,
+            Self::Unit(unit) if unit.is_pod_group() => "Pod group",
+            Self::Unit(unit) => Kind::of_job(unit.kind).resource().kind,
+            Self::Object(kind, _) => kind.resource().kind,
         }
     }
 }

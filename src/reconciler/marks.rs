@@ -1,5 +1,6 @@
 //! Which objects need a step because another object changed.
 
+use super::kinds::rules;
 use super::queues::admission_checks::AdmissionChecks;
 use super::{ReconcileKey, Reconciler};
 use crate::api::ObjectKey;
@@ -61,7 +62,7 @@ impl Reconciler {
     }
 
     pub(super) fn mark_workloads(&mut self, workloads: impl IntoIterator<Item = ObjectKey>) {
-        self.work_queue.add_all(workloads.into_iter().map(ReconcileKey::Workload));
+        self.work_queue.add_all(workloads.into_iter().map(ReconcileKey::workload));
     }
 
     /// Marks Workloads whose requests were computed again, and their jobs: a start may request more than was charged.
@@ -74,14 +75,14 @@ impl Reconciler {
 
     pub(super) fn mark_workloads_and_pods(&mut self, workloads: Vec<ObjectKey>) {
         for key in workloads {
-            self.work_queue.add(ReconcileKey::Workload(key.clone()));
+            self.work_queue.add(ReconcileKey::workload(key.clone()));
             self.work_queue.add(ReconcileKey::Pods(key));
         }
     }
 
     /// Marks a Workload and its job.
     pub(super) fn mark_workload_and_job(&mut self, key: &ObjectKey, owner: Option<&OwnerRecord>) {
-        self.work_queue.add(ReconcileKey::Workload(key.clone()));
+        self.work_queue.add(ReconcileKey::workload(key.clone()));
         if let Some((kind, job)) = owner.and_then(|owner| self.cache.job_id(&owner.uid)) {
             self.work_queue.add(ReconcileKey::Unit(UnitKey::of_object(*kind, job.clone())));
         }
@@ -98,16 +99,16 @@ impl Reconciler {
 
     pub(super) fn mark_workloads_owned_by(&mut self, uid: &str) {
         let workloads = self.cache.workloads_owned_by(uid);
-        self.work_queue.add_all(workloads.iter().cloned().map(ReconcileKey::Workload));
+        self.work_queue.add_all(workloads.iter().cloned().map(ReconcileKey::workload));
     }
 
     pub(super) fn mark_local_queue_and_workloads(&mut self, key: &ObjectKey) {
-        self.work_queue.add(ReconcileKey::LocalQueue(key.clone()));
-        self.work_queue.add_all(self.cache.workloads_in(key).cloned().map(ReconcileKey::Workload));
+        self.work_queue.add(ReconcileKey::Object(Kind::LocalQueue, key.clone()));
+        self.work_queue.add_all(self.cache.workloads_in(key).cloned().map(ReconcileKey::workload));
     }
 
     pub(super) fn mark_cluster_queue_and_workloads(&mut self, name: &Arc<str>) {
-        self.work_queue.add(ReconcileKey::ClusterQueue(name.clone()));
+        self.work_queue.add(ReconcileKey::named(Kind::ClusterQueue, name));
         let local_queues: Vec<ObjectKey> = self.cache.local_queues_of(name).cloned().collect();
         for key in local_queues {
             self.mark_local_queue_and_workloads(&key);
@@ -118,11 +119,11 @@ impl Reconciler {
     /// them.
     pub(super) fn mark_deleting_references(&mut self) {
         let flavors = self.cache.flavors().filter(|(_, record)| record.meta.deleting);
-        self.work_queue.add_all(flavors.map(|(name, _)| ReconcileKey::Flavor(name.clone())));
+        self.work_queue.add_all(flavors.map(|(name, _)| ReconcileKey::named(Kind::ResourceFlavor, name)));
         let checks = self.cache.checks().filter(|(_, record)| record.meta.deleting);
-        self.work_queue.add_all(checks.map(|(name, _)| ReconcileKey::Check(name.clone())));
+        self.work_queue.add_all(checks.map(|(name, _)| ReconcileKey::named(Kind::AdmissionCheck, name)));
         let topologies = self.cache.topologies().filter(|(_, record)| record.meta.deleting);
-        self.work_queue.add_all(topologies.map(|(name, _)| ReconcileKey::Topology(name.clone())));
+        self.work_queue.add_all(topologies.map(|(name, _)| ReconcileKey::named(Kind::Topology, name)));
     }
 
     /// Configures a ClusterQueue in the scheduler as it is now. Returns whether the configuration changed.
@@ -154,47 +155,19 @@ impl Reconciler {
             let reference = record.priority_class.as_ref();
             reference.is_some_and(|c| c.kind == "WorkloadPriorityClass" && c.name == class)
         });
-        self.work_queue.add_all(workloads.map(|(key, _)| ReconcileKey::Workload(key.clone())));
+        self.work_queue.add_all(workloads.map(|(key, _)| ReconcileKey::workload(key.clone())));
     }
 
     /// Marks all checks, and Workloads with quota: a ProvisioningRequestConfig changed.
     pub(super) fn mark_provisioning_users(&mut self) {
-        let checks = self.cache.checks().map(|(name, _)| ReconcileKey::Check(name.clone()));
+        let checks = self.cache.checks().map(|(name, _)| ReconcileKey::named(Kind::AdmissionCheck, name));
         self.work_queue.add_all(checks);
         let reserving = self.cache.workloads().filter(|(_, record)| reservation::holds_quota(&record.status));
-        self.work_queue.add_all(reserving.map(|(key, _)| ReconcileKey::Workload(key.clone())));
+        self.work_queue.add_all(reserving.map(|(key, _)| ReconcileKey::workload(key.clone())));
     }
 
     /// Adds an object and the objects that depend on it to the work queue, after a write of the object ended.
     pub(super) fn mark_written(&mut self, kind: Kind, key: &ObjectKey) {
-        match kind {
-            Kind::Workload => {
-                let owner = self.cache.workload(key).and_then(|record| record.owner.as_ref());
-                let owner = owner.cloned();
-                self.mark_workload_and_job(key, owner.as_deref());
-            }
-            Kind::Job(job_kind) => {
-                self.work_queue.add(ReconcileKey::Unit(UnitKey::of_object(job_kind, key.clone())));
-                // Its Workload waits while a write of the job is in flight, and the watch may have overtaken the
-                // response.
-                if let Some(job) = self.cache.job(&(job_kind, key.clone())).cloned() {
-                    self.mark_workloads_of_job(job_kind, &job);
-                }
-            }
-            Kind::Pod => self.mark_unit_of_pod(key),
-            Kind::ClusterQueue => {
-                self.work_queue.add(ReconcileKey::ClusterQueue(key.name.clone()));
-                self.queues.mark_status_stale(ReconcileKey::ClusterQueue(key.name.clone()));
-            }
-            Kind::LocalQueue => self.queues.mark_status_stale(ReconcileKey::LocalQueue(key.clone())),
-            Kind::Cohort => self.queues.mark_status_stale(ReconcileKey::Cohort(key.name.clone())),
-            Kind::ResourceFlavor => self.work_queue.add(ReconcileKey::Flavor(key.name.clone())),
-            Kind::AdmissionCheck => self.work_queue.add(ReconcileKey::Check(key.name.clone())),
-            Kind::MultiKueueCluster => {
-                self.work_queue.add(ReconcileKey::MultiKueueCluster(key.name.clone()));
-            }
-            Kind::Topology => self.work_queue.add(ReconcileKey::Topology(key.name.clone())),
-            _ => {}
-        }
+        rules(&kind).follow_write(self, key);
     }
 }

@@ -13,6 +13,7 @@ mod cycles;
 mod events;
 mod ingest;
 mod inspect;
+mod kinds;
 mod list_sync;
 mod marks;
 mod membership;
@@ -22,7 +23,6 @@ mod preview;
 mod provisioning;
 mod publish;
 mod queues;
-mod removal;
 mod schedule;
 mod scheduler_input;
 pub mod second_pass;
@@ -47,6 +47,7 @@ use crate::frameworks::UnitKey;
 use crate::scheduler::Engine;
 use crate::snapshot::SnapshotBuilder;
 use jiff::Timestamp;
+use kinds::rules;
 use list_sync::ListSync;
 use membership::Membership;
 use provisioning::Provisioning;
@@ -245,7 +246,7 @@ impl Reconciler {
         self.queues.waiting_heads.clear();
         for key in self.membership.assumed.clear() {
             self.engine.release(&key);
-            self.work_queue.add(ReconcileKey::Workload(key));
+            self.work_queue.add(ReconcileKey::workload(key));
         }
         let second_passes = self.second_passes.clear();
         self.mark_workloads(second_passes);
@@ -255,33 +256,15 @@ impl Reconciler {
         }
     }
 
+    /// Returns everything that has steps.
     fn all_keys(&self) -> Vec<ReconcileKey> {
-        let cache = &self.cache;
-        let cluster_queues = cache.cluster_queues().map(|(name, _)| ReconcileKey::ClusterQueue(name.clone()));
-        let cohorts = cache.cohorts().map(|(name, _)| ReconcileKey::Cohort(name.clone()));
-        let local_queues = cache.local_queues().map(|(key, _)| ReconcileKey::LocalQueue(key.clone()));
-        let flavors = cache.flavors().map(|(name, _)| ReconcileKey::Flavor(name.clone()));
-        let checks = cache.checks().map(|(name, _)| ReconcileKey::Check(name.clone()));
-        let multikueue = cache.multikueue_clusters();
-        let multikueue = multikueue.map(|(name, _)| ReconcileKey::MultiKueueCluster(name.clone()));
-        let topologies = cache.topologies().map(|(name, _)| ReconcileKey::Topology(name.clone()));
-        let jobs =
-            cache.jobs().map(|((kind, key), _)| ReconcileKey::Unit(UnitKey::of_object(*kind, key.clone())));
-        let units = cache.units().cloned().map(ReconcileKey::Unit);
-        let workloads = cache.workloads().map(|(key, _)| ReconcileKey::Workload(key.clone()));
-        let pods = cache.workloads_of_pods().cloned().map(ReconcileKey::Pods);
-        cluster_queues
-            .chain(cohorts)
-            .chain(local_queues)
-            .chain(flavors)
-            .chain(checks)
-            .chain(multikueue)
-            .chain(topologies)
-            .chain(jobs)
-            .chain(units)
-            .chain(workloads)
-            .chain(pods)
-            .collect()
+        let with_steps = self.kinds().iter().filter(|kind| rules(kind).steps().is_some());
+        let objects = with_steps
+            .flat_map(|kind| self.cache.keys(*kind).into_iter().map(|key| ReconcileKey::Object(*kind, key)));
+        let jobs = self.cache.jobs().map(|((kind, key), _)| UnitKey::of_object(*kind, key.clone()));
+        let units = jobs.chain(self.cache.units().cloned()).map(ReconcileKey::Unit);
+        let pods = self.cache.workloads_of_pods().cloned().map(ReconcileKey::Pods);
+        objects.chain(units).chain(pods).collect()
     }
 
     /// Completes a list: known objects that were not in it were deleted.

@@ -2,6 +2,7 @@
 //!
 //! The order matters: no pending reason is written for a Workload that is admitted immediately.
 
+use super::kinds::rules;
 use super::messages::Effect;
 use super::queues::status::StatusFlush;
 use super::work_queue::Alarm;
@@ -19,21 +20,10 @@ impl Reconciler {
         }
         let mut items = self.work_queue.take_due(now);
         for item in &items {
-            match item {
-                ReconcileKey::Workload(key) => {
-                    let membership = self.sync_queue_membership(key, now);
-                    self.queue_updates().update_counts(key, membership, now);
-                }
-                ReconcileKey::ClusterQueue(name) => {
-                    self.configure_cluster_queue(name);
-                    self.queues.mark_status_stale(item.clone());
-                }
-                ReconcileKey::LocalQueue(key) => {
-                    self.queue_updates().sample_afs_usage(key, now);
-                    self.queues.mark_status_stale(item.clone());
-                }
-                ReconcileKey::Cohort(_) => self.queues.mark_status_stale(item.clone()),
-                _ => {}
+            if let ReconcileKey::Object(kind, key) = item
+                && let Some(steps) = rules(kind).steps()
+            {
+                steps.before_cycles(self, key, now);
             }
         }
         if !self.leading {

@@ -1,9 +1,9 @@
 //! The step of one object: the next write that it needs, if there is one.
 
+use super::kinds::rules;
 use super::messages::Effect;
 use super::nodes::health::HostHealth;
 use super::nodes::ungating::PodUngating;
-use super::queues::{activity, admission_checks};
 use super::workload::step::{LifecycleSteps, priority_write};
 use super::writes::in_flight::WriteRequest;
 use super::{ReconcileKey, Reconciler};
@@ -14,51 +14,39 @@ use jiff::Timestamp;
 
 impl Reconciler {
     pub(super) fn step_object(&mut self, item: &ReconcileKey, now: Timestamp) {
-        if let ReconcileKey::Pods(workload) = item {
-            let mut ungating = PodUngating {
-                hosts: HostHealth { cache: &self.cache, gates: self.settings.gates.node_failures },
-                warnings: &mut self.warnings,
-                writes: &mut self.writes,
-                work_queue: &mut self.work_queue,
-            };
-            return ungating.step(workload, now);
-        }
-        if let ReconcileKey::Unit(unit) = item
-            && unit.kind.role != Role::Suspended
-        {
-            // Its members are written one by one, and a write of one does not wait for that of another.
-            return self.step_unit(unit, now);
-        }
-        let (kind, key) = item.written_object();
-        let supersedes =
-            matches!(item, ReconcileKey::Workload(key) if self.second_passes().supersede_write(key, now));
-        if !supersedes && !self.writes.may_write(kind, &key, now) {
-            self.writes.retry_after_backoff((kind, &key), item.clone(), &mut self.work_queue, now);
-            return;
-        }
         match item {
-            ReconcileKey::Workload(key) if self.settings.writes.max_in_flight_status_writes.is_some() => {
-                let assumed = &self.membership.assumed;
-                self.workload_write_queue.enqueue(key, &self.cache, &self.engine, assumed);
+            ReconcileKey::Object(kind, key) => {
+                if let Some(steps) = rules(kind).steps() {
+                    steps.after_cycles(self, key, now);
+                }
             }
-            ReconcileKey::Workload(key) => self.step_workload(key, now),
+            // The members of other units are written one by one, and a write of one does not wait for that of another.
+            ReconcileKey::Unit(unit) if unit.kind.role == Role::Suspended && !self.may_step(item, now) => {}
             ReconcileKey::Unit(unit) => self.step_unit(unit, now),
-            ReconcileKey::ClusterQueue(name) => {
-                self.start(activity::cluster_queue_write(name, &self.cache, &self.engine), now);
-            }
-            ReconcileKey::Flavor(name) => self.start(activity::flavor_write(name, &self.cache), now),
-            ReconcileKey::Check(name) => {
-                self.start(activity::check_write(name, self.admission_checks(), now), now);
-            }
-            ReconcileKey::MultiKueueCluster(name) => {
-                self.start(admission_checks::multikueue_cluster_write(name, &self.cache, now), now);
-            }
-            ReconcileKey::Topology(name) => self.start(activity::topology_write(name, &self.cache), now),
-            ReconcileKey::LocalQueue(_) | ReconcileKey::Cohort(_) | ReconcileKey::Pods(_) => {}
+            ReconcileKey::Pods(workload) => self.pod_ungating().step(workload, now),
         }
     }
 
-    fn start(&mut self, request: Option<WriteRequest>, now: Timestamp) {
+    /// Returns whether the object of a step may be written now. If not, it gets another step after that.
+    pub(super) fn may_step(&mut self, item: &ReconcileKey, now: Timestamp) -> bool {
+        let (kind, key) = item.written_object();
+        let free = self.writes.may_write(kind, &key, now);
+        if !free {
+            self.writes.retry_after_backoff((kind, &key), item.clone(), &mut self.work_queue, now);
+        }
+        free
+    }
+
+    const fn pod_ungating(&mut self) -> PodUngating<'_> {
+        PodUngating {
+            hosts: HostHealth { cache: &self.cache, gates: self.settings.gates.node_failures },
+            warnings: &mut self.warnings,
+            writes: &mut self.writes,
+            work_queue: &mut self.work_queue,
+        }
+    }
+
+    pub(super) fn start(&mut self, request: Option<WriteRequest>, now: Timestamp) {
         if let Some(request) = request {
             self.writes.start(request, now);
         }
@@ -85,7 +73,7 @@ impl Reconciler {
 
     /// Sends the next write of a Workload, in order of precedence: its admission, its priority, the result of a second
     /// pass, a step of its life cycle, its ProvisioningRequests.
-    fn step_workload(&mut self, key: &ObjectKey, now: Timestamp) {
+    pub(super) fn step_workload(&mut self, key: &ObjectKey, now: Timestamp) {
         // Nothing is decided on an earlier version. The next readable version gets a step.
         if self.warnings.is_unreadable(Kind::Workload, key) {
             return;
@@ -105,7 +93,7 @@ impl Reconciler {
             self.writes.emit(Effect::Refetch { kind: Kind::Workload, key: key.clone() });
         }
         for request in writes.requests {
-            self.writes.write_for(ReconcileKey::Workload(key.clone()), request, &mut self.work_queue, now);
+            self.writes.write_for(ReconcileKey::workload(key.clone()), request, &mut self.work_queue, now);
         }
     }
 

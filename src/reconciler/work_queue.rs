@@ -8,46 +8,34 @@ use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// An object that may need a step.
+/// What may need a step, in the order of the steps.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ReconcileKey {
-    /// A ClusterQueue: finalizer and status.
-    ClusterQueue(Arc<str>),
-    /// A Cohort: status.
-    Cohort(Arc<str>),
-    /// A LocalQueue: status.
-    LocalQueue(ObjectKey),
-    /// A ResourceFlavor: finalizer.
-    Flavor(Arc<str>),
-    /// An AdmissionCheck: finalizer and status.
-    Check(Arc<str>),
-    /// A MultiKueueCluster: status.
-    MultiKueueCluster(Arc<str>),
-    /// A Topology: finalizer.
-    Topology(Arc<str>),
     /// A unit: its objects, and the spec of its Workload.
     Unit(UnitKey),
-    /// A Workload.
-    Workload(ObjectKey),
+    /// An object of a kind that has steps.
+    Object(Kind, ObjectKey),
     /// The pods of a Workload with a topology assignment.
     Pods(ObjectKey),
 }
 
 impl ReconcileKey {
+    /// Returns the key of a Workload.
+    pub(crate) const fn workload(key: ObjectKey) -> Self {
+        Self::Object(Kind::Workload, key)
+    }
+
+    /// Returns the key of a cluster-scoped object.
+    pub(crate) fn named(kind: Kind, name: &Arc<str>) -> Self {
+        Self::Object(kind, ObjectKey { namespace: Arc::default(), name: Arc::clone(name) })
+    }
+
     /// Returns kind and key of the object that a step would write.
     pub(crate) fn written_object(&self) -> (Kind, ObjectKey) {
         match self {
-            Self::ClusterQueue(name) => (Kind::ClusterQueue, ObjectKey::cluster(name)),
-            Self::LocalQueue(key) => (Kind::LocalQueue, key.clone()),
-            Self::Cohort(name) => (Kind::Cohort, ObjectKey::cluster(name)),
-            Self::Flavor(name) => (Kind::ResourceFlavor, ObjectKey::cluster(name)),
-            Self::Check(name) => (Kind::AdmissionCheck, ObjectKey::cluster(name)),
-            Self::MultiKueueCluster(name) => (Kind::MultiKueueCluster, ObjectKey::cluster(name)),
-            Self::Topology(name) => (Kind::Topology, ObjectKey::cluster(name)),
+            Self::Object(kind, key) => (*kind, key.clone()),
             Self::Unit(unit) if !unit.is_pod_group() => (Kind::of_job(unit.kind), unit.key.clone()),
-            Self::Unit(UnitKey { key, .. }) | Self::Workload(key) | Self::Pods(key) => {
-                (Kind::Workload, key.clone())
-            }
+            Self::Unit(UnitKey { key, .. }) | Self::Pods(key) => (Kind::Workload, key.clone()),
         }
     }
 }

@@ -79,7 +79,7 @@ impl Reconciler {
                             self.report_rejected(kind, &object, code, &message);
                         }
                     }
-                    Some(ReconcileKey::Workload(_)) if write.verb == Verb::Create => {
+                    Some(ReconcileKey::Object(Kind::Workload, _)) if write.verb == Verb::Create => {
                         self.report_not_created(kind, key, on_behalf_of, &message);
                     }
                     _ => self.report_rejected(kind, key, code, &message),
@@ -222,7 +222,7 @@ impl Reconciler {
         workload: Option<ReconcileKey>,
         reason: &str,
     ) {
-        let Some(ReconcileKey::Workload(workload)) = workload else { return };
+        let Some(ReconcileKey::Object(Kind::Workload, workload)) = workload else { return };
         let note = format!("Error creating {} \"{}\": {reason}", kind.resource().kind, key.name);
         let Some(record) = self.cache.workload(&workload) else { return };
         if self.warnings.record(Kind::Workload, &workload, &note) {

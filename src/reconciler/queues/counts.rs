@@ -1,14 +1,13 @@
 //! Counts and usage by queue, updated with each change of a Workload. Each Workload counts in one state; its previous
 //! contribution is subtracted exactly before the new one is added.
 
-use super::QueueUpdates;
+use super::{QueueKey, QueueUpdates};
 use crate::api::ObjectKey;
 use crate::api::reason::{ConditionType, PendingReason};
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::workload::QueueMembership;
 use crate::lifecycle::{conditions, reservation};
 use crate::quota::FlavorResource;
-use crate::reconciler::ReconcileKey;
 use crate::reconciler::scheduler_input::SchedulerInput;
 use crate::resources::Amount;
 use crate::scheduler::PodSet;
@@ -86,7 +85,7 @@ impl QueueCountIndex {
     }
 
     /// Sets or removes the contribution of a Workload. Returns the queues that it contributed to before, if it changed.
-    fn set(&mut self, key: &ObjectKey, entry: Option<CountedWorkload>) -> Vec<ReconcileKey> {
+    fn set(&mut self, key: &ObjectKey, entry: Option<CountedWorkload>) -> Vec<QueueKey> {
         if self.entries.get(key).map(AsRef::as_ref) == entry.as_ref() {
             return Vec::new();
         }
@@ -104,10 +103,7 @@ impl QueueCountIndex {
             update_queue(local, &entry.local_queue, entry, sign, empty);
         }
         let previous = old.map(|old| {
-            [
-                ReconcileKey::ClusterQueue(old.cluster_queue.clone()),
-                ReconcileKey::LocalQueue(old.local_queue.clone()),
-            ]
+            [QueueKey::ClusterQueue(old.cluster_queue.clone()), QueueKey::LocalQueue(old.local_queue.clone())]
         });
         previous.into_iter().flatten().collect()
     }

@@ -2,12 +2,13 @@
 //! written after each sample; the weighted shares of ClusterQueues and Cohorts, for their statuses.
 
 use super::status::{Share, to_merge_patch};
-use super::{QueueStatuses, QueueUpdates};
+use super::{QueueKey, QueueStatuses, QueueUpdates};
 use crate::api::ObjectKey;
 use crate::api::v1beta2::{
     self, AdmissionFairSharingStatus, CohortStatus, FairSharing, FairSharingStatus,
     LocalQueueFairSharingStatus, StopPolicy,
 };
+use crate::cache::Kind;
 use crate::lifecycle::{backoff, conditions};
 use crate::quota::NodeRef;
 use crate::reconciler::ReconcileKey;
@@ -65,12 +66,13 @@ impl QueueUpdates<'_> {
         self.engine.begin_sampling(key, now);
         let due = backoff::after(last.unwrap_or(now), interval);
         if due > now {
-            self.work_queue.add_at(ReconcileKey::LocalQueue(key.clone()), due);
+            self.work_queue.add_at(ReconcileKey::Object(Kind::LocalQueue, key.clone()), due);
             return;
         }
         self.engine.sample_usage(key, &self.queues.local_queue_counts(key).admitted_usage, now);
-        self.queues.mark_status_stale(ReconcileKey::LocalQueue(key.clone()));
-        self.work_queue.add_at(ReconcileKey::LocalQueue(key.clone()), backoff::after(now, interval));
+        self.queues.mark_status_stale(QueueKey::LocalQueue(key.clone()));
+        self.work_queue
+            .add_at(ReconcileKey::Object(Kind::LocalQueue, key.clone()), backoff::after(now, interval));
     }
 
     /// Adds usage up to now to the past usage of a LocalQueue. Must be called before the usage changes.
@@ -102,7 +104,7 @@ impl QueueUpdates<'_> {
         }
         for name in self.cache.cohorts_above(cluster_queue) {
             if self.cache.cohort(name.as_str()).is_some() {
-                self.queues.mark_status_stale(ReconcileKey::Cohort(Arc::from(name)));
+                self.queues.mark_status_stale(QueueKey::Cohort(Arc::from(name)));
             }
         }
     }

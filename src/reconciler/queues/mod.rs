@@ -10,13 +10,32 @@ pub(super) mod waiting_heads;
 use super::CoreSettings;
 use super::work_queue::{ReconcileKey, WorkQueue};
 use crate::api::ObjectKey;
-use crate::cache::Cache;
+use crate::cache::{Cache, Kind};
 use crate::scheduler::{ClusterQueue, Engine};
 use counts::{QueueCountIndex, QueueCounts};
 use status::StatusSchedule;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use waiting_heads::WaitingHeads;
+
+/// An object with the status of a queue, in the order in which statuses are sent.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum QueueKey {
+    ClusterQueue(Arc<str>),
+    Cohort(Arc<str>),
+    LocalQueue(ObjectKey),
+}
+
+impl QueueKey {
+    /// Returns the key under which the object gets its steps.
+    fn reconcile_key(&self) -> ReconcileKey {
+        match self {
+            Self::ClusterQueue(name) => ReconcileKey::named(Kind::ClusterQueue, name),
+            Self::Cohort(name) => ReconcileKey::named(Kind::Cohort, name),
+            Self::LocalQueue(key) => ReconcileKey::Object(Kind::LocalQueue, key.clone()),
+        }
+    }
+}
 
 /// State of queues that is not in their objects.
 #[derive(Clone, Debug, Default)]
@@ -38,8 +57,8 @@ impl QueueState {
     }
 
     /// Marks the status of a queue: it may be out of date.
-    pub(super) fn mark_status_stale(&mut self, item: ReconcileKey) {
-        self.status_schedule.mark_stale(item);
+    pub(super) fn mark_status_stale(&mut self, queue: QueueKey) {
+        self.status_schedule.mark_stale(queue);
     }
 }
 

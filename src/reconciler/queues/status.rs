@@ -3,7 +3,7 @@
 //! status that the object already has is not written.
 
 use super::counts::QueueCounts;
-use super::{QueueState, QueueStatuses, QueueUpdates};
+use super::{QueueKey, QueueState, QueueStatuses, QueueUpdates};
 use crate::api::ObjectKey;
 use crate::api::v1beta2::{FlavorUsage, ResourceUsage, StopPolicy};
 use crate::cache::records::{LocalQueueRecord, Meta};
@@ -32,8 +32,8 @@ const MAX_BACKOFF_FACTOR: i32 = 4;
 /// Queues whose status may be out of date, and when each was last written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StatusSchedule {
-    stale: BTreeSet<ReconcileKey>,
-    last_writes: BTreeMap<ReconcileKey, LastWrite>,
+    stale: BTreeSet<QueueKey>,
+    last_writes: BTreeMap<QueueKey, LastWrite>,
 }
 
 /// The last write of a queue's status.
@@ -45,31 +45,31 @@ struct LastWrite {
 }
 
 impl StatusSchedule {
-    pub(super) fn mark_stale(&mut self, item: ReconcileKey) {
-        self.stale.insert(item);
+    pub(super) fn mark_stale(&mut self, queue: QueueKey) {
+        self.stale.insert(queue);
     }
 
-    fn take_stale(&mut self) -> BTreeSet<ReconcileKey> {
+    fn take_stale(&mut self) -> BTreeSet<QueueKey> {
         std::mem::take(&mut self.stale)
     }
 
     /// Returns when the next write is permitted; `None` if none was sent before.
-    fn next_write_at(&self, item: &ReconcileKey) -> Option<Timestamp> {
-        self.last_writes.get(item).map(|written| backoff::after(written.at, written.backoff))
+    fn next_write_at(&self, queue: &QueueKey) -> Option<Timestamp> {
+        self.last_writes.get(queue).map(|written| backoff::after(written.at, written.backoff))
     }
 
-    fn record_write(&mut self, item: ReconcileKey, interval: SignedDuration, now: Timestamp) {
-        self.last_writes.insert(item, LastWrite { at: now, backoff: interval });
+    fn record_write(&mut self, queue: QueueKey, interval: SignedDuration, now: Timestamp) {
+        self.last_writes.insert(queue, LastWrite { at: now, backoff: interval });
     }
 
     /// Doubles the backoff after the last write, up to the maximum. Returns its end if that is in the future.
     fn extend_backoff(
         &mut self,
-        item: &ReconcileKey,
+        queue: &QueueKey,
         interval: SignedDuration,
         now: Timestamp,
     ) -> Option<Timestamp> {
-        let written = self.last_writes.get_mut(item)?;
+        let written = self.last_writes.get_mut(queue)?;
         let longest = interval.saturating_mul(MAX_BACKOFF_FACTOR);
         written.backoff = written.backoff.saturating_mul(2).min(longest);
         Some(backoff::after(written.at, written.backoff)).filter(|due| *due > now)
@@ -103,14 +103,14 @@ impl QueueUpdates<'_> {
         };
         let cluster_queue: Option<Arc<str>> = self.cache.cluster_queue_name(record).map(Arc::from);
         if let Some(queue) = record.local_queue() {
-            self.queues.mark_status_stale(ReconcileKey::LocalQueue(queue));
+            self.queues.mark_status_stale(QueueKey::LocalQueue(queue));
         }
         if let Some(name) = cluster_queue {
             if self.cache.cluster_queue(&name).is_some_and(|queue| queue.meta.deleting) {
-                self.work_queue.add_at(ReconcileKey::ClusterQueue(name.clone()), Timestamp::UNIX_EPOCH);
+                self.work_queue.add_at(ReconcileKey::named(Kind::ClusterQueue, &name), Timestamp::UNIX_EPOCH);
             }
             self.mark_ancestor_cohorts(&name);
-            self.queues.mark_status_stale(ReconcileKey::ClusterQueue(name));
+            self.queues.mark_status_stale(QueueKey::ClusterQueue(name));
         }
     }
 }
@@ -135,36 +135,37 @@ impl StatusFlush<'_> {
     pub(crate) fn run(&mut self, now: Timestamp) {
         let stale = self.queues.status_schedule.take_stale();
         let Some(interval) = self.settings.writes.queue_status_interval else { return };
-        for item in stale {
-            self.send(item, interval, now);
+        for queue in stale {
+            self.send(queue, interval, now);
         }
     }
 
-    fn send(&mut self, item: ReconcileKey, interval: SignedDuration, now: Timestamp) {
-        let (kind, key) = item.written_object();
+    fn send(&mut self, queue: QueueKey, interval: SignedDuration, now: Timestamp) {
+        let item = queue.reconcile_key();
         // A timer marks the queue again when the status is due: until then no status is computed.
-        let due = self.queues.status_schedule.next_write_at(&item).filter(|due| *due > now);
-        let activity_changed = self.statuses().activity_changed(kind, &key);
+        let due = self.queues.status_schedule.next_write_at(&queue).filter(|due| *due > now);
+        let activity_changed = self.statuses().activity_changed(&queue);
         if let Some(due) = due.filter(|_| !activity_changed) {
             return self.work_queue.add_at(item, due);
         }
         let statuses = self.statuses();
-        let body = match kind {
-            Kind::ClusterQueue => statuses.cluster_queue_status(&key.name, now),
-            Kind::Cohort => statuses.cohort_status(&key.name),
-            _ => statuses.local_queue_status(&key, now),
+        let body = match &queue {
+            QueueKey::ClusterQueue(name) => statuses.cluster_queue_status(name, now),
+            QueueKey::Cohort(name) => statuses.cohort_status(name),
+            QueueKey::LocalQueue(key) => statuses.local_queue_status(key, now),
         };
         let Some(body) = body else { return };
         if !activity_changed
             && self.rate_limiter.available(now) == 0
-            && let Some(due) = self.queues.status_schedule.extend_backoff(&item, interval, now)
+            && let Some(due) = self.queues.status_schedule.extend_backoff(&queue, interval, now)
         {
             return self.work_queue.add_at(item, due);
         }
+        let (kind, key) = item.written_object();
         if !self.writes.may_write(kind, &key, now) {
             return self.writes.retry_after_backoff((kind, &key), item, self.work_queue, now);
         }
-        self.queues.status_schedule.record_write(item, interval, now);
+        self.queues.status_schedule.record_write(queue, interval, now);
         self.rate_limiter.consume(now);
         let request = WriteRequest::new(kind, key, Verb::Merge, body).of_status();
         let (purpose, class) = (WritePurpose::QueueStatus, WriteClass::QueueStatus);
@@ -185,17 +186,17 @@ impl QueueStatuses<'_> {
     }
 
     /// Returns whether the condition `Active` must change its status.
-    fn activity_changed(&self, kind: Kind, key: &ObjectKey) -> bool {
-        let (conditions, active) = match kind {
-            Kind::ClusterQueue => {
-                let Some(record) = self.cache.cluster_queue(&key.name) else { return false };
-                (&record.object.status.conditions, self.engine.inactive_reason(&key.name).is_none())
+    fn activity_changed(&self, queue: &QueueKey) -> bool {
+        let (conditions, active) = match queue {
+            QueueKey::ClusterQueue(name) => {
+                let Some(record) = self.cache.cluster_queue(name) else { return false };
+                (&record.object.status.conditions, self.engine.inactive_reason(name).is_none())
             }
-            Kind::LocalQueue => {
+            QueueKey::LocalQueue(key) => {
                 let Some(record) = self.cache.local_queue(key) else { return false };
                 (&record.object.status.conditions, self.local_queue_activity(record).active)
             }
-            _ => return false,
+            QueueKey::Cohort(_) => return false,
         };
         !conditions.iter().any(|c| c.type_ == "Active" && (c.status == "True") == active)
     }

@@ -228,7 +228,7 @@ impl SecondPasses<'_> {
     }
 
     pub(super) fn poll(&mut self, key: &ObjectKey, now: Timestamp) {
-        self.work_queue.add_at(ReconcileKey::Workload(key.clone()), backoff::after(now, POLL_INTERVAL));
+        self.work_queue.add_at(ReconcileKey::workload(key.clone()), backoff::after(now, POLL_INTERVAL));
     }
 }
 

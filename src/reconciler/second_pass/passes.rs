@@ -80,7 +80,7 @@ impl<'a> SecondPasses<'a> {
             self.writes.emit(workload_event(record, true, "SecondPassFailed", reason.to_owned()));
         }
         let at = self.queue.requeue(&record.meta.uid, now);
-        self.work_queue.add_at(ReconcileKey::Workload(key.clone()), at);
+        self.work_queue.add_at(ReconcileKey::workload(key.clone()), at);
     }
 
     /// Writes the pending result of a Workload, or drops it if it is outdated or the Workload is no longer eligible.

@@ -110,7 +110,7 @@ impl SecondPassQueue {
             }
             Some(SecondPassBackoff { due_at: Some(at), .. }) => at,
         };
-        work_queue.add_at(ReconcileKey::Workload(key.clone()), at);
+        work_queue.add_at(ReconcileKey::workload(key.clone()), at);
     }
 
     /// Removes and returns the Workloads whose pass is due.

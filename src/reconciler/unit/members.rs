@@ -38,7 +38,7 @@ impl UnitStep<'_> {
         let ends = unit.members().filter_map(|member| member.grace_ends).filter(|end| *end > now);
         for end in ends {
             self.work_queue.add_at(unit.reconcile_key(), end);
-            self.work_queue.add_at(ReconcileKey::Workload(unit.workload.clone()), end);
+            self.work_queue.add_at(ReconcileKey::workload(unit.workload.clone()), end);
         }
     }
 }

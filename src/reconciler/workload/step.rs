@@ -61,10 +61,10 @@ impl LifecycleSteps<'_> {
         if former_job {
             // No index leads from the job to a Workload that it does not own.
             self.work_queue
-                .add_at(ReconcileKey::Workload(key.clone()), backoff::after(now, FORMER_JOB_POLL_INTERVAL));
+                .add_at(ReconcileKey::workload(key.clone()), backoff::after(now, FORMER_JOB_POLL_INTERVAL));
         }
         if let Some(due) = plan.due {
-            self.work_queue.add_at(ReconcileKey::Workload(key.clone()), due);
+            self.work_queue.add_at(ReconcileKey::workload(key.clone()), due);
         }
         let explains = is_explanation(&plan);
         if explains
@@ -75,7 +75,7 @@ impl LifecycleSteps<'_> {
                 || self.writes.explanation_budget(&self.settings.writes) == 0
             {
                 let slot = self.rate_limiter.reserve_slot(key, now);
-                self.work_queue.add_at(ReconcileKey::Workload(key.clone()), slot);
+                self.work_queue.add_at(ReconcileKey::workload(key.clone()), slot);
                 return true;
             }
             self.rate_limiter.consume(now);

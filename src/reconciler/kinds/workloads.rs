@@ -1,0 +1,127 @@
+//! Workloads, pods and jobs. Pods and jobs get their steps as units.
+
+use super::{KindRules, Received, Steps};
+use crate::api::ObjectKey;
+use crate::api::decoding::decode;
+use crate::cache::{JobChange, WorkloadObject};
+use crate::frameworks::{JobKind, UnitKey};
+use crate::reconciler::{ReconcileKey, Reconciler};
+use jiff::Timestamp;
+use std::sync::Arc;
+
+pub(super) struct Workloads;
+
+impl KindRules for Workloads {
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), String> {
+        core.store_workload(key, &WorkloadObject::from_value(received.object)?, received.written)
+    }
+
+    fn remove(&self, core: &mut Reconciler, key: &ObjectKey) {
+        core.warnings.record_check_messages(key, None);
+        core.warnings.record_gated_pods(key, None);
+        core.queue_updates().mark_queues_of(key);
+        let (record, change) = core.cache.remove_workload(key);
+        if let Some(record) = &record {
+            core.second_passes.forget(key, &record.meta.uid);
+        }
+        core.membership.assumed.remove(key);
+        core.engine.release(key);
+        core.engine.remove_pending(key);
+        core.follow_workload_change(key, change);
+    }
+
+    fn follow_write(&self, core: &mut Reconciler, key: &ObjectKey) {
+        let owner = core.cache.workload(key).and_then(|record| record.owner.clone());
+        core.mark_workload_and_job(key, owner.as_deref());
+    }
+
+    fn steps(&self) -> Option<&dyn Steps> {
+        Some(self)
+    }
+}
+
+impl Steps for Workloads {
+    fn before_cycles(&self, core: &mut Reconciler, key: &ObjectKey, now: Timestamp) {
+        let membership = core.sync_queue_membership(key, now);
+        core.queue_updates().update_counts(key, membership, now);
+    }
+
+    fn after_cycles(&self, core: &mut Reconciler, key: &ObjectKey, now: Timestamp) {
+        let superseded = core.second_passes().supersede_write(key, now);
+        if !superseded && !core.may_step(&ReconcileKey::workload(key.clone()), now) {
+            return;
+        }
+        if core.settings.writes.max_in_flight_status_writes.is_some() {
+            let assumed = &core.membership.assumed;
+            core.workload_write_queue.enqueue(key, &core.cache, &core.engine, assumed);
+        } else {
+            core.step_workload(key, now);
+        }
+    }
+}
+
+pub(super) struct Pods;
+
+impl KindRules for Pods {
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), String> {
+        let pod = decode(&received.object)?;
+        core.mark_unit_of_pod(key);
+        let read = core.cache.ingest_unit_pod(key, &received.object);
+        core.mark_unit_of_pod(key);
+        let change = core.cache.ingest_pod(key, pod);
+        core.follow_pod_change(key, change);
+        core.report_unit_pod(key, read.err());
+        Ok(())
+    }
+
+    fn remove(&self, core: &mut Reconciler, key: &ObjectKey) {
+        core.mark_unit_of_pod(key);
+        core.cache.remove_unit_pod(key);
+        let change = core.cache.remove_pod(key);
+        core.follow_pod_change(key, change);
+    }
+
+    fn follow_write(&self, core: &mut Reconciler, key: &ObjectKey) {
+        core.mark_unit_of_pod(key);
+    }
+
+    fn steps(&self) -> Option<&dyn Steps> {
+        None
+    }
+}
+
+impl KindRules for JobKind {
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), String> {
+        let JobChange { replaced, pods } = core.cache.ingest_job(*self, key, received.object)?;
+        core.follow_rechecked_pods(pods);
+        if let Some(uid) = &replaced {
+            core.mark_workloads_owned_by(uid);
+        }
+        core.work_queue.add(ReconcileKey::Unit(UnitKey::of_object(*self, key.clone())));
+        if let Some(view) = core.cache.job(&(*self, key.clone())).map(Arc::clone) {
+            core.snapshot_builder.set_job(*self, &view);
+            core.mark_workloads_of_job(*self, &view);
+        }
+        Ok(())
+    }
+
+    fn remove(&self, core: &mut Reconciler, key: &ObjectKey) {
+        if let Some((view, pods)) = core.cache.remove_job(*self, key) {
+            core.follow_rechecked_pods(pods);
+            core.snapshot_builder.remove_job(*self, key);
+            core.mark_workloads_of_job(*self, &view);
+        }
+    }
+
+    fn follow_write(&self, core: &mut Reconciler, key: &ObjectKey) {
+        core.work_queue.add(ReconcileKey::Unit(UnitKey::of_object(*self, key.clone())));
+        // Its Workload waits while a write of the job is in flight, and the watch may have overtaken the response.
+        if let Some(job) = core.cache.job(&(*self, key.clone())).map(Arc::clone) {
+            core.mark_workloads_of_job(*self, &job);
+        }
+    }
+
+    fn steps(&self) -> Option<&dyn Steps> {
+        None
+    }
+}
