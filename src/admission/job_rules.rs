@@ -56,6 +56,10 @@ pub(super) fn validate_create(
         let pods = Some(pod_set.pods).filter(|_| is_resized(job, old, index));
         validate_topology(job, pod_set, pods, settings, errors);
     }
+    let groups = job.row.flags.topology_checks == TopologyChecks::TemplatesAndGroups;
+    if groups && settings.gates.is_enabled(Gate::TopologyAwareScheduling) {
+        errors.extend(topology::check_groups(&job.pod_sets));
+    }
 }
 
 /// Returns whether a user sets the number of pods or the topology annotations of a pod set. A start with fewer pods and the
@@ -173,10 +177,11 @@ fn validate_priority_class(job: &JobUnderReview<'_>, old: &JobUnderReview<'_>, e
 
 #[cfg(test)]
 mod tests {
+    use super::super::topology::GROUP_NAME;
     use super::*;
     use crate::frameworks::several_sources::{SEVERAL, job};
     use crate::frameworks::{Flags, Framework};
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     /// Neither allows prebuilt Workloads nor checks topology annotations.
     static LIMITED: Framework = Framework {
@@ -184,17 +189,55 @@ mod tests {
         ..SEVERAL
     };
 
+    /// Checks groups of pod sets.
+    static GROUPED: Framework = Framework {
+        flags: Flags { topology_checks: TopologyChecks::TemplatesAndGroups, ..SEVERAL.flags },
+        ..SEVERAL
+    };
+
+    /// Returns the paths and texts of what a row finds in a job.
+    fn faults(row: &'static Framework, object: &Value) -> Vec<String> {
+        let mut errors = Errors::new();
+        let read = JobUnderReview::read(row, object, &mut errors);
+        validate_create(&read, None, &AdmissionSettings::default(), &mut errors);
+        errors.take().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn groups_of_pod_sets_are_checked_where_the_row_says_so() {
+        let grouped = |pods: i32, level: &str| {
+            let mut object = job();
+            let place = |level: &str| json!({REQUIRED: level, GROUP_NAME: "g"});
+            object["spec"]["head"]["template"]["metadata"]["annotations"] = place("rack");
+            object["spec"]["groups"][0]["template"]["metadata"]["annotations"] = place(level);
+            object["spec"]["heads"] = json!(pods);
+            object
+        };
+        assert_eq!(faults(&GROUPED, &grouped(1, "rack")), Vec::<String>::new());
+        let differs = grouped(1, "block");
+        let found = faults(&GROUPED, &differs);
+        assert!(found.len() == 2 && found.iter().all(|text| text.contains("the same topology")), "{found:?}");
+        assert!(found[1].starts_with("spec.groups[0].template.metadata.annotations["), "{found:?}");
+        assert_eq!(faults(&SEVERAL, &differs), Vec::<String>::new());
+        let found = faults(&GROUPED, &grouped(2, "rack"));
+        assert!(found.len() == 2 && found[0].contains("exactly one pod"), "{found:?}");
+        let mut alone = grouped(1, "rack");
+        alone["spec"]["groups"].as_array_mut().unwrap().remove(0);
+        let found = faults(&GROUPED, &alone);
+        assert!(found.len() == 1 && found[0].contains("exactly 2 pod sets"), "{found:?}");
+        // Without a level the group is refused as such.
+        let group = &mut alone["spec"]["head"]["template"]["metadata"]["annotations"];
+        *group = json!({GROUP_NAME: "g"});
+        let found = faults(&GROUPED, &alone);
+        assert!(found.len() == 1 && found[0].contains("Forbidden"), "{found:?}");
+    }
+
     #[test]
     fn flags_of_the_row_decide() {
         let mut object = job();
         object["metadata"]["annotations"] = json!({PREBUILT_WORKLOAD: "w"});
         object["spec"]["head"]["template"]["metadata"]["annotations"][REQUIRED] = json!("Not a label");
-        let faults = |row: &'static Framework| {
-            let mut errors = Errors::new();
-            let read = JobUnderReview::read(row, &object, &mut errors);
-            validate_create(&read, None, &AdmissionSettings::default(), &mut errors);
-            errors.take().iter().map(ToString::to_string).collect::<Vec<_>>()
-        };
+        let faults = |row| faults(row, &object);
         let [topology] = &faults(&SEVERAL)[..] else { panic!("{:?}", faults(&SEVERAL)) };
         assert!(topology.contains("spec.head.template.metadata.annotations"), "{topology}");
         let [prebuilt] = &faults(&LIMITED)[..] else { panic!("{:?}", faults(&LIMITED)) };

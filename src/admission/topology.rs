@@ -1,10 +1,12 @@
 //! Validation of the topology annotations of a pod template.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 use crate::api::validation::syntax::{check_label_name, parse_bool, parse_int};
 use crate::api::validation::{Errors, FieldError, Gate, Gates, incomplete_slices, key_path};
-use crate::frameworks::map_text;
+use crate::frameworks::{PodSetUnderReview, map_text};
 
 /// Annotation: all pods must be in one domain of this level.
 pub(super) const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
@@ -14,7 +16,8 @@ const UNCONSTRAINED: &str = "kueue.x-k8s.io/podset-unconstrained-topology";
 const SLICE_REQUIRED: &str = "kueue.x-k8s.io/podset-slice-required-topology";
 const SLICE_SIZE: &str = "kueue.x-k8s.io/podset-slice-size";
 const CONSTRAINTS: &str = "kueue.x-k8s.io/podset-slice-required-topology-constraints";
-const GROUP_NAME: &str = "kueue.x-k8s.io/podset-group-name";
+/// Annotation: pod sets of the same group are placed together.
+pub(super) const GROUP_NAME: &str = "kueue.x-k8s.io/podset-group-name";
 const CONSTRAINTS_MAX: usize = 3;
 
 /// Checks the annotations of a pod template; checks slices against the number of pods, if it is given, only if there is no
@@ -35,6 +38,36 @@ pub(super) fn check(
         request.check_slice_count(pods, &mut errors);
     }
     errors.take()
+}
+
+/// Checks the groups that the pod sets of a job form: a group is placed as one, so it consists of a leader and its workers,
+/// which ask for the same. A pod set without a required or preferred level is in no group.
+pub(super) fn check_groups(pod_sets: &[PodSetUnderReview<'_>]) -> Vec<FieldError> {
+    let levels = |set: &PodSetUnderReview<'_>| {
+        [REQUIRED, PREFERRED].map(|key| map_text(set.annotations, key).map(str::to_owned))
+    };
+    let mut groups: BTreeMap<&str, Vec<&PodSetUnderReview<'_>>> = BTreeMap::new();
+    for set in pod_sets.iter().filter(|set| levels(set).iter().any(Option::is_some)) {
+        if let Some(name) = map_text(set.annotations, GROUP_NAME) {
+            groups.entry(name).or_default().push(set);
+        }
+    }
+    let mut errors = Vec::new();
+    for (name, members) in groups {
+        let detail = match members.as_slice() {
+            [a, b] if a.pods != 1 && b.pods != 1 => {
+                "one pod set of a group must have exactly one pod".to_owned()
+            }
+            [a, b] if levels(a) != levels(b) => {
+                "pod sets of a group must ask for the same topology".to_owned()
+            }
+            [_, _] => continue,
+            others => format!("a group must have exactly 2 pod sets, but has {}", others.len()),
+        };
+        let path = |set: &PodSetUnderReview<'_>| key_path(&set.annotations_path, GROUP_NAME);
+        errors.extend(members.iter().map(|set| FieldError::invalid(path(set), name, detail.clone())));
+    }
+    errors
 }
 
 struct TopologyAnnotations<'a> {
