@@ -103,8 +103,9 @@ pub(super) fn reclaimable_pods(
     job: &Value,
     view: &JobView,
 ) -> Result<Vec<(Arc<str>, i32)>, JobError> {
-    let Reclaimable::SubGroupsOf(list) = row.status.reclaimable else {
-        return Ok(Vec::new());
+    let list = match row.status.reclaimable {
+        Reclaimable::SubGroupsOf(list) => list,
+        Reclaimable::None | Reclaimable::Hook => return Ok(Vec::new()),
     };
     let mut succeeded = Vec::new();
     for entry in read::entries(job, list)? {

@@ -21,6 +21,7 @@ mod fake_api;
 mod feature_gates;
 mod finalizers;
 mod framework_manifests;
+mod framework_rows;
 mod job_kind_contracts;
 mod job_workload;
 mod kueue_takeover;
