@@ -1,10 +1,12 @@
 //! Jobs of all kinds, by key, by UID, and by the name of the Workload that is made for them or that they name.
 
 use super::pod_owners::RecheckedPods;
+use super::related::RelatedObjects;
 use super::{Cache, Kind, remove_from_index};
 use crate::api::{ObjectKey, names};
 use crate::frameworks::{
-    JobKind, JobView, frameworks, is_longest_workload_name, job_name_in_workload_name, own_workload_key,
+    JobKind, JobView, RelatedKey, RelatedKind, frameworks, is_longest_workload_name,
+    job_name_in_workload_name, own_workload_key,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +31,8 @@ pub(super) struct JobRecords {
     by_uid: BTreeMap<Arc<str>, JobId>,
     /// Jobs by the prebuilt Workload that they name.
     by_prebuilt: BTreeMap<ObjectKey, BTreeSet<JobId>>,
+    /// Jobs by the other objects that they read.
+    by_related: BTreeMap<RelatedKey, BTreeSet<JobId>>,
 }
 
 impl JobRecords {
@@ -51,7 +55,10 @@ impl JobRecords {
     /// Returns the UID of another job that had the same kind and key.
     fn insert(&mut self, kind: JobKind, view: JobView) -> Option<Arc<str>> {
         let id = (kind, view.key.clone());
-        self.forget_prebuilt(&id);
+        self.forget_references(&id);
+        for object in &view.related.reads {
+            self.by_related.entry(object.clone()).or_default().insert(id.clone());
+        }
         if let Some(workload) = view.prebuilt_workload_key() {
             self.by_prebuilt.entry(workload).or_default().insert(id.clone());
         }
@@ -66,16 +73,25 @@ impl JobRecords {
     }
 
     pub(super) fn remove(&mut self, id: &JobId) -> Option<Arc<JobView>> {
-        self.forget_prebuilt(id);
+        self.forget_references(id);
         let view = self.views.remove(id)?;
         self.by_uid.remove(&view.uid);
         Some(view)
     }
 
-    fn forget_prebuilt(&mut self, id: &JobId) {
-        if let Some(workload) = self.views.get(id).and_then(|view| view.prebuilt_workload_key()) {
+    fn forget_references(&mut self, id: &JobId) {
+        let Some(view) = self.views.get(id) else { return };
+        if let Some(workload) = view.prebuilt_workload_key() {
             remove_from_index(&mut self.by_prebuilt, &workload, id);
         }
+        for object in &view.related.reads {
+            remove_from_index(&mut self.by_related, object, id);
+        }
+    }
+
+    /// Returns the jobs that read an object, in order.
+    fn reading(&self, object: &RelatedKey) -> impl Iterator<Item = &JobId> {
+        self.by_related.get(object).into_iter().flatten()
     }
 
     /// Returns the job that a Workload with this key was made for, if the job exists. The name has a hash of its UID.
@@ -102,6 +118,28 @@ impl JobRecords {
 }
 
 impl Cache {
+    /// Returns the jobs that read an object, in order.
+    pub(crate) fn jobs_reading(&self, object: &RelatedKey) -> impl Iterator<Item = &JobId> {
+        self.jobs.reading(object)
+    }
+
+    /// Returns the jobs that await an object of a kind, in order.
+    pub(crate) fn jobs_awaiting(&self, kind: RelatedKind) -> impl Iterator<Item = &JobId> {
+        let awaits =
+            move |view: &JobView| view.related.awaits.as_ref().is_some_and(|object| object.kind == kind);
+        self.jobs.iter().filter(move |(_, view)| awaits(view)).map(|(id, _)| id)
+    }
+
+    /// Returns the objects that jobs read.
+    pub(crate) const fn related(&self) -> &RelatedObjects {
+        &self.related
+    }
+
+    /// Returns the objects that jobs read, to be changed.
+    pub(crate) const fn related_mut(&mut self) -> &mut RelatedObjects {
+        &mut self.related
+    }
+
     /// Stores a job.
     ///
     /// # Errors
@@ -114,7 +152,7 @@ impl Cache {
     ) -> Result<JobChange, String> {
         let known = self.jobs.get(&(kind, key.clone())).cloned();
         let before = known.as_deref();
-        let mut view = kind.decode_after(&raw, before).map_err(|error| error.to_string())?;
+        let mut view = kind.decode_after(&raw, before, &self.related).map_err(|error| error.to_string())?;
         self.apply_decode_gates(kind, &mut view, &raw);
         self.shared.interned.intern_pod_set_views(&mut view.pod_sets);
         self.shared.raw_objects.insert((Kind::Job(kind), key.clone()), raw);

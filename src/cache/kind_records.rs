@@ -3,7 +3,7 @@
 use super::records::Meta;
 use super::{Cache, Kind};
 use crate::api::ObjectKey;
-use crate::frameworks::JobKind;
+use crate::frameworks::{JobKind, RelatedKind};
 use std::sync::Arc;
 
 /// UID and resourceVersion.
@@ -19,6 +19,8 @@ enum KindRecords {
     },
     /// The records of a kind of job.
     OfJobs(JobKind),
+    /// Objects that jobs read.
+    OfRelated(RelatedKind),
 }
 
 impl Kind {
@@ -85,6 +87,7 @@ impl Kind {
             }
             Self::Pod => Of { keys: |c| c.pods.keys(), version: |c, key| c.pods.known_version(key) },
             Self::Job(kind) => KindRecords::OfJobs(kind),
+            Self::Related(kind) => KindRecords::OfRelated(kind),
         }
     }
 }
@@ -95,6 +98,7 @@ impl Cache {
         match kind.records() {
             KindRecords::Of { keys, .. } => keys(self),
             KindRecords::OfJobs(kind) => self.jobs.keys_of_kind(kind),
+            KindRecords::OfRelated(kind) => self.related.keys(kind),
         }
     }
 
@@ -106,6 +110,7 @@ impl Cache {
                 let job = self.jobs.get(&(kind, key.clone()))?;
                 Some((&job.uid, &job.resource_version))
             }
+            KindRecords::OfRelated(_) => None,
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The kinds that the core watches and their API resources; conversion of quotas to the scheduler's types.
 
 use crate::api::{GROUP, v1beta2};
-use crate::frameworks::{Gvk, JobKind, Role, served};
+use crate::frameworks::{Gvk, JobKind, RelatedKind, Role, served};
 use crate::quota::{FlavorQuotas, QuotaLimits, ResourceGroup};
 use crate::resources::{self, Amount, Quantity};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A kind that the core watches.
@@ -48,6 +49,8 @@ pub enum Kind {
     Pod,
     /// A kind of job.
     Job(JobKind),
+    /// A kind that jobs of another kind read.
+    Related(RelatedKind),
 }
 
 /// API resource of a kind.
@@ -129,6 +132,8 @@ impl Kind {
         ];
         let jobs = served().map(|row| Self::of_job(JobKind::new(row)));
         all.extend(jobs.filter(|kind| *kind != Self::Pod));
+        let related: BTreeSet<&RelatedKind> = served().flat_map(|row| row.related).collect();
+        all.extend(related.into_iter().copied().map(Self::Related));
         all
     }
 
@@ -186,6 +191,10 @@ impl Kind {
             Self::Job(kind) => {
                 let Gvk { group, version, kind, plural } = kind.gvk;
                 ApiResourceInfo { group, version, kind, plural, namespaced: true }
+            }
+            Self::Related(RelatedKind { gvk, namespaced }) => {
+                let Gvk { group, version, kind, plural } = gvk;
+                ApiResourceInfo { group, version, kind, plural, namespaced }
             }
         }
     }

@@ -22,6 +22,7 @@ mod priority_classes;
 pub(crate) mod provisioning;
 mod queues;
 pub(crate) mod records;
+pub(crate) mod related;
 mod removal;
 mod tombstones;
 mod units;
@@ -46,6 +47,7 @@ use priority_classes::PriorityClasses;
 use provisioning::ProvisioningRecords;
 use queues::QueueRecords;
 use records::{CheckRecord, FlavorRecord, MultiKueueClusterRecord, TopologyRecord};
+use related::RelatedObjects;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -82,6 +84,7 @@ pub(crate) struct Cache {
     provisioning: ProvisioningRecords,
     nodes: Nodes,
     pods: Pods,
+    related: RelatedObjects,
     shared: SharedState,
 }
 
@@ -122,6 +125,7 @@ impl Cache {
             provisioning: ProvisioningRecords::default(),
             nodes: Nodes::default(),
             pods: Pods::default(),
+            related: RelatedObjects::default(),
             shared: SharedState::default(),
         }
     }
@@ -129,10 +133,16 @@ impl Cache {
     /// Starts a list of a kind: objects that are not in the list when it is complete were deleted.
     pub(crate) fn start_list(&mut self, kind: Kind) {
         self.shared.relisted_keys.insert(kind, BTreeSet::new());
+        if let Kind::Related(kind) = kind {
+            self.related.start_list(kind);
+        }
     }
 
     /// Completes a list of a kind. Returns the known objects that were not in it.
     pub(crate) fn finish_list(&mut self, kind: Kind) -> Vec<ObjectKey> {
+        if let Kind::Related(kind) = kind {
+            self.related.finish_list(kind);
+        }
         let Some(seen) = self.shared.relisted_keys.remove(&kind) else { return Vec::new() };
         self.keys(kind).into_iter().filter(|key| !seen.contains(key)).collect()
     }

@@ -50,6 +50,7 @@ pub(super) static ROW: Framework = Framework {
         template: "/spec/template",
         count: Count::Job { parallelism: PARALLELISM, completions: COMPLETIONS },
     }],
+    related: &[],
     rank: Rank { index_label: Some(COMPLETION_INDEX), sub_groups: None },
     status: StatusFields {
         finished: &[
@@ -150,7 +151,7 @@ impl Hooks for BatchJob {
             return Vec::new();
         }
         let fewer = count < set.count && view.options.completions_follow_parallelism;
-        let raised = view.completions.is_some_and(|completions| completions < count);
+        let raised = view.options.completions.is_some_and(|completions| completions < count);
         let completions = (fewer || raised).then_some((COMPLETIONS, count));
         [(PARALLELISM, count)].into_iter().chain(completions).collect()
     }

@@ -14,6 +14,7 @@ pub(super) static ROW: Framework = Framework {
     role: Role::PassThrough,
     fields: NO_FIELDS,
     pod_sets: &[],
+    related: &[],
     rank: NO_RANK,
     status: NO_STATUS,
     priority_class: None,

@@ -2,6 +2,7 @@
 
 use super::job_under_review::JobUnderReview;
 use super::played_status::PlayedState;
+use super::related::{PodSets, Related, RelatedKey};
 use super::row::{Framework, Pointer};
 use super::view::{JobView, PodSetView};
 use super::{JobError, status};
@@ -16,6 +17,22 @@ pub trait Hooks: Debug + Sync {
     /// Returns the minimum number of pods of a pod set for partial admission.
     fn min_count(&self, _job: &Value, _count: i32) -> Result<Option<i32>, JobError> {
         Ok(None)
+    }
+
+    /// Returns the objects of the row's related kinds from which the pod sets of a job are made.
+    fn related(&self, _job: &Value) -> Result<Vec<RelatedKey>, JobError> {
+        Ok(Vec::new())
+    }
+
+    /// Returns the pod sets of a job, given those that its row reads. Called only for rows with related kinds. What they
+    /// cannot be made without is awaited, also if it is missing: an error would forget which object the job reads.
+    fn complete_pod_sets(
+        &self,
+        _job: &Value,
+        pod_sets: Vec<Value>,
+        _related: &dyn Related,
+    ) -> Result<PodSets, JobError> {
+        Ok(PodSets::Known(pod_sets))
     }
 
     /// Returns whether a change of the count changes the completions as well.

@@ -1,11 +1,13 @@
 //! Decoding, starting and stopping the jobs of a row.
 
 use super::patch::{JobPatch, set_at, template_operations};
+use super::related::{NothingRelated, PodSets, Related};
 use super::roles::{PodRole, read_roles, without_server_labels};
 use super::row::{Framework, PodSetSource, Role};
 use super::template::{TemplateInfo, template_patch};
 use super::template_fingerprint::pod_set_fingerprint;
 use super::view::{JobView, PodSetInfo, PodSetView};
+use super::workload::pod_set_infos;
 use super::{JobError, read, status};
 use crate::api::names;
 use serde_json::{Map, Value, json};
@@ -15,24 +17,28 @@ use std::sync::Arc;
 impl Framework {
     /// Decodes the raw object.
     pub fn decode(&self, job: &Value) -> Result<JobView, JobError> {
-        self.decode_after(job, None)
+        self.decode_after(job, None, &NothingRelated)
     }
 
-    /// Decodes the raw object, given the view of an earlier version. If the spec has not changed since, data derived
-    /// from the pod templates is reused.
-    pub fn decode_after(&self, job: &Value, before: Option<&JobView>) -> Result<JobView, JobError> {
+    /// Decodes the raw object, given the view of an earlier version, and the objects that it reads. If the spec has not changed
+    /// since, data derived from the pod templates is reused.
+    pub fn decode_after(
+        &self,
+        job: &Value,
+        before: Option<&JobView>,
+        related: &dyn Related,
+    ) -> Result<JobView, JobError> {
         // What pods that are held back one by one ask for is read from the pods.
         let roles = if self.role == Role::Suspended { read_roles(self, job)? } else { Vec::new() };
         let mut view = read::common_view(job)?;
-        let same = before.filter(|b| {
-            self.flags.pod_sets_from_spec
-                && b.uid == view.uid
-                && b.generation == view.generation
-                && b.generation > 0
-        });
-        for (position, role) in roles.iter().enumerate() {
-            let known = same.and_then(|b| b.pod_sets.get(position)).filter(|set| *set.name == *role.name);
-            view.pod_sets.push(self.pod_set_view(role, known)?);
+        if self.related.is_empty() {
+            view.pod_sets = self.own_pod_set_views(&roles, &view, before)?;
+        } else {
+            view.related.reads = self.hooks.related(job)?;
+            match self.complete_pod_sets(job, &roles, related)? {
+                PodSets::Known(sets) => view.pod_sets = self.made_pod_set_views(&roles, &sets)?,
+                PodSets::Await(object) => view.related.awaits = Some(object),
+            }
         }
         view.status = status::read_status(self, job)?;
         if let Some(managed_by) = self.fields.managed_by {
@@ -45,7 +51,7 @@ impl Framework {
             view.pod_priority_class =
                 read::string(job, class)?.filter(|name| !name.is_empty()).map(Arc::from);
         }
-        view.completions = self.hooks.completions(job)?;
+        view.options.completions = self.hooks.completions(job)?;
         if !self.flags.prebuilt {
             view.options.prebuilt_workload = None;
         }
@@ -57,6 +63,43 @@ impl Framework {
         view.status.pods_ready = self.hooks.pods_ready(self, job, &view)?;
         view.status.reclaimable_pods = self.hooks.reclaimable_pods(self, job, &view)?;
         Ok(view)
+    }
+
+    fn own_pod_set_views(
+        &self,
+        roles: &[PodRole<'_>],
+        view: &JobView,
+        before: Option<&JobView>,
+    ) -> Result<Vec<PodSetView>, JobError> {
+        let same = before.filter(|b| {
+            self.flags.pod_sets_from_spec
+                && b.uid == view.uid
+                && b.generation == view.generation
+                && b.generation > 0
+        });
+        let own = |(position, role): (usize, &PodRole<'_>)| {
+            let known = same.and_then(|b| b.pod_sets.get(position)).filter(|set| *set.name == *role.name);
+            self.pod_set_view(role, known)
+        };
+        roles.iter().enumerate().map(own).collect()
+    }
+
+    /// Returns the views of pod sets that a hook has completed. Those that it has added have no place in the job.
+    fn made_pod_set_views(&self, roles: &[PodRole<'_>], sets: &[Value]) -> Result<Vec<PodSetView>, JobError> {
+        let infos = pod_set_infos(sets)?;
+        let view = |(set, info): (&Value, PodSetInfo)| {
+            let role = roles.iter().find(|role| *role.name == *info.name);
+            Ok(PodSetView {
+                name: info.name,
+                count: info.count,
+                min_count: read::int(set, "/minCount")?,
+                fingerprint: pod_set_fingerprint(set),
+                template: Arc::new(without_server_labels(self, (*info.template).clone())),
+                pointer: Arc::from(role.map_or("", |role| role.pointer.as_str())),
+                has_metadata: role.is_some_and(PodRole::has_metadata),
+            })
+        };
+        sets.iter().zip(infos).map(view).collect()
     }
 
     fn pod_set_view(&self, role: &PodRole<'_>, known: Option<&PodSetView>) -> Result<PodSetView, JobError> {
@@ -80,9 +123,27 @@ impl Framework {
         })
     }
 
-    /// Returns the entries for `spec.podSets` of its Workload.
+    /// Returns the entries for `spec.podSets` of its Workload, as far as the job says them.
     pub fn pod_sets(&self, job: &Value) -> Result<Vec<Value>, JobError> {
         read_roles(self, job)?.iter().map(|role| role.pod_set(self)).collect()
+    }
+
+    /// Returns the entries for `spec.podSets` of its Workload.
+    pub fn pod_sets_with(&self, job: &Value, related: &dyn Related) -> Result<PodSets, JobError> {
+        if self.related.is_empty() {
+            return self.pod_sets(job).map(PodSets::Known);
+        }
+        self.complete_pod_sets(job, &read_roles(self, job)?, related)
+    }
+
+    fn complete_pod_sets(
+        &self,
+        job: &Value,
+        roles: &[PodRole<'_>],
+        related: &dyn Related,
+    ) -> Result<PodSets, JobError> {
+        let own = roles.iter().map(|role| role.pod_set(self)).collect::<Result<_, _>>()?;
+        self.hooks.complete_pod_sets(job, own, related)
     }
 
     /// Returns the patches, in order, that start the job with the granted counts and template additions.

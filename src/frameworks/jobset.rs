@@ -45,6 +45,7 @@ pub(super) static ROW: Framework = Framework {
             },
         ),
     }],
+    related: &[],
     rank: RANK,
     status: StatusFields {
         finished: &[

@@ -3,8 +3,10 @@
 //! Invariant: only rows that are served occur, so that no webhook and no permission exists without need; but for the rules of a
 //! role that is not installed by default.
 
+use super::related::RelatedKind;
 use super::row::{FailurePolicy, Family, Framework};
 use super::table::{served, unserved};
+use super::view::Gvk;
 use std::collections::BTreeSet;
 
 /// Whether the queue label is on an object, or was before an update.
@@ -186,7 +188,11 @@ pub(super) fn row_rules(row: &Framework) -> String {
             verbs.join(", ")
         )
     });
-    rules.collect()
+    let related = row.related.iter().map(|RelatedKind { gvk, .. }| {
+        let Gvk { group, plural, .. } = gvk;
+        format!("- apiGroups: [{group}]\n  resources: [{plural}]\n  verbs: [get, list, watch]\n")
+    });
+    rules.chain(related).collect()
 }
 
 /// Returns the rules by which jobs of the served kinds are deleted after a retention period.

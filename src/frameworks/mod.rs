@@ -27,6 +27,7 @@ mod pod_set_sources;
 mod priority;
 mod ray;
 mod read;
+mod related;
 mod roles;
 mod row;
 mod status;
@@ -56,6 +57,7 @@ pub use pod_member::{GroupMarks, Phase, PodMember, PodState};
 pub(crate) use pod_set_sources::tests as several_sources;
 pub use pod_set_sources::{RoleFields, RoleName, RoleReader};
 pub use priority::{MissingClass, Priority, PriorityLookup};
+pub use related::{Found, NothingRelated, PodSets, Related, RelatedKey, RelatedKind};
 pub use row::{
     Active, Count, CreatedKinds, FailurePolicy, Family, FieldPointers, FinishedRule, Flags, Framework,
     Listing, ManagedBy, Message, PodSetSource, Pointer, Rank, Rbac, Ready, Reclaimable, Role, StatusFields,
@@ -73,7 +75,9 @@ pub use unit::{
 };
 pub(crate) use unit_summary::NO_MEMBERS;
 pub use unit_summary::{RoleCounts, UnitSummary};
-pub use view::{Finished, Gvk, JobOptions, JobStatus, JobView, OwnerRef, PodSetInfo, PodSetView};
+pub use view::{
+    Finished, Gvk, JobOptions, JobStatus, JobView, OwnerRef, PodSetInfo, PodSetView, RelatedView,
+};
 pub use workload::{
     WorkloadRequest, is_longest_workload_name, job_name_in_workload_name, own_workload_key, pod_set_infos,
     workload_body, workload_name,

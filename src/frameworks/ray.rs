@@ -43,6 +43,7 @@ pub(super) static RAY_CLUSTER: Framework = Framework {
     role: Role::Suspended,
     fields: fields("/spec/suspend"),
     pod_sets: &[],
+    related: &[],
     rank: NO_RANK,
     status: status(&[], Test::Text("/status/state", &["ready"]), Test::Text("/status/state", &["ready"])),
     priority_class: None,
@@ -61,6 +62,7 @@ pub(super) static RAY_JOB: Framework = Framework {
     role: Role::Suspended,
     fields: fields("/spec/suspend"),
     pod_sets: &[],
+    related: &[],
     rank: NO_RANK,
     status: status(
         &[
@@ -97,6 +99,7 @@ pub(super) static RAY_SERVICE: Framework = Framework {
     role: Role::Suspended,
     fields: fields("/spec/rayClusterConfig/suspend"),
     pod_sets: &[],
+    related: &[],
     rank: NO_RANK,
     status: status(&[], Test::Condition("Ready"), Test::Condition("Ready")),
     priority_class: None,

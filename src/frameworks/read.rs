@@ -2,7 +2,7 @@
 
 use super::JobError;
 use super::template::TemplateInfo;
-use super::view::{JobOptions, JobStatus, JobView, OwnerRef};
+use super::view::{JobOptions, JobStatus, JobView, OwnerRef, RelatedView};
 use crate::api::{ObjectKey, names};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Toleration;
@@ -132,6 +132,7 @@ pub(super) fn common_view(job: &Value) -> Result<JobView, JobError> {
             max_exec_seconds: seconds.filter(|seconds| *seconds > 0),
             gated_by: annotation(names::ADMISSION_GATED_BY_ANNOTATION).cloned(),
             annotations_to_copy: passed.map(|(key, value)| (key.clone(), value.clone())).collect(),
+            completions: None,
             completions_follow_parallelism: false,
             elastic: false,
         },
@@ -139,8 +140,8 @@ pub(super) fn common_view(job: &Value) -> Result<JobView, JobError> {
         pod_priority_class: None,
         managed_by: None,
         suspended: false,
-        completions: None,
         pod_sets: Vec::new(),
+        related: RelatedView::default(),
         status: JobStatus::default(),
     })
 }

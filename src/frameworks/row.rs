@@ -5,6 +5,7 @@
 
 use super::hooks::Hooks;
 use super::pod_group::PodRules;
+use super::related::RelatedKind;
 use super::suspended::SuspendedJobs;
 use super::unit::UnitRules;
 use super::view::Gvk;
@@ -28,6 +29,8 @@ pub struct Framework {
     /// Where its pod templates are, in the order of its pod sets. Of a kind without any this version reads no pod sets: it is
     /// known as an owner only, or its pods say what they are.
     pub pod_sets: &'static [PodSetSource],
+    /// Kinds of other objects from which its pod sets are made as well, by a hook.
+    pub related: &'static [RelatedKind],
     /// Labels of its pods that say their rank.
     pub rank: Rank,
     /// Fields of the status.

@@ -5,6 +5,7 @@
 use super::JobError;
 use super::patch::{Action, Change, JobPatch};
 use super::read;
+use super::related::PodSets;
 use super::unit::{
     ComposeError, Composed, Membership, PodSetCount, Sources, Stop, Unit, UnitRules, UnitStatus,
 };
@@ -37,7 +38,10 @@ impl UnitRules for SuspendedJobs {
     }
 
     fn pod_sets(&self, unit: &Unit<'_>, sources: Sources<'_>) -> Result<Vec<Value>, ComposeError> {
-        Ok(unit.kind.pod_sets(stored(sources)?)?)
+        match unit.kind.pod_sets_with(stored(sources)?, sources.related)? {
+            PodSets::Known(pod_sets) => Ok(pod_sets),
+            PodSets::Await(object) => Err(ComposeError::Awaits(object)),
+        }
     }
 
     fn compose(
@@ -46,7 +50,8 @@ impl UnitRules for SuspendedJobs {
         sources: Sources<'_>,
         request: &WorkloadRequest<'_>,
     ) -> Result<Composed, ComposeError> {
-        let workload = workload_body(&unit.kind, stored(sources)?, owner(unit)?, request)?;
+        let pod_sets = self.pod_sets(unit, sources)?;
+        let workload = workload_body(&unit.kind, stored(sources)?, owner(unit)?, pod_sets, request)?;
         Ok(Composed { workload, removals: Vec::new() })
     }
 

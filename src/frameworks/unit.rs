@@ -8,6 +8,7 @@ use super::JobError;
 use super::job_kind::JobKind;
 use super::patch::Action;
 use super::pod_member::PodMember;
+use super::related::{Related, RelatedKey};
 use super::unit_summary::UnitSummary;
 use super::view::{Finished, JobView, PodSetInfo};
 use super::workload::WorkloadRequest;
@@ -80,10 +81,12 @@ impl<'a> Unit<'a> {
 }
 
 /// Objects from which pod sets are made, as they are stored.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Sources<'a> {
     /// The owner of the unit; `None` only for a unit without one.
     pub owner: Option<&'a Value>,
+    /// The objects beside it.
+    pub related: &'a dyn Related,
 }
 
 /// Why and how a unit stops.
@@ -123,6 +126,8 @@ pub enum ComposeError {
     TooManyPodSets,
     /// Members have different values of a label that is copied to the Workload.
     DifferentLabels(String),
+    /// The pod sets depend on an object that is not known yet.
+    Awaits(RelatedKey),
     /// A member cannot be read.
     Malformed(JobError),
 }
@@ -135,6 +140,7 @@ impl fmt::Display for ComposeError {
             Self::DifferentTotals => f.write_str("pods of the group have different total counts"),
             Self::TooManyPodSets => f.write_str("the group has too many roles"),
             Self::DifferentLabels(key) => write!(f, "pods of the group have different values of label {key}"),
+            Self::Awaits(object) => write!(f, "{object} is not known yet"),
             Self::Malformed(error) => Display::fmt(error, f),
         }
     }

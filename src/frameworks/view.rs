@@ -2,6 +2,7 @@
 //!
 //! Invariant: a view depends on one version of the object only; it contains no state of earlier versions.
 
+use super::related::RelatedKey;
 use super::template::TemplateInfo;
 use super::template_fingerprint::TemplateFingerprint;
 use crate::api::ObjectKey;
@@ -80,10 +81,10 @@ pub struct JobView {
     pub managed_by: Option<String>,
     /// Whether the job is suspended.
     pub suspended: bool,
-    /// Number of pods that must succeed, if the kind has it and it is set.
-    pub completions: Option<i32>,
-    /// The pod sets.
+    /// The pod sets; none while they await an object.
     pub pod_sets: Vec<PodSetView>,
+    /// Other objects from which the pod sets are made.
+    pub related: RelatedView,
     /// The status.
     pub status: JobStatus,
 }
@@ -96,7 +97,16 @@ impl JobView {
     }
 }
 
-/// What Kueue's labels and annotations on a job ask for.
+/// Other objects from which the pod sets of a job are made.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RelatedView {
+    /// The objects.
+    pub reads: Vec<RelatedKey>,
+    /// The object that must be known before the pod sets are.
+    pub awaits: Option<RelatedKey>,
+}
+
+/// What a job asks for beside its pod sets, mostly by Kueue's labels and annotations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobOptions {
     /// The priority-class label, when not empty.
@@ -109,6 +119,8 @@ pub struct JobOptions {
     pub gated_by: Option<String>,
     /// Annotations to copy to the Workload: the provisioning parameters.
     pub annotations_to_copy: BTreeMap<String, String>,
+    /// Number of pods that must succeed, if the kind has it and it is set.
+    pub completions: Option<i32>,
     /// Whether a change of the count changes the completions as well.
     pub completions_follow_parallelism: bool,
     /// Whether the job is elastic: it may be resized while it runs.

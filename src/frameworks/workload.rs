@@ -72,11 +72,12 @@ pub const fn is_longest_workload_name(workload: &str) -> bool {
     workload.len() == MAX_NAME
 }
 
-/// Returns the Workload to create for a job.
+/// Returns the Workload to create for a job with these pod sets.
 pub fn workload_body(
     kind: &Framework,
     job: &Value,
     view: &JobView,
+    pod_sets: Vec<Value>,
     request: &WorkloadRequest<'_>,
 ) -> Result<Value, JobError> {
     let gvk = kind.gvk;
@@ -88,7 +89,7 @@ pub fn workload_body(
         labels: labels(job, view, request.label_keys_to_copy)?,
         annotations: annotations(view),
         owners: vec![owner],
-        pod_sets: kind.pod_sets(job)?,
+        pod_sets,
     };
     Ok(workload_object(parts, view, request))
 }

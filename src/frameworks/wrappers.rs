@@ -24,6 +24,7 @@ pub(super) static TRAIN_JOB: Framework = Framework {
         built_in: "trainer.kubeflow.org/trainjob-controller",
     })),
     pod_sets: &[],
+    related: &[],
     // Its pods are those of a JobSet.
     rank: jobset::RANK,
     status: StatusFields {
@@ -58,6 +59,7 @@ pub(super) static APP_WRAPPER: Framework = Framework {
         built_in: "workload.codeflare.dev/appwrapper-controller",
     })),
     pod_sets: &[],
+    related: &[],
     rank: NO_RANK,
     status: StatusFields {
         finished: &[
@@ -106,6 +108,7 @@ pub(super) static SPARK_APPLICATION: Framework = Framework {
     role: Role::Suspended,
     fields: fields(None),
     pod_sets: &[],
+    related: &[],
     rank: NO_RANK,
     status: StatusFields {
         finished: &[

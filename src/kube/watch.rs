@@ -207,7 +207,7 @@ async fn poll_until<T>(due: Option<Instant>, future: impl Future<Output = T>) ->
 /// Returns whether a kind may be absent, which counts as an empty list: CRDs of job integrations and of the autoscaler
 /// belong to other projects, and MultiKueueClusters matter only if jobs are dispatched to one.
 fn is_optional_kind(kind: Kind) -> bool {
-    matches!(kind, Kind::Job(_) | Kind::ProvisioningRequest | Kind::MultiKueueCluster)
+    matches!(kind, Kind::Job(_) | Kind::Related(_) | Kind::ProvisioningRequest | Kind::MultiKueueCluster)
 }
 
 /// Logs a missing definition. Most clusters lack some of the optional ones, which is nothing to act on.

@@ -1,13 +1,14 @@
 //! Which objects need a step because another object changed.
 
 use super::kinds::rules;
+use super::messages::Effect;
 use super::queues::admission_checks::AdmissionChecks;
 use super::{ReconcileKey, Reconciler};
 use crate::api::ObjectKey;
 use crate::cache::pod_owners::RecheckedPods;
 use crate::cache::records::OwnerRecord;
-use crate::cache::{Kind, PodChange, UsageUpdate, WorkloadChange};
-use crate::frameworks::{JobKind, JobView, UnitKey};
+use crate::cache::{JobId, Kind, PodChange, UsageUpdate, WorkloadChange};
+use crate::frameworks::{JobKind, JobView, RelatedKey, RelatedKind, UnitKey};
 use crate::lifecycle::reservation;
 use std::sync::Arc;
 
@@ -89,6 +90,23 @@ impl Reconciler {
         let mut units = self.units().named_like_workload(key);
         units.extend(self.cache.units_near_workload(key, owner));
         self.work_queue.add_all(units.into_iter().map(ReconcileKey::Unit));
+    }
+
+    /// Reads the jobs again that an object makes up: their pod sets change with it, and only the job itself says them.
+    pub(super) fn read_jobs_reading(&mut self, object: &RelatedKey) {
+        let jobs: Vec<JobId> = self.cache.jobs_reading(object).cloned().collect();
+        self.read_again(jobs);
+    }
+
+    /// Reads the jobs again that await an object of a kind, whose list is complete now.
+    pub(super) fn read_jobs_awaiting(&mut self, kind: RelatedKind) {
+        let jobs: Vec<JobId> = self.cache.jobs_awaiting(kind).cloned().collect();
+        self.read_again(jobs);
+    }
+
+    fn read_again(&mut self, jobs: Vec<JobId>) {
+        let read = |(kind, key): JobId| Effect::Refetch { kind: Kind::Job(kind), key };
+        self.writes.emit_all(jobs.into_iter().map(read));
     }
 
     /// Marks the Workloads that a job owns, that was made for it, and that it names.

@@ -273,5 +273,8 @@ impl Reconciler {
             self.record_deletion(kind, &key, None);
         }
         self.lists.mark_listed(kind);
+        if let Kind::Related(kind) = kind {
+            self.read_jobs_awaiting(kind);
+        }
     }
 }

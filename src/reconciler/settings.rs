@@ -1,7 +1,7 @@
 //! Settings of the core, built from the configuration at start.
 
 use super::Kind;
-use crate::frameworks::{JobKind, ManagedKinds, Role, frameworks, served};
+use crate::frameworks::{JobKind, ManagedKinds, RelatedKind, Role, frameworks, served};
 use crate::lifecycle::{node_failure, workload};
 use crate::reconciler::second_pass::failpoints::Failpoints;
 use crate::resources::transform::Transform;
@@ -74,6 +74,7 @@ impl CoreSettings {
     pub fn kinds(&self) -> Vec<Kind> {
         let watched = |kind: &Kind| match kind {
             Kind::Job(kind) => self.manages_kind(*kind),
+            Kind::Related(kind) => self.reads_kind(*kind),
             // Watched even while no flavor has a topology: when one is added later, the usage on its nodes must be
             // known. The stored part of a pod is small.
             Kind::Node => self.engine.gates.topology,
@@ -83,12 +84,20 @@ impl CoreSettings {
         };
         let unserved = self.unserved_job_kinds.iter().copied().map(Kind::of_job);
         let jobs = unserved.filter(|kind| *kind != Kind::Pod);
-        Kind::all().into_iter().chain(jobs).filter(watched).collect()
+        let related =
+            self.unserved_job_kinds.iter().flat_map(|kind| kind.related).copied().map(Kind::Related);
+        Kind::all().into_iter().chain(jobs).chain(related).filter(watched).collect()
     }
 
     /// Returns whether jobs of a kind are managed.
     pub(crate) fn manages_kind(&self, kind: JobKind) -> bool {
         self.frameworks.contains(kind.name) && (kind.is_served() || self.unserved_job_kinds.contains(&kind))
+    }
+
+    /// Returns whether jobs of a managed kind read objects of a kind.
+    fn reads_kind(&self, kind: RelatedKind) -> bool {
+        let reads = |row: &JobKind| row.related.contains(&kind) && self.manages_kind(*row);
+        frameworks().map(JobKind::new).chain(self.unserved_job_kinds.iter().copied()).any(|row| reads(&row))
     }
 
     /// Returns the kinds that are configured but not managed by this version.

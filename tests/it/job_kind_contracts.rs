@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
 use sluice::frameworks::{
-    Framework, JobPatch, PatchBody, Priority, TemplateInfo, WorkloadRequest, pod_set_fingerprint,
-    pod_set_infos, served, workload_body,
+    Framework, JobPatch, NothingRelated, PatchBody, Priority, TemplateInfo, WorkloadRequest,
+    pod_set_fingerprint, pod_set_infos, served, workload_body,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -199,7 +199,8 @@ proptest! {
                 let priority = Priority::default();
                 let keys = ["team".to_owned()];
                 let request = WorkloadRequest { name: "w", queue_name: None, label_keys_to_copy: &keys, priority: &priority };
-                let _ = workload_body(kind, &job, &view, &request);
+                let pod_sets = kind.pod_sets(&job);
+                let _ = pod_sets.map(|sets| workload_body(kind, &job, &view, sets, &request));
             }
             let _ = kind.pod_sets(&job);
         }
@@ -273,10 +274,13 @@ fn incremental_decode_equals_full_decode() {
         job["status"] = json!({"active": 1, "ready": 1, "startTime": "2026-01-02T03:05:00Z"});
         job["metadata"]["resourceVersion"] = json!("8");
         job["metadata"]["annotations"]["kueue.x-k8s.io/job-min-parallelism"] = json!("3");
-        assert_eq!(kind.decode_after(&job, Some(&before)).unwrap(), kind.decode(&job).unwrap());
+        assert_eq!(
+            kind.decode_after(&job, Some(&before), &NothingRelated).unwrap(),
+            kind.decode(&job).unwrap()
+        );
         job["spec"]["template"]["spec"]["containers"][0]["image"] = json!("another");
         job["metadata"]["generation"] = json!(2);
-        let edited = kind.decode_after(&job, Some(&before)).unwrap();
+        let edited = kind.decode_after(&job, Some(&before), &NothingRelated).unwrap();
         assert_eq!(edited, kind.decode(&job).unwrap());
         assert_ne!(edited.pod_sets[0].fingerprint, before.pod_sets[0].fingerprint);
     }
@@ -336,7 +340,7 @@ fn workload_names_job_and_deduplicates_env() {
             label_keys_to_copy: &keys,
             priority: &priority,
         };
-        let workload = workload_body(kind, &job, &view, &request).unwrap();
+        let workload = workload_body(kind, &job, &view, kind.pod_sets(&job).unwrap(), &request).unwrap();
         assert_eq!(
             workload["metadata"]["labels"],
             json!({ "team": "a", "kueue.x-k8s.io/job-uid": &*view.uid })

@@ -41,6 +41,7 @@ mod recorded_lives;
 mod recorded_reviews;
 mod recorded_tables;
 mod reference_data;
+mod related_objects;
 mod shell_certificate_rotation;
 mod shell_client_verifier;
 mod shell_debug;

@@ -70,6 +70,7 @@ pub(super) fn rules(kind: &Kind) -> &dyn KindRules {
         Kind::Workload => &workloads::Workloads,
         Kind::Pod => &workloads::Pods,
         Kind::Job(kind) => kind,
+        Kind::Related(kind) => kind,
     }
 }
 

@@ -1,10 +1,10 @@
-//! Workloads, pods and jobs. Pods and jobs get their steps as units.
+//! Workloads, pods, jobs, and the objects that jobs read. Pods and jobs get their steps as units.
 
 use super::{KindRules, Received, Steps};
 use crate::api::ObjectKey;
 use crate::api::decoding::decode;
 use crate::cache::{JobChange, WorkloadObject};
-use crate::frameworks::{JobKind, UnitKey};
+use crate::frameworks::{JobKind, RelatedKey, RelatedKind, UnitKey};
 use crate::reconciler::{ReconcileKey, Reconciler};
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -120,6 +120,27 @@ impl KindRules for JobKind {
             core.mark_workloads_of_job(*self, &job);
         }
     }
+
+    fn steps(&self) -> Option<&dyn Steps> {
+        None
+    }
+}
+
+impl KindRules for RelatedKind {
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), String> {
+        let object = RelatedKey { kind: *self, key: key.clone() };
+        core.cache.related_mut().insert(object.clone(), received.object);
+        core.read_jobs_reading(&object);
+        Ok(())
+    }
+
+    fn remove(&self, core: &mut Reconciler, key: &ObjectKey) {
+        let object = RelatedKey { kind: *self, key: key.clone() };
+        core.cache.related_mut().remove(&object);
+        core.read_jobs_reading(&object);
+    }
+
+    fn follow_write(&self, _: &mut Reconciler, _: &ObjectKey) {}
 
     fn steps(&self) -> Option<&dyn Steps> {
         None

@@ -86,7 +86,8 @@ impl<'a> UnitFacts<'a> {
         status: &UnitStatus,
         superfluous: bool,
     ) -> bool {
-        if !self.is_settled(unit) {
+        // Until its pod sets are known, its pod templates cannot be restored.
+        if !self.is_settled(unit) || unit.view.related.awaits.is_some() {
             return false;
         }
         // The pods of a job that another Workload started do not run on its quota.

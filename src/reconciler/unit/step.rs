@@ -8,6 +8,7 @@ use super::{LoadedUnit, UnitStep};
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
+use crate::frameworks::{ComposeError, RelatedKey};
 use crate::lifecycle::{backoff, conditions, reservation};
 use jiff::SignedDuration;
 
@@ -24,6 +25,9 @@ impl UnitStep<'_> {
             return;
         }
         self.wake_after_grace(unit);
+        if let Some(object) = &unit.view.related.awaits {
+            return self.step_awaiting(unit, object);
+        }
         match self.units.workload_of(unit) {
             Some(record) => self.step_with_workload(unit, record),
             None => self.step_without_workload(unit),
@@ -38,6 +42,27 @@ impl UnitStep<'_> {
             self.work_queue.add_at(unit.reconcile_key(), backoff::after(self.now, UNREADABLE_RECHECK));
         }
         unreadable
+    }
+
+    /// Takes the step of a unit whose pod sets are not known yet: it does not run without an admitted Workload, and is otherwise
+    /// left as it is.
+    fn step_awaiting(&mut self, unit: &LoadedUnit<'_>, object: &RelatedKey) {
+        let record = self.units.workload_of(unit);
+        let ends = unit.view.deleting || unit.status(self.now).finished.is_some();
+        if ends || record.is_some_and(|record| record.may_run()) {
+            return;
+        }
+        if !unit.view.suspended && self.units.manages_job(unit.key.kind, &unit.view) {
+            let cause = record.map_or_else(
+                || StopCause::missing_workload(unit),
+                |record| StopCause::of_workload(unit, record),
+            );
+            self.stop_with(unit, &unit.workload, &[], &cause);
+        }
+        if record.is_none() {
+            let error = ComposeError::Awaits(object.clone());
+            self.report(unit, "ErrWorkloadCompose", &error.to_string());
+        }
     }
 
     fn step_with_workload(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {

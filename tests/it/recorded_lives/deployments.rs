@@ -4,11 +4,13 @@
 //! that follows from the template, its Workload, and what the start adds. The test does what the ReplicaSet controller and
 //! the API server do. Whether a Workload is admitted is read from the recording.
 
-use super::pod_groups::{members, request, rules, set_fields, shown, store_pod, summary_of, unit, wanted};
+use super::pod_groups::{
+    members, request, rules, set_fields, shown, sources, store_pod, summary_of, unit, wanted,
+};
 use super::{apply_act, flavors, granted, plain, scenarios, text};
 use serde_json::{Value, json};
 use sluice::api::validation::Gates;
-use sluice::frameworks::{ActionWrite, Priority, Sources, framework, hold_pod};
+use sluice::frameworks::{ActionWrite, Priority, framework, hold_pod};
 
 /// Lets the webhook default a Deployment.
 fn mark(deployment: &mut Value) {
@@ -49,7 +51,7 @@ fn start(pod: &mut Value, name: &str, recorded: &Value, note: &str) {
     let (keys, priority) = (["example.com/team".to_owned()], Priority::default());
     let view = rules().view(&unit).unwrap();
     let request = request("w", view.queue_name.as_deref(), &keys, &priority);
-    let composed = rules().compose(&unit, Sources::default(), &request).unwrap();
+    let composed = rules().compose(&unit, sources(), &request).unwrap();
     assert!(composed.removals.is_empty(), "{note}");
     let workload = plain(&composed.workload);
     assert_eq!(workload["spec"]["podSets"], plain(&recorded["spec"]["podSets"]), "{note}");

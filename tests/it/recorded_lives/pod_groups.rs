@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::api::validation::Gates;
 use sluice::frameworks::{
-    Action, ActionWrite, Change, FieldChange, JobKind, PatchBody, PodMember, PodSetCount, Priority, Sources,
-    Stop, StopScope, Target, Unit, UnitRules, UnitSummary, WorkloadRequest, hold_pod,
+    Action, ActionWrite, Change, FieldChange, JobKind, NothingRelated, PatchBody, PodMember, PodSetCount,
+    Priority, Sources, Stop, StopScope, Target, Unit, UnitRules, UnitSummary, WorkloadRequest, hold_pod,
 };
 use std::sync::Arc;
 
@@ -116,6 +116,11 @@ pub(super) fn unit<'a>(members: &'a [Arc<PodMember>], summary: &'a UnitSummary) 
     Unit { kind: JobKind::POD, owner: None, members, summary }
 }
 
+/// Returns the sources of pods, which are made of themselves.
+pub(super) fn sources() -> Sources<'static> {
+    Sources { owner: None, related: &NothingRelated }
+}
+
 pub(super) fn summary_of(members: &[Arc<PodMember>]) -> UnitSummary {
     UnitSummary::of(members.iter().map(|member| &**member))
 }
@@ -181,7 +186,7 @@ impl Group {
             let name = self.rules.workload_name(&unit).unwrap();
             let view = self.rules.view(&unit).unwrap();
             let request = request(&name, view.queue_name.as_deref(), &keys, &priority);
-            let Ok(composed) = self.rules.compose(&unit, Sources::default(), &request) else { return };
+            let Ok(composed) = self.rules.compose(&unit, sources(), &request) else { return };
             self.act(&composed.removals);
             self.workload = Some(composed.workload);
         }

@@ -143,7 +143,10 @@ impl Life<'_> {
             label_keys_to_copy: &keys,
             priority: &Priority::default(),
         };
-        let body = plain(&workload_body(self.row, &self.job, view, &request).unwrap());
+        let body = plain(
+            &workload_body(self.row, &self.job, view, self.row.pod_sets(&self.job).unwrap(), &request)
+                .unwrap(),
+        );
         for field in ["labels", "annotations", "finalizers"] {
             assert_eq!(body["metadata"][field], workload[field], "{} {field}", self.name);
         }
