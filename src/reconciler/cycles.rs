@@ -18,12 +18,12 @@ const MAX_CYCLES_PER_RECONCILE: usize = 1024;
 
 /// Inputs and results of the cycles of one round.
 #[derive(Debug)]
-struct CycleRound<'a> {
+pub(super) struct CycleRound<'a> {
     /// Second passes that were requested from the scheduler and have no result yet.
-    second_passes: BTreeSet<ObjectKey>,
+    pub(super) second_passes: BTreeSet<ObjectKey>,
     /// Objects that get a step after the cycles.
-    items: &'a mut BTreeSet<ReconcileKey>,
-    now: Timestamp,
+    pub(super) items: &'a mut BTreeSet<ReconcileKey>,
+    pub(super) now: Timestamp,
 }
 
 impl Reconciler {
@@ -64,7 +64,7 @@ impl Reconciler {
     }
 
     /// Handles the decisions of a cycle. Returns how many Workloads they admit and evict.
-    fn apply_decisions(&mut self, decisions: Vec<Decision>, round: &mut CycleRound<'_>) -> usize {
+    pub(super) fn apply_decisions(&mut self, decisions: Vec<Decision>, round: &mut CycleRound<'_>) -> usize {
         let admitted = decisions.iter().any(|d| matches!(d.outcome, Outcome::Admitted(_)));
         self.writes.emit(Effect::Observe(Observation::AdmissionAttempt { admitted }));
         let recomputed = self.engine.take_recomputations().into_iter().map(|(queue, result)| {

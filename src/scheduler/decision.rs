@@ -42,6 +42,22 @@ pub enum Outcome {
     Preempting(Arc<Verdict>, Vec<Victim>),
 }
 
+impl Outcome {
+    /// Returns the verdict on a head that stays pending.
+    pub const fn verdict_on_head(&self) -> Option<&Arc<Verdict>> {
+        match self {
+            Self::Pending(verdict)
+            | Self::Skipped(verdict)
+            | Self::PreemptionGated(verdict)
+            | Self::Preempting(verdict, _) => Some(verdict),
+            Self::Admitted(_)
+            | Self::TopologyAssigned(_)
+            | Self::TopologyPending(_)
+            | Self::ReplacementFailed(_) => None,
+        }
+    }
+}
+
 /// Why a victim is preempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PreemptionReason {

@@ -1,7 +1,7 @@
 //! Simulation of a cluster: runs the same core on manifests or recorded scenarios in simulated time.
 //!
-//! `replay` runs one recorded scenario: it feeds the objects to a core that does not lead, as watches would, runs
-//! scheduling cycles explicitly, and returns the statuses that a leader would write. `Simulation` runs a whole cluster:
+//! `replay` runs one recorded scenario: it feeds the objects to a core, as watches would, runs scheduling cycles one by one,
+//! and reads the outcome from the objects as the core has written them. `Simulation` runs a whole cluster:
 //! a leading core, a fake API server, and jobs that start and finish in simulated time.
 //! Invariant: this module makes no scheduling decisions; equal input gives equal output, byte for byte.
 

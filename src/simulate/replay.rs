@@ -1,6 +1,8 @@
-//! Replays one recorded scenario on a core that does not lead.
+//! Replays one recorded scenario: a core decides, and its writes land on a fake API server, from which the outcome is read.
+//!
+//! The core does not lead, so that it decides and writes nothing but what the cycles of the scenario lead to.
 
-use super::objects::key_of;
+use super::fake_api_server::{FakeApiServer, key_of};
 use super::outcome::Outcome;
 use super::report::to_grant;
 use super::scenario::{Scenario, ScenarioError};
@@ -9,140 +11,162 @@ use crate::api::reason::ConditionType;
 use crate::api::v1beta2::WorkloadStatus;
 use crate::cache::Kind;
 use crate::lifecycle::conditions;
-use crate::reconciler::{Delta, Reconciler};
-use crate::scheduler::Outcome as Decided;
+use crate::reconciler::{Delta, Effect, Reconciler, Write, WriteResult};
+use crate::scheduler::{Decision, Outcome as Decided};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-/// A core with the objects and statuses of a replayed scenario.
-struct ReplayHarness {
-    state: Reconciler,
+/// A core with the objects of a replayed scenario.
+struct Replay {
+    core: Reconciler,
+    server: FakeApiServer,
     now: Timestamp,
-    objects: BTreeMap<ObjectKey, Value>,
-    initial_statuses: BTreeMap<ObjectKey, WorkloadStatus>,
-    statuses: BTreeMap<ObjectKey, WorkloadStatus>,
-    /// Preemptors of the last cycle, which count as pending and not as inadmissible.
-    preempting: BTreeSet<ObjectKey>,
+    /// The statuses of all Workloads before the first cycle.
+    initial: BTreeMap<ObjectKey, WorkloadStatus>,
+    /// The condition Admitted of Workloads before checks were added to them.
+    unchecked: BTreeMap<ObjectKey, Option<Condition>>,
+    /// The queues after the last cycle.
+    queues: Queues,
+}
+
+/// Pending and parked Workloads by ClusterQueue.
+#[derive(Default)]
+struct Queues {
+    pending: BTreeMap<String, Vec<String>>,
+    inadmissible: BTreeMap<String, Vec<String>>,
 }
 
 /// Runs the scheduling cycles of a scenario and returns their outcome.
 pub fn replay(scenario: &Scenario) -> Result<Outcome, ScenarioError> {
-    let mut harness = ReplayHarness::new(scenario)?;
-    for cycle in 1..=scenario.cycles {
-        let changed = harness.run_cycle();
-        let idle = changed.is_empty() && harness.preempting.is_empty();
-        if idle && !harness.state.engine().has_work() {
+    let mut replay = Replay::new(scenario)?;
+    for _ in 0..scenario.cycles {
+        if replay.run_cycle() == Cycle::Idle {
             // Further cycles would nominate no workload.
             break;
         }
-        if cycle < scenario.cycles {
-            harness.apply_statuses(&changed);
-        }
     }
-    Ok(harness.outcome())
+    Ok(replay.outcome())
 }
 
-impl ReplayHarness {
+/// Whether a cycle, or the one after it, has anything to decide.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cycle {
+    Busy,
+    Idle,
+}
+
+impl Replay {
     fn new(scenario: &Scenario) -> Result<Self, ScenarioError> {
         let now = scenario.now;
-        let mut state = Reconciler::new(scenario.settings()?);
-        let (mut objects, mut before) = (BTreeMap::new(), BTreeMap::new());
+        let mut core = Reconciler::new(scenario.settings()?);
+        let mut server = FakeApiServer::new(false);
         for (kind, object) in scenario.known_objects() {
-            if kind == Kind::Workload {
-                let status = object.get("status").map(WorkloadStatus::deserialize);
-                before.insert(key_of(&object), status.and_then(Result::ok).unwrap_or_default());
-                if scenario.cycles > 1 {
-                    objects.insert(key_of(&object), object.clone());
-                }
-            }
-            state.apply(Delta::Applied { kind, object }, now);
+            server.load(kind, object, now);
         }
-        for kind in Kind::all() {
-            state.apply(Delta::Synced { kind }, now);
-        }
-        state.enqueue_invalid();
-        state.enqueue_second_passes();
-        before.retain(|key, _| state.knows_workload(key));
-        Ok(Self {
-            state,
-            now,
-            objects,
-            statuses: before.clone(),
-            initial_statuses: before,
-            preempting: BTreeSet::new(),
-        })
+        let lists = Kind::all().into_iter().map(|kind| Delta::Synced { kind });
+        core.apply_all(server.watch_events.drain(..).chain(lists), now);
+        core.queue_as_recorded();
+        let (initial, unchecked, queues) = Default::default();
+        let mut replay = Self { core, server, now, initial, unchecked, queues };
+        replay.initial = replay.statuses();
+        replay.queues = replay.queues(&BTreeSet::new());
+        Ok(replay)
     }
 
-    /// Runs one cycle and returns the workloads whose status it changed.
-    fn run_cycle(&mut self) -> Vec<ObjectKey> {
-        let decisions = self.state.engine_mut().run_cycle(self.now);
-        let mut changed = Vec::new();
-        self.preempting.clear();
-        for decision in decisions {
-            if matches!(decision.outcome, Decided::Preempting(..)) {
-                self.preempting.insert(decision.key.clone());
-            }
-            for (key, status) in self.state.statuses_after(&decision, self.now) {
-                self.statuses.insert(key.clone(), status);
-                changed.push(key);
-            }
-        }
-        changed
+    /// Returns the statuses of the Workloads that can be read.
+    fn statuses(&self) -> BTreeMap<ObjectKey, WorkloadStatus> {
+        let all = self.server.all(Kind::Workload).map(|object| (key_of(object), object));
+        let known = all.filter(|(key, _)| self.core.knows_workload(key));
+        known.map(|(key, object)| (key, status_of(object))).collect()
     }
 
-    /// Writes the statuses of a cycle to the objects and delivers these to the core.
-    fn apply_statuses(&mut self, keys: &[ObjectKey]) {
-        for key in keys {
-            let (Some(object), Some(status)) = (self.objects.get_mut(key), self.statuses.get(key)) else {
-                continue;
-            };
-            if let Value::Object(fields) = object {
-                fields.insert("status".to_owned(), json!(status));
-            }
-            let delta = Delta::Applied { kind: Kind::Workload, object: object.clone() };
-            self.state.apply(delta, self.now);
+    /// Runs one cycle, executes its writes, and delivers their results.
+    fn run_cycle(&mut self) -> Cycle {
+        let decisions = self.core.decide_once(self.now);
+        // As the cycle leaves them: what its writes change is for the next one.
+        let preempts = |decision: &&Decision| matches!(decision.outcome, Decided::Preempting(..));
+        self.queues = self.queues(&decisions.iter().filter(preempts).map(|d| &d.key).collect());
+        let idle = decisions.is_empty() && !self.core.engine().has_work();
+        let effects = self.core.write_decisions(decisions, self.now);
+        self.execute(effects);
+        let effects = self.core.finish_replaced_slices(self.now);
+        self.execute(effects);
+        if idle { Cycle::Idle } else { Cycle::Busy }
+    }
+
+    fn execute(&mut self, effects: Vec<Effect>) {
+        let mut results = Vec::new();
+        for effect in effects {
+            let Effect::Write(write) = effect else { continue };
+            let (id, kind, key) = (write.id, write.kind, write.key.clone());
+            self.note_new_checks(&write);
+            let outcome = self.server.write(write, self.now);
+            results.push(Delta::Written(WriteResult { id, kind, key, outcome }));
+        }
+        self.core.apply_all(results, self.now);
+    }
+
+    /// Keeps the condition Admitted of a Workload that gets admission checks with its reservation: in Kueue another
+    /// controller adds the checks after the cycle, and until then the condition stays.
+    fn note_new_checks(&mut self, write: &Write) {
+        let known = self.server.get(write.kind, &write.key).map(status_of).unwrap_or_default();
+        let listed = |name: &str| known.admission_checks.iter().any(|check| check.name == name);
+        let new = write.status.iter().flat_map(|status| &status.admission_checks);
+        if new.into_iter().any(|check| !listed(&check.name)) {
+            let admitted = conditions::find(&known, ConditionType::Admitted).cloned();
+            self.unchecked.insert(write.key.clone(), admitted);
         }
     }
 
-    fn outcome(&self) -> Outcome {
+    fn outcome(self) -> Outcome {
         let mut outcome = Outcome::default();
-        for (key, status) in &self.statuses {
-            let before = self.initial_statuses.get(key);
+        for (key, mut status) in self.statuses() {
+            if let Some(admitted) = self.unchecked.get(&key) {
+                status.conditions.retain(|condition| condition.type_ != ConditionType::Admitted.as_str());
+                status.conditions.extend(admitted.clone());
+            }
+            let before = self.initial.get(&key);
             if let Some(admission) = &status.admission
                 && before.and_then(|b| b.admission.as_ref()) != Some(admission)
             {
                 outcome.admitted.insert(key.to_string(), to_grant(admission));
             }
             let preempted = |s: &WorkloadStatus| conditions::is_true(s, ConditionType::Preempted);
-            if preempted(status) && !before.is_some_and(preempted) {
-                let reason = conditions::reason(status, ConditionType::Preempted);
+            if preempted(&status) && !before.is_some_and(preempted) {
+                let reason = conditions::reason(&status, ConditionType::Preempted);
                 outcome.preempted.insert(key.to_string(), reason.to_owned());
             }
-            let conditions =
-                status.conditions.iter().map(|c| (c.type_.clone(), (c.status.clone(), c.reason.clone())));
+            let conditions = status.conditions.into_iter().map(|c| (c.type_, (c.status, c.reason)));
             outcome.conditions.insert(key.to_string(), conditions.collect());
         }
-        self.collect_pending(&mut outcome);
-        let unreadable = self.state.unreadable_objects();
+        let unreadable = self.core.unreadable_objects();
         outcome.unreadable = unreadable.map(|(key, reason)| (key.to_string(), reason.to_owned())).collect();
-        outcome
+        Outcome { pending: self.queues.pending, inadmissible: self.queues.inadmissible, ..outcome }
     }
 
-    fn collect_pending(&self, outcome: &mut Outcome) {
-        let engine = self.state.engine();
-        let queues: Vec<Arc<str>> = engine.cluster_queues().cloned().collect();
-        for queue in queues {
-            for workload in engine.pending_in_order(&queue) {
-                let parked = engine.is_parked(&workload.key) && !self.preempting.contains(&workload.key);
-                let group = if parked { &mut outcome.inadmissible } else { &mut outcome.pending };
+    /// Returns the pending Workloads. Preemptors are not inadmissible.
+    fn queues(&self, preemptors: &BTreeSet<&ObjectKey>) -> Queues {
+        let mut queues = Queues::default();
+        let engine = self.core.engine();
+        for queue in engine.cluster_queues() {
+            for workload in engine.pending_in_order(queue) {
+                let parked = engine.is_parked(&workload.key) && !preemptors.contains(&workload.key);
+                let group = if parked { &mut queues.inadmissible } else { &mut queues.pending };
                 group.entry(queue.to_string()).or_default().push(workload.key.to_string());
             }
         }
-        for (queue, key) in self.state.waiting_workloads(self.now) {
-            outcome.inadmissible.entry(queue.to_owned()).or_default().push(key.to_string());
+        for (queue, key) in self.core.waiting_workloads(self.now) {
+            queues.inadmissible.entry(queue.to_owned()).or_default().push(key.to_string());
         }
+        queues
     }
+}
+
+/// Returns the status of a stored Workload.
+fn status_of(object: &Value) -> WorkloadStatus {
+    let status = object.get("status").map(WorkloadStatus::deserialize);
+    status.and_then(Result::ok).unwrap_or_default()
 }

@@ -288,8 +288,7 @@ impl Simulation {
     fn current_verdicts(&mut self) -> BTreeMap<ObjectKey, Verdict> {
         let pending: Vec<ObjectKey> =
             self.server.all(Kind::Workload).filter(|w| state_of(w) == "pending").map(key_of).collect();
-        let with_verdict =
-            |key: ObjectKey| self.state.engine_mut().fresh_verdict(&key).map(|verdict| (key, verdict));
+        let with_verdict = |key: ObjectKey| self.state.fresh_verdict(&key).map(|verdict| (key, verdict));
         pending.into_iter().filter_map(with_verdict).collect()
     }
 

@@ -2,7 +2,7 @@
 
 use crate::api::config::Duration;
 use crate::cache::Kind;
-use crate::reconciler::CoreSettings;
+use crate::reconciler::{CoreGates, CoreSettings, WriteLimits};
 use crate::scheduler::{AdmissionFairSharing, EngineGates, EngineSettings, FairStrategy};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
@@ -86,7 +86,14 @@ impl Scenario {
             gates: engine_gates(&config.feature_gates),
             ..EngineSettings::default()
         };
-        Ok(CoreSettings { engine, ..CoreSettings::default() })
+        let writes = WriteLimits {
+            status_writes_per_second: None,
+            queue_status_interval: None,
+            ..WriteLimits::default()
+        };
+        // Nodes of a scenario fail by its objects alone: none recovers or fails while it is decided on.
+        let gates = CoreGates { node_failures: None, ..CoreGates::default() };
+        Ok(CoreSettings { engine, gates, writes, ..CoreSettings::default() })
     }
 
     /// Returns the objects of kinds on which decisions depend, without references to owners that a scenario does not
@@ -97,6 +104,10 @@ impl Scenario {
             let mut object = object.clone();
             if kind == Kind::Workload {
                 complete_workload(&mut object, index);
+            }
+            if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+                // An object without a creation time has the zero time.
+                metadata.entry("creationTimestamp").or_insert_with(|| json!(Timestamp::UNIX_EPOCH));
             }
             Some((kind, object))
         })
@@ -170,7 +181,8 @@ pub(super) fn kind_of(object: &Value) -> Option<Kind> {
     Kind::from_group_kind(group, text("kind"))
 }
 
-/// Adds fields that every stored Workload has, and removes the reference to its job, which is not part of the scenario.
+/// Adds fields that every stored Workload has, and replaces the reference to its job, which is not part of the scenario, by
+/// one to an object whose pods never stop: what is evicted keeps its quota. It is one object, so that slices replace each other.
 /// A missing UID is generated from the index, so that the order of the objects decides ties.
 fn complete_workload(object: &mut Value, index: usize) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -179,6 +191,12 @@ fn complete_workload(object: &mut Value, index: usize) {
         }
         if let Some(owners) = metadata.get_mut("ownerReferences").and_then(Value::as_array_mut) {
             owners.retain(|owner| owner.get("kind").and_then(Value::as_str) == Some("Workload"));
+        }
+        let owners = metadata.entry("ownerReferences").or_insert_with(|| json!([]));
+        if owners.as_array().is_some_and(Vec::is_empty) {
+            let name = "jobs";
+            let owner = json!({"apiVersion": "example.com/v1", "kind": "Jobs", "name": name, "uid": name, "controller": true});
+            *owners = json!([owner]);
         }
         metadata.entry("uid").or_insert_with(|| json!(format!("{index:08}")));
     }

@@ -1,4 +1,4 @@
-//! Maps scheduler decisions to statuses of Workloads. Shared by the write path and by previews.
+//! Maps scheduler decisions to statuses of Workloads.
 
 use super::WorkloadFacts;
 use crate::api::v1beta2::{Admission, PodSetAssignment, WorkloadStatus};
