@@ -126,7 +126,7 @@ impl EventQueue {
     /// Adds an event. Returns whether another one was dropped for it: no Warning if there are others.
     pub fn push(&mut self, event: Event, time: Timestamp, now: Duration) -> bool {
         let full = self.len >= self.capacity && (self.others.drop_one() || self.warnings.drop_one());
-        let queue = if event.warning { &mut self.warnings } else { &mut self.others };
+        let queue = if event.is_warning() { &mut self.warnings } else { &mut self.others };
         queue.push(Waiting { event, time, since: now });
         if !full {
             self.len = self.len.saturating_add(1);
@@ -159,14 +159,19 @@ mod tests {
     use super::*;
     use crate::api::ObjectKey;
     use crate::cache::Kind;
+    use crate::reconciler::EventType;
     use proptest::prelude::*;
 
     const MAX_AGE: Duration = Duration::from_mins(5);
 
-    fn event(namespace: &str, warning: bool, number: u64) -> Event {
+    fn event(namespace: &str, event_type: EventType, number: u64) -> Event {
         let key = ObjectKey::new(namespace, "w");
         let (reason, note) = ("R".to_owned(), number.to_string());
-        Event { kind: Kind::Workload, key, uid: String::new(), warning, reason, note, once: false }
+        Event { kind: Kind::Workload, key, uid: String::new(), event_type, reason, note, once: false }
+    }
+
+    fn event_types() -> impl Strategy<Value = EventType> {
+        prop_oneof![Just(EventType::Normal), Just(EventType::Warning)]
     }
 
     fn second(number: u64) -> Duration {
@@ -177,15 +182,16 @@ mod tests {
     fn burst_of_one_namespace_does_not_delay_others() {
         let mut queue = EventQueue::new(8192, MAX_AGE);
         for number in 0..4_000 {
-            assert!(!queue.push(event("noisy", number % 2 == 0, number), Timestamp::UNIX_EPOCH, second(0)));
+            let event_type = if number % 2 == 0 { EventType::Warning } else { EventType::Normal };
+            assert!(!queue.push(event("noisy", event_type, number), Timestamp::UNIX_EPOCH, second(0)));
         }
-        queue.push(event("quiet", false, 1), Timestamp::UNIX_EPOCH, second(0));
-        queue.push(event("quiet", true, 2), Timestamp::UNIX_EPOCH, second(0));
+        queue.push(event("quiet", EventType::Normal, 1), Timestamp::UNIX_EPOCH, second(0));
+        queue.push(event("quiet", EventType::Warning, 2), Timestamp::UNIX_EPOCH, second(0));
         let first: Vec<Event> =
             (0..12).filter_map(|_| queue.pop(second(1)).0).map(|(event, _)| event).collect();
-        let at = |warning| first.iter().position(|e| &*e.key.namespace == "quiet" && e.warning == warning);
-        assert!(at(true).is_some_and(|at| at < 3), "{first:?}");
-        assert!(at(false).is_some_and(|at| at < 8), "{first:?}");
+        let at = |kind| first.iter().position(|e| &*e.key.namespace == "quiet" && e.event_type == kind);
+        assert!(at(EventType::Warning).is_some_and(|at| at < 3), "{first:?}");
+        assert!(at(EventType::Normal).is_some_and(|at| at < 8), "{first:?}");
     }
 
     proptest! {
@@ -193,16 +199,16 @@ mod tests {
         /// more than its turn.
         #[test]
         fn every_event_is_returned_or_counted(
-            steps in proptest::collection::vec((0_u8..5, any::<bool>(), 0_u64..120), 1..400),
+            steps in proptest::collection::vec((0_u8..5, event_types(), 0_u64..120), 1..400),
             capacity in 1_usize..40,
         ) {
             let mut queue = EventQueue::new(capacity, MAX_AGE);
             let (mut pushed, mut returned, mut dropped, mut now) = (0_u64, 0_u64, 0_u64, 0_u64);
-            let mut last: BTreeMap<(String, bool), u64> = BTreeMap::new();
-            for (kind, warning, wait) in steps {
+            let mut last: BTreeMap<(String, EventType), u64> = BTreeMap::new();
+            for (kind, event_type, wait) in steps {
                 if kind < 3 {
                     pushed += 1;
-                    let pushed_event = event(&format!("n{kind}"), warning, pushed);
+                    let pushed_event = event(&format!("n{kind}"), event_type, pushed);
                     dropped += u64::from(queue.push(pushed_event, Timestamp::UNIX_EPOCH, second(now)));
                 } else {
                     now += wait;
@@ -211,7 +217,7 @@ mod tests {
                     if let Some((event, _)) = next {
                         returned += 1;
                         let number: u64 = event.note.parse().unwrap();
-                        let before = last.insert((event.key.namespace.to_string(), event.warning), number);
+                        let before = last.insert((event.key.namespace.to_string(), event.event_type), number);
                         prop_assert!(before.is_none_or(|before| before < number));
                     } else {
                         prop_assert!(queue.is_empty());
@@ -226,16 +232,16 @@ mod tests {
         /// Whatever waits, an event of a namespace comes within four turns of each namespace that has events.
         #[test]
         fn wait_is_bounded_by_number_of_namespaces(
-            noisy in proptest::collection::vec((0_u8..6, any::<bool>()), 0..300),
-            warning in any::<bool>(),
+            noisy in proptest::collection::vec((0_u8..6, event_types()), 0..300),
+            event_type in event_types(),
         ) {
             let mut queue = EventQueue::new(1_000, MAX_AGE);
             let namespaces: std::collections::BTreeSet<u8> = noisy.iter().map(|(n, _)| *n).collect();
-            for (number, (namespace, warning)) in noisy.into_iter().enumerate() {
-                let noise = event(&format!("n{namespace}"), warning, u64::try_from(number).unwrap());
+            for (number, (namespace, event_type)) in noisy.into_iter().enumerate() {
+                let noise = event(&format!("n{namespace}"), event_type, u64::try_from(number).unwrap());
                 queue.push(noise, Timestamp::UNIX_EPOCH, second(0));
             }
-            queue.push(event("quiet", warning, 0), Timestamp::UNIX_EPOCH, second(0));
+            queue.push(event("quiet", event_type, 0), Timestamp::UNIX_EPOCH, second(0));
             let turns = (namespaces.len() + 1) * usize::from(TURNS) + 1;
             let found = (0..turns)
                 .filter_map(|_| queue.pop(second(0)).0)

@@ -200,7 +200,7 @@ impl EventRecorder {
             "kind": "Event",
             "metadata": {"namespace": namespace, "name": name},
             "eventTime": format_micro_time(time),
-            "type": if event.warning { "Warning" } else { "Normal" },
+            "type": event.event_type.as_str(),
             "reason": event.reason,
             "action": event.reason,
             "note": truncate(&event.note, MAX_NOTE_BYTES),

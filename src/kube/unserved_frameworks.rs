@@ -20,7 +20,7 @@ use crate::api::ObjectKey;
 use crate::api::names::QUEUE_NAME_LABEL;
 use crate::cache::Kind;
 use crate::frameworks::{JobKind, ManagedKinds, Management, OwnerRef, served};
-use crate::reconciler::{CoreSettings, Event};
+use crate::reconciler::{CoreSettings, Event, EventType};
 
 /// Reason of the events.
 pub const FRAMEWORK_NOT_SERVED: &str = "FrameworkNotServed";
@@ -151,7 +151,7 @@ fn warning(kind: JobKind, meta: &ObjectMeta, managed: &ManagedKinds<'_>) -> Opti
         kind: Kind::Job(kind),
         key: ObjectKey::new(meta.namespace.as_deref()?, meta.name.as_deref()?),
         uid: meta.uid.clone()?,
-        warning: true,
+        event_type: EventType::Warning,
         reason: FRAMEWORK_NOT_SERVED.to_owned(),
         note,
         once: true,

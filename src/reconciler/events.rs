@@ -1,23 +1,36 @@
-//! Constructors of events on Workloads, and durations as counters take them.
+//! Constructors of events, and durations as counters take them.
 
-use super::messages::{Effect, Event};
+use super::messages::{Effect, Event, EventType};
+use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::backoff;
 use jiff::Timestamp;
 use std::time::Duration;
 
-/// Creates an event on a Workload.
-pub(crate) fn workload_event(record: &WorkloadRecord, warning: bool, reason: &str, note: String) -> Effect {
-    Effect::Event(Event {
-        kind: Kind::Workload,
-        key: record.meta.key.clone(),
-        uid: record.meta.uid.to_string(),
-        warning,
-        reason: reason.to_owned(),
-        note,
-        once: false,
-    })
+/// Creates an event on an object, given by its kind, its key and its UID.
+pub(crate) fn event_on(
+    (kind, key, uid): (Kind, &ObjectKey, &str),
+    event_type: EventType,
+    reason: &str,
+    note: String,
+) -> Event {
+    let (key, uid, reason) = (key.clone(), uid.to_owned(), reason.to_owned());
+    Event { kind, key, uid, event_type, reason, note, once: false }
+}
+
+/// Creates a normal event on a Workload.
+pub(crate) fn workload_event(record: &WorkloadRecord, reason: &str, note: String) -> Effect {
+    Effect::Event(event_on(subject(record), EventType::Normal, reason, note))
+}
+
+/// Creates a warning on a Workload.
+pub(crate) fn workload_warning(record: &WorkloadRecord, reason: &str, note: String) -> Effect {
+    Effect::Event(event_on(subject(record), EventType::Warning, reason, note))
+}
+
+fn subject(record: &WorkloadRecord) -> (Kind, &ObjectKey, &str) {
+    (Kind::Workload, &record.meta.key, &record.meta.uid)
 }
 
 /// Returns the time since `since`, or zero if `since` is in the future.

@@ -226,6 +226,25 @@ pub enum WriteOutcome {
     },
 }
 
+/// Type of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EventType {
+    /// Something happened as intended.
+    Normal,
+    /// Something needs attention.
+    Warning,
+}
+
+impl EventType {
+    /// Returns the name in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
 /// An event about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -235,14 +254,21 @@ pub struct Event {
     pub key: ObjectKey,
     /// UID of the object.
     pub uid: String,
-    /// Whether the type of the event is `Warning` instead of `Normal`.
-    pub warning: bool,
+    /// Type of the event.
+    pub event_type: EventType,
     /// Reason in CamelCase.
     pub reason: String,
     /// Message for users.
     pub note: String,
     /// Whether it is written once per object, also if a later leader reports it again while the first one exists.
     pub once: bool,
+}
+
+impl Event {
+    /// Returns whether the event is a warning.
+    pub fn is_warning(&self) -> bool {
+        self.event_type == EventType::Warning
+    }
 }
 
 /// An observation for counters and histograms; gauges are computed from the snapshot instead.

@@ -36,7 +36,8 @@ mod write_results;
 mod writes;
 
 pub use messages::{
-    Delta, Effect, Event, Observation, ObservationLabels, Verb, Write, WriteClass, WriteOutcome, WriteResult,
+    Delta, Effect, Event, EventType, Observation, ObservationLabels, Verb, Write, WriteClass, WriteOutcome,
+    WriteResult,
 };
 pub use settings::{CoreGates, CoreSettings, SnapshotIntervals, WriteLimits};
 pub(crate) use unit::units::is_managed_by_other_controller;

@@ -1,6 +1,7 @@
 //! Warnings about objects: each is reported only once, until its text changes or the object is deleted.
 
-use super::messages::Event;
+use super::events::event_on;
+use super::messages::{Event, EventType};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use std::collections::BTreeMap;
@@ -13,16 +14,8 @@ struct UnreadableObject {
 }
 
 impl UnreadableObject {
-    fn event(&self, kind: Kind, key: ObjectKey) -> Event {
-        Event {
-            kind,
-            key,
-            uid: self.uid.clone(),
-            warning: true,
-            reason: "Unreadable".to_owned(),
-            note: self.problem.clone(),
-            once: false,
-        }
+    fn event(&self, kind: Kind, key: &ObjectKey) -> Event {
+        event_on((kind, key, &self.uid), EventType::Warning, "Unreadable", self.problem.clone())
     }
 }
 
@@ -65,7 +58,7 @@ impl Warnings {
             uid: uid.to_owned(),
             problem: format!("{} cannot be read: {problem}", kind.resource().kind),
         };
-        let event = unreadable.event(kind, key.clone());
+        let event = unreadable.event(kind, &key);
         let known = self.unreadable.insert((kind, key), unreadable.clone());
         (known.as_ref() != Some(&unreadable)).then_some(event)
     }
@@ -83,7 +76,7 @@ impl Warnings {
     /// Returns events for all objects that cannot be decoded: a new leader received them before it led, and the
     /// previous leader may have crashed before it sent its events.
     pub(crate) fn unreadable_events(&self) -> impl Iterator<Item = Event> {
-        self.unreadable.iter().map(|((kind, key), unreadable)| unreadable.event(*kind, key.clone()))
+        self.unreadable.iter().map(|((kind, key), unreadable)| unreadable.event(*kind, key))
     }
 
     /// Returns the objects that cannot be decoded, and why.

@@ -1,7 +1,7 @@
 //! Results of writes. The next step follows from the objects as they are then.
 
-use super::events::workload_event;
-use super::messages::{Effect, Event, Observation, Verb, WriteOutcome, WriteResult};
+use super::events::{event_on, workload_warning};
+use super::messages::{Effect, EventType, Observation, Verb, WriteOutcome, WriteResult};
 use super::workload::status_write::{keep_foreign_conditions, leaves_out};
 use super::writes::in_flight::{InFlightWrite, WritePurpose};
 use super::{ReconcileKey, Reconciler};
@@ -180,17 +180,7 @@ impl Reconciler {
             return;
         }
         let Some(note) = problem.filter(|note| self.warnings.record(Kind::Pod, key, note)) else { return };
-        let uid = self.cache.known_version(Kind::Pod, key).map(|(uid, _)| uid.to_owned());
-        let event = Event {
-            kind: Kind::Pod,
-            key: key.clone(),
-            uid: uid.unwrap_or_default(),
-            warning: true,
-            reason: "Unreadable".to_owned(),
-            note,
-            once: false,
-        };
-        self.writes.emit(Effect::Event(event));
+        self.emit_warning(Kind::Pod, key, "Unreadable", note);
     }
 
     fn report_rejected(&mut self, kind: Kind, key: &ObjectKey, code: u16, message: &str) {
@@ -201,17 +191,14 @@ impl Reconciler {
     /// Emits a warning about an object, unless its last warning was the same.
     fn warn(&mut self, kind: Kind, key: &ObjectKey, reason: &str, note: String) {
         if self.warnings.record(kind, key, &note) {
-            let uid = self.cache.known_version(kind, key).map(|(uid, _)| uid.to_owned());
-            self.writes.emit(Effect::Event(Event {
-                kind,
-                key: key.clone(),
-                uid: uid.unwrap_or_default(),
-                warning: true,
-                reason: reason.to_owned(),
-                note,
-                once: false,
-            }));
+            self.emit_warning(kind, key, reason, note);
         }
+    }
+
+    fn emit_warning(&mut self, kind: Kind, key: &ObjectKey, reason: &str, note: String) {
+        let uid = self.cache.known_version(kind, key).map(|(uid, _)| uid).unwrap_or_default();
+        let event = event_on((kind, key, uid), EventType::Warning, reason, note);
+        self.writes.emit(Effect::Event(event));
     }
 
     /// Reports on a Workload, once per reason, that an object that it needs could not be created.
@@ -226,7 +213,7 @@ impl Reconciler {
         let note = format!("Error creating {} \"{}\": {reason}", kind.resource().kind, key.name);
         let Some(record) = self.cache.workload(&workload) else { return };
         if self.warnings.record(Kind::Workload, &workload, &note) {
-            self.writes.emit(workload_event(record, true, "FailedCreate", note));
+            self.writes.emit(workload_warning(record, "FailedCreate", note));
         }
     }
 }

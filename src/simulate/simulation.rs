@@ -324,7 +324,7 @@ impl Simulation {
                 self.inbox.push_back(Delta::Read { kind, key, object });
             }
             // Warnings of Workloads are already in their conditions.
-            Effect::Event(event) if event.warning && event.kind != Kind::Workload => {
+            Effect::Event(event) if event.is_warning() && event.kind != Kind::Workload => {
                 let warning = Warning { reason: event.reason, note: event.note };
                 self.warnings.insert((event.kind, event.key), warning);
             }

@@ -106,8 +106,12 @@ impl Cluster {
 
     /// Whether the events with this reason are warnings. Fails if there are none.
     fn is_warning(&self, reason: &str) -> bool {
-        let warnings: Vec<bool> =
-            self.events.iter().filter(|event| event.reason == reason).map(|event| event.warning).collect();
+        let warnings: Vec<bool> = self
+            .events
+            .iter()
+            .filter(|event| event.reason == reason)
+            .map(|event| event.is_warning())
+            .collect();
         assert!(!warnings.is_empty(), "no event {reason} in {:#?}", self.events);
         warnings[0]
     }

@@ -271,7 +271,7 @@ fn elastic_job_is_queued_with_warning() {
             outcome: WriteOutcome::Done(stored),
         };
         let warned = core.feed(Delta::Written(result)).into_iter().any(|effect| {
-            matches!(effect, Effect::Event(event) if event.warning && event.reason == "ElasticJobNotSupported")
+            matches!(effect, Effect::Event(event) if event.is_warning() && event.reason == "ElasticJobNotSupported")
         });
         // With the gate off, the annotation has no effect.
         assert_eq!(warned, elastic_jobs);

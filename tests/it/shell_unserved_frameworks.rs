@@ -11,7 +11,7 @@ use sluice::kube::events::{EventSettings, EventTask};
 use sluice::kube::lease::Fence;
 use sluice::kube::unserved_frameworks::{FRAMEWORK_NOT_SERVED, UnservedFrameworks};
 use sluice::kube::watch::WatchSettings;
-use sluice::reconciler::{CoreSettings, Event};
+use sluice::reconciler::{CoreSettings, Event, EventType};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -105,7 +105,7 @@ async fn each_object_that_names_a_queue_is_reported_once() {
     }
     let mut reported = Vec::new();
     while let Ok(event) = received.try_recv() {
-        assert!(event.warning && event.once && event.reason == FRAMEWORK_NOT_SERVED, "{event:?}");
+        assert!(event.is_warning() && event.once && event.reason == FRAMEWORK_NOT_SERVED, "{event:?}");
         reported.push((event.kind.resource().kind, event.key.to_string(), event.uid, event.note));
     }
     reported.sort();
@@ -137,7 +137,7 @@ async fn later_leader_repeats_no_event() {
         kind,
         key: ObjectKey::new("ns", "set"),
         uid: uid.to_owned(),
-        warning: true,
+        event_type: EventType::Warning,
         reason: "R".to_owned(),
         note: "n".to_owned(),
         once,

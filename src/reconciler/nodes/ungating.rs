@@ -16,8 +16,8 @@ use crate::cache::records::{PodSetRecord, WorkloadRecord};
 use crate::frameworks::TemplateInfo;
 use crate::lifecycle::conditions;
 use crate::lifecycle::ungate::{DomainSlots, TasPodState, assign_gated_pods, domains_waited_for};
-use crate::reconciler::events::{elapsed_duration, workload_event};
-use crate::reconciler::messages::{Effect, Event, Observation, Verb};
+use crate::reconciler::events::{elapsed_duration, event_on, workload_warning};
+use crate::reconciler::messages::{Effect, EventType, Observation, Verb};
 use crate::reconciler::warnings::Warnings;
 use crate::reconciler::work_queue::{ReconcileKey, WorkQueue};
 use crate::reconciler::writes::in_flight::{WriteRequest, Writes};
@@ -98,7 +98,7 @@ impl PodUngating<'_> {
         if self.warnings.record_gated_pods(&record.meta.key, note.as_deref())
             && let Some(note) = note
         {
-            self.writes.emit(workload_event(record, true, "PodsStayGated", note));
+            self.writes.emit(workload_warning(record, "PodsStayGated", note));
         }
     }
 }
@@ -255,15 +255,8 @@ fn terminate_pod(key: &ObjectKey, pod: &PodRecord, host: &str, now: Timestamp) -
             "resourceVersion": pod.resource_version},
         "status": {"phase": "Failed", "conditions": [condition]},
     });
-    let event = Effect::Event(Event {
-        kind: Kind::Pod,
-        key: key.clone(),
-        uid: pod.uid.to_string(),
-        warning: false,
-        reason: "PodTerminatedByKueue".to_owned(),
-        note,
-        once: false,
-    });
+    let subject = (Kind::Pod, key, &*pod.uid);
+    let event = Effect::Event(event_on(subject, EventType::Normal, "PodTerminatedByKueue", note));
     PodChange { key: key.clone(), body, terminates_pod: true, effect: event }
 }
 

@@ -315,6 +315,6 @@ fn create_request_write(
         },
     });
     let note = format!("Created ProvisioningRequest: \"{name}\"");
-    let created = workload_event(record, false, "ProvisioningRequestCreated", note);
+    let created = workload_event(record, "ProvisioningRequestCreated", note);
     WriteRequest::new(Kind::ProvisioningRequest, key, Verb::Create, body).with_effects(vec![created])
 }

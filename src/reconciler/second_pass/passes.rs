@@ -13,7 +13,7 @@ use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::workload::Transition;
 use crate::lifecycle::{conditions, eviction, pods_ready};
 use crate::reconciler::CoreSettings;
-use crate::reconciler::events::workload_event;
+use crate::reconciler::events::workload_warning;
 use crate::reconciler::scheduler_input::SchedulerInput;
 use crate::reconciler::work_queue::{ReconcileKey, WorkQueue};
 use crate::reconciler::workload::WorkloadFacts;
@@ -77,7 +77,7 @@ impl<'a> SecondPasses<'a> {
     pub(crate) fn requeue(&mut self, key: &ObjectKey, reason: Option<&str>, now: Timestamp) {
         let Some(record) = self.cache.workload(key) else { return };
         if let Some(reason) = reason {
-            self.writes.emit(workload_event(record, true, "SecondPassFailed", reason.to_owned()));
+            self.writes.emit(workload_warning(record, "SecondPassFailed", reason.to_owned()));
         }
         let at = self.queue.requeue(&record.meta.uid, now);
         self.work_queue.add_at(ReconcileKey::workload(key.clone()), at);

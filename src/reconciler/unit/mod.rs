@@ -23,7 +23,8 @@ mod without_workload;
 mod writes;
 
 use super::Reconciler;
-use super::messages::{Effect, Event};
+use super::events::event_on;
+use super::messages::{Effect, EventType};
 use super::warnings::Warnings;
 use super::work_queue::{ReconcileKey, WorkQueue};
 use super::writes::assumed::AssumedAdmissions;
@@ -82,25 +83,22 @@ impl LoadedUnit<'_> {
 
     /// Returns a normal event on the unit.
     fn event(&self, reason: &str, note: &str) -> Effect {
-        event(self.subject(), false, reason, note)
+        event(self.subject(), EventType::Normal, reason, note)
     }
 
     /// Returns a warning event on the unit.
     fn warning(&self, reason: &str, note: &str) -> Effect {
-        event(self.subject(), true, reason, note)
+        event(self.subject(), EventType::Warning, reason, note)
     }
 }
 
-fn event((kind, key, uid): (Kind, &ObjectKey, &Arc<str>), warning: bool, reason: &str, note: &str) -> Effect {
-    Effect::Event(Event {
-        kind,
-        key: key.clone(),
-        uid: uid.to_string(),
-        warning,
-        reason: reason.to_owned(),
-        note: note.to_owned(),
-        once: false,
-    })
+fn event(
+    (kind, key, uid): (Kind, &ObjectKey, &Arc<str>),
+    event_type: EventType,
+    reason: &str,
+    note: &str,
+) -> Effect {
+    Effect::Event(event_on((kind, key, uid), event_type, reason, note.to_owned()))
 }
 
 /// The parts of the reconciler that a step of a unit uses.

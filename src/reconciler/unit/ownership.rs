@@ -97,6 +97,6 @@ impl UnitStep<'_> {
 /// Returns the write of the owner references of a Workload.
 fn owners_write(record: &WorkloadRecord, verb: Verb, body: Value, added: usize) -> WriteRequest {
     let note = format!("Added {added} owner reference(s)");
-    let event = workload_event(record, false, "OwnerReferencesAdded", note);
+    let event = workload_event(record, "OwnerReferencesAdded", note);
     WriteRequest::new(Kind::Workload, record.meta.key.clone(), verb, body).with_effects(vec![event])
 }

@@ -4,7 +4,7 @@ use super::{LoadedUnit, UnitStep, event};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::frameworks::{Action, ActionWrite, Change, JobView, PodMember, Target};
-use crate::reconciler::messages::Verb;
+use crate::reconciler::messages::{EventType, Verb};
 use crate::reconciler::writes::in_flight::WriteRequest;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl UnitStep<'_> {
             };
             let announced = last && action.change != Change::None;
             let subject = (object.kind, object.key, object.uid);
-            let event = announced.then(|| event(subject, false, reason, note));
+            let event = announced.then(|| event(subject, EventType::Normal, reason, note));
             self.send(unit, request.with_effects(event.into_iter().collect()));
         }
     }

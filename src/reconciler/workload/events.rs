@@ -8,8 +8,8 @@ use crate::cache::records::{LocalQueueRecord, WorkloadRecord};
 use crate::lifecycle::workload::{self, Transition};
 use crate::lifecycle::{conditions, eviction};
 use crate::reconciler::CoreSettings;
-use crate::reconciler::events::{elapsed_duration, workload_event};
-use crate::reconciler::messages::{Effect, Event, Observation, ObservationLabels};
+use crate::reconciler::events::{elapsed_duration, event_on, workload_event, workload_warning};
+use crate::reconciler::messages::{Effect, EventType, Observation, ObservationLabels};
 use crate::scheduler::PreemptionReason;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ impl WorkloadFacts<'_> {
             Transition::Evicted(cause, first) => {
                 let ready = conditions::true_since(&record.status, ConditionType::PodsReady);
                 vec![
-                    workload_event(record, false, &cause.event_reason(), cause.message.clone()),
+                    workload_event(record, &cause.event_reason(), cause.message.clone()),
                     Effect::Observe(Observation::Evicted {
                         labels: labels(),
                         reason: cause.reason.to_owned(),
@@ -49,7 +49,7 @@ impl WorkloadFacts<'_> {
             }
             Transition::RetentionExpired => {
                 let note = "Deleted finished workload due to elapsed retention".to_owned();
-                vec![workload_event(record, false, "Deleted", note)]
+                vec![workload_event(record, "Deleted", note)]
             }
             Transition::Admitted => {
                 let reserved =
@@ -63,7 +63,7 @@ impl WorkloadFacts<'_> {
                 ]
             }
             Transition::Pending(reason, message) => {
-                vec![workload_event(record, true, reason.as_str(), message.clone())]
+                vec![workload_warning(record, reason.as_str(), message.clone())]
             }
             Transition::PodsReady => {
                 let admitted = conditions::true_since(&record.status, ConditionType::Admitted).unwrap_or(now);
@@ -75,23 +75,22 @@ impl WorkloadFacts<'_> {
                 ))]
             }
             Transition::CheckUpdated(message) => {
-                vec![workload_event(record, false, "AdmissionCheckUpdated", message.clone())]
+                vec![workload_event(record, "AdmissionCheckUpdated", message.clone())]
             }
             Transition::CheckRejected(message) => {
-                vec![workload_event(
+                vec![workload_warning(
                     record,
-                    true,
                     "AdmissionCheckRejected",
                     format!("Deactivated due to {message}"),
                 )]
             }
             Transition::ExecutionTimeExceeded(limit) => {
                 let note = format!("The maximum execution time ({limit}s) exceeded");
-                vec![workload_event(record, true, "MaximumExecutionTimeExceeded", note)]
+                vec![workload_warning(record, "MaximumExecutionTimeExceeded", note)]
             }
             Transition::AdmissionGated(gates) => {
                 let note = format!("Workload admission is gated by: {gates}");
-                vec![workload_event(record, false, PendingReason::AdmissionGated.as_str(), note)]
+                vec![workload_event(record, PendingReason::AdmissionGated.as_str(), note)]
             }
             Transition::AdmissionGateCleared => vec![gate_cleared_event(record)],
         }
@@ -103,7 +102,7 @@ impl WorkloadFacts<'_> {
         if reason == eviction::SLICE_REPLACED {
             let cluster_queue = self.cache.cluster_queue_name(record).unwrap_or_default().to_owned();
             let replaced = Effect::Observe(Observation::SliceReplaced { cluster_queue });
-            return vec![workload_event(record, false, reason, message.to_owned()), replaced];
+            return vec![workload_event(record, reason, message.to_owned()), replaced];
         }
         let key = &record.meta.key;
         let event = if reason == workload::FAILED_TO_START {
@@ -112,11 +111,11 @@ impl WorkloadFacts<'_> {
                 "Workload '{key}' cannot start the job, because its pod template and the admission (flavors, admission \
                  checks) contradict each other: {message}"
             );
-            self.event_on_job(record, true, reason, note)
+            self.event_on_job(record, EventType::Warning, reason, note)
         } else {
             self.event_on_job(
                 record,
-                false,
+                EventType::Normal,
                 "FinishedWorkload",
                 format!("Workload '{key}' is declared finished"),
             )
@@ -134,7 +133,7 @@ impl WorkloadFacts<'_> {
     ) -> Vec<Effect> {
         let preemption = self.engine.preemption_of(&victim.meta.key);
         let Some(preemptor) = preemption.and_then(|entry| self.cache.workload(&entry.preemptor)) else {
-            return vec![workload_event(victim, false, "Preempted", message.to_owned())];
+            return vec![workload_event(victim, "Preempted", message.to_owned())];
         };
         let priorities = format!(
             "preemptor effective priority: {}; preemptee effective priority: {}",
@@ -147,8 +146,8 @@ impl WorkloadFacts<'_> {
             victim.meta.key, victim.meta.uid
         );
         let mut effects = vec![
-            workload_event(victim, false, "Preempted", format!("{message}; {priorities}")),
-            workload_event(preemptor, false, "PreemptedWorkload", note),
+            workload_event(victim, "Preempted", format!("{message}; {priorities}")),
+            workload_event(preemptor, "PreemptedWorkload", note),
         ];
         let preempting = self.cache.cluster_queue_name(preemptor).unwrap_or_default().to_owned();
         effects.push(Effect::Observe(Observation::Preempted {
@@ -180,33 +179,17 @@ impl WorkloadFacts<'_> {
     fn event_on_job(
         self,
         record: &WorkloadRecord,
-        warning: bool,
+        event_type: EventType,
         reason: &str,
         note: String,
     ) -> Option<Effect> {
         if let Some(unit) = self.cache.unit_of_workload(record) {
             let pod = self.cache.unit_pod_keys(&unit).next()?;
             let (uid, _) = self.cache.known_version(Kind::Pod, pod)?;
-            return Some(Effect::Event(Event {
-                kind: Kind::Pod,
-                key: pod.clone(),
-                uid: uid.to_owned(),
-                warning,
-                reason: reason.to_owned(),
-                note,
-                once: false,
-            }));
+            return Some(Effect::Event(event_on((Kind::Pod, pod, uid), event_type, reason, note)));
         }
         let ((kind, key), job) = self.units().job_of_workload(record)?;
-        Some(Effect::Event(Event {
-            kind: Kind::Job(*kind),
-            key: key.clone(),
-            uid: job.uid.to_string(),
-            warning,
-            reason: reason.to_owned(),
-            note,
-            once: false,
-        }))
+        Some(Effect::Event(event_on((Kind::Job(*kind), key, &job.uid), event_type, reason, note)))
     }
 }
 
@@ -247,13 +230,13 @@ pub(crate) fn format_seconds(time: Duration) -> String {
 pub(crate) fn admitted_event(record: &WorkloadRecord, queue: &str, reserved: Duration) -> Effect {
     let seconds = format_seconds(reserved);
     let note = format!("Admitted by ClusterQueue {queue}, wait time since reservation was {seconds}");
-    workload_event(record, false, "Admitted", note)
+    workload_event(record, "Admitted", note)
 }
 
 /// Returns the event of a Workload whose admission gates were removed.
 pub(crate) fn gate_cleared_event(record: &WorkloadRecord) -> Effect {
     let note = "Admission gate cleared, workload is now admissible".to_owned();
-    workload_event(record, false, "AdmissionGateCleared", note)
+    workload_event(record, "AdmissionGateCleared", note)
 }
 
 /// Formats the priority of a Workload as in Kueue's events. Priority boosts are not supported.

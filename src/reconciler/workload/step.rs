@@ -122,7 +122,7 @@ impl WorkloadFacts<'_> {
         let labels = self.observation_labels(record, queue_name);
         let cleared = workload::admission_gate_cleared(&self.input(record), &record.status);
         let mut effects: Vec<Effect> = cleared.then(|| gate_cleared_event(record)).into_iter().collect();
-        effects.push(workload_event(record, false, "QuotaReserved", note));
+        effects.push(workload_event(record, "QuotaReserved", note));
         effects.push(Effect::Observe(Observation::QuotaReserved(labels.clone(), waited)));
         if conditions::is_true(&status, ConditionType::Admitted) {
             effects.push(admitted_event(record, queue_name, Duration::ZERO));

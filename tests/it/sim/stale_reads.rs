@@ -99,7 +99,7 @@ fn unreadable_object_is_ingested_when_fixed() {
     let mut broken = workload("100");
     broken["spec"]["podSets"] = json!("nonsense");
     let effects = state.apply(Delta::Applied { kind: Kind::Workload, object: broken.clone() }, time_at(1));
-    let warns = |effects: &[Effect]| effects.iter().any(|e| matches!(e, Effect::Event(e) if e.warning));
+    let warns = |effects: &[Effect]| effects.iter().any(|e| matches!(e, Effect::Event(e) if e.is_warning()));
     assert!(warns(&effects), "{effects:?}");
     broken["metadata"]["resourceVersion"] = json!("101");
     let repeated = state.apply(Delta::Applied { kind: Kind::Workload, object: broken }, time_at(1));
@@ -476,7 +476,7 @@ fn metadata_only_response_is_ignored_for_unreadable_object() {
     broken["spec"]["podSets"] = json!("nonsense");
     state.apply(Delta::Applied { kind, object: broken }, time_at(2));
     let effects = state.apply(metadata_only_response(write, "102"), time_at(3));
-    assert!(!effects.iter().any(|e| matches!(e, Effect::Event(e) if e.warning)), "{effects:?}");
+    assert!(!effects.iter().any(|e| matches!(e, Effect::Event(e) if e.is_warning())), "{effects:?}");
     assert_eq!(reserving_workloads(&mut state, 4), 0);
     assert!(
         write_of(&state.apply(Delta::Applied { kind, object: good }, time_at(5)), Kind::Workload).is_some()

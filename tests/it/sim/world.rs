@@ -175,8 +175,8 @@ impl World {
                 }
                 Effect::Event(event) => {
                     self.events.push((event.key, event.reason));
+                    self.event_warnings.push(event.is_warning());
                     self.event_notes.push(event.note);
-                    self.event_warnings.push(event.warning);
                 }
                 Effect::Observe(observation) => self.observed.push(observation),
                 Effect::LogWaitingHead { .. } => {}
