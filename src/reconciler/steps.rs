@@ -5,7 +5,7 @@ use super::messages::Effect;
 use super::nodes::health::HostHealth;
 use super::nodes::ungating::PodUngating;
 use super::workload::step::{LifecycleSteps, priority_write};
-use super::writes::in_flight::WriteRequest;
+use super::writes::request::WriteRequest;
 use super::{ReconcileKey, Reconciler};
 use crate::api::ObjectKey;
 use crate::cache::Kind;

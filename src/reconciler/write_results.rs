@@ -3,7 +3,8 @@
 use super::events::{event_on, workload_warning};
 use super::messages::{Effect, EventType, Observation, Verb, WriteOutcome, WriteResult};
 use super::workload::status_write::{keep_foreign_conditions, leaves_out};
-use super::writes::in_flight::{InFlightWrite, WritePurpose};
+use super::writes::in_flight::InFlightWrite;
+use super::writes::request::WritePurpose;
 use super::{ReconcileKey, Reconciler};
 use crate::api::ObjectKey;
 use crate::api::v1beta2::WorkloadStatus;

@@ -9,7 +9,7 @@ mod with_finalizer;
 mod workloads;
 
 use super::queues::QueueKey;
-use super::writes::in_flight::WriteRequest;
+use super::writes::request::WriteRequest;
 use super::{ReconcileKey, Reconciler};
 use crate::api::{ObjectKey, v1beta2};
 use crate::cache::Kind;

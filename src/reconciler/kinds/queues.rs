@@ -7,7 +7,7 @@ use crate::cache::kinds::to_resource_groups;
 use crate::cache::{Ingested, Kind};
 use crate::reconciler::queues::fair_sharing::to_afs_local_queue;
 use crate::reconciler::queues::{QueueKey, activity};
-use crate::reconciler::writes::in_flight::WriteRequest;
+use crate::reconciler::writes::request::WriteRequest;
 use crate::reconciler::{ReconcileKey, Reconciler};
 use crate::scheduler::Cohort;
 use jiff::Timestamp;

@@ -5,7 +5,7 @@ use crate::api::decoding::decode;
 use crate::api::{ObjectKey, v1beta2};
 use crate::cache::{Ingested, Kind};
 use crate::reconciler::queues::{activity, admission_checks};
-use crate::reconciler::writes::in_flight::WriteRequest;
+use crate::reconciler::writes::request::WriteRequest;
 use crate::reconciler::{ReconcileKey, Reconciler};
 use crate::scheduler::Flavor;
 use jiff::Timestamp;

@@ -20,7 +20,8 @@ use crate::reconciler::events::{elapsed_duration, event_on, workload_warning};
 use crate::reconciler::messages::{Effect, EventType, Observation, Verb};
 use crate::reconciler::warnings::Warnings;
 use crate::reconciler::work_queue::{ReconcileKey, WorkQueue};
-use crate::reconciler::writes::in_flight::{WriteRequest, Writes};
+use crate::reconciler::writes::in_flight::Writes;
+use crate::reconciler::writes::request::WriteRequest;
 
 use crate::topology::{DomainPath, HOSTNAME_LABEL, Placement};
 use jiff::Timestamp;

@@ -12,7 +12,7 @@ use crate::reconciler::CoreGates;
 use crate::reconciler::messages::Verb;
 use crate::reconciler::provisioning::provisioning_config;
 use crate::reconciler::queues::status::{ActiveCondition, set_active_condition};
-use crate::reconciler::writes::in_flight::WriteRequest;
+use crate::reconciler::writes::request::WriteRequest;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;

@@ -14,7 +14,7 @@ use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::backoff;
 #[cfg(feature = "failpoints")]
 use crate::reconciler::ReconcileKey;
-use crate::reconciler::writes::in_flight::WriteRequest;
+use crate::reconciler::writes::request::WriteRequest;
 use crate::scheduler::SecondPassRequest;
 use jiff::Timestamp;
 #[cfg(feature = "failpoints")]

@@ -9,7 +9,7 @@ use crate::frameworks::{JobView, Membership};
 use crate::lifecycle::{backoff, conditions, eviction};
 use crate::reconciler::events::workload_event;
 use crate::reconciler::messages::Verb;
-use crate::reconciler::writes::in_flight::WriteRequest;
+use crate::reconciler::writes::request::WriteRequest;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 

@@ -10,8 +10,7 @@ use crate::cache::records::WorkloadRecord;
 use crate::frameworks::JobView;
 use crate::lifecycle::{conditions, reservation};
 use crate::reconciler::messages::{Effect, Verb};
-use crate::reconciler::writes::bodies::delete_options;
-use crate::reconciler::writes::in_flight::WriteRequest;
+use crate::reconciler::writes::request::{WriteRequest, delete_options};
 use serde_json::{Map, Value, json};
 
 impl UnitStep<'_> {

@@ -9,7 +9,7 @@ use crate::frameworks::{
 };
 use crate::lifecycle::backoff;
 use crate::reconciler::messages::{Effect, Observation, Verb};
-use crate::reconciler::writes::in_flight::WriteRequest;
+use crate::reconciler::writes::request::WriteRequest;
 use std::sync::Arc;
 use std::time::Duration;
 

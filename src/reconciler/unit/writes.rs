@@ -5,7 +5,7 @@ use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::frameworks::{Action, ActionWrite, Change, JobView, PodMember, Target};
 use crate::reconciler::messages::{EventType, Verb};
-use crate::reconciler::writes::in_flight::WriteRequest;
+use crate::reconciler::writes::request::WriteRequest;
 use serde_json::{Value, json};
 use std::sync::Arc;
 

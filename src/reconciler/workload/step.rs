@@ -13,8 +13,10 @@ use crate::reconciler::CoreSettings;
 use crate::reconciler::events::{elapsed_duration, workload_event};
 use crate::reconciler::messages::{Effect, Observation, Verb, WriteClass};
 use crate::reconciler::work_queue::{ReconcileKey, WorkQueue};
-use crate::reconciler::writes::bodies::{delete_options, remove_finalizer_patch};
-use crate::reconciler::writes::in_flight::{WritePurpose, WriteRequest, Writes};
+use crate::reconciler::writes::in_flight::Writes;
+use crate::reconciler::writes::request::{
+    WritePurpose, WriteRequest, delete_options, remove_finalizer_patch,
+};
 use crate::reconciler::writes::status_rate_limit::StatusRateLimiter;
 use crate::scheduler::{Assignment, Engine};
 use jiff::{SignedDuration, Timestamp};

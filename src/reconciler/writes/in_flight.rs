@@ -2,13 +2,14 @@
 
 use super::confirmed::ConfirmedWorkloads;
 use super::repeated::{Replacements, WriteSeries};
+use super::request::{WritePurpose, WriteRequest};
 use crate::api::ObjectKey;
 use crate::api::v1beta2::WorkloadStatus;
 use crate::cache::Kind;
-use crate::frameworks::{JobPatch, PatchBody};
 use crate::lifecycle::backoff;
-use crate::reconciler::messages::{Effect, Verb, Write, WriteClass};
-use crate::reconciler::{ReconcileKey, WriteLimits};
+use crate::reconciler::WriteLimits;
+use crate::reconciler::messages::{Effect, Verb, Write};
+use crate::reconciler::work_queue::{ReconcileKey, WorkQueue};
 use crate::snapshot::FailureCounts;
 use indexmap::IndexMap;
 use jiff::{SignedDuration, Timestamp};
@@ -28,21 +29,6 @@ const MAX_IN_FLIGHT_EXPLANATIONS: usize = 64;
 /// First and longest backoff after further conflicts.
 const MIN_CONFLICT_BACKOFF: SignedDuration = SignedDuration::from_millis(50);
 const MAX_CONFLICT_BACKOFF: SignedDuration = SignedDuration::from_secs(5);
-
-/// Purpose of a write: determines what follows from its result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WritePurpose {
-    /// Reserves quota for a Workload.
-    Admit,
-    /// Sets the result of a second pass.
-    SecondPass,
-    /// Sets the pending reason of a Workload.
-    Explain,
-    /// Sets the status of a queue or cohort.
-    QueueStatus,
-    /// Anything else: the next step follows from the objects alone.
-    Other,
-}
 
 /// A write that was sent and has no result yet.
 #[derive(Clone, Debug)]
@@ -83,82 +69,6 @@ impl InFlightWrite {
     /// Returns whether it applies the status of a Workload.
     pub(crate) fn applies_status(&self) -> bool {
         self.verb == Verb::Apply && self.expected_status.is_some()
-    }
-}
-
-/// Returns the version of the object that an update is decided on.
-fn decided_on(request: &WriteRequest) -> Option<&str> {
-    let pointer = match request.verb {
-        Verb::Merge | Verb::Apply => "/metadata/resourceVersion",
-        Verb::JsonPatch => "/0/value",
-        Verb::Create | Verb::Delete => return None,
-    };
-    request.body.pointer(pointer).and_then(Value::as_str)
-}
-
-/// A write to send.
-pub(crate) struct WriteRequest {
-    pub(crate) kind: Kind,
-    pub(crate) key: ObjectKey,
-    pub(crate) verb: Verb,
-    pub(crate) subresource: Option<&'static str>,
-    pub(crate) body: Value,
-    /// New status of a Workload.
-    pub(crate) status: Option<Arc<WorkloadStatus>>,
-    /// Whether `status` is complete: it then equals the whole status, whatever other clients wrote before.
-    pub(crate) response_metadata_only: bool,
-    pub(crate) purpose: WritePurpose,
-    pub(crate) class: WriteClass,
-    pub(crate) effects: Vec<Effect>,
-    pub(crate) on_behalf_of: Option<ReconcileKey>,
-}
-
-impl WriteRequest {
-    /// Creates a write of the object itself, without effects. What is written to jobs and pods starts or stops them, and the
-    /// deletion of a Workload can release its quota.
-    pub(crate) fn new(kind: Kind, key: ObjectKey, verb: Verb, body: Value) -> Self {
-        let class = match (kind, verb) {
-            (Kind::Job(_) | Kind::Pod, _) | (Kind::Workload, Verb::Delete) => WriteClass::Quota,
-            _ => WriteClass::Other,
-        };
-        Self {
-            kind,
-            key,
-            verb,
-            subresource: None,
-            body,
-            status: None,
-            response_metadata_only: false,
-            purpose: WritePurpose::Other,
-            class,
-            effects: Vec::new(),
-            on_behalf_of: None,
-        }
-    }
-
-    /// Creates the write of a patch of a job or a pod, for exactly this version of the object.
-    pub(crate) fn of_patch(kind: Kind, key: ObjectKey, patch: &JobPatch, resource_version: &str) -> Self {
-        let verb = match patch.body() {
-            PatchBody::Merge(_) => Verb::Merge,
-            PatchBody::Json(_) => Verb::JsonPatch,
-        };
-        let request = Self::new(kind, key, verb, patch.at_version(resource_version));
-        if patch.status { request.of_status() } else { request }
-    }
-
-    /// Returns the write for the status subresource.
-    pub(crate) fn of_status(self) -> Self {
-        Self { subresource: Some("status"), ..self }
-    }
-
-    /// Returns the write with effects to emit once it has landed.
-    pub(crate) fn with_effects(self, effects: Vec<Effect>) -> Self {
-        Self { effects, ..self }
-    }
-
-    /// Returns the write for another object, which gets a step when the write ends.
-    pub(crate) fn on_behalf_of(self, item: ReconcileKey) -> Self {
-        Self { on_behalf_of: Some(item), ..self }
     }
 }
 
@@ -284,7 +194,7 @@ impl Writes {
         self.status_write_count = self.status_write_count.saturating_add(has_status);
         let bypasses_in_flight = kind == Kind::Workload && self.bypassing.remove(&request.key);
         let object = (kind, request.key.clone());
-        let version = decided_on(&request);
+        let version = request.decided_on();
         // What the scheduler decides starts a new series. Statuses of queues have a rate limit of their own.
         let preceding = match purpose {
             WritePurpose::SecondPass | WritePurpose::Other => self.series.preceding(&object, version, now),
@@ -324,6 +234,36 @@ impl Writes {
     pub(crate) fn requeue_at_end(&mut self, kind: Kind, key: &ObjectKey, item: ReconcileKey) {
         if let Some(write) = self.in_flight.get_mut(&(kind, key.clone())) {
             write.on_behalf_of = Some(item);
+        }
+    }
+
+    /// Starts a write that another object needs. During a backoff, adds that object to the work queue for its end
+    /// instead.
+    pub(crate) fn write_for(
+        &mut self,
+        item: ReconcileKey,
+        request: WriteRequest,
+        queue: &mut WorkQueue,
+        now: Timestamp,
+    ) {
+        if self.may_write(request.kind, &request.key, now) {
+            self.start(request.on_behalf_of(item), now);
+        } else {
+            self.retry_after_backoff((request.kind, &request.key), item, queue, now);
+        }
+    }
+
+    /// Adds an object to the work queue for the end of a failed write's backoff. No time is needed while a write is in
+    /// flight: its end adds the object anyway.
+    pub(crate) fn retry_after_backoff(
+        &self,
+        (kind, key): (Kind, &ObjectKey),
+        item: ReconcileKey,
+        queue: &mut WorkQueue,
+        now: Timestamp,
+    ) {
+        if let Some(until) = self.backoff_until(kind, key).filter(|until| *until > now) {
+            queue.add_at(item, until);
         }
     }
 
