@@ -5,7 +5,8 @@
 
 use super::cycles::CycleRound;
 use super::messages::Effect;
-use super::writes::in_flight::WritePurpose;
+use super::second_pass::eligibility::due_second_pass;
+use super::writes::request::WritePurpose;
 use super::{ReconcileKey, Reconciler};
 use crate::api::ObjectKey;
 use crate::cache::records::WorkloadRecord;
@@ -35,8 +36,9 @@ impl Reconciler {
     /// Returns the Workloads that count as pending without being queued, with their ClusterQueues.
     pub(crate) fn waiting_workloads(&self, now: Timestamp) -> impl Iterator<Item = (&str, &ObjectKey)> {
         self.cache.workloads().filter_map(move |(key, record)| {
-            let facts = self.workload_facts(key, record, now);
-            let plan = workload::plan(&self.workload_input(record), &facts, &self.settings.lifecycle, now);
+            let facts = self.workload_facts();
+            let around = facts.of(record, now);
+            let plan = workload::plan(&facts.input(record), &around, &self.settings.lifecycle, now);
             let waits =
                 plan.membership == workload::QueueMembership::Waiting && self.engine.workload(key).is_none();
             self.cache.cluster_queue_name(record).filter(|_| waits).map(|queue| (queue, key))
@@ -48,12 +50,14 @@ impl Reconciler {
     pub(crate) fn queue_as_recorded(&mut self) {
         let invalid =
             self.cache.workloads().filter(|(_, record)| record.effective_requests.misconfiguration.is_some());
+        let input = self.scheduler_input();
         let invalid: Vec<Workload> =
-            invalid.filter_map(|(key, _)| self.scheduler_input().to_pending_workload(key)).collect();
+            invalid.filter_map(|(_, record)| input.to_pending_workload(record)).collect();
         for workload in invalid {
             self.engine.enqueue(workload);
         }
-        let passes = self.cache.workloads().filter_map(|(key, _)| self.due_second_pass(key));
+        let input = self.scheduler_input();
+        let passes = self.cache.workloads().filter_map(|(_, record)| due_second_pass(input, record));
         for request in passes.collect::<Vec<_>>() {
             self.engine.request_second_pass(request);
         }
@@ -81,7 +85,7 @@ impl Reconciler {
         self.apply_decisions(decisions, &mut round);
         for (key, verdict) in verdicts {
             self.write_verdict(&key, &verdict, now);
-            items.remove(&ReconcileKey::Workload(key));
+            items.remove(&ReconcileKey::workload(key));
         }
         for item in &items {
             self.step_object(item, now);
@@ -98,19 +102,20 @@ impl Reconciler {
         let mut status = (*record.status).clone();
         set_pending(&mut status, verdict.reason, &verdict.to_string(), record.meta.generation, now);
         if status != *record.status {
-            let request = self.status_write(record, Box::new(status), WritePurpose::Explain);
+            let request = self.workload_facts().status_write(record, Box::new(status), WritePurpose::Explain);
             self.writes.start(request, now);
         }
     }
 
     /// Returns the writes that finish the workload slices whose successors hold quota.
     pub(crate) fn finish_replaced_slices(&mut self, now: Timestamp) -> Vec<Effect> {
-        let is_replaced =
-            |record: &WorkloadRecord| self.membership_facts(record, now).slice_replaced_message.is_some();
+        let is_replaced = |record: &WorkloadRecord| {
+            self.workload_facts().of_membership(record, now).slice_replaced_message.is_some()
+        };
         let replaced = self.cache.workloads().filter(|(_, record)| is_replaced(record));
         let replaced: Vec<ObjectKey> = replaced.map(|(key, _)| key.clone()).collect();
         for key in replaced {
-            self.step_object(&ReconcileKey::Workload(key), now);
+            self.step_object(&ReconcileKey::workload(key), now);
         }
         self.writes.take_effects()
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::lifecycle::pods_ready::PodsReadyLimits;
-use sluice::reconciler::{CoreSettings, Observation};
+use sluice::reconciler::{CoreSettings, Event, Observation};
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey::new("ns", name)
@@ -106,12 +106,8 @@ impl Cluster {
 
     /// Whether the events with this reason are warnings. Fails if there are none.
     fn is_warning(&self, reason: &str) -> bool {
-        let warnings: Vec<bool> = self
-            .events
-            .iter()
-            .filter(|event| event.reason == reason)
-            .map(|event| event.is_warning())
-            .collect();
+        let warnings: Vec<bool> =
+            self.events.iter().filter(|event| event.reason == reason).map(Event::is_warning).collect();
         assert!(!warnings.is_empty(), "no event {reason} in {:#?}", self.events);
         warnings[0]
     }

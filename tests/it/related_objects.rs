@@ -96,9 +96,9 @@ fn read_again(effects: &[Effect]) -> Vec<String> {
     effects.iter().filter_map(read).collect()
 }
 
-fn notes(effects: &[Effect]) -> Vec<&str> {
-    let note = |effect| match effect {
-        &Effect::Event(ref event) => Some(event.note.as_str()),
+fn notes<'a>(effects: &'a [Effect]) -> Vec<&'a str> {
+    let note = |effect: &'a Effect| match effect {
+        Effect::Event(event) => Some(event.note.as_str()),
         _ => None,
     };
     effects.iter().filter_map(note).collect()

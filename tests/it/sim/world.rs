@@ -174,8 +174,8 @@ impl World {
                     self.inbox.push_back(Delta::Read { kind, key, object });
                 }
                 Effect::Event(event) => {
-                    self.events.push((event.key, event.reason));
                     self.event_warnings.push(event.is_warning());
+                    self.events.push((event.key, event.reason));
                     self.event_notes.push(event.note);
                 }
                 Effect::Observe(observation) => self.observed.push(observation),
