@@ -66,7 +66,7 @@ impl Simulation {
             // What a simulation starts with is created, what changes it is applied.
             let name = (manifest.kind, key_of(&manifest.object));
             let named = !name.1.name.is_empty() && !manifest.dumped && !is_deleted(&manifest.object);
-            if named && !self.state.is_leading() && !known.insert(name) {
+            if named && !self.harness.core.is_leading() && !known.insert(name) {
                 let reason = already_exists(&manifest);
                 self.reject(&manifest, reason);
                 continue;
@@ -93,7 +93,7 @@ impl Simulation {
             let jobs = served().map(|row| Kind::Job(JobKind::new(row)));
             let known = jobs
                 .into_iter()
-                .any(|kind| self.server.any(kind, |job| text_at(job, "/metadata/uid") == uid));
+                .any(|kind| self.harness.server.any(kind, |job| text_at(job, "/metadata/uid") == uid));
             if !known {
                 drop_owner(&mut object);
             }
@@ -106,11 +106,11 @@ impl Simulation {
             self.applier.notes.extend(faults.map(|fault| format!("{subject}: {fault}; ignored")));
         }
         let key = key_of(&object);
-        self.server.load(kind, object, self.now);
+        self.harness.server.load(kind, object, self.now);
         if kind == Kind::Workload {
             // A Workload that replaces this one would be younger.
             self.creation_times.remove(&uid);
-        } else if let Some(stored) = self.server.get(kind, &key) {
+        } else if let Some(stored) = self.harness.server.get(kind, &key) {
             let created = text_at(stored, "/metadata/creationTimestamp").parse().unwrap_or(self.now);
             let uid = text_at(stored, "/metadata/uid").to_owned();
             self.remember_creation_time(kind, uid, created);
@@ -159,7 +159,7 @@ impl Simulation {
     pub(super) fn apply_manifest(&mut self, mut manifest: Manifest) {
         self.fill_generated_name(&mut manifest.object);
         let (kind, key) = (manifest.kind, key_of(&manifest.object));
-        let old = self.server.get(kind, &key).cloned();
+        let old = self.harness.server.get(kind, &key).cloned();
         if manifest.dumped && old.is_none() {
             return self.load_stored(kind, manifest.object);
         }
@@ -174,19 +174,22 @@ impl Simulation {
         }
         // Reviews read the core's snapshot, so the core must process pending deltas first. Reviews of Workloads read no
         // other objects; not delivering here lets all Workloads of an instant be decided together.
-        if kind != Kind::Workload || !self.state.is_leading() {
+        if kind != Kind::Workload || !self.harness.core.is_leading() {
             self.deliver_deltas();
         }
         match self.run_admission(&manifest, old.as_ref()) {
             Ok(object) if old.is_some() => {
-                self.server.edit(kind, &key, |stored| *stored = object);
+                self.harness.server.edit(kind, &key, |stored| *stored = object);
             }
             Ok(object) => {
                 self.ensure_namespace(&object);
                 let created = self.creation_time(&manifest);
-                self.server.insert(kind, object, created, true);
-                let uid =
-                    self.server.get(kind, &key).map(|stored| text_at(stored, "/metadata/uid").to_owned());
+                self.harness.server.insert(kind, object, created, true);
+                let uid = self
+                    .harness
+                    .server
+                    .get(kind, &key)
+                    .map(|stored| text_at(stored, "/metadata/uid").to_owned());
                 self.remember_creation_time(kind, uid.unwrap_or_default(), created);
             }
             Err(reason) => self.reject(&manifest, reason),
@@ -202,7 +205,7 @@ impl Simulation {
 
     fn delete_object(&mut self, manifest: &Manifest, exists: bool) {
         if exists {
-            self.server.delete(manifest.kind, &key_of(&manifest.object), self.now);
+            self.harness.server.delete(manifest.kind, &key_of(&manifest.object), self.now);
         } else {
             self.reject(manifest, "cannot delete: object not found".to_owned());
         }
@@ -220,9 +223,9 @@ impl Simulation {
     /// Creates the namespace of an object if it does not exist.
     fn ensure_namespace(&mut self, object: &Value) {
         let name = text_at(object, "/metadata/namespace");
-        if !name.is_empty() && self.server.get(Kind::Namespace, &ObjectKey::cluster(name)).is_none() {
+        if !name.is_empty() && self.harness.server.get(Kind::Namespace, &ObjectKey::cluster(name)).is_none() {
             let namespace = json!({"metadata": {"name": name, "labels": {NAMESPACE_LABEL: name}}});
-            self.server.insert(Kind::Namespace, namespace, self.now, true);
+            self.harness.server.insert(Kind::Namespace, namespace, self.now, true);
         }
     }
 
@@ -257,7 +260,7 @@ impl Simulation {
             }
             server_rules::set_defaults(manifest.kind, &mut object);
         }
-        let (schemas, snapshot) = (self.applier.schemas, self.state.snapshot());
+        let (schemas, snapshot) = (self.applier.schemas, self.harness.core.snapshot());
         let schema = |object: &mut Value| {
             let mut errors = schemas.default_and_validate(resource.kind, object, old);
             errors.extend(server_rules::validate(manifest.kind, object, old));

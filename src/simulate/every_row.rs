@@ -174,13 +174,13 @@ impl Cluster {
 
     fn job(&self) -> PlayedJob {
         let key = ObjectKey::new("ns", "job");
-        let job = self.simulation.server.get(Kind::Job(JobKind::new(self.row)), &key).unwrap();
+        let job = self.simulation.harness.server.get(Kind::Job(JobKind::new(self.row)), &key).unwrap();
         self.row.played_job(job).unwrap()
     }
 
     /// The Workload of the job.
     fn workload(&self) -> &Value {
-        let mut all = self.simulation.server.all(Kind::Workload);
+        let mut all = self.simulation.harness.server.all(Kind::Workload);
         all.find(|workload| text_at(workload, "/metadata/ownerReferences/0/name") == "job").unwrap()
     }
 

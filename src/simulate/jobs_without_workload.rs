@@ -31,16 +31,16 @@ impl Simulation {
         let owners: BTreeSet<&str> =
             workloads.iter().map(|w| text_at(w, "/metadata/ownerReferences/0/uid")).collect();
         let mut found = JobsWithoutWorkload::default();
-        for kind in self.state.kinds().iter().copied() {
+        for kind in self.harness.core.kinds().iter().copied() {
             let Kind::Job(job_kind) = kind else { continue };
-            for job in self.server.all(kind) {
+            for job in self.harness.server.all(kind) {
                 let finished = job_kind.played_job(job).is_ok_and(|state| state.finished);
                 if finished || owners.contains(text_at(job, "/metadata/uid")) {
                     continue;
                 }
                 let view = job_kind.decode(job).ok();
                 match view {
-                    Some(view) if self.state.units().manages_job(job_kind, &view) => {
+                    Some(view) if self.harness.core.units().manages_job(job_kind, &view) => {
                         found.pending.push(self.waiting_job(kind, job, &view));
                     }
                     Some(view) if view.queue_name.is_some() => {
@@ -61,11 +61,11 @@ impl Simulation {
     fn waiting_job(&self, kind: Kind, job: &Value, view: &JobView) -> PendingRow {
         let key = key_of(job);
         let local_queue = view.queue_name.as_deref().unwrap_or_default();
-        let queue = self.server.get(Kind::LocalQueue, &ObjectKey::new(&key.namespace, local_queue));
+        let queue = self.harness.server.get(Kind::LocalQueue, &ObjectKey::new(&key.namespace, local_queue));
         let class =
             job.pointer("/metadata/labels").and_then(|labels| labels.get(names::PRIORITY_CLASS_LABEL));
         let class = class.and_then(Value::as_str).map(ObjectKey::cluster);
-        let class = class.and_then(|name| self.server.get(Kind::WorkloadPriorityClass, &name));
+        let class = class.and_then(|name| self.harness.server.get(Kind::WorkloadPriorityClass, &name));
         let warning = self.warnings.get(&(kind, key.clone()));
         PendingRow {
             workload: WorkloadRef { workload: String::new(), job: key.to_string() },

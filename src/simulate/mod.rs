@@ -14,6 +14,7 @@ mod dump;
 mod every_row;
 pub mod fake_api_server;
 mod foreign_kinds;
+mod harness;
 mod job_runner;
 mod jobs_without_workload;
 mod livelock;
@@ -38,6 +39,7 @@ mod timeline;
 
 pub use blocker_row::BlockerRow;
 pub use dump::{Dump, SkippedResource};
+pub use harness::Harness;
 pub use manifest::{Manifest, Manifests, Problem, SourceLocation};
 pub use outcome::{Grant, Outcome, PodSetGrant};
 pub use redaction::Redaction;

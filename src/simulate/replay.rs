@@ -3,6 +3,7 @@
 //! The core does not lead, so that it decides and writes nothing but what the cycles of the scenario lead to.
 
 use super::fake_api_server::{FakeApiServer, key_of};
+use super::harness::Harness;
 use super::outcome::Outcome;
 use super::report::to_grant;
 use super::scenario::{Scenario, ScenarioError};
@@ -11,7 +12,7 @@ use crate::api::reason::ConditionType;
 use crate::api::v1beta2::WorkloadStatus;
 use crate::cache::Kind;
 use crate::lifecycle::conditions;
-use crate::reconciler::{Delta, Effect, Reconciler, Write, WriteResult};
+use crate::reconciler::{Delta, Effect, Write};
 use crate::scheduler::{Decision, Outcome as Decided};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -21,8 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A core with the objects of a replayed scenario.
 struct Replay {
-    core: Reconciler,
-    server: FakeApiServer,
+    harness: Harness,
     now: Timestamp,
     /// The statuses of all Workloads before the first cycle.
     initial: BTreeMap<ObjectKey, WorkloadStatus>,
@@ -61,16 +61,16 @@ enum Cycle {
 impl Replay {
     fn new(scenario: &Scenario) -> Result<Self, ScenarioError> {
         let now = scenario.now;
-        let mut core = Reconciler::new(scenario.settings()?);
-        let mut server = FakeApiServer::new(false);
+        let mut harness = Harness::new(scenario.settings()?, FakeApiServer::new(false));
         for (kind, object) in scenario.known_objects() {
-            server.load(kind, object, now);
+            harness.server.load(kind, object, now);
         }
+        harness.receive();
         let lists = Kind::all().into_iter().map(|kind| Delta::Synced { kind });
-        core.apply_all(server.watch_events.drain(..).chain(lists), now);
-        core.queue_as_recorded();
+        harness.core.apply_all(harness.inbox.drain(..).chain(lists), now);
+        harness.core.queue_as_recorded();
         let (initial, unchecked, queues) = Default::default();
-        let mut replay = Self { core, server, now, initial, unchecked, queues };
+        let mut replay = Self { harness, now, initial, unchecked, queues };
         replay.initial = replay.statuses();
         replay.queues = replay.queues(&BTreeSet::new());
         Ok(replay)
@@ -78,41 +78,38 @@ impl Replay {
 
     /// Returns the statuses of the Workloads that can be read.
     fn statuses(&self) -> BTreeMap<ObjectKey, WorkloadStatus> {
-        let all = self.server.all(Kind::Workload).map(|object| (key_of(object), object));
-        let known = all.filter(|(key, _)| self.core.knows_workload(key));
+        let all = self.harness.server.all(Kind::Workload).map(|object| (key_of(object), object));
+        let known = all.filter(|(key, _)| self.harness.core.knows_workload(key));
         known.map(|(key, object)| (key, status_of(object))).collect()
     }
 
     /// Runs one cycle, executes its writes, and delivers their results.
     fn run_cycle(&mut self) -> Cycle {
-        let decisions = self.core.decide_once(self.now);
+        let decisions = self.harness.core.decide_once(self.now);
         // As the cycle leaves them: what its writes change is for the next one.
         let preempts = |decision: &&Decision| matches!(decision.outcome, Decided::Preempting(..));
         self.queues = self.queues(&decisions.iter().filter(preempts).map(|d| &d.key).collect());
-        let idle = decisions.is_empty() && !self.core.engine().has_work();
-        let effects = self.core.write_decisions(decisions, self.now);
+        let idle = decisions.is_empty() && !self.harness.core.engine().has_work();
+        let effects = self.harness.core.write_decisions(decisions, self.now);
         self.execute(effects);
-        let effects = self.core.finish_replaced_slices(self.now);
+        let effects = self.harness.core.finish_replaced_slices(self.now);
         self.execute(effects);
         if idle { Cycle::Idle } else { Cycle::Busy }
     }
 
     fn execute(&mut self, effects: Vec<Effect>) {
-        let mut results = Vec::new();
         for effect in effects {
             let Effect::Write(write) = effect else { continue };
-            let (id, kind, key) = (write.id, write.kind, write.key.clone());
             self.note_new_checks(&write);
-            let outcome = self.server.write(write, self.now);
-            results.push(Delta::Written(WriteResult { id, kind, key, outcome }));
+            self.harness.execute(write, self.now);
         }
-        self.core.apply_all(results, self.now);
+        self.harness.core.apply_all(self.harness.inbox.drain(..), self.now);
     }
 
     /// Keeps the condition Admitted of a Workload that gets admission checks with its reservation: in Kueue another
     /// controller adds the checks after the cycle, and until then the condition stays.
     fn note_new_checks(&mut self, write: &Write) {
-        let known = self.server.get(write.kind, &write.key).map(status_of).unwrap_or_default();
+        let known = self.harness.server.get(write.kind, &write.key).map(status_of).unwrap_or_default();
         let listed = |name: &str| known.admission_checks.iter().any(|check| check.name == name);
         let new = write.status.iter().flat_map(|status| &status.admission_checks);
         if new.into_iter().any(|check| !listed(&check.name)) {
@@ -142,7 +139,7 @@ impl Replay {
             let conditions = status.conditions.into_iter().map(|c| (c.type_, (c.status, c.reason)));
             outcome.conditions.insert(key.to_string(), conditions.collect());
         }
-        let unreadable = self.core.unreadable_objects();
+        let unreadable = self.harness.core.unreadable_objects();
         outcome.unreadable = unreadable.map(|(key, reason)| (key.to_string(), reason.to_owned())).collect();
         Outcome { pending: self.queues.pending, inadmissible: self.queues.inadmissible, ..outcome }
     }
@@ -150,7 +147,7 @@ impl Replay {
     /// Returns the pending Workloads. Preemptors are not inadmissible.
     fn queues(&self, preemptors: &BTreeSet<&ObjectKey>) -> Queues {
         let mut queues = Queues::default();
-        let engine = self.core.engine();
+        let engine = self.harness.core.engine();
         for queue in engine.cluster_queues() {
             for workload in engine.pending_in_order(queue) {
                 let parked = engine.is_parked(&workload.key) && !preemptors.contains(&workload.key);
@@ -158,7 +155,7 @@ impl Replay {
                 group.entry(queue.to_string()).or_default().push(workload.key.to_string());
             }
         }
-        for (queue, key) in self.core.waiting_workloads(self.now) {
+        for (queue, key) in self.harness.core.waiting_workloads(self.now) {
             queues.inadmissible.entry(queue.to_owned()).or_default().push(key.to_string());
         }
         queues

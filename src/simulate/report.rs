@@ -190,10 +190,10 @@ impl Simulation {
     /// Returns the report of the simulation so far.
     pub fn report(&mut self) -> Report {
         let verdicts = self.current_verdicts();
-        let units = QuotaUnits::from_server(&self.server);
-        let workloads: Vec<&Value> = self.server.all(Kind::Workload).collect();
+        let units = QuotaUnits::from_server(&self.harness.server);
+        let workloads: Vec<&Value> = self.harness.server.all(Kind::Workload).collect();
         let mut problems = self.applier.problems.clone();
-        problems.extend(self.state.unreadable_objects().map(|(key, reason)| Problem {
+        problems.extend(self.harness.core.unreadable_objects().map(|(key, reason)| Problem {
             location: SourceLocation { file: Arc::from("stored"), line: 0 },
             subject: key.to_string(),
             reason: reason.to_owned(),
@@ -278,7 +278,7 @@ impl Simulation {
                     cluster_queue: entry.cluster_queue.clone(),
                     preemptor: entry.preemptor.clone(),
                     reason: entry.reason.clone(),
-                    current_state: self.server.get(Kind::Workload, &key).map_or("gone", state_of),
+                    current_state: self.harness.server.get(Kind::Workload, &key).map_or("gone", state_of),
                 }
             })
             .collect()
@@ -286,9 +286,15 @@ impl Simulation {
 
     /// Returns the current verdicts on pending workloads.
     fn current_verdicts(&mut self) -> BTreeMap<ObjectKey, Verdict> {
-        let pending: Vec<ObjectKey> =
-            self.server.all(Kind::Workload).filter(|w| state_of(w) == "pending").map(key_of).collect();
-        let with_verdict = |key: ObjectKey| self.state.fresh_verdict(&key).map(|verdict| (key, verdict));
+        let pending: Vec<ObjectKey> = self
+            .harness
+            .server
+            .all(Kind::Workload)
+            .filter(|w| state_of(w) == "pending")
+            .map(key_of)
+            .collect();
+        let with_verdict =
+            |key: ObjectKey| self.harness.core.fresh_verdict(&key).map(|verdict| (key, verdict));
         pending.into_iter().filter_map(with_verdict).collect()
     }
 
@@ -298,7 +304,7 @@ impl Simulation {
         verdicts: &BTreeMap<ObjectKey, Verdict>,
         units: &QuotaUnits,
     ) -> Vec<PendingRow> {
-        let engine = self.state.engine();
+        let engine = self.harness.core.engine();
         let queues: Vec<Arc<str>> = engine.cluster_queues().cloned().collect();
         let mut positions = BTreeMap::new();
         for queue in &queues {
@@ -342,12 +348,12 @@ impl Simulation {
     fn cluster_queue_of(&self, workload: &Value) -> String {
         let queue =
             ObjectKey::new(text_at(workload, "/metadata/namespace"), text_at(workload, "/spec/queueName"));
-        let queue = self.server.get(Kind::LocalQueue, &queue);
+        let queue = self.harness.server.get(Kind::LocalQueue, &queue);
         queue.map(|queue| text_at(queue, "/spec/clusterQueue").to_owned()).unwrap_or_default()
     }
 
     fn queue_rows(&self, units: &QuotaUnits) -> Vec<QueueRow> {
-        let engine = self.state.engine();
+        let engine = self.harness.core.engine();
         let row = |(node, parent): (&NodeRef, Option<&NodeRef>)| {
             let is_queue = matches!(node, NodeRef::ClusterQueue(_));
             let usage = engine.usage(node).into_iter().map(|(fr, usage)| UsageRow {

@@ -6,6 +6,7 @@
 
 use super::apply::ManifestApplier;
 use super::fake_api_server::FakeApiServer;
+use super::harness::Harness;
 use super::job_runner::{JobRunner, JobStep, apply_step};
 use super::livelock::LivelockDetector;
 use super::manifest::{Manifest, Manifests, Problem};
@@ -14,11 +15,9 @@ use super::timeline::{StatusSummary, Timeline};
 use crate::admission::AdmissionSettings;
 use crate::api::ObjectKey;
 use crate::cache::Kind;
-use crate::reconciler::{
-    CoreSettings, Delta, Effect, Reconciler, SnapshotIntervals, Verb, WriteLimits, WriteOutcome, WriteResult,
-};
+use crate::reconciler::{CoreSettings, Delta, Effect, SnapshotIntervals, Verb, WriteLimits};
 use jiff::{SignedDuration, Timestamp};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Maximum number of rounds at one instant; more means that there is no fixed point.
@@ -74,8 +73,7 @@ pub enum Until {
 
 /// A simulated cluster.
 pub struct Simulation {
-    pub(super) state: Reconciler,
-    pub(super) server: FakeApiServer,
+    pub(super) harness: Harness,
     pub(super) job_runner: JobRunner,
     pub(super) timeline: Timeline,
     pub(super) applier: ManifestApplier,
@@ -92,7 +90,6 @@ pub struct Simulation {
     /// Whether the simulation ended because of a livelock.
     pub(super) livelocked: bool,
     livelock_detector: LivelockDetector,
-    inbox: VecDeque<Delta>,
     /// Number of writes to jobs and Workloads so far.
     writes_so_far: u64,
 }
@@ -114,8 +111,7 @@ impl Simulation {
             ..options.core
         };
         let mut simulation = Self {
-            state: Reconciler::new(core),
-            server: FakeApiServer::new(false),
+            harness: Harness::new(core, FakeApiServer::new(false)),
             job_runner: JobRunner::new(options.run_for),
             timeline: Timeline::default(),
             applier: ManifestApplier::new(options.admission)?,
@@ -127,11 +123,9 @@ impl Simulation {
             settled: false,
             livelocked: false,
             livelock_detector: LivelockDetector::default(),
-            inbox: VecDeque::new(),
             writes_so_far: 0,
         };
-        let kinds = simulation.state.kinds().to_vec();
-        simulation.apply_deltas(simulation.server.list(kinds));
+        simulation.apply_deltas(simulation.harness.lists());
         Ok(simulation)
     }
 
@@ -145,7 +139,7 @@ impl Simulation {
         self.begin();
         while let Some(at) = self.job_runner.next_stop() {
             self.advance_to(at);
-            if !self.livelock_detector.within_limits(&self.timeline.entries, self.server.count()) {
+            if !self.livelock_detector.within_limits(&self.timeline.entries, self.harness.server.count()) {
                 return;
             }
         }
@@ -154,7 +148,7 @@ impl Simulation {
     /// Makes the core lead if it does not yet, so that all existing objects are decided on together, and runs one
     /// instant.
     fn begin(&mut self) {
-        if !self.state.is_leading() {
+        if !self.harness.core.is_leading() {
             self.deliver_deltas();
             self.apply_deltas(vec![Delta::Leading(true)]);
             self.observe_existing();
@@ -164,8 +158,8 @@ impl Simulation {
 
     /// Starts or stops all existing jobs and Workloads as their state requires.
     fn observe_existing(&mut self) {
-        for kind in self.state.kinds().to_vec().into_iter().filter(|kind| is_simulated(*kind)) {
-            for key in self.server.keys_of(kind) {
+        for kind in self.harness.core.kinds().to_vec().into_iter().filter(|kind| is_simulated(*kind)) {
+            for key in self.harness.server.keys_of(kind) {
                 self.observe_object(kind, &key);
             }
         }
@@ -183,7 +177,7 @@ impl Simulation {
         loop {
             let expected = [self.job_runner.next_due(), self.arrivals.keys().next().copied()];
             let expected = expected.into_iter().flatten().min();
-            let next = [expected, self.state.next_due()].into_iter().flatten().min();
+            let next = [expected, self.harness.core.next_due()].into_iter().flatten().min();
             let Some(next) = next.filter(|_| expected.is_some() || idle < MAX_IDLE_TIMERS) else {
                 self.now = end.unwrap_or(last_write).max(last_write);
                 self.settled = true;
@@ -200,7 +194,7 @@ impl Simulation {
             } else {
                 (idle, last_write) = (0, self.now);
                 let within_limits =
-                    self.livelock_detector.within_limits(&self.timeline.entries, self.server.count());
+                    self.livelock_detector.within_limits(&self.timeline.entries, self.harness.server.count());
                 if until == Until::Settled && !within_limits {
                     self.livelocked = true;
                     return;
@@ -229,7 +223,7 @@ impl Simulation {
     fn run_instant(&mut self) {
         for _ in 0..MAX_ROUNDS {
             self.deliver_deltas();
-            if self.state.next_due().is_none_or(|due| due > self.now) {
+            if self.harness.core.next_due().is_none_or(|due| due > self.now) {
                 self.creation_times.clear();
                 return;
             }
@@ -240,10 +234,10 @@ impl Simulation {
 
     /// Delivers all pending deltas to the core.
     pub(super) fn deliver_deltas(&mut self) {
-        self.inbox.append(&mut self.server.watch_events);
-        let objects = self.server.count();
+        self.harness.receive();
+        let objects = self.harness.server.count();
         for _ in 0..objects.saturating_mul(64).saturating_add(MAX_ROUNDS) {
-            if self.inbox.is_empty() {
+            if self.harness.inbox.is_empty() {
                 return;
             }
             let batch = self.next_batch();
@@ -269,9 +263,13 @@ impl Simulation {
                 Delta::Applied { kind: Kind::Job(_), .. } | Delta::Read { kind: Kind::Job(_), .. }
             )
         };
-        let end =
-            self.inbox.iter().position(is_job).map_or(self.inbox.len(), |index| index.saturating_add(1));
-        self.inbox.drain(..end).collect()
+        let end = self
+            .harness
+            .inbox
+            .iter()
+            .position(is_job)
+            .map_or(self.harness.inbox.len(), |index| index.saturating_add(1));
+        self.harness.inbox.drain(..end).collect()
     }
 
     fn apply_deltas(&mut self, deltas: Vec<Delta>) {
@@ -284,45 +282,32 @@ impl Simulation {
                 _ => {}
             }
         }
-        for effect in self.state.apply_all(deltas, self.now) {
+        for effect in self.harness.core.apply_all(deltas, self.now) {
             self.execute_effect(effect);
         }
-        self.inbox.append(&mut self.server.watch_events);
+        self.harness.receive();
     }
 
     fn execute_effect(&mut self, effect: Effect) {
         match effect {
             Effect::Write(write) => {
-                let (id, kind, key) = (write.id, write.kind, write.key.clone());
-                let old = self
-                    .server
-                    .get(kind, &key)
-                    .filter(|_| kind == Kind::Workload)
-                    .map(StatusSummary::from_workload);
+                let (kind, key) = (write.kind, write.key.clone());
+                let old = self.harness.server.get(kind, &key).filter(|_| kind == Kind::Workload);
+                let old = old.map(StatusSummary::from_workload);
                 let created = self.creation_times.get(text_at(&write.body, OWNER_UID)).copied();
                 let at = created.filter(|_| write.verb == Verb::Create).unwrap_or(self.now);
-                let outcome = self.server.write(write, at);
-                if let WriteOutcome::Done(_) = &outcome {
+                if self.harness.execute(write, at) {
                     let elapsed = self.elapsed();
                     if is_simulated(kind) {
                         self.writes_so_far = self.writes_so_far.saturating_add(1);
                         self.observe_object(kind, &key);
                     }
-                    if let Some((old, new)) = old.zip(self.server.get(kind, &key)) {
+                    if let Some((old, new)) = old.zip(self.harness.server.get(kind, &key)) {
                         self.timeline.observe(&old, new, elapsed);
                     }
                 }
-                // The newer object is delivered before the conflict, so that the core retries with it.
-                if let WriteOutcome::Conflict = &outcome {
-                    let object = self.server.get(kind, &key).cloned();
-                    self.inbox.extend(object.map(|object| Delta::Applied { kind, object }));
-                }
-                self.inbox.push_back(Delta::Written(WriteResult { id, kind, key, outcome }));
             }
-            Effect::Refetch { kind, key } => {
-                let object = self.server.get(kind, &key).cloned();
-                self.inbox.push_back(Delta::Read { kind, key, object });
-            }
+            Effect::Refetch { kind, key } => self.harness.read(kind, key),
             // Warnings of Workloads are already in their conditions.
             Effect::Event(event) if event.is_warning() && event.kind != Kind::Workload => {
                 let warning = Warning { reason: event.reason, note: event.note };
@@ -334,14 +319,14 @@ impl Simulation {
 
     /// Passes a new or changed object to the timeline and the job runner.
     fn observe_object(&mut self, kind: Kind, key: &ObjectKey) {
-        let Some(object) = self.server.get(kind, key) else {
+        let Some(object) = self.harness.server.get(kind, key) else {
             return;
         };
         if kind == Kind::Workload {
             self.timeline.register(object);
         }
         // Jobs do not start or stop before the core leads.
-        if !self.state.is_leading() {
+        if !self.harness.core.is_leading() {
             return;
         }
         if let Some(step) = self.job_runner.observe((kind, key.clone()), object, self.now) {
@@ -351,15 +336,19 @@ impl Simulation {
 
     fn run_step(&mut self, kind: Kind, key: &ObjectKey, step: JobStep) {
         let (now, elapsed) = (self.now, self.elapsed());
-        let before =
-            self.server.get(kind, key).filter(|_| kind == Kind::Workload).map(StatusSummary::from_workload);
+        let before = self
+            .harness
+            .server
+            .get(kind, key)
+            .filter(|_| kind == Kind::Workload)
+            .map(StatusSummary::from_workload);
         // The core already has the spec of a Workload with reserved quota.
-        let known = kind == Kind::Workload && self.state.engine().charge_of(key).is_some();
-        if !self.server.edit_status(kind, key, known, |object| apply_step(step, kind, object, now)) {
+        let known = kind == Kind::Workload && self.harness.core.engine().charge_of(key).is_some();
+        if !self.harness.server.edit_status(kind, key, known, |object| apply_step(step, kind, object, now)) {
             return;
         }
         self.writes_so_far = self.writes_so_far.saturating_add(1);
-        if let (Some(old), Some(new)) = (before, self.server.get(kind, key)) {
+        if let (Some(old), Some(new)) = (before, self.harness.server.get(kind, key)) {
             self.timeline.observe(&old, new, elapsed);
         }
     }

@@ -75,7 +75,7 @@ fn clock_step_forward_triggers_no_mass_timeout() {
         }
         advance(&mut world, 60);
         let admitted = |w: &&Value| condition(w, "Admitted") == Some("True");
-        assert_eq!(world.server.all(Kind::Workload).filter(admitted).count(), 3, "seed {seed}");
+        assert_eq!(world.harness.server.all(Kind::Workload).filter(admitted).count(), 3, "seed {seed}");
         world.set_clocks(hours(1));
         advance(&mut world, 200);
         assert_eq!(workloads_with_late_pods(&world), 0, "seed {seed}: timeout after four minutes of ten");

@@ -17,7 +17,7 @@ fn objects(world: &World) -> Vec<(Kind, Value)> {
     kinds.sort_by_key(|kind| *kind == Kind::Workload);
     kinds
         .into_iter()
-        .flat_map(|kind| world.server.all(kind).cloned().map(move |object| (kind, object)))
+        .flat_map(|kind| world.harness.server.all(kind).cloned().map(move |object| (kind, object)))
         .collect()
 }
 
@@ -83,7 +83,7 @@ fn dump_and_cluster_have_same_outcome() {
             }
             if number == 6 {
                 let key = sluice::api::ObjectKey::new("ns", "j5");
-                world.server.delete(JOB, &key, world.now);
+                world.harness.server.delete(JOB, &key, world.now);
             }
             let report = check_same_outcome(&world, seed);
             let rows = |list: &str| report[list].as_array().unwrap().len();

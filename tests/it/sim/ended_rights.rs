@@ -22,11 +22,11 @@ fn job(name: &str) -> Value {
 
 fn old_workload(world: &World) -> Option<Value> {
     let owner = |w: &&Value| w["metadata"]["ownerReferences"][0]["name"] == "old";
-    world.server.all(Kind::Workload).find(owner).cloned()
+    world.harness.server.all(Kind::Workload).find(owner).cloned()
 }
 
 fn running_pods(world: &World) -> i64 {
-    world.server.all(JOB).map(|j| j["status"]["active"].as_i64().unwrap_or(0)).sum()
+    world.harness.server.all(JOB).map(|j| j["status"]["active"].as_i64().unwrap_or(0)).sum()
 }
 
 /// A way to go.
@@ -39,26 +39,26 @@ struct Ending {
 
 fn edit_workload(world: &mut World, change: impl FnOnce(&mut Value)) {
     if let Some(workload) = old_workload(world) {
-        world.server.edit(Kind::Workload, &key_of(&workload), change);
+        world.harness.server.edit(Kind::Workload, &key_of(&workload), change);
     }
 }
 
 fn delete_job(world: &mut World, finalizer: &str, deletes_workload: bool) {
     let key = ObjectKey::new("ns", "old");
     let now = world.now;
-    world.server.edit(JOB, &key, |j| j["metadata"]["finalizers"] = json!([finalizer]));
+    world.harness.server.edit(JOB, &key, |j| j["metadata"]["finalizers"] = json!([finalizer]));
     if deletes_workload {
-        world.server.delete(JOB, &key, now);
+        world.harness.server.delete(JOB, &key, now);
     } else {
         let stamp = world.timestamp_text();
-        world.server.edit(JOB, &key, |j| j["metadata"]["deletionTimestamp"] = json!(stamp));
+        world.harness.server.edit(JOB, &key, |j| j["metadata"]["deletionTimestamp"] = json!(stamp));
     }
 }
 
 fn delete_workload(world: &mut World) {
     if let Some(workload) = old_workload(world) {
         let now = world.now;
-        world.server.delete(Kind::Workload, &key_of(&workload), now);
+        world.harness.server.delete(Kind::Workload, &key_of(&workload), now);
     }
 }
 
@@ -164,7 +164,7 @@ const ENDINGS: [Ending; 13] = [
 /// Returns a running Job whose Workload does not admit it.
 fn running_without_admission(world: &World) -> Option<Value> {
     let admits = |job: &Value| {
-        world.server.all(Kind::Workload).any(|w| {
+        world.harness.server.all(Kind::Workload).any(|w| {
             w["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
                 && condition(w, "Admitted") == Some("True")
                 && condition(w, "Finished") != Some("True")
@@ -175,7 +175,7 @@ fn running_without_admission(world: &World) -> Option<Value> {
             && condition(job, "Complete") != Some("True")
             && job["metadata"]["deletionTimestamp"].is_null()
     };
-    world.server.all(JOB).filter(runs).find(|job| !admits(job)).cloned()
+    world.harness.server.all(JOB).filter(runs).find(|job| !admits(job)).cloned()
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn i15_quota_is_kept_until_pods_are_gone_however_they_go() {
             assert!(world.run_until_idle(20_000), "{}, seed {seed}: no rest", ending.name);
             let job = running_without_admission(&world);
             assert!(job.is_none(), "{}, seed {seed}: runs without admission: {job:#?}", ending.name);
-            let new = world.server.get(JOB, &ObjectKey::new("ns", "new")).cloned().unwrap();
+            let new = world.harness.server.get(JOB, &ObjectKey::new("ns", "new")).cloned().unwrap();
             let ended = condition(&new, "Complete") == Some("True") || new["spec"]["suspend"] == json!(false);
             // The old Workload keeps its quota: it is its own, or its Job waits for its finalizer, or for its garbage collector.
             let may_hold = ["label with its UID", "owner is changed", "finalizer holds"];
@@ -227,7 +227,7 @@ fn loses_workload(namespace_deleting: bool, seed: u64) -> (bool, bool) {
     if namespace_deleting {
         let stamp = world.timestamp_text();
         let namespace = ObjectKey::cluster("ns");
-        world.server.edit(Kind::Namespace, &namespace, |n| {
+        world.harness.server.edit(Kind::Namespace, &namespace, |n| {
             n["metadata"]["finalizers"] = json!(["example.com/content"]);
             n["metadata"]["deletionTimestamp"] = json!(stamp);
         });
@@ -235,7 +235,7 @@ fn loses_workload(namespace_deleting: bool, seed: u64) -> (bool, bool) {
     }
     delete_workload(&mut world);
     assert!(world.run_until_idle(4_000));
-    let stopped = world.server.all(JOB).all(|j| j["spec"]["suspend"] == json!(true));
+    let stopped = world.harness.server.all(JOB).all(|j| j["spec"]["suspend"] == json!(true));
     (stopped, old_workload(&world).is_some_and(|w| Some(&w["metadata"]["uid"]) != uid.as_ref()))
 }
 

@@ -114,17 +114,17 @@ impl ForeignOwner {
 }
 
 fn workload(world: &World) -> Value {
-    world.server.all(Kind::Workload).next().cloned().unwrap_or_default()
+    world.harness.server.all(Kind::Workload).next().cloned().unwrap_or_default()
 }
 
 fn edit_workload(world: &mut World, change: impl FnOnce(&mut Value)) {
     let key = key_of(&workload(world));
-    world.server.edit(Kind::Workload, &key, change);
-    world.foreign.own_all(&world.server);
+    world.harness.server.edit(Kind::Workload, &key, change);
+    world.foreign.own_all(&world.harness.server);
 }
 
 fn set_checks(world: &mut World, strategy: Value) {
-    world.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("a"), |q| {
+    world.harness.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("a"), |q| {
         q["spec"]["admissionChecksStrategy"] = strategy;
     });
 }

@@ -20,7 +20,7 @@ fn writes_in_flight_are_named_until_their_result_arrives() {
     let (mut most, mut status_writes) = (0, 0);
     for _ in 0..3_000 {
         world.step();
-        let inspection = world.state.inspect(2, world.now);
+        let inspection = world.harness.core.inspect(2, world.now);
         let sent = &inspection.in_flight_writes;
         assert!(sent.first.len() <= 2 && sent.total == sent.first.len() + sent.more, "{sent:?}");
         assert!(sent.first.is_sorted_by(|first, next| first.age_seconds >= next.age_seconds), "{sent:?}");
@@ -33,7 +33,7 @@ fn writes_in_flight_are_named_until_their_result_arrives() {
     }
     assert!(most > 0 && status_writes > 0, "no write was seen in flight");
     assert!(world.run_until_idle(20_000));
-    let inspection = world.state.inspect(100, world.now);
+    let inspection = world.harness.core.inspect(100, world.now);
     assert!(inspection.leading && inspection.synced);
     assert_eq!((inspection.in_flight_writes.total, inspection.write_queue.total), (0, 0), "{inspection:?}");
     assert_eq!((inspection.failed_writes.total, inspection.assumed_admissions), (0, 0), "{inspection:?}");
@@ -49,7 +49,7 @@ fn queues_are_listed_in_order_with_bounded_names() {
         world.now = world.now.checked_add(jiff::SignedDuration::from_secs(1)).unwrap();
     }
     assert!(world.run_until_idle(20_000));
-    let all = world.state.list_queues(10);
+    let all = world.harness.core.list_queues(10);
     let [queue] = &all.cluster_queues[..] else { panic!("{all:?}") };
     assert_eq!((&*queue.name, queue.active, queue.admitted, queue.waiting), ("a", true, 2, 0));
     let mut order = names(&queue.pending);
@@ -61,7 +61,7 @@ fn queues_are_listed_in_order_with_bounded_names() {
     );
     let (_, cpu) = queue.usage.first_key_value().unwrap();
     assert_eq!(cpu.usage.get(), 2_000);
-    let cut = &world.state.list_queues(1).cluster_queues[0];
+    let cut = &world.harness.core.list_queues(1).cluster_queues[0];
     assert_eq!((cut.workloads.first.len(), cut.workloads.more, cut.workloads.total), (1, 1, 2));
     let parked = &cut.inadmissible;
     assert_eq!((parked.first.len(), parked.more), (parked.total.min(1), parked.total.saturating_sub(1)));

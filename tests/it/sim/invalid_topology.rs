@@ -59,7 +59,7 @@ fn nodes_with_same_hostname_share_one_domain() {
     world.create(Kind::Node, twin);
     assert_eq!(place_job(&mut world, "six", 6), pods_by_host(&[("a1", 4), ("a2", 2)]));
     // One of the two is deleted: the host still exists, so no node failure is reported.
-    world.server.delete(Kind::Node, &ObjectKey::cluster("b3"), world.now);
+    world.harness.server.delete(Kind::Node, &ObjectKey::cluster("b3"), world.now);
     assert!(world.run_until_idle(20_000) && workload(&world, "six")["status"]["unhealthyNodes"].is_null());
     assert_eq!(place_job(&mut world, "four", 4), pods_by_host(&[("b1", 2), ("b2", 2)]));
 }
@@ -105,9 +105,9 @@ fn invalid_assignments_do_not_block_other_jobs() {
         world.jobs_never_end = true;
         let workload_key = sluice::simulate::fake_api_server::key_of(&workload(&world, "j"));
         for pod in ["j-0", "j-1"] {
-            world.server.delete(Kind::Pod, &key(pod), world.now);
+            world.harness.server.delete(Kind::Pod, &key(pod), world.now);
         }
-        world.server.edit(Kind::Workload, &workload_key, |w| {
+        world.harness.server.edit(Kind::Workload, &workload_key, |w| {
             w["status"]["admission"]["podSetAssignments"][0]["topologyAssignment"] = assignment.clone();
         });
         assert!(world.run_until_idle(20_000), "{case}");
@@ -148,7 +148,7 @@ fn ungranted_pods_stay_gated_or_count_as_usage() {
     world.create(Kind::Pod, unowned);
     assert!(world.run_until_idle(20_000));
     assert!(all_ungated(&world), "{:?}", ungated_hosts(&world, "j"));
-    let gated = world.server.get(Kind::Pod, &key("stranger")).unwrap();
+    let gated = world.harness.server.get(Kind::Pod, &key("stranger")).unwrap();
     assert_eq!(gated["spec"]["schedulingGates"], json!([{"name": GATE}]));
     // A pod that names a Workload which does not exist counts as usage of its own.
     let mut claims = unmanaged_pod("claims", "b1", "2");
@@ -178,7 +178,7 @@ fn malformed_annotations_affect_only_annotated_job() {
     let mut world = cluster_with_racks(7, &ALL_NODES);
     world.create(JOB, job("j", 3, &json!({REQUIRED: "rack"})));
     run_until(&mut world, "the job has started", |world| {
-        world.server.get(JOB, &key("j")).is_some_and(|job| job["spec"]["suspend"] == false)
+        world.harness.server.get(JOB, &key("j")).is_some_and(|job| job["spec"]["suspend"] == false)
     });
     for index in 0..3 {
         let mut pod = job_pod(&world, "j", Some(index));
@@ -219,7 +219,7 @@ fn node_is_kept_when_allocatable_drops_and_recovers() {
     for (seed, reduced) in (0..).zip(reduced) {
         let mut world = cluster_with_racks(seed, &ALL_NODES[..1]);
         let set_allocatable = |world: &mut World, allocatable: &Value| {
-            world.server.edit(Kind::Node, &ObjectKey::cluster("a1"), |node| {
+            world.harness.server.edit(Kind::Node, &ObjectKey::cluster("a1"), |node| {
                 node["status"]["allocatable"] = allocatable.clone();
             });
         };
@@ -227,12 +227,12 @@ fn node_is_kept_when_allocatable_drops_and_recovers() {
         let quota = |name: &str| json!({"name": name, "nominalQuota": "100"});
         let groups = json!([{"coveredResources": ["cpu", DEVICE], "flavors": [
             {"name": "t", "resources": [quota("cpu"), quota(DEVICE)]}]}]);
-        world.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("q"), |queue| {
+        world.harness.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("q"), |queue| {
             queue["spec"]["resourceGroups"] = groups.clone();
         });
         world.create(JOB, device_job("runs", 2));
         run_until(&mut world, "the job has started", |world| {
-            world.server.get(JOB, &key("runs")).is_some_and(|job| job["spec"]["suspend"] == false)
+            world.harness.server.get(JOB, &key("runs")).is_some_and(|job| job["spec"]["suspend"] == false)
         });
         for index in 0..2 {
             let pod = job_pod(&world, "runs", Some(index));
@@ -255,9 +255,9 @@ fn node_is_kept_when_allocatable_drops_and_recovers() {
         assert!(!any_version(&mut world, "runs", marked), "{reduced}: the node has not failed");
         let now = world.now;
         for pod in ["runs-0", "runs-1"] {
-            world.server.delete(Kind::Pod, &key(pod), now);
+            world.harness.server.delete(Kind::Pod, &key(pod), now);
         }
-        world.server.delete(JOB, &key("runs"), now);
+        world.harness.server.delete(JOB, &key("runs"), now);
         assert!(
             world.run_until_idle(20_000) && !is_admitted(&world, "next"),
             "{reduced}: capacity is insufficient"

@@ -9,7 +9,7 @@ use sluice::cache::Kind;
 use sluice::simulate::fake_api_server::key_of;
 
 fn set_quota(world: &mut World, cpu: &str) {
-    world.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("q"), |q| {
+    world.harness.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("q"), |q| {
         q["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(cpu);
     });
 }
@@ -17,7 +17,7 @@ fn set_quota(world: &mut World, cpu: &str) {
 fn set_check_state(world: &mut World, state: &str, after: Option<i64>) {
     let key = key_of(&workload(world, "j"));
     let stamp = world.timestamp_text();
-    world.server.edit(Kind::Workload, &key, |w| {
+    world.harness.server.edit(Kind::Workload, &key, |w| {
         let check = &mut w["status"]["admissionChecks"][0];
         check["state"] = json!(state);
         check["lastTransitionTime"] = json!(stamp);
@@ -39,7 +39,7 @@ fn workload_retried_by_check(seed: u64) -> World {
     let gate =
         json!({"metadata": {"name": "gate"}, "spec": {"controllerName": "sim/gate"}, "status": active});
     world.create(Kind::AdmissionCheck, gate);
-    world.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("q"), |q| {
+    world.harness.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("q"), |q| {
         q["spec"]["admissionChecksStrategy"] = json!({"admissionChecks": [{"name": "gate"}]});
     });
     world.create(JOB, job("j", 1, &json!({})));

@@ -57,12 +57,17 @@ pub(super) fn reserved_cpu(world: &World) -> i64 {
     let counts = |w: &&Value| {
         condition(w, "QuotaReserved") == Some("True") && condition(w, "Finished") != Some("True")
     };
-    world.server.all(Kind::Workload).filter(counts).map(usage).sum()
+    world.harness.server.all(Kind::Workload).filter(counts).map(usage).sum()
 }
 
 /// Pods that run or are terminating.
 fn active_pods(world: &World) -> i64 {
-    world.server.all(JOB).map(|j| j.pointer("/status/active").and_then(Value::as_i64).unwrap_or(0)).sum()
+    world
+        .harness
+        .server
+        .all(JOB)
+        .map(|j| j.pointer("/status/active").and_then(Value::as_i64).unwrap_or(0))
+        .sum()
 }
 
 /// I14: each version of a Workload is a legal successor of the previous version.
@@ -146,12 +151,13 @@ fn run_history(seed: u64, faults: Faults, churn: bool) {
     }
     let finished = world.run_until_finished(60_000);
     let mut unfinished: Vec<String> = world
+        .harness
         .server
         .all(Kind::Workload)
         .filter(|w| condition(w, "Finished") != Some("True"))
         .map(|w| format!("{} {}", w["metadata"]["name"], w["status"]))
         .collect();
-    let jobs = world.server.all(JOB).filter(|j| condition(j, "Complete") != Some("True"));
+    let jobs = world.harness.server.all(JOB).filter(|j| condition(j, "Complete") != Some("True"));
     unfinished
         .extend(jobs.map(|j| format!("{} suspend {} {}", j["metadata"], j["spec"]["suspend"], j["status"])));
     assert!(finished, "seed {seed}: did not finish: {unfinished:#?}");
@@ -162,7 +168,7 @@ fn run_history(seed: u64, faults: Faults, churn: bool) {
 
 /// One action of a user or of another controller.
 fn apply_user_action(world: &mut World, n: u32) {
-    let keys: Vec<_> = world.server.all(Kind::Workload).map(key_of).collect();
+    let keys: Vec<_> = world.harness.server.all(Kind::Workload).map(key_of).collect();
     let count = u32::try_from(keys.len()).unwrap();
     if count == 0 {
         return;
@@ -170,30 +176,30 @@ fn apply_user_action(world: &mut World, n: u32) {
     let key = keys[usize::try_from(world.random_below(count)).unwrap()].clone();
     let now = world.now;
     match n % 5 {
-        0 => world.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(false)),
+        0 => world.harness.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(false)),
         1 => {
-            let jobs: Vec<_> = world.server.all(JOB).map(key_of).collect();
+            let jobs: Vec<_> = world.harness.server.all(JOB).map(key_of).collect();
             let job = jobs[usize::try_from(world.random_below(u32::try_from(jobs.len()).unwrap())).unwrap()]
                 .clone();
-            world.server.delete(JOB, &job, now);
+            world.harness.server.delete(JOB, &job, now);
         }
-        2 => world.server.edit(Kind::ClusterQueue, &sluice::api::ObjectKey::cluster("a"), |q| {
+        2 => world.harness.server.edit(Kind::ClusterQueue, &sluice::api::ObjectKey::cluster("a"), |q| {
             q["spec"]["stopPolicy"] = json!("HoldAndDrain");
         }),
-        3 => world.server.delete(Kind::Workload, &key, now),
-        _ => world.server.edit(Kind::ClusterQueue, &sluice::api::ObjectKey::cluster("a"), |q| {
+        3 => world.harness.server.delete(Kind::Workload, &key, now),
+        _ => world.harness.server.edit(Kind::ClusterQueue, &sluice::api::ObjectKey::cluster("a"), |q| {
             q["spec"]["stopPolicy"] = json!("None");
         }),
     }
 }
 
 fn undo_user_actions(world: &mut World) {
-    world.server.edit(Kind::ClusterQueue, &sluice::api::ObjectKey::cluster("a"), |q| {
+    world.harness.server.edit(Kind::ClusterQueue, &sluice::api::ObjectKey::cluster("a"), |q| {
         q["spec"]["stopPolicy"] = json!("None");
     });
-    let keys: Vec<_> = world.server.all(Kind::Workload).map(key_of).collect();
+    let keys: Vec<_> = world.harness.server.all(Kind::Workload).map(key_of).collect();
     for key in keys {
-        world.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(true));
+        world.harness.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(true));
     }
 }
 
@@ -259,7 +265,7 @@ fn no_head_waits_in_idle_cluster() {
         while world.now < end {
             world.step();
         }
-        let snapshot = world.state.snapshot();
+        let snapshot = world.harness.core.snapshot();
         for (name, queue) in &snapshot.queues.cluster_queues {
             assert_eq!(queue.waiting_head, None, "seed {seed}: {name}");
             pending += queue.pending.total();
@@ -300,7 +306,12 @@ fn pending_status_writes_respect_rate_limit() {
     }
     let start = world.now;
     let reported = |world: &World| {
-        world.server.all(Kind::Workload).filter(|w| condition(w, "QuotaReserved") == Some("False")).count()
+        world
+            .harness
+            .server
+            .all(Kind::Workload)
+            .filter(|w| condition(w, "QuotaReserved") == Some("False"))
+            .count()
     };
     let runs = |world: &World| active_pods(world) == 4;
     while !runs(&world) {
@@ -340,5 +351,5 @@ fn job_unseen_by_webhook_keeps_running() {
     let events =
         world.events.iter().filter(|(key, reason)| &*key.name == "passed-by" && reason == "NotQueued");
     assert_eq!(events.count(), 1, "{:?}", world.events);
-    assert_eq!(world.server.all(Kind::Workload).count(), 0);
+    assert_eq!(world.harness.server.all(Kind::Workload).count(), 0);
 }

@@ -20,11 +20,14 @@ const TAINT: &str = "e2e.example/shaky";
 /// Adds a NoExecute taint: pods that tolerate it for a time may be scheduled to the node, but must leave it.
 fn add_no_execute_taint(world: &mut World, host: &str) {
     let taint = json!({"key": TAINT, "effect": "NoExecute", "timeAdded": "2026-01-01T00:00:00Z"});
-    world.server.edit(Kind::Node, &ObjectKey::cluster(host), |node| node["spec"]["taints"] = json!([taint]));
+    world
+        .harness
+        .server
+        .edit(Kind::Node, &ObjectKey::cluster(host), |node| node["spec"]["taints"] = json!([taint]));
 }
 
 fn set_node_ready(world: &mut World, host: &str, status: &str) {
-    world.server.edit(Kind::Node, &ObjectKey::cluster(host), |node| {
+    world.harness.server.edit(Kind::Node, &ObjectKey::cluster(host), |node| {
         node["status"]["conditions"][0]["status"] = json!(status);
     });
 }
@@ -113,7 +116,7 @@ fn node_replacement_waits_for_admission() {
             "status": {"conditions": [{"type": "Active", "status": "True", "reason": "Active", "message": "",
                 "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
         world.create(Kind::AdmissionCheck, gate);
-        world.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("q"), |queue| {
+        world.harness.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("q"), |queue| {
             queue["spec"]["admissionChecksStrategy"] = json!({"admissionChecks": [{"name": "gate"}]});
         });
         world.create(JOB, job("j", 1, &json!({})));
@@ -123,7 +126,10 @@ fn node_replacement_waits_for_admission() {
         let host = topology_assignment(&world, "j").into_keys().next().unwrap();
         let id = key_of(&workload(&world, "j"));
         set_node_ready(&mut world, &host, "False");
-        world.server.edit(Kind::Workload, &id, |w| w["status"]["unhealthyNodes"] = json!([{"name": host}]));
+        world
+            .harness
+            .server
+            .edit(Kind::Workload, &id, |w| w["status"]["unhealthyNodes"] = json!([{"name": host}]));
         assert!(world.run_until_idle(20_000), "seed {seed}: it did not settle");
         let object = workload(&world, "j");
         assert!(
@@ -131,6 +137,7 @@ fn node_replacement_waits_for_admission() {
             "seed {seed}: {object}"
         );
         world
+            .harness
             .server
             .edit(Kind::Workload, &id, |w| w["status"]["admissionChecks"][0]["state"] = json!("Ready"));
         assert!(world.run_until_idle(20_000), "seed {seed}: it did not settle");
@@ -203,8 +210,11 @@ fn replacement_is_rechecked_before_write() {
         advance_millis(&mut world, 2_500);
         assert!(is_listed_unhealthy(&world, "j", &host), "nothing can have been written");
         let queue = ObjectKey::cluster("q");
-        world.server.edit(Kind::ClusterQueue, &queue, |q| q["spec"]["stopPolicy"] = json!("HoldAndDrain"));
-        while !world.server.watch_events.is_empty() {
+        world
+            .harness
+            .server
+            .edit(Kind::ClusterQueue, &queue, |q| q["spec"]["stopPolicy"] = json!("HoldAndDrain"));
+        while !world.harness.server.watch_events.is_empty() {
             world.step();
         }
         // Writes that are in flight fail too.
@@ -232,9 +242,9 @@ fn last_domain_is_assigned_to_one_workload() {
             bind_pods(&mut world, name);
         }
         assert!(world.run_until_idle(20_000));
-        world.server.delete(Kind::Pod, &key("other"), world.now);
+        world.harness.server.delete(Kind::Pod, &key("other"), world.now);
         for host in ["a1", "a2"] {
-            world.server.delete(Kind::Node, &ObjectKey::cluster(host), world.now);
+            world.harness.server.delete(Kind::Node, &ObjectKey::cluster(host), world.now);
         }
         let is_decided = |world: &World| {
             let released = |name| condition(&workload(world, name), "QuotaReserved") == Some("False");
@@ -264,13 +274,13 @@ fn pod_that_waits_for_cordoned_node_is_reported_once() {
         bind_pods(&mut world, "j");
         let host = topology_assignment(&world, "j").into_keys().next().unwrap();
         let cordon = json!([{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]);
-        world.server.edit(Kind::Node, &ObjectKey::cluster(&host), |node| {
+        world.harness.server.edit(Kind::Node, &ObjectKey::cluster(&host), |node| {
             node["spec"] = json!({"unschedulable": true, "taints": cordon});
         });
         assert!(world.run_until_idle(20_000));
         let reports = |world: &World| world.events.iter().filter(|(_, why)| why == "PodsStayGated").count();
         assert_eq!(reports(&world), 0, "seed {seed}: both pods run");
-        world.server.delete(Kind::Pod, &key("j-1"), world.now);
+        world.harness.server.delete(Kind::Pod, &key("j-1"), world.now);
         let pod = job_pod(&world, "j", Some(1));
         world.create(Kind::Pod, pod);
         assert!(world.run_until_idle(20_000));
@@ -282,10 +292,13 @@ fn pod_that_waits_for_cordoned_node_is_reported_once() {
         );
         assert!(world.event_notes.contains(&note), "seed {seed}: {:?}", world.event_notes);
         // Steps without a change of the obstacle say nothing new.
-        world.server.edit(Kind::Pod, &key("j-0"), |pod| pod["metadata"]["labels"]["note"] = json!("x"));
+        world
+            .harness
+            .server
+            .edit(Kind::Pod, &key("j-0"), |pod| pod["metadata"]["labels"]["note"] = json!("x"));
         assert!(world.run_until_idle(20_000));
         assert_eq!(reports(&world), 1, "seed {seed}");
-        world.server.delete(Kind::Pod, &key("j-0"), world.now);
+        world.harness.server.delete(Kind::Pod, &key("j-0"), world.now);
         let pod = job_pod(&world, "j", Some(0));
         world.create(Kind::Pod, pod);
         assert!(world.run_until_idle(20_000));

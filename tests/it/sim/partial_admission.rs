@@ -8,8 +8,8 @@ use sluice::cache::Kind;
 use sluice::simulate::fake_api_server::key_of;
 
 fn set_active(world: &mut World, active: bool) {
-    let workload = world.server.all(Kind::Workload).next().map(key_of).unwrap();
-    world.server.edit(Kind::Workload, &workload, |w| w["spec"]["active"] = json!(active));
+    let workload = world.harness.server.all(Kind::Workload).next().map(key_of).unwrap();
+    world.harness.server.edit(Kind::Workload, &workload, |w| w["spec"]["active"] = json!(active));
     assert!(world.run_until_idle(20_000));
 }
 
@@ -48,7 +48,7 @@ fn size_is_restored_whatever_the_annotations_say() {
             let before = job(&world);
             assert_eq!(before["spec"]["parallelism"], json!(QUOTA), "{case}");
             assert_eq!(before["spec"]["suspend"], json!(false), "{case}");
-            world.server.edit(JOB, &key(), |j| set(j, &["metadata", "annotations", name], value));
+            world.harness.server.edit(JOB, &key(), |j| set(j, &["metadata", "annotations", name], value));
             assert!(world.run_until_idle(20_000));
             assert_eq!(job(&world)["spec"], before["spec"], "{case}: the running Job was changed");
             set_active(&mut world, false);
@@ -62,7 +62,7 @@ fn size_is_restored_whatever_the_annotations_say() {
 fn size_of_the_user_is_kept() {
     for removed in [false, true] {
         let mut world = partially_admitted(None, false);
-        world.server.edit(JOB, &key(), |j| {
+        world.harness.server.edit(JOB, &key(), |j| {
             j["spec"]["parallelism"] = json!(5);
             if removed {
                 set(j, &["metadata", "annotations", MIN], Value::Null);
@@ -79,13 +79,13 @@ fn size_of_the_user_is_kept() {
 #[test]
 fn whole_job_waits_once_it_must_not_run_in_part() {
     let mut world = partially_admitted(Some(12), false);
-    world.server.edit(JOB, &key(), |j| {
+    world.harness.server.edit(JOB, &key(), |j| {
         j["spec"]["suspend"] = json!(true);
         set(j, &["metadata", "annotations", MIN], Value::Null);
     });
     assert!(world.run_until_idle(20_000));
     let after = job(&world);
     assert_eq!((&after["spec"]["suspend"], sizes(&after)), (&json!(true), [Some(12), Some(12)]));
-    let workload = world.server.all(Kind::Workload).next().unwrap();
+    let workload = world.harness.server.all(Kind::Workload).next().unwrap();
     assert!(!holds(workload, "QuotaReserved"), "{workload:#}");
 }

@@ -28,7 +28,7 @@ fn naming_pod(name: &str, workload: &str, owners: &Value) -> Value {
 }
 
 fn bind(world: &mut World, pod: &str, node: &str) {
-    world.server.edit(Kind::Pod, &key(pod), |pod| {
+    world.harness.server.edit(Kind::Pod, &key(pod), |pod| {
         pod["spec"]["schedulingGates"] = Value::Null;
         pod["spec"]["nodeName"] = json!(node);
         pod["status"]["phase"] = json!("Running");
@@ -36,7 +36,7 @@ fn bind(world: &mut World, pod: &str, node: &str) {
 }
 
 fn is_gated(world: &World, pod: &str) -> bool {
-    let pod = world.server.get(Kind::Pod, &key(pod)).unwrap();
+    let pod = world.harness.server.get(Kind::Pod, &key(pod)).unwrap();
     pod["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty())
 }
 
@@ -56,7 +56,7 @@ fn create_workload(world: &mut World, owners: &Value) {
         }),
     );
     run_until(world, "the Workload is admitted", |world| {
-        let workload = world.server.get(Kind::Workload, &key("w")).unwrap();
+        let workload = world.harness.server.get(Kind::Workload, &key("w")).unwrap();
         condition(workload, "Admitted") == Some("True")
     });
 }
@@ -71,7 +71,7 @@ fn unrelated_pods_are_not_ungated_and_count_on_their_nodes() {
         bind_pods(&mut world, "j");
         let name = workload(&world, "j")["metadata"]["name"].as_str().unwrap().to_owned();
         let uid = |world: &World, name: &str| {
-            world.server.get(JOB, &key(name)).map(|job| job["metadata"]["uid"].clone()).unwrap()
+            world.harness.server.get(JOB, &key(name)).map(|job| job["metadata"]["uid"].clone()).unwrap()
         };
         let mut only_owner = controller("Job", &uid(&world, "j"));
         only_owner[0]["controller"] = json!(false);
@@ -95,7 +95,7 @@ fn unrelated_pods_are_not_ungated_and_count_on_their_nodes() {
         world.create(JOB, job("next", 1, &json!({})));
         assert!(world.run_until_idle(20_000));
         assert!(!is_admitted(&world, "next"), "seed {seed}: the unrelated pod was not charged");
-        world.server.delete(Kind::Pod, &key("alone"), world.now);
+        world.harness.server.delete(Kind::Pod, &key("alone"), world.now);
         run_until(&mut world, "the unrelated pod is deleted", |world| is_admitted(world, "next"));
     }
 }
@@ -127,9 +127,14 @@ fn unrelated_pod_that_selects_failed_node_is_not_ended() {
     unrelated["spec"]["nodeSelector"] = json!({HOST: host});
     world.create(Kind::Pod, unrelated);
     assert!(world.run_until_idle(20_000));
-    world.server.delete(Kind::Node, &sluice::api::ObjectKey::cluster(&host), world.now);
+    world.harness.server.delete(Kind::Node, &sluice::api::ObjectKey::cluster(&host), world.now);
     let phase = |world: &World, pod: &str| {
-        world.server.get(Kind::Pod, &key(pod)).map(|pod| pod["status"]["phase"].clone()).unwrap_or_default()
+        world
+            .harness
+            .server
+            .get(Kind::Pod, &key(pod))
+            .map(|pod| pod["status"]["phase"].clone())
+            .unwrap_or_default()
     };
     run_until(&mut world, "a pod of the Workload is ended", |world| {
         ["j-0", "j-1"].iter().any(|pod| phase(world, pod) == "Failed")
@@ -145,7 +150,7 @@ fn pods_below_child_job_belong_to_workload() {
     for seed in 0..4 {
         let mut world = cluster_with_racks(seed, &ALL_NODES);
         world.create(Kind::Pod, unmanaged_pod("top", "", "0"));
-        let top = world.server.get(Kind::Pod, &key("top")).unwrap()["metadata"]["uid"].clone();
+        let top = world.harness.server.get(Kind::Pod, &key("top")).unwrap()["metadata"]["uid"].clone();
         let mut owner = controller("Pod", &top);
         owner[0]["name"] = json!("top");
         create_workload(&mut world, &owner);
@@ -159,10 +164,10 @@ fn pods_below_child_job_belong_to_workload() {
         child["metadata"]["labels"] = Value::Null;
         child["spec"]["suspend"] = json!(false);
         world.create(JOB, child);
-        world.server.edit(JOB, &key("child"), |job| job["metadata"]["uid"] = json!("child-1"));
+        world.harness.server.edit(JOB, &key("child"), |job| job["metadata"]["uid"] = json!("child-1"));
         assert!(world.run_until_idle(20_000));
         assert!(pods.iter().all(|pod| is_gated(&world, pod)), "their Job has no controller yet");
-        world.server.edit(JOB, &key("child"), |job| {
+        world.harness.server.edit(JOB, &key("child"), |job| {
             job["metadata"]["ownerReferences"] = owner.clone();
         });
         run_until(&mut world, "the pods are ungated", |world| pods.iter().all(|pod| !is_gated(world, pod)));
@@ -177,8 +182,8 @@ fn workload_without_owner_has_no_pods() {
     world.create(Kind::Pod, naming_pod("p0", "w", &Value::Null));
     assert!(world.run_until_idle(20_000));
     assert!(is_gated(&world, "p0"));
-    let uid = world.server.get(Kind::Pod, &key("p0")).unwrap()["metadata"]["uid"].clone();
-    world.server.edit(Kind::Workload, &key("w"), |workload| {
+    let uid = world.harness.server.get(Kind::Pod, &key("p0")).unwrap()["metadata"]["uid"].clone();
+    world.harness.server.edit(Kind::Workload, &key("w"), |workload| {
         workload["metadata"]["ownerReferences"] =
             json!([{"apiVersion": "v1", "kind": "Pod", "name": "p0", "uid": uid}]);
     });

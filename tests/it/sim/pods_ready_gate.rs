@@ -32,7 +32,7 @@ fn admitted_without_ready_pods(world: &World) -> usize {
             && condition(w, "Finished") != Some("True")
             && condition(w, "PodsReady") != Some("True")
     };
-    world.server.all(Kind::Workload).filter(not_ready).count()
+    world.harness.server.all(Kind::Workload).filter(not_ready).count()
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub(super) fn contended_cluster(seed: u64, settings: &CoreSettings) -> World {
     let mut world = cluster(seed, settings);
     for name in ["a", "b"] {
         let key = ObjectKey::cluster(name);
-        world.server.edit(Kind::ClusterQueue, &key, |queue| {
+        world.harness.server.edit(Kind::ClusterQueue, &key, |queue| {
             queue["spec"]["preemption"] =
                 json!({"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"});
         });
@@ -141,7 +141,7 @@ fn victim_is_evicted_in_two_steps_and_requeued() {
     let mut world = contended_cluster(11, &CoreSettings::default());
     world.create(JOB, job_with_priority("victim", "a", 4, "low"));
     let runs = |world: &World, name: &str| {
-        world.server.get(JOB, &ObjectKey::new("ns", name)).is_some_and(|j| {
+        world.harness.server.get(JOB, &ObjectKey::new("ns", name)).is_some_and(|j| {
             j["status"]["active"] != 0 && j["spec"]["suspend"] == false && j["status"]["active"].is_number()
         })
     };

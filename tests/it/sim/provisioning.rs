@@ -24,7 +24,7 @@ fn cluster_with_provisioning_check(seed: u64, managed: &[&str]) -> World {
         "parameters": {"apiGroup": "kueue.x-k8s.io", "kind": "ProvisioningRequestConfig", "name": "config"},
     });
     world.create(Kind::AdmissionCheck, json!({"metadata": {"name": "room"}, "spec": spec}));
-    world.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("a"), |queue| {
+    world.harness.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("a"), |queue| {
         queue["spec"]["admissionChecksStrategy"] = json!({"admissionChecks": [{"name": "room"}]});
     });
     world
@@ -37,12 +37,12 @@ fn run_until(world: &mut World, until: impl Fn(&World) -> bool) {
         }
         world.step();
     }
-    let all: Vec<&Value> = world.server.all(Kind::Workload).map(|w| &w["status"]).collect();
+    let all: Vec<&Value> = world.harness.server.all(Kind::Workload).map(|w| &w["status"]).collect();
     panic!("condition not reached: {all:#?}");
 }
 
 fn provisioning_request(world: &World) -> Option<Value> {
-    world.server.all(Kind::ProvisioningRequest).next().cloned()
+    world.harness.server.all(Kind::ProvisioningRequest).next().cloned()
 }
 
 /// Plays the autoscaler: sets a condition of the request.
@@ -50,7 +50,7 @@ fn set_request_condition(world: &mut World, kind: &str, message: &str) {
     let request = provisioning_request(world).unwrap();
     let key = sluice::simulate::fake_api_server::key_of(&request);
     let stamp = world.timestamp_text();
-    world.server.edit(Kind::ProvisioningRequest, &key, |request| {
+    world.harness.server.edit(Kind::ProvisioningRequest, &key, |request| {
         request["status"] = json!({
             "provisioningClassDetails": {"group": "g7"},
             "conditions": [{"type": kind, "status": "True", "reason": kind, "message": message,
@@ -60,7 +60,7 @@ fn set_request_condition(world: &mut World, kind: &str, message: &str) {
 }
 
 fn workload(world: &World) -> Value {
-    world.server.all(Kind::Workload).next().cloned().unwrap_or_default()
+    world.harness.server.all(Kind::Workload).next().cloned().unwrap_or_default()
 }
 
 fn check_state(world: &World) -> Option<String> {
@@ -75,18 +75,20 @@ fn job_starts_on_provisioned_capacity() {
         let mut annotated = job("j", "a", 1);
         annotated["metadata"]["annotations"] = json!({"provreq.kueue.x-k8s.io/b": "2"});
         world.create(JOB, annotated);
-        run_until(&mut world, |world| world.server.all(Kind::PodTemplate).count() == 1);
+        run_until(&mut world, |world| world.harness.server.all(Kind::PodTemplate).count() == 1);
         let request = provisioning_request(&world).unwrap();
         assert_eq!(request["spec"]["parameters"], json!({"a": "1", "b": "2"}), "{request}");
-        let template = world.server.all(Kind::PodTemplate).next().unwrap();
+        let template = world.harness.server.all(Kind::PodTemplate).next().unwrap();
         assert_eq!(request["spec"]["podSets"][0]["podTemplateRef"]["name"], template["metadata"]["name"]);
         assert_eq!(template["template"]["spec"]["nodeSelector"], json!({"pool": "f"}));
         assert_eq!(template["template"]["spec"]["containers"][0]["image"], "x");
         assert_eq!(condition(&workload(&world), "Admitted"), Some("False"));
         set_request_condition(&mut world, "Provisioned", "there is room");
         run_until(&mut world, |world| condition(&workload(world), "Admitted") == Some("True"));
-        run_until(&mut world, |world| world.server.all(JOB).any(|job| job["spec"]["suspend"] == false));
-        let started = world.server.all(JOB).next().unwrap();
+        run_until(&mut world, |world| {
+            world.harness.server.all(JOB).any(|job| job["spec"]["suspend"] == false)
+        });
+        let started = world.harness.server.all(JOB).next().unwrap();
         let pods = &started["spec"]["template"];
         assert_eq!(pods["spec"]["nodeSelector"], json!({"pool": "f", "group": "g7"}));
         let consumed_request =
@@ -94,7 +96,7 @@ fn job_starts_on_provisioned_capacity() {
         assert_eq!(*consumed_request, request["metadata"]["name"]);
         assert!(world.run_until_finished(20_000), "seed {seed}");
         assert_eq!(
-            world.server.all(Kind::ProvisioningRequest).count(),
+            world.harness.server.all(Kind::ProvisioningRequest).count(),
             0,
             "seed {seed}: a request was not deleted"
         );
@@ -128,7 +130,7 @@ fn unmanaged_resources_need_no_request() {
     let mut world = cluster_with_provisioning_check(4, &["example.com/gpu"]);
     world.create(JOB, job("j", "a", 1));
     assert!(world.run_until_finished(20_000));
-    assert_eq!(world.server.all(Kind::ProvisioningRequest).count(), 0);
+    assert_eq!(world.harness.server.all(Kind::ProvisioningRequest).count(), 0);
     assert_eq!(check_state(&world).as_deref(), Some("Ready"));
 }
 
@@ -150,10 +152,14 @@ fn revoked_capacity_deactivates_workload() {
 #[test]
 fn check_without_configuration_is_inactive() {
     let mut world = cluster_with_provisioning_check(6, &[]);
-    world.server.delete(Kind::ProvisioningRequestConfig, &ObjectKey::cluster("config"), world.now);
+    world.harness.server.delete(Kind::ProvisioningRequestConfig, &ObjectKey::cluster("config"), world.now);
     let active = |world: &World| {
-        let check =
-            world.server.get(Kind::AdmissionCheck, &ObjectKey::cluster("room")).cloned().unwrap_or_default();
+        let check = world
+            .harness
+            .server
+            .get(Kind::AdmissionCheck, &ObjectKey::cluster("room"))
+            .cloned()
+            .unwrap_or_default();
         condition(&check, "Active").map(str::to_owned)
     };
     run_until(&mut world, |world| active(world).as_deref() == Some("False"));
@@ -170,14 +176,14 @@ fn delete_of_missing_request_is_no_failed_create() {
         world.create(JOB, job("j", "a", 1));
         run_until(&mut world, |world| provisioning_request(world).is_some());
         let key = sluice::simulate::fake_api_server::key_of(&workload(&world));
-        world.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(false));
+        world.harness.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(false));
         for _ in 0..world.random_below(60) {
             world.step();
         }
         if let Some(request) = provisioning_request(&world) {
             let now = world.now;
             let key = sluice::simulate::fake_api_server::key_of(&request);
-            world.server.delete(Kind::ProvisioningRequest, &key, now);
+            world.harness.server.delete(Kind::ProvisioningRequest, &key, now);
         }
         assert!(world.run_until_idle(20_000), "seed {seed}");
         let failed = world.events.iter().any(|(_, reason)| reason == "FailedCreate");

@@ -20,16 +20,16 @@ fn job(name: &str, pods: u32) -> Value {
 
 fn workload(world: &World, job: &str) -> Value {
     let owner = |w: &&Value| w["metadata"]["ownerReferences"][0]["name"] == job;
-    world.server.all(Kind::Workload).find(owner).cloned().unwrap_or_default()
+    world.harness.server.all(Kind::Workload).find(owner).cloned().unwrap_or_default()
 }
 
 fn set_active(world: &mut World, active: bool) {
     let key = key_of(&workload(world, "r"));
-    world.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(active));
+    world.harness.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(active));
 }
 
 fn set_quota(world: &mut World, cpu: i64) {
-    world.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("a"), |queue| {
+    world.harness.server.edit(Kind::ClusterQueue, &ObjectKey::cluster("a"), |queue| {
         queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(cpu);
     });
 }
@@ -43,9 +43,9 @@ fn evicted_job_asks_only_for_pods_that_can_run() {
         world.create(JOB, job("r", 4));
         let key = ObjectKey::new("ns", "r");
         run_until(&mut world, "it runs", |world| {
-            world.server.get(JOB, &key).is_some_and(|job| job["status"]["active"] == json!(4))
+            world.harness.server.get(JOB, &key).is_some_and(|job| job["status"]["active"] == json!(4))
         });
-        world.server.edit(JOB, &key, |job| {
+        world.harness.server.edit(JOB, &key, |job| {
             let stamp = job["status"]["startTime"].clone();
             job["status"] = json!({"active": 2, "ready": 2, "succeeded": 2, "completedIndexes": "0-1",
                 "startTime": stamp});
@@ -83,12 +83,12 @@ fn evicted_job_asks_only_for_pods_that_can_run() {
             "{w}"
         );
         assert_eq!(condition(&w, "Admitted"), Some("True"), "seed {seed}: {w}");
-        let running = world.server.get(JOB, &key).unwrap();
+        let running = world.harness.server.get(JOB, &key).unwrap();
         assert_eq!(
             (&running["spec"]["suspend"], &running["spec"]["parallelism"]),
             (&json!(false), &json!(4))
         );
-        let usage = &world.state.snapshot().queues.cluster_queues["a"].usage_by_flavor_resource;
+        let usage = &world.harness.core.snapshot().queues.cluster_queues["a"].usage_by_flavor_resource;
         assert_eq!(usage.values().map(|node| node.usage.get()).sum::<i64>(), 4_000, "seed {seed}");
     }
 }
@@ -105,9 +105,9 @@ fn resized_job_is_charged_for_all_pods_that_can_run() {
         world.create(JOB, resized);
         let key = ObjectKey::new("ns", "r");
         run_until(&mut world, "it runs", |world| {
-            world.server.get(JOB, &key).is_some_and(|job| job["status"]["active"] == json!(4))
+            world.harness.server.get(JOB, &key).is_some_and(|job| job["status"]["active"] == json!(4))
         });
-        world.server.edit(JOB, &key, |job| {
+        world.harness.server.edit(JOB, &key, |job| {
             let stamp = job["status"]["startTime"].clone();
             job["status"] = json!({"active": 2, "ready": 2, "succeeded": 4, "startTime": stamp});
         });
@@ -126,7 +126,7 @@ fn resized_job_is_charged_for_all_pods_that_can_run() {
         assert!(world.run_until_idle(20_000), "seed {seed}");
         // With a parallelism of 2, both of its last pods can run beside each other: none is reclaimable.
         for parallelism in [1, 4, 2] {
-            world.server.edit(JOB, &key, |job| job["spec"]["parallelism"] = json!(parallelism));
+            world.harness.server.edit(JOB, &key, |job| job["spec"]["parallelism"] = json!(parallelism));
             for _ in 0..400 {
                 world.step();
                 let w = workload(&world, "r");
@@ -152,7 +152,7 @@ fn resized_job_is_charged_for_all_pods_that_can_run() {
             condition(&workload(world, "r"), "Admitted") == Some("True")
         });
         assert!(world.run_until_idle(20_000), "seed {seed}");
-        let usage = &world.state.snapshot().queues.cluster_queues["a"].usage_by_flavor_resource;
+        let usage = &world.harness.core.snapshot().queues.cluster_queues["a"].usage_by_flavor_resource;
         assert_eq!(usage.values().map(|node| node.usage.get()).sum::<i64>(), 5_000, "seed {seed}");
     }
 }

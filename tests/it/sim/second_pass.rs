@@ -96,7 +96,7 @@ fn check_host_capacity(world: &World, seed: u64) {
     let live = |w: &&Value| {
         condition(w, "QuotaReserved") == Some("True") && condition(w, "Finished") != Some("True")
     };
-    for (host, pods) in world.server.all(Kind::Workload).filter(live).flat_map(pods_by_host) {
+    for (host, pods) in world.harness.server.all(Kind::Workload).filter(live).flat_map(pods_by_host) {
         *assigned.entry(host).or_default() += pods;
     }
     assert!(assigned.values().all(|pods| *pods <= CPU_OF_HOST), "seed {seed}: {assigned:?}");
@@ -153,31 +153,33 @@ fn apply_interference(world: &mut World, kind: u32) {
     recover_unused_nodes(world);
     let runs = |w: &Value| condition(w, "Admitted") == Some("True") && condition(w, "Finished").is_none();
     let eligible = |w: &&Value| kind / 7 != 1 || (runs(w) && !pods_by_host(w).is_empty());
-    let keys: Vec<_> = world.server.all(Kind::Workload).filter(eligible).map(key_of).collect();
+    let keys: Vec<_> = world.harness.server.all(Kind::Workload).filter(eligible).map(key_of).collect();
     let count = u32::try_from(keys.len()).unwrap();
     if count == 0 {
         return;
     }
     let key = keys[usize::try_from(world.random_below(count)).unwrap()].clone();
-    let workload = world.server.get(Kind::Workload, &key).unwrap().clone();
+    let workload = world.harness.server.get(Kind::Workload, &key).unwrap().clone();
     let now = world.now;
     match kind {
         0..=5 => set_check_state(world, &key, "Ready"),
         6 => set_check_state(world, &key, "Retry"),
         // One node at a time, so that there is capacity for its pods.
-        7..=13 if world.server.all(Kind::Node).all(|node| condition(node, "Ready") == Some("True")) => {
+        7..=13
+            if world.harness.server.all(Kind::Node).all(|node| condition(node, "Ready") == Some("True")) =>
+        {
             if let Some(host) = pods_by_host(&workload).into_keys().next() {
                 set_node_ready(world, &ObjectKey::cluster(&host), "Unknown");
             }
         }
         7..=13 => {}
-        14 => world.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(false)),
-        15 => world.server.delete(Kind::Workload, &key, now),
+        14 => world.harness.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(false)),
+        15 => world.harness.server.delete(Kind::Workload, &key, now),
         16 => {
-            let jobs: Vec<_> = world.server.all(JOB).map(key_of).collect();
+            let jobs: Vec<_> = world.harness.server.all(JOB).map(key_of).collect();
             let index = world.random_below(u32::try_from(jobs.len()).unwrap());
             if let Some(job) = jobs.get(usize::try_from(index).unwrap()) {
-                world.server.delete(JOB, job, now);
+                world.harness.server.delete(JOB, job, now);
             }
         }
         17 => set_stop_policy(world, "HoldAndDrain"),
@@ -187,7 +189,7 @@ fn apply_interference(world: &mut World, kind: u32) {
 
 fn set_check_state(world: &mut World, key: &ObjectKey, state: &str) {
     let stamp = world.timestamp_text();
-    world.server.edit(Kind::Workload, key, |w| {
+    world.harness.server.edit(Kind::Workload, key, |w| {
         let checks = w.pointer_mut("/status/admissionChecks").and_then(Value::as_array_mut);
         for check in checks.into_iter().flatten().filter(|check| check["name"] == "gate") {
             if check["state"] != state {
@@ -199,7 +201,10 @@ fn set_check_state(world: &mut World, key: &ObjectKey, state: &str) {
 }
 
 fn set_node_ready(world: &mut World, node: &ObjectKey, status: &str) {
-    world.server.edit(Kind::Node, node, |node| node["status"]["conditions"][0]["status"] = json!(status));
+    world
+        .harness
+        .server
+        .edit(Kind::Node, node, |node| node["status"]["conditions"][0]["status"] = json!(status));
 }
 
 /// Makes nodes ready again to which no pods are assigned.
@@ -207,9 +212,15 @@ fn recover_unused_nodes(world: &mut World) {
     let live = |w: &&Value| {
         condition(w, "QuotaReserved") == Some("True") && condition(w, "Finished") != Some("True")
     };
-    let used: BTreeSet<String> =
-        world.server.all(Kind::Workload).filter(live).flat_map(pods_by_host).map(|(host, _)| host).collect();
-    let nodes: Vec<_> = world.server.all(Kind::Node).map(key_of).collect();
+    let used: BTreeSet<String> = world
+        .harness
+        .server
+        .all(Kind::Workload)
+        .filter(live)
+        .flat_map(pods_by_host)
+        .map(|(host, _)| host)
+        .collect();
+    let nodes: Vec<_> = world.harness.server.all(Kind::Node).map(key_of).collect();
     for node in nodes.iter().filter(|node| !used.contains(&*node.name)) {
         set_node_ready(world, node, "True");
     }
@@ -218,15 +229,15 @@ fn recover_unused_nodes(world: &mut World) {
 fn set_stop_policy(world: &mut World, policy: &str) {
     for name in ["a", "b"] {
         let key = ObjectKey::cluster(name);
-        world.server.edit(Kind::ClusterQueue, &key, |q| q["spec"]["stopPolicy"] = json!(policy));
+        world.harness.server.edit(Kind::ClusterQueue, &key, |q| q["spec"]["stopPolicy"] = json!(policy));
     }
 }
 
 fn undo_interference(world: &mut World) {
     set_stop_policy(world, "None");
-    let keys: Vec<_> = world.server.all(Kind::Workload).map(key_of).collect();
+    let keys: Vec<_> = world.harness.server.all(Kind::Workload).map(key_of).collect();
     for key in keys {
-        world.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(true));
+        world.harness.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(true));
     }
 }
 
@@ -249,15 +260,19 @@ fn run_history(seed: u64, faults: Faults) -> (u32, u32) {
     world.jobs_never_end = false;
     undo_interference(&mut world);
     let finished = (0..300).any(|_| {
-        let keys: Vec<_> = world.server.all(Kind::Workload).map(key_of).collect();
+        let keys: Vec<_> = world.harness.server.all(Kind::Workload).map(key_of).collect();
         for key in &keys {
             set_check_state(&mut world, key, "Ready");
         }
         recover_unused_nodes(&mut world);
         world.run_until_finished(400)
     });
-    let unfinished: Vec<&Value> =
-        world.server.all(Kind::Workload).filter(|w| condition(w, "Finished") != Some("True")).collect();
+    let unfinished: Vec<&Value> = world
+        .harness
+        .server
+        .all(Kind::Workload)
+        .filter(|w| condition(w, "Finished") != Some("True"))
+        .collect();
     assert!(finished, "seed {seed}: did not finish: {unfinished:#?}");
     world.record_undelivered_versions();
     check_transitions(&world.history).unwrap_or_else(|error| panic!("seed {seed}: {error}"));

@@ -45,7 +45,7 @@ pub(super) fn leading_state() -> Reconciler {
 fn leading_state_with(settings: CoreSettings) -> Reconciler {
     let world = World::with_queue(&CoreSettings::default(), 1);
     let mut state = Reconciler::new(settings);
-    for delta in world.server.list(Kind::all()) {
+    for delta in world.harness.server.list(Kind::all()) {
         state.apply(delta, time_at(0));
     }
     state.apply(Delta::Leading(true), time_at(0));
@@ -405,7 +405,7 @@ fn echo_of_known_version_is_ignored() {
 #[test]
 fn echo_of_known_queue_version_is_ignored() {
     let world = World::with_queue(&CoreSettings::default(), 0);
-    let objects = world.server.list(Kind::all()).into_iter().filter_map(|delta| match delta {
+    let objects = world.harness.server.list(Kind::all()).into_iter().filter_map(|delta| match delta {
         Delta::Applied { kind: kind @ (Kind::ClusterQueue | Kind::LocalQueue), object } => {
             Some((kind, object))
         }

@@ -80,14 +80,14 @@ pub(super) fn run_until(world: &mut World, description: &str, holds: impl Fn(&Wo
         }
         world.step();
     }
-    let all: Vec<&Value> = world.server.all(Kind::Workload).map(|w| &w["status"]).collect();
+    let all: Vec<&Value> = world.harness.server.all(Kind::Workload).map(|w| &w["status"]).collect();
     panic!("not reached: {description}: {all:#?}");
 }
 
 /// The Workload of a job.
 pub(super) fn workload(world: &World, job: &str) -> Value {
     let owner = |w: &&Value| w["metadata"]["ownerReferences"][0]["name"] == job;
-    world.server.all(Kind::Workload).find(owner).cloned().unwrap_or_default()
+    world.harness.server.all(Kind::Workload).find(owner).cloned().unwrap_or_default()
 }
 
 pub(super) fn is_admitted(world: &World, job: &str) -> bool {
@@ -107,7 +107,7 @@ pub(super) fn topology_assignment(world: &World, job: &str) -> BTreeMap<String, 
 
 /// Returns a pod as the Job controller creates it from the template of a started Job.
 pub(super) fn job_pod(world: &World, job: &str, index: Option<u32>) -> Value {
-    let job = world.server.get(JOB, &key(job)).unwrap();
+    let job = world.harness.server.get(JOB, &key(job)).unwrap();
     let name = job["metadata"]["name"].as_str().unwrap();
     let mut pod = job["spec"]["template"].clone();
     pod["metadata"]["namespace"] = json!("ns");
@@ -125,7 +125,7 @@ pub(super) fn job_pod(world: &World, job: &str, index: Option<u32>) -> Value {
 pub(super) fn start_job(world: &mut World, name: &str, pods: u32, annotations: &Value) {
     world.create(JOB, job(name, pods, annotations));
     run_until(world, "the job has started", |world| {
-        world.server.get(JOB, &key(name)).is_some_and(|job| job["spec"]["suspend"] == false)
+        world.harness.server.get(JOB, &key(name)).is_some_and(|job| job["spec"]["suspend"] == false)
     });
     for index in 0..pods {
         let pod = job_pod(world, name, Some(index));
@@ -143,13 +143,13 @@ pub(super) fn ungated_hosts(world: &World, job: &str) -> BTreeMap<String, Option
         assert_eq!(gated, host_name.is_none(), "a pod is ungated exactly when it has a host: {pod}");
         (pod["metadata"]["name"].as_str().unwrap().to_owned(), host_name)
     };
-    world.server.all(Kind::Pod).filter(ours).map(host).collect()
+    world.harness.server.all(Kind::Pod).filter(ours).map(host).collect()
 }
 
 /// Binds the ungated pods of a Job, as the Kubernetes scheduler does.
 pub(super) fn bind_pods(world: &mut World, job: &str) {
     for (name, host) in ungated_hosts(world, job) {
-        world.server.edit(Kind::Pod, &key(&name), |pod| {
+        world.harness.server.edit(Kind::Pod, &key(&name), |pod| {
             pod["spec"]["nodeName"] = json!(host);
             pod["status"]["phase"] = json!("Running");
         });
@@ -184,7 +184,7 @@ fn pods_are_ungated_by_rank() {
             _ => false,
         };
         assert_eq!(world.observed.iter().filter(removed).count(), 4, "each gate is timed once");
-        let template = &world.server.get(JOB, &key("j")).unwrap()["spec"]["template"];
+        let template = &world.harness.server.get(JOB, &key("j")).unwrap()["spec"]["template"];
         assert_eq!(template["spec"]["schedulingGates"], json!([{"name": GATE}]));
     }
 }
@@ -195,7 +195,8 @@ fn implicit_topology_annotates_template_and_is_reverted() {
     let mut world = cluster_with_racks(1, &ALL_NODES);
     world.create(JOB, job("j", 2, &json!({})));
     run_until(&mut world, "it is admitted", |world| is_admitted(world, "j"));
-    let template = |world: &World| world.server.get(JOB, &key("j")).unwrap()["spec"]["template"].clone();
+    let template =
+        |world: &World| world.harness.server.get(JOB, &key("j")).unwrap()["spec"]["template"].clone();
     run_until(&mut world, "its template is annotated", |world| {
         let annotation =
             &template(world)["metadata"]["annotations"]["kueue.x-k8s.io/podset-unconstrained-topology"];
@@ -203,7 +204,7 @@ fn implicit_topology_annotates_template_and_is_reverted() {
     });
     assert_eq!(template(&world)["spec"]["schedulingGates"], json!([{"name": GATE}]));
     let workload_key = key_of(&workload(&world, "j"));
-    world.server.edit(Kind::Workload, &workload_key, |w| w["spec"]["active"] = json!(false));
+    world.harness.server.edit(Kind::Workload, &workload_key, |w| w["spec"]["active"] = json!(false));
     run_until(&mut world, "it is stopped and restored", |world| {
         let restored = template(world);
         restored["spec"].get("schedulingGates").is_none_or(Value::is_null)
@@ -231,11 +232,11 @@ fn own_pods_are_charged_once() {
     // All capacity is used: the last Job waits until the unmanaged pod is deleted.
     world.create(JOB, job("last", 1, &json!({})));
     assert!(world.run_until_idle(20_000) && !is_admitted(&world, "last"));
-    world.server.delete(Kind::Pod, &key("other"), world.now);
+    world.harness.server.delete(Kind::Pod, &key("other"), world.now);
     run_until(&mut world, "the released capacity is assigned", |world| is_admitted(world, "last"));
     // Pods whose Workload was deleted count as usage of their own.
     let job = key("j");
-    world.server.delete(JOB, &job, world.now);
+    world.harness.server.delete(JOB, &job, world.now);
     run_until(&mut world, "the Workload is deleted", |world| workload(world, "j").is_null());
     world.create(JOB, self::job("late", 4, &json!({REQUIRED: "rack"})));
     assert!(world.run_until_idle(20_000) && !is_admitted(&world, "late"));
@@ -267,17 +268,17 @@ fn one_failed_node_is_reported_two_evict() {
         wait_until_ungated(&mut world, "j");
         bind_pods(&mut world, "j");
         // A heartbeat, and an unready node whose pods still run, are not reported.
-        world.server.edit(Kind::Node, &ObjectKey::cluster("a1"), |node| {
+        world.harness.server.edit(Kind::Node, &ObjectKey::cluster("a1"), |node| {
             node["status"]["conditions"][0]["lastHeartbeatTime"] = json!("2026-01-02T00:00:00Z");
         });
-        world.server.edit(Kind::Node, &ObjectKey::cluster("a2"), |node| {
+        world.harness.server.edit(Kind::Node, &ObjectKey::cluster("a2"), |node| {
             node["status"]["conditions"][0]["status"] = json!("Unknown");
         });
         assert!(world.run_until_idle(20_000));
         assert!(workload(&world, "j")["status"]["unhealthyNodes"].is_null(), "its pods still run");
         for pod in ["j-2", "j-3"] {
             let now = world.timestamp_text();
-            world.server.edit(Kind::Pod, &key(pod), |pod| {
+            world.harness.server.edit(Kind::Pod, &key(pod), |pod| {
                 pod["metadata"]["deletionTimestamp"] = json!(now);
                 pod["metadata"]["finalizers"] = json!(["kept"]);
             });
@@ -288,7 +289,7 @@ fn one_failed_node_is_reported_two_evict() {
         };
         assert!(world.run_until_idle(20_000));
         assert!(any_version(&mut world, "j", reports("a2")), "seed {seed}: its pods are terminating");
-        world.server.delete(Kind::Node, &ObjectKey::cluster("a1"), world.now);
+        world.harness.server.delete(Kind::Node, &ObjectKey::cluster("a1"), world.now);
         assert!(world.run_until_idle(20_000));
         let evicted = |w: &Value| {
             condition(w, "Evicted") == Some("True")
@@ -307,12 +308,12 @@ fn recovered_node_leaves_unhealthy_list() {
     start_job(&mut world, "j", 1, &json!({}));
     wait_until_ungated(&mut world, "j");
     let host = topology_assignment(&world, "j").into_keys().next().unwrap();
-    world.server.edit(Kind::Node, &ObjectKey::cluster(&host), |node| {
+    world.harness.server.edit(Kind::Node, &ObjectKey::cluster(&host), |node| {
         node["status"]["conditions"][0]["status"] = json!("False");
     });
     assert!(world.run_until_idle(20_000));
     assert!(any_version(&mut world, "j", |w| w["status"]["unhealthyNodes"] == json!([{"name": host}])));
-    world.server.edit(Kind::Node, &ObjectKey::cluster(&host), |node| {
+    world.harness.server.edit(Kind::Node, &ObjectKey::cluster(&host), |node| {
         node["status"]["conditions"][0]["status"] = json!("True");
     });
     assert!(world.run_until_idle(20_000));
@@ -326,9 +327,9 @@ fn pod_bound_for_deleted_node_is_terminated() {
     start_job(&mut world, "j", 1, &json!({}));
     wait_until_ungated(&mut world, "j");
     let host = topology_assignment(&world, "j").into_keys().next().unwrap();
-    world.server.delete(Kind::Node, &ObjectKey::cluster(&host), world.now);
+    world.harness.server.delete(Kind::Node, &ObjectKey::cluster(&host), world.now);
     run_until(&mut world, "its pod has failed", |world| {
-        let pod = world.server.get(Kind::Pod, &key("j-0")).unwrap();
+        let pod = world.harness.server.get(Kind::Pod, &key("j-0")).unwrap();
         pod["status"]["phase"] == "Failed" && condition(pod, "TerminatedByKueue") == Some("True")
     });
 }

@@ -27,14 +27,14 @@ pub(super) fn key() -> ObjectKey {
 }
 
 pub(super) fn job(world: &World) -> Value {
-    world.server.get(JOB, &key()).cloned().unwrap_or_default()
+    world.harness.server.get(JOB, &key()).cloned().unwrap_or_default()
 }
 
 /// The Workload of the Job, whatever owns it, if it exists.
 fn workload(world: &World) -> Option<Value> {
     let name = |w: &Value| w["metadata"]["name"].as_str().unwrap().to_owned();
     let own = |w: &&Value| name(w) == "mine" || name(w).starts_with("job-edited-");
-    world.server.all(Kind::Workload).find(own).cloned()
+    world.harness.server.all(Kind::Workload).find(own).cloned()
 }
 
 pub(super) fn holds(workload: &Value, kind: &str) -> bool {
@@ -135,7 +135,7 @@ fn edit(world: &mut World) {
             set(j, &["spec", "template", "metadata", "labels", "app"], text(on, "x"));
         }),
     };
-    world.server.edit(JOB, &key(), change);
+    world.harness.server.edit(JOB, &key(), change);
 }
 
 /// One edit of the Job's Workload that the API server accepts.
@@ -146,39 +146,39 @@ fn edit_workload(world: &mut World) {
     let free = !holds(&old, "QuotaReserved");
     let (size, on) = (1 + world.random_below(5), world.random_below(2) == 0);
     match world.random_below(16) {
-        0..=1 => world.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(on)),
-        2 => world.server.delete(Kind::Workload, &key, now),
-        3 => world.server.edit(Kind::Workload, &key, |w| w["spec"]["priority"] = json!(size)),
-        4 => world.server.edit(Kind::Workload, &key, |w| {
+        0..=1 => world.harness.server.edit(Kind::Workload, &key, |w| w["spec"]["active"] = json!(on)),
+        2 => world.harness.server.delete(Kind::Workload, &key, now),
+        3 => world.harness.server.edit(Kind::Workload, &key, |w| w["spec"]["priority"] = json!(size)),
+        4 => world.harness.server.edit(Kind::Workload, &key, |w| {
             w["spec"]["maximumExecutionTimeSeconds"] = json!(999_999 + size);
         }),
-        5 => world.server.edit(Kind::Workload, &key, |w| {
+        5 => world.harness.server.edit(Kind::Workload, &key, |w| {
             set(w, &["metadata", "annotations", "kueue.x-k8s.io/priority-boost"], json!(size.to_string()));
         }),
-        6 if free => world.server.edit(Kind::Workload, &key, |w| {
+        6 if free => world.harness.server.edit(Kind::Workload, &key, |w| {
             w["spec"]["podSets"][0]["count"] = json!(size);
         }),
-        7 if free => world.server.edit(Kind::Workload, &key, |w| w["spec"]["queueName"] = json!("b")),
-        8 if free => world.server.edit(Kind::Workload, &key, |w| {
+        7 if free => world.harness.server.edit(Kind::Workload, &key, |w| w["spec"]["queueName"] = json!("b")),
+        8 if free => world.harness.server.edit(Kind::Workload, &key, |w| {
             w["spec"]["podSets"][0]["template"]["spec"]["containers"][0]["image"] = json!("other");
         }),
-        9 if free => world.server.edit(Kind::Workload, &key, |w| {
+        9 if free => world.harness.server.edit(Kind::Workload, &key, |w| {
             w["spec"]["priorityClassRef"] =
                 json!({"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "low"});
         }),
-        10 => world.server.edit(Kind::Workload, &key, |w| {
+        10 => world.harness.server.edit(Kind::Workload, &key, |w| {
             set(w, &["metadata", "labels", JOB_UID], text(size > 2, "other"));
         }),
         11..=14 => {
             let owners = other_owners(world);
-            world.server.edit(Kind::Workload, &key, |w| {
+            world.harness.server.edit(Kind::Workload, &key, |w| {
                 w["metadata"]["ownerReferences"] = owners;
                 if on {
                     set(w, &["metadata", "labels", JOB_UID], Value::Null);
                 }
             });
         }
-        _ => world.server.edit(Kind::Workload, &key, |w| w["metadata"]["finalizers"] = json!([])),
+        _ => world.harness.server.edit(Kind::Workload, &key, |w| w["metadata"]["finalizers"] = json!([])),
     }
 }
 
@@ -188,7 +188,7 @@ fn other_owners(world: &mut World) -> Value {
         0 => ("absent", json!("absent")),
         1 => {
             world.create(JOB, super::laws::job("other", "a", 1));
-            let other = world.server.get(JOB, &ObjectKey::new("ns", "other")).unwrap();
+            let other = world.harness.server.get(JOB, &ObjectKey::new("ns", "other")).unwrap();
             ("other", other["metadata"]["uid"].clone())
         }
         _ => return json!([]),
@@ -241,7 +241,7 @@ fn check_converged(world: &World, seed: u64) {
     let active = job["status"]["active"].as_i64().unwrap_or(0);
     let runs = job["spec"]["suspend"] != json!(true);
     // Quota is held for pods alone, whichever Workload holds it.
-    let pods = world.server.all(JOB).filter(|j| j["spec"]["suspend"] != json!(true));
+    let pods = world.harness.server.all(JOB).filter(|j| j["spec"]["suspend"] != json!(true));
     let requests =
         pods.map(|j| pods_of(j) * request(&j["spec"], "template").as_str().unwrap().parse::<i64>().unwrap());
     assert_eq!(reserved_cpu(world), requests.sum::<i64>(), "seed {seed}: {job}");
@@ -281,10 +281,13 @@ fn run_edits(seed: u64, faults: Faults) {
     world.faults = Faults::default();
     let mut quiet = 0;
     for _ in 0..20_000 {
-        let before = world.server.get(JOB, &key()).cloned();
+        let before = world.harness.server.get(JOB, &key()).cloned();
         step(&mut world, seed);
-        quiet =
-            if world.is_quiet() && before == world.server.get(JOB, &key()).cloned() { quiet + 1 } else { 0 };
+        quiet = if world.is_quiet() && before == world.harness.server.get(JOB, &key()).cloned() {
+            quiet + 1
+        } else {
+            0
+        };
         if quiet > 200 {
             break;
         }
@@ -347,7 +350,7 @@ fn prebuilt_workload_keeps_quota_until_pods_are_gone() {
             world.step();
         }
         assert_eq!(pods(&world), 2, "seed {seed}");
-        world.server.edit(JOB, &key(), |j| j["spec"]["parallelism"] = json!(1));
+        world.harness.server.edit(JOB, &key(), |j| j["spec"]["parallelism"] = json!(1));
         for _ in 0..2_000 {
             step(&mut world, seed);
             let workload = workload(&world).unwrap();
@@ -367,7 +370,7 @@ fn copy_of_a_running_job_starts_and_is_restored() {
     let original = super::laws::job("original", "a", 2);
     world.create(JOB, original);
     assert!(world.run_until_idle(20_000));
-    let running = world.server.get(JOB, &ObjectKey::new("ns", "original")).cloned().unwrap();
+    let running = world.harness.server.get(JOB, &ObjectKey::new("ns", "original")).cloned().unwrap();
     assert_eq!(running["spec"]["suspend"], json!(false));
     let copied = |part: &str| running["spec"]["template"]["metadata"][part].clone();
     // With all that the start added, or with the label of the pod set alone.
@@ -380,17 +383,17 @@ fn copy_of_a_running_job_starts_and_is_restored() {
         world.create(JOB, copy.clone());
         assert!(world.run_until_idle(20_000));
         let key = ObjectKey::new("ns", name);
-        let job = world.server.get(JOB, &key).cloned().unwrap();
+        let job = world.harness.server.get(JOB, &key).cloned().unwrap();
         assert_eq!(job["spec"]["suspend"], json!(false), "{name}: {job:#}");
         assert_eq!(job["spec"]["template"]["spec"]["nodeSelector"], json!({"pool": "f"}), "{name}");
         let uid = &job["metadata"]["uid"];
         let owned = |w: &&Value| w.pointer("/metadata/ownerReferences/0/uid") == Some(uid);
-        let workload = world.server.all(Kind::Workload).find(owned).map(key_of).unwrap();
+        let workload = world.harness.server.all(Kind::Workload).find(owned).map(key_of).unwrap();
         let named = &job["spec"]["template"]["metadata"]["annotations"]["kueue.x-k8s.io/workload"];
         assert_eq!(*named, json!(*workload.name), "{name}");
-        world.server.edit(Kind::Workload, &workload, |w| w["spec"]["active"] = json!(false));
+        world.harness.server.edit(Kind::Workload, &workload, |w| w["spec"]["active"] = json!(false));
         assert!(world.run_until_idle(20_000));
-        let stopped = &world.server.get(JOB, &key).unwrap()["spec"]["template"];
+        let stopped = &world.harness.server.get(JOB, &key).unwrap()["spec"]["template"];
         for part in ["labels", "annotations"] {
             let wanted = &copy["spec"]["template"]["metadata"][part];
             assert_eq!(&stopped["metadata"][part], wanted, "{name}: {stopped:#}");
@@ -422,12 +425,12 @@ fn suspended_job_moves_to_the_queue_that_it_names() {
         world.jobs_never_end = true;
         world.create(JOB, super::laws::job("edited", "a", 2));
         assert!(world.run_until_idle(20_000));
-        world.server.edit(JOB, &key(), |job| {
+        world.harness.server.edit(JOB, &key(), |job| {
             job["spec"]["suspend"] = json!(true);
             job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = json!("elsewhere");
         });
         assert!(world.run_until_idle(20_000), "seed {seed}");
-        let workload = world.server.all(Kind::Workload).next().cloned().unwrap();
+        let workload = world.harness.server.all(Kind::Workload).next().cloned().unwrap();
         assert_eq!(workload["spec"]["queueName"], "elsewhere", "seed {seed}");
         assert!(!holds(&workload, "QuotaReserved"), "seed {seed}: {:#}", workload["status"]);
         assert_eq!(job(&world)["spec"]["suspend"], json!(true), "seed {seed}");

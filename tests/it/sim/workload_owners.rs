@@ -14,7 +14,7 @@ const JOB_UID: &str = "kueue.x-k8s.io/job-uid";
 const PREBUILT: &str = "kueue.x-k8s.io/prebuilt-workload-name";
 
 fn only_workload(world: &World) -> Value {
-    let mut all = world.server.all(Kind::Workload);
+    let mut all = world.harness.server.all(Kind::Workload);
     let first = all.next().cloned().unwrap();
     assert!(all.next().is_none(), "{first:#}");
     first
@@ -62,7 +62,7 @@ fn workload_gets_its_owner_back() {
             let before = only_workload(&world);
             let uid = before["metadata"]["uid"].clone();
             let written = workload_writes(&world);
-            world.server.edit(Kind::Workload, &key_of(&before), edit);
+            world.harness.server.edit(Kind::Workload, &key_of(&before), edit);
             for _ in 0..2_000 {
                 world.step();
                 let runs = job(&world)["spec"]["suspend"] == json!(false);
@@ -90,7 +90,7 @@ fn orphaned_workload_is_replaced() {
             let before = only_workload(&world);
             let finished = json!({"type": "Finished", "status": "True", "reason": "OwnerNotFound", "message": "m",
                 "lastTransitionTime": world.timestamp_text()});
-            world.server.edit(Kind::Workload, &key_of(&before), |w| {
+            world.harness.server.edit(Kind::Workload, &key_of(&before), |w| {
                 w["status"]["conditions"].as_array_mut().unwrap().push(finished);
                 if !owned {
                     w["metadata"]["ownerReferences"] = json!([]);
@@ -119,7 +119,7 @@ fn check_prebuilt(world: &World, seed: u64) {
     let uid = &job["metadata"]["uid"];
     let owned = |w: &&Value| w.pointer("/metadata/ownerReferences/0/uid") == Some(uid);
     let holding = |w: &&Value| holds(w, "QuotaReserved") && !holds(w, "Finished");
-    let all: Vec<&Value> = world.server.all(Kind::Workload).filter(owned).collect();
+    let all: Vec<&Value> = world.harness.server.all(Kind::Workload).filter(owned).collect();
     let holders = all.iter().filter(|w| holding(w)).count();
     let runs = job["spec"]["suspend"] == json!(false);
     assert_eq!(holders, usize::from(runs), "seed {seed}: {job:#} {all:#?}");
@@ -167,9 +167,9 @@ fn former_prebuilt_workload_releases_its_quota() {
             }
             let names = [json!("other"), json!("absent"), json!("mine"), Value::Null];
             let name = names[usize::try_from(world.random_below(4)).unwrap()].clone();
-            world.server.edit(JOB, &key(), |j| set(j, &["metadata", "labels", PREBUILT], name));
+            world.harness.server.edit(JOB, &key(), |j| set(j, &["metadata", "labels", PREBUILT], name));
             if pick == 1 {
-                world.server.edit(Kind::Workload, &ObjectKey::new("ns", "mine"), |w| {
+                world.harness.server.edit(Kind::Workload, &ObjectKey::new("ns", "mine"), |w| {
                     w["metadata"]["ownerReferences"] = json!([]);
                 });
             }
@@ -191,15 +191,15 @@ fn other_owner_does_not_keep_quota_of_deleted_job() {
                 assert!(world.run_until_idle(20_000));
                 let workload = key_of(&only_workload(&world));
                 let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "c"});
-                world.server.edit(Kind::Workload, &workload, |w| {
+                world.harness.server.edit(Kind::Workload, &workload, |w| {
                     w["metadata"]["ownerReferences"].as_array_mut().unwrap().push(other.clone());
                 });
                 assert!(world.run_until_idle(20_000));
                 let now = world.now;
-                world.server.delete(JOB, &key(), now);
+                world.harness.server.delete(JOB, &key(), now);
                 // The manager may write the reference again before it sees that the Job is gone.
                 for _ in 0..2 {
-                    world.server.edit(Kind::Workload, &workload, |w| {
+                    world.harness.server.edit(Kind::Workload, &workload, |w| {
                         w["metadata"]["ownerReferences"] = json!([other]);
                         w["metadata"]["ownerReferences"][0]["controller"] = json!(controls);
                     });
@@ -213,10 +213,10 @@ fn other_owner_does_not_keep_quota_of_deleted_job() {
                 );
                 if deletes {
                     let now = world.now;
-                    world.server.delete(Kind::Workload, &workload, now);
+                    world.harness.server.delete(Kind::Workload, &workload, now);
                     assert!(world.run_until_idle(20_000));
                     assert!(
-                        world.server.get(Kind::Workload, &workload).is_none(),
+                        world.harness.server.get(Kind::Workload, &workload).is_none(),
                         "{case}, {state}: it stays"
                     );
                 }

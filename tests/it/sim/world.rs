@@ -8,9 +8,8 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::lifecycle::clock::SlewedClock;
-use sluice::reconciler::{
-    CoreSettings, Delta, Effect, Observation, Reconciler, Verb, Write, WriteOutcome, WriteResult,
-};
+use sluice::reconciler::{CoreSettings, Delta, Effect, Observation, Verb, Write, WriteOutcome, WriteResult};
+use sluice::simulate::Harness;
 use sluice::simulate::fake_api_server::{FakeApiServer, key_of};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -31,10 +30,9 @@ pub(crate) struct Faults {
 }
 
 pub(crate) struct World {
-    pub(crate) server: FakeApiServer,
+    pub(crate) harness: Harness,
     /// Every version of every Workload.
     pub(crate) history: Vec<Value>,
-    pub(crate) state: Reconciler,
     settings: CoreSettings,
     /// Wall-clock time.
     pub(crate) now: Timestamp,
@@ -44,8 +42,6 @@ pub(crate) struct World {
     clock: SlewedClock,
     /// Writes sent and not yet executed.
     outbox: VecDeque<Write>,
-    /// Responses not yet delivered.
-    inbox: VecDeque<Delta>,
     /// End times of running Jobs.
     end_times: BTreeMap<ObjectKey, Timestamp>,
     /// Running Jobs never finish.
@@ -74,15 +70,13 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(seed: u64, settings: &CoreSettings) -> Self {
         let mut world = Self {
-            server: FakeApiServer::new(true),
+            harness: Harness::new(settings.clone(), FakeApiServer::new(true)),
             history: Vec::new(),
-            state: Reconciler::new(settings.clone()),
             settings: settings.clone(),
             now: BEGIN,
             elapsed: Duration::ZERO,
             clock: SlewedClock::new(BEGIN, Duration::ZERO),
             outbox: VecDeque::new(),
-            inbox: VecDeque::new(),
             end_times: BTreeMap::new(),
             jobs_never_end: false,
             pods_never_ready: false,
@@ -123,13 +117,10 @@ impl World {
 
     /// Kills the manager; the next one reads everything before it leads.
     pub(crate) fn restart(&mut self) {
-        self.state = Reconciler::new(self.settings.clone());
         self.clock = SlewedClock::new(self.now, self.elapsed);
         self.outbox.clear();
-        self.inbox.clear();
         self.record_undelivered_versions();
-        self.server.watch_events.clear();
-        for delta in self.server.list(Kind::all()) {
+        for delta in self.harness.restart(self.settings.clone()) {
             self.feed([delta]);
         }
         self.feed([Delta::Leading(true)]);
@@ -161,18 +152,15 @@ impl World {
     }
 
     pub(crate) fn create(&mut self, kind: Kind, object: Value) {
-        self.server.create(kind, object, self.now);
+        self.harness.server.create(kind, object, self.now);
     }
 
     fn feed(&mut self, deltas: impl IntoIterator<Item = Delta>) {
         let now = self.clock.read(self.now, self.elapsed);
-        for effect in self.state.apply_all(deltas.into_iter().map(partially_decoded_by_turns), now) {
+        for effect in self.harness.core.apply_all(deltas.into_iter().map(partially_decoded_by_turns), now) {
             match effect {
                 Effect::Write(write) => self.outbox.push_back(write),
-                Effect::Refetch { kind, key } => {
-                    let object = self.server.get(kind, &key).cloned();
-                    self.inbox.push_back(Delta::Read { kind, key, object });
-                }
+                Effect::Refetch { kind, key } => self.harness.read(kind, key),
                 Effect::Event(event) => {
                     self.event_warnings.push(event.is_warning());
                     self.events.push((event.key, event.reason));
@@ -183,7 +171,7 @@ impl World {
             }
         }
         // I1: the ledger equals the usage recomputed from the objects, assumed admissions included.
-        assert_eq!(self.state.ledger_drift(), 0, "the ledger has drifted");
+        assert_eq!(self.harness.core.ledger_drift(), 0, "the ledger has drifted");
     }
 
     /// Performs one action, chosen by the seed.
@@ -218,8 +206,8 @@ impl World {
 
     /// Returns what the watch delivers next: mostly one delta, sometimes several.
     fn next_watch_deltas(&mut self) -> Vec<Delta> {
-        let count = self.batch_size(self.server.watch_events.len());
-        let deltas: Vec<Delta> = self.server.watch_events.drain(..count).collect();
+        let count = self.batch_size(self.harness.server.watch_events.len());
+        let deltas: Vec<Delta> = self.harness.server.watch_events.drain(..count).collect();
         for delta in &deltas {
             self.record_version(delta);
         }
@@ -228,8 +216,8 @@ impl World {
 
     /// Returns the next responses, sometimes together with watch deltas.
     fn next_responses(&mut self) -> Vec<Delta> {
-        let count = self.batch_size(self.inbox.len());
-        let mut deltas: Vec<Delta> = self.inbox.drain(..count).collect();
+        let count = self.batch_size(self.harness.inbox.len());
+        let mut deltas: Vec<Delta> = self.harness.inbox.drain(..count).collect();
         if self.random_below(4) == 0 {
             deltas.extend(self.next_watch_deltas());
         }
@@ -250,7 +238,7 @@ impl World {
 
     /// Records the versions that the watch will not deliver.
     pub(crate) fn record_undelivered_versions(&mut self) {
-        for delta in std::mem::take(&mut self.server.watch_events) {
+        for delta in std::mem::take(&mut self.harness.server.watch_events) {
             self.record_version(&delta);
         }
     }
@@ -273,7 +261,7 @@ impl World {
         } else {
             let name = format!("{:?} {}", write.kind, write.key);
             *self.writes.entry(name).or_default() += 1;
-            let refused = self.foreign.intercept(&self.server, &mut write);
+            let refused = self.foreign.intercept(&self.harness.server, &mut write);
             if self.reverted && write.kind == JOB && write.body["spec"]["suspend"] == json!(false) {
                 write.body["spec"] = json!({"suspend": true});
                 write.body["metadata"]["annotations"] = json!({"suspended": self.now.to_string()});
@@ -282,21 +270,16 @@ impl World {
                 let count = &mut write.body["spec"]["podSets"][0]["count"];
                 *count = json!(count.as_i64().unwrap() + 1);
             }
-            let outcome = refused.unwrap_or_else(|| self.server.write(write.clone(), self.now));
+            let outcome = refused.unwrap_or_else(|| self.harness.server.write(write.clone(), self.now));
             if self.random_below(1000) < self.faults.lost_responses { unknown } else { outcome }
         };
-        if !matches!(outcome, WriteOutcome::Done(_) | WriteOutcome::NotFound) {
-            let object = self.server.get(write.kind, &write.key).cloned();
-            self.inbox.extend(object.map(|object| Delta::Applied { kind: write.kind, object }));
-        }
-        let result = WriteResult { id: write.id, kind: write.kind, key: write.key, outcome };
-        self.inbox.push_back(Delta::Written(result));
+        self.harness.answer(WriteResult { id: write.id, kind: write.kind, key: write.key, outcome });
     }
 
     /// Whether the write changes the pod template of a Job that runs or is not stopped yet, in the version that it is
     /// decided on.
     fn refuses(&self, write: &Write) -> bool {
-        let Some(job) = self.server.get(write.kind, &write.key).filter(|_| write.kind == JOB) else {
+        let Some(job) = self.harness.server.get(write.kind, &write.key).filter(|_| write.kind == JOB) else {
             return false;
         };
         let version = |object: &Value| object.pointer("/metadata/resourceVersion").cloned();
@@ -310,13 +293,13 @@ impl World {
     fn annotate_random_object(&mut self) {
         let kinds = Kind::all().into_iter().filter(|kind| matches!(kind, Kind::Workload | Kind::Job(_)));
         let keys: Vec<(Kind, ObjectKey)> = kinds
-            .flat_map(|kind| self.server.keys_of(kind).into_iter().map(move |key| (kind, key)))
+            .flat_map(|kind| self.harness.server.keys_of(kind).into_iter().map(move |key| (kind, key)))
             .collect();
         let count = u32::try_from(keys.len()).unwrap();
         if count > 0 {
             let (kind, key) = keys[usize::try_from(self.random_below(count)).unwrap()].clone();
             let mark = self.random_below(1_000_000).to_string();
-            self.server.edit(kind, &key, |o| o["metadata"]["annotations"]["meddled"] = json!(mark));
+            self.harness.server.edit(kind, &key, |o| o["metadata"]["annotations"]["meddled"] = json!(mark));
         }
     }
 
@@ -325,22 +308,23 @@ impl World {
         if self.keeps_orphans {
             return;
         }
-        let owners = self.server.all(JOB).chain(self.server.all(Kind::Pod));
+        let owners = self.harness.server.all(JOB).chain(self.harness.server.all(Kind::Pod));
         let uids: Vec<Value> = owners.map(|owner| owner["metadata"]["uid"].clone()).collect();
         let is_orphan = |w: &&Value| {
             let owner = w.pointer("/metadata/ownerReferences/0/uid");
             owner.is_some_and(|uid| !uids.contains(uid)) && w.pointer("/metadata/deletionTimestamp").is_none()
         };
-        let orphans: Vec<ObjectKey> = self.server.all(Kind::Workload).filter(is_orphan).map(key_of).collect();
+        let orphans: Vec<ObjectKey> =
+            self.harness.server.all(Kind::Workload).filter(is_orphan).map(key_of).collect();
         for key in orphans {
-            self.server.delete(Kind::Workload, &key, self.now);
+            self.harness.server.delete(Kind::Workload, &key, self.now);
         }
     }
 
     /// Job controller and kubelets: pods of a running Job are ready at once, follow its size and finish in time; pods of a
     /// suspended Job take a moment to terminate.
     fn run_jobs(&mut self) {
-        let jobs: Vec<Value> = self.server.all(JOB).cloned().collect();
+        let jobs: Vec<Value> = self.harness.server.all(JOB).cloned().collect();
         for job in jobs {
             let key = key_of(&job);
             let active = job.pointer("/status/active").and_then(Value::as_i64).unwrap_or(0);
@@ -358,7 +342,7 @@ impl World {
             }
             if job.pointer("/spec/suspend") == Some(&json!(true)) {
                 self.end_times.remove(&key);
-                self.server.edit(JOB, &key, |j| {
+                self.harness.server.edit(JOB, &key, |j| {
                     j["status"]["active"] = json!((active - 1).max(0));
                     j["status"]["ready"] = json!(0);
                 });
@@ -367,7 +351,7 @@ impl World {
                 self.end_times
                     .insert(key.clone(), now.checked_add(SignedDuration::from_secs(i64::from(run))).unwrap());
                 let ready = if self.pods_never_ready { 0 } else { pods };
-                self.server.edit(JOB, &key, |j| {
+                self.harness.server.edit(JOB, &key, |j| {
                     let status = j["status"].as_object_mut();
                     let ended = status.map(std::mem::take).unwrap_or_default();
                     j["status"] = json!({"active": pods, "ready": ready, "startTime": stamp});
@@ -378,9 +362,9 @@ impl World {
                     }
                 });
             } else if active != pods {
-                self.server.edit(JOB, &key, |j| j["status"]["active"] = json!(pods));
+                self.harness.server.edit(JOB, &key, |j| j["status"]["active"] = json!(pods));
             } else if !self.jobs_never_end && self.end_times.get(&key).is_none_or(|end| *end <= now) {
-                self.server.edit(JOB, &key, |j| {
+                self.harness.server.edit(JOB, &key, |j| {
                     let ended = j["status"]["succeeded"].as_i64().unwrap_or(0);
                     j["status"] = json!({"active": 0, "ready": 0, "succeeded": ended + pods, "startTime": stamp,
                         "conditions": [{"type": "Complete", "status": "True", "message": "done"}]});
@@ -391,10 +375,10 @@ impl World {
 
     /// Garbage collector: deletes the pods of a Job in foreground deletion, and the Job after its last pod and Workload.
     fn end_deletion(&mut self, key: &ObjectKey, active: i64) {
-        let job = self.server.get(JOB, key).unwrap();
+        let job = self.harness.server.get(JOB, key).unwrap();
         let owns = |w: &Value| w["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"];
-        let blocked = self.server.all(Kind::Workload).any(owns);
-        self.server.edit(JOB, key, |j| {
+        let blocked = self.harness.server.all(Kind::Workload).any(owns);
+        self.harness.server.edit(JOB, key, |j| {
             j["status"]["active"] = json!((active - 1).max(0));
             if active == 0 && !blocked {
                 j["metadata"]["finalizers"] = json!([]);
@@ -429,13 +413,13 @@ impl World {
 
     /// Whether nothing is in flight.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.outbox.is_empty() && self.inbox.is_empty() && self.server.watch_events.is_empty()
+        self.outbox.is_empty() && self.harness.inbox.is_empty() && self.harness.server.watch_events.is_empty()
     }
 
     /// Whether every Job is complete and every Workload finished. (A Workload deleted after its Job completed is not recreated.)
     fn all_finished(&self) -> bool {
-        self.server.all(JOB).all(|j| condition(j, "Complete") == Some("True"))
-            && self.server.all(Kind::Workload).all(|w| condition(w, "Finished") == Some("True"))
+        self.harness.server.all(JOB).all(|j| condition(j, "Complete") == Some("True"))
+            && self.harness.server.all(Kind::Workload).all(|w| condition(w, "Finished") == Some("True"))
     }
 }
 

@@ -33,8 +33,8 @@ impl SaturatedServer {
         let world = World::with_queue(&settings, QUOTA);
         let mut server =
             Self { state: Reconciler::new(settings), unanswered: VecDeque::new(), now: world.now, world };
-        server.world.server.watch_events.clear();
-        let deltas = server.world.server.list(Kind::all());
+        server.world.harness.server.watch_events.clear();
+        let deltas = server.world.harness.server.list(Kind::all());
         server.feed(deltas);
         server.feed([Delta::Leading(true)]);
         server
@@ -59,12 +59,12 @@ impl SaturatedServer {
         let sets = json!([{"name": "main", "count": 1, "template": {"spec": {"containers": [container]}}}]);
         let spec = json!({"queueName": "a", "active": true, "priority": priority, "podSets": sets});
         let object = json!({"metadata": {"name": name, "namespace": "ns"}, "spec": spec});
-        self.world.server.create(Kind::Workload, object, self.now).expect("a new name");
+        self.world.harness.server.create(Kind::Workload, object, self.now).expect("a new name");
         self.deliver_watch();
     }
 
     fn deliver_watch(&mut self) {
-        let deltas: Vec<Delta> = self.world.server.watch_events.drain(..).collect();
+        let deltas: Vec<Delta> = self.world.harness.server.watch_events.drain(..).collect();
         self.feed(deltas);
     }
 
@@ -73,7 +73,7 @@ impl SaturatedServer {
         let write = self.unanswered.pop_front()?;
         let (id, kind, key) = (write.id, write.kind, write.key.clone());
         let admits = write.status.as_ref().is_some_and(|status| status.admission.is_some());
-        let outcome = self.world.server.write(write, self.now);
+        let outcome = self.world.harness.server.write(write, self.now);
         self.feed([Delta::Written(WriteResult { id, kind, key: key.clone(), outcome })]);
         self.deliver_watch();
         admits.then(|| key.name.to_string())
@@ -119,5 +119,5 @@ fn unwritten_admissions_are_bounded_by_write_limit() {
     }
     assert_eq!(reserved_cpu(&server.world), QUOTA, "all quota is granted in the end");
     let evicted = |w: &&Value| super::world::condition(w, "Evicted").is_some();
-    assert_eq!(server.world.server.all(Kind::Workload).filter(evicted).count(), 0);
+    assert_eq!(server.world.harness.server.all(Kind::Workload).filter(evicted).count(), 0);
 }

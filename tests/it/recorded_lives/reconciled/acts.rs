@@ -77,8 +77,8 @@ impl Plane {
                 if act["retry"] == true {
                     self.settle();
                 }
-                assert!(self.server.get(kind, &key).is_some(), "{key} does not exist: {act}");
-                self.server.edit(kind, &key, |object| {
+                assert!(self.harness.server.get(kind, &key).is_some(), "{key} does not exist: {act}");
+                self.harness.server.edit(kind, &key, |object| {
                     apply_act(object, &act);
                     set_defaults(object);
                 });
@@ -136,7 +136,8 @@ impl Plane {
     /// Replaces the names that only a run knows.
     fn resolve(&self, act: &Value) -> Value {
         let mut words = act.to_string().replace("$NS", &self.namespace);
-        let pods: Vec<String> = self.server.all(Kind::Pod).map(|pod| key_of(pod).name.to_string()).collect();
+        let pods: Vec<String> =
+            self.harness.server.all(Kind::Pod).map(|pod| key_of(pod).name.to_string()).collect();
         for (number, name) in pods.iter().enumerate() {
             words = words.replace(&format!("$POD{{{number}}}"), name);
         }
@@ -144,13 +145,13 @@ impl Plane {
         let resolved = reference.replace_all(&words, |found: &regex::Captures<'_>| {
             let kind = if &found[2] == "Pod" { Kind::Pod } else { Kind::Job(self.kind) };
             let kind = if &found[2] == "Job" { Kind::Job(JobKind::BATCH_JOB) } else { kind };
-            let owner = self.server.get(kind, &self.key(&found[3])).expect("the owner exists");
+            let owner = self.harness.server.get(kind, &self.key(&found[3])).expect("the owner exists");
             let uid = text(&owner["metadata"]["uid"]);
             if &found[1] == "UID" {
                 return uid.to_owned();
             }
             let owned = |workload: &&Value| workload["metadata"]["ownerReferences"][0]["uid"] == *uid;
-            let workload = self.server.all(Kind::Workload).find(owned).expect("the Workload exists");
+            let workload = self.harness.server.all(Kind::Workload).find(owned).expect("the Workload exists");
             key_of(workload).name.to_string()
         });
         serde_json::from_str(&resolved).unwrap()

@@ -76,7 +76,7 @@ fn recorded_workload(shape: &Value) -> Value {
 }
 
 fn objects_of(plane: &mut Plane) -> Vec<(String, Value)> {
-    let pods: Vec<Value> = plane.server.all(Kind::Pod).cloned().collect();
+    let pods: Vec<Value> = plane.harness.server.all(Kind::Pod).cloned().collect();
     let mut names: Vec<(String, String)> = Vec::new();
     let pod_name = |pod: &Value| match pod["deployment"].as_str() {
         Some(deployment) => format!("{deployment}-*"),
@@ -86,8 +86,8 @@ fn objects_of(plane: &mut Plane) -> Vec<(String, Value)> {
         names.push((text(&pod["metadata"]["uid"]).to_owned(), format!("uid(Pod/{})", pod_name(pod))));
         names.push((text(&pod["metadata"]["name"]).to_owned(), pod_name(pod)));
     }
-    let jobs: Vec<Value> = plane.server.all(Kind::Job(plane.kind)).cloned().collect();
-    let children: Vec<Value> = plane.server.all(Kind::Job(JobKind::BATCH_JOB)).cloned().collect();
+    let jobs: Vec<Value> = plane.harness.server.all(Kind::Job(plane.kind)).cloned().collect();
+    let children: Vec<Value> = plane.harness.server.all(Kind::Job(JobKind::BATCH_JOB)).cloned().collect();
     for job in jobs.iter().chain(&children) {
         let name = format!("uid({}/{})", text(&job["kind"]), text(&job["metadata"]["name"]));
         names.push((text(&job["metadata"]["uid"]).to_owned(), name));
@@ -98,7 +98,7 @@ fn objects_of(plane: &mut Plane) -> Vec<(String, Value)> {
             .find(|(real, _)| real == name)
             .map_or_else(|| name.to_owned(), |(_, shown)| shown.clone())
     };
-    let workloads: Vec<Value> = plane.server.all(Kind::Workload).cloned().collect();
+    let workloads: Vec<Value> = plane.harness.server.all(Kind::Workload).cloned().collect();
     for workload in &workloads {
         let (name, owner) =
             (text(&workload["metadata"]["name"]), &workload["metadata"]["ownerReferences"][0]);

@@ -133,7 +133,7 @@ fn child_jobs_wait_for_their_job_set() {
         let spec = json!({"suspend": true, "replicatedJobs": [role]});
         plane.create(Kind::Job(kind), &json!({"metadata": metadata, "spec": spec}));
         plane.settle();
-        let set = plane.server.get(Kind::Job(kind), &plane.key("s")).cloned().unwrap();
+        let set = plane.harness.server.get(Kind::Job(kind), &plane.key("s")).cloned().unwrap();
         let owner = json!({
             "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "controller": true,
             "uid": set["metadata"]["uid"],
@@ -144,16 +144,16 @@ fn child_jobs_wait_for_their_job_set() {
         plane.create(job, &json!({"metadata": metadata, "spec": spec}));
         plane.settle();
         let suspended = |plane: &Plane, kind: Kind, key: &ObjectKey| {
-            plane.server.get(kind, key).unwrap()["spec"]["suspend"].clone()
+            plane.harness.server.get(kind, key).unwrap()["spec"]["suspend"].clone()
         };
         assert_eq!(suspended(&plane, job, &key), true, "{fault:?}");
         queue(&mut plane);
         plane.settle();
         assert_eq!(suspended(&plane, Kind::Job(kind), &plane.key("s")), false, "{fault:?}");
-        plane.server.edit(job, &key, |job| job["spec"]["suspend"] = json!(false));
+        plane.harness.server.edit(job, &key, |job| job["spec"]["suspend"] = json!(false));
         plane.settle();
         assert_eq!(suspended(&plane, job, &key), false, "{fault:?}");
-        assert_eq!(plane.server.all(Kind::Workload).count(), 1, "the child has none");
+        assert_eq!(plane.harness.server.all(Kind::Workload).count(), 1, "the child has none");
     }
 }
 
@@ -166,9 +166,9 @@ fn pods_are_left_alone_unless_their_framework_is_enabled() {
         let spec = json!({"containers": [{"name": "c", "image": "i"}]});
         let labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
         plane.create_pod(json!({"metadata": {"name": "p", "labels": labels}, "spec": spec}), true);
-        let before = plane.server.get(Kind::Pod, &plane.key("p")).cloned();
+        let before = plane.harness.server.get(Kind::Pod, &plane.key("p")).cloned();
         plane.settle();
-        assert_eq!(plane.server.all(Kind::Workload).count(), usize::from(managed));
-        assert_eq!(plane.server.get(Kind::Pod, &plane.key("p")).cloned(), before);
+        assert_eq!(plane.harness.server.all(Kind::Workload).count(), usize::from(managed));
+        assert_eq!(plane.harness.server.get(Kind::Pod, &plane.key("p")).cloned(), before);
     }
 }

@@ -10,7 +10,8 @@ use sluice::api::validation::Gates;
 use sluice::cache::Kind;
 use sluice::frameworks::{JobKind, hold_pod};
 use sluice::lifecycle::pods_ready::PodsReadyLimits;
-use sluice::reconciler::{CoreSettings, Delta, Effect, Reconciler, Write, WriteOutcome, WriteResult};
+use sluice::reconciler::{CoreSettings, Delta, Effect, Write, WriteOutcome};
+use sluice::simulate::Harness;
 use sluice::simulate::fake_api_server::{FakeApiServer, key_of};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,8 +31,7 @@ pub(super) enum Fault {
 }
 
 pub(super) struct Plane {
-    pub(super) server: FakeApiServer,
-    core: Reconciler,
+    pub(super) harness: Harness,
     fault: Fault,
     /// Whether the manager is to be started again.
     killed: bool,
@@ -71,8 +71,7 @@ fn settings(kind: JobKind) -> CoreSettings {
 impl Plane {
     pub(super) fn new(kind: JobKind, namespace: &str, fault: Fault) -> Self {
         let mut plane = Self {
-            server: FakeApiServer::new(true),
-            core: Reconciler::new(settings(kind)),
+            harness: Harness::new(settings(kind), FakeApiServer::new(true)),
             fault,
             killed: true,
             faults: 0,
@@ -84,7 +83,7 @@ impl Plane {
             pod_count: 0,
             shown_names: BTreeMap::new(),
         };
-        plane.server.create(Kind::Namespace, json!({"metadata": {"name": namespace}}), BEGIN);
+        plane.harness.server.create(Kind::Namespace, json!({"metadata": {"name": namespace}}), BEGIN);
         // Flavors and priority classes that all scenarios share.
         let context = reference_data::path("conformance/jobs/context.json");
         let context = context.map_or_else(|| "[]".to_owned(), |path| std::fs::read_to_string(path).unwrap());
@@ -96,7 +95,7 @@ impl Plane {
                 "PriorityClass" => Kind::PriorityClass,
                 _ => continue,
             };
-            plane.server.create(kind, object["body"].clone(), BEGIN);
+            plane.harness.server.create(kind, object["body"].clone(), BEGIN);
         }
         plane.settle();
         plane
@@ -104,14 +103,7 @@ impl Plane {
 
     /// Starts the manager: it reads everything before it leads.
     fn start(&mut self) {
-        self.core = Reconciler::new(settings(self.kind));
-        self.server.watch_events.clear();
-        let mut lists = Vec::new();
-        for kind in self.core.kinds().to_vec() {
-            lists.push(Delta::Restarted { kind });
-            lists.extend(self.server.all(kind).cloned().map(|object| Delta::Applied { kind, object }));
-            lists.push(Delta::Synced { kind });
-        }
+        let lists = self.harness.restart(settings(self.kind));
         self.feed(lists);
         self.feed(vec![Delta::Leading(true)]);
     }
@@ -130,7 +122,7 @@ impl Plane {
     }
 
     pub(super) fn create(&mut self, kind: Kind, object: &Value) {
-        let created = self.server.create(kind, object.clone(), self.now);
+        let created = self.harness.server.create(kind, object.clone(), self.now);
         assert!(created.is_some(), "exists: {object}");
     }
 
@@ -150,7 +142,7 @@ impl Plane {
     /// Deletes an object; it stays while it has finalizers.
     pub(super) fn delete(&mut self, kind: Kind, key: &ObjectKey) {
         let now = self.now.to_string();
-        self.server.edit(kind, key, |object| object["metadata"]["deletionTimestamp"] = json!(now));
+        self.harness.server.edit(kind, key, |object| object["metadata"]["deletionTimestamp"] = json!(now));
     }
 
     /// Lets all controllers act until nothing is left to do.
@@ -161,17 +153,17 @@ impl Plane {
                 self.start();
                 continue;
             }
-            let deltas: Vec<Delta> = self.server.watch_events.drain(..).collect();
+            let deltas: Vec<Delta> = self.harness.server.watch_events.drain(..).collect();
             if !deltas.is_empty() {
                 self.feed(deltas);
                 continue;
             }
             self.scale_deployments();
             self.collect_garbage();
-            if !self.server.watch_events.is_empty() {
+            if !self.harness.server.watch_events.is_empty() {
                 continue;
             }
-            match self.core.next_due().filter(|due| *due <= end) {
+            match self.harness.core.next_due().filter(|due| *due <= end) {
                 Some(due) => {
                     self.now = self.now.max(due);
                     self.feed(vec![Delta::Tick]);
@@ -182,34 +174,29 @@ impl Plane {
         panic!("{} does not settle", self.namespace);
     }
 
+    /// Applies deltas, and the answers to what follows from them.
     fn feed(&mut self, mut deltas: Vec<Delta>) {
         while !deltas.is_empty() {
-            let effects = self.core.apply_all(std::mem::take(&mut deltas), self.now);
-            for effect in effects {
+            for effect in self.harness.core.apply_all(deltas, self.now) {
                 match effect {
                     Effect::Write(write) => {
                         self.meddle(&write);
-                        let outcome = self.server.write(write.clone(), self.now);
-                        let (id, kind, key) = (write.id, write.kind, write.key.clone());
-                        if matches!(outcome, WriteOutcome::Conflict) {
-                            let newest = self.server.get(kind, &key).cloned();
-                            deltas.extend(newest.map(|object| Delta::Applied { kind, object }));
-                        }
-                        assert!(!matches!(outcome, WriteOutcome::Rejected { .. }), "{write:?}: {outcome:?}");
+                        self.harness.execute(write, self.now);
+                        let answer = self.harness.inbox.back();
+                        let refused = matches!(answer, Some(Delta::Written(result))
+                            if matches!(result.outcome, WriteOutcome::Rejected { .. }));
+                        assert!(!refused, "{answer:?}");
                         if self.fault == Fault::Kills {
                             (self.killed, self.faults) = (true, self.faults + 1);
                             return;
                         }
-                        deltas.push(Delta::Written(WriteResult { id, kind, key, outcome }));
                     }
-                    Effect::Refetch { kind, key } => {
-                        let object = self.server.get(kind, &key).cloned();
-                        deltas.push(Delta::Read { kind, key, object });
-                    }
+                    Effect::Refetch { kind, key } => self.harness.read(kind, key),
                     Effect::Event(_) | Effect::Observe(_) | Effect::LogWaitingHead { .. } => {}
                 }
             }
-            assert_eq!(self.core.ledger_drift(), 0, "the ledger has drifted");
+            deltas = self.harness.inbox.drain(..).collect();
+            assert_eq!(self.harness.core.ledger_drift(), 0, "the ledger has drifted");
         }
     }
 
@@ -219,9 +206,9 @@ impl Plane {
         *attempts += 1;
         let attempt = *attempts;
         if self.fault == Fault::Conflicts && attempt % 2 == 1 {
-            let known = self.server.get(write.kind, &write.key).is_some();
+            let known = self.harness.server.get(write.kind, &write.key).is_some();
             self.faults += usize::from(known);
-            self.server.edit(write.kind, &write.key, |object| object["meddled"] = json!(attempt));
+            self.harness.server.edit(write.kind, &write.key, |object| object["meddled"] = json!(attempt));
         }
     }
 
@@ -230,14 +217,15 @@ impl Plane {
         let uid = |object: &Value| text(&object["metadata"]["uid"]).to_owned();
         let kinds = [Kind::Pod, Kind::Job(JobKind::BATCH_JOB), Kind::Job(self.kind)];
         let uids: BTreeSet<String> =
-            kinds.into_iter().flat_map(|kind| self.server.all(kind).map(uid)).collect();
+            kinds.into_iter().flat_map(|kind| self.harness.server.all(kind).map(uid)).collect();
         let is_orphan = |workload: &&Value| {
             let owners = workload["metadata"]["ownerReferences"].as_array();
             owners.is_some_and(|owners| {
                 !owners.is_empty() && owners.iter().all(|owner| !uids.contains(text(&owner["uid"])))
             }) && workload["metadata"]["deletionTimestamp"].is_null()
         };
-        let orphans: Vec<ObjectKey> = self.server.all(Kind::Workload).filter(is_orphan).map(key_of).collect();
+        let orphans: Vec<ObjectKey> =
+            self.harness.server.all(Kind::Workload).filter(is_orphan).map(key_of).collect();
         for key in orphans {
             self.delete(Kind::Workload, &key);
         }
@@ -250,7 +238,7 @@ impl Plane {
             let template = &deployment["spec"]["template"];
             let revision = template.to_string();
             let (mut current, mut old) = (Vec::new(), Vec::new());
-            for pod in self.server.all(Kind::Pod).filter(|pod| pod["deployment"] == *name) {
+            for pod in self.harness.server.all(Kind::Pod).filter(|pod| pod["deployment"] == *name) {
                 let ended = pod["metadata"].get("deletionTimestamp").is_some();
                 let list = if pod["revision"] == *revision { &mut current } else { &mut old };
                 if !ended {
@@ -278,6 +266,7 @@ impl Plane {
             }
         }
         let gone: Vec<ObjectKey> = self
+            .harness
             .server
             .all(Kind::Pod)
             .filter(|pod| pod["deployment"].as_str().is_some_and(|name| !self.deployments.contains_key(name)))
