@@ -55,7 +55,7 @@ fn settings() -> CoreSettings {
 /// A recorded cluster with a core of Sluice.
 struct Takeover {
     server: FakeApiServer,
-    state: Reconciler,
+    core: Reconciler,
     now: Timestamp,
     /// Allowed fate of each Workload, from the recording.
     expected_fate: BTreeMap<ObjectKey, String>,
@@ -110,7 +110,7 @@ impl Takeover {
         let fates = recorded.iter().map(|workload| (key_in(workload), text(workload, "/after").to_owned()));
         let mut takeover = Self {
             server: FakeApiServer::new(true),
-            state: Reconciler::new(settings()),
+            core: Reconciler::new(settings()),
             now,
             expected_fate: fates.collect(),
             workload_of: BTreeMap::new(),
@@ -135,7 +135,7 @@ impl Takeover {
 
     /// Becomes leader, and lets the core write for `WATCHED_SECONDS`.
     fn run(&mut self) {
-        let watched: BTreeSet<Kind> = self.state.kinds().iter().copied().collect();
+        let watched: BTreeSet<Kind> = self.core.kinds().iter().copied().collect();
         let listed = self.server.list(Kind::all()).into_iter().filter(|delta| match delta {
             Delta::Restarted { kind } | Delta::Synced { kind } | Delta::Applied { kind, .. } => {
                 watched.contains(kind)
@@ -145,12 +145,12 @@ impl Takeover {
         let mut queue: VecDeque<Delta> = listed.chain([Delta::Leading(true)]).collect();
         for _ in 0..=WATCHED_SECONDS {
             while let Some(delta) = queue.pop_front() {
-                for effect in self.state.apply(delta, self.now) {
+                for effect in self.core.apply(delta, self.now) {
                     self.execute_effect(effect, &mut queue);
                 }
                 queue.extend(self.server.watch_events.drain(..));
             }
-            assert_eq!(self.state.ledger_drift(), 0);
+            assert_eq!(self.core.ledger_drift(), 0);
             self.now = self.now.checked_add(SignedDuration::from_secs(1)).unwrap();
             queue.push_back(Delta::Tick);
         }

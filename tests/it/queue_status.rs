@@ -14,7 +14,7 @@ const START: i64 = 1_800_000_000;
 
 /// A leading core, its server, the times of ClusterQueue status writes, and what the core emitted.
 pub(super) struct Cluster {
-    pub(super) state: Reconciler,
+    pub(super) core: Reconciler,
     pub(super) server: FakeApiServer,
     pub(super) now: Timestamp,
     /// Writes of this kind are rejected.
@@ -29,7 +29,7 @@ pub(super) struct Cluster {
 impl Cluster {
     pub(super) fn new(settings: CoreSettings) -> Self {
         let mut cluster = Self {
-            state: Reconciler::new(settings),
+            core: Reconciler::new(settings),
             server: FakeApiServer::new(true),
             now: Timestamp::from_second(START).unwrap(),
             rejected_kind: None,
@@ -61,7 +61,7 @@ impl Cluster {
     /// Feeds deltas, and executes the effects until none are left.
     fn feed(&mut self, mut deltas: Vec<Delta>) {
         while !deltas.is_empty() {
-            let effects = self.state.apply_all(std::mem::take(&mut deltas), self.now);
+            let effects = self.core.apply_all(std::mem::take(&mut deltas), self.now);
             for effect in effects {
                 let mut write = match effect {
                     Effect::Write(write) => write,

@@ -16,7 +16,7 @@ const PRIORITY: i32 = 9;
 /// A leading core, a server that answers one write after the other, and the unanswered writes.
 struct SaturatedServer {
     world: World,
-    state: Reconciler,
+    core: Reconciler,
     unanswered: VecDeque<Write>,
     now: Timestamp,
 }
@@ -32,7 +32,7 @@ impl SaturatedServer {
         };
         let world = World::with_queue(&settings, QUOTA);
         let mut server =
-            Self { state: Reconciler::new(settings), unanswered: VecDeque::new(), now: world.now, world };
+            Self { core: Reconciler::new(settings), unanswered: VecDeque::new(), now: world.now, world };
         server.world.harness.server.watch_events.clear();
         let deltas = server.world.harness.server.list(Kind::all());
         server.feed(deltas);
@@ -43,7 +43,7 @@ impl SaturatedServer {
     fn feed(&mut self, deltas: impl IntoIterator<Item = Delta>) {
         for delta in deltas {
             self.now += SignedDuration::from_millis(1);
-            for effect in self.state.apply(delta, self.now) {
+            for effect in self.core.apply(delta, self.now) {
                 if let Effect::Write(write) = effect {
                     self.unanswered.push_back(write);
                 }
@@ -83,7 +83,7 @@ impl SaturatedServer {
     fn decided_usage(&mut self) -> i64 {
         self.now += SignedDuration::from_secs(1);
         self.feed([Delta::Tick]);
-        let snapshot = self.state.snapshot();
+        let snapshot = self.core.snapshot();
         let by_fr = &snapshot.queues.cluster_queues["a"].usage_by_flavor_resource;
         by_fr.values().map(|node| i64::try_from(node.usage.to_i128() / 1000).unwrap()).sum()
     }
