@@ -1,31 +1,16 @@
 //! Contract of every job kind, checked for each served row of the table.
 
+use crate::job_samples::{stored, with_template};
+use jiff::Timestamp;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
 use sluice::frameworks::{
-    Framework, JobPatch, NothingRelated, PatchBody, Priority, TemplateInfo, WorkloadRequest,
-    pod_set_fingerprint, pod_set_infos, served, workload_body,
+    Framework, JobPatch, NothingRelated, PatchBody, PlayedState, PodSetView, Priority, TemplateInfo, WorkloadRequest,
+    pod_set_fingerprint, pod_set_infos, served, served_framework, workload_body,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// A suspended job of a kind as a server would return it, with the given template.
-fn sample(kind: &Framework, template: &Value) -> Value {
-    let gvk = kind.gvk;
-    assert_eq!((gvk.group, gvk.kind), ("batch", "Job"), "a new kind needs a sample");
-    json!({
-        "apiVersion": gvk.api_version(), "kind": gvk.kind,
-        "metadata": {
-            "name": "train", "namespace": "team", "uid": "0c8e0f4b-2b5f-4b3c-9d57-0d8a7b2f6d01", "generation": 1,
-            "resourceVersion": "7", "creationTimestamp": "2026-01-02T03:04:05Z",
-            "labels": { "kueue.x-k8s.io/queue-name": "main", "team": "a" },
-            "annotations": { "kueue.x-k8s.io/job-min-parallelism": "2", "provreq.kueue.x-k8s.io/x": "1" },
-        },
-        "spec": { "suspend": true, "parallelism": 5, "completions": 9, "template": template },
-        "status": {},
-    })
-}
 
 fn plain_template() -> Value {
     json!({
@@ -111,76 +96,120 @@ fn merge_patch(target: &mut Value, patch: &Value) {
     }
 }
 
-/// Applies patches as a server does; the template of a started job is immutable.
-fn apply_patches(job: &mut Value, patches: &[JobPatch]) {
+/// Returns the pod templates of a job.
+fn templates(kind: &Framework, job: &Value) -> Vec<Value> {
+    let pointers = kind.template_pointers(job);
+    pointers.iter().map(|pointer| job.pointer(pointer).unwrap().clone()).collect()
+}
+
+/// Applies patches as a server does. The templates of a started job are immutable if its kind says when it started.
+fn apply_patches(kind: &Framework, job: &mut Value, patches: &[JobPatch]) {
     for patch in patches {
-        let fixed = job["spec"]["suspend"] != json!(true) || job["status"].get("startTime").is_some();
-        let PatchBody::Merge(body) = patch.body() else { panic!("a Job has no array to patch") };
-        assert!(
-            !fixed || body.pointer("/spec/template").is_none(),
-            "the template of a started job is immutable"
-        );
-        assert_eq!(patch.status, body.get("status").is_some());
-        merge_patch(job, body);
+        let started = kind
+            .fields
+            .start_time
+            .map(|pointer| !kind.decode(job).unwrap().suspended || job.pointer(pointer).is_some());
+        let before = templates(kind, job);
+        match patch.body() {
+            PatchBody::Merge(body) => {
+                assert_eq!(patch.status, body.get("status").is_some());
+                merge_patch(job, body);
+            }
+            PatchBody::Json(operations) => {
+                let operations: json_patch::Patch = serde_json::from_value(json!(operations)).unwrap();
+                json_patch::patch(job, &operations).unwrap();
+            }
+        }
+        let changed = templates(kind, job) != before;
+        assert!(started != Some(true) || !changed, "the template of a started job is immutable");
     }
 }
 
-/// Removes empty maps, which the server does not store.
-fn drop_empty(value: &mut Value) {
-    for fields in ["metadata", "spec"] {
-        if let Some(map) = value[fields].as_object_mut() {
-            map.retain(|_, field| field.as_object().is_none_or(|map| !map.is_empty()));
+/// Removes empty maps from the templates, which the server does not store, and the status.
+fn comparable(kind: &Framework, job: &Value) -> Value {
+    let mut job = job.clone();
+    for pointer in kind.template_pointers(&job) {
+        let template = job.pointer_mut(&pointer).unwrap();
+        for fields in ["metadata", "spec"] {
+            if let Some(map) = template[fields].as_object_mut() {
+                map.retain(|_, field| field.as_object().is_none_or(|map| !map.is_empty()));
+            }
         }
+        template
+            .as_object_mut()
+            .unwrap()
+            .retain(|_, field| field.as_object().is_none_or(|map| !map.is_empty()));
+    }
+    job["status"] = json!({});
+    job
+}
+
+fn play(kind: &Framework, job: &mut Value, state: PlayedState) {
+    let now: Timestamp = "2026-01-02T03:05:00Z".parse().unwrap();
+    kind.play(job, state, now).unwrap();
+}
+
+/// Removes the pods of a suspended job, as its controller does; before Kubernetes 1.36 a Job keeps its start time.
+fn remove_pods(kind: &Framework, job: &mut Value) {
+    let started = kind.fields.start_time.and_then(|pointer| job.pointer(pointer).cloned());
+    play(kind, job, PlayedState::Stopped);
+    if let Some(started) = started {
+        job["status"]["startTime"] = started;
     }
 }
 
 fn stop_job(kind: &Framework, job: &mut Value, originals: &[Value]) {
     let infos = pod_set_infos(originals).unwrap();
-    for _ in 0..5 {
-        let patches = kind.stop_patches(&kind.decode(job).unwrap(), &infos);
-        if patches.is_empty() {
+    for _ in 0..6 {
+        let view = kind.decode(job).unwrap();
+        let patches = kind.stop_patches(&view, &infos);
+        apply_patches(kind, job, &patches);
+        if view.status.active_pods > 0 {
+            remove_pods(kind, job);
+        } else if patches.is_empty() {
             return;
         }
-        apply_patches(job, &patches);
     }
     panic!("stopping does not terminate");
 }
 
 proptest! {
     #[test]
-    fn start_then_stop_restores_job(template in template(), added in addition(), fewer in 2..=5_i32) {
+    fn start_then_stop_restores_job(template in template(), added in addition(), fewer in 2..=3_i32) {
         for kind in served() {
-            let before = sample(kind, &template);
+            let before = with_template(kind, &template);
             let mut job = before.clone();
             let stored = kind.pod_sets(&job).unwrap();
             let view = kind.decode(&job).unwrap();
             let mut infos = pod_set_infos(&stored).unwrap();
-            for info in &mut infos {
+            for (info, set) in infos.iter_mut().zip(&view.pod_sets) {
                 info.template = Arc::new(added.clone());
-                info.count = fewer;
+                info.count = set.min_count.map_or(set.count, |_| fewer);
             }
             let Ok(patches) = kind.run_patch(&view, &infos) else {
-                prop_assert!((*view.pod_sets[0].template).clone().merge(&added).is_err());
+                let conflicts = |set: &PodSetView| (*set.template).clone().merge(&added).is_err();
+                prop_assert!(view.pod_sets.iter().any(conflicts));
                 continue;
             };
-            apply_patches(&mut job, &patches);
-            job["status"]["startTime"] = json!("2026-01-02T03:05:00Z");
+            apply_patches(kind, &mut job, &patches);
+            play(kind, &mut job, PlayedState::Started);
             let running = kind.decode(&job).unwrap();
-            prop_assert!(!running.suspended);
-            prop_assert_eq!(running.pod_sets[0].count, fewer);
-            prop_assert_eq!(running.pod_sets[0].fingerprint, view.pod_sets[0].fingerprint);
+            prop_assert!(!running.suspended && running.status.active_pods > 0);
+            for ((set, info), was) in running.pod_sets.iter().zip(&infos).zip(&view.pod_sets) {
+                prop_assert_eq!(set.count, info.count);
+                prop_assert_eq!(set.fingerprint, was.fingerprint);
+            }
             prop_assert_eq!(kind.run_patch(&running, &infos).unwrap(), vec![]);
             stop_job(kind, &mut job, &stored);
-            drop_empty(&mut job["spec"]["template"]);
-            prop_assert_eq!(serde_json::to_value(&job).unwrap(), before);
+            prop_assert_eq!(comparable(kind, &job), comparable(kind, &before));
         }
     }
 
     #[test]
     fn decoding_damaged_object_never_panics(cuts in proptest::collection::vec((any::<Index>(), 0..6_u8), 1..4)) {
         for kind in served() {
-            let mut job = sample(kind, &plain_template());
-            job["status"] = json!({ "active": 1, "ready": 1, "conditions": [{ "type": "Complete", "status": "False" }] });
+            let mut job = with_template(kind, &plain_template());
+            play(kind, &mut job, PlayedState::Ready);
             for (index, damage) in &cuts {
                 let paths = pointers(&job);
                 let path = &paths[index.index(paths.len())];
@@ -229,7 +258,7 @@ fn start_removes_elastic_job_gate() {
         let mut template = plain_template();
         template["spec"]["schedulingGates"] =
             json!([{ "name": "kueue.x-k8s.io/elastic-job" }, { "name": "example.com/own" }]);
-        let mut job = sample(kind, &template);
+        let mut job = with_template(kind, &template);
         let before = job.clone();
         let stored = kind.pod_sets(&job).unwrap();
         let mut infos = pod_set_infos(&stored).unwrap();
@@ -237,11 +266,10 @@ fn start_removes_elastic_job_gate() {
             info.template = Arc::default();
         }
         let patches = kind.run_patch(&kind.decode(&job).unwrap(), &infos).unwrap();
-        apply_patches(&mut job, &patches);
-        assert_eq!(
-            job["spec"]["template"]["spec"]["schedulingGates"],
-            json!([{ "name": "example.com/own" }])
-        );
+        apply_patches(kind, &mut job, &patches);
+        for template in templates(kind, &job) {
+            assert_eq!(template["spec"]["schedulingGates"], json!([{ "name": "example.com/own" }]));
+        }
         stop_job(kind, &mut job, &stored);
         assert_eq!(job, before);
     }
@@ -250,7 +278,7 @@ fn start_removes_elastic_job_gate() {
 #[test]
 fn stored_copy_matches_template_fingerprint() {
     for kind in served() {
-        let job = sample(kind, &plain_template());
+        let job = with_template(kind, &plain_template());
         let view = kind.decode(&job).unwrap();
         let mut stored = kind.pod_sets(&job).unwrap().remove(0);
         assert_eq!(pod_set_fingerprint(&stored), view.pod_sets[0].fingerprint);
@@ -258,7 +286,9 @@ fn stored_copy_matches_template_fingerprint() {
         container["resources"]["requests"]["cpu"] = json!("1000m");
         container["resources"]["limits"] = json!({});
         container["unknown"] = json!(1);
-        stored["topologyRequest"] = Value::Null;
+        if kind.rank.sub_groups.is_none() {
+            stored["topologyRequest"] = Value::Null;
+        }
         assert_eq!(pod_set_fingerprint(&stored), view.pod_sets[0].fingerprint);
         stored["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("2");
         assert_ne!(pod_set_fingerprint(&stored), view.pod_sets[0].fingerprint);
@@ -269,16 +299,14 @@ fn stored_copy_matches_template_fingerprint() {
 #[test]
 fn incremental_decode_equals_full_decode() {
     for kind in served() {
-        let mut job = sample(kind, &plain_template());
+        let mut job = with_template(kind, &plain_template());
         let before = kind.decode(&job).unwrap();
-        job["status"] = json!({"active": 1, "ready": 1, "startTime": "2026-01-02T03:05:00Z"});
+        play(kind, &mut job, PlayedState::Started);
         job["metadata"]["resourceVersion"] = json!("8");
         job["metadata"]["annotations"]["kueue.x-k8s.io/job-min-parallelism"] = json!("3");
-        assert_eq!(
-            kind.decode_after(&job, Some(&before), &NothingRelated).unwrap(),
-            kind.decode(&job).unwrap()
-        );
-        job["spec"]["template"]["spec"]["containers"][0]["image"] = json!("another");
+        assert_eq!(kind.decode_after(&job, Some(&before), &NothingRelated).unwrap(), kind.decode(&job).unwrap());
+        let pointer = kind.template_pointers(&job).remove(0);
+        job.pointer_mut(&pointer).unwrap()["spec"]["containers"][0]["image"] = json!("another");
         job["metadata"]["generation"] = json!(2);
         let edited = kind.decode_after(&job, Some(&before), &NothingRelated).unwrap();
         assert_eq!(edited, kind.decode(&job).unwrap());
@@ -286,41 +314,61 @@ fn incremental_decode_equals_full_decode() {
     }
 }
 
+/// The row of batch/v1 Job, and its sample.
+fn batch_job() -> (&'static Framework, Value) {
+    let kind = served_framework("batch", "Job").unwrap();
+    (kind, stored(kind))
+}
+
 #[test]
 fn uncounted_succeeded_pod_counts_as_ready() {
+    let (kind, mut job) = batch_job();
+    job["spec"]["parallelism"] = json!(1);
+    job["spec"]["completions"] = json!(1);
+    job["status"] = json!({"ready": 0, "uncountedTerminatedPods": {"succeeded": ["a"]}});
+    assert!(kind.decode(&job).unwrap().status.pods_ready);
+}
+
+#[test]
+fn played_states_are_read() {
     for kind in served() {
-        let mut job = sample(kind, &plain_template());
-        job["spec"]["parallelism"] = json!(1);
-        job["spec"]["completions"] = json!(1);
-        job["status"] = json!({"ready": 0, "uncountedTerminatedPods": {"succeeded": ["a"]}});
-        assert!(kind.decode(&job).unwrap().status.pods_ready);
+        let finished = |job: &Value| kind.decode(job).unwrap().status.finished;
+        for (state, success) in [(PlayedState::Succeeded, true), (PlayedState::Failed, false)] {
+            let mut job = stored(kind);
+            play(kind, &mut job, PlayedState::Ready);
+            assert!(kind.decode(&job).unwrap().status.pods_ready && finished(&job).is_none());
+            if kind.can_finish(success) {
+                play(kind, &mut job, state);
+                assert_eq!(finished(&job).map(|end| end.success), Some(success), "{}", kind.name);
+            }
+        }
     }
 }
 
 #[test]
 fn finished_job_stays_finished() {
-    for kind in served() {
-        for (type_, success) in [("Complete", true), ("Failed", false)] {
-            let mut job = sample(kind, &plain_template());
-            job["status"]["conditions"] = json!([
-                { "type": "SuccessCriteriaMet", "status": "True" },
-                { "type": type_, "status": "True", "message": "done" },
-            ]);
-            let finished = kind.decode(&job).unwrap().status.finished.unwrap();
-            assert_eq!((finished.success, finished.message.as_str()), (success, "done"));
-            job["spec"]["suspend"] = json!(false);
-            job["status"]["active"] = json!(1);
-            assert!(kind.decode(&job).unwrap().status.finished.is_some());
-        }
+    let (kind, sample) = batch_job();
+    for (type_, success) in [("Complete", true), ("Failed", false)] {
+        let mut job = sample.clone();
+        job["status"]["conditions"] = json!([
+            { "type": "SuccessCriteriaMet", "status": "True" },
+            { "type": type_, "status": "True", "message": "done" },
+        ]);
+        let finished = kind.decode(&job).unwrap().status.finished.unwrap();
+        assert_eq!((finished.success, finished.message.as_str()), (success, "done"));
+        job["spec"]["suspend"] = json!(false);
+        job["status"]["active"] = json!(1);
+        assert!(kind.decode(&job).unwrap().status.finished.is_some());
     }
 }
 
 #[test]
 fn edit_of_pending_job_survives_stop() {
     for kind in served() {
-        let mut job = sample(kind, &plain_template());
+        let mut job = with_template(kind, &plain_template());
         let stored = kind.pod_sets(&job).unwrap();
-        job["spec"]["template"]["spec"]["nodeSelector"] = json!({ "zone": "a" });
+        let pointer = kind.template_pointers(&job).remove(0);
+        job.pointer_mut(&pointer).unwrap()["spec"]["nodeSelector"] = json!({ "zone": "a" });
         let edited = job.clone();
         stop_job(kind, &mut job, &stored);
         assert_eq!(job, edited);
@@ -330,7 +378,7 @@ fn edit_of_pending_job_survives_stop() {
 #[test]
 fn workload_names_job_and_deduplicates_env() {
     for kind in served() {
-        let job = sample(kind, &plain_template());
+        let job = with_template(kind, &plain_template());
         let view = kind.decode(&job).unwrap();
         let priority = Priority::default();
         let keys = ["team".to_owned(), "absent".to_owned()];
@@ -348,19 +396,20 @@ fn workload_names_job_and_deduplicates_env() {
         assert_eq!(workload["metadata"]["annotations"], json!({ "provreq.kueue.x-k8s.io/x": "1" }));
         assert_eq!(workload["metadata"]["ownerReferences"][0]["uid"], json!(&*view.uid));
         let set = &workload["spec"]["podSets"][0];
-        assert_eq!((&set["count"], &set["minCount"]), (&json!(5), &json!(2)));
+        assert_eq!(set["count"], json!(view.pod_sets[0].count));
+        assert_eq!(set["minCount"], json!(view.pod_sets[0].min_count));
         let env = &set["template"]["spec"]["containers"][0]["env"];
         assert_eq!(env, &json!([{ "name": "A", "value": "2" }, { "name": "B", "value": "$(A)" }]));
-        // The completion index of a pod is its rank on any flavor with a topology.
-        assert!(set["topologyRequest"]["podIndexLabel"].is_string(), "{set}");
+        // The index of a pod is its rank on any flavor with a topology.
+        assert_eq!(set["topologyRequest"]["podIndexLabel"], json!(kind.rank.index_label));
     }
 }
 
 #[test]
 fn pods_beyond_completions_are_reclaimable() {
-    let kind = sluice::frameworks::served_framework("batch", "Job").unwrap();
+    let (kind, sample) = batch_job();
     let reclaimable = |parallelism: i32, completions: i32, succeeded: i32, active: i32| {
-        let mut job = sample(kind, &plain_template());
+        let mut job = sample.clone();
         job["spec"]["parallelism"] = json!(parallelism);
         job["spec"]["completions"] = json!(completions);
         job["status"] = json!({ "succeeded": succeeded, "active": active });
@@ -376,9 +425,9 @@ fn pods_beyond_completions_are_reclaimable() {
 
 #[test]
 fn ended_indexes_are_reclaimable() {
-    let kind = sluice::frameworks::served_framework("batch", "Job").unwrap();
+    let (kind, sample) = batch_job();
     let reclaimable = |completed: &str, failed: &str, succeeded: i32, active: i32| {
-        let mut job = sample(kind, &plain_template());
+        let mut job = sample.clone();
         job["spec"]["completionMode"] = json!("Indexed");
         job["spec"]["parallelism"] = json!(3);
         job["spec"]["completions"] = json!(3);

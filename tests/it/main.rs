@@ -23,6 +23,7 @@ mod finalizers;
 mod framework_manifests;
 mod framework_rows;
 mod job_kind_contracts;
+mod job_samples;
 mod job_workload;
 mod kueue_takeover;
 mod kustomize_output;

@@ -11,6 +11,9 @@ use sluice::admission::{
     review,
 };
 use sluice::api::validation::Gates;
+use sluice::frameworks::{Framework, served};
+
+use crate::job_samples::with_template;
 
 use super::builders::seed_and_multiplier;
 use super::long_histories::SeededRandom;
@@ -76,6 +79,18 @@ impl ObjectLookup for FixedLookup {
 /// Path of a webhook, and an object for it.
 type ReviewSample = (&'static str, Value);
 
+/// The sample of a kind that has what rules on labels, annotations, templates and the kind's own fields read.
+fn job_samples(row: &Framework, metadata: &Value, template: &Value) -> Vec<ReviewSample> {
+    let mut job = with_template(row, template);
+    job["metadata"] = metadata.clone();
+    for pointer in row.hooks.review_texts() {
+        let (parent, field) = pointer.rsplit_once('/').unwrap();
+        job.pointer_mut(parent).unwrap()[field] = json!("Indexed");
+    }
+    let own = [true, false].map(|mutating| row.webhook_path(mutating));
+    paths().filter(|path| own.iter().any(|own| own == path)).map(|path| (path, job.clone())).collect()
+}
+
 fn own_samples() -> Vec<ReviewSample> {
     let template = json!({"metadata": {"labels": {"a": "b"}, "annotations": {"kueue.x-k8s.io/podset-required-topology": "rack"}},
         "spec": {"containers": [{"name": "c", "image": "x", "env": [{"name": "A", "value": "1"}],
@@ -84,8 +99,6 @@ fn own_samples() -> Vec<ReviewSample> {
         "annotations": {"kueue.x-k8s.io/admission-gated-by": "a.io/b", "kueue.x-k8s.io/elastic-job": "true",
             "kueue.x-k8s.io/job-min-parallelism": "1"},
         "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "o", "uid": "o", "controller": true}]});
-    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata,
-        "spec": {"suspend": false, "parallelism": 3, "completions": 3, "completionMode": "Indexed", "template": template}});
     let workload = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": metadata,
         "spec": {"queueName": "q", "podSets": [{"name": "main", "count": 2, "minCount": 1, "template": template,
             "topologyRequest": {"podSetSliceSize": 1, "podSetSliceRequiredTopology": "rack"}}]},
@@ -110,7 +123,7 @@ fn own_samples() -> Vec<ReviewSample> {
         matching.map(|path| (path, object.clone())).collect::<Vec<_>>()
     };
     [
-        on("-job", &job),
+        served().flat_map(|row| job_samples(row, &metadata, &template)).collect(),
         on("-workload", &workload),
         on("-clusterqueue", &queue),
         on("-cohort", &cohort),

@@ -1,0 +1,55 @@
+//! Samples of job kinds: `config/samples/<kind>.yaml` is what users submit, and what the tests of every kind start from.
+
+use serde_json::{Value, json};
+use sluice::frameworks::{Framework, served};
+use std::fs;
+use std::path::Path;
+
+/// Returns the sample of a kind as users submit it.
+pub(crate) fn submitted(kind: &Framework) -> Value {
+    let file = format!("config/samples/{}.yaml", kind.gvk.kind.to_lowercase());
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&file));
+    let text = text.unwrap_or_else(|_| panic!("no sample for {}: add {file}", kind.gvk.kind));
+    serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// Returns the sample of a kind as a server would return it, in another namespace and queue.
+pub(crate) fn stored(kind: &Framework) -> Value {
+    let mut job = submitted(kind);
+    job["metadata"] = json!({
+        "name": "train", "namespace": "team", "uid": "0c8e0f4b-2b5f-4b3c-9d57-0d8a7b2f6d01", "generation": 1,
+        "resourceVersion": "7", "creationTimestamp": "2026-01-02T03:04:05Z",
+        "labels": { "kueue.x-k8s.io/queue-name": "main", "team": "a" },
+        "annotations": { "kueue.x-k8s.io/job-min-parallelism": "2", "provreq.kueue.x-k8s.io/x": "1" },
+    });
+    job["status"] = json!({});
+    job
+}
+
+/// Returns the stored sample of a kind whose pod templates are all this one.
+pub(crate) fn with_template(kind: &Framework, template: &Value) -> Value {
+    let mut job = stored(kind);
+    for pointer in kind.template_pointers(&job) {
+        *job.pointer_mut(&pointer).unwrap() = template.clone();
+    }
+    job
+}
+
+/// A sample is suspended, names the queue of the samples, and has pod sets that request resources.
+#[test]
+fn every_served_kind_has_a_sample() {
+    for kind in served() {
+        let sample = submitted(kind);
+        let name = kind.gvk.kind;
+        assert_eq!((&sample["apiVersion"], &sample["kind"]), (&json!(kind.gvk.api_version()), &json!(name)));
+        assert_eq!(sample["metadata"]["labels"]["kueue.x-k8s.io/queue-name"], "team-a-queue", "{name}");
+        assert!(sample["metadata"]["generateName"].is_string(), "{name}: it can be created twice");
+        let view = kind.decode(&stored(kind)).unwrap();
+        assert!(view.suspended && view.status.finished.is_none(), "{name}");
+        for pointer in kind.template_pointers(&sample) {
+            let container = &sample.pointer(&pointer).unwrap()["spec"]["containers"][0];
+            assert!(container["resources"]["requests"]["cpu"].is_string(), "{name}: {container}");
+        }
+        assert!(!view.pod_sets.is_empty(), "{name}");
+    }
+}
