@@ -88,8 +88,6 @@ kinds! {
     PROVISIONING_CONFIG = GROUP, "v1beta2", "ProvisioningRequestConfig", "provisioningrequestconfigs";
     /// `ProvisioningRequest`.
     PROVISIONING_REQUEST = "autoscaling.x-k8s.io", "v1", "ProvisioningRequest", "provisioningrequests";
-    /// `JobSet`.
-    JOB_SET = "jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets";
     /// `PodTemplate`.
     POD_TEMPLATE = "", "v1", "PodTemplate", "podtemplates";
     /// `WorkloadPriorityClass`.
@@ -97,6 +95,16 @@ kinds! {
 }
 
 impl Kind {
+    /// Creates a kind of another project.
+    pub const fn new(
+        group: &'static str,
+        version: &'static str,
+        singular: &'static str,
+        plural: &'static str,
+    ) -> Self {
+        Self { group, version, singular, plural }
+    }
+
     fn api_version(self) -> String {
         if self.group.is_empty() {
             self.version.to_owned()

@@ -13,7 +13,7 @@ use super::{
     AdmissionSettings, ObjectLookup, OwnerRef, OwnerView, ReadError, ReviewContext, admit_object,
     managed_ancestor, paths, read_heavy, read_light, review,
 };
-use crate::frameworks::{Ancestor, AncestryError};
+use crate::frameworks::{Ancestor, AncestryError, frameworks, unserved_owner_of};
 
 mod held_pods;
 mod slices;
@@ -209,23 +209,26 @@ fn with_owner(owner: &OwnerRef, queue: &str, settings: &AdmissionSettings) -> (b
 
 #[test]
 fn owner_reference_does_not_bypass_queue() {
-    let set =
-        || OwnerRef { kind: "JobSet".into(), api_version: "jobset.x-k8s.io/v1alpha2".into(), ..owner("set") };
-    let both = BTreeSet::from(["batch/job".to_owned(), "jobset.x-k8s.io/jobset".to_owned()]);
+    let unserved = unserved_owner_of(("batch", "Job")).map(|row| {
+        let owner =
+            OwnerRef { kind: row.gvk.kind.into(), api_version: row.gvk.api_version(), ..owner("set") };
+        (owner, BTreeSet::from(["batch/job".to_owned(), row.name.to_owned()]))
+    });
     for managing in [false, true] {
         let settings =
             AdmissionSettings { manage_jobs_without_queue_name: managing, ..AdmissionSettings::default() };
-        let configured = AdmissionSettings { frameworks: both.clone(), ..settings.clone() };
         let suspended = |queue: &str| (true, Some(queue.to_owned()));
         // A Job creates no Jobs, so it is no valid owner, queued or not.
         assert_eq!(with_owner(&owner("parent"), "lq", &settings), suspended("lq"));
         assert_eq!(with_owner(&owner("parent"), "", &settings), suspended("default"));
         assert_eq!(with_owner(&owner("absent"), "lq", &settings), suspended("lq"));
+        let Some((set, both)) = &unserved else { continue };
+        let configured = AdmissionSettings { frameworks: both.clone(), ..settings.clone() };
         // An owner of a kind that is not configured has no effect.
-        assert_eq!(with_owner(&set(), "", &settings), suspended("default"));
+        assert_eq!(with_owner(set, "", &settings), suspended("default"));
         // An owner of a configured but unsupported kind exempts its Jobs from the queue, except Jobs that name a queue.
-        assert_eq!(with_owner(&set(), "", &configured), (false, None));
-        assert_eq!(with_owner(&set(), "lq", &configured), suspended("lq"));
+        assert_eq!(with_owner(set, "", &configured), (false, None));
+        assert_eq!(with_owner(set, "lq", &configured), suspended("lq"));
     }
 }
 
@@ -338,12 +341,11 @@ fn unknown_path_allows_only_foreign_kinds() {
         let read = read_light(path, request.to_string().as_bytes()).unwrap();
         review(path, &read, &ctx)["response"].clone()
     };
-    for (path, group, kind) in [
-        ("/mutate--v1-pod", "", "Pod"),
-        ("/validate-apps-v1-deployment", "apps", "Deployment"),
-        ("/mutate-jobset-x-k8s-io-v1alpha2-jobset", "jobset.x-k8s.io", "JobSet"),
-    ] {
-        let response = ask(path, group, kind);
+    let foreign = ("/mutate-example-com-v1-foo".to_owned(), "example.com", "Foo");
+    let unserved = frameworks().filter(|row| !row.is_served());
+    let unserved = unserved.map(|row| (row.webhook_path(true), row.gvk.group, row.gvk.kind));
+    for (path, group, kind) in unserved.chain([foreign]) {
+        let response = ask(&path, group, kind);
         assert_eq!(response["allowed"], true, "{path}");
         assert!(response["warnings"][0].as_str().unwrap().contains(kind), "{response}");
     }

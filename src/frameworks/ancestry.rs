@@ -116,6 +116,7 @@ pub fn queued_ancestor(
 
 #[cfg(test)]
 mod tests {
+    use super::super::table::unserved_owner_of;
     use super::*;
 
     const JOB: (&str, &str) = ("batch", "Job");
@@ -136,7 +137,9 @@ mod tests {
 
     #[test]
     fn highest_queued_ancestor_wins_and_walk_ends() {
-        let frameworks = BTreeSet::from(["batch/job".to_owned(), "jobset.x-k8s.io/jobset".to_owned()]);
+        let unserved = unserved_owner_of(JOB);
+        let names = ["batch/job"].into_iter().chain(unserved.map(|row| row.name));
+        let frameworks: BTreeSet<String> = names.map(str::to_owned).collect();
         let external = BTreeSet::from([("example.com".to_owned(), "Foo".to_owned())]);
         let managed =
             ManagedKinds { frameworks: &frameworks, unserved: &BTreeSet::new(), external: &external };
@@ -160,14 +163,15 @@ mod tests {
         assert_eq!(walk(&cycle), Err(AncestryError::Cycle));
         let long = |name: &str| found(name, false, Some(&format!("{name}a")));
         assert_eq!(walk(&long), Err(AncestryError::TooDeep));
-        // A Job creates no Jobs, queued or not. A JobSet does, but is not supported.
+        // A Job creates no Jobs, queued or not.
         let job = OwnerRef { api_version: "batch/v1".to_owned(), kind: "Job".to_owned(), ..owner("a") };
         assert_eq!(from(job, &|_| found("a", true, None)), Ok(None));
-        let set = OwnerRef {
-            api_version: "jobset.x-k8s.io/v1alpha2".to_owned(),
-            kind: "JobSet".to_owned(),
-            ..owner("a")
-        };
-        assert_eq!(from(set.clone(), &|_| OwnerLookup::Unmanaged), Ok(Some(Ancestor::Unsupported(set))));
+        // Whether an owner of a kind that is not served is queued is unknown.
+        if let Some(row) = unserved {
+            let (api_version, kind) = (row.gvk.api_version(), row.gvk.kind.to_owned());
+            let set = OwnerRef { api_version, kind, ..owner("a") };
+            let unsupported = Ok(Some(Ancestor::Unsupported(set.clone())));
+            assert_eq!(from(set, &|_| OwnerLookup::Unmanaged), unsupported);
+        }
     }
 }

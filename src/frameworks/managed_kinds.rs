@@ -66,16 +66,25 @@ mod tests {
             name: "n".to_owned(),
             uid: "u".to_owned(),
         };
+        let of_row = |group: &str, kind: &str| {
+            let served = framework(group, kind).unwrap().is_served();
+            if served { Management::Internal } else { Management::Unsupported }
+        };
         let table = [
             ("batch/v1", "Job", JOB, Management::None),
             ("batch/v1", "Job", POD, Management::Internal),
             ("batch/v1", "CronJob", JOB, Management::None),
-            ("jobset.x-k8s.io/v1alpha2", "JobSet", JOB, Management::Unsupported),
+            ("jobset.x-k8s.io/v1alpha2", "JobSet", JOB, of_row("jobset.x-k8s.io", "JobSet")),
             ("jobset.x-k8s.io/v1alpha2", "JobSet", POD, Management::None),
-            ("kubeflow.org/v2beta1", "MPIJob", JOB, Management::Unsupported),
+            ("kubeflow.org/v2beta1", "MPIJob", JOB, of_row("kubeflow.org", "MPIJob")),
             ("kubeflow.org/v1", "PyTorchJob", JOB, Management::None),
-            ("ray.io/v1", "RayJob", JOB, Management::Unsupported),
-            ("workload.codeflare.dev/v1beta2", "AppWrapper", JOB, Management::Unsupported),
+            ("ray.io/v1", "RayJob", JOB, of_row("ray.io", "RayJob")),
+            (
+                "workload.codeflare.dev/v1beta2",
+                "AppWrapper",
+                JOB,
+                of_row("workload.codeflare.dev", "AppWrapper"),
+            ),
             ("apps/v1", "Deployment", JOB, Management::None),
             ("v1", "Pod", JOB, Management::None),
             ("example.com/v1", "Foo", JOB, Management::External),

@@ -63,6 +63,8 @@ pub use row::{
     Listing, ManagedBy, Message, PodSetSource, Pointer, Rank, Rbac, Ready, Reclaimable, Role, StatusFields,
     SubGroups, TemplateMarks, Test, TopologyChecks, WebhookHandler, Webhooks,
 };
+#[cfg(test)]
+pub(crate) use table::unserved_owner_of;
 pub use table::{
     TableError, add_frameworks, framework, frameworks, known_frameworks, served, served_framework,
 };

@@ -150,6 +150,12 @@ pub(super) fn unserved() -> impl Iterator<Item = &'static Framework> {
     frameworks().filter(|row| !row.is_served())
 }
 
+/// Returns a row that this version does not manage, whose controller creates objects of a kind.
+#[cfg(test)]
+pub(crate) fn unserved_owner_of(kind: (&str, &str)) -> Option<&'static Framework> {
+    unserved().find(|row| row.creates.includes(kind))
+}
+
 /// Returns the row of this group and kind.
 pub fn framework(group: &str, kind: &str) -> Option<&'static Framework> {
     frameworks().find(|row| (row.gvk.group, row.gvk.kind) == (group, kind))

@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
+use sluice::frameworks::frameworks;
 use sluice::reconciler::{CoreGates, CoreSettings, Delta, Effect, Observation, Verb, Write};
 use sluice::snapshot::UnadmittedKey;
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,15 +95,18 @@ fn child_of_external_owner_gets_no_workload() {
 /// A Job was created while the webhook was unavailable: its owner reference is evaluated again.
 #[test]
 fn owner_reference_does_not_bypass_queue() {
-    let configured = BTreeSet::from(["batch/job", "jobset.x-k8s.io/jobset"].map(str::to_owned));
+    let mut owners = frameworks().filter(|row| !row.is_served() && row.creates.includes(("batch", "Job")));
+    let Some(row) = owners.next() else { return };
+    let (set_version, set_kind) = (row.gvk.api_version(), row.gvk.kind);
+    let configured = BTreeSet::from(["batch/job", row.name].map(str::to_owned));
     let settings = || CoreSettings { manage_jobs_without_queue_name: true, ..CoreSettings::default() };
     let with_sets = || CoreSettings { frameworks: configured.clone(), ..settings() };
     let table = [
         ("batch/v1", "Job", "lq", CoreSettings::default(), true),
         ("batch/v1", "Job", "", settings(), true),
-        ("jobset.x-k8s.io/v1alpha2", "JobSet", "", settings(), true),
-        ("jobset.x-k8s.io/v1alpha2", "JobSet", "", with_sets(), false),
-        ("jobset.x-k8s.io/v1alpha2", "JobSet", "lq", with_sets(), true),
+        (&*set_version, set_kind, "", settings(), true),
+        (&*set_version, set_kind, "", with_sets(), false),
+        (&*set_version, set_kind, "lq", with_sets(), true),
     ];
     for (api_version, kind, queue, settings, queued) in table {
         let mut core = Core::new(settings.clone());

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sluice::admission::fails_closed_for_unqueued_jobs;
 use sluice::api::config;
-use sluice::frameworks::known_frameworks;
+use sluice::frameworks::{known_frameworks, served};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -68,11 +68,13 @@ fn every_manifest_is_valid_and_referenced() {
             }
         }
     }
-    // Entry points, alternatives, and the Job that is created rather than applied.
+    // Samples of jobs are created rather than applied.
+    let samples: Vec<String> =
+        served().map(|row| format!("config/samples/{}.yaml", row.gvk.kind.to_lowercase())).collect();
+    // Entry points and alternatives.
     let roots = [
         "config/default/kustomization.yaml",
         "config/samples/kustomization.yaml",
-        "config/samples/job.yaml",
         "config/split/kustomization.yaml",
         "config/webhooks/client-ca/kustomization.yaml",
         "config/webhooks/manage-all-jobs/kustomization.yaml",
@@ -88,7 +90,7 @@ fn every_manifest_is_valid_and_referenced() {
         "webhook-certs/cert-manager/kustomization.yaml",
     ];
     for path in files() {
-        let known = roots.iter().any(|r| path.ends_with(r));
+        let known = roots.iter().any(|r| path.ends_with(r)) || samples.iter().any(|s| path.ends_with(s));
         assert!(
             known || referenced.contains(&path.canonicalize().unwrap()),
             "{} is not used",
@@ -151,8 +153,10 @@ fn webhooks_have_timeouts_and_failure_policies() {
     for patch in component[0]["patches"].as_array().unwrap() {
         let operations: Value = serde_saphyr::from_str(patch["patch"].as_str().unwrap()).unwrap();
         if patch["target"].is_null() {
-            assert_eq!(operations["webhooks"][0]["$patch"], "delete");
-            replaced.push(operations["webhooks"][0]["name"].as_str().unwrap().to_owned());
+            for webhook in operations["webhooks"].as_array().unwrap() {
+                assert_eq!(webhook["$patch"], "delete");
+                replaced.push(webhook["name"].as_str().unwrap().to_owned());
+            }
             continue;
         }
         let mutating = patch["target"]["kind"] == "MutatingWebhookConfiguration";
@@ -160,21 +164,19 @@ fn webhooks_have_timeouts_and_failure_policies() {
         assert_eq!(operations[0]["value"]["failurePolicy"], "Fail");
     }
     // Otherwise both the fail-open and the fail-closed entry would review the same Job.
-    assert_eq!(replaced, ["mjob-default-queue.kb.io", "vjob-no-queue.kb.io"]);
-    let expected = [
-        "mjob.kb.io",
-        "mjob-default-queue.kb.io",
-        "mworkload.kb.io",
-        "mclusterqueue.kb.io",
-        "mresourceflavor.kb.io",
-        "vjob.kb.io",
-        "vjob-no-queue.kb.io",
-        "vworkload.kb.io",
-        "vclusterqueue.kb.io",
-        "vcohort.kb.io",
-        "vresourceflavor.kb.io",
-    ];
-    assert_eq!(names, expected);
+    let kinds: Vec<String> = served().map(|row| row.gvk.kind.to_lowercase()).collect();
+    let of_jobs = |prefix: &'static str, suffixes: &'static [&'static str]| {
+        let kinds = kinds.iter();
+        kinds.flat_map(move |kind| suffixes.iter().map(move |suffix| format!("{prefix}{kind}{suffix}.kb.io")))
+    };
+    let unqueued = of_jobs("m", &["-default-queue"]).chain(of_jobs("v", &["-no-queue"]));
+    assert_eq!(replaced, unqueued.collect::<Vec<_>>());
+    let named = |names: &'static [&'static str]| names.iter().map(|name| format!("{name}.kb.io"));
+    let expected = of_jobs("m", &["", "-default-queue"])
+        .chain(named(&["mworkload", "mclusterqueue", "mresourceflavor"]))
+        .chain(of_jobs("v", &["", "-no-queue"]))
+        .chain(named(&["vworkload", "vclusterqueue", "vcohort", "vresourceflavor"]));
+    assert_eq!(names, expected.collect::<Vec<_>>());
 }
 
 /// As shipped, Jobs without a queue start while no manager answers; with the component, they do not.
@@ -216,7 +218,7 @@ fn check_webhook(webhook: &Value, mutating: bool) {
     let path = webhook["clientConfig"]["service"]["path"].as_str().unwrap();
     assert!(path.starts_with(if mutating { "/mutate-" } else { "/validate-" }), "{name}");
     for rule in webhook["rules"].as_array().unwrap() {
-        let jobs = texts(&rule["resources"]).contains(&"jobs");
+        let jobs = served().any(|row| texts(&rule["resources"]).contains(&row.gvk.plural));
         let excluded = texts(&webhook["namespaceSelector"]["matchExpressions"][0]["values"]);
         assert_eq!(excluded, if jobs { vec!["kube-system", "kueue-system"] } else { vec![] }, "{name}");
         let open = name.contains("default-queue") || name.contains("no-queue");

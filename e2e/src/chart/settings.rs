@@ -170,10 +170,11 @@ fn frameworks(helm: &Helm) -> Result<()> {
         let found = about_jobs(body)?;
         ensure!(found == expected, "{body}: {found:?} webhooks and rules for Jobs, expected {expected:?}");
     }
+    let (name, plural) = first_unserved()?;
     for (body, expected) in [
         ("", None),
         ("integrations: {frameworks: [batch/job]}", None),
-        ("integrations: {frameworks: [jobset.x-k8s.io/jobset, batch/job]}", Some(json!(["jobsets"]))),
+        (&format!("integrations: {{frameworks: [{name}, batch/job]}}"), Some(json!([plural]))),
     ] {
         let objects = render(helm, &configuration(body))?;
         let role = find(&objects, "ClusterRole", "kueue-unserved-frameworks-role");
@@ -186,6 +187,14 @@ fn frameworks(helm: &Helm) -> Result<()> {
     }
     println!("webhooks and permissions exist for the listed frameworks only");
     Ok(())
+}
+
+/// Returns name and resource of the first framework that the chart knows as not served.
+fn first_unserved() -> Result<(String, String)> {
+    let template = fs::read_to_string(paths::root().join("charts/sluice/templates/_frameworks.tpl"))?;
+    let rules = template.split_once("sluice.frameworks.unservedRules").context("no such rules")?.1;
+    let between = |begin: &str, end: char| Some(rules.split_once(begin)?.1.split_once(end)?.0.to_owned());
+    between("if has \"", '"').zip(between("resources: [", ']')).context("every framework is served")
 }
 
 /// With another prefix no object has a name of `config/`, and the configuration names the certificate's objects.

@@ -2,9 +2,10 @@
 
 use crate::fixture::Fixture;
 use crate::runtime::wait_for_missing_permission;
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
+use sluice::frameworks::{Gvk, frameworks};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::manager::ManagerSettings;
 use sluice_e2e::objects::{Kind, text};
@@ -21,9 +22,13 @@ pub(crate) async fn each_queued_object_is_warned_once(
     cluster: &mut Cluster,
     fixture: &Fixture,
 ) -> Result<()> {
+    let mut unserved = frameworks().filter(|row| !row.is_served() && row.fields.suspend.is_some());
+    let row = unserved.next().context("every kind with a suspend field is served: remove this case")?;
+    let Gvk { group, version, kind, plural } = row.gvk;
+    let api = Kind::new(group, version, kind, plural);
+    let resource = format!("resource={plural:?}");
     let mut settings = cluster.manager()?.settings().clone();
-    settings.configuration["integrations"] =
-        json!({"frameworks": ["batch/job", "jobset.x-k8s.io/jobset", "deployment"]});
+    settings.configuration["integrations"] = json!({"frameworks": ["batch/job", row.name, "deployment"]});
     settings = ManagerSettings {
         name: "unserved".to_owned(),
         flags: vec!["--metrics-insecure".to_owned()],
@@ -31,7 +36,7 @@ pub(crate) async fn each_queued_object_is_warned_once(
     };
     let before = cluster.replace_manager(&settings).await?;
     let manager = cluster.manager()?;
-    wait_for_missing_permission(manager, r#"resource="jobsets""#, r#"verb="list""#, true).await?;
+    wait_for_missing_permission(manager, &resource, r#"verb="list""#, true).await?;
     manager.is_ready().await?;
     fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
     fixture.submit(fixture.job("served", "main", "1")).await?;
@@ -43,31 +48,31 @@ pub(crate) async fn each_queued_object_is_warned_once(
         .collect::<Vec<Value>>();
     ensure!(role.len() == 2, "the component has {} objects", role.len());
     install::apply(&fixture.kubectl, &role)?;
-    wait_for_missing_permission(manager, r#"resource="jobsets""#, r#"verb="list""#, false).await?;
+    wait_for_missing_permission(manager, &resource, r#"verb="list""#, false).await?;
     let log = fs::read_to_string(manager.log())?;
     ensure!(log.matches("missing RBAC permissions; apply").count() == 1, "not reported once:\n{log}");
 
-    definitions::permissive(&fixture.kubectl, &fixture.objects, Kind::JOB_SET).await?;
-    create(fixture, Kind::JOB_SET, "queued", true).await?;
-    create(fixture, Kind::JOB_SET, "free", false).await?;
+    definitions::permissive(&fixture.kubectl, &fixture.objects, api).await?;
+    create(fixture, api, "queued", true).await?;
+    create(fixture, api, "free", false).await?;
     create(fixture, Kind::DEPLOYMENT, "web", true).await?;
-    let event = wait_for_warning(fixture, "JobSet", "queued").await?;
+    let event = wait_for_warning(fixture, kind, "queued").await?;
     ensure!(text(&event, "/type") == "Warning", "{event}");
-    ensure!(text(&event, "/note").contains("jobset.x-k8s.io/jobset"), "{event}");
+    ensure!(text(&event, "/note").contains(row.name), "{event}");
     wait_for_warning(fixture, "Deployment", "web").await?;
-    ensure!(warnings(fixture, "JobSet", "free").await?.is_empty(), "an object without a queue is reported");
-    fixture.objects.merge(Kind::JOB_SET, &fixture.name, "free", &metadata(true)).await?;
-    wait_for_warning(fixture, "JobSet", "free").await?;
+    ensure!(warnings(fixture, kind, "free").await?.is_empty(), "an object without a queue is reported");
+    fixture.objects.merge(api, &fixture.name, "free", &metadata(true)).await?;
+    wait_for_warning(fixture, kind, "free").await?;
 
     cluster.replace_manager(&settings).await?;
-    create(fixture, Kind::JOB_SET, "later", true).await?;
-    wait_for_warning(fixture, "JobSet", "later").await?;
+    create(fixture, api, "later", true).await?;
+    wait_for_warning(fixture, kind, "later").await?;
     for name in ["queued", "free"] {
-        let events = warnings(fixture, "JobSet", name).await?;
+        let events = warnings(fixture, kind, name).await?;
         ensure!(events.len() == 1 && events[0]["series"].is_null(), "{events:?}");
     }
     fixture.finish_job("served").await?;
-    fixture.objects.delete(Kind::CRD, "", &Kind::JOB_SET.resource(), PropagationPolicy::Background).await?;
+    fixture.objects.delete(Kind::CRD, "", &api.resource(), PropagationPolicy::Background).await?;
     fixture.objects.delete(Kind::DEPLOYMENT, &fixture.name, "web", PropagationPolicy::Background).await?;
     fixture.kubectl.run(&["delete", "clusterrole", &format!("kueue-{ROLE}")])?;
     fixture.kubectl.run(&["delete", "clusterrolebinding", &format!("kueue-{ROLE}binding")])?;
