@@ -31,6 +31,7 @@ mod installation;
 mod interrupt;
 mod invariants;
 mod job_ends_during_stop;
+mod job_kinds;
 mod job_lifecycle;
 mod leader_changes;
 mod leader_election;

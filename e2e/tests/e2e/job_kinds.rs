@@ -1,0 +1,164 @@
+//! Every served kind of job, from its sample in `config/samples` to its end. The control plane has a controller of batch/v1
+//! Jobs; controllers of other kinds are played by the case, which writes the status that the row of the kind reads.
+
+use crate::cases::note;
+use crate::fixture::Fixture;
+use anyhow::{Context as _, Result, ensure};
+use jiff::Timestamp;
+use kube::api::PropagationPolicy;
+use serde_json::{Value, json};
+use sluice::frameworks::{Framework, PlayedState, served};
+use sluice_e2e::cluster::Cluster;
+use sluice_e2e::objects::{Kind, expect_condition, text};
+use sluice_e2e::wait::eventually;
+use sluice_e2e::{definitions, paths};
+use std::fs;
+
+const NODE_LABEL: &str = "e2e.example/pool";
+const QUEUE: &str = "main";
+
+/// Each kind is suspended by its webhook, queued, admitted, started with the node labels of its flavor, and finishes or is deleted;
+/// then its quota is free.
+pub(crate) async fn each_served_kind_runs(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    let kinds: Vec<PlayedKind> = served().map(PlayedKind::new).collect();
+    for kind in kinds.iter().filter(|kind| kind.is_played()) {
+        definitions::permissive(&fixture.kubectl, &fixture.objects, kind.api).await?;
+    }
+    let names: Vec<&str> = served().map(|row| row.name).collect();
+    let before = if kinds.iter().any(PlayedKind::is_played) {
+        Some(cluster.reconfigure(&json!({"integrations": {"frameworks": names}})).await?)
+    } else {
+        None
+    };
+    for node in fixture.objects.list(Kind::NODE, "", "").await? {
+        let labels = json!({"metadata": {"labels": {NODE_LABEL: "any"}}});
+        fixture.objects.merge(Kind::NODE, "", text(&node, "/metadata/name"), &labels).await?;
+    }
+    let flavor = fixture.create_flavor("pool", json!({"nodeLabels": {NODE_LABEL: "any"}})).await?;
+    let resources = [("cpu", "100"), ("memory", "100Gi")]
+        .map(|(name, quota)| json!({"name": name, "nominalQuota": quota}));
+    let group =
+        json!({"coveredResources": ["cpu", "memory"], "flavors": [{"name": flavor, "resources": resources}]});
+    fixture.create_queue(QUEUE, "", &[], json!({"resourceGroups": [group]})).await?;
+    for kind in &kinds {
+        kind.run(fixture).await.with_context(|| kind.row.name)?;
+        note(kind.row.name);
+    }
+    for kind in kinds.iter().filter(|kind| kind.is_played()) {
+        let definition = kind.api.resource();
+        fixture.objects.delete(Kind::CRD, "", &definition, PropagationPolicy::Background).await?;
+    }
+    if let Some(before) = before {
+        cluster.reconfigure(&before).await?;
+    }
+    Ok(())
+}
+
+/// A served kind.
+struct PlayedKind {
+    row: &'static Framework,
+    api: Kind,
+    /// Name of its object.
+    name: String,
+}
+
+impl PlayedKind {
+    fn new(row: &'static Framework) -> Self {
+        let gvk = row.gvk;
+        let api = Kind::new(gvk.group, gvk.version, gvk.kind, gvk.plural);
+        Self { row, api, name: gvk.kind.to_lowercase() }
+    }
+
+    /// Returns whether the control plane knows neither the kind nor its controller.
+    fn is_played(&self) -> bool {
+        self.api != Kind::JOB
+    }
+
+    /// Returns the sample of the kind in the queue of the case, not suspended, so that the webhook has to do it.
+    fn object(&self, fixture: &Fixture) -> Result<Value> {
+        let file = format!("config/samples/{}.yaml", self.name);
+        let sample = fs::read_to_string(paths::root().join(&file));
+        let mut object: Value =
+            serde_saphyr::from_str(&sample.with_context(|| format!("no sample: add {file}"))?)?;
+        object["metadata"] = json!({"name": self.name, "namespace": fixture.name,
+            "labels": {"kueue.x-k8s.io/queue-name": QUEUE}});
+        if let Some(suspend) = self.row.fields.suspend {
+            *object.pointer_mut(suspend).context("the sample is not suspended")? = json!(false);
+        }
+        Ok(object)
+    }
+
+    async fn run(&self, fixture: &Fixture) -> Result<()> {
+        let created = fixture.objects.create(self.api, &self.object(fixture)?).await?;
+        ensure!(self.row.played_job(&created)?.suspended, "its webhook did not suspend it: {created}");
+        let uid = text(&created, "/metadata/uid").to_owned();
+        eventually(format!("{} is admitted and started", self.name), async || {
+            expect_condition(&workload(fixture, &uid).await?, "Admitted", "True", "Admitted")?;
+            let object = self.get(fixture).await?;
+            ensure!(!self.row.played_job(&object)?.suspended, "it is suspended");
+            let templates = self.row.template_pointers(&object);
+            ensure!(!templates.is_empty(), "it has no pod templates");
+            for template in templates {
+                let label = object.pointer(&template).map(|found| &found["spec"]["nodeSelector"][NODE_LABEL]);
+                ensure!(label == Some(&json!("any")), "{template} has not the labels of the flavor");
+            }
+            Ok(())
+        })
+        .await?;
+        self.bring_to(fixture, PlayedState::Ready).await?;
+        fixture.wait_for_queue_counts(QUEUE, (0, 1, 1), &[]).await?;
+        if self.row.can_finish(true) {
+            self.bring_to(fixture, PlayedState::Succeeded).await?;
+            eventually(format!("the Workload of {} has finished", self.name), async || {
+                expect_condition(&workload(fixture, &uid).await?, "Finished", "True", "Succeeded")
+            })
+            .await?;
+        } else {
+            self.delete(fixture).await?;
+        }
+        fixture.wait_for_queue_counts(QUEUE, (0, 0, 0), &[("cpu", "0"), ("memory", "0")]).await?;
+        self.delete(fixture).await?;
+        eventually(format!("{} and its Workload are deleted", self.name), async || {
+            ensure!(workload(fixture, &uid).await.is_err(), "its Workload is left");
+            Ok(())
+        })
+        .await
+    }
+
+    async fn get(&self, fixture: &Fixture) -> Result<Value> {
+        fixture.objects.must_get(self.api, &fixture.name, &self.name).await
+    }
+
+    async fn delete(&self, fixture: &Fixture) -> Result<()> {
+        let background = PropagationPolicy::Background;
+        Ok(fixture.objects.delete(self.api, &fixture.name, &self.name, background).await?)
+    }
+
+    /// Writes a state to the status, or lets the pods of a Job reach it.
+    async fn bring_to(&self, fixture: &Fixture, state: PlayedState) -> Result<()> {
+        if self.is_played() {
+            let mut object = self.get(fixture).await?;
+            self.row.play(&mut object, state, Timestamp::now())?;
+            let status = json!({"status": object["status"]});
+            fixture.objects.merge(self.api, &fixture.name, &self.name, &status).await?;
+            return Ok(());
+        }
+        if state == PlayedState::Succeeded {
+            return fixture.finish_job(&self.name).await;
+        }
+        eventually(format!("the pods of {} are ready", self.name), async || {
+            let job = self.row.played_job(&self.get(fixture).await?)?;
+            ensure!(job.active && job.ready, "{job:?}");
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// Returns the Workload of the job with this UID.
+async fn workload(fixture: &Fixture, uid: &str) -> Result<Value> {
+    let selector = format!("kueue.x-k8s.io/job-uid={uid}");
+    let found = fixture.objects.list(Kind::WORKLOAD, &fixture.name, &selector).await?;
+    ensure!(found.len() <= 1, "it has {} Workloads", found.len());
+    found.into_iter().next().context("it has no Workload")
+}
