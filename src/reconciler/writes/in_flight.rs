@@ -96,7 +96,7 @@ pub(crate) struct Writes {
     /// Workloads whose next write does not wait for the previous one, which was superseded.
     bypassing: BTreeSet<ObjectKey>,
     /// Workloads that this leader has written or read.
-    pub(crate) confirmed: ConfirmedWorkloads,
+    pub(super) confirmed: ConfirmedWorkloads,
     /// Workloads that were replaced because they did not match their job.
     pub(crate) replacements: Replacements,
     /// Effects of the deltas being handled.
