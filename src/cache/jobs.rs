@@ -25,7 +25,7 @@ pub(crate) struct JobChange {
 }
 
 /// Jobs by kind and key.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct JobRecords {
     views: BTreeMap<JobId, Arc<JobView>>,
     by_uid: BTreeMap<Arc<str>, JobId>,
@@ -33,6 +33,8 @@ pub(super) struct JobRecords {
     by_prebuilt: BTreeMap<ObjectKey, BTreeSet<JobId>>,
     /// Jobs by the other objects that they read.
     by_related: BTreeMap<RelatedKey, BTreeSet<JobId>>,
+    /// These objects.
+    pub(super) related: RelatedObjects,
 }
 
 impl JobRecords {
@@ -126,18 +128,18 @@ impl Cache {
     /// Returns the jobs that await an object of a kind, in order.
     pub(crate) fn jobs_awaiting(&self, kind: RelatedKind) -> impl Iterator<Item = &JobId> {
         let awaits =
-            move |view: &JobView| view.related.awaits.as_ref().is_some_and(|object| object.kind == kind);
+            move |view: &JobView| view.related.waits_for.as_ref().is_some_and(|object| object.kind == kind);
         self.jobs.iter().filter(move |(_, view)| awaits(view)).map(|(id, _)| id)
     }
 
     /// Returns the objects that jobs read.
     pub(crate) const fn related(&self) -> &RelatedObjects {
-        &self.related
+        &self.jobs.related
     }
 
     /// Returns the objects that jobs read, to be changed.
     pub(crate) const fn related_mut(&mut self) -> &mut RelatedObjects {
-        &mut self.related
+        &mut self.jobs.related
     }
 
     /// Stores a job.
@@ -152,7 +154,8 @@ impl Cache {
     ) -> Result<JobChange, String> {
         let known = self.jobs.get(&(kind, key.clone())).cloned();
         let before = known.as_deref();
-        let mut view = kind.decode_after(&raw, before, &self.related).map_err(|error| error.to_string())?;
+        let mut view =
+            kind.decode_after(&raw, before, &self.jobs.related).map_err(|error| error.to_string())?;
         self.apply_decode_gates(kind, &mut view, &raw);
         self.shared.interned.intern_pod_set_views(&mut view.pod_sets);
         self.shared.raw_objects.insert((Kind::Job(kind), key.clone()), raw);

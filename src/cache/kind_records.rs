@@ -98,7 +98,7 @@ impl Cache {
         match kind.records() {
             KindRecords::Of { keys, .. } => keys(self),
             KindRecords::OfJobs(kind) => self.jobs.keys_of_kind(kind),
-            KindRecords::OfRelated(kind) => self.related.keys(kind),
+            KindRecords::OfRelated(kind) => self.jobs.related.keys(kind),
         }
     }
 

@@ -47,7 +47,6 @@ use priority_classes::PriorityClasses;
 use provisioning::ProvisioningRecords;
 use queues::QueueRecords;
 use records::{CheckRecord, FlavorRecord, MultiKueueClusterRecord, TopologyRecord};
-use related::RelatedObjects;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -84,7 +83,6 @@ pub(crate) struct Cache {
     provisioning: ProvisioningRecords,
     nodes: Nodes,
     pods: Pods,
-    related: RelatedObjects,
     shared: SharedState,
 }
 
@@ -125,7 +123,6 @@ impl Cache {
             provisioning: ProvisioningRecords::default(),
             nodes: Nodes::default(),
             pods: Pods::default(),
-            related: RelatedObjects::default(),
             shared: SharedState::default(),
         }
     }
@@ -134,14 +131,14 @@ impl Cache {
     pub(crate) fn start_list(&mut self, kind: Kind) {
         self.shared.relisted_keys.insert(kind, BTreeSet::new());
         if let Kind::Related(kind) = kind {
-            self.related.start_list(kind);
+            self.jobs.related.start_list(kind);
         }
     }
 
     /// Completes a list of a kind. Returns the known objects that were not in it.
     pub(crate) fn finish_list(&mut self, kind: Kind) -> Vec<ObjectKey> {
         if let Kind::Related(kind) = kind {
-            self.related.finish_list(kind);
+            self.jobs.related.finish_list(kind);
         }
         let Some(seen) = self.shared.relisted_keys.remove(&kind) else { return Vec::new() };
         self.keys(kind).into_iter().filter(|key| !seen.contains(key)).collect()

@@ -37,7 +37,7 @@ impl Framework {
             view.related.reads = self.hooks.related(job)?;
             match self.complete_pod_sets(job, &roles, related)? {
                 PodSets::Known(sets) => view.pod_sets = self.made_pod_set_views(&roles, &sets)?,
-                PodSets::Await(object) => view.related.awaits = Some(object),
+                PodSets::Await(object) => view.related.waits_for = Some(object),
             }
         }
         view.status = status::read_status(self, job)?;

@@ -103,7 +103,7 @@ pub struct RelatedView {
     /// The objects.
     pub reads: Vec<RelatedKey>,
     /// The object that must be known before the pod sets are.
-    pub awaits: Option<RelatedKey>,
+    pub waits_for: Option<RelatedKey>,
 }
 
 /// What a job asks for beside its pod sets, mostly by Kueue's labels and annotations.

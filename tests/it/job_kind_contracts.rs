@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
 use sluice::frameworks::{
-    Framework, JobPatch, NothingRelated, PatchBody, PlayedState, PodSetView, Priority, TemplateInfo, WorkloadRequest,
-    pod_set_fingerprint, pod_set_infos, served, served_framework, workload_body,
+    Framework, JobPatch, NothingRelated, PatchBody, PlayedState, PodSetView, Priority, TemplateInfo,
+    WorkloadRequest, pod_set_fingerprint, pod_set_infos, served, served_framework, workload_body,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -304,7 +304,10 @@ fn incremental_decode_equals_full_decode() {
         play(kind, &mut job, PlayedState::Started);
         job["metadata"]["resourceVersion"] = json!("8");
         job["metadata"]["annotations"]["kueue.x-k8s.io/job-min-parallelism"] = json!("3");
-        assert_eq!(kind.decode_after(&job, Some(&before), &NothingRelated).unwrap(), kind.decode(&job).unwrap());
+        assert_eq!(
+            kind.decode_after(&job, Some(&before), &NothingRelated).unwrap(),
+            kind.decode(&job).unwrap()
+        );
         let pointer = kind.template_pointers(&job).remove(0);
         job.pointer_mut(&pointer).unwrap()["spec"]["containers"][0]["image"] = json!("another");
         job["metadata"]["generation"] = json!(2);

@@ -87,7 +87,7 @@ impl<'a> UnitFacts<'a> {
         superfluous: bool,
     ) -> bool {
         // Until its pod sets are known, its pod templates cannot be restored.
-        if !self.is_settled(unit) || unit.view.related.awaits.is_some() {
+        if !self.is_settled(unit) || unit.view.related.waits_for.is_some() {
             return false;
         }
         // The pods of a job that another Workload started do not run on its quota.

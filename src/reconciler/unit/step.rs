@@ -25,7 +25,7 @@ impl UnitStep<'_> {
             return;
         }
         self.wake_after_grace(unit);
-        if let Some(object) = &unit.view.related.awaits {
+        if let Some(object) = &unit.view.related.waits_for {
             return self.step_awaiting(unit, object);
         }
         match self.units.workload_of(unit) {
