@@ -77,6 +77,50 @@ fn cycle_takes_one_head_per_queue() {
     assert_eq!(later["pending"], json!({"b": ["team/blocked"]}));
 }
 
+/// What a cluster does after a cycle is no part of its outcome: a later step adds the condition Admitted for checks that came
+/// with the reservation, the reason of a head that lost its place in the cycle, and the end of a victim's pods.
+#[test]
+fn outcome_ends_with_its_cycle() {
+    let none = json!({});
+    let in_cohort = |name: &str, cpu: &str| {
+        let mut queue = queue(name, cpu, "BestEffortFIFO");
+        queue["spec"]["cohortName"] = json!("shared");
+        queue
+    };
+    let active = json!({"type": "Active", "status": "True", "reason": "Active", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let check = json!({"apiVersion": KUEUE_API_VERSION, "kind": "AdmissionCheck", "metadata": {"name": "check"},
+        "spec": {"controllerName": "example.com/other"}, "status": {"conditions": [active]}});
+    let mut checked = queue("checked", "4", "BestEffortFIFO");
+    checked["spec"]["admissionChecksStrategy"] = json!({"admissionChecks": [{"name": "check"}]});
+    let mut preempting = queue("preempting", "2", "BestEffortFIFO");
+    preempting["spec"]["preemption"] = json!({"withinClusterQueue": "LowerPriority"});
+    let mut preemptor = workload("preemptor", "to-preempting", "1", &none);
+    preemptor["spec"]["priority"] = json!(9);
+    let queues = ["checked", "preempting", "a", "b"];
+    let mut objects =
+        vec![check, checked, preempting, in_cohort("a", "0"), in_cohort("b", "0"), in_cohort("idle", "2")];
+    objects.extend(queues.map(|name| local(&format!("to-{name}"), name)));
+    objects.extend([
+        workload("checked", "to-checked", "1", &none),
+        workload("victim", "to-preempting", "1", &reserving_status("preempting", "2")),
+        preemptor,
+        workload("first", "to-a", "1", &none),
+        workload("second", "to-b", "1", &none),
+    ]);
+    for cycles in [1, 2] {
+        let outcome = replay_outcome(cycles, &json!({}), objects.clone());
+        let conditions = &outcome["conditions"];
+        assert_eq!(conditions["team/checked"], json!({"QuotaReserved": ["True", "QuotaReserved"]}));
+        assert_eq!(outcome["admitted"].as_object().unwrap().len(), 2, "checked and first: {outcome}");
+        let waits = ["False", "WaitingForQuota"];
+        assert_eq!(conditions["team/second"]["QuotaReserved"], json!(waits), "{outcome}");
+        assert_eq!(outcome["preempted"], json!({"team/victim": "InClusterQueue"}));
+        assert_eq!(conditions["team/victim"]["QuotaReserved"], json!(["True", "ByTest"]), "its pods run");
+        assert_eq!(conditions["team/preemptor"]["QuotaReserved"][0], "False");
+    }
+}
+
 #[test]
 fn idle_cycles_take_no_time() {
     let objects = vec![
