@@ -1,6 +1,7 @@
 //! Exponential back-off, and time arithmetic that saturates instead of overflowing.
 
 use jiff::{SignedDuration, Timestamp};
+use std::time::Duration;
 
 /// Returns `base * 2^(failures - 1)`, capped at `max`; zero for zero failures.
 pub fn exponential(base: SignedDuration, max: SignedDuration, failures: u32) -> SignedDuration {
@@ -19,6 +20,11 @@ pub fn after(now: Timestamp, wait: SignedDuration) -> Timestamp {
 /// Returns the time from `start` to `now`, or zero if `start` is later.
 pub fn elapsed(start: Timestamp, now: Timestamp) -> SignedDuration {
     now.duration_since(start).max(SignedDuration::ZERO)
+}
+
+/// Like [`elapsed`], as counters take it.
+pub fn elapsed_duration(start: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(elapsed(start, now)).unwrap_or_default()
 }
 
 /// Converts whole seconds to a duration.

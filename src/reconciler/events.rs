@@ -1,12 +1,9 @@
-//! Constructors of events, and durations as counters take them.
+//! Constructors of events.
 
 use super::messages::{Effect, Event, EventType};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::lifecycle::backoff;
-use jiff::Timestamp;
-use std::time::Duration;
 
 /// Creates an event on an object, given by its kind, its key and its UID.
 pub(crate) fn event_on(
@@ -31,9 +28,4 @@ pub(crate) fn workload_warning(record: &WorkloadRecord, reason: &str, note: Stri
 
 fn subject(record: &WorkloadRecord) -> (Kind, &ObjectKey, &str) {
     (Kind::Workload, &record.meta.key, &record.meta.uid)
-}
-
-/// Returns the time since `since`, or zero if `since` is in the future.
-pub(crate) fn elapsed_duration(since: Timestamp, now: Timestamp) -> Duration {
-    Duration::try_from(backoff::elapsed(since, now)).unwrap_or_default()
 }

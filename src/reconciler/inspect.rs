@@ -1,4 +1,4 @@
-//! Answers about the inner state, for people who look for a fault.
+//! Answers about the inner state, for debugging.
 //!
 //! Invariant: nothing is changed, and nothing is kept between two answers.
 

@@ -20,9 +20,12 @@ impl Reconciler {
                     steps.after_cycles(self, key, now);
                 }
             }
-            // The members of other units are written one by one, and a write of one does not wait for that of another.
-            ReconcileKey::Unit(unit) if unit.kind.role == Role::Suspended && !self.may_step(item, now) => {}
-            ReconcileKey::Unit(unit) => self.step_unit(unit, now),
+            ReconcileKey::Unit(unit) => {
+                // The members of other units are written one by one, and a write of one does not wait for that of another.
+                if unit.kind.role != Role::Suspended || self.may_step(item, now) {
+                    self.step_unit(unit, now);
+                }
+            }
             ReconcileKey::Pods(workload) => self.pod_ungating().step(workload, now),
         }
     }

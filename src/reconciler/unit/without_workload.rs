@@ -11,7 +11,6 @@ use crate::lifecycle::backoff;
 use crate::reconciler::messages::{Effect, Observation, Verb};
 use crate::reconciler::writes::request::WriteRequest;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Note of the event on a job that asks to be resized while it runs.
 const ELASTIC_NOTE: &str = "Elastic Jobs are not supported by this version: a change of parallelism stops the Job and queues it again";
@@ -127,8 +126,7 @@ impl<'a> UnitStep<'a> {
             unit.event("CreatedWorkload", &format!("Created Workload: {key}")),
             Effect::Observe(Observation::WorkloadCreated {
                 job_kind: unit.key.kind.gvk.kind,
-                latency: Duration::try_from(backoff::elapsed(unit.view.created, self.now))
-                    .unwrap_or_default(),
+                latency: backoff::elapsed_duration(unit.view.created, self.now),
             }),
         ];
         if unit.view.options.elastic {

@@ -10,7 +10,7 @@ use crate::lifecycle::reservation::holds_quota;
 use crate::lifecycle::workload::{self, Plan, Transition, WorkloadOwner, WorkloadStep};
 use crate::lifecycle::{backoff, conditions};
 use crate::reconciler::CoreSettings;
-use crate::reconciler::events::{elapsed_duration, workload_event};
+use crate::reconciler::events::workload_event;
 use crate::reconciler::messages::{Effect, Observation, Verb, WriteClass};
 use crate::reconciler::work_queue::{ReconcileKey, WorkQueue};
 use crate::reconciler::writes::in_flight::Writes;
@@ -116,7 +116,7 @@ impl WorkloadFacts<'_> {
         now: Timestamp,
     ) -> WriteRequest {
         let status = self.admitted_status(record, assignment, now);
-        let waited = elapsed_duration(waiting_since(record, &status), now);
+        let waited = backoff::elapsed_duration(waiting_since(record, &status), now);
         let queue_name = &assignment.cluster_queue;
         let seconds = format_seconds(waited);
         let note =
