@@ -151,10 +151,13 @@ fn play(kind: &Framework, job: &mut Value, state: PlayedState) {
 
 /// Removes the pods of a suspended job, as its controller does; before Kubernetes 1.36 a Job keeps its start time.
 fn remove_pods(kind: &Framework, job: &mut Value) {
-    let started = kind.fields.start_time.and_then(|pointer| job.pointer(pointer).cloned());
+    let started = kind.fields.start_time.and_then(|pointer| {
+        let (parent, field) = pointer.rsplit_once('/').unwrap();
+        Some((parent, field, job.pointer(pointer)?.clone()))
+    });
     play(kind, job, PlayedState::Stopped);
-    if let Some(started) = started {
-        job["status"]["startTime"] = started;
+    if let Some((parent, field, time)) = started {
+        job.pointer_mut(parent).unwrap()[field] = time;
     }
 }
 
