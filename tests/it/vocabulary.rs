@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use regex::Regex;
 
-/// Words that name no object, and phrases and module names that the glossary of ARCHITECTURE.md replaced.
+/// Words that name no object, and phrases and module names that the glossary replaced.
 const BANNED: &str =
     r"(?i)\b(somebody|nobody|whoever|whom|anew|takes no turns|lineup|earmarks?|outlook|tallies)\b";
 
