@@ -110,12 +110,12 @@ fn unknown_path(path: &str, request: &Value) -> ReviewResponse {
     if group == GROUP && [true, false].iter().any(|mutating| path_for_kind(group, kind, *mutating).is_some())
     {
         return ReviewResponse::Denied(format!(
-            "no rule is served on {path:?} and a {kind} of {GROUP} must be judged: webhook entries of another installation have to go"
+            "no rule is served on {path:?}, and a {kind} of {GROUP} must be checked: remove the webhook entries of the other installation"
         ));
     }
     let kind: String = kind.chars().take(MAX_SHOWN_CHARS).collect();
     let warning = format!(
-        "no rule is served on {path:?}: the {kind} passes unjudged; the webhook entry can be removed"
+        "no rule is served on {path:?}: the {kind} is accepted without a check; the webhook entry can be removed"
     );
     ReviewResponse::Allowed { patch: Vec::new(), warnings: vec![warning] }
 }

@@ -170,9 +170,9 @@ impl Executor {
         match &outcome {
             WriteOutcome::Done(_) | WriteOutcome::NotFound => {}
             WriteOutcome::Rejected { code, message } => {
-                if let Some(untold) = self.refusal_log.try_log(self.fence.now()) {
+                if let Some(suppressed) = self.refusal_log.try_log(self.fence.now()) {
                     let (kind, verb) = (write.kind.resource().kind, write.verb);
-                    tracing::warn!(kind, key = %write.key, ?verb, code, message, untold, "write refused");
+                    tracing::warn!(kind, key = %write.key, ?verb, code, message, suppressed, "write refused");
                 }
             }
             WriteOutcome::Conflict => deltas.extend(self.fetch(write.kind, &write.key).await.ok()),

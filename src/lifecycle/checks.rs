@@ -78,10 +78,10 @@ pub fn sync(status: &mut WorkloadStatus, names: &[String], now: Timestamp) {
 
 /// Copies the states of the checks that this manager controls into the status. Returns an event message for each
 /// check whose state changed.
-pub fn apply_check_states(status: &mut WorkloadStatus, judged: &[AdmissionCheckState]) -> Vec<String> {
+pub fn apply_check_states(status: &mut WorkloadStatus, states: &[AdmissionCheckState]) -> Vec<String> {
     let mut changes = Vec::new();
     for check in &mut status.admission_checks {
-        let Some(new) = judged.iter().find(|new| new.name == check.name) else { continue };
+        let Some(new) = states.iter().find(|new| new.name == check.name) else { continue };
         if new.state != check.state {
             let separator = if new.message.is_empty() { "" } else { " with message: " };
             changes.push(format!(

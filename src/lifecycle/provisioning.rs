@@ -301,7 +301,7 @@ mod tests {
         }
     }
 
-    fn judged(
+    fn outcome_of(
         retries: Option<i32>,
         said: &[(&str, bool, &str)],
         admitted: bool,
@@ -379,7 +379,7 @@ mod tests {
             ),
         ];
         for (retries, said, admitted, want) in table {
-            let found = judged(*retries, said, *admitted);
+            let found = outcome_of(*retries, said, *admitted);
             let found = found.as_ref().map(|state| (state.state, state.message.as_str()));
             assert_eq!(found, *want, "{retries:?} {said:?} {admitted}");
         }
@@ -388,11 +388,11 @@ mod tests {
     #[test]
     fn retry_wait_doubles_and_ready_sets_podset_updates() {
         for (retries, seconds) in [(None, 60), (Some(1), 120), (Some(2), 240)] {
-            let found = judged(retries, &[("Failed", true, "")], false).unwrap();
+            let found = outcome_of(retries, &[("Failed", true, "")], false).unwrap();
             assert_eq!(found.requeue_after_seconds, Some(seconds));
             assert_eq!(found.last_transition_time, to_api_time(now()));
         }
-        let ready = judged(None, &[("Provisioned", true, "")], false).unwrap();
+        let ready = outcome_of(None, &[("Provisioned", true, "")], false).unwrap();
         let update = ready.pod_set_updates.first().unwrap();
         assert_eq!(update.name, "main");
         assert_eq!(update.annotations.get(CONSUME_ANNOTATION).map(String::as_str), Some("w-check-1"));

@@ -319,7 +319,7 @@ impl RaceCase<'_> {
 
     /// Returns whether the step is a failpoint, at which the pass stops.
     pub(crate) const fn is_failpoint(&self) -> bool {
-        matches!(self.step, PassStep::Armed | PassStep::Due | PassStep::Taken | PassStep::Decided)
+        matches!(self.step, PassStep::Armed | PassStep::Due | PassStep::ObjectRead | PassStep::Decided)
     }
 
     /// Injects a fault into the write of the pass.

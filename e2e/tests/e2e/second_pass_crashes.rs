@@ -33,7 +33,7 @@ enum WriteFate {
 const CRASH_POINTS: [(&str, PassStep, WriteFate); 7] = [
     ("armed", PassStep::Armed, WriteFate::NoWrite),
     ("due", PassStep::Due, WriteFate::NoWrite),
-    ("taken", PassStep::Taken, WriteFate::NoWrite),
+    ("object-read", PassStep::ObjectRead, WriteFate::NoWrite),
     ("decided", PassStep::Decided, WriteFate::NoWrite),
     ("flight", PassStep::WriteInFlight, WriteFate::Arrives),
     ("delayed", PassStep::WriteInFlight, WriteFate::Delayed),
@@ -137,7 +137,7 @@ fn race_case<'a>(
     let step_name = match step {
         PassStep::Armed => "armed",
         PassStep::Due => "due",
-        PassStep::Taken => "taken",
+        PassStep::ObjectRead => "object-read",
         PassStep::Decided => "decided",
         PassStep::Before | PassStep::WriteInFlight => "",
     };

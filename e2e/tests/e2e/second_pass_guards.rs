@@ -27,7 +27,7 @@ const GUARD_CASES: [GuardCase; 6] = [
     // Another client finishes the workload while the write is in flight.
     ("version", "flight", PassStep::WriteInFlight, Interference::Finished, true),
     // The write is in flight, and the object is unchanged until a later write of the manager overtakes it.
-    ("overtaking", "flight", PassStep::WriteInFlight, Interference::Preempted, true),
+    ("supersede-write", "flight", PassStep::WriteInFlight, Interference::Preempted, true),
     // The check at dequeue is backed by the scheduler's check and the one before the write.
     ("dequeue", "due", PassStep::Due, Interference::Preempted, false),
     ("dequeue", "due", PassStep::Due, Interference::Finished, false),
@@ -37,7 +37,7 @@ const GUARD_CASES: [GuardCase; 6] = [
 pub(crate) async fn each_guard_is_effective(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let (pass_fixture, before) = PassFixture::open(cluster, fixture).await?;
     let rows = GUARD_CASES.iter().enumerate().flat_map(|(index, row)| {
-        [("late", PassKind::DelayedAssignment), ("instead", PassKind::NodeReplacement)].map(
+        [("assignment", PassKind::DelayedAssignment), ("replacement", PassKind::NodeReplacement)].map(
             |(name, pass_kind)| {
                 let (guard, step_name, step, interference, needed) = *row;
                 let name = format!("{name}-{guard}-{index}");

@@ -30,13 +30,13 @@ pub(crate) enum PassStep {
     Before,
     Armed,
     Due,
-    Taken,
+    ObjectRead,
     Decided,
     WriteInFlight,
 }
 
 pub(crate) const PASS_KINDS: [(&str, PassKind); 2] =
-    [("late", PassKind::DelayedAssignment), ("instead", PassKind::NodeReplacement)];
+    [("assignment", PassKind::DelayedAssignment), ("replacement", PassKind::NodeReplacement)];
 pub(crate) const INTERFERENCES: [(&str, Interference); 8] = [
     ("finished", Interference::Finished),
     ("preempted", Interference::Preempted),
@@ -51,7 +51,7 @@ pub(crate) const PASS_STEPS: [(&str, PassStep); 6] = [
     ("before", PassStep::Before),
     ("armed", PassStep::Armed),
     ("due", PassStep::Due),
-    ("taken", PassStep::Taken),
+    ("object-read", PassStep::ObjectRead),
     ("decided", PassStep::Decided),
     ("flight", PassStep::WriteInFlight),
 ];

@@ -44,7 +44,7 @@ impl Failpoint {
         match self {
             Self::Armed => "armed",
             Self::Due => "due",
-            Self::ObjectRead => "taken",
+            Self::ObjectRead => "object-read",
             Self::Decided => "decided",
         }
     }
@@ -70,7 +70,7 @@ impl SecondPassGuard {
             Self::Dequeue => "dequeue",
             Self::Recheck => "recheck",
             Self::Version => "version",
-            Self::SupersedeWrite => "overtaking",
+            Self::SupersedeWrite => "supersede-write",
         }
     }
 }
