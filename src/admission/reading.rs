@@ -232,6 +232,7 @@ impl FieldTree {
                 self.insert(parallelism, Projection::Scalar);
                 self.insert(completions, Projection::Scalar);
             }
+            Count::One => {}
             Count::Product(a, b) => {
                 self.insert_count(a);
                 self.insert_count(b);

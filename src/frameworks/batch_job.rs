@@ -66,6 +66,7 @@ pub(super) static ROW: Framework = Framework {
     webhooks: JOB_WEBHOOKS,
     rbac: JOB_RBAC,
     flags: Flags {
+        completed_pod_sets: false,
         pod_sets_from_spec: true,
         elastic: true,
         prebuilt: true,

@@ -19,13 +19,14 @@ pub trait Hooks: Debug + Sync {
         Ok(None)
     }
 
-    /// Returns the objects of the row's related kinds from which the pod sets of a job are made.
+    /// Returns the objects of the row's related kinds that the pod sets of a job need, under the same condition.
     fn related(&self, _job: &Value) -> Result<Vec<RelatedKey>, JobError> {
         Ok(Vec::new())
     }
 
-    /// Returns the pod sets of a job, given those that its row reads. Called only for rows with related kinds. What they
-    /// cannot be made without is awaited, also if it is missing: an error would forget which object the job reads.
+    /// Returns the pod sets of a job, given those that its row reads, if the flags of the row say that a hook completes them. A
+    /// related object without which they cannot be made is awaited, also if it is missing: an error would forget which object
+    /// the job reads.
     fn complete_pod_sets(
         &self,
         _job: &Value,

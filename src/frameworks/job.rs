@@ -31,14 +31,14 @@ impl Framework {
         // What pods that are held back one by one ask for is read from the pods.
         let roles = if self.role == Role::Suspended { read_roles(self, job)? } else { Vec::new() };
         let mut view = read::common_view(job)?;
-        if self.related.is_empty() {
-            view.pod_sets = self.own_pod_set_views(&roles, &view, before)?;
-        } else {
+        if self.flags.completed_pod_sets {
             view.related.reads = self.hooks.related(job)?;
             match self.complete_pod_sets(job, &roles, related)? {
                 PodSets::Known(sets) => view.pod_sets = self.made_pod_set_views(&roles, &sets)?,
                 PodSets::Await(object) => view.related.waits_for = Some(object),
             }
+        } else {
+            view.pod_sets = self.own_pod_set_views(&roles, &view, before)?;
         }
         view.status = status::read_status(self, job)?;
         if let Some(managed_by) = self.fields.managed_by {
@@ -130,7 +130,7 @@ impl Framework {
 
     /// Returns the entries for `spec.podSets` of its Workload.
     pub fn pod_sets_with(&self, job: &Value, related: &dyn Related) -> Result<PodSets, JobError> {
-        if self.related.is_empty() {
+        if !self.flags.completed_pod_sets {
             return self.pod_sets(job).map(PodSets::Known);
         }
         self.complete_pod_sets(job, &read_roles(self, job)?, related)

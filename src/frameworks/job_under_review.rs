@@ -182,6 +182,7 @@ fn read_count(role: &FieldCursor<'_>, count: &Count, errors: &mut Errors) -> i64
             let parallelism = field(parallelism).unwrap_or(1);
             field(completions).map_or(parallelism, |completions| completions.min(parallelism))
         }
+        Count::One => 1,
         Count::Product(a, b) => read_count(role, a, errors).saturating_mul(read_count(role, b, errors)),
     }
 }

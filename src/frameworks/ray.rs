@@ -1,10 +1,10 @@
-//! The kinds of KubeRay. Their pod sets are not read: the head pod gets additions that no template has, and the workers
-//! of an elastic cluster are counted by its child.
+//! The kinds of KubeRay. Not served yet: the head pod gets additions that no template has, which a hook must add, and the
+//! workers of an elastic cluster are counted by its child.
 
 use super::hooks::NoHooks;
 use super::row::{
-    Active, CreatedKinds, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, ManagedBy, Message,
-    Ready, Reclaimable, Role, StatusFields, Test,
+    Active, Count, CreatedKinds, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, ManagedBy,
+    Message, PodSetSource, Ready, Reclaimable, Role, StatusFields, Test,
 };
 use super::table::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, POD};
 use super::view::Gvk;
@@ -42,7 +42,15 @@ pub(super) static RAY_CLUSTER: Framework = Framework {
     listing: Listing { family: Family::Ray, label: "RayCluster" },
     role: Role::Suspended,
     fields: fields("/spec/suspend"),
-    pod_sets: &[],
+    pod_sets: &[
+        PodSetSource::Fixed { name: "head", template: "/spec/headGroupSpec/template", count: Count::One },
+        PodSetSource::Array {
+            list: "/spec/workerGroupSpecs",
+            name: "/groupName",
+            template: "/template",
+            count: Count::Product(&Count::Field("/replicas"), &Count::Field("/numOfHosts")),
+        },
+    ],
     related: &[],
     rank: NO_RANK,
     status: status(&[], Test::Text("/status/state", &["ready"]), Test::Text("/status/state", &["ready"])),

@@ -94,6 +94,7 @@ fn read_count(job: &Value, base: &str, rule: &Count) -> Result<i32, JobError> {
             let parallelism = field(parallelism)?.unwrap_or(1);
             field(completions)?.map_or(parallelism, |completions| completions.min(parallelism))
         }
+        Count::One => 1,
         Count::Product(a, b) => read_count(job, base, a)?.saturating_mul(read_count(job, base, b)?),
     })
 }

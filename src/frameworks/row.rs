@@ -29,7 +29,7 @@ pub struct Framework {
     /// Where its pod templates are, in the order of its pod sets. Of a kind without any this version reads no pod sets: it is
     /// known as an owner only, or its pods say what they are.
     pub pod_sets: &'static [PodSetSource],
-    /// Kinds of other objects from which its pod sets are made as well, by a hook.
+    /// Kinds of other objects from which a hook completes its pod sets.
     pub related: &'static [RelatedKind],
     /// Labels of its pods that say their rank.
     pub rank: Rank,
@@ -156,6 +156,8 @@ pub enum Count {
         /// Completions; no limit when absent.
         completions: Pointer,
     },
+    /// One pod, whatever the object says.
+    One,
     /// A product.
     Product(&'static Self, &'static Self),
 }
@@ -345,6 +347,8 @@ pub struct Rbac {
 pub struct Flags {
     /// Whether its pod sets depend on the spec alone, so that they are read once per generation.
     pub pod_sets_from_spec: bool,
+    /// Whether a hook completes the pod sets that its sources say.
+    pub completed_pod_sets: bool,
     /// Whether a job may be resized while it runs.
     pub elastic: bool,
     /// Whether a job may name an existing Workload.

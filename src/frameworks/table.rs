@@ -210,6 +210,7 @@ pub(super) const NO_STATUS: StatusFields = StatusFields {
 /// Flags of most kinds that can be suspended.
 pub(super) const JOB_FLAGS: Flags = Flags {
     pod_sets_from_spec: true,
+    completed_pod_sets: false,
     elastic: false,
     prebuilt: true,
     create_rules_on_update: true,

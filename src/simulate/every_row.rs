@@ -27,6 +27,7 @@ fn set(object: &mut Value, pointer: &str, value: Value) {
 fn set_count(role: &mut Value, count: &Count, pods: i32) {
     match count {
         Count::Field(pointer) | Count::Job { parallelism: pointer, .. } => set(role, pointer, json!(pods)),
+        Count::One => {}
         Count::Product(a, b) => {
             set_count(role, a, pods);
             set_count(role, b, pods);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::frameworks::{
-    Found, Framework, Gvk, Hooks, JobError, JobKind, PodSets, Related, RelatedKey, RelatedKind,
+    Flags, Found, Framework, Gvk, Hooks, JobError, JobKind, PodSets, Related, RelatedKey, RelatedKind,
 };
 use sluice::reconciler::{CoreSettings, Delta, Effect, Verb};
 use std::collections::BTreeSet;
@@ -35,7 +35,7 @@ static RUN: Framework = Framework {
     creates: JobKind::BATCH_JOB.row().creates,
     webhooks: JobKind::BATCH_JOB.row().webhooks,
     rbac: JobKind::BATCH_JOB.row().rbac,
-    flags: JobKind::BATCH_JOB.row().flags,
+    flags: Flags { completed_pod_sets: true, ..JobKind::BATCH_JOB.row().flags },
 };
 
 #[derive(Debug)]
