@@ -28,8 +28,12 @@ pub(super) enum Support {
     Locked,
     /// The feature is missing; contains the consequence.
     Unsupported(&'static str),
+    /// The feature is one of frameworks, of which none is served; contains their names and the consequence.
+    OfFrameworks(&'static [&'static str], &'static str),
 }
-use Support::{DefaultOnly, Locked, PartiallySupported, PerformanceOnly, Toggleable, Unsupported};
+use Support::{
+    DefaultOnly, Locked, OfFrameworks, PartiallySupported, PerformanceOnly, Toggleable, Unsupported,
+};
 
 /// A current gate of Kueue.
 #[derive(Debug)]
@@ -55,6 +59,14 @@ impl Gate {
     pub(super) fn find(name: &str) -> Option<&'static Self> {
         GATES.iter().find(|gate| gate.name == name)
     }
+}
+
+/// Returns the gates that have no effect because frameworks are not served, with the names of these frameworks.
+pub fn of_unserved_frameworks() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
+    GATES.iter().filter_map(|gate| match gate.support {
+        OfFrameworks(frameworks, _) => Some((gate.name, frameworks)),
+        _ => None,
+    })
 }
 
 /// Returns the tables as a Markdown page.
@@ -86,7 +98,7 @@ impl Support {
             DefaultOnly(why) => ("default only", why),
             PerformanceOnly => ("any value", "performance only; does not affect scheduling"),
             Locked => ("default only", "locked in Kueue as well"),
-            Unsupported(missing) => ("off only", missing),
+            Unsupported(missing) | OfFrameworks(_, missing) => ("off only", missing),
         }
     }
 }
@@ -138,7 +150,7 @@ pub(super) static GATES: &[Gate] = &[
         Beta,
         true,
         &[],
-        Unsupported("ray.io/rayservice is not managed"),
+        OfFrameworks(&["ray.io/rayservice"], "ray.io/rayservice is not managed"),
     ),
     gate("DisableWaitForPodsReady", Alpha, false, &[], Toggleable),
     gate(
@@ -166,7 +178,13 @@ pub(super) static GATES: &[Gate] = &[
     ),
     gate("FairSharingPreemptWithinNominal", Beta, true, &[], Toggleable),
     gate("FairSharingPrioritizeNonBorrowing", Beta, true, &[], Toggleable),
-    gate("FastQuotaReleaseInPodIntegration", Alpha, false, &[], Unsupported("pods are not managed")),
+    gate(
+        "FastQuotaReleaseInPodIntegration",
+        Alpha,
+        false,
+        &[],
+        OfFrameworks(&["pod"], "pods are not managed"),
+    ),
     gate("FinishOrphanedWorkloads", Beta, true, &[], Toggleable),
     gate("FlavorFungibility", Beta, true, &[], Toggleable),
     gate("FlavorFungibilityPreserveScanProgress", Beta, true, &["FlavorFungibility"], Toggleable),
@@ -204,7 +222,10 @@ pub(super) static GATES: &[Gate] = &[
         Beta,
         true,
         &[],
-        Unsupported("leaderworkerset.x-k8s.io/leaderworkerset is not managed"),
+        OfFrameworks(
+            &["leaderworkerset.x-k8s.io/leaderworkerset"],
+            "leaderworkerset.x-k8s.io/leaderworkerset is not managed",
+        ),
     ),
     gate("LocalQueueMetrics", Beta, true, &[], Toggleable),
     gate("ManagedJobsNamespaceSelectorAlwaysRespected", Stable, true, &[], Locked),
@@ -264,7 +285,7 @@ pub(super) static GATES: &[Gate] = &[
     ),
     gate("MultiKueueRemoteSpecSync", Beta, true, &[], Unsupported("jobs are not sent to other clusters")),
     gate("PartialAdmission", Beta, true, &[], Toggleable),
-    gate("PodIntegrationValidateGroupOwner", Beta, true, &[], Unsupported("pods are not managed")),
+    gate("PodIntegrationValidateGroupOwner", Beta, true, &[], OfFrameworks(&["pod"], "pods are not managed")),
     gate(
         "PrioritizePreemptorWorkloads",
         Alpha,
@@ -319,7 +340,10 @@ pub(super) static GATES: &[Gate] = &[
         Alpha,
         false,
         &[],
-        Unsupported("sparkoperator.k8s.io/sparkapplication is not managed"),
+        OfFrameworks(
+            &["sparkoperator.k8s.io/sparkapplication"],
+            "sparkoperator.k8s.io/sparkapplication is not managed",
+        ),
     ),
     gate(
         "TASAssignmentsEncodingByHostnamePrefix",
@@ -388,7 +412,15 @@ pub(super) static GATES: &[Gate] = &[
         Beta,
         true,
         &[],
-        Unsupported("kinds of Ray and Spark are not managed"),
+        OfFrameworks(
+            &[
+                "ray.io/raycluster",
+                "ray.io/rayjob",
+                "ray.io/rayservice",
+                "sparkoperator.k8s.io/sparkapplication",
+            ],
+            "kinds of Ray and Spark are not managed",
+        ),
     ),
     gate("VectorizedResourceRequests", Beta, true, &[], PerformanceOnly),
     gate("VisibilityOnDemand", Beta, true, &[], Unsupported("the visibility API is not served")),
