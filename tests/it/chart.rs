@@ -151,9 +151,23 @@ fn with_named_template(text: &str, name: &str) -> String {
 }
 
 /// Files of the chart and of its page, with their wanted texts.
+/// Returns the values with the configuration of `config/` in place of theirs.
+fn values_with_configuration() -> String {
+    const KEY: &str = "  controllerManagerConfigYaml: |\n";
+    let values = read(&format!("{CHART}/values.yaml"));
+    let (before, rest) = values.split_once(KEY).expect("the values have the configuration");
+    let is_inside = |line: &&str| line.trim().is_empty() || line.starts_with("    ");
+    let length: usize = rest.split_inclusive('\n').take_while(is_inside).map(str::len).sum();
+    let (old, after) = rest.split_at(length);
+    let blank = old.len() - old.trim_end_matches('\n').len();
+    let configuration = read("config/manager/controller_manager_config.yaml");
+    let indented = configuration.lines().map(|line| format!("    {line}\n").replace("    \n", "\n"));
+    format!("{before}{KEY}{}{}{after}", indented.collect::<String>(), "\n".repeat(blank - 1))
+}
+
 fn wanted() -> Vec<(PathBuf, String)> {
     let templates = format!("{CHART}/templates");
-    let mut files = Vec::new();
+    let mut files = vec![(format!("{CHART}/values.yaml"), values_with_configuration())];
     for Copied { source, target, part, condition } in COPIED {
         let text = read(source);
         let text = if part.is_empty() { text } else { with_named_template(&text, part) };
