@@ -54,7 +54,7 @@ pub struct JobFacts {
     pub pods_ready: bool,
     /// Number of pods per pod set that will not run again; their quota can be reclaimed.
     pub reclaimable: Vec<(String, i32)>,
-    /// Whether the job no longer matches the prebuilt Workload that it names.
+    /// Whether the job no longer matches the prebuilt Workload that it names, or has another one.
     pub out_of_sync: bool,
     /// Set if the job can never be started: the error.
     pub start_failed: Option<String>,

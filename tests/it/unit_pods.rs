@@ -94,6 +94,34 @@ fn priority_class_gives_steps_to_units_that_name_it() {
     assert_eq!(created[0].body["spec"]["priority"], 7);
 }
 
+/// A Workload that a user makes for a group asks for another role than its pods have.
+#[test]
+fn prebuilt_workload_that_does_not_fit_its_group_finishes() {
+    let mut core = core();
+    let mut waiting = pod("first", "group", 1);
+    waiting["metadata"]["annotations"]["kueue.x-k8s.io/prebuilt-workload-name"] = json!("group");
+    core.put(Kind::Pod, waiting.clone());
+    let mut workload = json!({
+        "metadata": {"name": "group", "namespace": "ns",
+            "annotations": {"kueue.x-k8s.io/is-group-workload": "true"},
+            "finalizers": ["kueue.x-k8s.io/resource-in-use"],
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "first", "uid": "pods-first"}]},
+        "spec": {"queueName": "lq", "podSets": [{"name": "other", "count": 1, "template": {
+            "spec": waiting["spec"]}}]},
+    });
+    let effects = core.put(Kind::Workload, workload.clone());
+    let [finish] = &writes(&effects, Kind::Workload)[..] else { panic!("{effects:?}") };
+    let conditions = finish.body["status"]["conditions"].as_array().unwrap();
+    let finished = conditions.iter().find(|condition| condition["type"] == "Finished");
+    assert_eq!(finished.map(|condition| &condition["reason"]), Some(&json!("OutOfSync")), "{conditions:?}");
+    assert_eq!(writes(&effects, Kind::Pod).len(), 0, "a pod that waits is not deleted");
+
+    workload["status"] = finish.body["status"].clone();
+    let effects = land(&mut core, &effects, Kind::Workload, |_| workload.clone());
+    let [release] = &writes(&effects, Kind::Pod)[..] else { panic!("{effects:?}") };
+    assert_eq!((release.verb, &*release.key.name), (Verb::JsonPatch, "first"));
+}
+
 fn drawn_pod() -> impl Strategy<Value = Value> {
     let phase = proptest::sample::select(&["Pending", "Running", "Succeeded", "Failed"][..]);
     (phase, any::<[bool; 6]>(), 0..3_u8).prop_map(

@@ -63,17 +63,21 @@ impl<'a> UnitFacts<'a> {
         let superfluous = unit.owner.is_some() && self.units.is_superfluous(record, unit);
         let stopped = self.is_stopped(record, unit, &status, superfluous);
         let finished = conditions::is_true(&record.status, ConditionType::Finished);
-        let out_of_sync = superfluous || unit.owner.is_some_and(|owner| is_out_of_sync(record, owner));
-        let absent = (unit.key.is_pod_group() && !finished)
-            .then(|| unit.rules.membership(&unit.objects(), &pod_set_counts(record), false).absent);
+        let membership = (unit.key.is_pod_group() && !finished)
+            .then(|| unit.rules.membership(&unit.objects(), &pod_set_counts(record), false));
+        // Another Workload replaces one that was made for the group.
+        let prebuilt = unit.view.options.prebuilt_workload.is_some() && !unit.view.deleting;
+        let unfit = prebuilt && membership.as_ref().is_some_and(|membership| !membership.matches);
+        let out_of_sync =
+            superfluous || unfit || unit.owner.is_some_and(|owner| is_out_of_sync(record, owner));
         JobFacts {
             stopped,
-            start_failed: self.start_error(record, unit, &status).filter(|_| !superfluous),
+            start_failed: self.start_error(record, unit, &status).filter(|_| !superfluous && !unfit),
             pods_ready: status.ready,
             reclaimable: self.reclaimable_pods(record, unit, &status),
             // Once it is finished, it holds no quota and cannot be restored.
             out_of_sync: stopped && out_of_sync,
-            absent_pods: absent,
+            absent_pods: membership.map(|membership| membership.absent),
             finished: status.finished.map(|result| (result.success, result.message)),
         }
     }
