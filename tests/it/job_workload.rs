@@ -141,6 +141,30 @@ fn priority_class_change_reaches_running_workload() {
     }
 }
 
+/// The garbage collector removes the references to a Job that is deleted without its dependents. With a reference that is
+/// written again it would delete the Workload, or not, depending on which of both was faster.
+#[test]
+fn job_that_is_being_deleted_does_not_take_its_workload_back() {
+    let created = writes(&Core::new(CoreSettings::default()).put(JOB, job("j")), Kind::Workload);
+    let mut orphan = created[0].body.clone();
+    orphan["metadata"]["ownerReferences"] = json!([]);
+    orphan["status"] = json!({"conditions": [condition("QuotaReserved", "False", "ExceedsMaxQuota")]});
+    for (deleting, labelled, taken) in [(false, true, 1), (true, true, 0), (true, false, 1)] {
+        let (mut job, mut orphan) = (job("j"), orphan.clone());
+        if !labelled {
+            orphan["metadata"]["labels"] = json!({});
+        }
+        if deleting {
+            job["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+            job["metadata"]["finalizers"] = json!(["orphan"]);
+        }
+        let effects = take_leadership(&mut Core::new(CoreSettings::default()), job, orphan);
+        let sets_owner = |write: &Write| write.body["metadata"].get("ownerReferences").is_some();
+        let owners = writes(&effects, Kind::Workload).into_iter().filter(sets_owner).count();
+        assert_eq!(owners, taken, "deleting: {deleting}, labelled: {labelled}, {effects:?}");
+    }
+}
+
 /// Devices have no quota yet: Workloads with resource claims stay pending with a reason, however much quota is available.
 #[test]
 fn resource_claims_are_never_admitted() {

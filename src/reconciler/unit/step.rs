@@ -8,7 +8,7 @@ use super::{LoadedUnit, UnitStep};
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{ComposeError, RelatedKey};
+use crate::frameworks::{ComposeError, JobView, RelatedKey};
 use crate::lifecycle::{backoff, conditions, reservation};
 use jiff::SignedDuration;
 
@@ -67,7 +67,11 @@ impl UnitStep<'_> {
 
     fn step_with_workload(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
         let owned = unit.key.is_pod_group() || owns(unit, record);
-        if let Some(owner) = unit.owner.filter(|_| !owned && !record.meta.deleting) {
+        // The garbage collector removes the references to an owner that is deleted without its dependents. The label then says
+        // whose Workload ends; without it, its quota would not be released.
+        let left = |owner: &JobView| owner.deleting && record.job_uid.as_ref() == Some(&owner.uid);
+        let takes = |owner: &&JobView| !owned && !record.meta.deleting && !left(owner);
+        if let Some(owner) = unit.owner.filter(takes) {
             self.own(unit, owner, record);
         }
         if unit.owner.is_some() && unit.view.deleting || self.delete_expired_owner(unit, record) {
