@@ -70,11 +70,13 @@ impl<'a> Units<'a> {
     /// Returns the Workloads of a unit. The first is in use: the prebuilt Workload that the unit names, the Workload that was
     /// made for it, or another one that it owns. The others end, unless they are slices of an elastic job.
     pub(super) fn workloads_of(self, unit: &LoadedUnit<'_>) -> Vec<&'a Arc<WorkloadRecord>> {
-        let named = self.cache.workload(&unit.workload).filter(|record| self.belongs(unit, record));
+        let named = self.cache.workload(&unit.workload);
         if unit.view.options.prebuilt_workload.is_some() || unit.key.is_pod_group() {
-            return named.into_iter().collect();
+            return named.filter(|record| self.belongs(unit, record)).into_iter().collect();
         }
-        let named = named.filter(|record| !is_given_up(record));
+        // The name says that a Workload was made for the job, and is not hashed once more.
+        let is_own = |record: &&Arc<WorkloadRecord>| unit.owner.is_some() || self.belongs(unit, record);
+        let named = named.filter(is_own).filter(|record| !is_given_up(record));
         let is_other = |record: &&Arc<WorkloadRecord>| {
             let key = &record.meta.key;
             key.namespace == unit.workload.namespace && *key != unit.workload && self.belongs(unit, record)
