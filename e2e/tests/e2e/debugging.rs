@@ -79,7 +79,8 @@ async fn create_workloads(fixture: &Fixture) -> Result<()> {
     fixture.wait_until_running("running").await?;
     fixture.submit(job("pending", "full", "1")).await?;
     fixture.wait_until_pending("pending", "WaitingForQuota").await?;
-    let victim = job("victim", "main", "2").pod_annotation("sluice.dev/terminate-after", "300s");
+    // Its pod still ends after the simulated time.
+    let victim = job("victim", "main", "2").pod_annotation("sluice.dev/terminate-after", "3600s");
     fixture.submit(victim).await?;
     fixture.wait_until_running("victim").await?;
     fixture.submit(job("preemptor", "main", "2").priority(&high)).await?;
