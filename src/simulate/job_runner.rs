@@ -258,3 +258,28 @@ fn succeeds(kind: Kind, object: &Value) -> bool {
 fn duration_annotation(kind: Kind, object: &Value, name: &str) -> Option<SignedDuration> {
     run_annotations::parse_duration(run_annotations::text(kind, object, name)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A cluster counts the pods of a suspended Job as terminating, not as active.
+    #[test]
+    fn pods_that_a_cluster_terminates_end_after_their_time() {
+        let mut job = json!({
+            "metadata": {"name": "j", "namespace": "ns", "uid": "u"},
+            "spec": {"suspend": true, "template": {
+                "metadata": {"annotations": {(TERMINATE_AFTER): "5m"}}, "spec": {"containers": []}}},
+            "status": {"active": 0, "terminating": 2},
+        });
+        let id = (Kind::Job(JobKind::BATCH_JOB), ObjectKey::new("ns", "j"));
+        let mut runner = JobRunner::new(None);
+        assert_eq!(runner.observe(id.clone(), &job, Timestamp::UNIX_EPOCH), None);
+        let end = Timestamp::from_second(300).unwrap();
+        assert_eq!(runner.next_stop(), Some(end));
+        assert_eq!(runner.take_due(end), [(id.clone(), JobStep::Stop)]);
+        apply_step(JobStep::Stop, id.0, &mut job, end).unwrap();
+        assert_eq!(JobKind::BATCH_JOB.decode(&job).unwrap().status.active_pods, 0, "{job}");
+    }
+}
