@@ -4,6 +4,7 @@ use crate::audit::AuditCursor;
 use crate::balancer::Balancer;
 use crate::binaries::{self, Build};
 use crate::control_plane::{ControlPlane, Extent};
+use crate::definitions;
 use crate::install::{NAMESPACE, install};
 use crate::kubectl::Kubectl;
 use crate::manager::{LEASE_NAME, Manager, ManagerSettings};
@@ -28,6 +29,8 @@ pub struct ClusterOptions {
     pub standby: bool,
     /// Merged over the manager's Configuration.
     pub configuration: Value,
+    /// Install the definitions of all job kinds before the manager starts.
+    pub job_kinds: bool,
     /// Number of nodes to create, each with 1000 CPU and 4 Ti of memory.
     pub nodes: usize,
 }
@@ -41,6 +44,7 @@ impl Default for ClusterOptions {
             load_balanced: false,
             standby: false,
             configuration: Value::Null,
+            job_kinds: false,
             nodes: 3,
         }
     }
@@ -69,6 +73,9 @@ impl Cluster {
         let kubectl = Kubectl::new(&plane.binaries.path("kubectl"), &plane.admin_kubeconfig());
         let port = free_ports(1)?.first().copied().context("no port")?;
         install(&kubectl, &objects, port).await?;
+        if options.job_kinds {
+            definitions::job_kinds(&kubectl, &objects).await?;
+        }
         if options.standby {
             hold_lease(&objects).await?;
         }

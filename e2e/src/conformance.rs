@@ -7,6 +7,7 @@ use crate::control_plane::{ControlPlane, Extent};
 use crate::{decisions, paths};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
+use sluice::frameworks::{Framework, frameworks, served};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,14 +23,11 @@ pub enum Recording {
     Jobs,
 }
 
-/// Supported job kinds with recorded lifecycles.
-pub const JOB_SUITES: [&str; 1] = ["job"];
+/// A framework of the recorded manager that needs a feature gate, which was on.
+const GATED: (&str, &str) = ("sparkoperator.k8s.io/sparkapplication", "SparkApplicationIntegration");
 
-/// Removed from the recorded manager's configuration, because it needs a feature gate.
-const GATED_FRAMEWORK: &str = "sparkoperator.k8s.io/sparkapplication";
-
-/// Suites of API responses, for the supported kinds.
-pub const SUITES: [&str; 12] = [
+/// Suites of API responses that belong to no kind of job.
+const QUEUE_SUITES: [&str; 11] = [
     "clusterqueue",
     "cohort",
     "resourceflavor",
@@ -41,8 +39,32 @@ pub const SUITES: [&str; 12] = [
     "multikueue",
     "multikueuecluster",
     "workload",
-    "job",
 ];
+
+/// Suite of lifecycles with a topology. It has most kinds, so it is played when all are served.
+const TOPOLOGY_SUITE: &str = "topology";
+
+/// Returns the suite of each served kind: the kind in lower case.
+fn kind_suites() -> Vec<String> {
+    served().map(|row| row.gvk.kind.to_lowercase()).collect()
+}
+
+/// Returns the suites of API responses.
+fn api_suites() -> Vec<String> {
+    QUEUE_SUITES.iter().map(ToString::to_string).chain(kind_suites()).collect()
+}
+
+/// Returns the suites of job lifecycles.
+fn job_suites() -> Vec<String> {
+    let mut suites = kind_suites();
+    if suites.iter().any(|suite| suite == "pod") {
+        suites.push("pod-group".to_owned());
+    }
+    if frameworks().all(Framework::is_served) {
+        suites.push(TOPOLOGY_SUITE.to_owned());
+    }
+    suites
+}
 
 /// Selects what is replayed.
 #[derive(Clone, Debug)]
@@ -60,16 +82,16 @@ pub struct ConformanceRequest {
 impl ConformanceRequest {
     /// Returns whether a recording is selected: by name, by the suite, or by the files in the folder of cases. If an
     /// API suite and a lifecycle suite have the same name, both are selected.
-    fn includes(&self, recording: Recording, suites: &[&str]) -> bool {
+    fn includes<S: AsRef<str>>(&self, recording: Recording, suites: &[S]) -> bool {
         let has_suite =
-            |cases: &PathBuf| suites.iter().any(|s| cases.join(format!("{s}.jsonl.gz")).is_file());
+            |cases: &PathBuf| suites.iter().any(|s| cases.join(format!("{}.jsonl.gz", s.as_ref())).is_file());
         self.only.is_none_or(|only| only == recording)
-            && self.suite.as_ref().is_none_or(|suite| suites.contains(&suite.as_str()))
+            && self.suite.as_ref().is_none_or(|suite| suites.iter().any(|known| known.as_ref() == suite))
             && self.cases.as_ref().is_none_or(has_suite)
     }
 
     /// Returns the command-line options for a checker; `flag` is its option that names a suite.
-    pub fn options(&self, flag: &str, suites: &[&str], deviations: &str) -> Vec<OsString> {
+    pub fn options<S: AsRef<str>>(&self, flag: &str, suites: &[S], deviations: &str) -> Vec<OsString> {
         let mut options: Vec<OsString> = vec!["--show".into(), self.show.to_string().into()];
         if let Some(cases) = &self.cases {
             options.extend(["--cases".into(), cases.into()]);
@@ -79,7 +101,7 @@ impl ConformanceRequest {
             options.extend(["--deviations".into(), deviations.into()]);
         }
         let own = self.suite.as_deref();
-        let chosen = suites.iter().copied().filter(|suite| own.is_none_or(|own| own == *suite));
+        let chosen = suites.iter().map(AsRef::as_ref).filter(|suite| own.is_none_or(|own| own == *suite));
         options.extend(chosen.flat_map(|suite| [flag.into(), suite.into()]));
         options
     }
@@ -95,21 +117,21 @@ pub async fn run(request: &ConformanceRequest) -> Result<()> {
         return Ok(());
     };
     let with_decisions = request.includes(Recording::Decisions, &decisions::SUITES);
-    let with_api = request.includes(Recording::Api, &SUITES);
-    let with_jobs = request.includes(Recording::Jobs, &JOB_SUITES);
+    let with_api = request.includes(Recording::Api, &api_suites());
+    let with_jobs = request.includes(Recording::Jobs, &job_suites());
     if !with_decisions && !with_api && !with_jobs {
         bail!(
             "no such suite; available: {}, {}, and job lifecycles of {}",
             decisions::SUITES.join(", "),
-            SUITES.join(", "),
-            JOB_SUITES.join(", ")
+            api_suites().join(", "),
+            job_suites().join(", ")
         );
     }
     if with_decisions {
         decisions::run(request, &folder.join("check")).await?;
     }
     if with_api {
-        check_api_answers(request, &folder.join("check-api")).await?;
+        check_api_answers(request, &folder).await?;
     }
     if with_jobs {
         check_job_lifecycles(request, &folder).await?;
@@ -118,30 +140,39 @@ pub async fn run(request: &ConformanceRequest) -> Result<()> {
 }
 
 /// Runs the checker of API responses.
-async fn check_api_answers(request: &ConformanceRequest, checker: &Path) -> Result<()> {
-    let options =
-        ClusterOptions { extent: Extent::Api, standby: true, nodes: 0, ..ClusterOptions::default() };
-    let arguments = request.options("--suite", &SUITES, "api-deviations.tsv");
-    run_checker(&options, checker, &arguments, "API responses differ from the recording").await
+async fn check_api_answers(request: &ConformanceRequest, folder: &Path) -> Result<()> {
+    let options = ClusterOptions { standby: true, ..recorded_cluster(folder, Extent::Api)? };
+    let arguments = request.options("--suite", &api_suites(), "api-deviations.tsv");
+    let checker = folder.join("check-api");
+    run_checker(&options, &checker, &arguments, "API responses differ from the recording").await
 }
 
-/// Runs the checker of job lifecycles with the configuration of the recorded manager.
+/// Runs the checker of job lifecycles.
 async fn check_job_lifecycles(request: &ConformanceRequest, folder: &Path) -> Result<()> {
+    let options = recorded_cluster(folder, Extent::Owners)?;
+    let mut arguments = request.options("--kind", &job_suites(), "jobs-deviations.tsv");
+    // A state that is reached late counts as reached: speed depends on the machine.
+    arguments.extend(["--timeout".into(), "60".into()]);
+    let checker = folder.join("check-jobs");
+    run_checker(&options, &checker, &arguments, "job lifecycles differ from the recording").await
+}
+
+/// Returns options for a cluster with the job kinds and the configuration of the recorded manager.
+fn recorded_cluster(folder: &Path, extent: Extent) -> Result<ClusterOptions> {
     let file = folder.join("jobs/manager.yaml");
     let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
     let mut configuration: Value =
         serde_saphyr::from_str(&text).with_context(|| file.display().to_string())?;
     let frameworks = configuration.pointer_mut("/integrations/frameworks").and_then(Value::as_array_mut);
     let frameworks = frameworks.with_context(|| format!("{} has no frameworks", file.display()))?;
-    frameworks.retain(|name| name != GATED_FRAMEWORK);
-    ensure!(!frameworks.is_empty(), "{} has no frameworks", file.display());
-    let options =
-        ClusterOptions { extent: Extent::Owners, nodes: 0, configuration, ..ClusterOptions::default() };
-    let mut arguments = request.options("--kind", &JOB_SUITES, "jobs-deviations.tsv");
-    // A state that is reached late counts as reached: speed depends on the machine.
-    arguments.extend(["--timeout".into(), "60".into()]);
-    run_checker(&options, &folder.join("check-jobs"), &arguments, "job lifecycles differ from the recording")
-        .await
+    let is_served = |name: &Value| served().any(|row| *name == row.name);
+    frameworks.retain(is_served);
+    ensure!(!frameworks.is_empty(), "{} has no served frameworks", file.display());
+    let (gated, gate) = GATED;
+    if frameworks.iter().any(|name| name == gated) {
+        configuration["featureGates"][gate] = true.into();
+    }
+    Ok(ClusterOptions { extent, nodes: 0, job_kinds: true, configuration, ..ClusterOptions::default() })
 }
 
 /// Runs a checker on its own control plane; keeps the plane's folder if it fails.

@@ -7,8 +7,102 @@ use crate::objects::{Kind, ObjectClient, text};
 use crate::paths;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
+use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+
+/// A Go module below `e2e/controlplane/frameworks`, and the files or folders of definitions in it.
+struct FrameworkModule {
+    folder: &'static str,
+    path: &'static str,
+    definitions: &'static [&'static str],
+}
+
+/// The projects whose kinds Kueue admits.
+const FRAMEWORKS: [FrameworkModule; 8] = [
+    FrameworkModule {
+        folder: "jobset",
+        path: "sigs.k8s.io/jobset",
+        definitions: &["config/components/crd/bases"],
+    },
+    FrameworkModule { folder: "lws", path: "sigs.k8s.io/lws", definitions: &["config/crd/bases"] },
+    FrameworkModule {
+        folder: "kuberay",
+        path: "github.com/ray-project/kuberay/ray-operator",
+        definitions: &["config/crd/bases"],
+    },
+    // All but MPIJob, which it has in an older version.
+    FrameworkModule {
+        folder: "training-operator",
+        path: "github.com/kubeflow/training-operator",
+        definitions: &[
+            "manifests/base/crds/kubeflow.org_jaxjobs.yaml",
+            "manifests/base/crds/kubeflow.org_paddlejobs.yaml",
+            "manifests/base/crds/kubeflow.org_pytorchjobs.yaml",
+            "manifests/base/crds/kubeflow.org_tfjobs.yaml",
+            "manifests/base/crds/kubeflow.org_xgboostjobs.yaml",
+        ],
+    },
+    FrameworkModule {
+        folder: "mpi-operator",
+        path: "github.com/kubeflow/mpi-operator",
+        definitions: &["manifests/base/kubeflow.org_mpijobs.yaml"],
+    },
+    FrameworkModule {
+        folder: "trainer",
+        path: "github.com/kubeflow/trainer/v2",
+        definitions: &["manifests/base/crds"],
+    },
+    FrameworkModule {
+        folder: "spark-operator",
+        path: "github.com/kubeflow/spark-operator/v2",
+        definitions: &["config/crd/bases"],
+    },
+    FrameworkModule {
+        folder: "appwrapper",
+        path: "github.com/project-codeflare/appwrapper",
+        definitions: &["config/crd/bases"],
+    },
+];
+
+impl FrameworkModule {
+    /// Returns the definitions, from files in the order of their names.
+    fn read(&self) -> Result<Vec<Value>> {
+        let root = module(&format!("frameworks/{}", self.folder), self.path)?;
+        let mut files = Vec::new();
+        for path in self.definitions.iter().map(|path| root.join(path)) {
+            if path.is_dir() {
+                let entries = fs::read_dir(&path)?.map(|entry| entry.map(|entry| entry.path()));
+                files.extend(entries.collect::<std::io::Result<Vec<_>>>()?);
+            } else {
+                files.push(path);
+            }
+        }
+        files.sort();
+        let mut definitions = Vec::new();
+        for file in files {
+            let yaml = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+            let objects: Vec<Value> = serde_saphyr::from_multiple(&yaml)?;
+            definitions
+                .extend(objects.into_iter().filter(|o| text(o, "/kind") == "CustomResourceDefinition"));
+        }
+        ensure!(!definitions.is_empty(), "{} has no definitions in {:?}", self.path, self.definitions);
+        Ok(definitions)
+    }
+}
+
+/// Installs the definitions of all job kinds that do not belong to Kubernetes, and waits until they are established. Returns
+/// their names.
+pub async fn job_kinds(kubectl: &Kubectl, objects: &ObjectClient) -> Result<Vec<String>> {
+    let definitions: Vec<Value> =
+        FRAMEWORKS.iter().map(FrameworkModule::read).collect::<Result<Vec<_>>>()?.concat();
+    apply(kubectl, &definitions)?;
+    let names: Vec<String> = definitions.iter().map(|o| text(o, "/metadata/name").to_owned()).collect();
+    for name in &names {
+        established(objects, name).await?;
+    }
+    Ok(names)
+}
 
 /// Returns the folder of a module that `e2e/controlplane/<name>` requires; downloads it if necessary.
 fn module(name: &str, path: &str) -> Result<PathBuf> {
@@ -28,7 +122,7 @@ fn module(name: &str, path: &str) -> Result<PathBuf> {
 pub async fn provisioning_requests(kubectl: &Kubectl, objects: &ObjectClient) -> Result<()> {
     let folder = module("autoscaler", "k8s.io/autoscaler/cluster-autoscaler/apis")?;
     let file = folder.join("config/crd/autoscaling.x-k8s.io_provisioningrequests.yaml");
-    let yaml = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    let yaml = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
     apply(kubectl, &serde_saphyr::from_multiple(&yaml)?)?;
     established(objects, "provisioningrequests.autoscaling.x-k8s.io").await
 }

@@ -21,9 +21,7 @@ const QUEUE: &str = "main";
 /// then its quota is free.
 pub(crate) async fn each_served_kind_runs(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let kinds: Vec<PlayedKind> = served().map(PlayedKind::new).collect();
-    for kind in kinds.iter().filter(|kind| kind.is_played()) {
-        definitions::permissive(&fixture.kubectl, &fixture.objects, kind.api).await?;
-    }
+    let definitions = definitions::job_kinds(&fixture.kubectl, &fixture.objects).await?;
     let names: Vec<&str> = served().map(|row| row.name).collect();
     let before = if kinds.iter().any(PlayedKind::is_played) {
         Some(cluster.reconfigure(&json!({"integrations": {"frameworks": names}})).await?)
@@ -44,9 +42,8 @@ pub(crate) async fn each_served_kind_runs(cluster: &mut Cluster, fixture: &Fixtu
         kind.run(fixture).await.with_context(|| kind.row.name)?;
         note(kind.row.name);
     }
-    for kind in kinds.iter().filter(|kind| kind.is_played()) {
-        let definition = kind.api.resource();
-        fixture.objects.delete(Kind::CRD, "", &definition, PropagationPolicy::Background).await?;
+    for definition in &definitions {
+        fixture.objects.delete(Kind::CRD, "", definition, PropagationPolicy::Background).await?;
     }
     if let Some(before) = before {
         cluster.reconfigure(&before).await?;
