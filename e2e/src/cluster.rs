@@ -5,7 +5,7 @@ use crate::balancer::Balancer;
 use crate::binaries::{self, Build};
 use crate::control_plane::{ControlPlane, Extent};
 use crate::definitions;
-use crate::install::{NAMESPACE, install};
+use crate::install::{NAMESPACE, install, install_all, manifests_for_all_kinds};
 use crate::kubectl::Kubectl;
 use crate::manager::{LEASE_NAME, Manager, ManagerSettings};
 use crate::objects::{Kind, ObjectClient};
@@ -29,7 +29,7 @@ pub struct ClusterOptions {
     pub standby: bool,
     /// Merged over the manager's Configuration.
     pub configuration: Value,
-    /// Install the definitions of all job kinds before the manager starts.
+    /// Install the definitions of all job kinds before the manager starts, and the components of those that are not shipped.
     pub job_kinds: bool,
     /// Number of nodes to create, each with 1000 CPU and 4 Ti of memory.
     pub nodes: usize,
@@ -72,9 +72,11 @@ impl Cluster {
         let objects = ObjectClient::new(plane.admin().await?);
         let kubectl = Kubectl::new(&plane.binaries.path("kubectl"), &plane.admin_kubeconfig());
         let port = free_ports(1)?.first().copied().context("no port")?;
-        install(&kubectl, &objects, port).await?;
         if options.job_kinds {
             definitions::job_kinds(&kubectl, &objects).await?;
+            install_all(&kubectl, &objects, port, manifests_for_all_kinds(&kubectl)?).await?;
+        } else {
+            install(&kubectl, &objects, port).await?;
         }
         if options.standby {
             hold_lease(&objects).await?;

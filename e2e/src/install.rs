@@ -36,6 +36,13 @@ pub fn manifests_with(kubectl: &Kubectl, components: &[&str]) -> Result<Vec<Valu
     objects
 }
 
+/// Returns the objects of `config/default` with the components of all job kinds that are not shipped.
+pub fn manifests_for_all_kinds(kubectl: &Kubectl) -> Result<Vec<Value>> {
+    let component = "frameworks/all";
+    let exists = paths::root().join("config").join(component).is_dir();
+    if exists { manifests_with(kubectl, &[component]) } else { manifests(kubectl) }
+}
+
 fn build(kubectl: &Kubectl, folder: &Path) -> Result<Vec<Value>> {
     let text = kubectl.run(&["kustomize", &folder.display().to_string()])?;
     serde_saphyr::from_multiple(&text).with_context(|| format!("{} is not valid YAML", folder.display()))

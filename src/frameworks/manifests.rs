@@ -1,10 +1,11 @@
 //! Parts of the manifests and pages that list the served kinds of jobs, written from the rows of the table.
 //!
-//! Invariant: only rows that are served occur, so that no webhook and no permission exists without need; but for the rules of a
-//! role that is not installed by default.
+//! Invariants: only rows that are served occur, so that no webhook and no permission exists without need, but for the rules of a
+//! role that is not installed by default. What is installed by default is for the rows that the shipped configuration enables;
+//! [`components`](super::components) are for the others.
 
 use super::related::RelatedKind;
-use super::row::{FailurePolicy, Family, Framework};
+use super::row::{FailurePolicy, Family, Framework, Role};
 use super::table::{served, unserved};
 use super::view::Gvk;
 use std::collections::BTreeSet;
@@ -44,6 +45,12 @@ impl Entry {
             Self::Unqueued => row.webhooks.without_queue,
             Self::Managed => FailurePolicy::Fail,
         }
+    }
+
+    /// Returns how long the API server waits for an answer. Pods are created by every controller, so that those without a queue
+    /// wait less.
+    fn timeout_seconds(self, row: &Framework) -> u32 {
+        if self == Self::Unqueued && row.role == Role::Pods { 2 } else { 3 }
     }
 
     /// Returns the entry as an item of a YAML list.
@@ -91,8 +98,9 @@ namespaceSelector:
   resources: [{plural}]
   scope: \"*\"
 sideEffects: None
-timeoutSeconds: 3
+timeoutSeconds: {timeout}
 ",
+            timeout = self.timeout_seconds(row),
             name = self.name(row, mutating),
             path = row.webhook_path(mutating),
             reinvocation = if mutating { "reinvocationPolicy: IfNeeded\n" } else { "" },
@@ -119,54 +127,82 @@ fn indent(text: &str, first: &str) -> String {
     lines.collect()
 }
 
+/// Returns the rows that the shipped configuration enables.
+fn shipped() -> impl Iterator<Item = &'static Framework> {
+    served().filter(|row| row.is_shipped())
+}
+
+/// Returns the list of frameworks in the shipped configuration.
+pub fn shipped_frameworks() -> String {
+    let lines = shipped().map(|row| format!("  - {}\n", row.name));
+    lines.collect()
+}
+
 /// Returns the entries of the mutating or validating webhook configuration.
 pub fn webhook_entries(mutating: bool) -> String {
     let entries =
-        served().flat_map(|row| [Entry::Queued, Entry::Unqueued].map(|entry| entry.item(row, mutating)));
+        shipped().flat_map(|row| [Entry::Queued, Entry::Unqueued].map(|entry| entry.item(row, mutating)));
     entries.collect()
 }
+
+/// Kinds of webhook configurations, and whether their webhooks change objects.
+pub(super) const CONFIGURATIONS: [(&str, bool); 2] = [("Mutating", true), ("Validating", false)];
 
 /// Returns the patches for a manager that also queues jobs without a queue: entries that fail closed replace those that
 /// fail open.
 pub fn managed_webhook_patches() -> String {
-    let configurations = [("Mutating", true), ("Validating", false)];
-    let mut parts = Vec::new();
-    for (prefix, mutating) in configurations {
-        parts.push(format!(
-            "- patch: |
+    let entries = |entry| move || shipped().map(move |row| (entry, row));
+    let (open, closed) = (entries(Entry::Unqueued), entries(Entry::Managed));
+    let removed = CONFIGURATIONS.map(|(kind, mutating)| remove_entries(kind, mutating, open()));
+    let added = CONFIGURATIONS.map(|(kind, mutating)| add_entries(kind, mutating, closed()));
+    removed.concat() + &added.concat()
+}
+
+/// Returns the patch that removes entries from the webhook configuration of a kind.
+pub(super) fn remove_entries<'a>(
+    kind: &str,
+    mutating: bool,
+    entries: impl Iterator<Item = (Entry, &'a Framework)>,
+) -> String {
+    let names = entries
+        .map(|(entry, row)| format!("    - name: {}\n      $patch: delete\n", entry.name(row, mutating)));
+    format!(
+        "- patch: |
     apiVersion: admissionregistration.k8s.io/v1
-    kind: {prefix}WebhookConfiguration
+    kind: {kind}WebhookConfiguration
     metadata:
       name: kueue-{}-webhook-configuration
     webhooks:
-",
-            prefix.to_lowercase()
-        ));
-        for row in served() {
-            let name = Entry::Unqueued.name(row, mutating);
-            parts.push(format!("    - name: {name}\n      $patch: delete\n"));
-        }
-    }
-    for (prefix, mutating) in configurations {
-        parts.push(format!(
-            "- target:
-    kind: {prefix}WebhookConfiguration
+{}",
+        kind.to_lowercase(),
+        names.collect::<String>(),
+    )
+}
+
+/// Returns the patch that adds entries to the webhook configuration of a kind.
+pub(super) fn add_entries<'a>(
+    kind: &str,
+    mutating: bool,
+    entries: impl Iterator<Item = (Entry, &'a Framework)>,
+) -> String {
+    let values = entries.map(|(entry, row)| {
+        let text = indent(&entry.text(row, mutating), "        ");
+        format!("    - op: add\n      path: /webhooks/-\n      value:\n{text}")
+    });
+    format!(
+        "- target:
+    kind: {kind}WebhookConfiguration
     name: kueue-{}-webhook-configuration
   patch: |
-",
-            prefix.to_lowercase()
-        ));
-        for row in served() {
-            let entry = indent(&Entry::Managed.text(row, mutating), "        ");
-            parts.push(format!("    - op: add\n      path: /webhooks/-\n      value:\n{entry}"));
-        }
-    }
-    parts.concat()
+{}",
+        kind.to_lowercase(),
+        values.collect::<String>(),
+    )
 }
 
 /// Returns the rules of the manager's role for the served kinds.
 pub fn manager_rules() -> String {
-    served().map(row_rules).collect()
+    shipped().map(row_rules).collect()
 }
 
 /// Returns the rules of the manager's role for one kind, without its deletion.
@@ -233,7 +269,7 @@ pub(super) fn row_webhook_rules(row: &Framework) -> String {
 
 /// Returns the files of the roles with which people edit and view jobs, by name.
 pub fn user_roles() -> Vec<(String, String)> {
-    served().flat_map(row_roles).collect()
+    shipped().flat_map(row_roles).collect()
 }
 
 /// Returns the files of the roles for one kind, by name.

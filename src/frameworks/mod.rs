@@ -10,6 +10,7 @@ mod ancestry;
 pub mod batch_job;
 mod batch_job_rules;
 pub mod chart;
+pub mod components;
 mod deployment;
 mod hooks;
 mod job;

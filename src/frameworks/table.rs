@@ -21,6 +21,23 @@ const SERVED: &[&str] = &["batch/job"];
 /// Names of the rows that are enabled where a configuration does not list frameworks, as with Kueue.
 const ENABLED_BY_DEFAULT: &[&str] = &["batch/job"];
 
+/// Names of the rows that the shipped configuration enables, as Kueue's does. Each of the others has a component of its own
+/// with its webhooks and permissions.
+const SHIPPED: &[&str] = &[
+    "batch/job",
+    "jobset.x-k8s.io/jobset",
+    "kubeflow.org/pytorchjob",
+    "kubeflow.org/tfjob",
+    "kubeflow.org/xgboostjob",
+    "kubeflow.org/paddlejob",
+    "kubeflow.org/jaxjob",
+    "kubeflow.org/mpijob",
+    "trainer.kubeflow.org/trainjob",
+    "ray.io/rayjob",
+    "ray.io/raycluster",
+    "ray.io/rayservice",
+];
+
 /// The rows that this version knows without a file.
 static BUILT_IN: [&Framework; 18] = [
     &batch_job::ROW,
@@ -123,6 +140,11 @@ impl Framework {
     /// Returns whether this version manages the objects of the kind.
     pub fn is_served(&self) -> bool {
         table().served.contains(self.name)
+    }
+
+    /// Returns whether the shipped configuration enables the kind, and the shipped manifests have its webhooks and permissions.
+    pub fn is_shipped(&self) -> bool {
+        SHIPPED.contains(&self.name)
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::reference_data;
 use sluice::admission;
 use sluice::api::config;
-use sluice::frameworks::{frameworks, known_frameworks, manifests, served};
+use sluice::frameworks::{components, frameworks, known_frameworks, manifests, served};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,6 +32,7 @@ fn wanted() -> Vec<(PathBuf, String)> {
         ("config/rbac/kustomization.yaml", manifests::user_role_files()),
         ("config/rbac/unserved-frameworks/role.yaml", manifests::unserved_rules()),
         ("config/split/webhooks_role.yaml", manifests::webhook_rules()),
+        ("config/manager/controller_manager_config.yaml", manifests::shipped_frameworks()),
         ("README.md", manifests::readme_table()),
         ("docs/simulate.md", manifests::simulated_kinds()),
     ];
@@ -42,7 +43,10 @@ fn wanted() -> Vec<(PathBuf, String)> {
     });
     let roles = manifests::user_roles();
     let roles = roles.into_iter().map(|(name, text)| (root.join("config/rbac").join(name), text));
-    parts.into_iter().chain(roles).collect()
+    let components = components::files();
+    let components =
+        components.into_iter().map(|(file, text)| (root.join("config/frameworks").join(file), text));
+    parts.into_iter().chain(roles).chain(components).collect()
 }
 
 /// Fails if a file differs from its wanted text, or writes it if the developer has asked for that.

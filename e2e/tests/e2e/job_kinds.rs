@@ -11,7 +11,7 @@ use sluice::frameworks::{Framework, PlayedState, served};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::objects::{Kind, expect_condition, text};
 use sluice_e2e::wait::eventually;
-use sluice_e2e::{definitions, paths};
+use sluice_e2e::{definitions, install, paths};
 use std::fs;
 
 const NODE_LABEL: &str = "e2e.example/pool";
@@ -22,6 +22,9 @@ const QUEUE: &str = "main";
 pub(crate) async fn each_served_kind_runs(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let kinds: Vec<PlayedKind> = served().map(PlayedKind::new).collect();
     let definitions = definitions::job_kinds(&fixture.kubectl, &fixture.objects).await?;
+    let port = cluster.manager()?.settings().webhook_port;
+    let manifests = install::manifests_for_all_kinds(&fixture.kubectl)?;
+    install::install_all(&fixture.kubectl, &fixture.objects, port, manifests).await?;
     let names: Vec<&str> = served().map(|row| row.name).collect();
     let before = if kinds.iter().any(PlayedKind::is_played) {
         Some(cluster.reconfigure(&json!({"integrations": {"frameworks": names}})).await?)
