@@ -1,5 +1,6 @@
 //! Check whether the registered webhooks refuse unqueued jobs while no manager answers.
 
+use super::webhook_entries::{called_path, entries};
 use crate::frameworks::served;
 use serde_json::Value;
 
@@ -11,10 +12,7 @@ const QUEUE_NAMED: &str = "queue-named";
 pub fn fails_closed_for_unqueued_jobs(configuration: &Value) -> bool {
     let paths: Vec<String> =
         served().flat_map(|row| [true, false].map(|mutating| row.webhook_path(mutating))).collect();
-    let webhooks = configuration.get("webhooks").and_then(Value::as_array);
-    webhooks.into_iter().flatten().any(|webhook| {
-        let path = webhook.pointer("/clientConfig/service/path").and_then(Value::as_str);
-        let url = webhook.pointer("/clientConfig/url").and_then(Value::as_str);
+    entries(configuration).any(|webhook| {
         let is_job_path = |path: &str| paths.iter().any(|served| path.ends_with(served));
         let closed = webhook.get("failurePolicy").and_then(Value::as_str) != Some("Ignore");
         let conditions = webhook.get("matchConditions").and_then(Value::as_array);
@@ -24,7 +22,7 @@ pub fn fails_closed_for_unqueued_jobs(configuration: &Value) -> bool {
                 .iter()
                 .any(|field| selector.get(field).is_some_and(|terms| !is_empty(terms)))
         });
-        path.or(url).is_some_and(is_job_path)
+        called_path(webhook).is_some_and(is_job_path)
             && closed
             && !selected
             && !conditions.into_iter().flatten().any(named)

@@ -23,6 +23,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod topology;
+mod webhook_entries;
 
 pub use ancestry::managed_ancestor;
 pub use fail_closed::fails_closed_for_unqueued_jobs;
@@ -30,6 +31,7 @@ pub use in_process::admit_object;
 pub use reading::{MAX_LIGHT_VALUES, ReadError, read_heavy, read_light};
 pub use review::{paths, review};
 pub use settings::AdmissionSettings;
+pub use webhook_entries::kinds_without_entry;
 
 pub use crate::frameworks::OwnerRef;
 

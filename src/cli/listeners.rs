@@ -134,7 +134,7 @@ fn review_fn(settings: &ManagerSettings, shared: &ManagerContext) -> Review {
 fn readiness(settings: &ManagerSettings, shared: &ManagerContext) -> NotReadyReasons {
     let (serving, watch_statuses) = (Arc::clone(&shared.serving), shared.watch_statuses.clone());
     let (published, stop) = (Arc::clone(&shared.core.published), shared.stop.acting.clone());
-    let missing = Arc::clone(&shared.permissions.missing);
+    let (missing, listed) = (Arc::clone(&shared.permissions.missing), Arc::clone(&shared.listed_frameworks));
     let serves_webhooks = settings.args.component.serves_webhooks();
     let silence = (settings.watch().timeout * 5).max(MAX_WATCH_SILENCE);
     Arc::new(move || {
@@ -142,6 +142,7 @@ fn readiness(settings: &ManagerSettings, shared: &ManagerContext) -> NotReadyRea
         let needed = permissions.iter().filter(|permission| permission.needed_for_reviews);
         let mut reasons: Vec<String> =
             needed.map(|permission| format!("missing permission: {permission}")).collect();
+        reasons.extend(listed.not_ready_reasons(&missing));
         if *stop.borrow() {
             reasons.push("stopping".to_owned());
         }

@@ -12,6 +12,7 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::args::ManagerArgs;
 use super::core_queries::{self, CoreQuery};
+use super::listed_frameworks::ListedFrameworks;
 use super::logs::LogLevel;
 use super::settings::{self, ManagerSettings};
 use super::supervise::shutdown_signal;
@@ -66,6 +67,7 @@ pub(super) struct ManagerContext {
     pub(super) core: CoreLink,
     pub(super) counters: Arc<Counters>,
     pub(super) configuration_gaps: Arc<ConfigurationGaps>,
+    pub(super) listed_frameworks: Arc<ListedFrameworks>,
     pub(super) synced: watch::Receiver<bool>,
     pub(super) leadership: Leadership,
     pub(super) log_level: Arc<LogLevel>,
@@ -161,6 +163,7 @@ async fn run(settings: &ManagerSettings, threads: &Threads, log_level: LogLevel)
         configuration_gaps: Arc::new(ConfigurationGaps::new(
             settings.core().unserved_frameworks().iter().map(|kind| kind.name),
         )),
+        listed_frameworks: Arc::new(ListedFrameworks::new(settings.core().managed_frameworks())),
         synced,
         leadership: Leadership {
             leading,

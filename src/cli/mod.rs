@@ -17,6 +17,7 @@ mod entry;
 #[cfg(feature = "failpoints")]
 mod failpoints;
 mod leadership;
+mod listed_frameworks;
 mod listeners;
 mod logs;
 mod manager;

@@ -290,6 +290,7 @@ mod tests {
             namespace: None,
             verb: "patch",
             needed_for_reviews: false,
+            framework: None,
             only_if_served: None,
         };
         register_permissions(own, &[permission]);

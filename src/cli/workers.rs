@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::config_checks;
 use super::core::Core;
 use super::leadership;
+use super::listed_frameworks;
 use super::manager::{ChannelEnds, ManagerContext};
 use super::queue_dump;
 use super::settings::ManagerSettings;
@@ -144,6 +145,12 @@ fn start_config_checks(
         Arc::clone(&shared.configuration_gaps),
     );
     workers.start(api, "guard", run_until(shared.stop.serving.clone(), guard));
+    let entries = listed_frameworks::watch_entries(
+        settings,
+        shared.clients.watch.clone(),
+        Arc::clone(&shared.listed_frameworks),
+    );
+    workers.start(api, "entries", run_until(shared.stop.serving.clone(), entries));
     let definitions = config_checks::check_definitions(
         shared.clients.call.clone().with_rate(None),
         Arc::clone(&shared.configuration_gaps),

@@ -146,6 +146,15 @@ impl Framework {
     pub fn is_shipped(&self) -> bool {
         SHIPPED.contains(&self.name)
     }
+
+    /// Returns the manifests that have the webhooks and permissions of the kind, for messages.
+    pub fn manifests(&self) -> String {
+        if self.is_shipped() {
+            "config/default".to_owned()
+        } else {
+            format!("the component config/frameworks/{}", self.gvk.kind.to_lowercase())
+        }
+    }
 }
 
 /// Returns what a configuration may name.

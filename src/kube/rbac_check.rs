@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -53,6 +54,8 @@ pub struct Permission {
     pub verb: &'static str,
     /// Whether reviews depend on what is read with it.
     pub needed_for_reviews: bool,
+    /// Name of the framework whose objects it is for, if it is for one.
+    pub framework: Option<&'static str>,
     /// Kind that the API server must serve for it to be needed.
     pub only_if_served: Option<Kind>,
 }
@@ -108,6 +111,7 @@ fn cluster_permission(group: &str, resource: &str, verb: &'static str) -> Permis
         name: None,
         verb,
         needed_for_reviews: false,
+        framework: None,
         only_if_served: None,
     }
 }
@@ -119,6 +123,7 @@ pub fn required_permissions(requirements: &PermissionRequirements<'_>) -> Vec<Pe
         let resource = kind.resource();
         let read = |verb| Permission {
             needed_for_reviews: kind.is_used_by_webhooks(),
+            framework: if let Kind::Job(row) = kind { Some(row.name) } else { None },
             ..cluster_permission(resource.group, resource.plural, verb)
         };
         permissions.extend(READ_VERBS.map(read));
@@ -195,7 +200,11 @@ fn job_permissions(row: &Framework, deletes_jobs: bool) -> Vec<Permission> {
     let (group, plural) = (row.gvk.group, row.gvk.plural);
     let on = |suffix: &str, verbs: &[&'static str]| -> Vec<Permission> {
         let resource = format!("{plural}{suffix}");
-        verbs.iter().map(|verb| cluster_permission(group, &resource, verb)).collect()
+        let permission = |verb: &&'static str| Permission {
+            framework: Some(row.name),
+            ..cluster_permission(group, &resource, verb)
+        };
+        verbs.iter().map(permission).collect()
     };
     let mut object = on("", row.rbac.object);
     object.retain(|permission| deletes_jobs || permission.verb != "delete");
@@ -262,12 +271,21 @@ fn lease_permissions(settings: &LeaseSettings) -> Vec<Permission> {
 
 /// Permissions known to be missing.
 #[derive(Debug, Default)]
-pub struct MissingPermissions(ArcSwap<Vec<Permission>>);
+pub struct MissingPermissions {
+    missing: ArcSwap<Vec<Permission>>,
+    /// Whether all permissions have been checked once.
+    checked: AtomicBool,
+}
 
 impl MissingPermissions {
     /// Returns the missing permissions.
     pub fn list(&self) -> Arc<Vec<Permission>> {
-        self.0.load_full()
+        self.missing.load_full()
+    }
+
+    /// Returns whether each permission is known to be granted or missing.
+    pub fn is_known(&self) -> bool {
+        self.checked.load(Ordering::Acquire)
     }
 
     /// Stores the missing permissions, and logs each change once.
@@ -287,7 +305,7 @@ impl MissingPermissions {
         if !newly_granted.is_empty() {
             tracing::info!(permissions = newly_granted, "missing RBAC permissions have been granted");
         }
-        self.0.store(Arc::new(refused));
+        self.missing.store(Arc::new(refused));
     }
 }
 
@@ -328,6 +346,9 @@ pub async fn run_permission_checks(check: PermissionCheck) {
         refused.sort();
         let all_granted = refused.is_empty() && all_reviewed;
         check.missing_permissions.store(refused);
+        if all_reviewed {
+            check.missing_permissions.checked.store(true, Ordering::Release);
+        }
         delay =
             if all_granted { MAX_CHECK_INTERVAL } else { delay.saturating_mul(2).min(MAX_CHECK_INTERVAL) };
         tokio::select! {

@@ -1,7 +1,7 @@
 //! Settings of the core, built from the configuration at start.
 
 use super::Kind;
-use crate::frameworks::{JobKind, ManagedKinds, RelatedKind, Role, frameworks, served};
+use crate::frameworks::{Framework, JobKind, ManagedKinds, RelatedKind, Role, frameworks, served};
 use crate::lifecycle::{node_failure, workload};
 use crate::reconciler::second_pass::failpoints::Failpoints;
 use crate::resources::transform::Transform;
@@ -98,6 +98,11 @@ impl CoreSettings {
     fn reads_kind(&self, kind: RelatedKind) -> bool {
         let reads = |row: &JobKind| row.related.contains(&kind) && self.manages_kind(*row);
         frameworks().map(JobKind::new).chain(self.unserved_job_kinds.iter().copied()).any(|row| reads(&row))
+    }
+
+    /// Returns the built-in kinds that are managed.
+    pub fn managed_frameworks(&self) -> Vec<&'static Framework> {
+        frameworks().filter(|row| self.manages_kind(JobKind::new(row))).collect()
     }
 
     /// Returns the kinds that are configured but not managed by this version.

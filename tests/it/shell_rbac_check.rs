@@ -27,6 +27,7 @@ fn right(verb: &'static str, resource: &str) -> Permission {
         name: None,
         verb,
         needed_for_reviews: false,
+        framework: None,
         only_if_served: None,
     }
 }

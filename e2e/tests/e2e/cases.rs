@@ -135,6 +135,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full + Soak, Plane, 20, stale_api_server::manager_starts_on_stale_lists;
     Full + Soak, Plane, 44, rejected_writes::refused_writes_back_off;
     Full + Soak, Plane, 43, rbac_changes::permission_removed_and_restored;
+    Core, Plane, 12, rbac_changes::incomplete_framework_is_not_ready;
     Core + Soak, Plane, 20, outages::etcd_stops_and_resumes;
     Full + Soak, Plane, 16, outages::etcd_writes_are_slow;
     Full + Soak, Plane, 15, outages::api_server_restarts_twice;

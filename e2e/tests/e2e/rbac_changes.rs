@@ -1,12 +1,12 @@
-//! Permissions that are removed from the running manager and restored.
+//! Permissions that are removed from the running manager and restored, and frameworks that lack permissions or webhooks.
 
 use crate::background_jobs::BackgroundJobs;
 use crate::fixture::Fixture;
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::install::{ACCOUNT, NAMESPACE};
-use sluice_e2e::manager::ManagerSettings;
+use sluice_e2e::manager::{Manager, ManagerSettings};
 use sluice_e2e::objects::{Kind, condition_is_true};
 use sluice_e2e::wait::{eventually, scaled_duration};
 use std::time::Duration;
@@ -26,6 +26,10 @@ struct Permission {
     resource: &'static str,
     verbs: &'static [&'static str],
 }
+
+/// The configuration with the webhook that suspends Jobs, and the path of that webhook.
+const CONFIGURATION: &str = "kueue-mutating-webhook-configuration";
+const JOB_PATH: &str = "/mutate-batch-v1-job";
 
 const READ_VERBS: &[&str] = &["get", "list", "watch"];
 
@@ -73,6 +77,55 @@ pub(crate) async fn permission_removed_and_restored(cluster: &mut Cluster, fixtu
     }
     work.wait_and_check(cluster, permissions.len() * JOBS).await?;
     cluster.replace_manager(&before).await.map(drop)
+}
+
+/// A manager that starts without the webhook or a permission of a listed framework is not ready, and names what lacks. One that
+/// was ready stays so, because the other kinds need its webhooks.
+pub(crate) async fn incomplete_framework_is_not_ready(
+    cluster: &mut Cluster,
+    fixture: &Fixture,
+) -> Result<()> {
+    let settings = cluster.manager()?.settings().clone();
+    let role = fixture.objects.must_get(Kind::CLUSTER_ROLE, "", ROLE).await?;
+    let starts_jobs = Permission { group: "batch", resource: "jobs", verbs: &["patch"] };
+    let webhooks = fixture.objects.must_get(Kind::MUTATING_WEBHOOKS, "", CONFIGURATION).await?;
+    let all = webhooks["webhooks"].as_array().context("no webhooks")?;
+    let others: Vec<&Value> = all.iter().filter(|entry| !entry.to_string().contains(JOB_PATH)).collect();
+    ensure!(others.len() < all.len(), "no entry of Jobs");
+    let set_webhooks = async |entries: Value| {
+        fixture.objects.merge(Kind::MUTATING_WEBHOOKS, "", CONFIGURATION, &entries).await
+    };
+
+    set_webhooks(json!({"webhooks": others})).await?;
+    revoke(fixture, &role, starts_jobs).await?;
+    cluster.take_manager().context("no manager")?.terminate();
+    let manager = Manager::start(&cluster.plane, &settings).await?;
+    eventually("the manager names what lacks", async || {
+        let reason = manager.is_ready().await.err().context("it is ready")?.to_string();
+        let wanted = format!(
+            "framework batch/job lacks an entry in {CONFIGURATION}, permission to patch jobs of batch: apply"
+        );
+        ensure!(reason.contains(&wanted), "{reason}");
+        Ok(())
+    })
+    .await?;
+    restore(fixture, &role, starts_jobs).await?;
+    set_webhooks(json!({"webhooks": all})).await?;
+    manager.wait_until_ready().await?;
+    cluster.put_manager(manager);
+    cluster.wait_for_webhooks().await?;
+
+    set_webhooks(json!({"webhooks": others})).await?;
+    let manager = cluster.manager()?;
+    eventually("the lost entry is in the log", async || {
+        let log = std::fs::read_to_string(manager.log())?;
+        ensure!(log.contains("no webhook is called for a framework"), "the log ends with {}", log.len());
+        Ok(())
+    })
+    .await?;
+    manager.is_ready().await?;
+    set_webhooks(json!({"webhooks": all})).await?;
+    Ok(())
 }
 
 /// Checks that quota is reserved and no Job is started.

@@ -1,0 +1,148 @@
+//! Whether each framework that the configuration lists has its entries in the webhook configurations and its permissions. Without
+//! the entries its objects would run without quota, unseen; without the permissions they would wait for ever.
+//!
+//! Invariant: a replica for which all were complete once stays ready when some are lost. Losses are in the log and in metrics, and
+//! must not stop reviews of the other kinds.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ::kube::Client;
+
+use super::settings::ManagerSettings;
+use crate::admission::kinds_without_entry;
+use crate::frameworks::Framework;
+use crate::kube::rbac_check::MissingPermissions;
+use crate::kube::webhook_config_watch;
+
+/// The frameworks of the configuration, and what they lack.
+#[derive(Debug)]
+pub(super) struct ListedFrameworks {
+    frameworks: Vec<&'static Framework>,
+    /// Configurations without an entry for a framework, by its name; `None` before the configurations are read.
+    without_entry: Mutex<Option<BTreeMap<&'static str, Vec<String>>>>,
+    complete: AtomicBool,
+}
+
+impl ListedFrameworks {
+    pub(super) fn new(frameworks: Vec<&'static Framework>) -> Self {
+        Self { frameworks, without_entry: Mutex::default(), complete: AtomicBool::new(false) }
+    }
+
+    /// Returns why this replica is not ready: for each framework what it lacks, and where that is.
+    pub(super) fn not_ready_reasons(&self, permissions: &MissingPermissions) -> Vec<String> {
+        if self.complete.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let entries = self.without_entry.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = entries.is_some() && permissions.is_known();
+        let (entries, missing) = (entries.unwrap_or_default(), permissions.list());
+        let reasons = self.frameworks.iter().filter_map(|row| {
+            let entries = entries.get(row.name).into_iter().flatten();
+            let entries = entries.map(|configuration| format!("an entry in {configuration}"));
+            let denied = missing.iter().filter(|permission| permission.framework == Some(row.name));
+            let denied = denied.map(|permission| format!("permission to {permission}"));
+            let lacks: Vec<String> = entries.chain(denied).collect();
+            (!lacks.is_empty()).then(|| reason(row, &lacks))
+        });
+        let reasons: Vec<String> = reasons.collect();
+        if known && reasons.is_empty() {
+            self.complete.store(true, Ordering::Release);
+        }
+        reasons
+    }
+
+    /// Takes over which frameworks have no entry, for each configuration.
+    fn set_without_entry(&self, configurations: &[(String, Vec<&'static str>)]) {
+        let mut lacking: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
+        for (configuration, frameworks) in configurations {
+            for framework in frameworks {
+                lacking.entry(framework).or_default().push(configuration.clone());
+            }
+        }
+        let mut known = self.without_entry.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_ref() == Some(&lacking) {
+            return;
+        }
+        let is_first = known.replace(lacking.clone()).is_none();
+        drop(known);
+        for row in self.frameworks.iter().filter(|row| lacking.contains_key(row.name)) {
+            let configurations = lacking.get(row.name).map(|names| names.join(", ")).unwrap_or_default();
+            tracing::error!(
+                framework = row.name,
+                configurations,
+                "no webhook is called for a framework of the configuration; its objects run without quota: apply {}, or remove it \
+                 from integrations.frameworks",
+                row.manifests()
+            );
+        }
+        if lacking.is_empty() && !is_first {
+            tracing::info!("webhooks are called for all frameworks of the configuration");
+        }
+    }
+}
+
+fn reason(row: &Framework, lacks: &[String]) -> String {
+    format!(
+        "framework {} lacks {}: apply {}, or remove it from integrations.frameworks",
+        row.name,
+        lacks.join(", "),
+        row.manifests()
+    )
+}
+
+/// Watches the webhook configurations for entries of the frameworks.
+pub(super) fn watch_entries(
+    settings: &ManagerSettings,
+    client: Client,
+    frameworks: Arc<ListedFrameworks>,
+) -> impl Future<Output = ()> + Send + use<> {
+    let certificates = settings.certificates();
+    let names = [certificates.mutating, certificates.validating];
+    let watch = settings.watch();
+    let rows = frameworks.frameworks.clone();
+    let configurations = names.clone();
+    let evaluate =
+        move |object: Option<&_>| [true, false].map(|mutating| kinds_without_entry(object, mutating, &rows));
+    let report = move |results: Vec<[Vec<&'static str>; 2]>| {
+        // Results are in the order of the names: the mutating configuration, then the validating one.
+        let chosen = results.into_iter().enumerate().map(
+            |(index, [mutating, validating])| {
+                if index == 0 { mutating } else { validating }
+            },
+        );
+        let lacking: Vec<_> = configurations.iter().cloned().zip(chosen).collect();
+        frameworks.set_without_entry(&lacking);
+    };
+    webhook_config_watch::run(client, vec![names], watch, evaluate, report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frameworks::frameworks;
+
+    #[test]
+    fn a_framework_without_entries_is_named_with_its_component() {
+        let row = |name: &str| frameworks().find(|row| row.name == name).unwrap();
+        let listed = ListedFrameworks::new(vec![row("batch/job"), row("pod")]);
+        let permissions = MissingPermissions::default();
+        listed.set_without_entry(&[("mutating".to_owned(), vec!["pod"]), ("validating".to_owned(), vec![])]);
+        let reasons = listed.not_ready_reasons(&permissions);
+        assert_eq!(
+            reasons,
+            [
+                "framework pod lacks an entry in mutating: apply the component config/frameworks/pod, or remove it from \
+              integrations.frameworks"
+            ]
+        );
+        listed.set_without_entry(&[("mutating".to_owned(), vec![]), ("validating".to_owned(), vec![])]);
+        assert!(listed.not_ready_reasons(&permissions).is_empty());
+        // The permissions are not known yet.
+        listed.set_without_entry(&[("mutating".to_owned(), vec!["batch/job"])]);
+        let reasons = listed.not_ready_reasons(&permissions);
+        assert!(reasons[0].contains("apply config/default"), "{reasons:?}");
+    }
+}
