@@ -40,7 +40,9 @@ pub fn manifests_with(kubectl: &Kubectl, components: &[&str]) -> Result<Vec<Valu
 pub fn manifests_for_all_kinds(kubectl: &Kubectl) -> Result<Vec<Value>> {
     let component = "frameworks/all";
     let exists = paths::root().join("config").join(component).is_dir();
-    if exists { manifests_with(kubectl, &[component]) } else { manifests(kubectl) }
+    // With Kueue, pods without a queue name get the default queue.
+    let components = &[component, "frameworks/pod/default-queue"];
+    if exists { manifests_with(kubectl, components) } else { manifests(kubectl) }
 }
 
 fn build(kubectl: &Kubectl, folder: &Path) -> Result<Vec<Value>> {

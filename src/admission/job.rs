@@ -59,9 +59,7 @@ pub(super) fn validate(row: &'static Framework, request: &ReviewRequest<'_>) -> 
     }
     // Malformed fields of the stored object equal absent ones: the change may repair them.
     let old = request.old.map(|old| JobUnderReview::read(row, old, &mut Errors::new()));
-    if old.is_none() || row.flags.create_rules_on_update {
-        job_rules::validate_create(&job, old.as_ref(), settings, &mut errors);
-    }
+    job_rules::validate_create(&job, old.as_ref(), settings, &mut errors);
     if let Some(old) = &old {
         let defaulted = request.ctx.objects.local_queue_exists(request.namespace, DEFAULT_NAME);
         job_rules::validate_update(&job, old, defaulted, settings, &mut errors);

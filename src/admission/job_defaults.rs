@@ -20,8 +20,9 @@ pub(super) struct JobDefaults<'a> {
     pub(super) patch: Patch,
     /// Its queue, by default as well; empty without.
     pub(super) queue: String,
-    /// Whether its namespace is one of those in which jobs are managed by default.
-    pub(super) selected: bool,
+    /// Whether its namespace is one of those in which jobs are managed by default; `None` if the namespace is so new that it
+    /// is not known yet.
+    pub(super) selected: Option<bool>,
     /// Its owner that is queued in its place, or may be.
     pub(super) ancestor: Option<Ancestor>,
     /// Whether it must not run before admission.
@@ -47,16 +48,15 @@ impl<'a> JobDefaults<'a> {
         let owned = controller
             .as_ref()
             .is_some_and(|owner| kinds.owner_management(owner, group_kind) != Management::None);
-        let selected = ctx
-            .objects
-            .namespace_labels(request.namespace)
-            .is_some_and(|labels| matches(&settings.managed_namespaces, labels));
+        let labels = ctx.objects.namespace_labels(request.namespace);
+        let selected = labels.map(|labels| matches(&settings.managed_namespaces, labels));
+        let is_selected = selected == Some(true);
 
         // An empty label equals an absent one.
         let mut queue = job.queue.filter(|name| !name.is_empty()).map(str::to_owned);
         if queue.is_none()
             && !owned
-            && selected
+            && is_selected
             && ctx.objects.local_queue_exists(request.namespace, DEFAULT_NAME)
         {
             patch.set(&["metadata", "labels", QUEUE_NAME_LABEL], json!(DEFAULT_NAME));
@@ -73,7 +73,7 @@ impl<'a> JobDefaults<'a> {
         let queue = queue.unwrap_or_default();
         let ancestor = managed_ancestor(ctx, group_kind, request.namespace, job.uid, controller)
             .map_err(|error| ReviewResponse::Denied(error.to_string()))?;
-        let managed = !queue.is_empty() || (settings.manage_jobs_without_queue_name && selected);
+        let managed = !queue.is_empty() || (settings.manage_jobs_without_queue_name && is_selected);
         let must_wait = managed
             && match ancestor {
                 None => true,

@@ -20,13 +20,33 @@ fn annotation(key: &str) -> String {
     key_path("metadata.annotations", key)
 }
 
-/// Checks the rules for every job, new or changed.
+/// Checks the rules for every new job, or for a changed one: those for its names and limits only where the row says so.
 pub(super) fn validate_create(
     job: &JobUnderReview<'_>,
     old: Option<&JobUnderReview<'_>>,
     settings: &AdmissionSettings,
     errors: &mut Errors,
 ) {
+    if old.is_none() || job.row.flags.create_rules_on_update {
+        validate_names_and_limits(job, settings, errors);
+    } else if job.suspended {
+        validate_prebuilt(job, settings, errors);
+    }
+    if settings.gates.is_enabled(Gate::AdmissionGatedBy) {
+        gated_by::check(job.annotation(ADMISSION_GATED_BY_ANNOTATION), errors);
+    }
+    job.row.hooks.validate(job, errors);
+    for (index, pod_set) in job.pod_sets.iter().enumerate() {
+        let pods = Some(pod_set.pods).filter(|_| is_resized(job, old, index));
+        validate_topology(job, pod_set, pods, settings, errors);
+    }
+    let groups = job.row.flags.topology_checks == TopologyChecks::TemplatesAndGroups;
+    if groups && settings.gates.is_enabled(Gate::TopologyAwareScheduling) {
+        errors.extend(topology::check_groups(&job.pod_sets));
+    }
+}
+
+fn validate_names_and_limits(job: &JobUnderReview<'_>, settings: &AdmissionSettings, errors: &mut Errors) {
     if let Some(queue) = job.queue {
         errors.extend(invalid_each(&label(QUEUE_NAME_LABEL), queue, subdomain(queue)));
     }
@@ -48,17 +68,10 @@ pub(super) fn validate_create(
             Ok(_) => {}
         }
     }
-    if settings.gates.is_enabled(Gate::AdmissionGatedBy) {
-        gated_by::check(job.annotation(ADMISSION_GATED_BY_ANNOTATION), errors);
-    }
-    job.row.hooks.validate(job, errors);
-    for (index, pod_set) in job.pod_sets.iter().enumerate() {
-        let pods = Some(pod_set.pods).filter(|_| is_resized(job, old, index));
-        validate_topology(job, pod_set, pods, settings, errors);
-    }
-    let groups = job.row.flags.topology_checks == TopologyChecks::TemplatesAndGroups;
-    if groups && settings.gates.is_enabled(Gate::TopologyAwareScheduling) {
-        errors.extend(topology::check_groups(&job.pod_sets));
+    if job.asks_for_elasticity(&settings.gates) && !job.row.flags.elastic {
+        let gvk = job.row.gvk;
+        let detail = format!("elastic job is not supported for \"{}, Kind={}\"", gvk.api_version(), gvk.kind);
+        errors.push(FieldError::forbidden(annotation(ELASTIC_JOB_ANNOTATION), detail));
     }
 }
 
@@ -153,8 +166,9 @@ pub(super) fn validate_update(
         errors.push(FieldError::immutable(label(MAX_EXEC_TIME_LABEL), seconds(job)));
     }
     validate_priority_class(job, old, errors);
-    if job.elastic(&settings.gates) != old.elastic(&settings.gates) {
-        errors.push(FieldError::immutable(annotation(ELASTIC_JOB_ANNOTATION), job.elastic(&settings.gates)));
+    let elastic = job.asks_for_elasticity(&settings.gates);
+    if elastic != old.asks_for_elasticity(&settings.gates) {
+        errors.push(FieldError::immutable(annotation(ELASTIC_JOB_ANNOTATION), elastic));
     }
     if settings.gates.is_enabled(Gate::AdmissionGatedBy) {
         let gates =

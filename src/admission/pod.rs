@@ -11,22 +11,37 @@ use crate::api::names::SUSPENDING_PARENT_ANNOTATION;
 use crate::frameworks::{Ancestor, FieldChange, Framework, hold_pod};
 
 /// Holds a new pod that must wait. The pods of a template that was marked wait wherever they are; other pods only in selected
-/// namespaces, and a pod below a queued object is left as it is.
+/// namespaces, and a pod below a queued object is left as it is. No pod is held that the controller would not start: one of a
+/// framework that is not enabled, or a plain pod where only frameworks with pods of their own are. In a namespace that is not
+/// known yet, a pod of a queue is held: the controller starts each pod that was held, wherever it is.
 pub(super) fn hold(row: &'static Framework, request: &ReviewRequest<'_>) -> ReviewResponse {
     let defaults = match JobDefaults::of(row, request) {
         Ok(defaults) => defaults,
         Err(response) => return response,
     };
-    let mut patch = if defaults.job.annotation(SUSPENDING_PARENT_ANNOTATION).is_some() {
-        Patch::new(request.object)
-    } else if !defaults.selected || matches!(defaults.ancestor, Some(Ancestor::Queued(_))) {
+    let settings = request.ctx.settings;
+    let parent = defaults.job.annotation(SUSPENDING_PARENT_ANNOTATION);
+    let starts = parent
+        .map_or_else(|| settings.frameworks.contains(row.name), |parent| settings.starts_pods_of(parent));
+    if !starts {
         return ReviewResponse::allowed();
+    }
+    let mut patch = if parent.is_some() {
+        Patch::new(request.object)
+    } else if defaults.selected == Some(false) || matches!(defaults.ancestor, Some(Ancestor::Queued(_))) {
+        return ReviewResponse::allowed();
+    } else if defaults.selected.is_none() && !defaults.must_wait && settings.manage_jobs_without_queue_name {
+        // Nothing stops a pod without a queue later.
+        return ReviewResponse::Denied(format!(
+            "namespace {:?} is not known yet; try again",
+            request.namespace
+        ));
     } else if defaults.must_wait {
         defaults.patch
     } else {
         return allow_with_patch(defaults.patch);
     };
-    match hold_pod(patch.object(), &request.ctx.settings.gates) {
+    match hold_pod(patch.object(), &settings.gates) {
         Ok(changes) => set(&mut patch, &changes),
         Err(error) => return ReviewResponse::Denied(error.to_string()),
     }

@@ -84,7 +84,7 @@ pub(super) fn answer(rule: &WebhookRule, request: &Value, ctx: &ReviewContext<'_
         .unwrap_or_default();
     let request = ReviewRequest { namespace, object, old: old.filter(|_| update), ctx };
     match &rule.handler {
-        Handler::Job(row, _) if !ctx.settings.frameworks.contains(row.name) => ReviewResponse::allowed(),
+        Handler::Job(row, _) if !ctx.settings.reviews(row) => ReviewResponse::allowed(),
         Handler::Job(row, handle) => handle(row, &request),
         Handler::Kueue(handle) => handle(&request),
     }

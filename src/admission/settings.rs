@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 use crate::api::validation::Gates;
-use crate::frameworks::{ManagedKinds, served};
+use crate::frameworks::{Framework, ManagedKinds, Role, framework_named, frameworks, served};
 
 /// The part of the configuration on which reviews depend.
 #[derive(Clone, Debug)]
@@ -23,6 +23,21 @@ pub struct AdmissionSettings {
 }
 
 impl AdmissionSettings {
+    /// Returns whether objects of a kind are reviewed: its framework is enabled, or they are pods and another framework needs
+    /// them to be held.
+    pub(super) fn reviews(&self, row: &Framework) -> bool {
+        let holds_pods = |row: &Framework| matches!(row.role, Role::PodsOfOwner | Role::PassThrough);
+        self.frameworks.contains(row.name)
+            || row.is_pod()
+                && frameworks().any(|other| holds_pods(other) && self.frameworks.contains(other.name))
+    }
+
+    /// Returns whether a pod is started that a template with this mark made: by the framework of that name, or by a controller
+    /// that is not known.
+    pub(super) fn starts_pods_of(&self, parent: &str) -> bool {
+        framework_named(parent).is_none_or(|row| self.frameworks.contains(row.name))
+    }
+
     /// Returns the managed kinds.
     pub(super) const fn managed_kinds(&self) -> ManagedKinds<'_> {
         ManagedKinds {

@@ -21,6 +21,7 @@ mod slices;
 #[derive(Default)]
 struct Cluster {
     labels: BTreeMap<String, String>,
+    is_namespace_unknown: bool,
     queues: Vec<&'static str>,
     default_class: bool,
     multikueue: bool,
@@ -29,7 +30,7 @@ struct Cluster {
 
 impl ObjectLookup for Cluster {
     fn namespace_labels(&self, _: &str) -> Option<&BTreeMap<String, String>> {
-        Some(&self.labels)
+        Some(&self.labels).filter(|_| !self.is_namespace_unknown)
     }
     fn local_queue_exists(&self, _: &str, name: &str) -> bool {
         self.queues.contains(&name)

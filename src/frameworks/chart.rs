@@ -28,8 +28,8 @@ pub fn named_templates() -> String {
 
 /// Returns the files of the roles with which people edit and view jobs, by name.
 pub fn user_roles() -> Vec<(String, String)> {
-    let roles =
-        served().flat_map(|row| row_roles(row).map(|(file, text)| (file, if_listed(row.name, &text))));
+    let roles = served()
+        .flat_map(|row| row_roles(row).into_iter().map(|(file, text)| (file, if_listed(row.name, &text))));
     roles.collect()
 }
 
@@ -49,6 +49,11 @@ fn if_listed(name: &str, text: &str) -> String {
 fn webhooks(row: &Framework, mutating: bool) -> String {
     let [queued, managed, unqueued] =
         [Entry::Queued, Entry::Managed, Entry::Unqueued].map(|entry| entry.item(row, mutating));
+    let unqueued = if row.is_pod() {
+        format!("{{{{- if .Values.webhooks.defaultQueueForPods }}}}\n{unqueued}{{{{- end }}}}\n")
+    } else {
+        unqueued
+    };
     format!(
         "{queued}{{{{- if include \"sluice.managesAllJobs\" . }}}}\n{managed}{{{{- else }}}}\n{unqueued}{{{{- end }}}}\n"
     )

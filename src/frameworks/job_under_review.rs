@@ -93,8 +93,12 @@ impl<'a> JobUnderReview<'a> {
 
     /// Returns whether the job may be resized while it runs.
     pub fn elastic(&self, gates: &Gates) -> bool {
-        self.row.flags.elastic
-            && gates.is_enabled(Gate::ElasticJobsViaWorkloadSlices)
+        self.row.flags.elastic && self.asks_for_elasticity(gates)
+    }
+
+    /// Returns whether the job asks to be resized while it runs, also if its kind does not allow it.
+    pub fn asks_for_elasticity(&self, gates: &Gates) -> bool {
+        gates.is_enabled(Gate::ElasticJobsViaWorkloadSlices)
             && self.annotation(ELASTIC_JOB_ANNOTATION) == Some("true")
     }
 }
@@ -151,6 +155,10 @@ fn read_pod_sets<'a>(
     root: &FieldCursor<'a>,
     errors: &mut Errors,
 ) -> Vec<PodSetUnderReview<'a>> {
+    if row.is_pod() {
+        // A pod says itself where it wants to be.
+        return vec![read_pod_set(root, "", &Count::One, errors)];
+    }
     let mut reader = ReviewedRoles { root: root.clone(), errors, pod_sets: Vec::new() };
     for source in row.pod_sets {
         let Ok(()) = source.walk(&mut reader);

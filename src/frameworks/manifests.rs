@@ -14,6 +14,14 @@ use std::collections::BTreeSet;
 const QUEUE_NAMED: &str = "(has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || \
     (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels))";
 
+/// Whether a controller made a pod from a template that was marked: it waits even without a queue of its own.
+const MARKED_POD: &str = "(has(object.metadata.annotations) && 'kueue.x-k8s.io/pod-suspending-parent' in object.metadata.annotations)";
+
+/// Returns the condition for the objects of a kind that depend on the manager: those that name a queue, and marked pods.
+fn queued_condition(row: &Framework) -> String {
+    if row.is_pod() { format!("{QUEUE_NAMED} || {MARKED_POD}") } else { QUEUE_NAMED.to_owned() }
+}
+
 /// Which objects an entry of a webhook configuration is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
@@ -65,8 +73,8 @@ impl Entry {
             FailurePolicy::Ignore => "Ignore",
         };
         let (condition, expression) = match self {
-            Self::Queued => ("queue-named", QUEUE_NAMED.to_owned()),
-            Self::Unqueued | Self::Managed => ("no-queue-named", format!("!({QUEUE_NAMED})")),
+            Self::Queued => ("queue-named", queued_condition(row)),
+            Self::Unqueued | Self::Managed => ("no-queue-named", format!("!({})", queued_condition(row))),
         };
         let operations = if mutating { row.webhooks.mutate } else { row.webhooks.validate };
         format!(
@@ -205,10 +213,15 @@ pub fn manager_rules() -> String {
     shipped().map(row_rules).collect()
 }
 
-/// Returns the rules of the manager's role for one kind, without its deletion.
+/// Returns whether objects are deleted only after a retention period. A stop deletes pods.
+fn deletes_by_retention(row: &Framework) -> bool {
+    row.rbac.object.contains(&"delete") && !row.is_pod()
+}
+
+/// Returns the rules of the manager's role for one kind, without the deletion that follows from a retention period.
 pub(super) fn row_rules(row: &Framework) -> String {
     let read = ["get", "list", "watch"];
-    let written = row.rbac.object.iter().copied().filter(|verb| *verb != "delete");
+    let written = row.rbac.object.iter().copied().filter(|verb| *verb != "delete" || row.is_pod());
     let object: BTreeSet<&str> = read.into_iter().chain(written).collect();
     let object: Vec<&str> = object.into_iter().collect();
     let plural = row.gvk.plural;
@@ -238,7 +251,7 @@ pub fn retention_rules() -> String {
 
 /// Returns the rules by which jobs of one kind are deleted.
 pub(super) fn row_retention_rules(row: &Framework) -> String {
-    if !row.rbac.object.contains(&"delete") {
+    if !deletes_by_retention(row) {
         return String::new();
     }
     let (group, plural) = (group_text(row), row.gvk.plural);
@@ -261,8 +274,11 @@ pub fn webhook_rules() -> String {
     served().map(row_webhook_rules).collect()
 }
 
-/// Returns the rules by which webhooks read one kind.
+/// Returns the rules by which webhooks read one kind; none for pods, which they do not read.
 pub(super) fn row_webhook_rules(row: &Framework) -> String {
+    if row.is_pod() {
+        return String::new();
+    }
     let (group, plural) = (group_text(row), row.gvk.plural);
     format!("- apiGroups: [{group}]\n  resources: [{plural}]\n  verbs: [get, list, watch]\n")
 }
@@ -272,9 +288,13 @@ pub fn user_roles() -> Vec<(String, String)> {
     shipped().flat_map(row_roles).collect()
 }
 
-/// Returns the files of the roles for one kind, by name.
-pub(super) fn row_roles(row: &Framework) -> [(String, String); 2] {
-    [user_role(row, true), user_role(row, false)]
+/// Returns the files of the roles for one kind, by name. The server's own roles cover pods and the kinds of apps: a batch user
+/// must not get all of them.
+pub(super) fn row_roles(row: &Framework) -> Vec<(String, String)> {
+    if matches!(row.gvk.group, "" | "apps") {
+        return Vec::new();
+    }
+    vec![user_role(row, true), user_role(row, false)]
 }
 
 /// Returns the lines that list these files for Kustomize.

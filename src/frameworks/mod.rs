@@ -67,7 +67,8 @@ pub use row::{
 #[cfg(test)]
 pub(crate) use table::unserved_owner_of;
 pub use table::{
-    TableError, add_frameworks, framework, frameworks, known_frameworks, served, served_framework,
+    TableError, add_frameworks, framework, framework_named, frameworks, known_frameworks, served,
+    served_framework,
 };
 pub(crate) use template::template_patch;
 pub use template::{TemplateConflict, TemplateInfo};

@@ -1,9 +1,10 @@
 //! A pod as a member of a job unit, read once for each version of the pod.
 
 use super::JobError;
+use super::pod_group::role_hash;
 use super::read;
 use crate::api::{ObjectKey, names};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -84,6 +85,10 @@ pub struct GroupMarks {
     pub index: Option<String>,
 }
 
+/// How long a pod that is deleted counts as running after its grace period. A pod is past it for seconds while its node ends it,
+/// and for ever if its node is lost.
+const LOST_AFTER: SignedDuration = SignedDuration::from_mins(5);
+
 /// Pod set of a pod that is in no group.
 pub(super) const SINGLE: &str = "main";
 
@@ -105,7 +110,11 @@ impl PodMember {
         let view = read::common_view(pod)?;
         let group = GroupMarks::read(&labels, &annotations)?;
         let role = match &group {
-            Some(_) => annotations.get(names::ROLE_HASH_ANNOTATION).cloned().unwrap_or_default(),
+            Some(_) => {
+                let given = annotations.get(names::ROLE_HASH_ANNOTATION).filter(|hash| !hash.is_empty());
+                let own = || role_hash(pod.get("spec").unwrap_or(&Value::Null));
+                given.cloned().unwrap_or_else(own)
+            }
             None => SINGLE.to_owned(),
         };
         Ok(Some(Self {
@@ -127,6 +136,19 @@ impl PodMember {
     /// Returns whether the pod counts for its group: it has not failed, and was not deleted before it was bound.
     pub const fn counts(&self) -> bool {
         !self.failed() && (self.state.bound || !self.state.deleting)
+    }
+
+    /// Returns whether containers of the pod may run, or start, as far as its phase and its node say.
+    pub const fn may_run(&self) -> bool {
+        !self.terminated() && (matches!(self.state.phase, Phase::Running) || self.state.bound)
+    }
+
+    /// Returns when a pod that is being deleted counts as ended, if its status does not say so before. Without a node, nothing
+    /// runs that would have to end.
+    pub fn counts_as_ended_at(&self) -> Option<Timestamp> {
+        let end = self.grace_ends?;
+        let waits = if self.state.bound { LOST_AFTER } else { SignedDuration::ZERO };
+        Some(end.checked_add(waits).unwrap_or(Timestamp::MAX))
     }
 
     /// Returns whether a container of the pod failed.

@@ -334,7 +334,7 @@ pub enum FailurePolicy {
 /// Verbs that the manager needs, without those that every watched kind needs: get, list and watch.
 #[derive(Clone, Copy, Debug)]
 pub struct Rbac {
-    /// On the objects. `delete` is needed only with a retention policy.
+    /// On the objects. `delete` is needed only with a retention policy, but for pods: a stop deletes them.
     pub object: &'static [&'static str],
     /// On the status.
     pub status: &'static [&'static str],

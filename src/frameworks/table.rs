@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::OnceLock;
 
 /// Names of the built-in rows that this version manages. Only these are watched and generated into the manifests.
-const SERVED: &[&str] = &["batch/job"];
+const SERVED: &[&str] = &["batch/job", "pod"];
 
 /// Names of the rows that are enabled where a configuration does not list frameworks, as with Kueue.
 const ENABLED_BY_DEFAULT: &[&str] = &["batch/job"];
@@ -190,6 +190,11 @@ pub(crate) fn unserved_owner_of(kind: (&str, &str)) -> Option<&'static Framework
 /// Returns the row of this group and kind.
 pub fn framework(group: &str, kind: &str) -> Option<&'static Framework> {
     frameworks().find(|row| (row.gvk.group, row.gvk.kind) == (group, kind))
+}
+
+/// Returns the row of this name.
+pub fn framework_named(name: &str) -> Option<&'static Framework> {
+    frameworks().find(|row| row.name == name)
 }
 
 /// Returns the row of this group and kind if this version manages it.

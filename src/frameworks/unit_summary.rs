@@ -31,7 +31,7 @@ pub struct UnitSummary {
     pub waiting_or_ended: usize,
     /// Members that have ended.
     pub ended: usize,
-    /// Members whose containers run.
+    /// Members whose containers run or may start.
     pub running: usize,
     /// Those of them that are being deleted: whether they still run depends on their grace period.
     pub running_deleting: usize,
@@ -110,7 +110,7 @@ impl UnitSummary {
         let state = &member.state;
         let ended = member.terminated();
         let waiting_or_ended = state.gated || ended;
-        let running = state.phase == Phase::Running;
+        let running = member.may_run();
         let listed = member.counts() || state.has_finalizer;
         let change = |number: &mut usize, applies: bool| *number = by(*number, usize::from(applies));
         change(&mut self.deleting, state.deleting);

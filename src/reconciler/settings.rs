@@ -57,7 +57,11 @@ impl Default for CoreSettings {
             transform: Transform::default(),
             requeue_by_creation: false,
             engine: EngineSettings::default(),
-            frameworks: served().map(|row| row.name.to_owned()).collect(),
+            // Pods are read only where the configuration asks for it: there are many more of them than of other jobs.
+            frameworks: served()
+                .filter(|row| row.role == Role::Suspended)
+                .map(|row| row.name.to_owned())
+                .collect(),
             unserved_job_kinds: BTreeSet::new(),
             external_kinds: BTreeSet::new(),
             local_queue_metrics_selector: None,

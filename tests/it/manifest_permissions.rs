@@ -4,7 +4,7 @@
 use crate::manifests::{objects, root, texts};
 use serde_json::Value;
 use sluice::api::config::Configuration;
-use sluice::frameworks::frameworks;
+use sluice::frameworks::{frameworks, served};
 use sluice::kube::certificates::{CertificateMode, CertificateSettings};
 use sluice::kube::lease::LeaseSettings;
 use sluice::kube::rbac_check;
@@ -96,6 +96,7 @@ fn needed_with(writes: bool, features: Features) -> BTreeSet<Permission> {
     let mut core = CoreSettings::default();
     core.gates.provisioning_requests = features.provisioning;
     core.engine.gates.topology = features.topology;
+    core.frameworks.extend(served().map(|row| row.name.to_owned()));
     if features.unserved_frameworks {
         core.frameworks.extend(frameworks().map(|row| row.name.to_owned()));
     }
@@ -146,7 +147,7 @@ fn needed_with(writes: bool, features: Features) -> BTreeSet<Permission> {
         authorizes_metrics: true,
         writes: writes.then_some(rbac_check::WriteRequirements {
             deletes_jobs: features.retention,
-            pods_are_jobs: false,
+            pods_are_jobs: core.manages_pods(),
         }),
     });
     let scope =

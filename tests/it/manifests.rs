@@ -90,7 +90,10 @@ fn every_manifest_is_valid_and_referenced() {
         "webhook-certs/cert-manager/kustomization.yaml",
     ];
     for path in files() {
-        let known = roots.iter().any(|r| path.ends_with(r)) || samples.iter().any(|s| path.ends_with(s));
+        // Components of kinds, and their variants, are chosen by an administrator.
+        let component = path.to_str().is_some_and(|path| path.contains("config/frameworks/"));
+        let known =
+            component || roots.iter().any(|r| path.ends_with(r)) || samples.iter().any(|s| path.ends_with(s));
         assert!(
             known || referenced.contains(&path.canonicalize().unwrap()),
             "{} is not used",
@@ -164,7 +167,8 @@ fn webhooks_have_timeouts_and_failure_policies() {
         assert_eq!(operations[0]["value"]["failurePolicy"], "Fail");
     }
     // Otherwise both the fail-open and the fail-closed entry would review the same Job.
-    let kinds: Vec<String> = served().map(|row| row.gvk.kind.to_lowercase()).collect();
+    let kinds: Vec<String> =
+        served().filter(|row| row.is_shipped()).map(|row| row.gvk.kind.to_lowercase()).collect();
     let of_jobs = |prefix: &'static str, suffixes: &'static [&'static str]| {
         let kinds = kinds.iter();
         kinds.flat_map(move |kind| suffixes.iter().map(move |suffix| format!("{prefix}{kind}{suffix}.kb.io")))
@@ -177,6 +181,28 @@ fn webhooks_have_timeouts_and_failure_policies() {
         .chain(of_jobs("v", &["", "-no-queue"]))
         .chain(named(&["vworkload", "vclusterqueue", "vcohort", "vresourceflavor"]));
     assert_eq!(names, expected.collect::<Vec<_>>());
+}
+
+/// As shipped, no pod without a queue waits for the manager. With the component, it waits for two seconds at most and then starts.
+#[test]
+fn pods_without_a_queue_do_not_wait() {
+    let component = documents(&root().join("config/frameworks/pod/kustomization.yaml"));
+    for patch in component[0]["patches"].as_array().unwrap() {
+        let operations: Value = serde_saphyr::from_str(patch["patch"].as_str().unwrap()).unwrap();
+        let entries = operations.as_array().unwrap().iter().map(|operation| &operation["value"]);
+        let conditions: Vec<&str> = entries
+            .flat_map(|entry| entry["matchConditions"].as_array().unwrap())
+            .map(|condition| condition["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(conditions, ["not-deleting", "queue-named"]);
+    }
+    let component = documents(&root().join("config/frameworks/pod/default-queue/kustomization.yaml"));
+    for patch in component[0]["patches"].as_array().unwrap() {
+        let operations: Value = serde_saphyr::from_str(patch["patch"].as_str().unwrap()).unwrap();
+        let entry = &operations[0]["value"];
+        assert_eq!((&entry["failurePolicy"], &entry["timeoutSeconds"]), (&json!("Ignore"), &json!(2)));
+        assert_eq!(entry["matchConditions"][1]["name"], "no-queue-named");
+    }
 }
 
 /// As shipped, Jobs without a queue start while no manager answers; with the component, they do not.

@@ -26,7 +26,7 @@ pub(crate) async fn each_served_kind_runs(cluster: &mut Cluster, fixture: &Fixtu
     let manifests = install::manifests_for_all_kinds(&fixture.kubectl)?;
     install::install_all(&fixture.kubectl, &fixture.objects, port, manifests).await?;
     let names: Vec<&str> = served().map(|row| row.name).collect();
-    let before = if kinds.iter().any(PlayedKind::is_played) {
+    let before = if kinds.iter().any(|kind| kind.api != Kind::JOB) {
         Some(cluster.reconfigure(&json!({"integrations": {"frameworks": names}})).await?)
     } else {
         None
@@ -71,7 +71,7 @@ impl PlayedKind {
 
     /// Returns whether the control plane knows neither the kind nor its controller.
     fn is_played(&self) -> bool {
-        self.api != Kind::JOB
+        self.api != Kind::JOB && !self.row.is_pod()
     }
 
     /// Returns the sample of the kind in the queue of the case, not suspended, so that the webhook has to do it.
@@ -88,7 +88,40 @@ impl PlayedKind {
         Ok(object)
     }
 
+    /// A pod is held by its gate, runs on a node of its flavor, and ends.
+    async fn run_pod(&self, fixture: &Fixture) -> Result<()> {
+        let created = fixture.objects.create(self.api, &self.object(fixture)?).await?;
+        let gates = |pod: &Value| pod["spec"]["schedulingGates"].as_array().map_or(0, Vec::len);
+        ensure!(gates(&created) > 0, "its webhook did not hold it: {created}");
+        let uid = text(&created, "/metadata/uid").to_owned();
+        eventually("the pod is admitted, and runs", async || {
+            expect_condition(&workload(fixture, &uid).await?, "Admitted", "True", "Admitted")?;
+            let pod = self.get(fixture).await?;
+            ensure!(gates(&pod) == 0, "it has gates: {pod}");
+            ensure!(pod["spec"]["nodeSelector"][NODE_LABEL] == "any", "it has not the labels of the flavor");
+            expect_condition(&pod, "Ready", "True", "")
+        })
+        .await?;
+        fixture.wait_for_queue_counts(QUEUE, (0, 1, 1), &[]).await?;
+        let patch = json!({"metadata": {"annotations": {"sluice.dev/run-for": "0s"}}});
+        fixture.objects.merge(self.api, &fixture.name, &self.name, &patch).await?;
+        eventually("the Workload of the pod has finished", async || {
+            expect_condition(&workload(fixture, &uid).await?, "Finished", "True", "Succeeded")
+        })
+        .await?;
+        fixture.wait_for_queue_counts(QUEUE, (0, 0, 0), &[("cpu", "0"), ("memory", "0")]).await?;
+        self.delete(fixture).await?;
+        eventually("the pod and its Workload are deleted", async || {
+            ensure!(workload(fixture, &uid).await.is_err(), "its Workload is left");
+            Ok(())
+        })
+        .await
+    }
+
     async fn run(&self, fixture: &Fixture) -> Result<()> {
+        if self.row.is_pod() {
+            return self.run_pod(fixture).await;
+        }
         let created = fixture.objects.create(self.api, &self.object(fixture)?).await?;
         ensure!(self.row.played_job(&created)?.suspended, "its webhook did not suspend it: {created}");
         let uid = text(&created, "/metadata/uid").to_owned();

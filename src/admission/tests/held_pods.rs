@@ -92,7 +92,7 @@ fn pods_that_do_not_wait_are_left_alone() {
     assert_eq!(defaulted(kind, &plain, &cluster(&[]), &all), plain);
     let system = cluster_without_selected_namespace();
     assert_eq!(defaulted(kind, &queued, &system, &all), queued, "namespace is not selected");
-    let disabled = AdmissionSettings::default();
+    let disabled = AdmissionSettings { frameworks: ["batch/job".to_owned()].into(), ..settings() };
     assert_eq!(defaulted(kind, &queued, &cluster(&["q"]), &disabled), queued, "framework is not enabled");
     let mut owned = queued.clone();
     owned["metadata"]["ownerReferences"] =
@@ -101,9 +101,58 @@ fn pods_that_do_not_wait_are_left_alone() {
     let owner = OwnerView { uid: "j-1".to_owned(), queue_name: Some("q".to_owned()), controller: None };
     owners.owners.insert("j".to_owned(), owner);
     assert_eq!(defaulted(kind, &owned, &owners, &all), owned, "its Job is queued in its place");
+    let only_deployments = AdmissionSettings { frameworks: ["deployment".to_owned()].into(), ..settings() };
+    assert_eq!(
+        defaulted(kind, &queued, &cluster(&["q"]), &only_deployments),
+        queued,
+        "the controller ignores it"
+    );
+    for (parent, held) in [("deployment", true), ("statefulset", false), ("example.com/own", true)] {
+        let mut marked = queued.clone();
+        marked["metadata"]["annotations"][PARENT] = json!(parent);
+        let changed = defaulted(kind, &marked, &cluster(&["q"]), &only_deployments) != marked;
+        assert_eq!(changed, held, "{parent}");
+    }
     let held = defaulted(kind, &plain, &cluster(&["default"]), &all);
     assert_eq!(held["metadata"]["labels"][QUEUE], "default");
     assert!(held["spec"]["schedulingGates"].as_array().unwrap().len() > 1);
+}
+
+/// A pod that comes right after its namespace: whether the namespace is selected is not known yet.
+#[test]
+fn pod_in_an_unknown_namespace_is_held() {
+    let (kind, plain, queued) = (("", "Pod"), pod(&json!({})), pod(&json!({QUEUE: "q"})));
+    let unknown = Cluster { is_namespace_unknown: true, ..cluster(&["q"]) };
+    assert_ne!(defaulted(kind, &queued, &unknown, &settings()), queued);
+    assert_eq!(defaulted(kind, &plain, &unknown, &settings()), plain);
+    let all = AdmissionSettings { manage_jobs_without_queue_name: true, ..settings() };
+    let answer = review_of(kind, (true, &plain, None), &unknown, &all);
+    assert!(matches!(answer, ReviewResponse::Denied(message) if message.contains("try again")));
+}
+
+/// A user may not choose the role of a pod: another role may request less.
+#[test]
+fn role_of_a_pod_is_computed() {
+    let (hash, kind) = ("kueue.x-k8s.io/role-hash", ("", "Pod"));
+    let mut chosen = pod(&json!({QUEUE: "q"}));
+    chosen["metadata"]["annotations"][hash] = json!("00000000");
+    let held = defaulted(kind, &chosen, &cluster(&["q"]), &settings());
+    assert_eq!(held["metadata"]["annotations"][hash], json!(role_hash(&chosen["spec"])));
+    let mut changed = held.clone();
+    changed["metadata"]["annotations"][hash] = json!("00000000");
+    let refused = |old: &Value, new: &Value| {
+        review_of(kind, (false, new, Some(old)), &cluster(&["q"]), &settings()) != ReviewResponse::allowed()
+    };
+    assert!(refused(&held, &changed));
+    let marked = |pod: &Value| {
+        let mut pod = pod.clone();
+        pod["metadata"]["annotations"][PARENT] = json!("statefulset");
+        pod
+    };
+    assert!(
+        !refused(&marked(&held), &marked(&changed)),
+        "a controller gives roles to the pods of its templates"
+    );
 }
 
 /// The template was marked where the queue was known, so the pods wait wherever they are, and their parent replaces them.

@@ -183,7 +183,7 @@ pub(super) static GATES: &[Gate] = &[
         Alpha,
         false,
         &[],
-        OfFrameworks(&["pod"], "pods are not managed"),
+        Unsupported("the quota of a pod is released when the pod has ended"),
     ),
     gate("FinishOrphanedWorkloads", Beta, true, &[], Toggleable),
     gate("FlavorFungibility", Beta, true, &[], Toggleable),
@@ -285,7 +285,13 @@ pub(super) static GATES: &[Gate] = &[
     ),
     gate("MultiKueueRemoteSpecSync", Beta, true, &[], Unsupported("jobs are not sent to other clusters")),
     gate("PartialAdmission", Beta, true, &[], Toggleable),
-    gate("PodIntegrationValidateGroupOwner", Beta, true, &[], OfFrameworks(&["pod"], "pods are not managed")),
+    gate(
+        "PodIntegrationValidateGroupOwner",
+        Beta,
+        true,
+        &[],
+        DefaultOnly("a pod group never takes the Workload of another job"),
+    ),
     gate(
         "PrioritizePreemptorWorkloads",
         Alpha,

@@ -5,10 +5,12 @@
 
 mod actions;
 mod compose;
+mod review;
 mod role_hash;
 mod rules;
 mod webhook;
 
+use review::PodHooks;
 pub use role_hash::role_hash;
 pub use webhook::hold_pod;
 
@@ -47,7 +49,7 @@ pub(super) static ROW: Framework = Framework {
     webhooks: Webhooks { handler: WebhookHandler::HoldPod, ..JOB_WEBHOOKS },
     rbac: JOB_RBAC,
     flags: Flags { create_rules_on_update: false, topology_checks: TopologyChecks::Templates, ..JOB_FLAGS },
-    hooks: &NoHooks,
+    hooks: &PodHooks,
 };
 
 pub(super) static STATEFUL_SET: Framework = Framework {

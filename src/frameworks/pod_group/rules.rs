@@ -101,18 +101,14 @@ fn is_among(roles: &BTreeMap<&str, i32>, pod_sets: &[PodSetCount<'_>], finished:
 }
 
 pub(super) fn status(unit: &Unit<'_>, now: Timestamp) -> UnitStatus {
-    let in_group = group(unit).is_some();
     let summary = unit.summary;
-    let runs = |member: &PodMember| {
-        // Containers run, and the grace period of the deletion is not over.
-        member.state.phase == Phase::Running && member.grace_ends.is_none_or(|end| now < end)
-    };
+    let runs =
+        |member: &PodMember| member.may_run() && member.counts_as_ended_at().is_none_or(|end| now < end);
     let running =
         summary.running > summary.running_deleting || (summary.running_deleting > 0 && unit.iter().any(runs));
     UnitStatus {
         suspended: summary.waiting_or_ended > 0,
-        // A single pod is never active: its quota is released when it is deleted.
-        active: in_group && running,
+        active: running,
         // A pod that ended and was replaced has lost its finalizer.
         ready: summary.listed >= total(unit) && summary.listed_ready == summary.listed,
         finished: finished(unit),

@@ -7,13 +7,18 @@ use crate::frameworks::{FieldChange, JobError, read};
 use serde_json::{Value, json};
 
 /// Returns the fields to set so that a new pod waits for admission, and for its topology where topologies are enabled.
-/// Whether the pod must wait is decided by its queue, its namespace and its owners.
+/// Whether the pod must wait is decided by its queue, its namespace and its owners. A role that the pod names itself is
+/// overwritten: with it, a pod could join a role that requests less than the pod.
 pub fn hold_pod(pod: &Value, gates: &Gates) -> Result<Vec<FieldChange>, JobError> {
     let labels = read::string_map(pod, "/metadata/labels")?;
     let annotations = read::string_map(pod, "/metadata/annotations")?;
     let parent = annotations.contains_key(names::SUSPENDING_PARENT_ANNOTATION);
     let label = |key: &str, value: &str| FieldChange::new(&["metadata", "labels", key], json!(value));
-    let mut changes = vec![label(names::MANAGED_LABEL, "true")];
+    let mut changes = Vec::new();
+    if !parent {
+        // The pods of another object are jobs only where that object, or its controller, says so.
+        changes.push(label(names::MANAGED_LABEL, "true"));
+    }
 
     let mut held = read::list(pod, "/spec/schedulingGates")?.to_vec();
     let topology = gates.is_enabled(Gate::TopologyAwareScheduling).then_some(names::TOPOLOGY_GATE);
@@ -32,11 +37,8 @@ pub fn hold_pod(pod: &Value, gates: &Gates) -> Result<Vec<FieldChange>, JobError
     }
 
     // A pod may join a group later, so each one has a role.
-    if !annotations.contains_key(names::ROLE_HASH_ANNOTATION) {
-        let hash = role_hash(pod.get("spec").unwrap_or(&Value::Null));
-        changes
-            .push(FieldChange::new(&["metadata", "annotations", names::ROLE_HASH_ANNOTATION], json!(hash)));
-    }
+    let hash = role_hash(pod.get("spec").unwrap_or(&Value::Null));
+    changes.push(FieldChange::new(&["metadata", "annotations", names::ROLE_HASH_ANNOTATION], json!(hash)));
     if let Some(source) = annotations.get(names::POD_GROUP_INDEX_LABEL_ANNOTATION) {
         let index = labels.get(source).map_or("", String::as_str);
         changes.push(label(names::POD_GROUP_INDEX_LABEL, index));

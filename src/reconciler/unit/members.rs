@@ -2,7 +2,7 @@
 
 use super::{LoadedUnit, UnitStep};
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{Membership, PodSetCount};
+use crate::frameworks::{Membership, PodMember, PodSetCount};
 use crate::reconciler::ReconcileKey;
 
 /// Returns names and counts of the pod sets of a Workload.
@@ -35,7 +35,7 @@ impl UnitStep<'_> {
             return;
         }
         let now = self.now;
-        let ends = unit.members().filter_map(|member| member.grace_ends).filter(|end| *end > now);
+        let ends = unit.members().filter_map(PodMember::counts_as_ended_at).filter(|end| *end > now);
         for end in ends {
             self.work_queue.add_at(unit.reconcile_key(), end);
             self.work_queue.add_at(ReconcileKey::workload(unit.workload.clone()), end);
