@@ -10,11 +10,11 @@ use super::response::ReviewResponse;
 use super::review::ReviewRequest;
 use crate::api::names::{DEFAULT_NAME, ELASTIC_JOB_ANNOTATION, MULTIKUEUE_CONTROLLER};
 use crate::api::validation::{Errors, Gate};
-use crate::frameworks::{Framework, JobUnderReview};
+use crate::frameworks::{Ancestor, Framework, JobUnderReview};
 
 /// Defaults queue, priority class, and the fields that suspend a new job and name its controller.
 pub(super) fn default(row: &'static Framework, request: &ReviewRequest<'_>) -> ReviewResponse {
-    let JobDefaults { job, mut patch, queue, must_wait, .. } = match JobDefaults::of(row, request) {
+    let JobDefaults { job, mut patch, queue, must_wait, ancestor, .. } = match JobDefaults::of(row, request) {
         Ok(defaults) => defaults,
         Err(response) => return response,
     };
@@ -34,12 +34,20 @@ pub(super) fn default(row: &'static Framework, request: &ReviewRequest<'_>) -> R
         patch.set_at(managed_by.field, json!(MULTIKUEUE_CONTROLLER));
     }
     let mut warnings = Vec::new();
-    if job.elastic(&settings.gates) && must_wait {
-        // The pod gate of elastic Jobs is not added, because this version never ungates such pods.
+    let owner = match &ancestor {
+        Some(Ancestor::Queued(owner)) => Some(owner),
+        Some(Ancestor::Unsupported(_)) | None => None,
+    };
+    let templates = job.templates_to_gate(owner, &settings.gates);
+    if !templates.is_empty() && !must_wait && owner.is_none() {
         warnings.push(format!(
-            "metadata.annotations[{ELASTIC_JOB_ANNOTATION}]: elastic Jobs are not supported by this version; a change of \
-             spec.parallelism stops the Job and queues it again"
+            "metadata.annotations[{ELASTIC_JOB_ANNOTATION}]: the {} is in no queue; its pods keep the scheduling gate \
+             {ELASTIC_JOB_ANNOTATION} until it is",
+            row.gvk.kind
         ));
+    }
+    for template in templates {
+        patch.add_gate(&template, ELASTIC_JOB_ANNOTATION);
     }
     if must_wait && !queue.is_empty() && !ctx.objects.local_queue_exists(request.namespace, &queue) {
         warnings.push(format!(

@@ -8,7 +8,7 @@ use crate::api::names::{
 };
 use crate::api::validation::syntax::{invalid_each, parse_int, subdomain};
 use crate::api::validation::{Errors, FieldError, Gate, gated_by, key_path};
-use crate::frameworks::{JobUnderReview, PodSetUnderReview, TopologyChecks, map_text};
+use crate::frameworks::{Elastic, JobUnderReview, PodSetUnderReview, TopologyChecks, map_text};
 
 const LABEL_VALUE_MAX: usize = 63;
 
@@ -68,7 +68,7 @@ fn validate_names_and_limits(job: &JobUnderReview<'_>, settings: &AdmissionSetti
             Ok(_) => {}
         }
     }
-    if job.asks_for_elasticity(&settings.gates) && !job.row.flags.elastic {
+    if job.asks_for_elasticity(&settings.gates) && job.row.flags.elastic == Elastic::No {
         let gvk = job.row.gvk;
         let detail = format!("elastic job is not supported for \"{}, Kind={}\"", gvk.api_version(), gvk.kind);
         errors.push(FieldError::forbidden(annotation(ELASTIC_JOB_ANNOTATION), detail));

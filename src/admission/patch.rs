@@ -81,6 +81,26 @@ impl Patch {
         }
     }
 
+    /// Adds a scheduling gate to the pod template at a JSON pointer, unless it has it. Nothing changes if there is no template.
+    pub(super) fn add_gate(&mut self, template: &str, name: &str) {
+        let pointer = format!("{template}/spec");
+        let spec = self.object.pointer_mut(&pointer).and_then(Value::as_object_mut);
+        let Some(spec) = spec else { return };
+        let path = format!("{pointer}/schedulingGates");
+        let gate = json!({"name": name});
+        match spec.get_mut("schedulingGates") {
+            None | Some(Value::Null) => {
+                spec.insert("schedulingGates".to_owned(), json!([gate]));
+                self.operations.push(json!({"op": "add", "path": path, "value": [gate]}));
+            }
+            Some(Value::Array(gates)) if gates.iter().all(|gate| gate["name"] != name) => {
+                gates.push(gate.clone());
+                self.operations.push(json!({"op": "add", "path": format!("{path}/-"), "value": gate}));
+            }
+            Some(_) => {}
+        }
+    }
+
     /// Sets a field to `text` in every object at `path` where it is missing or null; `*` in `path` means all list
     /// elements.
     pub(super) fn fill_missing(&mut self, path: &[&str], field: &str, text: &str) {

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::frameworks::{Ancestor, AncestryError, frameworks, unserved_owner_of};
 
+mod elastic;
 mod held_pods;
 mod slices;
 
@@ -265,42 +266,6 @@ fn empty_min_parallelism_equals_absence_on_update() {
     assert!(allowed(&validated(&with(""), Some(&queued("lq")))));
     assert!(allowed(&validated(&queued("lq"), Some(&with("")))));
     assert!(!allowed(&validated(&with(""), Some(&with("2")))));
-}
-
-fn elastic() -> Value {
-    let mut job = queued("lq");
-    job["metadata"]["annotations"]["kueue.x-k8s.io/elastic-job"] = json!("true");
-    job
-}
-
-#[test]
-fn malformed_elastic_job_topology_is_one_error() {
-    let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
-    for (key, value, kind) in [
-        ("podset-required-topology", "not a label!", "Invalid value"),
-        ("podset-preferred-topology", "a/b/c", "Invalid value"),
-        ("podset-required-topology", "cloud.com/rack", "Forbidden"),
-    ] {
-        let mut job = elastic();
-        job["spec"]["template"]["metadata"]["annotations"][format!("kueue.x-k8s.io/{key}")] = json!(value);
-        let errors = errors(&asked("/validate-batch-v1-job", &job, None, &cluster, &settings));
-        let topology: Vec<&String> = errors.iter().filter(|error| error.contains("topology")).collect();
-        assert_eq!(topology.len(), 1, "{errors:?}");
-        assert!(topology[0].contains(kind), "{errors:?}");
-    }
-}
-
-/// This version never ungates pods of elastic Jobs: with the gate they would reserve quota and never run.
-#[test]
-fn elastic_job_is_queued_without_gate() {
-    let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
-    let ctx = ReviewContext { objects: &cluster, settings: &settings };
-    let (job, warnings) = admit_object(("batch", "Job"), elastic(), None, |_| Ok(()), &ctx).unwrap();
-    assert_eq!(job["spec"]["suspend"], true);
-    assert_eq!(job["spec"]["template"]["spec"].get("schedulingGates"), None);
-    assert!(warnings.iter().any(|text| text.contains("kueue.x-k8s.io/elastic-job")), "{warnings:?}");
-    let (_, warnings) = admit_object(("batch", "Job"), queued("lq"), None, |_| Ok(()), &ctx).unwrap();
-    assert!(!warnings.iter().any(|text| text.contains("elastic")), "{warnings:?}");
 }
 
 #[test]

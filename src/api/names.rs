@@ -24,6 +24,8 @@ pub const ADMISSION_GATED_BY_ANNOTATION: &str = "kueue.x-k8s.io/admission-gated-
 pub const ELASTIC_JOB_ANNOTATION: &str = "kueue.x-k8s.io/elastic-job";
 /// Annotation on a Workload: the slice that it replaces.
 pub const SLICE_REPLACEMENT_FOR_ANNOTATION: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
+/// Annotation on a Workload of an elastic job, and on its pods: the first slice of those that take over from one another.
+pub const SLICE_NAME_ANNOTATION: &str = "kueue.x-k8s.io/workload-slice-name";
 /// Annotation on a variant: comma-separated flavors that it may use.
 pub const ALLOWED_FLAVORS_ANNOTATION: &str = "kueue.x-k8s.io/workload-allowed-resource-flavors";
 /// Annotation on pod templates of started jobs: the Workload.

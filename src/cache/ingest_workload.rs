@@ -21,8 +21,8 @@ pub(crate) struct WorkloadChange {
     pub(crate) previous_owner: Option<Arc<OwnerRecord>>,
     /// Non-TAS usage of the pods, if the assigned hosts or the owners changed.
     pub(crate) pod_usage: Vec<(ObjectKey, Option<PodUsage>)>,
-    /// Whether the Workload is assigned to hosts.
-    pub(crate) has_hosts: bool,
+    /// Whether the Workload may ungate pods: it is assigned to hosts, or a slice.
+    pub(crate) ungates_pods: bool,
 }
 
 impl Cache {
@@ -96,7 +96,8 @@ impl Cache {
             owner,
             previous_owner: None,
             pod_usage,
-            has_hosts: self.nodes.assigned_hosts(key).is_some(),
+            ungates_pods: self.nodes.assigned_hosts(key).is_some()
+                || self.workloads.get(key).is_some_and(|record| record.annotations.is_slice),
         }
     }
 

@@ -182,7 +182,9 @@ impl Cache {
         if !self.gates.admission_gated_by {
             view.options.gated_by = None;
         }
-        view.options.elastic &= self.gates.elastic_jobs;
+        if !self.gates.elastic_jobs {
+            view.options.slice = None;
+        }
         if !self.gates.identifier_annotations && kind.flags.prebuilt {
             let labels = object.pointer("/metadata/labels");
             let label = labels.and_then(|labels| labels.get(names::PREBUILT_WORKLOAD)?.as_str());

@@ -10,6 +10,7 @@ use super::pods::{PodRecord, PodUsage, WorkloadPod};
 use super::records::WorkloadRecord;
 use super::{Cache, remove_from_index};
 use crate::api::ObjectKey;
+use crate::lifecycle::reservation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
 use std::sync::Arc;
@@ -53,15 +54,32 @@ pub(crate) struct RecheckedPods {
 }
 
 impl Cache {
-    /// Returns whether a pod belongs to the workload that it names.
-    pub(crate) fn belongs_to_workload(&self, pod: &PodRecord) -> bool {
-        pod.workload_pod.as_deref().is_some_and(|workload_pod| {
-            let record = self.workloads.get(&workload_pod.workload);
-            record.is_some_and(|record| {
-                is_owner(record, &pod.uid)
-                    || self.controllers_of(workload_pod).any(|uid| is_owner(record, uid))
-            })
-        })
+    /// Returns the workload that a pod belongs to: the one that it names, or of the slices that took over from it the one on
+    /// whose quota the pod may run.
+    pub(super) fn slice_of_pod<'a>(&'a self, pod: &PodRecord) -> Option<&'a Arc<WorkloadRecord>> {
+        let workload_pod = pod.workload_pod.as_deref()?;
+        let slices = self.workloads.in_chain(&workload_pod.workload);
+        let own = slices.filter(|record| {
+            is_owner(record, &pod.uid) || self.controllers_of(workload_pod).any(|uid| is_owner(record, uid))
+        });
+        own.max_by_key(|record| precedence(record))
+    }
+
+    /// Returns the slice on whose quota the pods of a slice may run, or the Workload itself if it is none.
+    pub(crate) fn slice_in_use<'a>(&'a self, workload: &ObjectKey) -> Option<&'a Arc<WorkloadRecord>> {
+        let record = self.workloads.get(workload)?;
+        if record.annotations.chain.is_none() {
+            return Some(record);
+        }
+        let first = record.chain_key();
+        let slices = self.workloads.in_chain(&first);
+        let own = slices.filter(|other| other.owner_uids().next() == record.owner_uids().next());
+        own.max_by_key(|record| precedence(record))
+    }
+
+    /// Returns whether a pod belongs to a workload.
+    pub(crate) fn belongs_to(&self, pod: &PodRecord, workload: &ObjectKey) -> bool {
+        self.slice_of_pod(pod).is_some_and(|record| record.meta.key == *workload)
     }
 
     /// Returns the UIDs of the controllers above a pod, the nearest first.
@@ -83,8 +101,8 @@ impl Cache {
     /// owner controls itself depend on no other object.
     fn deciding_controllers(&self, pod: &PodRecord) -> Vec<Arc<str>> {
         let Some(workload_pod) = pod.workload_pod.as_deref() else { return Vec::new() };
-        let record = self.workloads.get(&workload_pod.workload);
-        let is_owner = |uid: &str| record.is_some_and(|record| is_owner(record, uid));
+        let is_owner =
+            |uid: &str| self.workloads.in_chain(&workload_pod.workload).any(|record| is_owner(record, uid));
         if is_owner(&pod.uid) {
             return Vec::new();
         }
@@ -114,6 +132,12 @@ impl Cache {
         }
         self.non_tas_usage_of(workload)
     }
+}
+
+/// Returns what puts one slice before another: the newest with quota is in use.
+fn precedence(record: &WorkloadRecord) -> impl Ord + use<> {
+    let holds = reservation::holds_quota(&record.status);
+    (record.keeps_quota(), holds, record.meta.created, record.meta.uid.clone())
 }
 
 fn is_owner(record: &WorkloadRecord, uid: &str) -> bool {

@@ -11,6 +11,7 @@ use super::pod_owners::PodsByController;
 use super::remove_from_index;
 use super::units::UnitPods;
 use crate::api::{ObjectKey, names};
+use crate::lifecycle::provisioning::POD_ANNOTATIONS;
 use crate::resources::{Requests, pod_requests};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -34,7 +35,7 @@ pub(crate) enum UsageUpdate {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodChange {
     pub(crate) usage: UsageUpdate,
-    /// Workloads with assigned hosts that the pod named before or names now.
+    /// Workloads that the pod named before or names now, and that may ungate it.
     pub(crate) workloads: Vec<ObjectKey>,
 }
 
@@ -51,6 +52,7 @@ pub(crate) struct PodRecord {
 /// A pod that names its workload.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct WorkloadPod {
+    /// The workload, or the first of the slices that take over from one another.
     pub(crate) workload: ObjectKey,
     pub(crate) pod_set: Arc<str>,
     /// UID of the pod's controller.
@@ -59,6 +61,8 @@ pub(crate) struct WorkloadPod {
     /// Names of the scheduling gates.
     pub(crate) gates: Vec<String>,
     pub(crate) node_selector: Vec<(String, String)>,
+    /// The annotations by which the pod names its ProvisioningRequest.
+    pub(crate) annotations: Vec<(String, String)>,
     /// Labels with integer values: one of them may be the index of the pod.
     pub(crate) numeric_labels: Vec<(String, i64)>,
     /// Index of the first pod; `None` if the annotation cannot be parsed.
@@ -67,8 +71,8 @@ pub(crate) struct WorkloadPod {
 }
 
 impl WorkloadPod {
-    pub(crate) fn is_gated(&self) -> bool {
-        self.gates.iter().any(|gate| gate == names::TOPOLOGY_GATE)
+    pub(crate) fn has_gate(&self, name: &str) -> bool {
+        self.gates.iter().any(|gate| gate == name)
     }
 
     /// Returns the integer value of a label.
@@ -115,10 +119,10 @@ impl Pods {
     }
 
     /// Returns the pods that name a workload.
-    pub(crate) fn of_workload(
-        &self,
+    pub(crate) fn of_workload<'a>(
+        &'a self,
         workload: &ObjectKey,
-    ) -> impl Iterator<Item = (&ObjectKey, &PodRecord, &WorkloadPod)> {
+    ) -> impl Iterator<Item = (&'a ObjectKey, &'a PodRecord, &'a WorkloadPod)> + use<'a> {
         let keys = self.by_workload.get(workload).into_iter().flatten();
         keys.filter_map(|key| {
             let pod = self.by_key.get(key)?;
@@ -188,10 +192,12 @@ impl Cache {
         workload.into_iter().collect()
     }
 
-    /// Returns the workload that a pod names, if that workload is assigned to hosts.
+    /// Returns the workload that a pod names, if that workload is assigned to hosts or a slice: it may ungate the pod.
     pub(super) fn placed_workload_of_pod(&self, key: &ObjectKey) -> Option<ObjectKey> {
-        let workload = &self.pods.by_key.get(key)?.workload_pod.as_deref()?.workload;
-        self.nodes.assigned_hosts(workload).map(|_| workload.clone())
+        let workload = &self.slice_of_pod(self.pods.by_key.get(key)?)?;
+        let ungated_here =
+            workload.annotations.is_slice || self.nodes.assigned_hosts(&workload.meta.key).is_some();
+        ungated_here.then(|| workload.meta.key.clone())
     }
 
     /// Decodes the workload of a pod from its metadata. Gates, node selector and requests stay empty: they are in the
@@ -200,7 +206,10 @@ impl Cache {
         let empty = BTreeMap::new();
         let (labels, annotations) =
             (meta.labels.as_ref().unwrap_or(&empty), meta.annotations.as_ref().unwrap_or(&empty));
-        let workload = annotations.get(names::WORKLOAD_ANNOTATION).filter(|name| !name.is_empty())?;
+        let named = |key| annotations.get(key).filter(|name| !name.is_empty());
+        let workload = named(names::WORKLOAD_ANNOTATION)?;
+        // The template of an elastic job names the slice that started it, and slices after it take over.
+        let workload = named(names::SLICE_NAME_ANNOTATION).unwrap_or(workload);
         let workload = ObjectKey::new(meta.namespace.as_deref().unwrap_or_default(), workload);
         let known = self.workloads.interned_key(&workload).cloned();
         let owners = meta.owner_references.as_deref().unwrap_or_default();
@@ -213,6 +222,10 @@ impl Cache {
             terminating: meta.deletion_timestamp.is_some(),
             gates: Vec::new(),
             node_selector: Vec::new(),
+            annotations: POD_ANNOTATIONS
+                .iter()
+                .filter_map(|key| Some(((*key).to_owned(), annotations.get(*key)?.clone())))
+                .collect(),
             numeric_labels: labels
                 .iter()
                 .filter_map(|(key, value)| Some((key.clone(), value.parse().ok()?)))
@@ -222,17 +235,19 @@ impl Cache {
         })
     }
 
-    /// Returns the pods that name a workload.
+    /// Returns the pods that name a workload, or the first of the slices before it.
     pub(crate) fn pods_of(
         &self,
         workload: &ObjectKey,
     ) -> impl Iterator<Item = (&ObjectKey, &PodRecord, &WorkloadPod)> {
-        self.pods.of_workload(workload)
+        let chain = self.workloads.get(workload).filter(|record| record.annotations.chain.is_some());
+        let first = chain.map_or_else(|| workload.clone(), |record| record.chain_key());
+        self.pods.of_workload(&first)
     }
 
-    /// Returns the workloads that pods name.
+    /// Returns the workloads that pods name, and the slices after them.
     pub(crate) fn workloads_of_pods(&self) -> impl Iterator<Item = &ObjectKey> {
-        self.pods.workloads()
+        self.pods.workloads().flat_map(|first| self.workloads.in_chain(first)).map(|record| &record.meta.key)
     }
 
     /// Returns the node on which a pod counts as non-TAS usage; `None` if the topology assignment of its workload
@@ -240,8 +255,9 @@ impl Cache {
     fn non_tas_node(&self, pod: &PodRecord) -> Option<Arc<str>> {
         let node = pod.node.as_ref()?;
         let charged_to_workload = pod.workload_pod.as_ref().is_some_and(|workload_pod| {
-            let assigned = self.nodes.assigned_hosts(&workload_pod.workload);
-            assigned.filter(|_| self.belongs_to_workload(pod)).is_some_and(|assigned| {
+            let slice = self.slice_of_pod(pod);
+            let assigned = slice.and_then(|record| self.nodes.assigned_hosts(&record.meta.key));
+            assigned.is_some_and(|assigned| {
                 assigned.pod_sets_above_host_level.contains(&workload_pod.pod_set)
                     || assigned.hosts.contains(&self.nodes.host_of(node))
             })
@@ -254,7 +270,7 @@ impl Cache {
         let usage = |(key, pod, workload_pod): (&ObjectKey, &PodRecord, &WorkloadPod)| {
             (key.clone(), self.usage_of(pod, workload_pod))
         };
-        self.pods.of_workload(workload).map(usage).collect()
+        self.pods_of(workload).map(usage).collect()
     }
 
     /// Returns the non-TAS usage of a pod that names a workload.
@@ -269,9 +285,9 @@ impl Cache {
 
     /// Returns whether a workload has a pod on a host that neither terminates nor has ended.
     pub(crate) fn has_running_pod(&self, workload: &ObjectKey, host: &str) -> bool {
-        self.pods.of_workload(workload).any(|(_, pod, workload_pod)| {
+        self.pods_of(workload).any(|(_, pod, workload_pod)| {
             let on_host = pod.node.as_ref().is_some_and(|node| *self.nodes.host_of(node) == *host);
-            on_host && !workload_pod.terminating && self.belongs_to_workload(pod)
+            on_host && !workload_pod.terminating && self.belongs_to(pod, workload)
         })
     }
 }

@@ -10,8 +10,8 @@ use crate::cache::interned_templates::InternedTemplates;
 use crate::cache::interner::Digest;
 use crate::cache::workload_object::{RawFieldRef, WorkloadObject};
 use crate::frameworks::{PodSetInfo, TemplateFingerprint};
-use crate::lifecycle::conditions;
 use crate::lifecycle::provisioning::PARAMETER_PREFIX;
+use crate::lifecycle::{conditions, reservation};
 use crate::scheduler::{self, Variant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodSpec;
@@ -137,6 +137,10 @@ pub(crate) struct WorkloadAnnotations {
     pub(crate) replaces: Option<Box<ObjectKey>>,
     /// Whether the Workload is that of a pod group.
     pub(crate) is_pod_group: bool,
+    /// Whether the Workload is a slice of an elastic job.
+    pub(crate) is_slice: bool,
+    /// Name of the first of the slices that take over from one another, if the Workload names it.
+    pub(crate) chain: Option<Arc<str>>,
 }
 
 /// Requests that the scheduler charges.
@@ -158,6 +162,17 @@ struct SpecWithoutPodSets {
     active: Option<bool>,
     maximum_execution_time_seconds: Option<i32>,
     preemption_gates: Vec<PreemptionGate>,
+}
+
+/// Keys by which a Workload is found.
+#[derive(PartialEq, Eq)]
+pub(crate) struct IndexKeys<'a> {
+    /// UID of its owner.
+    pub(crate) owner: Option<&'a Arc<str>>,
+    /// Its LocalQueue, unless it has finished.
+    pub(crate) local_queue: Option<ObjectKey>,
+    /// The first slice that it names, unless it has finished.
+    pub(crate) chain: Option<ObjectKey>,
 }
 
 impl WorkloadRecord {
@@ -237,6 +252,8 @@ impl WorkloadRecord {
             variant: variant_of(metadata),
             provisioning_parameters: provisioning_parameters_of(annotations),
             replaces: replaced_slice_of(metadata),
+            is_slice: annotations.get(names::ELASTIC_JOB_ANNOTATION).is_some_and(|v| v == "true"),
+            chain: annotations.get(names::SLICE_NAME_ANNOTATION).map(|name| Arc::from(name.as_str())),
             is_pod_group: annotations.get(names::GROUP_WORKLOAD_ANNOTATION).is_some_and(|v| v == "true"),
         };
         self
@@ -266,10 +283,28 @@ impl WorkloadRecord {
         self.owner.iter().map(|owner| &owner.uid).chain(&self.other_owners)
     }
 
-    /// Returns the index keys of the Workload: the UID of its owner, and its LocalQueue unless it has finished.
-    pub(crate) fn index_keys(&self) -> (Option<&Arc<str>>, Option<ObjectKey>) {
-        let finished = conditions::is_true(&self.status, ConditionType::Finished);
-        (self.owner.as_ref().map(|owner| &owner.uid), self.local_queue().filter(|_| !finished))
+    /// Returns the key by which the pods of the Workload name it: that of the first of the slices that take over from one another,
+    /// or its own.
+    pub(crate) fn chain_key(&self) -> ObjectKey {
+        let Some(name) = &self.annotations.chain else { return self.meta.key.clone() };
+        ObjectKey { namespace: self.meta.key.namespace.clone(), name: Arc::clone(name) }
+    }
+
+    /// Returns whether the Workload holds quota that it does not have to release.
+    pub(crate) fn keeps_quota(&self) -> bool {
+        reservation::holds_quota(&self.status)
+            && !conditions::is_true(&self.status, ConditionType::Evicted)
+            && !self.meta.deleting
+    }
+
+    /// Returns the index keys of the Workload.
+    pub(crate) fn index_keys(&self) -> IndexKeys<'_> {
+        let unfinished = !conditions::is_true(&self.status, ConditionType::Finished);
+        IndexKeys {
+            owner: self.owner.as_ref().map(|owner| &owner.uid),
+            local_queue: self.local_queue().filter(|_| unfinished),
+            chain: self.annotations.chain.as_ref().filter(|_| unfinished).map(|_| self.chain_key()),
+        }
     }
 
     /// Returns whether the job of the Workload may run now.
@@ -279,6 +314,12 @@ impl WorkloadRecord {
             && !is_true(ConditionType::Evicted)
             && !is_true(ConditionType::Finished)
             && !self.meta.deleting
+    }
+
+    /// Returns whether the pods of the Workload may exist, held by their gates.
+    pub(crate) fn may_wait_gated(&self) -> bool {
+        let is_true = |kind| conditions::is_true(&self.status, kind);
+        !is_true(ConditionType::Evicted) && !is_true(ConditionType::Finished) && !self.meta.deleting
     }
 
     /// Returns the key of the LocalQueue that the Workload names.

@@ -1,6 +1,7 @@
-//! Workloads, with indexes by the UID of the owner and by LocalQueue.
+//! Workloads, with indexes by the UID of the owner, by LocalQueue, and of slices by the first of those that take over from one
+//! another.
 
-use super::records::WorkloadRecord;
+use super::records::{IndexKeys, WorkloadRecord};
 use super::remove_from_index;
 use crate::api::{ByKey, ObjectKey};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,8 @@ pub(super) struct WorkloadRecords {
     by_owner: BTreeMap<Arc<str>, Vec<ObjectKey>>,
     /// Workloads that have not finished.
     by_local_queue: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+    /// Slices that have not finished.
+    by_chain: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
 }
 
 impl WorkloadRecords {
@@ -45,6 +48,16 @@ impl WorkloadRecords {
         self.by_local_queue.get(queue).into_iter().flatten()
     }
 
+    /// Returns the unfinished slices whose first one has this key, or the Workload with this key if there are none.
+    pub(super) fn in_chain<'a>(
+        &'a self,
+        first: &ObjectKey,
+    ) -> impl Iterator<Item = &'a Arc<WorkloadRecord>> + use<'a> {
+        let slices = self.by_chain.get(first);
+        let alone = slices.is_none().then(|| self.records.get(first)).flatten();
+        slices.into_iter().flatten().filter_map(|key| self.records.get(key)).chain(alone)
+    }
+
     pub(super) fn insert(&mut self, key: &ObjectKey, record: Arc<WorkloadRecord>) {
         if self.records.get(key).is_none_or(|known| known.index_keys() != record.index_keys()) {
             self.remove_from_indexes(key);
@@ -59,22 +72,25 @@ impl WorkloadRecords {
     }
 
     fn add_to_indexes(&mut self, key: &ObjectKey, record: &WorkloadRecord) {
-        let (uid, queue) = record.index_keys();
-        if let Some(uid) = uid {
+        let IndexKeys { owner, local_queue, chain } = record.index_keys();
+        if let Some(uid) = owner {
             let owned = self.by_owner.entry(uid.clone()).or_insert_with(|| Vec::with_capacity(1));
             if let Err(index) = owned.binary_search(key) {
                 owned.insert(index, key.clone());
             }
         }
-        if let Some(queue) = queue {
+        if let Some(queue) = local_queue {
             self.by_local_queue.entry(queue).or_default().insert(key.clone());
+        }
+        if let Some(first) = chain {
+            self.by_chain.entry(first).or_default().insert(key.clone());
         }
     }
 
     fn remove_from_indexes(&mut self, key: &ObjectKey) {
         let Some(record) = self.records.get(key) else { return };
-        let (uid, queue) = record.index_keys();
-        if let Some(uid) = uid
+        let IndexKeys { owner, local_queue, chain } = record.index_keys();
+        if let Some(uid) = owner
             && let Some(owned) = self.by_owner.get_mut(uid)
         {
             owned.retain(|known| known != key);
@@ -82,8 +98,11 @@ impl WorkloadRecords {
                 self.by_owner.remove(uid);
             }
         }
-        if let Some(queue) = queue {
+        if let Some(queue) = local_queue {
             remove_from_index(&mut self.by_local_queue, &queue, key);
+        }
+        if let Some(first) = chain {
+            remove_from_index(&mut self.by_chain, &first, key);
         }
     }
 }

@@ -5,8 +5,8 @@ use super::job_under_review::JobUnderReview;
 use super::played_status::{PlayedState, set_at};
 use super::read;
 use super::row::{
-    Active, Count, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, ManagedBy, Message,
-    PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
+    Active, Count, Elastic, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, ManagedBy,
+    Message, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
 };
 use super::table::{JOB_RBAC, JOB_WEBHOOKS, PODS};
 use super::topology::parse_bool;
@@ -68,7 +68,7 @@ pub(super) static ROW: Framework = Framework {
     flags: Flags {
         completed_pod_sets: false,
         pod_sets_from_spec: true,
-        elastic: true,
+        elastic: Elastic::GatedTemplates,
         prebuilt: true,
         create_rules_on_update: true,
         topology_checks: TopologyChecks::Templates,

@@ -36,6 +36,11 @@ pub trait Hooks: Debug + Sync {
         Ok(PodSets::Known(pod_sets))
     }
 
+    /// Returns what tells the Workload of an elastic job from those made for its earlier sizes.
+    fn slice(&self, _job: &Value, generation: i64) -> Result<String, JobError> {
+        Ok(generation.to_string())
+    }
+
     /// Returns whether a change of the count changes the completions as well.
     fn completions_follow_parallelism(&self, _job: &Value) -> Result<bool, JobError> {
         Ok(false)

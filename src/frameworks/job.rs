@@ -3,13 +3,13 @@
 use super::patch::{JobPatch, set_at, template_operations};
 use super::related::{NothingRelated, PodSets, Related};
 use super::roles::{PodRole, read_roles, without_server_labels};
-use super::row::{Framework, PodSetSource, Role};
+use super::row::{Elastic, Framework, PodSetSource, Role};
 use super::template::{TemplateInfo, template_patch};
 use super::template_fingerprint::pod_set_fingerprint;
 use super::view::{JobView, PodSetInfo, PodSetView};
 use super::workload::pod_set_infos;
 use super::{JobError, read, status};
-use crate::api::names;
+use crate::api::names::{self, ELASTIC_JOB_ANNOTATION as ELASTIC_GATE};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,13 +56,27 @@ impl Framework {
             view.options.prebuilt_workload = None;
         }
         view.options.completions_follow_parallelism = self.hooks.completions_follow_parallelism(job)?;
-        view.options.elastic = self.flags.elastic
-            && read::string_map(job, "/metadata/annotations")?
-                .get(names::ELASTIC_JOB_ANNOTATION)
-                .is_some_and(|text| text == "true");
+        view.options.slice = self.slice(job, &view)?;
         view.status.pods_ready = self.hooks.pods_ready(self, job, &view)?;
         view.status.reclaimable_pods = self.hooks.reclaimable_pods(self, job, &view)?;
         Ok(view)
+    }
+
+    /// Returns what tells the Workloads of an elastic job apart. A running job whose templates lack the gate is not elastic: pods
+    /// of a larger size would run before it has quota.
+    fn slice(&self, job: &Value, view: &JobView) -> Result<Option<Arc<str>>, JobError> {
+        let annotations = read::string_map(job, "/metadata/annotations")?;
+        let elastic = annotations.get(names::ELASTIC_JOB_ANNOTATION).is_some_and(|text| text == "true");
+        let gated = |set: &PodSetView| set.template.scheduling_gates.iter().any(|gate| gate == ELASTIC_GATE);
+        let held = match self.flags.elastic {
+            Elastic::No => false,
+            Elastic::GatedTemplates => view.suspended || view.pod_sets.iter().all(gated),
+            Elastic::GatedByChild => true,
+        };
+        if !elastic || !held || view.options.prebuilt_workload.is_some() {
+            return Ok(None);
+        }
+        Ok(Some(Arc::from(self.hooks.slice(job, view.generation)?)))
     }
 
     fn own_pod_set_views(
@@ -159,13 +173,22 @@ impl Framework {
             target.merge(&without_server_labels(self, (*info.template).clone()))?;
             let label = BTreeMap::from([(names::POD_SET_LABEL.to_owned(), set.name.to_string())]);
             target.merge(&TemplateInfo { labels: label, ..TemplateInfo::default() })?;
-            // Kueue's webhook adds this gate to elastic jobs. It is removed because this version never ungates such
-            // pods.
-            target.scheduling_gates.retain(|gate| gate != names::ELASTIC_JOB_ANNOTATION);
+            self.set_elastic_gate(view, &mut target);
             changes.templates.push((set, target));
             self.add_counts(&mut changes, view, set, info.count);
         }
         Ok(self.clear_start_time(view).into_iter().chain(changes.patch(self)).collect())
+    }
+
+    /// Sets the gate of elastic jobs in a template that is about to run. It is added to a job that came while no webhook answered,
+    /// and removed from one that is not elastic: nothing would ever remove it from its pods.
+    fn set_elastic_gate(&self, view: &JobView, template: &mut TemplateInfo) {
+        template.scheduling_gates.retain(|gate| gate != ELASTIC_GATE || view.options.slice.is_some());
+        let gate = ELASTIC_GATE.to_owned();
+        let adds = view.options.slice.is_some() && self.flags.elastic == Elastic::GatedTemplates;
+        if adds && !template.scheduling_gates.contains(&gate) {
+            template.scheduling_gates.push(gate);
+        }
     }
 
     /// Returns the next patch to stop the job and restore its templates; empty when both are done, and while the pods of a
@@ -225,6 +248,7 @@ impl Framework {
 /// Removes what the start of another job has added to a template: in a copy of a running job it would contradict the start
 /// of the copy. The annotation tells such a copy; labels of the user's own that contradict a start fail it, as in Kueue.
 fn remove_marks_of_other_start(template: &mut TemplateInfo) {
+    template.annotations.remove(names::SLICE_NAME_ANNOTATION);
     if template.annotations.remove(names::WORKLOAD_ANNOTATION).is_none() {
         return;
     }

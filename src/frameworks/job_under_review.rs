@@ -4,7 +4,9 @@ use serde_json::{Map, Value};
 use std::convert::Infallible;
 
 use super::pod_set_sources::{RoleFields, RoleReader};
-use super::row::{Count, Framework, Pointer, WebhookHandler};
+use super::row::{Count, Elastic, Framework, Pointer, WebhookHandler};
+use super::table::framework;
+use super::view::OwnerRef;
 use crate::api::names::{ADMISSION_GATE, ELASTIC_JOB_ANNOTATION, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL};
 use crate::api::validation::{Errors, FieldCursor, Gate, Gates};
 
@@ -93,13 +95,27 @@ impl<'a> JobUnderReview<'a> {
 
     /// Returns whether the job may be resized while it runs.
     pub fn elastic(&self, gates: &Gates) -> bool {
-        self.row.flags.elastic && self.asks_for_elasticity(gates)
+        self.row.flags.elastic != Elastic::No && self.asks_for_elasticity(gates)
     }
 
     /// Returns whether the job asks to be resized while it runs, also if its kind does not allow it.
     pub fn asks_for_elasticity(&self, gates: &Gates) -> bool {
         gates.is_enabled(Gate::ElasticJobsViaWorkloadSlices)
             && self.annotation(ELASTIC_JOB_ANNOTATION) == Some("true")
+    }
+}
+
+impl JobUnderReview<'_> {
+    /// Returns pointers to the pod templates that get the gate of elastic jobs. `owner` is the object that is queued in place of
+    /// the job: the gate is removed from its pods only if that object is elastic.
+    pub fn templates_to_gate(&self, owner: Option<&OwnerRef>, gates: &Gates) -> Vec<String> {
+        let elastic_owner = |owner: &OwnerRef| {
+            framework(owner.group(), &owner.kind).is_some_and(|row| row.flags.elastic != Elastic::No)
+        };
+        let gated = self.elastic(gates)
+            && self.row.flags.elastic == Elastic::GatedTemplates
+            && owner.is_none_or(elastic_owner);
+        if gated { self.row.template_pointers(self.object) } else { Vec::new() }
     }
 }
 

@@ -60,9 +60,9 @@ pub use pod_set_sources::{RoleFields, RoleName, RoleReader};
 pub use priority::{MissingClass, Priority, PriorityLookup};
 pub use related::{Found, NothingRelated, PodSets, Related, RelatedKey, RelatedKind};
 pub use row::{
-    Active, Count, CreatedKinds, FailurePolicy, Family, FieldPointers, FinishedRule, Flags, Framework,
-    Listing, ManagedBy, Message, PodSetSource, Pointer, Rank, Rbac, Ready, Reclaimable, Role, StatusFields,
-    SubGroups, TemplateMarks, Test, TopologyChecks, WebhookHandler, Webhooks,
+    Active, Count, CreatedKinds, Elastic, FailurePolicy, Family, FieldPointers, FinishedRule, Flags,
+    Framework, Listing, ManagedBy, Message, PodSetSource, Pointer, Rank, Rbac, Ready, Reclaimable, Role,
+    StatusFields, SubGroups, TemplateMarks, Test, TopologyChecks, WebhookHandler, Webhooks,
 };
 #[cfg(test)]
 pub(crate) use table::unserved_owner_of;
@@ -83,8 +83,8 @@ pub use view::{
     Finished, Gvk, JobOptions, JobStatus, JobView, OwnerRef, PodSetInfo, PodSetView, RelatedView,
 };
 pub use workload::{
-    WorkloadRequest, is_longest_workload_name, job_name_in_workload_name, own_workload_key, pod_set_infos,
-    workload_body, workload_name,
+    SliceMarks, WorkloadRequest, is_longest_workload_name, job_name_in_workload_name, own_workload_key,
+    pod_set_infos, workload_body, workload_name,
 };
 
 use std::fmt;

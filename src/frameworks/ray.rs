@@ -3,8 +3,8 @@
 
 use super::hooks::NoHooks;
 use super::row::{
-    Active, Count, CreatedKinds, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, ManagedBy,
-    Message, PodSetSource, Ready, Reclaimable, Role, StatusFields, Test,
+    Active, Count, CreatedKinds, Elastic, Family, FieldPointers, FinishedRule, Flags, Framework, Listing,
+    ManagedBy, Message, PodSetSource, Ready, Reclaimable, Role, StatusFields, Test,
 };
 use super::table::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, POD};
 use super::view::Gvk;
@@ -12,7 +12,7 @@ use super::view::Gvk;
 const CLUSTER: (&str, &str) = ("ray.io", "RayCluster");
 const JOB_STATE: &str = "/status/jobDeploymentStatus";
 
-const FLAGS: Flags = Flags { pod_sets_from_spec: false, elastic: true, ..JOB_FLAGS };
+const FLAGS: Flags = Flags { pod_sets_from_spec: false, elastic: Elastic::GatedTemplates, ..JOB_FLAGS };
 
 const fn gvk(kind: &'static str, plural: &'static str) -> Gvk {
     Gvk { group: "ray.io", version: "v1", kind, plural }
@@ -96,7 +96,8 @@ pub(super) static RAY_JOB: Framework = Framework {
     creates: CreatedKinds::Only(&[CLUSTER, JOB]),
     webhooks: JOB_WEBHOOKS,
     rbac: JOB_RBAC,
-    flags: FLAGS,
+    // The webhook of its cluster adds the gate.
+    flags: Flags { elastic: Elastic::GatedByChild, ..FLAGS },
     hooks: &NoHooks,
 };
 

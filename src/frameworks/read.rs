@@ -134,7 +134,7 @@ pub(super) fn common_view(job: &Value) -> Result<JobView, JobError> {
             annotations_to_copy: passed.map(|(key, value)| (key.clone(), value.clone())).collect(),
             completions: None,
             completions_follow_parallelism: false,
-            elastic: false,
+            slice: None,
         },
         controller: controller(job)?,
         pod_priority_class: None,

@@ -349,14 +349,25 @@ pub struct Flags {
     pub pod_sets_from_spec: bool,
     /// Whether a hook completes the pod sets that its sources say.
     pub completed_pod_sets: bool,
-    /// Whether a job may be resized while it runs.
-    pub elastic: bool,
+    /// Whether a job may be resized while it runs, and where its pods get the gate that holds them until they have quota.
+    pub elastic: Elastic,
     /// Whether a job may name an existing Workload.
     pub prebuilt: bool,
     /// Whether the rules for new objects hold for each update as well.
     pub create_rules_on_update: bool,
     /// Which topology annotations its webhook checks.
     pub topology_checks: TopologyChecks,
+}
+
+/// Whether a job may be resized while it runs, and where its pods get their scheduling gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Elastic {
+    /// It may not.
+    No,
+    /// Its own pod templates have the gate.
+    GatedTemplates,
+    /// The templates of an object that it creates have the gate: that object is elastic as well.
+    GatedByChild,
 }
 
 /// Which topology annotations a webhook checks.

@@ -5,8 +5,8 @@
 //! here, for each row by itself. The order of the rows is that of documents and manifests alone.
 
 use super::row::{
-    Active, CreatedKinds, FailurePolicy, FieldPointers, Flags, Framework, Rank, Rbac, Ready, Reclaimable,
-    StatusFields, TemplateMarks, TopologyChecks, WebhookHandler, Webhooks,
+    Active, CreatedKinds, Elastic, FailurePolicy, FieldPointers, Flags, Framework, Rank, Rbac, Ready,
+    Reclaimable, StatusFields, TemplateMarks, TopologyChecks, WebhookHandler, Webhooks,
 };
 use super::view::Gvk;
 use super::{batch_job, deployment, jobset, kubeflow, pod_group, ray, wrappers};
@@ -247,7 +247,7 @@ pub(super) const NO_STATUS: StatusFields = StatusFields {
 pub(super) const JOB_FLAGS: Flags = Flags {
     pod_sets_from_spec: true,
     completed_pod_sets: false,
-    elastic: false,
+    elastic: Elastic::No,
     prebuilt: true,
     create_rules_on_update: true,
     topology_checks: TopologyChecks::TemplatesAndGroups,

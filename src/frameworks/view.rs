@@ -123,8 +123,9 @@ pub struct JobOptions {
     pub completions: Option<i32>,
     /// Whether a change of the count changes the completions as well.
     pub completions_follow_parallelism: bool,
-    /// Whether the job is elastic: it may be resized while it runs.
-    pub elastic: bool,
+    /// What tells the Workload that is made for the job now from those made for earlier sizes, if the job is elastic: it may
+    /// be resized while it runs, and each larger size gets a Workload of its own.
+    pub slice: Option<Arc<str>>,
 }
 
 /// One pod set of a job.

@@ -28,6 +28,17 @@ pub struct WorkloadRequest<'a> {
     pub label_keys_to_copy: &'a [String],
     /// Its priority.
     pub priority: &'a Priority,
+    /// Set for the Workload of an elastic job.
+    pub slice: Option<SliceMarks<'a>>,
+}
+
+/// What marks a Workload as a slice of an elastic job.
+#[derive(Clone, Copy, Debug)]
+pub struct SliceMarks<'a> {
+    /// Name of the first of the slices that take over from one another.
+    pub chain: &'a str,
+    /// The slice from which this one takes over.
+    pub replaces: Option<&'a ObjectKey>,
 }
 
 /// Returns the name of the Workload of a job: `<lower kind>-<name>-<hash>`; the part before the hash is truncated if it
@@ -52,9 +63,10 @@ pub fn workload_name(group: &str, kind: &str, name: &str, uid: &str, extra: Opti
     format!("{prefix}-{hash}")
 }
 
-/// Returns the key of the Workload that is created for a job.
+/// Returns the key of the Workload that is created for a job, as it is now.
 pub fn own_workload_key(kind: &Framework, job: &JobView) -> ObjectKey {
-    let name = workload_name(kind.gvk.group, kind.gvk.kind, &job.key.name, &job.uid, None);
+    let name =
+        workload_name(kind.gvk.group, kind.gvk.kind, &job.key.name, &job.uid, job.options.slice.as_deref());
     ObjectKey { namespace: job.key.namespace.clone(), name: Arc::from(name) }
 }
 
@@ -87,7 +99,7 @@ pub fn workload_body(
     });
     let parts = WorkloadParts {
         labels: labels(job, view, request.label_keys_to_copy)?,
-        annotations: annotations(view),
+        annotations: annotations(view).into_iter().chain(slice_annotations(request.slice)).collect(),
         owners: vec![owner],
         pod_sets,
     };
@@ -151,6 +163,19 @@ pub(super) fn annotations(view: &JobView) -> Map<String, Value> {
         .iter()
         .map(|gates| (names::ADMISSION_GATED_BY_ANNOTATION.to_owned(), json!(gates)));
     copied.chain(gated).collect()
+}
+
+fn slice_annotations(slice: Option<SliceMarks<'_>>) -> impl Iterator<Item = (String, Value)> {
+    let annotation = |key: &str, value: String| (key.to_owned(), Value::String(value));
+    slice.into_iter().flat_map(move |slice| {
+        let replaces = slice.replaces.map(|key| (names::SLICE_REPLACEMENT_FOR_ANNOTATION, key.to_string()));
+        let marks = [
+            Some((names::ELASTIC_JOB_ANNOTATION, "true".to_owned())),
+            Some((names::SLICE_NAME_ANNOTATION, slice.chain.to_owned())),
+            replaces,
+        ];
+        marks.into_iter().flatten().map(move |(key, value)| annotation(key, value))
+    })
 }
 
 /// Returns names, counts and templates of the pod sets of a Workload, which are those of its job before the start.

@@ -21,6 +21,8 @@ pub struct WorkloadInput<'a> {
     pub has_finalizer: bool,
     /// Whether the Workload was created for a job (label with the UID of the job).
     pub made_for_job: bool,
+    /// Whether the Workload is a slice of an elastic job.
+    pub is_slice: bool,
     /// Admission gates named by the annotation; `None` if the Workload is not gated.
     pub admission_gates: Option<&'a str>,
     /// `spec.maximumExecutionTimeSeconds`.
@@ -96,8 +98,9 @@ pub struct Facts<'a> {
     pub verdict: Option<(PendingReason, String)>,
     /// Set if the Workload is a preemption victim: the reason, and the message for the conditions.
     pub preemption: Option<(PreemptionReason, String)>,
-    /// Set if a newer workload slice has replaced this one: the message of the Finished condition.
-    pub slice_replaced_message: Option<String>,
+    /// Set if the Workload is a slice of an elastic job that has no part in it any more, mostly because a newer one has replaced
+    /// it: reason and message of the Finished condition.
+    pub slice_end: Option<(&'static str, String)>,
     /// New states of the checks that this manager controls and whose present state is outdated.
     pub own_check_states: Vec<AdmissionCheckState>,
     /// Health of the nodes that the pods are assigned to.

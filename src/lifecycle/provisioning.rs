@@ -19,6 +19,8 @@ use std::collections::BTreeMap;
 pub const CONTROLLER: &str = "kueue.x-k8s.io/provisioning-request";
 /// Prefix of the Workload annotations that become parameters of the request.
 pub const PARAMETER_PREFIX: &str = "provreq.kueue.x-k8s.io/";
+/// Annotations by which a pod names its ProvisioningRequest. They are never changed.
+pub const POD_ANNOTATIONS: [&str; 2] = [CONSUME_ANNOTATION, CLASS_NAME_ANNOTATION];
 /// Pod annotation: name of the request whose capacity the pod uses.
 const CONSUME_ANNOTATION: &str = "autoscaling.x-k8s.io/consume-provisioning-request";
 /// Pod annotation: provisioning class of that request.

@@ -142,7 +142,8 @@ fn plan_finished_or_deleting(
         }
     }
     let since = finished?;
-    if subject.has_finalizer {
+    // As Kueue does, a slice keeps the finalizer until it is deleted.
+    if subject.has_finalizer && (subject.deleting || !subject.is_slice) {
         return Some(Plan::from_step(WorkloadStep::RemoveFinalizer));
     }
     let mut plan = Plan::no_write();
@@ -160,8 +161,8 @@ fn plan_finished_or_deleting(
 
 /// Returns reason and message of the Finished condition if the Workload must be finished.
 fn finish_reason(subject: &WorkloadInput<'_>, facts: &Facts<'_>) -> Option<(&'static str, String)> {
-    if let Some(message) = &facts.slice_replaced_message {
-        return Some((eviction::SLICE_REPLACED, message.clone()));
+    if let Some(end) = &facts.slice_end {
+        return Some(end.clone());
     }
     match &facts.owner {
         WorkloadOwner::None if subject.made_for_job => {

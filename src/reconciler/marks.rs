@@ -18,7 +18,7 @@ impl Reconciler {
         for (pod, usage) in change.pod_usage {
             self.engine.set_pod(&pod, usage);
         }
-        if change.has_hosts {
+        if change.ungates_pods {
             self.work_queue.add(ReconcileKey::Pods(key.clone()));
         }
         self.sync_external_owner(&key.namespace, change.owner.as_deref());
@@ -76,6 +76,11 @@ impl Reconciler {
 
     pub(super) fn mark_workloads_and_pods(&mut self, workloads: Vec<ObjectKey>) {
         for key in workloads {
+            if let Some(record) = self.cache.workload(&key).filter(|record| record.annotations.is_slice) {
+                // A slice shrinks when the pods that go have ended.
+                let owner = record.owner.clone();
+                self.mark_workload_and_job(&key, owner.as_deref());
+            }
             self.work_queue.add(ReconcileKey::workload(key.clone()));
             self.work_queue.add(ReconcileKey::Pods(key));
         }
@@ -86,6 +91,12 @@ impl Reconciler {
         self.work_queue.add(ReconcileKey::workload(key.clone()));
         if let Some((kind, job)) = owner.and_then(|owner| self.cache.job_id(&owner.uid)) {
             self.work_queue.add(ReconcileKey::Unit(UnitKey::of_object(*kind, job.clone())));
+        }
+        if let Some(siblings) =
+            owner.map(|owner| self.cache.workloads_owned_by(&owner.uid)).filter(|all| all.len() > 1)
+        {
+            // One slice of an elastic job ends, or is charged again, by what happens to another.
+            self.work_queue.add_all(siblings.iter().cloned().map(ReconcileKey::workload));
         }
         let mut units = self.units().named_like_workload(key);
         units.extend(self.cache.units_near_workload(key, owner));

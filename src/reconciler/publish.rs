@@ -55,6 +55,9 @@ impl Reconciler {
         for (key, record) in self.cache.workloads() {
             let assumed =
                 || self.engine.charge_of(key).filter(|_| self.membership.assumed.contains(key)).cloned();
+            if self.scheduler_input().is_charged_to_replacing(record, &self.membership.assumed) {
+                continue;
+            }
             let Some(charge) = self.scheduler_input().charge_from_admission(record).or_else(assumed) else {
                 continue;
             };

@@ -82,7 +82,7 @@ impl CoreSettings {
             // Watched even while no flavor has a topology: when one is added later, the usage on its nodes must be
             // known. The stored part of a pod is small.
             Kind::Node => self.engine.gates.topology,
-            Kind::Pod => self.engine.gates.topology || self.manages_pods(),
+            Kind::Pod => self.engine.gates.topology || self.gates.elastic_jobs || self.manages_pods(),
             Kind::ProvisioningRequest | Kind::PodTemplate => self.gates.provisioning_requests,
             _ => true,
         };

@@ -109,9 +109,8 @@ impl Reconciler {
 
     /// Returns the writes that finish the workload slices whose successors hold quota.
     pub(crate) fn finish_replaced_slices(&mut self, now: Timestamp) -> Vec<Effect> {
-        let is_replaced = |record: &WorkloadRecord| {
-            self.workload_facts().of_membership(record, now).slice_replaced_message.is_some()
-        };
+        let is_replaced =
+            |record: &WorkloadRecord| self.workload_facts().of_membership(record, now).slice_end.is_some();
         let replaced = self.cache.workloads().filter(|(_, record)| is_replaced(record));
         let replaced: Vec<ObjectKey> = replaced.map(|(key, _)| key.clone()).collect();
         for key in replaced {

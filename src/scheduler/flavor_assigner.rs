@@ -360,7 +360,12 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
             return best;
         }
         if self.assignment.mode == PreemptionMode::Fit {
-            self.assignment.wake_conditions.min_available.extend(needs);
+            if self.request.replaced_slice.is_some() {
+                // What it needs beside the slice that it replaces changes with that slice.
+                self.assignment.wake_conditions.on_usage_change.extend(frs());
+            } else {
+                self.assignment.wake_conditions.min_available.extend(needs);
+            }
             if !self.decided_frs.is_empty() {
                 self.assignment
                     .wake_conditions

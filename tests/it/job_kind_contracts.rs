@@ -6,8 +6,9 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
 use sluice::frameworks::{
-    Framework, JobPatch, NothingRelated, PatchBody, PlayedState, PodSetView, Priority, Role, TemplateInfo,
-    WorkloadRequest, pod_set_fingerprint, pod_set_infos, served, served_framework, workload_body,
+    Elastic, Framework, JobPatch, NothingRelated, PatchBody, PlayedState, PodSetView, Priority, Role,
+    TemplateInfo, WorkloadRequest, pod_set_fingerprint, pod_set_infos, served, served_framework,
+    workload_body,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -235,7 +236,7 @@ proptest! {
                 let _ = kind.stop_patches(&view, &[]);
                 let priority = Priority::default();
                 let keys = ["team".to_owned()];
-                let request = WorkloadRequest { name: "w", queue_name: None, label_keys_to_copy: &keys, priority: &priority };
+                let request = WorkloadRequest { name: "w", queue_name: None, label_keys_to_copy: &keys, priority: &priority, slice: None };
                 let pod_sets = kind.pod_sets(&job);
                 let _ = pod_sets.map(|sets| workload_body(kind, &job, &view, sets, &request));
             }
@@ -259,14 +260,22 @@ fn pointers(value: &Value) -> Vec<String> {
     std::iter::once(String::new()).chain(deeper).collect()
 }
 
-/// Kueue's webhook gives elastic Jobs a gate that Sluice never opens: it is removed at the start, and restored at the stop.
+/// A start gives the templates of an elastic job the gate that holds its pods, and takes it from those of others: nothing would
+/// take it from their pods. A stop restores both.
 #[test]
-fn start_removes_elastic_job_gate() {
-    for kind in suspended() {
+fn start_sets_elastic_job_gate() {
+    let gate = json!({ "name": "kueue.x-k8s.io/elastic-job" });
+    let own = json!({ "name": "example.com/own" });
+    let cases = suspended().flat_map(|kind| {
+        [(kind, false, false), (kind, false, true), (kind, true, false), (kind, true, true)]
+    });
+    for (kind, elastic, gated) in cases {
         let mut template = plain_template();
-        template["spec"]["schedulingGates"] =
-            json!([{ "name": "kueue.x-k8s.io/elastic-job" }, { "name": "example.com/own" }]);
+        template["spec"]["schedulingGates"] = if gated { json!([gate, own]) } else { json!([own]) };
         let mut job = with_template(kind, &template);
+        if elastic {
+            job["metadata"]["annotations"]["kueue.x-k8s.io/elastic-job"] = json!("true");
+        }
         let before = job.clone();
         let stored = kind.pod_sets(&job).unwrap();
         let mut infos = pod_set_infos(&stored).unwrap();
@@ -276,7 +285,9 @@ fn start_removes_elastic_job_gate() {
         let patches = kind.run_patch(&kind.decode(&job).unwrap(), &infos).unwrap();
         apply_patches(kind, &mut job, &patches);
         for template in templates(kind, &job) {
-            assert_eq!(template["spec"]["schedulingGates"], json!([{ "name": "example.com/own" }]));
+            let gates = template["spec"]["schedulingGates"].as_array().unwrap();
+            assert_eq!(gates.contains(&gate), elastic && kind.flags.elastic == Elastic::GatedTemplates);
+            assert!(gates.contains(&own));
         }
         stop_job(kind, &mut job, &stored);
         assert_eq!(job, before);
@@ -398,6 +409,7 @@ fn workload_names_job_and_deduplicates_env() {
             queue_name: Some("main"),
             label_keys_to_copy: &keys,
             priority: &priority,
+            slice: None,
         };
         let workload = workload_body(kind, &job, &view, kind.pod_sets(&job).unwrap(), &request).unwrap();
         assert_eq!(

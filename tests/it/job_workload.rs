@@ -3,7 +3,7 @@
 use crate::core_fixture::{Core, JOB, condition, job, reserving_workload, workload, writes};
 use serde_json::{Value, json};
 use sluice::cache::Kind;
-use sluice::reconciler::{CoreGates, CoreSettings, Delta, Effect, Verb, Write, WriteOutcome, WriteResult};
+use sluice::reconciler::{CoreSettings, Delta, Effect, Verb, Write};
 
 /// A change that a user makes to a Job.
 type Change = fn(&mut Value);
@@ -274,31 +274,6 @@ fn workload_is_charged_overhead_of_runtime_class() {
         let written = writes(&core.put(Kind::Workload, bare), Kind::Workload);
         let usage = &written[0].body["status"]["admission"]["podSetAssignments"][0]["resourceUsage"];
         assert_eq!(usage["cpu"], json!(format!("{charged}m")), "{class} {overhead}: {written:?}");
-    }
-}
-
-#[test]
-fn elastic_job_is_queued_with_warning() {
-    for elastic_jobs in [true, false] {
-        let gates = CoreGates { elastic_jobs, ..CoreGates::default() };
-        let mut core = Core::new(CoreSettings { gates, ..CoreSettings::default() });
-        let mut elastic = job("j");
-        elastic["metadata"]["annotations"] = json!({"kueue.x-k8s.io/elastic-job": "true"});
-        let created = writes(&core.put(JOB, elastic), Kind::Workload);
-        assert_eq!(created.iter().map(|write| write.verb).collect::<Vec<_>>(), [Verb::Create]);
-        let mut stored = created[0].body.clone();
-        stored["status"] = json!({});
-        let result = WriteResult {
-            id: created[0].id,
-            kind: Kind::Workload,
-            key: created[0].key.clone(),
-            outcome: WriteOutcome::Done(stored),
-        };
-        let warned = core.feed(Delta::Written(result)).into_iter().any(|effect| {
-            matches!(effect, Effect::Event(event) if event.is_warning() && event.reason == "ElasticJobNotSupported")
-        });
-        // With the gate off, the annotation has no effect.
-        assert_eq!(warned, elastic_jobs);
     }
 }
 

@@ -95,7 +95,8 @@ fn needed_permissions(writes: bool) -> BTreeSet<Permission> {
 fn needed_with(writes: bool, features: Features) -> BTreeSet<Permission> {
     let mut core = CoreSettings::default();
     core.gates.provisioning_requests = features.provisioning;
-    core.engine.gates.topology = features.topology;
+    // The same role is for pods of elastic jobs.
+    (core.engine.gates.topology, core.gates.elastic_jobs) = (features.topology, features.topology);
     core.frameworks.extend(served().map(|row| row.name.to_owned()));
     if features.unserved_frameworks {
         core.frameworks.extend(frameworks().map(|row| row.name.to_owned()));

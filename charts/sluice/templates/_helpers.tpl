@@ -192,19 +192,14 @@ annotations:
 {{- if not (or .Values.enableCertManager (and (hasKey $internal "enable") (not $internal.enable))) }}true{{ end }}
 {{- end }}
 
-{{/* Not empty unless the feature gate TopologyAwareScheduling is off. */}}
+{{/* Not empty unless the feature gates TopologyAwareScheduling and ElasticJobsViaWorkloadSlices are off. */}}
 {{- define "sluice.topology" -}}
-{{- $gates := include "sluice.config.section" (list . "featureGates") | fromJson }}
-{{- $enabled := true }}
-{{- if hasKey $gates "TopologyAwareScheduling" }}
-{{- $enabled = $gates.TopologyAwareScheduling }}
-{{- end }}
+{{- $gates := dict "TopologyAwareScheduling" true "ElasticJobsViaWorkloadSlices" true }}
+{{- $gates = mergeOverwrite $gates (include "sluice.config.section" (list . "featureGates") | fromJson) }}
 {{- range .Values.controllerManager.featureGates }}
-{{- if eq .name "TopologyAwareScheduling" }}
-{{- $enabled = .enabled }}
+{{- $_ := set $gates .name .enabled }}
 {{- end }}
-{{- end }}
-{{- if $enabled }}true{{ end }}
+{{- if or $gates.TopologyAwareScheduling $gates.ElasticJobsViaWorkloadSlices }}true{{ end }}
 {{- end }}
 
 {{/* Not empty if jobs of deactivated Workloads are deleted after a while. */}}

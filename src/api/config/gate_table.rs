@@ -153,21 +153,13 @@ pub(super) static GATES: &[Gate] = &[
         OfFrameworks(&["ray.io/rayservice"], "ray.io/rayservice is not managed"),
     ),
     gate("DisableWaitForPodsReady", Alpha, false, &[], Toggleable),
-    gate(
-        "ElasticJobsViaWorkloadSlices",
-        Beta,
-        true,
-        &[],
-        PartiallySupported(
-            "Jobs are not resized while they run; only a Workload that names the slice that it takes over from replaces it",
-        ),
-    ),
+    gate("ElasticJobsViaWorkloadSlices", Beta, true, &[], Toggleable),
     gate(
         "ElasticJobsViaWorkloadSlicesWithTAS",
         Alpha,
         false,
         &["ElasticJobsViaWorkloadSlices", "TopologyAwareScheduling"],
-        Unsupported("Jobs are not resized while they run"),
+        Unsupported("elastic Jobs are not placed on topologies"),
     ),
     gate(
         "FailureRecoveryPolicy",

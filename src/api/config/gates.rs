@@ -127,7 +127,7 @@ mod tests {
             ("VectorizedResourceRequests", false, 0, 1),
             ("MultiKueue", true, 0, 1),
             ("MultiKueue", false, 0, 0),
-            ("ElasticJobsViaWorkloadSlices", true, 0, 1),
+            ("ElasticJobsViaWorkloadSlices", true, 0, 0),
             ("VisibilityOnDemand", true, 0, 1),
             ("VisibilityOnDemand", false, 0, 0),
             ("ReclaimablePods", false, 0, 0),

@@ -31,7 +31,13 @@ impl Reconciler {
             self.queues.waiting_heads.forget(key);
             return QueueMembership::NotQueued;
         };
-        if let Some(charge) = self.scheduler_input().charge_from_admission(record) {
+        let input = self.scheduler_input();
+        let replaced = input.is_charged_to_replacing(record, &self.membership.assumed);
+        if let Some(charge) = input.charge_from_admission(record) {
+            if replaced {
+                self.engine.release(key);
+                return QueueMembership::NotQueued;
+            }
             let admitted = conditions::is_true(&record.status, ConditionType::Admitted);
             self.membership.assumed.remove(key);
             self.queues.waiting_heads.land(key, now);

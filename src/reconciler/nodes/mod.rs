@@ -1,5 +1,7 @@
-//! Nodes assigned to admitted workloads: their health, and the ungating of pods onto them.
+//! Pods of admitted workloads: their gates, and the health of the nodes that they are assigned to.
 
+mod elastic_gates;
 pub(super) mod health;
+mod pod_change;
 pub(super) mod topology_status;
 pub(super) mod ungating;

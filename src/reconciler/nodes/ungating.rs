@@ -5,8 +5,9 @@
 //! of these pods is in flight. A write carries the resourceVersion of its pod, so that a pod that has changed since is
 //! decided again (I12). No more pods are ungated than were granted (I22).
 
+use super::elastic_gates;
 use super::health::HostHealth;
-use crate::api::reason::ConditionType;
+use super::pod_change::{PodChange, gate_removed_observation, gates_without};
 use crate::api::v1beta2::PodSetAssignment;
 use crate::api::{ObjectKey, names};
 use crate::cache::Kind;
@@ -14,11 +15,10 @@ use crate::cache::nodes::placement_of;
 use crate::cache::pods::{PodRecord, WorkloadPod};
 use crate::cache::records::{PodSetRecord, WorkloadRecord};
 use crate::frameworks::TemplateInfo;
-use crate::lifecycle::backoff::elapsed_duration;
 use crate::lifecycle::conditions;
 use crate::lifecycle::ungate::{DomainSlots, TasPodState, assign_gated_pods, domains_waited_for};
 use crate::reconciler::events::{event_on, workload_warning};
-use crate::reconciler::messages::{Effect, EventType, Observation, Verb};
+use crate::reconciler::messages::{Effect, EventType, Verb};
 use crate::reconciler::warnings::Warnings;
 use crate::reconciler::work_queue::{ReconcileKey, WorkQueue};
 use crate::reconciler::writes::in_flight::Writes;
@@ -30,16 +30,6 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A write that ungates or terminates a pod.
-struct PodChange {
-    key: ObjectKey,
-    body: Value,
-    /// Whether the write terminates the pod instead of ungating it.
-    terminates_pod: bool,
-    /// Emitted when the write has landed.
-    effect: Effect,
-}
-
 /// What is needed to ungate the pods of Workloads.
 pub(crate) struct PodUngating<'a> {
     pub(crate) hosts: HostHealth<'a>,
@@ -49,15 +39,31 @@ pub(crate) struct PodUngating<'a> {
 }
 
 impl PodUngating<'_> {
+    /// Warns of pods of an elastic job that stay gated because they were made for another ProvisioningRequest.
+    fn report_stale_pods(&mut self, record: &WorkloadRecord, pods: &[Arc<str>]) {
+        let note = (!pods.is_empty()).then(|| {
+            format!(
+                "Pods stay gated until they are made again, because they name another ProvisioningRequest: {}",
+                pods.join(", ")
+            )
+        });
+        if let Some(note) = note.filter(|note| self.warnings.record(Kind::Workload, &record.meta.key, note)) {
+            self.writes.emit(workload_warning(record, "PodsStayGated", note));
+        }
+    }
+
     /// Ungates the pods of a Workload, and terminates ungated pods that can never reach their host.
     pub(crate) fn step(&mut self, workload: &ObjectKey, now: Timestamp) {
         let cache = self.hosts.cache;
-        let Some(record) = cache.workload(workload).filter(|record| record.may_run()) else {
+        // A write of its pods may have been decided before another slice took over.
+        let Some(record) = cache.slice_in_use(workload).filter(|record| record.may_run()) else {
             self.warnings.record_gated_pods(workload, None);
             return;
         };
+        let workload = &record.meta.key;
         let busy = |(key, ..): (&ObjectKey, _, _)| self.writes.is_in_flight(Kind::Pod, key);
-        if cache.nodes().assigned_hosts(workload).is_none() || cache.pods_of(workload).any(busy) {
+        let placed = cache.nodes().assigned_hosts(workload).is_some();
+        if !(placed || record.annotations.is_slice) || cache.pods_of(workload).any(busy) {
             return;
         }
         let terminated = self.hosts.terminations_on_lost_hosts(record, now);
@@ -69,6 +75,9 @@ impl PodUngating<'_> {
             closed_hosts.extend(hosts);
         }
         self.report_gated_pods(record, &closed_hosts, now);
+        let opened = elastic_gates::changes(cache, record, now);
+        self.report_stale_pods(record, &opened.stale);
+        ungated.extend(opened.changes);
         let changes = !terminated.is_empty() || !ungated.is_empty();
         if changes
             && !self.writes.is_confirmed(workload, ReconcileKey::Pods(workload.clone()), self.work_queue, now)
@@ -125,7 +134,7 @@ impl HostHealth<'_> {
         let termination = |(pod, known, member): (&ObjectKey, &PodRecord, &WorkloadPod)| {
             let host = member.selected_value(HOSTNAME_LABEL).filter(|host| is_lost(host))?;
             let pending = known.node.is_none() && !member.terminating && member.gates.is_empty();
-            (pending && self.cache.belongs_to_workload(known)).then(|| terminate_pod(pod, known, host, now))
+            (pending && self.cache.belongs_to(known, key)).then(|| terminate_pod(pod, known, host, now))
         };
         self.cache.pods_of(key).filter_map(termination).collect()
     }
@@ -142,14 +151,16 @@ impl HostHealth<'_> {
         };
         let pod_set = record.pod_sets().iter().find(|known| *known.name == *set.name);
         let own = |(_, pod, member): &(_, &PodRecord, &WorkloadPod)| {
-            *member.pod_set == *set.name && self.cache.belongs_to_workload(pod)
+            *member.pod_set == *set.name
+                && !member.has_gate(names::ELASTIC_JOB_ANNOTATION)
+                && self.cache.belongs_to(pod, &record.meta.key)
         };
         let pods: Vec<_> = self.cache.pods_of(&record.meta.key).filter(own).collect();
-        if !pods.iter().any(|(.., member)| member.is_gated() && !member.terminating) {
+        if !pods.iter().any(|(.., member)| member.has_gate(names::TOPOLOGY_GATE) && !member.terminating) {
             return Default::default();
         }
         let state = |(_, pod, member): &(_, &PodRecord, &WorkloadPod)| TasPodState {
-            gated: member.is_gated(),
+            gated: member.has_gate(names::TOPOLOGY_GATE),
             terminating: member.terminating,
             rank: pod_rank(pod_set, member),
             domain: self.domain_of_pod(&placement, pod.node.as_ref(), member),
@@ -178,13 +189,7 @@ impl HostHealth<'_> {
             .collect();
         let patch = |(pod, domain): (usize, usize)| {
             let ((key, pod, member), wanted) = (pods.get(pod)?, selector(domain)?);
-            let gates: Vec<Value> = member
-                .gates
-                .iter()
-                .filter(|gate| *gate != names::TOPOLOGY_GATE)
-                .map(|gate| json!({"name": gate}))
-                .collect();
-            let gates = if gates.is_empty() { Value::Null } else { Value::Array(gates) };
+            let gates = gates_without(member, names::TOPOLOGY_GATE);
             let wanted: Map<String, Value> =
                 wanted.iter().map(|(label, value)| (label.to_string(), json!(&**value))).collect();
             let body = json!({
@@ -195,7 +200,7 @@ impl HostHealth<'_> {
                 key: (*key).clone(),
                 body,
                 terminates_pod: false,
-                effect: gate_removed_observation(record, now),
+                effect: gate_removed_observation(record, names::TOPOLOGY_GATE, now),
             })
         };
         (assigned.into_iter().filter_map(patch).collect(), closed)
@@ -260,18 +265,6 @@ fn terminate_pod(key: &ObjectKey, pod: &PodRecord, host: &str, now: Timestamp) -
     let subject = (Kind::Pod, key, &*pod.uid);
     let event = Effect::Event(event_on(subject, EventType::Normal, "PodTerminatedByKueue", note));
     PodChange { key: key.clone(), body, terminates_pod: true, effect: event }
-}
-
-/// Returns the observation of a removed topology gate, with the time since admission.
-fn gate_removed_observation(record: &WorkloadRecord, now: Timestamp) -> Effect {
-    let status = &record.status;
-    let cluster_queue = status.admission.as_ref().map(|admission| admission.cluster_queue.clone());
-    let admitted = conditions::true_since(status, ConditionType::Admitted).unwrap_or(now);
-    Effect::Observe(Observation::GateRemoved {
-        gate: names::TOPOLOGY_GATE,
-        cluster_queue: cluster_queue.unwrap_or_default(),
-        latency: elapsed_duration(admitted, now),
-    })
 }
 
 /// Returns the node selector of a domain: the label of each level with its value.

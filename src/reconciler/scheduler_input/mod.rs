@@ -2,6 +2,7 @@
 
 mod charge;
 mod pending;
+mod slices;
 
 use super::CoreSettings;
 use crate::cache::Cache;

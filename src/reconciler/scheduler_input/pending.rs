@@ -1,7 +1,6 @@
 //! Conversion of a pending Workload to scheduler input.
 
 use super::SchedulerInput;
-use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::PodSetRequest;
 use crate::cache::pod_defaults::to_status_requests;
@@ -53,11 +52,6 @@ impl SchedulerInput<'_> {
             Some(sets) => to_status_requests(&sets).into(),
             None => Arc::clone(&record.effective_requests.status_requests),
         }
-    }
-
-    /// Returns the workload slice that a Workload replaces.
-    pub(crate) fn replaced_slice<'a>(&self, record: &'a WorkloadRecord) -> Option<&'a ObjectKey> {
-        record.annotations.replaces.as_deref().filter(|_| self.settings.engine.gates.elastic_slices)
     }
 }
 

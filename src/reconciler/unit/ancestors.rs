@@ -62,12 +62,17 @@ impl<'a> Units<'a> {
         let uid = ancestor.uid.as_str();
         let Some((kind, key)) = self.cache.job_id(uid) else {
             let key = self.cache.workloads_owned_by(uid).first()?;
-            return Some(ExpectedWorkload { key: key.clone(), record: self.cache.workload(key) });
+            return Some(ExpectedWorkload {
+                key: key.clone(),
+                record: self.cache.workload(key),
+                elastic: false,
+            });
         };
         let parent = self.load(&UnitKey::of_object(*kind, key.clone()))?;
         let record = self.workload_of(&parent);
+        let elastic = parent.view.options.slice.is_some();
         let key = record.map_or(parent.workload, |record| record.meta.key.clone());
-        Some(ExpectedWorkload { key, record })
+        Some(ExpectedWorkload { key, record, elastic })
     }
 }
 
@@ -75,13 +80,18 @@ impl<'a> Units<'a> {
 struct ExpectedWorkload<'a> {
     key: ObjectKey,
     record: Option<&'a Arc<WorkloadRecord>>,
+    /// Whether its job is elastic.
+    elastic: bool,
 }
 
 impl UnitStep<'_> {
     /// Suspends a child that runs while the Workload of its ancestor is not admitted.
     pub(super) fn suspend_child_unless_admitted(&mut self, unit: &LoadedUnit<'_>, ancestor: &OwnerRef) {
         let workload = self.units.workload_of_ancestor(ancestor);
-        let admitted = workload.as_ref().and_then(|w| w.record).is_some_and(|record| record.may_run());
+        let elastic = unit.view.options.slice.is_some() || workload.as_ref().is_some_and(|w| w.elastic);
+        // The gates hold the pods of an elastic job until they have quota.
+        let runs = |record: &Arc<WorkloadRecord>| record.may_run() || (elastic && record.may_wait_gated());
+        let admitted = workload.as_ref().and_then(|w| w.record).is_some_and(runs);
         if admitted || unit.view.suspended {
             return;
         }

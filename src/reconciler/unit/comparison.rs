@@ -39,7 +39,7 @@ pub(crate) fn grants_match_job(record: &WorkloadRecord, view: &JobView) -> bool 
 
 /// Returns whether a job names another queue than the Workload that was made for it: a user suspended it to move it, and its
 /// reservation is in the queue that it left.
-fn is_in_other_queue(record: &WorkloadRecord, view: &JobView) -> bool {
+pub(super) fn is_in_other_queue(record: &WorkloadRecord, view: &JobView) -> bool {
     let (has, names) = (record.queue_name.as_deref(), view.queue_name.as_deref());
     view.options.prebuilt_workload.is_none() && has.unwrap_or_default() != names.unwrap_or_default()
 }

@@ -2,6 +2,7 @@
 
 use super::comparison::{grants_match_job, is_out_of_sync, pod_sets_to_restore};
 use super::members::pod_set_counts;
+use super::resize::{Size, compare_size};
 use super::run::idle_members;
 use super::units::{Units, starting_workload};
 use super::{LoadedUnit, units};
@@ -68,12 +69,14 @@ impl<'a> UnitFacts<'a> {
         // Another Workload replaces one that was made for the group.
         let prebuilt = unit.view.options.prebuilt_workload.is_some() && !unit.view.deleting;
         let unfit = prebuilt && membership.as_ref().is_some_and(|membership| !membership.matches);
-        let out_of_sync =
-            superfluous || unfit || unit.owner.is_some_and(|owner| is_out_of_sync(record, owner));
+        let slices = self.units.slices_of(unit);
+        let out_of_sync = (superfluous && slices.is_none())
+            || unfit
+            || unit.owner.is_some_and(|owner| is_out_of_sync(record, owner));
         JobFacts {
             stopped,
             start_failed: self.start_error(record, unit, &status).filter(|_| !superfluous && !unfit),
-            pods_ready: status.ready,
+            pods_ready: status.ready || are_slice_pods_ready(record, unit),
             reclaimable: self.reclaimable_pods(record, unit, &status),
             // Once it is finished, it holds no quota and cannot be restored.
             out_of_sync: stopped && out_of_sync,
@@ -93,6 +96,11 @@ impl<'a> UnitFacts<'a> {
         // Until its pod sets are known, its pod templates cannot be restored.
         if !self.is_settled(unit) || unit.view.related.waits_for.is_some() {
             return false;
+        }
+        if let Some(slices) = self.units.slices_of(unit)
+            && !slices.is_in_use(record)
+        {
+            return true;
         }
         // The pods of a job that another Workload started do not run on its quota.
         let other = |name: &str| *name != *record.meta.key.name;
@@ -135,6 +143,14 @@ impl<'a> UnitFacts<'a> {
         self.units.start_actions(unit, &objects, record).err().map(|error| error.to_string())
     }
 
+    /// Returns why and with which words a slice of an elastic job ends, that has no part in the job any more.
+    pub(crate) fn slice_end(self, record: &WorkloadRecord, now: Timestamp) -> Option<(&'static str, String)> {
+        let unit = self.units.load(&self.units.of_workload(record)?)?;
+        let slices = self.units.slices_of(&unit).filter(|slices| slices.is_superfluous(record))?;
+        let stopped = self.is_stopped(record, &unit, &unit.status(now), true);
+        stopped.then(|| slices.end_of(record)).map(|(reason, message)| (reason, message.to_owned()))
+    }
+
     /// Returns the reclaimable pods of a unit. Those of a job that was resized since its Workload got quota stay as they
     /// are until the Workload is replaced: more than it has pods would be refused.
     fn reclaimable_pods(
@@ -146,7 +162,12 @@ impl<'a> UnitFacts<'a> {
         if !self.units.settings.gates.reclaimable_pods {
             return Vec::new();
         }
-        let resized = || unit.owner.is_some_and(|owner| !grants_match_job(record, owner));
+        let resized = || {
+            unit.owner.is_some_and(|owner| match owner.options.slice {
+                Some(_) => compare_size(record, owner) != Some(Size::Same),
+                None => !grants_match_job(record, owner),
+            })
+        };
         if reservation::holds_quota(&record.status) && resized() {
             let known = &record.status.reclaimable_pods;
             return known.iter().map(|pods| (pods.name.clone(), pods.count)).collect();
@@ -154,6 +175,17 @@ impl<'a> UnitFacts<'a> {
         let pods = status.reclaimable_pods.iter().filter(|(_, count)| *count > 0);
         pods.map(|(name, count)| (name.to_string(), *count)).collect()
     }
+}
+
+/// Returns whether as many pods of an elastic job are ready as the slice in use has, although the job asks for more.
+fn are_slice_pods_ready(record: &WorkloadRecord, unit: &LoadedUnit<'_>) -> bool {
+    let Some(owner) = unit.owner.filter(|owner| owner.options.slice.is_some() && !owner.suspended) else {
+        return false;
+    };
+    let ready = owner.status.ready_pods.saturating_add(owner.status.succeeded_pods);
+    let pods = record.pod_sets().iter().fold(0_i32, |sum, set| sum.saturating_add(set.count));
+    let was_ready = conditions::is_true(&record.status, ConditionType::PodsReady);
+    compare_size(record, owner) == Some(Size::Larger) && (was_ready || ready >= pods)
 }
 
 /// Returns whether a Workload is that of a unit: the pod that owns it may have been replaced by another of its name.

@@ -30,6 +30,14 @@ impl Units<'_> {
                 info.count = own.count;
             }
         }
+        if unit.view.options.slice.is_some() {
+            // Pods name the first slice: those that a larger slice lets run have the same template.
+            for info in &mut infos {
+                let first = record.chain_key().name.to_string();
+                let annotations = &mut Arc::make_mut(&mut info.template).annotations;
+                annotations.insert(names::SLICE_NAME_ANNOTATION.to_owned(), first);
+            }
+        }
         unit.rules.start(objects, &infos)
     }
 

@@ -28,6 +28,9 @@ impl UnitStep<'_> {
         if let Some(object) = &unit.view.related.waits_for {
             return self.step_awaiting(unit, object);
         }
+        if let Some((owner, slices)) = unit.owner.zip(self.units.slices_of(unit)) {
+            return self.step_slices(unit, owner, &slices);
+        }
         match self.units.workload_of(unit) {
             Some(record) => self.step_with_workload(unit, record),
             None => self.step_without_workload(unit),

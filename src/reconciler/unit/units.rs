@@ -6,6 +6,7 @@
 //! restored, the Workload that started it keeps its quota.
 
 use super::LoadedUnit;
+use super::slices::Slices;
 use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, names};
 use crate::cache::records::WorkloadRecord;
@@ -68,8 +69,8 @@ impl<'a> Units<'a> {
     }
 
     /// Returns the Workloads of a unit. The first is in use: the prebuilt Workload that the unit names, the Workload that was
-    /// made for it, or another one that it owns. The others end, unless they are slices of an elastic job.
-    pub(super) fn workloads_of(self, unit: &LoadedUnit<'_>) -> Vec<&'a Arc<WorkloadRecord>> {
+    /// made for it, or another one that it owns. The others end.
+    fn workloads_of(self, unit: &LoadedUnit<'_>) -> Vec<&'a Arc<WorkloadRecord>> {
         let named = self.cache.workload(&unit.workload);
         if unit.view.options.prebuilt_workload.is_some() || unit.key.is_pod_group() {
             return named.filter(|record| self.belongs(unit, record)).into_iter().collect();
@@ -88,9 +89,21 @@ impl<'a> Units<'a> {
         named.into_iter().chain(others).collect()
     }
 
-    /// Returns the Workload of a unit that is in use.
+    /// Returns the Workload of a unit that is in use; of the slices of an elastic job, the one on whose quota its pods run.
     pub(super) fn workload_of(self, unit: &LoadedUnit<'_>) -> Option<&'a Arc<WorkloadRecord>> {
-        self.workloads_of(unit).into_iter().next()
+        match self.slices_of(unit) {
+            Some(slices) => slices.in_use(),
+            None => self.workloads_of(unit).into_iter().next(),
+        }
+    }
+
+    /// Returns the slices of an elastic job; `None` if the unit is no elastic job.
+    pub(super) fn slices_of(self, unit: &LoadedUnit<'_>) -> Option<Slices<'a>> {
+        let owner = unit.owner.filter(|owner| owner.options.slice.is_some())?;
+        let owned = self.cache.workloads_owned_by(&owner.uid).iter();
+        let records = owned.filter_map(|key| self.cache.workload(key));
+        let own = records.filter(|record| record.meta.key.namespace == owner.key.namespace);
+        Some(Slices::of(own.filter(|record| self.belongs(unit, record)).collect()))
     }
 
     /// Returns whether a Workload is that of a unit, or was.
@@ -129,13 +142,12 @@ impl<'a> Units<'a> {
         keys.filter(|key| self.cache.workload(key).is_some()).collect()
     }
 
-    /// Returns whether a Workload belongs to a unit that has another one. Slices of an elastic job replace one another.
+    /// Returns whether a Workload belongs to a unit that has another one.
     pub(super) fn is_superfluous(self, record: &WorkloadRecord, unit: &LoadedUnit<'_>) -> bool {
-        let key = &record.meta.key;
-        let used = self.workload_of(unit);
-        let is_key = |other: &Arc<WorkloadRecord>| other.meta.key == *key;
-        let replaces = |other: &Arc<WorkloadRecord>| other.annotations.replaces.as_deref() == Some(key);
-        record.annotations.replaces.is_none() && !used.is_some_and(|other| is_key(other) || replaces(other))
+        match self.slices_of(unit) {
+            Some(slices) => slices.is_superfluous(record),
+            None => self.workload_of(unit).is_none_or(|used| used.meta.key != record.meta.key),
+        }
     }
 
     /// Returns the Workload on whose quota the pods of a job run, or whose start is not undone yet, if the job has another
@@ -146,6 +158,9 @@ impl<'a> Units<'a> {
         used: Option<&ObjectKey>,
     ) -> Option<&'a Arc<WorkloadRecord>> {
         let owner = unit.owner?;
+        if self.slices_of(unit).is_some_and(|slices| slices.started(owner)) {
+            return None;
+        }
         let name = starting_workload(owner)?;
         let key = ObjectKey { namespace: owner.key.namespace.clone(), name: Arc::from(name) };
         let record = self.cache.workload(&key).filter(|_| used != Some(&key))?;

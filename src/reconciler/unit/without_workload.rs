@@ -4,16 +4,14 @@ use super::run::StopCause;
 use super::{LoadedUnit, UnitStep};
 use crate::api::{ObjectKey, names};
 use crate::cache::Kind;
+use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{
-    Ancestor, Component, ComposeError, Composed, MissingClass, Priority, Sources, WorkloadRequest,
+    Ancestor, Component, ComposeError, Composed, MissingClass, Priority, SliceMarks, Sources, WorkloadRequest,
 };
 use crate::lifecycle::backoff;
 use crate::reconciler::messages::{Effect, Observation, Verb};
 use crate::reconciler::writes::request::WriteRequest;
 use std::sync::Arc;
-
-/// Note of the event on a job that asks to be resized while it runs.
-const ELASTIC_NOTE: &str = "Elastic Jobs are not supported by this version: a change of parallelism stops the Job and queues it again";
 
 /// Why no Workload can be created for a unit.
 enum NotComposed {
@@ -66,6 +64,11 @@ impl<'a> UnitStep<'a> {
             return;
         }
         self.release_members(unit, |member| !member.counts());
+        self.create_when_possible(unit, None);
+    }
+
+    /// Creates the Workload of a unit, to replace a slice if it is an elastic job that has grown.
+    pub(super) fn create_when_possible(&mut self, unit: &LoadedUnit<'_>, replaces: Option<&WorkloadRecord>) {
         let key = &unit.workload;
         // The server would refuse the Workload, and each refusal would be reported on the unit and retried.
         if unit.view.deleting || self.units.cache.is_namespace_deleting(&key.namespace) {
@@ -97,7 +100,7 @@ impl<'a> UnitStep<'a> {
             return self.work_queue.add_at(unit.reconcile_key(), until);
         }
         let Some(sources) = self.sources(unit) else { return };
-        match self.compose(unit, sources) {
+        match self.compose(unit, sources, replaces) {
             Ok(composed) => self.create_workload(unit, composed),
             Err(error) => {
                 let (reason, note) = error.warning(unit);
@@ -106,32 +109,37 @@ impl<'a> UnitStep<'a> {
         }
     }
 
-    fn compose(&self, unit: &LoadedUnit<'_>, sources: Sources<'_>) -> Result<Composed, NotComposed> {
+    fn compose(
+        &self,
+        unit: &LoadedUnit<'_>,
+        sources: Sources<'_>,
+        replaces: Option<&WorkloadRecord>,
+    ) -> Result<Composed, NotComposed> {
         let objects = unit.objects();
         let pod_sets = unit.rules.pod_sets(&objects, sources).map_err(NotComposed::Unit)?;
         let priority = Priority::resolve(&unit.view, &pod_sets, self.units.cache.priority_classes())
             .map_err(NotComposed::Class)?;
+        let chain = replaces.map_or_else(|| unit.workload.clone(), WorkloadRecord::chain_key);
+        let marks = SliceMarks { chain: &chain.name, replaces: replaces.map(|record| &record.meta.key) };
         let request = WorkloadRequest {
             name: &unit.workload.name,
             queue_name: unit.view.queue_name.as_deref(),
             label_keys_to_copy: &self.units.settings.label_keys_to_copy,
             priority: &priority,
+            slice: unit.view.options.slice.as_ref().map(|_| marks),
         };
         unit.rules.compose(&objects, sources, &request).map_err(NotComposed::Unit)
     }
 
     fn create_workload(&mut self, unit: &LoadedUnit<'_>, composed: Composed) {
         let key = unit.workload.clone();
-        let mut effects = vec![
+        let effects = vec![
             unit.event("CreatedWorkload", &format!("Created Workload: {key}")),
             Effect::Observe(Observation::WorkloadCreated {
                 job_kind: unit.key.kind.gvk.kind,
                 latency: backoff::elapsed_duration(unit.view.created, self.now),
             }),
         ];
-        if unit.view.options.elastic {
-            effects.push(unit.warning("ElasticJobNotSupported", ELASTIC_NOTE));
-        }
         let request = WriteRequest::new(Kind::Workload, key, Verb::Create, composed.workload);
         let request = request.with_effects(effects).on_behalf_of(unit.reconcile_key());
         self.writes.start(request, self.now);

@@ -24,6 +24,7 @@ impl<'a> WorkloadFacts<'a> {
             deleting: record.meta.deleting,
             has_finalizer: record.meta.has_finalizer(),
             made_for_job: record.job_uid.is_some() && self.settings.gates.finish_orphaned_workloads,
+            is_slice: record.annotations.is_slice && self.settings.gates.elastic_jobs,
             admission_gates: record.annotations.admission_gated_by.as_deref(),
             max_execution_seconds: record.max_execution_seconds,
             status: &record.status,
@@ -64,7 +65,7 @@ impl<'a> WorkloadFacts<'a> {
             misconfigured: record.effective_requests.misconfiguration.clone(),
             verdict: None,
             preemption: None,
-            slice_replaced_message: self.slice_replaced_message(&record.meta.key, record),
+            slice_end: self.slice_end(record, now),
             own_check_states: Vec::new(),
             node_health: node_failure::NodeHealthReport::default(),
             resource_requests: Arc::default(),
@@ -78,18 +79,17 @@ impl<'a> WorkloadFacts<'a> {
         Some((preemption.victim.reason, preemption_message(preemptor, &preemption.victim)))
     }
 
-    /// Returns the message for a Workload that a newer workload slice has replaced: the newer slice holds quota and
-    /// names this Workload as replaced.
-    fn slice_replaced_message(self, key: &ObjectKey, record: &WorkloadRecord) -> Option<String> {
-        let siblings = self.cache.workloads_owned_by(&record.owner.as_ref()?.uid);
-        let newer = siblings.iter().filter(|sibling| *sibling != key).filter_map(|s| self.cache.workload(s));
-        let mut replacing = newer.filter(|newer| {
-            self.scheduler_input().replaced_slice(newer) == Some(key)
-                && reservation::holds_quota(&newer.status)
-        });
-        replacing.next().map(|newer| {
-            eviction::slice_replaced_message(&newer.meta.uid, newer.job_uid.as_deref().unwrap_or_default())
-        })
+    /// Returns reason and message for a slice of an elastic job that ends: a newer one holds quota in its place, or the job has
+    /// others.
+    fn slice_end(self, record: &WorkloadRecord, now: Timestamp) -> Option<(&'static str, String)> {
+        let replacing =
+            self.scheduler_input().replacing(record).find(|newer| reservation::holds_quota(&newer.status));
+        if let Some(newer) = replacing {
+            let job = newer.job_uid.as_deref().unwrap_or_default();
+            let message = eviction::slice_replaced_message(&newer.meta.uid, job);
+            return Some((eviction::SLICE_REPLACED, message));
+        }
+        UnitFacts { units: self.units(), writes: self.writes }.slice_end(record, now)
     }
 
     fn local_queue_fact(self, record: &WorkloadRecord) -> QueueFact {

@@ -135,6 +135,13 @@ impl Writes {
         self.in_flight.contains_key(&(kind, key.clone()))
     }
 
+    /// Returns whether an object is being created for another one.
+    pub(crate) fn creates_for(&self, item: &ReconcileKey) -> bool {
+        let creates =
+            |write: &InFlightWrite| write.verb == Verb::Create && write.on_behalf_of.as_ref() == Some(item);
+        self.in_flight.values().any(creates)
+    }
+
     /// Returns whether the result of a Workload's second pass is being written.
     pub(crate) fn is_second_pass_in_flight(&self, key: &ObjectKey) -> bool {
         let write = self.in_flight.get(&(Kind::Workload, key.clone()));

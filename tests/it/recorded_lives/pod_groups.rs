@@ -136,7 +136,7 @@ pub(super) fn request<'a>(
     keys: &'a [String],
     priority: &'a Priority,
 ) -> WorkloadRequest<'a> {
-    WorkloadRequest { name, queue_name: queue, label_keys_to_copy: keys, priority }
+    WorkloadRequest { name, queue_name: queue, label_keys_to_copy: keys, priority, slice: None }
 }
 
 impl Group {

@@ -142,6 +142,7 @@ impl Life<'_> {
             queue_name: view.queue_name.as_deref(),
             label_keys_to_copy: &keys,
             priority: &Priority::default(),
+            slice: None,
         };
         let body = plain(
             &workload_body(self.row, &self.job, view, self.row.pod_sets(&self.job).unwrap(), &request)

@@ -42,7 +42,7 @@ pub(super) fn job(name: &str, queue: &str, pods: u32) -> Value {
     })
 }
 
-/// Reserved CPU, computed from the objects alone.
+/// Reserved CPU, computed from the objects alone. A slice of an elastic Job that has shrunk holds less than it was granted.
 pub(super) fn reserved_cpu(world: &World) -> i64 {
     let usage = |w: &Value| {
         let sets = w
@@ -51,7 +51,12 @@ pub(super) fn reserved_cpu(world: &World) -> i64 {
             .cloned()
             .unwrap_or_default();
         sets.iter()
-            .map(|s| s["resourceUsage"]["cpu"].as_str().unwrap_or("0").parse::<i64>().unwrap())
+            .map(|s| {
+                let granted = s["resourceUsage"]["cpu"].as_str().unwrap_or("0").parse::<i64>().unwrap();
+                let (count, asked) =
+                    (s["count"].as_i64().unwrap(), w["spec"]["podSets"][0]["count"].as_i64().unwrap());
+                if asked < count { granted * asked / count } else { granted }
+            })
             .sum::<i64>()
     };
     let counts = |w: &&Value| {

@@ -334,13 +334,15 @@ fn pod_bound_for_deleted_node_is_terminated() {
     });
 }
 
-/// With the gate off, neither nodes nor pods are watched, and nothing waits for their lists.
+/// With the gates off, neither nodes nor pods are watched, and nothing waits for their lists. Elastic jobs need pods.
 #[test]
-fn disabled_gate_watches_no_nodes_or_pods() {
+fn disabled_gates_watch_no_nodes_or_pods() {
     let mut settings = CoreSettings::default();
     settings.engine.gates.topology = false;
-    let kinds = settings.kinds();
-    assert!(!kinds.contains(&Kind::Node) && !kinds.contains(&Kind::Pod));
+    let watches = |settings: &CoreSettings, kind| settings.kinds().contains(&kind);
+    assert!(!watches(&settings, Kind::Node) && watches(&settings, Kind::Pod));
+    settings.gates.elastic_jobs = false;
+    assert!(!watches(&settings, Kind::Node) && !watches(&settings, Kind::Pod));
     assert!(CoreSettings::default().kinds().contains(&Kind::Node));
 }
 

@@ -8,7 +8,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
-use sluice::frameworks::{JobKind, framework};
+use sluice::frameworks::{Elastic, JobKind, framework};
 use sluice::simulate::fake_api_server::key_of;
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
@@ -31,6 +31,17 @@ fn set_defaults(object: &mut Value) {
             if field.is_null() {
                 *field = default;
             }
+        }
+    }
+}
+
+/// Adds the gate of elastic jobs, as the webhook does.
+pub(super) fn add_elastic_gates(kind: JobKind, object: &mut Value) {
+    let elastic = object["metadata"]["annotations"]["kueue.x-k8s.io/elastic-job"] == "true";
+    if elastic && kind.flags.elastic == Elastic::GatedTemplates {
+        for pointer in kind.template_pointers(object) {
+            let template = object.pointer_mut(&pointer).expect("a template");
+            template["spec"]["schedulingGates"] = json!([{"name": "kueue.x-k8s.io/elastic-job"}]);
         }
     }
 }
@@ -104,6 +115,7 @@ impl Plane {
             Kind::Job(kind) if queued => {
                 let suspend = kind.fields.suspend.expect("the kind is suspended");
                 super::super::suspended_jobs::set(&mut object, suspend, json!(true));
+                add_elastic_gates(kind, &mut object);
                 set_defaults(&mut object);
             }
             Kind::Workload => object["spec"]["active"] = json!(true),

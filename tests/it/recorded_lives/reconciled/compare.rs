@@ -10,7 +10,7 @@ use sluice::frameworks::JobKind;
 /// Compares what the server has with a recorded state. An error shows the objects that differ.
 pub(super) fn compare(plane: &mut Plane, state: &Value) -> Result<(), String> {
     let mine = objects_of(plane);
-    let theirs = recorded_objects(state);
+    let theirs = recorded_objects(state, plane.kind.gvk.kind);
     let list = |objects: &[(String, Value)]| {
         let mut lines: Vec<String> =
             objects.iter().map(|(name, shape)| format!("{name} {}", sorted(shape))).collect();
@@ -36,7 +36,7 @@ fn sorted(value: &Value) -> String {
 }
 
 /// Objects of a recorded state. Those of equal names are told apart by a number at the end.
-fn recorded_objects(state: &Value) -> Vec<(String, Value)> {
+fn recorded_objects(state: &Value, plane_kind: &str) -> Vec<(String, Value)> {
     let mut objects = Vec::new();
     for (name, shape) in state.as_object().unwrap() {
         let name = name.split(" (").next().unwrap().to_owned();
@@ -44,7 +44,7 @@ fn recorded_objects(state: &Value) -> Vec<(String, Value)> {
         let shape = match kind {
             "Workload" => recorded_workload(shape),
             "Pod" => wanted(shape),
-            "Job" => json!({"suspend": shape["spec"]["suspend"]}),
+            "Job" if kind != plane_kind => json!({"suspend": shape["spec"]["suspend"]}),
             "Deployment" => json!({"template": plain(&shape["spec"]["template"]["metadata"])}),
             _ => json!({"spec": plain(&shape["spec"])}),
         };
@@ -87,7 +87,8 @@ fn objects_of(plane: &mut Plane) -> Vec<(String, Value)> {
         names.push((text(&pod["metadata"]["name"]).to_owned(), pod_name(pod)));
     }
     let jobs: Vec<Value> = plane.harness.server.all(Kind::Job(plane.kind)).cloned().collect();
-    let children: Vec<Value> = plane.harness.server.all(Kind::Job(JobKind::BATCH_JOB)).cloned().collect();
+    let children = plane.harness.server.all(Kind::Job(JobKind::BATCH_JOB));
+    let children: Vec<Value> = children.filter(|_| plane.kind != JobKind::BATCH_JOB).cloned().collect();
     for job in jobs.iter().chain(&children) {
         let name = format!("uid({}/{})", text(&job["kind"]), text(&job["metadata"]["name"]));
         names.push((text(&job["metadata"]["uid"]).to_owned(), name));
@@ -104,8 +105,15 @@ fn objects_of(plane: &mut Plane) -> Vec<(String, Value)> {
             (text(&workload["metadata"]["name"]), &workload["metadata"]["ownerReferences"][0]);
         let own = owner["controller"] == true;
         let kind = text(&owner["kind"]);
-        let shown =
-            if own { format!("workload({kind}/{})", real(text(&owner["name"]))) } else { name.to_owned() };
+        let shown = if own {
+            let slice = workload["metadata"]["annotations"]["kueue.x-k8s.io/elastic-job"] == "true";
+            let of_owner = format!("workload({kind}/{}#", real(text(&owner["name"])));
+            let earlier = plane.shown_names.values().filter(|shown| shown.starts_with(&of_owner)).count();
+            let number = if slice { format!("#{}", earlier + 1) } else { String::new() };
+            format!("workload({kind}/{}{number})", real(text(&owner["name"])))
+        } else {
+            name.to_owned()
+        };
         plane.shown_names.entry(name.to_owned()).or_insert(shown);
     }
     let mut objects: Vec<(String, Value)> = Vec::new();
@@ -114,7 +122,12 @@ fn objects_of(plane: &mut Plane) -> Vec<(String, Value)> {
     }
     for job in &jobs {
         let name = format!("{} {}", text(&job["kind"]), text(&job["metadata"]["name"]));
-        objects.push((name, json!({"spec": plain(&job["spec"])})));
+        let mut spec = plain(&job["spec"]);
+        if let Some(pod) = spec.pointer_mut("/template/spec").and_then(Value::as_object_mut) {
+            // Of a Job only what a queueing system touches is recorded.
+            pod.shift_remove("restartPolicy");
+        }
+        objects.push((name, json!({"spec": spec})));
     }
     for job in &children {
         let name = format!("Job {}", text(&job["metadata"]["name"]));
@@ -135,6 +148,7 @@ fn objects_of(plane: &mut Plane) -> Vec<(String, Value)> {
         let mut words = shape.to_string();
         for (real, shown) in &names {
             words = words.replace(&format!("\"{real}\""), &format!("\"{shown}\""));
+            words = words.replace(&format!("/{real}\""), &format!("/{shown}\""));
         }
         serde_json::from_str(&words).unwrap()
     };

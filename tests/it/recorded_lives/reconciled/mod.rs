@@ -7,6 +7,7 @@
 
 mod acts;
 mod compare;
+mod elastic;
 mod plane;
 
 use super::{KUBEFLOW_KINDS, playable, scenarios, text};

@@ -46,6 +46,8 @@ pub(super) struct Plane {
     /// Deployments by name.
     pub(super) deployments: BTreeMap<String, Value>,
     pod_count: usize,
+    /// What must hold after each write.
+    pub(super) law: fn(&FakeApiServer),
     /// Names of Workloads, seen so far, as recordings show them.
     pub(super) shown_names: BTreeMap<String, String>,
 }
@@ -81,6 +83,7 @@ impl Plane {
             kind,
             deployments: BTreeMap::new(),
             pod_count: 0,
+            law: |_| (),
             shown_names: BTreeMap::new(),
         };
         plane.harness.server.create(Kind::Namespace, json!({"metadata": {"name": namespace}}), BEGIN);
@@ -115,6 +118,10 @@ impl Plane {
 
     pub(super) fn advance(&mut self, time: SignedDuration) {
         self.now = self.now.checked_add(time).unwrap();
+    }
+
+    pub(super) const fn now(&self) -> Timestamp {
+        self.now
     }
 
     pub(super) fn key(&self, name: &str) -> ObjectKey {
@@ -186,6 +193,7 @@ impl Plane {
                         let refused = matches!(answer, Some(Delta::Written(result))
                             if matches!(result.outcome, WriteOutcome::Rejected { .. }));
                         assert!(!refused, "{answer:?}");
+                        (self.law)(&self.harness.server);
                         if self.fault == Fault::Kills {
                             (self.killed, self.faults) = (true, self.faults + 1);
                             return;

@@ -1,0 +1,108 @@
+//! The gates of elastic jobs: which pods of a job that grew or shrank may run.
+//!
+//! Invariants: no more pods of a pod set run than the slice in use is charged for; a pod that terminates counts until it has
+//! ended. Pods are ungated by name, so that two decisions on the same pods are the same.
+
+use super::pod_change::{PodChange, gate_removed_observation, gates_without};
+use crate::api::names::ELASTIC_JOB_ANNOTATION as GATE;
+use crate::api::{ObjectKey, v1beta2::PodSetAssignment};
+use crate::cache::Cache;
+use crate::cache::pods::{PodRecord, WorkloadPod};
+use crate::cache::records::WorkloadRecord;
+use crate::lifecycle::provisioning::POD_ANNOTATIONS;
+use crate::resources::without_reclaimable;
+use jiff::Timestamp;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Changes of the pods of a slice.
+#[derive(Default)]
+pub(super) struct Opened {
+    pub(super) changes: Vec<PodChange>,
+    /// Names of pods that stay gated because what an admission check gave them differs from what it gives now, and cannot be
+    /// changed.
+    pub(super) stale: Vec<Arc<str>>,
+}
+
+/// What admission checks add to a pod when it is ungated: its template has what they gave at the start of the job.
+#[derive(Default)]
+struct Additions<'a> {
+    annotations: BTreeMap<&'a str, &'a str>,
+    node_selector: BTreeMap<&'a str, &'a str>,
+}
+
+/// Returns the changes that ungate pods of a slice, as many as it has quota for.
+pub(super) fn changes(cache: &Cache, record: &WorkloadRecord, now: Timestamp) -> Opened {
+    let mut opened = Opened::default();
+    let sets = record.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
+    for set in sets {
+        let own = |(_, pod, member): &(_, &PodRecord, &WorkloadPod)| {
+            *member.pod_set == *set.name && cache.belongs_to(pod, &record.meta.key)
+        };
+        let pods: Vec<_> = cache.pods_of(&record.meta.key).filter(own).collect();
+        let (gated, running): (Vec<_>, Vec<_>) =
+            pods.into_iter().partition(|(.., member)| member.has_gate(GATE));
+        let additions = Additions::of(record, &set.name);
+        let (fitting, stale): (Vec<_>, Vec<_>) = gated
+            .into_iter()
+            .filter(|(.., member)| !member.terminating)
+            .partition(|(.., member)| additions.fit(member));
+        opened.stale.extend(stale.into_iter().map(|(key, ..)| Arc::clone(&key.name)));
+        let room = usize::try_from(charged_pods(record, set)).unwrap_or(0).saturating_sub(running.len());
+        let change = |pod: (&ObjectKey, &PodRecord, &WorkloadPod)| additions.change(record, pod, now);
+        // They are in the order of their names.
+        opened.changes.extend(fitting.into_iter().take(room).map(change));
+    }
+    opened
+}
+
+/// Returns how many pods of a pod set a slice is charged for.
+fn charged_pods(record: &WorkloadRecord, set: &PodSetAssignment) -> i32 {
+    let asked =
+        record.pod_sets().iter().find(|asked| *asked.name == *set.name).map_or(0, |asked| asked.count);
+    let reclaimable = record.status.reclaimable_pods.iter().find(|pods| pods.name == set.name);
+    let left = without_reclaimable(asked, reclaimable.map_or(0, |pods| pods.count));
+    set.count.map_or(left, |granted| granted.min(left))
+}
+
+impl<'a> Additions<'a> {
+    fn of(record: &'a WorkloadRecord, pod_set: &str) -> Self {
+        let mut additions = Self::default();
+        let updates = record.status.admission_checks.iter().flat_map(|check| &check.pod_set_updates);
+        for update in updates.filter(|update| update.name == pod_set) {
+            let named = update.annotations.iter().filter(|(key, _)| POD_ANNOTATIONS.contains(&key.as_str()));
+            additions.annotations.extend(named.map(|(key, value)| (key.as_str(), value.as_str())));
+            let selected = update.node_selector.iter();
+            additions.node_selector.extend(selected.map(|(key, value)| (key.as_str(), value.as_str())));
+        }
+        additions
+    }
+
+    /// Returns whether a pod can get the additions: another value of its own cannot be changed.
+    fn fit(&self, pod: &WorkloadPod) -> bool {
+        let annotated =
+            |key: &str| pod.annotations.iter().find(|(own, _)| own == key).map(|(_, v)| v.as_str());
+        self.annotations.iter().all(|(key, value)| annotated(key).is_none_or(|own| own == *value))
+            && self
+                .node_selector
+                .iter()
+                .all(|(key, value)| pod.selected_value(key).is_none_or(|own| own == *value))
+    }
+
+    fn change(
+        &self,
+        record: &WorkloadRecord,
+        (key, pod, member): (&ObjectKey, &PodRecord, &WorkloadPod),
+        now: Timestamp,
+    ) -> PodChange {
+        let body = json!({
+            "metadata": {
+                "uid": pod.uid, "resourceVersion": pod.resource_version, "annotations": self.annotations,
+            },
+            "spec": {"schedulingGates": gates_without(member, GATE), "nodeSelector": self.node_selector},
+        });
+        let effect = gate_removed_observation(record, GATE, now);
+        PodChange { key: key.clone(), body, terminates_pod: false, effect }
+    }
+}

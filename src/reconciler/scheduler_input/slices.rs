@@ -1,0 +1,57 @@
+//! Slices of an elastic job that replace one another.
+//!
+//! Invariant: only a slice of the same job in the same ClusterQueue is replaced. The annotation alone is not enough: its author
+//! could have another job's quota released.
+
+use super::SchedulerInput;
+use crate::api::ObjectKey;
+use crate::cache::records::WorkloadRecord;
+use crate::lifecycle::reservation;
+use crate::reconciler::writes::assumed::AssumedAdmissions;
+use std::sync::Arc;
+
+impl<'a> SchedulerInput<'a> {
+    /// Returns the slice that a Workload replaces: it holds quota that goes over to the Workload.
+    pub(crate) fn replaced_slice(&self, record: &'a WorkloadRecord) -> Option<&'a ObjectKey> {
+        let key =
+            record.annotations.replaces.as_deref().filter(|_| self.settings.engine.gates.elastic_slices)?;
+        let replaced = self.cache.workload(key).filter(|replaced| replaced.keeps_quota())?;
+        let queue = replaced.status.admission.as_ref().map(|admission| admission.cluster_queue.as_str());
+        (is_of_same_job(record, replaced) && queue == self.cache.cluster_queue_name(record)).then_some(key)
+    }
+
+    /// Returns the slices that replace a Workload.
+    pub(crate) fn replacing(
+        self,
+        record: &'a WorkloadRecord,
+    ) -> impl Iterator<Item = &'a Arc<WorkloadRecord>> {
+        let uid = record.owner.as_ref().map(|owner| &owner.uid);
+        let enabled = self.settings.engine.gates.elastic_slices;
+        let siblings =
+            uid.filter(|_| enabled).into_iter().flat_map(move |uid| self.cache.workloads_owned_by(uid));
+        let key = &record.meta.key;
+        siblings.filter_map(move |sibling| self.cache.workload(sibling)).filter(move |newer| {
+            newer.annotations.replaces.as_deref() == Some(key) && is_of_same_job(newer, record)
+        })
+    }
+
+    /// Returns whether the quota of a slice has gone over to one that replaces it: both are one job's, and are charged once.
+    pub(crate) fn is_charged_to_replacing(
+        self,
+        record: &'a WorkloadRecord,
+        assumed: &AssumedAdmissions,
+    ) -> bool {
+        let takes_over = |newer: &Arc<WorkloadRecord>| {
+            reservation::holds_quota(&newer.status) || assumed.contains(&newer.meta.key)
+        };
+        self.replacing(record).any(takes_over)
+    }
+}
+
+fn is_of_same_job(record: &WorkloadRecord, replaced: &WorkloadRecord) -> bool {
+    let uid = |record: &'_ WorkloadRecord| record.owner.as_ref().map(|owner| Arc::clone(&owner.uid));
+    record.meta.key != replaced.meta.key
+        && record.meta.key.namespace == replaced.meta.key.namespace
+        && uid(record).is_some()
+        && uid(record) == uid(replaced)
+}

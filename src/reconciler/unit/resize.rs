@@ -1,0 +1,167 @@
+//! Elastic jobs: they run on the quota of one slice while the next, larger one waits for its own.
+//!
+//! Invariants: a job that runs is not stopped because it grew; its new pods keep their gate until a slice with their number
+//! is admitted. A slice with quota only shrinks, and only when the pods that go have ended; a larger one is made beside it.
+
+use super::comparison::{charge_covers_requests, is_in_other_queue};
+use super::run::{StopCause, awaits_admission};
+use super::slices::Slices;
+use super::{LoadedUnit, UnitStep};
+use crate::api::names::ELASTIC_JOB_ANNOTATION as GATE;
+use crate::cache::Kind;
+use crate::cache::records::WorkloadRecord;
+use crate::frameworks::{JobView, PodSetView};
+use crate::lifecycle::reservation;
+use crate::reconciler::messages::{Verb, WriteClass};
+use crate::reconciler::writes::request::WriteRequest;
+use serde_json::{Value, json};
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+/// The size of a job beside that of a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Size {
+    Same,
+    /// Some pod sets are smaller and none is larger.
+    Smaller,
+    /// At least one pod set is larger.
+    Larger,
+}
+
+/// Compares the size of a job with that of a slice; `None` if the slice cannot be one of its sizes: it has other pod sets, or
+/// pods that request something else.
+pub(super) fn compare_size(record: &WorkloadRecord, view: &JobView) -> Option<Size> {
+    let (has, asks) = (record.pod_sets(), &view.pod_sets);
+    let mut size = Size::Same;
+    for (has, asks) in has.iter().zip(asks) {
+        if has.name != asks.name || !has.template_fingerprint.same_requests(&asks.fingerprint) {
+            return None;
+        }
+        size = match asks.count.cmp(&has.count) {
+            Ordering::Greater => Size::Larger,
+            Ordering::Less if size == Size::Same => Size::Smaller,
+            Ordering::Less | Ordering::Equal => size,
+        };
+    }
+    (has.len() == asks.len()).then_some(size)
+}
+
+/// Returns whether a job may start with the quota of a slice, or go on.
+fn fits(record: &WorkloadRecord, view: &JobView) -> bool {
+    let moved = view.suspended && (is_in_other_queue(record, view) || !charge_covers_requests(record));
+    compare_size(record, view).is_some() && !moved
+}
+
+impl UnitStep<'_> {
+    /// Takes the step of an elastic job.
+    pub(super) fn step_slices(&mut self, unit: &LoadedUnit<'_>, owner: &JobView, slices: &Slices<'_>) {
+        let (Some(used), Some(latest)) = (slices.in_use(), slices.latest) else {
+            return self.step_without_workload(unit);
+        };
+        if owner.deleting || self.delete_expired_owner(unit, used) {
+            return;
+        }
+        let status = unit.status(self.now);
+        if status.finished.is_some() || self.leave_former_workload(unit, Some(&used.meta.key)) {
+            return;
+        }
+        let runs_on_slices = !status.suspended && slices.started(owner);
+        if used.keeps_quota() && fits(used, owner) && (status.suspended || runs_on_slices) {
+            if awaits_admission(used) {
+                self.report_check_messages(unit, used);
+            } else if status.suspended {
+                self.start(unit, used);
+            }
+            for slice in slices.ranked() {
+                self.sync_priority_of_running_unit(unit, slice);
+            }
+            return self.resize(unit, owner, used, latest);
+        }
+        if self.stop_slice(unit, used, !status.suspended) {
+            return;
+        }
+        if !reservation::holds_quota(&used.status) {
+            return self.sync_workload(unit, latest);
+        }
+        if used.keeps_quota() && !status.active {
+            // It was reserved or admitted, but not for the job as it is now.
+            self.replace_workload(unit, used);
+        }
+    }
+
+    /// Stops a job that may not run on the quota of its slice. Returns whether there is anything to do.
+    fn stop_slice(&mut self, unit: &LoadedUnit<'_>, used: &WorkloadRecord, runs: bool) -> bool {
+        let restores = reservation::holds_quota(&used.status);
+        (runs || restores) && self.stop(unit, used, &StopCause::of_workload(unit, used))
+    }
+
+    /// Lets the latest slice say what the job asks for, or makes the next one.
+    fn resize(
+        &mut self,
+        unit: &LoadedUnit<'_>,
+        owner: &JobView,
+        used: &WorkloadRecord,
+        latest: &Arc<WorkloadRecord>,
+    ) {
+        let Some(size) = compare_size(latest, owner) else { return };
+        let reserved = reservation::holds_quota(&latest.status);
+        let shrinking = self.has_pods_to_end(used, owner);
+        match size {
+            Size::Same if !reserved => self.sync_workload(unit, latest),
+            Size::Same => {}
+            // The end of each pod gives the job a step.
+            Size::Larger if reserved && shrinking => {}
+            Size::Larger if reserved => {
+                if !self.writes.creates_for(&unit.reconcile_key()) {
+                    self.create_when_possible(unit, Some(latest));
+                }
+            }
+            Size::Smaller | Size::Larger if owner.suspended && !reserved => self.sync_workload(unit, latest),
+            Size::Smaller | Size::Larger => {
+                let kept = |name: &str| {
+                    used.pod_sets().iter().find(|set| *set.name == *name).map_or(0, |set| set.count)
+                };
+                let count =
+                    |set: &PodSetView| if shrinking { set.count.max(kept(&set.name)) } else { set.count };
+                self.set_counts(unit, latest, owner.pod_sets.iter().map(count).collect());
+            }
+        }
+    }
+
+    /// Returns whether more pods of a pod set may run than the job asks for: some of them have to end.
+    fn has_pods_to_end(&self, used: &WorkloadRecord, owner: &JobView) -> bool {
+        let (cache, key) = (self.units.cache, &used.meta.key);
+        let running = |pod_set: &str| {
+            let pods = cache.pods_of(key);
+            let runs = pods.filter(|(_, pod, member)| {
+                *member.pod_set == *pod_set && !member.has_gate(GATE) && cache.belongs_to(pod, key)
+            });
+            runs.count()
+        };
+        let asked = |set: &PodSetView| usize::try_from(set.count).unwrap_or(0);
+        owner.pod_sets.iter().any(|set| running(&set.name) > asked(set))
+    }
+
+    /// Writes the counts of a slice's pod sets, unless it has them.
+    fn set_counts(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord, counts: Vec<i32>) {
+        let changed: Vec<Value> = record
+            .pod_sets()
+            .iter()
+            .zip(counts)
+            .enumerate()
+            .filter(|(_, (set, count))| set.count != *count)
+            .map(|(index, (_, count))| {
+                json!({"op": "replace", "path": format!("/spec/podSets/{index}/count"), "value": count})
+            })
+            .collect();
+        if changed.is_empty() || self.assumed.contains(&record.meta.key) {
+            return;
+        }
+        let version = json!({
+            "op": "replace", "path": "/metadata/resourceVersion", "value": record.meta.resource_version,
+        });
+        let body = Value::Array(std::iter::once(version).chain(changed).collect());
+        let request = WriteRequest::new(Kind::Workload, record.meta.key.clone(), Verb::JsonPatch, body);
+        self.send(unit, WriteRequest { class: WriteClass::Quota, ..request });
+    }
+}

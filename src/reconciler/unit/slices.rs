@@ -1,0 +1,102 @@
+//! The slices of an elastic job: Workloads of which each takes over from the one before it when the job grows.
+//!
+//! Invariants: at most one slice is in use, the newest that holds quota and need not release it; at most one waits for quota in
+//! order to replace it; any other ends, as soon as no pod runs on its quota. Which is which follows from the objects alone, so
+//! that a manager that starts between two writes goes on where the last one stopped.
+
+use crate::api::names;
+use crate::api::reason::ConditionType;
+use crate::cache::records::WorkloadRecord;
+use crate::frameworks::JobView;
+use crate::lifecycle::{conditions, eviction, reservation};
+use std::sync::Arc;
+
+/// The slices of an elastic job that have not finished.
+pub(super) struct Slices<'a> {
+    /// The oldest first.
+    unfinished: Vec<&'a Arc<WorkloadRecord>>,
+    /// The newest that holds quota and need not release it.
+    reserving: Option<&'a Arc<WorkloadRecord>>,
+    /// The newest that must release the quota that it holds; pods may still run on it, unless another one holds quota.
+    leaving: Option<&'a Arc<WorkloadRecord>>,
+    /// The one that is to say what the job asks for: it waits for quota if the job has grown.
+    pub(super) latest: Option<&'a Arc<WorkloadRecord>>,
+}
+
+impl<'a> Slices<'a> {
+    /// Sorts the Workloads of an elastic job.
+    pub(super) fn of(workloads: Vec<&'a Arc<WorkloadRecord>>) -> Self {
+        let mut unfinished = workloads;
+        unfinished.retain(|record| !conditions::is_true(&record.status, ConditionType::Finished));
+        unfinished.sort_by_key(|record| (record.meta.created, Arc::clone(&record.meta.uid)));
+        let newest = |holds: &dyn Fn(&WorkloadRecord) -> bool| {
+            unfinished.iter().rev().find(|record| holds(record)).copied()
+        };
+        let replaced = |record: &WorkloadRecord| {
+            unfinished.iter().any(|other| other.keeps_quota() && replaces(other, record))
+        };
+        let reserving = newest(&|record| record.keeps_quota() && !replaced(record));
+        let leaving = newest(&|record| reservation::holds_quota(&record.status) && !record.keeps_quota());
+        let stays = |record: &WorkloadRecord| !record.meta.deleting && !is_evicted(record);
+        let waiting = reserving.and_then(|used| {
+            let waits = |record: &&&Arc<WorkloadRecord>| {
+                stays(record) && !reservation::holds_quota(&record.status) && replaces(record, used)
+            };
+            unfinished.iter().find(waits).copied()
+        });
+        let latest = waiting.or(reserving).or_else(|| newest(&stays)).or_else(|| unfinished.last().copied());
+        Self { unfinished, reserving, leaving, latest }
+    }
+
+    /// Returns the slice on whose quota pods of the job run, or the one that will start the job.
+    pub(super) fn in_use(&self) -> Option<&'a Arc<WorkloadRecord>> {
+        self.reserving.or(self.leaving).or(self.latest)
+    }
+
+    /// Returns the slices whose priority decides on the job: the one in use, and the one that waits to replace it.
+    pub(super) fn ranked(&self) -> impl Iterator<Item = &'a Arc<WorkloadRecord>> {
+        let waiting = self.latest.filter(|latest| !self.is_in_use(latest));
+        self.in_use().into_iter().chain(waiting)
+    }
+
+    /// Returns whether pods of the job may run on the quota of a slice, or its start is not undone.
+    pub(super) fn is_in_use(&self, record: &WorkloadRecord) -> bool {
+        self.in_use().is_some_and(|used| used.meta.key == record.meta.key)
+    }
+
+    /// Returns whether a slice has no part in the job any more.
+    pub(super) fn is_superfluous(&self, record: &WorkloadRecord) -> bool {
+        let is_latest = self.latest.is_some_and(|latest| latest.meta.key == record.meta.key);
+        !is_latest && !self.is_in_use(record)
+    }
+
+    /// Returns reason and message of the end of a superfluous slice.
+    pub(super) fn end_of(&self, record: &WorkloadRecord) -> (&'static str, &'static str) {
+        let takes_over = |other: &Arc<WorkloadRecord>| !is_evicted(other) && replaces(other, record);
+        if self.unfinished.iter().any(|other| takes_over(other)) {
+            (eviction::SLICE_REPLACED, "Replaced to accommodate a new workload slice")
+        } else {
+            ("OutOfSync", "The workload slice is out of sync with its parent job")
+        }
+    }
+
+    /// Returns whether one of the slices, or one before them, has started a job.
+    pub(super) fn started(&self, owner: &JobView) -> bool {
+        let first = mark(owner, names::SLICE_NAME_ANNOTATION).or(mark(owner, names::WORKLOAD_ANNOTATION));
+        first.is_some_and(|first| self.unfinished.iter().any(|record| *record.chain_key().name == *first))
+    }
+}
+
+/// Returns an annotation that a start adds to the pod templates of a job.
+fn mark<'a>(owner: &'a JobView, key: &str) -> Option<&'a str> {
+    let mut annotations = owner.pod_sets.iter().map(|set| &set.template.annotations);
+    annotations.find_map(|map| map.get(key)).map(String::as_str)
+}
+
+fn replaces(record: &WorkloadRecord, other: &WorkloadRecord) -> bool {
+    record.annotations.replaces.as_deref() == Some(&other.meta.key)
+}
+
+fn is_evicted(record: &WorkloadRecord) -> bool {
+    conditions::is_true(&record.status, ConditionType::Evicted)
+}
