@@ -87,6 +87,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core, Queues, 10, preemption::lent_quota_is_reclaimed;
     Core, Queues, 5, preemption::lowered_priority_is_preempted;
     Core + Versions, Queues, 5, partial_admission::job_shrinks_to_free_quota;
+    Core + Versions, Queues, 10, elastic_jobs::job_grows_waits_shrinks_and_ends;
     Core + Versions, Queues, 8, provisioning::request_is_created_and_answered;
     Core + Versions, Queues, 10, topology::pods_land_on_assigned_nodes;
     Core, Queues, 4, topology::oversized_pod_affects_one_node;

@@ -22,6 +22,7 @@ mod crashes;
 mod debugging;
 mod deep_queue;
 mod definitions;
+mod elastic_jobs;
 mod fixture;
 mod history;
 mod hostile_clients;
