@@ -51,6 +51,9 @@ pub(super) fn equivalence_hash(workload: &Workload) -> [u8; 32] {
         update_text(&mut hash, &variant.parent);
         variant.flavors.iter().for_each(|flavor| update_text(&mut hash, flavor));
     }
+    if workload.is_slice {
+        update_text(&mut hash, "slice");
+    }
     if let Some(old) = &workload.replaces {
         update_text(&mut hash, "replaces");
         update_text(&mut hash, &old.name);

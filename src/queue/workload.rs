@@ -56,6 +56,8 @@ pub struct Workload {
     pub preemption_gated: bool,
     /// The set of variants that it belongs to.
     pub variant: Option<Arc<Variant>>,
+    /// Whether it is a slice of an elastic job.
+    pub is_slice: bool,
     /// The admitted slice of the same job that it replaces.
     pub replaces: Option<ObjectKey>,
     /// Reason why it cannot be assigned at all; it is nominated like any other workload and gets this verdict.
@@ -86,6 +88,7 @@ impl Default for Workload {
             pod_sets: Arc::from([]),
             preemption_gated: false,
             variant: None,
+            is_slice: false,
             replaces: None,
             precheck_failure: None,
         }

@@ -240,12 +240,13 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
             let mut not_fitting = choice.frs.iter().filter(|evaluated| !evaluated.fits());
             let (requester, names) = (self.request.requester(), || self.pod_set_names(group_flavors));
             let blocker = |evaluated: &EvaluatedRequest| {
-                self.context.blocker(
+                let blocker = self.context.blocker(
                     &requester,
                     evaluated.granular.mode,
                     (evaluated.fr, evaluated.requested),
                     &names(),
-                )
+                );
+                self.beside_replaced_slice(blocker)
             };
             let flavor_blockers: Vec<Blocker> = not_fitting.clone().map(blocker).collect();
             scan.needs.extend(not_fitting.next().map(|first| (first.fr, first.requested)));
@@ -281,6 +282,20 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
         }
         self.apply_candidate(&best, &wanted);
         Ok(best.index)
+    }
+
+    /// Returns a shortage without the quota that goes over from the slice which the workload replaces.
+    fn beside_replaced_slice(&self, blocker: Blocker) -> Blocker {
+        let Some(old) = self.request.replaced_slice.filter(|_| blocker.kind == BlockerKind::InUse) else {
+            return blocker;
+        };
+        let holds = old
+            .charge
+            .usage
+            .iter()
+            .find(|(fr, _)| fr.flavor == blocker.flavor && fr.resource == blocker.resource);
+        let requested = holds.map_or(blocker.requested, |(_, held)| blocker.requested.minus(*held));
+        Blocker { requested, ..blocker }
     }
 
     /// Adds the chosen flavor to the assignment.

@@ -96,6 +96,12 @@ pub(super) fn topology_mismatch<'a>(
     let mut queue_flavors = request.queue.groups.iter().flat_map(|group| &group.flavors);
     let all_have_topology = queue_flavors.all(|flavor| has_topology(&flavor.name));
     let topology = has_topology(name);
+    if topology && request.workload.is_slice {
+        // A larger slice would get other nodes than those on which pods of the job run.
+        return Some(format!(
+            "flavor {name} has a topology, which elastic jobs need the feature gate ElasticJobsViaWorkloadSlicesWithTAS for"
+        ));
+    }
     let mismatch = |set: &PodSet| match (set.pod_requirements.is_explicit(), topology) {
         (true, true) if context.topology.lacks_level(name, &set.pod_requirements) => {
             Some(format!("flavor {name} does not contain the requested level"))

@@ -61,6 +61,7 @@ mod sim;
 mod simulate_amounts;
 mod simulate_cluster;
 mod simulate_command;
+mod simulate_elastic;
 mod simulate_job_order;
 mod simulate_manifests;
 mod simulate_messages;

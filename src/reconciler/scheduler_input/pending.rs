@@ -25,6 +25,7 @@ impl SchedulerInput<'_> {
             pod_sets: self.pod_sets_left(record)?,
             preemption_gated: gates.respects_preemption_gates() && record.is_preemption_gated(),
             variant: record.annotations.variant.clone().filter(|_| gates.concurrent_admission),
+            is_slice: record.annotations.is_slice && gates.elastic_slices,
             replaces: self.replaced_slice(record).cloned(),
             precheck_failure: precheck_failure(record),
         })
