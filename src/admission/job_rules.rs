@@ -8,7 +8,9 @@ use crate::api::names::{
 };
 use crate::api::validation::syntax::{invalid_each, parse_int, subdomain};
 use crate::api::validation::{Errors, FieldError, Gate, gated_by, key_path};
-use crate::frameworks::{Elastic, JobUnderReview, PodSetUnderReview, TopologyChecks, map_text};
+use crate::frameworks::{
+    Elastic, JobUnderReview, PodSetUnderReview, TopologyChecks, WebhookHandler, map_text,
+};
 
 const LABEL_VALUE_MAX: usize = 63;
 
@@ -29,7 +31,7 @@ pub(super) fn validate_create(
 ) {
     if old.is_none() || job.row.flags.create_rules_on_update {
         validate_names_and_limits(job, settings, errors);
-    } else if job.suspended {
+    } else if job.suspended && !marks_templates(job) {
         validate_prebuilt(job, settings, errors);
     }
     if settings.gates.is_enabled(Gate::AdmissionGatedBy) {
@@ -46,9 +48,23 @@ pub(super) fn validate_create(
     }
 }
 
+/// Returns whether the object is no job itself: its webhook marks pod templates, and its pods wait. Such an object runs no Workload
+/// that it names and has no limit of time.
+const fn marks_templates(job: &JobUnderReview<'_>) -> bool {
+    matches!(job.row.webhooks.handler, WebhookHandler::MarkTemplates(_))
+}
+
 fn validate_names_and_limits(job: &JobUnderReview<'_>, settings: &AdmissionSettings, errors: &mut Errors) {
     if let Some(queue) = job.queue {
         errors.extend(invalid_each(&label(QUEUE_NAME_LABEL), queue, subdomain(queue)));
+    }
+    if job.asks_for_elasticity(&settings.gates) && job.row.flags.elastic == Elastic::No {
+        let gvk = job.row.gvk;
+        let detail = format!("elastic job is not supported for \"{}, Kind={}\"", gvk.api_version(), gvk.kind);
+        errors.push(FieldError::forbidden(annotation(ELASTIC_JOB_ANNOTATION), detail));
+    }
+    if marks_templates(job) {
+        return;
     }
     validate_prebuilt(job, settings, errors);
     if let Some(seconds) = job.label(MAX_EXEC_TIME_LABEL) {
@@ -67,11 +83,6 @@ fn validate_names_and_limits(job: &JobUnderReview<'_>, settings: &AdmissionSetti
             }
             Ok(_) => {}
         }
-    }
-    if job.asks_for_elasticity(&settings.gates) && job.row.flags.elastic == Elastic::No {
-        let gvk = job.row.gvk;
-        let detail = format!("elastic job is not supported for \"{}, Kind={}\"", gvk.api_version(), gvk.kind);
-        errors.push(FieldError::forbidden(annotation(ELASTIC_JOB_ANNOTATION), detail));
     }
 }
 
@@ -145,6 +156,34 @@ pub(super) fn validate_update(
     settings: &AdmissionSettings,
     errors: &mut Errors,
 ) {
+    if marks_templates(job) {
+        validate_change_of_marked(job, old, errors);
+    } else {
+        validate_change_of_job(job, old, default_queue, settings, errors);
+    }
+    if settings.gates.is_enabled(Gate::AdmissionGatedBy) {
+        let gates =
+            |job: &JobUnderReview<'_>| job.annotation(ADMISSION_GATED_BY_ANNOTATION).map(str::to_owned);
+        gated_by::check_update(gates(job).as_deref(), gates(old).as_deref(), errors);
+    }
+}
+
+/// Checks a change of an object whose pods wait one by one: its queue is fixed while a pod was ready, and is never removed.
+fn validate_change_of_marked(job: &JobUnderReview<'_>, old: &JobUnderReview<'_>, errors: &mut Errors) {
+    let (queue, before) = (job.queue.unwrap_or_default(), old.queue.unwrap_or_default());
+    if (!old.suspended || queue.is_empty()) && queue != before {
+        errors.push(FieldError::immutable(label(QUEUE_NAME_LABEL), queue));
+    }
+    validate_priority_class(job, old, old.suspended, errors);
+}
+
+fn validate_change_of_job(
+    job: &JobUnderReview<'_>,
+    old: &JobUnderReview<'_>,
+    default_queue: bool,
+    settings: &AdmissionSettings,
+    errors: &mut Errors,
+) {
     let queue = |job: &JobUnderReview<'_>| job.queue.unwrap_or_default().to_owned();
     if !job.suspended && queue(job) != queue(old) {
         errors.push(FieldError::immutable(label(QUEUE_NAME_LABEL), queue(job)));
@@ -165,23 +204,23 @@ pub(super) fn validate_update(
     if !(job.suspended && old.suspended) && seconds(job) != seconds(old) {
         errors.push(FieldError::immutable(label(MAX_EXEC_TIME_LABEL), seconds(job)));
     }
-    validate_priority_class(job, old, errors);
+    validate_priority_class(job, old, job.suspended, errors);
     let elastic = job.asks_for_elasticity(&settings.gates);
     if elastic != old.asks_for_elasticity(&settings.gates) {
         errors.push(FieldError::immutable(annotation(ELASTIC_JOB_ANNOTATION), elastic));
     }
-    if settings.gates.is_enabled(Gate::AdmissionGatedBy) {
-        let gates =
-            |job: &JobUnderReview<'_>| job.annotation(ADMISSION_GATED_BY_ANNOTATION).map(str::to_owned);
-        gated_by::check_update(gates(job).as_deref(), gates(old).as_deref(), errors);
-    }
 }
 
 /// Checks the priority class: it may be changed at any time, added only while suspended, and never removed.
-fn validate_priority_class(job: &JobUnderReview<'_>, old: &JobUnderReview<'_>, errors: &mut Errors) {
+fn validate_priority_class(
+    job: &JobUnderReview<'_>,
+    old: &JobUnderReview<'_>,
+    suspended: bool,
+    errors: &mut Errors,
+) {
     let (class, old_class) = (job.priority_class.unwrap_or_default(), old.priority_class.unwrap_or_default());
     let path = label(PRIORITY_CLASS_LABEL);
-    if !job.suspended && old_class.is_empty() && !class.is_empty() {
+    if !suspended && old_class.is_empty() && !class.is_empty() {
         let detail = "WorkloadPriorityClass cannot be added to a non-suspended workload";
         errors.push(FieldError::invalid(path, class, detail));
     } else if class.is_empty() && !old_class.is_empty() {

@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::OnceLock;
 
 /// Names of the built-in rows that this version manages. Only these are watched and generated into the manifests.
-const SERVED: &[&str] = &["batch/job", "pod"];
+const SERVED: &[&str] = &["batch/job", "pod", "deployment"];
 
 /// Names of the rows that are enabled where a configuration does not list frameworks, as with Kueue.
 const ENABLED_BY_DEFAULT: &[&str] = &["batch/job"];

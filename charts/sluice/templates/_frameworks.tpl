@@ -192,6 +192,101 @@
 {{- end }}
 {{- end }}
 {{- end }}
+{{- if has "deployment" (include "sluice.frameworks" . | fromJsonArray) }}
+- name: mdeployment.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate-apps-v1-deployment
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: queue-named
+    expression: >-
+      (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
+  rules:
+  - apiGroups: [apps]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [deployments]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- if include "sluice.managesAllJobs" . }}
+- name: mdeployment-managed.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate-apps-v1-deployment
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
+  rules:
+  - apiGroups: [apps]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [deployments]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- else }}
+- name: mdeployment-default-queue.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate-apps-v1-deployment
+  failurePolicy: Ignore
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
+  rules:
+  - apiGroups: [apps]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [deployments]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- end }}
+{{- end }}
 {{- end }}
 {{- define "sluice.frameworks.validatingWebhooks" -}}
 {{- if has "batch/job" (include "sluice.frameworks" . | fromJsonArray) }}
@@ -380,6 +475,98 @@
 {{- end }}
 {{- end }}
 {{- end }}
+{{- if has "deployment" (include "sluice.frameworks" . | fromJsonArray) }}
+- name: vdeployment.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /validate-apps-v1-deployment
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: queue-named
+    expression: >-
+      (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  rules:
+  - apiGroups: [apps]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [deployments]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- if include "sluice.managesAllJobs" . }}
+- name: vdeployment-managed.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /validate-apps-v1-deployment
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  rules:
+  - apiGroups: [apps]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [deployments]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- else }}
+- name: vdeployment-no-queue.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /validate-apps-v1-deployment
+  failurePolicy: Ignore
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  rules:
+  - apiGroups: [apps]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [deployments]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- end }}
+{{- end }}
 {{- end }}
 {{- define "sluice.frameworks.managerRules" -}}
 {{- if has "batch/job" (include "sluice.frameworks" . | fromJsonArray) }}
@@ -404,6 +591,11 @@
   resources: [pods/finalizers]
   verbs: [update]
 {{- end }}
+{{- if has "deployment" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, list, watch]
+{{- end }}
 {{- end }}
 {{- define "sluice.frameworks.retentionRules" -}}
 {{- if has "batch/job" (include "sluice.frameworks" . | fromJsonArray) }}
@@ -412,6 +604,8 @@
   verbs: [delete]
 {{- end }}
 {{- if has "pod" (include "sluice.frameworks" . | fromJsonArray) }}
+{{- end }}
+{{- if has "deployment" (include "sluice.frameworks" . | fromJsonArray) }}
 {{- end }}
 {{- end }}
 {{- define "sluice.frameworks.unservedRules" -}}
@@ -470,11 +664,6 @@
   resources: [rayservices]
   verbs: [list, watch]
 {{- end }}
-{{- if has "deployment" (include "sluice.frameworks" . | fromJsonArray) }}
-- apiGroups: [apps]
-  resources: [deployments]
-  verbs: [list, watch]
-{{- end }}
 {{- if has "statefulset" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [apps]
   resources: [statefulsets]
@@ -503,5 +692,10 @@
   verbs: [get, list, watch]
 {{- end }}
 {{- if has "pod" (include "sluice.frameworks" . | fromJsonArray) }}
+{{- end }}
+{{- if has "deployment" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, list, watch]
 {{- end }}
 {{- end }}

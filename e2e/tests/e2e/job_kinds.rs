@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
-use sluice::frameworks::{Framework, PlayedState, served};
+use sluice::frameworks::{Framework, PlayedState, Role, served};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::objects::{Kind, expect_condition, text};
 use sluice_e2e::wait::eventually;
@@ -71,7 +71,7 @@ impl PlayedKind {
 
     /// Returns whether the control plane knows neither the kind nor its controller.
     fn is_played(&self) -> bool {
-        self.api != Kind::JOB && !self.row.is_pod()
+        !matches!(self.row.gvk.group, "" | "apps" | "batch")
     }
 
     /// Returns the sample of the kind in the queue of the case, not suspended, so that the webhook has to do it.
@@ -118,9 +118,36 @@ impl PlayedKind {
         .await
     }
 
+    /// The control plane makes the pods of the object. They are held by their gates, get ready on nodes of their flavor, and their
+    /// quota is free when the object is deleted.
+    async fn run_with_pods(&self, fixture: &Fixture) -> Result<()> {
+        let object = fixture.objects.create(self.api, &self.object(fixture)?).await?;
+        let replicas = object["spec"]["replicas"].as_i64().context("the sample has no replicas")?;
+        eventually(format!("the pods of {} are ready", self.name), async || {
+            let ready = self.get(fixture).await?["status"]["readyReplicas"].as_i64().unwrap_or(0);
+            ensure!(ready == replicas, "{ready} of {replicas} pods are ready");
+            Ok(())
+        })
+        .await?;
+        for pod in fixture.objects.list(Kind::POD, &fixture.name, "app=sample").await? {
+            ensure!(
+                pod["spec"]["nodeSelector"][NODE_LABEL] == "any",
+                "a pod has not the labels of the flavor"
+            );
+        }
+        let workloads = if self.row.role == Role::PassThrough { replicas } else { 1 };
+        fixture.wait_for_queue_counts(QUEUE, (0, workloads, workloads), &[]).await?;
+        self.delete(fixture).await?;
+        fixture.wait_for_queue_counts(QUEUE, (0, 0, 0), &[("cpu", "0"), ("memory", "0")]).await
+    }
+
     async fn run(&self, fixture: &Fixture) -> Result<()> {
-        if self.row.is_pod() {
-            return self.run_pod(fixture).await;
+        match self.row.role {
+            Role::Pods => return self.run_pod(fixture).await,
+            Role::PassThrough | Role::PodsOfOwner if !self.is_played() => {
+                return self.run_with_pods(fixture).await;
+            }
+            Role::Suspended | Role::PassThrough | Role::PodsOfOwner => {}
         }
         let created = fixture.objects.create(self.api, &self.object(fixture)?).await?;
         ensure!(self.row.played_job(&created)?.suspended, "its webhook did not suspend it: {created}");
