@@ -333,7 +333,8 @@ impl Draft<'_> {
         reservation::sync_admitted(&mut self.status, self.input.generation, self.now);
         if !admitted && conditions::is_true(&self.status, ConditionType::Admitted) {
             self.transitions.push(Transition::Admitted);
-            if settings.pods_ready.is_some() {
+            // Without a job there are no pods yet, as with a prebuilt Workload.
+            if settings.pods_ready.is_some() && facts.owner != WorkloadOwner::None {
                 pods_ready::observe(&mut self.status, false, self.input.generation, self.now);
             }
         }

@@ -51,18 +51,27 @@ struct RunningPods {
     since: Timestamp,
 }
 
+/// Whether Workloads say that their pods are ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Readiness {
+    #[default]
+    Untracked,
+    Tracked,
+}
+
 /// Due steps of jobs and of Workloads without a job.
 #[derive(Debug, Default)]
 pub(super) struct JobRunner {
     /// Run time of pods without the `sluice.dev/run-for` annotation.
     default_run_time: Option<SignedDuration>,
+    readiness: Readiness,
     due_steps: BTreeSet<DueStep>,
     steps: IndexMap<RunId, BTreeMap<JobStep, Timestamp>>,
 }
 
 impl JobRunner {
-    pub(super) fn new(default: Option<SignedDuration>) -> Self {
-        Self { default_run_time: default, ..Self::default() }
+    pub(super) fn new(default_run_time: Option<SignedDuration>, readiness: Readiness) -> Self {
+        Self { default_run_time, readiness, ..Self::default() }
     }
 
     /// Updates the due steps of an object. Returns the step that is due immediately, if any.
@@ -123,8 +132,9 @@ impl JobRunner {
         if self.due_at(&id, JobStep::End).is_none() {
             self.schedule_end(id.clone(), workload, since, now);
         }
-        // Without the condition, readiness is not tracked.
-        let ready = condition(workload, PODS_READY).is_none_or(|c| field_text(c, "status") == "True");
+        // Without a job no controller has written the condition yet.
+        let ready = self.readiness == Readiness::Untracked
+            || condition(workload, PODS_READY).is_some_and(|c| field_text(c, "status") == "True");
         self.schedule_ready(id, workload, RunningPods { ready, since }, now)
     }
 
@@ -274,7 +284,7 @@ mod tests {
             "status": {"active": 0, "terminating": 2},
         });
         let id = (Kind::Job(JobKind::BATCH_JOB), ObjectKey::new("ns", "j"));
-        let mut runner = JobRunner::new(None);
+        let mut runner = JobRunner::new(None, Readiness::Untracked);
         assert_eq!(runner.observe(id.clone(), &job, Timestamp::UNIX_EPOCH), None);
         let end = Timestamp::from_second(300).unwrap();
         assert_eq!(runner.next_stop(), Some(end));

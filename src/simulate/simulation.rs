@@ -7,7 +7,7 @@
 use super::apply::ManifestApplier;
 use super::fake_api_server::FakeApiServer;
 use super::harness::Harness;
-use super::job_runner::{JobRunner, JobStep, apply_step};
+use super::job_runner::{JobRunner, JobStep, Readiness, apply_step};
 use super::livelock::LivelockDetector;
 use super::manifest::{Manifest, Manifests, Problem};
 use super::objects::{key_of, text_at};
@@ -97,6 +97,8 @@ pub struct Simulation {
 impl Simulation {
     /// Creates an empty cluster whose core does not lead yet.
     pub fn new(options: SimulationOptions) -> Result<Self, String> {
+        let tracked = options.core.lifecycle.pods_ready.is_some();
+        let readiness = if tracked { Readiness::Tracked } else { Readiness::Untracked };
         let core = CoreSettings {
             writes: WriteLimits {
                 queue_status_interval: None,
@@ -112,7 +114,7 @@ impl Simulation {
         };
         let mut simulation = Self {
             harness: Harness::new(core, FakeApiServer::new(false)),
-            job_runner: JobRunner::new(options.run_for),
+            job_runner: JobRunner::new(options.run_for, readiness),
             timeline: Timeline::default(),
             applier: ManifestApplier::new(options.admission)?,
             start: options.start,
