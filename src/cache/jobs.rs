@@ -31,6 +31,8 @@ pub(super) struct JobRecords {
     by_uid: BTreeMap<Arc<str>, JobId>,
     /// Jobs by the prebuilt Workload that they name.
     by_prebuilt: BTreeMap<ObjectKey, BTreeSet<JobId>>,
+    /// Jobs by the UID of the controller that owns them.
+    by_controller: BTreeMap<String, BTreeSet<JobId>>,
     /// Jobs by the other objects that they read.
     by_related: BTreeMap<RelatedKey, BTreeSet<JobId>>,
     /// These objects.
@@ -64,6 +66,9 @@ impl JobRecords {
         if let Some(workload) = view.prebuilt_workload_key() {
             self.by_prebuilt.entry(workload).or_default().insert(id.clone());
         }
+        if let Some(controller) = &view.controller {
+            self.by_controller.entry(controller.uid.clone()).or_default().insert(id.clone());
+        }
         let replaced = self.views.get(&id).filter(|before| before.uid != view.uid);
         let replaced = replaced.map(|before| before.uid.clone());
         if let Some(uid) = &replaced {
@@ -85,6 +90,9 @@ impl JobRecords {
         let Some(view) = self.views.get(id) else { return };
         if let Some(workload) = view.prebuilt_workload_key() {
             remove_from_index(&mut self.by_prebuilt, &workload, id);
+        }
+        if let Some(controller) = &view.controller {
+            remove_from_index(&mut self.by_controller, &controller.uid, id);
         }
         for object in &view.related.reads {
             remove_from_index(&mut self.by_related, object, id);
@@ -112,6 +120,17 @@ impl JobRecords {
         })
     }
 
+    /// Returns the jobs below one with this UID, in any depth. Owner references are written by clients: they may form cycles.
+    fn below(&self, uid: &str) -> BTreeSet<&JobId> {
+        let mut found = BTreeSet::new();
+        let mut owners = vec![uid];
+        while let Some(uid) = owners.pop() {
+            let new = self.by_controller.get(uid).into_iter().flatten().filter(|id| found.insert(*id));
+            owners.extend(new.filter_map(|id| self.views.get(id)).map(|view| &*view.uid));
+        }
+        found
+    }
+
     /// Returns the jobs that name this prebuilt Workload, in order.
     pub(super) fn naming(&self, workload: &ObjectKey) -> impl Iterator<Item = (&JobId, &Arc<JobView>)> {
         let ids = self.by_prebuilt.get(workload).into_iter().flatten();
@@ -123,6 +142,11 @@ impl Cache {
     /// Returns the jobs that read an object, in order.
     pub(crate) fn jobs_reading(&self, object: &RelatedKey) -> impl Iterator<Item = &JobId> {
         self.jobs.reading(object)
+    }
+
+    /// Returns the jobs below one with this UID, in any depth, in order.
+    pub(crate) fn jobs_below(&self, uid: &str) -> BTreeSet<&JobId> {
+        self.jobs.below(uid)
     }
 
     /// Returns the jobs that await an object of a kind, in order.

@@ -86,11 +86,13 @@ impl Reconciler {
         }
     }
 
-    /// Marks a Workload and its job.
+    /// Marks a Workload, its job, and the jobs that wait for it with its job.
     pub(super) fn mark_workload_and_job(&mut self, key: &ObjectKey, owner: Option<&OwnerRecord>) {
         self.work_queue.add(ReconcileKey::workload(key.clone()));
-        if let Some((kind, job)) = owner.and_then(|owner| self.cache.job_id(&owner.uid)) {
-            self.work_queue.add(ReconcileKey::Unit(UnitKey::of_object(*kind, job.clone())));
+        if let Some(owner) = owner {
+            let jobs = self.cache.job_id(&owner.uid).into_iter().chain(self.cache.jobs_below(&owner.uid));
+            let units = jobs.map(|(kind, job)| UnitKey::of_object(*kind, job.clone()));
+            self.work_queue.add_all(units.map(ReconcileKey::Unit));
         }
         if let Some(siblings) =
             owner.map(|owner| self.cache.workloads_owned_by(&owner.uid)).filter(|all| all.len() > 1)

@@ -39,6 +39,18 @@ impl<'a> Units<'a> {
             .flatten()
     }
 
+    /// Returns the controller that a job names if that is queued, or below a job that is. It need not create objects of the
+    /// kind, so the job is not exempt from its queue, but a job that names none waits for it, as with Kueue.
+    pub(super) fn queued_controller_of(self, kind: JobKind, view: &JobView) -> Option<OwnerRef> {
+        let controller = view.controller.as_ref().filter(|_| !is_managed_by_other_controller(kind, view))?;
+        let id = self.cache.job_id(&controller.uid).filter(|(_, key)| key.namespace == view.key.namespace)?;
+        let owner = self.cache.job(id)?;
+        match self.ancestor_of(id.0, owner) {
+            Some(Ancestor::Queued(ancestor)) => Some(ancestor),
+            _ => self.manages_job(id.0, owner).then(|| controller.clone()),
+        }
+    }
+
     /// Looks up an external owner by the Workload that it owns in the same namespace.
     fn look_up_external(self, key: &ObjectKey, owner: &OwnerRef) -> OwnerLookup {
         let owns = |workload: &ObjectKey| {

@@ -51,7 +51,10 @@ impl<'a> UnitStep<'a> {
             // The framework of the owner would manage the job. A job that names a queue itself is still queued.
             Some(Ancestor::Unsupported(_)) if owner.queue_name.is_none() => {}
             _ if self.units.manages_job(unit.key.kind, owner) => self.make_workload(unit),
-            _ => self.warn_of_missed_default_queue(unit),
+            _ => match self.units.queued_controller_of(unit.key.kind, owner) {
+                Some(controller) => self.suspend_child_unless_admitted(unit, &controller),
+                None => self.warn_of_missed_default_queue(unit),
+            },
         }
     }
 
