@@ -22,7 +22,11 @@ impl UnitStep<'_> {
             "uid": owner.uid, "controller": true, "blockOwnerDeletion": true,
         });
         let mut finalizers = record.meta.finalizers.to_vec();
-        if !record.meta.has_finalizer() && !conditions::is_true(&record.status, ConditionType::Finished) {
+        let own = owner.options.prebuilt_workload.is_none();
+        if own
+            && !record.meta.has_finalizer()
+            && !conditions::is_true(&record.status, ConditionType::Finished)
+        {
             finalizers.push(names::RESOURCE_IN_USE_FINALIZER.to_owned());
         }
         let body = json!({"metadata": {
