@@ -33,6 +33,8 @@ pub(super) fn default(row: &'static Framework, request: &ReviewRequest<'_>) -> R
     {
         patch.set_at(managed_by.field, json!(MULTIKUEUE_CONTROLLER));
     }
+    let changes = row.hooks.defaults(patch.object(), &settings.gates);
+    patch.make(&changes);
     let mut warnings = Vec::new();
     let owner = match &ancestor {
         Some(Ancestor::Queued(owner)) => Some(owner),

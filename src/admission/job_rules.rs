@@ -86,13 +86,16 @@ fn validate_names_and_limits(job: &JobUnderReview<'_>, settings: &AdmissionSetti
     }
 }
 
-/// Returns whether a user sets the number of pods or the topology annotations of a pod set. A start with fewer pods and the
-/// stop after it change the number too; they must not be refused, or the job could neither start nor stop.
+/// Returns whether a user sets the slices of a pod set or its number of pods. A start with fewer pods and the stop after it
+/// change the number too; they must not be refused, or the job could neither start nor stop.
 fn is_resized(job: &JobUnderReview<'_>, old: Option<&JobUnderReview<'_>>, index: usize) -> bool {
     let Some(old) = old else { return true };
-    let fields =
-        |job: &JobUnderReview<'_>| job.pod_sets.get(index).map(|set| (set.pods, set.annotations.cloned()));
-    job.suspended && old.suspended && fields(job) != fields(old)
+    let pods = |job: &JobUnderReview<'_>| job.pod_sets.get(index).map(|set| set.pods);
+    let slices = |job: &JobUnderReview<'_>| {
+        let set = job.pod_sets.get(index);
+        topology::SLICES.map(|key| map_text(set.and_then(|set| set.annotations), key).map(str::to_owned))
+    };
+    slices(job) != slices(old) || (job.suspended == old.suspended && pods(job) != pods(old))
 }
 
 /// Returns the name of the prebuilt Workload and the path of the annotation or label that names it. The annotation has
@@ -129,9 +132,9 @@ fn validate_topology(
     errors: &mut Errors,
 ) {
     let (annotations, path) = (pod_set.annotations, pod_set.annotations_path.as_str());
-    let checks = job.row.flags.topology_checks != TopologyChecks::None;
-    if checks && settings.gates.is_enabled(Gate::TopologyAwareScheduling) {
-        let topology_errors = topology::check(annotations, path, pods, &settings.gates);
+    let checks = job.row.flags.topology_checks;
+    if checks != TopologyChecks::None && settings.gates.is_enabled(Gate::TopologyAwareScheduling) {
+        let topology_errors = topology::check(annotations, path, pods, (checks, &settings.gates));
         if !topology_errors.is_empty() {
             // Invalid annotations are not checked any further.
             errors.extend(topology_errors);
@@ -296,5 +299,93 @@ mod tests {
         let [prebuilt] = &faults(&LIMITED)[..] else { panic!("{:?}", faults(&LIMITED)) };
         assert!(prebuilt.contains("prebuilt-workload-name") && prebuilt.contains("Forbidden"), "{prebuilt}");
         assert_eq!(LIMITED.decode(&object).unwrap().options.prebuilt_workload, None);
+    }
+
+    /// Neither repeats the rules for names and limits for changes, nor can be resized.
+    static FIRST_TIME: Framework = Framework {
+        flags: Flags {
+            create_rules_on_update: false,
+            elastic: Elastic::No,
+            topology_checks: TopologyChecks::Templates,
+            ..SEVERAL.flags
+        },
+        ..SEVERAL
+    };
+
+    /// Returns the paths of what a row finds in a change of a suspended or running job that sets fields.
+    fn changed_faults(row: &'static Framework, suspended: bool, set: &[(&str, &str, Value)]) -> Vec<String> {
+        let mut old = job();
+        old["metadata"]["labels"] = json!({});
+        old["metadata"]["annotations"] = json!({});
+        old["spec"]["suspend"] = json!(suspended);
+        let mut new = old.clone();
+        for (parent, key, value) in set {
+            new.pointer_mut(parent).unwrap()[*key] = value.clone();
+        }
+        let (mut errors, settings) = (Errors::new(), AdmissionSettings::default());
+        let [old, new] = [&old, &new].map(|object| JobUnderReview::read(row, object, &mut Errors::new()));
+        validate_create(&new, Some(&old), &settings, &mut errors);
+        validate_update(&new, &old, false, &settings, &mut errors);
+        errors
+            .take()
+            .iter()
+            .map(|error| error.to_string().split(": ").take(2).collect::<Vec<_>>().join(" "))
+            .collect()
+    }
+
+    #[test]
+    fn kinds_that_cannot_be_resized_refuse_the_annotation() {
+        let elastic = [("/metadata/annotations", ELASTIC_JOB_ANNOTATION, json!("true"))];
+        let path = "metadata.annotations[kueue.x-k8s.io/elastic-job]";
+        let fault = |kind: &str| format!("{path} {kind}");
+        let mut object = job();
+        object["metadata"]["annotations"] = json!({ELASTIC_JOB_ANNOTATION: "true"});
+        let [created] = &faults(&FIRST_TIME, &object)[..] else {
+            panic!("{:?}", faults(&FIRST_TIME, &object))
+        };
+        assert!(created.starts_with(&format!("{path}: Forbidden")), "{created}");
+        assert_eq!(faults(&SEVERAL, &object), Vec::<String>::new());
+        assert_eq!(changed_faults(&FIRST_TIME, true, &elastic), [fault("Invalid value")]);
+        assert_eq!(changed_faults(&SEVERAL, true, &elastic), [fault("Invalid value")]);
+    }
+
+    #[test]
+    fn some_kinds_check_names_and_limits_once() {
+        let names = |value: &str| {
+            let labels = [MAX_EXEC_TIME_LABEL, PREBUILT_WORKLOAD, QUEUE_NAME_LABEL];
+            labels.map(|label| ("/metadata/labels", label, json!(value)))
+        };
+        let prebuilt = format!("metadata.labels[{PREBUILT_WORKLOAD}] Invalid value");
+        assert_eq!(changed_faults(&FIRST_TIME, true, &names("Bad_")), [prebuilt]);
+        assert_eq!(changed_faults(&SEVERAL, true, &names("Bad_")).len(), 3);
+        // Gates and topologies are checked each time.
+        let head = "/spec/head/template/metadata/annotations";
+        let others = [
+            ("/metadata/annotations", ADMISSION_GATED_BY_ANNOTATION, json!("bad")),
+            (head, REQUIRED, json!("Not a label")),
+        ];
+        assert_eq!(changed_faults(&FIRST_TIME, true, &others).len(), 3);
+    }
+
+    /// Stops at the first fault of its annotations.
+    static ONCE: Framework = Framework {
+        flags: Flags { topology_checks: TopologyChecks::TemplateThenSlices, ..SEVERAL.flags },
+        ..SEVERAL
+    };
+
+    #[test]
+    fn slices_are_compared_with_the_pods_when_a_user_sets_either() {
+        let (size, level) = (topology::SLICES[1], topology::SLICES[0]);
+        let group = "/spec/groups/1/template/metadata/annotations";
+        let sliced = [(group, REQUIRED, json!("b")), (group, level, json!("r")), (group, size, json!("13"))];
+        let fault = format!("spec.groups[1].template.metadata.annotations[{size}] Invalid value");
+        for suspended in [true, false] {
+            assert_eq!(changed_faults(&FIRST_TIME, suspended, &sliced), std::slice::from_ref(&fault));
+        }
+        // Beside other faults of the annotations too, except for kinds that stop at those.
+        let lone = [(group, size, json!("13"))];
+        let forbidden = format!("spec.groups[1].template.metadata.annotations[{size}] Forbidden");
+        assert_eq!(changed_faults(&FIRST_TIME, true, &lone), [forbidden.clone(), fault]);
+        assert_eq!(changed_faults(&ONCE, true, &lone), [forbidden]);
     }
 }

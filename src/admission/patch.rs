@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::frameworks::Pointer;
+use crate::frameworks::{FieldChange, Pointer};
 
 /// Patch operations, and the object after these operations, so that each operation builds on the earlier ones.
 #[derive(Debug)]
@@ -63,6 +63,14 @@ impl Patch {
     pub(super) fn set_at(&mut self, pointer: Pointer, value: Value) -> bool {
         let fields: Vec<&str> = pointer.split('/').skip(1).collect();
         self.set(&fields, value)
+    }
+
+    /// Makes the changes that a kind says.
+    pub(super) fn make(&mut self, changes: &[FieldChange]) {
+        for change in changes {
+            let path: Vec<&str> = change.path.iter().map(String::as_str).collect();
+            self.set(&path, change.value.clone());
+        }
     }
 
     /// Appends an element to a list; creates a missing list. Returns false and changes nothing if the field is not a

@@ -8,7 +8,7 @@ use super::patch::Patch;
 use super::response::ReviewResponse;
 use super::review::ReviewRequest;
 use crate::api::names::SUSPENDING_PARENT_ANNOTATION;
-use crate::frameworks::{Ancestor, FieldChange, Framework, hold_pod};
+use crate::frameworks::{Ancestor, Framework, hold_pod};
 
 /// Holds a new pod that must wait. The pods of a template that was marked wait wherever they are; other pods only in selected
 /// namespaces, and a pod below a queued object is left as it is. No pod is held that the controller would not start: one of a
@@ -42,7 +42,7 @@ pub(super) fn hold(row: &'static Framework, request: &ReviewRequest<'_>) -> Revi
         return allow_with_patch(defaults.patch);
     };
     match hold_pod(patch.object(), &settings.gates) {
-        Ok(changes) => set(&mut patch, &changes),
+        Ok(changes) => patch.make(&changes),
         Err(error) => return ReviewResponse::Denied(error.to_string()),
     }
     allow_with_patch(patch)
@@ -56,14 +56,7 @@ pub(super) fn mark_templates(row: &'static Framework, request: &ReviewRequest<'_
     };
     if must_wait {
         let changes = row.mark_templates(patch.object());
-        set(&mut patch, &changes);
+        patch.make(&changes);
     }
     allow_with_patch(patch)
-}
-
-fn set(patch: &mut Patch, changes: &[FieldChange]) {
-    for change in changes {
-        let path: Vec<&str> = change.path.iter().map(String::as_str).collect();
-        patch.set(&path, change.value.clone());
-    }
 }

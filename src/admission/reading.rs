@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::review::rule_for_path;
 use crate::api::partial::{Projection, ValueBudget, read_projection};
-use crate::frameworks::{Count, Framework, Pointer, RoleFields, RoleReader, WebhookHandler};
+use crate::frameworks::{Count, Framework, Pointer, ReviewField, RoleFields, RoleReader, WebhookHandler};
 
 /// Maximum number of values of a review that [`read_light`] decodes; a Workload with eight pod sets has some hundreds.
 pub const MAX_LIGHT_VALUES: usize = 4 << 10;
@@ -123,9 +123,8 @@ pub(super) fn job_review(row: &Framework) -> Projection {
     let mut object = FieldTree::default();
     object.insert("/metadata", METADATA);
     let managed_by = row.fields.managed_by.map(|rule| rule.field);
-    for pointer in
-        row.fields.suspend.into_iter().chain(managed_by).chain(row.hooks.review_texts().iter().copied())
-    {
+    let own = row.hooks.review_fields().iter().map(ReviewField::pointer);
+    for pointer in row.fields.suspend.into_iter().chain(managed_by).chain(own) {
         object.insert(pointer, Projection::Scalar);
     }
     match row.webhooks.handler {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::api::validation::syntax::{check_label_name, parse_bool, parse_int};
 use crate::api::validation::{Errors, FieldError, Gate, Gates, incomplete_slices, key_path};
-use crate::frameworks::{PodSetUnderReview, map_text};
+use crate::frameworks::{PodSetUnderReview, TopologyChecks, map_text};
 
 /// Annotation: all pods must be in one domain of this level.
 pub(super) const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
@@ -18,15 +18,16 @@ const SLICE_SIZE: &str = "kueue.x-k8s.io/podset-slice-size";
 const CONSTRAINTS: &str = "kueue.x-k8s.io/podset-slice-required-topology-constraints";
 /// Annotation: pod sets of the same group are placed together.
 pub(super) const GROUP_NAME: &str = "kueue.x-k8s.io/podset-group-name";
+/// Annotations that say how large slices are.
+pub(super) const SLICES: [&str; 3] = [SLICE_REQUIRED, SLICE_SIZE, CONSTRAINTS];
 const CONSTRAINTS_MAX: usize = 3;
 
-/// Checks the annotations of a pod template; checks slices against the number of pods, if it is given, only if there is no
-/// other error.
+/// Checks the annotations of a pod template, and its slices against the number of pods, if it is given.
 pub(super) fn check(
     annotations: Option<&Map<String, Value>>,
     path: &str,
     pods: Option<i64>,
-    gates: &Gates,
+    (checks, gates): (TopologyChecks, &Gates),
 ) -> Vec<FieldError> {
     let request = TopologyAnnotations { annotations, path };
     let mut errors = Errors::new();
@@ -34,8 +35,12 @@ pub(super) fn check(
     request.check_slices(&mut errors);
     request.check_constraints(gates, &mut errors);
     request.check_group(&mut errors);
-    if let Some(pods) = pods.filter(|_| errors.is_empty()) {
-        request.check_slice_count(pods, &mut errors);
+    match pods {
+        Some(pods) if errors.is_empty() => request.check_slice_count(pods, &mut errors),
+        Some(pods) if checks != TopologyChecks::TemplateThenSlices => {
+            request.check_slice_bounds(pods, &mut errors);
+        }
+        _ => {}
     }
     errors.take()
 }
@@ -193,15 +198,28 @@ impl<'a> TopologyAnnotations<'a> {
         }
     }
 
-    /// Checks that the pod set consists of whole slices.
-    fn check_slice_count(&self, pods: i64, errors: &mut Errors) {
+    /// Returns the size of the widest slices, by the annotations that say it.
+    fn slice_sizes(&self) -> impl Iterator<Item = (&'static str, i64)> {
         let outermost = self
             .get(CONSTRAINTS)
             .and_then(|text| parse_layers(text).ok())
             .and_then(|layers| layers.first().map(|(_, size)| (CONSTRAINTS, *size)));
         let plain = self.get(SLICE_SIZE).and_then(|size| parse_int(size).ok()).map(|size| (SLICE_SIZE, size));
-        let Some((key, size)) = outermost.or(plain) else { return };
+        outermost.into_iter().chain(plain)
+    }
+
+    /// Checks that the pod set consists of whole slices.
+    fn check_slice_count(&self, pods: i64, errors: &mut Errors) {
+        let Some((key, size)) = self.slice_sizes().next() else { return };
         if let Some(detail) = incomplete_slices(size, pods) {
+            errors.push(FieldError::invalid(self.path_of(key), size, detail));
+        }
+    }
+
+    /// Checks that no slice is larger than the pod set, of annotations that have other faults.
+    fn check_slice_bounds(&self, pods: i64, errors: &mut Errors) {
+        for (key, size) in self.slice_sizes().filter(|(_, size)| *size > pods) {
+            let detail = format!("must not be greater than pod set count {pods}");
             errors.push(FieldError::invalid(self.path_of(key), size, detail));
         }
     }

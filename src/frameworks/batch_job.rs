@@ -1,6 +1,6 @@
 //! The kind batch/v1 Job: one pod set, `main`. Partial admission, readiness and reclaimable pods need code.
 
-use super::hooks::Hooks;
+use super::hooks::{Hooks, ReviewField};
 use super::job_under_review::JobUnderReview;
 use super::played_status::{PlayedState, set_at};
 use super::read;
@@ -71,7 +71,7 @@ pub(super) static ROW: Framework = Framework {
         elastic: Elastic::GatedTemplates,
         prebuilt: true,
         create_rules_on_update: true,
-        topology_checks: TopologyChecks::Templates,
+        topology_checks: TopologyChecks::TemplateThenSlices,
     },
     hooks: &BatchJob,
 };
@@ -81,8 +81,8 @@ pub(super) static ROW: Framework = Framework {
 struct BatchJob;
 
 impl Hooks for BatchJob {
-    fn review_texts(&self) -> &'static [Pointer] {
-        &[COMPLETION_MODE]
+    fn review_fields(&self) -> &'static [ReviewField] {
+        &[ReviewField::Text(COMPLETION_MODE)]
     }
 
     fn validate(&self, job: &JobUnderReview<'_>, errors: &mut Errors) {

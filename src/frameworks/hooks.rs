@@ -1,6 +1,7 @@
 //! What a row of the table cannot say. The defaults read the row.
 
 use super::job_under_review::JobUnderReview;
+use super::patch::FieldChange;
 use super::played_status::PlayedState;
 use super::related::{PodSets, Related, RelatedKey};
 use super::row::{Framework, Pointer};
@@ -81,9 +82,14 @@ pub trait Hooks: Debug + Sync {
         1
     }
 
-    /// Returns fields of type string that only the rules of the kind read.
-    fn review_texts(&self) -> &'static [Pointer] {
+    /// Returns fields that only the rules of the kind read.
+    fn review_fields(&self) -> &'static [ReviewField] {
         &[]
+    }
+
+    /// Returns what the webhook sets in a new job, whether the job is queued or not.
+    fn defaults(&self, _job: &Value, _gates: &Gates) -> Vec<FieldChange> {
+        Vec::new()
     }
 
     /// Checks a new or changed job by the rules of the kind, beyond those for every job.
@@ -97,6 +103,24 @@ pub trait Hooks: Debug + Sync {
         _gates: &Gates,
         _errors: &mut Errors,
     ) {
+    }
+}
+
+/// A field of an object under review.
+#[derive(Clone, Copy, Debug)]
+pub enum ReviewField {
+    /// A text.
+    Text(Pointer),
+    /// A boolean.
+    Boolean(Pointer),
+}
+
+impl ReviewField {
+    /// Returns where it is.
+    pub const fn pointer(&self) -> Pointer {
+        match self {
+            Self::Text(pointer) | Self::Boolean(pointer) => pointer,
+        }
     }
 }
 

@@ -3,12 +3,13 @@
 use serde_json::{Map, Value};
 use std::convert::Infallible;
 
+use super::hooks::ReviewField;
 use super::pod_set_sources::{RoleFields, RoleReader};
 use super::row::{Count, Elastic, Framework, Pointer, WebhookHandler};
 use super::table::framework;
 use super::view::OwnerRef;
 use crate::api::names::{ADMISSION_GATE, ELASTIC_JOB_ANNOTATION, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL};
-use crate::api::validation::{Errors, FieldCursor, Gate, Gates};
+use crate::api::validation::{Errors, FieldCursor, Gate, Gates, key_path};
 
 /// The fields of a job that rules read. Distinct from the reconciler's `JobView`, which is for stored objects and fails at
 /// the first malformed field: a job under review may lack name and uid, an empty label differs from an absent one, a
@@ -56,8 +57,12 @@ impl<'a> JobUnderReview<'a> {
         let suspended = read_suspended(row, &root, errors);
         let managed_by =
             row.fields.managed_by.and_then(|rule| root.at_pointer(rule.field, errors).text(errors));
-        for pointer in row.hooks.review_texts() {
-            root.at_pointer(pointer, errors).text(errors);
+        for field in row.hooks.review_fields() {
+            let cursor = root.at_pointer(field.pointer(), errors);
+            match field {
+                ReviewField::Text(_) => drop(cursor.text(errors)),
+                ReviewField::Boolean(_) => drop(cursor.boolean(errors)),
+            }
         }
         Self {
             row,
@@ -156,8 +161,9 @@ impl<'a> RoleReader for ReviewedRoles<'a, '_> {
     }
 
     fn entry(&mut self, map: Pointer, key: &'static str) -> Option<FieldCursor<'a>> {
-        let role = self.root.at_pointer(map, self.errors).get(key, self.errors);
-        Some(role).filter(FieldCursor::exists)
+        let map = self.root.at_pointer(map, self.errors);
+        let role = map.get(key, self.errors);
+        Some(FieldCursor::at(key_path(&map.path, key), role.value)).filter(FieldCursor::exists)
     }
 
     fn role(&mut self, place: FieldCursor<'a>, fields: RoleFields<'_>) -> Result<(), Infallible> {

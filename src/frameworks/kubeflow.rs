@@ -1,13 +1,18 @@
 //! The kinds of the Kubeflow training operator and of the MPI operator. Their rows say everything, but one default of the
 //! MPIJob webhook: the index offset of workers if the launcher works as well.
 
-use super::hooks::NoHooks;
+use super::hooks::{Hooks, NoHooks, ReviewField};
+use super::patch::FieldChange;
 use super::row::{
     Active, Count, CreatedKinds, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, ManagedBy,
     Message, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
 };
 use super::table::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, POD, PODS};
+use super::topology;
 use super::view::Gvk;
+use crate::api::names;
+use crate::api::validation::{Gate, Gates};
+use serde_json::{Value, json};
 
 const fn fields(built_in: &'static str) -> FieldPointers {
     FieldPointers {
@@ -119,5 +124,65 @@ pub(super) static MPI_JOB: Framework = Framework {
     webhooks: JOB_WEBHOOKS,
     rbac: JOB_RBAC,
     flags: JOB_FLAGS,
-    hooks: &NoHooks,
+    hooks: &MpiJob,
 };
+
+const LAUNCHER_WORKS: Pointer = "/spec/runLauncherAsWorker";
+
+/// Additions to the row.
+#[derive(Debug)]
+struct MpiJob;
+
+impl Hooks for MpiJob {
+    fn review_fields(&self) -> &'static [ReviewField] {
+        &[ReviewField::Boolean(LAUNCHER_WORKS)]
+    }
+
+    /// The launcher that works has rank 0, so the workers begin with rank 1. In a group with the launcher the ranks follow from
+    /// the group.
+    fn defaults(&self, job: &Value, gates: &Gates) -> Vec<FieldChange> {
+        let role = |name: &str| {
+            job.pointer(&format!("/spec/mpiReplicaSpecs/{name}")).filter(|role| role.is_object())
+        };
+        let (Some(launcher), Some(_)) = (role("Launcher"), role("Worker")) else { return Vec::new() };
+        let works = job.pointer(LAUNCHER_WORKS).is_some_and(|works| *works == true);
+        let grouped = launcher
+            .pointer("/template/metadata/annotations")
+            .is_some_and(|annotations| annotations.get(topology::GROUP).is_some());
+        if !works || grouped || !gates.is_enabled(Gate::TopologyAwareScheduling) {
+            return Vec::new();
+        }
+        let path = ["spec", "mpiReplicaSpecs", "Worker", "template", "metadata", "annotations"];
+        let offset: Vec<&str> = path.into_iter().chain([names::POD_INDEX_OFFSET_ANNOTATION]).collect();
+        vec![FieldChange::new(&offset, json!("1"))]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_of_workers_begin_after_a_launcher_that_works() {
+        let job = |works: Value, launcher: Value, worker: Value| json!({"spec": {"runLauncherAsWorker": works, "mpiReplicaSpecs": {"Launcher": launcher, "Worker": worker}}});
+        let role = || json!({"template": {"spec": {}}});
+        let grouped = json!({"template": {"metadata": {"annotations": {topology::GROUP: "g"}}}});
+        let gates = Gates::default();
+        let path =
+            "spec mpiReplicaSpecs Worker template metadata annotations kueue.x-k8s.io/pod-index-offset";
+        for (job, sets) in [
+            (job(json!(true), role(), role()), true),
+            (job(json!(false), role(), role()), false),
+            (job(Value::Null, role(), role()), false),
+            (job(json!(true), grouped, role()), false),
+            (job(json!(true), Value::Null, role()), false),
+            (job(json!(true), role(), Value::Null), false),
+            (json!({"spec": {"runLauncherAsWorker": true}}), false),
+        ] {
+            let changes = MPI_JOB.hooks.defaults(&job, &gates);
+            let paths: Vec<String> = changes.iter().map(|change| change.path.join(" ")).collect();
+            assert_eq!(paths, if sets { vec![path] } else { vec![] }, "{job}");
+            assert!(changes.iter().all(|change| change.value == "1"));
+        }
+    }
+}

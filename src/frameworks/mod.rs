@@ -46,7 +46,7 @@ mod workload;
 mod wrappers;
 
 pub use ancestry::{Ancestor, AncestryError, OwnerLookup, queued_ancestor};
-pub use hooks::Hooks;
+pub use hooks::{Hooks, ReviewField};
 pub use job_kind::JobKind;
 pub use job_under_review::{JobUnderReview, PodSetUnderReview, map_text};
 pub use managed_kinds::{ManagedKinds, Management};

@@ -353,7 +353,7 @@ pub struct Flags {
     pub elastic: Elastic,
     /// Whether a job may name an existing Workload.
     pub prebuilt: bool,
-    /// Whether the rules for new objects hold for each update as well.
+    /// Whether the rules for names and limits of new objects hold for each update as well.
     pub create_rules_on_update: bool,
     /// Which topology annotations its webhook checks.
     pub topology_checks: TopologyChecks,
@@ -375,6 +375,8 @@ pub enum Elastic {
 pub enum TopologyChecks {
     /// None.
     None,
+    /// Those of the only pod template; its slices are compared with the number of pods if it has no other fault.
+    TemplateThenSlices,
     /// Those of each pod template.
     Templates,
     /// Those of each pod template, and the groups that pod sets form.

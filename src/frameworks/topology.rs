@@ -12,7 +12,7 @@ const UNCONSTRAINED: &str = "kueue.x-k8s.io/podset-unconstrained-topology";
 const SLICE_REQUIRED: &str = "kueue.x-k8s.io/podset-slice-required-topology";
 const SLICE_SIZE: &str = "kueue.x-k8s.io/podset-slice-size";
 const SLICE_CONSTRAINTS: &str = "kueue.x-k8s.io/podset-slice-required-topology-constraints";
-const GROUP: &str = "kueue.x-k8s.io/podset-group-name";
+pub(super) const GROUP: &str = "kueue.x-k8s.io/podset-group-name";
 
 /// Returns the `topologyRequest` of a pod set. With rank labels it exists even without topology annotations, because the
 /// flavor may have a topology, and then the index of each pod decides its rank.

@@ -8,16 +8,27 @@ use std::path::PathBuf;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 use sluice::admission::{AdmissionSettings, ObjectLookup, OwnerView, ReviewContext, review};
+use sluice::frameworks::{Framework, Role, served};
 
 /// The objects of the recording's `context.json`, as admission looks them up.
 struct RecordedCluster {
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
     queues: BTreeSet<(String, String)>,
+    /// Of these, the ones whose jobs are sent to other clusters.
+    multikueue: BTreeSet<(String, String)>,
 }
 
 impl RecordedCluster {
     fn read(context: &Value) -> Self {
-        let mut recorded = Self { namespaces: BTreeMap::new(), queues: BTreeSet::new() };
+        let mut recorded =
+            Self { namespaces: BTreeMap::new(), queues: BTreeSet::new(), multikueue: BTreeSet::new() };
+        let with_checks: BTreeSet<&str> = context
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|item| item["body"]["spec"]["admissionChecksStrategy"].is_object())
+            .map(|item| item["body"]["metadata"]["name"].as_str().unwrap())
+            .collect();
         let mut names = vec!["default".to_owned(), "kube-system".to_owned()];
         for item in context.as_array().unwrap() {
             let (body, meta) = (&item["body"], &item["body"]["metadata"]);
@@ -25,7 +36,12 @@ impl RecordedCluster {
             match body["kind"].as_str().unwrap() {
                 "Namespace" => names.push(name),
                 "LocalQueue" => {
-                    recorded.queues.insert((meta["namespace"].as_str().unwrap().to_owned(), name));
+                    let key = (meta["namespace"].as_str().unwrap().to_owned(), name);
+                    // The only recorded check is that of MultiKueue.
+                    if with_checks.contains(body["spec"]["clusterQueue"].as_str().unwrap()) {
+                        recorded.multikueue.insert(key.clone());
+                    }
+                    recorded.queues.insert(key);
                 }
                 _ => {}
             }
@@ -48,8 +64,8 @@ impl ObjectLookup for RecordedCluster {
     fn default_priority_class_exists(&self) -> bool {
         false
     }
-    fn queue_is_multikueue(&self, _: &str, _: &str) -> bool {
-        false
+    fn queue_is_multikueue(&self, namespace: &str, name: &str) -> bool {
+        self.multikueue.contains(&(namespace.to_owned(), name.to_owned()))
     }
     fn owner(&self, _: &str, _: &str, _: &str, _: &str) -> Option<OwnerView> {
         None
@@ -92,11 +108,26 @@ fn apply_patch(object: &Value, path: &str, kind: &str, body: &Value) -> Option<V
 struct Suite {
     group: &'static str,
     kind: &'static str,
-    path_suffix: &'static str,
+    path_suffix: String,
     has_mutating_webhook: bool,
+    /// The row of a kind of job.
+    row: Option<&'static Framework>,
 }
 
 impl Suite {
+    /// The suite of a kind of Kueue's own.
+    fn of_kueue(kind: &'static str, stem: &str, has_mutating_webhook: bool) -> Self {
+        Self { group: "kueue.x-k8s.io", kind, path_suffix: stem.to_owned(), has_mutating_webhook, row: None }
+    }
+
+    /// The suite of a kind of job, with its name.
+    fn of_job(row: &'static Framework) -> (String, Self) {
+        let path_suffix = row.webhook_path(true).trim_start_matches("/mutate-").to_owned();
+        let (group, kind) = (row.gvk.group, row.gvk.kind);
+        let suite = Self { group, kind, path_suffix, has_mutating_webhook: true, row: Some(row) };
+        (kind.to_lowercase(), suite)
+    }
+
     fn send_review(
         &self,
         verb: &str,
@@ -198,33 +229,33 @@ fn reviews_match_recorded_api_answers() {
     let recorded = RecordedCluster::read(&context);
     let settings = AdmissionSettings::default();
     let ctx = ReviewContext { objects: &recorded, settings: &settings };
-    let group = "kueue.x-k8s.io";
-    let kueue_suite =
-        |kind, stem, mutated| Suite { group, kind, path_suffix: stem, has_mutating_webhook: mutated };
-    let suites = [
+    let mut suites = vec![
+        ("workload".to_owned(), Suite::of_kueue("Workload", "kueue-x-k8s-io-v1beta2-workload", true)),
         (
-            "job",
-            Suite { group: "batch", kind: "Job", path_suffix: "batch-v1-job", has_mutating_webhook: true },
+            "clusterqueue".to_owned(),
+            Suite::of_kueue("ClusterQueue", "kueue-x-k8s-io-v1beta2-clusterqueue", true),
         ),
-        ("workload", kueue_suite("Workload", "kueue-x-k8s-io-v1beta2-workload", true)),
-        ("clusterqueue", kueue_suite("ClusterQueue", "kueue-x-k8s-io-v1beta2-clusterqueue", true)),
-        ("cohort", kueue_suite("Cohort", "kueue-x-k8s-io-v1beta2-cohort", false)),
-        ("resourceflavor", kueue_suite("ResourceFlavor", "kueue-x-k8s-io-v1beta2-resourceflavor", true)),
+        ("cohort".to_owned(), Suite::of_kueue("Cohort", "kueue-x-k8s-io-v1beta2-cohort", false)),
+        (
+            "resourceflavor".to_owned(),
+            Suite::of_kueue("ResourceFlavor", "kueue-x-k8s-io-v1beta2-resourceflavor", true),
+        ),
     ];
+    suites.extend(served().filter(|row| row.role == Role::Suspended).map(Suite::of_job));
     let known_deviations = deviations();
     let (mut checked, mut wrong) = (0, Vec::new());
     for (name, suite) in &suites {
         for case in read_json_lines(api.join(format!("{name}.jsonl.gz"))) {
-            if known_deviations.contains(&((*name).to_owned(), case["name"].as_str().unwrap().to_owned())) {
+            if known_deviations.contains(&(name.clone(), case["name"].as_str().unwrap().to_owned())) {
                 continue;
             }
             let expect = &case["expect"];
             let message = expect["message"].as_str().unwrap_or_default();
             let by_webhook = message.starts_with("admission webhook");
             let namespace = namespace_of(case["request"]["path"].as_str().unwrap());
-            // The API server itself answered, or does not call webhooks for Jobs of this namespace.
+            // The API server itself answered, or does not call webhooks for jobs of this namespace.
             if expect["verdict"] != "accepted" && !by_webhook
-                || (*name == "job" && namespace == "kube-system")
+                || (suite.row.is_some() && namespace == "kube-system")
             {
                 continue;
             }
@@ -255,16 +286,28 @@ fn is_defaulted_as_recorded(suite: &Suite, new: &Value, created: bool, expect: &
     if !created || !suite.has_mutating_webhook {
         return true;
     }
-    let truth = |value: &Value| value.as_bool().unwrap_or(false);
-    // The recording normalises whatever looks like a quantity, so only Kueue's own labels are compared.
-    let kueue_labels = |value: &Value| -> BTreeMap<String, Value> {
+    // The recording normalises whatever looks like a quantity, so only Kueue's own labels and annotations are compared.
+    let own = |value: &Value| -> BTreeMap<String, Value> {
         let all = value.as_object().cloned().unwrap_or_default();
         all.into_iter().filter(|(key, _)| key.starts_with("kueue.x-k8s.io/")).collect()
     };
-    let gates = ["spec", "template", "spec", "schedulingGates"];
-    let gates_of = |object: &Value| gates.iter().fold(object.clone(), |value, field| value[*field].clone());
-    truth(&new["spec"]["suspend"]) == truth(&expected["spec"]["suspend"])
-        && kueue_labels(&new["metadata"]["labels"]) == kueue_labels(&expected["metadata"]["labels"])
-        && new["metadata"]["finalizers"] == expected["metadata"]["finalizers"]
-        && (suite.kind != "Job" || gates_of(new) == gates_of(expected))
+    let metadata_of =
+        |object: &Value| [&object["metadata"]["labels"], &object["metadata"]["annotations"]].map(own);
+    let same_metadata = metadata_of(new) == metadata_of(expected)
+        && new["metadata"]["finalizers"] == expected["metadata"]["finalizers"];
+    let Some(row) = suite.row else { return same_metadata };
+    let field = |object: &Value, pointer: &str| object.pointer(pointer).cloned().unwrap_or_default();
+    let suspended = |object: &Value| row.fields.suspend.map(|pointer| field(object, pointer) == true);
+    let managed_by = |object: &Value| row.fields.managed_by.map(|rule| field(object, rule.field));
+    let templates = |object: &Value| -> Vec<_> {
+        let pointers = row.template_pointers(new).into_iter();
+        let templates = pointers.map(|pointer| field(object, &pointer));
+        templates
+            .map(|template| (metadata_of(&template), template["spec"]["schedulingGates"].clone()))
+            .collect()
+    };
+    same_metadata
+        && suspended(new) == suspended(expected)
+        && managed_by(new) == managed_by(expected)
+        && templates(new) == templates(expected)
 }

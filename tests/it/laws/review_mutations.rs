@@ -11,7 +11,7 @@ use sluice::admission::{
     review,
 };
 use sluice::api::validation::Gates;
-use sluice::frameworks::{Framework, served};
+use sluice::frameworks::{Framework, ReviewField, served};
 
 use crate::job_samples::with_template;
 
@@ -83,9 +83,12 @@ type ReviewSample = (&'static str, Value);
 fn job_samples(row: &Framework, metadata: &Value, template: &Value) -> Vec<ReviewSample> {
     let mut job = with_template(row, template);
     job["metadata"] = metadata.clone();
-    for pointer in row.hooks.review_texts() {
-        let (parent, field) = pointer.rsplit_once('/').unwrap();
-        job.pointer_mut(parent).unwrap()[field] = json!("Indexed");
+    for field in row.hooks.review_fields() {
+        let (parent, name) = field.pointer().rsplit_once('/').unwrap();
+        job.pointer_mut(parent).unwrap()[name] = match field {
+            ReviewField::Text(_) => json!("Indexed"),
+            ReviewField::Boolean(_) => json!(true),
+        };
     }
     let own = [true, false].map(|mutating| row.webhook_path(mutating));
     paths().filter(|path| own.iter().any(|own| own == path)).map(|path| (path, job.clone())).collect()
