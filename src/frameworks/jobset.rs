@@ -1,15 +1,19 @@
-//! The kind JobSet: a pod set for each of its replicated jobs. Its row says everything.
+//! The kind JobSet: a pod set for each of its replicated jobs. Its row says everything but what its schema requires of a status.
 //!
 //! Its status counts child Jobs, not pods: `ready`, `succeeded` and `active` of a replicated job are numbers of Jobs.
 
+use super::JobError;
 use super::batch_job::COMPLETION_INDEX;
-use super::hooks::NoHooks;
+use super::hooks::Hooks;
+use super::played_status::PlayedState;
 use super::row::{
     Active, Count, CreatedKinds, Family, FieldPointers, FinishedRule, Framework, Listing, ManagedBy, Message,
-    PodSetSource, Rank, Ready, Reclaimable, Role, StatusFields, SubGroups, Test,
+    PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, SubGroups, Test,
 };
 use super::table::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS};
 use super::view::Gvk;
+use jiff::Timestamp;
+use serde_json::Value;
 
 const STATUSES: &str = "/status/replicatedJobsStatus";
 
@@ -61,14 +65,35 @@ pub(super) static ROW: Framework = Framework {
     webhooks: JOB_WEBHOOKS,
     rbac: JOB_RBAC,
     flags: JOB_FLAGS,
-    hooks: &NoHooks,
+    hooks: &JobSet,
 };
+
+/// Additions to the row.
+#[derive(Debug)]
+struct JobSet;
+
+impl Hooks for JobSet {
+    fn play(&self, job: &mut Value, _state: PlayedState, _now: Timestamp) -> Result<(), JobError> {
+        complete_counts(job, STATUSES);
+        Ok(())
+    }
+}
+
+/// Adds the counts that are missing in a played list of replicated jobs: the schema requires all of them.
+pub(super) fn complete_counts(job: &mut Value, list: Pointer) {
+    let entries = job.pointer_mut(list).and_then(Value::as_array_mut);
+    for entry in entries.into_iter().flatten().filter_map(Value::as_object_mut) {
+        for count in ["ready", "succeeded", "failed", "active", "suspended"] {
+            entry.entry(count).or_insert(Value::from(0));
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {
-    use super::super::{JobError, JobPatch, PodSetInfo, pod_set_infos};
+    use super::super::{JobPatch, PodSetInfo, pod_set_infos};
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
     use std::sync::Arc;
 
     /// A suspended JobSet whose first template has no metadata.

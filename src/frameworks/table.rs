@@ -16,7 +16,18 @@ use std::fmt;
 use std::sync::OnceLock;
 
 /// Names of the built-in rows that this version manages. Only these are watched and generated into the manifests.
-const SERVED: &[&str] = &["batch/job", "pod", "deployment"];
+const SERVED: &[&str] = &[
+    "batch/job",
+    "jobset.x-k8s.io/jobset",
+    "kubeflow.org/pytorchjob",
+    "kubeflow.org/tfjob",
+    "kubeflow.org/xgboostjob",
+    "kubeflow.org/paddlejob",
+    "kubeflow.org/jaxjob",
+    "kubeflow.org/mpijob",
+    "pod",
+    "deployment",
+];
 
 /// Names of the rows that are enabled where a configuration does not list frameworks, as with Kueue.
 const ENABLED_BY_DEFAULT: &[&str] = &["batch/job"];

@@ -200,7 +200,7 @@ impl PlayedKind {
             let mut object = self.get(fixture).await?;
             self.row.play(&mut object, state, Timestamp::now())?;
             let status = json!({"status": object["status"]});
-            fixture.objects.merge(self.api, &fixture.name, &self.name, &status).await?;
+            fixture.objects.merge_status(self.api, &fixture.name, &self.name, &status).await?;
             return Ok(());
         }
         if state == PlayedState::Succeeded {

@@ -4,8 +4,10 @@
 //! after the start and stop patches; whether it is ready, its result and its reclaimable pods. The test does what the
 //! webhook and the API server do: it suspends the new job.
 
+use super::pod_groups::set_fields;
 use super::{KUBEFLOW_KINDS, apply_act, flavors, granted, plain, playable, recorded, scenarios, text};
 use serde_json::{Value, json};
+use sluice::api::validation::Gates;
 use sluice::frameworks::{
     Framework, JobPatch, JobView, PatchBody, PodSetInfo, Priority, WorkloadRequest, framework, pod_set_infos,
     workload_body,
@@ -16,7 +18,6 @@ const NOT_PLAYED: &[(&str, &str)] = &[
     ("-check", "the update of an admission check is merged by the reconciler"),
     ("-topology", "the topology gate is added by the reconciler"),
     ("-prebuilt", "the Workload is made by the user"),
-    ("-launcher-works", "the webhook adds an index offset"),
     ("-metadata-pending", "whether a Workload follows metadata is decided by the reconciler"),
 ];
 
@@ -183,6 +184,8 @@ fn play(row: &Framework, scenario: &Value) -> usize {
                 if let Some(suspend) = row.fields.suspend {
                     set(&mut job, suspend, json!(true));
                 }
+                let changes = row.hooks.defaults(&job, &Gates::default());
+                set_fields(&mut job, &changes);
                 life = Some(Life { row, job, originals: Vec::new(), name: String::new() });
             } else if act["do"] == "patch" {
                 apply_act(&mut life.as_mut().expect("the job is created first").job, act);

@@ -6,10 +6,12 @@ use super::plane::Plane;
 use jiff::SignedDuration;
 use regex::Regex;
 use serde_json::{Value, json};
+use sluice::admission::{AdmissionSettings, ObjectLookup, OwnerView, ReviewContext, admit_object};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
-use sluice::frameworks::{Elastic, JobKind, framework};
+use sluice::frameworks::{JobKind, framework};
 use sluice::simulate::fake_api_server::key_of;
+use std::collections::BTreeMap;
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
@@ -31,17 +33,6 @@ fn set_defaults(object: &mut Value) {
             if field.is_null() {
                 *field = default;
             }
-        }
-    }
-}
-
-/// Adds the gate of elastic jobs, as the webhook does.
-pub(super) fn add_elastic_gates(kind: JobKind, object: &mut Value) {
-    let elastic = object["metadata"]["annotations"]["kueue.x-k8s.io/elastic-job"] == "true";
-    if elastic && kind.flags.elastic == Elastic::GatedTemplates {
-        for pointer in kind.template_pointers(object) {
-            let template = object.pointer_mut(&pointer).expect("a template");
-            template["spec"]["schedulingGates"] = json!([{"name": "kueue.x-k8s.io/elastic-job"}]);
         }
     }
 }
@@ -112,16 +103,23 @@ impl Plane {
                 let owned = object["metadata"]["ownerReferences"].is_array();
                 return self.create_pod(object, queued && !owned);
             }
-            Kind::Job(kind) if queued => {
-                let suspend = kind.fields.suspend.expect("the kind is suspended");
-                super::super::suspended_jobs::set(&mut object, suspend, json!(true));
-                add_elastic_gates(kind, &mut object);
+            Kind::Job(kind) => {
+                object = self.admit(kind, object);
                 set_defaults(&mut object);
             }
             Kind::Workload => object["spec"]["active"] = json!(true),
             _ => {}
         }
         self.create(kind, &object);
+    }
+
+    /// Returns a new job as the webhooks leave it.
+    fn admit(&self, kind: JobKind, job: Value) -> Value {
+        let frameworks = [JobKind::BATCH_JOB, self.kind].map(|kind| kind.name.to_owned()).into();
+        let settings = AdmissionSettings { frameworks, ..AdmissionSettings::default() };
+        let ctx = ReviewContext { objects: self, settings: &settings };
+        let named = (kind.gvk.group, kind.gvk.kind);
+        admit_object(named, job, None, |_| Ok(()), &ctx).expect("what is refused is compared elsewhere").0
     }
 
     fn act_on_deployment(&mut self, act: &Value, name: &str) {
@@ -167,5 +165,29 @@ impl Plane {
             key_of(workload).name.to_string()
         });
         serde_json::from_str(&resolved).unwrap()
+    }
+}
+
+/// What the webhooks look up.
+impl ObjectLookup for Plane {
+    fn namespace_labels(&self, _: &str) -> Option<&BTreeMap<String, String>> {
+        static NONE: BTreeMap<String, String> = BTreeMap::new();
+        Some(&NONE)
+    }
+    fn local_queue_exists(&self, namespace: &str, name: &str) -> bool {
+        self.harness.server.get(Kind::LocalQueue, &ObjectKey::new(namespace, name)).is_some()
+    }
+    fn default_priority_class_exists(&self) -> bool {
+        false
+    }
+    fn queue_is_multikueue(&self, _: &str, _: &str) -> bool {
+        false
+    }
+    fn owner(&self, _: &str, api_version: &str, kind: &str, name: &str) -> Option<OwnerView> {
+        let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
+        let kind = Kind::Job(JobKind::new(framework(group, kind)?));
+        let owner = &self.harness.server.get(kind, &self.key(name))?["metadata"];
+        let queue_name = owner["labels"][QUEUE].as_str().map(str::to_owned);
+        Some(OwnerView { uid: text(&owner["uid"]).to_owned(), queue_name, controller: None })
     }
 }

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::frameworks::{JobKind, Role, framework};
+use sluice::simulate::fake_api_server::key_of;
 
 /// Plays a scenario. Returns the number of steps, or the first difference.
 fn play(kind: JobKind, scenario: &Value, fault: Fault) -> Result<usize, String> {
@@ -44,9 +45,6 @@ fn play(kind: JobKind, scenario: &Value, fault: Fault) -> Result<usize, String> 
 /// Why scenarios are not played, by a part of their names.
 const NOT_PLAYED: &[(&str, &str)] = &[
     ("-workload-deleted", "a Workload that is deleted keeps its quota until its pods have stopped"),
-    ("-prebuilt", "a prebuilt Workload may lack what the API server defaults; PodsReady is written earlier"),
-    ("-child", "a Job is a child only of kinds whose controllers create Jobs"),
-    ("-launcher-works", "the webhook adds an index offset"),
     ("-metadata-pending", "a Workload follows the labels and node selector of a job that waits"),
 ];
 
@@ -122,39 +120,56 @@ fn queue(plane: &mut Plane) {
     plane.create(Kind::LocalQueue, &json!({"metadata": metadata, "spec": {"clusterQueue": "cq"}}));
 }
 
-/// A Job that a JobSet's controller makes too early waits for the JobSet, and is the controller's own after that.
+/// A Job below a queued one waits for it, whether the other's controller makes Jobs or not, and is its controller's own while
+/// the other is admitted.
 #[test]
-fn child_jobs_wait_for_their_job_set() {
-    let kind = JobKind::new(framework("jobset.x-k8s.io", "JobSet").expect("a row"));
-    for fault in [Fault::None, Fault::Conflicts, Fault::Kills] {
-        let mut plane = Plane::new(kind, "ns", fault);
-        let pod = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
-        let role = json!({"name": "r", "replicas": 1, "template": {"spec": {"template": pod}}});
-        let metadata = json!({"name": "s", "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "lq"}});
-        let spec = json!({"suspend": true, "replicatedJobs": [role]});
-        plane.create(Kind::Job(kind), &json!({"metadata": metadata, "spec": spec}));
-        plane.settle();
-        let set = plane.harness.server.get(Kind::Job(kind), &plane.key("s")).cloned().unwrap();
-        let owner = json!({
-            "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "controller": true,
-            "uid": set["metadata"]["uid"],
-        });
-        let metadata = json!({"name": "s-r-0", "namespace": "ns", "ownerReferences": [owner]});
-        let spec = json!({"suspend": false, "template": pod});
-        let (job, key) = (Kind::Job(JobKind::BATCH_JOB), plane.key("s-r-0"));
-        plane.create(job, &json!({"metadata": metadata, "spec": spec}));
-        plane.settle();
-        let suspended = |plane: &Plane, kind: Kind, key: &ObjectKey| {
-            plane.harness.server.get(kind, key).unwrap()["spec"]["suspend"].clone()
-        };
-        assert_eq!(suspended(&plane, job, &key), true, "{fault:?}");
-        queue(&mut plane);
-        plane.settle();
-        assert_eq!(suspended(&plane, Kind::Job(kind), &plane.key("s")), false, "{fault:?}");
-        plane.harness.server.edit(job, &key, |job| job["spec"]["suspend"] = json!(false));
-        plane.settle();
-        assert_eq!(suspended(&plane, job, &key), false, "{fault:?}");
-        assert_eq!(plane.harness.server.all(Kind::Workload).count(), 1, "the child has none");
+fn child_jobs_wait_for_their_owner() {
+    let pod = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
+    let role = json!({"name": "r", "replicas": 1, "template": {"spec": {"template": pod}}});
+    let worker = json!({"Worker": {"replicas": 1, "template": pod}});
+    for (group, kind, spec) in [
+        ("jobset.x-k8s.io", "JobSet", json!({"suspend": true, "replicatedJobs": [role]})),
+        (
+            "kubeflow.org",
+            "PyTorchJob",
+            json!({"runPolicy": {"suspend": true}, "pytorchReplicaSpecs": worker}),
+        ),
+    ] {
+        let kind = JobKind::new(framework(group, kind).expect("a row"));
+        for fault in [Fault::None, Fault::Conflicts, Fault::Kills] {
+            let mut plane = Plane::new(kind, "ns", fault);
+            let labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
+            let metadata = json!({"name": "s", "namespace": "ns", "labels": labels});
+            plane.create(Kind::Job(kind), &json!({"metadata": metadata, "spec": spec}));
+            plane.settle();
+            let parent = plane.harness.server.get(Kind::Job(kind), &plane.key("s")).cloned().unwrap();
+            let owner = json!({
+                "apiVersion": kind.gvk.api_version(), "kind": kind.gvk.kind, "name": "s", "controller": true,
+                "uid": parent["metadata"]["uid"],
+            });
+            let metadata = json!({"name": "s-r-0", "namespace": "ns", "ownerReferences": [owner]});
+            let spec = json!({"suspend": false, "template": pod});
+            let (job, key) = (Kind::Job(JobKind::BATCH_JOB), plane.key("s-r-0"));
+            plane.create(job, &json!({"metadata": metadata, "spec": spec}));
+            plane.settle();
+            let suspended = |plane: &Plane, kind: Kind, key: &ObjectKey| {
+                let object = plane.harness.server.get(kind, key).unwrap();
+                let Kind::Job(row) = kind else { unreachable!() };
+                object.pointer(row.fields.suspend.unwrap()).cloned()
+            };
+            assert_eq!(suspended(&plane, job, &key), Some(json!(true)), "{fault:?}");
+            queue(&mut plane);
+            plane.settle();
+            assert_eq!(suspended(&plane, Kind::Job(kind), &plane.key("s")), Some(json!(false)), "{fault:?}");
+            plane.harness.server.edit(job, &key, |job| job["spec"]["suspend"] = json!(false));
+            plane.settle();
+            assert_eq!(suspended(&plane, job, &key), Some(json!(false)), "{fault:?}");
+            assert_eq!(plane.harness.server.all(Kind::Workload).count(), 1, "the child has none");
+            let workload = plane.harness.server.all(Kind::Workload).next().map(key_of).unwrap();
+            plane.harness.server.edit(Kind::Workload, &workload, |w| w["spec"]["active"] = json!(false));
+            plane.settle();
+            assert_eq!(suspended(&plane, job, &key), Some(json!(true)), "{fault:?}");
+        }
     }
 }
 
