@@ -32,7 +32,7 @@ apiVersion: v1
 kind: List
 items:
 - {apiVersion: kueue.x-k8s.io/v1beta2, kind: LocalQueue, metadata: {name: b, namespace: other}}
-- {apiVersion: apps/v1, kind: Deployment, metadata: {name: d}}
+- {apiVersion: apps/v1, kind: DaemonSet, metadata: {name: d}}
 ---
 apiVersion: batch/v1
 kind: JobList
@@ -62,7 +62,7 @@ items:
     ];
     assert_eq!(actual, expected);
     assert!(manifests.problems.is_empty(), "{:?}", manifests.problems);
-    assert_eq!(manifests.ignored.into_iter().collect::<Vec<_>>(), [("Deployment.apps".to_owned(), 1)]);
+    assert_eq!(manifests.ignored.into_iter().collect::<Vec<_>>(), [("DaemonSet.apps".to_owned(), 1)]);
 }
 
 #[test]
