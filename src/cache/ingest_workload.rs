@@ -21,6 +21,8 @@ pub(crate) struct WorkloadChange {
     pub(crate) previous_owner: Option<Arc<OwnerRecord>>,
     /// Non-TAS usage of the pods, if the assigned hosts or the owners changed.
     pub(crate) pod_usage: Vec<(ObjectKey, Option<PodUsage>)>,
+    /// Slices that end or are charged again by what happened to the Workload.
+    pub(crate) slices: Vec<ObjectKey>,
     /// Whether the Workload may ungate pods: it is assigned to hosts, or a slice.
     pub(crate) ungates_pods: bool,
 }
@@ -85,9 +87,20 @@ impl Cache {
         &mut self,
         key: &ObjectKey,
     ) -> (Option<Arc<WorkloadRecord>>, WorkloadChange) {
+        let slices = self.slices_beside(key);
         let record = self.workloads.remove(key);
         let owner = record.as_ref().and_then(|record| record.owner.clone());
-        (record, self.workload_change(key, owner))
+        (record, WorkloadChange { slices, ..self.workload_change(key, owner) })
+    }
+
+    /// Returns the slices that end or are charged again by what happens to a Workload: the one that it replaces, those that
+    /// replace it, and the others of its job.
+    pub(crate) fn slices_beside(&self, key: &ObjectKey) -> Vec<ObjectKey> {
+        let Some(record) = self.workloads.get(key) else { return Vec::new() };
+        let replacing = self.workloads.replacing(key).map(|newer| &newer.meta.key);
+        let owner = record.owner.as_ref().filter(|_| record.annotations.is_slice);
+        let of_job = owner.map_or(&[][..], |owner| self.workloads.owned_by(&owner.uid));
+        record.annotations.replaces.as_deref().into_iter().chain(replacing).chain(of_job).cloned().collect()
     }
 
     fn workload_change(&mut self, key: &ObjectKey, owner: Option<Arc<OwnerRecord>>) -> WorkloadChange {
@@ -96,6 +109,7 @@ impl Cache {
             owner,
             previous_owner: None,
             pod_usage,
+            slices: Vec::new(),
             ungates_pods: self.nodes.assigned_hosts(key).is_some()
                 || self.workloads.get(key).is_some_and(|record| record.annotations.is_slice),
         }

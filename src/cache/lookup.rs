@@ -106,6 +106,11 @@ impl Cache {
         self.workloads.owned_by(uid)
     }
 
+    /// Returns the Workloads that say that they replace this slice.
+    pub(crate) fn replacing(&self, slice: &ObjectKey) -> impl Iterator<Item = &Arc<WorkloadRecord>> {
+        self.workloads.replacing(slice)
+    }
+
     /// Returns the Workloads of a LocalQueue that have not finished.
     pub(crate) fn workloads_in(&self, local_queue: &ObjectKey) -> impl Iterator<Item = &ObjectKey> {
         self.workloads.in_local_queue(local_queue)

@@ -171,6 +171,8 @@ pub(crate) struct IndexKeys<'a> {
     pub(crate) owner: Option<&'a Arc<str>>,
     /// Its LocalQueue, unless it has finished.
     pub(crate) local_queue: Option<ObjectKey>,
+    /// The slice that it replaces.
+    pub(crate) replaces: Option<&'a ObjectKey>,
     /// The first slice that it names, unless it has finished.
     pub(crate) chain: Option<ObjectKey>,
 }
@@ -303,6 +305,7 @@ impl WorkloadRecord {
         IndexKeys {
             owner: self.owner.as_ref().map(|owner| &owner.uid),
             local_queue: self.local_queue().filter(|_| unfinished),
+            replaces: self.annotations.replaces.as_deref(),
             chain: self.annotations.chain.as_ref().filter(|_| unfinished).map(|_| self.chain_key()),
         }
     }

@@ -15,6 +15,8 @@ pub(super) struct WorkloadRecords {
     by_owner: BTreeMap<Arc<str>, Vec<ObjectKey>>,
     /// Workloads that have not finished.
     by_local_queue: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+    /// Workloads by the slice that they replace.
+    by_replaced: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     /// Slices that have not finished.
     by_chain: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
 }
@@ -48,6 +50,11 @@ impl WorkloadRecords {
         self.by_local_queue.get(queue).into_iter().flatten()
     }
 
+    /// Returns the Workloads that say that they replace this slice.
+    pub(super) fn replacing(&self, slice: &ObjectKey) -> impl Iterator<Item = &Arc<WorkloadRecord>> {
+        self.by_replaced.get(slice).into_iter().flatten().filter_map(|key| self.records.get(key))
+    }
+
     /// Returns the unfinished slices whose first one has this key, or the Workload with this key if there are none.
     pub(super) fn in_chain<'a>(
         &'a self,
@@ -72,7 +79,7 @@ impl WorkloadRecords {
     }
 
     fn add_to_indexes(&mut self, key: &ObjectKey, record: &WorkloadRecord) {
-        let IndexKeys { owner, local_queue, chain } = record.index_keys();
+        let IndexKeys { owner, local_queue, replaces, chain } = record.index_keys();
         if let Some(uid) = owner {
             let owned = self.by_owner.entry(uid.clone()).or_insert_with(|| Vec::with_capacity(1));
             if let Err(index) = owned.binary_search(key) {
@@ -82,6 +89,9 @@ impl WorkloadRecords {
         if let Some(queue) = local_queue {
             self.by_local_queue.entry(queue).or_default().insert(key.clone());
         }
+        if let Some(slice) = replaces {
+            self.by_replaced.entry(slice.clone()).or_default().insert(key.clone());
+        }
         if let Some(first) = chain {
             self.by_chain.entry(first).or_default().insert(key.clone());
         }
@@ -89,7 +99,7 @@ impl WorkloadRecords {
 
     fn remove_from_indexes(&mut self, key: &ObjectKey) {
         let Some(record) = self.records.get(key) else { return };
-        let IndexKeys { owner, local_queue, chain } = record.index_keys();
+        let IndexKeys { owner, local_queue, replaces, chain } = record.index_keys();
         if let Some(uid) = owner
             && let Some(owned) = self.by_owner.get_mut(uid)
         {
@@ -100,6 +110,9 @@ impl WorkloadRecords {
         }
         if let Some(queue) = local_queue {
             remove_from_index(&mut self.by_local_queue, &queue, key);
+        }
+        if let Some(slice) = replaces {
+            remove_from_index(&mut self.by_replaced, slice, key);
         }
         if let Some(first) = chain {
             remove_from_index(&mut self.by_chain, &first, key);

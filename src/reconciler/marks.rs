@@ -22,6 +22,7 @@ impl Reconciler {
             self.work_queue.add(ReconcileKey::Pods(key.clone()));
         }
         self.sync_external_owner(&key.namespace, change.owner.as_deref());
+        self.mark_workloads(change.slices);
         self.mark_workload_and_job(key, change.owner.as_deref());
         if let Some(previous) = change.previous_owner {
             // Its job has no Workload any more and must stop.
@@ -94,12 +95,7 @@ impl Reconciler {
             let units = jobs.map(|(kind, job)| UnitKey::of_object(*kind, job.clone()));
             self.work_queue.add_all(units.map(ReconcileKey::Unit));
         }
-        if let Some(siblings) =
-            owner.map(|owner| self.cache.workloads_owned_by(&owner.uid)).filter(|all| all.len() > 1)
-        {
-            // One slice of an elastic job ends, or is charged again, by what happens to another.
-            self.work_queue.add_all(siblings.iter().cloned().map(ReconcileKey::workload));
-        }
+        self.mark_workloads(self.cache.slices_beside(key));
         let mut units = self.units().named_like_workload(key);
         units.extend(self.cache.units_near_workload(key, owner));
         self.work_queue.add_all(units.into_iter().map(ReconcileKey::Unit));

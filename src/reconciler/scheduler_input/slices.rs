@@ -25,14 +25,9 @@ impl<'a> SchedulerInput<'a> {
         self,
         record: &'a WorkloadRecord,
     ) -> impl Iterator<Item = &'a Arc<WorkloadRecord>> {
-        let uid = record.owner.as_ref().map(|owner| &owner.uid);
         let enabled = self.settings.engine.gates.elastic_slices;
-        let siblings =
-            uid.filter(|_| enabled).into_iter().flat_map(move |uid| self.cache.workloads_owned_by(uid));
-        let key = &record.meta.key;
-        siblings.filter_map(move |sibling| self.cache.workload(sibling)).filter(move |newer| {
-            newer.annotations.replaces.as_deref() == Some(key) && is_of_same_job(newer, record)
-        })
+        let newer = self.cache.replacing(&record.meta.key);
+        newer.filter(move |newer| enabled && is_of_same_job(newer, record))
     }
 
     /// Returns whether the quota of a slice has gone over to one that replaces it: both are one job's, and are charged once.
@@ -49,9 +44,7 @@ impl<'a> SchedulerInput<'a> {
 }
 
 fn is_of_same_job(record: &WorkloadRecord, replaced: &WorkloadRecord) -> bool {
-    let uid = |record: &'_ WorkloadRecord| record.owner.as_ref().map(|owner| Arc::clone(&owner.uid));
-    record.meta.key != replaced.meta.key
-        && record.meta.key.namespace == replaced.meta.key.namespace
-        && uid(record).is_some()
-        && uid(record) == uid(replaced)
+    let (Some(owner), Some(other)) = (&record.owner, &replaced.owner) else { return false };
+    let (key, other_key) = (&record.meta.key, &replaced.meta.key);
+    owner.uid == other.uid && key.namespace == other_key.namespace && key != other_key
 }

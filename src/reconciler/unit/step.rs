@@ -3,14 +3,16 @@
 use super::comparison::grants_match_job;
 use super::members::pod_set_counts;
 use super::run::{StopCause, awaits_admission};
-use super::units::owns;
+use super::units::{owns, starting_workload};
 use super::{LoadedUnit, UnitStep};
+use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{ComposeError, JobView, RelatedKey};
 use crate::lifecycle::{backoff, conditions, reservation};
 use jiff::SignedDuration;
+use std::sync::Arc;
 
 /// Delay before the next step of a unit whose Workload cannot be decoded: its deletion gives the unit no step.
 const UNREADABLE_RECHECK: SignedDuration = SignedDuration::from_secs(10);
@@ -37,10 +39,14 @@ impl UnitStep<'_> {
         }
     }
 
-    /// Returns whether the Workload of a unit exists and cannot be decoded: it may be admitted, so the unit is neither
-    /// stopped nor started, and gets a step later.
+    /// Returns whether the Workload of a unit exists and cannot be decoded, or the one that started it: it may be admitted, so
+    /// the unit is neither stopped nor started, and gets a step later.
     fn has_unreadable_workload(&mut self, unit: &LoadedUnit<'_>) -> bool {
-        let unreadable = self.warnings.is_unreadable(Kind::Workload, &unit.workload);
+        let namespace = &unit.workload.namespace;
+        let key = |name: &str| ObjectKey { namespace: namespace.clone(), name: Arc::from(name) };
+        let started_by = unit.owner.and_then(starting_workload).map(key);
+        let mut keys = started_by.iter().chain([&unit.workload]);
+        let unreadable = keys.any(|key| self.warnings.is_unreadable(Kind::Workload, key));
         if unreadable {
             self.work_queue.add_at(unit.reconcile_key(), backoff::after(self.now, UNREADABLE_RECHECK));
         }

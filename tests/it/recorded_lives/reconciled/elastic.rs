@@ -482,3 +482,19 @@ fn running_job_without_gate_is_stopped_when_it_grows() {
         );
     }
 }
+
+/// Kueue 11200, 8341: resizes within a second; the newest size counts.
+#[test]
+fn job_is_resized_several_times_within_a_second() {
+    for fault in FAULTS {
+        let mut story = Story::new(fault);
+        story.create("j", 1, true);
+        for parallelism in [2, 5, 3, 4, 9, 6] {
+            let key = story.key("j");
+            story.plane.harness.server.edit(JOB, &key, |job| job["spec"]["parallelism"] = json!(parallelism));
+            story.settle();
+            let pods = usize::try_from(parallelism).unwrap();
+            assert_eq!((story.slices(), story.pods()), (vec![(parallelism, true)], (pods, 0)), "{fault:?}");
+        }
+    }
+}
