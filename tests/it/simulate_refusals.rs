@@ -212,13 +212,13 @@ fn kinds_that_no_server_has_are_refused() {
     let mut simulation = empty_simulation();
     let known = [
         ("v1", "ConfigMap"),
-        ("apps/v1", "Deployment"),
+        ("apps/v1", "DaemonSet"),
         ("kueue.x-k8s.io/v1beta2", "MultiKueueConfig"),
         ("example.com/v1", "Any"),
     ];
     simulation.apply_all(manifests(&known.map(|(version, kind)| object(version, kind))));
     let end = report(&mut simulation);
-    let ignored = json!({"Any.example.com": 1, "ConfigMap": 1, "Deployment.apps": 1, "MultiKueueConfig.kueue.x-k8s.io": 1});
+    let ignored = json!({"Any.example.com": 1, "ConfigMap": 1, "DaemonSet.apps": 1, "MultiKueueConfig.kueue.x-k8s.io": 1});
     assert_eq!((&end["ignored"], &end["notManaged"]), (&ignored, &json!([])));
 }
 
