@@ -10,7 +10,7 @@ use super::response::ReviewResponse;
 use super::review::ReviewRequest;
 use crate::api::names::{DEFAULT_NAME, ELASTIC_JOB_ANNOTATION, MULTIKUEUE_CONTROLLER};
 use crate::api::validation::{Errors, Gate};
-use crate::frameworks::{Ancestor, Framework, JobUnderReview};
+use crate::frameworks::{Ancestor, Framework, JobUnderReview, is_marked_for_other_framework};
 
 /// Defaults queue, priority class, and the fields that suspend a new job and name its controller.
 pub(super) fn default(row: &'static Framework, request: &ReviewRequest<'_>) -> ReviewResponse {
@@ -62,6 +62,9 @@ pub(super) fn default(row: &'static Framework, request: &ReviewRequest<'_>) -> R
 
 /// Validates a new or changed job.
 pub(super) fn validate(row: &'static Framework, request: &ReviewRequest<'_>) -> ReviewResponse {
+    if is_marked_for_other_framework(row, request.object) {
+        return ReviewResponse::allowed();
+    }
     let (mut errors, settings) = (Errors::new(), request.ctx.settings);
     let job = JobUnderReview::read(row, request.object, &mut errors);
     if !errors.is_empty() {

@@ -8,7 +8,7 @@ use super::patch::Patch;
 use super::response::ReviewResponse;
 use super::review::ReviewRequest;
 use crate::api::names::SUSPENDING_PARENT_ANNOTATION;
-use crate::frameworks::{Ancestor, Framework, hold_pod};
+use crate::frameworks::{Ancestor, Framework, hold_pod, is_marked_for_other_framework};
 
 /// Holds a new pod that must wait. The pods of a template that was marked wait wherever they are; other pods only in selected
 /// namespaces, and a pod below a queued object is left as it is. No pod is held that the controller would not start: one of a
@@ -50,6 +50,9 @@ pub(super) fn hold(row: &'static Framework, request: &ReviewRequest<'_>) -> Revi
 
 /// Marks the pod templates of an object whose pods must wait.
 pub(super) fn mark_templates(row: &'static Framework, request: &ReviewRequest<'_>) -> ReviewResponse {
+    if is_marked_for_other_framework(row, request.object) {
+        return ReviewResponse::allowed();
+    }
     let JobDefaults { mut patch, must_wait, .. } = match JobDefaults::of(row, request) {
         Ok(defaults) => defaults,
         Err(response) => return response,

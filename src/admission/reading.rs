@@ -11,7 +11,9 @@ use serde_json::Value;
 
 use super::review::rule_for_path;
 use crate::api::partial::{Projection, ValueBudget, read_projection};
-use crate::frameworks::{Count, Framework, Pointer, ReviewField, RoleFields, RoleReader, WebhookHandler};
+use crate::frameworks::{
+    Count, Framework, Pointer, ReviewField, Role, RoleFields, RoleReader, WebhookHandler,
+};
 
 /// Maximum number of values of a review that [`read_light`] decodes; a Workload with eight pod sets has some hundreds.
 pub const MAX_LIGHT_VALUES: usize = 4 << 10;
@@ -140,6 +142,11 @@ pub(super) fn job_review(row: &Framework) -> Projection {
     for source in row.pod_sets {
         let Ok(()) = source.walk(&mut roles);
     }
+    if let (Role::PodsOfOwner, WebhookHandler::MarkTemplates(marks)) = (row.role, row.webhooks.handler) {
+        // What makes pods equal for quota must not change, and is in the whole spec.
+        marks.templates.iter().for_each(|template| object.insert(template, WHOLE_TEMPLATE));
+        object.insert("/status/replicas", Projection::Scalar);
+    }
     review_of(object.into_projection())
 }
 
@@ -186,6 +193,7 @@ enum Step {
 const MAX_ROLES: usize = 1_000;
 
 const TEMPLATE: Projection = Projection::Fields(&[("metadata", METADATA), ("spec", JOB_POD_SPEC)]);
+const WHOLE_TEMPLATE: Projection = Projection::Fields(&[("metadata", METADATA), ("spec", Projection::Whole)]);
 const JOB_POD_SPEC: Projection = Projection::Fields(&[(
     "schedulingGates",
     Projection::Items(1_000, &Projection::Fields(&[("name", Projection::Scalar)])),

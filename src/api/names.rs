@@ -84,3 +84,7 @@ pub const FIELD_MANAGER: &str = "kueue-admission";
 
 /// Resource that counts pods if a ClusterQueue covers it.
 pub const PODS_RESOURCE: &str = "pods";
+/// Annotation of a Workload: group, version and kind of the object whose pods it is for.
+pub const JOB_OWNER_GVK_ANNOTATION: &str = "kueue.x-k8s.io/job-owner-gvk";
+/// Annotation of a Workload: name of the object whose pods it is for.
+pub const JOB_OWNER_NAME_ANNOTATION: &str = "kueue.x-k8s.io/job-owner-name";

@@ -15,6 +15,7 @@ mod kind_records;
 pub(crate) mod kinds;
 mod lookup;
 pub(crate) mod nodes;
+mod owned_pods;
 pub(crate) mod pod_defaults;
 pub(crate) mod pod_owners;
 pub(crate) mod pods;

@@ -7,6 +7,7 @@
 //! name no workload only the identity and the node are stored.
 
 use super::Cache;
+use super::owned_pods::OwnedPods;
 use super::pod_owners::PodsByController;
 use super::remove_from_index;
 use super::units::UnitPods;
@@ -93,6 +94,8 @@ pub(crate) struct Pods {
     pub(super) by_controller: PodsByController,
     /// Pods that are jobs, including ended pods.
     pub(super) units: UnitPods,
+    /// Pods of marked templates.
+    pub(super) owned: OwnedPods,
 }
 
 impl Pods {

@@ -92,6 +92,7 @@ impl Cache {
             return Ok(());
         }
         self.remove_unit_pod(key);
+        self.pods.owned.insert(key, raw)?;
         if !PodMember::is_managed(raw) {
             return Ok(());
         }
@@ -110,6 +111,7 @@ impl Cache {
 
     pub(crate) fn remove_unit_pod(&mut self, key: &ObjectKey) {
         self.pods.units.remove(key);
+        self.pods.owned.remove(key);
     }
 
     /// Returns the unit that a pod is in.

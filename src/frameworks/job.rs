@@ -28,8 +28,9 @@ impl Framework {
         before: Option<&JobView>,
         related: &dyn Related,
     ) -> Result<JobView, JobError> {
+        let says_pod_sets = matches!(self.role, Role::Suspended | Role::PodsOfOwner);
         // What pods that are held back one by one ask for is read from the pods.
-        let roles = if self.role == Role::Suspended { read_roles(self, job)? } else { Vec::new() };
+        let roles = if says_pod_sets { read_roles(self, job)? } else { Vec::new() };
         let mut view = read::common_view(job)?;
         if self.flags.completed_pod_sets {
             view.related.reads = self.hooks.related(job)?;

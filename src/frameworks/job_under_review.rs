@@ -88,6 +88,11 @@ impl<'a> JobUnderReview<'a> {
         map_text(self.annotations, key)
     }
 
+    /// Returns a part of the object that a rule of the kind needs.
+    pub fn value(&self, pointer: Pointer) -> Option<&'a Value> {
+        self.object.pointer(pointer)
+    }
+
     /// Returns an integer that a rule of the kind needs.
     pub fn int(&self, pointer: Pointer) -> Option<i64> {
         self.object.pointer(pointer)?.as_i64()

@@ -31,6 +31,8 @@ mod read;
 mod related;
 mod roles;
 mod row;
+mod set_of_pods;
+mod set_rules;
 mod status;
 mod suspended;
 mod table;
@@ -64,6 +66,8 @@ pub use row::{
     Framework, Listing, ManagedBy, Message, PodSetSource, Pointer, Rank, Rbac, Ready, Reclaimable, Role,
     StatusFields, SubGroups, TemplateMarks, Test, TopologyChecks, WebhookHandler, Webhooks,
 };
+pub use set_of_pods::{OwnedPod, belongs_to_other_framework, is_marked_for_other_framework};
+pub(crate) use set_of_pods::{owner_annotations, owner_reference};
 #[cfg(test)]
 pub(crate) use table::unserved_owner_of;
 pub use table::{

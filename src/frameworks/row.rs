@@ -6,6 +6,7 @@
 use super::hooks::Hooks;
 use super::pod_group::PodRules;
 use super::related::RelatedKind;
+use super::set_of_pods::SetsOfPods;
 use super::suspended::SuspendedJobs;
 use super::unit::UnitRules;
 use super::view::Gvk;
@@ -388,7 +389,8 @@ impl Framework {
     pub fn unit_rules(&self) -> Option<&'static dyn UnitRules> {
         match self.role {
             Role::Suspended => Some(&SuspendedJobs),
-            Role::Pods | Role::PodsOfOwner => Some(&PodRules),
+            Role::Pods => Some(&PodRules),
+            Role::PodsOfOwner => Some(&SetsOfPods),
             Role::PassThrough => None,
         }
     }

@@ -27,6 +27,7 @@ const SERVED: &[&str] = &[
     "kubeflow.org/mpijob",
     "pod",
     "deployment",
+    "statefulset",
 ];
 
 /// Names of the rows that are enabled where a configuration does not list frameworks, as with Kueue.

@@ -62,6 +62,20 @@ pub struct JobFacts {
     pub start_failed: Option<String>,
     /// Number of pods of a group that are missing; `None` if the job has no pods of its own to count.
     pub absent_pods: Option<i32>,
+    /// Whether the job must not hold quota at present.
+    pub hold: Hold,
+}
+
+/// Whether a job must not hold quota, although it exists and is active.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Hold {
+    /// The job does not say; the status of its Workload does.
+    #[default]
+    Unknown,
+    /// It may be queued.
+    Free,
+    /// It is on hold, with the message.
+    Held(String),
 }
 
 /// State of the LocalQueue or the ClusterQueue of a Workload.

@@ -1,10 +1,10 @@
 //! What a job says about its pods, copied to the status of its Workload: readiness, pods that are no longer needed, and pods
 //! that are missing.
 
-use super::facts::{Facts, JobFacts, LifecycleSettings, Transition, WorkloadOwner};
+use super::facts::{Facts, Hold, JobFacts, LifecycleSettings, Transition, WorkloadOwner};
 use super::workload::Draft;
 use super::{conditions, pods_ready, reservation};
-use crate::api::reason::ConditionType;
+use crate::api::reason::{ConditionType, PendingReason};
 use crate::api::v1beta2::{ReclaimablePod, WorkloadStatus};
 
 impl JobFacts {
@@ -63,6 +63,20 @@ impl Draft<'_> {
             self.status.reclaimable_pods =
                 pods.map(|(name, count)| ReclaimablePod { name: name.clone(), count: *count }).collect();
         }
+    }
+
+    /// Releases the quota of a job that is on hold, when its pods have ended. Returns whether it is on hold: what runs is on its way
+    /// out, and is not evicted.
+    pub(super) fn apply_hold(&mut self, facts: &Facts<'_>) -> bool {
+        let WorkloadOwner::Job(JobFacts { hold: Hold::Held(message), stopped, .. }) = &facts.owner else {
+            return false;
+        };
+        if *stopped {
+            let generation = self.input.generation;
+            reservation::unreserve(&mut self.status, PendingReason::OnHold, message, generation, self.now);
+            self.transitions.push(Transition::Pending(PendingReason::OnHold, message.clone()));
+        }
+        true
     }
 
     /// Sets whether the group waits for pods that replace others. As long as it never did, the condition is left out.

@@ -3,7 +3,9 @@
 //! Precedence: a reason that keeps the scheduler from nominating the workload comes before the verdict of the
 //! scheduler. While neither is known, no reason is written.
 
-use super::facts::{Facts, JobFacts, QueueFact, QueueMembership, Transition, WorkloadInput, WorkloadOwner};
+use super::facts::{
+    Facts, Hold, JobFacts, QueueFact, QueueMembership, Transition, WorkloadInput, WorkloadOwner,
+};
 use super::workload::Draft;
 use super::{conditions, reservation};
 use crate::api::reason::{ConditionType, PendingReason};
@@ -70,7 +72,7 @@ pub(super) fn membership_without_reservation(
     let closed = closed || facts.cluster_queue == QueueFact::Missing;
     // A Workload whose job no longer exists is about to be garbage-collected.
     let orphan = facts.owner == WorkloadOwner::Missing;
-    let waits = is_on_hold(status) || awaits_pods(status, facts);
+    let waits = is_held(status, facts) || awaits_pods(status, facts);
     if !subject.active || subject.admission_gates.is_some() || closed || orphan || waits {
         return QueueMembership::NotQueued;
     }
@@ -107,14 +109,33 @@ fn is_on_hold(status: &WorkloadStatus) -> bool {
         && conditions::reason(status, ConditionType::QuotaReserved) == PendingReason::OnHold.as_str()
 }
 
+/// Returns whether the job must not be queued at present.
+fn is_held(status: &WorkloadStatus, facts: &Facts<'_>) -> bool {
+    match &facts.owner {
+        WorkloadOwner::Job(JobFacts { hold: Hold::Held(_), .. }) => true,
+        WorkloadOwner::Job(JobFacts { hold: Hold::Free, .. }) => false,
+        _ => is_on_hold(status),
+    }
+}
+
 impl Draft<'_> {
     /// Writes the pending reason of a workload without a reservation. Returns its queue membership.
     pub(super) fn set_pending_reason(&mut self, facts: &Facts<'_>) -> QueueMembership {
         let membership = membership_without_reservation(self.input, &self.status, facts, self.now);
-        if membership == QueueMembership::NotQueued && self.input.active && is_on_hold(&self.status) {
+        if membership == QueueMembership::NotQueued
+            && self.input.active
+            && is_on_hold(&self.status)
+            && is_held(&self.status, facts)
+        {
             return membership;
         }
-        let blocker = self.ineligible_reason(facts);
+        let held = match &facts.owner {
+            WorkloadOwner::Job(JobFacts { hold: Hold::Held(message), .. }) if self.input.active => {
+                Some((PendingReason::OnHold, message.clone()))
+            }
+            _ => None,
+        };
+        let blocker = held.or_else(|| self.ineligible_reason(facts));
         let known = conditions::find(&self.status, ConditionType::QuotaReserved).is_some();
         let (was_gated, gate_cleared) =
             (is_reported_gated(&self.status), admission_gate_cleared(self.input, &self.status));
@@ -122,7 +143,7 @@ impl Draft<'_> {
             .or_else(|| facts.verdict.clone().filter(|_| membership == QueueMembership::Queued))
             .or_else(|| {
                 let text = if gate_cleared { GATE_CLEARED_MESSAGE } else { PENDING_EVALUATION_MESSAGE };
-                (known && self.has_ineligible_reason())
+                (known && (self.has_ineligible_reason() || is_on_hold(&self.status)))
                     .then(|| (PendingReason::PendingEvaluation, text.to_owned()))
             });
         let Some((reason, message)) = explanation else {

@@ -316,6 +316,9 @@ impl Draft<'_> {
             self.release(facts, settings);
             return;
         }
+        if self.apply_hold(facts) {
+            return;
+        }
         if let Some((reason, message)) = &facts.preemption {
             self.preempt(*reason, message);
             return;

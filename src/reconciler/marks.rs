@@ -56,8 +56,11 @@ impl Reconciler {
         self.mark_workloads_and_pods(pods.workloads);
     }
 
-    /// Marks the unit that a pod is in, and its Workload.
+    /// Marks the unit that a pod is in, its Workload, and the object that says its group.
     pub(super) fn mark_unit_of_pod(&mut self, pod: &ObjectKey) {
+        if let Some((kind, owner)) = self.cache.owner_of_pod(pod) {
+            self.work_queue.add(ReconcileKey::Unit(UnitKey::of_object(*kind, owner.clone())));
+        }
         let Some(unit) = self.cache.unit_of_pod(pod).cloned() else { return };
         self.mark_workloads(self.cache.workloads_of_unit(&unit));
         self.work_queue.add(ReconcileKey::Unit(unit));

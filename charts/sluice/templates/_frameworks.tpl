@@ -952,6 +952,101 @@
   timeoutSeconds: 3
 {{- end }}
 {{- end }}
+{{- if has "statefulset" (include "sluice.frameworks" . | fromJsonArray) }}
+- name: mstatefulset.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate-apps-v1-statefulset
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: queue-named
+    expression: >-
+      (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
+  rules:
+  - apiGroups: [apps]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [statefulsets]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- if include "sluice.managesAllJobs" . }}
+- name: mstatefulset-managed.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate-apps-v1-statefulset
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
+  rules:
+  - apiGroups: [apps]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [statefulsets]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- else }}
+- name: mstatefulset-default-queue.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate-apps-v1-statefulset
+  failurePolicy: Ignore
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
+  rules:
+  - apiGroups: [apps]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [statefulsets]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- end }}
+{{- end }}
 {{- end }}
 {{- define "sluice.frameworks.validatingWebhooks" -}}
 {{- if has "batch/job" (include "sluice.frameworks" . | fromJsonArray) }}
@@ -1876,6 +1971,98 @@
   timeoutSeconds: 3
 {{- end }}
 {{- end }}
+{{- if has "statefulset" (include "sluice.frameworks" . | fromJsonArray) }}
+- name: vstatefulset.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /validate-apps-v1-statefulset
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: queue-named
+    expression: >-
+      (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  rules:
+  - apiGroups: [apps]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [statefulsets]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- if include "sluice.managesAllJobs" . }}
+- name: vstatefulset-managed.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /validate-apps-v1-statefulset
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  rules:
+  - apiGroups: [apps]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [statefulsets]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- else }}
+- name: vstatefulset-no-queue.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /validate-apps-v1-statefulset
+  failurePolicy: Ignore
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  rules:
+  - apiGroups: [apps]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [statefulsets]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- end }}
+{{- end }}
 {{- end }}
 {{- define "sluice.frameworks.managerRules" -}}
 {{- if has "batch/job" (include "sluice.frameworks" . | fromJsonArray) }}
@@ -1982,6 +2169,11 @@
   resources: [deployments]
   verbs: [get, list, watch]
 {{- end }}
+{{- if has "statefulset" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [apps]
+  resources: [statefulsets]
+  verbs: [get, list, watch]
+{{- end }}
 {{- end }}
 {{- define "sluice.frameworks.retentionRules" -}}
 {{- if has "batch/job" (include "sluice.frameworks" . | fromJsonArray) }}
@@ -2028,6 +2220,8 @@
 {{- end }}
 {{- if has "deployment" (include "sluice.frameworks" . | fromJsonArray) }}
 {{- end }}
+{{- if has "statefulset" (include "sluice.frameworks" . | fromJsonArray) }}
+{{- end }}
 {{- end }}
 {{- define "sluice.frameworks.unservedRules" -}}
 {{- if has "trainer.kubeflow.org/trainjob" (include "sluice.frameworks" . | fromJsonArray) }}
@@ -2048,11 +2242,6 @@
 {{- if has "ray.io/rayservice" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [ray.io]
   resources: [rayservices]
-  verbs: [list, watch]
-{{- end }}
-{{- if has "statefulset" (include "sluice.frameworks" . | fromJsonArray) }}
-- apiGroups: [apps]
-  resources: [statefulsets]
   verbs: [list, watch]
 {{- end }}
 {{- if has "leaderworkerset.x-k8s.io/leaderworkerset" (include "sluice.frameworks" . | fromJsonArray) }}
@@ -2117,6 +2306,11 @@
 {{- if has "deployment" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [apps]
   resources: [deployments]
+  verbs: [get, list, watch]
+{{- end }}
+{{- if has "statefulset" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [apps]
+  resources: [statefulsets]
   verbs: [get, list, watch]
 {{- end }}
 {{- end }}

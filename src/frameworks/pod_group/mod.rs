@@ -11,15 +11,17 @@ mod rules;
 mod webhook;
 
 use review::PodHooks;
+pub(super) use role_hash::pod_shape;
 pub use role_hash::role_hash;
 pub use webhook::hold_pod;
 
 use super::hooks::NoHooks;
 use super::pod_member::PodMember;
 use super::row::{
-    CreatedKinds, Family, Flags, Framework, Listing, Rank, Role, TemplateMarks, TopologyChecks,
-    WebhookHandler, Webhooks,
+    Count, CreatedKinds, Family, Flags, Framework, Listing, PodSetSource, Rank, Role, TemplateMarks,
+    TopologyChecks, WebhookHandler, Webhooks,
 };
+use super::set_rules::StatefulSetHooks;
 use super::table::{
     JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_FIELDS, NO_STATUS, POD, PODS, READ_ONLY, template_webhooks,
 };
@@ -58,7 +60,11 @@ pub(super) static STATEFUL_SET: Framework = Framework {
     listing: Listing { family: Family::Pods, label: "StatefulSet" },
     role: Role::PodsOfOwner,
     fields: NO_FIELDS,
-    pod_sets: &[],
+    pod_sets: &[PodSetSource::Fixed {
+        name: "main",
+        template: "/spec/template",
+        count: Count::Field("/spec/replicas"),
+    }],
     related: &[],
     rank: Rank { index_label: Some("apps.kubernetes.io/pod-index"), sub_groups: None },
     status: NO_STATUS,
@@ -73,7 +79,7 @@ pub(super) static STATEFUL_SET: Framework = Framework {
     }),
     rbac: READ_ONLY,
     flags: Flags { prebuilt: false, topology_checks: TopologyChecks::None, ..JOB_FLAGS },
-    hooks: &NoHooks,
+    hooks: &StatefulSetHooks,
 };
 
 pub(super) static LEADER_WORKER_SET: Framework = Framework {

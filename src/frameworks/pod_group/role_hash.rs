@@ -108,6 +108,11 @@ pub fn role_hash(spec: &Value) -> String {
 }
 
 fn hashed_text(spec: &Value) -> String {
+    escape_like_go(&json!({ "spec": pod_shape(spec) }).to_string())
+}
+
+/// Returns what makes pods equal for quota, by the names of the fields.
+pub(in crate::frameworks) fn pod_shape(spec: &Value) -> Map<String, Value> {
     let field =
         |name: &str, form: &Form| present(spec.get(name)).map_or(Value::Null, |value| form.apply(value));
     let mut shape = Map::new();
@@ -125,7 +130,7 @@ fn hashed_text(spec: &Value) -> String {
     add("runtimeClassName", field("runtimeClassName", &Plain));
     add("tolerations", field("tolerations", &List(&TOLERATION)));
     add("topologySpreadConstraints", field("topologySpreadConstraints", &List(&SPREAD)));
-    escape_like_go(&json!({ "spec": shape }).to_string())
+    shape
 }
 
 fn present(value: Option<&Value>) -> Option<&Value> {

@@ -10,6 +10,7 @@ use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{Component, JobKind, Stop, StopScope, Unit, UnitKey, UnitStatus, framework};
+use crate::lifecycle::facts::Hold;
 use crate::lifecycle::workload::{JobFacts, WorkloadOwner};
 use crate::lifecycle::{conditions, reservation};
 use crate::reconciler::writes::in_flight::Writes;
@@ -27,8 +28,14 @@ impl<'a> UnitFacts<'a> {
     pub(crate) fn owner_of(self, record: &WorkloadRecord, now: Timestamp) -> WorkloadOwner {
         if let Some(key) = self.units.of_workload(record) {
             let unit = self.units.load(&key).filter(|unit| is_of_unit(unit, record));
-            return unit
-                .map_or(WorkloadOwner::Missing, |unit| WorkloadOwner::Job(self.facts(record, &unit, now)));
+            if let Some(unit) = unit {
+                return WorkloadOwner::Job(self.facts(record, &unit, now));
+            }
+            // The object exists while it has no pods.
+            let hold = self.units.hold_of(record);
+            let without_pods = JobFacts { stopped: true, hold, ..JobFacts::default() };
+            let known = without_pods.hold != Hold::Unknown;
+            return if known { WorkloadOwner::Job(without_pods) } else { WorkloadOwner::Missing };
         }
         let Some(owner) = &record.owner else {
             return self.former_job(record, now).map_or(WorkloadOwner::None, WorkloadOwner::Job);
@@ -73,6 +80,7 @@ impl<'a> UnitFacts<'a> {
         let out_of_sync = (superfluous && slices.is_none())
             || unfit
             || unit.owner.is_some_and(|owner| is_out_of_sync(record, owner));
+        let hold = self.units.hold_of(record);
         JobFacts {
             stopped,
             start_failed: self.start_error(record, unit, &status).filter(|_| !superfluous && !unfit),
@@ -80,7 +88,9 @@ impl<'a> UnitFacts<'a> {
             reclaimable: self.reclaimable_pods(record, unit, &status),
             // Once it is finished, it holds no quota and cannot be restored.
             out_of_sync: stopped && out_of_sync,
-            absent_pods: membership.map(|membership| membership.absent),
+            // The controller of the object that made the Workload replaces the pods.
+            absent_pods: membership.filter(|_| hold == Hold::Unknown).map(|membership| membership.absent),
+            hold,
             finished: status.finished.map(|result| (result.success, result.message)),
         }
     }

@@ -17,6 +17,7 @@ mod members;
 mod ownership;
 mod resize;
 mod run;
+mod set_of_pods;
 mod slices;
 mod step;
 mod sync;

@@ -9,7 +9,7 @@ use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{ComposeError, JobView, RelatedKey};
+use crate::frameworks::{ComposeError, JobView, RelatedKey, Role};
 use crate::lifecycle::{backoff, conditions, reservation};
 use jiff::SignedDuration;
 use std::sync::Arc;
@@ -29,6 +29,9 @@ impl UnitStep<'_> {
         self.wake_after_grace(unit);
         if let Some(object) = &unit.view.related.waits_for {
             return self.step_awaiting(unit, object);
+        }
+        if unit.key.kind.role == Role::PodsOfOwner {
+            return self.step_set(unit);
         }
         if let Some((owner, slices)) = unit.owner.zip(self.units.slices_of(unit)) {
             return self.step_slices(unit, owner, &slices);

@@ -17,6 +17,10 @@ impl UnitStep<'_> {
     /// Updates the spec of a Workload to match its unit, which waits.
     pub(super) fn sync_workload(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
         let key = &record.meta.key;
+        if unit.owner.is_none() && self.units.set_of_workload(record).is_some() {
+            // The object that made the Workload writes it.
+            return;
+        }
         if !self.writes.may_write(Kind::Workload, key, self.now) {
             // Without the retry, a write that failed or changed nothing would be repeated only when the unit changes.
             let item = unit.reconcile_key();

@@ -59,7 +59,7 @@ impl<'a> UnitStep<'a> {
     }
 
     /// Stops a unit that has no Workload, then creates one.
-    fn make_workload(&mut self, unit: &LoadedUnit<'_>) {
+    pub(super) fn make_workload(&mut self, unit: &LoadedUnit<'_>) {
         if self.leave_former_workload(unit, None)
             || self.stop_with(unit, &unit.workload, &[], &StopCause::missing_workload(unit))
             || unit.status(self.now).active

@@ -1,0 +1,91 @@
+//! Objects with a Workload for their pods: what a StatefulSet makes of its Workload and its pods.
+
+use crate::core_fixture::{Core, writes};
+use serde_json::{Value, json};
+use sluice::cache::Kind;
+use sluice::frameworks::{JobKind, framework};
+use sluice::reconciler::{CoreSettings, Delta, Effect, Verb, WriteOutcome, WriteResult};
+
+fn set_kind() -> Kind {
+    Kind::Job(JobKind::new(framework("apps", "StatefulSet").expect("a row")))
+}
+
+fn core() -> Core {
+    let frameworks = ["batch/job", "statefulset"].map(str::to_owned).into();
+    Core::new(CoreSettings { frameworks, ..CoreSettings::default() })
+}
+
+fn set(replicas: i64) -> Value {
+    json!({
+        "metadata": {"name": "s", "namespace": "ns", "generation": replicas,
+            "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
+        "spec": {"replicas": replicas, "template": {
+            "metadata": {"annotations": {"kueue.x-k8s.io/pod-suspending-parent": "statefulset"}},
+            "spec": {"containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1m"}}}]}}},
+    })
+}
+
+fn pod(name: &str, uid: &Value) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "ns", "labels": {"apps.kubernetes.io/pod-index": "0"},
+            "annotations": {"kueue.x-k8s.io/pod-suspending-parent": "statefulset"},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": uid,
+                "controller": true}]},
+        "spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}], "containers": [
+            {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]},
+        "status": {"phase": "Pending"},
+    })
+}
+
+/// Answers the only write of a Workload with the object as it is then.
+fn land(core: &mut Core, effects: &[Effect], workload: &mut Value) -> Vec<Effect> {
+    let [write] = &writes(effects, Kind::Workload)[..] else { panic!("{effects:?}") };
+    if write.verb == Verb::Create {
+        *workload = write.body.clone();
+    } else {
+        workload["status"] = write.body["status"].clone();
+    }
+    let object = core.with_server_metadata(Kind::Workload, workload.clone());
+    let (id, kind, key) = (write.id, Kind::Workload, write.key.clone());
+    core.feed(Delta::Written(WriteResult { id, kind, key, outcome: WriteOutcome::Done(object) }))
+}
+
+/// The Workload is made from the set; its pods become members of the group when it exists, and not before.
+#[test]
+fn pods_of_a_set_become_members_of_its_workload() {
+    let mut core = core();
+    let effects = core.put(set_kind(), set(3));
+    let [created] = &writes(&effects, Kind::Workload)[..] else { panic!("{effects:?}") };
+    assert_eq!((created.verb, &created.body["spec"]["podSets"][0]["count"]), (Verb::Create, &json!(3)));
+    let uid = &created.body["metadata"]["ownerReferences"][0]["uid"];
+    let effects = core.put(Kind::Pod, pod("s-0", uid));
+    assert_eq!(writes(&effects, Kind::Pod).len(), 0, "the Workload does not exist yet");
+    let effects = core.put(Kind::Workload, created.body.clone());
+    let [marked] = &writes(&effects, Kind::Pod)[..] else { panic!("{effects:?}") };
+    let metadata = &marked.body["metadata"];
+    assert_eq!(metadata["annotations"]["kueue.x-k8s.io/pod-group-name"], json!(&*created.key.name));
+    assert_eq!(metadata["annotations"]["kueue.x-k8s.io/pod-group-total-count"], "3");
+    assert_eq!(metadata["labels"]["kueue.x-k8s.io/queue-name"], "lq");
+    let effects = core.put(Kind::Pod, pod("other-0", &json!("another set of this name")));
+    assert_eq!(writes(&effects, Kind::Pod).len(), 0, "the pod of a set that is gone");
+}
+
+/// While a set has no pods, the count of its Workload is that of the last time; a set that grows again asks for what it needs.
+#[test]
+fn count_follows_a_set_that_was_scaled_to_zero() {
+    let (mut core, mut workload) = (core(), Value::Null);
+    let effects = core.put(set_kind(), set(3));
+    let effects = land(&mut core, &effects, &mut workload);
+    land(&mut core, &effects, &mut workload);
+    assert!(workload["status"]["admission"].is_object(), "{workload}");
+    let effects = core.put(set_kind(), set(0));
+    land(&mut core, &effects, &mut workload);
+    let conditions = workload["status"]["conditions"].as_array().unwrap();
+    let reserved = conditions.iter().find(|condition| condition["type"] == "QuotaReserved").unwrap();
+    assert_eq!((&reserved["status"], &reserved["reason"]), (&json!("False"), &json!("OnHold")));
+    assert!(workload["status"].get("admission").is_none(), "its quota is free");
+    let effects = core.put(set_kind(), set(5));
+    let resized = writes(&effects, Kind::Workload);
+    let spec = resized.iter().find(|write| write.body["spec"].is_object()).expect("a write of the spec");
+    assert_eq!(spec.body["spec"]["podSets"][0]["count"], 5);
+}
