@@ -10,7 +10,10 @@ use super::response::ReviewResponse;
 use super::review::ReviewRequest;
 use crate::api::names::{DEFAULT_NAME, ELASTIC_JOB_ANNOTATION, MULTIKUEUE_CONTROLLER};
 use crate::api::validation::{Errors, Gate};
-use crate::frameworks::{Ancestor, Framework, JobUnderReview, is_marked_for_other_framework};
+use crate::frameworks::{
+    Ancestor, Framework, JobUnderReview, ManagedJobs, ReviewScope, RuleSettings,
+    is_marked_for_other_framework,
+};
 
 /// Defaults queue, priority class, and the fields that suspend a new job and name its controller.
 pub(super) fn default(row: &'static Framework, request: &ReviewRequest<'_>) -> ReviewResponse {
@@ -72,17 +75,32 @@ pub(super) fn validate(row: &'static Framework, request: &ReviewRequest<'_>) -> 
     }
     // Malformed fields of the stored object equal absent ones: the change may repair them.
     let old = request.old.map(|old| JobUnderReview::read(row, old, &mut Errors::new()));
-    job_rules::validate_create(&job, old.as_ref(), settings, &mut errors);
+    let managed =
+        if settings.manage_jobs_without_queue_name { ManagedJobs::All } else { ManagedJobs::WithQueue };
+    let rules = RuleSettings { gates: &settings.gates, managed };
+    let full = match row.hooks.review_scope(&job, old.as_ref(), rules) {
+        ReviewScope::Nothing => return ReviewResponse::allowed(),
+        ReviewScope::Full => {
+            job_rules::validate_create(&job, old.as_ref(), settings, &mut errors);
+            true
+        }
+        ReviewScope::Changes(faults) => {
+            errors.extend(faults);
+            false
+        }
+    };
     if let Some(old) = &old {
         let defaulted = request.ctx.objects.local_queue_exists(request.namespace, DEFAULT_NAME);
         job_rules::validate_update(&job, old, defaulted, settings, &mut errors);
     }
-    row.hooks.validate_change(&job, old.as_ref(), &settings.gates, &mut errors);
+    if full {
+        row.hooks.validate_change(&job, old.as_ref(), rules, &mut errors);
+    }
     if let Some(old) = &old {
         errors.retain_new(|| {
             let mut stored = Errors::new();
             job_rules::validate_create(old, None, settings, &mut stored);
-            row.hooks.validate_change(old, None, &settings.gates, &mut stored);
+            row.hooks.validate_change(old, None, rules, &mut stored);
             stored.take()
         });
     }

@@ -141,7 +141,7 @@ fn validate_topology(
             return;
         }
     }
-    if job.elastic(&settings.gates) {
+    if checks == TopologyChecks::TemplateThenSlices && job.elastic(&settings.gates) {
         for (key, word) in [(REQUIRED, "required"), (PREFERRED, "preferred")] {
             if map_text(annotations, key).is_some() {
                 let detail = format!("{word} topology is not supported with elastic jobs");

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::review::rule_for_path;
 use crate::api::partial::{Projection, ValueBudget, read_projection};
 use crate::frameworks::{
-    Count, Framework, Pointer, ReviewField, Role, RoleFields, RoleReader, WebhookHandler,
+    Count, Framework, Pointer, ReviewField, Role, RoleFields, RoleName, RoleReader, WebhookHandler,
 };
 
 /// Maximum number of values of a review that [`read_light`] decodes; a Workload with eight pod sets has some hundreds.
@@ -125,9 +125,12 @@ pub(super) fn job_review(row: &Framework) -> Projection {
     let mut object = FieldTree::default();
     object.insert("/metadata", METADATA);
     let managed_by = row.fields.managed_by.map(|rule| rule.field);
-    let own = row.hooks.review_fields().iter().map(ReviewField::pointer);
-    for pointer in row.fields.suspend.into_iter().chain(managed_by).chain(own) {
+    for pointer in row.fields.suspend.into_iter().chain(managed_by) {
         object.insert(pointer, Projection::Scalar);
+    }
+    for field in row.hooks.review_fields() {
+        let map = matches!(field, ReviewField::Map(_));
+        object.insert(field.pointer(), if map { LABELS } else { Projection::Scalar });
     }
     match row.webhooks.handler {
         WebhookHandler::Suspend => {}
@@ -173,6 +176,9 @@ impl RoleReader for ProjectedRoles<'_> {
 
     fn role(&mut self, place: Vec<Step>, fields: RoleFields<'_>) -> Result<(), Infallible> {
         let role = place.into_iter().fold(&mut *self.object, |tree, step| tree.below(step));
+        if let RoleName::Field(name) = fields.name {
+            role.insert(name, Projection::Scalar);
+        }
         role.insert_role(fields.template, fields.count);
         Ok(())
     }
@@ -234,7 +240,7 @@ impl FieldTree {
 
     fn insert_count(&mut self, count: &Count) {
         match count {
-            Count::Field(pointer) => self.insert(pointer, Projection::Scalar),
+            Count::Field(pointer) | Count::AtLeastOne(pointer) => self.insert(pointer, Projection::Scalar),
             Count::Job { parallelism, completions } => {
                 self.insert(parallelism, Projection::Scalar);
                 self.insert(completions, Projection::Scalar);

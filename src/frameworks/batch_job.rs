@@ -1,6 +1,6 @@
 //! The kind batch/v1 Job: one pod set, `main`. Partial admission, readiness and reclaimable pods need code.
 
-use super::hooks::{Hooks, ReviewField};
+use super::hooks::{Hooks, ReviewField, RuleSettings};
 use super::job_under_review::JobUnderReview;
 use super::played_status::{PlayedState, set_at};
 use super::read;
@@ -13,7 +13,7 @@ use super::topology::parse_bool;
 use super::view::{Gvk, JobView, PodSetView};
 use super::{JobError, batch_job_rules};
 use crate::api::names;
-use crate::api::validation::{Errors, Gates};
+use crate::api::validation::Errors;
 use crate::lifecycle::conditions::to_api_time;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -93,10 +93,10 @@ impl Hooks for BatchJob {
         &self,
         job: &JobUnderReview<'_>,
         old: Option<&JobUnderReview<'_>>,
-        gates: &Gates,
+        settings: RuleSettings<'_>,
         errors: &mut Errors,
     ) {
-        batch_job_rules::validate_change(job, old, gates, errors);
+        batch_job_rules::validate_change(job, old, settings.gates, errors);
     }
 
     fn min_count(&self, job: &Value, count: i32) -> Result<Option<i32>, JobError> {

@@ -7,7 +7,7 @@ use super::related::{PodSets, Related, RelatedKey};
 use super::row::{Framework, Pointer};
 use super::view::{JobView, PodSetView};
 use super::{JobError, status};
-use crate::api::validation::{Errors, Gates};
+use crate::api::validation::{Errors, FieldError, Gates};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::fmt::Debug;
@@ -40,6 +40,16 @@ pub trait Hooks: Debug + Sync {
     /// Returns what tells the Workload of an elastic job from those made for its earlier sizes.
     fn slice(&self, _job: &Value, generation: i64) -> Result<String, JobError> {
         Ok(generation.to_string())
+    }
+
+    /// Returns where a pod set is written that the hook adds to those of the row.
+    fn place_of(&self, _pod_set: &str) -> Option<Pointer> {
+        None
+    }
+
+    /// Returns whether a job is not managed, whatever its labels say.
+    fn skips(&self, _job: &Value) -> bool {
+        false
     }
 
     /// Returns whether a change of the count changes the completions as well.
@@ -95,15 +105,66 @@ pub trait Hooks: Debug + Sync {
     /// Checks a new or changed job by the rules of the kind, beyond those for every job.
     fn validate(&self, _job: &JobUnderReview<'_>, _errors: &mut Errors) {}
 
+    /// Returns which rules a change, or a new job if there is no old one, is checked by.
+    fn review_scope(
+        &self,
+        _job: &JobUnderReview<'_>,
+        _old: Option<&JobUnderReview<'_>>,
+        _settings: RuleSettings<'_>,
+    ) -> ReviewScope {
+        ReviewScope::Full
+    }
+
+    /// Returns a path of a field as messages show it.
+    fn shown_path(&self, path: String) -> String {
+        path
+    }
+
     /// Checks a change, or a new job if there is no old one. Called after all other rules.
     fn validate_change(
         &self,
         _job: &JobUnderReview<'_>,
         _old: Option<&JobUnderReview<'_>>,
-        _gates: &Gates,
+        _settings: RuleSettings<'_>,
         _errors: &mut Errors,
     ) {
     }
+}
+
+/// What rules of a kind depend on beside the objects.
+#[derive(Clone, Copy, Debug)]
+pub struct RuleSettings<'a> {
+    /// Feature gates.
+    pub gates: &'a Gates,
+    /// Which jobs are managed.
+    pub managed: ManagedJobs,
+}
+
+/// Which jobs are managed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ManagedJobs {
+    /// Those that name a queue.
+    WithQueue,
+    /// All.
+    All,
+}
+
+impl RuleSettings<'_> {
+    /// Returns whether a job is managed by its labels alone.
+    pub(super) fn manages(&self, job: &JobUnderReview<'_>) -> bool {
+        self.managed == ManagedJobs::All || job.queue.is_some_and(|queue| !queue.is_empty())
+    }
+}
+
+/// Rules by which an object is checked.
+#[derive(Debug)]
+pub enum ReviewScope {
+    /// All of them.
+    Full,
+    /// Those for changes, and these faults in place of those for new objects.
+    Changes(Vec<FieldError>),
+    /// None.
+    Nothing,
 }
 
 /// A field of an object under review.
@@ -113,13 +174,15 @@ pub enum ReviewField {
     Text(Pointer),
     /// A boolean.
     Boolean(Pointer),
+    /// A map.
+    Map(Pointer),
 }
 
 impl ReviewField {
     /// Returns where it is.
     pub const fn pointer(&self) -> Pointer {
         match self {
-            Self::Text(pointer) | Self::Boolean(pointer) => pointer,
+            Self::Text(pointer) | Self::Boolean(pointer) | Self::Map(pointer) => pointer,
         }
     }
 }

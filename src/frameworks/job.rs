@@ -30,12 +30,15 @@ impl Framework {
     ) -> Result<JobView, JobError> {
         let says_pod_sets = matches!(self.role, Role::Suspended | Role::PodsOfOwner);
         // What pods that are held back one by one ask for is read from the pods.
-        let roles = if says_pod_sets { read_roles(self, job)? } else { Vec::new() };
+        let skipped = self.hooks.skips(job);
+        let reads = says_pod_sets && !skipped;
+        let roles = if reads { read_roles(self, job)? } else { Vec::new() };
         let mut view = read::common_view(job)?;
-        if self.flags.completed_pod_sets {
+        view.options.skipped = skipped;
+        if self.flags.completed_pod_sets && reads {
             view.related.reads = self.hooks.related(job)?;
             match self.complete_pod_sets(job, &roles, related)? {
-                PodSets::Known(sets) => view.pod_sets = self.made_pod_set_views(&roles, &sets)?,
+                PodSets::Known(sets) => view.pod_sets = self.made_pod_set_views(job, &roles, &sets)?,
                 PodSets::Await(object) => view.related.waits_for = Some(object),
             }
         } else {
@@ -58,8 +61,10 @@ impl Framework {
         }
         view.options.completions_follow_parallelism = self.hooks.completions_follow_parallelism(job)?;
         view.options.slice = self.slice(job, &view)?;
-        view.status.pods_ready = self.hooks.pods_ready(self, job, &view)?;
-        view.status.reclaimable_pods = self.hooks.reclaimable_pods(self, job, &view)?;
+        if !skipped {
+            view.status.pods_ready = self.hooks.pods_ready(self, job, &view)?;
+            view.status.reclaimable_pods = self.hooks.reclaimable_pods(self, job, &view)?;
+        }
         Ok(view)
     }
 
@@ -99,19 +104,32 @@ impl Framework {
         roles.iter().enumerate().map(own).collect()
     }
 
-    /// Returns the views of pod sets that a hook has completed. Those that it has added have no place in the job.
-    fn made_pod_set_views(&self, roles: &[PodRole<'_>], sets: &[Value]) -> Result<Vec<PodSetView>, JobError> {
+    /// Returns the views of pod sets that a hook has completed. One that it has added is where the hook says, if the job has a
+    /// place for it.
+    fn made_pod_set_views(
+        &self,
+        job: &Value,
+        roles: &[PodRole<'_>],
+        sets: &[Value],
+    ) -> Result<Vec<PodSetView>, JobError> {
         let infos = pod_set_infos(sets)?;
         let view = |(set, info): (&Value, PodSetInfo)| {
             let role = roles.iter().find(|role| *role.name == *info.name);
+            let added = if role.is_none() { self.hooks.place_of(&info.name) } else { None };
+            let stored = added.and_then(|place| job.pointer(place)).filter(|stored| !stored.is_null());
+            let missing = set.get("template").filter(|_| added.is_some() && stored.is_none());
+            let pointer = role.map(|role| role.pointer.as_str()).or(added);
+            let made = stored.or(missing);
             Ok(PodSetView {
                 name: info.name,
                 count: info.count,
                 min_count: read::int(set, "/minCount")?,
                 fingerprint: pod_set_fingerprint(set),
                 template: Arc::new(without_server_labels(self, (*info.template).clone())),
-                pointer: Arc::from(role.map_or("", |role| role.pointer.as_str())),
-                has_metadata: role.is_some_and(PodRole::has_metadata),
+                pointer: Arc::from(pointer.unwrap_or_default()),
+                has_metadata: role.is_some_and(PodRole::has_metadata)
+                    || made.and_then(|made| made.get("metadata")).is_some_and(Value::is_object),
+                missing: missing.cloned().map(Arc::new),
             })
         };
         sets.iter().zip(infos).map(view).collect()
@@ -135,6 +153,7 @@ impl Framework {
             template,
             pointer: Arc::from(role.pointer.as_str()),
             has_metadata,
+            missing: None,
         })
     }
 
@@ -275,6 +294,9 @@ impl Changes<'_> {
             let set = |(path, value)| json!({ "op": "add", "path": path, "value": value });
             let mut operations: Vec<Value> = fields.chain(self.counts).map(set).collect();
             for (set, target) in &self.templates {
+                if let Some(template) = &set.missing {
+                    operations.push(json!({ "op": "add", "path": &*set.pointer, "value": &**template }));
+                }
                 operations.extend(template_operations(&set.pointer, set.has_metadata, &set.template, target));
             }
             return (!operations.is_empty()).then(|| JobPatch::json(operations));

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use std::convert::Infallible;
 
 use super::hooks::ReviewField;
-use super::pod_set_sources::{RoleFields, RoleReader};
+use super::pod_set_sources::{RoleFields, RoleName, RoleReader};
 use super::row::{Count, Elastic, Framework, Pointer, WebhookHandler};
 use super::table::framework;
 use super::view::OwnerRef;
@@ -38,6 +38,10 @@ pub struct JobUnderReview<'a> {
 /// A pod set of a job under review.
 #[derive(Debug)]
 pub struct PodSetUnderReview<'a> {
+    /// Its name, where a field says it.
+    pub name: Option<FieldCursor<'a>>,
+    /// Scheduling gates of the pod template.
+    pub gates: FieldCursor<'a>,
     /// Number of pods that can run at the same time.
     pub pods: i64,
     /// Annotations of the pod template.
@@ -62,6 +66,7 @@ impl<'a> JobUnderReview<'a> {
             match field {
                 ReviewField::Text(_) => drop(cursor.text(errors)),
                 ReviewField::Boolean(_) => drop(cursor.boolean(errors)),
+                ReviewField::Map(_) => drop(cursor.map(errors)),
             }
         }
         Self {
@@ -96,6 +101,16 @@ impl<'a> JobUnderReview<'a> {
     /// Returns an integer that a rule of the kind needs.
     pub fn int(&self, pointer: Pointer) -> Option<i64> {
         self.object.pointer(pointer)?.as_i64()
+    }
+
+    /// Returns whether a boolean that a rule of the kind needs is true.
+    pub fn is_true(&self, pointer: Pointer) -> bool {
+        self.object.pointer(pointer).is_some_and(|value| *value == true)
+    }
+
+    /// Returns a part of the object that a rule of the kind needs, if it is present.
+    pub fn part(&self, pointer: Pointer) -> Option<&'a Value> {
+        self.object.pointer(pointer).filter(|part| !part.is_null())
     }
 
     /// Returns a text that a rule of the kind needs.
@@ -148,6 +163,7 @@ fn read_suspended(row: &Framework, root: &FieldCursor<'_>, errors: &mut Errors) 
 
 /// Reads the pod sets of a job under review. A place is the cursor of a role.
 struct ReviewedRoles<'a, 'b> {
+    row: &'b Framework,
     root: FieldCursor<'a>,
     errors: &'b mut Errors,
     pod_sets: Vec<PodSetUnderReview<'a>>,
@@ -172,7 +188,9 @@ impl<'a> RoleReader for ReviewedRoles<'a, '_> {
     }
 
     fn role(&mut self, place: FieldCursor<'a>, fields: RoleFields<'_>) -> Result<(), Infallible> {
-        self.pod_sets.push(read_pod_set(&place, fields.template, fields.count, self.errors));
+        let mut set = read_pod_set(&place, fields, self.errors);
+        set.annotations_path = self.row.hooks.shown_path(set.annotations_path);
+        self.pod_sets.push(set);
         Ok(())
     }
 }
@@ -184,9 +202,10 @@ fn read_pod_sets<'a>(
 ) -> Vec<PodSetUnderReview<'a>> {
     if row.is_pod() {
         // A pod says itself where it wants to be.
-        return vec![read_pod_set(root, "", &Count::One, errors)];
+        let fields = RoleFields { name: RoleName::Fixed("main"), template: "", count: &Count::One };
+        return vec![read_pod_set(root, fields, errors)];
     }
-    let mut reader = ReviewedRoles { root: root.clone(), errors, pod_sets: Vec::new() };
+    let mut reader = ReviewedRoles { row, root: root.clone(), errors, pod_sets: Vec::new() };
     for source in row.pod_sets {
         let Ok(()) = source.walk(&mut reader);
     }
@@ -195,15 +214,24 @@ fn read_pod_sets<'a>(
 
 fn read_pod_set<'a>(
     role: &FieldCursor<'a>,
-    template: Pointer,
-    count: &Count,
+    fields: RoleFields<'_>,
     errors: &mut Errors,
 ) -> PodSetUnderReview<'a> {
-    let template = role.at_pointer(template, errors);
+    let template = role.at_pointer(fields.template, errors);
     let annotations = template.descend(&["metadata", "annotations"], errors);
-    template.descend(&["spec", "schedulingGates"], errors).items(errors);
+    let gates = template.descend(&["spec", "schedulingGates"], errors);
+    gates.items(errors);
+    let name = match fields.name {
+        RoleName::Fixed(_) => None,
+        RoleName::Field(pointer) => Some(role.at_pointer(pointer, errors)),
+    };
+    if let Some(name) = &name {
+        name.text(errors);
+    }
     PodSetUnderReview {
-        pods: read_count(role, count, errors),
+        name,
+        gates,
+        pods: read_count(role, fields.count, errors),
         annotations: string_map(&annotations, errors),
         annotations_path: annotations.path.into_owned(),
     }
@@ -213,6 +241,7 @@ fn read_count(role: &FieldCursor<'_>, count: &Count, errors: &mut Errors) -> i64
     let mut field = |pointer: Pointer| role.at_pointer(pointer, errors).int(errors);
     match count {
         Count::Field(pointer) => field(pointer).unwrap_or(1),
+        Count::AtLeastOne(pointer) => field(pointer).unwrap_or(1).max(1),
         Count::Job { parallelism, completions } => {
             let parallelism = field(parallelism).unwrap_or(1);
             field(completions).map_or(parallelism, |completions| completions.min(parallelism))

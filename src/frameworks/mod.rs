@@ -27,6 +27,8 @@ mod pod_member;
 mod pod_set_sources;
 mod priority;
 mod ray;
+mod ray_additions;
+mod ray_rules;
 mod read;
 mod related;
 mod roles;
@@ -48,7 +50,7 @@ mod workload;
 mod wrappers;
 
 pub use ancestry::{Ancestor, AncestryError, OwnerLookup, queued_ancestor};
-pub use hooks::{Hooks, ReviewField};
+pub use hooks::{Hooks, ManagedJobs, ReviewField, ReviewScope, RuleSettings};
 pub use job_kind::JobKind;
 pub use job_under_review::{JobUnderReview, PodSetUnderReview, map_text};
 pub use managed_kinds::{ManagedKinds, Management};

@@ -1,18 +1,151 @@
-//! The kinds of KubeRay. Not served yet: the head pod gets additions that no template has, which a hook must add, and the
-//! workers of an elastic cluster are counted by its child.
+//! The kinds of KubeRay: a head, groups of workers, and the submitter of a RayJob. What KubeRay adds to pods that no template has
+//! is in `ray_additions.rs`, rules of the webhooks are in `ray_rules.rs`. RayJob and RayService are not served yet: the workers of
+//! their elastic clusters are counted by a child.
 
-use super::hooks::NoHooks;
+use super::JobError;
+use super::hooks::{Hooks, ReviewField, ReviewScope, RuleSettings};
+use super::job_under_review::JobUnderReview;
+use super::ray_additions as additions;
+use super::ray_rules as rules;
+use super::related::{PodSets, Related};
 use super::row::{
     Active, Count, CreatedKinds, Elastic, Family, FieldPointers, FinishedRule, Flags, Framework, Listing,
-    ManagedBy, Message, PodSetSource, Ready, Reclaimable, Role, StatusFields, Test,
+    ManagedBy, Message, PodSetSource, Pointer, Ready, Reclaimable, Role, StatusFields, Test,
 };
 use super::table::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, POD};
 use super::view::Gvk;
+use crate::api::validation::Errors;
+use serde_json::Value;
 
 const CLUSTER: (&str, &str) = ("ray.io", "RayCluster");
 const JOB_STATE: &str = "/status/jobDeploymentStatus";
 
-const FLAGS: Flags = Flags { pod_sets_from_spec: false, elastic: Elastic::GatedTemplates, ..JOB_FLAGS };
+const FLAGS: Flags = Flags {
+    pod_sets_from_spec: false,
+    completed_pod_sets: true,
+    elastic: Elastic::GatedTemplates,
+    ..JOB_FLAGS
+};
+
+/// Where a kind has its cluster, and what it has beside.
+#[derive(Debug)]
+pub(super) struct Ray {
+    /// The cluster.
+    pub(super) cluster: Pointer,
+    /// Fields of the cluster.
+    pub(super) fields: ClusterFields,
+    /// Path of the cluster in messages.
+    pub(super) shown: &'static str,
+    pub(super) role: RayRole,
+}
+
+/// Fields of a cluster, as pointers to the object.
+#[derive(Debug)]
+pub(super) struct ClusterFields {
+    pub(super) autoscaling: Pointer,
+    review: &'static [ReviewField],
+}
+
+/// What runs on a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RayRole {
+    Cluster,
+    Job,
+    Service,
+}
+
+/// Where the submitter of a RayJob has its template.
+pub(super) const SUBMITTER_TEMPLATE: Pointer = "/spec/submitterPodTemplate";
+pub(super) const SUBMITTER: &str = "submitter";
+pub(super) const CLUSTER_SELECTOR: Pointer = "/spec/clusterSelector";
+pub(super) const SHUTS_DOWN: Pointer = "/spec/shutdownAfterJobFinishes";
+
+static CLUSTER_HOOKS: Ray = Ray {
+    cluster: "/spec",
+    fields: ClusterFields {
+        autoscaling: "/spec/enableInTreeAutoscaling",
+        review: &[ReviewField::Boolean("/spec/enableInTreeAutoscaling")],
+    },
+    shown: "spec",
+    role: RayRole::Cluster,
+};
+
+static JOB_HOOKS: Ray = Ray {
+    cluster: "/spec/rayClusterSpec",
+    fields: ClusterFields {
+        autoscaling: "/spec/rayClusterSpec/enableInTreeAutoscaling",
+        review: &[
+            ReviewField::Boolean("/spec/rayClusterSpec/enableInTreeAutoscaling"),
+            ReviewField::Boolean(SHUTS_DOWN),
+            ReviewField::Map(CLUSTER_SELECTOR),
+        ],
+    },
+    shown: "spec.rayClusterSpec",
+    role: RayRole::Job,
+};
+
+static SERVICE_HOOKS: Ray = Ray {
+    cluster: "/spec/rayClusterConfig",
+    fields: ClusterFields {
+        autoscaling: "/spec/rayClusterConfig/enableInTreeAutoscaling",
+        review: &[ReviewField::Boolean("/spec/rayClusterConfig/enableInTreeAutoscaling")],
+    },
+    // Kueue names the field of a RayJob.
+    shown: "spec.rayClusterSpec",
+    role: RayRole::Service,
+};
+
+impl Hooks for Ray {
+    fn complete_pod_sets(
+        &self,
+        job: &Value,
+        mut pod_sets: Vec<Value>,
+        _related: &dyn Related,
+    ) -> Result<PodSets, JobError> {
+        additions::complete(self, job, &mut pod_sets)?;
+        Ok(PodSets::Known(pod_sets))
+    }
+
+    fn place_of(&self, pod_set: &str) -> Option<Pointer> {
+        (self.role == RayRole::Job && pod_set == SUBMITTER).then_some(SUBMITTER_TEMPLATE)
+    }
+
+    /// A RayJob that selects a cluster runs on the quota of that cluster.
+    fn skips(&self, job: &Value) -> bool {
+        let selector = job.pointer(CLUSTER_SELECTOR).and_then(Value::as_object);
+        self.role == RayRole::Job && selector.is_some_and(|labels| !labels.is_empty())
+    }
+
+    fn review_fields(&self) -> &'static [ReviewField] {
+        self.fields.review
+    }
+
+    fn review_scope(
+        &self,
+        job: &JobUnderReview<'_>,
+        old: Option<&JobUnderReview<'_>>,
+        settings: RuleSettings<'_>,
+    ) -> ReviewScope {
+        rules::scope(self, job, old, settings)
+    }
+
+    fn shown_path(&self, path: String) -> String {
+        match self.role {
+            RayRole::Service => path.replacen("spec.rayClusterConfig", self.shown, 1),
+            RayRole::Cluster | RayRole::Job => path,
+        }
+    }
+
+    fn validate_change(
+        &self,
+        job: &JobUnderReview<'_>,
+        _old: Option<&JobUnderReview<'_>>,
+        settings: RuleSettings<'_>,
+        errors: &mut Errors,
+    ) {
+        rules::validate(self, job, settings, errors);
+    }
+}
 
 const fn gvk(kind: &'static str, plural: &'static str) -> Gvk {
     Gvk { group: "ray.io", version: "v1", kind, plural }
@@ -36,6 +169,11 @@ const fn status(finished: &'static [FinishedRule], active: Test, ready: Test) ->
     }
 }
 
+const fn groups(list: Pointer) -> PodSetSource {
+    let count = Count::Product(&Count::Field("/replicas"), &Count::AtLeastOne("/numOfHosts"));
+    PodSetSource::Array { list, name: "/groupName", template: "/template", count }
+}
+
 pub(super) static RAY_CLUSTER: Framework = Framework {
     gvk: gvk("RayCluster", "rayclusters"),
     name: "ray.io/raycluster",
@@ -44,12 +182,7 @@ pub(super) static RAY_CLUSTER: Framework = Framework {
     fields: fields("/spec/suspend"),
     pod_sets: &[
         PodSetSource::Fixed { name: "head", template: "/spec/headGroupSpec/template", count: Count::One },
-        PodSetSource::Array {
-            list: "/spec/workerGroupSpecs",
-            name: "/groupName",
-            template: "/template",
-            count: Count::Product(&Count::Field("/replicas"), &Count::Field("/numOfHosts")),
-        },
+        groups("/spec/workerGroupSpecs"),
     ],
     related: &[],
     rank: NO_RANK,
@@ -60,7 +193,7 @@ pub(super) static RAY_CLUSTER: Framework = Framework {
     webhooks: JOB_WEBHOOKS,
     rbac: JOB_RBAC,
     flags: FLAGS,
-    hooks: &NoHooks,
+    hooks: &CLUSTER_HOOKS,
 };
 
 pub(super) static RAY_JOB: Framework = Framework {
@@ -69,7 +202,14 @@ pub(super) static RAY_JOB: Framework = Framework {
     listing: Listing { family: Family::Ray, label: "RayJob" },
     role: Role::Suspended,
     fields: fields("/spec/suspend"),
-    pod_sets: &[],
+    pod_sets: &[
+        PodSetSource::Fixed {
+            name: "head",
+            template: "/spec/rayClusterSpec/headGroupSpec/template",
+            count: Count::One,
+        },
+        groups("/spec/rayClusterSpec/workerGroupSpecs"),
+    ],
     related: &[],
     rank: NO_RANK,
     status: status(
@@ -98,7 +238,7 @@ pub(super) static RAY_JOB: Framework = Framework {
     rbac: JOB_RBAC,
     // The webhook of its cluster adds the gate.
     flags: Flags { elastic: Elastic::GatedByChild, ..FLAGS },
-    hooks: &NoHooks,
+    hooks: &JOB_HOOKS,
 };
 
 pub(super) static RAY_SERVICE: Framework = Framework {
@@ -107,7 +247,14 @@ pub(super) static RAY_SERVICE: Framework = Framework {
     listing: Listing { family: Family::Ray, label: "RayService" },
     role: Role::Suspended,
     fields: fields("/spec/rayClusterConfig/suspend"),
-    pod_sets: &[],
+    pod_sets: &[
+        PodSetSource::Fixed {
+            name: "head",
+            template: "/spec/rayClusterConfig/headGroupSpec/template",
+            count: Count::One,
+        },
+        groups("/spec/rayClusterConfig/workerGroupSpecs"),
+    ],
     related: &[],
     rank: NO_RANK,
     status: status(&[], Test::Condition("Ready"), Test::Condition("Ready")),
@@ -116,5 +263,5 @@ pub(super) static RAY_SERVICE: Framework = Framework {
     webhooks: JOB_WEBHOOKS,
     rbac: JOB_RBAC,
     flags: FLAGS,
-    hooks: &NoHooks,
+    hooks: &SERVICE_HOOKS,
 };

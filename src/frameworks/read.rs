@@ -135,6 +135,7 @@ pub(super) fn common_view(job: &Value) -> Result<JobView, JobError> {
             completions: None,
             completions_follow_parallelism: false,
             slice: None,
+            skipped: false,
         },
         controller: controller(job)?,
         pod_priority_class: None,

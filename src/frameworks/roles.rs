@@ -90,6 +90,7 @@ fn read_count(job: &Value, base: &str, rule: &Count) -> Result<i32, JobError> {
     let field = |pointer: &str| read::count(job, &format!("{base}{pointer}"));
     Ok(match rule {
         Count::Field(pointer) => field(pointer)?.unwrap_or(1),
+        Count::AtLeastOne(pointer) => read::int(job, &format!("{base}{pointer}"))?.unwrap_or(1).max(1),
         Count::Job { parallelism, completions } => {
             let parallelism = field(parallelism)?.unwrap_or(1);
             field(completions)?.map_or(parallelism, |completions| completions.min(parallelism))

@@ -150,6 +150,8 @@ pub enum PodSetSource {
 pub enum Count {
     /// A field; 1 when absent.
     Field(Pointer),
+    /// A field; 1 when absent or less.
+    AtLeastOne(Pointer),
     /// The pods of a batch/v1 Job spec: its parallelism, limited by its completions.
     Job {
         /// Parallelism; 1 when absent.

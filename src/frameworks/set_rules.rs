@@ -1,9 +1,9 @@
 //! Rules of the webhook for objects with a Workload for their pods: what must not change while the Workload is charged for it.
 
-use super::hooks::Hooks;
+use super::hooks::{Hooks, RuleSettings};
 use super::job_under_review::JobUnderReview;
 use super::pod_group::pod_shape;
-use crate::api::validation::{Errors, FieldError, Gates};
+use crate::api::validation::{Errors, FieldError};
 use serde_json::{Map, Value};
 
 const REPLICAS: &str = "/spec/replicas";
@@ -17,7 +17,7 @@ impl Hooks for StatefulSetHooks {
         &self,
         set: &JobUnderReview<'_>,
         old: Option<&JobUnderReview<'_>>,
-        _gates: &Gates,
+        _settings: RuleSettings<'_>,
         errors: &mut Errors,
     ) {
         let Some(old) = old.filter(|_| set.queue.is_some_and(|queue| !queue.is_empty())) else { return };

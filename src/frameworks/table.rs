@@ -25,6 +25,7 @@ const SERVED: &[&str] = &[
     "kubeflow.org/paddlejob",
     "kubeflow.org/jaxjob",
     "kubeflow.org/mpijob",
+    "ray.io/raycluster",
     "pod",
     "deployment",
     "statefulset",

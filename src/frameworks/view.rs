@@ -7,6 +7,7 @@ use super::template::TemplateInfo;
 use super::template_fingerprint::TemplateFingerprint;
 use crate::api::ObjectKey;
 use jiff::Timestamp;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -126,6 +127,8 @@ pub struct JobOptions {
     /// What tells the Workload that is made for the job now from those made for earlier sizes, if the job is elastic: it may
     /// be resized while it runs, and each larger size gets a Workload of its own.
     pub slice: Option<Arc<str>>,
+    /// Whether the job is not managed, whatever its labels say.
+    pub skipped: bool,
 }
 
 /// One pod set of a job.
@@ -145,6 +148,8 @@ pub struct PodSetView {
     pub pointer: Arc<str>,
     /// Whether the template has metadata, to which a JSON patch can add.
     pub has_metadata: bool,
+    /// The whole template, if the job does not have it yet: a start writes it.
+    pub missing: Option<Arc<Value>>,
 }
 
 /// Additions to the template of a pod set, or the original template.

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+/// Maximum number of pod sets of a Workload.
+pub(super) const MAX_POD_SETS: usize = 18;
 /// Maximum length of a Workload name.
 const MAX_NAME: usize = 253;
 /// Number of hex digits at the end of a Workload name.

@@ -26,7 +26,9 @@ fn set(object: &mut Value, pointer: &str, value: Value) {
 
 fn set_count(role: &mut Value, count: &Count, pods: i32) {
     match count {
-        Count::Field(pointer) | Count::Job { parallelism: pointer, .. } => set(role, pointer, json!(pods)),
+        Count::Field(pointer) | Count::AtLeastOne(pointer) | Count::Job { parallelism: pointer, .. } => {
+            set(role, pointer, json!(pods));
+        }
         Count::One => {}
         Count::Product(a, b) => {
             set_count(role, a, pods);

@@ -760,6 +760,101 @@
   timeoutSeconds: 3
 {{- end }}
 {{- end }}
+{{- if has "ray.io/raycluster" (include "sluice.frameworks" . | fromJsonArray) }}
+- name: mraycluster.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate-ray-io-v1-raycluster
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: queue-named
+    expression: >-
+      (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
+  rules:
+  - apiGroups: [ray.io]
+    apiVersions: [v1]
+    operations: [CREATE]
+    resources: [rayclusters]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- if include "sluice.managesAllJobs" . }}
+- name: mraycluster-managed.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate-ray-io-v1-raycluster
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
+  rules:
+  - apiGroups: [ray.io]
+    apiVersions: [v1]
+    operations: [CREATE]
+    resources: [rayclusters]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- else }}
+- name: mraycluster-default-queue.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate-ray-io-v1-raycluster
+  failurePolicy: Ignore
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
+  rules:
+  - apiGroups: [ray.io]
+    apiVersions: [v1]
+    operations: [CREATE]
+    resources: [rayclusters]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- end }}
+{{- end }}
 {{- if has "pod" (include "sluice.frameworks" . | fromJsonArray) }}
 - name: mpod.kb.io
   admissionReviewVersions: [v1]
@@ -1785,6 +1880,98 @@
   timeoutSeconds: 3
 {{- end }}
 {{- end }}
+{{- if has "ray.io/raycluster" (include "sluice.frameworks" . | fromJsonArray) }}
+- name: vraycluster.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /validate-ray-io-v1-raycluster
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: queue-named
+    expression: >-
+      (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  rules:
+  - apiGroups: [ray.io]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [rayclusters]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- if include "sluice.managesAllJobs" . }}
+- name: vraycluster-managed.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /validate-ray-io-v1-raycluster
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  rules:
+  - apiGroups: [ray.io]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [rayclusters]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- else }}
+- name: vraycluster-no-queue.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /validate-ray-io-v1-raycluster
+  failurePolicy: Ignore
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  rules:
+  - apiGroups: [ray.io]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [rayclusters]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- end }}
+{{- end }}
 {{- if has "pod" (include "sluice.frameworks" . | fromJsonArray) }}
 - name: vpod.kb.io
   admissionReviewVersions: [v1]
@@ -2153,6 +2340,17 @@
   resources: [mpijobs/finalizers]
   verbs: [update]
 {{- end }}
+{{- if has "ray.io/raycluster" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [ray.io]
+  resources: [rayclusters]
+  verbs: [get, list, patch, watch]
+- apiGroups: [ray.io]
+  resources: [rayclusters/status]
+  verbs: [patch]
+- apiGroups: [ray.io]
+  resources: [rayclusters/finalizers]
+  verbs: [update]
+{{- end }}
 {{- if has "pod" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [""]
   resources: [pods]
@@ -2216,6 +2414,11 @@
   resources: [mpijobs]
   verbs: [delete]
 {{- end }}
+{{- if has "ray.io/raycluster" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [ray.io]
+  resources: [rayclusters]
+  verbs: [delete]
+{{- end }}
 {{- if has "pod" (include "sluice.frameworks" . | fromJsonArray) }}
 {{- end }}
 {{- if has "deployment" (include "sluice.frameworks" . | fromJsonArray) }}
@@ -2232,11 +2435,6 @@
 {{- if has "ray.io/rayjob" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [ray.io]
   resources: [rayjobs]
-  verbs: [list, watch]
-{{- end }}
-{{- if has "ray.io/raycluster" (include "sluice.frameworks" . | fromJsonArray) }}
-- apiGroups: [ray.io]
-  resources: [rayclusters]
   verbs: [list, watch]
 {{- end }}
 {{- if has "ray.io/rayservice" (include "sluice.frameworks" . | fromJsonArray) }}
@@ -2299,6 +2497,11 @@
 {{- if has "kubeflow.org/mpijob" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [kubeflow.org]
   resources: [mpijobs]
+  verbs: [get, list, watch]
+{{- end }}
+{{- if has "ray.io/raycluster" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [ray.io]
+  resources: [rayclusters]
   verbs: [get, list, watch]
 {{- end }}
 {{- if has "pod" (include "sluice.frameworks" . | fromJsonArray) }}

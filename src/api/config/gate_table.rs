@@ -405,21 +405,7 @@ pub(super) static GATES: &[Gate] = &[
         &[],
         DefaultOnly("conditions and metrics have the granular reasons only"),
     ),
-    gate(
-        "ValidateRayAndSparkJobUpdates",
-        Beta,
-        true,
-        &[],
-        OfFrameworks(
-            &[
-                "ray.io/raycluster",
-                "ray.io/rayjob",
-                "ray.io/rayservice",
-                "sparkoperator.k8s.io/sparkapplication",
-            ],
-            "kinds of Ray and Spark are not managed",
-        ),
-    ),
+    gate("ValidateRayAndSparkJobUpdates", Beta, true, &[], Toggleable),
     gate("VectorizedResourceRequests", Beta, true, &[], PerformanceOnly),
     gate("VisibilityOnDemand", Beta, true, &[], Unsupported("the visibility API is not served")),
     gate("WorkloadIdentifierAnnotations", Beta, true, &[], Toggleable),

@@ -28,6 +28,8 @@ pub enum Gate {
     TASValidateWorkloadSliceSize,
     /// Topology-aware scheduling.
     TopologyAwareScheduling,
+    /// A change that removes the queue of a Ray or Spark job is checked.
+    ValidateRayAndSparkJobUpdates,
     /// Names of prebuilt Workloads in annotations.
     WorkloadIdentifierAnnotations,
     /// The WorkloadPriorityClass `default` is used for jobs without a class.
@@ -53,6 +55,7 @@ impl Gate {
             Self::TASMultiLayerTopology => "TASMultiLayerTopology",
             Self::TASValidateWorkloadSliceSize => "TASValidateWorkloadSliceSize",
             Self::TopologyAwareScheduling => "TopologyAwareScheduling",
+            Self::ValidateRayAndSparkJobUpdates => "ValidateRayAndSparkJobUpdates",
             Self::WorkloadIdentifierAnnotations => "WorkloadIdentifierAnnotations",
             Self::WorkloadPriorityClassDefaulting => "WorkloadPriorityClassDefaulting",
             Self::WorkloadValidateResourcesAreNonNegative => "WorkloadValidateResourcesAreNonNegative",

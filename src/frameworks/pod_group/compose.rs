@@ -6,15 +6,14 @@ use super::super::row::Rank;
 use super::super::topology::topology_request;
 use super::super::unit::{ComposeError, Composed, Unit};
 use super::super::view::{Gvk, JobView};
-use super::super::workload::{WorkloadParts, WorkloadRequest, annotations, clean_template, workload_object};
+use super::super::workload::{
+    MAX_POD_SETS, WorkloadParts, WorkloadRequest, annotations, clean_template, workload_object,
+};
 use super::super::{JobError, workload_name};
 use super::actions::remove;
 use crate::api::names;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
-
-/// Maximum number of pod sets of a Workload.
-const MAX_POD_SETS: usize = 18;
 
 /// Returns the first member, from which everything is read on which all must agree.
 pub(super) fn first<'a>(unit: &Unit<'a>) -> Result<&'a PodMember, JobError> {

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a pod stays in its group and its role. Otherwise its quota would be that of other pods.
 
-use super::super::hooks::Hooks;
+use super::super::hooks::{Hooks, RuleSettings};
 use super::super::job_under_review::JobUnderReview;
 use crate::api::names::{
     MANAGED_LABEL, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT_ANNOTATION as TOTAL_COUNT, PREBUILT_WORKLOAD,
@@ -20,9 +20,10 @@ impl Hooks for PodHooks {
         &self,
         pod: &JobUnderReview<'_>,
         old: Option<&JobUnderReview<'_>>,
-        gates: &Gates,
+        settings: RuleSettings<'_>,
         errors: &mut Errors,
     ) {
+        let gates = settings.gates;
         if let Some(value) = pod.label(MANAGED_LABEL).filter(|value| *value != "true") {
             let detail = format!("managed label value can only be \"true\", not {value:?}");
             errors.push(FieldError::forbidden(label(MANAGED_LABEL), detail));

@@ -204,8 +204,12 @@ pub(super) fn owns(unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
     record.owner.as_ref().is_some_and(|owner| owner.uid == unit.view.uid)
 }
 
-/// Returns whether the job names a controller other than that of its kind and MultiKueue.
+/// Returns whether the job is not for this manager: it names a controller other than that of its kind and MultiKueue, or its
+/// kind says so.
 pub(crate) fn is_managed_by_other_controller(kind: JobKind, job: &JobView) -> bool {
+    if job.options.skipped {
+        return true;
+    }
     let built_in = kind.fields.managed_by.map(|field| field.built_in);
     let by = job.managed_by.as_deref();
     by.is_some_and(|by| Some(by) != built_in && by != names::MULTIKUEUE_CONTROLLER)

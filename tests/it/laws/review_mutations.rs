@@ -88,6 +88,7 @@ fn job_samples(row: &Framework, metadata: &Value, template: &Value) -> Vec<Revie
         job.pointer_mut(parent).unwrap()[name] = match field {
             ReviewField::Text(_) => json!("Indexed"),
             ReviewField::Boolean(_) => json!(true),
+            ReviewField::Map(_) => json!({"a": "b"}),
         };
     }
     let own = [true, false].map(|mutating| row.webhook_path(mutating));
