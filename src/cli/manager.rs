@@ -163,7 +163,7 @@ async fn run(settings: &ManagerSettings, threads: &Threads, log_level: LogLevel)
         configuration_gaps: Arc::new(ConfigurationGaps::new(
             settings.core().unserved_frameworks().iter().map(|kind| kind.name),
         )),
-        listed_frameworks: Arc::new(ListedFrameworks::new(settings.core().managed_frameworks())),
+        listed_frameworks: Arc::new(ListedFrameworks::new(settings.core().needed_frameworks())),
         synced,
         leadership: Leadership {
             leading,

@@ -7,7 +7,7 @@
 use super::manifests::{
     Entry, row_retention_rules, row_roles, row_rules, row_unserved_rules, row_webhook_rules,
 };
-use super::row::Framework;
+use super::row::{Framework, Role};
 use super::table::{served, unserved};
 
 /// A function that returns the frameworks of the configuration, for the template language.
@@ -28,8 +28,8 @@ pub fn named_templates() -> String {
 
 /// Returns the files of the roles with which people edit and view jobs, by name.
 pub fn user_roles() -> Vec<(String, String)> {
-    let roles = served()
-        .flat_map(|row| row_roles(row).into_iter().map(|(file, text)| (file, if_listed(row.name, &text))));
+    let roles =
+        served().flat_map(|row| row_roles(row).into_iter().map(|(file, text)| (file, if_listed(row, &text))));
     roles.collect()
 }
 
@@ -38,12 +38,21 @@ fn named(
     rows: impl Iterator<Item = &'static Framework>,
     part: impl Fn(&Framework) -> String,
 ) -> String {
-    let parts: String = rows.map(|row| if_listed(row.name, &part(row))).collect();
+    let parts: String = rows.map(|row| if_listed(row, &part(row))).collect();
     format!("{{{{- define \"sluice.frameworks.{name}\" -}}}}\n{parts}{{{{- end }}}}\n")
 }
 
-fn if_listed(name: &str, text: &str) -> String {
-    format!("{{{{- if has \"{name}\" {FRAMEWORKS} }}}}\n{text}{{{{- end }}}}\n")
+/// Returns the text inside a condition that a kind is listed, or for pods any kind that holds them.
+fn if_listed(row: &Framework, text: &str) -> String {
+    let holds_pods = |other: &&Framework| matches!(other.role, Role::PassThrough | Role::PodsOfOwner);
+    let others = served().filter(|other| row.is_pod() && holds_pods(other));
+    let names = std::iter::once(row.name).chain(others.map(|other| other.name));
+    let listed: Vec<String> = names.map(|name| format!("has \"{name}\" {FRAMEWORKS}")).collect();
+    let condition = match listed.as_slice() {
+        [only] => only.clone(),
+        several => format!("or ({})", several.join(") (")),
+    };
+    format!("{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n")
 }
 
 fn webhooks(row: &Framework, mutating: bool) -> String {

@@ -34,6 +34,10 @@ fn row_files(row: &'static Framework) -> Vec<(String, String)> {
     // Pods without a queue never wait for the manager, unless an administrator selects it.
     let open = row.role == Role::Pods;
     let entries: &[Entry] = if open { &[Entry::Queued] } else { &[Entry::Queued, Entry::Unqueued] };
+    let with_pods = match row.role {
+        Role::PassThrough | Role::PodsOfOwner => " Its pods need the component of pods as well.",
+        Role::Pods | Role::Suspended => "",
+    };
     let roles = row_roles(row);
     let lines = roles.iter().map(|(file, _)| format!("- {file}\n"));
     let role_files: String = lines.collect();
@@ -41,7 +45,7 @@ fn row_files(row: &'static Framework) -> Vec<(String, String)> {
         (
             "kustomization.yaml".to_owned(),
             component(
-                &format!("For {name} in integrations.frameworks of the manager's configuration."),
+                &format!("For {name} in integrations.frameworks of the manager's configuration.{with_pods}"),
                 &format!("resources:\n- role.yaml\n{role_files}patches:\n{}", added(row, entries)),
             ),
         ),

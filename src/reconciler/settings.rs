@@ -104,9 +104,11 @@ impl CoreSettings {
         frameworks().map(JobKind::new).chain(self.unserved_job_kinds.iter().copied()).any(|row| reads(&row))
     }
 
-    /// Returns the built-in kinds that are managed.
-    pub fn managed_frameworks(&self) -> Vec<&'static Framework> {
-        frameworks().filter(|row| self.manages_kind(JobKind::new(row))).collect()
+    /// Returns the built-in kinds whose webhooks and permissions are needed: those that are managed, and pods where a managed kind
+    /// holds them.
+    pub fn needed_frameworks(&self) -> Vec<&'static Framework> {
+        let holds_pods = |row: &Framework| row.is_pod() && self.manages_pods();
+        frameworks().filter(|row| self.manages_kind(JobKind::new(row)) || holds_pods(row)).collect()
     }
 
     /// Returns the kinds that are configured but not managed by this version.

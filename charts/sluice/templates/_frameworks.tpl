@@ -855,7 +855,7 @@
   timeoutSeconds: 3
 {{- end }}
 {{- end }}
-{{- if has "pod" (include "sluice.frameworks" . | fromJsonArray) }}
+{{- if or (has "pod" (include "sluice.frameworks" . | fromJsonArray)) (has "deployment" (include "sluice.frameworks" . | fromJsonArray)) (has "statefulset" (include "sluice.frameworks" . | fromJsonArray)) }}
 - name: mpod.kb.io
   admissionReviewVersions: [v1]
   clientConfig:
@@ -1972,7 +1972,7 @@
   timeoutSeconds: 3
 {{- end }}
 {{- end }}
-{{- if has "pod" (include "sluice.frameworks" . | fromJsonArray) }}
+{{- if or (has "pod" (include "sluice.frameworks" . | fromJsonArray)) (has "deployment" (include "sluice.frameworks" . | fromJsonArray)) (has "statefulset" (include "sluice.frameworks" . | fromJsonArray)) }}
 - name: vpod.kb.io
   admissionReviewVersions: [v1]
   clientConfig:
@@ -2351,7 +2351,7 @@
   resources: [rayclusters/finalizers]
   verbs: [update]
 {{- end }}
-{{- if has "pod" (include "sluice.frameworks" . | fromJsonArray) }}
+{{- if or (has "pod" (include "sluice.frameworks" . | fromJsonArray)) (has "deployment" (include "sluice.frameworks" . | fromJsonArray)) (has "statefulset" (include "sluice.frameworks" . | fromJsonArray)) }}
 - apiGroups: [""]
   resources: [pods]
   verbs: [delete, get, list, patch, watch]
@@ -2419,7 +2419,7 @@
   resources: [rayclusters]
   verbs: [delete]
 {{- end }}
-{{- if has "pod" (include "sluice.frameworks" . | fromJsonArray) }}
+{{- if or (has "pod" (include "sluice.frameworks" . | fromJsonArray)) (has "deployment" (include "sluice.frameworks" . | fromJsonArray)) (has "statefulset" (include "sluice.frameworks" . | fromJsonArray)) }}
 {{- end }}
 {{- if has "deployment" (include "sluice.frameworks" . | fromJsonArray) }}
 {{- end }}
@@ -2504,7 +2504,7 @@
   resources: [rayclusters]
   verbs: [get, list, watch]
 {{- end }}
-{{- if has "pod" (include "sluice.frameworks" . | fromJsonArray) }}
+{{- if or (has "pod" (include "sluice.frameworks" . | fromJsonArray)) (has "deployment" (include "sluice.frameworks" . | fromJsonArray)) (has "statefulset" (include "sluice.frameworks" . | fromJsonArray)) }}
 {{- end }}
 {{- if has "deployment" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [apps]

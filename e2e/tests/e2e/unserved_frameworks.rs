@@ -28,7 +28,7 @@ pub(crate) async fn each_queued_object_is_warned_once(
     let api = Kind::new(group, version, kind, plural);
     let resource = format!("resource={plural:?}");
     let mut settings = cluster.manager()?.settings().clone();
-    settings.configuration["integrations"] = json!({"frameworks": ["batch/job", row.name, "deployment"]});
+    settings.configuration["integrations"] = json!({"frameworks": ["batch/job", row.name]});
     settings = ManagerSettings {
         name: "unserved".to_owned(),
         flags: vec!["--metrics-insecure".to_owned()],
@@ -55,11 +55,9 @@ pub(crate) async fn each_queued_object_is_warned_once(
     definitions::permissive(&fixture.kubectl, &fixture.objects, api).await?;
     create(fixture, api, "queued", true).await?;
     create(fixture, api, "free", false).await?;
-    create(fixture, Kind::DEPLOYMENT, "web", true).await?;
     let event = wait_for_warning(fixture, kind, "queued").await?;
     ensure!(text(&event, "/type") == "Warning", "{event}");
     ensure!(text(&event, "/note").contains(row.name), "{event}");
-    wait_for_warning(fixture, "Deployment", "web").await?;
     ensure!(warnings(fixture, kind, "free").await?.is_empty(), "an object without a queue is reported");
     fixture.objects.merge(api, &fixture.name, "free", &metadata(true)).await?;
     wait_for_warning(fixture, kind, "free").await?;
@@ -73,7 +71,6 @@ pub(crate) async fn each_queued_object_is_warned_once(
     }
     fixture.finish_job("served").await?;
     fixture.objects.delete(Kind::CRD, "", &api.resource(), PropagationPolicy::Background).await?;
-    fixture.objects.delete(Kind::DEPLOYMENT, &fixture.name, "web", PropagationPolicy::Background).await?;
     fixture.kubectl.run(&["delete", "clusterrole", &format!("kueue-{ROLE}")])?;
     fixture.kubectl.run(&["delete", "clusterrolebinding", &format!("kueue-{ROLE}binding")])?;
     cluster.replace_manager(&before).await.map(drop)
