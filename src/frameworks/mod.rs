@@ -80,8 +80,8 @@ pub(crate) use template::template_patch;
 pub use template::{TemplateConflict, TemplateInfo};
 pub use template_fingerprint::{TemplateFingerprint, pod_set_fingerprint};
 pub use unit::{
-    Component, ComposeError, Composed, Membership, PodSetCount, Sources, Stop, StopScope, Unit, UnitKey,
-    UnitRules, UnitStatus,
+    Component, ComposeError, Composed, Membership, PodSetCount, Readiness, Sources, Stop, StopScope, Unit,
+    UnitKey, UnitRules, UnitStatus,
 };
 pub(crate) use unit_summary::NO_MEMBERS;
 pub use unit_summary::{RoleCounts, UnitSummary};

@@ -7,7 +7,7 @@ use super::patch::{Action, Change, JobPatch};
 use super::read;
 use super::related::PodSets;
 use super::unit::{
-    ComposeError, Composed, Membership, PodSetCount, Sources, Stop, Unit, UnitRules, UnitStatus,
+    ComposeError, Composed, Membership, PodSetCount, Readiness, Sources, Stop, Unit, UnitRules, UnitStatus,
 };
 use super::view::{JobView, PodSetInfo};
 use super::workload::{WorkloadRequest, own_workload_key, workload_body};
@@ -61,10 +61,11 @@ impl UnitRules for SuspendedJobs {
 
     fn status(&self, unit: &Unit<'_>, _now: Timestamp) -> UnitStatus {
         let Some(view) = unit.owner else { return UnitStatus::default() };
+        let ready = view.status.pods_ready && !view.suspended;
         UnitStatus {
             suspended: view.suspended,
             active: view.status.active_pods > 0,
-            ready: view.status.pods_ready && !view.suspended,
+            readiness: if ready { Readiness::Ready } else { Readiness::NotReady },
             finished: view.status.finished.clone(),
             reclaimable_pods: view.status.reclaimable_pods.clone(),
         }

@@ -174,6 +174,18 @@ pub struct Membership {
     pub matches: bool,
 }
 
+/// Whether the pods of a unit are ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Readiness {
+    /// A pod is missing or not ready.
+    #[default]
+    NotReady,
+    /// All pods exist, and those that are not ready have succeeded.
+    Completing,
+    /// All pods are ready.
+    Ready,
+}
+
 /// Status of a unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitStatus {
@@ -182,7 +194,7 @@ pub struct UnitStatus {
     /// Whether a member runs, so that its quota must not be released.
     pub active: bool,
     /// Whether all members exist and are ready.
-    pub ready: bool,
+    pub readiness: Readiness,
     /// Result, if the unit has finished.
     pub finished: Option<Finished>,
     /// Number of reclaimable pods by pod set.

@@ -39,6 +39,8 @@ pub struct UnitSummary {
     pub listed: usize,
     /// Those of them that are ready.
     pub listed_ready: usize,
+    /// Those that are ready or have succeeded.
+    pub listed_ready_or_succeeded: usize,
     /// Members that say that failed ones are not replaced.
     pub unretriable: usize,
 }
@@ -55,6 +57,7 @@ pub(crate) static NO_MEMBERS: UnitSummary = UnitSummary {
     running_deleting: 0,
     listed: 0,
     listed_ready: 0,
+    listed_ready_or_succeeded: 0,
     unretriable: 0,
 };
 
@@ -110,6 +113,7 @@ impl UnitSummary {
         let state = &member.state;
         let ended = member.terminated();
         let waiting_or_ended = state.gated || ended;
+        let succeeded = state.phase == Phase::Succeeded;
         let running = member.may_run();
         let listed = member.counts() || state.has_finalizer;
         let change = |number: &mut usize, applies: bool| *number = by(*number, usize::from(applies));
@@ -122,10 +126,11 @@ impl UnitSummary {
         change(&mut self.running_deleting, running && member.grace_ends.is_some());
         change(&mut self.listed, listed);
         change(&mut self.listed_ready, listed && state.ready);
+        change(&mut self.listed_ready_or_succeeded, listed && (state.ready || succeeded));
         change(&mut self.unretriable, member.group.as_ref().is_some_and(|group| group.unretriable));
         let role = self.roles.entry(member.role.clone()).or_default();
         change(&mut role.members, true);
         change(&mut role.counting, member.counts());
-        change(&mut role.succeeded, state.phase == Phase::Succeeded);
+        change(&mut role.succeeded, succeeded);
     }
 }

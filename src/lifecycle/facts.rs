@@ -52,8 +52,8 @@ pub struct JobFacts {
     pub stopped: bool,
     /// Set if the job has finished: whether it succeeded, and its message.
     pub finished: Option<(bool, String)>,
-    /// Whether all pods of the job are ready or have succeeded.
-    pub pods_ready: bool,
+    /// Whether all pods of the job are ready.
+    pub readiness: pods_ready::Readiness,
     /// Number of pods per pod set that will not run again; their quota can be reclaimed.
     pub reclaimable: Vec<(String, i32)>,
     /// Whether the job no longer matches the prebuilt Workload that it names, or has another one.

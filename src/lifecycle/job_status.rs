@@ -39,7 +39,12 @@ impl Draft<'_> {
         }
         if settings.pods_ready.is_some() {
             let before = conditions::is_true(&self.status, ConditionType::PodsReady);
-            pods_ready::observe(&mut self.status, job.pods_ready, self.input.generation, self.now);
+            let window = pods_ready::completion_window(&self.status, job.readiness, self.now);
+            if let Some(end) = window {
+                self.wake_at(end);
+            }
+            let ready = window.is_some() || job.readiness == pods_ready::Readiness::Ready;
+            pods_ready::observe(&mut self.status, ready, self.input.generation, self.now);
             let started = conditions::reason(&self.status, ConditionType::PodsReady) == "Started";
             if !before && started {
                 self.transitions.push(Transition::PodsReady);

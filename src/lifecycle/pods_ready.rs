@@ -51,6 +51,29 @@ pub enum PodsReadyTimer {
     Expired(PodsReadyTimeout),
 }
 
+/// How long the condition stays True while pods succeed one after another. Kueue reconciles a group at most once in this time: if
+/// it finishes before, its pods are never reported as not ready.
+const COMPLETION_WINDOW: SignedDuration = SignedDuration::from_secs(1);
+
+/// Whether the pods of a job are ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Readiness {
+    /// A pod is missing or not ready.
+    #[default]
+    NotReady,
+    /// Those that are not ready have succeeded; when that was first seen.
+    CompletingSince(Timestamp),
+    /// All are ready, or have succeeded in a job that expects it.
+    Ready,
+}
+
+/// Returns until when a Workload whose pods were ready waits to report that some have succeeded; `None` if it does not wait.
+pub fn completion_window(status: &WorkloadStatus, readiness: Readiness, now: Timestamp) -> Option<Timestamp> {
+    let Readiness::CompletingSince(since) = readiness else { return None };
+    let end = backoff::after(since, COMPLETION_WINDOW);
+    (now < end && conditions::is_true(status, PodsReady)).then_some(end)
+}
+
 /// Sets the PodsReady condition from the observed readiness of the pods.
 pub fn observe(status: &mut WorkloadStatus, ready: bool, generation: i64, now: Timestamp) {
     let admitted = conditions::is_true(status, Admitted);

@@ -1,22 +1,24 @@
 //! What events of pods cost a unit: the group is decided as a whole, but only the pod that changed is read.
 
 use crate::core_fixture::{Core, writes};
+use jiff::SignedDuration;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::frameworks::{JobKind, PodMember, UnitSummary};
+use sluice::lifecycle::pods_ready::PodsReadyLimits;
 use sluice::reconciler::{CoreSettings, Delta, Effect, Verb, WriteOutcome, WriteResult};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-fn core() -> Core {
+fn settings() -> CoreSettings {
     let frameworks = BTreeSet::from(["batch/job", "pod"].map(str::to_owned));
-    Core::new(CoreSettings {
-        frameworks,
-        unserved_job_kinds: [JobKind::POD].into(),
-        ..CoreSettings::default()
-    })
+    CoreSettings { frameworks, unserved_job_kinds: [JobKind::POD].into(), ..CoreSettings::default() }
+}
+
+fn core() -> Core {
+    Core::new(settings())
 }
 
 fn pod(name: &str, group: &str, total: usize) -> Value {
@@ -95,6 +97,104 @@ fn priority_class_gives_steps_to_units_that_name_it() {
 }
 
 /// A Workload that a user makes for a group asks for another role than its pods have.
+/// A group whose pods all run and are ready, and its Workload.
+struct RunningGroup {
+    core: Core,
+    workload: Value,
+}
+
+impl RunningGroup {
+    fn new(total: usize) -> Self {
+        let mut settings = settings();
+        let minutes = SignedDuration::from_mins(5);
+        settings.lifecycle.pods_ready = Some(PodsReadyLimits {
+            timeout: minutes,
+            recovery_timeout: None,
+            max_requeues: None,
+            backoff_base: minutes,
+            backoff_max: minutes,
+        });
+        let mut group = Self { core: Core::new(settings), workload: Value::Null };
+        for index in 0..total {
+            let effects = group.core.put(Kind::Pod, pod(&format!("p-{index}"), "group", total));
+            group.answer(effects);
+        }
+        for index in 0..total {
+            let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+            group.set_status(index, total, ready);
+        }
+        assert_eq!(group.condition("PodsReady"), Some(json!("True")));
+        group
+    }
+
+    /// Answers all writes of the Workload, and of pods with the pods as they were.
+    fn answer(&mut self, mut effects: Vec<Effect>) {
+        while let Some(write) = writes(&effects, Kind::Workload).into_iter().next() {
+            match write.verb {
+                Verb::Create => self.workload = write.body.clone(),
+                _ if write.subresource.is_some() => self.workload["status"] = write.body["status"].clone(),
+                _ => json_patch::merge(&mut self.workload, &write.body),
+            }
+            let workload = self.workload.clone();
+            effects = land(&mut self.core, &effects, Kind::Workload, |_| workload.clone());
+        }
+    }
+
+    fn set_status(&mut self, index: usize, total: usize, status: Value) {
+        let mut pod = pod(&format!("p-{index}"), "group", total);
+        pod["spec"]["schedulingGates"] = json!([]);
+        pod["spec"]["nodeName"] = json!("n");
+        pod["status"] = status;
+        let effects = self.core.put(Kind::Pod, pod);
+        self.answer(effects);
+    }
+
+    fn advance_millis(&mut self, millis: i64) {
+        self.core.now = self.core.now.checked_add(SignedDuration::from_millis(millis)).unwrap();
+        let effects = self.core.feed(Delta::Tick);
+        self.answer(effects);
+    }
+
+    fn condition(&self, kind: &str) -> Option<Value> {
+        let conditions = self.workload["status"]["conditions"].as_array().unwrap();
+        Some(conditions.iter().find(|condition| condition["type"] == kind)?["status"].clone())
+    }
+}
+
+/// A lost readiness is reported when others have not succeeded a second later; their quota is free at once.
+#[test]
+fn pods_that_succeed_are_not_ready_after_a_second() {
+    let mut group = RunningGroup::new(2);
+    group.set_status(0, 2, json!({"phase": "Succeeded"}));
+    assert_eq!(group.workload["status"]["reclaimablePods"], json!([{"name": "role", "count": 1}]));
+    group.advance_millis(900);
+    assert_eq!(group.condition("PodsReady"), Some(json!("True")));
+    group.advance_millis(200);
+    assert_eq!(group.condition("PodsReady"), Some(json!("False")));
+}
+
+/// A group whose pods succeed within a second finishes at once, and was ready until then.
+#[test]
+fn group_that_completes_at_once_stays_ready() {
+    let mut group = RunningGroup::new(2);
+    group.set_status(0, 2, json!({"phase": "Succeeded"}));
+    group.advance_millis(500);
+    group.set_status(1, 2, json!({"phase": "Succeeded"}));
+    assert_eq!(group.condition("Finished"), Some(json!("True")));
+    group.advance_millis(2_000);
+    assert_eq!(group.condition("PodsReady"), Some(json!("True")));
+}
+
+/// A pod that fails is reported at once, also beside others that succeed.
+#[test]
+fn pod_that_fails_is_not_ready_at_once() {
+    let mut group = RunningGroup::new(3);
+    group.set_status(0, 3, json!({"phase": "Succeeded"}));
+    assert_eq!(group.condition("PodsReady"), Some(json!("True")));
+    group.set_status(1, 3, json!({"phase": "Failed"}));
+    assert_eq!(group.condition("PodsReady"), Some(json!("False")));
+}
+
 #[test]
 fn prebuilt_workload_that_does_not_fit_its_group_finishes() {
     let mut core = core();

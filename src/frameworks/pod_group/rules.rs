@@ -1,7 +1,7 @@
 //! Rules of a pod group that has a Workload: which pods are missing, replaced or too many, and when it is done.
 
 use super::super::pod_member::{GroupMarks, Phase, PodMember};
-use super::super::unit::{Membership, PodSetCount, Unit, UnitStatus};
+use super::super::unit::{Membership, PodSetCount, Readiness, Unit, UnitStatus};
 use super::super::unit_summary::RoleCounts;
 use super::super::view::Finished;
 use super::compose::{by_precedence, group};
@@ -109,10 +109,23 @@ pub(super) fn status(unit: &Unit<'_>, now: Timestamp) -> UnitStatus {
     UnitStatus {
         suspended: summary.waiting_or_ended > 0,
         active: running,
-        // A pod that ended and was replaced has lost its finalizer.
-        ready: summary.listed >= total(unit) && summary.listed_ready == summary.listed,
+        readiness: readiness(unit),
         finished: finished(unit),
         reclaimable_pods: reclaimable_pods(unit),
+    }
+}
+
+/// Returns whether the members are ready. One that ended and was replaced has lost its finalizer.
+fn readiness(unit: &Unit<'_>) -> Readiness {
+    let summary = unit.summary;
+    if summary.listed < total(unit) {
+        Readiness::NotReady
+    } else if summary.listed_ready == summary.listed {
+        Readiness::Ready
+    } else if summary.listed_ready_or_succeeded == summary.listed {
+        Readiness::Completing
+    } else {
+        Readiness::NotReady
     }
 }
 

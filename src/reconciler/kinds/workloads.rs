@@ -24,6 +24,7 @@ impl KindRules for Workloads {
         if let Some(record) = &record {
             core.second_passes.forget(key, &record.meta.uid);
         }
+        core.writes.completing.remove(key);
         core.membership.assumed.remove(key);
         core.engine.release(key);
         core.engine.remove_pending(key);

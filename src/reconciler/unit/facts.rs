@@ -9,10 +9,12 @@ use super::{LoadedUnit, units};
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{Component, JobKind, Stop, StopScope, Unit, UnitKey, UnitStatus, framework};
+use crate::frameworks::{
+    Component, JobKind, Readiness, Stop, StopScope, Unit, UnitKey, UnitStatus, framework,
+};
 use crate::lifecycle::facts::Hold;
 use crate::lifecycle::workload::{JobFacts, WorkloadOwner};
-use crate::lifecycle::{conditions, reservation};
+use crate::lifecycle::{conditions, pods_ready, reservation};
 use crate::reconciler::writes::in_flight::Writes;
 use jiff::Timestamp;
 
@@ -84,7 +86,7 @@ impl<'a> UnitFacts<'a> {
         JobFacts {
             stopped,
             start_failed: self.start_error(record, unit, &status).filter(|_| !superfluous && !unfit),
-            pods_ready: status.ready || are_slice_pods_ready(record, unit),
+            readiness: self.readiness(record, unit, &status, now),
             reclaimable: self.reclaimable_pods(record, unit, &status),
             // Once it is finished, it holds no quota and cannot be restored.
             out_of_sync: stopped && out_of_sync,
@@ -92,6 +94,25 @@ impl<'a> UnitFacts<'a> {
             absent_pods: membership.filter(|_| hold == Hold::Unknown).map(|membership| membership.absent),
             hold,
             finished: status.finished.map(|result| (result.success, result.message)),
+        }
+    }
+
+    /// Returns whether the pods of a unit are ready, and since when they are not because some have succeeded.
+    fn readiness(
+        self,
+        record: &WorkloadRecord,
+        unit: &LoadedUnit<'_>,
+        status: &UnitStatus,
+        now: Timestamp,
+    ) -> pods_ready::Readiness {
+        match status.readiness {
+            Readiness::Ready => pods_ready::Readiness::Ready,
+            Readiness::Completing => {
+                let since = self.writes.completing.since(&record.meta.key).unwrap_or(now);
+                pods_ready::Readiness::CompletingSince(since)
+            }
+            Readiness::NotReady if are_slice_pods_ready(record, unit) => pods_ready::Readiness::Ready,
+            Readiness::NotReady => pods_ready::Readiness::NotReady,
         }
     }
 

@@ -59,7 +59,12 @@ impl LifecycleSteps<'_> {
         let Some(record) = self.cache.workload(key) else { return true };
         let facts = self.facts().of(record, now);
         let plan = workload::plan(&self.facts().input(record), &facts, &self.settings.lifecycle, now);
-        let former_job = record.owner.is_none() && matches!(facts.owner, WorkloadOwner::Job(_));
+        let readiness = match &facts.owner {
+            WorkloadOwner::Job(job) => Some(job.readiness),
+            WorkloadOwner::None | WorkloadOwner::Missing | WorkloadOwner::External => None,
+        };
+        self.writes.completing.record(key, &record.status, readiness.unwrap_or_default());
+        let former_job = record.owner.is_none() && readiness.is_some();
         if former_job {
             // No index leads from the job to a Workload that it does not own.
             self.work_queue

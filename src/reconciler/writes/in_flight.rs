@@ -1,5 +1,6 @@
 //! Writes in flight, at most one per object, and backoff after failed writes.
 
+use super::completing::CompletingWorkloads;
 use super::confirmed::ConfirmedWorkloads;
 use super::repeated::{Replacements, WriteSeries};
 use super::request::{WritePurpose, WriteRequest};
@@ -99,6 +100,8 @@ pub(crate) struct Writes {
     pub(super) confirmed: ConfirmedWorkloads,
     /// Workloads that were replaced because they did not match their job.
     pub(crate) replacements: Replacements,
+    /// Workloads that wait before they report that some of their pods have succeeded.
+    pub(crate) completing: CompletingWorkloads,
     /// Effects of the deltas being handled.
     effects: Vec<Effect>,
 }
@@ -378,5 +381,6 @@ impl Writes {
         self.bypassing.clear();
         self.confirmed = ConfirmedWorkloads::default();
         self.replacements = Replacements::default();
+        self.completing = CompletingWorkloads::default();
     }
 }

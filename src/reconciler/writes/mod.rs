@@ -1,6 +1,7 @@
 //! Writes in flight, the queue of Workloads that wait for a write slot, the status rate limit, and timers.
 
 pub(super) mod assumed;
+mod completing;
 pub(super) mod confirmed;
 pub(super) mod in_flight;
 mod repeated;

@@ -13,7 +13,8 @@ use sluice::api::ObjectKey;
 use sluice::api::validation::Gates;
 use sluice::frameworks::{
     Action, ActionWrite, Change, FieldChange, JobKind, NothingRelated, PatchBody, PodMember, PodSetCount,
-    Priority, Sources, Stop, StopScope, Target, Unit, UnitRules, UnitSummary, WorkloadRequest, hold_pod,
+    Priority, Readiness, Sources, Stop, StopScope, Target, Unit, UnitRules, UnitSummary, WorkloadRequest,
+    hold_pod,
 };
 use std::sync::Arc;
 
@@ -304,7 +305,8 @@ impl Group {
                 status.reclaimable_pods.iter().map(|(name, count)| json!({"count": count, "name": &**name}));
             let counts = plain(&json!({"p": counts.collect::<Vec<_>>()}));
             assert_eq!(counts["p"], recorded["reclaimablePods"], "{}", self.name);
-            assert_eq!(status.ready, recorded["conditions"]["PodsReady"][0] == "True", "{}", self.name);
+            let ready = status.readiness == Readiness::Ready;
+            assert_eq!(ready, recorded["conditions"]["PodsReady"][0] == "True", "{}", self.name);
         }
     }
 }
