@@ -14,7 +14,8 @@ use sluice::api::ObjectKey;
 use sluice::api::v1beta2::PodSetTopologyRequest;
 use sluice::resources::{Amount, Requests};
 use sluice::topology::{
-    CapacityView, FlavorSpec, HOSTNAME_LABEL, NodeSpec, PodRequirements, TasCache, TasGates, TasPodSetRequest,
+    CapacityView, FlavorSpec, HOSTNAME_LABEL, NodeSpec, PodRequirements, PriorPlacement, TasCache, TasGates,
+    TasPodSetRequest,
 };
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -60,7 +61,8 @@ fn part(count: i32, cpu: i64, request: &PodSetTopologyRequest, group: Option<&st
         pods,
         count,
         group: group.map(Arc::from),
-        replacement: None,
+        name: Arc::from("main"),
+        prior: PriorPlacement::None,
     }
 }
 

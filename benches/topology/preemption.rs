@@ -79,7 +79,12 @@ fn fill(engine: &mut Engine) -> i64 {
             local_queue: Arc::from("lq"),
             priority: n,
             reserved_at: Some(Timestamp::UNIX_EPOCH),
-            topology: vec![Occupancy { flavor, placement, requests_per_pod: of_each(size) }],
+            topology: vec![Occupancy {
+                flavor,
+                pod_set: Arc::from("main"),
+                placement,
+                requests_per_pod: of_each(size),
+            }],
             ..Charge::default()
         };
         engine.charge(&ObjectKey::new("ns", &format!("w{n}")), charge);

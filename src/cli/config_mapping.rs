@@ -93,6 +93,7 @@ fn engine_settings(configuration: &Configuration) -> EngineSettings {
             prioritize_non_borrowing: gate("FairSharingPrioritizeNonBorrowing"),
             recompute_on_overlap: gate("RecomputeAssignmentUponPreemptionTargetsOverlap"),
             elastic_slices: gate("ElasticJobsViaWorkloadSlices"),
+            elastic_topology: gate("ElasticJobsViaWorkloadSlicesWithTAS"),
             concurrent_admission: gate("ConcurrentAdmission"),
             orchestrated_preemption: gate("MultiKueueOrchestratedPreemption"),
             topology: gate("TopologyAwareScheduling"),
@@ -402,6 +403,12 @@ resources: {quotaCheckStrategy: IgnoreUndeclared}",
             EngineGates { elastic_slices: false, fail_fast: false, placement, ..EngineGates::default() };
         assert_eq!(off.engine.gates, gates);
         assert!(!core_of(WITHOUT_TOPOLOGY).engine.gates.topology);
+        assert!(
+            core_of("featureGates: {ElasticJobsViaWorkloadSlicesWithTAS: true}")
+                .engine
+                .gates
+                .elastic_topology
+        );
         assert_eq!(core_of("").engine.gates, EngineGates::default());
     }
 

@@ -3,7 +3,7 @@
 use super::eviction::EvictionCause;
 use super::{node_failure, pods_ready};
 use crate::api::reason::PendingReason;
-use crate::api::v1beta2::{AdmissionCheckState, PodSetRequest, StopPolicy, WorkloadStatus};
+use crate::api::v1beta2::{Admission, AdmissionCheckState, PodSetRequest, StopPolicy, WorkloadStatus};
 use crate::scheduler::PreemptionReason;
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
@@ -119,6 +119,8 @@ pub struct Facts<'a> {
     pub own_check_states: Vec<AdmissionCheckState>,
     /// Health of the nodes that the pods are assigned to.
     pub node_health: node_failure::NodeHealthReport,
+    /// The admission without the topology domains of pods that the Workload no longer asks for, if it has any.
+    pub smaller_admission: Option<Admission>,
     /// Effective requests, published in the status while the Workload is pending.
     pub resource_requests: Arc<[PodSetRequest]>,
 }

@@ -289,6 +289,7 @@ mod tests {
             slice_end: None,
             own_check_states: Vec::new(),
             node_health: node_failure::NodeHealthReport::default(),
+            smaller_admission: None,
             resource_requests: Arc::default(),
         }
     }

@@ -326,12 +326,10 @@ impl Draft<'_> {
         checks::sync(&mut self.status, &facts.checks, self.now);
         let changes = checks::apply_check_states(&mut self.status, &facts.own_check_states);
         self.transitions.extend(changes.into_iter().map(Transition::CheckUpdated));
-        if self.apply_check_action() || self.apply_queue_stop(facts) {
+        if self.apply_check_action() || self.apply_queue_stop(facts) || self.apply_node_health(facts) {
             return;
         }
-        if self.apply_node_health(facts) {
-            return;
-        }
+        self.status.admission = facts.smaller_admission.clone().or_else(|| self.status.admission.take());
         let admitted = conditions::is_true(&self.status, ConditionType::Admitted);
         reservation::sync_admitted(&mut self.status, self.input.generation, self.now);
         if !admitted && conditions::is_true(&self.status, ConditionType::Admitted) {

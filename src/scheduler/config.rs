@@ -80,6 +80,8 @@ pub struct EngineGates {
     pub orchestrated_preemption: bool,
     /// `ElasticJobsViaWorkloadSlices`
     pub elastic_slices: bool,
+    /// `ElasticJobsViaWorkloadSlicesWithTAS`
+    pub elastic_topology: bool,
     /// `TopologyAwareScheduling`
     pub topology: bool,
     /// `TASFailedNodeReplacementFailFast`
@@ -103,6 +105,7 @@ impl Default for EngineGates {
             concurrent_admission: false,
             orchestrated_preemption: false,
             elastic_slices: true,
+            elastic_topology: false,
             topology: true,
             fail_fast: true,
             recompute_topology: true,

@@ -288,7 +288,7 @@ pub(super) fn evaluation_of(
                 tas_assignment,
                 ..
             } = nominated.assignment;
-            let footprint = Arc::new(topology.footprint(&tas_assignment.occupancies()));
+            let footprint = tas_assignment.footprint(topology);
             let claim = mode.needs_preemption().then_some(HeadClaim { usage, borrowing_level, footprint });
             let verdict = Verdict { reason, blockers, text: Arc::default() };
             Evaluation::Inadmissible(Box::new(Inadmissible {

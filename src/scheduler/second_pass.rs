@@ -21,7 +21,7 @@ use crate::api::reason::PendingReason;
 use crate::api::v1beta2::ReclaimPolicy;
 use crate::queue::{Verdict, Workload};
 use crate::quota::{FlavorResourceId, Usage, UsageLayer};
-use crate::topology::{CapacityView, Footprint, PodSetPlacementError, TasPodSetRequest};
+use crate::topology::{CapacityView, Footprint, PodSetPlacementError, PriorPlacement, TasPodSetRequest};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -254,13 +254,14 @@ impl Engine {
             let Some(flavor) = granted.flavors.values().find(|name| self.config.has_topology(name)) else {
                 continue;
             };
-            let (replacement, group) = match &granted.topology {
-                PodSetPlacement::Delayed if !by_worker_cluster => (None, set.group.clone()),
+            let (prior, group) = match &granted.topology {
+                PodSetPlacement::Delayed if !by_worker_cluster => (PriorPlacement::None, set.group.clone()),
                 PodSetPlacement::Assigned(placement)
                     if !request.immovable
                         && request.unhealthy_nodes.iter().any(|node| placement.contains_host(node)) =>
                 {
-                    (Some((placement.clone(), request.unhealthy_nodes.clone())), None)
+                    let failed = request.unhealthy_nodes.clone();
+                    (PriorPlacement::WithFailedNodes(placement.clone(), failed), None)
                 }
                 _ => continue,
             };
@@ -271,7 +272,8 @@ impl Engine {
                 pods,
                 count: granted.count,
                 group,
-                replacement,
+                name: Arc::clone(&set.name),
+                prior,
             });
         }
         tas_assignment
@@ -408,6 +410,7 @@ impl Engine {
                 granted.flavors.values().filter(|name| self.config.has_topology(name)).collect();
             occupancies.extend(flavors.into_iter().map(|flavor| crate::topology::Occupancy {
                 flavor: Arc::clone(flavor),
+                pod_set: Arc::clone(&set.name),
                 placement: placement.clone(),
                 requests_per_pod: set.pod_requirements.requests.clone(),
             }));

@@ -11,6 +11,7 @@ use super::topology::CapacityUsage;
 use crate::queue::Workload;
 use crate::quota::{FlavorResourceId, UsageLayer};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// What an assignment needs but cannot get.
 #[derive(Default)]
@@ -60,7 +61,8 @@ impl Engine {
         let mut removed = match layer {
             UsageLayer::Projected => self.own_projected_usage(&head.workload),
             UsageLayer::Current => {
-                self.replaced_slice(&head.workload).map(CapacityUsage::from_workload).into_iter().collect()
+                let old = self.replaced_slice(&head.workload);
+                old.map(|old| usage_that_goes_over(&head.workload, old)).into_iter().collect()
             }
         };
         removed.extend(CapacityUsage::from_targets(targets));
@@ -84,6 +86,14 @@ impl Engine {
     /// Projected usage of the workload itself: its capacity reservation and the slice that it replaces.
     pub(super) fn own_projected_usage(&self, workload: &Workload) -> Vec<CapacityUsage> {
         let old = self.replaced_slice(workload).filter(|old| !old.is_terminating());
-        self.reservation_of(&workload.key).into_iter().chain(old.map(CapacityUsage::from_workload)).collect()
+        let old = old.map(|old| usage_that_goes_over(workload, old));
+        self.reservation_of(&workload.key).into_iter().chain(old).collect()
     }
+}
+
+/// Returns the usage that goes over from the slice that a workload replaces: its quota. The nodes of an elastic job stay with the
+/// pods that run on them, and only other pods are placed.
+fn usage_that_goes_over(workload: &Workload, old: &ReservingWorkload) -> CapacityUsage {
+    let usage = CapacityUsage::from_workload(old);
+    if workload.is_slice { CapacityUsage { footprint: Arc::default(), ..usage } } else { usage }
 }

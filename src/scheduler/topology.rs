@@ -21,7 +21,7 @@ use crate::queue::{BlockerKind, PodSet};
 use crate::quota::{NodeId, Usage, UsageLayer};
 use crate::topology::{
     CapacityView, DomainPath, FlavorSpec, Footprint, NodeSpec, Occupancy, Placement, PodSetPlacementError,
-    TasCache, TasPodSetRequest,
+    PriorPlacement, TasCache, TasPodSetRequest,
 };
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,8 +96,7 @@ pub(super) fn topology_mismatch<'a>(
     let mut queue_flavors = request.queue.groups.iter().flat_map(|group| &group.flavors);
     let all_have_topology = queue_flavors.all(|flavor| has_topology(&flavor.name));
     let topology = has_topology(name);
-    if topology && request.workload.is_slice {
-        // A larger slice would get other nodes than those on which pods of the job run.
+    if topology && request.workload.is_slice && !context.settings.gates.elastic_topology {
         return Some(format!(
             "flavor {name} has a topology, which elastic jobs need the feature gate ElasticJobsViaWorkloadSlicesWithTAS for"
         ));
@@ -161,6 +160,9 @@ fn tas_assignment_of(
                 (Some(flavor), None) => flavor,
                 (Some(_), Some(_)) => return Err((*index, "more than one flavor with a topology assigned")),
             };
+            if let Some(message) = constraint_on_slice(request, set) {
+                return Err((*index, message));
+            }
             if set.count <= 0 {
                 continue;
             }
@@ -168,17 +170,45 @@ fn tas_assignment_of(
                 tas_assignment.delayed.insert(*index);
                 continue;
             }
+            let prior = placement_in_replaced_slice(request, set, flavor);
             tas_assignment.pod_set_indexes.push(*index);
             tas_assignment.pod_set_requests.push(TasPodSetRequest {
                 flavor: Arc::clone(flavor),
                 pods: Arc::clone(&set.pod_requirements),
                 count: set.count,
-                group: set.group.clone(),
-                replacement: None,
+                // Pods that run have their places, whether or not these suit the group.
+                group: set.group.clone().filter(|_| prior == PriorPlacement::None),
+                name: Arc::clone(&set.name),
+                prior,
             });
         }
     }
     Ok(tas_assignment)
+}
+
+/// Returns why the topology request of a pod set does not suit a slice, if it does not: pods that are added when the job grows
+/// need not fit into the domain of those that run, and these do not move.
+fn constraint_on_slice(request: &AssignRequest, set: &PodSet) -> Option<&'static str> {
+    let topology = set.pod_requirements.request.as_ref().filter(|_| request.workload.is_slice)?;
+    if topology.required.is_some() {
+        Some("required topology is not supported with ElasticJobsViaWorkloadSlices")
+    } else if topology.preferred.is_some() {
+        Some("preferred topology is not supported with ElasticJobsViaWorkloadSlices")
+    } else if topology.pod_set_slice_required_topology.is_some()
+        || !topology.pod_set_slice_required_topology_constraints.is_empty()
+    {
+        Some("slices of a topology are not supported with ElasticJobsViaWorkloadSlices")
+    } else {
+        None
+    }
+}
+
+/// Returns where the slice that the workload replaces has pods of a pod set. The pods of a slice that is being evicted end.
+fn placement_in_replaced_slice(request: &AssignRequest, set: &PodSet, flavor: &Arc<str>) -> PriorPlacement {
+    let slice = request.replaced_slice.filter(|old| request.workload.is_slice && !old.is_terminating());
+    let mut occupancies = slice.into_iter().flat_map(|old| &old.charge.topology);
+    let own = occupancies.find(|occupancy| occupancy.pod_set == set.name && occupancy.flavor == *flavor);
+    own.map_or(PriorPlacement::None, |own| PriorPlacement::OfSlice(own.placement.clone()))
 }
 
 /// Assigns nodes to an assignment. If there are none now, the assignment needs preemption; if there would be none

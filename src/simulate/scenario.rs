@@ -161,6 +161,7 @@ fn engine_gates(set: &BTreeMap<String, bool>) -> EngineGates {
             "ConcurrentAdmission" => &mut gates.concurrent_admission,
             "MultiKueueOrchestratedPreemption" => &mut gates.orchestrated_preemption,
             "ElasticJobsViaWorkloadSlices" => &mut gates.elastic_slices,
+            "ElasticJobsViaWorkloadSlicesWithTAS" => &mut gates.elastic_topology,
             "TopologyAwareScheduling" => &mut gates.topology,
             "TASFailedNodeReplacementFailFast" => &mut gates.fail_fast,
             "TASRecomputeAssignmentWithinSchedulingCycle" => &mut gates.recompute_topology,

@@ -20,13 +20,14 @@ mod placement_error;
 mod placement_params;
 mod pod_requirements;
 mod resource_vector;
+mod slice_growth;
 mod tas_cache;
 mod tree;
 
 pub use encoding::{decode, encode};
 pub use filter::{LabelMap, prevents_scheduling, requirement_holds, tolerates};
 pub use leaf_capacity::{CapacityView, Footprint};
-pub use place::{PodSetPlacementError, TasPodSetRequest};
+pub use place::{PodSetPlacementError, PriorPlacement, TasPodSetRequest};
 pub use placement_error::{CapacityShortage, PlacementError};
 pub use pod_requirements::{DomainPath, HOSTNAME_LABEL, Occupancy, Placement, PodRequirements};
 pub use tas_cache::{NodeSpec, TasCache};

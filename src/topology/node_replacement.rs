@@ -30,13 +30,10 @@ impl TasCache {
     pub(super) fn replace_failed_node(
         &mut self,
         pod_set: &TasPodSetRequest,
-        leader: Option<&TasPodSetRequest>,
+        (before, failed): (&Placement, &[String]),
         view: CapacityView,
         gates: TasGates,
     ) -> Result<PlacementResult, PlacementError> {
-        let (Some((before, failed)), None) = (&pod_set.replacement, leader) else {
-            return Err(PlacementError::InvalidGroupSize(2));
-        };
         let Some(node) = failed.first() else {
             return Ok(PlacementResult { workers: before.clone(), leader: None });
         };
@@ -125,23 +122,12 @@ impl RemainingPlacement {
     }
 }
 
-/// Merges added domains into the kept ones, sorted. Added ones have only a host, so kept ones are reduced to theirs.
+/// Merges added domains into the kept ones. Added ones have only a host, so kept ones are reduced to theirs.
 fn merge_placements(kept: Vec<(DomainPath, i32)>, added: Placement) -> Placement {
-    let host = |values: DomainPath| values.last().cloned().into_iter().collect::<DomainPath>();
-    let mut domains: Vec<(DomainPath, i32)> =
-        kept.into_iter().map(|(values, pods)| (host(values), pods)).collect();
-    for (values, pods) in added.domains {
-        let values = host(values);
-        match domains.iter().position(|(existing, _)| *existing == values) {
-            Some(index) => {
-                if let Some((_, sum)) = domains.get_mut(index) {
-                    *sum = sum.saturating_add(pods);
-                }
-            }
-            None => domains.push((values, pods)),
-        }
-    }
-    domains.sort();
+    let by_host = |domains: Vec<(DomainPath, i32)>| {
+        let host = |values: DomainPath| values.last().cloned().into_iter().collect::<DomainPath>();
+        domains.into_iter().map(|(values, pods)| (host(values), pods)).collect()
+    };
     let levels = DomainPath::from([Arc::from(super::pod_requirements::HOSTNAME_LABEL)]);
-    Placement { levels, domains }
+    Placement { levels, domains: by_host(kept) }.with_added(by_host(added.domains))
 }

@@ -23,8 +23,22 @@ pub struct TasPodSetRequest {
     pub count: i32,
     /// Pod sets of one group are placed together.
     pub group: Option<Arc<str>>,
-    /// Existing placement and failed nodes, if only the pods on failed nodes are to be placed.
-    pub replacement: Option<(Placement, Vec<String>)>,
+    /// Name of the pod set.
+    pub name: Arc<str>,
+    /// Where pods are already: only the others are placed.
+    pub prior: PriorPlacement,
+}
+
+/// Where pods of a pod set are before a placement.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PriorPlacement {
+    /// Nowhere.
+    #[default]
+    None,
+    /// Here, but for the pods on the named nodes, which have failed.
+    WithFailedNodes(Placement, Vec<String>),
+    /// Here, on the capacity of the slice that the workload replaces; pods that the slice does not have are added.
+    OfSlice(Placement),
 }
 
 impl TasPodSetRequest {
@@ -32,6 +46,7 @@ impl TasPodSetRequest {
     pub fn occupancy(&self, placement: Placement) -> Occupancy {
         Occupancy {
             flavor: Arc::clone(&self.flavor),
+            pod_set: Arc::clone(&self.name),
             placement,
             requests_per_pod: self.pods.requests.clone(),
         }
@@ -53,7 +68,7 @@ pub(super) struct PlacementRequest<'a> {
 
 impl<'a> PlacementRequest<'a> {
     /// Requests all pods of a pod set beside a leader, on any leaf.
-    fn new(workers: &'a TasPodSetRequest, leader: Option<&'a TasPodSetRequest>) -> Self {
+    pub(super) fn new(workers: &'a TasPodSetRequest, leader: Option<&'a TasPodSetRequest>) -> Self {
         let count = i64::from(workers.count);
         Self { workers, leader, count, allowed_leaves: None, excluded_hosts: &[], params: None }
     }
@@ -160,7 +175,7 @@ impl TasCache {
     /// Returns whether all pod sets can be placed.
     pub fn can_place(&mut self, pod_sets: &[TasPodSetRequest], view: CapacityView, gates: TasGates) -> bool {
         match pod_sets {
-            [pod_set] if pod_set.replacement.is_none() => {
+            [pod_set] if pod_set.prior == PriorPlacement::None => {
                 self.assign_leaves(&PlacementRequest::new(pod_set, None), view, gates).is_ok()
             }
             _ => self.place_all(pod_sets, view, gates).is_ok(),
@@ -208,10 +223,15 @@ impl TasCache {
             return Ok(());
         };
         let leader_set = leader.and_then(|index| placement.pod_sets.get(index));
-        let result = if pod_set.replacement.is_some() {
-            self.replace_failed_node(pod_set, leader_set, view, gates)?
-        } else {
-            self.place_request(&PlacementRequest::new(pod_set, leader_set), view, gates)?
+        let result = match (&pod_set.prior, leader_set) {
+            (PriorPlacement::None, _) => {
+                self.place_request(&PlacementRequest::new(pod_set, leader_set), view, gates)?
+            }
+            (_, Some(_)) => return Err(PlacementError::InvalidGroupSize(2)),
+            (PriorPlacement::WithFailedNodes(before, failed), None) => {
+                self.replace_failed_node(pod_set, (before, failed), view, gates)?
+            }
+            (PriorPlacement::OfSlice(before), None) => self.place_added_pods(pod_set, before, view, gates)?,
         };
         let mut occupancies: Vec<Occupancy> =
             placement.record(workers, Some(result.workers)).into_iter().collect();
@@ -311,11 +331,18 @@ fn remove_last(assignments: &mut [DomainAssignment], mut excess: i64) {
 impl TasPodSetRequest {
     /// Returns the part of a placement whose capacity its pods do not use already.
     pub fn added_domains(&self, placement: &Placement) -> Placement {
-        let Some((kept, _)) = &self.replacement else {
-            return placement.clone();
+        let before = match &self.prior {
+            PriorPlacement::None => return placement.clone(),
+            PriorPlacement::OfSlice(before) if before.levels != placement.levels => {
+                return placement.clone();
+            }
+            PriorPlacement::OfSlice(before) | PriorPlacement::WithFailedNodes(before, _) => before,
+        };
+        let is_same = |a: &DomainPath, b: &DomainPath| {
+            if before.levels == placement.levels { a == b } else { a.last() == b.last() }
         };
         let pods_before = |values: &DomainPath| {
-            let same = kept.domains.iter().filter(|(values_before, _)| values_before.last() == values.last());
+            let same = before.domains.iter().filter(|(values_before, _)| is_same(values_before, values));
             same.fold(0_i32, |sum, (_, pods)| sum.saturating_add(*pods))
         };
         let added = |(values, pods): &(DomainPath, i32)| {
@@ -350,6 +377,6 @@ fn to_placement_result(
 }
 
 /// Returns the labels of the levels in a placement: the hostname alone where the tree ends in hosts.
-fn placement_levels(tree: &TopologyTree) -> DomainPath {
+pub(super) fn placement_levels(tree: &TopologyTree) -> DomainPath {
     if tree.is_by_host() { Arc::from([Arc::from(HOSTNAME_LABEL)]) } else { Arc::clone(&tree.levels) }
 }

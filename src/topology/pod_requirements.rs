@@ -67,6 +67,33 @@ impl Placement {
         self.domains.iter().fold(0, |sum, (_, pods)| sum.saturating_add(*pods))
     }
 
+    /// Adds pods in domains of the same levels.
+    pub(super) fn with_added(self, added: Vec<(DomainPath, i32)>) -> Self {
+        let mut domains: BTreeMap<DomainPath, i32> = BTreeMap::new();
+        for (values, pods) in self.domains.into_iter().chain(added) {
+            let sum = domains.entry(values).or_default();
+            *sum = sum.saturating_add(pods);
+        }
+        Self { levels: self.levels, domains: domains.into_iter().collect() }
+    }
+
+    /// Removes pods so that this many are left: first from domains where fewer pods run than it has, then from the last ones.
+    /// `running` says how many run in a domain, by its index.
+    pub(crate) fn cut_to(&self, count: i32, running: impl Fn(usize) -> i32) -> Self {
+        let mut left = count.max(0);
+        let mut take = |pods: i32| {
+            let taken = pods.clamp(0, left);
+            left -= taken;
+            taken
+        };
+        let occupied: Vec<i32> =
+            self.domains.iter().enumerate().map(|(at, (_, pods))| take(running(at).min(*pods))).collect();
+        let domains = self.domains.iter().zip(occupied).map(|((values, pods), occupied)| {
+            (Arc::clone(values), occupied.saturating_add(take(pods.saturating_sub(occupied))))
+        });
+        Self { levels: Arc::clone(&self.levels), domains: domains.filter(|(_, pods)| *pods > 0).collect() }
+    }
+
     /// Returns whether one of its domains is this host.
     pub fn contains_host(&self, host: &str) -> bool {
         let names_host =
@@ -88,8 +115,43 @@ pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
 pub struct Occupancy {
     /// Name of the flavor.
     pub flavor: Arc<str>,
+    /// Name of the pod set.
+    pub pod_set: Arc<str>,
     /// Domains of the pods.
     pub placement: Placement,
     /// Requests of each pod, without its share of a node's pod limit.
     pub requests_per_pod: Requests,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `a2 b1`: two pods in domain a, one in b.
+    fn placement(text: &str) -> Placement {
+        let domain = |word: &str| {
+            let (name, pods) = word.split_at(1);
+            (DomainPath::from([Arc::from(name)]), pods.parse().unwrap())
+        };
+        let levels = DomainPath::from([Arc::from(HOSTNAME_LABEL)]);
+        Placement { levels, domains: text.split_whitespace().map(domain).collect() }
+    }
+
+    #[test]
+    fn cut_cases() {
+        for (before, running, count, after) in [
+            ("a2 b1", [2, 1], 2, "a2"),
+            ("a2 b1", [0, 0], 2, "a2"),
+            ("a2 b1", [0, 1], 1, "b1"),
+            ("a2 b2", [1, 2], 3, "a1 b2"),
+            ("a2 b2", [0, 1], 2, "a1 b1"),
+            ("a2 b2", [9, 9], 3, "a2 b1"),
+            ("a2 b2", [2, 2], 0, ""),
+            ("a2 b2", [2, 2], -1, ""),
+            ("a2 b2", [2, 2], 5, "a2 b2"),
+        ] {
+            let cut = placement(before).cut_to(count, |at| running[at]);
+            assert_eq!(cut, placement(after), "{before} to {count} with {running:?}");
+        }
+    }
 }

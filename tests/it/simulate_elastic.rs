@@ -1,9 +1,11 @@
 //! Simulations of elastic Jobs.
 
-use crate::simulate_cluster::{empty_simulation, flavor, history, job, manifests, queue, report};
+use crate::simulate_cluster::{empty_simulation, flavor, history, job, manifests, options, queue, report};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use sluice::simulate::Until;
+use sluice::simulate::{Simulation, Until};
+
+const HOST: &str = "kubernetes.io/hostname";
 
 fn elastic(pods: u32) -> Value {
     let mut elastic =
@@ -46,19 +48,28 @@ fn job_grows_when_there_is_quota_and_shrinks() {
     );
 }
 
-/// A larger slice would be placed on other nodes than those on which pods of the Job run.
-#[test]
-fn elastic_job_gets_no_flavor_with_a_topology() {
+/// A queue with quota for eight pods, and two nodes with room for four each.
+fn nodes_and_queue() -> Vec<Value> {
     let mut objects = vec![flavor()];
     objects[0]["spec"] = json!({"topologyName": "t", "nodeLabels": {"pool": "a"}});
-    let levels = json!([{"nodeLabel": "kubernetes.io/hostname"}]);
+    let levels = json!([{"nodeLabel": HOST}]);
     objects
         .push(json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Topology", "metadata": {"name": "t"},
         "spec": {"levels": levels}}));
-    objects.push(json!({"apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": "n", "labels": {"pool": "a", "kubernetes.io/hostname": "n"}},
-        "status": {"allocatable": {"cpu": "8", "pods": "8"}, "conditions": [{"type": "Ready", "status": "True"}]}}));
+    for name in ["n1", "n2"] {
+        objects.push(json!({"apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "labels": {"pool": "a", HOST: name}},
+            "status": {"allocatable": {"cpu": "4", "pods": "8"},
+                "conditions": [{"type": "Ready", "status": "True"}]}}));
+    }
     objects.extend(queue("q", "8", &json!({})));
+    objects
+}
+
+/// A larger slice would be placed on other nodes than those on which pods of the Job run.
+#[test]
+fn elastic_job_gets_no_flavor_with_a_topology() {
+    let mut objects = nodes_and_queue();
     objects.extend([elastic(3), job("other", "q", 4, &json!({}))]);
     let mut simulation = empty_simulation();
     simulation.apply_all(manifests(&objects));
@@ -67,4 +78,26 @@ fn elastic_job_gets_no_flavor_with_a_topology() {
     assert_eq!(report["admitted"][0]["job"], "team/other", "{report}");
     let message = report["pending"][0]["conditions"]["QuotaReserved"]["message"].as_str().unwrap();
     assert!(message.contains("ElasticJobsViaWorkloadSlicesWithTAS"), "{message}");
+}
+
+#[test]
+fn elastic_job_keeps_its_nodes_with_the_gate() {
+    let mut options = options();
+    options.core.engine.gates.elastic_topology = true;
+    let mut simulation = Simulation::new(options).unwrap();
+    let mut objects = nodes_and_queue();
+    objects.extend([elastic(3), job("other", "q", 2, &json!({}))]);
+    simulation.apply_all(manifests(&objects));
+    for (pods, nodes) in [(3, &[("n1", 3)][..]), (5, &[("n1", 4), ("n2", 1)]), (2, &[("n1", 2)])] {
+        simulation.apply_all(manifests(&[elastic(pods)]));
+        simulation.run(Until::After(SignedDuration::from_mins(1)));
+        let report = report(&mut simulation);
+        let admitted = report["admitted"].as_array().unwrap();
+        let own = admitted.iter().find(|row| row["job"] == "team/grows").unwrap();
+        let assignment = own["podSets"][0]["topologyAssignment"].clone();
+        let placement = sluice::topology::decode(&serde_json::from_value(assignment).unwrap()).unwrap();
+        let domains: Vec<(&str, i32)> =
+            placement.domains.iter().map(|(values, pods)| (&**values.last().unwrap(), *pods)).collect();
+        assert_eq!(domains, nodes, "{report}");
+    }
 }

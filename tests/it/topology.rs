@@ -6,8 +6,8 @@ use sluice::api::ObjectKey;
 use sluice::api::v1beta2::PodSetTopologyRequest;
 use sluice::resources::{Amount, Requests, UsageLayer};
 use sluice::topology::{
-    CapacityView, FlavorSpec, Footprint, HOSTNAME_LABEL, NodeSpec, Occupancy, Placement, PodRequirements,
-    TasCache, TasGates, TasPodSetRequest,
+    CapacityView, DomainPath, FlavorSpec, Footprint, HOSTNAME_LABEL, NodeSpec, Occupancy, Placement,
+    PodRequirements, PriorPlacement, TasCache, TasGates, TasPodSetRequest,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,7 +80,14 @@ fn pod_set_request(
     request: Option<PodSetTopologyRequest>,
 ) -> TasPodSetRequest {
     let pods = Arc::new(PodRequirements { request, requests: per_pod, ..PodRequirements::default() });
-    TasPodSetRequest { flavor: Arc::from(flavor), pods, count, group: None, replacement: None }
+    TasPodSetRequest {
+        flavor: Arc::from(flavor),
+        pods,
+        count,
+        group: None,
+        name: Arc::from("main"),
+        prior: PriorPlacement::None,
+    }
 }
 
 fn random_topology_request(random: &mut SeededRandom) -> Option<PodSetTopologyRequest> {
@@ -145,7 +152,7 @@ impl Model {
 fn step(cluster: &mut TasCache, model: &mut Model, random: &mut SeededRandom) {
     let host = random.random_below(RACKS * HOSTS);
     let name = format!("h{host}");
-    match random.random_below(12) {
+    match random.random_below(13) {
         0 | 1 => {
             let spec = node(random, host);
             model.nodes.insert(name.clone(), spec.clone());
@@ -183,6 +190,7 @@ fn step(cluster: &mut TasCache, model: &mut Model, random: &mut SeededRandom) {
             cluster.set_topology("topo", None);
             cluster.set_topology("topo", Some(Arc::from([Arc::from("rack"), Arc::from(HOSTNAME_LABEL)])));
         }
+        8 => grow(cluster, model, random),
         _ => place(cluster, model, random),
     }
 }
@@ -215,6 +223,42 @@ fn place(cluster: &mut TasCache, model: &mut Model, random: &mut SeededRandom) {
     cluster.shift_usage(&footprint, 1, UsageLayer::Current);
     cluster.shift_usage(&footprint, 1, UsageLayer::Projected);
     model.placed.insert(id, (occupancies, footprint));
+}
+
+/// Pods that are placed keep their places when others are added, and these fit beside all others.
+fn grow(cluster: &mut TasCache, model: &mut Model, random: &mut SeededRandom) {
+    let id = random.random_below(16);
+    let Some((occupancies, footprint)) = model.placed.get(&id) else { return };
+    let before = occupancies[0].clone();
+    let count = before.placement.pod_count() + i32::try_from(random.random_below(4)).unwrap();
+    let per_pod = before.requests_per_pod.clone();
+    let part = TasPodSetRequest {
+        prior: PriorPlacement::OfSlice(before.placement.clone()),
+        ..pod_set_request(&before.flavor, count, per_pod.clone(), None)
+    };
+    let mut place = |view| cluster.place_all(std::slice::from_ref(&part), view, TasGates::default());
+    let Ok(placements) = place(CapacityView::Projected) else { return };
+    assert!(place(CapacityView::Empty).is_ok(), "what fits beside others fits alone");
+    let placement = placements[0].clone();
+    assert_eq!(placement.pod_count(), count);
+    let added = part.occupancy(part.added_domains(&placement));
+    if *before.flavor != *"r" {
+        let pods_on = |host: &DomainPath| {
+            let domain = placement.domains.iter().find(|(values, _)| values == host);
+            domain.map_or(0, |(_, pods)| *pods)
+        };
+        assert!(before.placement.domains.iter().all(|(host, pods)| pods_on(host) >= *pods), "{placement:?}");
+        assert!(model.fits(&added.placement, &per_pod), "{added:?}");
+    }
+    let added = cluster.footprint(&[added]);
+    assert!(cluster.footprint_fits(&added, UsageLayer::Projected));
+    let occupancies = vec![part.occupancy(placement)];
+    let grown = cluster.footprint(&occupancies);
+    for layer in [UsageLayer::Current, UsageLayer::Projected] {
+        cluster.shift_usage(footprint, -1, layer);
+        cluster.shift_usage(&grown, 1, layer);
+    }
+    model.placed.insert(id, (occupancies, grown));
 }
 
 #[test]

@@ -159,7 +159,7 @@ pub(super) static GATES: &[Gate] = &[
         Alpha,
         false,
         &["ElasticJobsViaWorkloadSlices", "TopologyAwareScheduling"],
-        Unsupported("elastic Jobs get no flavor with a topology"),
+        Toggleable,
     ),
     gate(
         "FailureRecoveryPolicy",

@@ -3,5 +3,6 @@
 mod elastic_gates;
 pub(super) mod health;
 mod pod_change;
+pub(super) mod shrunk_slices;
 pub(super) mod topology_status;
 pub(super) mod ungating;

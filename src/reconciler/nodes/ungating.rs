@@ -10,10 +10,10 @@ use super::health::HostHealth;
 use super::pod_change::{PodChange, gate_removed_observation, gates_without};
 use crate::api::v1beta2::PodSetAssignment;
 use crate::api::{ObjectKey, names};
-use crate::cache::Kind;
 use crate::cache::nodes::placement_of;
 use crate::cache::pods::{PodRecord, WorkloadPod};
 use crate::cache::records::{PodSetRecord, WorkloadRecord};
+use crate::cache::{Cache, Kind};
 use crate::frameworks::TemplateInfo;
 use crate::lifecycle::conditions;
 use crate::lifecycle::ungate::{DomainSlots, TasPodState, assign_gated_pods, domains_waited_for};
@@ -163,7 +163,7 @@ impl HostHealth<'_> {
             gated: member.has_gate(names::TOPOLOGY_GATE),
             terminating: member.terminating,
             rank: pod_rank(pod_set, member),
-            domain: self.domain_of_pod(&placement, pod.node.as_ref(), member),
+            domain: domain_of_pod(self.cache, &placement, pod.node.as_ref(), member),
         };
         let states: Vec<TasPodState> = pods.iter().map(state).collect();
         let slots = |(values, pods): &(DomainPath, i32)| DomainSlots {
@@ -211,24 +211,24 @@ impl HostHealth<'_> {
         let unhealthy = record.status.unhealthy_nodes.iter().any(|node| node.name == host);
         !unhealthy && self.is_healthy(record, host, now)
     }
+}
 
-    /// Returns the index of the domain of a pod: that of its node if the pod is bound and the domains are hosts, else
-    /// the domain that its node selector names.
-    fn domain_of_pod(
-        self,
-        placement: &Placement,
-        node: Option<&Arc<str>>,
-        member: &WorkloadPod,
-    ) -> Option<usize> {
-        let host = node.filter(|_| placement.is_by_host()).map(|node| self.cache.nodes().host_of(node));
-        placement.domains.iter().position(|(values, _)| {
-            let selected = || {
-                let wanted = domain_selector(placement, values);
-                wanted.iter().all(|(label, value)| member.selected_value(label) == Some(&**value))
-            };
-            host.as_ref().map_or_else(selected, |host| values.last() == Some(host))
-        })
-    }
+/// Returns the index of the domain of a pod: that of its node if the pod is bound and the domains are hosts, else
+/// the domain that its node selector names.
+pub(super) fn domain_of_pod(
+    cache: &Cache,
+    placement: &Placement,
+    node: Option<&Arc<str>>,
+    member: &WorkloadPod,
+) -> Option<usize> {
+    let host = node.filter(|_| placement.is_by_host()).map(|node| cache.nodes().host_of(node));
+    placement.domains.iter().position(|(values, _)| {
+        let selected = || {
+            let wanted = domain_selector(placement, values);
+            wanted.iter().all(|(label, value)| member.selected_value(label) == Some(&**value))
+        };
+        host.as_ref().map_or_else(selected, |host| values.last() == Some(host))
+    })
 }
 
 /// Adds the topology gate to the template of a pod set with a topology assignment, so that its pods wait until they are

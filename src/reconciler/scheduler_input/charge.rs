@@ -81,6 +81,7 @@ impl SchedulerInput<'_> {
             };
             all.extend(self.topology_flavors(set).into_iter().map(|flavor| Occupancy {
                 flavor: Arc::from(flavor),
+                pod_set: Arc::clone(&pods.name),
                 placement: placement.clone(),
                 requests_per_pod: pods.pod_requirements.requests.clone(),
             }));

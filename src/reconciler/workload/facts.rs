@@ -7,6 +7,7 @@ use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::workload::{Facts, QueueFact, WorkloadInput};
 use crate::lifecycle::{checks, eviction, node_failure, reservation};
 use crate::reconciler::nodes::health::HostHealth;
+use crate::reconciler::nodes::shrunk_slices::admission_after_shrink;
 use crate::reconciler::provisioning::Provisioning;
 use crate::reconciler::queues::admission_checks::AdmissionChecks;
 use crate::reconciler::unit::facts::UnitFacts;
@@ -45,6 +46,7 @@ impl<'a> WorkloadFacts<'a> {
             ]
             .concat(),
             node_health: hosts.report(record, now),
+            smaller_admission: admission_after_shrink(cache, record),
             resource_requests: self.scheduler_input().requests_left(record),
             ..self.of_membership(record, now)
         }
@@ -68,6 +70,7 @@ impl<'a> WorkloadFacts<'a> {
             slice_end: self.slice_end(record, now),
             own_check_states: Vec::new(),
             node_health: node_failure::NodeHealthReport::default(),
+            smaller_admission: None,
             resource_requests: Arc::default(),
         }
     }

@@ -217,6 +217,7 @@ fn occupancy(set: &PodSetAssignment, cpu: i64) -> Option<Occupancy> {
     let PodSetPlacement::Assigned(placement) = &set.topology else { return None };
     Some(Occupancy {
         flavor: Arc::from("red"),
+        pod_set: Arc::clone(&set.name),
         placement: placement.clone(),
         requests_per_pod: requests_per_pod(cpu),
     })

@@ -45,7 +45,12 @@ fn requests_per_pod(cpu: i64) -> Requests {
 pub(super) fn on_host(host: usize, cpu: i64) -> Occupancy {
     let domains = vec![([Arc::from(format!("n{host}"))].into(), 1)];
     let placement = Placement { levels: [Arc::from(HOSTNAME_LABEL)].into(), domains };
-    Occupancy { flavor: Arc::from("red"), placement, requests_per_pod: requests_per_pod(cpu) }
+    Occupancy {
+        flavor: Arc::from("red"),
+        pod_set: Arc::from("main"),
+        placement,
+        requests_per_pod: requests_per_pod(cpu),
+    }
 }
 
 /// Gives the flavor `red` one host of each size.

@@ -1,6 +1,7 @@
 //! Elastic jobs: they grow, wait for quota, shrink, are evicted and end. After each write the quota is right, and no pod runs
 //! without it.
 
+mod on_nodes;
 mod story;
 
 use jiff::SignedDuration;

@@ -43,6 +43,7 @@ pub(super) struct Plane {
     pub(super) namespace: String,
     /// The kind of the scenario's jobs.
     pub(super) kind: JobKind,
+    settings: CoreSettings,
     /// Deployments by name.
     pub(super) deployments: BTreeMap<String, Value>,
     pod_count: usize,
@@ -52,7 +53,7 @@ pub(super) struct Plane {
     pub(super) shown_names: BTreeMap<String, String>,
 }
 
-fn settings(kind: JobKind) -> CoreSettings {
+pub(super) fn settings(kind: JobKind) -> CoreSettings {
     let mut settings = CoreSettings {
         unserved_job_kinds: [kind].into(),
         label_keys_to_copy: vec!["example.com/team".to_owned()],
@@ -72,8 +73,18 @@ fn settings(kind: JobKind) -> CoreSettings {
 
 impl Plane {
     pub(super) fn new(kind: JobKind, namespace: &str, fault: Fault) -> Self {
+        Self::with_settings(settings(kind), kind, namespace, fault)
+    }
+
+    pub(super) fn with_settings(
+        settings: CoreSettings,
+        kind: JobKind,
+        namespace: &str,
+        fault: Fault,
+    ) -> Self {
         let mut plane = Self {
-            harness: Harness::new(settings(kind), FakeApiServer::new(true)),
+            harness: Harness::new(settings.clone(), FakeApiServer::new(true)),
+            settings,
             fault,
             killed: true,
             faults: 0,
@@ -106,7 +117,7 @@ impl Plane {
 
     /// Starts the manager: it reads everything before it leads.
     fn start(&mut self) {
-        let lists = self.harness.restart(settings(self.kind));
+        let lists = self.harness.restart(self.settings.clone());
         self.feed(lists);
         self.feed(vec![Delta::Leading(true)]);
     }
