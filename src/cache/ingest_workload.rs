@@ -90,7 +90,12 @@ impl Cache {
         let slices = self.slices_beside(key);
         let record = self.workloads.remove(key);
         let owner = record.as_ref().and_then(|record| record.owner.clone());
-        (record, WorkloadChange { slices, ..self.workload_change(key, owner) })
+        let mut change = WorkloadChange { slices, ..self.workload_change(key, owner) };
+        if let Some(first) = record.as_ref().map(|record| record.chain_key()).filter(|first| first != key) {
+            // Pods name the first of the slices.
+            change.pod_usage = self.recheck_pods_of(&first);
+        }
+        (record, change)
     }
 
     /// Returns the slices that end or are charged again by what happens to a Workload: the one that it replaces, those that

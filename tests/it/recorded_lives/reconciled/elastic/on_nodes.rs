@@ -219,6 +219,24 @@ fn evicted_job_gives_up_its_nodes_and_is_placed_again() {
     }
 }
 
+/// Pods whose slices are gone use their nodes, although they name the first slice only.
+#[test]
+fn pods_of_deleted_slices_use_their_nodes() {
+    for fault in FAULTS {
+        let mut story = Story::on_nodes(fault);
+        story.create("j", 2, true);
+        story.scale(3);
+        story.bind();
+        assert_eq!(story.on_node("j"), on(&[("a", 3)]), "{fault:?}");
+        let (now, key) = (story.plane.now(), story.key("j"));
+        story.plane.harness.server.delete(JOB, &key, now);
+        story.settle();
+        assert_eq!(story.plane.harness.server.all(Kind::Workload).count(), 0, "{fault:?}");
+        story.create("next", 6, false);
+        assert_eq!(story.charged_on_nodes("next"), on(&[("b", 3), ("c", 3)]), "{fault:?}");
+    }
+}
+
 /// Pods that are added may not fit into the domain of those that run.
 #[test]
 fn constrained_elastic_job_is_refused_by_name() {
