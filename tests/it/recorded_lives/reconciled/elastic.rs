@@ -4,9 +4,11 @@
 mod on_nodes;
 mod story;
 
+use super::plane::Plane;
 use jiff::SignedDuration;
 use serde_json::json;
 use sluice::cache::Kind;
+use sluice::frameworks::{JobKind, framework};
 use story::{FAULTS, JOB, Story, charged, holds};
 
 #[test]
@@ -283,5 +285,39 @@ fn job_is_resized_several_times_within_a_second() {
             let pods = usize::try_from(parallelism).unwrap();
             assert_eq!((story.slices(), story.pods()), (vec![(parallelism, true)], (pods, 0)), "{fault:?}");
         }
+    }
+}
+
+/// Jobs below an elastic one are not suspended while it waits: their pods have its gate. They are when it is evicted.
+#[test]
+fn child_of_an_elastic_job_runs_gated() {
+    let kind = JobKind::new(framework("ray.io", "RayCluster").expect("a row"));
+    let pod = json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}});
+    for (fault, elastic) in FAULTS.into_iter().flat_map(|fault| [(fault, true), (fault, false)]) {
+        let mut plane = Plane::new(kind, "ns", fault);
+        let spec = json!({"suspend": true, "headGroupSpec": {"template": pod}});
+        let metadata = json!({"name": "r", "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "lq"},
+            "annotations": {"kueue.x-k8s.io/elastic-job": elastic.to_string()}});
+        plane.create(Kind::Job(kind), &json!({"metadata": metadata, "spec": spec}));
+        plane.settle();
+        let parent = plane.harness.server.get(Kind::Job(kind), &plane.key("r")).unwrap();
+        let owner = json!({
+            "apiVersion": kind.gvk.api_version(), "kind": kind.gvk.kind, "name": "r", "controller": true,
+            "uid": parent["metadata"]["uid"],
+        });
+        let metadata = json!({"name": "child", "namespace": "ns", "ownerReferences": [owner]});
+        plane.create(
+            JOB,
+            &json!({"metadata": metadata, "spec": {"suspend": false, "parallelism": 1, "template": pod}}),
+        );
+        plane.settle();
+        let suspended = |plane: &Plane| {
+            plane.harness.server.get(JOB, &plane.key("child")).unwrap()["spec"]["suspend"] == true
+        };
+        assert_eq!(suspended(&plane), !elastic, "{fault:?}");
+        let workload = plane.harness.server.keys_of(Kind::Workload).remove(0);
+        plane.harness.server.edit(Kind::Workload, &workload, |w| w["spec"]["active"] = json!(false));
+        plane.settle();
+        assert!(suspended(&plane), "{fault:?}");
     }
 }
