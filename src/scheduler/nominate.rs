@@ -222,6 +222,13 @@ impl Engine {
         self.with_usage_removed(&self.own_projected_usage(workload), UsageLayer::Projected, |engine| {
             let (mut context, queue, flavors) = engine.scheduling_context(name, &workload.key)?;
             let reserving_workloads = context.reserving_workloads;
+            // The quota of the replaced slice goes over to the workload: if that evicted it, it would be counted twice.
+            let excluded = workload.replaces.as_ref().map(|old| {
+                let mut all = context.already_preempted.cloned().unwrap_or_default();
+                all.insert(old.clone());
+                all
+            });
+            context.already_preempted = excluded.as_ref().or(context.already_preempted);
             let request = AssignRequest {
                 workload,
                 pod_sets: &workload.pod_sets,

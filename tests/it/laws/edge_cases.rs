@@ -11,7 +11,9 @@ use sluice::api::v1beta2::{
     BorrowPolicy, BorrowWithinCohort, ClusterQueuePreemption, FlavorFungibility, FungibilityPreference,
     ReclaimPolicy, WithinClusterQueuePolicy,
 };
-use sluice::scheduler::{ClusterQueue, Engine, EngineSettings, LocalQueue, PreemptionReason, Workload};
+use sluice::scheduler::{
+    Charge, ClusterQueue, Engine, EngineSettings, LocalQueue, PreemptionReason, Workload,
+};
 use std::sync::Arc;
 
 fn fair_sharing_engine() -> Engine {
@@ -171,4 +173,24 @@ fn entry_penalties_are_rounded_down_individually() {
     engine.enqueue(with_local_queue("whole", cpu_workload("early", "q", 1, 2000)));
     engine.enqueue(with_local_queue("pieces", cpu_workload("late", "q", 2, 2000)));
     assert_eq!(admitted_in_first_cycle(&mut engine), ["late"]);
+}
+
+/// The quota of the replaced slice goes over to the larger one: it cannot be evicted for more, whatever its priority is.
+#[test]
+fn slice_does_not_preempt_the_one_that_it_replaces() {
+    for size in [3, 5] {
+        let mut engine = engine();
+        let within = Some(WithinClusterQueuePolicy::LowerPriority);
+        let preemption =
+            ClusterQueuePreemption { within_cluster_queue: within, ..ClusterQueuePreemption::default() };
+        let base = queue(None, single_flavor_group("red", "cpu", limits(6, None, None)));
+        engine.set_cluster_queue("q", Some(ClusterQueue { preemption, ..base }));
+        engine.charge(&key("old"), charge("q", &[("red", "cpu", 2)]));
+        engine.charge(&key("other"), Charge { priority: 9, ..charge("q", &[("red", "cpu", 3)]) });
+        let larger = workload("new", "q", 5, 0, vec![pod_set("main", 1, &[("cpu", size)])]);
+        engine.enqueue(Workload { replaces: Some(key("old")), is_slice: true, ..larger });
+        let admitted = admitted_in_first_cycle(&mut engine);
+        assert_eq!(admitted.len(), usize::from(size == 3), "{admitted:?}");
+        assert!(engine.preemption_of(&key("old")).is_none());
+    }
 }
