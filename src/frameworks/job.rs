@@ -275,6 +275,8 @@ fn remove_marks_of_other_start(template: &mut TemplateInfo) {
     for label in [names::POD_SET_LABEL, names::CLUSTER_QUEUE_LABEL, names::LOCAL_QUEUE_LABEL] {
         template.labels.remove(label);
     }
+    // A stop of an elastic job that has grown restores it, and without a topology nothing would take it from the pods.
+    template.scheduling_gates.retain(|gate| gate != names::TOPOLOGY_GATE);
 }
 
 /// Changes of a job, to be written together.

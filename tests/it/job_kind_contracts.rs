@@ -294,6 +294,30 @@ fn start_sets_elastic_job_gate() {
     }
 }
 
+/// A template that has the topology gate from an earlier start keeps it only if the new admission has a topology.
+#[test]
+fn start_sets_topology_gate_of_its_own_admission() {
+    let gate = "kueue.x-k8s.io/topology";
+    for (kind, placed) in suspended().flat_map(|kind| [(kind, false), (kind, true)]) {
+        let mut template = plain_template();
+        template["metadata"]["annotations"]["kueue.x-k8s.io/workload"] = json!("earlier");
+        template["spec"]["schedulingGates"] = json!([{ "name": gate }, { "name": "example.com/own" }]);
+        let mut job = with_template(kind, &template);
+        let mut infos = pod_set_infos(&kind.pod_sets(&job).unwrap()).unwrap();
+        for info in &mut infos {
+            let scheduling_gates = if placed { vec![gate.to_owned()] } else { Vec::new() };
+            info.template = Arc::new(TemplateInfo { scheduling_gates, ..TemplateInfo::default() });
+        }
+        let patches = kind.run_patch(&kind.decode(&job).unwrap(), &infos).unwrap();
+        apply_patches(kind, &mut job, &patches);
+        for template in templates(kind, &job) {
+            let gates = template["spec"]["schedulingGates"].as_array().unwrap();
+            assert_eq!(gates.iter().any(|own| own["name"] == gate), placed, "{gates:?}");
+            assert!(gates.iter().any(|own| own["name"] == "example.com/own"));
+        }
+    }
+}
+
 #[test]
 fn stored_copy_matches_template_fingerprint() {
     for kind in suspended() {
