@@ -5,6 +5,7 @@
 use super::JobError;
 use super::hooks::{Hooks, ReviewField, ReviewScope, RuleSettings};
 use super::job_under_review::JobUnderReview;
+use super::patch::FieldChange;
 use super::ray_additions as additions;
 use super::ray_rules as rules;
 use super::related::{PodSets, Related};
@@ -14,8 +15,8 @@ use super::row::{
 };
 use super::table::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, POD};
 use super::view::Gvk;
-use crate::api::validation::Errors;
-use serde_json::Value;
+use crate::api::validation::{Errors, Gates};
+use serde_json::{Value, json};
 
 const CLUSTER: (&str, &str) = ("ray.io", "RayCluster");
 const JOB_STATE: &str = "/status/jobDeploymentStatus";
@@ -114,6 +115,20 @@ impl Hooks for Ray {
     fn skips(&self, job: &Value) -> bool {
         let selector = job.pointer(CLUSTER_SELECTOR).and_then(Value::as_object);
         self.role == RayRole::Job && selector.is_some_and(|labels| !labels.is_empty())
+    }
+
+    /// Adds an empty head to a cluster without one, as Kueue's webhook does: the schema then refuses the parts of the head that
+    /// are missing. A RayJob may have no cluster.
+    fn defaults(&self, job: &Value, _gates: &Gates) -> Vec<FieldChange> {
+        let part = |pointer: &str| job.pointer(pointer).is_some_and(|part| !part.is_null());
+        if part(&format!("{}/headGroupSpec", self.cluster))
+            || self.role == RayRole::Job && !part(self.cluster)
+        {
+            return Vec::new();
+        }
+        let path: Vec<&str> = self.cluster.split('/').skip(1).chain(["headGroupSpec"]).collect();
+        let head = json!({"rayStartParams": null, "template": {"spec": {"containers": null}}});
+        vec![FieldChange::new(&path, head)]
     }
 
     fn review_fields(&self) -> &'static [ReviewField] {

@@ -150,6 +150,25 @@ mod tests {
     }
 
     #[test]
+    fn cluster_without_a_head_gets_an_empty_one() {
+        let paths = |row: &Framework, spec: Value| -> Vec<String> {
+            let changes = row.hooks.defaults(&queued(&spec), &Gates::default());
+            changes.iter().map(|change| change.path.join(".")).collect()
+        };
+        let (whole, headless) = (cluster(1), json!({"headGroupSpec": null, "workerGroupSpecs": []}));
+        let none: [&str; 0] = [];
+        assert_eq!(paths(&RAY_CLUSTER, whole.clone()), none);
+        assert_eq!(paths(&RAY_CLUSTER, headless.clone()), ["spec.headGroupSpec"]);
+        assert_eq!(paths(&RAY_SERVICE, json!({})), ["spec.rayClusterConfig.headGroupSpec"]);
+        assert_eq!(
+            paths(&RAY_JOB, json!({"rayClusterSpec": headless})),
+            ["spec.rayClusterSpec.headGroupSpec"]
+        );
+        assert_eq!(paths(&RAY_JOB, json!({"rayClusterSpec": whole})), none);
+        assert_eq!(paths(&RAY_JOB, json!({"clusterSelector": {"a": "b"}})), none);
+    }
+
+    #[test]
     fn jobs_bring_a_cluster_or_select_one() {
         let selects = json!({"ray.io/cluster": "c"});
         let check = |spec: Value| faults(&RAY_JOB, &queued(&spec), None).unwrap();
