@@ -88,7 +88,7 @@ fn elastic_job_keeps_its_nodes_with_the_gate() {
     let mut objects = nodes_and_queue();
     objects.extend([elastic(3), job("other", "q", 2, &json!({}))]);
     simulation.apply_all(manifests(&objects));
-    for (pods, nodes) in [(3, &[("n1", 3)][..]), (5, &[("n1", 4), ("n2", 1)]), (2, &[("n1", 2)])] {
+    for (pods, nodes) in [(3, &[("n1", 3)][..]), (5, &[("n1", 3), ("n2", 2)]), (2, &[("n1", 2)])] {
         simulation.apply_all(manifests(&[elastic(pods)]));
         simulation.run(Until::After(SignedDuration::from_mins(1)));
         let report = report(&mut simulation);
