@@ -38,11 +38,8 @@ pub fn manifests_with(kubectl: &Kubectl, components: &[&str]) -> Result<Vec<Valu
 
 /// Returns the objects of `config/default` with the components of all job kinds that are not shipped.
 pub fn manifests_for_all_kinds(kubectl: &Kubectl) -> Result<Vec<Value>> {
-    let component = "frameworks/all";
-    let exists = paths::root().join("config").join(component).is_dir();
     // With Kueue, pods without a queue name get the default queue.
-    let components = &[component, "frameworks/pod/default-queue"];
-    if exists { manifests_with(kubectl, components) } else { manifests(kubectl) }
+    manifests_with(kubectl, &["frameworks/all", "webhooks/default-queue"])
 }
 
 fn build(kubectl: &Kubectl, folder: &Path) -> Result<Vec<Value>> {

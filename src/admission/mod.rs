@@ -7,7 +7,6 @@
 
 mod ancestry;
 mod defaults;
-mod fail_closed;
 mod in_process;
 mod job;
 mod job_defaults;
@@ -26,12 +25,11 @@ mod topology;
 mod webhook_entries;
 
 pub use ancestry::managed_ancestor;
-pub use fail_closed::fails_closed_for_unqueued_jobs;
 pub use in_process::admit_object;
 pub use reading::{MAX_LIGHT_VALUES, ReadError, read_heavy, read_light};
 pub use review::{paths, review};
 pub use settings::AdmissionSettings;
-pub use webhook_entries::kinds_without_entry;
+pub use webhook_entries::{kinds_open_without_queue, kinds_without_entry};
 
 pub use crate::frameworks::OwnerRef;
 

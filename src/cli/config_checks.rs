@@ -1,19 +1,15 @@
-//! Runtime checks of what the configuration and this version rely on: the timeout of the initial lists, webhooks that fail
-//! closed for Jobs, and definitions that have all fields.
+//! Runtime checks of what the configuration and this version rely on: the timeout of the initial lists, and definitions that
+//! have all fields.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::kube::Client;
 use anyhow::bail;
 use tokio::sync::watch;
 
-use super::settings::ManagerSettings;
-use crate::admission::fails_closed_for_unqueued_jobs;
 use crate::api::crd::served::MissingFields;
 use crate::kube::client::Caller;
-use crate::kube::{definition_check, webhook_config_watch};
+use crate::kube::definition_check;
 use crate::metrics::ConfigurationGaps;
 
 /// Returns an error if the initial lists take longer than `controller.cacheSyncTimeout`, so that the process is
@@ -33,38 +29,6 @@ pub(super) async fn enforce_sync_timeout(
         }
     }
     std::future::pending().await
-}
-
-/// Watches the webhook configurations and logs and exports whether Jobs without a queue name can start while no manager
-/// answers. Does nothing unless such Jobs are managed.
-pub(super) fn watch_fail_closed_webhooks(
-    settings: &ManagerSettings,
-    client: Client,
-    gaps: Arc<ConfigurationGaps>,
-) -> impl Future<Output = ()> + Send + use<> {
-    let enabled = settings.configuration.manage_jobs_without_queue_name;
-    let names = settings.certificates();
-    let names = [names.mutating, names.validating];
-    let watch = settings.watch();
-    async move {
-        if !enabled {
-            return std::future::pending().await;
-        }
-        let report = move |fail_closed: Vec<bool>| {
-            let fail_closed = fail_closed.into_iter().all(|fails_closed| fails_closed);
-            let changed = gaps.set_jobs_unguarded(!fail_closed);
-            if changed && !fail_closed {
-                tracing::warn!(
-                    "manageJobsWithoutQueueName is on, but no webhook that fails closed is asked about Jobs without a queue: \
-                     they start while no manager answers; apply the component config/webhooks/manage-all-jobs"
-                );
-            } else if changed {
-                tracing::info!("webhooks reject Jobs without a queue while no manager responds");
-            }
-        };
-        let fails_closed = |object: Option<&_>| object.is_some_and(fails_closed_for_unqueued_jobs);
-        webhook_config_watch::run(client, vec![names], watch, fails_closed, report).await;
-    }
 }
 
 /// Checks the definitions in the cluster, and logs and exports which fields of this version they lack.

@@ -8,58 +8,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::kube::Client;
 use anyhow::{Context, anyhow};
 use tokio::sync::watch;
 
 use super::manager::ManagerContext;
-use super::settings::ManagerSettings;
 use crate::kube::lease::{self, ElectionTask, Fence, LeaseSettings};
-use crate::kube::webhook_config_watch;
-use crate::kube::webhook_ownership::{ForeignConfiguration, KUEUE_CONFIGURATIONS, foreign, owner};
-use crate::metrics::ConfigurationGaps;
+use crate::kube::webhook_ownership::ForeignConfiguration;
 
 /// Configurations that belong to another manager; `None` before they are read.
 pub(super) type Ownership = Option<Vec<ForeignConfiguration>>;
-
-/// Watches the webhook configurations of this manager, and those of Kueue if they have other names. Logs, exports and sends
-/// which belong to another manager.
-pub(super) fn watch_ownership(
-    settings: &ManagerSettings,
-    client: Client,
-    gaps: Arc<ConfigurationGaps>,
-    ownership: watch::Sender<Ownership>,
-) -> impl Future<Output = ()> + Send + use<> {
-    let (certificates, watch) = (settings.certificates(), settings.watch());
-    let own = certificates.service;
-    let mut pairs = vec![[certificates.mutating, certificates.validating]];
-    let kueue = KUEUE_CONFIGURATIONS.map(str::to_owned);
-    if !pairs.contains(&kueue) {
-        pairs.push(kueue);
-    }
-    let names: Vec<String> = pairs.iter().flatten().cloned().collect();
-    let service = own.clone();
-    let report = move |owners: Vec<_>| {
-        let owners: Vec<_> = names.iter().cloned().zip(owners).collect();
-        let previous = ownership.borrow().clone().unwrap_or_default();
-        let foreign = foreign(&previous, &owners);
-        if gaps.set_foreign_webhooks(foreign.iter().map(|foreign| foreign.name.clone()).collect()) {
-            if foreign.is_empty() {
-                tracing::info!("the webhook configurations belong to this manager");
-            }
-            for ForeignConfiguration { name, service } in &foreign {
-                tracing::error!(
-                    configuration = name, %service, own_service = %own,
-                    "webhook configuration belongs to another manager: this one does not act; uninstall one of both, or correct \
-                     --namespace and internalCertManagement.webhookServiceName"
-                );
-            }
-        }
-        ownership.send_replace(Some(foreign));
-    };
-    let evaluate = move |object: Option<&_>| owner(object, &service);
-    webhook_config_watch::run(client, pairs, watch, evaluate, report)
-}
 
 /// Leads whenever this replica may, until the stop. Returns an error if it has led and may no longer.
 pub(super) fn lead(

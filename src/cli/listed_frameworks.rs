@@ -5,17 +5,11 @@
 //! must not stop reviews of the other kinds.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use ::kube::Client;
-
-use super::settings::ManagerSettings;
-use crate::admission::kinds_without_entry;
 use crate::frameworks::Framework;
 use crate::kube::rbac_check::MissingPermissions;
-use crate::kube::webhook_config_watch;
 
 /// The frameworks of the configuration, and what they lack.
 #[derive(Debug)]
@@ -54,8 +48,13 @@ impl ListedFrameworks {
         reasons
     }
 
+    /// Returns the rows of the frameworks.
+    pub(super) fn rows(&self) -> &[&'static Framework] {
+        &self.frameworks
+    }
+
     /// Takes over which frameworks have no entry, for each configuration.
-    fn set_without_entry(&self, configurations: &[(String, Vec<&'static str>)]) {
+    pub(super) fn set_without_entry(&self, configurations: &[(String, Vec<&'static str>)]) {
         let mut lacking: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
         for (configuration, frameworks) in configurations {
             for framework in frameworks {
@@ -93,32 +92,6 @@ fn reason(row: &Framework, lacks: &[String]) -> String {
     )
 }
 
-/// Watches the webhook configurations for entries of the frameworks.
-pub(super) fn watch_entries(
-    settings: &ManagerSettings,
-    client: Client,
-    frameworks: Arc<ListedFrameworks>,
-) -> impl Future<Output = ()> + Send + use<> {
-    let certificates = settings.certificates();
-    let names = [certificates.mutating, certificates.validating];
-    let watch = settings.watch();
-    let rows = frameworks.frameworks.clone();
-    let configurations = names.clone();
-    let evaluate =
-        move |object: Option<&_>| [true, false].map(|mutating| kinds_without_entry(object, mutating, &rows));
-    let report = move |results: Vec<[Vec<&'static str>; 2]>| {
-        // Results are in the order of the names: the mutating configuration, then the validating one.
-        let chosen = results.into_iter().enumerate().map(
-            |(index, [mutating, validating])| {
-                if index == 0 { mutating } else { validating }
-            },
-        );
-        let lacking: Vec<_> = configurations.iter().cloned().zip(chosen).collect();
-        frameworks.set_without_entry(&lacking);
-    };
-    webhook_config_watch::run(client, vec![names], watch, evaluate, report)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,15 +100,18 @@ mod tests {
     #[test]
     fn a_framework_without_entries_is_named_with_its_component() {
         let row = |name: &str| frameworks().find(|row| row.name == name).unwrap();
-        let listed = ListedFrameworks::new(vec![row("batch/job"), row("pod")]);
+        let listed = ListedFrameworks::new(vec![row("batch/job"), row("kubeflow.org/tfjob")]);
         let permissions = MissingPermissions::default();
-        listed.set_without_entry(&[("mutating".to_owned(), vec!["pod"]), ("validating".to_owned(), vec![])]);
+        listed.set_without_entry(&[
+            ("mutating".to_owned(), vec!["kubeflow.org/tfjob"]),
+            ("validating".to_owned(), vec![]),
+        ]);
         let reasons = listed.not_ready_reasons(&permissions);
         assert_eq!(
             reasons,
             [
-                "framework pod lacks an entry in mutating: apply the component config/frameworks/pod, or remove it from \
-              integrations.frameworks"
+                "framework kubeflow.org/tfjob lacks an entry in mutating: apply the component config/frameworks/tfjob, or remove \
+                 it from integrations.frameworks"
             ]
         );
         listed.set_without_entry(&[("mutating".to_owned(), vec![]), ("validating".to_owned(), vec![])]);

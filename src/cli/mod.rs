@@ -27,6 +27,7 @@ mod settings;
 mod simulate;
 mod supervise;
 mod threads;
+mod webhook_configurations;
 mod workers;
 mod zap;
 

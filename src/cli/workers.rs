@@ -11,12 +11,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::config_checks;
 use super::core::Core;
 use super::leadership;
-use super::listed_frameworks;
 use super::manager::{ChannelEnds, ManagerContext};
 use super::queue_dump;
 use super::settings::ManagerSettings;
 use super::supervise::SupervisedTasks;
 use super::threads::Threads;
+use super::webhook_configurations;
 use crate::cache::Kind;
 use crate::kube::client::Rate;
 use crate::kube::executor::{Executor, OnCall, RefusalLog};
@@ -88,13 +88,12 @@ pub(super) fn start(
         "beat",
         run_until(shared.stop.serving.clone(), run_heartbeat(shared.heartbeats.api.clone())),
     );
+    let mut sends_ownership = None;
     if settings.args.component.reconciles() {
         let unserved = unserved_frameworks(settings, shared, ends.events.0.clone());
         workers.start(api, "unserved frameworks", run_until(shared.stop.acting.clone(), unserved));
         let (sender, ownership) = watch::channel(None);
-        let gaps = Arc::clone(&shared.configuration_gaps);
-        let watching = leadership::watch_ownership(settings, shared.clients.watch.clone(), gaps, sender);
-        workers.start(api, "ownership", run_until(shared.stop.serving.clone(), watching));
+        sends_ownership = Some(sender);
         let handover = settings.stall_limit();
         let lead = leadership::lead(election, handover, shared, ends.leading, ownership);
         workers.start(&threads.lease, "lease", lead);
@@ -104,7 +103,7 @@ pub(super) fn start(
         workers.start(&threads.lease, "lease", idle);
     }
     workers.start(&threads.lease, "watchdog", watchdog(settings, shared));
-    start_config_checks(&mut workers, settings, shared, api);
+    start_config_checks(&mut workers, settings, shared, sends_ownership, api);
     let dumps = queue_dump::run(shared.core.queries.clone());
     workers.start(api, "queue dump", try_run_until(shared.stop.serving.clone(), dumps));
     let watch_statuses = shared.watch_statuses.clone();
@@ -137,20 +136,17 @@ fn start_config_checks(
     workers: &mut SupervisedTasks,
     settings: &ManagerSettings,
     shared: &ManagerContext,
+    ownership: Option<watch::Sender<leadership::Ownership>>,
     api: &Runtime,
 ) {
-    let guard = config_checks::watch_fail_closed_webhooks(
-        settings,
-        shared.clients.watch.clone(),
-        Arc::clone(&shared.configuration_gaps),
-    );
-    workers.start(api, "guard", run_until(shared.stop.serving.clone(), guard));
-    let entries = listed_frameworks::watch_entries(
+    let configurations = webhook_configurations::watch(
         settings,
         shared.clients.watch.clone(),
         Arc::clone(&shared.listed_frameworks),
+        Arc::clone(&shared.configuration_gaps),
+        ownership,
     );
-    workers.start(api, "entries", run_until(shared.stop.serving.clone(), entries));
+    workers.start(api, "webhook configurations", run_until(shared.stop.serving.clone(), configurations));
     let definitions = config_checks::check_definitions(
         shared.clients.call.clone().with_rate(None),
         Arc::clone(&shared.configuration_gaps),

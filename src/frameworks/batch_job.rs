@@ -5,8 +5,9 @@ use super::job_under_review::JobUnderReview;
 use super::played_status::{PlayedState, set_at};
 use super::read;
 use super::row::{
-    Active, Count, Elastic, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, ManagedBy,
-    Message, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
+    Active, Count, Elastic, Enabled, Family, FieldPointers, FinishedRule, Flags, Framework, Listing,
+    ManagedBy, Message, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, Test,
+    TopologyChecks,
 };
 use super::table::{JOB_RBAC, JOB_WEBHOOKS, PODS};
 use super::topology::parse_bool;
@@ -32,7 +33,7 @@ pub(super) const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-in
 pub(super) static ROW: Framework = Framework {
     gvk: Gvk { group: "batch", version: "v1", kind: "Job", plural: "jobs" },
     name: "batch/job",
-    listing: Listing { family: Family::Batch, label: "Job" },
+    listing: Listing { family: Family::Batch, label: "Job", enabled: Enabled::ByDefault },
     role: Role::Suspended,
     fields: FieldPointers {
         suspend: Some("/spec/suspend"),

@@ -4,8 +4,8 @@
 //! Invariants: only rows that are served occur; a component adds to the shipped manifests and changes nothing that they have, so
 //! that components of different kinds can be combined in any order.
 
-use super::manifests::{CONFIGURATIONS, Entry, add_entries, remove_entries, row_roles, row_rules};
-use super::row::{Framework, Role};
+use super::manifests::{CONFIGURATIONS, Entry, add_entries, entries, remove_entries, row_roles, row_rules};
+use super::row::Framework;
 use super::table::served;
 
 /// Returns the files below `config/frameworks`, by their paths.
@@ -31,13 +31,6 @@ fn folder(row: &Framework) -> String {
 
 fn row_files(row: &'static Framework) -> Vec<(String, String)> {
     let (folder, name) = (folder(row), row.name);
-    // Pods without a queue never wait for the manager, unless an administrator selects it.
-    let open = row.role == Role::Pods;
-    let entries: &[Entry] = if open { &[Entry::Queued] } else { &[Entry::Queued, Entry::Unqueued] };
-    let with_pods = match row.role {
-        Role::PassThrough | Role::PodsOfOwner => " Its pods need the component of pods as well.",
-        Role::Pods | Role::Suspended => "",
-    };
     let roles = row_roles(row);
     let lines = roles.iter().map(|(file, _)| format!("- {file}\n"));
     let role_files: String = lines.collect();
@@ -45,8 +38,8 @@ fn row_files(row: &'static Framework) -> Vec<(String, String)> {
         (
             "kustomization.yaml".to_owned(),
             component(
-                &format!("For {name} in integrations.frameworks of the manager's configuration.{with_pods}"),
-                &format!("resources:\n- role.yaml\n{role_files}patches:\n{}", added(row, entries)),
+                &format!("For {name} in integrations.frameworks of the manager's configuration."),
+                &format!("resources:\n- role.yaml\n{role_files}patches:\n{}", added(row, entries(row))),
             ),
         ),
         ("role.yaml".to_owned(), role(row)),
@@ -54,21 +47,10 @@ fn row_files(row: &'static Framework) -> Vec<(String, String)> {
             "manage-all-jobs/kustomization.yaml".to_owned(),
             component(
                 &format!("For {name} and manageJobsWithoutQueueName: true, after the component of the kind."),
-                &format!(
-                    "patches:\n{}{}",
-                    if open { String::new() } else { removed(row) },
-                    added(row, &[Entry::Managed])
-                ),
+                &format!("patches:\n{}{}", removed(row), added(row, &[Entry::Managed])),
             ),
         ),
     ];
-    if open {
-        let purpose = format!(
-            "For {name} without a queue name in namespaces with a LocalQueue named default, after the component of the kind."
-        );
-        let patches = format!("patches:\n{}", added(row, &[Entry::Unqueued]));
-        files.push(("default-queue/kustomization.yaml".to_owned(), component(&purpose, &patches)));
-    }
     files.extend(roles);
     files.into_iter().map(|(file, text)| (format!("{folder}/{file}"), text)).collect()
 }

@@ -4,8 +4,9 @@
 use super::hooks::{Hooks, NoHooks, ReviewField};
 use super::patch::FieldChange;
 use super::row::{
-    Active, Count, CreatedKinds, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, ManagedBy,
-    Message, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
+    Active, Count, CreatedKinds, Enabled, Family, FieldPointers, FinishedRule, Flags, Framework, Listing,
+    ManagedBy, Message, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, Test,
+    TopologyChecks,
 };
 use super::table::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, POD, PODS};
 use super::topology;
@@ -54,7 +55,7 @@ const fn training_job(
     Framework {
         gvk: Gvk { group: "kubeflow.org", version: "v1", kind, plural },
         name,
-        listing: Listing { family: Family::Batch, label: "Kubeflow jobs" },
+        listing: Listing { family: Family::Batch, label: "Kubeflow jobs", enabled: Enabled::WhenListed },
         role: Role::Suspended,
         fields: fields("kubeflow.org/training-operator"),
         pod_sets,
@@ -111,7 +112,7 @@ pub(super) static JAX_JOB: Framework = Framework {
 pub(super) static MPI_JOB: Framework = Framework {
     gvk: Gvk { group: "kubeflow.org", version: "v2beta1", kind: "MPIJob", plural: "mpijobs" },
     name: "kubeflow.org/mpijob",
-    listing: Listing { family: Family::Batch, label: "MPIJob" },
+    listing: Listing { family: Family::Batch, label: "MPIJob", enabled: Enabled::AsShipped },
     role: Role::Suspended,
     fields: fields("kubeflow.org/mpi-operator"),
     pod_sets: &[pod_sets("/spec/mpiReplicaSpecs", &["Launcher", "Worker"])],

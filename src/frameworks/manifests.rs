@@ -23,7 +23,7 @@ fn queued_condition(row: &Framework) -> String {
 }
 
 /// Which objects an entry of a webhook configuration is for.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     /// Those that name a queue.
     Queued,
@@ -146,11 +146,16 @@ pub fn shipped_frameworks() -> String {
     lines.collect()
 }
 
+/// Returns the entries that a kind has in the manifests when it is enabled. Pods without a queue never wait for the manager,
+/// unless an administrator selects it.
+pub(super) fn entries(row: &Framework) -> &'static [Entry] {
+    if row.is_pod() { &[Entry::Queued] } else { &[Entry::Queued, Entry::Unqueued] }
+}
+
 /// Returns the entries of the mutating or validating webhook configuration.
 pub fn webhook_entries(mutating: bool) -> String {
-    let entries =
-        shipped().flat_map(|row| [Entry::Queued, Entry::Unqueued].map(|entry| entry.item(row, mutating)));
-    entries.collect()
+    let items = shipped().flat_map(|row| entries(row).iter().map(move |entry| entry.item(row, mutating)));
+    items.collect()
 }
 
 /// Kinds of webhook configurations, and whether their webhooks change objects.
@@ -159,11 +164,18 @@ pub(super) const CONFIGURATIONS: [(&str, bool); 2] = [("Mutating", true), ("Vali
 /// Returns the patches for a manager that also queues jobs without a queue: entries that fail closed replace those that
 /// fail open.
 pub fn managed_webhook_patches() -> String {
-    let entries = |entry| move || shipped().map(move |row| (entry, row));
-    let (open, closed) = (entries(Entry::Unqueued), entries(Entry::Managed));
-    let removed = CONFIGURATIONS.map(|(kind, mutating)| remove_entries(kind, mutating, open()));
-    let added = CONFIGURATIONS.map(|(kind, mutating)| add_entries(kind, mutating, closed()));
+    let open = || shipped().filter(|row| entries(row).contains(&Entry::Unqueued));
+    let removed = CONFIGURATIONS
+        .map(|(kind, mutating)| remove_entries(kind, mutating, open().map(|row| (Entry::Unqueued, row))));
+    let added = CONFIGURATIONS
+        .map(|(kind, mutating)| add_entries(kind, mutating, shipped().map(|row| (Entry::Managed, row))));
     removed.concat() + &added.concat()
+}
+
+/// Returns the patches by which pods without a queue get the default queue of their namespace.
+pub fn default_queue_patches() -> String {
+    let pods = || shipped().filter(|row| row.is_pod()).map(|row| (Entry::Unqueued, row));
+    CONFIGURATIONS.map(|(kind, mutating)| add_entries(kind, mutating, pods())).concat()
 }
 
 /// Returns the patch that removes entries from the webhook configuration of a kind.

@@ -21,7 +21,7 @@ pub struct Framework {
     pub gvk: Gvk,
     /// Name in `integrations.frameworks`.
     pub name: &'static str,
-    /// Its place in the list of job kinds in README.md.
+    /// Where it is listed.
     pub listing: Listing,
     /// How its pods are held back until admission.
     pub role: Role,
@@ -76,13 +76,26 @@ pub enum Family {
     Wrappers,
 }
 
-/// Place in the list of job kinds in README.md.
+/// Places of a kind in the list of job kinds in README.md and in lists of frameworks.
 #[derive(Clone, Copy, Debug)]
 pub struct Listing {
     /// Kinds of one family that are not served share a line.
     pub family: Family,
     /// Name in that line; equal names are listed once.
     pub label: &'static str,
+    /// Which configurations enable it, as with Kueue.
+    pub enabled: Enabled,
+}
+
+/// Which configurations enable a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enabled {
+    /// The shipped one, and those without a list of frameworks.
+    ByDefault,
+    /// The shipped one. The shipped manifests have its webhooks and permissions.
+    AsShipped,
+    /// Those that list it. A component of its own has its webhooks and permissions.
+    WhenListed,
 }
 
 /// Fields of the spec.

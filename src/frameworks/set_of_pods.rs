@@ -7,7 +7,6 @@
 use super::JobError;
 use super::job_kind::JobKind;
 use super::read;
-use super::related::PodSets;
 use super::row::{Role, WebhookHandler};
 use super::table::framework_named;
 use super::unit::{
@@ -43,10 +42,7 @@ impl UnitRules for SetsOfPods {
     fn pod_sets(&self, unit: &Unit<'_>, sources: Sources<'_>) -> Result<Vec<Value>, ComposeError> {
         let object =
             sources.owner.ok_or_else(|| read::malformed("/spec", "the owner of the pods is missing"))?;
-        let mut sets = match unit.kind.pod_sets_with(object, sources.related)? {
-            PodSets::Known(sets) => sets,
-            PodSets::Await(object) => return Err(ComposeError::Awaits(object)),
-        };
+        let mut sets = unit.kind.pod_sets_with(object, sources.related)?.known()?;
         for template in sets.iter_mut().filter_map(|set| set.get_mut("template")?.as_object_mut()) {
             template.shift_remove("metadata");
         }

@@ -5,7 +5,6 @@
 use super::JobError;
 use super::patch::{Action, Change, JobPatch};
 use super::read;
-use super::related::PodSets;
 use super::unit::{
     ComposeError, Composed, Membership, PodSetCount, Readiness, Sources, Stop, Unit, UnitRules, UnitStatus,
 };
@@ -38,10 +37,7 @@ impl UnitRules for SuspendedJobs {
     }
 
     fn pod_sets(&self, unit: &Unit<'_>, sources: Sources<'_>) -> Result<Vec<Value>, ComposeError> {
-        match unit.kind.pod_sets_with(stored(sources)?, sources.related)? {
-            PodSets::Known(pod_sets) => Ok(pod_sets),
-            PodSets::Await(object) => Err(ComposeError::Awaits(object)),
-        }
+        unit.kind.pod_sets_with(stored(sources)?, sources.related)?.known()
     }
 
     fn compose(

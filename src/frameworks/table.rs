@@ -5,8 +5,8 @@
 //! here, for each row by itself. The order of the rows is that of documents and manifests alone.
 
 use super::row::{
-    Active, CreatedKinds, Elastic, FailurePolicy, FieldPointers, Flags, Framework, Rank, Rbac, Ready,
-    Reclaimable, StatusFields, TemplateMarks, TopologyChecks, WebhookHandler, Webhooks,
+    Active, CreatedKinds, Elastic, Enabled, FailurePolicy, FieldPointers, Flags, Framework, Rank, Rbac,
+    Ready, Reclaimable, StatusFields, TemplateMarks, TopologyChecks, WebhookHandler, Webhooks,
 };
 use super::view::Gvk;
 use super::{batch_job, deployment, jobset, kubeflow, pod_group, ray, wrappers};
@@ -29,26 +29,6 @@ const SERVED: &[&str] = &[
     "pod",
     "deployment",
     "statefulset",
-];
-
-/// Names of the rows that are enabled where a configuration does not list frameworks, as with Kueue.
-const ENABLED_BY_DEFAULT: &[&str] = &["batch/job"];
-
-/// Names of the rows that the shipped configuration enables, as Kueue's does. Each of the others has a component of its own
-/// with its webhooks and permissions.
-const SHIPPED: &[&str] = &[
-    "batch/job",
-    "jobset.x-k8s.io/jobset",
-    "kubeflow.org/pytorchjob",
-    "kubeflow.org/tfjob",
-    "kubeflow.org/xgboostjob",
-    "kubeflow.org/paddlejob",
-    "kubeflow.org/jaxjob",
-    "kubeflow.org/mpijob",
-    "trainer.kubeflow.org/trainjob",
-    "ray.io/rayjob",
-    "ray.io/raycluster",
-    "ray.io/rayservice",
 ];
 
 /// The rows that this version knows without a file.
@@ -157,7 +137,7 @@ impl Framework {
 
     /// Returns whether the shipped configuration enables the kind, and the shipped manifests have its webhooks and permissions.
     pub fn is_shipped(&self) -> bool {
-        SHIPPED.contains(&self.name)
+        self.listing.enabled != Enabled::WhenListed
     }
 
     /// Returns the manifests that have the webhooks and permissions of the kind, for messages.
@@ -178,7 +158,7 @@ pub fn known_frameworks() -> Vec<KnownFramework> {
             name: row.name,
             kind: format!("{kind}.{version}.{group}"),
             served: row.is_served(),
-            by_default: ENABLED_BY_DEFAULT.contains(&row.name),
+            by_default: row.listing.enabled == Enabled::ByDefault,
         }
     };
     frameworks().map(known).collect()

@@ -8,7 +8,7 @@ use super::JobError;
 use super::job_kind::JobKind;
 use super::patch::Action;
 use super::pod_member::PodMember;
-use super::related::{Related, RelatedKey};
+use super::related::{PodSets, Related, RelatedKey};
 use super::unit_summary::UnitSummary;
 use super::view::{Finished, JobView, PodSetInfo};
 use super::workload::WorkloadRequest;
@@ -142,6 +142,16 @@ impl fmt::Display for ComposeError {
             Self::DifferentLabels(key) => write!(f, "pods of the group have different values of label {key}"),
             Self::Awaits(object) => write!(f, "{object} is not known yet"),
             Self::Malformed(error) => Display::fmt(error, f),
+        }
+    }
+}
+
+impl PodSets {
+    /// Returns the entries, or the object that they wait for as the reason why there is no Workload.
+    pub(super) fn known(self) -> Result<Vec<Value>, ComposeError> {
+        match self {
+            Self::Known(pod_sets) => Ok(pod_sets),
+            Self::Await(object) => Err(ComposeError::Awaits(object)),
         }
     }
 }

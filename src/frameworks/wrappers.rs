@@ -4,8 +4,8 @@
 use super::hooks::NoHooks;
 use super::jobset;
 use super::row::{
-    Active, CreatedKinds, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, ManagedBy, Message,
-    Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
+    Active, CreatedKinds, Enabled, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, ManagedBy,
+    Message, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
 };
 use super::table::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, PODS};
 use super::view::Gvk;
@@ -17,7 +17,7 @@ const fn fields(managed_by: Option<ManagedBy>) -> FieldPointers {
 pub(super) static TRAIN_JOB: Framework = Framework {
     gvk: Gvk { group: "trainer.kubeflow.org", version: "v1alpha1", kind: "TrainJob", plural: "trainjobs" },
     name: "trainer.kubeflow.org/trainjob",
-    listing: Listing { family: Family::Batch, label: "TrainJob" },
+    listing: Listing { family: Family::Batch, label: "TrainJob", enabled: Enabled::AsShipped },
     role: Role::Suspended,
     fields: fields(Some(ManagedBy {
         field: "/spec/managedBy",
@@ -52,7 +52,7 @@ pub(super) static APP_WRAPPER: Framework = Framework {
         plural: "appwrappers",
     },
     name: "workload.codeflare.dev/appwrapper",
-    listing: Listing { family: Family::Wrappers, label: "AppWrapper" },
+    listing: Listing { family: Family::Wrappers, label: "AppWrapper", enabled: Enabled::AsShipped },
     role: Role::Suspended,
     fields: fields(Some(ManagedBy {
         field: "/spec/managedBy",
@@ -104,7 +104,7 @@ pub(super) static SPARK_APPLICATION: Framework = Framework {
         plural: "sparkapplications",
     },
     name: "sparkoperator.k8s.io/sparkapplication",
-    listing: Listing { family: Family::Wrappers, label: "SparkApplication" },
+    listing: Listing { family: Family::Wrappers, label: "SparkApplication", enabled: Enabled::WhenListed },
     role: Role::Suspended,
     fields: fields(None),
     pod_sets: &[],

@@ -1,4 +1,4 @@
-//! Watches webhook configurations by name, to learn what they say about Jobs without a queue and whose they are.
+//! Watches webhook configurations by name, to learn what they cover and which manager they belong to.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ const KINDS: [(&str, &str); 2] = [
 ];
 
 /// Watches pairs of configurations by name, the mutating one of each first, and evaluates each state of each; `None` is a
-/// configuration that does not exist. Calls `on_change` with the results in the order of the names, once all are known.
+/// configuration that does not exist, and the flag says that it is a mutating one. Calls `on_change` with the results in the order of the names, once all are known.
 /// Returns only if a watch ends.
 pub async fn run<T: Clone>(
     client: Client,
     pairs: Vec<[String; 2]>,
     watch: WatchSettings,
-    evaluate: impl Fn(Option<&Value>) -> T,
+    evaluate: impl Fn(Option<&Value>, bool) -> T,
     mut on_change: impl FnMut(Vec<T>),
 ) {
     let (sender, mut updates) = mpsc::channel(4);
@@ -37,7 +37,8 @@ pub async fn run<T: Clone>(
     drop(sender);
     let mut results = BTreeMap::new();
     while let Some((index, object)) = updates.recv().await {
-        results.insert(index, evaluate(object.as_ref().map(|object| &object.data)));
+        // The mutating configuration of each pair comes first.
+        results.insert(index, evaluate(object.as_ref().map(|object| &object.data), index % KINDS.len() == 0));
         if results.len() == watches.len() {
             on_change(results.values().cloned().collect());
         }

@@ -27,6 +27,7 @@ fn wanted() -> Vec<(PathBuf, String)> {
         ("config/webhooks/mutating.yaml", manifests::webhook_entries(true)),
         ("config/webhooks/validating.yaml", manifests::webhook_entries(false)),
         ("config/webhooks/manage-all-jobs/kustomization.yaml", manifests::managed_webhook_patches()),
+        ("config/webhooks/default-queue/kustomization.yaml", manifests::default_queue_patches()),
         ("config/rbac/manager_role.yaml", manifests::manager_rules()),
         ("config/rbac/retention/role.yaml", manifests::retention_rules()),
         ("config/rbac/kustomization.yaml", manifests::user_role_files()),

@@ -1,7 +1,7 @@
 //! The shipped manifests: every reference resolves, no rule has a wildcard, and no webhook can block the cluster.
 
 use serde_json::{Value, json};
-use sluice::admission::fails_closed_for_unqueued_jobs;
+use sluice::admission::kinds_open_without_queue;
 use sluice::api::config;
 use sluice::frameworks::{known_frameworks, served};
 use std::fs;
@@ -77,6 +77,7 @@ fn every_manifest_is_valid_and_referenced() {
         "config/samples/kustomization.yaml",
         "config/split/kustomization.yaml",
         "config/webhooks/client-ca/kustomization.yaml",
+        "config/webhooks/default-queue/kustomization.yaml",
         "config/webhooks/manage-all-jobs/kustomization.yaml",
         "config/network-policy/api-server-addresses/kustomization.yaml",
         "config/network-policy/api-server-ports/kustomization.yaml",
@@ -166,12 +167,14 @@ fn webhooks_have_timeouts_and_failure_policies() {
         check_webhook(&operations[0]["value"], mutating);
         assert_eq!(operations[0]["value"]["failurePolicy"], "Fail");
     }
-    // Otherwise both the fail-open and the fail-closed entry would review the same Job.
-    let kinds: Vec<String> =
-        served().filter(|row| row.is_shipped()).map(|row| row.gvk.kind.to_lowercase()).collect();
+    // Otherwise both the fail-open and the fail-closed entry would review the same Job. Pods have no fail-open entry.
     let of_jobs = |prefix: &'static str, suffixes: &'static [&'static str]| {
-        let kinds = kinds.iter();
-        kinds.flat_map(move |kind| suffixes.iter().map(move |suffix| format!("{prefix}{kind}{suffix}.kb.io")))
+        let kinds = served().filter(|row| row.is_shipped());
+        kinds.flat_map(move |row| {
+            let kind = row.gvk.kind.to_lowercase();
+            let suffixes = suffixes.iter().filter(move |suffix| !row.is_pod() || suffix.is_empty());
+            suffixes.map(move |suffix| format!("{prefix}{kind}{suffix}.kb.io"))
+        })
     };
     let unqueued = of_jobs("m", &["-default-queue"]).chain(of_jobs("v", &["-no-queue"]));
     assert_eq!(replaced, unqueued.collect::<Vec<_>>());
@@ -186,48 +189,47 @@ fn webhooks_have_timeouts_and_failure_policies() {
 /// As shipped, no pod without a queue waits for the manager. With the component, it waits for two seconds at most and then starts.
 #[test]
 fn pods_without_a_queue_do_not_wait() {
-    let component = documents(&root().join("config/frameworks/pod/kustomization.yaml"));
-    for patch in component[0]["patches"].as_array().unwrap() {
-        let operations: Value = serde_saphyr::from_str(patch["patch"].as_str().unwrap()).unwrap();
-        let entries = operations.as_array().unwrap().iter().map(|operation| &operation["value"]);
-        let conditions: Vec<&str> = entries
-            .flat_map(|entry| entry["matchConditions"].as_array().unwrap())
-            .map(|condition| condition["name"].as_str().unwrap())
-            .collect();
-        assert_eq!(conditions, ["not-deleting", "queue-named"]);
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        let (_, configuration) = objects(kind).remove(0);
+        let of_pods = |entry: &&Value| texts(&entry["rules"][0]["resources"]) == ["pods"];
+        let entries: Vec<&Value> =
+            configuration["webhooks"].as_array().unwrap().iter().filter(of_pods).collect();
+        assert_eq!(entries.len(), 1, "{kind}");
+        let conditions = entries[0]["matchConditions"].as_array().unwrap().iter();
+        let names: Vec<&str> = conditions.map(|condition| condition["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["not-deleting", "queue-named"]);
     }
-    let component = documents(&root().join("config/frameworks/pod/default-queue/kustomization.yaml"));
-    for patch in component[0]["patches"].as_array().unwrap() {
+    let component = documents(&root().join("config/webhooks/default-queue/kustomization.yaml"));
+    let patches = component[0]["patches"].as_array().unwrap();
+    assert_eq!(patches.len(), 2);
+    for patch in patches {
         let operations: Value = serde_saphyr::from_str(patch["patch"].as_str().unwrap()).unwrap();
+        assert_eq!(operations.as_array().unwrap().len(), 1);
         let entry = &operations[0]["value"];
         assert_eq!((&entry["failurePolicy"], &entry["timeoutSeconds"]), (&json!("Ignore"), &json!(2)));
+        assert_eq!(texts(&entry["rules"][0]["resources"]), ["pods"]);
         assert_eq!(entry["matchConditions"][1]["name"], "no-queue-named");
     }
 }
 
-/// As shipped, Jobs without a queue start while no manager answers; with the component, they do not.
+/// As shipped, jobs without a queue start while no manager answers; with the component, none does.
 #[test]
 fn manage_all_jobs_component_holds_unqueued_jobs() {
     let component = documents(&root().join("config/webhooks/manage-all-jobs/kustomization.yaml"));
     let patches = component[0]["patches"].as_array().unwrap();
-    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+    let kinds: Vec<_> = served().filter(|row| row.is_shipped()).collect();
+    for (kind, mutating) in
+        [("MutatingWebhookConfiguration", true), ("ValidatingWebhookConfiguration", false)]
+    {
         let (_, mut object) = objects(kind).remove(0);
-        assert!(!fails_closed_for_unqueued_jobs(&object), "{kind}");
+        assert_eq!(kinds_open_without_queue(Some(&object), mutating, &kinds).len(), kinds.len(), "{kind}");
         let patch =
             patches.iter().find(|patch| patch["target"]["kind"] == kind).expect("a patch adds an entry");
         let operations: Value = serde_saphyr::from_str(patch["patch"].as_str().unwrap()).unwrap();
-        let entries = object["webhooks"].as_array_mut().unwrap();
-        entries.push(operations[0]["value"].clone());
-        assert!(fails_closed_for_unqueued_jobs(&object), "{kind}");
-        let last = object["webhooks"].as_array_mut().unwrap().last_mut().unwrap();
-        last["failurePolicy"] = "Ignore".into();
-        assert!(!fails_closed_for_unqueued_jobs(&object), "{kind}");
+        let added = operations.as_array().unwrap().iter().map(|operation| operation["value"].clone());
+        object["webhooks"].as_array_mut().unwrap().extend(added);
+        assert!(kinds_open_without_queue(Some(&object), mutating, &kinds).is_empty(), "{kind}");
     }
-    // Kueue's own configuration has one entry for all Jobs.
-    let path = "/mutate-batch-v1-job";
-    let all = json!({"webhooks": [{"name": "mjob.kb.io", "clientConfig": {"service": {"path": path}}}]});
-    assert!(fails_closed_for_unqueued_jobs(&all));
-    assert!(!fails_closed_for_unqueued_jobs(&Value::Null));
 }
 
 fn check_webhook(webhook: &Value, mutating: bool) {

@@ -18,7 +18,7 @@ pub use webhook::hold_pod;
 use super::hooks::NoHooks;
 use super::pod_member::PodMember;
 use super::row::{
-    Count, CreatedKinds, Family, Flags, Framework, Listing, PodSetSource, Rank, Role, TemplateMarks,
+    Count, CreatedKinds, Enabled, Family, Flags, Framework, Listing, PodSetSource, Rank, Role, TemplateMarks,
     TopologyChecks, WebhookHandler, Webhooks,
 };
 use super::set_rules::StatefulSetHooks;
@@ -38,7 +38,7 @@ use serde_json::Value;
 pub(super) static ROW: Framework = Framework {
     gvk: Gvk { group: "", version: "v1", kind: "Pod", plural: "pods" },
     name: "pod",
-    listing: Listing { family: Family::Pods, label: "Pod, pod groups" },
+    listing: Listing { family: Family::Pods, label: "Pod, pod groups", enabled: Enabled::AsShipped },
     role: Role::Pods,
     fields: NO_FIELDS,
     pod_sets: &[],
@@ -57,7 +57,7 @@ pub(super) static ROW: Framework = Framework {
 pub(super) static STATEFUL_SET: Framework = Framework {
     gvk: Gvk { group: "apps", version: "v1", kind: "StatefulSet", plural: "statefulsets" },
     name: "statefulset",
-    listing: Listing { family: Family::Pods, label: "StatefulSet" },
+    listing: Listing { family: Family::Pods, label: "StatefulSet", enabled: Enabled::AsShipped },
     role: Role::PodsOfOwner,
     fields: NO_FIELDS,
     pod_sets: &[PodSetSource::Fixed {
@@ -90,7 +90,7 @@ pub(super) static LEADER_WORKER_SET: Framework = Framework {
         plural: "leaderworkersets",
     },
     name: "leaderworkerset.x-k8s.io/leaderworkerset",
-    listing: Listing { family: Family::Pods, label: "LeaderWorkerSet" },
+    listing: Listing { family: Family::Pods, label: "LeaderWorkerSet", enabled: Enabled::AsShipped },
     role: Role::PodsOfOwner,
     fields: NO_FIELDS,
     pod_sets: &[],
