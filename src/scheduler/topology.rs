@@ -166,11 +166,18 @@ fn tas_assignment_of(
             if set.count <= 0 {
                 continue;
             }
+            let prior = placement_in_replaced_slice(request, set, flavor);
             if config.topology_by_worker_cluster || config.provisioned_flavors.contains(flavor) {
+                if prior != PriorPlacement::None {
+                    // A second pass would place the pods that run as well, and their own nodes would seem free.
+                    return Err((
+                        *index,
+                        "an elastic job with a topology cannot grow on nodes that are provisioned",
+                    ));
+                }
                 tas_assignment.delayed.insert(*index);
                 continue;
             }
-            let prior = placement_in_replaced_slice(request, set, flavor);
             tas_assignment.pod_set_indexes.push(*index);
             tas_assignment.pod_set_requests.push(TasPodSetRequest {
                 flavor: Arc::clone(flavor),

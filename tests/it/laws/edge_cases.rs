@@ -5,6 +5,7 @@ use super::builders::{
     engine_with, flavor_group, key, limits, pod_set, queue, run_until_idle, single_flavor_group, workload,
 };
 use super::scenarios::count_victims;
+use super::second_passes::{add_hosts, on_host, one_host_workload};
 use jiff::{SignedDuration, Timestamp};
 use sluice::api::reason::PendingReason;
 use sluice::api::v1beta2::{
@@ -12,7 +13,7 @@ use sluice::api::v1beta2::{
     ReclaimPolicy, WithinClusterQueuePolicy,
 };
 use sluice::scheduler::{
-    Charge, ClusterQueue, Engine, EngineSettings, LocalQueue, PreemptionReason, Workload,
+    Charge, ClusterQueue, Engine, EngineGates, EngineSettings, LocalQueue, PodSet, PreemptionReason, Workload,
 };
 use std::sync::Arc;
 
@@ -192,5 +193,25 @@ fn slice_does_not_preempt_the_one_that_it_replaces() {
         let admitted = admitted_in_first_cycle(&mut engine);
         assert_eq!(admitted.len(), usize::from(size == 3), "{admitted:?}");
         assert!(engine.preemption_of(&key("old")).is_none());
+    }
+}
+
+/// A second pass would place all pods of the larger slice, and the nodes of those that run would seem free.
+#[test]
+fn slice_does_not_grow_where_nodes_are_provisioned() {
+    for provisioned in [false, true] {
+        let gates = EngineGates { elastic_topology: true, ..EngineGates::default() };
+        let mut engine = engine_with(EngineSettings { gates, ..EngineSettings::default() });
+        add_hosts(&mut engine, &[3]);
+        let provisioned_flavors = provisioned.then(|| Arc::from("red")).into_iter().collect();
+        let base = queue(None, single_flavor_group("red", "cpu", limits(3, None, None)));
+        engine.set_cluster_queue("q", Some(ClusterQueue { provisioned_flavors, ..base }));
+        let small = charge("q", &[("red", "cpu", 1)]);
+        engine.charge(&key("old"), Charge { topology: vec![on_host(0, 1)], ..small });
+        let larger = one_host_workload("new", "q", 0, 0, 1);
+        let pod_sets = larger.pod_sets.iter().map(|set| PodSet { count: 2, ..set.clone() }).collect();
+        engine.enqueue(Workload { replaces: Some(key("old")), is_slice: true, pod_sets, ..larger });
+        let admitted = admitted_in_first_cycle(&mut engine);
+        assert_eq!(admitted.is_empty(), provisioned, "{admitted:?}");
     }
 }
