@@ -22,6 +22,8 @@ pub const LOCAL_QUEUE_LABEL: &str = "kueue.x-k8s.io/local-queue-name";
 pub const ADMISSION_GATED_BY_ANNOTATION: &str = "kueue.x-k8s.io/admission-gated-by";
 /// Annotation and scheduling gate: the job may be resized while it runs.
 pub const ELASTIC_JOB_ANNOTATION: &str = "kueue.x-k8s.io/elastic-job";
+/// Annotation on an elastic RayJob or RayService: generation of its RayCluster.
+pub const RAY_CLUSTER_GENERATION_ANNOTATION: &str = "kueue.x-k8s.io/raycluster-generation";
 /// Annotation on a Workload: the slice that it replaces.
 pub const SLICE_REPLACEMENT_FOR_ANNOTATION: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
 /// Annotation on a Workload of an elastic job, and on its pods: the first slice of those that take over from one another.

@@ -5,7 +5,7 @@ use super::patch::FieldChange;
 use super::played_status::PlayedState;
 use super::related::{PodSets, Related, RelatedKey};
 use super::row::{Framework, Pointer};
-use super::view::{JobView, PodSetView};
+use super::view::{JobHold, JobView, PodSetView};
 use super::{JobError, status};
 use crate::api::validation::{Errors, FieldError, Gates};
 use jiff::Timestamp;
@@ -40,6 +40,30 @@ pub trait Hooks: Debug + Sync {
     /// Returns what tells the Workload of an elastic job from those made for its earlier sizes.
     fn slice(&self, _job: &Value, generation: i64) -> Result<String, JobError> {
         Ok(generation.to_string())
+    }
+
+    /// Returns an annotation that an elastic job has to get before it is compared with its slices.
+    fn outdated_annotation(
+        &self,
+        _job: &Value,
+        _related: &dyn Related,
+    ) -> Result<Option<(&'static str, String)>, JobError> {
+        Ok(None)
+    }
+
+    /// Returns the value of the suspend field of a job that starts; null removes the field.
+    fn not_suspended(&self) -> Value {
+        Value::Bool(false)
+    }
+
+    /// Returns whether the controller of a job keeps it from running.
+    fn hold(&self, _job: &Value) -> Result<JobHold, JobError> {
+        Ok(JobHold::Unknown)
+    }
+
+    /// Returns whether pods of a job may run, where the status that the row reads does not say it.
+    fn may_have_pods(&self, _job: &Value, _related: &dyn Related) -> Result<Option<bool>, JobError> {
+        Ok(None)
     }
 
     /// Returns where a pod set is written that the hook adds to those of the row.

@@ -37,6 +37,7 @@ impl Framework {
         view.options.skipped = skipped;
         if self.flags.completed_pod_sets && reads {
             view.related.reads = self.hooks.related(job)?;
+            view.related.outdated_annotation = self.hooks.outdated_annotation(job, related)?;
             match self.complete_pod_sets(job, &roles, related)? {
                 PodSets::Known(sets) => view.pod_sets = self.made_pod_set_views(job, &roles, &sets)?,
                 PodSets::Await(object) => view.related.waits_for = Some(object),
@@ -45,6 +46,10 @@ impl Framework {
             view.pod_sets = self.own_pod_set_views(&roles, &view, before)?;
         }
         view.status = status::read_status(self, job)?;
+        view.status.hold = self.hooks.hold(job)?;
+        if let Some(has_pods) = self.hooks.may_have_pods(job, related)? {
+            view.status.active_pods = i32::from(has_pods);
+        }
         if let Some(managed_by) = self.fields.managed_by {
             view.managed_by = read::string(job, managed_by.field)?.map(str::to_owned);
         }
@@ -186,7 +191,7 @@ impl Framework {
             return Ok(Vec::new());
         };
         let mut changes = Changes::default();
-        changes.fields.push((suspend.to_owned(), Value::Bool(false)));
+        changes.fields.push((suspend.to_owned(), self.hooks.not_suspended()));
         for (set, info) in pair_by_name(view, infos)? {
             let mut target = (*set.template).clone();
             remove_marks_of_other_start(&mut target);
@@ -293,7 +298,10 @@ impl Changes<'_> {
     fn patch(self, row: &Framework) -> Option<JobPatch> {
         let fields = self.fields.into_iter();
         if row.pod_sets.iter().any(PodSetSource::is_array) {
-            let set = |(path, value)| json!({ "op": "add", "path": path, "value": value });
+            let set = |(path, value): (String, Value)| match value {
+                Value::Null => json!({ "op": "remove", "path": path }),
+                value => json!({ "op": "add", "path": path, "value": value }),
+            };
             let mut operations: Vec<Value> = fields.chain(self.counts).map(set).collect();
             for (set, target) in &self.templates {
                 if let Some(template) = &set.missing {

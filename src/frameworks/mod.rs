@@ -28,6 +28,7 @@ mod pod_set_sources;
 mod priority;
 mod ray;
 mod ray_additions;
+mod ray_child;
 mod ray_rules;
 mod read;
 mod related;
@@ -86,7 +87,7 @@ pub use unit::{
 pub(crate) use unit_summary::NO_MEMBERS;
 pub use unit_summary::{RoleCounts, UnitSummary};
 pub use view::{
-    Finished, Gvk, JobOptions, JobStatus, JobView, OwnerRef, PodSetInfo, PodSetView, RelatedView,
+    Finished, Gvk, JobHold, JobOptions, JobStatus, JobView, OwnerRef, PodSetInfo, PodSetView, RelatedView,
 };
 pub use workload::{
     SliceMarks, WorkloadRequest, is_longest_workload_name, job_name_in_workload_name, own_workload_key,

@@ -1,20 +1,22 @@
 //! The kinds of KubeRay: a head, groups of workers, and the submitter of a RayJob. What KubeRay adds to pods that no template has
-//! is in `ray_additions.rs`, rules of the webhooks are in `ray_rules.rs`. RayJob and RayService are not served yet: the workers of
-//! their elastic clusters are counted by a child.
+//! is in `ray_additions.rs`, what is read from the cluster of a RayJob or a RayService in `ray_child.rs`, and rules of the webhooks
+//! are in `ray_rules.rs`.
 
 use super::JobError;
 use super::hooks::{Hooks, ReviewField, ReviewScope, RuleSettings};
 use super::job_under_review::JobUnderReview;
 use super::patch::FieldChange;
 use super::ray_additions as additions;
+use super::ray_child as child;
 use super::ray_rules as rules;
-use super::related::{PodSets, Related};
+use super::read;
+use super::related::{Found, PodSets, Related, RelatedKey};
 use super::row::{
     Active, Count, CreatedKinds, Elastic, Enabled, Family, FieldPointers, FinishedRule, Flags, Framework,
     Listing, ManagedBy, Message, PodSetSource, Pointer, Ready, Reclaimable, Role, StatusFields, Test,
 };
 use super::table::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, POD};
-use super::view::Gvk;
+use super::view::{Gvk, JobHold};
 use crate::api::validation::{Errors, Gates};
 use serde_json::{Value, json};
 
@@ -37,6 +39,8 @@ pub(super) struct Ray {
     pub(super) fields: ClusterFields,
     /// Path of the cluster in messages.
     pub(super) shown: &'static str,
+    /// Name of the cluster that is created for it.
+    pub(super) child: Option<Pointer>,
     pub(super) role: RayRole,
 }
 
@@ -57,6 +61,9 @@ pub(super) enum RayRole {
 
 /// Where the submitter of a RayJob has its template.
 pub(super) const SUBMITTER_TEMPLATE: Pointer = "/spec/submitterPodTemplate";
+pub(super) const SUBMISSION_MODE: Pointer = "/spec/submissionMode";
+/// The mode in which a Job submits a RayJob.
+pub(super) const BY_JOB: &str = "K8sJobMode";
 pub(super) const SUBMITTER: &str = "submitter";
 pub(super) const CLUSTER_SELECTOR: Pointer = "/spec/clusterSelector";
 pub(super) const SHUTS_DOWN: Pointer = "/spec/shutdownAfterJobFinishes";
@@ -68,6 +75,7 @@ static CLUSTER_HOOKS: Ray = Ray {
         review: &[ReviewField::Boolean("/spec/enableInTreeAutoscaling")],
     },
     shown: "spec",
+    child: None,
     role: RayRole::Cluster,
 };
 
@@ -78,10 +86,12 @@ static JOB_HOOKS: Ray = Ray {
         review: &[
             ReviewField::Boolean("/spec/rayClusterSpec/enableInTreeAutoscaling"),
             ReviewField::Boolean(SHUTS_DOWN),
+            ReviewField::Text(SUBMISSION_MODE),
             ReviewField::Map(CLUSTER_SELECTOR),
         ],
     },
     shown: "spec.rayClusterSpec",
+    child: Some("/status/rayClusterName"),
     role: RayRole::Job,
 };
 
@@ -93,6 +103,7 @@ static SERVICE_HOOKS: Ray = Ray {
     },
     // Kueue names the field of a RayJob.
     shown: "spec.rayClusterSpec",
+    child: Some("/status/activeServiceStatus/rayClusterName"),
     role: RayRole::Service,
 };
 
@@ -101,10 +112,54 @@ impl Hooks for Ray {
         &self,
         job: &Value,
         mut pod_sets: Vec<Value>,
-        _related: &dyn Related,
+        related: &dyn Related,
     ) -> Result<PodSets, JobError> {
         additions::complete(self, job, &mut pod_sets)?;
-        Ok(PodSets::Known(pod_sets))
+        let Some(child) = child::read_by(self, job)? else { return Ok(PodSets::Known(pod_sets)) };
+        let autoscaled =
+            child::is_elastic(job)? && read::boolean(job, self.fields.autoscaling)?.unwrap_or(false);
+        let counted = match related.find(&child) {
+            Found::NotYet => None,
+            Found::Object(cluster) if autoscaled => child::count_workers(cluster, &mut pod_sets),
+            Found::Object(_) | Found::Missing => Some(()),
+        };
+        Ok(counted.map_or(PodSets::Await(child), |()| PodSets::Known(pod_sets)))
+    }
+
+    fn related(&self, job: &Value) -> Result<Vec<RelatedKey>, JobError> {
+        Ok(child::read_by(self, job)?.into_iter().collect())
+    }
+
+    fn slice(&self, job: &Value, generation: i64) -> Result<String, JobError> {
+        child::slice(self, job, generation)
+    }
+
+    fn outdated_annotation(
+        &self,
+        job: &Value,
+        related: &dyn Related,
+    ) -> Result<Option<(&'static str, String)>, JobError> {
+        child::outdated_annotation(self, job, related)
+    }
+
+    /// Kueue leaves the field of a RayJob out when it is false.
+    fn not_suspended(&self) -> Value {
+        if self.role == RayRole::Job { Value::Null } else { Value::Bool(false) }
+    }
+
+    fn hold(&self, job: &Value) -> Result<JobHold, JobError> {
+        child::hold(self, job)
+    }
+
+    fn may_have_pods(&self, job: &Value, related: &dyn Related) -> Result<Option<bool>, JobError> {
+        if additions::cleans_up(self, job)? {
+            return Ok(Some(true));
+        }
+        if child::hold(self, job)? != JobHold::Held {
+            return Ok(None);
+        }
+        let child = child::read_by(self, job)?;
+        Ok(Some(child.is_some_and(|child| related.find(&child) != Found::Missing)))
     }
 
     fn place_of(&self, pod_set: &str) -> Option<Pointer> {
@@ -162,7 +217,7 @@ impl Hooks for Ray {
     }
 }
 
-const fn gvk(kind: &'static str, plural: &'static str) -> Gvk {
+pub(super) const fn gvk(kind: &'static str, plural: &'static str) -> Gvk {
     Gvk { group: "ray.io", version: "v1", kind, plural }
 }
 
@@ -225,7 +280,7 @@ pub(super) static RAY_JOB: Framework = Framework {
         },
         groups("/spec/rayClusterSpec/workerGroupSpecs"),
     ],
-    related: &[],
+    related: &[child::CLUSTERS],
     rank: NO_RANK,
     status: status(
         &[
@@ -270,7 +325,7 @@ pub(super) static RAY_SERVICE: Framework = Framework {
         },
         groups("/spec/rayClusterConfig/workerGroupSpecs"),
     ],
-    related: &[],
+    related: &[child::CLUSTERS],
     rank: NO_RANK,
     status: status(&[], Test::Condition("Ready"), Test::Condition("Ready")),
     priority_class: None,

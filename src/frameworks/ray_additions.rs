@@ -3,7 +3,7 @@
 //! Invariant: the objects themselves are not changed; a start writes the template of the submitter alone, which KubeRay would make.
 
 use super::JobError;
-use super::ray::{Ray, RayRole, SUBMITTER, SUBMITTER_TEMPLATE};
+use super::ray::{BY_JOB, Ray, RayRole, SUBMISSION_MODE, SUBMITTER, SUBMITTER_TEMPLATE};
 use super::read::{self, malformed};
 use super::row::Rank;
 use super::topology::topology_request;
@@ -11,8 +11,9 @@ use super::workload::clean_template;
 use crate::resources::Quantity;
 use serde_json::{Map, Value, json};
 
-const SUBMISSION_MODE: &str = "/spec/submissionMode";
 const FAULT_TOLERANT: &str = "ray.io/ft-enabled";
+/// The finalizer of an object that is deleted after its dependents.
+const IN_FOREGROUND: &str = "foregroundDeletion";
 /// Name of the container that submits a job.
 const SUBMITTER_CONTAINER: &str = "ray-job-submitter";
 /// Requests of the Job that cleans up Redis after the cluster: the head makes room for it.
@@ -33,7 +34,7 @@ pub(super) fn complete(ray: &Ray, job: &Value, pod_sets: &mut Vec<Value>) -> Res
             add_container(head, SUBMITTER_CONTAINER, &submitter_resources());
         }
     }
-    if mode == Some("K8sJobMode") {
+    if mode == Some(BY_JOB) {
         pod_sets.push(submitter(job, cluster)?);
     }
     Ok(())
@@ -43,6 +44,18 @@ fn is_fault_tolerant(job: &Value, cluster: &Value) -> Result<bool, JobError> {
     let annotations = read::string_map(job, "/metadata/annotations")?;
     let asked = annotations.get(FAULT_TOLERANT).is_some_and(|text| text.eq_ignore_ascii_case("true"));
     Ok(asked || cluster.get("gcsFaultToleranceOptions").is_some_and(|options| !options.is_null()))
+}
+
+/// Returns whether a job that is being deleted waits for the Job that cleans up Redis: KubeRay holds the object until that Job has
+/// ended. Deletion in the foreground holds it only as long as its Workload exists.
+pub(super) fn cleans_up(ray: &Ray, job: &Value) -> Result<bool, JobError> {
+    let metadata = job.get("metadata").unwrap_or(&Value::Null);
+    if read::string(metadata, "/deletionTimestamp")?.is_none() {
+        return Ok(false);
+    }
+    let cluster = job.pointer(ray.cluster).unwrap_or(&Value::Null);
+    let held = read::list(metadata, "/finalizers")?.iter().any(|finalizer| finalizer != IN_FOREGROUND);
+    Ok(held && is_fault_tolerant(job, cluster)?)
 }
 
 fn make_room_for_cleanup(head: &mut Value) -> Result<(), JobError> {

@@ -2,7 +2,7 @@
 
 use super::hooks::{Hooks as _, ReviewScope, RuleSettings};
 use super::job_under_review::JobUnderReview;
-use super::ray::{CLUSTER_SELECTOR, Ray, RayRole, SHUTS_DOWN};
+use super::ray::{BY_JOB, CLUSTER_SELECTOR, Ray, RayRole, SHUTS_DOWN, SUBMISSION_MODE};
 use super::workload::MAX_POD_SETS;
 use crate::api::names::{ELASTIC_JOB_ANNOTATION, MULTIKUEUE_CONTROLLER};
 use crate::api::validation::{Errors, FieldCursor, FieldError, Gate};
@@ -66,8 +66,10 @@ pub(super) fn validate(ray: &Ray, job: &JobUnderReview<'_>, settings: RuleSettin
             errors.push(FieldError::forbidden(path("enableInTreeAutoscaling"), detail));
         }
     }
-    if job.pod_sets.len() > MAX_POD_SETS {
-        errors.push(FieldError::too_many(path("workerGroupSpecs"), job.pod_sets.len(), MAX_POD_SETS));
+    let submitter = ray.role == RayRole::Job && job.text(SUBMISSION_MODE) == Some(BY_JOB);
+    let pod_sets = job.pod_sets.len().saturating_add(usize::from(submitter));
+    if pod_sets > MAX_POD_SETS {
+        errors.push(FieldError::too_many(path("workerGroupSpecs"), pod_sets, MAX_POD_SETS));
     }
     for name in job.pod_sets.iter().filter_map(|set| set.name.as_ref()).filter(|name| *name.value == HEAD) {
         let detail = format!("{HEAD:?} is the name of the head group");
@@ -141,6 +143,13 @@ mod tests {
         assert_eq!(faults(&RAY_JOB, &job, None).unwrap(), at("spec.rayClusterSpec"));
         let cluster = queued(&bad);
         assert_eq!(faults(&RAY_CLUSTER, &cluster, None).unwrap(), at("spec"));
+        // The submitter of a RayJob has a pod set as well, as far as a Job submits it.
+        let submitted = |mode: &str| {
+            let spec = json!({"shutdownAfterJobFinishes": true, "rayClusterSpec": self::cluster(17), "submissionMode": mode});
+            faults(&RAY_JOB, &queued(&spec), None).unwrap()
+        };
+        assert_eq!(submitted(BY_JOB), [at("spec.rayClusterSpec")[1].clone()]);
+        assert_eq!(submitted("HTTPMode"), Vec::<String>::new());
         // Without a queue they are their user's own.
         let mut own = cluster.clone();
         own["metadata"] = json!({});

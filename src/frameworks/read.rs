@@ -41,6 +41,11 @@ pub(super) fn int(value: &Value, pointer: &str) -> Result<Option<i32>, JobError>
     read_as(value, pointer, "an int32", |value| i32::try_from(value.as_i64()?).ok())
 }
 
+/// Reads a 64-bit integer.
+pub(super) fn long(value: &Value, pointer: &str) -> Result<Option<i64>, JobError> {
+    read_as(value, pointer, "an int64", Value::as_i64)
+}
+
 /// Reads a 32-bit integer that is not negative.
 pub(super) fn count(value: &Value, pointer: &str) -> Result<Option<i32>, JobError> {
     read_as(value, pointer, "an int32 of at least 0", |value| {
@@ -120,7 +125,7 @@ pub(super) fn common_view(job: &Value) -> Result<JobView, JobError> {
         ),
         uid: Arc::from(required("/metadata/uid")?),
         resource_version: string(job, "/metadata/resourceVersion")?.unwrap_or_default().to_owned(),
-        generation: read_as(job, "/metadata/generation", "an int64", Value::as_i64)?.unwrap_or(0),
+        generation: long(job, "/metadata/generation")?.unwrap_or(0),
         created: time(job, "/metadata/creationTimestamp")?.unwrap_or(Timestamp::UNIX_EPOCH),
         deleting: present(job, "/metadata/deletionTimestamp").is_some(),
         queue_name: label(names::QUEUE_NAME_LABEL).map(arc),

@@ -4,7 +4,7 @@ use super::JobError;
 use super::read;
 use super::roles::read_roles;
 use super::row::{Active, FinishedRule, Framework, Message, Ready, Reclaimable, Test};
-use super::view::{Finished, JobStatus, JobView};
+use super::view::{Finished, JobHold, JobStatus, JobView};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -21,6 +21,7 @@ pub(super) fn read_status(row: &Framework, job: &Value) -> Result<JobStatus, Job
         started: started.is_some(),
         finished: finished(row, job)?,
         pods_ready: false,
+        hold: JobHold::Unknown,
     })
 }
 

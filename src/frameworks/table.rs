@@ -26,6 +26,8 @@ const SERVED: &[&str] = &[
     "kubeflow.org/jaxjob",
     "kubeflow.org/mpijob",
     "ray.io/raycluster",
+    "ray.io/rayjob",
+    "ray.io/rayservice",
     "pod",
     "deployment",
     "statefulset",

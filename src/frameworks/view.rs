@@ -105,6 +105,9 @@ pub struct RelatedView {
     pub reads: Vec<RelatedKey>,
     /// The object that must be known before the pod sets are.
     pub waits_for: Option<RelatedKey>,
+    /// An annotation that the job is to have before it is compared with its slices, and has not: the name of its next slice is
+    /// made from it.
+    pub outdated_annotation: Option<(&'static str, String)>,
 }
 
 /// What a job asks for beside its pod sets, mostly by Kueue's labels and annotations.
@@ -180,6 +183,20 @@ pub struct JobStatus {
     pub finished: Option<Finished>,
     /// Whether every pod is ready or has succeeded.
     pub pods_ready: bool,
+    /// Whether its controller keeps it from running.
+    pub hold: JobHold,
+}
+
+/// Whether the controller of a job keeps it from running.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JobHold {
+    /// The controller of its kind never does.
+    #[default]
+    Unknown,
+    /// It does not.
+    Free,
+    /// It does: the job must not hold quota.
+    Held,
 }
 
 /// Result of a finished job.

@@ -72,6 +72,7 @@ mod stored_objects;
 mod template_defaults;
 mod topology;
 mod unit_pods;
+mod unit_ray;
 mod unit_sets;
 mod unreviewed_workloads;
 mod vocabulary;

@@ -150,7 +150,7 @@ pub(super) static GATES: &[Gate] = &[
         Beta,
         true,
         &[],
-        OfFrameworks(&["ray.io/rayservice"], "ray.io/rayservice is not managed"),
+        DefaultOnly("a RayService keeps its quota while KubeRay cleans up Redis"),
     ),
     gate("DisableWaitForPodsReady", Alpha, false, &[], Toggleable),
     gate("ElasticJobsViaWorkloadSlices", Beta, true, &[], Toggleable),

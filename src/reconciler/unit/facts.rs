@@ -10,7 +10,7 @@ use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{
-    Component, JobKind, Readiness, Stop, StopScope, Unit, UnitKey, UnitStatus, framework,
+    Component, JobHold, JobKind, Readiness, Stop, StopScope, Unit, UnitKey, UnitStatus, framework,
 };
 use crate::lifecycle::facts::Hold;
 use crate::lifecycle::workload::{JobFacts, WorkloadOwner};
@@ -82,7 +82,11 @@ impl<'a> UnitFacts<'a> {
         let out_of_sync = (superfluous && slices.is_none())
             || unfit
             || unit.owner.is_some_and(|owner| is_out_of_sync(record, owner));
-        let hold = self.units.hold_of(record);
+        let hold = match unit.view.status.hold {
+            JobHold::Held => Hold::Held("Job is on hold".to_owned()),
+            JobHold::Free => Hold::Free,
+            JobHold::Unknown => self.units.hold_of(record),
+        };
         JobFacts {
             stopped,
             start_failed: self.start_error(record, unit, &status).filter(|_| !superfluous && !unfit),
@@ -140,6 +144,10 @@ impl<'a> UnitFacts<'a> {
         }
         if status.active {
             return false;
+        }
+        // It has no pods. It is not suspended, because its controller says why it does not run.
+        if unit.view.status.hold == JobHold::Held && !record.meta.deleting {
+            return true;
         }
         // No pod is created for a job that is being deleted; its last ones run until then. It exists until its Workload is
         // gone, because the Workload blocks a deletion in the foreground.

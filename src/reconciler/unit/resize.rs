@@ -6,11 +6,12 @@
 use super::comparison::{charge_covers_requests, is_in_other_queue};
 use super::run::{StopCause, awaits_admission};
 use super::slices::Slices;
+use super::step::is_on_hold;
 use super::{LoadedUnit, UnitStep};
 use crate::api::names::ELASTIC_JOB_ANNOTATION as GATE;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{JobView, PodSetView};
+use crate::frameworks::{Action, ActionWrite, Change, JobPatch, JobView, PodSetView, Target};
 use crate::lifecycle::reservation;
 use crate::reconciler::messages::{Verb, WriteClass};
 use crate::reconciler::writes::request::WriteRequest;
@@ -65,6 +66,12 @@ impl UnitStep<'_> {
         if status.finished.is_some() || self.leave_former_workload(unit, Some(&used.meta.key)) {
             return;
         }
+        if is_on_hold(unit, used) {
+            return;
+        }
+        if self.annotate(unit, owner) {
+            return;
+        }
         let runs_on_slices = !status.suspended && slices.started(owner);
         if used.keeps_quota() && fits(used, owner) && (status.suspended || runs_on_slices) {
             if awaits_admission(used) {
@@ -87,6 +94,16 @@ impl UnitStep<'_> {
             // It was reserved or admitted, but not for the job as it is now.
             self.replace_workload(unit, used);
         }
+    }
+
+    /// Writes the annotation of an elastic job from which the name of its next slice is made. Returns whether it lacks it.
+    pub(super) fn annotate(&mut self, unit: &LoadedUnit<'_>, owner: &JobView) -> bool {
+        let outdated = owner.related.outdated_annotation.as_ref().filter(|_| owner.options.slice.is_some());
+        let Some((key, value)) = outdated else { return false };
+        let patch = JobPatch::merge(json!({"metadata": {"annotations": {*key: value}}}));
+        let write = ActionWrite::Patch(patch);
+        self.perform(unit, vec![Action { target: Target::Owner, write, change: Change::None }], "", "");
+        true
     }
 
     /// Stops a job that may not run on the quota of its slice. Returns whether there is anything to do.

@@ -9,7 +9,7 @@ use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{ComposeError, JobView, RelatedKey, Role};
+use crate::frameworks::{ComposeError, JobHold, JobView, RelatedKey, Role};
 use crate::lifecycle::{backoff, conditions, reservation};
 use jiff::SignedDuration;
 use std::sync::Arc;
@@ -102,6 +102,9 @@ impl UnitStep<'_> {
         if unit.view.deleting {
             return;
         }
+        if is_on_hold(unit, record) {
+            return;
+        }
         if !membership.matches {
             if !self.stop(unit, record, &StopCause::no_matching_workload(unit)) && !status.active {
                 self.replace_workload(unit, record);
@@ -156,4 +159,9 @@ impl UnitStep<'_> {
             self.sync_workload(unit, record);
         }
     }
+}
+
+/// Returns whether a unit stays as it is because its controller keeps it from running. It stops with its Workload all the same.
+pub(super) fn is_on_hold(unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
+    unit.view.status.hold == JobHold::Held && !record.meta.deleting
 }

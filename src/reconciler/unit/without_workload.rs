@@ -6,7 +6,8 @@ use crate::api::{ObjectKey, names};
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{
-    Ancestor, Component, ComposeError, Composed, MissingClass, Priority, SliceMarks, Sources, WorkloadRequest,
+    Ancestor, Component, ComposeError, Composed, JobHold, MissingClass, Priority, SliceMarks, Sources,
+    WorkloadRequest,
 };
 use crate::lifecycle::backoff;
 use crate::reconciler::messages::{Effect, Observation, Verb};
@@ -46,6 +47,9 @@ impl<'a> UnitStep<'a> {
             return self.release_members(unit, |_| true);
         }
         let Some(owner) = unit.owner else { return self.make_workload(unit) };
+        if owner.status.hold == JobHold::Held {
+            return;
+        }
         match self.units.ancestor_of(unit.key.kind, owner) {
             Some(Ancestor::Queued(ancestor)) => self.suspend_child_unless_admitted(unit, &ancestor),
             // The framework of the owner would manage the job. A job that names a queue itself is still queued.
@@ -64,6 +68,9 @@ impl<'a> UnitStep<'a> {
             || self.stop_with(unit, &unit.workload, &[], &StopCause::missing_workload(unit))
             || unit.status(self.now).active
         {
+            return;
+        }
+        if unit.owner.is_some_and(|owner| self.annotate(unit, owner)) {
             return;
         }
         self.release_members(unit, |member| !member.counts());

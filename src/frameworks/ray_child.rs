@@ -1,0 +1,233 @@
+//! The RayCluster that KubeRay creates for a RayJob or a RayService. The autoscaler resizes the child, not its parent: what an elastic
+//! parent asks for is read from the child.
+//!
+//! Invariant: the size of a parent and the part of its Workload's name that the child says are of one version of the child. The name
+//! is made from an annotation of the parent, which is written before sizes are compared.
+
+use super::JobError;
+use super::ray::{Ray, RayRole, gvk};
+use super::read;
+use super::related::{Found, Related, RelatedKey, RelatedKind};
+use super::view::JobHold;
+use crate::api::ObjectKey;
+use crate::api::names::{ELASTIC_JOB_ANNOTATION, RAY_CLUSTER_GENERATION_ANNOTATION};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// The children.
+pub(super) const CLUSTERS: RelatedKind =
+    RelatedKind { gvk: gvk("RayCluster", "rayclusters"), namespaced: true };
+
+/// What KubeRay says of a RayJob that it refuses. It creates nothing for it.
+const REFUSED: &str = "ValidationFailed";
+const JOB_STATE: &str = "/status/jobDeploymentStatus";
+
+/// Returns the child that a job reads: an elastic job for its size, and a job on hold because pods may be left.
+pub(super) fn read_by(ray: &Ray, job: &Value) -> Result<Option<RelatedKey>, JobError> {
+    let Some(pointer) = ray.child else { return Ok(None) };
+    if !is_elastic(job)? && hold(ray, job)? != JobHold::Held {
+        return Ok(None);
+    }
+    let Some(name) = read::string(job, pointer)?.filter(|name| !name.is_empty()) else { return Ok(None) };
+    let namespace = Arc::from(read::string(job, "/metadata/namespace")?.unwrap_or_default());
+    Ok(Some(RelatedKey { kind: CLUSTERS, key: ObjectKey { namespace, name: Arc::from(name) } }))
+}
+
+/// Returns whether KubeRay keeps a job from running.
+pub(super) fn hold(ray: &Ray, job: &Value) -> Result<JobHold, JobError> {
+    if ray.role != RayRole::Job {
+        return Ok(JobHold::Unknown);
+    }
+    let refused = read::string(job, JOB_STATE)? == Some(REFUSED);
+    Ok(if refused { JobHold::Held } else { JobHold::Free })
+}
+
+/// Sets the counts of an elastic job's workers to those of its child. Returns `None` if the child has other groups, or cannot be
+/// read: it is then awaited.
+pub(super) fn count_workers(child: &Value, pod_sets: &mut [Value]) -> Option<()> {
+    for group in read::list(child, "/spec/workerGroupSpecs").ok()? {
+        let name = read::string(group, "/groupName").ok()??.to_lowercase();
+        let set = pod_sets.iter_mut().find(|set| set.get("name").and_then(Value::as_str) == Some(&name))?;
+        let Some(replicas) = read::count(group, "/replicas").ok()? else { continue };
+        let hosts = read::int(group, "/numOfHosts").ok()?.unwrap_or(1).max(1);
+        set.as_object_mut()?.insert("count".to_owned(), json!(replicas.saturating_mul(hosts)));
+    }
+    Some(())
+}
+
+/// Returns whether the job asks to be resized while it runs.
+pub(super) fn is_elastic(job: &Value) -> Result<bool, JobError> {
+    let annotations = read::string_map(job, "/metadata/annotations")?;
+    Ok(annotations.get(ELASTIC_JOB_ANNOTATION).is_some_and(|text| text == "true"))
+}
+
+/// Returns what tells the Workload of an elastic job from those made for its earlier sizes.
+pub(super) fn slice(ray: &Ray, job: &Value, generation: i64) -> Result<String, JobError> {
+    let annotations = read::string_map(job, "/metadata/annotations")?;
+    let child = annotations.get(RAY_CLUSTER_GENERATION_ANNOTATION);
+    let child = child.filter(|generation| ray.child.is_some() && !generation.is_empty());
+    Ok(child.map_or_else(|| generation.to_string(), |child| format!("{generation}_{child}")))
+}
+
+/// Returns the annotation of an elastic job with the generation of its child, if the job has another one; it is empty while there is
+/// no child.
+pub(super) fn outdated_annotation(
+    ray: &Ray,
+    job: &Value,
+    related: &dyn Related,
+) -> Result<Option<(&'static str, String)>, JobError> {
+    if ray.child.is_none() || !is_elastic(job)? {
+        return Ok(None);
+    }
+    let generation = match read_by(ray, job)?.map(|child| related.find(&child)) {
+        Some(Found::NotYet) => return Ok(None),
+        Some(Found::Object(child)) => read::long(child, "/metadata/generation")?.unwrap_or(0).to_string(),
+        Some(Found::Missing) | None => String::new(),
+    };
+    let annotations = read::string_map(job, "/metadata/annotations")?;
+    let known = annotations.get(RAY_CLUSTER_GENERATION_ANNOTATION);
+    Ok((known != Some(&generation)).then_some((RAY_CLUSTER_GENERATION_ANNOTATION, generation)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ray::{RAY_CLUSTER, RAY_JOB, RAY_SERVICE};
+    use super::super::row::Framework;
+    use super::super::view::{JobView, RelatedView};
+    use super::*;
+
+    /// What is known of the child.
+    #[derive(Debug)]
+    enum Child {
+        NotListed,
+        Missing,
+        Of(Value),
+    }
+
+    impl Related for Child {
+        fn find(&self, object: &RelatedKey) -> Found<'_> {
+            assert_eq!(object.to_string(), "RayCluster ns/child");
+            match self {
+                Self::NotListed => Found::NotYet,
+                Self::Missing => Found::Missing,
+                Self::Of(child) => Found::Object(child),
+            }
+        }
+    }
+
+    fn groups(replicas: &[Value]) -> Value {
+        let group = |(index, replicas): (usize, &Value)| {
+            json!({"groupName": format!("G{index}"), "replicas": replicas, "numOfHosts": index + 1,
+                "template": {"spec": {"containers": [{"name": "c"}]}}})
+        };
+        let template = json!({"spec": {"containers": [{"name": "c"}]}});
+        let groups: Vec<Value> = replicas.iter().enumerate().map(group).collect();
+        json!({"headGroupSpec": {"template": template}, "workerGroupSpecs": groups, "enableInTreeAutoscaling": true})
+    }
+
+    fn child(replicas: &[Value]) -> Child {
+        Child::Of(json!({"metadata": {"generation": 7}, "spec": groups(replicas)}))
+    }
+
+    fn parent(row: &Framework, annotations: &Value, name: &str) -> Value {
+        let cluster = groups(&[json!(1), json!(1)]);
+        let (spec, status) = if row.gvk.kind == "RayJob" {
+            (json!({"rayClusterSpec": cluster}), json!({"rayClusterName": name}))
+        } else {
+            (json!({"rayClusterConfig": cluster}), json!({"activeServiceStatus": {"rayClusterName": name}}))
+        };
+        json!({"metadata": {"name": "r", "namespace": "ns", "uid": "u", "generation": 3, "annotations": annotations},
+            "spec": spec, "status": status})
+    }
+
+    fn counts(view: &JobView) -> Vec<i32> {
+        view.pod_sets.iter().map(|set| set.count).collect()
+    }
+
+    #[test]
+    fn elastic_parent_has_the_size_of_its_child() {
+        for row in [&RAY_JOB, &RAY_SERVICE] {
+            let read = |annotations: Value, name: &str, child: &Child| {
+                row.decode_after(&parent(row, &annotations, name), None, child).unwrap()
+            };
+            let elastic = || json!({ELASTIC_JOB_ANNOTATION: "true"});
+            // An absent number of replicas leaves that of the parent.
+            let grown = child(&[json!(4), json!(3)]);
+            assert_eq!(counts(&read(elastic(), "child", &grown)), [1, 4, 6]);
+            assert_eq!(counts(&read(elastic(), "child", &child(&[json!(0), Value::Null]))), [1, 0, 2]);
+            assert_eq!(counts(&read(elastic(), "child", &Child::Missing)), [1, 1, 2]);
+            assert_eq!(counts(&read(elastic(), "", &grown)), [1, 1, 2]);
+            assert_eq!(counts(&read(json!({}), "child", &grown)), [1, 1, 2]);
+            let waits = |child: &Child| read(elastic(), "child", child).related.waits_for.is_some();
+            assert!(
+                waits(&Child::NotListed) && waits(&child(&[json!(1), json!(1), json!(1)])),
+                "other groups"
+            );
+            assert!(waits(&child(&[json!(-1)])) && !waits(&grown));
+        }
+    }
+
+    #[test]
+    fn name_of_a_slice_has_the_generation_of_the_child() {
+        let grown = child(&[json!(4)]);
+        let read = |row: &Framework, known: Option<&str>, name: &str, child: &Child| {
+            let mut annotations = json!({ELASTIC_JOB_ANNOTATION: "true"});
+            if let Some(known) = known {
+                annotations[RAY_CLUSTER_GENERATION_ANNOTATION] = json!(known);
+            }
+            let mut object = parent(row, &annotations, name);
+            object["spec"]["rayClusterConfig"]["suspend"] = json!(true);
+            let view = row.decode_after(&object, None, child).unwrap();
+            let outdated = view.related.outdated_annotation.map(|(_, generation)| generation);
+            (view.options.slice.unwrap().to_string(), outdated)
+        };
+        for row in [&RAY_JOB, &RAY_SERVICE] {
+            let outdated = |generation: &str| Some(generation.to_owned());
+            assert_eq!(read(row, None, "", &grown), ("3".to_owned(), outdated("")));
+            assert_eq!(read(row, Some(""), "", &grown), ("3".to_owned(), None));
+            assert_eq!(read(row, Some(""), "child", &grown), ("3".to_owned(), outdated("7")));
+            assert_eq!(read(row, Some("7"), "child", &grown), ("3_7".to_owned(), None));
+            assert_eq!(read(row, Some("7"), "child", &Child::Missing), ("3_7".to_owned(), outdated("")));
+        }
+        let cluster = json!({"metadata": {"name": "r", "namespace": "ns", "uid": "u", "generation": 3,
+            "annotations": {ELASTIC_JOB_ANNOTATION: "true", RAY_CLUSTER_GENERATION_ANNOTATION: "7"}},
+            "spec": {"suspend": true, "headGroupSpec": {"template": {"spec": {"containers": []}}}}});
+        let view = RAY_CLUSTER.decode_after(&cluster, None, &grown).unwrap();
+        assert_eq!((view.options.slice.as_deref(), view.related), (Some("3"), RelatedView::default()));
+    }
+
+    /// A refused job has pods only as long as a cluster of an earlier run exists.
+    #[test]
+    fn refused_job_is_on_hold() {
+        let read = |state: &str, child: &Child| {
+            let mut object = parent(&RAY_JOB, &json!({}), "child");
+            object["status"]["jobDeploymentStatus"] = json!(state);
+            let view = RAY_JOB.decode_after(&object, None, child).unwrap();
+            (view.status.hold, view.status.active_pods, view.related.waits_for.is_some())
+        };
+        let grown = child(&[]);
+        assert_eq!(read(REFUSED, &Child::Missing), (JobHold::Held, 0, false));
+        assert_eq!(read(REFUSED, &grown), (JobHold::Held, 1, false));
+        assert_eq!(read(REFUSED, &Child::NotListed), (JobHold::Held, 1, true));
+        assert_eq!(read("Running", &grown), (JobHold::Free, 1, false));
+        assert_eq!(read("Suspended", &grown), (JobHold::Free, 0, false));
+    }
+
+    /// The finalizer of KubeRay stays until Redis is clean; that of a deletion in the foreground waits for the Workload itself.
+    #[test]
+    fn deleted_service_runs_until_redis_is_clean() {
+        let runs = |fields: &Value, fault_tolerant: bool| {
+            let mut object =
+                parent(&RAY_SERVICE, &json!({"ray.io/ft-enabled": fault_tolerant.to_string()}), "");
+            for (name, value) in fields.as_object().unwrap() {
+                object["metadata"][name] = value.clone();
+            }
+            RAY_SERVICE.decode(&object).unwrap().status.active_pods > 0
+        };
+        let (own, foreground) = ("ray.io/gcs-ft-redis-cleanup-finalizer", "foregroundDeletion");
+        let deleted = |finalizers: &[&str]| json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": finalizers});
+        assert!(runs(&deleted(&[foreground, own]), true));
+        assert!(!runs(&deleted(&[foreground]), true) && !runs(&deleted(&[own]), false));
+        assert!(!runs(&json!({"finalizers": [own]}), true));
+    }
+}

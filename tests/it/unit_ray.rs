@@ -1,0 +1,94 @@
+//! Jobs of KubeRay that its operator refuses: they give their quota back, and are queued again when they can run.
+
+use crate::core_fixture::{Core, writes};
+use serde_json::{Value, json};
+use sluice::api::ObjectKey;
+use sluice::cache::Kind;
+use sluice::frameworks::{JobKind, framework};
+use sluice::reconciler::{CoreSettings, Delta, Effect, Verb, WriteOutcome, WriteResult};
+
+fn job_kind() -> Kind {
+    Kind::Job(JobKind::new(framework("ray.io", "RayJob").expect("a row")))
+}
+
+fn clusters(core: &Core) -> Kind {
+    let is_related = |kind: &&Kind| matches!(kind, Kind::Related(_));
+    *core.state.kinds().iter().find(is_related).expect("the clusters of jobs are watched")
+}
+
+fn ray_job(suspend: bool, state: &str) -> Value {
+    let template = json!({"spec": {"containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}});
+    json!({
+        "metadata": {"name": "r", "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
+        "spec": {"suspend": suspend, "shutdownAfterJobFinishes": true, "submissionMode": "HTTPMode",
+            "rayClusterSpec": {"headGroupSpec": {"template": template}}},
+        "status": {"jobDeploymentStatus": state, "rayClusterName": "c"},
+    })
+}
+
+/// Answers the only write of a Workload with the object as it is then.
+fn land(core: &mut Core, effects: &[Effect], workload: &mut Value) -> Vec<Effect> {
+    let [write] = &writes(effects, Kind::Workload)[..] else { panic!("{effects:?}") };
+    if write.verb == Verb::Create {
+        *workload = write.body.clone();
+    } else {
+        workload["status"] = write.body["status"].clone();
+    }
+    let object = core.with_server_metadata(Kind::Workload, workload.clone());
+    let (id, kind, key) = (write.id, Kind::Workload, write.key.clone());
+    core.feed(Delta::Written(WriteResult { id, kind, key, outcome: WriteOutcome::Done(object) }))
+}
+
+fn reserved(workload: &Value) -> (&str, &str) {
+    let conditions = workload["status"]["conditions"].as_array().unwrap();
+    let reserved = conditions.iter().find(|condition| condition["type"] == "QuotaReserved").unwrap();
+    (reserved["status"].as_str().unwrap(), reserved["reason"].as_str().unwrap())
+}
+
+#[test]
+fn refused_job_holds_no_quota_and_is_queued_again() {
+    let frameworks = ["batch/job", "ray.io/rayjob"].map(str::to_owned).into();
+    let mut core = Core::new(CoreSettings { frameworks, ..CoreSettings::default() });
+    let (clusters, mut workload) = (clusters(&core), Value::Null);
+    let cluster = json!({"metadata": {"name": "c", "namespace": "ns"}, "spec": {}});
+    core.put(clusters, cluster);
+    let effects = core.put(job_kind(), ray_job(true, ""));
+    let effects = land(&mut core, &effects, &mut workload);
+    let effects = land(&mut core, &effects, &mut workload);
+    assert_eq!(reserved(&workload).0, "True");
+    let [start] = &writes(&effects, job_kind())[..] else { panic!("{effects:?}") };
+    assert!(
+        start.body.as_array().unwrap().iter().any(|op| op["op"] == "remove" && op["path"] == "/spec/suspend")
+    );
+    let (id, kind, key) = (start.id, job_kind(), start.key.clone());
+    let started = core.with_server_metadata(job_kind(), ray_job(false, ""));
+    core.feed(Delta::Written(WriteResult {
+        id,
+        kind,
+        key: key.clone(),
+        outcome: WriteOutcome::Done(started),
+    }));
+
+    // Pods of its cluster may be left.
+    let refused = core.with_server_metadata(job_kind(), ray_job(false, "ValidationFailed"));
+    let effects = core.feed(Delta::Applied { kind, object: refused.clone() });
+    assert!(writes(&effects, kind).is_empty() && writes(&effects, Kind::Workload).is_empty(), "{effects:?}");
+    core.feed(Delta::Deleted {
+        kind: clusters,
+        key: ObjectKey::new("ns", "c"),
+        uid: "rayclusters-c".to_owned(),
+    });
+    let effects = core.feed(Delta::Read { kind, key, object: Some(refused) });
+    assert!(writes(&effects, kind).is_empty(), "its controller says why it does not run: {effects:?}");
+    land(&mut core, &effects, &mut workload);
+    assert_eq!(reserved(&workload), ("False", "OnHold"));
+    assert!(workload["status"].get("admission").is_none(), "its quota is free");
+
+    let effects = core.put(job_kind(), ray_job(false, ""));
+    let [stop] = &writes(&effects, job_kind())[..] else { panic!("{effects:?}") };
+    assert!(
+        stop.body.as_array().unwrap().iter().any(|op| op["path"] == "/spec/suspend" && op["value"] == true)
+    );
+    land(&mut core, &effects, &mut workload);
+    assert_eq!(reserved(&workload).0, "True", "{workload}");
+}
