@@ -108,6 +108,13 @@ impl Cache {
         record.annotations.replaces.as_deref().into_iter().chain(replacing).chain(of_job).cloned().collect()
     }
 
+    /// Returns the slices that wait to take over from a slice.
+    pub(crate) fn slices_to_take_over(&self, key: &ObjectKey) -> impl Iterator<Item = &WorkloadRecord> {
+        let finished = |record: &WorkloadRecord| conditions::is_true(&record.status, ConditionType::Finished);
+        let waits = move |record: &&Arc<WorkloadRecord>| !record.meta.deleting && !finished(record);
+        self.workloads.replacing(key).filter(waits).map(|record| &**record)
+    }
+
     fn workload_change(&mut self, key: &ObjectKey, owner: Option<Arc<OwnerRecord>>) -> WorkloadChange {
         let pod_usage = self.sync_assigned_hosts(key);
         WorkloadChange {

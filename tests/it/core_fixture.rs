@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::frameworks::JobKind;
-use sluice::reconciler::{CoreSettings, Delta, Effect, Reconciler, Write, WriteClass};
+use sluice::reconciler::{
+    CoreSettings, Delta, Effect, Reconciler, Verb, Write, WriteClass, WriteOutcome, WriteResult,
+};
 use std::collections::BTreeMap;
 
 pub(crate) const JOB: Kind = Kind::Job(JobKind::BATCH_JOB);
@@ -84,13 +86,28 @@ impl Core {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         object["metadata"]["uid"] = json!(format!("{}-{name}", kind.resource().plural));
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        object["metadata"]["generation"] = json!(1);
+        if object["metadata"]["generation"].is_null() {
+            object["metadata"]["generation"] = json!(1);
+        }
         object["metadata"]["creationTimestamp"] =
             json!(Timestamp::from_second(START - 3).unwrap().to_string());
         if kind == Kind::Workload {
             self.workloads.insert(ObjectKey::new("ns", &name), object.clone());
         }
         object
+    }
+
+    /// Answers the only write of a Workload with the object as it is then.
+    pub(crate) fn land(&mut self, effects: &[Effect], workload: &mut Value) -> Vec<Effect> {
+        let [write] = &writes(effects, Kind::Workload)[..] else { panic!("{effects:?}") };
+        if write.verb == Verb::Create {
+            *workload = write.body.clone();
+        } else {
+            workload["status"] = write.body["status"].clone();
+        }
+        let object = self.with_server_metadata(Kind::Workload, workload.clone());
+        let (id, kind, key) = (write.id, Kind::Workload, write.key.clone());
+        self.feed(Delta::Written(WriteResult { id, kind, key, outcome: WriteOutcome::Done(object) }))
     }
 
     pub(crate) fn advance_seconds(&mut self, seconds: i64) -> Vec<Effect> {

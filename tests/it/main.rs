@@ -15,6 +15,7 @@ mod core_gates;
 mod core_settings;
 mod crds;
 mod dockerfile;
+mod elastic_gates;
 mod end_to_end_cases;
 mod events_and_observations;
 mod fake_api;

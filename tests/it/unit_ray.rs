@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::frameworks::{JobKind, framework};
-use sluice::reconciler::{CoreSettings, Delta, Effect, Verb, WriteOutcome, WriteResult};
+use sluice::reconciler::{CoreSettings, Delta, WriteOutcome, WriteResult};
 
 fn job_kind() -> Kind {
     Kind::Job(JobKind::new(framework("ray.io", "RayJob").expect("a row")))
@@ -26,19 +26,6 @@ fn ray_job(suspend: bool, state: &str) -> Value {
     })
 }
 
-/// Answers the only write of a Workload with the object as it is then.
-fn land(core: &mut Core, effects: &[Effect], workload: &mut Value) -> Vec<Effect> {
-    let [write] = &writes(effects, Kind::Workload)[..] else { panic!("{effects:?}") };
-    if write.verb == Verb::Create {
-        *workload = write.body.clone();
-    } else {
-        workload["status"] = write.body["status"].clone();
-    }
-    let object = core.with_server_metadata(Kind::Workload, workload.clone());
-    let (id, kind, key) = (write.id, Kind::Workload, write.key.clone());
-    core.feed(Delta::Written(WriteResult { id, kind, key, outcome: WriteOutcome::Done(object) }))
-}
-
 fn reserved(workload: &Value) -> (&str, &str) {
     let conditions = workload["status"]["conditions"].as_array().unwrap();
     let reserved = conditions.iter().find(|condition| condition["type"] == "QuotaReserved").unwrap();
@@ -53,8 +40,8 @@ fn refused_job_holds_no_quota_and_is_queued_again() {
     let cluster = json!({"metadata": {"name": "c", "namespace": "ns"}, "spec": {}});
     core.put(clusters, cluster);
     let effects = core.put(job_kind(), ray_job(true, ""));
-    let effects = land(&mut core, &effects, &mut workload);
-    let effects = land(&mut core, &effects, &mut workload);
+    let effects = core.land(&effects, &mut workload);
+    let effects = core.land(&effects, &mut workload);
     assert_eq!(reserved(&workload).0, "True");
     let [start] = &writes(&effects, job_kind())[..] else { panic!("{effects:?}") };
     assert!(
@@ -80,7 +67,7 @@ fn refused_job_holds_no_quota_and_is_queued_again() {
     });
     let effects = core.feed(Delta::Read { kind, key, object: Some(refused) });
     assert!(writes(&effects, kind).is_empty(), "its controller says why it does not run: {effects:?}");
-    land(&mut core, &effects, &mut workload);
+    core.land(&effects, &mut workload);
     assert_eq!(reserved(&workload), ("False", "OnHold"));
     assert!(workload["status"].get("admission").is_none(), "its quota is free");
 
@@ -89,6 +76,6 @@ fn refused_job_holds_no_quota_and_is_queued_again() {
     assert!(
         stop.body.as_array().unwrap().iter().any(|op| op["path"] == "/spec/suspend" && op["value"] == true)
     );
-    land(&mut core, &effects, &mut workload);
+    core.land(&effects, &mut workload);
     assert_eq!(reserved(&workload).0, "True", "{workload}");
 }

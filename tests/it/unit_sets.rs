@@ -4,7 +4,7 @@ use crate::core_fixture::{Core, writes};
 use serde_json::{Value, json};
 use sluice::cache::Kind;
 use sluice::frameworks::{JobKind, framework};
-use sluice::reconciler::{CoreSettings, Delta, Effect, Verb, WriteOutcome, WriteResult};
+use sluice::reconciler::{CoreSettings, Verb};
 
 fn set_kind() -> Kind {
     Kind::Job(JobKind::new(framework("apps", "StatefulSet").expect("a row")))
@@ -37,19 +37,6 @@ fn pod(name: &str, uid: &Value) -> Value {
     })
 }
 
-/// Answers the only write of a Workload with the object as it is then.
-fn land(core: &mut Core, effects: &[Effect], workload: &mut Value) -> Vec<Effect> {
-    let [write] = &writes(effects, Kind::Workload)[..] else { panic!("{effects:?}") };
-    if write.verb == Verb::Create {
-        *workload = write.body.clone();
-    } else {
-        workload["status"] = write.body["status"].clone();
-    }
-    let object = core.with_server_metadata(Kind::Workload, workload.clone());
-    let (id, kind, key) = (write.id, Kind::Workload, write.key.clone());
-    core.feed(Delta::Written(WriteResult { id, kind, key, outcome: WriteOutcome::Done(object) }))
-}
-
 /// The Workload is made from the set; its pods become members of the group when it exists, and not before.
 #[test]
 fn pods_of_a_set_become_members_of_its_workload() {
@@ -75,11 +62,11 @@ fn pods_of_a_set_become_members_of_its_workload() {
 fn count_follows_a_set_that_was_scaled_to_zero() {
     let (mut core, mut workload) = (core(), Value::Null);
     let effects = core.put(set_kind(), set(3));
-    let effects = land(&mut core, &effects, &mut workload);
-    land(&mut core, &effects, &mut workload);
+    let effects = core.land(&effects, &mut workload);
+    core.land(&effects, &mut workload);
     assert!(workload["status"]["admission"].is_object(), "{workload}");
     let effects = core.put(set_kind(), set(0));
-    land(&mut core, &effects, &mut workload);
+    core.land(&effects, &mut workload);
     let conditions = workload["status"]["conditions"].as_array().unwrap();
     let reserved = conditions.iter().find(|condition| condition["type"] == "QuotaReserved").unwrap();
     assert_eq!((&reserved["status"], &reserved["reason"]), (&json!("False"), &json!("OnHold")));

@@ -1,15 +1,18 @@
 //! The gates of elastic jobs: which pods of a job that grew or shrank may run.
 //!
-//! Invariants: no more pods of a pod set run than the slice in use is charged for; a pod that terminates counts until it has
-//! ended. Pods are ungated by name, so that two decisions on the same pods are the same.
+//! Invariants: no more pods of a pod set run than the slice in use is charged for, and the one that takes over from it: nothing is
+//! ungated while a write may change which these are. A pod that terminates counts until it has ended. Pods are ungated by name, so that two decisions on the same pods are the same.
 
 use super::pod_change::{PodChange, gate_removed_observation, gates_without};
 use crate::api::names::ELASTIC_JOB_ANNOTATION as GATE;
 use crate::api::{ObjectKey, v1beta2::PodSetAssignment};
-use crate::cache::Cache;
 use crate::cache::pods::{PodRecord, WorkloadPod};
 use crate::cache::records::WorkloadRecord;
+use crate::cache::{Cache, Kind};
+use crate::frameworks::UnitKey;
 use crate::lifecycle::provisioning::POD_ANNOTATIONS;
+use crate::reconciler::work_queue::ReconcileKey;
+use crate::reconciler::writes::in_flight::Writes;
 use crate::resources::without_reclaimable;
 use jiff::Timestamp;
 use serde_json::json;
@@ -49,7 +52,10 @@ pub(super) fn changes(cache: &Cache, record: &WorkloadRecord, now: Timestamp) ->
             .filter(|(.., member)| !member.terminating)
             .partition(|(.., member)| additions.fit(member));
         opened.stale.extend(stale.into_iter().map(|(key, ..)| Arc::clone(&key.name)));
-        let room = usize::try_from(charged_pods(record, set)).unwrap_or(0).saturating_sub(running.len());
+        // The slice that takes over may be smaller, if the job has shrunk while it waited.
+        let next = cache.slices_to_take_over(&record.meta.key).map(|next| asked_pods(next, &set.name));
+        let charged = next.fold(charged_pods(record, set), i32::min);
+        let room = usize::try_from(charged).unwrap_or(0).saturating_sub(running.len());
         let change = |pod: (&ObjectKey, &PodRecord, &WorkloadPod)| additions.change(record, pod, now);
         // They are in the order of their names.
         opened.changes.extend(fitting.into_iter().take(room).map(change));
@@ -57,10 +63,23 @@ pub(super) fn changes(cache: &Cache, record: &WorkloadRecord, now: Timestamp) ->
     opened
 }
 
+/// Returns whether a write may change, before the next step, how many pods of a job have quota: of a slice, or of a new one.
+pub(super) fn may_change_size(cache: &Cache, record: &WorkloadRecord, writes: &Writes) -> bool {
+    let key = &record.meta.key;
+    let beside = cache.slices_beside(key);
+    let writing = beside.iter().chain([key]).any(|slice| writes.is_in_flight(Kind::Workload, slice));
+    let job = record.owner.as_ref().and_then(|owner| cache.job_id(&owner.uid));
+    let unit = job.map(|(kind, job)| ReconcileKey::Unit(UnitKey::of_object(*kind, job.clone())));
+    writing || unit.is_some_and(|unit| writes.creates_for(&unit))
+}
+
+fn asked_pods(record: &WorkloadRecord, pod_set: &str) -> i32 {
+    record.pod_sets().iter().find(|asked| *asked.name == *pod_set).map_or(0, |asked| asked.count)
+}
+
 /// Returns how many pods of a pod set a slice is charged for.
 fn charged_pods(record: &WorkloadRecord, set: &PodSetAssignment) -> i32 {
-    let asked =
-        record.pod_sets().iter().find(|asked| *asked.name == *set.name).map_or(0, |asked| asked.count);
+    let asked = asked_pods(record, &set.name);
     let reclaimable = record.status.reclaimable_pods.iter().find(|pods| pods.name == set.name);
     let left = without_reclaimable(asked, reclaimable.map_or(0, |pods| pods.count));
     set.count.map_or(left, |granted| granted.min(left))

@@ -15,8 +15,8 @@ use crate::cache::pods::{PodRecord, WorkloadPod};
 use crate::cache::records::{PodSetRecord, WorkloadRecord};
 use crate::cache::{Cache, Kind};
 use crate::frameworks::TemplateInfo;
-use crate::lifecycle::conditions;
 use crate::lifecycle::ungate::{DomainSlots, TasPodState, assign_gated_pods, domains_waited_for};
+use crate::lifecycle::{backoff, conditions};
 use crate::reconciler::events::{event_on, workload_warning};
 use crate::reconciler::messages::{Effect, EventType, Verb};
 use crate::reconciler::warnings::Warnings;
@@ -25,10 +25,13 @@ use crate::reconciler::writes::in_flight::Writes;
 use crate::reconciler::writes::request::WriteRequest;
 
 use crate::topology::{DomainPath, HOSTNAME_LABEL, Placement};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// Delay before the next step of pods whose slice is being written.
+const RESIZE_RECHECK: SignedDuration = SignedDuration::from_secs(1);
 
 /// What is needed to ungate the pods of Workloads.
 pub(crate) struct PodUngating<'a> {
@@ -75,9 +78,15 @@ impl PodUngating<'_> {
             closed_hosts.extend(hosts);
         }
         self.report_gated_pods(record, &closed_hosts, now);
-        let opened = elastic_gates::changes(cache, record, now);
-        self.report_stale_pods(record, &opened.stale);
-        ungated.extend(opened.changes);
+        if record.annotations.is_slice && elastic_gates::may_change_size(cache, record, self.writes) {
+            // A write that lands gives the pods a step; one that fails may not.
+            let item = ReconcileKey::Pods(workload.clone());
+            self.work_queue.add_at(item, backoff::after(now, RESIZE_RECHECK));
+        } else {
+            let opened = elastic_gates::changes(cache, record, now);
+            self.report_stale_pods(record, &opened.stale);
+            ungated.extend(opened.changes);
+        }
         let changes = !terminated.is_empty() || !ungated.is_empty();
         if changes
             && !self.writes.is_confirmed(workload, ReconcileKey::Pods(workload.clone()), self.work_queue, now)

@@ -8,16 +8,21 @@ use super::run::{StopCause, awaits_admission};
 use super::slices::Slices;
 use super::step::is_on_hold;
 use super::{LoadedUnit, UnitStep};
+use crate::api::ObjectKey;
 use crate::api::names::ELASTIC_JOB_ANNOTATION as GATE;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{Action, ActionWrite, Change, JobPatch, JobView, PodSetView, Target};
-use crate::lifecycle::reservation;
+use crate::lifecycle::{backoff, reservation};
 use crate::reconciler::messages::{Verb, WriteClass};
 use crate::reconciler::writes::request::WriteRequest;
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 use std::cmp::Ordering;
 use std::sync::Arc;
+
+/// Delay before the next step of a job of which a pod is being ungated.
+const UNGATING_RECHECK: SignedDuration = SignedDuration::from_secs(1);
 
 /// The size of a job beside that of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +127,7 @@ impl UnitStep<'_> {
     ) {
         let Some(size) = compare_size(latest, owner) else { return };
         let reserved = reservation::holds_quota(&latest.status);
-        let shrinking = self.has_pods_to_end(used, owner);
+        let shrinking = self.has_pods_to_end(unit, used, owner);
         match size {
             Size::Same if !reserved => self.sync_workload(unit, latest),
             Size::Same => {}
@@ -145,18 +150,23 @@ impl UnitStep<'_> {
         }
     }
 
-    /// Returns whether more pods of a pod set may run than the job asks for: some of them have to end.
-    fn has_pods_to_end(&self, used: &WorkloadRecord, owner: &JobView) -> bool {
+    /// Returns whether more pods of a pod set may run than the job asks for: some of them have to end. A pod that is being ungated
+    /// runs as soon as that write has landed.
+    fn has_pods_to_end(&mut self, unit: &LoadedUnit<'_>, used: &WorkloadRecord, owner: &JobView) -> bool {
         let (cache, key) = (self.units.cache, &used.meta.key);
+        let ungating = |pod: &ObjectKey| self.writes.is_in_flight(Kind::Pod, pod);
+        let pods: Vec<_> = cache.pods_of(key).filter(|(_, pod, _)| cache.belongs_to(pod, key)).collect();
         let running = |pod_set: &str| {
-            let pods = cache.pods_of(key);
-            let runs = pods.filter(|(_, pod, member)| {
-                *member.pod_set == *pod_set && !member.has_gate(GATE) && cache.belongs_to(pod, key)
-            });
-            runs.count()
+            let own = pods.iter().filter(|(.., member)| *member.pod_set == *pod_set);
+            own.filter(|(pod, _, member)| !member.has_gate(GATE) || ungating(pod)).count()
         };
         let asked = |set: &PodSetView| usize::try_from(set.count).unwrap_or(0);
-        owner.pod_sets.iter().any(|set| running(&set.name) > asked(set))
+        let any = owner.pod_sets.iter().any(|set| running(&set.name) > asked(set));
+        if pods.iter().any(|(pod, ..)| ungating(pod)) {
+            // The end of a write that fails gives the job no step.
+            self.work_queue.add_at(unit.reconcile_key(), backoff::after(self.now, UNGATING_RECHECK));
+        }
+        any
     }
 
     /// Writes the counts of a slice's pod sets, unless it has them.

@@ -1,0 +1,78 @@
+//! Gates of elastic jobs while their size is being written: what a write in flight may change is not decided upon.
+
+use crate::core_fixture::{Core, JOB, job, writes};
+use serde_json::{Value, json};
+use sluice::cache::Kind;
+use sluice::reconciler::{CoreSettings, Delta, Effect, Write, WriteOutcome, WriteResult};
+
+const GATE: &str = "kueue.x-k8s.io/elastic-job";
+
+fn elastic_job(pods: i32, workload: Option<&Value>) -> Value {
+    let mut job = job("a");
+    job["metadata"]["generation"] = json!(if workload.is_some() { pods + 2 } else { 1 });
+    job["metadata"]["annotations"][GATE] = json!("true");
+    job["spec"]["parallelism"] = json!(pods);
+    job["spec"]["completions"] = Value::Null;
+    job["spec"]["suspend"] = json!(workload.is_none());
+    job["spec"]["template"]["spec"]["schedulingGates"] = json!([{"name": GATE}]);
+    if let Some(workload) = workload {
+        job["spec"]["template"]["metadata"] = marks(workload);
+    }
+    job
+}
+
+/// What a start adds to the template.
+fn marks(workload: &Value) -> Value {
+    let name = &workload["metadata"]["name"];
+    json!({"labels": {"kueue.x-k8s.io/podset": "main"}, "annotations": {
+        "kueue.x-k8s.io/workload": name, "kueue.x-k8s.io/workload-slice-name": name}})
+}
+
+fn pod(name: &str, workload: &Value) -> Value {
+    let mut pod = json!({"metadata": marks(workload), "spec": {"schedulingGates": [{"name": GATE}],
+        "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}});
+    pod["metadata"]["name"] = json!(name);
+    pod["metadata"]["namespace"] = json!("ns");
+    pod["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "jobs-a", "controller": true}]);
+    pod
+}
+
+/// A Job of two pods that runs, with its only slice.
+fn running() -> (Core, Value) {
+    let mut core = Core::new(CoreSettings::default());
+    let mut workload = Value::Null;
+    let effects = core.put(JOB, elastic_job(2, None));
+    let effects = core.land(&effects, &mut workload);
+    let effects = core.land(&effects, &mut workload);
+    let [start] = &writes(&effects, JOB)[..] else { panic!("{effects:?}") };
+    let started = core.with_server_metadata(JOB, elastic_job(2, Some(&workload)));
+    let (id, kind, key) = (start.id, JOB, start.key.clone());
+    core.feed(Delta::Written(WriteResult { id, kind, key, outcome: WriteOutcome::Done(started) }));
+    (core, workload)
+}
+
+fn of_workloads(effects: &[Effect]) -> Vec<Write> {
+    writes(effects, Kind::Workload)
+}
+
+/// Without it, the slice would shrink to less than runs when both writes have landed.
+#[test]
+fn pod_that_is_being_ungated_keeps_its_quota() {
+    let (mut core, workload) = running();
+    let effects = core.put(Kind::Pod, pod("a-0", &workload));
+    assert_eq!(writes(&effects, Kind::Pod).len(), 1);
+    let effects = core.put(JOB, elastic_job(0, Some(&workload)));
+    assert!(of_workloads(&effects).is_empty(), "{effects:?}");
+}
+
+/// The slice that is being written has fewer pods than the one before.
+#[test]
+fn nothing_is_ungated_while_a_slice_shrinks() {
+    let (mut core, workload) = running();
+    let effects = core.put(JOB, elastic_job(1, Some(&workload)));
+    let [shrunk] = &of_workloads(&effects)[..] else { panic!("{effects:?}") };
+    assert!(shrunk.body.as_array().unwrap().iter().any(|op| op["value"] == 1), "{shrunk:?}");
+    let effects = core.put(Kind::Pod, pod("a-0", &workload));
+    assert!(writes(&effects, Kind::Pod).is_empty(), "{effects:?}");
+}
