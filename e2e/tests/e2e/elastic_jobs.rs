@@ -1,7 +1,7 @@
 //! Elastic Jobs: they are resized while they run.
 
 use crate::fixture::Fixture;
-use crate::history::{History, revision};
+use crate::history::{History, is_deleted, revision};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use sluice_e2e::cluster::Cluster;
@@ -9,10 +9,10 @@ use sluice_e2e::objects::{Kind, condition_is_true, expect_condition, number, tex
 use sluice_e2e::wait::eventually;
 use std::collections::BTreeMap;
 
-const GATE: &str = "kueue.x-k8s.io/elastic-job";
+pub(crate) const GATE: &str = "kueue.x-k8s.io/elastic-job";
 const REPLACES: &str = "/metadata/annotations/kueue.x-k8s.io~1workload-slice-replacement-for";
 /// Quota of the queue; each pod requests one CPU.
-const QUOTA: i64 = 8;
+pub(crate) const QUOTA: i64 = 8;
 
 /// A Job of three pods grows to six, waits while another one has the quota, shrinks and ends. In each revision that the API
 /// server had, Workloads are charged no more than the quota, and no more pods of the Job are ungated than it is charged for.
@@ -55,7 +55,9 @@ pub(crate) async fn job_grows_waits_shrinks_and_ends(_: &Cluster, fixture: &Fixt
     })
     .await?;
     fixture.wait_for_queue_counts("main", (0, 0, 0), &[("cpu", "0")]).await?;
-    check_revisions(&workloads.revisions()?, &pods.revisions()?)
+    let seen = check_revisions(&workloads.revisions()?, &pods.revisions()?, "grows")?;
+    ensure!(seen == 6, "at most {seen} pods were seen to run");
+    Ok(())
 }
 
 async fn resize(fixture: &Fixture, parallelism: i64) -> Result<()> {
@@ -79,12 +81,14 @@ async fn wait_for_pods(fixture: &Fixture, ready: usize, gated: usize) -> Result<
     .await
 }
 
-fn is_gated(pod: &Value) -> bool {
+pub(crate) fn is_gated(pod: &Value) -> bool {
     let gates = pod["spec"]["schedulingGates"].as_array();
     gates.is_some_and(|gates| gates.iter().any(|gate| gate["name"] == GATE))
 }
 
-fn check_revisions(workloads: &[Value], pods: &[Value]) -> Result<()> {
+/// Checks every revision of Workloads and pods: Workloads are charged no more than the quota, and of an elastic job no more pods run
+/// than it is charged for. Returns the largest number of its pods that ran.
+pub(crate) fn check_revisions(workloads: &[Value], pods: &[Value], job: &str) -> Result<i64> {
     let mut all = Vec::new();
     for object in workloads.iter().chain(pods) {
         all.push((revision(object)?, object));
@@ -94,29 +98,58 @@ fn check_revisions(workloads: &[Value], pods: &[Value]) -> Result<()> {
     let mut seen = 0;
     for (_, object) in all {
         let name = text(object, "/metadata/name");
-        if object["spec"].get("podSets").is_some() {
-            known_workloads.insert(name, object);
+        let known =
+            if object["spec"].get("podSets").is_some() { &mut known_workloads } else { &mut known_pods };
+        if is_deleted(object) {
+            known.remove(name);
         } else {
-            known_pods.insert(name, object);
+            known.insert(name, object);
         }
-        let (all, of_job) = charged(&known_workloads);
+        let (all, of_job) = charged(&known_workloads, job);
         ensure!(all <= QUOTA, "{all} CPU are charged: {known_workloads:#?}");
         let runs = |pod: &&&Value| {
             let ended = ["Succeeded", "Failed"].contains(&text(pod, "/status/phase"));
-            let own = text(pod, "/metadata/labels/job-name") == "grows";
-            own && !ended && !is_gated(pod) && pod["metadata"]["deletionTimestamp"].is_null()
+            text(pod, "/metadata/ownerReferences/0/name") == job && !ended && !is_gated(pod)
         };
         let running = i64::try_from(known_pods.values().filter(runs).count())?;
-        ensure!(running <= of_job, "{running} pods run, {of_job} are charged: {known_workloads:#?}");
+        ensure!(
+            running <= of_job,
+            "{running} pods run, {of_job} are charged: {}",
+            history_of(job, workloads, pods, revision(object)?)
+        );
         seen = seen.max(running);
     }
-    ensure!(seen == 6, "at most {seen} pods were seen to run");
-    Ok(())
+    Ok(seen)
 }
 
-/// Number of pods for which all Workloads, and those of the Job, are charged. A slice whose quota has gone over to the next one
+/// Describes the revisions of the last Workloads and pods of a job up to a revision, for a failure.
+fn history_of(job: &str, workloads: &[Value], pods: &[Value], end: u64) -> String {
+    let mut lines = Vec::new();
+    for object in workloads.iter().chain(pods) {
+        let at = revision(object).unwrap_or(0);
+        let recent = at <= end && end.saturating_sub(at) < 60;
+        if !recent || text(object, "/metadata/ownerReferences/0/name") != job {
+            continue;
+        }
+        let sets = object["spec"]["podSets"].as_array().into_iter().flatten();
+        let counts: Vec<i64> = sets.map(|set| number(set, "/count")).collect();
+        let marks = [
+            ("reserved", condition_is_true(object, "QuotaReserved")),
+            ("finished", condition_is_true(object, "Finished")),
+            ("gated", is_gated(object)),
+            ("ending", !object["metadata"]["deletionTimestamp"].is_null()),
+            ("deleted", is_deleted(object)),
+        ];
+        let marks: Vec<&str> = marks.iter().filter(|(_, holds)| *holds).map(|(mark, _)| *mark).collect();
+        lines.push((at, format!("{at} {} {counts:?} {marks:?}", text(object, "/metadata/name"))));
+    }
+    lines.sort();
+    lines.into_iter().map(|(_, line)| line).collect::<Vec<_>>().join("\n")
+}
+
+/// Number of pods for which all Workloads, and those of a job, are charged. A slice whose quota has gone over to the next one
 /// is not charged.
-fn charged(workloads: &BTreeMap<&str, &Value>) -> (i64, i64) {
+fn charged(workloads: &BTreeMap<&str, &Value>, job: &str) -> (i64, i64) {
     let holds = |workload: &Value| {
         condition_is_true(workload, "QuotaReserved") && !condition_is_true(workload, "Finished")
     };
@@ -128,9 +161,10 @@ fn charged(workloads: &BTreeMap<&str, &Value>) -> (i64, i64) {
     let (mut all, mut of_job) = (0, 0);
     for (name, workload) in workloads.iter().filter(|(_, workload)| holds(workload)) {
         if !replaced.contains(name) {
-            let pods = number(workload, "/spec/podSets/0/count");
+            let sets = workload["spec"]["podSets"].as_array().into_iter().flatten();
+            let pods: i64 = sets.map(|set| number(set, "/count")).sum();
             all += pods;
-            of_job += if text(workload, "/metadata/ownerReferences/0/name") == "grows" { pods } else { 0 };
+            of_job += if text(workload, "/metadata/ownerReferences/0/name") == job { pods } else { 0 };
         }
     }
     (all, of_job)

@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
+/// Field of the metadata in the last revision of an object that is gone.
+const DELETED: &str = "deleted";
 /// Delay before the watch is retried when the server does not answer.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -45,14 +47,19 @@ impl History {
                 while let Some(event) = stream.next().await {
                     match event {
                         Ok(
-                            WatchEvent::Added(object)
-                            | WatchEvent::Modified(object)
-                            | WatchEvent::Deleted(object),
+                            event @ (WatchEvent::Added(_) | WatchEvent::Modified(_) | WatchEvent::Deleted(_)),
                         ) => {
+                            let (object, is_deleted) = match event {
+                                WatchEvent::Deleted(object) => (object, true),
+                                WatchEvent::Added(object) | WatchEvent::Modified(object) => (object, false),
+                                _ => continue,
+                            };
                             position = object.metadata.resource_version.clone().unwrap_or_default();
-                            sink.lock()
-                                .unwrap()
-                                .push((Instant::now(), serde_json::to_value(&object).unwrap()));
+                            let mut object = serde_json::to_value(&object).unwrap();
+                            if is_deleted {
+                                object["metadata"][DELETED] = Value::Bool(true);
+                            }
+                            sink.lock().unwrap().push((Instant::now(), object));
                         }
                         Ok(WatchEvent::Bookmark(mark)) => position = mark.metadata.resource_version,
                         Ok(WatchEvent::Error(_)) if may_relist.load(Ordering::Acquire) => {
@@ -105,6 +112,11 @@ impl History {
 /// Returns the resourceVersion of an object; these are ordered across all kinds.
 pub(crate) fn revision(object: &Value) -> Result<u64> {
     Ok(text(object, "/metadata/resourceVersion").parse()?)
+}
+
+/// Returns whether a revision is the last one of an object that is gone.
+pub(crate) fn is_deleted(object: &Value) -> bool {
+    object["metadata"][DELETED] == true
 }
 
 impl Drop for History {

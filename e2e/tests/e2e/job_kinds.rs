@@ -21,16 +21,7 @@ const QUEUE: &str = "main";
 /// then its quota is free.
 pub(crate) async fn each_served_kind_runs(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let kinds: Vec<PlayedKind> = served().map(PlayedKind::new).collect();
-    let definitions = definitions::job_kinds(&fixture.kubectl, &fixture.objects).await?;
-    let port = cluster.manager()?.settings().webhook_port;
-    let manifests = install::manifests_for_all_kinds(&fixture.kubectl)?;
-    install::install_all(&fixture.kubectl, &fixture.objects, port, manifests).await?;
-    let names: Vec<&str> = served().map(|row| row.name).collect();
-    let before = if kinds.iter().any(|kind| kind.api != Kind::JOB) {
-        Some(cluster.reconfigure(&json!({"integrations": {"frameworks": names}})).await?)
-    } else {
-        None
-    };
+    let installed = AllKinds::install(cluster, fixture).await?;
     for node in fixture.objects.list(Kind::NODE, "", "").await? {
         let labels = json!({"metadata": {"labels": {NODE_LABEL: "any"}}});
         fixture.objects.merge(Kind::NODE, "", text(&node, "/metadata/name"), &labels).await?;
@@ -45,13 +36,34 @@ pub(crate) async fn each_served_kind_runs(cluster: &mut Cluster, fixture: &Fixtu
         kind.run(fixture).await.with_context(|| kind.row.name)?;
         note(kind.row.name);
     }
-    for definition in &definitions {
-        fixture.objects.delete(Kind::CRD, "", definition, PropagationPolicy::Background).await?;
+    installed.remove(cluster, fixture).await
+}
+
+/// All served kinds, with their definitions, webhooks and permissions.
+pub(crate) struct AllKinds {
+    definitions: Vec<String>,
+    /// Settings of the manager before.
+    before: Value,
+}
+
+impl AllKinds {
+    pub(crate) async fn install(cluster: &mut Cluster, fixture: &Fixture) -> Result<Self> {
+        let definitions = definitions::job_kinds(&fixture.kubectl, &fixture.objects).await?;
+        let port = cluster.manager()?.settings().webhook_port;
+        let manifests = install::manifests_for_all_kinds(&fixture.kubectl)?;
+        install::install_all(&fixture.kubectl, &fixture.objects, port, manifests).await?;
+        let names: Vec<&str> = served().map(|row| row.name).collect();
+        let before = cluster.reconfigure(&json!({"integrations": {"frameworks": names}})).await?;
+        Ok(Self { definitions, before })
     }
-    if let Some(before) = before {
-        cluster.reconfigure(&before).await?;
+
+    pub(crate) async fn remove(self, cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+        for definition in &self.definitions {
+            fixture.objects.delete(Kind::CRD, "", definition, PropagationPolicy::Background).await?;
+        }
+        cluster.reconfigure(&self.before).await?;
+        Ok(())
     }
-    Ok(())
 }
 
 /// A served kind.

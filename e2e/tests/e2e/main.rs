@@ -48,6 +48,7 @@ mod pods_ready_gate;
 mod preemption;
 mod provisioning;
 mod queue_order;
+mod ray_clusters;
 mod rbac_changes;
 mod recreated_queues;
 mod rejected_writes;
