@@ -101,6 +101,11 @@ pub trait Hooks: Debug + Sync {
         status::reclaimable_pods(row, job, view)
     }
 
+    /// Returns whether pods are replaced by those of a newer template, one after the other.
+    fn rolls(&self, _job: &Value) -> Result<bool, JobError> {
+        Ok(false)
+    }
+
     /// Returns the fields to set so that a pod set gets another number of pods.
     fn count_fields(&self, _view: &JobView, _set: &PodSetView, _count: i32) -> Vec<(Pointer, i32)> {
         Vec::new()

@@ -2,7 +2,7 @@
 //! group of the Workload's name, by whose rules they are started and stopped.
 //!
 //! Invariants: a pod of a marked template gets its queue and its group from the object, never from itself; it gets them only when
-//! the Workload asks for as many pods as the object.
+//! the Workload asks for as many pods as the object, and starts only by the admission of the Workload, whatever its revision.
 
 use super::JobError;
 use super::job_kind::JobKind;
@@ -126,6 +126,8 @@ pub struct OwnedPod {
     queue: Option<String>,
     /// The group that it is in.
     group: Option<String>,
+    /// Whether it waits for admission.
+    pub gated: bool,
     /// Whether it may still become a member: it is neither deleted nor has it ended.
     waits: bool,
 }
@@ -145,11 +147,15 @@ impl OwnedPod {
         }
         let name = Arc::from(controller.name.as_str());
         let ended = matches!(read::string(pod, "/status/phase")?, Some("Succeeded" | "Failed"));
+        let gates = read::list(pod, "/spec/schedulingGates")?;
         Ok(Some(Self {
             owner: (JobKind::new(row), ObjectKey { namespace: view.key.namespace.clone(), name }),
             controller: Arc::from(controller.uid.as_str()),
             key: view.key,
             resource_version: view.resource_version,
+            gated: gates
+                .iter()
+                .any(|gate| gate.get("name").is_some_and(|name| name == names::ADMISSION_GATE)),
             queue: view.queue_name.map(|queue| queue.to_string()),
             group: annotations.get(names::POD_GROUP_NAME).cloned(),
             waits: !view.deleting && !ended,

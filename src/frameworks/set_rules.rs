@@ -3,6 +3,7 @@
 use super::hooks::{Hooks, RuleSettings};
 use super::job_under_review::JobUnderReview;
 use super::pod_group::pod_shape;
+use super::{JobError, read};
 use crate::api::validation::{Errors, FieldError};
 use serde_json::{Map, Value};
 
@@ -13,6 +14,12 @@ const REPLICAS: &str = "/spec/replicas";
 pub(super) struct StatefulSetHooks;
 
 impl Hooks for StatefulSetHooks {
+    fn rolls(&self, set: &Value) -> Result<bool, JobError> {
+        let revision = |field: &str| read::string(set, field);
+        let (old, new) = (revision("/status/currentRevision")?, revision("/status/updateRevision")?);
+        Ok(old.is_some() && new.is_some() && old != new)
+    }
+
     fn validate_change(
         &self,
         set: &JobUnderReview<'_>,

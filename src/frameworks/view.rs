@@ -185,6 +185,8 @@ pub struct JobStatus {
     pub pods_ready: bool,
     /// Whether its controller keeps it from running.
     pub hold: JobHold,
+    /// Whether pods are replaced by those of a newer template.
+    pub rolls: bool,
 }
 
 /// Whether the controller of a job keeps it from running.

@@ -76,3 +76,29 @@ fn count_follows_a_set_that_was_scaled_to_zero() {
     let spec = resized.iter().find(|write| write.body["spec"].is_object()).expect("a write of the spec");
     assert_eq!(spec.body["spec"]["podSets"][0]["count"], 5);
 }
+
+/// A pod of an old revision waits for the admission as the others, and an event says why the roll-out does not go on.
+#[test]
+fn rollout_waits_while_the_workload_is_pending() {
+    let (mut core, mut workload) = (core(), Value::Null);
+    let mut rolling = set(3);
+    rolling["status"] = json!({"currentRevision": "old", "updateRevision": "new"});
+    let effects = core.put(set_kind(), rolling.clone());
+    let uid = &writes(&effects, Kind::Workload)[0].body["metadata"]["ownerReferences"][0]["uid"];
+    let mut old = pod("s-0", uid);
+    old["metadata"]["labels"]["controller-revision-hash"] = json!("old");
+    let effects = land(&mut core, &effects, &mut workload);
+    workload["spec"]["active"] = json!(false);
+    workload["status"] = json!({});
+    drop(effects);
+    core.put(Kind::Workload, workload.clone());
+    let effects = core.put(Kind::Pod, old);
+    let gates = |effects: &[Effect]| {
+        writes(effects, Kind::Pod).iter().filter(|write| write.body["spec"].is_object()).count()
+    };
+    assert_eq!(gates(&effects), 0, "nothing is ungated: {effects:?}");
+    let is_said = |effect: &Effect| matches!(effect, Effect::Event(event) if event.reason == "RolloutWaits");
+    assert_eq!(effects.iter().filter(|effect| is_said(effect)).count(), 1, "{effects:?}");
+    let effects = core.put(set_kind(), rolling);
+    assert!(!effects.iter().any(is_said), "it is said once");
+}

@@ -74,6 +74,22 @@ impl UnitStep<'_> {
         if requested(record) == replicas(set) {
             self.mark_pods(unit, set);
         }
+        self.report_waiting_rollout(unit, set, record);
+    }
+
+    /// Says how a roll-out can go on whose pods wait for the admission of a Workload. Its controller waits for each pod before it
+    /// replaces the next one, so that a pod of the old revision that waits for quota blocks those of the new one.
+    fn report_waiting_rollout(&mut self, unit: &LoadedUnit<'_>, set: &JobView, record: &WorkloadRecord) {
+        let owner = (unit.key.kind, unit.key.key.clone());
+        let mut pods = self.units.cache.owned_pods(&owner);
+        if !set.status.rolls || record.may_run() || !pods.any(|pod| pod.gated) {
+            return;
+        }
+        let note = format!(
+            "The roll-out waits for the admission of Workload {}; to go on with the new revision alone, scale to 0 and back",
+            record.meta.key
+        );
+        self.report(unit, "RolloutWaits", &note);
     }
 
     /// Writes what a Workload lacks. Returns whether it waits for a write.
