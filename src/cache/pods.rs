@@ -294,3 +294,51 @@ impl Cache {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::DecodeGates;
+    use crate::resources::transform::Transform;
+    use serde_json::{Value, json};
+
+    fn ingest(cache: &mut Cache, key: &ObjectKey, pod: &Value) {
+        cache.ingest_unit_pod(key, pod).unwrap();
+        cache.ingest_pod(key, serde_json::from_value(pod.clone()).unwrap());
+    }
+
+    /// However large a pod is that is no job and names no workload, little of it is kept, and nothing when it has ended: clusters have
+    /// many times more of them than of managed ones.
+    #[test]
+    fn identity_and_node_are_kept_of_other_pods() {
+        let gates = DecodeGates {
+            admission_gated_by: true,
+            elastic_jobs: true,
+            identifier_annotations: true,
+            pod_units: true,
+        };
+        let mut cache = Cache::new(gates, Transform::default());
+        let key = ObjectKey::new("ns", "p");
+        let mut pod = json!({
+            "metadata": {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "7",
+                "labels": {"app": "web", "index": "3"}, "annotations": {"note": "x".repeat(100_000)},
+                "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r",
+                    "controller": true}]},
+            "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
+            "status": {"phase": "Running", "message": "x".repeat(100_000)},
+        });
+        ingest(&mut cache, &key, &pod);
+        let kept = PodRecord {
+            uid: Arc::from("u"),
+            resource_version: "7".to_owned(),
+            node: Some(Arc::from("n")),
+            workload_pod: None,
+        };
+        assert_eq!(cache.pods.get(&key), Some(&kept));
+        assert!(cache.pods.by_workload.is_empty(), "{:?}", cache.pods);
+        assert_eq!((cache.unit_pod_reads(), cache.owner_of_pod(&key)), (0, None));
+        pod["status"]["phase"] = json!("Succeeded");
+        ingest(&mut cache, &key, &pod);
+        assert!(cache.pods.keys().is_empty());
+    }
+}
