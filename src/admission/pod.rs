@@ -58,7 +58,7 @@ pub(super) fn mark_templates(row: &'static Framework, request: &ReviewRequest<'_
         Err(response) => return response,
     };
     if must_wait {
-        let changes = row.mark_templates(patch.object());
+        let changes = row.mark_templates(patch.object(), &request.ctx.settings.gates);
         patch.make(&changes);
     }
     allow_with_patch(patch)

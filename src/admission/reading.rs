@@ -166,6 +166,10 @@ impl RoleReader for ProjectedRoles<'_> {
         Vec::new()
     }
 
+    fn has(&mut self, _field: Pointer) -> bool {
+        true
+    }
+
     fn items(&mut self, list: Pointer) -> Result<Vec<Vec<Step>>, Infallible> {
         Ok(vec![vec![Step::Field(list), Step::Items]])
     }
@@ -240,7 +244,9 @@ impl FieldTree {
 
     fn insert_count(&mut self, count: &Count) {
         match count {
-            Count::Field(pointer) | Count::AtLeastOne(pointer) => self.insert(pointer, Projection::Scalar),
+            Count::Field(pointer) | Count::AtLeastOne(pointer) | Count::AllButOne(pointer) => {
+                self.insert(pointer, Projection::Scalar);
+            }
             Count::Job { parallelism, completions } => {
                 self.insert(parallelism, Projection::Scalar);
                 self.insert(completions, Projection::Scalar);

@@ -88,5 +88,7 @@ pub const FIELD_MANAGER: &str = "kueue-admission";
 pub const PODS_RESOURCE: &str = "pods";
 /// Annotation of a Workload: group, version and kind of the object whose pods it is for.
 pub const JOB_OWNER_GVK_ANNOTATION: &str = "kueue.x-k8s.io/job-owner-gvk";
+/// Annotation of a Workload: index of the replica whose pods it is for.
+pub const COMPONENT_INDEX_ANNOTATION: &str = "kueue.x-k8s.io/component-workload-index";
 /// Annotation of a Workload: name of the object whose pods it is for.
 pub const JOB_OWNER_NAME_ANNOTATION: &str = "kueue.x-k8s.io/job-owner-name";

@@ -6,7 +6,7 @@ use super::{Cache, Kind, remove_from_index};
 use crate::api::{ObjectKey, names};
 use crate::frameworks::{
     JobKind, JobView, RelatedKey, RelatedKind, frameworks, is_longest_workload_name,
-    job_name_in_workload_name, own_workload_key,
+    job_name_in_workload_name, own_workload_key, replica_workload_key,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,7 +106,7 @@ impl JobRecords {
 
     /// Returns the job that a Workload with this key was made for, if the job exists. The name has a hash of its UID.
     pub(super) fn of_own_workload(&self, workload: &ObjectKey) -> Option<(&JobId, &Arc<JobView>)> {
-        frameworks().map(JobKind::new).find_map(|kind| {
+        frameworks().map(JobKind::new).filter(|kind| !kind.has_replicas()).find_map(|kind| {
             let name = job_name_in_workload_name(&kind, &workload.name)?;
             let first = (kind, ObjectKey { namespace: workload.namespace.clone(), name: Arc::from(name) });
             let longer = is_longest_workload_name(&workload.name);
@@ -117,6 +117,18 @@ impl JobRecords {
             let mut candidates =
                 self.views.range(first..).take_while(|((other, key), _)| *other == kind && fits(key));
             candidates.find(|(_, view)| own_workload_key(&kind, view) == *workload)
+        })
+    }
+
+    /// Returns the job for one of whose replicas a Workload with this key was made, and the index of the replica. Names of jobs
+    /// with replicas are values of labels, and short enough to be whole in the name of a Workload.
+    pub(super) fn of_replica_workload(&self, workload: &ObjectKey) -> Option<(&JobId, &Arc<JobView>, u32)> {
+        frameworks().map(JobKind::new).filter(|kind| kind.has_replicas()).find_map(|kind| {
+            let (name, index) = job_name_in_workload_name(&kind, &workload.name)?.rsplit_once('-')?;
+            let index = index.parse().ok()?;
+            let key = ObjectKey { namespace: workload.namespace.clone(), name: Arc::from(name) };
+            let (id, view) = self.views.get_key_value(&(kind, key))?;
+            (replica_workload_key(&kind, view, index) == *workload).then_some((id, view, index))
         })
     }
 

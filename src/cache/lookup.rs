@@ -7,7 +7,7 @@ use super::records::{
 use super::{Cache, JobId};
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
-use crate::frameworks::{JobView, PriorityLookup};
+use crate::frameworks::{JobView, PriorityLookup, UnitKey};
 use crate::lifecycle::{conditions, reservation};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -135,7 +135,18 @@ impl Cache {
 
     /// Returns the job that a Workload with this key was made for, whatever owns the Workload.
     pub(crate) fn job_of_own_workload(&self, workload: &ObjectKey) -> Option<(&JobId, &Arc<JobView>)> {
-        self.jobs.of_own_workload(workload)
+        let of_replica = || self.jobs.of_replica_workload(workload).map(|(id, view, _)| (id, view));
+        self.jobs.of_own_workload(workload).or_else(of_replica)
+    }
+
+    /// Returns the unit that a Workload with this key was made for: a job or one of its replicas.
+    pub(crate) fn unit_of_own_workload(&self, workload: &ObjectKey) -> Option<(UnitKey, &Arc<JobView>)> {
+        let of_replica = || {
+            let ((kind, key), view, index) = self.jobs.of_replica_workload(workload)?;
+            Some((UnitKey::of_replica(*kind, key.clone(), index), view))
+        };
+        let own = self.jobs.of_own_workload(workload);
+        own.map(|((kind, key), view)| (UnitKey::of_object(*kind, key.clone()), view)).or_else(of_replica)
     }
 
     /// Returns the jobs that name this prebuilt Workload, in order.

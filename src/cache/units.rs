@@ -182,6 +182,8 @@ impl Cache {
         let key = &unit.key;
         match unit.component {
             Component::PodGroup => self.workloads.get(key).map(|_| key.clone()).into_iter().collect(),
+            // Its pods are members of the pod group that its Workload is.
+            Component::Replica(_) => Vec::new(),
             Component::Object => {
                 let uid = self.pods.units.known_version(key).map(|(uid, _)| uid);
                 uid.map_or_else(Vec::new, |uid| self.workloads_owned_by(uid).to_vec())

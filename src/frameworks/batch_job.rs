@@ -6,8 +6,8 @@ use super::played_status::{PlayedState, set_at};
 use super::read;
 use super::row::{
     Active, Count, Elastic, Enabled, Family, FieldPointers, FinishedRule, Flags, Framework, Listing,
-    ManagedBy, Message, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, Test,
-    TopologyChecks,
+    ManagedBy, Message, PodGrouping, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields,
+    Test, TopologyChecks,
 };
 use super::table::{JOB_RBAC, JOB_WEBHOOKS, PODS};
 use super::topology::parse_bool;
@@ -67,6 +67,7 @@ pub(super) static ROW: Framework = Framework {
     webhooks: JOB_WEBHOOKS,
     rbac: JOB_RBAC,
     flags: Flags {
+        pod_grouping: PodGrouping::Together,
         completed_pod_sets: false,
         pod_sets_from_spec: true,
         elastic: Elastic::GatedTemplates,

@@ -101,6 +101,11 @@ pub trait Hooks: Debug + Sync {
         status::reclaimable_pods(row, job, view)
     }
 
+    /// Returns the number of replicas that have a Workload each, if the row says that they have.
+    fn replicas(&self, _job: &Value) -> Result<u32, JobError> {
+        Ok(1)
+    }
+
     /// Returns whether pods are replaced by those of a newer template, one after the other.
     fn rolls(&self, _job: &Value) -> Result<bool, JobError> {
         Ok(false)
@@ -128,6 +133,11 @@ pub trait Hooks: Debug + Sync {
 
     /// Returns what the webhook sets in a new job, whether the job is queued or not.
     fn defaults(&self, _job: &Value, _gates: &Gates) -> Vec<FieldChange> {
+        Vec::new()
+    }
+
+    /// Returns what the webhook sets in the marked templates of an object, beside the marks of its row.
+    fn template_marks(&self, _object: &Value, _gates: &Gates) -> Vec<FieldChange> {
         Vec::new()
     }
 
@@ -205,13 +215,17 @@ pub enum ReviewField {
     Boolean(Pointer),
     /// A map.
     Map(Pointer),
+    /// An integer.
+    Integer(Pointer),
 }
 
 impl ReviewField {
     /// Returns where it is.
     pub const fn pointer(&self) -> Pointer {
         match self {
-            Self::Text(pointer) | Self::Boolean(pointer) | Self::Map(pointer) => pointer,
+            Self::Text(pointer) | Self::Boolean(pointer) | Self::Map(pointer) | Self::Integer(pointer) => {
+                pointer
+            }
         }
     }
 }

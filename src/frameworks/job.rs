@@ -66,6 +66,7 @@ impl Framework {
         }
         view.options.completions_follow_parallelism = self.hooks.completions_follow_parallelism(job)?;
         view.options.slice = self.slice(job, &view)?;
+        view.status.replicas = self.hooks.replicas(job)?;
         view.status.rolls = self.hooks.rolls(job)?;
         if !skipped {
             view.status.pods_ready = self.hooks.pods_ready(self, job, &view)?;

@@ -67,6 +67,7 @@ impl<'a> JobUnderReview<'a> {
                 ReviewField::Text(_) => drop(cursor.text(errors)),
                 ReviewField::Boolean(_) => drop(cursor.boolean(errors)),
                 ReviewField::Map(_) => drop(cursor.map(errors)),
+                ReviewField::Integer(_) => drop(cursor.int(errors)),
             }
         }
         Self {
@@ -177,6 +178,10 @@ impl<'a> RoleReader for ReviewedRoles<'a, '_> {
         self.root.clone()
     }
 
+    fn has(&mut self, field: Pointer) -> bool {
+        self.root.at_pointer(field, self.errors).exists()
+    }
+
     fn items(&mut self, list: Pointer) -> Result<Vec<FieldCursor<'a>>, Infallible> {
         Ok(self.root.at_pointer(list, self.errors).items(self.errors))
     }
@@ -202,7 +207,8 @@ fn read_pod_sets<'a>(
 ) -> Vec<PodSetUnderReview<'a>> {
     if row.is_pod() {
         // A pod says itself where it wants to be.
-        let fields = RoleFields { name: RoleName::Fixed("main"), template: "", count: &Count::One };
+        let fields =
+            RoleFields { name: RoleName::Fixed("main"), template: "", count: &Count::One, indexed: true };
         return vec![read_pod_set(root, fields, errors)];
     }
     let mut reader = ReviewedRoles { row, root: root.clone(), errors, pod_sets: Vec::new() };
@@ -247,6 +253,7 @@ fn read_count(role: &FieldCursor<'_>, count: &Count, errors: &mut Errors) -> i64
             field(completions).map_or(parallelism, |completions| completions.min(parallelism))
         }
         Count::One => 1,
+        Count::AllButOne(pointer) => field(pointer).unwrap_or(1).saturating_sub(1).max(0),
         Count::Product(a, b) => read_count(role, a, errors).saturating_mul(read_count(role, b, errors)),
     }
 }

@@ -66,8 +66,9 @@ pub use priority::{MissingClass, Priority, PriorityLookup};
 pub use related::{Found, NothingRelated, PodSets, Related, RelatedKey, RelatedKind};
 pub use row::{
     Active, Count, CreatedKinds, Elastic, FailurePolicy, Family, FieldPointers, FinishedRule, Flags,
-    Framework, Listing, ManagedBy, Message, PodSetSource, Pointer, Rank, Rbac, Ready, Reclaimable, Role,
-    StatusFields, SubGroups, TemplateMarks, Test, TopologyChecks, WebhookHandler, Webhooks,
+    Framework, Listing, ManagedBy, Message, PodGrouping, PodSetSource, Pointer, Rank, Rbac, Ready,
+    Reclaimable, Role, StatusFields, SubGroups, TemplateMarks, Test, TopologyChecks, WebhookHandler,
+    Webhooks,
 };
 pub use set_of_pods::{OwnedPod, belongs_to_other_framework, is_marked_for_other_framework};
 pub(crate) use set_of_pods::{owner_annotations, owner_reference};
@@ -91,7 +92,7 @@ pub use view::{
 };
 pub use workload::{
     SliceMarks, WorkloadRequest, is_longest_workload_name, job_name_in_workload_name, own_workload_key,
-    pod_set_infos, workload_body, workload_name,
+    pod_set_infos, replica_workload_key, workload_body, workload_name,
 };
 
 use std::fmt;

@@ -217,7 +217,9 @@ impl PlayedStatus<'_> {
     fn key_in_map(&self, name: &str) -> Option<&'static str> {
         let keys = self.row.pod_sets.iter().flat_map(|source| match source {
             PodSetSource::Map { order, .. } => *order,
-            PodSetSource::Fixed { .. } | PodSetSource::Array { .. } => &[],
+            PodSetSource::Fixed { .. }
+            | PodSetSource::Array { .. }
+            | PodSetSource::LeaderAndWorkers { .. } => &[],
         });
         keys.copied().find(|key| key.eq_ignore_ascii_case(name))
     }

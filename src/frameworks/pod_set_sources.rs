@@ -5,6 +5,13 @@
 
 use super::row::{Count, PodSetSource, Pointer};
 
+/// Pod set of a leader that has a template of its own.
+pub(super) const LEADER: &str = "leader";
+/// Pod set of its workers.
+pub(super) const WORKER: &str = "worker";
+/// Pod set of pods that are all made from one template.
+pub(super) const ALL_TOGETHER: &str = "main";
+
 /// Name of a pod set.
 #[derive(Clone, Copy, Debug)]
 pub enum RoleName {
@@ -23,6 +30,8 @@ pub struct RoleFields<'a> {
     pub template: Pointer,
     /// Its number of pods.
     pub count: &'a Count,
+    /// Whether its pods have an index each.
+    pub indexed: bool,
 }
 
 /// What is done with the roles of a job.
@@ -34,6 +43,9 @@ pub trait RoleReader {
 
     /// Returns the object as a role.
     fn object(&mut self) -> Self::Place;
+
+    /// Returns whether the object has a field.
+    fn has(&mut self, field: Pointer) -> bool;
 
     /// Returns the items of a list.
     fn items(&mut self, list: Pointer) -> Result<Vec<Self::Place>, Self::Error>;
@@ -51,16 +63,28 @@ impl PodSetSource {
         match self {
             Self::Fixed { name, template, count } => {
                 let place = reader.object();
-                reader.role(place, RoleFields { name: RoleName::Fixed(name), template, count })
+                reader.role(place, RoleFields { name: RoleName::Fixed(name), template, count, indexed: true })
             }
             Self::Array { list, name, template, count } => {
-                let fields = RoleFields { name: RoleName::Field(name), template, count };
+                let fields = RoleFields { name: RoleName::Field(name), template, count, indexed: true };
                 reader.items(list)?.into_iter().try_for_each(|place| reader.role(place, fields))
             }
             Self::Map { map, order, template, count } => order.iter().try_for_each(|key| {
                 let Some(place) = reader.entry(map, key) else { return Ok(()) };
-                reader.role(place, RoleFields { name: RoleName::Fixed(key), template, count })
+                reader.role(place, RoleFields { name: RoleName::Fixed(key), template, count, indexed: true })
             }),
+            Self::LeaderAndWorkers { leader, workers, size } => {
+                let led = reader.has(leader);
+                if led {
+                    let (name, count) = (RoleName::Fixed(LEADER), &Count::One);
+                    let place = reader.object();
+                    reader.role(place, RoleFields { name, template: leader, count, indexed: false })?;
+                }
+                let (name, count) =
+                    if led { (WORKER, Count::AllButOne(size)) } else { (ALL_TOGETHER, Count::Field(size)) };
+                let (name, count, place) = (RoleName::Fixed(name), &count, reader.object());
+                reader.role(place, RoleFields { name, template: workers, count, indexed: true })
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use super::JobError;
 use super::pod_set_sources::{RoleFields, RoleName, RoleReader};
 use super::read::{self, malformed};
-use super::row::{Count, Framework, Pointer};
+use super::row::{Count, Framework, Pointer, Rank};
 use super::template::TemplateInfo;
 use super::topology::topology_request;
 use super::workload::clean_template;
@@ -21,6 +21,8 @@ pub(super) struct PodRole<'a> {
     pub(super) pointer: String,
     /// The template.
     template: Option<&'a Value>,
+    /// Whether its pods have an index each.
+    indexed: bool,
     /// Number of sub-groups, if the kind has them.
     pub(super) sub_groups: Option<i32>,
 }
@@ -48,6 +50,10 @@ impl RoleReader for StoredRoles<'_, '_> {
 
     fn object(&mut self) -> String {
         String::new()
+    }
+
+    fn has(&mut self, field: Pointer) -> bool {
+        self.job.pointer(field).is_some_and(|value| !value.is_null())
     }
 
     fn items(&mut self, list: Pointer) -> Result<Vec<String>, JobError> {
@@ -80,6 +86,7 @@ impl RoleReader for StoredRoles<'_, '_> {
             min_count: row.hooks.min_count(job, count)?,
             template: job.pointer(&pointer),
             pointer,
+            indexed: fields.indexed,
             sub_groups: sub_groups.transpose()?,
         });
         Ok(())
@@ -96,6 +103,7 @@ fn read_count(job: &Value, base: &str, rule: &Count) -> Result<i32, JobError> {
             field(completions)?.map_or(parallelism, |completions| completions.min(parallelism))
         }
         Count::One => 1,
+        Count::AllButOne(pointer) => field(pointer)?.unwrap_or(1).saturating_sub(1).max(0),
         Count::Product(a, b) => read_count(job, base, a)?.saturating_mul(read_count(job, base, b)?),
     })
 }
@@ -118,7 +126,8 @@ impl PodRole<'_> {
         if let Some(min) = self.min_count {
             set.insert("minCount".to_owned(), json!(min));
         }
-        if let Some(request) = topology_request(&annotations, &row.rank, self.sub_groups)? {
+        let rank = if self.indexed { row.rank } else { Rank { index_label: None, sub_groups: None } };
+        if let Some(request) = topology_request(&annotations, &rank, self.sub_groups)? {
             set.insert("topologyRequest".to_owned(), request);
         }
         Ok(Value::Object(set))

@@ -156,6 +156,15 @@ pub enum PodSetSource {
         /// Number of pods of a role.
         count: Count,
     },
+    /// A leader and its workers: pod sets `leader` and `worker`, or `main` if the leader has no template of its own.
+    LeaderAndWorkers {
+        /// Template of the leader.
+        leader: Pointer,
+        /// Template of the workers.
+        workers: Pointer,
+        /// Number of pods, with the leader.
+        size: Pointer,
+    },
 }
 
 /// Number of pods. Pointers are relative to the object of a fixed role, otherwise to the role.
@@ -174,6 +183,8 @@ pub enum Count {
     },
     /// One pod, whatever the object says.
     One,
+    /// One less than a field says, which is 1 when absent.
+    AllButOne(Pointer),
     /// A product.
     Product(&'static Self, &'static Self),
 }
@@ -373,6 +384,24 @@ pub struct Flags {
     pub create_rules_on_update: bool,
     /// Which topology annotations its webhook checks.
     pub topology_checks: TopologyChecks,
+    /// Which of its pods share a Workload, if it has one for its pods.
+    pub pod_grouping: PodGrouping,
+}
+
+/// Which pods of an object share a Workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodGrouping {
+    /// All that it controls.
+    Together,
+    /// Those of each replica. They name the object and the index of their replica in labels.
+    ByReplica {
+        /// Label with the name of the object.
+        name: &'static str,
+        /// Label with the index.
+        index: &'static str,
+        /// Annotation of all pods of a replica but its leader.
+        leader: &'static str,
+    },
 }
 
 /// Whether a job may be resized while it runs, and where its pods get their scheduling gate.
@@ -408,6 +437,11 @@ impl Framework {
             Role::PodsOfOwner => Some(&SetsOfPods),
             Role::PassThrough => None,
         }
+    }
+
+    /// Returns whether each replica of its objects has a Workload of its own.
+    pub const fn has_replicas(&self) -> bool {
+        matches!(self.flags.pod_grouping, PodGrouping::ByReplica { .. })
     }
 
     /// Returns whether its objects are pods.

@@ -1,26 +1,29 @@
-//! Objects with a Workload for their pods, such as StatefulSets. The object makes the Workload; its pods are members of a pod
-//! group of the Workload's name, by whose rules they are started and stopped.
+//! Objects with a Workload for their pods, such as StatefulSets, or with one for the pods of each replica, such as
+//! LeaderWorkerSets. The object makes the Workload; its pods are members of a pod group of the Workload's name, by whose rules they
+//! are started and stopped.
 //!
 //! Invariants: a pod of a marked template gets its queue and its group from the object, never from itself; it gets them only when
 //! the Workload asks for as many pods as the object, and starts only by the admission of the Workload, whatever its revision.
 
 use super::JobError;
 use super::job_kind::JobKind;
+use super::pod_set_sources::{ALL_TOGETHER, LEADER, WORKER};
 use super::read;
-use super::row::{Role, WebhookHandler};
+use super::row::{PodGrouping, Role, WebhookHandler};
 use super::table::framework_named;
 use super::unit::{
-    ComposeError, Composed, Membership, PodSetCount, Sources, Stop, Unit, UnitRules, UnitStatus,
+    Component, ComposeError, Composed, Membership, PodSetCount, Sources, Stop, Unit, UnitKey, UnitRules,
+    UnitStatus,
 };
 use super::view::{JobView, PodSetInfo};
-use super::workload::{WorkloadParts, WorkloadRequest, annotations, own_workload_key, workload_object};
+use super::workload::{
+    WorkloadParts, WorkloadRequest, annotations, labels, own_workload_key, replica_workload_key,
+    workload_object,
+};
 use crate::api::{ObjectKey, names};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-
-/// Role of the pods of an object with one pod set, which is the name of the pod set.
-const ROLE: &str = "main";
 
 /// Rules of the objects. Their pods have the rules of pod groups.
 #[derive(Debug)]
@@ -36,7 +39,12 @@ impl UnitRules for SetsOfPods {
     }
 
     fn workload_name(&self, unit: &Unit<'_>) -> Result<String, JobError> {
-        Ok(own_workload_key(&unit.kind, owner(unit)?).name.to_string())
+        let (kind, owner) = (unit.kind, owner(unit)?);
+        let key = match unit.component {
+            Component::Replica(index) => replica_workload_key(&kind, owner, index),
+            Component::Object | Component::PodGroup => own_workload_key(&kind, owner),
+        };
+        Ok(key.name.to_string())
     }
 
     fn pod_sets(&self, unit: &Unit<'_>, sources: Sources<'_>) -> Result<Vec<Value>, ComposeError> {
@@ -44,7 +52,10 @@ impl UnitRules for SetsOfPods {
             sources.owner.ok_or_else(|| read::malformed("/spec", "the owner of the pods is missing"))?;
         let mut sets = unit.kind.pod_sets_with(object, sources.related)?.known()?;
         for template in sets.iter_mut().filter_map(|set| set.get_mut("template")?.as_object_mut()) {
-            template.shift_remove("metadata");
+            match unit.kind.flags.pod_grouping {
+                PodGrouping::Together => drop(template.shift_remove("metadata")),
+                PodGrouping::ByReplica { name, .. } => remove_controller_marks(template, name),
+            }
         }
         Ok(sets)
     }
@@ -57,10 +68,10 @@ impl UnitRules for SetsOfPods {
     ) -> Result<Composed, ComposeError> {
         let view = owner(unit)?;
         let mut annotations = annotations(view);
-        annotations.extend(owner_annotations(unit.kind, view));
-        let label = (names::JOB_UID_LABEL.to_owned(), json!(&*view.uid));
+        annotations.extend(owner_annotations(unit.kind, unit.component, view));
+        let copied = if unit.kind.has_replicas() { request.label_keys_to_copy } else { &[] };
         let parts = WorkloadParts {
-            labels: Map::from_iter([label]),
+            labels: labels(sources.owner.unwrap_or(&Value::Null), view, copied)?,
             annotations,
             owners: vec![owner_reference(unit.kind, view)],
             pod_sets: self.pod_sets(unit, sources)?,
@@ -85,15 +96,31 @@ impl UnitRules for SetsOfPods {
     }
 }
 
-/// Returns the annotations of a Workload that name the object whose pods it is for.
-pub(crate) fn owner_annotations(kind: JobKind, view: &JobView) -> Map<String, Value> {
+/// Removes what the controller of an object adds to the labels and annotations of its pods: names below the domain of `name`. The
+/// name itself tells the pods of one object from others.
+fn remove_controller_marks(template: &mut Map<String, Value>, name: &str) {
+    let domain = name.split_once('/').map_or(name, |(domain, _)| domain);
+    let Some(metadata) = template.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    for map in ["labels", "annotations"] {
+        if let Some(map) = metadata.get_mut(map).and_then(Value::as_object_mut) {
+            map.retain(|key, _| key == name || !key.starts_with(domain));
+        }
+    }
+}
+
+/// Returns the annotations of a Workload that name the object whose pods it is for, and the replica.
+pub(crate) fn owner_annotations(kind: JobKind, component: Component, view: &JobView) -> Map<String, Value> {
     let gvk = kind.gvk;
     let kind = format!("{}, Kind={}", gvk.api_version(), gvk.kind);
-    Map::from_iter([
+    let mut annotations = Map::from_iter([
         (names::GROUP_WORKLOAD_ANNOTATION.to_owned(), json!("true")),
         (names::JOB_OWNER_GVK_ANNOTATION.to_owned(), json!(kind)),
         (names::JOB_OWNER_NAME_ANNOTATION.to_owned(), json!(&*view.key.name)),
-    ])
+    ]);
+    if let Component::Replica(index) = component {
+        annotations.insert(names::COMPONENT_INDEX_ANNOTATION.to_owned(), json!(index.to_string()));
+    }
+    annotations
 }
 
 /// Returns the owner reference to an object. Its pods are owners too, so it does not control the Workload.
@@ -114,10 +141,12 @@ pub fn belongs_to_other_framework(kind: JobKind, view: &JobView) -> bool {
 /// A pod of a marked template, before and after it became a member of a group.
 #[derive(Clone, Debug)]
 pub struct OwnedPod {
-    /// Kind and key of the object that says its group.
-    pub owner: (JobKind, ObjectKey),
+    /// The object that says its group, or the replica.
+    pub unit: UnitKey,
     /// UID of its controller.
-    pub controller: Arc<str>,
+    controller: Arc<str>,
+    /// Whether it is the leader of its replica.
+    leads: bool,
     /// Namespace and name.
     pub key: ObjectKey,
     /// Version of the pod.
@@ -141,21 +170,34 @@ impl OwnedPod {
         let Some(row) = row else { return Ok(None) };
         let view = read::common_view(pod)?;
         let Some(controller) = view.controller else { return Ok(None) };
-        let of_kind = controller.group() == row.gvk.group && controller.kind == row.gvk.kind;
-        if !of_kind {
-            return Ok(None);
-        }
-        let name = Arc::from(controller.name.as_str());
+        let kind = JobKind::new(row);
+        let object = |name: &str| ObjectKey { namespace: view.key.namespace.clone(), name: Arc::from(name) };
+        let (unit, leads) = match row.flags.pod_grouping {
+            PodGrouping::Together => {
+                if controller.group() != row.gvk.group || controller.kind != row.gvk.kind {
+                    return Ok(None);
+                }
+                (UnitKey::of_object(kind, object(&controller.name)), false)
+            }
+            PodGrouping::ByReplica { name, index, leader } => {
+                let labels = read::string_map(pod, "/metadata/labels")?;
+                let index = labels.get(index).and_then(|index| index.parse().ok());
+                // The controller of the object labels a leader after it was made.
+                let Some((name, index)) = labels.get(name).zip(index) else { return Ok(None) };
+                (UnitKey::of_replica(kind, object(name), index), !annotations.contains_key(leader))
+            }
+        };
         let ended = matches!(read::string(pod, "/status/phase")?, Some("Succeeded" | "Failed"));
         let gates = read::list(pod, "/spec/schedulingGates")?;
         Ok(Some(Self {
-            owner: (JobKind::new(row), ObjectKey { namespace: view.key.namespace.clone(), name }),
+            unit,
             controller: Arc::from(controller.uid.as_str()),
-            key: view.key,
-            resource_version: view.resource_version,
+            leads,
             gated: gates
                 .iter()
                 .any(|gate| gate.get("name").is_some_and(|name| name == names::ADMISSION_GATE)),
+            key: view.key,
+            resource_version: view.resource_version,
             queue: view.queue_name.map(|queue| queue.to_string()),
             group: annotations.get(names::POD_GROUP_NAME).cloned(),
             waits: !view.deleting && !ended,
@@ -165,37 +207,49 @@ impl OwnedPod {
     /// Returns the merge patch that makes the pod a member of the group of a Workload, or gives it the queue of its owner; `None`
     /// if it has both.
     pub fn marks(&self, owner: &JobView, workload: &str, total: i32) -> Option<Value> {
-        if !self.waits || self.controller != owner.uid {
+        let grouping = self.unit.kind.flags.pod_grouping;
+        // The pods of a replica are controlled by an object in between.
+        let foreign = grouping == PodGrouping::Together && self.controller != owner.uid;
+        if !self.waits || foreign {
             return None;
         }
         let queue = owner.queue_name.as_deref();
-        let metadata = if self.group.as_deref() == Some(workload) {
+        // The templates of replicas have the labels: a pod that runs keeps those that it was made with.
+        let queue = queue.filter(|_| self.gated || grouping == PodGrouping::Together);
+        let mut metadata = if self.group.as_deref() == Some(workload) {
             let queue = queue.filter(|queue| self.queue.as_deref() != Some(*queue))?;
             json!({"labels": {names::QUEUE_NAME_LABEL: queue}})
         } else {
-            let mut labels = Map::from_iter([(names::MANAGED_LABEL.to_owned(), json!("true"))]);
             let class = owner.options.priority_class.as_deref();
+            let class = class.filter(|_| grouping == PodGrouping::Together);
+            let mut labels = Map::from_iter([(names::MANAGED_LABEL.to_owned(), json!("true"))]);
             for (key, value) in [(names::QUEUE_NAME_LABEL, queue), (names::PRIORITY_CLASS_LABEL, class)] {
                 labels.extend(value.map(|value| (key.to_owned(), json!(value))));
             }
-            json!({"labels": labels, "annotations": self.group_annotations(workload, total)})
+            json!({"labels": labels, "annotations": self.group_annotations(owner, workload, total)})
         };
-        let mut metadata = metadata;
         metadata.as_object_mut()?.insert("resourceVersion".to_owned(), json!(self.resource_version));
         Some(json!({ "metadata": metadata }))
     }
 
-    fn group_annotations(&self, workload: &str, total: i32) -> Map<String, Value> {
+    fn group_annotations(&self, owner: &JobView, workload: &str, total: i32) -> Map<String, Value> {
+        let role = match owner.pod_sets.as_slice() {
+            [_] => ALL_TOGETHER,
+            _ if self.leads => LEADER,
+            _ => WORKER,
+        };
         let mut annotations = Map::from_iter([
             (names::POD_GROUP_NAME.to_owned(), json!(workload)),
             (names::PREBUILT_WORKLOAD.to_owned(), json!(workload)),
             (names::POD_GROUP_TOTAL_COUNT_ANNOTATION.to_owned(), json!(total.to_string())),
-            (names::POD_GROUP_FAST_ADMISSION_ANNOTATION.to_owned(), json!("true")),
-            (names::POD_GROUP_SERVING_ANNOTATION.to_owned(), json!("true")),
-            (names::ROLE_HASH_ANNOTATION.to_owned(), json!(ROLE)),
+            (names::ROLE_HASH_ANNOTATION.to_owned(), json!(role)),
         ]);
-        if let Some(label) = self.owner.0.rank.index_label {
-            annotations.insert(names::POD_GROUP_INDEX_LABEL_ANNOTATION.to_owned(), json!(label));
+        if self.unit.kind.flags.pod_grouping == PodGrouping::Together {
+            annotations.insert(names::POD_GROUP_FAST_ADMISSION_ANNOTATION.to_owned(), json!("true"));
+            annotations.insert(names::POD_GROUP_SERVING_ANNOTATION.to_owned(), json!("true"));
+            let label = self.unit.kind.rank.index_label.map(|label| json!(label));
+            annotations
+                .extend(label.map(|label| (names::POD_GROUP_INDEX_LABEL_ANNOTATION.to_owned(), label)));
         }
         annotations
     }

@@ -1,11 +1,14 @@
 //! Rules of the webhook for objects with a Workload for their pods: what must not change while the Workload is charged for it.
 
-use super::hooks::{Hooks, RuleSettings};
+use super::hooks::{Hooks, ReviewField, RuleSettings};
 use super::job_under_review::JobUnderReview;
+use super::patch::FieldChange;
 use super::pod_group::pod_shape;
+use super::topology::GROUP;
 use super::{JobError, read};
-use crate::api::validation::{Errors, FieldError};
-use serde_json::{Map, Value};
+use crate::api::names;
+use crate::api::validation::{Errors, FieldError, Gate, Gates};
+use serde_json::{Map, Value, json};
 
 const REPLICAS: &str = "/spec/replicas";
 
@@ -33,6 +36,93 @@ impl Hooks for StatefulSetHooks {
         compare_shapes(&spec(set), &spec(old), "spec.template.spec", errors);
         validate_scaling(set, old, errors);
     }
+}
+
+const LEADER_TEMPLATE: &str = "/spec/leaderWorkerTemplate/leaderTemplate";
+const WORKER_TEMPLATE: &str = "/spec/leaderWorkerTemplate/workerTemplate";
+const SIZE: &str = "/spec/leaderWorkerTemplate/size";
+/// Maximum number of replicas, each of which has a Workload.
+const MAX_REPLICAS: i64 = 1_000_000;
+
+/// The rules of LeaderWorkerSets.
+#[derive(Debug)]
+pub(super) struct LeaderWorkerSetHooks;
+
+impl Hooks for LeaderWorkerSetHooks {
+    /// Returns the number of replicas; in a roll-out, those beyond it that surge as well.
+    fn replicas(&self, set: &Value) -> Result<u32, JobError> {
+        let wanted = read::count(set, REPLICAS)?.unwrap_or(1);
+        // Kueue reads a percentage as 0.
+        let surge = set.pointer("/spec/rolloutStrategy/rollingUpdateConfiguration/maxSurge");
+        let surges = surge.and_then(Value::as_i64).is_some_and(|pods| pods > 0) && updated(set)? < wanted;
+        let existing = if surges { read::count(set, "/status/replicas")?.unwrap_or(0) } else { 0 };
+        Ok(u32::try_from(wanted.max(existing)).unwrap_or(0))
+    }
+
+    fn rolls(&self, set: &Value) -> Result<bool, JobError> {
+        Ok(updated(set)? < read::count(set, "/status/replicas")?.unwrap_or(0))
+    }
+
+    fn review_fields(&self) -> &'static [ReviewField] {
+        &[ReviewField::Integer(REPLICAS)]
+    }
+
+    /// Returns the offset of the workers behind a leader with a template of its own: pods of both have indexes of one sequence.
+    fn template_marks(&self, set: &Value, gates: &Gates) -> Vec<FieldChange> {
+        let worker = set.pointer(WORKER_TEMPLATE);
+        let group = worker.and_then(|template| template.get("metadata")?.get("annotations")?.get(GROUP));
+        let apart = group.and_then(Value::as_str).is_none_or(str::is_empty);
+        let led = set.pointer(LEADER_TEMPLATE).is_some_and(Value::is_object);
+        if !led || !apart || !gates.is_enabled(Gate::TopologyAwareScheduling) {
+            return Vec::new();
+        }
+        let path = WORKER_TEMPLATE.split('/').skip(1);
+        let path: Vec<&str> =
+            path.chain(["metadata", "annotations", names::POD_INDEX_OFFSET_ANNOTATION]).collect();
+        vec![FieldChange::new(&path, json!("1"))]
+    }
+
+    fn validate(&self, set: &JobUnderReview<'_>, errors: &mut Errors) {
+        let wrong = set.int(REPLICAS).filter(|replicas| !(0..=MAX_REPLICAS).contains(replicas));
+        if let Some(replicas) = wrong {
+            let detail = format!("must be between 0 and {MAX_REPLICAS}");
+            errors.push(FieldError::invalid("spec.replicas", replicas, detail));
+        }
+    }
+
+    fn validate_change(
+        &self,
+        set: &JobUnderReview<'_>,
+        old: Option<&JobUnderReview<'_>>,
+        settings: RuleSettings<'_>,
+        errors: &mut Errors,
+    ) {
+        let Some(old) = old.filter(|_| settings.manages(set)) else { return };
+        let template = |set: &JobUnderReview<'_>, pointer| {
+            let template = set.value(pointer).filter(|template| template.is_object());
+            template.map(|template| pod_shape(template.get("spec").unwrap_or(&Value::Null)))
+        };
+        for pointer in [LEADER_TEMPLATE, WORKER_TEMPLATE] {
+            let path = pointer.trim_start_matches('/').replace('/', ".");
+            match (template(set, pointer), template(old, pointer)) {
+                (Some(new), Some(old)) => compare_shapes(&new, &old, &format!("{path}.spec"), errors),
+                (None, None) => {}
+                (new, _) => {
+                    let shown = if new.is_some() { "a template" } else { "no template" };
+                    errors.push(FieldError::immutable(path, shown));
+                }
+            }
+        }
+        let size = |set: &JobUnderReview<'_>| set.int(SIZE).unwrap_or(1);
+        if settings.gates.is_enabled(Gate::LWSImmutableGroupSize) && size(set) != size(old) {
+            errors.push(FieldError::immutable("spec.leaderWorkerTemplate.size", size(set)));
+        }
+    }
+}
+
+/// Returns the number of replicas of a LeaderWorkerSet that are made from its present templates.
+fn updated(set: &Value) -> Result<i32, JobError> {
+    Ok(read::count(set, "/status/updatedReplicas")?.unwrap_or(0))
 }
 
 /// Checks the number of pods: the Workload is for all of them, so it changes only to and from zero.

@@ -22,6 +22,7 @@ pub(super) fn read_status(row: &Framework, job: &Value) -> Result<JobStatus, Job
         finished: finished(row, job)?,
         pods_ready: false,
         hold: JobHold::Unknown,
+        replicas: 1,
         rolls: false,
     })
 }

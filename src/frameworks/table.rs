@@ -5,8 +5,8 @@
 //! here, for each row by itself. The order of the rows is that of documents and manifests alone.
 
 use super::row::{
-    Active, CreatedKinds, Elastic, Enabled, FailurePolicy, FieldPointers, Flags, Framework, Rank, Rbac,
-    Ready, Reclaimable, StatusFields, TemplateMarks, TopologyChecks, WebhookHandler, Webhooks,
+    Active, CreatedKinds, Elastic, Enabled, FailurePolicy, FieldPointers, Flags, Framework, PodGrouping,
+    Rank, Rbac, Ready, Reclaimable, StatusFields, TemplateMarks, TopologyChecks, WebhookHandler, Webhooks,
 };
 use super::view::Gvk;
 use super::{batch_job, deployment, jobset, kubeflow, pod_group, ray, wrappers};
@@ -31,6 +31,7 @@ const SERVED: &[&str] = &[
     "pod",
     "deployment",
     "statefulset",
+    "leaderworkerset.x-k8s.io/leaderworkerset",
 ];
 
 /// The rows that this version knows without a file.
@@ -246,6 +247,7 @@ pub(super) const JOB_FLAGS: Flags = Flags {
     prebuilt: true,
     create_rules_on_update: true,
     topology_checks: TopologyChecks::TemplatesAndGroups,
+    pod_grouping: PodGrouping::Together,
 };
 
 #[cfg(test)]

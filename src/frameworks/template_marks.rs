@@ -3,12 +3,13 @@
 use super::patch::FieldChange;
 use super::row::{Framework, WebhookHandler};
 use crate::api::names;
+use crate::api::validation::Gates;
 use serde_json::{Value, json};
 
 impl Framework {
     /// Returns the fields to set so that the pods of an object wait for admission. Marks are never removed, as each change of
     /// a template replaces the pods. Whether they must wait is decided by the queue, the namespace and the owners.
-    pub fn mark_templates(&self, object: &Value) -> Vec<FieldChange> {
+    pub fn mark_templates(&self, object: &Value, gates: &Gates) -> Vec<FieldChange> {
         let WebhookHandler::MarkTemplates(marks) = self.webhooks.handler else { return Vec::new() };
         let label = |key: &'static str| {
             let value = object.get("metadata")?.get("labels")?.get(key)?.as_str()?;
@@ -34,6 +35,7 @@ impl Framework {
                 set("labels", key, value);
             }
         }
+        changes.extend(self.hooks.template_marks(object, gates));
         changes
     }
 }

@@ -34,6 +34,8 @@ pub struct UnitKey {
 pub enum Component {
     /// An object of the kind.
     Object,
+    /// A replica of the object, with a Workload of its own.
+    Replica(u32),
     /// A group of pods that has no object of its own.
     PodGroup,
 }
@@ -42,6 +44,11 @@ impl UnitKey {
     /// Returns the key of the unit of an object.
     pub const fn of_object(kind: JobKind, key: ObjectKey) -> Self {
         Self { kind, key, component: Component::Object }
+    }
+
+    /// Returns the key of a replica of an object.
+    pub const fn of_replica(kind: JobKind, key: ObjectKey, index: u32) -> Self {
+        Self { kind, key, component: Component::Replica(index) }
     }
 
     /// Returns the key of a pod group.
@@ -60,6 +67,8 @@ impl UnitKey {
 pub struct Unit<'a> {
     /// Kind of the owner, or of the members if there is none.
     pub kind: JobKind,
+    /// Which part of the owner it is.
+    pub component: Component,
     /// The object that stands for all, such as a Job or a StatefulSet; a pod group has none.
     pub owner: Option<&'a JobView>,
     /// The pods that are held back one by one; a job that can be suspended has none.

@@ -185,6 +185,8 @@ pub struct JobStatus {
     pub pods_ready: bool,
     /// Whether its controller keeps it from running.
     pub hold: JobHold,
+    /// Number of replicas that exist or are to be made, each with a Workload of its own.
+    pub replicas: u32,
     /// Whether pods are replaced by those of a newer template.
     pub rolls: bool,
 }

@@ -72,6 +72,13 @@ pub fn own_workload_key(kind: &Framework, job: &JobView) -> ObjectKey {
     ObjectKey { namespace: job.key.namespace.clone(), name: Arc::from(name) }
 }
 
+/// Returns the key of the Workload of a replica.
+pub fn replica_workload_key(kind: &Framework, job: &JobView, index: u32) -> ObjectKey {
+    let name = format!("{}-{index}", job.key.name);
+    let name = workload_name(kind.gvk.group, kind.gvk.kind, &name, &job.uid, None);
+    ObjectKey { namespace: job.key.namespace.clone(), name: Arc::from(name) }
+}
+
 /// Returns the name of the job of this kind whose Workload may have this name; `None` if no Workload of the kind has. Of a
 /// name of the maximum length, which may be truncated, it is the beginning.
 pub fn job_name_in_workload_name<'a>(kind: &Framework, workload: &'a str) -> Option<&'a str> {
@@ -148,7 +155,7 @@ pub(super) fn workload_object(parts: WorkloadParts, view: &JobView, request: &Wo
     })
 }
 
-fn labels(job: &Value, view: &JobView, keys: &[String]) -> Result<Map<String, Value>, JobError> {
+pub(super) fn labels(job: &Value, view: &JobView, keys: &[String]) -> Result<Map<String, Value>, JobError> {
     let job_labels = read::string_map(job, "/metadata/labels")?;
     let copied = keys.iter().filter_map(|key| Some((key.clone(), json!(job_labels.get(key)?))));
     let mut labels: Map<String, Value> = copied.collect();

@@ -31,6 +31,18 @@ pub struct WorkloadInput<'a> {
     pub status: &'a WorkloadStatus,
 }
 
+impl WorkloadOwner {
+    /// Returns whether there are pods that may be ready: not before a prebuilt Workload has its job, and not before the first pod
+    /// of an object that waits for one.
+    pub fn has_pods(&self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Job(job) => job.readiness != pods_ready::Readiness::NoPods,
+            Self::Missing | Self::External => true,
+        }
+    }
+}
+
 /// Owner of a Workload.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WorkloadOwner {

@@ -37,7 +37,8 @@ impl Draft<'_> {
         {
             return;
         }
-        if settings.pods_ready.is_some() {
+        let known = conditions::find(&self.status, ConditionType::PodsReady).is_some();
+        if settings.pods_ready.is_some() && (facts.owner.has_pods() || known) {
             let before = conditions::is_true(&self.status, ConditionType::PodsReady);
             let window = pods_ready::completion_window(&self.status, job.readiness, self.now);
             if let Some(end) = window {

@@ -61,6 +61,8 @@ pub enum Readiness {
     /// A pod is missing or not ready.
     #[default]
     NotReady,
+    /// There are no pods yet.
+    NoPods,
     /// Those that are not ready have succeeded; when that was first seen.
     CompletingSince(Timestamp),
     /// All are ready, or have succeeded in a job that expects it.

@@ -335,7 +335,7 @@ impl Draft<'_> {
         if !admitted && conditions::is_true(&self.status, ConditionType::Admitted) {
             self.transitions.push(Transition::Admitted);
             // Without a job there are no pods yet, as with a prebuilt Workload.
-            if settings.pods_ready.is_some() && facts.owner != WorkloadOwner::None {
+            if settings.pods_ready.is_some() && facts.owner.has_pods() {
                 pods_ready::observe(&mut self.status, false, self.input.generation, self.now);
             }
         }

@@ -58,8 +58,8 @@ impl Reconciler {
 
     /// Marks the unit that a pod is in, its Workload, and the object that says its group.
     pub(super) fn mark_unit_of_pod(&mut self, pod: &ObjectKey) {
-        if let Some((kind, owner)) = self.cache.owner_of_pod(pod) {
-            self.work_queue.add(ReconcileKey::Unit(UnitKey::of_object(*kind, owner.clone())));
+        if let Some(owner) = self.cache.owner_of_pod(pod) {
+            self.work_queue.add(ReconcileKey::Unit(owner.clone()));
         }
         let Some(unit) = self.cache.unit_of_pod(pod).cloned() else { return };
         self.mark_workloads(self.cache.workloads_of_unit(&unit));
@@ -93,7 +93,10 @@ impl Reconciler {
     /// Marks a Workload, its job, and the jobs that wait for it with its job.
     pub(super) fn mark_workload_and_job(&mut self, key: &ObjectKey, owner: Option<&OwnerRecord>) {
         self.work_queue.add(ReconcileKey::workload(key.clone()));
-        if let Some(owner) = owner {
+        // Of an object with replicas, the one of the Workload gets a step: it has the name of the Workload.
+        let has_replicas =
+            |owner: &OwnerRecord| self.cache.job_id(&owner.uid).is_some_and(|(kind, _)| kind.has_replicas());
+        if let Some(owner) = owner.filter(|owner| !has_replicas(owner)) {
             let jobs = self.cache.job_id(&owner.uid).into_iter().chain(self.cache.jobs_below(&owner.uid));
             let units = jobs.map(|(kind, job)| UnitKey::of_object(*kind, job.clone()));
             self.work_queue.add_all(units.map(ReconcileKey::Unit));
@@ -177,8 +180,8 @@ impl Reconciler {
     pub(super) fn mark_users_of_priority_class(&mut self, class: &str) {
         let jobs =
             self.cache.jobs().filter(|(_, view)| view.options.priority_class.as_deref() == Some(class));
-        self.work_queue
-            .add_all(jobs.map(|((kind, key), _)| ReconcileKey::Unit(UnitKey::of_object(*kind, key.clone()))));
+        let steps = self.units().steps_of_jobs(jobs.map(|(id, _)| id));
+        self.work_queue.add_all(steps);
         let units = self.cache.units_naming_class(class).cloned();
         self.work_queue.add_all(units.map(ReconcileKey::Unit));
         let workloads = self.cache.workloads().filter(|(_, record)| {

@@ -44,7 +44,6 @@ pub(crate) use unit::units::is_managed_by_other_controller;
 pub use writes::round_queue::{Place, RoundQueue};
 
 use crate::cache::{Cache, DecodeGates, Kind};
-use crate::frameworks::UnitKey;
 use crate::scheduler::Engine;
 use crate::snapshot::SnapshotBuilder;
 use jiff::Timestamp;
@@ -262,7 +261,8 @@ impl Reconciler {
         let with_steps = self.kinds().iter().filter(|kind| rules(kind).steps().is_some());
         let objects = with_steps
             .flat_map(|kind| self.cache.keys(*kind).into_iter().map(|key| ReconcileKey::Object(*kind, key)));
-        let jobs = self.cache.jobs().map(|((kind, key), _)| UnitKey::of_object(*kind, key.clone()));
+        let units = self.units();
+        let jobs = self.cache.jobs().flat_map(|((kind, key), _)| units.units_of_job_with_pods(*kind, key));
         let units = jobs.chain(self.cache.units().cloned()).map(ReconcileKey::Unit);
         let pods = self.cache.workloads_of_pods().cloned().map(ReconcileKey::Pods);
         objects.chain(units).chain(pods).collect()

@@ -26,7 +26,10 @@ fn set(object: &mut Value, pointer: &str, value: Value) {
 
 fn set_count(role: &mut Value, count: &Count, pods: i32) {
     match count {
-        Count::Field(pointer) | Count::AtLeastOne(pointer) | Count::Job { parallelism: pointer, .. } => {
+        Count::Field(pointer)
+        | Count::AtLeastOne(pointer)
+        | Count::AllButOne(pointer)
+        | Count::Job { parallelism: pointer, .. } => {
             set(role, pointer, json!(pods));
         }
         Count::One => {}
@@ -52,6 +55,12 @@ fn sample(row: &Framework) -> Value {
             PodSetSource::Fixed { template: place, count, .. } => {
                 set(&mut job, place, template.clone());
                 set_count(&mut job, count, 2);
+            }
+            PodSetSource::LeaderAndWorkers { leader, workers, size } => {
+                for place in [leader, workers] {
+                    set(&mut job, place, template.clone());
+                }
+                set(&mut job, size, json!(3));
             }
             PodSetSource::Array { list, name, template: place, count } => {
                 let role = |title: &str| {

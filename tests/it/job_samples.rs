@@ -1,6 +1,7 @@
 //! Samples of job kinds: `config/samples/<kind>.yaml` is what users submit, and what the tests of every kind start from.
 
 use serde_json::{Value, json};
+use sluice::api::validation::Gates;
 use sluice::frameworks::{Framework, Role, served};
 use std::fs;
 use std::path::Path;
@@ -45,7 +46,7 @@ fn every_served_kind_has_a_sample() {
         assert_eq!(sample["metadata"]["labels"]["kueue.x-k8s.io/queue-name"], "team-a-queue", "{name}");
         assert!(sample["metadata"]["generateName"].is_string(), "{name}: it can be created twice");
         if kind.role != Role::Suspended {
-            let held = kind.is_pod() || !kind.mark_templates(&sample).is_empty();
+            let held = kind.is_pod() || !kind.mark_templates(&sample, &Gates::default()).is_empty();
             assert!(held, "{name}: its webhook holds its pods");
             continue;
         }

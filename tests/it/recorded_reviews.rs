@@ -241,7 +241,9 @@ fn reviews_match_recorded_api_answers() {
             Suite::of_kueue("ResourceFlavor", "kueue-x-k8s-io-v1beta2-resourceflavor", true),
         ),
     ];
-    suites.extend(served().filter(|row| row.role == Role::Suspended).map(Suite::of_job));
+    suites.extend(
+        served().filter(|row| matches!(row.role, Role::Suspended | Role::PodsOfOwner)).map(Suite::of_job),
+    );
     let known_deviations = deviations();
     let (mut checked, mut wrong) = (0, Vec::new());
     for (name, suite) in &suites {

@@ -51,7 +51,7 @@ fn kinds_are_those_configured_and_not_served() {
 #[tokio::test(start_paused = true)]
 async fn each_object_that_names_a_queue_is_reported_once() {
     // The first kind of which the server has objects; the other two below answer with errors.
-    let failing = ["LeaderWorkerSet", "AppWrapper"];
+    let failing = ["SparkApplication", "AppWrapper"];
     let set = frameworks().find(|row| !row.is_served() && !row.is_pod() && !failing.contains(&row.gvk.kind));
     let gvk = set.expect("a kind that is not served").gvk;
     let list_of_sets = format!("/apis/{}/{}?", gvk.api_version(), gvk.plural);
@@ -61,7 +61,7 @@ async fn each_object_that_names_a_queue_is_reported_once() {
     let log = Arc::clone(&seen);
     let (client, _) = scripted_client(move |method, uri| {
         log.lock().unwrap().push(format!("{method} {uri}"));
-        if uri.contains("/leaderworkersets") {
+        if uri.contains("/sparkapplications") {
             return status(403);
         }
         if uri.contains("/appwrappers") {

@@ -4,14 +4,17 @@ use crate::core_fixture::{Core, writes};
 use serde_json::{Value, json};
 use sluice::cache::Kind;
 use sluice::frameworks::{JobKind, framework};
-use sluice::reconciler::{CoreSettings, Verb};
+use sluice::reconciler::{CoreSettings, Delta, Effect, Verb, Write, WriteOutcome, WriteResult};
+use std::collections::BTreeMap;
+
+const LWS: &str = "leaderworkerset.x-k8s.io/leaderworkerset";
 
 fn set_kind() -> Kind {
     Kind::Job(JobKind::new(framework("apps", "StatefulSet").expect("a row")))
 }
 
 fn core() -> Core {
-    let frameworks = ["batch/job", "statefulset"].map(str::to_owned).into();
+    let frameworks = ["batch/job", "statefulset", LWS].map(str::to_owned).into();
     Core::new(CoreSettings { frameworks, ..CoreSettings::default() })
 }
 
@@ -101,4 +104,105 @@ fn rollout_waits_while_the_workload_is_pending() {
     assert_eq!(effects.iter().filter(|effect| is_said(effect)).count(), 1, "{effects:?}");
     let effects = core.put(set_kind(), rolling);
     assert!(!effects.iter().any(is_said), "it is said once");
+}
+
+fn replicas_kind() -> Kind {
+    Kind::Job(JobKind::new(framework("leaderworkerset.x-k8s.io", "LeaderWorkerSet").expect("a row")))
+}
+
+fn leader_worker_set(replicas: i64) -> Value {
+    let template = json!({
+        "metadata": {"annotations": {"kueue.x-k8s.io/pod-suspending-parent": LWS}},
+        "spec": {"containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1m"}}}]},
+    });
+    json!({
+        "metadata": {"name": "l", "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
+        "spec": {"replicas": replicas, "leaderWorkerTemplate": {
+            "size": 3, "leaderTemplate": template, "workerTemplate": template}},
+    })
+}
+
+/// A pod of the first replica, whose controlling StatefulSet nothing in the cache knows.
+fn replica_pod(name: &str, leader: Option<&str>) -> Value {
+    let mut pod = pod(name, &json!("a set that is not known"));
+    pod["metadata"]["annotations"]["kueue.x-k8s.io/pod-suspending-parent"] = json!(LWS);
+    pod["metadata"]["labels"] =
+        json!({"leaderworkerset.sigs.k8s.io/name": "l", "leaderworkerset.sigs.k8s.io/group-index": "0"});
+    if let Some(leader) = leader {
+        pod["metadata"]["annotations"]["leaderworkerset.sigs.k8s.io/leader-name"] = json!(leader);
+    }
+    pod
+}
+
+/// Answers all writes of Workloads, and returns them.
+fn land_all(
+    core: &mut Core,
+    mut effects: Vec<Effect>,
+    workloads: &mut BTreeMap<String, Value>,
+) -> Vec<Write> {
+    let mut landed = Vec::new();
+    while let Some(write) = writes(&effects, Kind::Workload).into_iter().next() {
+        effects.retain(|effect| !matches!(effect, Effect::Write(other) if other.id == write.id));
+        let workload = workloads.entry(write.key.name.to_string()).or_default();
+        match write.verb {
+            Verb::Create => *workload = write.body.clone(),
+            Verb::Delete => workload["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
+            _ => json_patch::merge(workload, &write.body),
+        }
+        let object = core.with_server_metadata(Kind::Workload, workload.clone());
+        let (id, kind, key) = (write.id, Kind::Workload, write.key.clone());
+        landed.push(write);
+        effects.extend(core.feed(Delta::Written(WriteResult {
+            id,
+            kind,
+            key,
+            outcome: WriteOutcome::Done(object),
+        })));
+    }
+    landed
+}
+
+/// Each replica has a Workload with its leader and its workers; those of removed replicas are deleted.
+#[test]
+fn each_replica_has_a_workload() {
+    let (mut core, mut workloads) = (core(), BTreeMap::new());
+    let effects = core.put(replicas_kind(), leader_worker_set(2));
+    let landed = land_all(&mut core, effects, &mut workloads);
+    let created: Vec<&Write> = landed.iter().filter(|write| write.verb == Verb::Create).collect();
+    let sets: Vec<_> = created
+        .iter()
+        .map(|write| {
+            let index = &write.body["metadata"]["annotations"]["kueue.x-k8s.io/component-workload-index"];
+            let sets = write.body["spec"]["podSets"].as_array().unwrap().iter();
+            (index.clone(), sets.map(|set| (set["name"].clone(), set["count"].clone())).collect::<Vec<_>>())
+        })
+        .collect();
+    let counts = vec![(json!("leader"), json!(1)), (json!("worker"), json!(2))];
+    assert_eq!(sets, [(json!("0"), counts.clone()), (json!("1"), counts)]);
+    assert!(workloads.values().all(|workload| workload["status"]["admission"].is_object()), "{workloads:?}");
+    let effects = core.put(replicas_kind(), leader_worker_set(1));
+    let deleted = land_all(&mut core, effects, &mut workloads).into_iter();
+    let deleted: Vec<_> = deleted.filter(|write| write.verb == Verb::Delete).map(|write| write.key).collect();
+    assert_eq!(deleted, [created[1].key.clone()], "the Workload of the removed replica");
+}
+
+/// A pod whose controlling set is not known waits for the admission of its replica, as the others; only then its gate goes.
+#[test]
+fn pods_of_a_replica_start_by_its_admission_alone() {
+    let mut core = core();
+    let effects = core.put(replicas_kind(), leader_worker_set(1));
+    let [created] = &writes(&effects, Kind::Workload)[..] else { panic!("{effects:?}") };
+    let before = writes(&core.put(Kind::Pod, replica_pod("l-0-1", Some("l-0"))), Kind::Pod);
+    assert_eq!(before.len(), 0, "its Workload does not exist yet");
+    core.put(Kind::Workload, created.body.clone());
+    let mut unlabelled = replica_pod("l-0", None);
+    unlabelled["metadata"]["labels"] = json!({"leaderworkerset.sigs.k8s.io/name": "l"});
+    assert_eq!(writes(&core.put(Kind::Pod, unlabelled), Kind::Pod).len(), 0, "its replica is not known yet");
+    let marked = writes(&core.put(Kind::Pod, replica_pod("l-0", None)), Kind::Pod);
+    let [leader] = &marked[..] else { panic!("{marked:?}") };
+    let annotations = &leader.body["metadata"]["annotations"];
+    assert_eq!(annotations["kueue.x-k8s.io/role-hash"], "leader");
+    assert_eq!(annotations["kueue.x-k8s.io/pod-group-total-count"], "3");
+    assert_eq!(annotations["kueue.x-k8s.io/pod-group-name"], json!(&*created.key.name));
+    assert!(annotations["kueue.x-k8s.io/pod-group-fast-admission"].is_null());
 }

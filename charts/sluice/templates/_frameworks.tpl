@@ -760,101 +760,6 @@
   timeoutSeconds: 3
 {{- end }}
 {{- end }}
-{{- if has "ray.io/rayjob" (include "sluice.frameworks" . | fromJsonArray) }}
-- name: mrayjob.kb.io
-  admissionReviewVersions: [v1]
-  clientConfig:
-    service:
-      name: {{ include "sluice.webhookServiceName" . }}
-      namespace: {{ .Release.Namespace | quote }}
-      path: /mutate-ray-io-v1-rayjob
-  failurePolicy: Fail
-  matchConditions:
-  - name: not-deleting
-    expression: >-
-      !has(object.metadata.deletionTimestamp)
-  - name: queue-named
-    expression: >-
-      (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels))
-  matchPolicy: Equivalent
-  namespaceSelector:
-    matchExpressions:
-    - key: kubernetes.io/metadata.name
-      operator: NotIn
-      values: [kube-system, {{ .Release.Namespace | quote }}]
-  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
-  rules:
-  - apiGroups: [ray.io]
-    apiVersions: [v1]
-    operations: [CREATE]
-    resources: [rayjobs]
-    scope: "*"
-  sideEffects: None
-  timeoutSeconds: 3
-{{- if include "sluice.managesAllJobs" . }}
-- name: mrayjob-managed.kb.io
-  admissionReviewVersions: [v1]
-  clientConfig:
-    service:
-      name: {{ include "sluice.webhookServiceName" . }}
-      namespace: {{ .Release.Namespace | quote }}
-      path: /mutate-ray-io-v1-rayjob
-  failurePolicy: Fail
-  matchConditions:
-  - name: not-deleting
-    expression: >-
-      !has(object.metadata.deletionTimestamp)
-  - name: no-queue-named
-    expression: >-
-      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
-  matchPolicy: Equivalent
-  namespaceSelector:
-    matchExpressions:
-    - key: kubernetes.io/metadata.name
-      operator: NotIn
-      values: [kube-system, {{ .Release.Namespace | quote }}]
-  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
-  rules:
-  - apiGroups: [ray.io]
-    apiVersions: [v1]
-    operations: [CREATE]
-    resources: [rayjobs]
-    scope: "*"
-  sideEffects: None
-  timeoutSeconds: 3
-{{- else }}
-- name: mrayjob-default-queue.kb.io
-  admissionReviewVersions: [v1]
-  clientConfig:
-    service:
-      name: {{ include "sluice.webhookServiceName" . }}
-      namespace: {{ .Release.Namespace | quote }}
-      path: /mutate-ray-io-v1-rayjob
-  failurePolicy: Ignore
-  matchConditions:
-  - name: not-deleting
-    expression: >-
-      !has(object.metadata.deletionTimestamp)
-  - name: no-queue-named
-    expression: >-
-      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
-  matchPolicy: Equivalent
-  namespaceSelector:
-    matchExpressions:
-    - key: kubernetes.io/metadata.name
-      operator: NotIn
-      values: [kube-system, {{ .Release.Namespace | quote }}]
-  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
-  rules:
-  - apiGroups: [ray.io]
-    apiVersions: [v1]
-    operations: [CREATE]
-    resources: [rayjobs]
-    scope: "*"
-  sideEffects: None
-  timeoutSeconds: 3
-{{- end }}
-{{- end }}
 {{- if has "ray.io/raycluster" (include "sluice.frameworks" . | fromJsonArray) }}
 - name: mraycluster.kb.io
   admissionReviewVersions: [v1]
@@ -950,102 +855,7 @@
   timeoutSeconds: 3
 {{- end }}
 {{- end }}
-{{- if has "ray.io/rayservice" (include "sluice.frameworks" . | fromJsonArray) }}
-- name: mrayservice.kb.io
-  admissionReviewVersions: [v1]
-  clientConfig:
-    service:
-      name: {{ include "sluice.webhookServiceName" . }}
-      namespace: {{ .Release.Namespace | quote }}
-      path: /mutate-ray-io-v1-rayservice
-  failurePolicy: Fail
-  matchConditions:
-  - name: not-deleting
-    expression: >-
-      !has(object.metadata.deletionTimestamp)
-  - name: queue-named
-    expression: >-
-      (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels))
-  matchPolicy: Equivalent
-  namespaceSelector:
-    matchExpressions:
-    - key: kubernetes.io/metadata.name
-      operator: NotIn
-      values: [kube-system, {{ .Release.Namespace | quote }}]
-  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
-  rules:
-  - apiGroups: [ray.io]
-    apiVersions: [v1]
-    operations: [CREATE]
-    resources: [rayservices]
-    scope: "*"
-  sideEffects: None
-  timeoutSeconds: 3
-{{- if include "sluice.managesAllJobs" . }}
-- name: mrayservice-managed.kb.io
-  admissionReviewVersions: [v1]
-  clientConfig:
-    service:
-      name: {{ include "sluice.webhookServiceName" . }}
-      namespace: {{ .Release.Namespace | quote }}
-      path: /mutate-ray-io-v1-rayservice
-  failurePolicy: Fail
-  matchConditions:
-  - name: not-deleting
-    expression: >-
-      !has(object.metadata.deletionTimestamp)
-  - name: no-queue-named
-    expression: >-
-      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
-  matchPolicy: Equivalent
-  namespaceSelector:
-    matchExpressions:
-    - key: kubernetes.io/metadata.name
-      operator: NotIn
-      values: [kube-system, {{ .Release.Namespace | quote }}]
-  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
-  rules:
-  - apiGroups: [ray.io]
-    apiVersions: [v1]
-    operations: [CREATE]
-    resources: [rayservices]
-    scope: "*"
-  sideEffects: None
-  timeoutSeconds: 3
-{{- else }}
-- name: mrayservice-default-queue.kb.io
-  admissionReviewVersions: [v1]
-  clientConfig:
-    service:
-      name: {{ include "sluice.webhookServiceName" . }}
-      namespace: {{ .Release.Namespace | quote }}
-      path: /mutate-ray-io-v1-rayservice
-  failurePolicy: Ignore
-  matchConditions:
-  - name: not-deleting
-    expression: >-
-      !has(object.metadata.deletionTimestamp)
-  - name: no-queue-named
-    expression: >-
-      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
-  matchPolicy: Equivalent
-  namespaceSelector:
-    matchExpressions:
-    - key: kubernetes.io/metadata.name
-      operator: NotIn
-      values: [kube-system, {{ .Release.Namespace | quote }}]
-  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
-  rules:
-  - apiGroups: [ray.io]
-    apiVersions: [v1]
-    operations: [CREATE]
-    resources: [rayservices]
-    scope: "*"
-  sideEffects: None
-  timeoutSeconds: 3
-{{- end }}
-{{- end }}
-{{- if or (has "pod" (include "sluice.frameworks" . | fromJsonArray)) (has "deployment" (include "sluice.frameworks" . | fromJsonArray)) (has "statefulset" (include "sluice.frameworks" . | fromJsonArray)) }}
+{{- if or (has "pod" (include "sluice.frameworks" . | fromJsonArray)) (has "deployment" (include "sluice.frameworks" . | fromJsonArray)) (has "statefulset" (include "sluice.frameworks" . | fromJsonArray)) (has "leaderworkerset.x-k8s.io/leaderworkerset" (include "sluice.frameworks" . | fromJsonArray)) }}
 - name: mpod.kb.io
   admissionReviewVersions: [v1]
   clientConfig:
@@ -1327,6 +1137,101 @@
     apiVersions: [v1]
     operations: [CREATE, UPDATE]
     resources: [statefulsets]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- end }}
+{{- end }}
+{{- if has "leaderworkerset.x-k8s.io/leaderworkerset" (include "sluice.frameworks" . | fromJsonArray) }}
+- name: mleaderworkerset.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate-leaderworkerset-x-k8s-io-v1-leaderworkerset
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: queue-named
+    expression: >-
+      (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
+  rules:
+  - apiGroups: [leaderworkerset.x-k8s.io]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [leaderworkersets]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- if include "sluice.managesAllJobs" . }}
+- name: mleaderworkerset-managed.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate-leaderworkerset-x-k8s-io-v1-leaderworkerset
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
+  rules:
+  - apiGroups: [leaderworkerset.x-k8s.io]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [leaderworkersets]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- else }}
+- name: mleaderworkerset-default-queue.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate-leaderworkerset-x-k8s-io-v1-leaderworkerset
+  failurePolicy: Ignore
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
+  rules:
+  - apiGroups: [leaderworkerset.x-k8s.io]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [leaderworkersets]
     scope: "*"
   sideEffects: None
   timeoutSeconds: 3
@@ -2070,98 +1975,6 @@
   timeoutSeconds: 3
 {{- end }}
 {{- end }}
-{{- if has "ray.io/rayjob" (include "sluice.frameworks" . | fromJsonArray) }}
-- name: vrayjob.kb.io
-  admissionReviewVersions: [v1]
-  clientConfig:
-    service:
-      name: {{ include "sluice.webhookServiceName" . }}
-      namespace: {{ .Release.Namespace | quote }}
-      path: /validate-ray-io-v1-rayjob
-  failurePolicy: Fail
-  matchConditions:
-  - name: not-deleting
-    expression: >-
-      !has(object.metadata.deletionTimestamp)
-  - name: queue-named
-    expression: >-
-      (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels))
-  matchPolicy: Equivalent
-  namespaceSelector:
-    matchExpressions:
-    - key: kubernetes.io/metadata.name
-      operator: NotIn
-      values: [kube-system, {{ .Release.Namespace | quote }}]
-  rules:
-  - apiGroups: [ray.io]
-    apiVersions: [v1]
-    operations: [CREATE, UPDATE]
-    resources: [rayjobs]
-    scope: "*"
-  sideEffects: None
-  timeoutSeconds: 3
-{{- if include "sluice.managesAllJobs" . }}
-- name: vrayjob-managed.kb.io
-  admissionReviewVersions: [v1]
-  clientConfig:
-    service:
-      name: {{ include "sluice.webhookServiceName" . }}
-      namespace: {{ .Release.Namespace | quote }}
-      path: /validate-ray-io-v1-rayjob
-  failurePolicy: Fail
-  matchConditions:
-  - name: not-deleting
-    expression: >-
-      !has(object.metadata.deletionTimestamp)
-  - name: no-queue-named
-    expression: >-
-      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
-  matchPolicy: Equivalent
-  namespaceSelector:
-    matchExpressions:
-    - key: kubernetes.io/metadata.name
-      operator: NotIn
-      values: [kube-system, {{ .Release.Namespace | quote }}]
-  rules:
-  - apiGroups: [ray.io]
-    apiVersions: [v1]
-    operations: [CREATE, UPDATE]
-    resources: [rayjobs]
-    scope: "*"
-  sideEffects: None
-  timeoutSeconds: 3
-{{- else }}
-- name: vrayjob-no-queue.kb.io
-  admissionReviewVersions: [v1]
-  clientConfig:
-    service:
-      name: {{ include "sluice.webhookServiceName" . }}
-      namespace: {{ .Release.Namespace | quote }}
-      path: /validate-ray-io-v1-rayjob
-  failurePolicy: Ignore
-  matchConditions:
-  - name: not-deleting
-    expression: >-
-      !has(object.metadata.deletionTimestamp)
-  - name: no-queue-named
-    expression: >-
-      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
-  matchPolicy: Equivalent
-  namespaceSelector:
-    matchExpressions:
-    - key: kubernetes.io/metadata.name
-      operator: NotIn
-      values: [kube-system, {{ .Release.Namespace | quote }}]
-  rules:
-  - apiGroups: [ray.io]
-    apiVersions: [v1]
-    operations: [CREATE, UPDATE]
-    resources: [rayjobs]
-    scope: "*"
-  sideEffects: None
-  timeoutSeconds: 3
-{{- end }}
-{{- end }}
 {{- if has "ray.io/raycluster" (include "sluice.frameworks" . | fromJsonArray) }}
 - name: vraycluster.kb.io
   admissionReviewVersions: [v1]
@@ -2254,99 +2067,7 @@
   timeoutSeconds: 3
 {{- end }}
 {{- end }}
-{{- if has "ray.io/rayservice" (include "sluice.frameworks" . | fromJsonArray) }}
-- name: vrayservice.kb.io
-  admissionReviewVersions: [v1]
-  clientConfig:
-    service:
-      name: {{ include "sluice.webhookServiceName" . }}
-      namespace: {{ .Release.Namespace | quote }}
-      path: /validate-ray-io-v1-rayservice
-  failurePolicy: Fail
-  matchConditions:
-  - name: not-deleting
-    expression: >-
-      !has(object.metadata.deletionTimestamp)
-  - name: queue-named
-    expression: >-
-      (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels))
-  matchPolicy: Equivalent
-  namespaceSelector:
-    matchExpressions:
-    - key: kubernetes.io/metadata.name
-      operator: NotIn
-      values: [kube-system, {{ .Release.Namespace | quote }}]
-  rules:
-  - apiGroups: [ray.io]
-    apiVersions: [v1]
-    operations: [CREATE, UPDATE]
-    resources: [rayservices]
-    scope: "*"
-  sideEffects: None
-  timeoutSeconds: 3
-{{- if include "sluice.managesAllJobs" . }}
-- name: vrayservice-managed.kb.io
-  admissionReviewVersions: [v1]
-  clientConfig:
-    service:
-      name: {{ include "sluice.webhookServiceName" . }}
-      namespace: {{ .Release.Namespace | quote }}
-      path: /validate-ray-io-v1-rayservice
-  failurePolicy: Fail
-  matchConditions:
-  - name: not-deleting
-    expression: >-
-      !has(object.metadata.deletionTimestamp)
-  - name: no-queue-named
-    expression: >-
-      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
-  matchPolicy: Equivalent
-  namespaceSelector:
-    matchExpressions:
-    - key: kubernetes.io/metadata.name
-      operator: NotIn
-      values: [kube-system, {{ .Release.Namespace | quote }}]
-  rules:
-  - apiGroups: [ray.io]
-    apiVersions: [v1]
-    operations: [CREATE, UPDATE]
-    resources: [rayservices]
-    scope: "*"
-  sideEffects: None
-  timeoutSeconds: 3
-{{- else }}
-- name: vrayservice-no-queue.kb.io
-  admissionReviewVersions: [v1]
-  clientConfig:
-    service:
-      name: {{ include "sluice.webhookServiceName" . }}
-      namespace: {{ .Release.Namespace | quote }}
-      path: /validate-ray-io-v1-rayservice
-  failurePolicy: Ignore
-  matchConditions:
-  - name: not-deleting
-    expression: >-
-      !has(object.metadata.deletionTimestamp)
-  - name: no-queue-named
-    expression: >-
-      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
-  matchPolicy: Equivalent
-  namespaceSelector:
-    matchExpressions:
-    - key: kubernetes.io/metadata.name
-      operator: NotIn
-      values: [kube-system, {{ .Release.Namespace | quote }}]
-  rules:
-  - apiGroups: [ray.io]
-    apiVersions: [v1]
-    operations: [CREATE, UPDATE]
-    resources: [rayservices]
-    scope: "*"
-  sideEffects: None
-  timeoutSeconds: 3
-{{- end }}
-{{- end }}
-{{- if or (has "pod" (include "sluice.frameworks" . | fromJsonArray)) (has "deployment" (include "sluice.frameworks" . | fromJsonArray)) (has "statefulset" (include "sluice.frameworks" . | fromJsonArray)) }}
+{{- if or (has "pod" (include "sluice.frameworks" . | fromJsonArray)) (has "deployment" (include "sluice.frameworks" . | fromJsonArray)) (has "statefulset" (include "sluice.frameworks" . | fromJsonArray)) (has "leaderworkerset.x-k8s.io/leaderworkerset" (include "sluice.frameworks" . | fromJsonArray)) }}
 - name: vpod.kb.io
   admissionReviewVersions: [v1]
   clientConfig:
@@ -2624,6 +2345,98 @@
   timeoutSeconds: 3
 {{- end }}
 {{- end }}
+{{- if has "leaderworkerset.x-k8s.io/leaderworkerset" (include "sluice.frameworks" . | fromJsonArray) }}
+- name: vleaderworkerset.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /validate-leaderworkerset-x-k8s-io-v1-leaderworkerset
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: queue-named
+    expression: >-
+      (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  rules:
+  - apiGroups: [leaderworkerset.x-k8s.io]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [leaderworkersets]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- if include "sluice.managesAllJobs" . }}
+- name: vleaderworkerset-managed.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /validate-leaderworkerset-x-k8s-io-v1-leaderworkerset
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  rules:
+  - apiGroups: [leaderworkerset.x-k8s.io]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [leaderworkersets]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- else }}
+- name: vleaderworkerset-no-queue.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /validate-leaderworkerset-x-k8s-io-v1-leaderworkerset
+  failurePolicy: Ignore
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  rules:
+  - apiGroups: [leaderworkerset.x-k8s.io]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [leaderworkersets]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- end }}
+{{- end }}
 {{- end }}
 {{- define "sluice.frameworks.managerRules" -}}
 {{- if has "batch/job" (include "sluice.frameworks" . | fromJsonArray) }}
@@ -2714,20 +2527,6 @@
   resources: [mpijobs/finalizers]
   verbs: [update]
 {{- end }}
-{{- if has "ray.io/rayjob" (include "sluice.frameworks" . | fromJsonArray) }}
-- apiGroups: [ray.io]
-  resources: [rayjobs]
-  verbs: [get, list, patch, watch]
-- apiGroups: [ray.io]
-  resources: [rayjobs/status]
-  verbs: [patch]
-- apiGroups: [ray.io]
-  resources: [rayjobs/finalizers]
-  verbs: [update]
-- apiGroups: [ray.io]
-  resources: [rayclusters]
-  verbs: [get, list, watch]
-{{- end }}
 {{- if has "ray.io/raycluster" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [ray.io]
   resources: [rayclusters]
@@ -2739,21 +2538,7 @@
   resources: [rayclusters/finalizers]
   verbs: [update]
 {{- end }}
-{{- if has "ray.io/rayservice" (include "sluice.frameworks" . | fromJsonArray) }}
-- apiGroups: [ray.io]
-  resources: [rayservices]
-  verbs: [get, list, patch, watch]
-- apiGroups: [ray.io]
-  resources: [rayservices/status]
-  verbs: [patch]
-- apiGroups: [ray.io]
-  resources: [rayservices/finalizers]
-  verbs: [update]
-- apiGroups: [ray.io]
-  resources: [rayclusters]
-  verbs: [get, list, watch]
-{{- end }}
-{{- if or (has "pod" (include "sluice.frameworks" . | fromJsonArray)) (has "deployment" (include "sluice.frameworks" . | fromJsonArray)) (has "statefulset" (include "sluice.frameworks" . | fromJsonArray)) }}
+{{- if or (has "pod" (include "sluice.frameworks" . | fromJsonArray)) (has "deployment" (include "sluice.frameworks" . | fromJsonArray)) (has "statefulset" (include "sluice.frameworks" . | fromJsonArray)) (has "leaderworkerset.x-k8s.io/leaderworkerset" (include "sluice.frameworks" . | fromJsonArray)) }}
 - apiGroups: [""]
   resources: [pods]
   verbs: [delete, get, list, patch, watch]
@@ -2772,6 +2557,11 @@
 {{- if has "statefulset" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [apps]
   resources: [statefulsets]
+  verbs: [get, list, watch]
+{{- end }}
+{{- if has "leaderworkerset.x-k8s.io/leaderworkerset" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [leaderworkerset.x-k8s.io]
+  resources: [leaderworkersets]
   verbs: [get, list, watch]
 {{- end }}
 {{- end }}
@@ -2816,26 +2606,18 @@
   resources: [mpijobs]
   verbs: [delete]
 {{- end }}
-{{- if has "ray.io/rayjob" (include "sluice.frameworks" . | fromJsonArray) }}
-- apiGroups: [ray.io]
-  resources: [rayjobs]
-  verbs: [delete]
-{{- end }}
 {{- if has "ray.io/raycluster" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [ray.io]
   resources: [rayclusters]
   verbs: [delete]
 {{- end }}
-{{- if has "ray.io/rayservice" (include "sluice.frameworks" . | fromJsonArray) }}
-- apiGroups: [ray.io]
-  resources: [rayservices]
-  verbs: [delete]
-{{- end }}
-{{- if or (has "pod" (include "sluice.frameworks" . | fromJsonArray)) (has "deployment" (include "sluice.frameworks" . | fromJsonArray)) (has "statefulset" (include "sluice.frameworks" . | fromJsonArray)) }}
+{{- if or (has "pod" (include "sluice.frameworks" . | fromJsonArray)) (has "deployment" (include "sluice.frameworks" . | fromJsonArray)) (has "statefulset" (include "sluice.frameworks" . | fromJsonArray)) (has "leaderworkerset.x-k8s.io/leaderworkerset" (include "sluice.frameworks" . | fromJsonArray)) }}
 {{- end }}
 {{- if has "deployment" (include "sluice.frameworks" . | fromJsonArray) }}
 {{- end }}
 {{- if has "statefulset" (include "sluice.frameworks" . | fromJsonArray) }}
+{{- end }}
+{{- if has "leaderworkerset.x-k8s.io/leaderworkerset" (include "sluice.frameworks" . | fromJsonArray) }}
 {{- end }}
 {{- end }}
 {{- define "sluice.frameworks.unservedRules" -}}
@@ -2844,9 +2626,14 @@
   resources: [trainjobs]
   verbs: [list, watch]
 {{- end }}
-{{- if has "leaderworkerset.x-k8s.io/leaderworkerset" (include "sluice.frameworks" . | fromJsonArray) }}
-- apiGroups: [leaderworkerset.x-k8s.io]
-  resources: [leaderworkersets]
+{{- if has "ray.io/rayjob" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [ray.io]
+  resources: [rayjobs]
+  verbs: [list, watch]
+{{- end }}
+{{- if has "ray.io/rayservice" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [ray.io]
+  resources: [rayservices]
   verbs: [list, watch]
 {{- end }}
 {{- if has "workload.codeflare.dev/appwrapper" (include "sluice.frameworks" . | fromJsonArray) }}
@@ -2901,22 +2688,12 @@
   resources: [mpijobs]
   verbs: [get, list, watch]
 {{- end }}
-{{- if has "ray.io/rayjob" (include "sluice.frameworks" . | fromJsonArray) }}
-- apiGroups: [ray.io]
-  resources: [rayjobs]
-  verbs: [get, list, watch]
-{{- end }}
 {{- if has "ray.io/raycluster" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [ray.io]
   resources: [rayclusters]
   verbs: [get, list, watch]
 {{- end }}
-{{- if has "ray.io/rayservice" (include "sluice.frameworks" . | fromJsonArray) }}
-- apiGroups: [ray.io]
-  resources: [rayservices]
-  verbs: [get, list, watch]
-{{- end }}
-{{- if or (has "pod" (include "sluice.frameworks" . | fromJsonArray)) (has "deployment" (include "sluice.frameworks" . | fromJsonArray)) (has "statefulset" (include "sluice.frameworks" . | fromJsonArray)) }}
+{{- if or (has "pod" (include "sluice.frameworks" . | fromJsonArray)) (has "deployment" (include "sluice.frameworks" . | fromJsonArray)) (has "statefulset" (include "sluice.frameworks" . | fromJsonArray)) (has "leaderworkerset.x-k8s.io/leaderworkerset" (include "sluice.frameworks" . | fromJsonArray)) }}
 {{- end }}
 {{- if has "deployment" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [apps]
@@ -2926,6 +2703,11 @@
 {{- if has "statefulset" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [apps]
   resources: [statefulsets]
+  verbs: [get, list, watch]
+{{- end }}
+{{- if has "leaderworkerset.x-k8s.io/leaderworkerset" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [leaderworkerset.x-k8s.io]
+  resources: [leaderworkersets]
   verbs: [get, list, watch]
 {{- end }}
 {{- end }}

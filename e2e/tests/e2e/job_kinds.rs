@@ -16,6 +16,7 @@ use std::fs;
 
 const NODE_LABEL: &str = "e2e.example/pool";
 const QUEUE: &str = "main";
+const STATEFUL_SET: Kind = Kind::new("apps", "v1", "StatefulSet", "statefulsets");
 
 /// Each kind is suspended by its webhook, queued, admitted, started with the node labels of its flavor, and finishes or is deleted;
 /// then its quota is free.
@@ -153,13 +154,76 @@ impl PlayedKind {
         fixture.wait_for_queue_counts(QUEUE, (0, 0, 0), &[("cpu", "0"), ("memory", "0")]).await
     }
 
+    /// The case makes the StatefulSets of the object, as its controller does. Each replica has a Workload; its pods are held by their
+    /// gates, get ready on nodes of their flavor, and their quota is free when the object is deleted.
+    async fn run_replicas(&self, fixture: &Fixture) -> Result<()> {
+        let object = fixture.objects.create(self.api, &self.object(fixture)?).await?;
+        let replicas = object["spec"]["replicas"].as_i64().context("the sample has no replicas")?;
+        let size = object["spec"]["leaderWorkerTemplate"]["size"].as_i64().context("it has no size")?;
+        let set = |name: &str, template: &Value, (start, count): (i64, i64), labels: &Value| {
+            let mut template = template.clone();
+            for (key, value) in labels.as_object().into_iter().flatten() {
+                template["metadata"]["labels"][key] = value.clone();
+            }
+            let owner = json!({
+                "apiVersion": self.row.gvk.api_version(), "kind": self.row.gvk.kind, "name": self.name,
+                "uid": object["metadata"]["uid"], "controller": true,
+            });
+            json!({
+                "apiVersion": "apps/v1", "kind": "StatefulSet",
+                "metadata": {"name": name, "namespace": fixture.name, "ownerReferences": [owner]},
+                "spec": {
+                    "replicas": count, "serviceName": name, "podManagementPolicy": "Parallel",
+                    "ordinals": {"start": start}, "selector": {"matchLabels": labels}, "template": template,
+                },
+            })
+        };
+        let templates = &object["spec"]["leaderWorkerTemplate"];
+        let named = |key: &str, value: &str| json!({"app": "sample", "leaderworkerset.sigs.k8s.io/name": self.name, key: value});
+        let leaders = named("leaderworkerset.sigs.k8s.io/worker-index", "0");
+        let leader_set = set(&self.name, &templates["leaderTemplate"], (0, replicas), &leaders);
+        fixture.objects.create(STATEFUL_SET, &leader_set).await?;
+        for index in 0..replicas {
+            let leader = format!("{}-{index}", self.name);
+            let labels = named("leaderworkerset.sigs.k8s.io/group-index", &index.to_string());
+            let mut template = templates["workerTemplate"].clone();
+            template["metadata"]["annotations"]["leaderworkerset.sigs.k8s.io/leader-name"] = json!(leader);
+            fixture.objects.create(STATEFUL_SET, &set(&leader, &template, (1, size - 1), &labels)).await?;
+            eventually("the controller has made the leader", async || {
+                let labels = json!({"metadata": {"labels": labels}});
+                fixture.objects.merge(Kind::POD, &fixture.name, &leader, &labels).await?;
+                Ok(())
+            })
+            .await?;
+        }
+        eventually("all pods are ready on nodes of their flavor", async || {
+            let pods = fixture.objects.list(Kind::POD, &fixture.name, "app=sample").await?;
+            let count = i64::try_from(pods.len())?;
+            ensure!(count == replicas * size, "there are {count} pods");
+            for pod in &pods {
+                ensure!(pod["spec"]["nodeSelector"][NODE_LABEL] == "any", "no label of the flavor: {pod}");
+                expect_condition(pod, "Ready", "True", "")?;
+            }
+            Ok(())
+        })
+        .await?;
+        fixture.wait_for_queue_counts(QUEUE, (0, replicas, replicas), &[]).await?;
+        self.delete(fixture).await?;
+        for set in fixture.objects.list(STATEFUL_SET, &fixture.name, "").await? {
+            let name = text(&set, "/metadata/name");
+            fixture.objects.delete(STATEFUL_SET, &fixture.name, name, PropagationPolicy::Background).await?;
+        }
+        fixture.wait_for_queue_counts(QUEUE, (0, 0, 0), &[("cpu", "0"), ("memory", "0")]).await
+    }
+
     async fn run(&self, fixture: &Fixture) -> Result<()> {
         match self.row.role {
             Role::Pods => return self.run_pod(fixture).await,
             Role::PassThrough | Role::PodsOfOwner if !self.is_played() => {
                 return self.run_with_pods(fixture).await;
             }
-            Role::Suspended | Role::PassThrough | Role::PodsOfOwner => {}
+            Role::PodsOfOwner => return self.run_replicas(fixture).await,
+            Role::Suspended | Role::PassThrough => {}
         }
         let created = fixture.objects.create(self.api, &self.object(fixture)?).await?;
         ensure!(self.row.played_job(&created)?.suspended, "its webhook did not suspend it: {created}");

@@ -209,16 +209,7 @@ pub(super) static GATES: &[Gate] = &[
         &[],
         DefaultOnly("pods with resource claims are never admitted uncharged"),
     ),
-    gate(
-        "LWSImmutableGroupSize",
-        Beta,
-        true,
-        &[],
-        OfFrameworks(
-            &["leaderworkerset.x-k8s.io/leaderworkerset"],
-            "leaderworkerset.x-k8s.io/leaderworkerset is not managed",
-        ),
-    ),
+    gate("LWSImmutableGroupSize", Beta, true, &[], Toggleable),
     gate("LocalQueueMetrics", Beta, true, &[], Toggleable),
     gate("ManagedJobsNamespaceSelectorAlwaysRespected", Stable, true, &[], Locked),
     gate("MetricForWorkloadCreationLatency", Beta, true, &[], Toggleable),

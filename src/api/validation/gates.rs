@@ -12,6 +12,8 @@ pub enum Gate {
     ConcurrentAdmission,
     /// Resizing of running jobs.
     ElasticJobsViaWorkloadSlices,
+    /// The number of pods in a replica of a LeaderWorkerSet is fixed.
+    LWSImmutableGroupSize,
     /// Dispatch to worker clusters.
     MultiKueue,
     /// Admission of jobs with fewer pods.
@@ -47,6 +49,7 @@ impl Gate {
             Self::AdmissionGatedBy => "AdmissionGatedBy",
             Self::ConcurrentAdmission => "ConcurrentAdmission",
             Self::ElasticJobsViaWorkloadSlices => "ElasticJobsViaWorkloadSlices",
+            Self::LWSImmutableGroupSize => "LWSImmutableGroupSize",
             Self::MultiKueue => "MultiKueue",
             Self::PartialAdmission => "PartialAdmission",
             Self::PriorityBoost => "PriorityBoost",

@@ -15,13 +15,12 @@ pub(super) use role_hash::pod_shape;
 pub use role_hash::role_hash;
 pub use webhook::hold_pod;
 
-use super::hooks::NoHooks;
 use super::pod_member::PodMember;
 use super::row::{
-    Count, CreatedKinds, Enabled, Family, Flags, Framework, Listing, PodSetSource, Rank, Role, TemplateMarks,
-    TopologyChecks, WebhookHandler, Webhooks,
+    Count, CreatedKinds, Enabled, Family, Flags, Framework, Listing, PodGrouping, PodSetSource, Rank, Role,
+    TemplateMarks, TopologyChecks, WebhookHandler, Webhooks,
 };
-use super::set_rules::StatefulSetHooks;
+use super::set_rules::{LeaderWorkerSetHooks, StatefulSetHooks};
 use super::table::{
     JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_FIELDS, NO_STATUS, POD, PODS, READ_ONLY, template_webhooks,
 };
@@ -93,7 +92,11 @@ pub(super) static LEADER_WORKER_SET: Framework = Framework {
     listing: Listing { family: Family::Pods, label: "LeaderWorkerSet", enabled: Enabled::AsShipped },
     role: Role::PodsOfOwner,
     fields: NO_FIELDS,
-    pod_sets: &[],
+    pod_sets: &[PodSetSource::LeaderAndWorkers {
+        leader: "/spec/leaderWorkerTemplate/leaderTemplate",
+        workers: "/spec/leaderWorkerTemplate/workerTemplate",
+        size: "/spec/leaderWorkerTemplate/size",
+    }],
     related: &[],
     rank: Rank { index_label: Some("leaderworkerset.sigs.k8s.io/worker-index"), sub_groups: None },
     status: NO_STATUS,
@@ -110,8 +113,17 @@ pub(super) static LEADER_WORKER_SET: Framework = Framework {
         ready: "/status/readyReplicas",
     }),
     rbac: READ_ONLY,
-    flags: Flags { prebuilt: false, topology_checks: TopologyChecks::TemplatesAndGroups, ..JOB_FLAGS },
-    hooks: &NoHooks,
+    flags: Flags {
+        prebuilt: false,
+        topology_checks: TopologyChecks::TemplatesAndGroups,
+        pod_grouping: PodGrouping::ByReplica {
+            name: "leaderworkerset.sigs.k8s.io/name",
+            index: "leaderworkerset.sigs.k8s.io/group-index",
+            leader: "leaderworkerset.sigs.k8s.io/leader-name",
+        },
+        ..JOB_FLAGS
+    },
+    hooks: &LeaderWorkerSetHooks,
 };
 
 /// Rules of pods and pod groups, and of the pods of an owner.

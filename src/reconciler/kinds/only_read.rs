@@ -3,7 +3,6 @@
 use super::Stored;
 use crate::api::decoding::decode;
 use crate::api::{ObjectKey, v1beta2};
-use crate::frameworks::UnitKey;
 use crate::reconciler::{ReconcileKey, Reconciler};
 use k8s_openapi::api::core::v1::{LimitRange, Namespace, PodTemplate};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -18,8 +17,9 @@ impl Stored for Namespaces {
         let Some(name) = core.cache.ingest_namespace(&namespace.metadata) else { return Ok(()) };
         core.engine.set_namespace(&name, core.cache.namespace_labels(&name).cloned());
         let jobs = core.cache.jobs().filter(|((_, key), _)| key.namespace == name);
-        let units = jobs.map(|((kind, key), _)| UnitKey::of_object(*kind, key.clone()));
-        core.work_queue.add_all(units.map(ReconcileKey::Unit));
+        let units = jobs.flat_map(|((kind, key), _)| core.units().units_of_job_with_pods(*kind, key));
+        let units: Vec<ReconcileKey> = units.map(ReconcileKey::Unit).collect();
+        core.work_queue.add_all(units);
         core.snapshot_builder.mark_references_stale();
         Ok(())
     }

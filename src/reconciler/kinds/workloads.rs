@@ -4,7 +4,7 @@ use super::{KindRules, Received, Steps};
 use crate::api::ObjectKey;
 use crate::api::decoding::decode;
 use crate::cache::{JobChange, WorkloadObject};
-use crate::frameworks::{JobKind, RelatedKey, RelatedKind, UnitKey};
+use crate::frameworks::{JobKind, RelatedKey, RelatedKind};
 use crate::reconciler::{ReconcileKey, Reconciler};
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -98,7 +98,8 @@ impl KindRules for JobKind {
         if let Some(uid) = &replaced {
             core.mark_workloads_owned_by(uid);
         }
-        core.work_queue.add(ReconcileKey::Unit(UnitKey::of_object(*self, key.clone())));
+        let steps = core.units().steps_of_jobs([&(*self, key.clone())]);
+        core.work_queue.add_all(steps);
         if let Some(view) = core.cache.job(&(*self, key.clone())).map(Arc::clone) {
             core.snapshot_builder.set_job(*self, &view);
             core.mark_workloads_of_job(*self, &view);
@@ -115,7 +116,8 @@ impl KindRules for JobKind {
     }
 
     fn follow_write(&self, core: &mut Reconciler, key: &ObjectKey) {
-        core.work_queue.add(ReconcileKey::Unit(UnitKey::of_object(*self, key.clone())));
+        let steps = core.units().steps_of_jobs([&(*self, key.clone())]);
+        core.work_queue.add_all(steps);
         // Its Workload waits while a write of the job is in flight, and the watch may have overtaken the response.
         if let Some(job) = core.cache.job(&(*self, key.clone())).map(Arc::clone) {
             core.mark_workloads_of_job(*self, &job);

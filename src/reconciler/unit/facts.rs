@@ -35,7 +35,8 @@ impl<'a> UnitFacts<'a> {
             }
             // The object exists while it has no pods.
             let hold = self.units.hold_of(record);
-            let without_pods = JobFacts { stopped: true, hold, ..JobFacts::default() };
+            let readiness = pods_ready::Readiness::NoPods;
+            let without_pods = JobFacts { stopped: true, hold, readiness, ..JobFacts::default() };
             let known = without_pods.hold != Hold::Unknown;
             return if known { WorkloadOwner::Job(without_pods) } else { WorkloadOwner::Missing };
         }
@@ -232,6 +233,6 @@ fn is_of_unit(unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
     match (unit.key.component, unit.owner, unit.members.first()) {
         (Component::PodGroup, _, first) => first.is_some(),
         (Component::Object, None, _) => units::owns(unit, record),
-        (Component::Object, Some(_), _) => true,
+        (Component::Object | Component::Replica(_), _, _) => true,
     }
 }

@@ -56,7 +56,13 @@ pub(crate) struct LoadedUnit<'a> {
 
 impl LoadedUnit<'_> {
     fn objects(&self) -> Unit<'_> {
-        Unit { kind: self.key.kind, owner: self.owner, members: &self.members, summary: self.summary }
+        Unit {
+            kind: self.key.kind,
+            component: self.key.component,
+            owner: self.owner,
+            members: &self.members,
+            summary: self.summary,
+        }
     }
 
     fn status(&self, now: Timestamp) -> UnitStatus {

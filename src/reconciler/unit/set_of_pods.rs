@@ -1,41 +1,80 @@
-//! The step of an object that has a Workload for its pods: it makes the Workload, keeps it in agreement with itself, and makes its
-//! pods members of the Workload's group. The pods start and stop as members of that group.
+//! The step of an object that has a Workload for its pods, or of one of its replicas: it makes the Workload, keeps it in agreement
+//! with the object, and makes the pods members of the Workload's group. The pods start and stop as members of that group.
 //!
-//! Invariant: the object alone writes queue, gates and count of its Workload. The labels of its pods follow, so that no pod with
-//! an old label takes a changed queue back.
+//! Invariant: the object alone writes queue, gates and count of its Workload; with replicas, the priority as well. The labels of its
+//! pods follow, so that no pod with an old label takes a changed queue back.
 
 use super::units::Units;
 use super::{LoadedUnit, UnitStep};
-use crate::api::names;
 use crate::api::reason::ConditionType;
-use crate::cache::Kind;
+use crate::api::{ObjectKey, names};
 use crate::cache::records::WorkloadRecord;
+use crate::cache::{JobId, Kind};
 use crate::frameworks::{
-    Ancestor, JobKind, JobView, Role, belongs_to_other_framework, owner_annotations, owner_reference,
+    Ancestor, Component, JobKind, JobView, OwnedPod, Role, UnitKey, belongs_to_other_framework,
+    owner_annotations, owner_reference,
 };
 use crate::lifecycle::facts::Hold;
 use crate::lifecycle::{conditions, reservation};
 use crate::reconciler::messages::Verb;
-use crate::reconciler::writes::request::WriteRequest;
+use crate::reconciler::work_queue::ReconcileKey;
+use crate::reconciler::writes::request::{WriteRequest, delete_options};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 impl<'a> Units<'a> {
     /// Returns the object that a Workload was made for, if it has a Workload for its pods.
     pub(super) fn set_of_workload(self, record: &WorkloadRecord) -> Option<(JobKind, &'a JobView)> {
-        let ((kind, _), view) = self.cache.job_of_own_workload(&record.meta.key)?;
+        let (unit, view) = self.cache.unit_of_own_workload(&record.meta.key)?;
         let is_owner = record.owner_uids().any(|uid| *uid == view.uid);
-        (kind.role == Role::PodsOfOwner && is_owner).then_some((*kind, &**view))
+        (unit.kind.role == Role::PodsOfOwner && is_owner).then_some((unit.kind, &**view))
     }
 
     /// Returns whether a Workload must give up its quota because the object that it is for has no pods.
     pub(super) fn hold_of(self, record: &WorkloadRecord) -> Hold {
         match self.set_of_workload(record) {
-            Some((kind, view)) if replicas(view) == 0 => {
+            Some((kind, view)) if wanted(view) == 0 => {
                 Hold::Held(format!("{} scaled to zero; workload on hold", kind.gvk.kind))
             }
             Some(_) => Hold::Free,
             None => Hold::Unknown,
         }
+    }
+
+    /// Returns the units of a job that may need a step: itself, or those of its replicas that have no Workload, whose Workload says
+    /// something else than the object, and that the object does not have any more. The others get their steps with their pods and
+    /// Workloads.
+    fn units_of_job(self, kind: JobKind, key: &ObjectKey) -> Vec<UnitKey> {
+        if !kind.has_replicas() {
+            return vec![UnitKey::of_object(kind, key.clone())];
+        }
+        let Some(set) = self.cache.job(&(kind, key.clone())) else { return Vec::new() };
+        let owned = self.cache.workloads_owned_by(&set.uid).iter();
+        let replica = |workload: &ObjectKey| {
+            let component = self.cache.unit_of_own_workload(workload)?.0.component;
+            let Component::Replica(index) = component else { return None };
+            let record = self.cache.workload(workload)?;
+            Some((index, index >= set.status.replicas || differs(set, record)))
+        };
+        let known: BTreeMap<u32, bool> = owned.filter_map(replica).collect();
+        let missing = (0..set.status.replicas).filter(|index| !known.contains_key(index));
+        let changed = known.iter().filter(|(_, differs)| **differs).map(|(index, _)| *index);
+        missing.chain(changed).map(|index| UnitKey::of_replica(kind, key.clone(), index)).collect()
+    }
+
+    /// Returns the steps that may be due after a change of these jobs.
+    pub(crate) fn steps_of_jobs<'j>(self, jobs: impl IntoIterator<Item = &'j JobId>) -> Vec<ReconcileKey> {
+        let units = jobs.into_iter().flat_map(|(kind, key)| self.units_of_job(*kind, key));
+        units.map(ReconcileKey::Unit).collect()
+    }
+
+    /// Returns the units of a job that may need a step after something beside the job has changed: the replicas with pods as well.
+    pub(crate) fn units_of_job_with_pods(self, kind: JobKind, key: &ObjectKey) -> Vec<UnitKey> {
+        let mut units = self.units_of_job(kind, key);
+        if kind.has_replicas() {
+            units.extend(self.cache.replicas_with_pods(kind, key).cloned());
+        }
+        units
     }
 
     /// Returns whether the pods of an object wait for its Workload.
@@ -46,13 +85,23 @@ impl<'a> Units<'a> {
     }
 }
 
-fn replicas(view: &JobView) -> i32 {
+/// Returns the number of pods that an object asks for; with replicas, for each.
+fn wanted(view: &JobView) -> i32 {
     view.pod_sets.iter().map(|set| set.count).fold(0, i32::saturating_add)
 }
 
 /// Returns the number of pods that a Workload asks for.
 fn requested(record: &WorkloadRecord) -> i32 {
     record.pod_sets().iter().map(|set| set.count).fold(0, i32::saturating_add)
+}
+
+/// Returns whether a Workload may have to be written because of what its object says.
+fn differs(set: &JobView, record: &WorkloadRecord) -> bool {
+    let class = record.priority_class.as_ref().filter(|class| class.kind == "WorkloadPriorityClass");
+    record.queue_name.as_deref() != set.queue_name.as_deref()
+        || record.annotations.admission_gated_by != set.options.gated_by
+        || class.map(|class| class.name.as_str()) != set.options.priority_class.as_deref()
+        || requested(record) != wanted(set)
 }
 
 impl UnitStep<'_> {
@@ -62,8 +111,14 @@ impl UnitStep<'_> {
         if set.deleting || !self.units.holds_pods_of(unit.key.kind, set) {
             return;
         }
+        match unit.key.component {
+            // Its replicas are units.
+            Component::Object if unit.key.kind.has_replicas() => return,
+            Component::Replica(index) if index >= set.status.replicas => return self.end_replica(unit),
+            Component::Object | Component::Replica(_) | Component::PodGroup => {}
+        }
         let Some(record) = self.units.cache.workload(&unit.workload) else {
-            if replicas(set) > 0 {
+            if wanted(set) > 0 {
                 self.make_workload(unit);
             }
             return;
@@ -71,7 +126,7 @@ impl UnitStep<'_> {
         if record.meta.deleting || self.keep_workload(unit, set, record) {
             return;
         }
-        if requested(record) == replicas(set) {
+        if requested(record) == wanted(set) {
             self.mark_pods(unit, set);
         }
         self.report_waiting_rollout(unit, set, record);
@@ -80,8 +135,7 @@ impl UnitStep<'_> {
     /// Says how a roll-out can go on whose pods wait for the admission of a Workload. Its controller waits for each pod before it
     /// replaces the next one, so that a pod of the old revision that waits for quota blocks those of the new one.
     fn report_waiting_rollout(&mut self, unit: &LoadedUnit<'_>, set: &JobView, record: &WorkloadRecord) {
-        let owner = (unit.key.kind, unit.key.key.clone());
-        let mut pods = self.units.cache.owned_pods(&owner);
+        let mut pods = self.units.cache.owned_pods(&unit.key);
         if !set.status.rolls || record.may_run() || !pods.any(|pod| pod.gated) {
             return;
         }
@@ -92,6 +146,18 @@ impl UnitStep<'_> {
         self.report(unit, "RolloutWaits", &note);
     }
 
+    /// Deletes the Workload of a replica that its object does not have any more. Its quota is free when its pods have ended.
+    fn end_replica(&mut self, unit: &LoadedUnit<'_>) {
+        let Some(record) = self.units.cache.workload(&unit.workload).filter(|record| !record.meta.deleting)
+        else {
+            return;
+        };
+        let key = record.meta.key.clone();
+        let event = unit.event("DeletedWorkload", &format!("Deleted Workload of a removed replica: {key}"));
+        let request = WriteRequest::new(Kind::Workload, key, Verb::Delete, delete_options(&record.meta));
+        self.send(unit, request.with_effects(vec![event]));
+    }
+
     /// Writes what a Workload lacks. Returns whether it waits for a write.
     fn keep_workload(&mut self, unit: &LoadedUnit<'_>, set: &JobView, record: &WorkloadRecord) -> bool {
         if conditions::is_true(&record.status, ConditionType::Finished) {
@@ -99,7 +165,7 @@ impl UnitStep<'_> {
             self.replace_workload(unit, record);
             return true;
         }
-        if replicas(set) == 0 {
+        if wanted(set) == 0 {
             return false;
         }
         if record.owner_uids().all(|uid| *uid != set.uid) {
@@ -111,13 +177,18 @@ impl UnitStep<'_> {
             if record.queue_name.as_deref() != set.queue_name.as_deref() {
                 spec.insert("queueName".to_owned(), json!(set.queue_name));
             }
-            if requested(record) != replicas(set) {
+            if requested(record) != wanted(set) {
                 let Some(sources) = self.sources(unit) else { return true };
                 match unit.rules.pod_sets(&unit.objects(), sources) {
                     Ok(sets) => drop(spec.insert("podSets".to_owned(), Value::Array(sets))),
                     Err(error) => self.report(unit, "ErrWorkloadCompose", &error.to_string()),
                 }
             }
+        }
+        if unit.key.kind.has_replicas() {
+            // The labels of pods do not follow: they are those of their templates.
+            let reserved = reservation::holds_quota(&record.status);
+            self.sync_priority_class(set, record, reserved, &mut spec);
         }
         let mut metadata = json!({"resourceVersion": record.meta.resource_version});
         let gates = &record.annotations.admission_gated_by;
@@ -148,10 +219,11 @@ impl UnitStep<'_> {
         } else {
             json!({"op": "add", "path": "/metadata/ownerReferences", "value": [reference]})
         };
-        let annotations = owner_annotations(unit.key.kind, set).into_iter().map(|(name, value)| {
-            let name = name.replace('~', "~0").replace('/', "~1");
-            json!({"op": "add", "path": format!("/metadata/annotations/{name}"), "value": value})
-        });
+        let annotations =
+            owner_annotations(unit.key.kind, unit.key.component, set).into_iter().map(|(name, value)| {
+                let name = name.replace('~', "~0").replace('/', "~1");
+                json!({"op": "add", "path": format!("/metadata/annotations/{name}"), "value": value})
+            });
         let operations: Vec<Value> = [version, owners].into_iter().chain(annotations).collect();
         let key = record.meta.key.clone();
         self.send(unit, WriteRequest::new(Kind::Workload, key, Verb::JsonPatch, Value::Array(operations)));
@@ -159,13 +231,12 @@ impl UnitStep<'_> {
 
     /// Makes the pods of an object members of the group of its Workload.
     fn mark_pods(&mut self, unit: &LoadedUnit<'_>, set: &JobView) {
-        let owner = (unit.key.kind, unit.key.key.clone());
-        let total = replicas(set);
-        let marks = |pod: &crate::frameworks::OwnedPod| {
+        let total = wanted(set);
+        let marks = |pod: &OwnedPod| {
             let patch = pod.marks(set, &unit.workload.name, total)?;
             Some(WriteRequest::new(Kind::Pod, pod.key.clone(), Verb::Merge, patch))
         };
-        let requests: Vec<WriteRequest> = self.units.cache.owned_pods(&owner).filter_map(marks).collect();
+        let requests: Vec<WriteRequest> = self.units.cache.owned_pods(&unit.key).filter_map(marks).collect();
         for request in requests {
             self.send(unit, request);
         }

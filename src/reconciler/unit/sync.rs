@@ -7,7 +7,7 @@ use crate::api::reason::ConditionType;
 use crate::api::v1beta2::CheckState;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::JobView;
+use crate::frameworks::{JobKind, JobView};
 use crate::lifecycle::{conditions, reservation};
 use crate::reconciler::messages::{Effect, Verb};
 use crate::reconciler::writes::request::{WriteRequest, delete_options};
@@ -143,6 +143,10 @@ impl UnitStep<'_> {
     /// Updates the priority class from the label while the unit runs, because it decides whether the Workload may be
     /// preempted.
     pub(super) fn sync_priority_of_running_unit(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
+        let of_replica = |(kind, _): (JobKind, &JobView)| kind.has_replicas();
+        if unit.owner.is_none() && self.units.set_of_workload(record).is_some_and(of_replica) {
+            return;
+        }
         let mut spec = Map::new();
         self.sync_priority_class(&unit.view, record, true, &mut spec);
         let key = &record.meta.key;
@@ -154,7 +158,7 @@ impl UnitStep<'_> {
 
     /// Sets the priority class if the label names another class that exists. A Workload that holds quota and has no
     /// class gets none.
-    fn sync_priority_class(
+    pub(super) fn sync_priority_class(
         &self,
         view: &JobView,
         record: &WorkloadRecord,

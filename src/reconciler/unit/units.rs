@@ -39,7 +39,7 @@ impl<'a> Units<'a> {
                 (None, self.cache.unit_members(key), self.cache.unit_summary(key))
             }
         };
-        let objects = Unit { kind: key.kind, owner, members: &members, summary };
+        let objects = Unit { kind: key.kind, component: key.component, owner, members: &members, summary };
         let view = match owner {
             Some(owner) => Cow::Borrowed(owner),
             None => Cow::Owned(rules.view(&objects).ok()?),
@@ -62,7 +62,8 @@ impl<'a> Units<'a> {
 
     /// Returns the unit that a Workload belongs to.
     pub(crate) fn of_workload(self, record: &WorkloadRecord) -> Option<UnitKey> {
-        self.cache.unit_of_workload(record).or_else(|| {
+        let made_for = || self.cache.unit_of_own_workload(&record.meta.key).map(|(unit, _)| unit);
+        self.cache.unit_of_workload(record).or_else(made_for).or_else(|| {
             let ((kind, key), _) = self.job_of_workload(record)?;
             Some(UnitKey::of_object(*kind, key.clone()))
         })
@@ -110,6 +111,7 @@ impl<'a> Units<'a> {
     pub(super) fn belongs(self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
         match (unit.key.component, unit.owner) {
             (Component::PodGroup, _) => record.annotations.is_pod_group,
+            (Component::Replica(_), _) => record.meta.key == unit.workload,
             (Component::Object, None) => owns(unit, record),
             (Component::Object, Some(owner)) => {
                 self.job_of_workload(record).is_some_and(|(_, job)| job.uid == owner.uid)
@@ -132,8 +134,10 @@ impl<'a> Units<'a> {
 
     /// Returns the units that a change of a Workload with this key concerns, beside its owner.
     pub(crate) fn named_like_workload(self, key: &ObjectKey) -> Vec<UnitKey> {
-        let jobs = self.cache.job_of_own_workload(key).into_iter().chain(self.cache.jobs_naming(key));
-        jobs.map(|((kind, job), _)| UnitKey::of_object(*kind, job.clone())).collect()
+        let made_for = self.cache.unit_of_own_workload(key).map(|(unit, _)| unit);
+        let naming = self.cache.jobs_naming(key);
+        let naming = naming.map(|((kind, job), _)| UnitKey::of_object(*kind, job.clone()));
+        made_for.into_iter().chain(naming).collect()
     }
 
     /// Returns the Workloads that a change of a job concerns, beside those that it owns.

@@ -3,7 +3,6 @@
 use super::WorkloadFacts;
 use crate::api::v1beta2::{Admission, PodSetAssignment, WorkloadStatus};
 use crate::cache::records::WorkloadRecord;
-use crate::lifecycle::workload::WorkloadOwner;
 use crate::lifecycle::{checks, eviction, pods_ready, reservation, workload};
 use crate::reconciler::nodes::topology_status::with_new_topologies;
 use crate::resources;
@@ -31,7 +30,7 @@ impl WorkloadFacts<'_> {
         reservation::reserve(&mut status, admission, generation, now);
         checks::add(&mut status, &names, now);
         reservation::sync_admitted(&mut status, generation, now);
-        if self.settings.lifecycle.pods_ready.is_some() && facts.owner != WorkloadOwner::None {
+        if self.settings.lifecycle.pods_ready.is_some() && facts.owner.has_pods() {
             pods_ready::observe(&mut status, false, generation, now);
         }
         status

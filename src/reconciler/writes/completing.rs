@@ -30,7 +30,9 @@ impl CompletingWorkloads {
             {
                 self.0.insert(workload.clone(), since);
             }
-            Readiness::CompletingSince(_) | Readiness::NotReady | Readiness::Ready => self.remove(workload),
+            Readiness::CompletingSince(_) | Readiness::NotReady | Readiness::NoPods | Readiness::Ready => {
+                self.remove(workload);
+            }
         }
     }
 

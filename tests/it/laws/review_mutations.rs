@@ -89,6 +89,7 @@ fn job_samples(row: &Framework, metadata: &Value, template: &Value) -> Vec<Revie
             ReviewField::Text(_) => json!("Indexed"),
             ReviewField::Boolean(_) => json!(true),
             ReviewField::Map(_) => json!({"a": "b"}),
+            ReviewField::Integer(_) => json!(2),
         };
     }
     let own = [true, false].map(|mutating| row.webhook_path(mutating));

@@ -15,7 +15,8 @@ use sluice::frameworks::{ActionWrite, Priority, framework, hold_pod};
 /// Lets the webhook default a Deployment.
 fn mark(deployment: &mut Value) {
     if deployment["metadata"]["labels"]["kueue.x-k8s.io/queue-name"].is_string() {
-        let changes = framework("apps", "Deployment").expect("a row").mark_templates(deployment);
+        let changes =
+            framework("apps", "Deployment").expect("a row").mark_templates(deployment, &Gates::default());
         set_fields(deployment, &changes);
     }
 }

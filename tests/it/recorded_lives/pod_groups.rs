@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::api::validation::Gates;
 use sluice::frameworks::{
-    Action, ActionWrite, Change, FieldChange, JobKind, NothingRelated, PatchBody, PodMember, PodSetCount,
-    Priority, Readiness, Sources, Stop, StopScope, Target, Unit, UnitRules, UnitSummary, WorkloadRequest,
-    hold_pod,
+    Action, ActionWrite, Change, Component, FieldChange, JobKind, NothingRelated, PatchBody, PodMember,
+    PodSetCount, Priority, Readiness, Sources, Stop, StopScope, Target, Unit, UnitRules, UnitSummary,
+    WorkloadRequest, hold_pod,
 };
 use std::sync::Arc;
 
@@ -114,7 +114,7 @@ pub(super) fn rules() -> &'static dyn UnitRules {
 
 /// Returns the unit of these pods.
 pub(super) fn unit<'a>(members: &'a [Arc<PodMember>], summary: &'a UnitSummary) -> Unit<'a> {
-    Unit { kind: JobKind::POD, owner: None, members, summary }
+    Unit { kind: JobKind::POD, component: Component::PodGroup, owner: None, members, summary }
 }
 
 /// Returns the sources of pods, which are made of themselves.

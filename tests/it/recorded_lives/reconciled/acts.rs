@@ -8,6 +8,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 use sluice::admission::{AdmissionSettings, ObjectLookup, OwnerView, ReviewContext, admit_object};
 use sluice::api::ObjectKey;
+use sluice::api::validation::Gates;
 use sluice::cache::Kind;
 use sluice::frameworks::{JobKind, framework};
 use sluice::simulate::fake_api_server::key_of;
@@ -15,11 +16,15 @@ use std::collections::BTreeMap;
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
-/// Sets what the API server defaults in a JobSet or MPIJob.
+/// Sets what the API server defaults in a JobSet, MPIJob or LeaderWorkerSet.
 fn set_defaults(object: &mut Value) {
     let roles = object.pointer_mut("/spec/replicatedJobs").and_then(Value::as_array_mut);
     for role in roles.into_iter().flatten() {
         role["groupName"] = json!("default");
+    }
+    if object["kind"] == "LeaderWorkerSet" {
+        object["spec"]["leaderWorkerTemplate"]["restartPolicy"] = json!("RecreateGroupOnPodRestart");
+        object["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"]["partition"] = json!(0);
     }
     if object["kind"] == "MPIJob" {
         for (field, default) in [
@@ -59,6 +64,9 @@ impl Plane {
         if plural == "deployments" {
             return self.act_on_deployment(&act, name);
         }
+        if plural == "statefulsets" {
+            return self.act_on_stateful_set(&act, name);
+        }
         let kind = match plural {
             "clusterqueues" => Kind::ClusterQueue,
             "localqueues" => Kind::LocalQueue,
@@ -83,6 +91,13 @@ impl Plane {
                 self.harness.server.edit(kind, &key, |object| {
                     apply_act(object, &act);
                     set_defaults(object);
+                    let queued = object["metadata"]["labels"][QUEUE].is_string();
+                    if let Kind::Job(row) = kind
+                        && queued
+                    {
+                        let marks = row.mark_templates(object, &Gates::default());
+                        set_fields(object, &marks);
+                    }
                 });
             }
         }
@@ -137,7 +152,7 @@ impl Plane {
         };
         if deployment["metadata"]["labels"][QUEUE].is_string() {
             let row = framework("apps", "Deployment").expect("a row");
-            let changes = row.mark_templates(&deployment);
+            let changes = row.mark_templates(&deployment, &Gates::default());
             set_fields(&mut deployment, &changes);
         }
         self.deployments.insert(text(&deployment["metadata"]["name"]).to_owned(), deployment);
@@ -151,7 +166,7 @@ impl Plane {
         for (number, name) in pods.iter().enumerate() {
             words = words.replace(&format!("$POD{{{number}}}"), name);
         }
-        let reference = Regex::new(r"\$(WL|UID)\{([^/}]+)/([^}/]+)\}").unwrap();
+        let reference = Regex::new(r"\$(WL|UID)\{([^/}]+)/([^}/]+)(?:/([0-9]+))?\}").unwrap();
         let resolved = reference.replace_all(&words, |found: &regex::Captures<'_>| {
             let kind = if &found[2] == "Pod" { Kind::Pod } else { Kind::Job(self.kind) };
             let kind = if &found[2] == "Job" { Kind::Job(JobKind::BATCH_JOB) } else { kind };
@@ -160,7 +175,12 @@ impl Plane {
             if &found[1] == "UID" {
                 return uid.to_owned();
             }
-            let owned = |workload: &&Value| workload["metadata"]["ownerReferences"][0]["uid"] == *uid;
+            let replica = found.get(4).map_or(Value::Null, |index| json!(index.as_str()));
+            let owned = |workload: &&Value| {
+                let metadata = &workload["metadata"];
+                let index = &metadata["annotations"]["kueue.x-k8s.io/component-workload-index"];
+                metadata["ownerReferences"][0]["uid"] == *uid && *index == replica
+            };
             let workload = self.harness.server.all(Kind::Workload).find(owned).expect("the Workload exists");
             key_of(workload).name.to_string()
         });

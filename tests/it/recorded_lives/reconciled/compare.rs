@@ -111,6 +111,10 @@ fn objects_of(plane: &mut Plane) -> Vec<(String, Value)> {
             let earlier = plane.shown_names.values().filter(|shown| shown.starts_with(&of_owner)).count();
             let number = if slice { format!("#{}", earlier + 1) } else { String::new() };
             format!("workload({kind}/{}{number})", real(text(&owner["name"])))
+        } else if let Some(index) =
+            workload["metadata"]["annotations"]["kueue.x-k8s.io/component-workload-index"].as_str()
+        {
+            format!("workload({kind}/{}-{index})", text(&owner["name"]))
         } else {
             name.to_owned()
         };
@@ -168,9 +172,15 @@ fn shown_workload(workload: &Value) -> Value {
             "controller": owner["controller"],
         })
     });
+    let mut owners: Vec<Value> = owners.collect();
+    owners.sort_by_key(sorted);
+    // Of Workloads of sets, the recorded manager leaves the finalizers to a race.
+    let of_set =
+        owners.iter().any(|owner| owner["kind"] == "StatefulSet" || owner["kind"] == "LeaderWorkerSet");
+    let finalizers = if of_set { &Value::Null } else { &metadata["finalizers"] };
     recorded_workload(&plain(&json!({
-        "conditions": conditions, "finalizers": metadata["finalizers"], "labels": metadata["labels"],
-        "annotations": metadata["annotations"], "owners": owners.collect::<Vec<_>>(),
+        "conditions": conditions, "finalizers": finalizers, "labels": metadata["labels"],
+        "annotations": metadata["annotations"], "owners": owners,
         "spec": workload["spec"], "admission": status["admission"],
         "reclaimablePods": status["reclaimablePods"],
         "deleting": metadata.get("deletionTimestamp").map(|_| true),

@@ -9,6 +9,7 @@ mod acts;
 mod compare;
 mod elastic;
 mod plane;
+mod stateful_sets;
 
 use super::{KUBEFLOW_KINDS, playable, scenarios, text};
 use plane::{Fault, Plane};
@@ -97,12 +98,18 @@ fn deployments_are_reconciled_as_recorded() {
 }
 
 #[test]
+fn leader_worker_sets_are_reconciled_as_recorded() {
+    play_chosen("leaderworkerset", ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"), |_| true);
+}
+
+#[test]
 fn jobs_are_placed_on_topologies_as_recorded() {
     for (kind, names) in [
         (("jobset.x-k8s.io", "JobSet"), &["tp2-jobset", "tp3-jobset-sliced"][..]),
         (("kubeflow.org", "PyTorchJob"), &["tp4-pytorch-grouped"]),
         (("kubeflow.org", "MPIJob"), &["tp6-mpi-implicit"]),
         (("", "Pod"), &["tp8-group", "tp9-pod"]),
+        (("leaderworkerset.x-k8s.io", "LeaderWorkerSet"), &["tp11-lws-grouped"]),
     ] {
         play_chosen("topology", kind, |name| names.contains(&name));
     }

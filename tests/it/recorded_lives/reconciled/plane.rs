@@ -46,6 +46,8 @@ pub(super) struct Plane {
     settings: CoreSettings,
     /// Deployments by name.
     pub(super) deployments: BTreeMap<String, Value>,
+    /// StatefulSets by name.
+    pub(super) stateful_sets: BTreeMap<String, Value>,
     pod_count: usize,
     /// What must hold after each write.
     pub(super) law: fn(&FakeApiServer),
@@ -93,6 +95,7 @@ impl Plane {
             namespace: namespace.to_owned(),
             kind,
             deployments: BTreeMap::new(),
+            stateful_sets: BTreeMap::new(),
             pod_count: 0,
             law: |_| (),
             shown_names: BTreeMap::new(),
@@ -177,6 +180,7 @@ impl Plane {
                 continue;
             }
             self.scale_deployments();
+            self.scale_stateful_sets();
             self.collect_garbage();
             if !self.harness.server.watch_events.is_empty() {
                 continue;
@@ -247,6 +251,26 @@ impl Plane {
             self.harness.server.all(Kind::Workload).filter(is_orphan).map(key_of).collect();
         for key in orphans {
             self.delete(Kind::Workload, &key);
+        }
+        self.remove_references(&uids);
+    }
+
+    /// Removes the references of Workloads to owners that are gone, beside others that are not.
+    fn remove_references(&mut self, uids: &BTreeSet<String>) {
+        let is_left = |owner: &Value| uids.contains(text(&owner["uid"]));
+        let dangles = |workload: &&Value| {
+            let owners = workload["metadata"]["ownerReferences"].as_array();
+            owners.is_some_and(|owners| owners.iter().any(is_left) && !owners.iter().all(is_left))
+        };
+        let keys: Vec<ObjectKey> =
+            self.harness.server.all(Kind::Workload).filter(dangles).map(key_of).collect();
+        for key in keys {
+            self.harness.server.edit(Kind::Workload, &key, |workload| {
+                let owners = workload["metadata"]["ownerReferences"].as_array_mut();
+                if let Some(owners) = owners {
+                    owners.retain(is_left);
+                }
+            });
         }
     }
 
