@@ -268,6 +268,7 @@ impl PlayedStatus<'_> {
         }
         match test {
             Test::Condition(type_) => self.set_condition(type_, holds),
+            Test::NotTrue(type_) => self.set_condition(type_, !holds),
             Test::Text(pointer, texts) => {
                 let absent_holds = texts.contains(&"");
                 match texts.iter().find(|text| !text.is_empty()).filter(|_| holds) {
@@ -279,7 +280,10 @@ impl PlayedStatus<'_> {
             }
             Test::Not(test) => self.make(test, !holds),
             Test::All(tests) if holds => tests.iter().try_for_each(|test| self.make(test, true)),
-            Test::All(tests) => tests.first().map_or(Ok(()), |test| self.make(test, false)),
+            Test::Any(tests) if !holds => tests.iter().try_for_each(|test| self.make(test, false)),
+            Test::All(tests) | Test::Any(tests) => {
+                tests.first().map_or(Ok(()), |test| self.make(test, holds))
+            }
         }
     }
 

@@ -256,7 +256,13 @@ pub(super) static RAY_CLUSTER: Framework = Framework {
     ],
     related: &[],
     rank: NO_RANK,
-    status: status(&[], Test::Text("/status/state", &["ready"]), Test::Text("/status/state", &["ready"])),
+    // Its operator says that the cluster is not suspended from the first pod that it makes until the last one is gone; the state
+    // is that of a cluster whose pods are all ready. Operators before KubeRay 1.3 say the state alone.
+    status: status(
+        &[],
+        Test::Any(&[Test::NotTrue("RayClusterSuspended"), Test::Text("/status/state", &["ready"])]),
+        Test::Text("/status/state", &["ready"]),
+    ),
     priority_class: None,
     // A Job cleans up the storage of its head node.
     creates: CreatedKinds::Only(&[POD, JOB]),

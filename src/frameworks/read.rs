@@ -176,6 +176,16 @@ fn controller(job: &Value) -> Result<Option<OwnerRef>, JobError> {
     Ok(None)
 }
 
+/// Returns the status of a condition.
+pub(super) fn condition_status<'a>(job: &'a Value, type_: &str) -> Result<Option<&'a str>, JobError> {
+    for condition in list(job, "/status/conditions")? {
+        if string(condition, "/type")? == Some(type_) {
+            return string(condition, "/status");
+        }
+    }
+    Ok(None)
+}
+
 /// Returns the message of a condition if its status is True.
 pub(super) fn true_condition<'a>(job: &'a Value, type_: &str) -> Result<Option<&'a str>, JobError> {
     for condition in list(job, "/status/conditions")? {

@@ -247,12 +247,16 @@ pub enum Message {
 pub enum Test {
     /// The condition is True.
     Condition(&'static str),
+    /// The condition is there and not True.
+    NotTrue(&'static str),
     /// The text of a field is one of these; an absent field is the empty text.
     Text(Pointer, &'static [&'static str]),
     /// The test fails.
     Not(&'static Self),
     /// All tests hold.
     All(&'static [Self]),
+    /// A test holds.
+    Any(&'static [Self]),
 }
 
 /// When pods of a job may still run.

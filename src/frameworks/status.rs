@@ -74,6 +74,9 @@ impl Test {
         Ok(match self {
             Self::Condition(type_) => read::true_condition(job, type_)?.is_some(),
             Self::Text(pointer, texts) => texts.contains(&read::string(job, pointer)?.unwrap_or_default()),
+            Self::NotTrue(type_) => {
+                read::condition_status(job, type_)?.is_some_and(|status| status != "True")
+            }
             Self::Not(test) => !test.holds(job)?,
             Self::All(tests) => {
                 for test in *tests {
@@ -82,6 +85,14 @@ impl Test {
                     }
                 }
                 true
+            }
+            Self::Any(tests) => {
+                for test in *tests {
+                    if test.holds(job)? {
+                        return Ok(true);
+                    }
+                }
+                false
             }
         })
     }
@@ -139,6 +150,10 @@ mod tests {
         let state = |state: &str| json!({"state": state});
         let condition =
             |type_: &str| json!({"conditions": [{"type": type_, "status": "True", "message": "m"}]});
+        let suspended = |state: &str, status: &str| {
+            json!({"state": state, "conditions": [
+            {"type": "RayClusterSuspended", "status": status}]})
+        };
         let ray =
             |state: &str, job: &str| json!({"jobDeploymentStatus": state, "jobStatus": job, "message": "r"});
         let spark = |state: &str| json!({"applicationState": {"state": state, "errorMessage": "e"}});
@@ -146,6 +161,12 @@ mod tests {
         let table = [
             ("ray.io", "RayCluster", state("ready"), true, true, None),
             ("ray.io", "RayCluster", state("failed"), false, false, None),
+            ("ray.io", "RayCluster", state(""), false, false, None),
+            // Its pods start, or end.
+            ("ray.io", "RayCluster", suspended("", "False"), true, false, None),
+            ("ray.io", "RayCluster", suspended("suspended", "False"), true, false, None),
+            ("ray.io", "RayCluster", suspended("ready", "False"), true, true, None),
+            ("ray.io", "RayCluster", suspended("suspended", "True"), false, false, None),
             ("ray.io", "RayService", condition("Ready"), true, true, None),
             ("ray.io", "RayJob", json!({}), false, false, None),
             ("ray.io", "RayJob", ray("Suspended", ""), false, false, None),

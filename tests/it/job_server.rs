@@ -1,0 +1,193 @@
+//! A core on a fake API server with one queue: jobs and pods of any kind, whose controllers and kubelets the test plays.
+
+use crate::core_fixture::START;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use sluice::api::ObjectKey;
+use sluice::cache::Kind;
+use sluice::frameworks::{JobKind, framework};
+use sluice::reconciler::{CoreSettings, Delta, Effect, Event};
+use sluice::simulate::Harness;
+use sluice::simulate::fake_api_server::FakeApiServer;
+
+/// Time within which everything that is due counts as done.
+const SETTLING: SignedDuration = SignedDuration::from_secs(5);
+
+/// Returns the kind of a row.
+pub(crate) fn kind(group: &str, kind: &str) -> Kind {
+    Kind::Job(JobKind::new(framework(group, kind).expect("a row")))
+}
+
+pub(crate) struct JobServer {
+    harness: Harness,
+    now: Timestamp,
+    /// Events that were emitted.
+    pub(crate) events: Vec<Event>,
+    /// Number of writes.
+    pub(crate) writes: usize,
+}
+
+impl JobServer {
+    /// A leading manager of these frameworks, with a queue of as many CPUs.
+    pub(crate) fn new(frameworks: &[&str], cpus: &str) -> Self {
+        let settings = CoreSettings {
+            frameworks: frameworks.iter().map(|name| (*name).to_owned()).collect(),
+            ..CoreSettings::default()
+        };
+        let now = Timestamp::from_second(START).unwrap();
+        let harness = Harness::new(settings, FakeApiServer::new(true));
+        let mut server = Self { harness, now, events: Vec::new(), writes: 0 };
+        let groups = json!([{"coveredResources": ["cpu"], "flavors": [
+            {"name": "f", "resources": [{"name": "cpu", "nominalQuota": cpus}]}]}]);
+        for (kind, object) in [
+            (Kind::Namespace, json!({"metadata": {"name": "ns"}})),
+            (Kind::ResourceFlavor, json!({"metadata": {"name": "f"}, "spec": {}})),
+            (
+                Kind::ClusterQueue,
+                json!({"metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "resourceGroups": groups}}),
+            ),
+            (
+                Kind::LocalQueue,
+                json!({"metadata": {"name": "lq", "namespace": "ns"}, "spec": {"clusterQueue": "cq"}}),
+            ),
+        ] {
+            server.harness.server.create(kind, object, now);
+        }
+        server.harness.server.watch_events.clear();
+        let lists = server.harness.lists();
+        server.feed(lists);
+        server.feed(vec![Delta::Leading(true)]);
+        server.settle();
+        server
+    }
+
+    pub(crate) fn create(&mut self, kind: Kind, object: Value) {
+        let created = self.harness.server.create(kind, object, self.now);
+        assert!(created.is_some(), "the name exists");
+        self.settle();
+    }
+
+    pub(crate) fn edit(&mut self, kind: Kind, name: &str, change: impl FnOnce(&mut Value)) {
+        self.harness.server.edit(kind, &ObjectKey::new("ns", name), change);
+        self.settle();
+    }
+
+    pub(crate) fn delete(&mut self, kind: Kind, name: &str) {
+        self.harness.server.delete(kind, &ObjectKey::new("ns", name), self.now);
+        self.settle();
+    }
+
+    pub(crate) fn get(&self, kind: Kind, name: &str) -> Option<&Value> {
+        self.harness.server.get(kind, &ObjectKey::new("ns", name))
+    }
+
+    /// Returns the objects of a kind.
+    pub(crate) fn all(&self, kind: Kind) -> Vec<Value> {
+        self.harness.server.all(kind).cloned().collect()
+    }
+
+    /// Returns the name of the only Workload.
+    pub(crate) fn workload_name(&self) -> String {
+        let workloads = self.all(Kind::Workload);
+        let [workload] = &workloads[..] else { panic!("{workloads:?}") };
+        workload["metadata"]["name"].as_str().unwrap().to_owned()
+    }
+
+    /// Returns status and reason of a condition of the only Workload.
+    pub(crate) fn condition(&self, kind: &str) -> Option<(String, String)> {
+        let workload = self.get(Kind::Workload, &self.workload_name())?;
+        let conditions = workload["status"]["conditions"].as_array()?;
+        let condition = conditions.iter().find(|condition| condition["type"] == kind)?;
+        let text = |field: &str| condition[field].as_str().unwrap().to_owned();
+        Some((text("status"), text("reason")))
+    }
+
+    /// Returns whether the only Workload holds quota.
+    pub(crate) fn holds_quota(&self) -> bool {
+        self.condition("QuotaReserved").is_some_and(|(status, _)| status == "True")
+    }
+
+    /// Deactivates the only Workload.
+    pub(crate) fn deactivate(&mut self) {
+        let name = self.workload_name();
+        self.edit(Kind::Workload, &name, |workload| workload["spec"]["active"] = json!(false));
+    }
+
+    /// Lets a pod run on a node. It stays when it is deleted, until it has ended.
+    pub(crate) fn run_pod(&mut self, name: &str) {
+        self.edit(Kind::Pod, name, |pod| {
+            pod["spec"]["nodeName"] = json!("n");
+            pod["status"] = json!({"phase": "Running"});
+            let finalizers = &mut pod["metadata"]["finalizers"];
+            let mut all = finalizers.as_array().cloned().unwrap_or_default();
+            all.push(json!("test/kubelet"));
+            *finalizers = json!(all);
+        });
+    }
+
+    /// Removes a pod whose containers have ended.
+    pub(crate) fn end_pod(&mut self, name: &str) {
+        self.edit(Kind::Pod, name, |pod| {
+            pod["status"]["phase"] = json!("Failed");
+            pod["metadata"]["finalizers"] = json!([]);
+        });
+    }
+
+    pub(crate) fn advance(&mut self, time: SignedDuration) {
+        self.now = self.now.checked_add(time).unwrap();
+        self.feed(vec![Delta::Tick]);
+        self.settle();
+    }
+
+    /// Lets the manager act until nothing is left to do.
+    pub(crate) fn settle(&mut self) {
+        let end = self.now.checked_add(SETTLING).unwrap();
+        for _ in 0..2_000 {
+            let deltas: Vec<Delta> = self.harness.server.watch_events.drain(..).collect();
+            if !deltas.is_empty() {
+                self.feed(deltas);
+                continue;
+            }
+            let Some(due) = self.harness.core.next_due().filter(|due| *due <= end) else { return };
+            self.now = self.now.max(due);
+            self.feed(vec![Delta::Tick]);
+        }
+        panic!("does not settle");
+    }
+
+    fn feed(&mut self, mut deltas: Vec<Delta>) {
+        while !deltas.is_empty() {
+            for effect in self.harness.core.apply_all(deltas, self.now) {
+                match effect {
+                    Effect::Write(write) => {
+                        self.writes += 1;
+                        self.harness.execute(write, self.now);
+                    }
+                    Effect::Refetch { kind, key } => self.harness.read(kind, key),
+                    Effect::Event(event) => self.events.push(event),
+                    Effect::Observe(_) | Effect::LogWaitingHead { .. } => {}
+                }
+            }
+            deltas = self.harness.inbox.drain(..).collect();
+            assert_eq!(self.harness.core.ledger_drift(), 0, "the ledger has drifted");
+        }
+    }
+}
+
+/// A pod that waits for admission, as its webhook makes it; in a group if `group` names one.
+pub(crate) fn pod(name: &str, group: Option<(&str, usize)>) -> Value {
+    let mut pod = json!({
+        "metadata": {"name": name, "namespace": "ns", "annotations": {"kueue.x-k8s.io/role-hash": "role"},
+            "labels": {"kueue.x-k8s.io/managed": "true", "kueue.x-k8s.io/queue-name": "lq"},
+            "finalizers": ["kueue.x-k8s.io/managed"]},
+        "spec": {"schedulingGates": [{"name": "kueue.x-k8s.io/admission"}], "containers": [
+            {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]},
+        "status": {"phase": "Pending"},
+    });
+    if let Some((group, total)) = group {
+        let annotations = &mut pod["metadata"]["annotations"];
+        annotations["kueue.x-k8s.io/pod-group-name"] = json!(group);
+        annotations["kueue.x-k8s.io/pod-group-total-count"] = json!(total.to_string());
+    }
+    pod
+}

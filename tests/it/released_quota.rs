@@ -1,0 +1,90 @@
+//! Quota is released when pods have ended, where their kind says so too early or too late.
+
+use crate::job_server::{JobServer, kind, pod};
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+use sluice::cache::Kind;
+
+/// A single pod that is evicted holds its quota while it terminates, but not for ever: a lost node never ends it.
+#[test]
+fn quota_of_a_pod_is_kept_until_it_has_ended() {
+    for ends in [true, false] {
+        let mut server = JobServer::new(&["pod"], "2");
+        server.create(Kind::Pod, pod("p", None));
+        server.run_pod("p");
+        server.deactivate();
+        let deleted = server.get(Kind::Pod, "p").unwrap();
+        assert!(deleted["metadata"]["deletionTimestamp"].is_string(), "{deleted}");
+        server.advance(SignedDuration::from_mins(2));
+        assert!(server.holds_quota(), "its containers may run");
+        if ends {
+            server.edit(Kind::Pod, "p", |pod| pod["status"]["phase"] = json!("Failed"));
+        } else {
+            server.advance(SignedDuration::from_mins(4));
+        }
+        let finished = server.condition("Finished").is_some();
+        assert!(finished == ends && (ends || !server.holds_quota()), "{:?}", server.all(Kind::Workload));
+    }
+}
+
+fn set(replicas: i64) -> Value {
+    json!({
+        "metadata": {"name": "s", "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
+        "spec": {"replicas": replicas, "template": {
+            "metadata": {"annotations": {"kueue.x-k8s.io/pod-suspending-parent": "statefulset"}},
+            "spec": {"containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}}},
+    })
+}
+
+/// A StatefulSet that is scaled to zero holds its quota while a pod of it terminates.
+#[test]
+fn quota_of_a_set_is_kept_until_its_pods_have_ended() {
+    let set_kind = kind("apps", "StatefulSet");
+    let mut server = JobServer::new(&["statefulset"], "2");
+    server.create(set_kind, set(1));
+    let uid = server.get(set_kind, "s").unwrap()["metadata"]["uid"].clone();
+    let mut made = pod("s-0", None);
+    made["metadata"]["annotations"] = json!({"kueue.x-k8s.io/pod-suspending-parent": "statefulset"});
+    made["metadata"]["labels"] = json!({"apps.kubernetes.io/pod-index": "0"});
+    made["metadata"]["ownerReferences"] = json!([
+        {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": uid, "controller": true}]);
+    server.create(Kind::Pod, made);
+    let started = server.get(Kind::Pod, "s-0").unwrap();
+    assert!(started["spec"].get("schedulingGates").is_none(), "{started}");
+    server.run_pod("s-0");
+    server.edit(set_kind, "s", |set| set["spec"]["replicas"] = json!(0));
+    server.delete(Kind::Pod, "s-0");
+    assert!(server.holds_quota(), "its pod terminates");
+    server.end_pod("s-0");
+    let released = server.condition("QuotaReserved");
+    assert_eq!(released, Some(("False".to_owned(), "OnHold".to_owned())));
+}
+
+/// A RayCluster whose pods start up, and which is therefore not ready, holds its quota until its operator has deleted them.
+#[test]
+fn quota_of_a_starting_cluster_is_kept_until_its_pods_have_ended() {
+    let cluster_kind = kind("ray.io", "RayCluster");
+    let mut server = JobServer::new(&["ray.io/raycluster"], "2");
+    let template = json!({"spec": {"containers": [
+        {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}});
+    server.create(
+        cluster_kind,
+        json!({
+            "metadata": {"name": "r", "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
+            "spec": {"suspend": true, "headGroupSpec": {"rayStartParams": {}, "template": template}},
+        }),
+    );
+    assert_eq!(server.get(cluster_kind, "r").unwrap()["spec"]["suspend"], false, "it is admitted");
+    let suspended = |status: &'static str, state: &'static str| {
+        move |cluster: &mut Value| {
+            let condition = json!({"type": "RayClusterSuspended", "status": status});
+            cluster["status"] = json!({"state": state, "conditions": [condition]});
+        }
+    };
+    server.edit(cluster_kind, "r", suspended("False", ""));
+    server.deactivate();
+    assert_eq!(server.get(cluster_kind, "r").unwrap()["spec"]["suspend"], true);
+    assert!(server.holds_quota(), "its pods terminate");
+    server.edit(cluster_kind, "r", suspended("True", "suspended"));
+    assert!(!server.holds_quota());
+}
