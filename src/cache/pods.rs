@@ -12,9 +12,10 @@ use super::pod_owners::PodsByController;
 use super::remove_from_index;
 use super::units::UnitPods;
 use crate::api::{ObjectKey, names};
+use crate::lifecycle::pod_blocker::PodBlocker;
 use crate::lifecycle::provisioning::POD_ANNOTATIONS;
 use crate::resources::{Requests, pod_requests};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -61,6 +62,8 @@ pub(crate) struct WorkloadPod {
     pub(crate) terminating: bool,
     /// Names of the scheduling gates.
     pub(crate) gates: Vec<String>,
+    /// What keeps the pod from running once its Workload is admitted.
+    pub(crate) blocker: Option<PodBlocker>,
     pub(crate) node_selector: Vec<(String, String)>,
     /// The annotations by which the pod names its ProvisioningRequest.
     pub(crate) annotations: Vec<(String, String)>,
@@ -134,6 +137,17 @@ impl Pods {
     }
 }
 
+/// Returns the message of a scheduler that found no node for a pod.
+fn unschedulable(status: Option<&PodStatus>) -> Option<String> {
+    let conditions = status?.conditions.as_deref()?;
+    let condition = conditions.iter().find(|condition| {
+        condition.type_ == "PodScheduled"
+            && condition.status == "False"
+            && condition.reason.as_deref() == Some("Unschedulable")
+    })?;
+    Some(condition.message.clone().unwrap_or_else(|| "unschedulable".to_owned()))
+}
+
 impl Cache {
     /// Stores a pod, or removes it if it has ended.
     pub(crate) fn ingest_pod(&mut self, key: &ObjectKey, pod: Pod) -> PodChange {
@@ -141,6 +155,7 @@ impl Cache {
         if matches!(phase, "Succeeded" | "Failed") {
             return self.remove_pod(key);
         }
+        let unschedulable = unschedulable(pod.status.as_ref());
         let spec = pod.spec.unwrap_or_default();
         let requests = pod_requests(&spec);
         let node = spec.node_name.as_deref().filter(|node| !node.is_empty());
@@ -150,7 +165,10 @@ impl Cache {
             node: node.map(|node| self.nodes.interned_name(node)),
             workload_pod: self.to_workload_pod(&pod.metadata).map(|workload_pod| {
                 let gates = spec.scheduling_gates.unwrap_or_default();
+                let waits = node.is_none() && !workload_pod.terminating;
+                let names = gates.iter().map(|gate| gate.name.as_str());
                 Box::new(WorkloadPod {
+                    blocker: waits.then(|| PodBlocker::of(names, unschedulable.as_deref())).flatten(),
                     gates: gates.into_iter().map(|gate| gate.name).collect(),
                     node_selector: spec.node_selector.unwrap_or_default().into_iter().collect(),
                     requests: requests.clone(),
@@ -179,6 +197,7 @@ impl Cache {
         self.pods.by_key.insert(key.clone(), record);
         self.index_controllers(key);
         workloads.extend(self.placed_workload_of_pod(key));
+        workloads.extend(self.blocked_workload_of_pod(key).filter(|_| workloads.is_empty()));
         PodChange { usage: UsageUpdate::Set(usage), workloads }
     }
 
@@ -203,6 +222,13 @@ impl Cache {
         ungated_here.then(|| workload.meta.key.clone())
     }
 
+    /// Returns the workload of a pod that something else than this manager keeps from running.
+    fn blocked_workload_of_pod(&self, key: &ObjectKey) -> Option<ObjectKey> {
+        let pod = self.pods.by_key.get(key)?;
+        pod.workload_pod.as_ref()?.blocker.as_ref()?;
+        Some(self.slice_of_pod(pod)?.meta.key.clone())
+    }
+
     /// Decodes the workload of a pod from its metadata. Gates, node selector and requests stay empty: they are in the
     /// spec.
     fn to_workload_pod(&self, meta: &ObjectMeta) -> Option<WorkloadPod> {
@@ -224,6 +250,7 @@ impl Cache {
             controller: controller.map(|owner| Arc::from(owner.uid.as_str())),
             terminating: meta.deletion_timestamp.is_some(),
             gates: Vec::new(),
+            blocker: None,
             node_selector: Vec::new(),
             annotations: POD_ANNOTATIONS
                 .iter()

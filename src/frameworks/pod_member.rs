@@ -4,6 +4,7 @@ use super::JobError;
 use super::pod_group::role_hash;
 use super::read;
 use crate::api::{ObjectKey, names};
+use crate::lifecycle::pod_blocker::PodBlocker;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -28,6 +29,8 @@ pub struct PodMember {
     pub last_active: Option<Timestamp>,
     /// State of the pod.
     pub state: PodState,
+    /// What keeps the pod from running once its Workload is admitted.
+    pub blocker: Option<PodBlocker>,
     /// What the pod says about its group, if it names one.
     pub group: Option<GroupMarks>,
     /// Name of the pod set.
@@ -117,6 +120,7 @@ impl PodMember {
             }
             None => SINGLE.to_owned(),
         };
+        let state = PodState::read(pod)?;
         Ok(Some(Self {
             key: view.key,
             uid: view.uid,
@@ -124,7 +128,8 @@ impl PodMember {
             created: view.created,
             grace_ends: read::time(pod, "/metadata/deletionTimestamp")?,
             last_active: last_active(pod)?,
-            state: PodState::read(pod)?,
+            state,
+            blocker: blocker(pod, state)?,
             group,
             role,
             queue: view.queue_name.map(|queue| queue.to_string()),
@@ -210,6 +215,25 @@ impl GroupMarks {
             index: labels.get(names::POD_GROUP_INDEX_LABEL).cloned(),
         }))
     }
+}
+
+/// Returns what keeps a pod from running that waits for a node.
+fn blocker(pod: &Value, state: PodState) -> Result<Option<PodBlocker>, JobError> {
+    if state.bound || state.deleting || state.phase != Phase::Pending {
+        return Ok(None);
+    }
+    let gates = read::list(pod, "/spec/schedulingGates")?;
+    let gates = gates.iter().filter_map(|gate| gate.get("name").unwrap_or(gate).as_str());
+    let mut message = None;
+    for condition in read::list(pod, "/status/conditions")? {
+        if read::string(condition, "/type")? == Some("PodScheduled")
+            && read::string(condition, "/status")? == Some("False")
+            && read::string(condition, "/reason")? == Some("Unschedulable")
+        {
+            message = read::string(condition, "/message")?.or(Some("unschedulable"));
+        }
+    }
+    Ok(PodBlocker::of(gates, message))
 }
 
 /// Returns the earliest time at which the pod stopped to count.

@@ -43,6 +43,8 @@ pub struct UnitSummary {
     pub listed_ready_or_succeeded: usize,
     /// Members that say that failed ones are not replaced.
     pub unretriable: usize,
+    /// Members that something else than this manager keeps from running.
+    pub blocked: usize,
 }
 
 /// Numbers of a unit without members.
@@ -59,6 +61,7 @@ pub(crate) static NO_MEMBERS: UnitSummary = UnitSummary {
     listed_ready: 0,
     listed_ready_or_succeeded: 0,
     unretriable: 0,
+    blocked: 0,
 };
 
 impl UnitSummary {
@@ -128,6 +131,7 @@ impl UnitSummary {
         change(&mut self.listed_ready, listed && state.ready);
         change(&mut self.listed_ready_or_succeeded, listed && (state.ready || succeeded));
         change(&mut self.unretriable, member.group.as_ref().is_some_and(|group| group.unretriable));
+        change(&mut self.blocked, member.blocker.is_some());
         let role = self.roles.entry(member.role.clone()).or_default();
         change(&mut role.members, true);
         change(&mut role.counting, member.counts());

@@ -14,6 +14,7 @@ mod job_status;
 pub mod lease;
 pub mod node_failure;
 mod pending;
+pub mod pod_blocker;
 pub mod pods_ready;
 pub mod provisioning;
 pub mod reservation;

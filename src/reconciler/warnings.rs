@@ -27,6 +27,8 @@ pub(crate) struct Warnings {
     check_messages: BTreeMap<ObjectKey, String>,
     /// Why pods stay gated, by Workload.
     gated_pods: BTreeMap<ObjectKey, String>,
+    /// What blocks the pods of an admitted Workload, by Workload.
+    blocked_pods: BTreeMap<ObjectKey, String>,
     unreadable: BTreeMap<(Kind, ObjectKey), UnreadableObject>,
 }
 
@@ -44,6 +46,16 @@ impl Warnings {
     /// Records why pods of a Workload stay gated; `None` removes it. Returns whether it is new.
     pub(crate) fn record_gated_pods(&mut self, workload: &ObjectKey, note: Option<&str>) -> bool {
         record_or_remove(&mut self.gated_pods, workload, note)
+    }
+
+    /// Records what blocks the pods of an admitted Workload. Returns whether it is new since the admission.
+    pub(crate) fn record_blocked_pods(&mut self, workload: &ObjectKey, identity: &str) -> bool {
+        record_or_remove(&mut self.blocked_pods, workload, Some(identity))
+    }
+
+    /// Removes what is known of the pods of a Workload that may not run.
+    pub(crate) fn clear_blocked_pods(&mut self, workload: &ObjectKey) {
+        self.blocked_pods.remove(workload);
     }
 
     /// Records why an object cannot be decoded. Returns the event if it is new.
@@ -87,6 +99,9 @@ impl Warnings {
     /// Removes the warnings about a deleted object.
     pub(crate) fn forget(&mut self, kind: Kind, key: &ObjectKey) {
         self.notes.remove(&(kind, key.clone()));
+        if kind == Kind::Workload {
+            self.blocked_pods.remove(key);
+        }
         self.unreadable.remove(&(kind, key.clone()));
     }
 }

@@ -113,6 +113,14 @@ impl JobServer {
         self.edit(Kind::Workload, &name, |workload| workload["spec"]["active"] = json!(false));
     }
 
+    /// Changes the number of CPUs of the queue.
+    pub(crate) fn edit_queue(&mut self, cpus: &str) {
+        self.harness.server.edit(Kind::ClusterQueue, &ObjectKey::new("", "cq"), |queue| {
+            queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(cpus);
+        });
+        self.settle();
+    }
+
     /// Lets a pod run on a node. It stays when it is deleted, until it has ended.
     pub(crate) fn run_pod(&mut self, name: &str) {
         self.edit(Kind::Pod, name, |pod| {

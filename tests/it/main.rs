@@ -8,6 +8,7 @@
     reason = "a helper fails its test; skipped tests print a line"
 )]
 
+mod blocked_pods;
 mod charged_usage;
 mod chart;
 mod core_fixture;

@@ -1,5 +1,6 @@
 //! Pods of admitted workloads: their gates, and the health of the nodes that they are assigned to.
 
+pub(super) mod blocked_pods;
 mod elastic_gates;
 pub(super) mod health;
 mod pod_change;

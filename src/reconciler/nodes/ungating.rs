@@ -5,9 +5,9 @@
 //! of these pods is in flight. A write carries the resourceVersion of its pod, so that a pod that has changed since is
 //! decided again (I12). No more pods are ungated than were granted (I22).
 
-use super::elastic_gates;
 use super::health::HostHealth;
 use super::pod_change::{PodChange, gate_removed_observation, gates_without};
+use super::{blocked_pods, elastic_gates};
 use crate::api::v1beta2::PodSetAssignment;
 use crate::api::{ObjectKey, names};
 use crate::cache::nodes::placement_of;
@@ -41,7 +41,7 @@ pub(crate) struct PodUngating<'a> {
     pub(crate) work_queue: &'a mut WorkQueue,
 }
 
-impl PodUngating<'_> {
+impl<'a> PodUngating<'a> {
     /// Warns of pods of an elastic job that stay gated because they were made for another ProvisioningRequest.
     fn report_stale_pods(&mut self, record: &WorkloadRecord, pods: &[Arc<str>]) {
         let note = (!pods.is_empty()).then(|| {
@@ -61,8 +61,15 @@ impl PodUngating<'_> {
         // A write of its pods may have been decided before another slice took over.
         let Some(record) = cache.slice_in_use(workload).filter(|record| record.may_run()) else {
             self.warnings.record_gated_pods(workload, None);
+            self.warnings.clear_blocked_pods(workload);
             return;
         };
+        let blocked = |(key, pod, member): (&'a ObjectKey, &'a PodRecord, &'a WorkloadPod)| {
+            let blocker = member.blocker.as_ref().filter(|_| cache.belongs_to(pod, &record.meta.key))?;
+            Some((&*key.name, blocker))
+        };
+        let pods = cache.pods_of(&record.meta.key).filter_map(blocked);
+        blocked_pods::report(record, pods, self.warnings, self.writes);
         let workload = &record.meta.key;
         let busy = |(key, ..): (&ObjectKey, _, _)| self.writes.is_in_flight(Kind::Pod, key);
         let placed = cache.nodes().assigned_hosts(workload).is_some();

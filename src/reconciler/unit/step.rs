@@ -11,6 +11,7 @@ use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{ComposeError, JobHold, JobView, RelatedKey, Role};
 use crate::lifecycle::{backoff, conditions, reservation};
+use crate::reconciler::nodes::blocked_pods;
 use jiff::SignedDuration;
 use std::sync::Arc;
 
@@ -78,6 +79,9 @@ impl UnitStep<'_> {
     }
 
     fn step_with_workload(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
+        if unit.owner.is_none() {
+            self.report_blocked_pods(unit, record);
+        }
         let owned = unit.key.is_pod_group() || owns(unit, record);
         // The garbage collector removes the references to an owner that is deleted without its dependents. The label then says
         // whose Workload ends; without it, its quota would not be released.
@@ -121,6 +125,13 @@ impl UnitStep<'_> {
             return;
         }
         self.hold(unit, record, owned);
+    }
+
+    /// Says what keeps pods of an admitted unit from running. The pods of a job are no members of it.
+    fn report_blocked_pods(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
+        let members = unit.members().filter(|_| unit.summary.blocked > 0);
+        let blocked = members.filter_map(|member| Some((&*member.key.name, member.blocker.as_ref()?)));
+        blocked_pods::report(record, blocked, self.warnings, self.writes);
     }
 
     /// Releases the finalizers of pods whose Workload is going or has finished. Returns whether it is.
