@@ -12,6 +12,7 @@ use super::pod_owners::PodsByController;
 use super::remove_from_index;
 use super::units::UnitPods;
 use crate::api::{ObjectKey, names};
+use crate::frameworks::framework;
 use crate::lifecycle::pod_blocker::PodBlocker;
 use crate::lifecycle::provisioning::POD_ANNOTATIONS;
 use crate::resources::{Requests, pod_requests};
@@ -37,7 +38,7 @@ pub(crate) enum UsageUpdate {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodChange {
     pub(crate) usage: UsageUpdate,
-    /// Workloads that the pod named before or names now, and that may ungate it.
+    /// Workloads that the pod named before or names now, and that may ungate it or wait for its end.
     pub(crate) workloads: Vec<ObjectKey>,
 }
 
@@ -214,12 +215,15 @@ impl Cache {
         workload.into_iter().collect()
     }
 
-    /// Returns the workload that a pod names, if that workload is assigned to hosts or a slice: it may ungate the pod.
+    /// Returns the workload that a pod names, if that workload is assigned to hosts or a slice, so that it may ungate the pod, or
+    /// if only its pods say when they have ended.
     pub(super) fn placed_workload_of_pod(&self, key: &ObjectKey) -> Option<ObjectKey> {
         let workload = &self.slice_of_pod(self.pods.by_key.get(key)?)?;
         let ungated_here =
             workload.annotations.is_slice || self.nodes.assigned_hosts(&workload.meta.key).is_some();
-        ungated_here.then(|| workload.meta.key.clone())
+        let row = workload.owner.as_ref().and_then(|owner| framework(owner.group(), &owner.kind));
+        let waits = row.is_some_and(|row| !row.tells_end_of_pods());
+        (ungated_here || waits).then(|| workload.meta.key.clone())
     }
 
     /// Returns the workload of a pod that something else than this manager keeps from running.

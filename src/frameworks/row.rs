@@ -453,6 +453,12 @@ impl Framework {
         matches!(self.role, Role::Pods)
     }
 
+    /// Returns whether the status says when all pods are gone: a test says it of a job that runs as a whole, not of one that starts or
+    /// stops.
+    pub const fn tells_end_of_pods(&self) -> bool {
+        !matches!(self.status.active, Active::When(_))
+    }
+
     /// Returns the path of its webhook, as controller-runtime builds it.
     pub fn webhook_path(&self, mutating: bool) -> String {
         let verb = if mutating { "mutate" } else { "validate" };

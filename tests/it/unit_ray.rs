@@ -1,4 +1,5 @@
-//! Jobs of KubeRay that its operator refuses: they give their quota back, and are queued again when they can run.
+//! Jobs of KubeRay: those that its operator refuses give their quota back and are queued again when they can run; others keep it until
+//! their pods have ended, whatever their status says.
 
 use crate::core_fixture::{Core, writes};
 use serde_json::{Value, json};
@@ -78,4 +79,61 @@ fn refused_job_holds_no_quota_and_is_queued_again() {
     );
     core.land(&effects, &mut workload);
     assert_eq!(reserved(&workload).0, "True", "{workload}");
+}
+
+fn ray_cluster(generation: i64, suspend: bool, template: &Value) -> Value {
+    json!({
+        "metadata": {"name": "c", "namespace": "ns", "generation": generation,
+            "labels": {"kueue.x-k8s.io/queue-name": "lq"}},
+        "spec": {"suspend": suspend, "headGroupSpec": {"template": template}},
+    })
+}
+
+/// While a cluster starts, its state is empty, as that of one without pods.
+#[test]
+fn starting_cluster_keeps_its_quota_until_its_pods_have_ended() {
+    let kind = Kind::Job(JobKind::new(framework("ray.io", "RayCluster").expect("a row")));
+    let frameworks = ["batch/job", "ray.io/raycluster"].map(str::to_owned).into();
+    let mut core = Core::new(CoreSettings { frameworks, ..CoreSettings::default() });
+    let (mut workload, mut template) = (
+        Value::Null,
+        json!({"metadata": {}, "spec": {"containers": [
+        {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}}),
+    );
+    let suspended = template.clone();
+    let effects = core.put(kind, ray_cluster(1, true, &template));
+    let effects = core.land(&effects, &mut workload);
+    let effects = core.land(&effects, &mut workload);
+    let [start] = &writes(&effects, kind)[..] else { panic!("{effects:?}") };
+    let name = workload["metadata"]["name"].clone();
+    template["metadata"] = json!({"labels": {"kueue.x-k8s.io/podset": "head"},
+        "annotations": {"kueue.x-k8s.io/workload": name}});
+    let mut pod = template.clone();
+    pod["metadata"]["name"] = json!("head");
+    pod["metadata"]["namespace"] = json!("ns");
+    pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "c",
+        "uid": "rayclusters-c", "controller": true}]);
+    let (id, key) = (start.id, start.key.clone());
+    let started = core.with_server_metadata(kind, ray_cluster(2, false, &template));
+    core.feed(Delta::Written(WriteResult {
+        id,
+        kind,
+        key: key.clone(),
+        outcome: WriteOutcome::Done(started),
+    }));
+    core.put(Kind::Pod, pod);
+
+    workload["spec"]["active"] = json!(false);
+    workload["metadata"]["generation"] = json!(2);
+    let effects = core.put(Kind::Workload, workload.clone());
+    let effects = core.land(&effects, &mut workload);
+    let [stop] = &writes(&effects, kind)[..] else { panic!("{effects:?}") };
+    let (id, stopped) = (stop.id, core.with_server_metadata(kind, ray_cluster(3, true, &suspended)));
+    let effects =
+        core.feed(Delta::Written(WriteResult { id, kind, key, outcome: WriteOutcome::Done(stopped) }));
+    assert!(writes(&effects, Kind::Workload).is_empty(), "its pod runs: {effects:?}");
+    let key = ObjectKey::new("ns", "head");
+    let effects = core.feed(Delta::Deleted { kind: Kind::Pod, key, uid: "pods-head".to_owned() });
+    core.land(&effects, &mut workload);
+    assert_eq!(reserved(&workload).0, "False", "{workload}");
 }

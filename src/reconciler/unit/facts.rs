@@ -8,6 +8,7 @@ use super::units::{Units, starting_workload};
 use super::{LoadedUnit, units};
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
+use crate::cache::pods::{PodRecord, WorkloadPod};
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{
     Component, JobHold, JobKind, Readiness, Stop, StopScope, Unit, UnitKey, UnitStatus, framework,
@@ -143,7 +144,7 @@ impl<'a> UnitFacts<'a> {
         if superfluous && unit.owner.and_then(starting_workload).is_some_and(other) {
             return true;
         }
-        if status.active {
+        if status.active || self.has_running_pods(record, unit) {
             return false;
         }
         // It has no pods. It is not suspended, because its controller says why it does not run.
@@ -159,6 +160,15 @@ impl<'a> UnitFacts<'a> {
         let originals = pod_sets_to_restore(record, &unit.view);
         let stop = Stop { reason: "", message: "", scope, originals: &originals, now: "" };
         unit.rules.stop(&unit.objects(), &stop).is_empty()
+    }
+
+    /// Returns whether pods of a job run, if its status does not say when they are gone.
+    fn has_running_pods(self, record: &WorkloadRecord, unit: &LoadedUnit<'_>) -> bool {
+        let (cache, key) = (self.units.cache, &record.meta.key);
+        let runs = |(_, pod, member): (_, &PodRecord, &WorkloadPod)| {
+            member.gates.is_empty() && cache.belongs_to(pod, key)
+        };
+        !unit.key.kind.tells_end_of_pods() && cache.pods_of(key).any(runs)
     }
 
     /// Returns whether no object of a unit is being written: until then its cached version does not show whether it has
