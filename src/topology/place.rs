@@ -333,9 +333,6 @@ impl TasPodSetRequest {
     pub fn added_domains(&self, placement: &Placement) -> Placement {
         let before = match &self.prior {
             PriorPlacement::None => return placement.clone(),
-            PriorPlacement::OfSlice(before) if before.levels != placement.levels => {
-                return placement.clone();
-            }
             PriorPlacement::OfSlice(before) | PriorPlacement::WithFailedNodes(before, _) => before,
         };
         let is_same = |a: &DomainPath, b: &DomainPath| {

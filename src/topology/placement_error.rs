@@ -35,6 +35,8 @@ pub enum PlacementError {
     InvalidGroupSize(usize),
     /// The placement names a domain that no longer exists.
     StaleDomain(String),
+    /// The topology has other levels or domains than those in which pods of an elastic job run.
+    ChangedDomains,
     /// The pods of a failed node fit nowhere else.
     NoReplacement(String),
 }
@@ -78,6 +80,10 @@ impl TasCache {
             PlacementError::StaleDomain(domain) => format!(
                 "Cannot replace the node, because the existing topologyAssignment is invalid, as it contains the stale domain {domain}"
             ),
+            PlacementError::ChangedDomains => {
+                "an elastic job cannot grow, because the levels or domains of the topology have changed since its pods were placed"
+                    .to_owned()
+            }
             PlacementError::NoReplacement(node) => {
                 format!("cannot find replacement assignment for unhealthy node: {node}")
             }

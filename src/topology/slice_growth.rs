@@ -21,7 +21,8 @@ impl TasCache {
     ) -> Result<PlacementResult, PlacementError> {
         let all = PlacementRequest::new(pod_set, None);
         if !self.has_domains_of(&pod_set.flavor, before) {
-            return self.place_request(&all, view, gates);
+            // Placed again, pods that run would be charged to other domains than their own.
+            return Err(PlacementError::ChangedDomains);
         }
         let added = all.count - i64::from(before.pod_count());
         if added <= 0 {
@@ -155,19 +156,19 @@ mod tests {
         }
     }
 
-    /// Domains that a topology does not have any more are given up: nothing would place pods in them again.
     #[test]
-    fn slice_is_placed_again_when_its_domains_are_gone() {
-        for (levels, before, after) in [
-            ("rack", &[("b", 1)][..], &[("b", 2)][..]),
-            ("rack", &[("c", 1)], &[("a", 2)]),
-            ("zone/rack", &[("z/a", 1)], &[("a", 2)]),
-            ("HOST", &[("a1", 1)], &[("a", 2)]),
-        ] {
+    fn slice_does_not_grow_when_its_domains_are_gone() {
+        let before = placement("rack", &[("b", 1)]);
+        let grow_in_racks = |before: &Placement| {
             let mut cluster = cluster("rack", &[("a1", 2), ("b1", 2)]);
-            let before = placement(levels, before);
-            let grown = grow(&mut cluster, &before, 2, CapacityView::Projected);
-            assert_eq!(grown.unwrap(), placement("rack", after), "{before:?}");
+            grow(&mut cluster, before, 2, CapacityView::Projected)
+        };
+        assert_eq!(grow_in_racks(&before).unwrap(), placement("rack", &[("b", 2)]));
+        for (levels, before) in
+            [("rack", &[("c", 1)][..]), ("zone/rack", &[("z/a", 1)]), ("HOST", &[("a1", 1)])]
+        {
+            let error = grow_in_racks(&placement(levels, before)).unwrap_err().error;
+            assert_eq!(error, PlacementError::ChangedDomains, "{before:?}");
         }
     }
 }
