@@ -11,10 +11,11 @@ use super::{LoadedUnit, UnitStep};
 use crate::api::ObjectKey;
 use crate::api::names::ELASTIC_JOB_ANNOTATION as GATE;
 use crate::cache::Kind;
-use crate::cache::records::WorkloadRecord;
+use crate::cache::records::{PodSetRecord, WorkloadRecord};
 use crate::frameworks::{Action, ActionWrite, Change, JobPatch, JobView, PodSetView, Target};
 use crate::lifecycle::{backoff, reservation};
 use crate::reconciler::messages::{Verb, WriteClass};
+use crate::reconciler::nodes::shrunk_slices::admission_after_shrink;
 use crate::reconciler::writes::request::WriteRequest;
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -133,12 +134,14 @@ impl UnitStep<'_> {
             Size::Same => {}
             // The end of each pod gives the job a step.
             Size::Larger if reserved && shrinking => {}
+            Size::Larger if reserved && self.gives_up_nodes(unit, used, owner) => {}
             Size::Larger if reserved => {
                 if !self.writes.creates_for(&unit.reconcile_key()) {
                     self.create_when_possible(unit, Some(latest));
                 }
             }
             Size::Smaller | Size::Larger if owner.suspended && !reserved => self.sync_workload(unit, latest),
+            _ if !reserved && !shrinking && self.gives_up_nodes(unit, used, owner) => {}
             Size::Smaller | Size::Larger => {
                 let kept = |name: &str| {
                     used.pod_sets().iter().find(|set| *set.name == *name).map_or(0, |set| set.count)
@@ -148,6 +151,26 @@ impl UnitStep<'_> {
                 self.set_counts(unit, latest, owner.pod_sets.iter().map(count).collect());
             }
         }
+    }
+
+    /// Lets a slice on assigned nodes give up those of pods that have ended, before a larger one takes over: that starts from the
+    /// assignment, which does not say whose pods are left. Returns whether the larger one has to wait.
+    fn gives_up_nodes(&mut self, unit: &LoadedUnit<'_>, used: &WorkloadRecord, owner: &JobView) -> bool {
+        let sets = used.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
+        if sets.clone().all(|set| set.topology_assignment.is_none()) {
+            return false;
+        }
+        let kept = |set: &PodSetRecord| {
+            let asked = owner.pod_sets.iter().find(|asked| *asked.name == *set.name);
+            asked.map_or(set.count, |asked| asked.count.min(set.count))
+        };
+        let counts: Vec<i32> = used.pod_sets().iter().map(kept).collect();
+        let shrinks = used.pod_sets().iter().zip(&counts).any(|(set, count)| set.count > *count);
+        if shrinks {
+            self.set_counts(unit, used, counts);
+        }
+        // The end of either write gives the job a step.
+        shrinks || admission_after_shrink(self.units.cache, used).is_some()
     }
 
     /// Returns whether more pods of a pod set may run than the job asks for: some of them have to end. A pod that is being ungated

@@ -166,6 +166,27 @@ fn slice_that_shrinks_keeps_the_nodes_of_its_pods() {
     }
 }
 
+/// The slice that takes over starts from the nodes of the one in use, although it was made for more pods and got smaller since.
+#[test]
+fn slice_that_shrinks_while_it_waits_starts_from_the_nodes_of_its_pods() {
+    for fault in FAULTS {
+        let mut story = Story::on_nodes(fault);
+        story.create("j", 3, true);
+        story.scale(5);
+        story.create("other", 3, false);
+        story.bind();
+        story.scale(7);
+        assert_eq!(story.slices(), [(5, true), (7, false)], "{fault:?}");
+        let now = story.plane.now();
+        for key in ["j-1", "j-2", "j-3"].map(|name| story.key(name)) {
+            story.plane.harness.server.delete(Kind::Pod, &key, now);
+        }
+        story.scale(2);
+        assert_eq!(story.on_node("j"), on(&[("b", 2)]), "{fault:?}");
+        assert_eq!(story.charged_on_nodes("j"), on(&[("b", 2)]), "{fault:?}");
+    }
+}
+
 #[test]
 fn job_without_pods_keeps_no_node() {
     for fault in FAULTS {
