@@ -33,14 +33,16 @@ pub(crate) async fn cluster_grows_and_shrinks_a_hundred_times(
     fixture.submit(fixture.job("other", "main", "1").pods(2)).await?;
     fixture.wait_until_running("other").await?;
     fixture.objects.create(CLUSTER, &ray_cluster(&fixture.name)).await?;
-    let mut operator = Operator { fixture, made: 0 };
-    eventually("the cluster is started", async || {
-        let cluster = operator.cluster().await?;
+    let started = eventually("the cluster is started", async || {
+        let cluster = fixture.objects.must_get(CLUSTER, &fixture.name, NAME).await?;
         ensure!(cluster["spec"]["suspend"] == json!(false), "it is suspended");
-        Ok(())
+        Ok(cluster)
     })
     .await?;
+    let mut operator = Operator { fixture, cluster: started, made: 0 };
     operator.wait_until_settled(1).await?;
+    let ready = json!({"status": {"state": "ready"}});
+    fixture.objects.merge_status(CLUSTER, &fixture.name, NAME, &ready).await?;
     for (step, workers) in SIZES.iter().copied().cycle().take(RESIZES).enumerate() {
         operator.resize(workers).await?;
         operator.play().await?;
@@ -76,21 +78,17 @@ fn ray_cluster(namespace: &str) -> Value {
 /// The operator of the cluster.
 struct Operator<'a> {
     fixture: &'a Fixture,
+    /// The cluster as it was started, in its present size.
+    cluster: Value,
     /// Number of workers made so far.
     made: usize,
 }
 
 impl Operator<'_> {
-    async fn cluster(&self) -> Result<Value> {
-        self.fixture.objects.must_get(CLUSTER, &self.fixture.name, NAME).await
-    }
-
-    async fn resize(&self, workers: i64) -> Result<()> {
-        let cluster = self.cluster().await?;
-        let mut groups = cluster["spec"]["workerGroupSpecs"].clone();
+    async fn resize(&mut self, workers: i64) -> Result<()> {
+        let groups = &mut self.cluster["spec"]["workerGroupSpecs"];
         groups[0]["replicas"] = json!(workers);
-        let patch = json!({"metadata": {"resourceVersion": cluster["metadata"]["resourceVersion"]},
-            "spec": {"workerGroupSpecs": groups}});
+        let patch = json!({"spec": {"workerGroupSpecs": groups}});
         self.fixture.objects.merge(CLUSTER, &self.fixture.name, NAME, &patch).await?;
         Ok(())
     }
@@ -104,35 +102,32 @@ impl Operator<'_> {
 
     /// Makes the pods that are missing, or deletes the newest beyond the size.
     async fn play(&mut self) -> Result<()> {
-        let cluster = self.cluster().await?;
-        let group = &cluster["spec"]["workerGroupSpecs"][0];
+        let group = &self.cluster["spec"]["workerGroupSpecs"][0];
         let replicas = usize::try_from(group["replicas"].as_i64().context("no replicas")?)?;
         let pods = self.pods().await?;
         if pods.is_empty() {
-            self.make("head", &cluster, &cluster["spec"]["headGroupSpec"]["template"]).await?;
+            self.make("head", &self.cluster["spec"]["headGroupSpec"]["template"]).await?;
         }
         let workers: Vec<&str> = pods.iter().skip(1).map(|pod| text(pod, "/metadata/name")).collect();
         for _ in workers.len()..replicas {
             self.made += 1;
             let name = format!("worker-{:03}", self.made);
-            self.make(&name, &cluster, &group["template"]).await?;
+            self.make(&name, &group["template"]).await?;
         }
         for name in workers.iter().skip(replicas) {
             let namespace = &self.fixture.name;
             self.fixture.objects.delete(Kind::POD, namespace, name, PropagationPolicy::Background).await?;
         }
-        let status = json!({"status": {"state": "ready"}});
-        self.fixture.objects.merge_status(CLUSTER, &self.fixture.name, NAME, &status).await?;
         Ok(())
     }
 
-    async fn make(&self, name: &str, cluster: &Value, template: &Value) -> Result<()> {
+    async fn make(&self, name: &str, template: &Value) -> Result<()> {
         let mut pod = json!({"metadata": template["metadata"], "spec": template["spec"]});
         pod["metadata"]["name"] = json!(name);
         pod["metadata"]["namespace"] = json!(self.fixture.name);
         pod["metadata"]["labels"]["ray"] = json!("true");
         pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": NAME,
-            "uid": cluster["metadata"]["uid"], "controller": true}]);
+            "uid": self.cluster["metadata"]["uid"], "controller": true}]);
         self.fixture.objects.create(Kind::POD, &pod).await?;
         Ok(())
     }
