@@ -90,7 +90,7 @@ fn rollout_waits_while_the_workload_is_pending() {
     let uid = &writes(&effects, Kind::Workload)[0].body["metadata"]["ownerReferences"][0]["uid"];
     let mut old = pod("s-0", uid);
     old["metadata"]["labels"]["controller-revision-hash"] = json!("old");
-    let effects = land(&mut core, &effects, &mut workload);
+    let effects = core.land(&effects, &mut workload);
     workload["spec"]["active"] = json!(false);
     workload["status"] = json!({});
     drop(effects);
