@@ -760,6 +760,101 @@
   timeoutSeconds: 3
 {{- end }}
 {{- end }}
+{{- if has "ray.io/rayjob" (include "sluice.frameworks" . | fromJsonArray) }}
+- name: mrayjob.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate-ray-io-v1-rayjob
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: queue-named
+    expression: >-
+      (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
+  rules:
+  - apiGroups: [ray.io]
+    apiVersions: [v1]
+    operations: [CREATE]
+    resources: [rayjobs]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- if include "sluice.managesAllJobs" . }}
+- name: mrayjob-managed.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate-ray-io-v1-rayjob
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
+  rules:
+  - apiGroups: [ray.io]
+    apiVersions: [v1]
+    operations: [CREATE]
+    resources: [rayjobs]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- else }}
+- name: mrayjob-default-queue.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate-ray-io-v1-rayjob
+  failurePolicy: Ignore
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
+  rules:
+  - apiGroups: [ray.io]
+    apiVersions: [v1]
+    operations: [CREATE]
+    resources: [rayjobs]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- end }}
+{{- end }}
 {{- if has "ray.io/raycluster" (include "sluice.frameworks" . | fromJsonArray) }}
 - name: mraycluster.kb.io
   admissionReviewVersions: [v1]
@@ -850,6 +945,101 @@
     apiVersions: [v1]
     operations: [CREATE]
     resources: [rayclusters]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- end }}
+{{- end }}
+{{- if has "ray.io/rayservice" (include "sluice.frameworks" . | fromJsonArray) }}
+- name: mrayservice.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate-ray-io-v1-rayservice
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: queue-named
+    expression: >-
+      (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
+  rules:
+  - apiGroups: [ray.io]
+    apiVersions: [v1]
+    operations: [CREATE]
+    resources: [rayservices]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- if include "sluice.managesAllJobs" . }}
+- name: mrayservice-managed.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate-ray-io-v1-rayservice
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
+  rules:
+  - apiGroups: [ray.io]
+    apiVersions: [v1]
+    operations: [CREATE]
+    resources: [rayservices]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- else }}
+- name: mrayservice-default-queue.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate-ray-io-v1-rayservice
+  failurePolicy: Ignore
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
+  rules:
+  - apiGroups: [ray.io]
+    apiVersions: [v1]
+    operations: [CREATE]
+    resources: [rayservices]
     scope: "*"
   sideEffects: None
   timeoutSeconds: 3
@@ -1975,6 +2165,98 @@
   timeoutSeconds: 3
 {{- end }}
 {{- end }}
+{{- if has "ray.io/rayjob" (include "sluice.frameworks" . | fromJsonArray) }}
+- name: vrayjob.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /validate-ray-io-v1-rayjob
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: queue-named
+    expression: >-
+      (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  rules:
+  - apiGroups: [ray.io]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [rayjobs]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- if include "sluice.managesAllJobs" . }}
+- name: vrayjob-managed.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /validate-ray-io-v1-rayjob
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  rules:
+  - apiGroups: [ray.io]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [rayjobs]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- else }}
+- name: vrayjob-no-queue.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /validate-ray-io-v1-rayjob
+  failurePolicy: Ignore
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  rules:
+  - apiGroups: [ray.io]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [rayjobs]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- end }}
+{{- end }}
 {{- if has "ray.io/raycluster" (include "sluice.frameworks" . | fromJsonArray) }}
 - name: vraycluster.kb.io
   admissionReviewVersions: [v1]
@@ -2062,6 +2344,98 @@
     apiVersions: [v1]
     operations: [CREATE, UPDATE]
     resources: [rayclusters]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- end }}
+{{- end }}
+{{- if has "ray.io/rayservice" (include "sluice.frameworks" . | fromJsonArray) }}
+- name: vrayservice.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /validate-ray-io-v1-rayservice
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: queue-named
+    expression: >-
+      (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  rules:
+  - apiGroups: [ray.io]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [rayservices]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- if include "sluice.managesAllJobs" . }}
+- name: vrayservice-managed.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /validate-ray-io-v1-rayservice
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  rules:
+  - apiGroups: [ray.io]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [rayservices]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- else }}
+- name: vrayservice-no-queue.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /validate-ray-io-v1-rayservice
+  failurePolicy: Ignore
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  rules:
+  - apiGroups: [ray.io]
+    apiVersions: [v1]
+    operations: [CREATE, UPDATE]
+    resources: [rayservices]
     scope: "*"
   sideEffects: None
   timeoutSeconds: 3
@@ -2527,6 +2901,20 @@
   resources: [mpijobs/finalizers]
   verbs: [update]
 {{- end }}
+{{- if has "ray.io/rayjob" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [ray.io]
+  resources: [rayjobs]
+  verbs: [get, list, patch, watch]
+- apiGroups: [ray.io]
+  resources: [rayjobs/status]
+  verbs: [patch]
+- apiGroups: [ray.io]
+  resources: [rayjobs/finalizers]
+  verbs: [update]
+- apiGroups: [ray.io]
+  resources: [rayclusters]
+  verbs: [get, list, watch]
+{{- end }}
 {{- if has "ray.io/raycluster" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [ray.io]
   resources: [rayclusters]
@@ -2537,6 +2925,20 @@
 - apiGroups: [ray.io]
   resources: [rayclusters/finalizers]
   verbs: [update]
+{{- end }}
+{{- if has "ray.io/rayservice" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [ray.io]
+  resources: [rayservices]
+  verbs: [get, list, patch, watch]
+- apiGroups: [ray.io]
+  resources: [rayservices/status]
+  verbs: [patch]
+- apiGroups: [ray.io]
+  resources: [rayservices/finalizers]
+  verbs: [update]
+- apiGroups: [ray.io]
+  resources: [rayclusters]
+  verbs: [get, list, watch]
 {{- end }}
 {{- if or (has "pod" (include "sluice.frameworks" . | fromJsonArray)) (has "deployment" (include "sluice.frameworks" . | fromJsonArray)) (has "statefulset" (include "sluice.frameworks" . | fromJsonArray)) (has "leaderworkerset.x-k8s.io/leaderworkerset" (include "sluice.frameworks" . | fromJsonArray)) }}
 - apiGroups: [""]
@@ -2606,9 +3008,19 @@
   resources: [mpijobs]
   verbs: [delete]
 {{- end }}
+{{- if has "ray.io/rayjob" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [ray.io]
+  resources: [rayjobs]
+  verbs: [delete]
+{{- end }}
 {{- if has "ray.io/raycluster" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [ray.io]
   resources: [rayclusters]
+  verbs: [delete]
+{{- end }}
+{{- if has "ray.io/rayservice" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [ray.io]
+  resources: [rayservices]
   verbs: [delete]
 {{- end }}
 {{- if or (has "pod" (include "sluice.frameworks" . | fromJsonArray)) (has "deployment" (include "sluice.frameworks" . | fromJsonArray)) (has "statefulset" (include "sluice.frameworks" . | fromJsonArray)) (has "leaderworkerset.x-k8s.io/leaderworkerset" (include "sluice.frameworks" . | fromJsonArray)) }}
@@ -2624,16 +3036,6 @@
 {{- if has "trainer.kubeflow.org/trainjob" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [trainer.kubeflow.org]
   resources: [trainjobs]
-  verbs: [list, watch]
-{{- end }}
-{{- if has "ray.io/rayjob" (include "sluice.frameworks" . | fromJsonArray) }}
-- apiGroups: [ray.io]
-  resources: [rayjobs]
-  verbs: [list, watch]
-{{- end }}
-{{- if has "ray.io/rayservice" (include "sluice.frameworks" . | fromJsonArray) }}
-- apiGroups: [ray.io]
-  resources: [rayservices]
   verbs: [list, watch]
 {{- end }}
 {{- if has "workload.codeflare.dev/appwrapper" (include "sluice.frameworks" . | fromJsonArray) }}
@@ -2688,9 +3090,19 @@
   resources: [mpijobs]
   verbs: [get, list, watch]
 {{- end }}
+{{- if has "ray.io/rayjob" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [ray.io]
+  resources: [rayjobs]
+  verbs: [get, list, watch]
+{{- end }}
 {{- if has "ray.io/raycluster" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [ray.io]
   resources: [rayclusters]
+  verbs: [get, list, watch]
+{{- end }}
+{{- if has "ray.io/rayservice" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [ray.io]
+  resources: [rayservices]
   verbs: [get, list, watch]
 {{- end }}
 {{- if or (has "pod" (include "sluice.frameworks" . | fromJsonArray)) (has "deployment" (include "sluice.frameworks" . | fromJsonArray)) (has "statefulset" (include "sluice.frameworks" . | fromJsonArray)) (has "leaderworkerset.x-k8s.io/leaderworkerset" (include "sluice.frameworks" . | fromJsonArray)) }}
