@@ -23,9 +23,6 @@ pub enum Recording {
     Jobs,
 }
 
-/// A framework of the recorded manager that needs a feature gate, which was on.
-const GATED: (&str, &str) = ("sparkoperator.k8s.io/sparkapplication", "SparkApplicationIntegration");
-
 /// Suites of API responses that belong to no kind of job.
 const QUEUE_SUITES: [&str; 11] = [
     "clusterqueue",
@@ -168,8 +165,9 @@ fn recorded_cluster(folder: &Path, extent: Extent) -> Result<ClusterOptions> {
     let is_served = |name: &Value| served().any(|row| *name == row.name);
     frameworks.retain(is_served);
     ensure!(!frameworks.is_empty(), "{} has no served frameworks", file.display());
-    let (gated, gate) = GATED;
-    if frameworks.iter().any(|name| name == gated) {
+    // The gates that they need were on.
+    let gates: Vec<&str> = served().filter_map(|row| row.flags.gate).collect();
+    for gate in gates {
         configuration["featureGates"][gate] = true.into();
     }
     Ok(ClusterOptions { extent, nodes: 0, job_kinds: true, configuration, ..ClusterOptions::default() })

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::review::rule_for_path;
 use crate::api::partial::{Projection, ValueBudget, read_projection};
 use crate::frameworks::{
-    Count, Framework, Pointer, ReviewField, Role, RoleFields, RoleName, RoleReader, WebhookHandler,
+    Count, Framework, Pointer, ReviewField, Role, RoleFields, RoleName, RoleReader, RoleShape, WebhookHandler,
 };
 
 /// Maximum number of values of a review that [`read_light`] decodes; a Workload with eight pod sets has some hundreds.
@@ -141,7 +141,7 @@ pub(super) fn job_review(row: &Framework) -> Projection {
             marks.templates.iter().for_each(|template| object.insert(template, TEMPLATE));
         }
     }
-    let mut roles = ProjectedRoles { object: &mut object };
+    let mut roles = ProjectedRoles { row, object: &mut object };
     for source in row.pod_sets {
         let Ok(()) = source.walk(&mut roles);
     }
@@ -155,6 +155,7 @@ pub(super) fn job_review(row: &Framework) -> Projection {
 
 /// Adds the fields of roles to those of an object. A place is the way from the object to a role.
 struct ProjectedRoles<'a> {
+    row: &'a Framework,
     object: &'a mut FieldTree,
 }
 
@@ -179,11 +180,19 @@ impl RoleReader for ProjectedRoles<'_> {
     }
 
     fn role(&mut self, place: Vec<Step>, fields: RoleFields<'_>) -> Result<(), Infallible> {
-        let role = place.into_iter().fold(&mut *self.object, |tree, step| tree.below(step));
+        let tree = place.into_iter().fold(&mut *self.object, |tree, step| tree.below(step));
         if let RoleName::Field(name) = fields.name {
-            role.insert(name, Projection::Scalar);
+            tree.insert(name, Projection::Scalar);
         }
-        role.insert_role(fields.template, fields.count);
+        match self.row.fields.roles {
+            RoleShape::Template | RoleShape::Listed => tree.insert(fields.template, TEMPLATE),
+            RoleShape::Described(role) => {
+                let described = tree.at(fields.template);
+                described.insert(role.injected.annotations, LABELS);
+                described.insert(role.injected.scheduling_gates, GATES);
+            }
+        }
+        tree.insert_count(fields.count);
         Ok(())
     }
 }
@@ -204,10 +213,8 @@ const MAX_ROLES: usize = 1_000;
 
 const TEMPLATE: Projection = Projection::Fields(&[("metadata", METADATA), ("spec", JOB_POD_SPEC)]);
 const WHOLE_TEMPLATE: Projection = Projection::Fields(&[("metadata", METADATA), ("spec", Projection::Whole)]);
-const JOB_POD_SPEC: Projection = Projection::Fields(&[(
-    "schedulingGates",
-    Projection::Items(1_000, &Projection::Fields(&[("name", Projection::Scalar)])),
-)]);
+const JOB_POD_SPEC: Projection = Projection::Fields(&[("schedulingGates", GATES)]);
+const GATES: Projection = Projection::Items(1_000, &Projection::Fields(&[("name", Projection::Scalar)]));
 
 /// Fields of an object by name, from which a projection is made.
 #[derive(Default)]
@@ -237,15 +244,14 @@ impl FieldTree {
         pointer.split('/').skip(1).fold(self, |tree, field| tree.fields.entry(field).or_default())
     }
 
-    fn insert_role(&mut self, template: Pointer, count: &Count) {
-        self.insert(template, TEMPLATE);
-        self.insert_count(count);
-    }
-
     fn insert_count(&mut self, count: &Count) {
         match count {
             Count::Field(pointer) | Count::AtLeastOne(pointer) | Count::AllButOne(pointer) => {
                 self.insert(pointer, Projection::Scalar);
+            }
+            Count::FieldOrText(pointer, text) => {
+                self.insert(pointer, Projection::Scalar);
+                self.insert(text, Projection::Scalar);
             }
             Count::Job { parallelism, completions } => {
                 self.insert(parallelism, Projection::Scalar);

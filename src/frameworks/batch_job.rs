@@ -4,6 +4,7 @@ use super::hooks::{Hooks, ReviewField, RuleSettings};
 use super::job_under_review::JobUnderReview;
 use super::played_status::{PlayedState, set_at};
 use super::read;
+use super::role_shape::RoleShape;
 use super::row::{
     Active, Count, Elastic, Enabled, Family, FieldPointers, FinishedRule, Flags, Framework, Listing,
     ManagedBy, Message, PodGrouping, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields,
@@ -45,6 +46,7 @@ pub(super) static ROW: Framework = Framework {
             "controller-uid",
             "job-name",
         ],
+        roles: RoleShape::Template,
     },
     pod_sets: &[PodSetSource::Fixed {
         name: "main",
@@ -74,6 +76,7 @@ pub(super) static ROW: Framework = Framework {
         prebuilt: true,
         create_rules_on_update: true,
         topology_checks: TopologyChecks::TemplateThenSlices,
+        gate: None,
     },
     hooks: &BatchJob,
 };

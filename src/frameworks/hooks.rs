@@ -7,7 +7,7 @@ use super::related::{PodSets, Related, RelatedKey};
 use super::row::{Framework, Pointer};
 use super::view::{JobHold, JobView, PodSetView};
 use super::{JobError, status};
-use crate::api::validation::{Errors, FieldError, Gates};
+use crate::api::validation::{Errors, FieldError, Gate, Gates};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::fmt::Debug;
@@ -18,6 +18,11 @@ pub trait Hooks: Debug + Sync {
     /// Returns the minimum number of pods of a pod set for partial admission.
     fn min_count(&self, _job: &Value, _count: i32) -> Result<Option<i32>, JobError> {
         Ok(None)
+    }
+
+    /// Returns the pod template that follows from a role, with its name, if the roles of the kind describe their pods themselves.
+    fn pod_template(&self, _job: &Value, role: &Value, _name: &str) -> Result<Value, JobError> {
+        Ok(role.clone())
     }
 
     /// Returns the objects of the row's related kinds that the pod sets of a job need, under the same condition.
@@ -66,8 +71,8 @@ pub trait Hooks: Debug + Sync {
         Ok(None)
     }
 
-    /// Returns where a pod set is written that the hook adds to those of the row.
-    fn place_of(&self, _pod_set: &str) -> Option<Pointer> {
+    /// Returns where a start writes to a pod set that the hook adds to those of the row.
+    fn place_of(&self, _job: &Value, _pod_set: &str) -> Option<String> {
         None
     }
 
@@ -189,6 +194,13 @@ pub enum ManagedJobs {
 }
 
 impl RuleSettings<'_> {
+    /// Returns whether a new job, or the change of a job, is checked by rules that hold for managed jobs: no change is, unless
+    /// the job is managed after it, or leaves its queue by it.
+    pub(super) fn concerns(&self, job: &JobUnderReview<'_>, old: Option<&JobUnderReview<'_>>) -> bool {
+        let leaves = self.gates.is_enabled(Gate::ValidateRayAndSparkJobUpdates);
+        old.is_none_or(|old| self.manages(job) || leaves && self.manages(old))
+    }
+
     /// Returns whether a job is managed by its labels alone.
     pub(super) fn manages(&self, job: &JobUnderReview<'_>) -> bool {
         self.managed == ManagedJobs::All || job.queue.is_some_and(|queue| !queue.is_empty())

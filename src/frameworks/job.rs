@@ -1,12 +1,13 @@
 //! Decoding, starting and stopping the jobs of a row.
 
-use super::patch::{JobPatch, set_at, template_operations};
+use super::patch::{JobPatch, add_at, set_at, template_operations};
 use super::related::{NothingRelated, PodSets, Related};
+use super::role_shape::InjectedFields;
 use super::roles::{PodRole, read_roles, without_server_labels};
 use super::row::{Elastic, Framework, PodSetSource, Role};
 use super::template::{TemplateInfo, template_patch};
 use super::template_fingerprint::pod_set_fingerprint;
-use super::view::{JobView, PodSetInfo, PodSetView};
+use super::view::{JobView, MissingTemplate, PodSetInfo, PodSetView};
 use super::workload::pod_set_infos;
 use super::{JobError, read, status};
 use crate::api::names::{self, ELASTIC_JOB_ANNOTATION as ELASTIC_GATE};
@@ -55,6 +56,10 @@ impl Framework {
         }
         if let Some(suspend) = self.fields.suspend {
             view.suspended = read::boolean(job, suspend)?.unwrap_or(false);
+        }
+        if let Some(role) = self.fields.roles.described() {
+            let shared = read::string_map(job, role.shared_node_selector)?;
+            view.options.shared_node_selector = (!shared.is_empty()).then(|| Arc::new(shared));
         }
         if let Some(class) = self.priority_class {
             view.pod_priority_class =
@@ -122,11 +127,20 @@ impl Framework {
         let infos = pod_set_infos(sets)?;
         let view = |(set, info): (&Value, PodSetInfo)| {
             let role = roles.iter().find(|role| *role.name == *info.name);
-            let added = if role.is_none() { self.hooks.place_of(&info.name) } else { None };
-            let stored = added.and_then(|place| job.pointer(place)).filter(|stored| !stored.is_null());
-            let missing = set.get("template").filter(|_| added.is_some() && stored.is_none());
-            let pointer = role.map(|role| role.pointer.as_str()).or(added);
-            let made = stored.or(missing);
+            let added = if role.is_none() { self.hooks.place_of(job, &info.name) } else { None };
+            let stored =
+                added.as_ref().and_then(|place| job.pointer(place)).filter(|stored| !stored.is_null());
+            let listed = self.fields.roles.is_listed();
+            let missing = set.get("template").filter(|_| stored.is_none() && !listed).zip(added.as_deref());
+            let pointer = role.map(|role| role.pointer.as_str()).or(added.as_deref());
+            let additions = stored
+                .filter(|_| listed)
+                .map(|stored| TemplateInfo::read_fields(Some(stored), &self.fields.roles.injected()));
+            let made = stored.or(missing.map(|(template, _)| template));
+            let missing = missing.map(|(template, place)| MissingTemplate {
+                pointer: place.to_owned(),
+                template: template.clone(),
+            });
             Ok(PodSetView {
                 name: info.name,
                 count: info.count,
@@ -136,7 +150,8 @@ impl Framework {
                 pointer: Arc::from(pointer.unwrap_or_default()),
                 has_metadata: role.is_some_and(PodRole::has_metadata)
                     || made.and_then(|made| made.get("metadata")).is_some_and(Value::is_object),
-                missing: missing.cloned().map(Arc::new),
+                described: additions.transpose()?.map(Arc::new),
+                missing: missing.map(Arc::new),
             })
         };
         sets.iter().zip(infos).map(view).collect()
@@ -160,7 +175,8 @@ impl Framework {
             template,
             pointer: Arc::from(role.pointer.as_str()),
             has_metadata,
-            missing: None,
+            described: role.described(self)?.map(Arc::new),
+            missing: role.missing(self).map(Arc::new),
         })
     }
 
@@ -195,7 +211,12 @@ impl Framework {
         let mut changes = Changes::default();
         changes.fields.push((suspend.to_owned(), self.hooks.not_suspended()));
         for (set, info) in pair_by_name(view, infos)? {
-            let mut target = (*set.template).clone();
+            // What is listed already is of another start.
+            let listed = self.fields.roles.is_listed();
+            let mut target = if listed { TemplateInfo::default() } else { set.start_from().clone() };
+            if let Some(shared) = &view.options.shared_node_selector {
+                target.node_selector.clone_from(shared);
+            }
             remove_marks_of_other_start(&mut target);
             target.merge(&without_server_labels(self, (*info.template).clone()))?;
             let label = BTreeMap::from([(names::POD_SET_LABEL.to_owned(), set.name.to_string())]);
@@ -204,6 +225,7 @@ impl Framework {
             changes.templates.push((set, target));
             self.add_counts(&mut changes, view, set, info.count);
         }
+        self.clear_shared_node_selector(&mut changes, view);
         Ok(self.clear_start_time(view).into_iter().chain(changes.patch(self)).collect())
     }
 
@@ -241,19 +263,31 @@ impl Framework {
     }
 
     /// Adds the changes that restore the templates. A template without the marks of a start was not changed by one, so it is
-    /// the user's own and is kept. A copy of a running job has its own marks before its start.
+    /// the user's own and is kept. A copy of a running job has its own marks before its start. Roles that describe their pods
+    /// themselves are set to what the Workload has whenever the job is suspended, as by Kueue.
     fn restore<'a>(&self, changes: &mut Changes<'a>, view: &'a JobView, original: &[PodSetInfo]) {
         let Ok(pairs) = pair_by_name(view, original) else { return };
         for (set, info) in pairs {
             let before = without_server_labels(self, (*info.template).clone());
-            let workload = set.template.annotations.get(names::WORKLOAD_ANNOTATION);
-            let started = (set.template.labels.contains_key(names::POD_SET_LABEL)
+            let now = set.start_from();
+            let workload = now.annotations.get(names::WORKLOAD_ANNOTATION);
+            let started = (now.labels.contains_key(names::POD_SET_LABEL)
                 && !before.labels.contains_key(names::POD_SET_LABEL))
                 || (workload.is_some() && workload != before.annotations.get(names::WORKLOAD_ANNOTATION));
-            if started {
-                changes.templates.push((set, before));
+            if started || (set.described.is_some() && !view.suspended) {
+                let listed = self.fields.roles.is_listed();
+                changes.templates.push((set, if listed { TemplateInfo::default() } else { before }));
                 self.add_counts(changes, view, set, info.count);
             }
+        }
+        if !changes.templates.is_empty() {
+            self.clear_shared_node_selector(changes, view);
+        }
+    }
+
+    fn clear_shared_node_selector(&self, changes: &mut Changes<'_>, view: &JobView) {
+        if let (Some(role), Some(_)) = (self.fields.roles.described(), &view.options.shared_node_selector) {
+            changes.fields.push((role.shared_node_selector.to_owned(), Value::Null));
         }
     }
 
@@ -299,6 +333,15 @@ impl Changes<'_> {
     /// Returns the patch, or `None` if nothing changes. Fields of an array are patched by RFC 6902.
     fn patch(self, row: &Framework) -> Option<JobPatch> {
         let fields = self.fields.into_iter();
+        if row.fields.roles.is_listed() {
+            let set = |(path, value): (String, Value)| match value {
+                Value::Null => json!({ "op": "remove", "path": path }),
+                value => json!({ "op": "add", "path": path, "value": value }),
+            };
+            let mut operations: Vec<Value> = fields.map(set).collect();
+            operations.extend(list_operations(&self.templates, &row.fields.roles.injected()));
+            return (!operations.is_empty()).then(|| JobPatch::json(operations));
+        }
         if row.pod_sets.iter().any(PodSetSource::is_array) {
             let set = |(path, value): (String, Value)| match value {
                 Value::Null => json!({ "op": "remove", "path": path }),
@@ -306,8 +349,9 @@ impl Changes<'_> {
             };
             let mut operations: Vec<Value> = fields.chain(self.counts).map(set).collect();
             for (set, target) in &self.templates {
-                if let Some(template) = &set.missing {
-                    operations.push(json!({ "op": "add", "path": &*set.pointer, "value": &**template }));
+                if let Some(missing) = &set.missing {
+                    let MissingTemplate { pointer, template } = &**missing;
+                    operations.push(json!({ "op": "add", "path": pointer, "value": template }));
                 }
                 operations.extend(template_operations(&set.pointer, set.has_metadata, &set.template, target));
             }
@@ -318,8 +362,12 @@ impl Changes<'_> {
             set_at(&mut body, &pointer, value);
         }
         for (set, target) in &self.templates {
-            if let Some(patch) = template_patch(&set.template, target) {
+            if let Some(patch) = template_patch(set.start_from(), target, &row.fields.roles.injected()) {
                 set_at(&mut body, &set.pointer, patch);
+            }
+            if let Some(missing) = &set.missing {
+                let MissingTemplate { pointer, template } = &**missing;
+                add_at(&mut body, pointer, template);
             }
         }
         for (pointer, value) in self.counts {
@@ -327,6 +375,28 @@ impl Changes<'_> {
         }
         (!body.is_empty()).then(|| JobPatch::merge(Value::Object(body)))
     }
+}
+
+/// Returns the operations that set the lists of what a start adds, each for the pod sets of one object, and remove those that are
+/// empty.
+fn list_operations(templates: &[(&PodSetView, TemplateInfo)], fields: &InjectedFields) -> Vec<Value> {
+    let mut lists: Vec<(&str, Vec<Value>)> = Vec::new();
+    for (set, target) in templates {
+        let Some((list, _)) = set.pointer.rsplit_once('/') else { continue };
+        let item = template_patch(&TemplateInfo::default(), target, fields).unwrap_or_else(|| json!({}));
+        match lists.last_mut().filter(|(last, _)| *last == list) {
+            Some((_, items)) => items.push(item),
+            None => lists.push((list, vec![item])),
+        }
+    }
+    let operation = |(list, items): (&str, Vec<Value>)| {
+        if items.iter().all(|item| *item == json!({})) {
+            json!({ "op": "remove", "path": list })
+        } else {
+            json!({ "op": "add", "path": list, "value": items })
+        }
+    };
+    lists.into_iter().map(operation).collect()
 }
 
 /// Returns each pod set of a job with the info of the same name.

@@ -193,7 +193,7 @@ impl<'a> RoleReader for ReviewedRoles<'a, '_> {
     }
 
     fn role(&mut self, place: FieldCursor<'a>, fields: RoleFields<'_>) -> Result<(), Infallible> {
-        let mut set = read_pod_set(&place, fields, self.errors);
+        let mut set = read_pod_set(&place, fields, self.row, self.errors);
         set.annotations_path = self.row.hooks.shown_path(set.annotations_path);
         self.pod_sets.push(set);
         Ok(())
@@ -209,7 +209,7 @@ fn read_pod_sets<'a>(
         // A pod says itself where it wants to be.
         let fields =
             RoleFields { name: RoleName::Fixed("main"), template: "", count: &Count::One, indexed: true };
-        return vec![read_pod_set(root, fields, errors)];
+        return vec![read_pod_set(root, fields, row, errors)];
     }
     let mut reader = ReviewedRoles { row, root: root.clone(), errors, pod_sets: Vec::new() };
     for source in row.pod_sets {
@@ -221,11 +221,13 @@ fn read_pod_sets<'a>(
 fn read_pod_set<'a>(
     role: &FieldCursor<'a>,
     fields: RoleFields<'_>,
+    row: &Framework,
     errors: &mut Errors,
 ) -> PodSetUnderReview<'a> {
     let template = role.at_pointer(fields.template, errors);
-    let annotations = template.descend(&["metadata", "annotations"], errors);
-    let gates = template.descend(&["spec", "schedulingGates"], errors);
+    let injected = row.fields.roles.injected();
+    let annotations = template.at_pointer(injected.annotations, errors);
+    let gates = template.at_pointer(injected.scheduling_gates, errors);
     gates.items(errors);
     let name = match fields.name {
         RoleName::Fixed(_) => None,
@@ -248,6 +250,9 @@ fn read_count(role: &FieldCursor<'_>, count: &Count, errors: &mut Errors) -> i64
     match count {
         Count::Field(pointer) => field(pointer).unwrap_or(1),
         Count::AtLeastOne(pointer) => field(pointer).unwrap_or(1).max(1),
+        Count::FieldOrText(pointer, text) => {
+            field(pointer).or_else(|| role.at_pointer(text, errors).text(errors)?.parse().ok()).unwrap_or(1)
+        }
         Count::Job { parallelism, completions } => {
             let parallelism = field(parallelism).unwrap_or(1);
             field(completions).map_or(parallelism, |completions| completions.min(parallelism))

@@ -6,6 +6,7 @@ use super::JobError;
 use super::batch_job::COMPLETION_INDEX;
 use super::hooks::Hooks;
 use super::played_status::PlayedState;
+use super::role_shape::RoleShape;
 use super::row::{
     Active, Count, CreatedKinds, Enabled, Family, FieldPointers, FinishedRule, Framework, Listing, ManagedBy,
     Message, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, SubGroups, Test,
@@ -36,6 +37,7 @@ pub(super) static ROW: Framework = Framework {
         }),
         start_time: None,
         server_labels: &[],
+        roles: RoleShape::Template,
     },
     pod_sets: &[PodSetSource::Array {
         list: "/spec/replicatedJobs",

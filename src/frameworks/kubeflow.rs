@@ -3,6 +3,7 @@
 
 use super::hooks::{Hooks, NoHooks, ReviewField};
 use super::patch::FieldChange;
+use super::role_shape::RoleShape;
 use super::row::{
     Active, Count, CreatedKinds, Enabled, Family, FieldPointers, FinishedRule, Flags, Framework, Listing,
     ManagedBy, Message, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, Test,
@@ -21,6 +22,7 @@ const fn fields(built_in: &'static str) -> FieldPointers {
         managed_by: Some(ManagedBy { field: "/spec/runPolicy/managedBy", built_in }),
         start_time: None,
         server_labels: &[],
+        roles: RoleShape::Template,
     }
 }
 

@@ -7,6 +7,7 @@
 //! that it had before the start; unknown fields of a template are copied to the Workload.
 
 mod ancestry;
+mod app_wrapper;
 pub mod batch_job;
 mod batch_job_rules;
 pub mod chart;
@@ -32,10 +33,13 @@ mod ray_child;
 mod ray_rules;
 mod read;
 mod related;
+mod role_shape;
 mod roles;
 mod row;
 mod set_of_pods;
 mod set_rules;
+mod spark;
+mod spark_pods;
 mod status;
 mod suspended;
 mod table;
@@ -64,6 +68,7 @@ pub(crate) use pod_set_sources::tests as several_sources;
 pub use pod_set_sources::{RoleFields, RoleName, RoleReader};
 pub use priority::{MissingClass, Priority, PriorityLookup};
 pub use related::{Found, NothingRelated, PodSets, Related, RelatedKey, RelatedKind};
+pub use role_shape::{DescribedRole, RoleShape};
 pub use row::{
     Active, Count, CreatedKinds, Elastic, FailurePolicy, Family, FieldPointers, FinishedRule, Flags,
     Framework, Listing, ManagedBy, Message, PodGrouping, PodSetSource, Pointer, Rank, Rbac, Ready,
@@ -88,7 +93,8 @@ pub use unit::{
 pub(crate) use unit_summary::NO_MEMBERS;
 pub use unit_summary::{RoleCounts, UnitSummary};
 pub use view::{
-    Finished, Gvk, JobHold, JobOptions, JobStatus, JobView, OwnerRef, PodSetInfo, PodSetView, RelatedView,
+    Finished, Gvk, JobHold, JobOptions, JobStatus, JobView, MissingTemplate, OwnerRef, PodSetInfo,
+    PodSetView, RelatedView,
 };
 pub use workload::{
     SliceMarks, WorkloadRequest, is_longest_workload_name, job_name_in_workload_name, own_workload_key,

@@ -147,6 +147,14 @@ pub(super) fn set_at(patch: &mut Map<String, Value>, pointer: &str, value: Value
     }
 }
 
+/// Adds an object to a field of a merge patch, without what the patch has there already.
+pub(super) fn add_at(patch: &mut Map<String, Value>, pointer: &str, value: &Value) {
+    let Some(fields) = value.as_object() else { return set_at(patch, pointer, value.clone()) };
+    for (name, value) in fields {
+        add_at(patch, &format!("{pointer}/{name}"), value);
+    }
+}
+
 /// Returns the operations that change the pod template at a pointer. Maps and lists of the template that are written by
 /// a start are set as a whole: the version of the object makes sure that nothing was added to them.
 pub(super) fn template_operations(

@@ -67,12 +67,12 @@ impl Framework {
     pub fn played_job(&self, job: &Value) -> Result<PlayedJob, JobError> {
         let suspended = self.fields.suspend.map(|pointer| read::boolean(job, pointer)).transpose()?;
         // The pod sets of some kinds are not read yet.
-        let (status, ready) = if self.pod_sets.is_empty() {
-            (status::read_status(self, job)?, status::pods_ready(self, job).unwrap_or(false))
-        } else {
+        let (status, ready) = if self.reads_pod_sets() {
             let status = self.decode(job)?.status;
             let ready = status.pods_ready;
             (status, ready)
+        } else {
+            (status::read_status(self, job)?, status::pods_ready(self, job).unwrap_or(false))
         };
         let started = self.fields.start_time.map(|pointer| read::time(job, pointer)).transpose()?;
         Ok(PlayedJob {
@@ -89,8 +89,12 @@ impl Framework {
         self.status.finished.iter().any(|rule| rule.success == success)
     }
 
-    /// Returns pointers to the pod templates of a job, in the order of its pod sets.
+    /// Returns pointers to the pod templates of a job, in the order of its pod sets; none of a kind that describes its pods by
+    /// other fields.
     pub fn template_pointers(&self, job: &Value) -> Vec<String> {
+        if self.fields.roles.described().is_some() {
+            return Vec::new();
+        }
         read_roles(self, job).into_iter().flatten().map(|role| role.pointer).collect()
     }
 
@@ -193,7 +197,7 @@ impl PlayedStatus<'_> {
 
     /// Returns what the status says of each role. A kind whose pod sets are not read yet has one.
     fn entries(&self) -> Result<Vec<RoleEntry>, JobError> {
-        if self.row.pod_sets.is_empty() {
+        if !self.row.reads_pod_sets() {
             return Ok(vec![RoleEntry { key: "main".to_owned(), units: 1 }]);
         }
         let groups = matches!(self.fields().ready, Ready::SubGroupsOf(_));

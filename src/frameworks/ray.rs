@@ -11,6 +11,7 @@ use super::ray_child as child;
 use super::ray_rules as rules;
 use super::read;
 use super::related::{Found, PodSets, Related, RelatedKey};
+use super::role_shape::RoleShape;
 use super::row::{
     Active, Count, CreatedKinds, Elastic, Enabled, Family, FieldPointers, FinishedRule, Flags, Framework,
     Listing, ManagedBy, Message, PodSetSource, Pointer, Ready, Reclaimable, Role, StatusFields, Test,
@@ -162,8 +163,8 @@ impl Hooks for Ray {
         Ok(Some(child.is_some_and(|child| related.find(&child) != Found::Missing)))
     }
 
-    fn place_of(&self, pod_set: &str) -> Option<Pointer> {
-        (self.role == RayRole::Job && pod_set == SUBMITTER).then_some(SUBMITTER_TEMPLATE)
+    fn place_of(&self, _job: &Value, pod_set: &str) -> Option<String> {
+        (self.role == RayRole::Job && pod_set == SUBMITTER).then(|| SUBMITTER_TEMPLATE.to_owned())
     }
 
     /// A RayJob that selects a cluster runs on the quota of that cluster.
@@ -227,6 +228,7 @@ const fn fields(suspend: &'static str) -> FieldPointers {
         managed_by: Some(ManagedBy { field: "/spec/managedBy", built_in: "ray.io/kuberay-operator" }),
         start_time: None,
         server_labels: &[],
+        roles: RoleShape::Template,
     }
 }
 

@@ -5,7 +5,7 @@ use super::job_under_review::JobUnderReview;
 use super::ray::{BY_JOB, CLUSTER_SELECTOR, Ray, RayRole, SHUTS_DOWN, SUBMISSION_MODE};
 use super::workload::MAX_POD_SETS;
 use crate::api::names::{ELASTIC_JOB_ANNOTATION, MULTIKUEUE_CONTROLLER};
-use crate::api::validation::{Errors, FieldCursor, FieldError, Gate};
+use crate::api::validation::{Errors, FieldCursor, FieldError};
 use serde_json::Value;
 
 /// The name of the head's pod set, which no group may have.
@@ -19,12 +19,10 @@ pub(super) fn scope(
     old: Option<&JobUnderReview<'_>>,
     settings: RuleSettings<'_>,
 ) -> ReviewScope {
-    let manages = |job: &JobUnderReview<'_>| settings.manages(job);
-    let leaves = settings.gates.is_enabled(Gate::ValidateRayAndSparkJobUpdates);
-    if old.is_some_and(|old| !(manages(job) || leaves && manages(old))) {
+    if !settings.concerns(job, old) {
         return ReviewScope::Nothing;
     }
-    if ray.role != RayRole::Job || !manages(job) {
+    if ray.role != RayRole::Job || !settings.manages(job) {
         return ReviewScope::Full;
     }
     let selector = job.part(CLUSTER_SELECTOR).and_then(Value::as_object).filter(|labels| !labels.is_empty());

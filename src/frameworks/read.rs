@@ -1,6 +1,7 @@
 //! Typed access to fields of raw objects: null equals absent; a wrong type is an error that names the field.
 
 use super::JobError;
+use super::role_shape::{IN_TEMPLATE, InjectedFields};
 use super::template::TemplateInfo;
 use super::view::{JobOptions, JobStatus, JobView, OwnerRef, RelatedView};
 use crate::api::{ObjectKey, names};
@@ -53,6 +54,13 @@ pub(super) fn count(value: &Value, pointer: &str) -> Result<Option<i32>, JobErro
     })
 }
 
+/// Reads a text with a 32-bit integer that is not negative.
+pub(super) fn count_text(value: &Value, pointer: &str) -> Result<Option<i32>, JobError> {
+    read_as(value, pointer, "an int32 of at least 0, as a text", |value| {
+        value.as_str()?.parse().ok().filter(|number| *number >= 0)
+    })
+}
+
 /// Reads a boolean.
 pub(super) fn boolean(value: &Value, pointer: &str) -> Result<Option<bool>, JobError> {
     read_as(value, pointer, "a boolean", Value::as_bool)
@@ -85,19 +93,24 @@ pub(super) fn string_map(value: &Value, pointer: &str) -> Result<BTreeMap<String
 impl TemplateInfo {
     /// Reads a raw pod template.
     pub fn read(template: Option<&Value>) -> Result<Self, JobError> {
-        let Some(template) = template else {
+        Self::read_fields(template, &IN_TEMPLATE)
+    }
+
+    /// Reads what describes a pod.
+    pub(super) fn read_fields(role: Option<&Value>, fields: &InjectedFields) -> Result<Self, JobError> {
+        let Some(role) = role else {
             return Ok(Self::default());
         };
-        let tolerations = list(template, "/spec/tolerations")?.iter().map(toleration);
-        let gates = list(template, "/spec/schedulingGates")?.iter().map(|gate| {
+        let tolerations = list(role, fields.tolerations)?.iter().map(toleration);
+        let gates = list(role, fields.scheduling_gates)?.iter().map(|gate| {
             string(gate, "/name")?
                 .map(str::to_owned)
                 .ok_or_else(|| malformed("/spec/schedulingGates", "needs a name"))
         });
         Ok(Self {
-            labels: string_map(template, "/metadata/labels")?,
-            annotations: string_map(template, "/metadata/annotations")?,
-            node_selector: string_map(template, "/spec/nodeSelector")?,
+            labels: string_map(role, fields.labels)?,
+            annotations: string_map(role, fields.annotations)?,
+            node_selector: string_map(role, fields.node_selector)?,
             tolerations: tolerations.collect::<Result<_, _>>()?,
             scheduling_gates: gates.collect::<Result<_, _>>()?,
         })
@@ -140,6 +153,7 @@ pub(super) fn common_view(job: &Value) -> Result<JobView, JobError> {
             completions: None,
             completions_follow_parallelism: false,
             slice: None,
+            shared_node_selector: None,
             skipped: false,
         },
         controller: controller(job)?,

@@ -6,8 +6,10 @@ use super::read::{self, malformed};
 use super::row::{Count, Framework, Pointer, Rank};
 use super::template::TemplateInfo;
 use super::topology::topology_request;
+use super::view::MissingTemplate;
 use super::workload::clean_template;
 use serde_json::{Map, Value, json};
+use std::borrow::Cow;
 
 /// A pod set as the job describes it.
 pub(super) struct PodRole<'a> {
@@ -20,7 +22,9 @@ pub(super) struct PodRole<'a> {
     /// Pointer to the template in the object.
     pub(super) pointer: String,
     /// The template.
-    template: Option<&'a Value>,
+    template: Option<Cow<'a, Value>>,
+    /// The role, if it describes its pods by other fields than those of a template.
+    described: Option<&'a Value>,
     /// Whether its pods have an index each.
     indexed: bool,
     /// Number of sub-groups, if the kind has them.
@@ -29,7 +33,7 @@ pub(super) struct PodRole<'a> {
 
 /// Reads the pod sets of a job, in order.
 pub(super) fn read_roles<'a>(row: &Framework, job: &'a Value) -> Result<Vec<PodRole<'a>>, JobError> {
-    if row.pod_sets.is_empty() {
+    if !row.reads_pod_sets() {
         return Err(malformed("/kind", format!("{} is not supported", row.gvk.kind)));
     }
     let mut reader = StoredRoles { row, job, roles: Vec::new() };
@@ -80,11 +84,15 @@ impl RoleReader for StoredRoles<'_, '_> {
             Ok::<_, JobError>(read::count(job, &format!("{place}{}", groups.count))?.unwrap_or(1))
         });
         let pointer = format!("{place}{}", fields.template);
+        let stored = job.pointer(&pointer);
+        let described = stored.filter(|_| row.fields.roles.described().is_some());
+        let made = described.map(|role| row.hooks.pod_template(job, role, name)).transpose()?;
         self.roles.push(PodRole {
             name: name.to_lowercase(),
             count,
             min_count: row.hooks.min_count(job, count)?,
-            template: job.pointer(&pointer),
+            template: made.map(Cow::Owned).or_else(|| stored.map(Cow::Borrowed)),
+            described,
             pointer,
             indexed: fields.indexed,
             sub_groups: sub_groups.transpose()?,
@@ -97,6 +105,10 @@ fn read_count(job: &Value, base: &str, rule: &Count) -> Result<i32, JobError> {
     let field = |pointer: &str| read::count(job, &format!("{base}{pointer}"));
     Ok(match rule {
         Count::Field(pointer) => field(pointer)?.unwrap_or(1),
+        Count::FieldOrText(pointer, text) => match field(pointer)? {
+            Some(count) => count,
+            None => read::count_text(job, &format!("{base}{text}"))?.unwrap_or(1),
+        },
         Count::AtLeastOne(pointer) => read::int(job, &format!("{base}{pointer}"))?.unwrap_or(1).max(1),
         Count::Job { parallelism, completions } => {
             let parallelism = field(parallelism)?.unwrap_or(1);
@@ -111,7 +123,7 @@ fn read_count(job: &Value, base: &str, rule: &Count) -> Result<i32, JobError> {
 impl PodRole<'_> {
     /// Returns the entry for `spec.podSets` of the Workload.
     pub(super) fn pod_set(&self, row: &Framework) -> Result<Value, JobError> {
-        let raw = self.template.filter(|template| template.is_object());
+        let raw = self.template.as_deref().filter(|template| template.is_object());
         let raw = raw.ok_or_else(|| malformed(&self.pointer, "is required"))?;
         let annotations = read::string_map(raw, "/metadata/annotations")?;
         let mut template = clean_template(raw);
@@ -135,12 +147,30 @@ impl PodRole<'_> {
 
     /// Reads the part of the template to which admission adds.
     pub(super) fn template_info(&self, row: &Framework) -> Result<TemplateInfo, JobError> {
-        Ok(without_server_labels(row, TemplateInfo::read(self.template)?))
+        Ok(without_server_labels(row, TemplateInfo::read(self.template.as_deref())?))
     }
 
     /// Returns whether the template has metadata, to which a JSON patch can add.
     pub(super) fn has_metadata(&self) -> bool {
-        self.template.and_then(|template| template.get("metadata")).is_some_and(Value::is_object)
+        self.template.as_ref().and_then(|template| template.get("metadata")).is_some_and(Value::is_object)
+    }
+
+    /// Reads what a start adds to, if that is no template.
+    pub(super) fn described(&self, row: &Framework) -> Result<Option<TemplateInfo>, JobError> {
+        let injected = row.fields.roles.injected();
+        self.described.map(|role| TemplateInfo::read_fields(Some(role), &injected)).transpose()
+    }
+
+    /// Returns the template below a role that describes its pods itself, if it is missing. It names the container that is
+    /// completed by what the role says.
+    pub(super) fn missing(&self, row: &Framework) -> Option<MissingTemplate> {
+        let place = row.fields.roles.described()?.template;
+        if self.described?.pointer(place).is_some_and(|template| !template.is_null()) {
+            return None;
+        }
+        let name = self.template.as_ref()?.pointer("/spec/containers/0/name")?;
+        let template = json!({"spec": {"containers": [{"name": name}]}});
+        Some(MissingTemplate { pointer: format!("{}{place}", self.pointer), template })
     }
 }
 

@@ -6,6 +6,7 @@
 use super::hooks::Hooks;
 use super::pod_group::PodRules;
 use super::related::RelatedKind;
+use super::role_shape::RoleShape;
 use super::set_of_pods::SetsOfPods;
 use super::suspended::SuspendedJobs;
 use super::unit::UnitRules;
@@ -111,6 +112,8 @@ pub struct FieldPointers {
     pub start_time: Option<Pointer>,
     /// Labels that the API server adds to the template. They identify the job and are not part of the pod set.
     pub server_labels: &'static [&'static str],
+    /// What its roles say of their pods.
+    pub roles: RoleShape,
 }
 
 /// The field that names the controller of a job.
@@ -174,6 +177,8 @@ pub enum Count {
     Field(Pointer),
     /// A field; 1 when absent or less.
     AtLeastOne(Pointer),
+    /// A field; where it is absent, a text with the number; 1 when both are.
+    FieldOrText(Pointer, Pointer),
     /// The pods of a batch/v1 Job spec: its parallelism, limited by its completions.
     Job {
         /// Parallelism; 1 when absent.
@@ -388,6 +393,8 @@ pub struct Flags {
     pub create_rules_on_update: bool,
     /// Which topology annotations its webhook checks.
     pub topology_checks: TopologyChecks,
+    /// The feature gate without which a configuration may not name the kind.
+    pub gate: Option<&'static str>,
     /// Which of its pods share a Workload, if it has one for its pods.
     pub pod_grouping: PodGrouping,
 }
@@ -433,6 +440,11 @@ pub enum TopologyChecks {
 }
 
 impl Framework {
+    /// Returns whether this version reads the pod sets of its objects.
+    pub const fn reads_pod_sets(&self) -> bool {
+        !self.pod_sets.is_empty() || self.flags.completed_pod_sets
+    }
+
     /// Returns the rules of its units; `None` if its objects have no Workload.
     pub fn unit_rules(&self) -> Option<&'static dyn UnitRules> {
         match self.role {

@@ -4,12 +4,13 @@
 //! as the process runs; no two rows have the same group and kind, or the same name; whether a built-in row is served is said
 //! here, for each row by itself. The order of the rows is that of documents and manifests alone.
 
+use super::role_shape::RoleShape;
 use super::row::{
     Active, CreatedKinds, Elastic, Enabled, FailurePolicy, FieldPointers, Flags, Framework, PodGrouping,
     Rank, Rbac, Ready, Reclaimable, StatusFields, TemplateMarks, TopologyChecks, WebhookHandler, Webhooks,
 };
 use super::view::Gvk;
-use super::{batch_job, deployment, jobset, kubeflow, pod_group, ray, wrappers};
+use super::{app_wrapper, batch_job, deployment, jobset, kubeflow, pod_group, ray, spark, wrappers};
 use crate::api::config::KnownFramework;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -32,6 +33,8 @@ const SERVED: &[&str] = &[
     "deployment",
     "statefulset",
     "leaderworkerset.x-k8s.io/leaderworkerset",
+    "workload.codeflare.dev/appwrapper",
+    "sparkoperator.k8s.io/sparkapplication",
 ];
 
 /// The rows that this version knows without a file.
@@ -52,8 +55,8 @@ static BUILT_IN: [&Framework; 18] = [
     &deployment::ROW,
     &pod_group::STATEFUL_SET,
     &pod_group::LEADER_WORKER_SET,
-    &wrappers::APP_WRAPPER,
-    &wrappers::SPARK_APPLICATION,
+    &app_wrapper::ROW,
+    &spark::ROW,
 ];
 
 static TABLE: OnceLock<Table> = OnceLock::new();
@@ -162,6 +165,7 @@ pub fn known_frameworks() -> Vec<KnownFramework> {
             kind: format!("{kind}.{version}.{group}"),
             served: row.is_served(),
             by_default: row.listing.enabled == Enabled::ByDefault,
+            gate: row.flags.gate,
         }
     };
     frameworks().map(known).collect()
@@ -228,8 +232,13 @@ pub(super) const READ_ONLY: Rbac = Rbac { object: &[], status: &[], finalizers: 
 pub(super) const NO_RANK: Rank = Rank { index_label: None, sub_groups: None };
 
 /// Fields of a kind without a suspend field.
-pub(super) const NO_FIELDS: FieldPointers =
-    FieldPointers { suspend: None, managed_by: None, start_time: None, server_labels: &[] };
+pub(super) const NO_FIELDS: FieldPointers = FieldPointers {
+    suspend: None,
+    managed_by: None,
+    start_time: None,
+    server_labels: &[],
+    roles: RoleShape::Template,
+};
 
 /// Status of a kind whose objects are not jobs, or whose members say it.
 pub(super) const NO_STATUS: StatusFields = StatusFields {
@@ -247,6 +256,7 @@ pub(super) const JOB_FLAGS: Flags = Flags {
     prebuilt: true,
     create_rules_on_update: true,
     topology_checks: TopologyChecks::TemplatesAndGroups,
+    gate: None,
     pod_grouping: PodGrouping::Together,
 };
 

@@ -1,5 +1,7 @@
 //! The part of a pod template to which admission adds: merging additions, and patches that apply and remove them.
 
+use super::patch::set_at;
+use super::role_shape::InjectedFields;
 use k8s_openapi::api::core::v1::Toleration;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -88,30 +90,27 @@ fn add_missing<T: Clone + PartialEq>(to: &mut Vec<T>, from: &[T]) {
     }
 }
 
-/// Returns the merge patch of a pod template that changes `from` into `to`, or `None` if they are equal.
-pub(crate) fn template_patch(from: &TemplateInfo, to: &TemplateInfo) -> Option<Value> {
-    let mut metadata = Map::new();
-    insert_if_some(&mut metadata, "labels", map_patch(&from.labels, &to.labels));
-    insert_if_some(&mut metadata, "annotations", map_patch(&from.annotations, &to.annotations));
-    let mut spec = Map::new();
-    insert_if_some(&mut spec, "nodeSelector", map_patch(&from.node_selector, &to.node_selector));
-    if from.tolerations != to.tolerations {
-        insert_if_some(&mut spec, "tolerations", Some(list_patch(&to.tolerations)));
-    }
-    if from.scheduling_gates != to.scheduling_gates {
-        let gates: Vec<Value> = to.scheduling_gates.iter().map(|name| json!({ "name": name })).collect();
-        insert_if_some(&mut spec, "schedulingGates", Some(list_patch(&gates)));
-    }
+/// Returns the merge patch of what describes a pod that changes `from` into `to`, or `None` if they are equal.
+pub(crate) fn template_patch(
+    from: &TemplateInfo,
+    to: &TemplateInfo,
+    fields: &InjectedFields,
+) -> Option<Value> {
+    let gates: Vec<Value> = to.scheduling_gates.iter().map(|name| json!({ "name": name })).collect();
+    let parts = [
+        (fields.labels, map_patch(&from.labels, &to.labels)),
+        (fields.annotations, map_patch(&from.annotations, &to.annotations)),
+        (fields.node_selector, map_patch(&from.node_selector, &to.node_selector)),
+        (fields.tolerations, (from.tolerations != to.tolerations).then(|| list_patch(&to.tolerations))),
+        (fields.scheduling_gates, (from.scheduling_gates != to.scheduling_gates).then(|| list_patch(&gates))),
+    ];
     let mut patch = Map::new();
-    insert_if_some(&mut patch, "metadata", (!metadata.is_empty()).then_some(Value::Object(metadata)));
-    insert_if_some(&mut patch, "spec", (!spec.is_empty()).then_some(Value::Object(spec)));
-    (!patch.is_empty()).then_some(Value::Object(patch))
-}
-
-fn insert_if_some(fields: &mut Map<String, Value>, name: &str, value: Option<Value>) {
-    if let Some(value) = value {
-        fields.insert(name.to_owned(), value);
+    for (pointer, part) in parts {
+        if let Some(part) = part {
+            set_at(&mut patch, pointer, part);
+        }
     }
+    (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
 /// Returns the merge patch of a list: the whole list, or null if it is empty.

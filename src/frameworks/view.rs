@@ -132,6 +132,8 @@ pub struct JobOptions {
     pub slice: Option<Arc<str>>,
     /// Whether the job is not managed, whatever its labels say.
     pub skipped: bool,
+    /// A node selector for all pods that stands in for those of the pod sets, if the kind has it and it is set.
+    pub shared_node_selector: Option<Arc<BTreeMap<String, String>>>,
 }
 
 /// One pod set of a job.
@@ -151,8 +153,27 @@ pub struct PodSetView {
     pub pointer: Arc<str>,
     /// Whether the template has metadata, to which a JSON patch can add.
     pub has_metadata: bool,
-    /// The whole template, if the job does not have it yet: a start writes it.
-    pub missing: Option<Arc<Value>>,
+    /// What a start adds to, if the pod set describes its pods by other fields than those of a template, or what a start has
+    /// listed beside it.
+    pub described: Option<Arc<TemplateInfo>>,
+    /// A template that the job does not have yet: a start writes it.
+    pub missing: Option<Arc<MissingTemplate>>,
+}
+
+impl PodSetView {
+    /// Returns what a start adds to.
+    pub fn start_from(&self) -> &TemplateInfo {
+        self.described.as_ref().unwrap_or(&self.template)
+    }
+}
+
+/// A template that a start writes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MissingTemplate {
+    /// Where.
+    pub pointer: String,
+    /// The template.
+    pub template: Value,
 }
 
 /// Additions to the template of a pod set, or the original template.

@@ -6,7 +6,9 @@ use super::{Simulation, SimulationOptions, Until};
 use crate::admission::AdmissionSettings;
 use crate::api::ObjectKey;
 use crate::cache::Kind;
-use crate::frameworks::{Count, Framework, JobKind, PlayedJob, PlayedState, PodSetSource, Ready, frameworks};
+use crate::frameworks::{
+    Count, Framework, JobKind, PlayedJob, PlayedState, PodSetSource, Ready, RoleShape, frameworks,
+};
 use crate::lifecycle::pods_ready::PodsReadyLimits;
 use crate::reconciler::CoreSettings;
 use jiff::{SignedDuration, Timestamp};
@@ -29,6 +31,7 @@ fn set_count(role: &mut Value, count: &Count, pods: i32) {
         Count::Field(pointer)
         | Count::AtLeastOne(pointer)
         | Count::AllButOne(pointer)
+        | Count::FieldOrText(pointer, _)
         | Count::Job { parallelism: pointer, .. } => {
             set(role, pointer, json!(pods));
         }
@@ -42,14 +45,22 @@ fn set_count(role: &mut Value, count: &Count, pods: i32) {
 
 /// Returns a suspended job with two pods or more in each place where the row reads pod sets.
 fn sample(row: &Framework) -> Value {
-    let template = json!({"spec": {"containers": [{"name": "c", "image": "i",
-        "resources": {"requests": {"cpu": "1"}}}]}});
+    let template = match row.fields.roles {
+        RoleShape::Template | RoleShape::Listed => json!({"spec": {"containers": [{"name": "c", "image": "i",
+            "resources": {"requests": {"cpu": "1"}}}]}}),
+        // The one kind of this shape.
+        RoleShape::Described(_) => json!({"coreRequest": "1"}),
+    };
     let mut job = json!({
         "apiVersion": format!("{}/{}", row.gvk.group, row.gvk.version), "kind": row.gvk.kind,
         "metadata": {"name": "job", "namespace": "ns", "uid": "u",
             "labels": {"kueue.x-k8s.io/queue-name": "lq"}, "annotations": {}},
         "spec": {},
     });
+    if row.fields.roles.is_listed() {
+        let wrapped = json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {"parallelism": 2, "template": template}});
+        set(&mut job, "/spec/components", json!([{"template": wrapped}]));
+    }
     for source in row.pod_sets {
         match source {
             PodSetSource::Fixed { template: place, count, .. } => {
@@ -95,7 +106,7 @@ fn knows_unready(row: &Framework) -> bool {
 
 /// Whether the row can say that pods are ready: not before it reads the pod sets that its rule counts.
 fn knows_ready(row: &Framework) -> bool {
-    !row.pod_sets.is_empty() || matches!(row.status.ready, Ready::When(_))
+    row.reads_pod_sets() || matches!(row.status.ready, Ready::When(_))
 }
 
 #[test]
@@ -125,7 +136,7 @@ fn the_row_reads_what_is_played() {
             row.play(&mut ended, PlayedState::Started, START).unwrap();
             row.play(&mut ended, state, START).unwrap();
             assert!(row.played_job(&ended).unwrap().finished, "{kind}: {ended}");
-            if !row.pod_sets.is_empty() {
+            if row.reads_pod_sets() {
                 let result = row.decode(&ended).unwrap().status.finished.map(|result| result.success);
                 assert_eq!(result, Some(success), "{kind}: {ended}");
             }
@@ -217,7 +228,7 @@ impl Cluster {
 
 /// Rows whose jobs get a Workload.
 fn rows_with_pod_sets() -> impl Iterator<Item = &'static Framework> {
-    suspended_rows().filter(|row| !row.pod_sets.is_empty())
+    suspended_rows().filter(|row| row.reads_pod_sets())
 }
 
 #[test]

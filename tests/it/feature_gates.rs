@@ -2,7 +2,6 @@
 
 use crate::reference_data;
 use sluice::api::config;
-use sluice::frameworks::frameworks;
 use std::fs;
 use std::path::Path;
 
@@ -43,16 +42,4 @@ fn page_matches_kueue_inventory() {
         .map(|cells| [cells[1].clone(), cells[2].clone(), cells[3].clone()])
         .collect();
     assert_eq!(ours, theirs);
-}
-
-/// A gate of a kind is honoured from the version that serves the kind.
-#[test]
-fn gates_of_served_kinds_have_effect() {
-    for (gate, names) in config::gates_of_unserved_frameworks() {
-        for name in names {
-            let row = frameworks().find(|row| row.name == *name).expect("a known framework");
-            assert!(!row.is_served(), "{name} is served: gate {gate} needs its effect in gate_table.rs");
-        }
-    }
-    assert!(config::gates_of_unserved_frameworks().count() > 0);
 }

@@ -96,6 +96,11 @@ fn configuration_knows_each_row() {
         "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations: {{frameworks: [{}]}}",
         list.join(", ")
     );
+    let gates: Vec<&str> = served().filter_map(|row| row.flags.gate).collect();
+    let refused = config::parse(&text, &known_frameworks()).unwrap_err().to_string();
+    assert!(gates.iter().all(|gate| refused.contains(&format!("needs feature gate {gate}"))), "{refused}");
+    let gates: Vec<String> = gates.iter().map(|gate| format!("{gate}: true")).collect();
+    let text = format!("{text}\nfeatureGates: {{{}}}", gates.join(", "));
     let warnings = config::parse(&text, &known_frameworks()).unwrap().warnings.join("\n");
     for row in frameworks() {
         let named = warnings.split([',', ':', ' ', '\n']).any(|word| word == row.name);

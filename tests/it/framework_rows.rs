@@ -6,6 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const FOLDER: &str = "src/frameworks";
+/// Files that say what a row consists of.
+const DEFINITIONS: [&str; 2] = ["row.rs", "role_shape.rs"];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -37,8 +39,8 @@ fn sources(folder: &Path) -> BTreeMap<PathBuf, String> {
 fn reading_code() -> String {
     let row = Regex::new(r"(?ms)^(?:pub\(super\) )?(?:(?:static|const) \w+: [^;=]+ =.*?;\n|const fn .*?^\})")
         .unwrap();
-    let definition = root().join(FOLDER).join("row.rs");
-    let files = sources(&root().join("src")).into_iter().filter(|(path, _)| *path != definition);
+    let definitions = DEFINITIONS.map(|name| root().join(FOLDER).join(name));
+    let files = sources(&root().join("src")).into_iter().filter(|(path, _)| !definitions.contains(path));
     let in_rows = root().join(FOLDER);
     let code =
         files.map(
@@ -51,11 +53,13 @@ fn reading_code() -> String {
 
 /// How code names a value of a part of a row, as a regular expression. Only what is read by such a name counts, because many
 /// other values have fields of the same names.
-const NAMES: [(&str, &str); 12] = [
+const NAMES: [(&str, &str); 14] = [
+    ("DescribedRole", r"(?:role|described\(\)\?)"),
     ("FieldPointers", r"fields"),
     ("FinishedRule", r"rule"),
     ("Flags", r"flags"),
     ("Framework", r"(?:row|self|kind|known|row\(\))"),
+    ("InjectedFields", r"(?:fields|injected)"),
     ("Listing", r"listing"),
     ("ManagedBy", r"(?:managed_by|rule)"),
     ("Rank", r"rank"),
@@ -68,7 +72,8 @@ const NAMES: [(&str, &str); 12] = [
 
 /// Types that a row consists of, with the names of their fields or variants.
 fn parts(kind: &str, member: &Regex) -> BTreeMap<String, Vec<String>> {
-    let text = fs::read_to_string(root().join(FOLDER).join("row.rs")).unwrap();
+    let read = |name: &str| fs::read_to_string(root().join(FOLDER).join(name)).unwrap();
+    let text = DEFINITIONS.map(read).concat();
     let block = Regex::new(&format!(r"(?ms)^pub {kind} (\w+) \{{\n(.*?)^\}}")).unwrap();
     let members = |body: &str| member.captures_iter(body).map(|found| found[1].to_owned()).collect();
     block.captures_iter(&text).map(|found| (found[1].to_owned(), members(&found[2]))).collect()

@@ -6,9 +6,8 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::{Value, json};
 use sluice::frameworks::{
-    Elastic, Framework, JobPatch, NothingRelated, PatchBody, PlayedState, PodSetView, Priority, Role,
-    TemplateInfo, WorkloadRequest, pod_set_fingerprint, pod_set_infos, served, served_framework,
-    workload_body,
+    Elastic, Framework, JobError, JobPatch, NothingRelated, PatchBody, PlayedState, PodSetView, PodSets,
+    Priority, Role, TemplateInfo, WorkloadRequest, pod_set_fingerprint, pod_set_infos, served, workload_body,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -102,6 +101,21 @@ fn merge_patch(target: &mut Value, patch: &Value) {
     }
 }
 
+/// Returns the pod sets of a job for its Workload.
+fn made_pod_sets(kind: &Framework, job: &Value) -> Result<Vec<Value>, JobError> {
+    match kind.pod_sets_with(job, &NothingRelated)? {
+        PodSets::Known(sets) => Ok(sets),
+        PodSets::Await(object) => panic!("{object}"),
+    }
+}
+
+/// Returns where the sample has its first pod template, whether a start writes there or not.
+fn first_template(kind: &Framework, job: &Value) -> Option<String> {
+    let wrapped = "/spec/components/0/template/spec/template";
+    let listed = kind.fields.roles.is_listed().then(|| wrapped.to_owned());
+    listed.or_else(|| kind.template_pointers(job).into_iter().next())
+}
+
 /// Returns the pod templates of a job.
 fn templates(kind: &Framework, job: &Value) -> Vec<Value> {
     let pointers = kind.template_pointers(job);
@@ -134,6 +148,9 @@ fn apply_patches(kind: &Framework, job: &mut Value, patches: &[JobPatch]) {
 /// Removes empty maps from the templates, which the server does not store, and the status.
 fn comparable(kind: &Framework, job: &Value) -> Value {
     let mut job = job.clone();
+    if kind.fields.roles.described().is_some() {
+        remove_empty_maps(&mut job["spec"]);
+    }
     for pointer in kind.template_pointers(&job) {
         let template = job.pointer_mut(&pointer).unwrap();
         for fields in ["metadata", "spec"] {
@@ -148,6 +165,12 @@ fn comparable(kind: &Framework, job: &Value) -> Value {
     }
     job["status"] = json!({});
     job
+}
+
+fn remove_empty_maps(value: &mut Value) {
+    let Some(fields) = value.as_object_mut() else { return };
+    fields.values_mut().for_each(remove_empty_maps);
+    fields.retain(|_, field| field.as_object().is_none_or(|map| !map.is_empty()));
 }
 
 fn play(kind: &Framework, job: &mut Value, state: PlayedState) {
@@ -188,7 +211,7 @@ proptest! {
         for kind in suspended() {
             let before = with_template(kind, &template);
             let mut job = before.clone();
-            let stored = kind.pod_sets(&job).unwrap();
+            let stored = made_pod_sets(kind, &job).unwrap();
             let view = kind.decode(&job).unwrap();
             let mut infos = pod_set_infos(&stored).unwrap();
             for (info, set) in infos.iter_mut().zip(&view.pod_sets) {
@@ -237,10 +260,10 @@ proptest! {
                 let priority = Priority::default();
                 let keys = ["team".to_owned()];
                 let request = WorkloadRequest { name: "w", queue_name: None, label_keys_to_copy: &keys, priority: &priority, slice: None };
-                let pod_sets = kind.pod_sets(&job);
+                let pod_sets = made_pod_sets(kind, &job);
                 let _ = pod_sets.map(|sets| workload_body(kind, &job, &view, sets, &request));
             }
-            let _ = kind.pod_sets(&job);
+            let _ = made_pod_sets(kind, &job);
         }
     }
 }
@@ -277,7 +300,7 @@ fn start_sets_elastic_job_gate() {
             job["metadata"]["annotations"]["kueue.x-k8s.io/elastic-job"] = json!("true");
         }
         let before = job.clone();
-        let stored = kind.pod_sets(&job).unwrap();
+        let stored = made_pod_sets(kind, &job).unwrap();
         let mut infos = pod_set_infos(&stored).unwrap();
         for info in &mut infos {
             info.template = Arc::default();
@@ -309,7 +332,7 @@ fn start_sets_topology_gate_of_its_own_admission() {
         template["metadata"]["annotations"]["kueue.x-k8s.io/workload"] = json!("earlier");
         template["spec"]["schedulingGates"] = json!([{ "name": gate }, { "name": "example.com/own" }]);
         let mut job = with_template(kind, &template);
-        let mut infos = pod_set_infos(&kind.pod_sets(&job).unwrap()).unwrap();
+        let mut infos = pod_set_infos(&made_pod_sets(kind, &job).unwrap()).unwrap();
         for info in &mut infos {
             let scheduling_gates = if placed { vec![gate.to_owned()] } else { Vec::new() };
             info.template = Arc::new(TemplateInfo { scheduling_gates, ..TemplateInfo::default() });
@@ -329,7 +352,7 @@ fn stored_copy_matches_template_fingerprint() {
     for kind in suspended() {
         let job = with_template(kind, &plain_template());
         let view = kind.decode(&job).unwrap();
-        let mut stored = kind.pod_sets(&job).unwrap().remove(0);
+        let mut stored = made_pod_sets(kind, &job).unwrap().remove(0);
         assert_eq!(pod_set_fingerprint(&stored), view.pod_sets[0].fingerprint);
         let container = &mut stored["template"]["spec"]["containers"][0];
         container["resources"]["requests"]["cpu"] = json!("1000m");
@@ -357,28 +380,17 @@ fn incremental_decode_equals_full_decode() {
             kind.decode_after(&job, Some(&before), &NothingRelated).unwrap(),
             kind.decode(&job).unwrap()
         );
-        let pointer = kind.template_pointers(&job).remove(0);
-        job.pointer_mut(&pointer).unwrap()["spec"]["containers"][0]["image"] = json!("another");
+        match first_template(kind, &job) {
+            Some(pointer) => {
+                job.pointer_mut(&pointer).unwrap()["spec"]["containers"][0]["image"] = json!("another");
+            }
+            None => job["spec"]["driver"]["coreRequest"] = json!("750m"),
+        }
         job["metadata"]["generation"] = json!(2);
         let edited = kind.decode_after(&job, Some(&before), &NothingRelated).unwrap();
         assert_eq!(edited, kind.decode(&job).unwrap());
         assert_ne!(edited.pod_sets[0].fingerprint, before.pod_sets[0].fingerprint);
     }
-}
-
-/// The row of batch/v1 Job, and its sample.
-fn batch_job() -> (&'static Framework, Value) {
-    let kind = served_framework("batch", "Job").unwrap();
-    (kind, stored(kind))
-}
-
-#[test]
-fn uncounted_succeeded_pod_counts_as_ready() {
-    let (kind, mut job) = batch_job();
-    job["spec"]["parallelism"] = json!(1);
-    job["spec"]["completions"] = json!(1);
-    job["status"] = json!({"ready": 0, "uncountedTerminatedPods": {"succeeded": ["a"]}});
-    assert!(kind.decode(&job).unwrap().status.pods_ready);
 }
 
 #[test]
@@ -398,29 +410,16 @@ fn played_states_are_read() {
 }
 
 #[test]
-fn finished_job_stays_finished() {
-    let (kind, sample) = batch_job();
-    for (type_, success) in [("Complete", true), ("Failed", false)] {
-        let mut job = sample.clone();
-        job["status"]["conditions"] = json!([
-            { "type": "SuccessCriteriaMet", "status": "True" },
-            { "type": type_, "status": "True", "message": "done" },
-        ]);
-        let finished = kind.decode(&job).unwrap().status.finished.unwrap();
-        assert_eq!((finished.success, finished.message.as_str()), (success, "done"));
-        job["spec"]["suspend"] = json!(false);
-        job["status"]["active"] = json!(1);
-        assert!(kind.decode(&job).unwrap().status.finished.is_some());
-    }
-}
-
-#[test]
 fn edit_of_pending_job_survives_stop() {
     for kind in suspended() {
         let mut job = with_template(kind, &plain_template());
-        let stored = kind.pod_sets(&job).unwrap();
-        let pointer = kind.template_pointers(&job).remove(0);
-        job.pointer_mut(&pointer).unwrap()["spec"]["nodeSelector"] = json!({ "zone": "a" });
+        let stored = made_pod_sets(kind, &job).unwrap();
+        match first_template(kind, &job) {
+            Some(pointer) => {
+                job.pointer_mut(&pointer).unwrap()["spec"]["nodeSelector"] = json!({ "zone": "a" });
+            }
+            None => job["spec"]["driver"]["nodeSelector"] = json!({ "zone": "a" }),
+        }
         let edited = job.clone();
         stop_job(kind, &mut job, &stored);
         assert_eq!(job, edited);
@@ -441,7 +440,8 @@ fn workload_names_job_and_deduplicates_env() {
             priority: &priority,
             slice: None,
         };
-        let workload = workload_body(kind, &job, &view, kind.pod_sets(&job).unwrap(), &request).unwrap();
+        let workload =
+            workload_body(kind, &job, &view, made_pod_sets(kind, &job).unwrap(), &request).unwrap();
         assert_eq!(
             workload["metadata"]["labels"],
             json!({ "team": "a", "kueue.x-k8s.io/job-uid": &*view.uid })
@@ -451,47 +451,15 @@ fn workload_names_job_and_deduplicates_env() {
         let set = &workload["spec"]["podSets"][0];
         assert_eq!(set["count"], json!(view.pod_sets[0].count));
         assert_eq!(set["minCount"], json!(view.pod_sets[0].min_count));
-        let env = &set["template"]["spec"]["containers"][0]["env"];
-        assert_eq!(env, &json!([{ "name": "A", "value": "2" }, { "name": "B", "value": "$(A)" }]));
+        // A kind that describes its pods by other fields has none.
+        if !kind.template_pointers(&job).is_empty() {
+            let env = &set["template"]["spec"]["containers"][0]["env"];
+            assert_eq!(env, &json!([{ "name": "A", "value": "2" }, { "name": "B", "value": "$(A)" }]));
+        }
+        if kind.fields.roles.is_listed() {
+            continue;
+        }
         // The index of a pod is its rank on any flavor with a topology.
         assert_eq!(set["topologyRequest"]["podIndexLabel"], json!(kind.rank.index_label));
     }
-}
-
-#[test]
-fn pods_beyond_completions_are_reclaimable() {
-    let (kind, sample) = batch_job();
-    let reclaimable = |parallelism: i32, completions: i32, succeeded: i32, active: i32| {
-        let mut job = sample.clone();
-        job["spec"]["parallelism"] = json!(parallelism);
-        job["spec"]["completions"] = json!(completions);
-        job["status"] = json!({ "succeeded": succeeded, "active": active });
-        kind.decode(&job).unwrap().status.reclaimable_pods.first().map_or(0, |(_, count)| *count)
-    };
-    assert_eq!(reclaimable(5, 9, 3, 5), 0);
-    assert_eq!(reclaimable(5, 9, 6, 3), 2);
-    assert_eq!(reclaimable(5, 3, 1, 2), 1);
-    assert_eq!(reclaimable(5, 9, 9, 0), 5);
-    assert_eq!(reclaimable(1, 9, 9, 0), 0);
-    assert_eq!(reclaimable(5, 9, 6, 4), 1, "a pod that still runs is not reclaimable");
-}
-
-#[test]
-fn ended_indexes_are_reclaimable() {
-    let (kind, sample) = batch_job();
-    let reclaimable = |completed: &str, failed: &str, succeeded: i32, active: i32| {
-        let mut job = sample.clone();
-        job["spec"]["completionMode"] = json!("Indexed");
-        job["spec"]["parallelism"] = json!(3);
-        job["spec"]["completions"] = json!(3);
-        job["status"] = json!({"completedIndexes": completed, "failedIndexes": failed, "succeeded": succeeded,
-            "active": active});
-        kind.decode(&job).unwrap().status.reclaimable_pods.first().map_or(0, |(_, count)| *count)
-    };
-    assert_eq!(reclaimable("1", "0", 1, 1), 2, "a failed and a completed index of three");
-    assert_eq!(reclaimable("", "0", 0, 2), 1, "a failed index alone");
-    assert_eq!(reclaimable("0", "", 3, 2), 1, "two of the succeeded pods had indexes that are removed");
-    assert_eq!(reclaimable("0-1", "", 2, 1), 2);
-    assert_eq!(reclaimable("", "", 0, 3), 0);
-    assert_eq!(reclaimable("0", "1-2", 1, 1), 2, "a pod that still runs is not reclaimable");
 }

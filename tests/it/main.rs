@@ -8,6 +8,7 @@
     reason = "a helper fails its test; skipped tests print a line"
 )]
 
+mod batch_job_status;
 mod blocked_pods;
 mod charged_usage;
 mod chart;

@@ -6,7 +6,7 @@ use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 use kube::api::PropagationPolicy;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use sluice::frameworks::{Framework, PlayedState, Role, served};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::objects::{Kind, expect_condition, text};
@@ -54,7 +54,10 @@ impl AllKinds {
         let manifests = install::manifests_for_all_kinds(&fixture.kubectl)?;
         install::install_all(&fixture.kubectl, &fixture.objects, port, manifests).await?;
         let names: Vec<&str> = served().map(|row| row.name).collect();
-        let before = cluster.reconfigure(&json!({"integrations": {"frameworks": names}})).await?;
+        let gates: Map<String, Value> =
+            served().filter_map(|row| Some((row.flags.gate?.to_owned(), json!(true)))).collect();
+        let configuration = json!({"integrations": {"frameworks": names}, "featureGates": gates});
+        let before = cluster.reconfigure(&configuration).await?;
         Ok(Self { definitions, before })
     }
 
@@ -232,11 +235,15 @@ impl PlayedKind {
             expect_condition(&workload(fixture, &uid).await?, "Admitted", "True", "Admitted")?;
             let object = self.get(fixture).await?;
             ensure!(!self.row.played_job(&object)?.suspended, "it is suspended");
-            let templates = self.row.template_pointers(&object);
-            ensure!(!templates.is_empty(), "it has no pod templates");
-            for template in templates {
-                let label = object.pointer(&template).map(|found| &found["spec"]["nodeSelector"][NODE_LABEL]);
-                ensure!(label == Some(&json!("any")), "{template} has not the labels of the flavor");
+            let pod_sets = self.row.decode(&object)?.pod_sets;
+            ensure!(!pod_sets.is_empty(), "it has no pod sets");
+            for set in pod_sets {
+                let label = set.start_from().node_selector.get(NODE_LABEL);
+                ensure!(
+                    label.is_some_and(|label| label == "any"),
+                    "{} has not the labels of the flavor",
+                    set.name
+                );
             }
             Ok(())
         })

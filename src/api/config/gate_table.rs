@@ -28,12 +28,8 @@ pub(super) enum Support {
     Locked,
     /// The feature is missing; contains the consequence.
     Unsupported(&'static str),
-    /// The feature is one of frameworks, of which none is served; contains their names and the consequence.
-    OfFrameworks(&'static [&'static str], &'static str),
 }
-use Support::{
-    DefaultOnly, Locked, OfFrameworks, PartiallySupported, PerformanceOnly, Toggleable, Unsupported,
-};
+use Support::{DefaultOnly, Locked, PartiallySupported, PerformanceOnly, Toggleable, Unsupported};
 
 /// A current gate of Kueue.
 #[derive(Debug)]
@@ -59,14 +55,6 @@ impl Gate {
     pub(super) fn find(name: &str) -> Option<&'static Self> {
         GATES.iter().find(|gate| gate.name == name)
     }
-}
-
-/// Returns the gates that have no effect because frameworks are not served, with the names of these frameworks.
-pub fn of_unserved_frameworks() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
-    GATES.iter().filter_map(|gate| match gate.support {
-        OfFrameworks(frameworks, _) => Some((gate.name, frameworks)),
-        _ => None,
-    })
 }
 
 /// Returns the tables as a Markdown page.
@@ -98,7 +86,7 @@ impl Support {
             DefaultOnly(why) => ("default only", why),
             PerformanceOnly => ("any value", "performance only; does not affect scheduling"),
             Locked => ("default only", "locked in Kueue as well"),
-            Unsupported(missing) | OfFrameworks(_, missing) => ("off only", missing),
+            Unsupported(missing) => ("off only", missing),
         }
     }
 }
@@ -324,16 +312,7 @@ pub(super) static GATES: &[Gate] = &[
         &[],
         DefaultOnly("the pod of a Workload that a Pod owns keeps its node"),
     ),
-    gate(
-        "SparkApplicationIntegration",
-        Alpha,
-        false,
-        &[],
-        OfFrameworks(
-            &["sparkoperator.k8s.io/sparkapplication"],
-            "sparkoperator.k8s.io/sparkapplication is not managed",
-        ),
-    ),
+    gate("SparkApplicationIntegration", Alpha, false, &[], Toggleable),
     gate(
         "TASAssignmentsEncodingByHostnamePrefix",
         Beta,

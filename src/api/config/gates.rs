@@ -59,14 +59,10 @@ pub(super) fn check(configured: &BTreeMap<String, bool>, problems: &mut Problems
 fn check_value(gate: &Gate, value: bool, path: &str, problems: &mut Problems) {
     let differs = value != gate.default;
     match gate.support {
-        Support::PartiallySupported(missing)
-        | Support::Unsupported(missing)
-        | Support::OfFrameworks(_, missing)
-            if value && gate.default =>
-        {
+        Support::PartiallySupported(missing) | Support::Unsupported(missing) if value && gate.default => {
             problems.warn(path, &format!("has no effect: {missing}"));
         }
-        Support::Unsupported(missing) | Support::OfFrameworks(_, missing) if value => {
+        Support::Unsupported(missing) if value => {
             problems.error(path, &format!("cannot be set to true: {missing}"));
         }
         Support::DefaultOnly(why) if differs => {

@@ -15,7 +15,7 @@ mod unsupported;
 mod validate;
 
 pub use duration::Duration;
-pub use gate_table::{of_unserved_frameworks as gates_of_unserved_frameworks, page as feature_gates_page};
+pub use gate_table::page as feature_gates_page;
 pub use gates::FeatureGates;
 pub use quantity::Quantity;
 pub use types::*;
@@ -40,6 +40,8 @@ pub struct KnownFramework {
     pub served: bool,
     /// Whether it is enabled where a configuration lists no frameworks.
     pub by_default: bool,
+    /// The feature gate without which a configuration may not name it.
+    pub gate: Option<&'static str>,
 }
 
 /// A valid configuration and its warnings.

@@ -25,6 +25,7 @@ fn frameworks() -> Vec<KnownFramework> {
         kind: "Job.v1.batch".to_owned(),
         served: name == BATCH_JOB,
         by_default: name == BATCH_JOB,
+        gate: None,
     };
     names.map(known).into()
 }

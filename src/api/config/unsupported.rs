@@ -67,7 +67,12 @@ fn check_frameworks(configuration: &Configuration, known: &[KnownFramework], pro
             problems.error(&path, &format!("{name} is listed twice"));
         } else {
             match known.iter().find(|framework| framework.name == name) {
-                Some(framework) if framework.served => {}
+                Some(KnownFramework { served: true, gate, .. }) => {
+                    let off = gate.filter(|gate| !configuration.gates.enabled(gate));
+                    if let Some(gate) = off {
+                        problems.error(&path, &format!("{name} needs feature gate {gate}"));
+                    }
+                }
                 Some(framework) => missing.push(framework.name),
                 None => problems.error(&path, &format!("unknown framework {name}")),
             }

@@ -5,7 +5,7 @@ use super::comparison::granted_pods;
 use super::units::Units;
 use crate::api::names;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{Action, JobError, PodSetInfo, TemplateInfo, Unit, template_patch};
+use crate::frameworks::{Action, JobError, PodSetInfo, RoleShape, TemplateInfo, Unit, template_patch};
 use crate::reconciler::nodes::ungating::add_topology_gate;
 use serde_json::Value;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ pub(crate) fn apply_template_info(template: &mut Value, info: &TemplateInfo) {
     let Ok(own) = TemplateInfo::read(Some(&*template)) else { return };
     let mut merged = own.clone();
     if merged.merge(info).is_ok()
-        && let Some(patch) = template_patch(&own, &merged)
+        && let Some(patch) = template_patch(&own, &merged, &RoleShape::Template.injected())
     {
         json_patch::merge(template, &patch);
     }

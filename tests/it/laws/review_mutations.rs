@@ -84,8 +84,8 @@ fn job_samples(row: &Framework, metadata: &Value, template: &Value) -> Vec<Revie
     let mut job = with_template(row, template);
     job["metadata"] = metadata.clone();
     for field in row.hooks.review_fields() {
-        let (parent, name) = field.pointer().rsplit_once('/').unwrap();
-        job.pointer_mut(parent).unwrap()[name] = match field {
+        let names = field.pointer().split('/').skip(1);
+        *names.fold(&mut job, |object, name| &mut object[name]) = match field {
             ReviewField::Text(_) => json!("Indexed"),
             ReviewField::Boolean(_) => json!(true),
             ReviewField::Map(_) => json!({"a": "b"}),

@@ -129,7 +129,11 @@ fn plain(value: &Value) -> Value {
             };
             for (name, value) in fields.iter().filter(|(name, value)| !defaulted(name, value)) {
                 let quantities = ["requests", "limits", "overhead", "resourceUsage"].contains(&name.as_str());
-                let value = if quantities { fractions(value) } else { plain(value) };
+                let value = match value {
+                    Value::String(text) if AMOUNTS.contains(&name.as_str()) => fraction(text),
+                    value if quantities => fractions(value),
+                    value => plain(value),
+                };
                 let empty = value.is_null()
                     || value.as_object().is_some_and(Map::is_empty)
                     || value.as_array().is_some_and(Vec::is_empty);
@@ -144,19 +148,23 @@ fn plain(value: &Value) -> Value {
     }
 }
 
+/// Amounts of SparkApplications, which recordings show as fractions where they read like quantities.
+const AMOUNTS: [&str; 5] = ["coreRequest", "coreLimit", "memory", "memoryLimit", "memoryOverhead"];
+
+fn fraction(text: &str) -> Value {
+    let Ok(quantity) = Quantity::parse(text) else { return json!(text) };
+    let (milli, mut a, mut b) = (quantity.milli(), quantity.milli(), 1000);
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    let (above, below) = (milli / a, 1000 / a);
+    json!(if below == 1 { above.to_string() } else { format!("{above}/{below}") })
+}
+
 fn fractions(quantities: &Value) -> Value {
-    let fraction = |value: &Value| {
-        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let Ok(quantity) = Quantity::parse(&text) else { return json!(text) };
-        let (milli, mut a, mut b) = (quantity.milli(), quantity.milli(), 1000);
-        while b != 0 {
-            (a, b) = (b, a % b);
-        }
-        let (above, below) = (milli / a, 1000 / a);
-        json!(if below == 1 { above.to_string() } else { format!("{above}/{below}") })
-    };
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let pairs = quantities.as_object().into_iter().flatten();
-    Value::Object(pairs.map(|(name, value)| (name.clone(), fraction(value))).collect())
+    Value::Object(pairs.map(|(name, value)| (name.clone(), fraction(&text(value)))).collect())
 }
 
 /// Applies a request of a scenario to an object, as a server does.

@@ -76,6 +76,16 @@ fn job_sets_are_reconciled_as_recorded() {
 }
 
 #[test]
+fn app_wrappers_are_reconciled_as_recorded() {
+    play_chosen("appwrapper", ("workload.codeflare.dev", "AppWrapper"), |_| true);
+}
+
+#[test]
+fn spark_applications_are_reconciled_as_recorded() {
+    play_chosen("sparkapplication", ("sparkoperator.k8s.io", "SparkApplication"), |_| true);
+}
+
+#[test]
 fn kubeflow_jobs_are_reconciled_as_recorded() {
     for (recording, kind) in KUBEFLOW_KINDS {
         play_chosen(recording, ("kubeflow.org", kind), |_| true);

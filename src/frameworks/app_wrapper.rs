@@ -1,0 +1,431 @@
+//! The kind AppWrapper: objects in an object. Its pod sets are where each wrapped object has pod templates: as the status says, as the
+//! component declares, or, for kinds that the controller knows, as their rows read them.
+//!
+//! Invariant: the wrapped objects are not changed. A start lists what it adds beside them, and the controller merges it.
+
+use super::JobError;
+use super::hooks::Hooks;
+use super::read::{self, malformed};
+use super::related::{PodSets, Related};
+use super::role_shape::RoleShape;
+use super::roles::{PodRole, read_roles};
+use super::row::{
+    Active, CreatedKinds, Enabled, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, ManagedBy,
+    Message, Pointer, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
+};
+use super::table::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, framework};
+use super::topology::topology_request;
+use super::view::Gvk;
+use super::workload::clean_template;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+const COMPONENTS: Pointer = "/spec/components";
+const COMPONENT_STATUS: Pointer = "/status/componentStatus";
+const PHASE: Pointer = "/status/phase";
+const INDEX_LABEL: &str = "workload.codeflare.dev.appwrapper/tas-pod-index-label";
+const GROUP_LABEL: &str = "workload.codeflare.dev.appwrapper/tas-sub-group-index-label";
+const GROUP_COUNT: &str = "workload.codeflare.dev.appwrapper/tas-sub-group-count";
+
+/// Kinds with rows whose pod sets the controller finds by itself.
+const KNOWN: [(&str, &str, &str); 5] = [
+    ("batch", "v1", "Job"),
+    ("jobset.x-k8s.io", "v1alpha2", "JobSet"),
+    ("kubeflow.org", "v1", "PyTorchJob"),
+    ("ray.io", "v1", "RayCluster"),
+    ("ray.io", "v1", "RayJob"),
+];
+
+/// Fields of a pod that quota and placement depend on. Others, such as the environment of a container, may change while the
+/// AppWrapper is queued.
+const POD_FIELDS: [&str; 14] = [
+    "affinity",
+    "nodeName",
+    "nodeSelector",
+    "overhead",
+    "preemptionPolicy",
+    "priorityClassName",
+    "resourceClaims",
+    "resources",
+    "restartPolicy",
+    "runtimeClassName",
+    "schedulerName",
+    "securityContext",
+    "tolerations",
+    "topologySpreadConstraints",
+];
+const CONTAINER_FIELDS: [&str; 7] =
+    ["name", "image", "command", "args", "resources", "restartPolicy", "securityContext"];
+
+pub(super) static ROW: Framework = Framework {
+    gvk: Gvk {
+        group: "workload.codeflare.dev",
+        version: "v1beta2",
+        kind: "AppWrapper",
+        plural: "appwrappers",
+    },
+    name: "workload.codeflare.dev/appwrapper",
+    listing: Listing { family: Family::Wrappers, label: "AppWrapper", enabled: Enabled::AsShipped },
+    role: Role::Suspended,
+    fields: FieldPointers {
+        suspend: Some("/spec/suspend"),
+        managed_by: Some(ManagedBy {
+            field: "/spec/managedBy",
+            built_in: "workload.codeflare.dev/appwrapper-controller",
+        }),
+        start_time: None,
+        server_labels: &[],
+        roles: RoleShape::Listed,
+    },
+    pod_sets: &[],
+    related: &[],
+    rank: NO_RANK,
+    status: StatusFields {
+        finished: &[
+            FinishedRule {
+                when: Test::Text(PHASE, &["Succeeded"]),
+                success: true,
+                message: Message::Text("AppWrapper finished successfully"),
+            },
+            FinishedRule {
+                when: Test::All(&[
+                    Test::Text(PHASE, &["Failed"]),
+                    Test::Not(&Test::Condition("ResourcesDeployed")),
+                ]),
+                success: false,
+                message: Message::Text("AppWrapper failed"),
+            },
+        ],
+        active: Active::When(Test::Condition("QuotaReserved")),
+        ready: Ready::When(Test::Condition("PodsReady")),
+        reclaimable: Reclaimable::None,
+    },
+    priority_class: None,
+    creates: CreatedKinds::Any,
+    webhooks: JOB_WEBHOOKS,
+    rbac: JOB_RBAC,
+    flags: Flags {
+        pod_sets_from_spec: false,
+        completed_pod_sets: true,
+        create_rules_on_update: false,
+        topology_checks: TopologyChecks::None,
+        ..JOB_FLAGS
+    },
+    hooks: &AppWrapper,
+};
+
+/// Additions to the row.
+#[derive(Debug)]
+struct AppWrapper;
+
+impl Hooks for AppWrapper {
+    fn complete_pod_sets(
+        &self,
+        job: &Value,
+        _pod_sets: Vec<Value>,
+        _related: &dyn Related,
+    ) -> Result<PodSets, JobError> {
+        let sets = wrapped_sets(job)?.into_iter().map(|(name, set)| set.pod_set(&name));
+        sets.collect::<Result<_, _>>().map(PodSets::Known)
+    }
+
+    /// Kueue leaves the field out when it is false.
+    fn not_suspended(&self) -> Value {
+        Value::Null
+    }
+
+    fn place_of(&self, job: &Value, pod_set: &str) -> Option<String> {
+        let sets = wrapped_sets(job).ok()?;
+        sets.into_iter().find(|(name, _)| name == pod_set).map(|(_, set)| set.place)
+    }
+}
+
+/// A pod set of a wrapped object.
+struct WrappedSet<'a> {
+    /// Where the start of its pods lists what it adds.
+    place: String,
+    template: &'a Value,
+    count: i32,
+    index_label: Option<String>,
+    /// Label and number of the groups of pods in it.
+    groups: Option<(String, i32)>,
+}
+
+/// Where a wrapped object has a pod set.
+struct Declared {
+    /// The template, as a pointer to the wrapped object.
+    template: String,
+    count: i32,
+    index_label: Option<String>,
+    groups: Option<(String, i32)>,
+}
+
+/// Returns the pod sets of all components, in order, with their names.
+fn wrapped_sets(job: &Value) -> Result<Vec<(String, WrappedSet<'_>)>, JobError> {
+    let name = read::string(job, "/metadata/name")?.unwrap_or_default();
+    let components = read::list(job, COMPONENTS)?;
+    let known = read::list(job, COMPONENT_STATUS)?;
+    let mut sets = Vec::new();
+    for (number, component) in components.iter().enumerate() {
+        let path = format!("{COMPONENTS}/{number}");
+        let object = component.get("template").unwrap_or(&Value::Null);
+        let from_status = known.get(number).filter(|_| known.len() == components.len());
+        let own = read::list(component, "/podSets")?;
+        let declared = match from_status {
+            Some(status) => {
+                read_declared(read::list(status, "/podSets")?, &format!("{COMPONENT_STATUS}/{number}"))?
+            }
+            None if !own.is_empty() => read_declared(own, &path)?,
+            None => inferred(object)?,
+        };
+        for (position, set) in declared.into_iter().enumerate() {
+            let template = object.pointer(&set.template).filter(|template| template.is_object());
+            let template = template.ok_or_else(|| {
+                malformed(&format!("{path}/podSets/{position}/path"), "is not the path of a pod template")
+            })?;
+            let Declared { count, index_label, groups, .. } = set;
+            let place = format!("{path}/podSetInfos/{position}");
+            let name = format!("{name}-{}", sets.len());
+            sets.push((name, WrappedSet { place, template, count, index_label, groups }));
+        }
+    }
+    Ok(sets)
+}
+
+/// Reads pod sets that a component or the status declares.
+fn read_declared(sets: &[Value], owner: &str) -> Result<Vec<Declared>, JobError> {
+    let read = |(position, set): (usize, &Value)| {
+        let at = format!("{owner}/podSets/{position}/path");
+        let path = read::string(set, "/path")?.unwrap_or_default();
+        let annotations = read::string_map(set, "/annotations")?;
+        let groups = annotations.get(GROUP_COUNT).and_then(|count| count.parse().ok());
+        Ok(Declared {
+            template: pointer_of(path).ok_or_else(|| malformed(&at, "is no path into the template"))?,
+            count: read::count(set, "/replicas")?.unwrap_or(1),
+            index_label: annotations.get(INDEX_LABEL).cloned(),
+            groups: annotations.get(GROUP_LABEL).cloned().zip(groups),
+        })
+    };
+    sets.iter().enumerate().map(read).collect()
+}
+
+/// Returns a path like `template.spec.groups[0].template` as a pointer to the wrapped object, which the path calls `template`.
+fn pointer_of(path: &str) -> Option<String> {
+    let mut rest = path.strip_prefix("template")?;
+    let mut pointer = String::new();
+    while !rest.is_empty() {
+        let (step, end) = if let Some(index) = rest.strip_prefix('[') {
+            let (index, end) = index.split_once(']')?;
+            index.parse::<usize>().ok()?;
+            (index, end)
+        } else {
+            let field = rest.strip_prefix('.')?;
+            let length = field.find(['.', '[']).unwrap_or(field.len());
+            field.split_at_checked(length).filter(|(field, _)| !field.is_empty())?
+        };
+        pointer = format!("{pointer}/{}", step.replace('~', "~0").replace('/', "~1"));
+        rest = end;
+    }
+    Some(pointer)
+}
+
+/// Returns the pod sets that the controller finds in an object; none of a kind that it does not know.
+fn inferred(object: &Value) -> Result<Vec<Declared>, JobError> {
+    let api = read::string(object, "/apiVersion")?.unwrap_or_default();
+    let (group, version) = api.split_once('/').unwrap_or(("", api));
+    let kind = read::string(object, "/kind")?.unwrap_or_default();
+    let plain = |template: &str, count| {
+        vec![Declared { template: template.to_owned(), count, index_label: None, groups: None }]
+    };
+    match (group, version, kind) {
+        ("", "v1", "Pod") => return Ok(plain("", 1)),
+        ("apps", "v1", "Deployment" | "StatefulSet") => {
+            return Ok(plain("/spec/template", read::count(object, "/spec/replicas")?.unwrap_or(1)));
+        }
+        _ => {}
+    }
+    let row = framework(group, kind).filter(|_| KNOWN.contains(&(group, version, kind)));
+    let Some(row) = row else { return Ok(Vec::new()) };
+    let role = |role: PodRole<'_>| Declared {
+        template: role.pointer,
+        count: role.count,
+        index_label: row.rank.index_label.map(str::to_owned),
+        groups: row.rank.sub_groups.map(|groups| groups.label.to_owned()).zip(role.sub_groups),
+    };
+    Ok(read_roles(row, object)?.into_iter().map(role).collect())
+}
+
+impl WrappedSet<'_> {
+    /// Returns the entry for `spec.podSets` of the Workload.
+    fn pod_set(&self, name: &str) -> Result<Value, JobError> {
+        let annotations = read::string_map(self.template, "/metadata/annotations")?;
+        let mut set = json!({"name": name, "count": self.count, "template": self.pod_template()?});
+        if let Some(request) = self.topology_request(&annotations)?
+            && let Some(fields) = set.as_object_mut()
+        {
+            fields.insert("topologyRequest".to_owned(), request);
+        }
+        Ok(set)
+    }
+
+    fn topology_request(&self, annotations: &BTreeMap<String, String>) -> Result<Option<Value>, JobError> {
+        let mut request = topology_request(annotations, &NO_RANK, None)?.unwrap_or_else(|| json!({}));
+        if let Some(fields) = request.as_object_mut() {
+            if let Some(label) = &self.index_label {
+                fields.insert("podIndexLabel".to_owned(), json!(label));
+            }
+            if let Some((label, count)) = &self.groups {
+                fields.insert("subGroupIndexLabel".to_owned(), json!(label));
+                fields.insert("subGroupCount".to_owned(), json!(count));
+            }
+        }
+        Ok(Some(request).filter(|request| request.as_object().is_some_and(|fields| !fields.is_empty())))
+    }
+
+    fn pod_template(&self) -> Result<Value, JobError> {
+        let pick = |object: &Value, names: &[&str]| -> Map<String, Value> {
+            let field = |name: &&str| Some(((*name).to_owned(), object.get(*name)?.clone()));
+            names.iter().filter_map(field).collect()
+        };
+        let stored = self.template.get("spec").filter(|spec| spec.is_object());
+        let stored = stored.ok_or_else(|| malformed(&self.place, "belongs to a template without a spec"))?;
+        let mut spec = pick(stored, &POD_FIELDS);
+        spec.entry("restartPolicy").or_insert_with(|| json!("Always"));
+        for list in ["initContainers", "containers"] {
+            let containers = read::list(stored, &format!("/{list}"))?.iter();
+            let containers: Vec<Value> =
+                containers.map(|container| Value::Object(pick(container, &CONTAINER_FIELDS))).collect();
+            if !containers.is_empty() {
+                spec.insert(list.to_owned(), Value::Array(containers));
+            }
+        }
+        let metadata = self.template.get("metadata").unwrap_or(&Value::Null);
+        let template = json!({"metadata": pick(metadata, &["labels", "annotations"]), "spec": spec});
+        Ok(clean_template(&template))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::related::NothingRelated;
+    use super::super::{JobPatch, PodSetInfo, TemplateInfo, pod_set_infos};
+    use super::*;
+    use std::sync::Arc;
+
+    fn template(label: &str) -> Value {
+        json!({"metadata": {"labels": {"of": label}}, "spec": {"containers": [
+            {"name": "c", "image": "i", "env": [{"name": "A"}], "resources": {"requests": {"cpu": "1"}}}]}})
+    }
+
+    fn wrapper(components: &Value) -> Value {
+        json!({"metadata": {"name": "w", "uid": "u", "resourceVersion": "7"}, "spec": {"suspend": true, "components": components}})
+    }
+
+    fn sets(job: &Value) -> Result<Vec<Value>, JobError> {
+        let PodSets::Known(sets) = ROW.pod_sets_with(job, &NothingRelated)? else { panic!("{job}") };
+        Ok(sets)
+    }
+
+    fn object(api: &str, kind: &str, spec: &Value) -> Value {
+        json!({"template": {"apiVersion": api, "kind": kind, "spec": spec}})
+    }
+
+    #[test]
+    fn paths_are_pointers() {
+        for (path, pointer) in [
+            ("template", Some("")),
+            ("template.spec.template", Some("/spec/template")),
+            ("template.spec.groups[1].template", Some("/spec/groups/1/template")),
+            ("template[0][1]", Some("/0/1")),
+            ("template.a/b", Some("/a~1b")),
+            ("spec.template", None),
+            ("templates", None),
+            ("template.", None),
+            ("template[x]", None),
+            ("template[1", None),
+        ] {
+            assert_eq!(pointer_of(path).as_deref(), pointer, "{path}");
+        }
+    }
+
+    #[test]
+    fn kinds_that_the_controller_knows_are_read() {
+        let role = json!({"name": "r", "replicas": 2, "template": {"spec": {"parallelism": 3, "completions": 2, "template": template("set")}}});
+        let master = json!({"Master": {"template": template("master")}, "Worker": {"replicas": 4, "template": template("worker")}});
+        let job = wrapper(&json!([
+            object("batch/v1", "Job", &json!({"parallelism": 3, "completions": 2, "template": template("job")})),
+            object("jobset.x-k8s.io/v1alpha2", "JobSet", &json!({"replicatedJobs": [role]})),
+            object("kubeflow.org/v1", "PyTorchJob", &json!({"pytorchReplicaSpecs": master})),
+            object("apps/v1", "Deployment", &json!({"replicas": 5, "template": template("deployment")})),
+            {"template": {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"of": "pod"}}, "spec": template("")["spec"]}},
+            object("v1", "ConfigMap", &json!({})),
+        ]));
+        let sets = sets(&job).unwrap();
+        let shown: Vec<String> = sets
+            .iter()
+            .map(|set| {
+                let of = set["template"]["metadata"]["labels"]["of"].as_str().unwrap();
+                format!("{} {of} {}", set["name"].as_str().unwrap(), set["count"])
+            })
+            .collect();
+        assert_eq!(
+            shown,
+            ["w-0 job 2", "w-1 set 4", "w-2 master 1", "w-3 worker 4", "w-4 deployment 5", "w-5 pod 1"]
+        );
+        let request = json!({"podIndexLabel": "batch.kubernetes.io/job-completion-index",
+            "subGroupIndexLabel": "jobset.sigs.k8s.io/job-index", "subGroupCount": 2});
+        assert_eq!((&sets[1]["topologyRequest"], &sets[4]["topologyRequest"]), (&request, &Value::Null));
+        let spec = &sets[0]["template"]["spec"];
+        assert_eq!((&spec["restartPolicy"], &spec["containers"][0]["env"]), (&json!("Always"), &Value::Null));
+    }
+
+    /// What the status says goes before what is declared, and that before what is found.
+    #[test]
+    fn declared_pod_sets_go_before_found_ones() {
+        let mut component =
+            object("example.com/v1", "Train", &json!({"groups": [template("a"), template("b")]}));
+        component["podSets"] = json!([{"path": "template.spec.groups[1]", "replicas": 3,
+            "annotations": {INDEX_LABEL: "i", GROUP_LABEL: "g", GROUP_COUNT: "x"}}]);
+        let mut job = wrapper(&json!([component]));
+        let set = sets(&job).unwrap().remove(0);
+        assert_eq!((&set["count"], &set["template"]["metadata"]["labels"]["of"]), (&json!(3), &json!("b")));
+        assert_eq!(set["topologyRequest"], json!({"podIndexLabel": "i"}));
+        job["status"]["componentStatus"] = json!([{"podSets": [{"path": "template.spec.groups[0]"}]}]);
+        let set = sets(&job).unwrap().remove(0);
+        assert_eq!((&set["count"], &set["template"]["metadata"]["labels"]["of"]), (&json!(1), &json!("a")));
+        job["status"] = json!({});
+        job["spec"]["components"][0]["podSets"][0]["path"] = json!("template.spec.groups[7]");
+        assert!(sets(&job).unwrap_err().to_string().starts_with("spec.components.0.podSets.0.path"));
+    }
+
+    #[test]
+    fn start_lists_what_it_adds_and_stop_removes_the_list() {
+        let before = wrapper(&json!([
+            object("v1", "ConfigMap", &json!({})),
+            object("batch/v1", "Job", &json!({"template": template("job")})),
+        ]));
+        let mut job = before.clone();
+        let apply = |job: &mut Value, patches: &[JobPatch]| {
+            for patch in patches {
+                let operations: json_patch::Patch = serde_json::from_value(patch.at_version("7")).unwrap();
+                json_patch::patch(job, &operations).unwrap();
+            }
+        };
+        let originals = pod_set_infos(&sets(&job).unwrap()).unwrap();
+        let mut added = TemplateInfo::default();
+        added.node_selector.insert("zone".to_owned(), "z".to_owned());
+        let grant = |info: &PodSetInfo| PodSetInfo { template: Arc::new(added.clone()), ..info.clone() };
+        let grants: Vec<PodSetInfo> = originals.iter().map(grant).collect();
+        let start = ROW.run_patch(&ROW.decode(&job).unwrap(), &grants).unwrap();
+        apply(&mut job, &start);
+        let listed = json!([{"labels": {"kueue.x-k8s.io/podset": "w-0"}, "nodeSelector": {"zone": "z"}}]);
+        assert_eq!(job["spec"]["components"][1]["podSetInfos"], listed);
+        assert_eq!(job["spec"]["components"][0].get("podSetInfos"), None);
+        let running = ROW.decode(&job).unwrap();
+        assert!(!running.suspended && ROW.run_patch(&running, &grants).unwrap().is_empty());
+        apply(&mut job, &ROW.stop_patches(&running, &originals));
+        assert_eq!(job, before);
+        let stopped = ROW.decode(&job).unwrap();
+        assert!(ROW.stop_patches(&stopped, &originals).is_empty());
+    }
+}

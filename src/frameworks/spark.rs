@@ -1,0 +1,297 @@
+//! The kind SparkApplication: a driver and executors, described by fields of their own, from which `spark_pods` makes their pod
+//! templates.
+//!
+//! Invariant: the number of executors is fixed while an application is queued or runs, so that no executor is without quota.
+
+use super::JobError;
+use super::hooks::{Hooks, ReviewField, ReviewScope, RuleSettings};
+use super::job_under_review::JobUnderReview;
+use super::played_status::{PlayedState, set_at};
+use super::read::{self, malformed};
+use super::role_shape::{DescribedRole, InjectedFields, RoleShape};
+use super::row::{
+    Active, Count, Enabled, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, Message,
+    PodSetSource, Pointer, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
+};
+use super::spark_pods::{self, AMOUNTS};
+use super::table::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, PODS};
+use super::view::{Gvk, JobView, PodSetView};
+use crate::api::validation::{Errors, FieldError};
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+const STATE: Pointer = "/status/applicationState/state";
+const MESSAGE: Pointer = "/status/applicationState/errorMessage";
+const EXECUTORS: Pointer = "/status/executorState";
+const DRIVER_STATUS: Pointer = "/status/driverInfo";
+const INSTANCES: Pointer = "/spec/executor/instances";
+const MODE: Pointer = "/spec/mode";
+/// Where Spark itself reads the number, if the operator sets none.
+const INSTANCES_SETTING: Pointer = "/spec/sparkConf/spark.executor.instances";
+const ALLOCATION_SETTING: Pointer = "/spec/sparkConf/spark.dynamicAllocation.enabled";
+const DYNAMIC_ALLOCATION: Pointer = "/spec/dynamicAllocation/enabled";
+pub(super) static ROW: Framework = Framework {
+    gvk: Gvk {
+        group: "sparkoperator.k8s.io",
+        version: "v1beta2",
+        kind: "SparkApplication",
+        plural: "sparkapplications",
+    },
+    name: "sparkoperator.k8s.io/sparkapplication",
+    listing: Listing { family: Family::Wrappers, label: "SparkApplication", enabled: Enabled::WhenListed },
+    role: Role::Suspended,
+    fields: FieldPointers {
+        suspend: Some("/spec/suspend"),
+        managed_by: None,
+        start_time: None,
+        server_labels: &[],
+        roles: RoleShape::Described(DescribedRole {
+            injected: InjectedFields {
+                labels: "/labels",
+                annotations: "/annotations",
+                node_selector: "/nodeSelector",
+                tolerations: "/tolerations",
+                scheduling_gates: "/template/spec/schedulingGates",
+            },
+            template: "/template",
+            shared_node_selector: "/spec/nodeSelector",
+        }),
+    },
+    pod_sets: &[
+        PodSetSource::Fixed { name: "driver", template: "/spec/driver", count: Count::One },
+        PodSetSource::Fixed {
+            name: "executor",
+            template: "/spec/executor",
+            count: Count::FieldOrText(INSTANCES, INSTANCES_SETTING),
+        },
+    ],
+    related: &[],
+    rank: NO_RANK,
+    status: StatusFields {
+        finished: &[
+            FinishedRule {
+                when: Test::Text(STATE, &["COMPLETED"]),
+                success: true,
+                message: Message::Field(MESSAGE),
+            },
+            FinishedRule {
+                when: Test::Text(STATE, &["FAILED", "SUBMISSION_FAILED"]),
+                success: false,
+                message: Message::Field(MESSAGE),
+            },
+        ],
+        active: Active::When(Test::Text(STATE, &["RUNNING"])),
+        ready: Ready::Hook,
+        reclaimable: Reclaimable::None,
+    },
+    priority_class: None,
+    creates: PODS,
+    webhooks: JOB_WEBHOOKS,
+    rbac: JOB_RBAC,
+    flags: Flags {
+        prebuilt: false,
+        topology_checks: TopologyChecks::Templates,
+        gate: Some("SparkApplicationIntegration"),
+        ..JOB_FLAGS
+    },
+    hooks: &Spark,
+};
+
+/// Additions to the row.
+#[derive(Debug)]
+struct Spark;
+
+impl Hooks for Spark {
+    fn pod_template(&self, job: &Value, role: &Value, name: &str) -> Result<Value, JobError> {
+        if read::boolean(job, DYNAMIC_ALLOCATION)?.unwrap_or(false) || allocates_by_setting(job) {
+            return Err(malformed(DYNAMIC_ALLOCATION, "must be off: the number of executors is not known"));
+        }
+        spark_pods::template(job, role, name)
+    }
+
+    fn pods_ready(&self, _row: &Framework, job: &Value, view: &JobView) -> Result<bool, JobError> {
+        let ready =
+            |state: &&Value| state.as_str().is_some_and(|text| matches!(text, "RUNNING" | "COMPLETED"));
+        let executors = read::entries(job, EXECUTORS)?.iter().filter(|state| ready(state)).count();
+        let wanted = view.pod_sets.iter().filter(|set| *set.name == *"executor").map(|set| set.count).sum();
+        let wanted: i32 = wanted;
+        Ok(view.status.active_pods > 0 && usize::try_from(wanted).is_ok_and(|wanted| executors >= wanted))
+    }
+
+    fn count_fields(&self, _view: &JobView, set: &PodSetView, count: i32) -> Vec<(Pointer, i32)> {
+        if set.count == count || *set.name != *"executor" { Vec::new() } else { vec![(INSTANCES, count)] }
+    }
+
+    /// Lists the executors, and adds what the schema of the status requires.
+    fn play(&self, job: &mut Value, state: PlayedState, _now: Timestamp) -> Result<(), JobError> {
+        let running = if state == PlayedState::Ready { read::count(job, INSTANCES)?.unwrap_or(0) } else { 0 };
+        let executors: Map<String, Value> =
+            (1..=running).map(|number| (format!("executor-{number}"), json!("RUNNING"))).collect();
+        set_at(job, EXECUTORS, Value::Object(executors));
+        if job.pointer(DRIVER_STATUS).is_none() {
+            set_at(job, DRIVER_STATUS, json!({}));
+        }
+        if state == PlayedState::Ready {
+            set_at(job, STATE, json!("RUNNING"));
+        } else if job.pointer(STATE).is_none() {
+            set_at(job, STATE, json!("SUSPENDED"));
+        }
+        Ok(())
+    }
+
+    fn review_fields(&self) -> &'static [ReviewField] {
+        &[
+            ReviewField::Text(MODE),
+            ReviewField::Boolean(DYNAMIC_ALLOCATION),
+            ReviewField::Text(ALLOCATION_SETTING),
+            ReviewField::Text("/spec/driver/coreRequest"),
+            ReviewField::Text("/spec/driver/coreLimit"),
+            ReviewField::Text("/spec/driver/memory"),
+            ReviewField::Text("/spec/driver/memoryLimit"),
+            ReviewField::Text("/spec/executor/coreRequest"),
+            ReviewField::Text("/spec/executor/coreLimit"),
+            ReviewField::Text("/spec/executor/memory"),
+            ReviewField::Text("/spec/executor/memoryLimit"),
+        ]
+    }
+
+    fn review_scope(
+        &self,
+        job: &JobUnderReview<'_>,
+        old: Option<&JobUnderReview<'_>>,
+        settings: RuleSettings<'_>,
+    ) -> ReviewScope {
+        if settings.concerns(job, old) { ReviewScope::Full } else { ReviewScope::Nothing }
+    }
+
+    fn validate_change(
+        &self,
+        job: &JobUnderReview<'_>,
+        _old: Option<&JobUnderReview<'_>>,
+        settings: RuleSettings<'_>,
+        errors: &mut Errors,
+    ) {
+        for role in ["driver", "executor"] {
+            let fields = job.value("/spec").and_then(|spec| spec.get(role)).unwrap_or(&Value::Null);
+            for (field, amount, ..) in AMOUNTS {
+                let text = fields.get(field).and_then(Value::as_str).unwrap_or_default();
+                if !text.is_empty() && amount.read(text).is_none() {
+                    let path = format!("spec.{role}.{field}");
+                    errors.push(FieldError::invalid(path, text, "must be a quantity"));
+                }
+            }
+        }
+        if !settings.manages(job) {
+            return;
+        }
+        let mode = job.text(MODE).unwrap_or_default();
+        if mode != "cluster" {
+            let detail = "only the mode cluster is supported for a queued SparkApplication";
+            errors.push(FieldError::invalid("spec.mode", mode, detail));
+        }
+        if job.is_true(DYNAMIC_ALLOCATION) && !job.asks_for_elasticity(settings.gates) {
+            let detail = "a queued SparkApplication has a fixed number of executors";
+            errors.push(FieldError::invalid("spec.dynamicAllocation.enabled", true, detail));
+        }
+        if job.text(ALLOCATION_SETTING) == Some("true") {
+            let detail = "a queued SparkApplication has a fixed number of executors";
+            let path = "spec.sparkConf[spark.dynamicAllocation.enabled]";
+            errors.push(FieldError::invalid(path, "true", detail));
+        }
+    }
+}
+
+/// Returns whether Spark itself is told to change the number of executors.
+fn allocates_by_setting(job: &Value) -> bool {
+    job.pointer(ALLOCATION_SETTING).is_some_and(|setting| setting == "true")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{JobPatch, PatchBody, PodSetInfo, TemplateInfo, pod_set_infos};
+    use super::*;
+    use std::sync::Arc;
+
+    fn application(driver: &Value, executor: &Value) -> Value {
+        json!({
+            "metadata": {"name": "s", "uid": "u", "resourceVersion": "7"},
+            "spec": {"suspend": true, "mode": "cluster", "driver": driver, "executor": executor},
+        })
+    }
+
+    fn sets(job: &Value) -> Vec<Value> {
+        ROW.pod_sets(job).unwrap()
+    }
+
+    fn apply(job: &mut Value, patches: &[JobPatch]) {
+        for patch in patches {
+            let PatchBody::Merge(body) = patch.body() else { panic!("{patch:?}") };
+            json_patch::merge(job, body);
+        }
+    }
+
+    /// The selector for all roles stands in for theirs, and a start moves it; a stop sets roles to what the Workload has, and leaves
+    /// the templates for the operator.
+    #[test]
+    fn start_adds_to_the_roles() {
+        let mut job = application(&json!({"nodeSelector": {"own": "1"}}), &json!({"instances": 2}));
+        job["spec"]["nodeSelector"] = json!({"disk": "ssd"});
+        let originals = pod_set_infos(&sets(&job)).unwrap();
+        let mut added = TemplateInfo::default();
+        added.node_selector.insert("zone".to_owned(), "z".to_owned());
+        added.scheduling_gates.push("kueue.x-k8s.io/topology".to_owned());
+        let grant = |info: &PodSetInfo| PodSetInfo { template: Arc::new(added.clone()), ..info.clone() };
+        let grants: Vec<PodSetInfo> = originals.iter().map(grant).collect();
+        let start = ROW.run_patch(&ROW.decode(&job).unwrap(), &grants).unwrap();
+        apply(&mut job, &start);
+        let spec = &job["spec"];
+        assert_eq!((&spec["suspend"], &spec["nodeSelector"]), (&json!(false), &Value::Null));
+        assert_eq!(spec["driver"]["nodeSelector"], json!({"disk": "ssd", "zone": "z"}));
+        assert_eq!(spec["executor"]["nodeSelector"], json!({"disk": "ssd", "zone": "z"}));
+        assert_eq!(spec["executor"]["labels"]["kueue.x-k8s.io/podset"], "executor");
+        let gates = json!([{"name": "kueue.x-k8s.io/topology"}]);
+        assert_eq!(
+            spec["driver"]["template"]["spec"],
+            json!({"schedulingGates": gates, "containers": [{"name": "spark-kubernetes-driver"}]})
+        );
+        let running = ROW.decode(&job).unwrap();
+        assert!(ROW.run_patch(&running, &grants).unwrap().is_empty());
+        apply(&mut job, &ROW.stop_patches(&running, &originals));
+        let stopped = ROW.decode(&job).unwrap();
+        assert!(stopped.suspended && ROW.stop_patches(&stopped, &originals).is_empty());
+        assert_eq!(job["spec"]["driver"]["nodeSelector"], json!({"own": "1"}));
+        let template = json!({"spec": {"containers": [{"name": "spark-kubernetes-executor"}]}});
+        assert_eq!(job["spec"]["executor"]["template"], template);
+    }
+
+    #[test]
+    fn executors_are_counted() {
+        let mut job = application(&json!({}), &json!({"instances": 2}));
+        let ready = |job: &Value| ROW.decode(job).unwrap().status.pods_ready;
+        let running = json!({"state": "RUNNING"});
+        job["status"] =
+            json!({"applicationState": running, "executorState": {"a": "RUNNING", "b": "PENDING"}});
+        assert!(!ready(&job));
+        job["status"]["executorState"]["b"] = json!("COMPLETED");
+        assert!(ready(&job));
+        job["status"]["applicationState"]["state"] = json!("FAILING");
+        assert!(!ready(&job));
+        let mut one = application(&json!({}), &json!({}));
+        one["status"] = json!({"applicationState": running});
+        assert!(!ready(&one), "the operator starts one executor where no number is given");
+        one["spec"]["sparkConf"] = json!({"spark.executor.instances": "3"});
+        assert_eq!(sets(&one)[1]["count"], 3);
+    }
+
+    #[test]
+    fn changing_numbers_of_executors_are_refused() {
+        for (field, value) in [
+            ("dynamicAllocation", json!({"enabled": true})),
+            ("sparkConf", json!({"spark.dynamicAllocation.enabled": "true"})),
+        ] {
+            let mut job = application(&json!({}), &json!({"instances": 2}));
+            job["spec"][field] = value;
+            assert!(ROW.decode(&job).unwrap_err().to_string().starts_with("spec.dynamicAllocation.enabled"));
+        }
+    }
+}
