@@ -87,7 +87,9 @@ impl Reconciler {
             Outcome::Admitted(assignment) => {
                 moves = 1;
                 self.queues.waiting_heads.decide(&key, &assignment.cluster_queue, now);
-                self.membership.assumed.insert(key.clone(), AssumedAdmission { uid, assignment });
+                let generation = self.cache.workload(&key).map_or(0, |record| record.meta.generation);
+                let decision = AssumedAdmission { uid, generation, assignment };
+                self.membership.assumed.insert(key.clone(), decision);
             }
             Outcome::Preempting(verdict, victims) => {
                 moves = victims.len();

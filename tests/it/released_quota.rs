@@ -88,3 +88,20 @@ fn quota_of_a_starting_cluster_is_kept_until_its_pods_have_ended() {
     server.edit(cluster_kind, "r", suspended("True", "suspended"));
     assert!(!server.holds_quota());
 }
+
+/// A StatefulSet that grows again asks for its pods of now, whatever it asked for before: with less quota than they need, none runs.
+#[test]
+fn set_that_grows_again_waits_for_all_of_its_quota() {
+    let set_kind = kind("apps", "StatefulSet");
+    let mut server = JobServer::new(&["batch/job", "statefulset"], "5");
+    server.create(set_kind, set(3));
+    assert!(server.holds_quota());
+    server.edit(set_kind, "s", |set| set["spec"]["replicas"] = json!(0));
+    assert!(!server.holds_quota());
+    let name = server.workload_name();
+    server.create(Kind::Job(sluice::frameworks::JobKind::BATCH_JOB), crate::core_fixture::job("j"));
+    server.edit(set_kind, "s", |set| set["spec"]["replicas"] = json!(5));
+    let workload = server.get(Kind::Workload, &name).unwrap();
+    assert!(workload["status"].get("admission").is_none(), "{workload}");
+    assert_eq!(workload["spec"]["podSets"][0]["count"], 5);
+}

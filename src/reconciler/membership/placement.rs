@@ -8,6 +8,7 @@ use crate::lifecycle::workload::{self, QueueMembership};
 use crate::reconciler::Reconciler;
 use crate::reconciler::queues::fair_sharing::EntryPenalty;
 use crate::reconciler::scheduler_input::SchedulerInput;
+use crate::reconciler::writes::assumed::AssumedAdmission;
 use jiff::Timestamp;
 
 impl Reconciler {
@@ -62,7 +63,11 @@ impl Reconciler {
         };
         let has_outdated_reclaimable = facts.owner.has_outdated_reclaimable(&record.status);
         let assumed = self.membership.assumed.get(key);
-        if assumed.is_some_and(|assumed| pending.is_some() && assumed.uid == record.meta.uid) {
+        // The spec may have been written after the decision: it is made again on what the Workload asks for now.
+        let is_of_now = |assumed: &AssumedAdmission| {
+            assumed.uid == record.meta.uid && assumed.generation == record.meta.generation
+        };
+        if pending.is_some() && assumed.is_some_and(is_of_now) {
             return QueueMembership::NotQueued;
         }
         self.membership.assumed.remove(key);

@@ -12,6 +12,8 @@ use std::sync::Arc;
 pub(crate) struct AssumedAdmission {
     /// UID of the Workload.
     pub(crate) uid: Arc<str>,
+    /// Generation of the Workload: the decision is on what it asked for then.
+    pub(crate) generation: i64,
     pub(crate) assignment: Assignment,
 }
 
