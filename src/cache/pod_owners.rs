@@ -82,6 +82,11 @@ impl Cache {
         self.slice_of_pod(pod).is_some_and(|record| record.meta.key == *workload)
     }
 
+    /// Returns whether a pod belongs to the workload that it names, or to a slice of the same job.
+    pub(crate) fn is_charged(&self, pod: &PodRecord) -> bool {
+        self.slice_of_pod(pod).is_some()
+    }
+
     /// Returns the UIDs of the controllers above a pod, the nearest first.
     fn controllers_of<'a>(&'a self, pod: &'a WorkloadPod) -> impl Iterator<Item = &'a str> {
         let above = |uid: &&'a str| {

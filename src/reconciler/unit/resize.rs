@@ -178,7 +178,8 @@ impl UnitStep<'_> {
     fn has_pods_to_end(&mut self, unit: &LoadedUnit<'_>, used: &WorkloadRecord, owner: &JobView) -> bool {
         let (cache, key) = (self.units.cache, &used.meta.key);
         let ungating = |pod: &ObjectKey| self.writes.is_in_flight(Kind::Pod, pod);
-        let pods: Vec<_> = cache.pods_of(key).filter(|(_, pod, _)| cache.belongs_to(pod, key)).collect();
+        // While one slice takes over from another, its pods may still belong to the former one.
+        let pods: Vec<_> = cache.pods_of(key).filter(|(_, pod, _)| cache.is_charged(pod)).collect();
         let running = |pod_set: &str| {
             let own = pods.iter().filter(|(.., member)| *member.pod_set == *pod_set);
             own.filter(|(pod, _, member)| !member.has_gate(GATE) || ungating(pod)).count()
