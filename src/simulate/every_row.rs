@@ -168,8 +168,8 @@ impl Cluster {
         let admission = AdmissionSettings::default();
         let options = SimulationOptions { core, admission, start: START, run_for: None };
         let mut simulation = Simulation::new(options).unwrap();
-        let groups = json!([{"coveredResources": ["cpu"], "flavors": [
-            {"name": "f", "resources": [{"name": "cpu", "nominalQuota": "100"}]}]}]);
+        let groups = json!([{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "f", "resources": [
+            {"name": "cpu", "nominalQuota": "100"}, {"name": "memory", "nominalQuota": "100Gi"}]}]}]);
         let spec = json!({"namespaceSelector": {}, "preemption": {"withinClusterQueue": "LowerPriority"},
             "resourceGroups": groups});
         let mut job = sample(row);

@@ -1,5 +1,6 @@
 //! What a manager keeps of pods that are no jobs, of which clusters have many times more than of managed ones. The memory is
 //! measured in a process of its own.
+#![expect(clippy::disallowed_methods, reason = "the test measures what events cost, and judges no time")]
 
 use crate::core_fixture::Core;
 use crate::job_server::pod;

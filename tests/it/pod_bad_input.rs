@@ -28,8 +28,10 @@ fn has_gate(server: &JobServer, name: &str) -> bool {
     server.get(Kind::Pod, name).is_some_and(|pod| pod["spec"]["schedulingGates"].is_array())
 }
 
+type Objects = Vec<(Kind, Value)>;
+
 /// Creates the objects, and then a pod that must run whatever they say.
-fn check(case: &str, objects: Vec<(Kind, Value)>, expected: &Expected) {
+fn check(case: &str, objects: Objects, expected: &Expected) {
     let mut server = server();
     let first = objects[0].1["metadata"]["name"].as_str().unwrap().to_owned();
     for (kind, object) in objects {
@@ -56,7 +58,7 @@ fn check(case: &str, objects: Vec<(Kind, Value)>, expected: &Expected) {
     assert!(!has_gate(&server, "good"), "{case}: another pod waits");
 }
 
-fn group(change: impl FnOnce(&mut Value)) -> Vec<(Kind, Value)> {
+fn group(change: impl FnOnce(&mut Value)) -> Objects {
     let (first, mut second) = (pod("a-0", Some(("group", 2))), pod("a-1", Some(("group", 2))));
     change(&mut second);
     vec![(Kind::Pod, first), (Kind::Pod, second)]
@@ -73,7 +75,7 @@ fn members_that_disagree() {
     let label = |key: &'static str, value: &'static str| {
         move |pod: &mut Value| pod["metadata"]["labels"][format!("kueue.x-k8s.io/{key}")] = json!(value)
     };
-    let cases: Vec<(&str, Vec<(Kind, Value)>, Expected)> = vec![
+    let cases: Vec<(&str, Objects, Expected)> = vec![
         ("queue", group(label("queue-name", "other")), Warning("ErrWorkloadCompose", "queue")),
         ("total", group(annotated("pod-group-total-count", "3")), Warning("ErrWorkloadCompose", "total")),
         ("no total", group(annotated("pod-group-total-count", "")), Warning("Unreadable", "total count")),
