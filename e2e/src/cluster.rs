@@ -109,6 +109,12 @@ impl Cluster {
         self.manager.as_ref().context("no manager is running")
     }
 
+    /// Returns the port at which the API server calls webhooks: that of the balancer, or else of the manager.
+    pub fn webhook_port(&self) -> Result<u16> {
+        let manager = || Ok(self.manager()?.settings().webhook_port);
+        self.balancer.as_ref().map_or_else(manager, |balancer| Ok(balancer.port()))
+    }
+
     /// Removes and returns the manager.
     pub const fn take_manager(&mut self) -> Option<Manager> {
         self.manager.take()

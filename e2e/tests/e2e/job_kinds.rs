@@ -50,7 +50,7 @@ pub(crate) struct AllKinds {
 impl AllKinds {
     pub(crate) async fn install(cluster: &mut Cluster, fixture: &Fixture) -> Result<Self> {
         let definitions = definitions::job_kinds(&fixture.kubectl, &fixture.objects).await?;
-        let port = cluster.manager()?.settings().webhook_port;
+        let port = cluster.webhook_port()?;
         let manifests = install::manifests_for_all_kinds(&fixture.kubectl)?;
         install::install_all(&fixture.kubectl, &fixture.objects, port, manifests).await?;
         let names: Vec<&str> = served().map(|row| row.name).collect();
