@@ -3,6 +3,7 @@
 //!
 //! Invariant: one watch of each configuration serves all three, and each state of it is evaluated once.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -102,7 +103,7 @@ impl Reports {
 
     /// Logs and exports which kinds of jobs without a queue name can start while no manager answers.
     fn report_unguarded(&self, open: impl Iterator<Item = &'static str>) {
-        let open: std::collections::BTreeSet<&str> = open.collect();
+        let open: BTreeSet<&str> = open.collect();
         let changed = self.gaps.set_jobs_unguarded(!open.is_empty());
         if changed && !open.is_empty() {
             tracing::warn!(
