@@ -75,7 +75,7 @@ pub(super) fn watch(
         pairs.push(kueue);
     }
     let rows = frameworks.rows().to_vec();
-    let mut reports = Reports {
+    let reports = Reports {
         names: pairs.iter().flatten().cloned().collect(),
         service: service.clone(),
         manages_unqueued: settings.configuration.manage_jobs_without_queue_name,
@@ -88,17 +88,15 @@ pub(super) fn watch(
 }
 
 impl Reports {
-    fn take(&mut self, readings: &[Reading]) {
-        let own: Vec<(String, Reading)> =
-            self.names.iter().cloned().zip(readings.iter().cloned()).take(2).collect();
-        let uncovered: Vec<_> =
-            own.iter().map(|(name, reading)| (name.clone(), reading.uncovered.clone())).collect();
-        self.frameworks.set_without_entry(&uncovered);
+    fn take(&self, readings: &[Reading]) {
+        let named = || self.names.iter().cloned().zip(readings);
+        let uncovered = named().take(2).map(|(name, reading)| (name, reading.uncovered.clone()));
+        self.frameworks.set_without_entry(&uncovered.collect::<Vec<_>>());
         if self.manages_unqueued {
-            self.report_unguarded(own.into_iter().flat_map(|(_, reading)| reading.open));
+            self.report_unguarded(named().take(2).flat_map(|(_, reading)| reading.open.iter().copied()));
         }
-        let owners = readings.iter().map(|reading| reading.owner.clone());
-        self.report_owners(&self.names.iter().cloned().zip(owners).collect::<Vec<_>>());
+        let owners = named().map(|(name, reading)| (name, reading.owner.clone()));
+        self.report_owners(&owners.collect::<Vec<_>>());
     }
 
     /// Logs and exports which kinds of jobs without a queue name can start while no manager answers.
@@ -158,7 +156,7 @@ mod tests {
         let frameworks = Arc::new(ListedFrameworks::new(rows.to_vec()));
         let gaps = Arc::new(ConfigurationGaps::new(std::iter::empty()));
         let names = ["own-m", "own-v", "kueue-m", "kueue-v"].map(str::to_owned).to_vec();
-        let mut reports = Reports {
+        let reports = Reports {
             names,
             service: service.clone(),
             manages_unqueued: true,

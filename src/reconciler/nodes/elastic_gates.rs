@@ -1,7 +1,8 @@
 //! The gates of elastic jobs: which pods of a job that grew or shrank may run.
 //!
 //! Invariants: no more pods of a pod set run than the slice in use is charged for, and the one that takes over from it: nothing is
-//! ungated while a write may change which these are. A pod that terminates counts until it has ended. Pods are ungated by name, so that two decisions on the same pods are the same.
+//! ungated while a write may change which these are. A pod that terminates counts until it has ended.
+//! Pods are ungated by name, so that two decisions on the same pods are the same.
 
 use super::pod_change::{PodChange, gate_removed_observation, gates_without};
 use crate::api::names::ELASTIC_JOB_ANNOTATION as GATE;
