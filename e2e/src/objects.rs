@@ -34,6 +34,8 @@ kinds! {
     POD = "", "v1", "Pod", "pods";
     /// Deployment.
     DEPLOYMENT = "apps", "v1", "Deployment", "deployments";
+    /// `StatefulSet`.
+    STATEFUL_SET = "apps", "v1", "StatefulSet", "statefulsets";
     /// `PodDisruptionBudget`.
     DISRUPTION_BUDGET = "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets";
     /// `EndpointSlice`.

@@ -79,6 +79,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core + Versions, Queues, 4, job_lifecycle::prebuilt_workload_without_defaults;
     Core, Plane, 20, job_kinds::each_served_kind_runs;
     Core, Plane, 60, ray_clusters::cluster_grows_and_shrinks_a_hundred_times;
+    Core, Plane, 33, pod_groups::groups_and_sets_under_a_full_queue;
     Core, Queues, 7, queue_order::higher_priority_first;
     Core, Queues, 5, queue_order::priority_raised_while_pending;
     Core, Queues, 4, queue_order::strict_fifo_keeps_order;

@@ -16,7 +16,6 @@ use std::fs;
 
 const NODE_LABEL: &str = "e2e.example/pool";
 const QUEUE: &str = "main";
-const STATEFUL_SET: Kind = Kind::new("apps", "v1", "StatefulSet", "statefulsets");
 
 /// Each kind is suspended by its webhook, queued, admitted, started with the node labels of its flavor, and finishes or is deleted;
 /// then its quota is free.
@@ -185,13 +184,16 @@ impl PlayedKind {
         let named = |key: &str, value: &str| json!({"app": "sample", "leaderworkerset.sigs.k8s.io/name": self.name, key: value});
         let leaders = named("leaderworkerset.sigs.k8s.io/worker-index", "0");
         let leader_set = set(&self.name, &templates["leaderTemplate"], (0, replicas), &leaders);
-        fixture.objects.create(STATEFUL_SET, &leader_set).await?;
+        fixture.objects.create(Kind::STATEFUL_SET, &leader_set).await?;
         for index in 0..replicas {
             let leader = format!("{}-{index}", self.name);
             let labels = named("leaderworkerset.sigs.k8s.io/group-index", &index.to_string());
             let mut template = templates["workerTemplate"].clone();
             template["metadata"]["annotations"]["leaderworkerset.sigs.k8s.io/leader-name"] = json!(leader);
-            fixture.objects.create(STATEFUL_SET, &set(&leader, &template, (1, size - 1), &labels)).await?;
+            fixture
+                .objects
+                .create(Kind::STATEFUL_SET, &set(&leader, &template, (1, size - 1), &labels))
+                .await?;
             eventually("the controller has made the leader", async || {
                 let labels = json!({"metadata": {"labels": labels}});
                 fixture.objects.merge(Kind::POD, &fixture.name, &leader, &labels).await?;
@@ -212,9 +214,12 @@ impl PlayedKind {
         .await?;
         fixture.wait_for_queue_counts(QUEUE, (0, replicas, replicas), &[]).await?;
         self.delete(fixture).await?;
-        for set in fixture.objects.list(STATEFUL_SET, &fixture.name, "").await? {
+        for set in fixture.objects.list(Kind::STATEFUL_SET, &fixture.name, "").await? {
             let name = text(&set, "/metadata/name");
-            fixture.objects.delete(STATEFUL_SET, &fixture.name, name, PropagationPolicy::Background).await?;
+            fixture
+                .objects
+                .delete(Kind::STATEFUL_SET, &fixture.name, name, PropagationPolicy::Background)
+                .await?;
         }
         fixture.wait_for_queue_counts(QUEUE, (0, 0, 0), &[("cpu", "0"), ("memory", "0")]).await
     }
