@@ -1,7 +1,7 @@
 //! Elastic Jobs: they are resized while they run.
 
 use crate::fixture::Fixture;
-use crate::history::{History, is_deleted, revision};
+use crate::history::{History, in_store_order, is_deleted, revision};
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use sluice_e2e::cluster::Cluster;
@@ -89,14 +89,9 @@ pub(crate) fn is_gated(pod: &Value) -> bool {
 /// Checks every revision of Workloads and pods: Workloads are charged no more than the quota, and of an elastic job no more pods run
 /// than it is charged for. Returns the largest number of its pods that ran.
 pub(crate) fn check_revisions(workloads: &[Value], pods: &[Value], job: &str) -> Result<i64> {
-    let mut all = Vec::new();
-    for object in workloads.iter().chain(pods) {
-        all.push((revision(object)?, object));
-    }
-    all.sort_by_key(|(revision, _)| *revision);
     let (mut known_workloads, mut known_pods) = (BTreeMap::new(), BTreeMap::new());
     let mut seen = 0;
-    for (_, object) in all {
+    for (at, object) in in_store_order(&[workloads, pods])? {
         let name = text(object, "/metadata/name");
         let known =
             if object["spec"].get("podSets").is_some() { &mut known_workloads } else { &mut known_pods };
@@ -115,7 +110,7 @@ pub(crate) fn check_revisions(workloads: &[Value], pods: &[Value], job: &str) ->
         ensure!(
             running <= of_job,
             "{running} pods run, {of_job} are charged: {}",
-            history_of(job, workloads, pods, revision(object)?)
+            history_of(job, workloads, pods, at)
         );
         seen = seen.max(running);
     }

@@ -114,6 +114,14 @@ pub(crate) fn revision(object: &Value) -> Result<u64> {
     Ok(text(object, "/metadata/resourceVersion").parse()?)
 }
 
+/// Returns revisions of several kinds in store order, each with its resourceVersion.
+pub(crate) fn in_store_order<'a>(kinds: &[&'a [Value]]) -> Result<Vec<(u64, &'a Value)>> {
+    let all = kinds.iter().flat_map(|revisions| revisions.iter());
+    let mut all: Vec<_> = all.map(|object| Ok((revision(object)?, object))).collect::<Result<_>>()?;
+    all.sort_by_key(|(revision, _)| *revision);
+    Ok(all)
+}
+
 /// Returns whether a revision is the last one of an object that is gone.
 pub(crate) fn is_deleted(object: &Value) -> bool {
     object["metadata"][DELETED] == true

@@ -44,6 +44,7 @@ mod node_failures;
 mod node_flaps;
 mod outages;
 mod partial_admission;
+mod pod_group_crashes;
 mod pod_groups;
 mod pods_ready_gate;
 mod preemption;
