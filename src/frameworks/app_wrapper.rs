@@ -310,6 +310,7 @@ mod tests {
     use super::super::related::NothingRelated;
     use super::super::{JobPatch, PodSetInfo, TemplateInfo, pod_set_infos};
     use super::*;
+    use crate::resources::{default_requests, pod_quantities};
     use std::sync::Arc;
 
     fn template(label: &str) -> Value {
@@ -396,6 +397,44 @@ mod tests {
         job["status"] = json!({});
         job["spec"]["components"][0]["podSets"][0]["path"] = json!("template.spec.groups[7]");
         assert!(sets(&job).unwrap_err().to_string().starts_with("spec.components.0.podSets.0.path"));
+    }
+
+    /// What a pod is charged for is the same beside a wrapper and in it.
+    #[test]
+    fn wrapped_pods_are_charged_as_in_their_own_kind() {
+        let sized = |name: &str, cpu: &str| json!({"name": name, "image": "i", "resources": {"requests": {"cpu": cpu}}});
+        let mut sidecar = sized("sidecar", "2");
+        sidecar["restartPolicy"] = json!("Always");
+        let mut claiming = sized("c", "1");
+        claiming["resources"]["claims"] = json!([{"name": "gpu"}]);
+        let claims = json!([{"name": "gpu", "resourceClaimTemplateName": "gpus"}]);
+        let extended = json!({"name": "c", "image": "i", "resources": {"limits": {"example.com/gpu": "3", "cpu": "1500m"}}});
+        for (spec, cpu) in [
+            (json!({"containers": [sized("c", "1")], "initContainers": [sized("first", "5")]}), "5"),
+            (json!({"containers": [sized("c", "1")], "initContainers": [sidecar, sized("first", "5")]}), "7"),
+            (json!({"containers": [sized("c", "1")], "resources": {"requests": {"cpu": "6"}}}), "6"),
+            (json!({"containers": [sized("c", "1")], "overhead": {"cpu": "250m"}}), "1250m"),
+            (json!({"containers": [claiming], "resourceClaims": claims}), "1"),
+            (json!({"containers": [extended]}), "1500m"),
+        ] {
+            let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "uid": "u"},
+                "spec": {"suspend": true, "template": {"spec": spec}}});
+            let row = framework("batch", "Job").unwrap();
+            let mut own = row.pod_sets(&job).unwrap().remove(0);
+            let mut wrapped = sets(&wrapper(&json!([{"template": job}]))).unwrap().remove(0);
+            let charge = |set: &mut Value| {
+                let mut template = set["template"].take();
+                let mut spec = template["spec"].take();
+                let claims = spec["resourceClaims"].take();
+                let mut spec = serde_json::from_value(spec).unwrap();
+                default_requests(&mut spec);
+                let quantities = pod_quantities(&spec);
+                (quantities.get("cpu").unwrap().to_string(), quantities.len(), claims)
+            };
+            let charged = charge(&mut own);
+            assert_eq!(charge(&mut wrapped), charged, "{spec}");
+            assert_eq!(charged.0, cpu, "{spec}");
+        }
     }
 
     #[test]
