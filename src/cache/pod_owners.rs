@@ -142,7 +142,7 @@ impl Cache {
 /// Returns what puts one slice before another: the newest with quota is in use.
 fn precedence(record: &WorkloadRecord) -> impl Ord + use<> {
     let holds = reservation::holds_quota(&record.status);
-    (record.keeps_quota(), holds, record.meta.created, record.meta.uid.clone())
+    (holds, record.meta.created, record.meta.uid.clone())
 }
 
 fn is_owner(record: &WorkloadRecord, uid: &str) -> bool {

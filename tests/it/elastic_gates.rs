@@ -38,15 +38,15 @@ fn pod(name: &str, workload: &Value) -> Value {
     pod
 }
 
-/// A Job of two pods that runs, with its only slice.
-fn running() -> (Core, Value) {
+/// A Job that runs, with its only slice.
+fn running(pods: i32) -> (Core, Value) {
     let mut core = Core::new(CoreSettings::default());
     let mut workload = Value::Null;
-    let effects = core.put(JOB, elastic_job(2, None));
+    let effects = core.put(JOB, elastic_job(pods, None));
     let effects = core.land(&effects, &mut workload);
     let effects = core.land(&effects, &mut workload);
     let [start] = &writes(&effects, JOB)[..] else { panic!("{effects:?}") };
-    let started = core.with_server_metadata(JOB, elastic_job(2, Some(&workload)));
+    let started = core.with_server_metadata(JOB, elastic_job(pods, Some(&workload)));
     let (id, kind, key) = (start.id, JOB, start.key.clone());
     core.feed(Delta::Written(WriteResult { id, kind, key, outcome: WriteOutcome::Done(started) }));
     (core, workload)
@@ -59,7 +59,7 @@ fn of_workloads(effects: &[Effect]) -> Vec<Write> {
 /// Without it, the slice would shrink to less than runs when both writes have landed.
 #[test]
 fn pod_that_is_being_ungated_keeps_its_quota() {
-    let (mut core, workload) = running();
+    let (mut core, workload) = running(2);
     let effects = core.put(Kind::Pod, pod("a-0", &workload));
     assert_eq!(writes(&effects, Kind::Pod).len(), 1);
     let effects = core.put(JOB, elastic_job(0, Some(&workload)));
@@ -69,10 +69,43 @@ fn pod_that_is_being_ungated_keeps_its_quota() {
 /// The slice that is being written has fewer pods than the one before.
 #[test]
 fn nothing_is_ungated_while_a_slice_shrinks() {
-    let (mut core, workload) = running();
+    let (mut core, workload) = running(2);
     let effects = core.put(JOB, elastic_job(1, Some(&workload)));
     let [shrunk] = &of_workloads(&effects)[..] else { panic!("{effects:?}") };
     assert!(shrunk.body.as_array().unwrap().iter().any(|op| op["value"] == 1), "{shrunk:?}");
     let effects = core.put(Kind::Pod, pod("a-0", &workload));
     assert!(writes(&effects, Kind::Pod).is_empty(), "{effects:?}");
+}
+
+/// A slice took over and its pods run, but the end of the one before could not be written: that one has quota for fewer pods, so that the
+/// Job is stopped and the evicted slice keeps its quota until then.
+#[test]
+fn evicted_slice_keeps_its_quota_beside_the_one_it_replaced() {
+    let (mut core, first) = running(1);
+    let ungated = |name: &str| {
+        let mut pod = pod(name, &first);
+        pod["spec"]["schedulingGates"] = Value::Null;
+        pod
+    };
+    core.put(Kind::Pod, ungated("a-0"));
+    let mut second = Value::Null;
+    let effects = core.put(JOB, elastic_job(2, Some(&first)));
+    let effects = core.land(&effects, &mut second);
+    let effects = core.land(&effects, &mut second);
+    let [end] = &of_workloads(&effects)[..] else { panic!("{effects:?}") };
+    assert_eq!(*end.key.name, *first["metadata"]["name"].as_str().unwrap());
+    let outcome = WriteOutcome::Unavailable { message: "down".to_owned() };
+    let (id, kind, key) = (end.id, Kind::Workload, end.key.clone());
+    let effects = core.feed(Delta::Written(WriteResult { id, kind, key, outcome }));
+    assert!(of_workloads(&effects).is_empty(), "{effects:?}");
+    let effects = core.put(Kind::Pod, pod("a-1", &first));
+    assert_eq!(writes(&effects, Kind::Pod).len(), 1);
+    core.put(Kind::Pod, ungated("a-1"));
+    second["spec"]["active"] = json!(false);
+    second["metadata"]["generation"] = json!(2);
+    let effects = core.put(Kind::Workload, second.clone());
+    let effects = core.land(&effects, &mut second);
+    assert!(of_workloads(&effects).is_empty(), "{effects:?}");
+    let [stop] = &writes(&effects, JOB)[..] else { panic!("{effects:?}") };
+    assert_eq!(stop.body["spec"]["suspend"], true);
 }

@@ -164,11 +164,12 @@ impl<'a> UnitFacts<'a> {
 
     /// Returns whether pods of a job run, if its status does not say when they are gone.
     fn has_running_pods(self, record: &WorkloadRecord, unit: &LoadedUnit<'_>) -> bool {
-        let (cache, key) = (self.units.cache, &record.meta.key);
+        let cache = self.units.cache;
+        // While one slice takes over from another, its pods may still belong to the former one.
         let runs = |(_, pod, member): (_, &PodRecord, &WorkloadPod)| {
-            member.gates.is_empty() && cache.belongs_to(pod, key)
+            member.gates.is_empty() && cache.is_charged(pod)
         };
-        !unit.key.kind.tells_end_of_pods() && cache.pods_of(key).any(runs)
+        !unit.key.kind.tells_end_of_pods() && cache.pods_of(&record.meta.key).any(runs)
     }
 
     /// Returns whether no object of a unit is being written: until then its cached version does not show whether it has

@@ -32,8 +32,9 @@ impl<'a> Slices<'a> {
         let newest = |holds: &dyn Fn(&WorkloadRecord) -> bool| {
             unfinished.iter().rev().find(|record| holds(record)).copied()
         };
+        // Pods may run on the quota of the other, also when it has to release it.
         let replaced = |record: &WorkloadRecord| {
-            unfinished.iter().any(|other| other.keeps_quota() && replaces(other, record))
+            unfinished.iter().any(|other| reservation::holds_quota(&other.status) && replaces(other, record))
         };
         let reserving = newest(&|record| record.keeps_quota() && !replaced(record));
         let leaving = newest(&|record| reservation::holds_quota(&record.status) && !record.keeps_quota());
@@ -44,7 +45,11 @@ impl<'a> Slices<'a> {
             };
             unfinished.iter().find(waits).copied()
         });
-        let latest = waiting.or(reserving).or_else(|| newest(&stays)).or_else(|| unfinished.last().copied());
+        let latest = waiting
+            .or(reserving)
+            .or_else(|| newest(&|record| stays(record) && !replaced(record)))
+            .or(leaving)
+            .or_else(|| unfinished.last().copied());
         Self { unfinished, reserving, leaving, latest }
     }
 
@@ -72,7 +77,9 @@ impl<'a> Slices<'a> {
 
     /// Returns reason and message of the end of a superfluous slice.
     pub(super) fn end_of(&self, record: &WorkloadRecord) -> (&'static str, &'static str) {
-        let takes_over = |other: &Arc<WorkloadRecord>| !is_evicted(other) && replaces(other, record);
+        let takes_over = |other: &Arc<WorkloadRecord>| {
+            replaces(other, record) && (reservation::holds_quota(&other.status) || !is_evicted(other))
+        };
         if self.unfinished.iter().any(|other| takes_over(other)) {
             (eviction::SLICE_REPLACED, "Replaced to accommodate a new workload slice")
         } else {
