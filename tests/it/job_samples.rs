@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use sluice::api::validation::Gates;
+use sluice::cache::Kind;
 use sluice::frameworks::{Framework, Role, served};
 use std::fs;
 use std::path::Path;
@@ -12,6 +13,21 @@ pub(crate) fn submitted(kind: &Framework) -> Value {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&file));
     let text = text.unwrap_or_else(|_| panic!("no sample for {}: add {file}", kind.gvk.kind));
     serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// Returns the objects that samples read, such as the runtime of a TrainJob: `config/samples/related`.
+pub(crate) fn related() -> Vec<(Kind, Value)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/samples/related");
+    let mut files: Vec<_> =
+        fs::read_dir(folder).into_iter().flatten().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    let read = |file| {
+        let object: Value = serde_saphyr::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+        let group = object["apiVersion"].as_str().unwrap().split_once('/').map_or("", |(group, _)| group);
+        let kind = Kind::from_group_kind(group, object["kind"].as_str().unwrap());
+        (kind.expect("a kind that a row reads"), object)
+    };
+    files.into_iter().map(read).collect()
 }
 
 /// Returns the sample of a kind as a server would return it, in another namespace and queue.

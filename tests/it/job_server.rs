@@ -3,9 +3,10 @@
 use crate::core_fixture::START;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use sluice::admission::{AdmissionSettings, ReviewContext, admit_object};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
-use sluice::frameworks::{JobKind, framework};
+use sluice::frameworks::{Framework, JobKind, framework};
 use sluice::reconciler::{CoreSettings, Delta, Effect, Event};
 use sluice::simulate::Harness;
 use sluice::simulate::fake_api_server::FakeApiServer;
@@ -20,6 +21,7 @@ pub(crate) fn kind(group: &str, kind: &str) -> Kind {
 
 pub(crate) struct JobServer {
     harness: Harness,
+    admission: AdmissionSettings,
     now: Timestamp,
     /// Events that were emitted.
     pub(crate) events: Vec<Event>,
@@ -30,15 +32,18 @@ pub(crate) struct JobServer {
 impl JobServer {
     /// A leading manager of these frameworks, with a queue of as many CPUs.
     pub(crate) fn new(frameworks: &[&str], cpus: &str) -> Self {
-        let settings = CoreSettings {
-            frameworks: frameworks.iter().map(|name| (*name).to_owned()).collect(),
-            ..CoreSettings::default()
-        };
+        let frameworks = frameworks.iter().map(|name| (*name).to_owned()).collect();
+        let settings = CoreSettings { frameworks, ..CoreSettings::default() };
+        Self::with_settings(settings, AdmissionSettings::default(), cpus)
+    }
+
+    /// A leading manager with these settings.
+    pub(crate) fn with_settings(core: CoreSettings, admission: AdmissionSettings, cpus: &str) -> Self {
         let now = Timestamp::from_second(START).unwrap();
-        let harness = Harness::new(settings, FakeApiServer::new(true));
-        let mut server = Self { harness, now, events: Vec::new(), writes: 0 };
-        let groups = json!([{"coveredResources": ["cpu"], "flavors": [
-            {"name": "f", "resources": [{"name": "cpu", "nominalQuota": cpus}]}]}]);
+        let harness = Harness::new(core, FakeApiServer::new(true));
+        let mut server = Self { harness, admission, now, events: Vec::new(), writes: 0 };
+        let groups = json!([{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "f", "resources": [
+            {"name": "cpu", "nominalQuota": cpus}, {"name": "memory", "nominalQuota": "1000Gi"}]}]}]);
         for (kind, object) in [
             (Kind::Namespace, json!({"metadata": {"name": "ns"}})),
             (Kind::ResourceFlavor, json!({"metadata": {"name": "f"}, "spec": {}})),
@@ -59,6 +64,32 @@ impl JobServer {
         server.feed(vec![Delta::Leading(true)]);
         server.settle();
         server
+    }
+
+    /// Creates an object of a row as a user: its webhooks default and validate it first.
+    ///
+    /// # Errors
+    /// A webhook has refused it.
+    pub(crate) fn submit(&mut self, row: &'static Framework, object: Value) -> Result<(), String> {
+        let object = self.admit(row, object, None)?;
+        self.create(Kind::of_job(JobKind::new(row)), object);
+        Ok(())
+    }
+
+    /// Returns an object that is created, or that replaces another one, as its webhooks leave it.
+    ///
+    /// # Errors
+    /// A webhook has refused it.
+    pub(crate) fn admit(
+        &self,
+        row: &Framework,
+        object: Value,
+        old: Option<&Value>,
+    ) -> Result<Value, String> {
+        let snapshot = self.harness.core.snapshot();
+        let ctx = ReviewContext { objects: &snapshot, settings: &self.admission };
+        let admitted = admit_object((row.gvk.group, row.gvk.kind), object, old, |_| Ok(()), &ctx);
+        admitted.map(|(object, _warnings)| object)
     }
 
     pub(crate) fn create(&mut self, kind: Kind, object: Value) {

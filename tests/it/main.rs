@@ -20,6 +20,7 @@ mod dockerfile;
 mod elastic_gates;
 mod end_to_end_cases;
 mod events_and_observations;
+mod every_job_kind;
 mod fake_api;
 mod feature_gates;
 mod finalizers;

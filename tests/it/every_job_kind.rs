@@ -1,0 +1,190 @@
+//! Rules that hold for the jobs of every kind: which wait for admission, and which queue they get. Each served row of the table
+//! is tried, by its sample.
+
+use crate::job_samples::{related, submitted};
+use crate::job_server::JobServer;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde_json::{Value, json};
+use sluice::admission::AdmissionSettings;
+use sluice::cache::Kind;
+use sluice::frameworks::{Framework, JobKind, Role, framework, served};
+use sluice::reconciler::CoreSettings;
+
+const QUEUE: &str = "kueue.x-k8s.io/queue-name";
+const PARENT: &str = "kueue.x-k8s.io/pod-suspending-parent";
+
+/// Which jobs a configuration manages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Managed {
+    WithQueue,
+    All,
+}
+
+/// Whether the namespace of the jobs is one of those of the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Namespace {
+    Selected,
+    Other,
+}
+
+/// Returns a manager of all kinds that are served, with the objects that the samples read.
+pub(crate) fn server_of_all_kinds(change: impl FnOnce(&mut CoreSettings, &mut AdmissionSettings)) -> JobServer {
+    let frameworks: std::collections::BTreeSet<String> = served().map(|row| row.name.to_owned()).collect();
+    let mut core = CoreSettings { frameworks, ..CoreSettings::default() };
+    let mut admission = AdmissionSettings::default();
+    change(&mut core, &mut admission);
+    let mut server = JobServer::with_settings(core, admission, "100");
+    for (kind, object) in related() {
+        server.create(kind, object);
+    }
+    server
+}
+
+fn server(managed: Managed, namespace: Namespace) -> JobServer {
+    server_of_all_kinds(|core, admission| {
+        core.manage_jobs_without_queue_name = managed == Managed::All;
+        admission.manage_jobs_without_queue_name = managed == Managed::All;
+        if namespace == Namespace::Other {
+            let labels = [("team".to_owned(), "a".to_owned())].into();
+            let selector = LabelSelector { match_labels: Some(labels), match_expressions: None };
+            core.managed_namespaces = selector.clone();
+            admission.managed_namespaces = selector;
+        }
+    })
+}
+
+/// Returns the sample of a kind, that would run at once.
+pub(crate) fn sample(row: &Framework, queue: &str) -> Value {
+    let mut object = submitted(row);
+    object["metadata"] = json!({"name": row.gvk.kind.to_lowercase(), "namespace": "ns"});
+    if !queue.is_empty() {
+        object["metadata"]["labels"] = json!({ QUEUE: queue });
+    }
+    if let Some(suspend) = row.fields.suspend {
+        *object.pointer_mut(suspend).unwrap() = json!(false);
+    }
+    object
+}
+
+/// Returns whether a stored object cannot run: it is suspended, its gate holds it, or its templates are marked.
+fn is_held(row: &Framework, object: &Value) -> bool {
+    match row.fields.suspend {
+        Some(suspend) => object.pointer(suspend) == Some(&json!(true)),
+        None if row.is_pod() => object["spec"]["schedulingGates"].to_string().contains("kueue.x-k8s.io/admission"),
+        None => object["spec"].to_string().contains(PARENT),
+    }
+}
+
+/// Returns the names of the Workloads that an object owns.
+fn workloads_of(server: &JobServer, object: &Value) -> Vec<Value> {
+    let owns = |workload: &Value| {
+        let owners = workload["metadata"]["ownerReferences"].as_array();
+        owners.is_some_and(|owners| owners.iter().any(|owner| owner["uid"] == object["metadata"]["uid"]))
+    };
+    server.all(Kind::Workload).into_iter().filter(owns).collect()
+}
+
+fn stored(server: &JobServer, row: &'static Framework) -> Value {
+    let name = row.gvk.kind.to_lowercase();
+    server.get(Kind::of_job(JobKind::new(row)), &name).unwrap().clone()
+}
+
+/// Returns an owner whose controller creates objects of any kind.
+fn owner() -> &'static Framework {
+    framework("workload.codeflare.dev", "AppWrapper").unwrap()
+}
+
+/// A job waits if it names a queue, or if jobs without a queue are managed in its namespace; a pod only in managed namespaces. Below an
+/// object that waits itself, it does not. It gets a Workload in managed namespaces alone.
+#[test]
+fn which_jobs_wait_for_admission() {
+    for managed in [Managed::WithQueue, Managed::All] {
+        for namespace in [Namespace::Selected, Namespace::Other] {
+            for queue in ["lq", ""] {
+                for row in served() {
+                    let case = format!("{} {managed:?} {namespace:?} queue {queue:?}", row.name);
+                    let selected = namespace == Namespace::Selected;
+                    let mut server = server(managed, namespace);
+                    server.submit(row, sample(row, queue)).unwrap();
+                    let object = stored(&server, row);
+                    let asked = !queue.is_empty() || (managed == Managed::All && selected);
+                    let expected = asked && (selected || !row.is_pod());
+                    // It was started by the manager if it could be.
+                    let workloads = workloads_of(&server, &object);
+                    let makes = !matches!(row.role, Role::PassThrough);
+                    assert_eq!(!workloads.is_empty(), asked && selected && makes, "{case}: {workloads:?}");
+                    let starts = !queue.is_empty() && selected && matches!(row.role, Role::Suspended | Role::Pods);
+                    assert_eq!(is_held(row, &object), expected && !starts, "{case}: {object}");
+                }
+            }
+        }
+    }
+}
+
+/// Below an object that is managed, a job has no Workload and does not wait for one; it runs with its owner.
+#[test]
+fn jobs_below_a_managed_object() {
+    for managed in [Managed::WithQueue, Managed::All] {
+        for (of_owner, of_job) in [("lq", ""), ("lq", "lq"), ("", ""), ("", "lq")] {
+            for row in served().filter(|row| row.name != owner().name) {
+                let case = format!("{} {managed:?} {of_owner:?} above {of_job:?}", row.name);
+                let mut server = server(managed, Namespace::Selected);
+                server.submit(owner(), sample(owner(), of_owner)).unwrap();
+                let above = stored(&server, owner());
+                let mut object = sample(row, of_job);
+                object["metadata"]["ownerReferences"] = json!([{"apiVersion": owner().gvk.api_version(),
+                    "kind": owner().gvk.kind, "name": above["metadata"]["name"],
+                    "uid": above["metadata"]["uid"], "controller": true}]);
+                server.submit(row, object).unwrap();
+                let object = stored(&server, row);
+                let below = !of_owner.is_empty() || managed == Managed::All;
+                let waits = !below && !of_job.is_empty();
+                let makes = !matches!(row.role, Role::PassThrough);
+                assert_eq!(!workloads_of(&server, &object).is_empty(), waits && makes, "{case}");
+                let starts = matches!(row.role, Role::Suspended | Role::Pods);
+                // The owner is admitted if it is in a queue. Otherwise its children are suspended with it.
+                let stopped = below && of_owner.is_empty() && row.role == Role::Suspended;
+                assert_eq!(is_held(row, &object), waits && !starts || stopped, "{case}: {object}");
+            }
+        }
+    }
+}
+
+/// In a namespace with the LocalQueue `default`, a job without a queue name is queued there, by its webhook.
+#[test]
+fn default_queue_of_every_kind() {
+    for (present, namespace) in
+        [(true, Namespace::Selected), (false, Namespace::Selected), (true, Namespace::Other)]
+    {
+        for row in served() {
+            let case = format!("{} {present} {namespace:?}", row.name);
+            let mut server = server(Managed::WithQueue, namespace);
+            if present {
+                server.create(
+                    Kind::LocalQueue,
+                    json!({"metadata": {"name": "default", "namespace": "ns"}, "spec": {"clusterQueue": "cq"}}),
+                );
+            }
+            server.submit(row, sample(row, "")).unwrap();
+            let object = stored(&server, row);
+            let queued = present && namespace == Namespace::Selected;
+            let queue = object["metadata"]["labels"].get(QUEUE).and_then(Value::as_str);
+            assert_eq!(queue, queued.then_some("default"), "{case}: {object}");
+            let workloads = workloads_of(&server, &object);
+            let makes = queued && row.role != Role::PassThrough;
+            assert_eq!(!workloads.is_empty(), makes, "{case}");
+            for workload in workloads {
+                assert_eq!(workload["spec"]["queueName"], "default", "{case}");
+                assert!(workload["status"]["admission"].is_object(), "{case}: {workload}");
+            }
+            server.submit(row, {
+                let mut other = sample(row, "lq");
+                other["metadata"]["name"] = json!("other");
+                other
+            })
+            .unwrap();
+            let other = server.get(Kind::of_job(JobKind::new(row)), "other").unwrap();
+            assert_eq!(other["metadata"]["labels"][QUEUE], "lq", "{case}: a queue that is named stays");
+        }
+    }
+}
