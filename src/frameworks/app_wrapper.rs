@@ -396,7 +396,7 @@ mod tests {
         assert_eq!((&set["count"], &set["template"]["metadata"]["labels"]["of"]), (&json!(1), &json!("a")));
         job["status"] = json!({});
         job["spec"]["components"][0]["podSets"][0]["path"] = json!("template.spec.groups[7]");
-        assert!(sets(&job).unwrap_err().to_string().starts_with("spec.components.0.podSets.0.path"));
+        assert!(sets(&job).unwrap_err().to_string().starts_with("spec.components[0].podSets[0].path"));
     }
 
     /// What a pod is charged for is the same beside a wrapper and in it.

@@ -13,7 +13,15 @@ use std::sync::Arc;
 
 /// Creates an error for a JSON pointer, which is converted to a field path.
 pub(super) fn malformed(pointer: &str, problem: impl Into<String>) -> JobError {
-    JobError::Malformed { path: pointer.trim_start_matches('/').replace('/', "."), problem: problem.into() }
+    let mut path = String::new();
+    for name in pointer.trim_start_matches('/').split('/') {
+        if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()) {
+            path.extend(["[", name, "]"]);
+        } else {
+            path.extend([if path.is_empty() { "" } else { "." }, name]);
+        }
+    }
+    JobError::Malformed { path, problem: problem.into() }
 }
 
 fn present<'a>(value: &'a Value, pointer: &str) -> Option<&'a Value> {
