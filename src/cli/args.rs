@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::component::Component;
+use super::framework::FrameworkFileArgs;
 use super::logs::{LogFormat, LogSettings};
 use super::zap::{TimeFormat, ZapArgs};
 use crate::api::config;
@@ -15,6 +16,8 @@ pub(super) struct ManagerArgs {
     /// Configuration file (config.kueue.x-k8s.io/v1beta2); default: built-in defaults.
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) framework_files: FrameworkFileArgs,
     /// Kubeconfig file; default: the service account of the pod.
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::cluster_objects::{self, ClusterObjects, ClusterReader};
+use super::framework::FrameworkFileArgs;
 use super::{config_mapping, settings};
 use crate::metrics::build;
 use crate::simulate::{Dump, Redaction, SkippedResource};
@@ -50,6 +51,8 @@ pub(super) struct DumpArgs {
     /// ConfigMap with the configuration of the manager.
     #[arg(long, value_name = "NAMESPACE/NAME", default_value = "kueue-system/kueue-manager-config", value_parser = config_map)]
     config_map: ConfigMapName,
+    #[command(flatten)]
+    framework_files: FrameworkFileArgs,
     /// Feature gates of the manager's command line as NAME=true,…
     #[arg(long, value_name = "LIST")]
     feature_gates: Option<String>,
@@ -73,6 +76,7 @@ fn config_map(text: &str) -> Result<ConfigMapName, String> {
 }
 
 pub(super) fn run(args: &DumpArgs) -> anyhow::Result<ExitCode> {
+    args.framework_files.add()?;
     let dump = cluster_objects::block_on(read(args))?;
     for SkippedResource { resource, reason } in &dump.header.skipped {
         super::print_error(&format_args!("{resource}: skipped: {reason}"));

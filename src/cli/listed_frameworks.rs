@@ -72,9 +72,8 @@ impl ListedFrameworks {
             tracing::error!(
                 framework = row.name,
                 configurations,
-                "no webhook is called for a framework of the configuration; its objects run without quota: apply {}, or remove it \
-                 from integrations.frameworks",
-                row.manifests()
+                "no webhook is called for a framework of the configuration; its objects run without quota: {}",
+                row.manifests_or_removal()
             );
         }
         if lacking.is_empty() && !is_first {
@@ -84,12 +83,7 @@ impl ListedFrameworks {
 }
 
 fn reason(row: &Framework, lacks: &[String]) -> String {
-    format!(
-        "framework {} lacks {}: apply {}, or remove it from integrations.frameworks",
-        row.name,
-        lacks.join(", "),
-        row.manifests()
-    )
+    format!("framework {} lacks {}: {}", row.name, lacks.join(", "), row.manifests_or_removal())
 }
 
 #[cfg(test)]

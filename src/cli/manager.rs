@@ -41,6 +41,7 @@ pub(super) fn start(args: ManagerArgs) -> anyhow::Result<()> {
     if let Some(warning) = args.zap.without_effect() {
         tracing::warn!(warning, "command line");
     }
+    args.framework_files.add()?;
     // The default soft limit is low, and webhook clients could exhaust it.
     if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
         tracing::warn!(%error, "cannot raise the limit of open files");

@@ -1,4 +1,4 @@
-//! The command line interface: subcommands `manager`, `crds`, `simulate`, `dump` and `version`.
+//! The command line interface: subcommands `manager`, `crds`, `simulate`, `dump`, `framework` and `version`.
 #![allow(clippy::disallowed_methods, reason = "the shell reads clocks, starts tasks and waits")]
 
 mod address;
@@ -16,6 +16,7 @@ mod dump;
 mod entry;
 #[cfg(feature = "failpoints")]
 mod failpoints;
+mod framework;
 mod leadership;
 mod listed_frameworks;
 mod listeners;
@@ -55,6 +56,8 @@ enum Command {
     Simulate(Box<simulate::SimulateArgs>),
     /// Write the state of a cluster as manifests that `simulate` loads; never writes to the cluster.
     Dump(dump::DumpArgs),
+    /// Work with kinds of jobs that files describe.
+    Framework(framework::FrameworkArgs),
     /// Print version, commit and date.
     Version,
 }
@@ -73,6 +76,7 @@ pub fn main() -> ExitCode {
         Command::Crds(args) => crds::run(&args).map(success),
         Command::Simulate(args) => simulate::run(&args),
         Command::Dump(args) => dump::run(&args),
+        Command::Framework(args) => framework::run(&args).map(success),
         Command::Version => crds::print(&format!("sluice {}\n", build::describe())).map(success),
     };
     match result {

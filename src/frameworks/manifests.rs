@@ -5,7 +5,7 @@
 //! [`components`](super::components) are for the others.
 
 use super::related::RelatedKind;
-use super::row::{FailurePolicy, Family, Framework, Role};
+use super::row::{Enabled, FailurePolicy, Family, Framework, Role};
 use super::table::{served, unserved};
 use super::view::Gvk;
 use std::collections::BTreeSet;
@@ -37,14 +37,16 @@ impl Entry {
     /// Returns the name of the entry.
     fn name(self, row: &Framework, mutating: bool) -> String {
         let kind = row.gvk.kind.to_lowercase();
-        match (self, mutating) {
-            (Self::Queued, true) => format!("m{kind}.kb.io"),
-            (Self::Queued, false) => format!("v{kind}.kb.io"),
-            (Self::Unqueued, true) => format!("m{kind}-default-queue.kb.io"),
-            (Self::Unqueued, false) => format!("v{kind}-no-queue.kb.io"),
-            (Self::Managed, true) => format!("m{kind}-managed.kb.io"),
-            (Self::Managed, false) => format!("v{kind}-managed.kb.io"),
-        }
+        let verb = if mutating { "m" } else { "v" };
+        let objects = match (self, mutating) {
+            (Self::Queued, _) => "",
+            (Self::Unqueued, true) => "-default-queue",
+            (Self::Unqueued, false) => "-no-queue",
+            (Self::Managed, _) => "-managed",
+        };
+        // Kueue has the suffix for each of its kinds.
+        let domain = if row.listing.enabled == Enabled::ByFile { row.gvk.group } else { "kb.io" };
+        format!("{verb}{kind}{objects}.{domain}")
     }
 
     fn policy(self, row: &Framework) -> FailurePolicy {
@@ -316,7 +318,7 @@ pub fn user_role_files() -> String {
 }
 
 fn user_role(row: &Framework, editor: bool) -> (String, String) {
-    let kind = row.gvk.kind.to_lowercase();
+    let kind = row.manifest_name();
     let side = if editor { "editor" } else { "viewer" };
     let verbs = if editor { "create, delete, get, list, patch, update, watch" } else { "get, list, watch" };
     let aggregated = ["view", "edit", "admin"]

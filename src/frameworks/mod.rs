@@ -13,6 +13,7 @@ mod batch_job_rules;
 pub mod chart;
 pub mod components;
 mod deployment;
+mod from_file;
 mod hooks;
 mod job;
 mod job_kind;
@@ -55,6 +56,7 @@ mod workload;
 mod wrappers;
 
 pub use ancestry::{Ancestor, AncestryError, OwnerLookup, queued_ancestor};
+pub use from_file::{FrameworkFileError, framework_from_file};
 pub use hooks::{Hooks, ManagedJobs, ReviewField, ReviewScope, RuleSettings};
 pub use job_kind::JobKind;
 pub use job_under_review::{JobUnderReview, PodSetUnderReview, map_text};

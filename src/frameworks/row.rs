@@ -97,6 +97,8 @@ pub enum Enabled {
     AsShipped,
     /// Those that list it. A component of its own has its webhooks and permissions.
     WhenListed,
+    /// All: a file describes it, and the process was started with the file.
+    ByFile,
 }
 
 /// Fields of the spec.

@@ -143,15 +143,32 @@ impl Framework {
 
     /// Returns whether the shipped configuration enables the kind, and the shipped manifests have its webhooks and permissions.
     pub fn is_shipped(&self) -> bool {
-        self.listing.enabled != Enabled::WhenListed
+        matches!(self.listing.enabled, Enabled::ByDefault | Enabled::AsShipped)
     }
 
-    /// Returns the manifests that have the webhooks and permissions of the kind, for messages.
-    pub fn manifests(&self) -> String {
-        if self.is_shipped() {
-            "config/default".to_owned()
-        } else {
-            format!("the component config/frameworks/{}", self.gvk.kind.to_lowercase())
+    /// Returns what gives the kind its webhooks and permissions, or else disables it, for messages.
+    pub fn manifests_or_removal(&self) -> String {
+        match self.listing.enabled {
+            Enabled::ByDefault | Enabled::AsShipped => {
+                "apply config/default, or remove it from integrations.frameworks".to_owned()
+            }
+            Enabled::WhenListed => format!(
+                "apply the component config/frameworks/{}, or remove it from integrations.frameworks",
+                self.gvk.kind.to_lowercase()
+            ),
+            Enabled::ByFile => "apply the component that `sluice framework manifests` writes of its file, or start without its \
+                 --framework-file"
+                .to_owned(),
+        }
+    }
+
+    /// Returns the name of the kind in names of manifests.
+    pub(super) fn manifest_name(&self) -> String {
+        let kind = self.gvk.kind.to_lowercase();
+        match self.listing.enabled {
+            // Other groups have Jobs as well.
+            Enabled::ByFile => format!("{kind}.{}", self.gvk.group),
+            Enabled::ByDefault | Enabled::AsShipped | Enabled::WhenListed => kind,
         }
     }
 }
@@ -165,6 +182,7 @@ pub fn known_frameworks() -> Vec<KnownFramework> {
             kind: format!("{kind}.{version}.{group}"),
             served: row.is_served(),
             by_default: row.listing.enabled == Enabled::ByDefault,
+            by_file: row.listing.enabled == Enabled::ByFile,
             gate: row.flags.gate,
         }
     };

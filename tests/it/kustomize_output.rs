@@ -54,11 +54,36 @@ fn build(name: &str, components: &[&str], certificates: &[&str]) -> Option<Strin
 
 /// Like `build`, with further fields of the kustomization.
 fn build_patched(name: &str, components: &[&str], certificates: &[&str], fields: &str) -> Option<String> {
+    build_changed(name, components, certificates, fields, &[])
+}
+
+/// Like `build`, with further files.
+pub(crate) fn build_with(
+    name: &str,
+    components: &[&str],
+    certificates: &[&str],
+    files: &[(String, String)],
+) -> Option<String> {
+    build_changed(name, components, certificates, "", files)
+}
+
+fn build_changed(
+    name: &str,
+    components: &[&str],
+    certificates: &[&str],
+    fields: &str,
+    files: &[(String, String)],
+) -> Option<String> {
     let program = kubectl()?;
     let folder = TemporaryFolder::new(name);
     // In a copy, because config/default itself selects the certificate component.
     for tree in ["config", "crds", "webhook-certs"] {
         copy_folder(&root().join(tree), &folder.0.join(tree));
+    }
+    for (path, text) in files {
+        let path = folder.0.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
     }
     let default = folder.0.join("config/default/kustomization.yaml");
     let text = fs::read_to_string(&default).unwrap();
@@ -94,7 +119,7 @@ fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
-fn objects(text: &str, kind: &str) -> Vec<Value> {
+pub(crate) fn objects(text: &str, kind: &str) -> Vec<Value> {
     let all: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
     all.into_iter().filter(|object| object["kind"] == kind).collect()
 }

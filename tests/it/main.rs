@@ -24,6 +24,7 @@ mod every_job_kind;
 mod fake_api;
 mod feature_gates;
 mod finalizers;
+mod framework_file;
 mod framework_manifests;
 mod framework_rows;
 mod job_kind_contracts;

@@ -31,10 +31,10 @@ fn job(name: &str) -> String {
 }
 
 /// A folder of one test; removed on drop.
-struct TestFolder(PathBuf);
+pub(crate) struct TestFolder(PathBuf);
 
 impl TestFolder {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("simulate-{name}"));
         if path.exists() {
             std::fs::remove_dir_all(&path).unwrap();
@@ -43,7 +43,7 @@ impl TestFolder {
         Self(path)
     }
 
-    fn write(&self, name: &str, text: impl AsRef<[u8]>) -> String {
+    pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) -> String {
         let path = self.0.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, text).unwrap();
@@ -62,7 +62,7 @@ impl Drop for TestFolder {
 }
 
 /// Returns exit code, standard output and standard error.
-fn run_simulate(arguments: &[&str], input: &str) -> (i32, String, String) {
+pub(crate) fn run_simulate(arguments: &[&str], input: &str) -> (i32, String, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_sluice"))
         .arg("simulate")
         .args(arguments)

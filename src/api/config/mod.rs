@@ -40,6 +40,8 @@ pub struct KnownFramework {
     pub served: bool,
     /// Whether it is enabled where a configuration lists no frameworks.
     pub by_default: bool,
+    /// Whether it is enabled in any configuration, because a file describes it.
+    pub by_file: bool,
     /// The feature gate without which a configuration may not name it.
     pub gate: Option<&'static str>,
 }
@@ -131,6 +133,12 @@ pub fn load(mut document: Value, frameworks: &[KnownFramework]) -> Result<Loaded
         let by_default = frameworks.iter().filter(|framework| framework.by_default);
         configuration.integrations.frameworks =
             by_default.map(|framework| framework.name.to_owned()).collect();
+    }
+    let enabled = &mut configuration.integrations.frameworks;
+    for framework in frameworks.iter().filter(|framework| framework.by_file) {
+        if !enabled.iter().any(|name| name == framework.name) {
+            enabled.push(framework.name.to_owned());
+        }
     }
     configuration.gates = gates::check(&configuration.feature_gates, &mut problems);
     validate::check(&document, &configuration, frameworks, &mut problems);

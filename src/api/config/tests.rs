@@ -25,6 +25,7 @@ fn frameworks() -> Vec<KnownFramework> {
         kind: "Job.v1.batch".to_owned(),
         served: name == BATCH_JOB,
         by_default: name == BATCH_JOB,
+        by_file: false,
         gate: None,
     };
     names.map(known).into()
@@ -426,4 +427,24 @@ fn kueue_default_configuration_loads() {
     assert_eq!(loaded.configuration.integrations.frameworks.len(), 12);
     assert_eq!(loaded.warnings.len(), 2, "{:?}", loaded.warnings);
     assert!(loaded.warnings.iter().any(|text| text.contains("mpijob")), "{:?}", loaded.warnings);
+}
+
+#[test]
+fn framework_of_a_file_is_enabled_whatever_is_listed() {
+    let mut known = frameworks();
+    known.push(KnownFramework {
+        name: "example.com/render",
+        kind: "Render.v1.example.com".to_owned(),
+        served: true,
+        by_default: false,
+        by_file: true,
+        gate: None,
+    });
+    let enabled = |body: &str| parse(&file(body), &known).unwrap().configuration.integrations.frameworks;
+    assert_eq!(enabled(""), [BATCH_JOB, "example.com/render"]);
+    assert_eq!(enabled("integrations: {frameworks: [batch/job]}"), [BATCH_JOB, "example.com/render"]);
+    assert_eq!(enabled("integrations: {frameworks: [example.com/render]}"), ["example.com/render"]);
+    let external = file("integrations: {externalFrameworks: [Render.v1.example.com]}");
+    let refused = parse(&external, &known).unwrap_err().to_string();
+    assert!(refused.contains("example.com/render is described by a file"), "{refused}");
 }

@@ -273,7 +273,8 @@ fn external_frameworks(configuration: &Configuration, known: &[KnownFramework], 
         if parts.len() < 3 || parts.iter().any(|part| part.is_empty()) {
             problems.error(&path, &format!("{name:?} must be Kind.version.group"));
         } else if let Some(framework) = served {
-            problems.error(&path, &format!("{} is built in", framework.name));
+            let origin = if framework.by_file { "described by a file" } else { "built in" };
+            problems.error(&path, &format!("{} is {origin}", framework.name));
         } else if names.iter().take(index).any(|earlier| earlier == name) {
             problems.error(&path, &format!("{name} is listed twice"));
         }

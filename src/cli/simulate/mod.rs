@@ -18,6 +18,7 @@ use serde_json::json;
 
 use super::args::duration;
 use super::cluster_objects::{self, ClusterObjects, ClusterReader};
+use super::framework::FrameworkFileArgs;
 use super::{config_mapping, settings};
 use crate::api::config::{self, LoadedConfiguration};
 use crate::cache::Kind;
@@ -76,12 +77,8 @@ pub(super) struct SimulateArgs {
     /// Exit with status 4 if any workload is still pending.
     #[arg(long)]
     fail_pending: bool,
-    /// Configuration file of the manager; default: built-in defaults.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Feature gates as NAME=true,…; cannot be combined with featureGates in the configuration.
-    #[arg(long, value_name = "LIST")]
-    feature_gates: Option<String>,
+    #[command(flatten)]
+    manager: SimulatedManagerArgs,
     /// Namespace of objects without a namespace.
     #[arg(short, long, value_name = "NAME", default_value = "default")]
     namespace: String,
@@ -114,7 +111,21 @@ fn until(text: &str) -> Result<Until, String> {
     length.ok_or_else(|| "must be settled, or a duration such as 90s, 10m or 1h30m".to_owned())
 }
 
+/// Settings of the manager that is simulated.
+#[derive(Debug, clap::Args)]
+struct SimulatedManagerArgs {
+    /// Configuration file of the manager; default: built-in defaults.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    framework_files: FrameworkFileArgs,
+    /// Feature gates as NAME=true,…; cannot be combined with featureGates in the configuration.
+    #[arg(long, value_name = "LIST")]
+    feature_gates: Option<String>,
+}
+
 pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
+    args.manager.framework_files.add()?;
     if args.jsonl {
         let all_replayed = replay_lines()?;
         return Ok(if all_replayed { ExitCode::SUCCESS } else { ExitCode::from(EXIT_SKIPPED) });
@@ -207,13 +218,13 @@ fn simulate(args: &SimulateArgs) -> anyhow::Result<Report> {
 
 /// Loads the configuration of the command line, else that of the dump, else the defaults.
 fn load_configuration(args: &SimulateArgs, dump: Option<&Dump>) -> anyhow::Result<LoadedConfiguration> {
-    let gates = args.feature_gates.as_deref();
-    let dumped = dump.and_then(|dump| dump.configuration.clone()).filter(|_| args.config.is_none());
+    let gates = args.manager.feature_gates.as_deref();
+    let dumped = dump.and_then(|dump| dump.configuration.clone()).filter(|_| args.manager.config.is_none());
     match dumped {
         Some(document) => {
             settings::checked("configuration of the dump", settings::with_gates(document, gates)?)
         }
-        None => settings::configuration(args.config.as_deref(), gates),
+        None => settings::configuration(args.manager.config.as_deref(), gates),
     }
 }
 

@@ -1,0 +1,139 @@
+//! A kind of jobs that a file describes: simulated by the program, and its component built by kustomize.
+
+use crate::kustomize_output::{build_with, objects};
+use crate::simulate_command::{TestFolder, run_simulate};
+use serde_json::{Value, json};
+use sluice::frameworks::{components, framework_from_file};
+use std::path::{Path, PathBuf};
+
+const QUEUES: &str = r"
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: f}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: q}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - {coveredResources: [cpu], flavors: [{name: f, resources: [{name: cpu, nominalQuota: 8}]}]}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: team-a-queue}
+spec: {clusterQueue: q}
+---
+";
+
+fn sample(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("config/samples/framework-file").join(file)
+}
+
+fn text(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// Two jobs of six pods in a quota of eight run one after the other, to their ends.
+#[test]
+fn jobs_of_the_kind_are_simulated_to_their_end() {
+    let file = sample("framework.yaml").display().to_string();
+    let job = text(&sample("render.yaml"));
+    let named = |name: &str| job.replace("generateName: sample-render-", &format!("name: {name}"));
+    let input = format!("{QUEUES}{}---\n{}", named("first"), named("second"));
+    let input = input.replace("              memory: 200Mi\n", "");
+    let arguments = ["-", "-o", "json", "--run-for", "1h", "--framework-file", &file];
+    let (code, output, errors) = run_simulate(&arguments, &input);
+    assert_eq!((code, errors.as_str()), (0, ""), "{output}");
+    let report: Value = serde_json::from_str(&output).unwrap();
+    let finished: Vec<&Value> = report["finished"].as_array().unwrap().iter().collect();
+    assert_eq!(finished.len(), 2, "{report}");
+    // Without the file its objects are of an unknown kind.
+    let (_, output, _) = run_simulate(&["-", "-o", "json"], &input);
+    let report: Value = serde_json::from_str(&output).unwrap();
+    assert!(report["finished"].as_array().unwrap().is_empty() && output.contains("Render"), "{report}");
+}
+
+#[test]
+fn wrong_files_stop_the_program() {
+    let folder = TestFolder::new("framework-file");
+    let sample = text(&sample("framework.yaml"));
+    let faulty = folder.write("faulty.yaml", sample.replace("suspend: /spec", "suspend: /status"));
+    let known = folder.write(
+        "known.yaml",
+        sample.replace("group: example.com", "group: ray.io").replace("kind: Render", "kind: RayJob"),
+    );
+    let good = folder.write("good.yaml", &sample);
+    for (files, wanted) in [
+        (vec![&faulty], "faulty.yaml: suspend: \"/status/suspend\" must be a JSON pointer below /spec"),
+        (vec![&known], "RayJob of group \"ray.io\" is known as ray.io/rayjob"),
+        (vec![&good, &good], "Render of group \"example.com\" is known as example.com/render"),
+        (vec![&format!("{good}.absent")], "No such file"),
+    ] {
+        let mut arguments = vec!["-"];
+        for file in files {
+            arguments.extend(["--framework-file", file.as_str()]);
+        }
+        let (code, _, errors) = run_simulate(&arguments, QUEUES);
+        assert!(code != 0 && errors.contains(wanted), "{code}: {errors}");
+    }
+}
+
+/// The component gives webhooks, permissions and the file to the manager, in one Deployment or two, in another namespace.
+#[test]
+fn component_is_complete() {
+    let file = text(&sample("framework.yaml"));
+    let row = framework_from_file(&file).unwrap();
+    let files: Vec<(String, String)> = components::files_of(&row, &file)
+        .into_iter()
+        .map(|(path, text)| (format!("config/frameworks/render/{path}"), text))
+        .collect();
+    let all =
+        ["", "/manage-all-jobs", "/retention", "/split"].map(|below| format!("frameworks/render{below}"));
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    for (added, certificates) in
+        [(&all[..3], &["self-managed"][..]), (&all, &["../config/split", "self-managed"])]
+    {
+        let name = format!("framework-file-{}", added.len());
+        let Some(text) = build_with(&name, added, certificates, &files) else { return };
+        let map = objects(&text, "ConfigMap")
+            .into_iter()
+            .find(|map| {
+                map["metadata"]["name"].as_str().unwrap().starts_with("kueue-framework-render.example.com")
+            })
+            .unwrap();
+        assert_eq!(map["data"]["render.example.com.yaml"], json!(file));
+        let deployments = objects(&text, "Deployment");
+        assert_eq!(deployments.len(), certificates.len());
+        for deployment in deployments {
+            let pod = &deployment["spec"]["template"]["spec"];
+            let has =
+                |list: &Value, wanted: &dyn Fn(&Value) -> bool| list.as_array().unwrap().iter().any(wanted);
+            let flag = json!("--framework-file=/frameworks/render.example.com.yaml");
+            assert!(has(&pod["containers"][0]["args"], &|arg| *arg == flag), "{pod}");
+            assert!(
+                has(&pod["volumes"], &|volume| volume["configMap"]["name"] == map["metadata"]["name"]),
+                "{pod}"
+            );
+        }
+        for (kind, names) in [
+            ("MutatingWebhookConfiguration", ["mrender.example.com", "mrender-managed.example.com"]),
+            ("ValidatingWebhookConfiguration", ["vrender.example.com", "vrender-managed.example.com"]),
+        ] {
+            let entries = objects(&text, kind)[0]["webhooks"].as_array().unwrap().clone();
+            let mut found: Vec<&str> = entries.iter().filter_map(|entry| entry["name"].as_str()).collect();
+            found.retain(|name| name.contains("render"));
+            assert_eq!(found, names, "those that fail open are replaced");
+        }
+        let bound = objects(&text, "ClusterRoleBinding");
+        let accounts: Vec<(&str, &str)> = bound
+            .iter()
+            .filter(|binding| binding["roleRef"]["name"].as_str().unwrap().contains("render"))
+            .map(|binding| &binding["subjects"][0])
+            .map(|subject| (subject["name"].as_str().unwrap(), subject["namespace"].as_str().unwrap()))
+            .collect();
+        let [manager, webhooks] =
+            ["kueue-controller-manager", "kueue-webhooks"].map(|name| (name, "batch-queues"));
+        assert_eq!(accounts, [manager, manager, webhooks][..added.len() - 1]);
+    }
+}
