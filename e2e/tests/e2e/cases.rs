@@ -78,6 +78,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core + Versions, Queues, 24, job_lifecycle::jobs_deleted_in_every_state;
     Core + Versions, Queues, 4, job_lifecycle::prebuilt_workload_without_defaults;
     Core, Plane, 20, job_kinds::each_served_kind_runs;
+    Core, Plane, 20, framework_file::kind_of_a_file_is_queued;
     Core, Plane, 60, ray_clusters::cluster_grows_and_shrinks_a_hundred_times;
     Core, Plane, 33, pod_groups::groups_and_sets_under_a_full_queue;
     Core, Plane, 30, pod_group_crashes::manager_killed_between_any_two_writes;

@@ -24,6 +24,7 @@ mod deep_queue;
 mod definitions;
 mod elastic_jobs;
 mod fixture;
+mod framework_file;
 mod history;
 mod hostile_clients;
 mod image;
