@@ -80,6 +80,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core, Plane, 20, job_kinds::each_served_kind_runs;
     Core, Plane, 20, framework_file::kind_of_a_file_is_queued;
     Core, Plane, 60, ray_clusters::cluster_grows_and_shrinks_a_hundred_times;
+    Core, Plane, 45, kinds_on_nodes::ranks_and_resizes;
     Core, Plane, 33, pod_groups::groups_and_sets_under_a_full_queue;
     Core, Plane, 30, pod_group_crashes::manager_killed_between_any_two_writes;
     Core, Queues, 7, queue_order::higher_priority_first;

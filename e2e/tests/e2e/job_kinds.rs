@@ -21,7 +21,7 @@ const QUEUE: &str = "main";
 /// then its quota is free.
 pub(crate) async fn each_served_kind_runs(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     let kinds: Vec<PlayedKind> = served().map(PlayedKind::new).collect();
-    let installed = AllKinds::install(cluster, fixture).await?;
+    let installed = AllKinds::install(cluster, fixture, &[]).await?;
     for node in fixture.objects.list(Kind::NODE, "", "").await? {
         let labels = json!({"metadata": {"labels": {NODE_LABEL: "any"}}});
         fixture.objects.merge(Kind::NODE, "", text(&node, "/metadata/name"), &labels).await?;
@@ -47,14 +47,15 @@ pub(crate) struct AllKinds {
 }
 
 impl AllKinds {
-    pub(crate) async fn install(cluster: &mut Cluster, fixture: &Fixture) -> Result<Self> {
+    /// Installs them, and enables their feature gates and these.
+    pub(crate) async fn install(cluster: &mut Cluster, fixture: &Fixture, gates: &[&str]) -> Result<Self> {
         let definitions = definitions::job_kinds(&fixture.kubectl, &fixture.objects).await?;
         let port = cluster.webhook_port()?;
         let manifests = install::manifests_for_all_kinds(&fixture.kubectl)?;
         install::install_all(&fixture.kubectl, &fixture.objects, port, manifests).await?;
         let names: Vec<&str> = served().map(|row| row.name).collect();
-        let gates: Map<String, Value> =
-            served().filter_map(|row| Some((row.flags.gate?.to_owned(), json!(true)))).collect();
+        let gates = served().filter_map(|row| row.flags.gate).chain(gates.iter().copied());
+        let gates: Map<String, Value> = gates.map(|gate| (gate.to_owned(), json!(true))).collect();
         let configuration = json!({"integrations": {"frameworks": names}, "featureGates": gates});
         let before = cluster.reconfigure(&configuration).await?;
         Ok(Self { definitions, before })

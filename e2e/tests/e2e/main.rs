@@ -35,6 +35,7 @@ mod invariants;
 mod job_ends_during_stop;
 mod job_kinds;
 mod job_lifecycle;
+mod kinds_on_nodes;
 mod leader_changes;
 mod leader_election;
 mod lost_writes;

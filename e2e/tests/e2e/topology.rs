@@ -10,14 +10,14 @@ use sluice_e2e::objects::{Job, Kind, condition_is_true, text};
 use sluice_e2e::wait::eventually;
 use std::collections::BTreeMap;
 
-const HOST: &str = "kubernetes.io/hostname";
-const RACK: &str = "sluice.dev/rack";
+pub(crate) const HOST: &str = "kubernetes.io/hostname";
+pub(crate) const RACK: &str = "sluice.dev/rack";
 const CASE_LABEL: &str = "sluice.dev/case";
-const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
+pub(crate) const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
 const PREFERRED: &str = "kueue.x-k8s.io/podset-preferred-topology";
 
 /// Creates two racks of two nodes with 2 CPUs each, a flavor for them, and a queue with more quota than their capacity.
-async fn create_racks(fixture: &Fixture) -> Result<()> {
+pub(crate) async fn create_racks(fixture: &Fixture) -> Result<()> {
     for (rack, nodes) in [("a", ["a1", "a2"]), ("b", ["b1", "b2"])] {
         for node in nodes {
             let name = fixture.own_name(node);
