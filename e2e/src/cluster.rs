@@ -35,7 +35,14 @@ pub struct ClusterOptions {
     pub nodes: usize,
 }
 
-/// The cluster that `demo` and `up` start.
+impl ClusterOptions {
+    /// The cluster that `demo` and `up` start, with pod groups beside Jobs.
+    pub fn shown() -> Self {
+        let configuration = json!({"integrations": {"frameworks": ["batch/job", "pod"]}});
+        Self { configuration, ..Self::default() }
+    }
+}
+
 impl Default for ClusterOptions {
     fn default() -> Self {
         Self {

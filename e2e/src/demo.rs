@@ -1,13 +1,13 @@
-//! The demo, part one: Jobs in two levels of queues. Prints which Jobs run, which are pending and why, and checks each
+//! The demo, part one: Jobs and a pod group in two levels of queues. Prints which run, which are pending and why, and checks each
 //! claim.
 //!
-//! Part two is `demo_racks`. The `interrupt` test matches three of the printed lines.
+//! The pod group is in `demo_group`, part two is `demo_racks`. The `interrupt` test matches three of the printed lines.
 
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::control_plane::ControlPlane;
-use crate::demo_racks;
 use crate::objects::{Job, Kind, condition, condition_is_true, number, text};
 use crate::wait::eventually;
+use crate::{demo_group, demo_racks};
 use JobState::{Finished, NeverFits, Pending, Running};
 use anyhow::{Result, bail, ensure};
 use serde_json::Value;
@@ -41,10 +41,10 @@ enum JobState {
 pub async fn run() -> Result<()> {
     let begun = Instant::now();
     println!(
-        "Sluice demo: a real control plane on this machine, two levels of queues, two racks, eight Jobs.\n"
+        "Sluice demo: a real control plane on this machine, two levels of queues, two racks, eight Jobs, a pod group.\n"
     );
     println!("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler, KWOK and sluice");
-    let cluster = Cluster::start(&ClusterOptions::default(), &ControlPlane::temporary_folder()).await?;
+    let cluster = Cluster::start(&ClusterOptions::shown(), &ControlPlane::temporary_folder()).await?;
     println!("  ready after {:.1} s, on {}\n", begun.elapsed().as_secs_f64(), cluster.plane.server());
     let outcome = async {
         scenario(&cluster).await?;
@@ -125,6 +125,7 @@ async fn scenario(cluster: &Cluster) -> Result<()> {
         ("giant", NeverFits),
     ];
     check(cluster, &all).await?;
+    demo_group::scenario(cluster).await?;
 
     eventually("the queues report their counts", async || {
         let expected = [
@@ -175,7 +176,7 @@ pub(crate) fn create(cluster: &Cluster, job: &Job) -> Result<()> {
 }
 
 /// Makes a Job's pods succeed: KWOK completes a pod after the run time in this annotation.
-fn finish(cluster: &Cluster, name: &str) -> Result<()> {
+pub(crate) fn finish(cluster: &Cluster, name: &str) -> Result<()> {
     let selector = format!("job-name={name}");
     cluster
         .kubectl

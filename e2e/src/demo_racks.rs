@@ -41,14 +41,14 @@ pub(super) async fn scenario(cluster: &Cluster) -> Result<()> {
     })
     .await?;
 
-    chapter("\n5. Two racks of three nodes, 2 CPU each. The pods of train must share a rack.");
+    chapter("\n7. Two racks of three nodes, 2 CPU each. The pods of train must share a rack.");
     submit(cluster, "train", 3)?;
     let before = wait_until_placed(cluster, "train", 3).await?;
     print_placements("train", &before);
 
     let failed_node = before.first().context("no pod")?.1.clone();
     chapter(&format!(
-        "6. {failed_node} fails. Its pods get other nodes of the same rack; the Job keeps running."
+        "8. {failed_node} fails. Its pods get other nodes of the same rack; the Job keeps running."
     ));
     fail_node(cluster, &failed_node)?;
     let after = eventually("train runs on other nodes", async || {
@@ -68,7 +68,7 @@ pub(super) async fn scenario(cluster: &Cluster) -> Result<()> {
     ensure!(common_rack(&before) == common_rack(&after), "train moved to another rack: {before:?} {after:?}");
     print_placements("train", &after);
 
-    chapter("7. A node of probe fails, and probe is deactivated in the same second. It stays evicted.");
+    chapter("9. A node of probe fails, and probe is deactivated in the same second. It stays evicted.");
     submit(cluster, "probe", 2)?;
     let current = wait_until_placed(cluster, "probe", 2).await?;
     print_placements("probe", &current);

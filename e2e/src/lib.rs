@@ -20,6 +20,7 @@ pub mod control_plane;
 pub mod decisions;
 pub mod definitions;
 pub mod demo;
+mod demo_group;
 mod demo_racks;
 pub mod install;
 pub mod kubeconfig;

@@ -121,7 +121,7 @@ async fn main() -> ExitCode {
 
 async fn run_command(command: Command) -> Result<()> {
     match command {
-        Command::Up => persistent_cluster::up(&ClusterOptions::default()).await,
+        Command::Up => persistent_cluster::up(&ClusterOptions::shown()).await,
         Command::Down => persistent_cluster::down(),
         Command::Demo => demo::run().await,
         Command::Conformance { only, suite, cases, show } => {
