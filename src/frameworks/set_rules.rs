@@ -41,8 +41,11 @@ impl Hooks for StatefulSetHooks {
 const LEADER_TEMPLATE: &str = "/spec/leaderWorkerTemplate/leaderTemplate";
 const WORKER_TEMPLATE: &str = "/spec/leaderWorkerTemplate/workerTemplate";
 const SIZE: &str = "/spec/leaderWorkerTemplate/size";
+const NAME: &str = "/metadata/name";
 /// Maximum number of replicas, each of which has a Workload.
 const MAX_REPLICAS: i64 = 1_000_000;
+/// Maximum length of the value of a label.
+const MAX_LABEL: usize = 63;
 
 /// The rules of LeaderWorkerSets.
 #[derive(Debug)]
@@ -52,11 +55,19 @@ impl Hooks for LeaderWorkerSetHooks {
     /// Returns the number of replicas; in a roll-out, those beyond it that surge as well.
     fn replicas(&self, set: &Value) -> Result<u32, JobError> {
         let wanted = read::count(set, REPLICAS)?.unwrap_or(1);
+        if i64::from(wanted) > MAX_REPLICAS {
+            return Err(read::malformed(REPLICAS, format!("{wanted} must be at most {MAX_REPLICAS}")));
+        }
+        if read::string(set, NAME)?.is_some_and(|name| name.len() > MAX_LABEL) {
+            // Its pods have the name as the value of a label, by which they are found.
+            return Err(read::malformed(NAME, format!("must have at most {MAX_LABEL} characters")));
+        }
         // Kueue reads a percentage as 0.
         let surge = set.pointer("/spec/rolloutStrategy/rollingUpdateConfiguration/maxSurge");
         let surges = surge.and_then(Value::as_i64).is_some_and(|pods| pods > 0) && updated(set)? < wanted;
         let existing = if surges { read::count(set, "/status/replicas")?.unwrap_or(0) } else { 0 };
-        Ok(u32::try_from(wanted.max(existing)).unwrap_or(0))
+        let existing = i64::from(existing).min(MAX_REPLICAS);
+        Ok(u32::try_from(existing.max(wanted.into())).unwrap_or(0))
     }
 
     fn rolls(&self, set: &Value) -> Result<bool, JobError> {
