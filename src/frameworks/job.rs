@@ -330,10 +330,12 @@ struct Changes<'a> {
 }
 
 impl Changes<'_> {
-    /// Returns the patch, or `None` if nothing changes. Fields of an array are patched by RFC 6902.
+    /// Returns the patch, or `None` if nothing changes. Fields of an array are patched by RFC 6902; that fails where the object above
+    /// a field is missing, as of a job without a spec that is suspended, and a merge patch does not.
     fn patch(self, row: &Framework) -> Option<JobPatch> {
+        let in_arrays = !self.templates.is_empty() || !self.counts.is_empty();
         let fields = self.fields.into_iter();
-        if row.fields.roles.is_listed() {
+        if in_arrays && row.fields.roles.is_listed() {
             let set = |(path, value): (String, Value)| match value {
                 Value::Null => json!({ "op": "remove", "path": path }),
                 value => json!({ "op": "add", "path": path, "value": value }),
@@ -342,7 +344,7 @@ impl Changes<'_> {
             operations.extend(list_operations(&self.templates, &row.fields.roles.injected()));
             return (!operations.is_empty()).then(|| JobPatch::json(operations));
         }
-        if row.pod_sets.iter().any(PodSetSource::is_array) {
+        if in_arrays && row.pod_sets.iter().any(PodSetSource::is_array) {
             let set = |(path, value): (String, Value)| match value {
                 Value::Null => json!({ "op": "remove", "path": path }),
                 value => json!({ "op": "add", "path": path, "value": value }),
