@@ -292,7 +292,9 @@ impl WrappedSet<'_> {
         let mut spec = pick(stored, &POD_FIELDS);
         spec.entry("restartPolicy").or_insert_with(|| json!("Always"));
         for list in ["initContainers", "containers"] {
-            let containers = read::list(stored, &format!("/{list}"))?.iter();
+            let no_list =
+                |_| malformed(&self.place, format!("belongs to a template whose spec.{list} is no list"));
+            let containers = read::list(stored, &format!("/{list}")).map_err(no_list)?.iter();
             let containers: Vec<Value> =
                 containers.map(|container| Value::Object(pick(container, &CONTAINER_FIELDS))).collect();
             if !containers.is_empty() {

@@ -9,9 +9,10 @@ use super::unit::{
     ComposeError, Composed, Membership, PodSetCount, Readiness, Sources, Stop, Unit, UnitRules, UnitStatus,
 };
 use super::view::{JobView, PodSetInfo};
-use super::workload::{WorkloadRequest, own_workload_key, workload_body};
+use super::workload::{MAX_POD_SET_NAME, MAX_POD_SETS, WorkloadRequest, own_workload_key, workload_body};
 use jiff::Timestamp;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// Rules of jobs that can be suspended.
 #[derive(Debug)]
@@ -23,6 +24,25 @@ fn owner<'a>(unit: &Unit<'a>) -> Result<&'a JobView, JobError> {
 
 fn stored(sources: Sources<'_>) -> Result<&Value, JobError> {
     sources.owner.ok_or_else(|| read::malformed("/spec", "the job of the unit is missing"))
+}
+
+/// Checks what the API server would refuse in the Workload: that is no reason to ask it over and over.
+fn check_number_and_names(pod_sets: &[Value]) -> Result<(), ComposeError> {
+    match pod_sets.len() {
+        0 => return Err(ComposeError::NoPodSets),
+        number if number > MAX_POD_SETS => return Err(ComposeError::TooManyPodSets(number)),
+        _ => {}
+    }
+    let mut names = BTreeSet::new();
+    for name in pod_sets.iter().filter_map(|set| set.get("name")?.as_str()) {
+        if name.len() > MAX_POD_SET_NAME {
+            return Err(ComposeError::LongPodSetName(name.to_owned()));
+        }
+        if !names.insert(name) {
+            return Err(ComposeError::DuplicatePodSet(name.to_owned()));
+        }
+    }
+    Ok(())
 }
 
 impl UnitRules for SuspendedJobs {
@@ -37,7 +57,9 @@ impl UnitRules for SuspendedJobs {
     }
 
     fn pod_sets(&self, unit: &Unit<'_>, sources: Sources<'_>) -> Result<Vec<Value>, ComposeError> {
-        unit.kind.pod_sets_with(stored(sources)?, sources.related)?.known()
+        let pod_sets = unit.kind.pod_sets_with(stored(sources)?, sources.related)?.known()?;
+        check_number_and_names(&pod_sets)?;
+        Ok(pod_sets)
     }
 
     fn compose(

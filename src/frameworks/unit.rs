@@ -11,7 +11,7 @@ use super::pod_member::PodMember;
 use super::related::{PodSets, Related, RelatedKey};
 use super::unit_summary::UnitSummary;
 use super::view::{Finished, JobView, PodSetInfo};
-use super::workload::WorkloadRequest;
+use super::workload::{MAX_POD_SET_NAME, MAX_POD_SETS, WorkloadRequest};
 use crate::api::ObjectKey;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -131,8 +131,14 @@ pub enum ComposeError {
     DifferentQueues,
     /// Members name different total counts.
     DifferentTotals,
-    /// There are more pod sets than a Workload may have.
-    TooManyPodSets,
+    /// There are no pod sets.
+    NoPodSets,
+    /// There are more pod sets than a Workload may have: as many.
+    TooManyPodSets(usize),
+    /// Two pod sets have this name.
+    DuplicatePodSet(String),
+    /// This name of a pod set is too long for a Workload.
+    LongPodSetName(String),
     /// Members have different values of a label that is copied to the Workload.
     DifferentLabels(String),
     /// The pod sets depend on an object that is not known yet.
@@ -147,7 +153,22 @@ impl fmt::Display for ComposeError {
             Self::TooFewMembers => f.write_str("group has fewer runnable pods than expected"),
             Self::DifferentQueues => f.write_str("pods of the group are in different queues"),
             Self::DifferentTotals => f.write_str("pods of the group have different total counts"),
-            Self::TooManyPodSets => f.write_str("the group has too many roles"),
+            Self::NoPodSets => f.write_str("spec: has no role with pods, and a Workload needs a pod set"),
+            Self::TooManyPodSets(number) => {
+                write!(f, "too many roles: {number}, and a Workload has at most {MAX_POD_SETS} pod sets")
+            }
+            Self::DuplicatePodSet(name) => {
+                write!(
+                    f,
+                    "two roles have the name {name:?}, and the pod sets of a Workload have different names"
+                )
+            }
+            Self::LongPodSetName(name) => {
+                write!(
+                    f,
+                    "the role name {name:?} makes a pod set with more than {MAX_POD_SET_NAME} characters in its name"
+                )
+            }
             Self::DifferentLabels(key) => write!(f, "pods of the group have different values of label {key}"),
             Self::Awaits(object) => write!(f, "{object} is not known yet"),
             Self::Malformed(error) => Display::fmt(error, f),
@@ -271,6 +292,11 @@ pub trait UnitRules: Debug + Sync {
     /// Returns the writes that remove a member that is not needed.
     fn remove(&self, _member: &PodMember) -> Vec<Action> {
         Vec::new()
+    }
+
+    /// Returns in which fields a member disagrees with the member that decides for the unit, with both values; `None` if it agrees.
+    fn disagreement(&self, _unit: &Unit<'_>, _member: &PodMember) -> Option<String> {
+        None
     }
 
     /// Returns the owner reference of a Workload to a member, for one that came after the Workload was made.

@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 /// Maximum number of pod sets of a Workload.
 pub(super) const MAX_POD_SETS: usize = 18;
+/// Maximum length of the name of a pod set.
+pub(super) const MAX_POD_SET_NAME: usize = 63;
 /// Maximum length of a Workload name.
 const MAX_NAME: usize = 253;
 /// Number of hex digits at the end of a Workload name.

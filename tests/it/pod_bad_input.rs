@@ -12,13 +12,15 @@ const MAX_WRITES: usize = 40;
 enum Expected {
     /// A warning with this reason, whose text has this.
     Warning(&'static str, &'static str),
-    /// It runs.
+    /// It runs, and nothing is said.
     Runs,
+    /// It runs, and a warning names the second pod and has this text.
+    Disagrees(&'static str),
     /// It waits, without a Workload.
     NoWorkload,
 }
 
-use Expected::{NoWorkload, Runs, Warning};
+use Expected::{Disagrees, NoWorkload, Runs, Warning};
 
 fn server() -> JobServer {
     JobServer::new(&["batch/job", "pod", "statefulset", LWS], "100")
@@ -51,7 +53,17 @@ fn check(case: &str, objects: Objects, expected: &Expected) {
                 "{case}"
             );
         }
-        Runs => assert!(!has_gate(&server, &first), "{case}: {said:?}"),
+        Runs => {
+            assert!(!has_gate(&server, &first), "{case}: {said:?}");
+            assert!(!said.iter().any(|(reason, _)| *reason == "MembersDisagree"), "{case}: {said:?}");
+        }
+        Disagrees(part) => {
+            assert!(!has_gate(&server, &first), "{case}: {said:?}");
+            let warnings: Vec<_> = said.iter().filter(|(reason, _)| *reason == "MembersDisagree").collect();
+            let [(_, note)] = &warnings[..] else { panic!("{case}: {said:?}") };
+            let named = note.starts_with("pod a-1: metadata.") && note.ends_with("in pod a-0 of the group");
+            assert!(named && note.contains(part), "{case}: {note}");
+        }
         NoWorkload => assert_eq!(server.all(Kind::Workload).len(), 0, "{case}: {said:?}"),
     }
     server.create(Kind::Pod, pod("good", None));
@@ -69,7 +81,7 @@ fn annotated(key: &'static str, value: &'static str) -> impl FnOnce(&mut Value) 
 }
 
 /// Members that disagree in what all of a group share: the group is refused where its charge would depend on it; in the rest the
-/// first by name decides.
+/// first by name decides, and a warning names the pod, the field and both values.
 #[test]
 fn members_that_disagree() {
     let label = |key: &'static str, value: &'static str| {
@@ -82,13 +94,34 @@ fn members_that_disagree() {
         ("zero", group(annotated("pod-group-total-count", "0")), Warning("Unreadable", "total count")),
         ("negative", group(annotated("pod-group-total-count", "-1")), Warning("Unreadable", "total count")),
         ("words", group(annotated("pod-group-total-count", "two")), Warning("Unreadable", "total count")),
-        ("serving", group(annotated("pod-group-serving", "true")), Runs),
-        ("fast admission", group(annotated("pod-group-fast-admission", "true")), Runs),
-        ("retriable", group(annotated("retriable-in-group", "false")), Runs),
+        (
+            "serving",
+            group(annotated("pod-group-serving", "true")),
+            Disagrees("annotations[kueue.x-k8s.io/pod-group-serving] is \"true\", and \"false\""),
+        ),
+        (
+            "fast admission",
+            group(annotated("pod-group-fast-admission", "true")),
+            Disagrees("annotations[kueue.x-k8s.io/pod-group-fast-admission] is \"true\", and \"false\""),
+        ),
+        (
+            "retriable",
+            group(annotated("retriable-in-group", "false")),
+            Disagrees("annotations[kueue.x-k8s.io/retriable-in-group] is \"false\", and \"true\""),
+        ),
         ("gates", group(annotated("admission-gated-by", "example.com/gate")), Runs),
         ("role", group(annotated("role-hash", "other")), Runs),
-        ("priority class", group(label("priority-class", "unknown")), Runs),
-        ("execution time", group(label("max-exec-time-seconds", "5")), Runs),
+        (
+            "priority class",
+            group(label("priority-class", "unknown")),
+            Disagrees("labels[kueue.x-k8s.io/priority-class] is \"unknown\", and \"\""),
+        ),
+        (
+            "execution time",
+            group(label("max-exec-time-seconds", "5")),
+            Disagrees("labels[kueue.x-k8s.io/max-exec-time-seconds] is \"5\", and \"\""),
+        ),
+        ("default in words", group(annotated("retriable-in-group", "true")), Runs),
     ];
     for (case, objects, expected) in cases {
         check(case, objects, &expected);
@@ -219,4 +252,30 @@ fn template_of_a_set_changes_while_it_runs() {
     let after = (server.writes, server.get(Kind::Workload, &server.workload_name()).unwrap()["spec"].clone());
     assert_eq!(before, after);
     assert!(server.holds_quota());
+}
+
+/// A pod that joins a group later, and disagrees, is named as well: once.
+#[test]
+fn late_member_that_disagrees() {
+    let mut server = server();
+    let member = |name: &str| {
+        let mut member = pod(name, Some(("group", 2)));
+        member["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-fast-admission"] = json!("true");
+        member
+    };
+    server.create(Kind::Pod, member("a-0"));
+    assert!(!has_gate(&server, "a-0"), "{:?}", server.events);
+    let mut late = member("a-1");
+    annotated("pod-group-serving", "true")(&mut late);
+    server.create(Kind::Pod, late);
+    server.run_pod("a-0");
+    server.run_pod("a-1");
+    let warnings: Vec<_> = server
+        .events
+        .iter()
+        .filter(|event| event.reason == "MembersDisagree")
+        .map(|event| &event.note)
+        .collect();
+    let [note] = &warnings[..] else { panic!("{:?}", server.events) };
+    assert!(note.contains("pod a-1") && note.contains("pod-group-serving"), "{note}");
 }

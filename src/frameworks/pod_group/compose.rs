@@ -71,7 +71,7 @@ fn pod_sets_of(unit: &Unit<'_>, members: Vec<&PodMember>) -> Result<Vec<Value>, 
         *count = count.saturating_add(1);
     }
     if roles.len() > MAX_POD_SETS {
-        return Err(ComposeError::TooManyPodSets);
+        return Err(ComposeError::TooManyPodSets(roles.len()));
     }
     let sets = roles.into_iter().map(|(name, (member, count))| pod_set(member, name, count, rank));
     Ok(sets.collect::<Result<_, _>>()?)
@@ -157,6 +157,45 @@ fn check_group(
         }
     }
     Ok(())
+}
+
+/// A field of pods on which the members of a group must agree: the map that has it, its key, and the value that an absent one has.
+type SharedField = (&'static str, &'static str, &'static str);
+
+const SHARED: [SharedField; 5] = [
+    ("annotations", names::POD_GROUP_SERVING_ANNOTATION, "false"),
+    ("annotations", names::POD_GROUP_FAST_ADMISSION_ANNOTATION, "false"),
+    ("annotations", names::RETRIABLE_IN_GROUP_ANNOTATION, "true"),
+    ("labels", names::PRIORITY_CLASS_LABEL, ""),
+    ("labels", names::MAX_EXEC_TIME_LABEL, ""),
+];
+
+/// Returns in which fields a member disagrees with the first one, which decides for the group; one pod that may not be retried
+/// decides that for all.
+pub(super) fn disagreement(unit: &Unit<'_>, member: &PodMember) -> Option<String> {
+    let first = unit.first().filter(|first| first.group.is_some() && first.key != member.key)?;
+    if read::string_map(&first.pod, "/metadata/annotations")
+        .is_ok_and(|map| map.contains_key(names::SUSPENDING_PARENT_ANNOTATION))
+    {
+        // The parent decides for its pods.
+        return None;
+    }
+    let faults = SHARED.iter().filter_map(|(map, key, absent)| {
+        let value = |member: &PodMember| {
+            let found = member.pod.pointer("/metadata").and_then(|metadata| metadata.get(map)?.get(key));
+            found.and_then(Value::as_str).filter(|text| !text.is_empty()).unwrap_or(absent).to_owned()
+        };
+        let (own, decides) = (value(member), value(first));
+        let name = &member.key.name;
+        (own != decides).then(|| {
+            format!(
+                "pod {name}: metadata.{map}[{key}] is {own:?}, and {decides:?} in pod {} of the group",
+                first.key.name
+            )
+        })
+    });
+    let faults: Vec<String> = faults.collect();
+    (!faults.is_empty()).then(|| faults.join("; "))
 }
 
 /// Returns the labels that the Workload takes from its pods. The pods of a group must agree on them.

@@ -176,6 +176,10 @@ impl UnitRules for PodRules {
         actions::remove(member)
     }
 
+    fn disagreement(&self, unit: &Unit<'_>, member: &PodMember) -> Option<String> {
+        compose::disagreement(unit, member)
+    }
+
     fn owner_reference(&self, unit: &Unit<'_>, member: &PodMember) -> Option<Value> {
         compose::owner(member, compose::group(unit).is_none()).ok()
     }

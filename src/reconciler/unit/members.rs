@@ -4,10 +4,28 @@ use super::{LoadedUnit, UnitStep};
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{Membership, PodMember, PodSetCount};
 use crate::reconciler::ReconcileKey;
+use crate::reconciler::messages::Effect;
+
+/// Maximum number of pods that a warning names.
+const MAX_NAMED: usize = 3;
 
 /// Returns names and counts of the pod sets of a Workload.
 pub(super) fn pod_set_counts(record: &WorkloadRecord) -> Vec<PodSetCount<'_>> {
     record.pod_sets().iter().map(|set| PodSetCount { name: &set.name, count: set.count }).collect()
+}
+
+impl LoadedUnit<'_> {
+    /// Returns the warning about members that disagree with the one that decides for the unit. Without it, what they say would
+    /// be left out in silence.
+    pub(super) fn members_disagree(&self, asked: impl Fn(&PodMember) -> bool) -> Option<Effect> {
+        let objects = self.objects();
+        let members = self.members().filter(|member| member.counts() && asked(member));
+        let mut faults = members.filter_map(|member| self.rules.disagreement(&objects, member));
+        let named: Vec<String> = faults.by_ref().take(MAX_NAMED).collect();
+        let more = faults.count();
+        let rest = if more > 0 { format!("; and {more} more pods") } else { String::new() };
+        (!named.is_empty()).then(|| self.warning("MembersDisagree", &format!("{}{rest}", named.join("; "))))
+    }
 }
 
 impl UnitStep<'_> {

@@ -68,7 +68,9 @@ impl UnitStep<'_> {
             let add = |reference| json!({"op": "add", "path": path, "value": reference});
             operations.extend(references.into_iter().map(add));
         }
-        self.send(unit, owners_write(record, Verb::JsonPatch, Value::Array(operations), count));
+        let disagreement = unit.members_disagree(|member| !owners.contains(&*member.uid));
+        let request = owners_write(record, Verb::JsonPatch, Value::Array(operations), count);
+        self.send(unit, request.with_more_effects(disagreement));
     }
 
     /// Deletes the owner of a Workload that Sluice deactivated, if the retention period has expired. Returns whether the

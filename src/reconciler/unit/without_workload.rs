@@ -143,13 +143,15 @@ impl<'a> UnitStep<'a> {
 
     fn create_workload(&mut self, unit: &LoadedUnit<'_>, composed: Composed) {
         let key = unit.workload.clone();
-        let effects = vec![
-            unit.event("CreatedWorkload", &format!("Created Workload: {key}")),
+        let created = unit.event("CreatedWorkload", &format!("Created Workload: {key}"));
+        let mut effects = vec![
+            created,
             Effect::Observe(Observation::WorkloadCreated {
                 job_kind: unit.key.kind.gvk.kind,
                 latency: backoff::elapsed_duration(unit.view.created, self.now),
             }),
         ];
+        effects.extend(unit.members_disagree(|_| true));
         let request = WriteRequest::new(Kind::Workload, key, Verb::Create, composed.workload);
         let request = request.with_effects(effects).on_behalf_of(unit.reconcile_key());
         self.writes.start(request, self.now);

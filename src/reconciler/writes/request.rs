@@ -85,6 +85,12 @@ impl WriteRequest {
         Self { effects, ..self }
     }
 
+    /// Returns the write with effects beside those that it has.
+    pub(crate) fn with_more_effects(mut self, effects: impl IntoIterator<Item = Effect>) -> Self {
+        self.effects.extend(effects);
+        self
+    }
+
     /// Returns the write for another object, which gets a step when the write ends.
     pub(crate) fn on_behalf_of(self, item: ReconcileKey) -> Self {
         Self { on_behalf_of: Some(item), ..self }
