@@ -7,6 +7,8 @@
 
 pub use super::objects::key_of;
 use super::objects::{field, merge, set, text_at, value_at};
+use super::schema::Schemas;
+use crate::api::validation::aggregate;
 use crate::api::{ByKey, ObjectKey};
 use crate::cache::Kind;
 use crate::frameworks::JobError;
@@ -28,6 +30,8 @@ pub struct FakeApiServer {
     /// Watch events that are not delivered yet, oldest first.
     pub watch_events: VecDeque<Delta>,
     echoes_writes: bool,
+    /// Schemas by which Workloads are refused; `None`: whatever the core creates is stored.
+    schemas: Option<&'static Schemas>,
 }
 
 impl FakeApiServer {
@@ -36,6 +40,14 @@ impl FakeApiServer {
     /// known.
     pub fn new(echo: bool) -> Self {
         Self { echoes_writes: echo, ..Self::default() }
+    }
+
+    /// Refuses the Workloads that a server refuses by their schema, as of jobs whose templates no schema describes.
+    ///
+    /// # Errors
+    /// The schemas of this build cannot be generated.
+    pub fn with_schemas(self) -> Result<Self, String> {
+        Ok(Self { schemas: Some(Schemas::shipped()?), ..self })
     }
 
     /// Returns an object.
@@ -224,6 +236,12 @@ impl FakeApiServer {
             set(&mut write.body, &["status"], json!(*status));
         }
         if write.verb == Verb::Create {
+            if let Some(schemas) = self.schemas {
+                let errors = schemas.default_and_validate(write.kind.resource().kind, &mut write.body, None);
+                if !errors.is_empty() {
+                    return WriteOutcome::Rejected { code: 422, message: aggregate(&errors) };
+                }
+            }
             let created = self.insert(write.kind, write.body, now, self.echoes_writes);
             let created = created.and_then(|key| self.get(write.kind, &key).cloned());
             return created.map_or(WriteOutcome::Conflict, WriteOutcome::Done);

@@ -28,7 +28,9 @@ enum Namespace {
 }
 
 /// Returns a manager of all kinds that are served, with the objects that the samples read.
-pub(crate) fn server_of_all_kinds(change: impl FnOnce(&mut CoreSettings, &mut AdmissionSettings)) -> JobServer {
+pub(crate) fn server_of_all_kinds(
+    change: impl FnOnce(&mut CoreSettings, &mut AdmissionSettings),
+) -> JobServer {
     let frameworks: std::collections::BTreeSet<String> = served().map(|row| row.name.to_owned()).collect();
     let mut core = CoreSettings { frameworks, ..CoreSettings::default() };
     let mut admission = AdmissionSettings::default();
@@ -70,7 +72,9 @@ pub(crate) fn sample(row: &Framework, queue: &str) -> Value {
 fn is_held(row: &Framework, object: &Value) -> bool {
     match row.fields.suspend {
         Some(suspend) => object.pointer(suspend) == Some(&json!(true)),
-        None if row.is_pod() => object["spec"]["schedulingGates"].to_string().contains("kueue.x-k8s.io/admission"),
+        None if row.is_pod() => {
+            object["spec"]["schedulingGates"].to_string().contains("kueue.x-k8s.io/admission")
+        }
         None => object["spec"].to_string().contains(PARENT),
     }
 }
@@ -113,7 +117,8 @@ fn which_jobs_wait_for_admission() {
                     let workloads = workloads_of(&server, &object);
                     let makes = !matches!(row.role, Role::PassThrough);
                     assert_eq!(!workloads.is_empty(), asked && selected && makes, "{case}: {workloads:?}");
-                    let starts = !queue.is_empty() && selected && matches!(row.role, Role::Suspended | Role::Pods);
+                    let starts =
+                        !queue.is_empty() && selected && matches!(row.role, Role::Suspended | Role::Pods);
                     assert_eq!(is_held(row, &object), expected && !starts, "{case}: {object}");
                 }
             }
@@ -177,12 +182,13 @@ fn default_queue_of_every_kind() {
                 assert_eq!(workload["spec"]["queueName"], "default", "{case}");
                 assert!(workload["status"]["admission"].is_object(), "{case}: {workload}");
             }
-            server.submit(row, {
-                let mut other = sample(row, "lq");
-                other["metadata"]["name"] = json!("other");
-                other
-            })
-            .unwrap();
+            server
+                .submit(row, {
+                    let mut other = sample(row, "lq");
+                    other["metadata"]["name"] = json!("other");
+                    other
+                })
+                .unwrap();
             let other = server.get(Kind::of_job(JobKind::new(row)), "other").unwrap();
             assert_eq!(other["metadata"]["labels"][QUEUE], "lq", "{case}: a queue that is named stays");
         }

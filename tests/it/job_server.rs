@@ -40,7 +40,7 @@ impl JobServer {
     /// A leading manager with these settings.
     pub(crate) fn with_settings(core: CoreSettings, admission: AdmissionSettings, cpus: &str) -> Self {
         let now = Timestamp::from_second(START).unwrap();
-        let harness = Harness::new(core, FakeApiServer::new(true));
+        let harness = Harness::new(core, FakeApiServer::new(true).with_schemas().unwrap());
         let mut server = Self { harness, admission, now, events: Vec::new(), writes: 0 };
         let groups = json!([{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "f", "resources": [
             {"name": "cpu", "nominalQuota": cpus}, {"name": "memory", "nominalQuota": "1000Gi"}]}]}]);
@@ -80,12 +80,7 @@ impl JobServer {
     ///
     /// # Errors
     /// A webhook has refused it.
-    pub(crate) fn admit(
-        &self,
-        row: &Framework,
-        object: Value,
-        old: Option<&Value>,
-    ) -> Result<Value, String> {
+    pub(crate) fn admit(&self, row: &Framework, object: Value, old: Option<&Value>) -> Result<Value, String> {
         let snapshot = self.harness.core.snapshot();
         let ctx = ReviewContext { objects: &snapshot, settings: &self.admission };
         let admitted = admit_object((row.gvk.group, row.gvk.kind), object, old, |_| Ok(()), &ctx);

@@ -21,6 +21,7 @@ mod elastic_gates;
 mod end_to_end_cases;
 mod events_and_observations;
 mod every_job_kind;
+mod every_kind_bad_input;
 mod fake_api;
 mod feature_gates;
 mod finalizers;
