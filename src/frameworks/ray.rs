@@ -259,7 +259,8 @@ pub(super) static RAY_CLUSTER: Framework = Framework {
     related: &[],
     rank: NO_RANK,
     // Its operator says that the cluster is not suspended from the first pod that it makes until the last one is gone; the state
-    // is that of a cluster whose pods are all ready. Operators before KubeRay 1.3 say the state alone.
+    // is that of a cluster whose pods are all ready. Operators before KubeRay 1.3 say the state alone: for them the pods themselves
+    // are counted, of which some may have been made and not be known yet.
     status: status(
         &[],
         Test::Any(&[Test::NotTrue("RayClusterSuspended"), Test::Text("/status/state", &["ready"])]),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::frameworks::{JobKind, framework};
-use sluice::reconciler::{CoreSettings, Delta, WriteOutcome, WriteResult};
+use sluice::reconciler::{CoreSettings, Delta, Write, WriteOutcome, WriteResult};
 
 fn job_kind() -> Kind {
     Kind::Job(JobKind::new(framework("ray.io", "RayJob").expect("a row")))
@@ -134,4 +134,90 @@ fn starting_cluster_keeps_its_quota_until_its_pods_have_ended() {
     let effects = core.feed(Delta::Deleted { kind: Kind::Pod, key, uid: "pods-head".to_owned() });
     core.land(&effects, &mut workload);
     assert_eq!(reserved(&workload).0, "False", "{workload}");
+}
+
+const GATE: &str = "kueue.x-k8s.io/elastic-job";
+
+/// An elastic cluster of a head and these workers. `first` is the slice that has started it.
+fn elastic_cluster(generation: i64, workers: i64, first: Option<&Value>) -> Value {
+    let template = |pod_set: &str| {
+        let mut template = json!({"spec": {"schedulingGates": [{"name": GATE}], "containers": [
+            {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}});
+        if let Some(first) = first {
+            template["metadata"] = marks(first, pod_set);
+        }
+        template
+    };
+    let mut cluster = ray_cluster(generation, first.is_none(), &template("head"));
+    cluster["metadata"]["annotations"] = json!({GATE: "true"});
+    cluster["spec"]["workerGroupSpecs"] =
+        json!([{"groupName": "workers", "replicas": workers, "template": template("workers")}]);
+    cluster
+}
+
+/// What a start adds to a template.
+fn marks(first: &Value, pod_set: &str) -> Value {
+    let name = &first["metadata"]["name"];
+    json!({"labels": {"kueue.x-k8s.io/podset": pod_set},
+        "annotations": {"kueue.x-k8s.io/workload": name, "kueue.x-k8s.io/workload-slice-name": name}})
+}
+
+/// While the end of the slice before it cannot be written, pods of a cluster may belong to either: two slices of one second are in the
+/// order of their UIDs, which differs between these names.
+#[test]
+fn evicted_slice_keeps_its_quota_until_the_pods_of_its_cluster_have_ended() {
+    for name in ["c", "d", "e", "f"] {
+        let kind = Kind::Job(JobKind::new(framework("ray.io", "RayCluster").expect("a row")));
+        let frameworks = ["batch/job", "ray.io/raycluster"].map(str::to_owned).into();
+        let mut core = Core::new(CoreSettings { frameworks, ..CoreSettings::default() });
+        let (mut first, mut second) = (Value::Null, Value::Null);
+        let cluster = |generation, workers, first: Option<&Value>| {
+            let mut cluster = elastic_cluster(generation, workers, first);
+            cluster["metadata"]["name"] = json!(name);
+            cluster
+        };
+        let written = |write: &Write, outcome| {
+            let (id, kind, key) = (write.id, write.kind, write.key.clone());
+            Delta::Written(WriteResult { id, kind, key, outcome })
+        };
+        let effects = core.put(kind, cluster(1, 0, None));
+        let effects = core.land(&effects, &mut first);
+        let effects = core.land(&effects, &mut first);
+        let [start] = &writes(&effects, kind)[..] else { panic!("{effects:?}") };
+        let started = core.with_server_metadata(kind, cluster(2, 0, Some(&first)));
+        core.feed(written(start, WriteOutcome::Done(started)));
+        let effects = core.put(kind, cluster(3, 1, Some(&first)));
+        let effects = core.land(&effects, &mut second);
+        let effects = core.land(&effects, &mut second);
+        let [end] = &writes(&effects, Kind::Workload)[..] else { panic!("{effects:?}") };
+        core.feed(written(end, WriteOutcome::Unavailable { message: "down".to_owned() }));
+        let owner = json!({"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": name,
+            "uid": format!("rayclusters-{name}"), "controller": true});
+        for pod_set in ["head", "workers"] {
+            let mut metadata = marks(&first, pod_set);
+            metadata["name"] = json!(pod_set);
+            metadata["namespace"] = json!("ns");
+            metadata["ownerReferences"] = json!([owner]);
+            let containers = json!([{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]);
+            core.put(Kind::Pod, json!({"metadata": metadata, "spec": {"containers": containers}}));
+        }
+        second["spec"]["active"] = json!(false);
+        second["metadata"]["generation"] = json!(2);
+        let effects = core.put(Kind::Workload, second.clone());
+        let effects = core.land(&effects, &mut second);
+        let [stop] = &writes(&effects, kind)[..] else { panic!("{effects:?}") };
+        let stopped = core.with_server_metadata(kind, cluster(4, 1, None));
+        let effects = core.feed(written(stop, WriteOutcome::Done(stopped)));
+        assert!(writes(&effects, Kind::Workload).is_empty(), "{name}: its pods run: {effects:?}");
+        let ended = |name: &str| Delta::Deleted {
+            kind: Kind::Pod,
+            key: ObjectKey::new("ns", name),
+            uid: format!("pods-{name}"),
+        };
+        let effects = core.feed(ended("head"));
+        assert!(writes(&effects, Kind::Workload).is_empty(), "{name}: a pod runs: {effects:?}");
+        let effects = core.feed(ended("workers"));
+        core.land(&effects, &mut second);
+        assert_eq!(reserved(&second).0, "False", "{second}");
+    }
 }
