@@ -194,3 +194,44 @@ fn default_queue_of_every_kind() {
         }
     }
 }
+
+/// A job below more owners than are searched is queued by itself, and an event says so. Its webhook refuses it.
+#[test]
+fn jobs_nested_too_deep() {
+    for row in served().filter(|row| row.role != Role::PassThrough && !row.is_pod()) {
+        let mut server = server(Managed::WithQueue, Namespace::Selected);
+        let kind = Kind::of_job(JobKind::new(owner()));
+        let mut above: Option<Value> = None;
+        let below = |mut object: Value, above: Option<&Value>| {
+            if let Some(above) = above {
+                object["metadata"]["ownerReferences"] = json!([{"apiVersion": owner().gvk.api_version(),
+                    "kind": owner().gvk.kind, "name": above["metadata"]["name"],
+                    "uid": above["metadata"]["uid"], "controller": true}]);
+            }
+            object
+        };
+        for number in 0..11 {
+            let mut wrapper = sample(owner(), "");
+            wrapper["metadata"]["name"] = json!(format!("wrapper-{number}"));
+            server.create(kind, below(wrapper, above.as_ref()));
+            above = server.get(kind, &format!("wrapper-{number}")).cloned();
+        }
+        let job = below(sample(row, "lq"), above.as_ref());
+        let refusal = server.admit(row, job.clone(), None).unwrap_err();
+        assert!(refusal.starts_with("metadata.ownerReferences: more than 10"), "{}: {refusal}", row.name);
+        server.create(Kind::of_job(JobKind::new(row)), job);
+        let said: Vec<&str> = server
+            .events
+            .iter()
+            .filter(|event| event.reason == "JobNestingTooDeep" && event.is_warning())
+            .map(|event| event.note.as_str())
+            .collect();
+        let workloads = workloads_of(&server, &stored(&server, row));
+        assert_eq!(said.len(), workloads.len(), "{}: {said:?}", row.name);
+        assert!(
+            !said.is_empty() && said.iter().all(|note| note.contains("more than 10")),
+            "{}: {said:?}",
+            row.name
+        );
+    }
+}

@@ -8,16 +8,25 @@ use super::{LoadedUnit, UnitStep};
 use crate::api::ObjectKey;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{
-    Ancestor, JobKind, JobView, Management, OwnerLookup, OwnerRef, Stop, StopScope, UnitKey, framework,
-    queued_ancestor,
+    Ancestor, AncestryError, JobKind, JobView, Management, OwnerLookup, OwnerRef, Stop, StopScope, UnitKey,
+    framework, queued_ancestor,
 };
 use std::sync::Arc;
 
 impl<'a> Units<'a> {
     /// Returns the ancestor of a job that is queued in place of the job.
     pub(crate) fn ancestor_of(self, kind: JobKind, view: &JobView) -> Option<Ancestor> {
+        self.search_ancestor(kind, view).ok().flatten()
+    }
+
+    /// Returns why no ancestor of a job can be found: its owner references form a cycle or are too deep. It is then queued by itself.
+    pub(super) fn ancestry_fault(self, kind: JobKind, view: &JobView) -> Option<AncestryError> {
+        self.search_ancestor(kind, view).err()
+    }
+
+    fn search_ancestor(self, kind: JobKind, view: &JobView) -> Result<Option<Ancestor>, AncestryError> {
         if is_managed_by_other_controller(kind, view) {
-            return None;
+            return Ok(None);
         }
         let look_up = |owner: &OwnerRef, management: Management| {
             let key =
@@ -35,8 +44,6 @@ impl<'a> Units<'a> {
         };
         let kind = (kind.gvk.group, kind.gvk.kind);
         queued_ancestor(kind, &view.uid, view.controller.clone(), &self.settings.managed(), look_up)
-            .ok()
-            .flatten()
     }
 
     /// Returns the controller that a job names if that is queued, or below a job that is. It need not create objects of the

@@ -152,6 +152,8 @@ impl<'a> UnitStep<'a> {
             }),
         ];
         effects.extend(unit.members_disagree(|_| true));
+        let nested = unit.owner.and_then(|owner| self.units.ancestry_fault(unit.key.kind, owner));
+        effects.extend(nested.map(|fault| unit.warning("JobNestingTooDeep", &fault.to_string())));
         let request = WriteRequest::new(Kind::Workload, key, Verb::Create, composed.workload);
         let request = request.with_effects(effects).on_behalf_of(unit.reconcile_key());
         self.writes.start(request, self.now);
