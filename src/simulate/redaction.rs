@@ -35,6 +35,62 @@ const KEPT_CONDITION_FIELDS: [&str; 4] = ["lastTransitionTime", "reason", "statu
 /// Fields of the spec of nodes that decisions read.
 const KEPT_NODE_FIELDS: [&str; 2] = ["taints", "unschedulable"];
 
+/// Texts in specs of custom kinds that decisions read, outside their pod specs. Others may be secret: runtime environments,
+/// parameters, wrapped Secrets.
+const KEPT_TEXTS: [&str; 21] = [
+    "apiGroup",
+    "apiVersion",
+    "coreLimit",
+    "coreRequest",
+    "generateName",
+    "groupName",
+    "kind",
+    "managedBy",
+    "memory",
+    "memoryOverhead",
+    "memoryOverheadFactor",
+    "mode",
+    "name",
+    "namespace",
+    "path",
+    "priorityClass",
+    "priorityClassName",
+    "restartPolicy",
+    "submissionMode",
+    "targetJobs",
+    "type",
+];
+/// Fields in specs of custom kinds without a text that is kept, whatever their keys are.
+const FREE_FIELDS: [&str; 10] = [
+    "args",
+    "arguments",
+    "binaryData",
+    "command",
+    "data",
+    "env",
+    "envVars",
+    "hadoopConf",
+    "rayStartParams",
+    "stringData",
+];
+/// Maps in specs of custom kinds whose texts are kept: labels, and what selects nodes.
+const KEPT_MAPS: [&str; 8] = [
+    "affinity",
+    "annotations",
+    "clusterSelector",
+    "labels",
+    "matchLabels",
+    "nodeSelector",
+    "resources",
+    "tolerations",
+];
+/// Parts of the names of Spark's settings that pods are charged by.
+const KEPT_SETTINGS: [&str; 7] =
+    ["memory", "Memory", "cores", "instances", "dynamicAllocation", "offHeap", "resource.gpu"];
+const SETTINGS: &str = "sparkConf";
+/// Groups whose kinds have no free texts outside pod specs.
+const PLAIN_GROUPS: [&str; 3] = ["", "apps", "batch"];
+
 /// Redacts the objects of one dump.
 #[derive(Debug, Default)]
 pub struct Redaction {
@@ -57,7 +113,36 @@ impl Redaction {
         if let (Kind::Node, Some(spec)) = (kind, object.get_mut("spec").and_then(Value::as_object_mut)) {
             spec.retain(|name, _| KEPT_NODE_FIELDS.contains(&name.as_str()));
         }
+        let custom = match kind {
+            Kind::Job(row) => !PLAIN_GROUPS.contains(&row.gvk.group),
+            Kind::Related(_) => true,
+            _ => false,
+        };
+        if let Some(spec) = object.get_mut("spec").filter(|_| custom) {
+            self.redact_custom_spec("spec", spec);
+        }
         self.visit(object);
+    }
+
+    /// Replaces the texts of a spec that no decision reads, outside pod specs. `name` is that of the field.
+    fn redact_custom_spec(&mut self, name: &str, value: &mut Value) {
+        if FREE_FIELDS.contains(&name) {
+            return self.replace_texts(value);
+        }
+        match value {
+            Value::String(_) if !KEPT_TEXTS.contains(&name) => self.replace_texts(value),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.redact_custom_spec(name, item)),
+            Value::Object(fields) if !fields.get("containers").is_some_and(Value::is_array) => {
+                for (field, value) in fields.iter_mut() {
+                    let charged = name == SETTINGS && KEPT_SETTINGS.iter().any(|part| field.contains(part));
+                    let kept = KEPT_MAPS.contains(&field.as_str()) || QUANTITIES.contains(&field.as_str());
+                    if !charged && !kept {
+                        self.redact_custom_spec(field, value);
+                    }
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Redacts all annotations and pod specs in a value. A pod spec is recognized by its containers, wherever the kind has it.
@@ -132,7 +217,7 @@ fn reduce_status(object: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frameworks::pod_set_fingerprint;
+    use crate::frameworks::{JobKind, framework, pod_set_fingerprint};
     use serde_json::json;
 
     /// A pod template with a text in each place where users put secrets.
@@ -183,6 +268,36 @@ mod tests {
         let annotations = &job["spec"]["template"]["metadata"]["annotations"];
         assert_eq!(annotations["kueue.x-k8s.io/podset-preferred-topology"], "rack");
         assert_eq!(annotations["team"], container["args"][0], "equal texts have equal placeholders");
+    }
+
+    /// Free texts of custom kinds, and the objects that they wrap.
+    #[test]
+    fn custom_kinds_keep_only_what_decisions_read() {
+        let row = |group, kind| Kind::of_job(JobKind::new(framework(group, kind).unwrap()));
+        let mut job = json!({"spec": {
+            "submissionMode": "HTTPMode", "entrypoint": "hunter2", "runtimeEnvYAML": "TOKEN: hunter2",
+            "rayClusterSpec": {
+                "headGroupSpec": {"rayStartParams": {"redis-password": "hunter2"}, "template": template("hunter2")},
+                "workerGroupSpecs": [{"groupName": "g", "template": template("hunter2")}]}}});
+        Redaction::default().redact(row("ray.io", "RayJob"), &mut job);
+        assert!(!job.to_string().contains("hunter2"), "{job}");
+        assert_eq!(job["spec"]["submissionMode"], "HTTPMode");
+        assert_eq!(job["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["groupName"], "g");
+        let mut wrapper = json!({"spec": {"components": [{"podSets": [{"path": "template.spec.template"}], "template":
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "labels": {"a": "b"}},
+                "stringData": {"name": "hunter2"}}}]}});
+        Redaction::default().redact(row("workload.codeflare.dev", "AppWrapper"), &mut wrapper);
+        assert!(!wrapper.to_string().contains("hunter2"), "{wrapper}");
+        let component = &wrapper["spec"]["components"][0];
+        assert_eq!(component["podSets"][0]["path"], "template.spec.template");
+        assert_eq!(component["template"]["metadata"], json!({"name": "s", "labels": {"a": "b"}}));
+        let mut spark = json!({"spec": {"mode": "cluster", "arguments": ["hunter2"], "driver": {"memory": "512m",
+            "javaOptions": "-Dkey=hunter2"}, "sparkConf": {"spark.executor.memory": "1g",
+            "spark.hadoop.fs.s3a.secret.key": "hunter2"}}});
+        Redaction::default().redact(row("sparkoperator.k8s.io", "SparkApplication"), &mut spark);
+        assert!(!spark.to_string().contains("hunter2"), "{spark}");
+        let kept = ["/spec/mode", "/spec/driver/memory", "/spec/sparkConf/spark.executor.memory"];
+        assert_eq!(kept.map(|field| spark.pointer(field).unwrap()), ["cluster", "512m", "1g"]);
     }
 
     /// A job is compared with its Workload by the fingerprint of the template.
