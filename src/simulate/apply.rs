@@ -2,7 +2,7 @@
 //! does; objects exported from a server as they are.
 
 use super::manifest::{Manifest, Manifests, Problem};
-use super::objects::{describe, key_of, merge, set, text_at, value_at};
+use super::objects::{describe, field, key_of, merge, set, text_at, value_at};
 use super::quantities;
 use super::run_annotations::{self, ARRIVES_AFTER};
 use super::schema::Schemas;
@@ -12,7 +12,7 @@ use crate::admission::{self, AdmissionSettings, ReviewContext};
 use crate::api::validation::aggregate;
 use crate::api::{GROUP, ObjectKey, names};
 use crate::cache::Kind;
-use crate::frameworks::{JobKind, served, served_framework};
+use crate::frameworks::{JobKind, Role, served, served_framework};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{LimitRange, Namespace, Node, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -46,6 +46,10 @@ impl ManifestApplier {
         let (problems, notes, ignored, not_managed) = Default::default();
         let schemas = Schemas::shipped()?;
         Ok(Self { schemas, settings, generated_names: 0, problems, notes, ignored, not_managed })
+    }
+
+    pub(super) const fn settings(&self) -> &AdmissionSettings {
+        &self.settings
     }
 }
 
@@ -90,7 +94,7 @@ impl Simulation {
         }
         let uid = text_at(&object, "/metadata/ownerReferences/0/uid").to_owned();
         if kind == Kind::Workload && !uid.is_empty() {
-            let jobs = served().map(|row| Kind::Job(JobKind::new(row)));
+            let jobs = served().map(|row| Kind::of_job(JobKind::new(row)));
             let known = jobs
                 .into_iter()
                 .any(|kind| self.harness.server.any(kind, |job| text_at(job, "/metadata/uid") == uid));
@@ -99,7 +103,7 @@ impl Simulation {
             }
         }
         self.ensure_namespace(&object);
-        if is_queued(kind) {
+        if is_queued(kind, &object) {
             // It is as in the cluster, where the annotations mean nothing.
             let faults = run_annotations::check(kind, &object).into_iter();
             let subject = describe(&object);
@@ -137,7 +141,7 @@ impl Simulation {
             return Ok(None);
         }
         let mut errors = self.applier.schemas.metadata_errors(&manifest.object);
-        if errors.is_empty() && is_queued(manifest.kind) {
+        if errors.is_empty() && is_queued(manifest.kind, &manifest.object) {
             errors = run_annotations::check(manifest.kind, &manifest.object);
         }
         if !errors.is_empty() {
@@ -282,7 +286,7 @@ impl Simulation {
 
 /// Returns the rank in which manifests are applied. A stored Workload follows its job, by whose UID it is known.
 fn application_rank(manifest: &Manifest) -> (bool, bool, Option<Kind>) {
-    let queued = is_queued(manifest.kind);
+    let queued = is_queued(manifest.kind, &manifest.object);
     let after_its_job = manifest.kind == Kind::Workload && is_stored(&manifest.object);
     (after_its_job, queued, (!queued).then_some(manifest.kind))
 }
@@ -304,8 +308,14 @@ fn is_deleted(object: &Value) -> bool {
     value_at(object, "/metadata/deletionTimestamp").is_some_and(|at| !at.is_null())
 }
 
-const fn is_queued(kind: Kind) -> bool {
-    matches!(kind, Kind::Workload | Kind::Job(_))
+/// Returns whether an object may wait in a queue. Pods that name none only use nodes.
+fn is_queued(kind: Kind, object: &Value) -> bool {
+    match kind {
+        Kind::Workload | Kind::Job(_) => true,
+        Kind::Pod => value_at(object, "/metadata/labels")
+            .is_some_and(|map| field(map, names::QUEUE_NAME_LABEL).is_some()),
+        _ => false,
+    }
 }
 
 /// Returns the message of a server for an object that is created a second time.
@@ -333,8 +343,14 @@ fn check_decodes(kind: Kind, object: &Value) -> Result<(), String> {
             // The server sets the UID later.
             let mut whole = object.clone();
             set(&mut whole, &["metadata", "uid"], json!("new"));
-            let decoded = kind.decode(&whole).and_then(|_| kind.pod_sets(&whole));
-            return decoded.map(drop).map_err(|error| error.to_string());
+            kind.decode(&whole).map_err(|error| error.to_string())?;
+            // A kind that passes through has none: each of its pods has a Workload.
+            return match kind.role {
+                Role::PassThrough | Role::Pods => Ok(()),
+                Role::Suspended | Role::PodsOfOwner => {
+                    kind.pod_sets(&whole).map(drop).map_err(|error| error.to_string())
+                }
+            };
         }
         _ => Ok(()),
     };

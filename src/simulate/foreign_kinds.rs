@@ -114,7 +114,7 @@ pub(super) fn check_known(object: &Value) -> Result<(), String> {
     }
 }
 
-/// Returns why an object of a kind that is not managed, or a Pod, is not queued; `None` if it names no queue. What its owner
+/// Returns why an object of a kind that is not managed is not queued; `None` if it names no queue. What its owner
 /// is, the owner's entry says.
 pub(super) fn unmanaged_queue(object: &Value) -> Option<String> {
     if has_owner(object) || !names_queue(object) {

@@ -8,10 +8,11 @@
 //! for jobs.
 
 use super::objects::{ConditionFlags, condition, field_text, has_owner, set_condition};
+use super::pods::{self, PodPhase};
 use super::run_annotations::{self, EXIT_CODE, READY_AFTER, RUN_FOR, TERMINATE_AFTER};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
-use crate::frameworks::{JobError, JobKind, PlayedState};
+use crate::frameworks::{JobError, JobKind, PlayedState, Role};
 use crate::lifecycle::conditions::to_api_time;
 use indexmap::IndexMap;
 use jiff::{SignedDuration, Timestamp};
@@ -77,7 +78,8 @@ impl JobRunner {
     /// Updates the due steps of an object. Returns the step that is due immediately, if any.
     pub(super) fn observe(&mut self, id: RunId, object: &Value, now: Timestamp) -> Option<JobStep> {
         match id.0 {
-            Kind::Job(kind) => self.observe_job(id, kind, object, now),
+            Kind::Job(kind) if kind.role == Role::Suspended => self.observe_job(id, kind, object, now),
+            Kind::Pod => self.observe_pod(id, object, now),
             Kind::Workload => self.observe_workload(id, object, now),
             _ => None,
         }
@@ -88,17 +90,7 @@ impl JobRunner {
         let state = kind.played_job(job).ok()?;
         match (state.suspended, state.active) {
             _ if state.finished => self.forget(&id),
-            (true, true) => {
-                let wait = duration_annotation(id.0, job, TERMINATE_AFTER).unwrap_or(SignedDuration::ZERO);
-                if wait.is_zero() {
-                    self.forget(&id);
-                    return Some(JobStep::Stop);
-                }
-                if self.due_at(&id, JobStep::Stop).is_none() {
-                    self.forget(&id);
-                    self.schedule(id, now.checked_add(wait).unwrap_or(Timestamp::MAX), JobStep::Stop);
-                }
-            }
+            (true, true) => return self.schedule_stop(id, job, now),
             (true, false) => self.forget(&id),
             (false, false) => {
                 self.forget(&id);
@@ -114,6 +106,40 @@ impl JobRunner {
                 let pods = RunningPods { ready: state.ready, since };
                 return self.schedule_ready(id, job, pods, now);
             }
+        }
+        None
+    }
+
+    /// Updates the due steps of a pod.
+    fn observe_pod(&mut self, id: RunId, pod: &Value, now: Timestamp) -> Option<JobStep> {
+        match pods::phase_of(pod)? {
+            PodPhase::Idle => self.forget(&id),
+            PodPhase::Ready => {
+                self.forget(&id);
+                return Some(JobStep::Start);
+            }
+            PodPhase::Runs(since, ready) => {
+                let since = since.unwrap_or(now);
+                if pods::finishes(pod) && self.due_at(&id, JobStep::End).is_none() {
+                    self.schedule_end(id.clone(), pod, since, now);
+                }
+                return self.schedule_ready(id, pod, RunningPods { ready, since }, now);
+            }
+            PodPhase::Ends => return self.schedule_stop(id, pod, now),
+        }
+        None
+    }
+
+    /// Schedules the end of pods that terminate. Returns the step if it is due immediately.
+    fn schedule_stop(&mut self, id: RunId, object: &Value, now: Timestamp) -> Option<JobStep> {
+        let wait = duration_annotation(id.0, object, TERMINATE_AFTER).unwrap_or(SignedDuration::ZERO);
+        if wait.is_zero() {
+            self.forget(&id);
+            return Some(JobStep::Stop);
+        }
+        if self.due_at(&id, JobStep::Stop).is_none() {
+            self.forget(&id);
+            self.schedule(id, now.checked_add(wait).unwrap_or(Timestamp::MAX), JobStep::Stop);
         }
         None
     }
@@ -233,7 +259,11 @@ pub(super) fn apply_step(
     now: Timestamp,
 ) -> Result<(), JobError> {
     let Kind::Job(row) = kind else {
-        apply_to_workload(step, object, now);
+        let ready = duration_annotation(kind, object, READY_AFTER).is_none_or(|wait| wait.is_zero());
+        match kind {
+            Kind::Pod => pods::apply(step, object, ready, succeeds(kind, object), now),
+            _ => apply_to_workload(step, object, now),
+        }
         return Ok(());
     };
     let ready_at_once = duration_annotation(kind, object, READY_AFTER).is_none_or(|wait| wait.is_zero());

@@ -2,14 +2,15 @@
 //!
 //! Invariant: a job that names a queue is never reported as unmanaged without the reason.
 
-use super::objects::{describe, key_of, text_at};
+use super::objects::{describe, field_text, has_owner, key_of, text_at, value_at};
+use super::pods::{self, PodPhase};
 use super::report::PendingRow;
 use super::simulation::Simulation;
 use super::timeline::WorkloadRef;
 use crate::api::reason::PendingReason;
 use crate::api::{ObjectKey, names};
 use crate::cache::Kind;
-use crate::frameworks::{JobKind, JobView};
+use crate::frameworks::{JobKind, JobView, Role, served};
 use crate::reconciler::is_managed_by_other_controller;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,33 +29,73 @@ pub(super) struct JobsWithoutWorkload {
 impl Simulation {
     /// Returns the unfinished jobs that own none of the Workloads.
     pub(super) fn jobs_without_workload(&self, workloads: &[&Value]) -> JobsWithoutWorkload {
-        let owners: BTreeSet<&str> =
-            workloads.iter().map(|w| text_at(w, "/metadata/ownerReferences/0/uid")).collect();
+        let owners: BTreeSet<&str> = workloads
+            .iter()
+            .filter_map(|workload| value_at(workload, "/metadata/ownerReferences")?.as_array())
+            .flatten()
+            .map(|owner| field_text(owner, "uid"))
+            .collect();
         let mut found = JobsWithoutWorkload::default();
-        for kind in self.harness.core.kinds().iter().copied() {
-            let Kind::Job(job_kind) = kind else { continue };
+        for row in served().map(JobKind::new) {
+            let kind = Kind::of_job(row);
+            let enabled = self.harness.core.units().settings.manages_kind(row);
             for job in self.harness.server.all(kind) {
-                let finished = job_kind.played_job(job).is_ok_and(|state| state.finished);
-                if finished || owners.contains(text_at(job, "/metadata/uid")) {
-                    continue;
-                }
-                let view = job_kind.decode(job).ok();
-                match view {
-                    Some(view) if self.harness.core.units().manages_job(job_kind, &view) => {
-                        found.pending.push(self.waiting_job(kind, job, &view));
-                    }
-                    Some(view) if view.queue_name.is_some() => {
-                        found.not_managed.push(format!(
-                            "{}: {}",
-                            describe(job),
-                            unmanaged_reason(job_kind, &view)
-                        ));
-                    }
-                    _ => found.unqueued.push(describe(job)),
+                if !enabled {
+                    found.not_managed.extend(disabled_reason(row, job));
+                } else if !owners.contains(text_at(job, "/metadata/uid")) {
+                    self.add_without_workload(&mut found, row, job);
                 }
             }
         }
         found
+    }
+
+    fn add_without_workload(&self, found: &mut JobsWithoutWorkload, row: JobKind, job: &Value) {
+        let Ok(view) = row.decode(job) else {
+            if !row.played_job(job).is_ok_and(|state| state.finished) {
+                found.unqueued.push(describe(job));
+            }
+            return;
+        };
+        if row.is_pod() {
+            return self.add_pod_without_workload(found, row, job, &view);
+        }
+        if view.status.finished.is_some() {
+            return;
+        }
+        if self.harness.core.units().manages_job(row, &view) {
+            let pods = view.pod_sets.iter().any(|set| set.count > 0);
+            match row.role {
+                // Its pods have the Workloads, or it has no pods.
+                Role::PassThrough => {}
+                Role::PodsOfOwner if !pods => {}
+                _ => found.pending.push(self.waiting_job(Kind::of_job(row), job, &view)),
+            }
+        } else if view.queue_name.is_some() {
+            found.not_managed.push(format!("{}: {}", describe(job), unmanaged_reason(row, &view)));
+        } else {
+            found.unqueued.push(describe(job));
+        }
+    }
+
+    /// Adds a pod that waits for the rest of its group, or that is in no queue although it names one.
+    fn add_pod_without_workload(
+        &self,
+        found: &mut JobsWithoutWorkload,
+        row: JobKind,
+        pod: &Value,
+        view: &JobView,
+    ) {
+        if has_owner(pod) || view.queue_name.is_none() {
+            return;
+        }
+        match pods::phase_of(pod) {
+            Some(PodPhase::Idle) if value_at(pod, "/spec/schedulingGates").is_some() => {
+                found.pending.push(self.waiting_job(Kind::Pod, pod, view));
+            }
+            Some(_) => {}
+            None => found.not_managed.push(format!("{}: {}", describe(pod), unmanaged_reason(row, view))),
+        }
     }
 
     /// Returns the row of a job for which no Workload exists; the reason is that of the job's latest warning event.
@@ -96,4 +137,13 @@ fn unmanaged_reason(kind: JobKind, view: &JobView) -> String {
     } else {
         format!("namespace {} is not selected by managedJobsNamespaceSelector", view.key.namespace)
     }
+}
+
+/// Returns why an object is not managed that names a queue and is of a kind that the configuration does not list. What its owner is,
+/// the owner's entry says.
+fn disabled_reason(kind: JobKind, object: &Value) -> Option<String> {
+    let labels = value_at(object, "/metadata/labels")?;
+    let queue = field_text(labels, names::QUEUE_NAME_LABEL);
+    let named = !queue.is_empty() && !has_owner(object);
+    named.then(|| format!("{}: {} is not in integrations.frameworks", describe(object), kind.name))
 }

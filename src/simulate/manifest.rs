@@ -165,13 +165,11 @@ impl Manifests {
         }
         let non_finite = source.non_finite.iter().find_map(|number| number.error_in(&source.inside));
         let identified = non_finite.map_or_else(|| identify(&object), Err);
-        if let Ok(kind @ (None | Some(Kind::Pod))) = identified {
+        if matches!(identified, Ok(None)) {
             let named = with_namespace(object.clone(), Kind::Pod, namespace);
             if let Some(reason) = unmanaged_queue(&named) {
                 self.not_managed.push(reason);
-                if kind.is_none() {
-                    return;
-                }
+                return;
             }
         }
         match identified {

@@ -11,6 +11,7 @@ use super::job_runner::{JobRunner, JobStep, Readiness, apply_step};
 use super::livelock::LivelockDetector;
 use super::manifest::{Manifest, Manifests, Problem};
 use super::objects::{key_of, text_at};
+use super::pod_owners::PodOwners;
 use super::timeline::{StatusSummary, Timeline};
 use crate::admission::AdmissionSettings;
 use crate::api::ObjectKey;
@@ -77,6 +78,7 @@ pub struct Simulation {
     pub(super) job_runner: JobRunner,
     pub(super) timeline: Timeline,
     pub(super) applier: ManifestApplier,
+    pub(super) pod_owners: PodOwners,
     pub(super) start: Timestamp,
     pub(super) now: Timestamp,
     /// Objects that are created later, by time.
@@ -117,6 +119,7 @@ impl Simulation {
             job_runner: JobRunner::new(options.run_for, readiness),
             timeline: Timeline::default(),
             applier: ManifestApplier::new(options.admission)?,
+            pod_owners: PodOwners::default(),
             start: options.start,
             now: options.start,
             arrivals: BTreeMap::new(),
@@ -225,6 +228,9 @@ impl Simulation {
     fn run_instant(&mut self) {
         for _ in 0..MAX_ROUNDS {
             self.deliver_deltas();
+            if self.follow_pod_owners() {
+                continue;
+            }
             if self.harness.core.next_due().is_none_or(|due| due > self.now) {
                 self.creation_times.clear();
                 return;
@@ -262,7 +268,8 @@ impl Simulation {
         let is_job = |delta: &Delta| {
             matches!(
                 delta,
-                Delta::Applied { kind: Kind::Job(_), .. } | Delta::Read { kind: Kind::Job(_), .. }
+                Delta::Applied { kind: Kind::Job(_) | Kind::Pod, .. }
+                    | Delta::Read { kind: Kind::Job(_) | Kind::Pod, .. }
             )
         };
         let end = self
@@ -280,7 +287,12 @@ impl Simulation {
                 Delta::Applied { kind, object } if is_simulated(*kind) => {
                     self.observe_object(*kind, &key_of(object));
                 }
-                Delta::Deleted { kind, key, .. } => self.job_runner.forget(&(*kind, key.clone())),
+                Delta::Deleted { kind, key, uid } => {
+                    self.job_runner.forget(&(*kind, key.clone()));
+                    if *kind == Kind::Pod {
+                        self.pod_owners.forget_pod(uid);
+                    }
+                }
                 _ => {}
             }
         }
@@ -370,5 +382,5 @@ impl Simulation {
 
 /// Returns whether the job runner simulates objects of this kind.
 const fn is_simulated(kind: Kind) -> bool {
-    matches!(kind, Kind::Workload | Kind::Job(_))
+    matches!(kind, Kind::Workload | Kind::Job(_) | Kind::Pod)
 }

@@ -1,6 +1,6 @@
 //! Timeline of events, derived from changes of Workload statuses.
 
-use super::objects::{ConditionFlags, condition, field_text, has_owner, key_of, text_at};
+use super::objects::{ConditionFlags, condition, field_text, has_owner, key_of, text_at, value_at};
 use crate::api::ObjectKey;
 use indexmap::IndexMap;
 use jiff::SignedDuration;
@@ -87,7 +87,12 @@ impl WorkloadRef {
     pub(super) fn from_workload(workload: &Value) -> Self {
         let key = key_of(workload);
         let owner = text_at(workload, "/metadata/ownerReferences/0/name");
-        let job = if has_owner(workload) {
+        let of_pods = text_at(workload, "/metadata/ownerReferences/0/kind") == "Pod"
+            && value_at(workload, "/metadata/ownerReferences/0/controller").is_none();
+        let job = if of_pods {
+            // A pod group, which has the name of its Workload.
+            key.to_string()
+        } else if has_owner(workload) {
             ObjectKey::new(&key.namespace, owner).to_string()
         } else {
             String::new()

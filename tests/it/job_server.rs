@@ -87,6 +87,10 @@ impl JobServer {
         admitted.map(|(object, _warnings)| object)
     }
 
+    pub(crate) const fn now(&self) -> Timestamp {
+        self.now
+    }
+
     pub(crate) fn create(&mut self, kind: Kind, object: Value) {
         let created = self.harness.server.create(kind, object, self.now);
         assert!(created.is_some(), "the name exists");

@@ -72,6 +72,7 @@ mod simulate_amounts;
 mod simulate_cluster;
 mod simulate_command;
 mod simulate_elastic;
+mod simulate_every_kind;
 mod simulate_job_order;
 mod simulate_manifests;
 mod simulate_messages;
