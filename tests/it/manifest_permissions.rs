@@ -206,6 +206,7 @@ fn editor_and_viewer_roles_are_aggregated() {
     let names = |field: &str, object: &Value| object["spec"]["names"][field].as_str().unwrap().to_owned();
     let mut kinds: Vec<(String, String)> =
         definitions.iter().map(|(_, object)| (names("singular", object), names("plural", object))).collect();
+    kinds.retain(|(kind, _)| kind != "render"); // The sample of a kind that is not ours.
     assert_eq!(kinds.len(), 11);
     kinds.push(("job".to_owned(), "jobs".to_owned()));
     for (kind, plural) in kinds {
