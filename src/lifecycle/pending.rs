@@ -121,6 +121,7 @@ fn is_held(status: &WorkloadStatus, facts: &Facts<'_>) -> bool {
 impl Draft<'_> {
     /// Writes the pending reason of a workload without a reservation. Returns its queue membership.
     pub(super) fn set_pending_reason(&mut self, facts: &Facts<'_>) -> QueueMembership {
+        reservation::drop_leftovers(&mut self.status, self.input.generation, self.now);
         let membership = membership_without_reservation(self.input, &self.status, facts, self.now);
         if membership == QueueMembership::NotQueued
             && self.input.active
@@ -224,9 +225,9 @@ impl Draft<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::v1beta2::{AdmissionCheckState, CheckState, RequeueState};
+    use crate::api::v1beta2::{Admission, AdmissionCheckState, CheckState, RequeueState};
     use crate::lifecycle::conditions::ConditionUpdate;
-    use crate::lifecycle::workload::{JobFacts, LifecycleSettings, plan};
+    use crate::lifecycle::workload::{JobFacts, LifecycleSettings, WorkloadStep, plan};
     use crate::lifecycle::{node_failure, workload};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -294,6 +295,41 @@ mod tests {
         }
     }
 
+    fn subject(status: &WorkloadStatus) -> WorkloadInput<'_> {
+        WorkloadInput {
+            generation: 1,
+            active: true,
+            deleting: false,
+            has_finalizer: false,
+            made_for_job: false,
+            is_slice: false,
+            admission_gates: None,
+            max_execution_seconds: None,
+            status,
+        }
+    }
+
+    /// The controller of an external framework clears only QuotaReserved. Admitted must not survive until the next reservation,
+    /// whose checks are not ready.
+    #[test]
+    fn leftovers_of_cleared_reservation_are_removed() {
+        let mut status =
+            WorkloadStatus { admission: Some(Admission::default()), ..WorkloadStatus::default() };
+        for (kind, holds) in [(ConditionType::Admitted, true), (ConditionType::QuotaReserved, false)] {
+            let update = ConditionUpdate::new(kind, holds, "Test", "");
+            conditions::set(&mut status, &update, 1, Timestamp::constant(900, 0));
+        }
+        let facts = facts(WorkloadOwner::External, QueueFact::Active, false);
+        let plan = plan(&subject(&status), &facts, &LifecycleSettings::default(), NOW);
+        let WorkloadStep::WriteStatus(written) = plan.step else { panic!("{plan:?}") };
+        for status in [*written, workload::status_for_admission(&subject(&status), &facts, NOW)] {
+            assert_eq!(status.admission, None);
+            assert!(conditions::is_false(&status, ConditionType::Admitted), "{status:?}");
+            assert_eq!(status.accumulated_past_execution_time_seconds, Some(100));
+        }
+        assert_eq!(plan.membership, QueueMembership::Queued);
+    }
+
     #[test]
     fn queue_membership_equals_plan() {
         let over = JobFacts { finished: Some((true, String::new())), ..JobFacts::default() };
@@ -304,15 +340,11 @@ mod tests {
             for flags in 0..16_u8 {
                 let on = |bit: u8| flags & bit != 0;
                 let subject = WorkloadInput {
-                    generation: 1,
                     active: on(1),
                     deleting: on(2),
-                    has_finalizer: false,
                     made_for_job: on(8),
-                    is_slice: false,
                     admission_gates: on(4).then_some("example.com/gate"),
-                    max_execution_seconds: None,
-                    status,
+                    ..subject(status)
                 };
                 for owner in &owners {
                     for (queue, wrong) in

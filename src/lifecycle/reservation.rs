@@ -78,6 +78,17 @@ pub fn unreserve(
     sync_admitted(status, generation, now);
 }
 
+/// Removes what is left of a reservation that another controller has cleared without it: the next one is an admission of its own,
+/// which its checks precede.
+pub fn drop_leftovers(status: &mut WorkloadStatus, generation: i64, now: Timestamp) {
+    if !conditions::is_true(status, ConditionType::QuotaReserved) {
+        status.admission = None;
+        if conditions::is_true(status, ConditionType::Admitted) {
+            sync_admitted(status, generation, now);
+        }
+    }
+}
+
 /// Publishes the verdict of the scheduler as pending reason. For a closed preemption gate also sets
 /// BlockedOnPreemptionGates, for clients that open gates.
 pub fn set_pending(

@@ -116,6 +116,7 @@ pub fn status_for_admission(
         Draft { input: subject, status: subject.status.clone(), transitions: Vec::new(), due: None, now };
     draft.drop_reached_target();
     draft.requeue(facts);
+    reservation::drop_leftovers(&mut draft.status, subject.generation, now);
     draft.status
 }
 
