@@ -9,7 +9,7 @@ RELEASE = $(CARGO) run --quiet --locked --bin sluice-release -- $(if $(IMAGE),--
 MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin sluice-e2e -- bench
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo up down unit test test-rest test-all soak mutants e2e metrics-test conformance bench bench-cluster bench-manager bench-sizing lint fmt crds gates flags frameworks chart chart-test generated deny image image-check release
+.PHONY: help tools demo up down unit test test-rest test-all soak mutants e2e metrics-test conformance third-party bench bench-cluster bench-manager bench-sizing lint fmt crds gates flags frameworks chart chart-test generated deny image image-check release
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,10 @@ metrics-test: tools ## alerts and dashboards with a real Prometheus (from the PA
 
 conformance: tools ## replay recorded decisions, API answers and lives of jobs, where ../shared exists; ONLY=decisions|api|jobs CASES=DIR SUITE=NAME SHOW=N
 	@$(E2E) conformance $(if $(ONLY),--only "$(ONLY)") $(if $(CASES),--cases "$(CASES)") $(if $(SUITE),--suite "$(SUITE)") --show $(or $(SHOW),0)
+
+third-party: tools ## check the controller of another project against docs/third-party-workloads.md; JOB=FILE KUBECONFIG=FILE, that of `make up`; ARGS=...
+	@test -n "$(JOB)" || { echo "usage: make third-party JOB=FILE [KUBECONFIG=FILE] [ARGS='--reaction 60 --node-label pool=batch']" >&2; exit 1; }
+	@$(E2E) third-party --job "$(JOB)" $(if $(KUBECONFIG),--kubeconfig "$(KUBECONFIG)") $(ARGS)
 
 bench: ## benchmarks of the engine
 	$(CARGO) bench --locked --package sluice

@@ -89,7 +89,10 @@ impl Cluster {
             hold_lease(&objects).await?;
         }
         for number in 1..=options.nodes {
-            objects.create(Kind::NODE, &json!({"metadata": {"name": format!("node-{number}")}})).await?;
+            // As a kubelet does.
+            let labels = json!({"kubernetes.io/os": "linux"});
+            let node = json!({"metadata": {"name": format!("node-{number}"), "labels": labels}});
+            objects.create(Kind::NODE, &node).await?;
         }
         let balancer = if options.load_balanced { Some(Balancer::open(port).await?) } else { None };
         let settings = ManagerSettings {

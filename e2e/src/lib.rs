@@ -35,5 +35,6 @@ pub mod process;
 pub mod proxy;
 pub mod signals;
 pub mod stale_lists;
+pub mod third_party;
 pub mod wait;
 pub mod watch_faults;

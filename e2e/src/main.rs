@@ -1,13 +1,16 @@
-//! `sluice-e2e up | down | demo | conformance | chart-test | bench`.
+//! `sluice-e2e up | down | demo | conformance | third-party | chart-test | bench`.
 
-use anyhow::Result;
-use clap::{Parser, Subcommand};
+use anyhow::{Context as _, Result};
+use clap::{Args, Parser, Subcommand};
 use sluice_e2e::cluster::ClusterOptions;
 use sluice_e2e::conformance::Recording;
 use sluice_e2e::control_plane::ControlPlane;
-use sluice_e2e::{bench, chart, conformance, demo, persistent_cluster, signals};
+use sluice_e2e::objects::ObjectClient;
+use sluice_e2e::third_party::{Check, Limits, Manifest};
+use sluice_e2e::{bench, chart, conformance, demo, kubeconfig, persistent_cluster, signals};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Runs Sluice on a real control plane on this machine.
 #[derive(Parser)]
@@ -40,6 +43,8 @@ enum Command {
         #[arg(long, default_value_t = 0)]
         show: u32,
     },
+    /// Check the controller of another project against docs/third-party-workloads.md, on a cluster on which Sluice runs.
+    ThirdParty(ThirdPartyArguments),
     /// Render the Helm chart, and install, upgrade, roll back and uninstall it.
     ChartTest,
     /// Run a benchmark.
@@ -47,6 +52,25 @@ enum Command {
         #[command(subcommand)]
         what: Bench,
     },
+}
+
+#[derive(Args)]
+struct ThirdPartyArguments {
+    /// Manifest of a job with a queue name, and of what it needs. Its pods must run for some seconds.
+    #[arg(long)]
+    job: PathBuf,
+    /// Kubeconfig of a user who may create namespaces and queues; default: that of `up`.
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// A label of nodes on which the pods can run.
+    #[arg(long, default_value = "kubernetes.io/os=linux")]
+    node_label: String,
+    /// Seconds for each reaction of the controller.
+    #[arg(long, default_value_t = 30)]
+    reaction: u64,
+    /// Seconds in which the pods of a job end by themselves.
+    #[arg(long, default_value_t = 600)]
+    run: u64,
 }
 
 #[derive(Subcommand)]
@@ -134,9 +158,30 @@ async fn run_command(command: Command) -> Result<()> {
             };
             conformance::run(&request).await
         }
+        Command::ThirdParty(arguments) => check_third_party(arguments).await,
         Command::ChartTest => chart::run().await,
         Command::Bench { what } => run_bench(what).await,
     }
+}
+
+async fn check_third_party(arguments: ThirdPartyArguments) -> Result<()> {
+    let path = non_empty_path(arguments.kubeconfig).unwrap_or_else(persistent_cluster::kubeconfig);
+    let client = kubeconfig::client(&path).await.with_context(|| path.display().to_string())?;
+    let file = arguments.job.display().to_string();
+    let manifest = std::fs::read_to_string(&arguments.job).with_context(|| file.clone())?;
+    let (label, value) = arguments.node_label.split_once('=').context("--node-label needs KEY=VALUE")?;
+    let check = Check {
+        objects: ObjectClient::new(client),
+        name: format!("third-party-{}", std::process::id()),
+        manifest: Manifest::parse(&manifest).with_context(|| file.clone())?,
+        node_label: (label.to_owned(), value.to_owned()),
+        limits: Limits {
+            reaction: Duration::from_secs(arguments.reaction),
+            run: Duration::from_secs(arguments.run),
+            quiet: Duration::from_secs(5),
+        },
+    };
+    check.run().await
 }
 
 async fn run_bench(what: Bench) -> Result<()> {

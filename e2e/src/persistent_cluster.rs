@@ -35,6 +35,11 @@ fn read() -> Result<Option<State>> {
     }
 }
 
+/// Returns the path of its administrator's kubeconfig.
+pub fn kubeconfig() -> PathBuf {
+    folder().join("admin.kubeconfig")
+}
+
 /// Starts a cluster and leaves it running.
 pub async fn up(options: &ClusterOptions) -> Result<()> {
     if let Some(state) = read()?
@@ -59,7 +64,7 @@ pub async fn up(options: &ClusterOptions) -> Result<()> {
 }
 
 fn print_usage(state: &State) {
-    println!("    export KUBECONFIG={}", folder().join("admin.kubeconfig").display());
+    println!("    export KUBECONFIG={}", kubeconfig().display());
     println!("    export PATH={}:$PATH    # for a kubectl of the same version", state.tools.display());
 }
 

@@ -68,6 +68,7 @@ mod simulate_matches_cluster;
 mod simulate_refusals;
 mod stale_api_server;
 mod stop_policy;
+mod third_party;
 mod topology;
 mod two_installations;
 mod uninstall;
@@ -77,6 +78,7 @@ mod upgrades;
 mod user_edits;
 mod watch_faults;
 mod webhook_serving;
+mod workflows;
 mod write_counts;
 
 use anyhow::{Result, ensure};
