@@ -9,7 +9,7 @@ RELEASE = $(CARGO) run --quiet --locked --bin sluice-release -- $(if $(IMAGE),--
 MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin sluice-e2e -- bench
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo up down unit test test-rest test-all soak mutants e2e metrics-test conformance third-party bench bench-cluster bench-manager bench-sizing lint fmt crds gates flags frameworks chart chart-test generated deny image image-check release
+.PHONY: help tools demo up down unit test test-rest test-all soak mutants e2e metrics-test conformance third-party bench bench-cluster bench-manager bench-sizing bench-ungating lint fmt crds gates flags frameworks chart chart-test generated deny image image-check release
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ bench-manager: ## memory and start with 15,000 pending Workloads, and with 40,00
 
 bench-sizing: ## memory, CPU and start of a replica with 1,000 to 100,000 pending Jobs in 10 and in 1,000 queues
 	@$(MEASURE) sizing
+
+bench-ungating: ## from admission to the last gate gone: 100 pod groups of 30, and a JobSet of 3,000 pods with a topology, beside bare patches; ARGS="--groups 10 --jobs 3"
+	@$(MEASURE) ungating $(ARGS)
 
 image: tools ## the image as an OCI archive with its SBOM in dist/, without docker; IMAGE=registry/name
 	@$(RELEASE) image

@@ -75,6 +75,24 @@ struct ThirdPartyArguments {
 
 #[derive(Subcommand)]
 enum Bench {
+    /// Removing the gates of pods, compared with as many bare patches.
+    Ungating {
+        /// Number of pod groups.
+        #[arg(long, default_value_t = 100)]
+        groups: usize,
+        /// Pods of a group.
+        #[arg(long, default_value_t = 30)]
+        size: usize,
+        /// Jobs of a JobSet whose pods have a topology.
+        #[arg(long, default_value_t = 30)]
+        jobs: usize,
+        /// Pods of each.
+        #[arg(long, default_value_t = 100)]
+        job_size: usize,
+        /// Controller binary; default: a release build of sluice.
+        #[arg(long)]
+        controller: Option<PathBuf>,
+    },
     /// A burst of Jobs, compared with the API server alone.
     Burst {
         /// Number of Jobs.
@@ -186,6 +204,11 @@ async fn check_third_party(arguments: ThirdPartyArguments) -> Result<()> {
 
 async fn run_bench(what: Bench) -> Result<()> {
     match what {
+        Bench::Ungating { groups, size, jobs, job_size, controller } => {
+            let amounts = bench::ungating::Amounts { groups, size, jobs, job_size };
+            let folder = ControlPlane::temporary_folder();
+            bench::ungating::run(&amounts, non_empty_path(controller), &folder).await.map(drop)
+        }
         Bench::Burst { jobs } => bench::burst::run(jobs).await,
         Bench::Pending { divided } => bench::pending::run(divided).await,
         Bench::Start { nodes, pods, controller } => {

@@ -47,6 +47,11 @@ pub(super) fn topology_request(number: usize) -> Value {
     }
 }
 
+/// Returns the annotations of a pod template that prefers one rack for all pods.
+pub(super) fn preferred_topology() -> Value {
+    json!({"kueue.x-k8s.io/podset-preferred-topology": RACK})
+}
+
 /// Returns a request that requires one rack for all pods.
 pub(super) fn required_topology_request() -> Value {
     json!({"required": RACK})

@@ -180,6 +180,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full, Plane, 28, uninstall::documented_commands_leave_nothing;
     Full, Plane, 17, interrupt::interrupted_demo_leaves_nothing;
     Full, Plane, 39, bench_load::small_baseline_load_completes;
+    Full, Plane, 30, bench_ungating::small_run_completes;
     Core, Plane, 35, third_party::controller_keeps_contract;
     Full, Plane, 80, third_party::broken_rules_are_named;
     Core, Plane, 35, workflows::three_workflows_share_small_quota;

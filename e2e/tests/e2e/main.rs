@@ -12,6 +12,7 @@
 mod admission_checks;
 mod background_jobs;
 mod bench_load;
+mod bench_ungating;
 mod beside_kueue;
 mod burst;
 mod cases;
