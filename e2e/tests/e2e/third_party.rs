@@ -220,7 +220,7 @@ impl Operator<'_> {
         let given_up = evicted || (is_deleting(workload) && self.fault != Fault::ForgetsDeletion);
         if holds("QuotaReserved") && ended && given_up {
             let message = condition(workload, "Evicted").message;
-            self.set_condition(workload, "QuotaReserved", "False", "Pending", &message).await?;
+            self.set_condition(workload, ("QuotaReserved", "False"), "Pending", &message).await?;
         }
         Ok(())
     }
@@ -240,7 +240,7 @@ impl Operator<'_> {
         }
         let ended = pods.iter().filter(|pod| has_ended(pod)).count();
         if u64::try_from(ended)? == count && self.fault != Fault::ForgetsFinished {
-            self.set_condition(workload, "Finished", "True", "Succeeded", "All pods have ended").await?;
+            self.set_condition(workload, ("Finished", "True"), "Succeeded", "All pods have ended").await?;
         }
         Ok(())
     }
@@ -282,8 +282,7 @@ impl Operator<'_> {
     async fn set_condition(
         &self,
         workload: &Value,
-        kind: &str,
-        status: &str,
+        (kind, status): (&str, &str),
         reason: &str,
         message: &str,
     ) -> Result<()> {
