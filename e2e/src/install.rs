@@ -8,6 +8,7 @@ use crate::wait::eventually;
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The namespace of the manager.
 pub const NAMESPACE: &str = "kueue-system";
@@ -23,8 +24,11 @@ pub fn manifests(kubectl: &Kubectl) -> Result<Vec<Value>> {
 
 /// Returns the objects of `config/default` with these components of `config`.
 pub fn manifests_with(kubectl: &Kubectl, components: &[&str]) -> Result<Vec<Value>> {
+    /// Cases run side by side, and each removes its folder.
+    static OVERLAYS: AtomicU32 = AtomicU32::new(0);
+    let number = OVERLAYS.fetch_add(1, Ordering::Relaxed);
     // Below the repository, because kustomize accepts only relative paths.
-    let folder = paths::root().join("target").join(format!("overlay-{}", std::process::id()));
+    let folder = paths::root().join("target").join(format!("overlay-{}-{number}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let components: Vec<String> =
         components.iter().map(|component| format!("../../config/{component}")).collect();
