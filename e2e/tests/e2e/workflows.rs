@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::objects::{Kind, condition_is_true, number, text};
 use sluice_e2e::wait::within;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 const QUEUE: &str = "main";
@@ -134,13 +134,23 @@ fn check_revisions(workloads: &[Value], pods: &[Value]) -> Result<i64> {
         let holds = |workload: &&&Value| {
             condition_is_true(workload, "QuotaReserved") && !condition_is_true(workload, "Finished")
         };
-        let charged: i64 = known_workloads
+        let ended = |pod: &Value| ["Succeeded", "Failed"].contains(&text(pod, "/status/phase"));
+        let ended_pods: BTreeSet<&str> = known_pods
             .values()
-            .filter(holds)
-            .map(|workload| number(workload, "/spec/podSets/0/count"))
-            .sum();
-        let runs =
-            |pod: &&&Value| !is_gated(pod) && !["Succeeded", "Failed"].contains(&text(pod, "/status/phase"));
+            .filter(|pod: &&&Value| ended(pod))
+            .map(|pod| text(pod, "/metadata/uid"))
+            .collect();
+        // The quota of a pod that has ended is free before its Workload says so.
+        let needed = |workload: &Value| {
+            let owners = workload["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+            let free = owners.filter(|owner| ended_pods.contains(text(owner, "/uid"))).count();
+            Ok::<_, anyhow::Error>(number(workload, "/spec/podSets/0/count") - i64::try_from(free)?)
+        };
+        let mut charged = 0;
+        for workload in known_workloads.values().filter(holds) {
+            charged += needed(workload)?;
+        }
+        let runs = |pod: &&&Value| !is_gated(pod) && !ended(pod);
         let running = i64::try_from(known_pods.values().filter(runs).count())?;
         if charged > QUOTA || running > charged {
             bail!("at revision {revision} {charged} CPUs of {QUOTA} are charged and {running} pods run");
