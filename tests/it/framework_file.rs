@@ -1,30 +1,16 @@
 //! A kind of jobs that a file describes: simulated by the program, and its component built by kustomize.
 
 use crate::kustomize_output::{build_with, objects};
-use crate::simulate_command::{TestFolder, run_simulate};
+use crate::simulate_command::{QUEUES, TestFolder, run_simulate};
 use serde_json::{Value, json};
 use sluice::frameworks::{components, framework_from_file};
 use std::path::{Path, PathBuf};
 
-const QUEUES: &str = r"
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {name: f}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ClusterQueue
-metadata: {name: q}
-spec:
-  namespaceSelector: {}
-  resourceGroups:
-  - {coveredResources: [cpu], flavors: [{name: f, resources: [{name: cpu, nominalQuota: 8}]}]}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {name: team-a-queue}
-spec: {clusterQueue: q}
----
-";
+/// The queue of the other tests of the command, with quota for a job, under the name that the sample has.
+fn queues() -> String {
+    let named = QUEUES.replace("name: q}\nspec: {clusterQueue", "name: team-a-queue}\nspec: {clusterQueue");
+    format!("{}---\n", named.replace("nominalQuota: 1", "nominalQuota: 8"))
+}
 
 fn sample(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("config/samples/framework-file").join(file)
@@ -40,7 +26,7 @@ fn jobs_of_the_kind_are_simulated_to_their_end() {
     let file = sample("framework.yaml").display().to_string();
     let job = text(&sample("render.yaml"));
     let named = |name: &str| job.replace("generateName: sample-render-", &format!("name: {name}"));
-    let input = format!("{QUEUES}{}---\n{}", named("first"), named("second"));
+    let input = format!("{}{}---\n{}", queues(), named("first"), named("second"));
     let input = input.replace("              memory: 200Mi\n", "");
     let arguments = ["-", "-o", "json", "--run-for", "1h", "--framework-file", &file];
     let (code, output, errors) = run_simulate(&arguments, &input);

@@ -5,15 +5,14 @@
 
 use super::super::row::{self, Active, Count, FinishedRule, Message, PodSetSource, Pointer, Test};
 use super::super::view::Gvk;
+use super::super::workload::{MAX_POD_SET_NAME, MAX_POD_SETS};
 use super::schema;
 use crate::api::validation::syntax;
 use std::collections::BTreeSet;
 
 /// Maximum depth of tests and products: recursion over a hostile file must end before the stack does.
 const DEPTH: usize = 8;
-/// Maximum number of pod sets of a Workload.
-const POD_SETS: usize = 8;
-/// Maximum length of a name of a pod set, a kind or a resource.
+/// Maximum length of the name of a kind or a resource.
 const NAME_MAX: usize = 63;
 
 /// The part of an object, or of a role, in which a field must be.
@@ -132,8 +131,8 @@ impl Reader {
 
     /// Reads where the pod templates are.
     pub(super) fn pod_sets(&mut self, sets: Vec<schema::PodSets>) -> &'static [PodSetSource] {
-        if sets.is_empty() || sets.len() > POD_SETS {
-            self.fault("podSets", format!("must have 1 to {POD_SETS} entries"));
+        if sets.is_empty() || sets.len() > MAX_POD_SETS {
+            self.fault("podSets", format!("must have 1 to {MAX_POD_SETS} entries"));
         }
         let sources =
             sets.into_iter().enumerate().map(|(index, set)| self.pod_set(&format!("podSets[{index}]"), set));
@@ -179,7 +178,7 @@ impl Reader {
     }
 
     fn pod_set_name(&mut self, field: &str, name: &str) {
-        if name.contains('.') || name.len() > NAME_MAX || !syntax::subdomain(name).is_empty() {
+        if name.contains('.') || name.len() > MAX_POD_SET_NAME || !syntax::subdomain(name).is_empty() {
             self.fault(field, format!("{name:?} must consist of lower case letters, digits and '-'"));
         }
     }

@@ -132,7 +132,7 @@ fn wrong_files_are_refused_with_their_fields() {
         ("/resource/plural", json!("a.b"), "resource.plural: \"a.b\" must consist of"),
         ("/resource/kind", json!("render"), "resource.kind: \"render\" must consist of"),
         ("/resource/kind", json!("Ren der"), "resource.kind: \"Ren der\" must consist of"),
-        ("/podSets", json!([]), "podSets: must have 1 to 8 entries"),
+        ("/podSets", json!([]), "podSets: must have 1 to 18 entries"),
         ("/podSets/0/fixed/name", json!("Director"), "podSets[0].fixed.name: \"Director\""),
         ("/podSets/0/fixed/count", json!(1), "podSets[0].fixed.count"),
         (
