@@ -3,8 +3,9 @@
 //! Every replica reads; any replica may write, guarded by resourceVersion. A Secret that is invalid, or whose certificate the
 //! webhooks do not accept, changes nothing: the old certificate stays. Certificates are created and validated by the API
 //! server's time. While the configurations belong to another manager, nothing is written. The bundles of the webhook
-//! configurations are written by server-side apply under a separate field manager, which owns no other fields. A ConfigMap has
-//! the authority without its key, for clients of the metrics; whether it exists and can be written affects nothing else.
+//! configurations are written by server-side apply under a separate field manager, which then gives up its ownership: an entry
+//! with an owned field could not be removed by the server-side apply of the installer. A ConfigMap has the authority without
+//! its key, for clients of the metrics; whether it exists and can be written affects nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -236,8 +237,8 @@ struct CertificateController {
     loaded: Result<LoadedCertificate, PkiError>,
     /// The current CA and the time since when all bundles contain it.
     published_ca: Option<(Fingerprint, Timestamp)>,
-    /// When a failed write of the ConfigMap may be repeated.
-    ca_config_map_retry: Timestamp,
+    /// When a failed write on which no certificate depends may be repeated.
+    retries: BTreeMap<ManagedObject, Timestamp>,
 }
 
 impl CertificateController {
@@ -260,7 +261,7 @@ impl CertificateController {
             foreign,
             loaded,
             published_ca: None,
-            ca_config_map_retry: Timestamp::MIN,
+            retries: BTreeMap::new(),
         }
     }
 
@@ -353,6 +354,7 @@ impl CertificateController {
                 let next = next_step(&observed, &self.settings.rotation, now);
                 if let CertificateStep::Wait(until) = next {
                     self.write_ca_config_map(now).await;
+                    self.release_bundles(now).await;
                     self.update_status(now);
                     let delay = Duration::try_from(until.duration_since(now)).unwrap_or_default();
                     return delay.clamp(Duration::from_millis(100), CHECK_INTERVAL);

@@ -171,12 +171,18 @@ async fn handle(
     }
 }
 
-/// Merges webhooks by name.
+/// Merges webhooks by name, and adds the field manager.
 fn apply_bundles(object: &mut Value, body: &Value) {
     for webhook in body["webhooks"].as_array().unwrap() {
         let existing = object["webhooks"].as_array_mut().unwrap().iter_mut();
         let existing = existing.into_iter().find(|existing| existing["name"] == webhook["name"]).unwrap();
         existing["clientConfig"]["caBundle"] = webhook["clientConfig"]["caBundle"].clone();
+    }
+    let manager = json!({"manager": "sluice-certificates", "operation": "Apply"});
+    if let Some(managers) = object["metadata"]["managedFields"].as_array_mut()
+        && !managers.contains(&manager)
+    {
+        managers.push(manager);
     }
 }
 

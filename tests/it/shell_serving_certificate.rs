@@ -273,6 +273,32 @@ async fn secrets_are_filled_and_not_created() {
     running.wait_until_ready().await;
 }
 
+/// An owned bundle would keep its entry when the installer removes it by server-side apply.
+#[tokio::test]
+async fn bundles_are_owned_by_no_field_manager() {
+    let api = FakeApi::new(SignedDuration::ZERO);
+    for secret in [SECRET, CA_SECRET] {
+        api.put(secret, json!({"kind": "Secret", "apiVersion": "v1"}));
+    }
+    publish(&api, &[]);
+    let installer = json!([{"manager": "install", "operation": "Apply"}]);
+    let mut configuration = api.object(VALIDATING).unwrap();
+    configuration["metadata"]["managedFields"] = installer.clone();
+    api.put(VALIDATING, configuration);
+    let running = start(&api, CertificateMode::SelfManaged).await;
+    running.wait_until_ready().await;
+    let configuration = || api.object(VALIDATING).unwrap();
+    assert!(configuration()["webhooks"][0]["clientConfig"]["caBundle"].is_string());
+    running
+        .wait_until("the ownership is released", |_| {
+            configuration()["metadata"]["managedFields"] == installer
+        })
+        .await;
+    let released = configuration();
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    assert_eq!(configuration(), released, "it is not written again");
+}
+
 /// The authority is in a ConfigMap without its key, as the webhooks trust it, if the ConfigMap exists; it is written again only
 /// if it differs.
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::{Value, json};
 
 use super::{
@@ -14,8 +15,8 @@ use crate::kube::client::{CallError, Content};
 use crate::kube::pki::{self, PemPair};
 use crate::lifecycle::certificates::{CertificateStep, Fingerprint, Observed};
 
-/// Delay after a failed write of the ConfigMap.
-const CONFIG_MAP_RETRY: SignedDuration = SignedDuration::from_mins(1);
+/// Delay after a failed write on which no certificate depends.
+const RETRY: SignedDuration = SignedDuration::from_mins(1);
 
 impl CertificateController {
     pub(super) async fn execute_step(
@@ -130,8 +131,7 @@ impl CertificateController {
         self.handle_response(slot, response, "secret").await
     }
 
-    /// Writes the authorities that the webhooks trust to the ConfigMap, if it exists and has others. A failure is repeated later,
-    /// and stops nothing.
+    /// Writes the authorities that the webhooks trust to the ConfigMap, if it exists and has others.
     pub(super) async fn write_ca_config_map(&mut self, now: Timestamp) {
         let slot = ManagedObject::CaConfigMap;
         let trusted =
@@ -139,16 +139,43 @@ impl CertificateController {
         let wanted = self.bundle_pem(&trusted);
         let Some(Some(existing)) = self.objects.get(&slot) else { return };
         let is_current = existing.data.pointer("/data/ca.crt").and_then(Value::as_str) == Some(&wanted);
-        if wanted.is_empty() || is_current || now < self.ca_config_map_retry {
+        if wanted.is_empty() || is_current {
             return;
         }
         let version = &existing.metadata.resource_version;
         let body = json!({"metadata": {"resourceVersion": version}, "data": {"ca.crt": wanted}});
+        self.write_aside(slot, body, "ConfigMap of the authority", now).await;
+    }
+
+    /// Removes this field manager from the webhook configurations. Where it owns the bundle of an entry, a server-side apply that
+    /// no longer has the entry leaves it behind with its bundle alone, and is refused as invalid: a component that was installed
+    /// so could not be removed.
+    pub(super) async fn release_bundles(&mut self, now: Timestamp) {
+        for slot in WEBHOOK_OBJECTS {
+            let Some(Some(existing)) = self.objects.get(&slot) else { continue };
+            let managers = existing.metadata.managed_fields.as_deref().unwrap_or_default();
+            let is_own = |entry: &ManagedFieldsEntry| entry.manager.as_deref() == Some(FIELD_MANAGER);
+            let others: Vec<_> = managers.iter().filter(|entry| !is_own(entry)).collect();
+            // An empty list would make the API server forget that there were owners.
+            if others.is_empty() || others.len() == managers.len() {
+                continue;
+            }
+            let version = &existing.metadata.resource_version;
+            let body = json!({"metadata": {"resourceVersion": version, "managedFields": others}});
+            self.write_aside(slot, body, "ownership of bundles", now).await;
+        }
+    }
+
+    /// Merges a change on which no certificate depends. A failure is repeated later, and stops nothing.
+    async fn write_aside(&mut self, slot: ManagedObject, body: Value, what: &'static str, now: Timestamp) {
+        if self.retries.get(&slot).is_some_and(|retry| now < *retry) {
+            return;
+        }
         let path = self.settings.path(slot);
         let response = self.caller.call(http::Method::PATCH, &path, Content::Merge, Some(&body)).await;
-        if let Err(error) = self.handle_response(slot, response, "ConfigMap of the authority").await {
-            self.ca_config_map_retry = now.saturating_add(CONFIG_MAP_RETRY).unwrap_or(now);
-            tracing::warn!(%error, "clients of the metrics do not learn the new authority; retrying");
+        if let Err(error) = self.handle_response(slot, response, what).await {
+            self.retries.insert(slot, now.saturating_add(RETRY).unwrap_or(now));
+            tracing::warn!(%error, "write of a certificate object failed; retrying");
         }
     }
 
