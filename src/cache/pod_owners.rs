@@ -62,7 +62,7 @@ impl Cache {
         let own = slices.filter(|record| {
             is_owner(record, &pod.uid) || self.controllers_of(workload_pod).any(|uid| is_owner(record, uid))
         });
-        own.max_by_key(|record| precedence(record))
+        own.max_by_key(|record| self.precedence(record))
     }
 
     /// Returns the slice on whose quota the pods of a slice may run, or the Workload itself if it is none.
@@ -74,7 +74,15 @@ impl Cache {
         let first = record.chain_key();
         let slices = self.workloads.in_chain(&first);
         let own = slices.filter(|other| other.owner_uids().next() == record.owner_uids().next());
-        own.max_by_key(|record| precedence(record))
+        own.max_by_key(|record| self.precedence(record))
+    }
+
+    /// Returns what puts one slice before another: the newest with quota is in use. Of slices that were created in the same
+    /// second, the newest is the one that none of the others replaces.
+    fn precedence(&self, record: &WorkloadRecord) -> impl Ord + use<> {
+        let holds = |record: &WorkloadRecord| reservation::holds_quota(&record.status);
+        let is_replaced = self.workloads.replacing(&record.meta.key).any(|other| holds(other));
+        (holds(record), record.meta.created, !is_replaced, record.meta.uid.clone())
     }
 
     /// Returns whether a pod belongs to a workload.
@@ -137,12 +145,6 @@ impl Cache {
         }
         self.non_tas_usage_of(workload)
     }
-}
-
-/// Returns what puts one slice before another: the newest with quota is in use.
-fn precedence(record: &WorkloadRecord) -> impl Ord + use<> {
-    let holds = reservation::holds_quota(&record.status);
-    (holds, record.meta.created, record.meta.uid.clone())
 }
 
 fn is_owner(record: &WorkloadRecord, uid: &str) -> bool {

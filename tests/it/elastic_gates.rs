@@ -109,3 +109,27 @@ fn evicted_slice_keeps_its_quota_beside_the_one_it_replaced() {
     let [stop] = &writes(&effects, JOB)[..] else { panic!("{effects:?}") };
     assert_eq!(stop.body["spec"]["suspend"], true);
 }
+
+/// Slices that were created in the same second are in the order in which they replace each other, whatever their names are.
+#[test]
+fn pod_of_grown_job_is_ungated_beside_a_slice_of_the_same_second() {
+    for generation in 4..20 {
+        let (mut core, first) = running(1);
+        let mut running_pod = pod("a-0", &first);
+        running_pod["spec"]["schedulingGates"] = Value::Null;
+        core.put(Kind::Pod, running_pod);
+        let (mut second, mut grown) = (Value::Null, elastic_job(2, Some(&first)));
+        grown["metadata"]["generation"] = json!(generation);
+        let effects = core.put(JOB, grown);
+        let effects = core.land(&effects, &mut second);
+        let effects = core.land(&effects, &mut second);
+        let [end] = &of_workloads(&effects)[..] else { panic!("{effects:?}") };
+        let outcome = WriteOutcome::Unavailable { message: "down".to_owned() };
+        let (id, kind, key) = (end.id, Kind::Workload, end.key.clone());
+        core.feed(Delta::Written(WriteResult { id, kind, key, outcome }));
+        let effects = core.put(Kind::Pod, pod("a-1", &first));
+        let ungated = writes(&effects, Kind::Pod).len();
+        let names = (&first["metadata"]["name"], &second["metadata"]["name"]);
+        assert_eq!(ungated, 1, "generation {generation}: {names:?}");
+    }
+}
