@@ -133,3 +133,32 @@ fn pod_of_grown_job_is_ungated_beside_a_slice_of_the_same_second() {
         assert_eq!(ungated, 1, "generation {generation}: {names:?}");
     }
 }
+
+/// A user who deactivates the slice that waits keeps the job at its size; the slice is neither deleted nor made again.
+#[test]
+fn deactivated_slice_that_waits_stays() {
+    let (mut core, first) = running(1);
+    let mut second = Value::Null;
+    let effects = core.put(JOB, elastic_job(3, Some(&first)));
+    let effects = core.land(&effects, &mut second);
+    core.land(&effects, &mut second);
+    second["spec"]["active"] = json!(false);
+    second["metadata"]["generation"] = json!(2);
+    let effects = core.put(Kind::Workload, second.clone());
+    let effects = core.land(&effects, &mut second);
+    let evicted = second["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Evicted");
+    assert_eq!(evicted.unwrap()["reason"], "Deactivated", "{second}");
+    assert!(of_workloads(&effects).is_empty(), "{effects:?}");
+    core.put(JOB, elastic_job(3, Some(&first)));
+    for _ in 0..3 {
+        let effects = core.advance_seconds(60);
+        assert!(of_workloads(&effects).is_empty(), "{effects:?}");
+    }
+    // Active again, it waits for quota again.
+    second["spec"]["active"] = json!(true);
+    second["metadata"]["generation"] = json!(3);
+    let effects = core.put(Kind::Workload, second.clone());
+    let [requeued] = &of_workloads(&effects)[..] else { panic!("{effects:?}") };
+    assert_eq!(*requeued.key.name, *second["metadata"]["name"].as_str().unwrap());
+    assert!(requeued.body["status"]["conditions"].is_array(), "{requeued:?}");
+}

@@ -40,8 +40,10 @@ impl<'a> Slices<'a> {
         let leaving = newest(&|record| reservation::holds_quota(&record.status) && !record.keeps_quota());
         let stays = |record: &WorkloadRecord| !record.meta.deleting && !is_evicted(record);
         let waiting = reserving.and_then(|used| {
+            // Also one that was evicted: made again, one that a user deactivated would be active, and one that a check
+            // refused would not back off.
             let waits = |record: &&&Arc<WorkloadRecord>| {
-                stays(record) && !reservation::holds_quota(&record.status) && replaces(record, used)
+                !record.meta.deleting && !reservation::holds_quota(&record.status) && replaces(record, used)
             };
             unfinished.iter().find(waits).copied()
         });
