@@ -108,6 +108,11 @@ impl Cache {
         record.annotations.replaces.as_deref().into_iter().chain(replacing).chain(of_job).cloned().collect()
     }
 
+    /// Returns the unfinished slices whose first one has this key, or the Workload with this key if there are none.
+    pub(crate) fn slices_from(&self, first: &ObjectKey) -> Vec<ObjectKey> {
+        self.workloads.in_chain(first).map(|record| record.meta.key.clone()).collect()
+    }
+
     /// Returns the slices that wait to take over from a slice.
     pub(crate) fn slices_to_take_over(&self, key: &ObjectKey) -> impl Iterator<Item = &WorkloadRecord> {
         let finished = |record: &WorkloadRecord| conditions::is_true(&record.status, ConditionType::Finished);

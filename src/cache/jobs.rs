@@ -1,6 +1,6 @@
 //! Jobs of all kinds, by key, by UID, and by the name of the Workload that is made for them or that they name.
 
-use super::pod_owners::RecheckedPods;
+use super::pod_owners::{DEPTH_LIMIT, RecheckedPods};
 use super::related::RelatedObjects;
 use super::{Cache, Kind, remove_from_index};
 use crate::api::{ObjectKey, names};
@@ -10,6 +10,7 @@ use crate::frameworks::{
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::sync::Arc;
 
 /// Kind and key of a job.
@@ -159,6 +160,15 @@ impl Cache {
     /// Returns the jobs below one with this UID, in any depth, in order.
     pub(crate) fn jobs_below(&self, uid: &str) -> BTreeSet<&JobId> {
         self.jobs.below(uid)
+    }
+
+    /// Returns the known controllers above a job, the nearest first.
+    pub(crate) fn controllers_of_job(&self, job: &JobView) -> Vec<(JobKind, Arc<JobView>)> {
+        let controller_of = |job: &JobView| {
+            let id = self.jobs.id_of(&job.controller.as_ref()?.uid)?;
+            Some((id.0, Arc::clone(self.jobs.get(id)?)))
+        };
+        iter::successors(controller_of(job), |(_, above)| controller_of(above)).take(DEPTH_LIMIT).collect()
     }
 
     /// Returns the jobs that await an object of a kind, in order.

@@ -5,18 +5,22 @@
 //! that merely names a workload must not be ungated onto its nodes, ended with it, or left out of the usage of its own
 //! node (I21). So no pod belongs to a workload without owners. A pod whose membership depends on the controller of a job
 //! is checked again when that job appears, disappears, or gets another controller.
+//!
+//! Whether a pod holds the quota of its workload is asked of what is left of these objects: a controller may be gone before the
+//! pods below it have ended, or be of a kind that is not watched. So an unknown controller counts as one of the owner's.
 
 use super::pods::{PodRecord, PodUsage, WorkloadPod};
 use super::records::WorkloadRecord;
-use super::{Cache, remove_from_index};
+use super::{Cache, JobId, remove_from_index};
 use crate::api::ObjectKey;
+use crate::frameworks::{JobHold, JobView};
 use crate::lifecycle::reservation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
 use std::sync::Arc;
 
-/// Maximum number of controllers above a pod that are considered. Ends the search if owner references form a cycle.
-const DEPTH_LIMIT: usize = 10;
+/// Maximum number of controllers above an object that are considered. Ends the search if owner references form a cycle.
+pub(super) const DEPTH_LIMIT: usize = 10;
 
 /// Pods by the UID of each object whose controller decides whether the pod belongs to its workload.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +55,8 @@ pub(crate) struct RecheckedPods {
     pub(crate) usage: Vec<(ObjectKey, Option<PodUsage>)>,
     /// The workloads with assigned hosts that the pods name.
     pub(crate) workloads: Vec<ObjectKey>,
+    /// The workloads whose jobs may wait for the end of the pods.
+    pub(crate) held_up: Vec<ObjectKey>,
 }
 
 impl Cache {
@@ -95,6 +101,35 @@ impl Cache {
         self.slice_of_pod(pod).is_some()
     }
 
+    /// Returns whether pods that name a workload, or the first of the slices before it, run below its owner. Pods that wait for a
+    /// gate do not.
+    pub(crate) fn has_running_pods(&self, workload: &ObjectKey, owner: &str) -> bool {
+        self.pods_of(workload).any(|(_, _, pod)| pod.gates.is_empty() && self.may_be_below(pod, owner))
+    }
+
+    /// Returns whether an object is above a pod, or may be: the last known controller is not stored itself.
+    fn may_be_below(&self, pod: &WorkloadPod, owner: &str) -> bool {
+        let is_above = |uid: &str| *uid == *owner || self.jobs.id_of(uid).is_none();
+        self.controllers_of(pod).any(is_above)
+    }
+
+    /// Returns the workload that a pod names if its job may wait for the end of the pod: it is to stop, or its present objects do
+    /// not say whether it is.
+    pub(super) fn workload_held_up(&self, key: &ObjectKey) -> Option<ObjectKey> {
+        let workload = &self.pods.get(key)?.workload_pod.as_deref()?.workload;
+        let mut records = self.workloads.in_chain(workload);
+        let job = records.find_map(|record| self.job_of(record).or_else(|| self.former_job_of(record)));
+        let (_, job) = job.or_else(|| self.job_of_own_workload(workload))?;
+        let stops = job.suspended || job.deleting || job.status.hold == JobHold::Held;
+        stops.then(|| workload.clone())
+    }
+
+    /// Returns the job that a workload without owner was made for.
+    fn former_job_of(&self, record: &WorkloadRecord) -> Option<(&JobId, &Arc<JobView>)> {
+        let id = self.jobs.id_of(record.job_uid.as_ref()?)?;
+        Some((id, self.jobs.get(id)?))
+    }
+
     /// Returns the UIDs of the controllers above a pod, the nearest first.
     fn controllers_of<'a>(&'a self, pod: &'a WorkloadPod) -> impl Iterator<Item = &'a str> {
         let above = |uid: &&'a str| {
@@ -126,15 +161,20 @@ impl Cache {
     pub(super) fn recheck_pods_below(&mut self, uid: &str) -> RecheckedPods {
         let keys: Vec<ObjectKey> =
             self.pods.by_controller.pods.get(uid).into_iter().flatten().cloned().collect();
-        let mut workloads = BTreeSet::new();
+        let (mut workloads, mut held_up) = (BTreeSet::new(), BTreeSet::new());
         let mut usage = Vec::with_capacity(keys.len());
         for key in keys {
             self.index_controllers(&key);
             workloads.extend(self.placed_workload_of_pod(&key));
+            held_up.extend(self.workload_held_up(&key));
             let pod_usage = self.non_tas_usage_of_pod(&key);
             usage.push((key, pod_usage));
         }
-        RecheckedPods { usage, workloads: workloads.into_iter().collect() }
+        RecheckedPods {
+            usage,
+            workloads: workloads.into_iter().collect(),
+            held_up: held_up.into_iter().collect(),
+        }
     }
 
     /// Checks the pods of a workload again whose owners changed.

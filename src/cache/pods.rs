@@ -12,7 +12,6 @@ use super::pod_owners::PodsByController;
 use super::remove_from_index;
 use super::units::UnitPods;
 use crate::api::{ObjectKey, names};
-use crate::frameworks::framework;
 use crate::lifecycle::pod_blocker::PodBlocker;
 use crate::lifecycle::provisioning::POD_ANNOTATIONS;
 use crate::resources::{Requests, pod_requests};
@@ -38,8 +37,10 @@ pub(crate) enum UsageUpdate {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodChange {
     pub(crate) usage: UsageUpdate,
-    /// Workloads that the pod named before or names now, and that may ungate it or wait for its end.
+    /// Workloads that the pod named before or names now, and that may ungate it.
     pub(crate) workloads: Vec<ObjectKey>,
+    /// The workload that the pod named before, if its job may wait for the end of the pod.
+    pub(crate) held_up: Option<ObjectKey>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -187,8 +188,9 @@ impl Cache {
                 Some(_) => UsageUpdate::Keep,
                 None => UsageUpdate::Set(known.node.clone().map(|node| (node, requests))),
             };
-            return PodChange { usage, workloads: Vec::new() };
+            return PodChange { usage, ..PodChange::default() };
         }
+        let held_up = self.workload_held_up(key);
         let mut workloads = self.forget_pod(key);
         let usage = self.non_tas_node(&record).map(|node| (node, requests));
         if let Some(workload_pod) = &record.workload_pod {
@@ -199,11 +201,12 @@ impl Cache {
         self.index_controllers(key);
         workloads.extend(self.placed_workload_of_pod(key));
         workloads.extend(self.blocked_workload_of_pod(key).filter(|_| workloads.is_empty()));
-        PodChange { usage: UsageUpdate::Set(usage), workloads }
+        PodChange { usage: UsageUpdate::Set(usage), workloads, held_up }
     }
 
     pub(crate) fn remove_pod(&mut self, key: &ObjectKey) -> PodChange {
-        PodChange { usage: UsageUpdate::Set(None), workloads: self.forget_pod(key) }
+        let held_up = self.workload_held_up(key);
+        PodChange { usage: UsageUpdate::Set(None), workloads: self.forget_pod(key), held_up }
     }
 
     fn forget_pod(&mut self, key: &ObjectKey) -> Vec<ObjectKey> {
@@ -215,15 +218,12 @@ impl Cache {
         workload.into_iter().collect()
     }
 
-    /// Returns the workload that a pod names, if that workload is assigned to hosts or a slice, so that it may ungate the pod, or
-    /// if only its pods say when they have ended.
+    /// Returns the workload that a pod names, if that workload is assigned to hosts or a slice, so that it may ungate the pod.
     pub(super) fn placed_workload_of_pod(&self, key: &ObjectKey) -> Option<ObjectKey> {
         let workload = &self.slice_of_pod(self.pods.by_key.get(key)?)?;
         let ungated_here =
             workload.annotations.is_slice || self.nodes.assigned_hosts(&workload.meta.key).is_some();
-        let row = workload.owner.as_ref().and_then(|owner| framework(owner.group(), &owner.kind));
-        let waits = row.is_some_and(|row| !row.tells_end_of_pods());
-        (ungated_here || waits).then(|| workload.meta.key.clone())
+        ungated_here.then(|| workload.meta.key.clone())
     }
 
     /// Returns the workload of a pod that something else than this manager keeps from running.

@@ -8,7 +8,7 @@ use super::role_shape::RoleShape;
 use super::row::{
     Active, Count, Elastic, Enabled, Family, FieldPointers, FinishedRule, Flags, Framework, Listing,
     ManagedBy, Message, PodGrouping, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields,
-    Test, TopologyChecks,
+    TERMINATING, Test, TopologyChecks,
 };
 use super::table::{JOB_RBAC, JOB_WEBHOOKS, PODS};
 use super::topology::parse_bool;
@@ -60,7 +60,7 @@ pub(super) static ROW: Framework = Framework {
             FinishedRule { when: Test::Condition("Complete"), success: true, message: Message::OfCondition },
             FinishedRule { when: Test::Condition("Failed"), success: false, message: Message::OfCondition },
         ],
-        active: Active::Counts(&["/status/active", "/status/terminating"]),
+        active: Active::Counts(&["/status/active", TERMINATING]),
         ready: Ready::Hook,
         reclaimable: Reclaimable::Hook,
     },

@@ -15,6 +15,9 @@ use super::view::Gvk;
 /// A JSON pointer (RFC 6901).
 pub type Pointer = &'static str;
 
+/// The number of pods that terminate, as batch/v1 Jobs count them.
+pub(super) const TERMINATING: Pointer = "/status/terminating";
+
 /// A framework of Kueue.
 #[derive(Debug)]
 pub struct Framework {
@@ -467,10 +470,12 @@ impl Framework {
         matches!(self.role, Role::Pods)
     }
 
-    /// Returns whether the status says when all pods are gone: a test says it of a job that runs as a whole, not of one that starts or
-    /// stops.
-    pub const fn tells_end_of_pods(&self) -> bool {
-        !matches!(self.status.active, Active::When(_))
+    /// Returns whether the status says when all pods of a suspended object have ended. That of most kinds leaves out pods that
+    /// terminate: its operator counts none as soon as it has deleted them, or counts other objects than pods.
+    pub fn tells_end_of_pods(&self) -> bool {
+        let counts_terminating =
+            matches!(self.status.active, Active::Counts(counts) if counts.contains(&TERMINATING));
+        self.role != Role::Suspended || counts_terminating
     }
 
     /// Returns the path of its webhook, as controller-runtime builds it.

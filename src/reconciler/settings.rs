@@ -82,7 +82,10 @@ impl CoreSettings {
             // Watched even while no flavor has a topology: when one is added later, the usage on its nodes must be
             // known. The stored part of a pod is small.
             Kind::Node => self.engine.gates.topology,
-            Kind::Pod => self.engine.gates.topology || self.gates.elastic_jobs || self.manages_pods(),
+            Kind::Pod => {
+                let gates = self.engine.gates.topology || self.gates.elastic_jobs;
+                gates || self.manages_pods() || self.needs_end_of_pods()
+            }
             Kind::ProvisioningRequest | Kind::PodTemplate => self.gates.provisioning_requests,
             _ => true,
         };
@@ -96,6 +99,12 @@ impl CoreSettings {
     /// Returns whether jobs of a kind are managed.
     pub(crate) fn manages_kind(&self, kind: JobKind) -> bool {
         self.frameworks.contains(kind.name) && (kind.is_served() || self.unserved_job_kinds.contains(&kind))
+    }
+
+    /// Returns whether only the pods of a managed kind say when they have ended.
+    fn needs_end_of_pods(&self) -> bool {
+        let kinds = frameworks().map(JobKind::new).chain(self.unserved_job_kinds.iter().copied());
+        kinds.filter(|kind| self.manages_kind(*kind)).any(|kind| !kind.tells_end_of_pods())
     }
 
     /// Returns whether jobs of a managed kind read objects of a kind.

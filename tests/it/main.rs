@@ -81,6 +81,7 @@ mod simulate_replay;
 mod simulate_without_workload;
 mod stored_objects;
 mod template_defaults;
+mod terminating_pods;
 mod topology;
 mod unit_pods;
 mod unit_ray;

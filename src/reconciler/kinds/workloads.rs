@@ -93,6 +93,7 @@ impl KindRules for Pods {
 
 impl KindRules for JobKind {
     fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), String> {
+        let had_pods = core.cache.job(&(*self, key.clone())).is_some_and(|view| view.status.active_pods > 0);
         let JobChange { replaced, pods } = core.cache.ingest_job(*self, key, received.object)?;
         core.follow_rechecked_pods(pods);
         if let Some(uid) = &replaced {
@@ -103,6 +104,10 @@ impl KindRules for JobKind {
         if let Some(view) = core.cache.job(&(*self, key.clone())).map(Arc::clone) {
             core.snapshot_builder.set_job(*self, &view);
             core.mark_workloads_of_job(*self, &view);
+            if had_pods && view.status.active_pods == 0 {
+                let above = core.units().steps_above(&view);
+                core.work_queue.add_all(above);
+            }
         }
         Ok(())
     }
@@ -112,6 +117,8 @@ impl KindRules for JobKind {
             core.follow_rechecked_pods(pods);
             core.snapshot_builder.remove_job(*self, key);
             core.mark_workloads_of_job(*self, &view);
+            let above = core.units().steps_above(&view);
+            core.work_queue.add_all(above);
         }
     }
 

@@ -8,7 +8,6 @@ use super::units::{Units, starting_workload};
 use super::{LoadedUnit, units};
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
-use crate::cache::pods::{PodRecord, WorkloadPod};
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{
     Component, JobHold, JobKind, Readiness, Stop, StopScope, Unit, UnitKey, UnitStatus, framework,
@@ -65,7 +64,8 @@ impl<'a> UnitFacts<'a> {
         let status = unit.status(now);
         // Without its Workload it is suspended, but its pod templates are not restored.
         let may_run = !status.suspended && !unit.view.deleting;
-        let runs = may_run || status.active || !self.is_settled(&unit);
+        let runs =
+            may_run || self.units.has_pods(&unit, &record.meta.key, &status) || !self.is_settled(&unit);
         let facts = JobFacts { stopped: false, start_failed: None, ..self.facts(record, &unit, now) };
         (facts.finished.is_none() && runs).then_some(facts)
     }
@@ -144,7 +144,7 @@ impl<'a> UnitFacts<'a> {
         if superfluous && unit.owner.and_then(starting_workload).is_some_and(other) {
             return true;
         }
-        if status.active || self.has_running_pods(record, unit) {
+        if self.units.has_pods(unit, &record.meta.key, status) {
             return false;
         }
         // It has no pods. It is not suspended, because its controller says why it does not run.
@@ -160,16 +160,6 @@ impl<'a> UnitFacts<'a> {
         let originals = pod_sets_to_restore(record, &unit.view);
         let stop = Stop { reason: "", message: "", scope, originals: &originals, now: "" };
         unit.rules.stop(&unit.objects(), &stop).is_empty()
-    }
-
-    /// Returns whether pods of a job run, if its status does not say when they are gone.
-    fn has_running_pods(self, record: &WorkloadRecord, unit: &LoadedUnit<'_>) -> bool {
-        let cache = self.units.cache;
-        // While one slice takes over from another, its pods may still belong to the former one.
-        let runs = |(_, pod, member): (_, &PodRecord, &WorkloadPod)| {
-            member.gates.is_empty() && cache.is_charged(pod)
-        };
-        !unit.key.kind.tells_end_of_pods() && cache.pods_of(&record.meta.key).any(runs)
     }
 
     /// Returns whether no object of a unit is being written: until then its cached version does not show whether it has

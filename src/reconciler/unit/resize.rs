@@ -96,7 +96,7 @@ impl UnitStep<'_> {
         if !reservation::holds_quota(&used.status) {
             return self.sync_workload(unit, latest);
         }
-        if used.keeps_quota() && !status.active {
+        if used.keeps_quota() && !self.has_pods(unit, &used.meta.key) {
             // It was reserved or admitted, but not for the job as it is now.
             self.replace_workload(unit, used);
         }

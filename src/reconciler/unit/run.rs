@@ -6,7 +6,7 @@ use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{Change, PodMember, PodSetInfo, Stop, StopScope, Unit};
+use crate::frameworks::{Change, PodMember, PodSetInfo, Role, Stop, StopScope, Unit};
 use crate::lifecycle::{conditions, reservation};
 use crate::reconciler::writes::in_flight::Writes;
 use std::sync::Arc;
@@ -77,6 +77,10 @@ impl StopCause {
 impl UnitStep<'_> {
     /// Starts what is held back, with what the admission grants.
     pub(super) fn start(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
+        // Beside the pods of an earlier start that still end, new ones would exceed the grant.
+        if unit.key.kind.role == Role::Suspended && self.has_pods(unit, &record.meta.key) {
+            return;
+        }
         let idle = idle_members(unit, self.writes);
         let objects = Unit { members: &idle, ..unit.objects() };
         // A start that contradicts a template finishes the Workload; its lifecycle reports the error.
@@ -86,6 +90,11 @@ impl UnitStep<'_> {
         }
         let queue = record.status.admission.as_ref().map(|a| a.cluster_queue.as_str()).unwrap_or_default();
         self.perform(unit, actions, "Started", &format!("Admitted by clusterQueue {queue}"));
+    }
+
+    /// Returns whether pods of a unit may run. Those that its status does not count name this Workload.
+    pub(super) fn has_pods(&self, unit: &LoadedUnit<'_>, workload: &ObjectKey) -> bool {
+        self.units.has_pods(unit, workload, &unit.status(self.now))
     }
 
     /// Stops what must not run because of what a Workload says, and undoes the start by it. Returns whether there is
@@ -120,7 +129,7 @@ impl UnitStep<'_> {
     pub(super) fn leave_former_workload(&mut self, unit: &LoadedUnit<'_>, used: Option<&ObjectKey>) -> bool {
         let Some(former) = self.units.former_workload(unit, used) else { return false };
         let cause = StopCause::former_workload(&former.meta.key);
-        self.stop(unit, former, &cause) || unit.status(self.now).active
+        self.stop(unit, former, &cause) || self.has_pods(unit, &former.meta.key)
     }
 }
 

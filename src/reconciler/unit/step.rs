@@ -110,7 +110,8 @@ impl UnitStep<'_> {
             return;
         }
         if !membership.matches {
-            if !self.stop(unit, record, &StopCause::no_matching_workload(unit)) && !status.active {
+            let stops = self.stop(unit, record, &StopCause::no_matching_workload(unit));
+            if !stops && !self.has_pods(unit, &record.meta.key) {
                 self.replace_workload(unit, record);
             }
             return;
@@ -157,7 +158,7 @@ impl UnitStep<'_> {
             let cause = StopCause::of_workload(unit, record);
             let any = self.stop(unit, record, &cause);
             if unit.owner.is_some() {
-                if !any && record.may_run() && !status.active {
+                if !any && record.may_run() && !self.has_pods(unit, &record.meta.key) {
                     // Admitted, but not as the job is now. The quota is needed as long as there are pods.
                     self.replace_workload(unit, record);
                 }

@@ -12,10 +12,12 @@ use crate::api::{ObjectKey, names};
 use crate::cache::records::WorkloadRecord;
 use crate::cache::{Cache, JobId, Kind};
 use crate::frameworks::{
-    Ancestor, Component, JobKind, JobView, NO_MEMBERS, PodMember, Role, Unit, UnitKey, own_workload_key,
+    Ancestor, Component, JobKind, JobView, NO_MEMBERS, PodMember, Role, Unit, UnitKey, UnitStatus,
+    own_workload_key,
 };
 use crate::lifecycle::conditions;
 use crate::reconciler::settings::CoreSettings;
+use crate::reconciler::work_queue::ReconcileKey;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -144,6 +146,50 @@ impl<'a> Units<'a> {
     pub(crate) fn workloads_named_by(self, kind: JobKind, view: &JobView) -> Vec<ObjectKey> {
         let keys = view.prebuilt_workload_key().into_iter().chain([own_workload_key(&kind, view)]);
         keys.filter(|key| self.cache.workload(key).is_some()).collect()
+    }
+
+    /// Returns whether pods of a unit may run, of which those that are not counted in its status name this Workload. Neither its status
+    /// nor that of a job below it alone says it: one may be older than the other, and most leave out pods that terminate.
+    pub(super) fn has_pods(self, unit: &LoadedUnit<'_>, workload: &ObjectKey, status: &UnitStatus) -> bool {
+        status.active
+            || unit.owner.filter(|_| !unit.key.kind.tells_end_of_pods()).is_some_and(|owner| {
+                self.cache.has_running_pods(workload, &owner.uid) || self.has_running_child(owner)
+            })
+    }
+
+    /// Returns the steps that may be due at the end of a pod that names this Workload: its job waits for its pods.
+    pub(crate) fn steps_at_end_of_pod(self, workload: &ObjectKey) -> Vec<ReconcileKey> {
+        let mut units = self.named_like_workload(workload);
+        let slices = self.cache.slices_from(workload);
+        units.extend(slices.iter().filter_map(|key| self.of_workload(self.cache.workload(key)?)));
+        let workloads = slices.into_iter().map(ReconcileKey::workload);
+        units.into_iter().map(ReconcileKey::Unit).chain(workloads).collect()
+    }
+
+    /// Returns the steps that may be due at the end of the pods of a job: those of the jobs above it, and of their Workloads.
+    pub(crate) fn steps_above(self, job: &JobView) -> Vec<ReconcileKey> {
+        let mut steps = Vec::new();
+        for (kind, above) in self.cache.controllers_of_job(job) {
+            let workloads = self.cache.workloads_owned_by(&above.uid).iter().cloned();
+            let workloads = workloads.chain(self.workloads_named_by(kind, &above));
+            steps.extend(workloads.map(ReconcileKey::workload));
+            steps.extend(self.steps_of_jobs([&(kind, above.key.clone())]));
+        }
+        steps
+    }
+
+    /// Returns whether a job below another one has pods, and no Workload of its own.
+    fn has_running_child(self, owner: &JobView) -> bool {
+        let runs = |view: &JobView| {
+            view.status.active_pods > 0
+                && view.key.namespace == owner.key.namespace
+                && self.cache.workloads_owned_by(&view.uid).is_empty()
+        };
+        self.cache
+            .jobs_below(&owner.uid)
+            .into_iter()
+            .filter_map(|id| self.cache.job(id))
+            .any(|view| runs(view))
     }
 
     /// Returns whether a Workload belongs to a unit that has another one.

@@ -66,7 +66,7 @@ impl<'a> UnitStep<'a> {
     pub(super) fn make_workload(&mut self, unit: &LoadedUnit<'_>) {
         if self.leave_former_workload(unit, None)
             || self.stop_with(unit, &unit.workload, &[], &StopCause::missing_workload(unit))
-            || unit.status(self.now).active
+            || self.has_pods(unit, &unit.workload)
         {
             return;
         }

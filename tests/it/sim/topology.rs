@@ -334,7 +334,8 @@ fn pod_bound_for_deleted_node_is_terminated() {
     });
 }
 
-/// With the gates off, neither nodes nor pods are watched, and nothing waits for their lists. Elastic jobs need pods.
+/// With the gates off, neither nodes nor pods are watched, and nothing waits for their lists. Elastic jobs need pods, and so do kinds
+/// whose status does not say when their pods have ended.
 #[test]
 fn disabled_gates_watch_no_nodes_or_pods() {
     let mut settings = CoreSettings::default();
@@ -342,6 +343,8 @@ fn disabled_gates_watch_no_nodes_or_pods() {
     let watches = |settings: &CoreSettings, kind| settings.kinds().contains(&kind);
     assert!(!watches(&settings, Kind::Node) && watches(&settings, Kind::Pod));
     settings.gates.elastic_jobs = false;
+    assert!(!watches(&settings, Kind::Node) && watches(&settings, Kind::Pod));
+    settings.frameworks = ["batch/job".to_owned()].into();
     assert!(!watches(&settings, Kind::Node) && !watches(&settings, Kind::Pod));
     assert!(CoreSettings::default().kinds().contains(&Kind::Node));
 }
