@@ -107,6 +107,8 @@ pub(super) static ROW: Framework = Framework {
     flags: Flags {
         pod_sets_from_spec: false,
         completed_pod_sets: true,
+        // It deletes them, and makes others.
+        resumes_children: false,
         create_rules_on_update: false,
         topology_checks: TopologyChecks::None,
         ..JOB_FLAGS

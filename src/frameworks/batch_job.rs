@@ -74,6 +74,7 @@ pub(super) static ROW: Framework = Framework {
         pod_sets_from_spec: true,
         elastic: Elastic::GatedTemplates,
         prebuilt: true,
+        resumes_children: false,
         create_rules_on_update: true,
         topology_checks: TopologyChecks::TemplateThenSlices,
         gate: None,

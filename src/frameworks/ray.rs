@@ -28,6 +28,8 @@ const FLAGS: Flags = Flags {
     pod_sets_from_spec: false,
     completed_pod_sets: true,
     elastic: Elastic::GatedTemplates,
+    // KubeRay deletes the cluster of a RayJob that is suspended, and leaves that of a RayService as it is.
+    resumes_children: false,
     ..JOB_FLAGS
 };
 

@@ -394,6 +394,8 @@ pub struct Flags {
     pub elastic: Elastic,
     /// Whether a job may name an existing Workload.
     pub prebuilt: bool,
+    /// Whether its controller suspends and resumes the jobs that it has made as the object itself is.
+    pub resumes_children: bool,
     /// Whether the rules for names and limits of new objects hold for each update as well.
     pub create_rules_on_update: bool,
     /// Which topology annotations its webhook checks.

@@ -272,6 +272,7 @@ pub(super) const JOB_FLAGS: Flags = Flags {
     completed_pod_sets: false,
     elastic: Elastic::No,
     prebuilt: true,
+    resumes_children: true,
     create_rules_on_update: true,
     topology_checks: TopologyChecks::TemplatesAndGroups,
     gate: None,

@@ -53,6 +53,7 @@ mod recorded_tables;
 mod reference_data;
 mod related_objects;
 mod released_quota;
+mod running_children;
 mod shell_certificate_rotation;
 mod shell_client_verifier;
 mod shell_debug;

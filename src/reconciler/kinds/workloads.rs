@@ -119,6 +119,7 @@ impl KindRules for JobKind {
             core.mark_workloads_of_job(*self, &view);
             let above = core.units().steps_above(&view);
             core.work_queue.add_all(above);
+            core.writes.running_children.remove(&view.uid);
         }
     }
 

@@ -11,6 +11,7 @@ use crate::frameworks::{
     Ancestor, AncestryError, JobKind, JobView, Management, OwnerLookup, OwnerRef, Stop, StopScope, UnitKey,
     framework, queued_ancestor,
 };
+use jiff::Timestamp;
 use std::sync::Arc;
 
 impl<'a> Units<'a> {
@@ -104,7 +105,7 @@ struct ExpectedWorkload<'a> {
 }
 
 impl UnitStep<'_> {
-    /// Suspends a child that runs while the Workload of its ancestor is not admitted.
+    /// Suspends a child that runs while the Workload of its ancestor is not admitted, unless the operator above it is about to.
     pub(super) fn suspend_child_unless_admitted(&mut self, unit: &LoadedUnit<'_>, ancestor: &OwnerRef) {
         let workload = self.units.workload_of_ancestor(ancestor);
         let elastic = unit.view.options.slice.is_some() || workload.as_ref().is_some_and(|w| w.elastic);
@@ -112,7 +113,10 @@ impl UnitStep<'_> {
         let runs = |record: &Arc<WorkloadRecord>| record.may_run() || (elastic && record.may_wait_gated());
         let admitted = workload.as_ref().and_then(|w| w.record).is_some_and(runs);
         if admitted || unit.view.suspended {
-            return;
+            return self.writes.running_children.remove(&unit.view.uid);
+        }
+        if let Some(until) = self.left_to_operator_until(unit) {
+            return self.work_queue.add_at(unit.reconcile_key(), until);
         }
         if workload.is_some_and(|workload| !self.is_confirmed(unit, &workload.key)) {
             return;
@@ -120,5 +124,16 @@ impl UnitStep<'_> {
         let stop = Stop { reason: "", message: "", scope: StopScope::Running, originals: &[], now: "" };
         let actions = unit.rules.stop(&unit.objects(), &stop);
         self.perform(unit, actions, "Suspended", "Kueue managed child job suspended");
+        self.writes.running_children.remove(&unit.view.uid);
+    }
+
+    /// Returns how long a child that must stop is left to the operator that has made it, because an object above is or was about
+    /// to be suspended.
+    fn left_to_operator_until(&mut self, unit: &LoadedUnit<'_>) -> Option<Timestamp> {
+        let controller = unit.view.controller.as_ref()?;
+        framework(controller.group(), &controller.kind).filter(|row| row.flags.resumes_children)?;
+        let above = self.units.cache.controllers_of_job(&unit.view);
+        let above_runs = above.iter().any(|(_, view)| !view.suspended);
+        self.writes.running_children.left_until(&unit.view.uid, above_runs, self.now)
     }
 }

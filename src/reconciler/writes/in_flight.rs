@@ -4,6 +4,7 @@ use super::completing::CompletingWorkloads;
 use super::confirmed::ConfirmedWorkloads;
 use super::repeated::{Replacements, WriteSeries};
 use super::request::{WritePurpose, WriteRequest};
+use super::running_children::RunningChildren;
 use crate::api::ObjectKey;
 use crate::api::v1beta2::WorkloadStatus;
 use crate::cache::Kind;
@@ -102,6 +103,8 @@ pub(crate) struct Writes {
     pub(crate) replacements: Replacements,
     /// Workloads that wait before they report that some of their pods have succeeded.
     pub(crate) completing: CompletingWorkloads,
+    /// Jobs that are left to the operators above them.
+    pub(crate) running_children: RunningChildren,
     /// Effects of the deltas being handled.
     effects: Vec<Effect>,
 }

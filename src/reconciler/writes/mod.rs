@@ -7,6 +7,7 @@ pub(super) mod in_flight;
 mod repeated;
 pub(super) mod request;
 pub(super) mod round_queue;
+mod running_children;
 pub(super) mod status_rate_limit;
 pub(super) mod timers;
 pub(super) mod workload_queue;
