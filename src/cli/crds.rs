@@ -1,10 +1,8 @@
 //! `sluice crds`: prints or writes the CustomResourceDefinitions of this build.
 
-use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::Context;
-
+use super::files;
 use crate::api::crd;
 
 /// Arguments of `sluice crds`.
@@ -16,21 +14,11 @@ pub(super) struct CrdsArgs {
 }
 
 pub(super) fn run(args: &CrdsArgs) -> anyhow::Result<()> {
-    let files = crd::all()?;
+    let all = crd::all()?;
     let Some(folder) = &args.write else {
-        let definitions = files.iter().filter(|(name, _)| name != "kustomization.yaml");
+        let definitions = all.iter().filter(|(name, _)| name != "kustomization.yaml");
         let documents: Vec<&str> = definitions.map(|(_, text)| text.as_str()).collect();
-        return print(&documents.join("---\n"));
+        return files::print(&documents.join("---\n"));
     };
-    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-    for (name, text) in &files {
-        let path = folder.join(name);
-        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
-    }
-    Ok(())
-}
-
-/// Writes text to standard output.
-pub(super) fn print(text: &str) -> anyhow::Result<()> {
-    std::io::stdout().lock().write_all(text.as_bytes()).context("standard output")
+    files::write(folder, &all)
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::crds::print;
+use super::files;
 use crate::frameworks::{Framework, add_frameworks, components, framework_from_file};
 
 /// The flag of each command that reads jobs.
@@ -64,18 +64,13 @@ struct ManifestsArgs {
 pub(super) fn run(args: &FrameworkArgs) -> anyhow::Result<()> {
     let FrameworkCommand::Manifests(args) = &args.command;
     let (row, text) = read(&args.file)?;
-    let files = components::files_of(&row, &text);
+    let component = components::files_of(&row, &text);
     // A kind that is built in has its manifests already, and would get them twice.
     add_frameworks(vec![row]).with_context(|| args.file.display().to_string())?;
     let Some(folder) = &args.write else {
-        let texts: Vec<String> = files.iter().map(|(file, text)| format!("# File {file}\n{text}")).collect();
-        return print(&texts.join("---\n"));
+        let texts: Vec<String> =
+            component.iter().map(|(file, text)| format!("# File {file}\n{text}")).collect();
+        return files::print(&texts.join("---\n"));
     };
-    for (file, text) in &files {
-        let path = folder.join(file);
-        let parent = path.parent().unwrap_or(folder);
-        std::fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
-        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
-    }
-    Ok(())
+    files::write(folder, &component)
 }

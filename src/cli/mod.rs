@@ -16,6 +16,7 @@ mod dump;
 mod entry;
 #[cfg(feature = "failpoints")]
 mod failpoints;
+mod files;
 mod framework;
 mod leadership;
 mod listed_frameworks;
@@ -77,7 +78,7 @@ pub fn main() -> ExitCode {
         Command::Simulate(args) => simulate::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Framework(args) => framework::run(&args).map(success),
-        Command::Version => crds::print(&format!("sluice {}\n", build::describe())).map(success),
+        Command::Version => files::print(&format!("sluice {}\n", build::describe())).map(success),
     };
     match result {
         Ok(code) => code,
