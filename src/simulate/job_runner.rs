@@ -258,15 +258,14 @@ pub(super) fn apply_step(
     object: &mut Value,
     now: Timestamp,
 ) -> Result<(), JobError> {
+    let ready_at_once = duration_annotation(kind, object, READY_AFTER).is_none_or(|wait| wait.is_zero());
     let Kind::Job(row) = kind else {
-        let ready = duration_annotation(kind, object, READY_AFTER).is_none_or(|wait| wait.is_zero());
         match kind {
-            Kind::Pod => pods::apply(step, object, ready, succeeds(kind, object), now),
+            Kind::Pod => pods::apply(step, object, ready_at_once, succeeds(kind, object), now),
             _ => apply_to_workload(step, object, now),
         }
         return Ok(());
     };
-    let ready_at_once = duration_annotation(kind, object, READY_AFTER).is_none_or(|wait| wait.is_zero());
     let states: &[PlayedState] = match step {
         JobStep::Start if ready_at_once => &[PlayedState::Started, PlayedState::Ready],
         JobStep::Start => &[PlayedState::Started],
