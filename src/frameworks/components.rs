@@ -10,6 +10,7 @@ use super::manifests::{
 };
 use super::row::{Enabled, Framework};
 use super::table::served;
+use sha2::{Digest, Sha256};
 
 /// Writer of the components in `config/frameworks`, for their first lines.
 const MAKE: &str = "make frameworks";
@@ -90,8 +91,9 @@ configMapGenerator:
 fn volume(row: &Framework) -> String {
     let name = row.manifest_name().replace('.', "-");
     let end = name.char_indices().nth(40).map_or(name.len(), |(end, _)| end);
-    let digest = name.bytes().fold(0_u32, |hash, byte| hash.wrapping_mul(31).wrapping_add(u32::from(byte)));
-    format!("framework-{}-{digest:x}", name.get(..end).unwrap_or_default().trim_end_matches('-'))
+    let [a, b, c, d, ..] = <[u8; 32]>::from(Sha256::digest(name.as_bytes()));
+    let digest = u32::from_be_bytes([a, b, c, d]);
+    format!("framework-{}-{digest:08x}", name.get(..end).unwrap_or_default().trim_end_matches('-'))
 }
 
 /// Returns the files of the component for a kind. `fields` follow the list of patches.
