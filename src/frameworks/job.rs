@@ -335,20 +335,16 @@ impl Changes<'_> {
     fn patch(self, row: &Framework) -> Option<JobPatch> {
         let in_arrays = !self.templates.is_empty() || !self.counts.is_empty();
         let fields = self.fields.into_iter();
+        let set = |(path, value): (String, Value)| match value {
+            Value::Null => json!({ "op": "remove", "path": path }),
+            value => json!({ "op": "add", "path": path, "value": value }),
+        };
         if in_arrays && row.fields.roles.is_listed() {
-            let set = |(path, value): (String, Value)| match value {
-                Value::Null => json!({ "op": "remove", "path": path }),
-                value => json!({ "op": "add", "path": path, "value": value }),
-            };
             let mut operations: Vec<Value> = fields.map(set).collect();
             operations.extend(list_operations(&self.templates, &row.fields.roles.injected()));
             return (!operations.is_empty()).then(|| JobPatch::json(operations));
         }
         if in_arrays && row.pod_sets.iter().any(PodSetSource::is_array) {
-            let set = |(path, value): (String, Value)| match value {
-                Value::Null => json!({ "op": "remove", "path": path }),
-                value => json!({ "op": "add", "path": path, "value": value }),
-            };
             let mut operations: Vec<Value> = fields.chain(self.counts).map(set).collect();
             for (set, target) in &self.templates {
                 if let Some(missing) = &set.missing {
