@@ -96,10 +96,18 @@ fn priority_class_gives_steps_to_units_that_name_it() {
     assert_eq!(created[0].body["spec"]["priority"], 7);
 }
 
-/// A Workload that a user makes for a group asks for another role than its pods have.
+fn running_pod(name: &str, total: usize) -> Value {
+    let mut pod = pod(name, "group", total);
+    pod["spec"]["schedulingGates"] = json!([]);
+    pod["spec"]["nodeName"] = json!("n");
+    pod["status"]["phase"] = json!("Running");
+    pod
+}
+
 /// A group whose pods all run and are ready, and its Workload.
 struct RunningGroup {
     core: Core,
+    total: usize,
     workload: Value,
 }
 
@@ -114,7 +122,7 @@ impl RunningGroup {
             backoff_base: minutes,
             backoff_max: minutes,
         });
-        let mut group = Self { core: Core::new(settings), workload: Value::Null };
+        let mut group = Self { core: Core::new(settings), total, workload: Value::Null };
         for index in 0..total {
             let effects = group.core.put(Kind::Pod, pod(&format!("p-{index}"), "group", total));
             group.answer(effects);
@@ -127,12 +135,22 @@ impl RunningGroup {
         group
     }
 
-    /// Answers all writes of the Workload, and of pods with the pods as they were.
+    /// Answers all writes of pods with pods that run, and those of the Workload.
     fn answer(&mut self, mut effects: Vec<Effect>) {
-        while let Some(write) = writes(&effects, Kind::Workload).into_iter().next() {
+        let total = self.total;
+        loop {
+            let of_pods = land(&mut self.core, &effects, Kind::Pod, |name| running_pod(name, total));
+            effects.extend(of_pods);
+            let Some(write) = writes(&effects, Kind::Workload).into_iter().next() else { return };
             match write.verb {
                 Verb::Create => self.workload = write.body.clone(),
                 _ if write.subresource.is_some() => self.workload["status"] = write.body["status"].clone(),
+                Verb::JsonPatch => {
+                    let mut operations: Vec<Value> = serde_json::from_value(write.body.clone()).unwrap();
+                    operations.retain(|operation| operation["path"] != "/metadata/resourceVersion");
+                    let operations: json_patch::Patch = serde_json::from_value(json!(operations)).unwrap();
+                    json_patch::patch(&mut self.workload, &operations).unwrap();
+                }
                 _ => json_patch::merge(&mut self.workload, &write.body),
             }
             let workload = self.workload.clone();
@@ -141,9 +159,7 @@ impl RunningGroup {
     }
 
     fn set_status(&mut self, index: usize, total: usize, status: Value) {
-        let mut pod = pod(&format!("p-{index}"), "group", total);
-        pod["spec"]["schedulingGates"] = json!([]);
-        pod["spec"]["nodeName"] = json!("n");
+        let mut pod = running_pod(&format!("p-{index}"), total);
         pod["status"] = status;
         let effects = self.core.put(Kind::Pod, pod);
         self.answer(effects);
@@ -195,6 +211,43 @@ fn pod_that_fails_is_not_ready_at_once() {
     assert_eq!(group.condition("PodsReady"), Some(json!("False")));
 }
 
+/// A pod of another shape joins a group that runs, or takes the place of a failed pod. It is never started, and the others keep
+/// their quota.
+#[test]
+fn pod_of_unknown_role_does_not_end_running_group() {
+    for failed in [false, true] {
+        let mut group = RunningGroup::new(2);
+        if failed {
+            group.set_status(0, 2, json!({"phase": "Failed"}));
+        }
+        let mut alien = pod("p-2", "group", 2);
+        alien["metadata"]["annotations"]["kueue.x-k8s.io/role-hash"] = json!("alien");
+        let effects = group.core.put(Kind::Pod, alien);
+        assert!(writes(&effects, Kind::Pod).is_empty(), "{effects:?}");
+        group.answer(effects);
+        group.advance_millis(2_000);
+        assert_eq!(group.condition("Finished"), None, "failed: {failed}");
+        assert_eq!(group.condition("Admitted"), Some(json!("True")));
+    }
+}
+
+/// Another client writes `Finished` to the Workload of pods that run: they may not run on without quota.
+#[test]
+fn running_pods_of_finished_workload_are_deleted() {
+    let mut group = RunningGroup::new(2);
+    group.set_status(0, 2, json!({"phase": "Succeeded"}));
+    let finished = json!({"type": "Finished", "status": "True", "reason": "ByHand", "message": "m",
+        "lastTransitionTime": "2027-01-15T08:00:00Z"});
+    group.workload["status"]["conditions"].as_array_mut().unwrap().push(finished);
+    let workload = group.workload.clone();
+    let effects = group.core.put(Kind::Workload, workload);
+    let of_pods: Vec<(Verb, Arc<str>)> =
+        writes(&effects, Kind::Pod).into_iter().map(|write| (write.verb, write.key.name)).collect();
+    // The reason is written before the pod is deleted; the finalizer of the other one goes.
+    assert_eq!(of_pods, [(Verb::Apply, "p-1".into()), (Verb::JsonPatch, "p-0".into())], "{effects:?}");
+}
+
+/// A Workload that a user makes for a group asks for another role than its pods have.
 #[test]
 fn prebuilt_workload_that_does_not_fit_its_group_finishes() {
     let mut core = core();

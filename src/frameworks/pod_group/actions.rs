@@ -14,13 +14,14 @@ pub(super) fn start(unit: &Unit<'_>, infos: &[PodSetInfo]) -> Result<Vec<Action>
     if unit.summary.startable == 0 {
         return Ok(Vec::new());
     }
+    let info_of = |member: &PodMember| infos.iter().find(|info| *info.name == *member.role);
     let held = |member: &&PodMember| member.state.gated && !member.state.deleting && !member.terminated();
-    unit.iter().filter(held).map(|member| start_pod(member, infos)).collect()
+    // A member of a role that the Workload does not have waits: an error would end the Workload under the pods that run.
+    let starts = unit.iter().filter(held).filter_map(|member| Some((member, info_of(member)?)));
+    starts.map(|(member, info)| start_pod(member, info)).collect()
 }
 
-fn start_pod(member: &PodMember, infos: &[PodSetInfo]) -> Result<Action, JobError> {
-    let info = infos.iter().find(|info| *info.name == *member.role);
-    let info = info.ok_or_else(|| JobError::PodSetMismatch { name: member.role.clone() })?;
+fn start_pod(member: &PodMember, info: &PodSetInfo) -> Result<Action, JobError> {
     let own = TemplateInfo::read(Some(&*member.pod))?;
     let mut target = own.clone();
     // The gate that waits for a topology stays only if this admission assigns one.

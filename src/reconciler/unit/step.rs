@@ -135,7 +135,7 @@ impl UnitStep<'_> {
         blocked_pods::report(record, blocked, self.warnings, self.writes);
     }
 
-    /// Releases the finalizers of pods whose Workload is going or has finished. Returns whether it is.
+    /// Ends pods whose Workload is going or has finished, and releases their finalizers. Returns whether it is.
     fn release_ended_members(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
         if record.meta.deleting {
             self.stop(unit, record, &StopCause::deleted_workload());
@@ -144,7 +144,9 @@ impl UnitStep<'_> {
         }
         let finished = conditions::is_true(&record.status, ConditionType::Finished);
         if finished {
-            self.release_members(unit, |_| true);
+            // It may have been written by another client: pods must not run on without quota.
+            self.stop(unit, record, &StopCause::of_workload(unit, record));
+            self.release_members(unit, |member| !member.may_run());
         }
         finished
     }
