@@ -9,7 +9,7 @@ RELEASE = $(CARGO) run --quiet --locked --bin sluice-release -- $(if $(IMAGE),--
 MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin sluice-e2e -- bench
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo up down unit test test-rest test-all soak mutants e2e metrics-test conformance third-party bench bench-cluster bench-manager bench-sizing bench-ungating lint fmt crds gates flags frameworks chart chart-test generated deny image image-check release
+.PHONY: help tools demo up down unit test test-rest test-all soak mutants e2e e2e-operators metrics-test conformance third-party bench bench-cluster bench-manager bench-sizing bench-ungating lint fmt crds gates flags frameworks chart chart-test generated deny image image-check release
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ mutants: ## a sample of mutants of quota, queue and choice of victims, judged by
 
 e2e: tools ## the end-to-end tests alone; CASE=WORD runs those whose names contain it; KUBERNETES=1.33|1.37: some on this version
 	$(if $(KUBERNETES),SLUICE_KUBERNETES="$(KUBERNETES)") $(E2E_TEST) $(or $(CASE),$(if $(KUBERNETES),--tier versions))
+
+e2e-operators: tools ## jobs with the real operators of their kinds, built from their Go modules; KIND=word: kinds whose names contain it
+	@$(E2E) operators $(if $(KIND),--kind "$(KIND)")
 
 metrics-test: tools ## alerts and dashboards with a real Prometheus (from the PATH, or Debian's package): each value, and each alert in its fault
 	$(CARGO) test --locked --test metrics -- $(CASE)

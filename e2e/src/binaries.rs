@@ -31,7 +31,7 @@ struct GoModule {
     link_strings: &'static [&'static str],
 }
 
-const MODULES: [GoModule; 5] = [
+const MODULES: [GoModule; 11] = [
     GoModule {
         folder: Cow::Borrowed(KUBERNETES),
         module_path: "k8s.io/kubernetes",
@@ -76,7 +76,38 @@ const MODULES: [GoModule; 5] = [
         programs: &[("helm3", "helm.sh/helm/v3/cmd/helm")],
         link_strings: &["helm.sh/helm/v3/internal/version.version={v}"],
     },
+    operator("frameworks/jobset", "sigs.k8s.io/jobset", &[("jobset", "sigs.k8s.io/jobset")]),
+    operator("frameworks/lws", "sigs.k8s.io/lws", &[("lws", "sigs.k8s.io/lws/cmd")]),
+    operator(
+        "frameworks/mpi-operator",
+        "github.com/kubeflow/mpi-operator",
+        &[("mpi-operator", "github.com/kubeflow/mpi-operator/cmd/mpi-operator")],
+    ),
+    operator(
+        "frameworks/training-operator",
+        "github.com/kubeflow/training-operator",
+        &[("training-operator", "github.com/kubeflow/training-operator/cmd/training-operator.v1")],
+    ),
+    operator(
+        "frameworks/kuberay",
+        "github.com/ray-project/kuberay/ray-operator",
+        &[("kuberay", "github.com/ray-project/kuberay/ray-operator")],
+    ),
+    operator(
+        "frameworks/trainer",
+        "github.com/kubeflow/trainer/v2",
+        &[("trainer", "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager")],
+    ),
 ];
+
+/// Controllers of job kinds, for `make e2e-operators`; definitions of the kinds are read from the same modules.
+const fn operator(
+    folder: &'static str,
+    module_path: &'static str,
+    programs: &'static [(&'static str, &'static str)],
+) -> GoModule {
+    GoModule { folder: Cow::Borrowed(folder), module_path, programs, link_strings: &[] }
+}
 
 /// Locates each binary.
 pub struct Binaries {
@@ -224,8 +255,10 @@ impl GoModule {
 
     fn version(&self) -> Result<String> {
         let text = self.go_mod()?;
-        let line =
-            text.lines().find_map(|line| line.trim().strip_prefix(self.module_path)?.strip_prefix(' '));
+        let line = text.lines().find_map(|line| {
+            let requirement = line.trim().trim_start_matches("require ");
+            requirement.strip_prefix(self.module_path)?.strip_prefix(' ')
+        });
         let version = line.and_then(|rest| rest.split_whitespace().next());
         Ok(version
             .with_context(|| format!("{} is not in {}/go.mod", self.module_path, self.folder))?

@@ -66,9 +66,14 @@ const FRAMEWORKS: [FrameworkModule; 8] = [
 ];
 
 impl FrameworkModule {
+    /// Returns the folder of its files.
+    fn root(&self) -> Result<PathBuf> {
+        module(&format!("frameworks/{}", self.folder), self.path)
+    }
+
     /// Returns the definitions, from files in the order of their names.
     fn read(&self) -> Result<Vec<Value>> {
-        let root = module(&format!("frameworks/{}", self.folder), self.path)?;
+        let root = self.root()?;
         let mut files = Vec::new();
         for path in self.definitions.iter().map(|path| root.join(path)) {
             if path.is_dir() {
@@ -102,6 +107,12 @@ pub async fn job_kinds(kubectl: &Kubectl, objects: &ObjectClient) -> Result<Vec<
         established(objects, name).await?;
     }
     Ok(names)
+}
+
+/// Returns the folder with the files of a project, by the name of its folder in `e2e/controlplane/frameworks`.
+pub fn project_files(folder: &str) -> Result<PathBuf> {
+    let project = FRAMEWORKS.iter().find(|project| project.folder == folder);
+    project.with_context(|| format!("{folder} is no framework"))?.root()
 }
 
 /// Returns the folder of a module that `e2e/controlplane/<name>` requires; downloads it if necessary.

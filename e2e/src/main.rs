@@ -1,4 +1,4 @@
-//! `sluice-e2e up | down | demo | conformance | third-party | chart-test | bench`.
+//! `sluice-e2e up | down | demo | conformance | third-party | operators | chart-test | bench`.
 
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand};
@@ -7,7 +7,7 @@ use sluice_e2e::conformance::Recording;
 use sluice_e2e::control_plane::ControlPlane;
 use sluice_e2e::objects::ObjectClient;
 use sluice_e2e::third_party::{Check, Limits, Manifest};
-use sluice_e2e::{bench, chart, conformance, demo, kubeconfig, persistent_cluster, signals};
+use sluice_e2e::{bench, chart, conformance, demo, kubeconfig, operators, persistent_cluster, signals};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -45,6 +45,12 @@ enum Command {
     },
     /// Check the controller of another project against docs/third-party-workloads.md, on a cluster on which Sluice runs.
     ThirdParty(ThirdPartyArguments),
+    /// Run jobs with the real operators of their kinds.
+    Operators {
+        /// Only kinds whose names contain this word; default: all.
+        #[arg(long, default_value = "")]
+        kind: String,
+    },
     /// Render the Helm chart, and install, upgrade, roll back and uninstall it.
     ChartTest,
     /// Run a benchmark.
@@ -177,6 +183,7 @@ async fn run_command(command: Command) -> Result<()> {
             conformance::run(&request).await
         }
         Command::ThirdParty(arguments) => check_third_party(arguments).await,
+        Command::Operators { kind } => operators::run(&kind).await,
         Command::ChartTest => chart::run().await,
         Command::Bench { what } => run_bench(what).await,
     }

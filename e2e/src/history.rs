@@ -2,12 +2,13 @@
 //!
 //! A restarted API server cannot serve revisions before its start; after a relist the stored objects are recorded
 //! instead. No writes happen while it is down, so a revision can only be missed around its stop and start.
+#![expect(clippy::unwrap_used, reason = "a recording that cannot go on fails its test")]
 
+use crate::objects::{Kind, ObjectClient, condition_is_true, text};
 use anyhow::Result;
 use futures::StreamExt as _;
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use serde_json::Value;
-use sluice_e2e::objects::{Kind, ObjectClient, condition_is_true, text};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ const DELETED: &str = "deleted";
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A recording that runs until dropped.
-pub(crate) struct History {
+pub struct History {
     revisions: Arc<Mutex<Vec<(Instant, Value)>>>,
     lost: Arc<Mutex<Option<String>>>,
     /// Whether lost revisions may be replaced by a relist.
@@ -29,7 +30,7 @@ pub(crate) struct History {
 
 impl History {
     /// Starts recording all changes in a namespace ("" for all). Reading a recording with a gap is an error.
-    pub(crate) async fn start(objects: &ObjectClient, kind: Kind, namespace: &str) -> Result<Self> {
+    pub async fn start(objects: &ObjectClient, kind: Kind, namespace: &str) -> Result<Self> {
         let api = objects.api(kind, namespace);
         let present = api.list(&ListParams::default()).await?;
         let mut position = present.metadata.resource_version.unwrap_or_default();
@@ -86,23 +87,23 @@ impl History {
 
     /// Allows a relist, for a test that restarts the API server. A relist is recorded as a null, then the listed
     /// objects.
-    pub(crate) fn allow_relist(&self) {
+    pub fn allow_relist(&self) {
         self.allows_relist.store(true, Ordering::Release);
     }
 
     /// Returns all revisions so far, in store order.
-    pub(crate) fn revisions(&self) -> Result<Vec<Value>> {
+    pub fn revisions(&self) -> Result<Vec<Value>> {
         Ok(self.timed_revisions()?.into_iter().map(|(_, object)| object).collect())
     }
 
     /// Like `revisions`, each with the time at which it was received.
-    pub(crate) fn timed_revisions(&self) -> Result<Vec<(Instant, Value)>> {
+    pub fn timed_revisions(&self) -> Result<Vec<(Instant, Value)>> {
         anyhow::ensure!(self.lost.lock().unwrap().is_none(), "the watch lost revisions: {:?}", self.lost);
         Ok(self.revisions.lock().unwrap().clone())
     }
 
     /// Returns the index of the first revision in which an object with this name prefix has this condition.
-    pub(crate) fn first_index(&self, prefix: &str, condition: &str) -> Result<Option<usize>> {
+    pub fn first_index(&self, prefix: &str, condition: &str) -> Result<Option<usize>> {
         Ok(self.revisions()?.iter().position(|object| {
             text(object, "/metadata/name").starts_with(prefix) && condition_is_true(object, condition)
         }))
@@ -110,12 +111,12 @@ impl History {
 }
 
 /// Returns the resourceVersion of an object; these are ordered across all kinds.
-pub(crate) fn revision(object: &Value) -> Result<u64> {
+pub fn revision(object: &Value) -> Result<u64> {
     Ok(text(object, "/metadata/resourceVersion").parse()?)
 }
 
 /// Returns revisions of several kinds in store order, each with its resourceVersion.
-pub(crate) fn in_store_order<'a>(kinds: &[&'a [Value]]) -> Result<Vec<(u64, &'a Value)>> {
+pub fn in_store_order<'a>(kinds: &[&'a [Value]]) -> Result<Vec<(u64, &'a Value)>> {
     let all = kinds.iter().flat_map(|revisions| revisions.iter());
     let mut all: Vec<_> = all.map(|object| Ok((revision(object)?, object))).collect::<Result<_>>()?;
     all.sort_by_key(|(revision, _)| *revision);
@@ -123,7 +124,7 @@ pub(crate) fn in_store_order<'a>(kinds: &[&'a [Value]]) -> Result<Vec<(u64, &'a 
 }
 
 /// Returns whether a revision is the last one of an object that is gone.
-pub(crate) fn is_deleted(object: &Value) -> bool {
+pub fn is_deleted(object: &Value) -> bool {
     object["metadata"][DELETED] == true
 }
 
