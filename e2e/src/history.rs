@@ -2,15 +2,14 @@
 //!
 //! A restarted API server cannot serve revisions before its start; after a relist the stored objects are recorded
 //! instead. No writes happen while it is down, so a revision can only be missed around its stop and start.
-#![expect(clippy::unwrap_used, reason = "a recording that cannot go on fails its test")]
 
 use crate::objects::{Kind, ObjectClient, condition_is_true, text};
 use anyhow::Result;
 use futures::StreamExt as _;
-use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::api::{DynamicObject, ListParams, WatchEvent, WatchParams};
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
@@ -56,24 +55,23 @@ impl History {
                                 _ => continue,
                             };
                             position = object.metadata.resource_version.clone().unwrap_or_default();
-                            let mut object = serde_json::to_value(&object).unwrap();
+                            let mut object = to_value(&object);
                             if is_deleted {
                                 object["metadata"][DELETED] = Value::Bool(true);
                             }
-                            sink.lock().unwrap().push((Instant::now(), object));
+                            lock(&sink).push((Instant::now(), object));
                         }
                         Ok(WatchEvent::Bookmark(mark)) => position = mark.metadata.resource_version,
                         Ok(WatchEvent::Error(_)) if may_relist.load(Ordering::Acquire) => {
                             let Ok(list) = api.list(&ListParams::default()).await else { break };
                             position = list.metadata.resource_version.unwrap_or_default();
-                            let listed =
-                                list.items.iter().map(|object| serde_json::to_value(object).unwrap());
+                            let listed = list.items.iter().map(to_value);
                             let all = std::iter::once(Value::Null).chain(listed);
-                            sink.lock().unwrap().extend(all.map(|object| (Instant::now(), object)));
+                            lock(&sink).extend(all.map(|object| (Instant::now(), object)));
                             break;
                         }
                         Ok(WatchEvent::Error(status)) => {
-                            *gap.lock().unwrap() = Some(status.message.clone());
+                            *lock(&gap) = Some(status.message.clone());
                             return;
                         }
                         // The stream broke: watch again from the last revision.
@@ -98,8 +96,9 @@ impl History {
 
     /// Like `revisions`, each with the time at which it was received.
     pub fn timed_revisions(&self) -> Result<Vec<(Instant, Value)>> {
-        anyhow::ensure!(self.lost.lock().unwrap().is_none(), "the watch lost revisions: {:?}", self.lost);
-        Ok(self.revisions.lock().unwrap().clone())
+        let lost = lock(&self.lost).clone();
+        anyhow::ensure!(lost.is_none(), "the watch lost revisions: {lost:?}");
+        Ok(lock(&self.revisions).clone())
     }
 
     /// Returns the index of the first revision in which an object with this name prefix has this condition.
@@ -108,6 +107,15 @@ impl History {
             text(object, "/metadata/name").starts_with(prefix) && condition_is_true(object, condition)
         }))
     }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A recorded null would be taken for a relist, so an object that has no JSON form is an empty one, which fails any check of it.
+fn to_value(object: &DynamicObject) -> Value {
+    serde_json::to_value(object).unwrap_or_else(|_| Value::Object(serde_json::Map::new()))
 }
 
 /// Returns the resourceVersion of an object; these are ordered across all kinds.

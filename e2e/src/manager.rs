@@ -178,7 +178,8 @@ impl Manager {
     }
 }
 
-fn merge(into: &mut Value, from: &Value) {
+/// Merges objects field by field; null leaves a field as it is, anything else replaces it.
+pub(crate) fn merge(into: &mut Value, from: &Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
             for (key, value) in from {

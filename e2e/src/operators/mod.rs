@@ -112,7 +112,7 @@ impl Bench {
     fn keep_logs(&mut self, story: &Story) {
         self.cluster.plane.keep_folder();
         for running in self.running.iter().filter(|running| story.operators.contains(&running.name())) {
-            println!("last log lines of {}:\n{}", running.name(), process::tail(running.log(), 15));
+            println!("last log lines of {}:\n{}", running.name(), process::tail(running.log(), 5));
         }
         if let Ok(manager) = self.cluster.manager() {
             println!("last log lines of the manager:\n{}", process::tail(manager.log(), 15));

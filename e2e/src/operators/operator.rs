@@ -18,9 +18,6 @@ use std::path::Path;
 use std::process::Command;
 use tokio::net::TcpStream;
 
-/// Where controller-runtime looks for the certificate of webhooks, below the folder of temporary files.
-const CERTIFICATES: &str = "k8s-webhook-server/serving-certs";
-
 /// An operator that runs until it is dropped.
 pub(super) struct RunningOperator {
     name: &'static str,
@@ -34,7 +31,8 @@ impl RunningOperator {
         let folder = plane.folder().join(operator.name);
         let ports = free_ports(2)?;
         let [health, webhooks] = ports[..] else { bail!("expected two ports") };
-        let certificates = folder.join(CERTIFICATES);
+        let place = Place { folder: &folder, health, webhooks };
+        let certificates = place.certificates();
         fs::create_dir_all(&certificates)?;
         let authority = CertificateAuthority::new(operator.name)?;
         let pair = authority.server(operator.name, &["127.0.0.1"])?;
@@ -46,7 +44,6 @@ impl RunningOperator {
         if !prepared.is_empty() {
             apply(&cluster.kubectl, &prepared)?;
         }
-        let place = Place { folder: &folder, health, webhooks };
         let mut command = Command::new(binaries.path(operator.name));
         command
             .args((operator.arguments)(&place)?)
@@ -54,6 +51,7 @@ impl RunningOperator {
             .env("KUBECONFIG", &kubeconfig)
             .env("HOME", &folder)
             .env("TMPDIR", &folder);
+        let _awaited = operator.awaited_file.map(AwaitedFile::ensure).transpose()?;
         let log = plane.folder().join(format!("{}.log", operator.name));
         let process = Process::start(operator.name, &mut command, &log, &plane.guard)?;
         let running = Self { name: operator.name, process };
@@ -107,5 +105,30 @@ impl RunningOperator {
             webhook["clientConfig"]["caBundle"] = json!(base64(authority.as_bytes()));
         }
         apply(&cluster.kubectl, &configurations)
+    }
+}
+
+/// An empty file outside of the operator's folder, removed when it is no longer needed; one that existed is left alone.
+struct AwaitedFile {
+    created: Option<&'static Path>,
+}
+
+impl AwaitedFile {
+    fn ensure(path: &'static str) -> Result<Self> {
+        let path = Path::new(path);
+        if path.exists() {
+            return Ok(Self { created: None });
+        }
+        fs::create_dir_all(path.parent().context("a file has a folder")?)?;
+        fs::write(path, "").with_context(|| path.display().to_string())?;
+        Ok(Self { created: Some(path) })
+    }
+}
+
+impl Drop for AwaitedFile {
+    fn drop(&mut self) {
+        if let Some(path) = self.created {
+            let _ = fs::remove_file(path);
+        }
     }
 }

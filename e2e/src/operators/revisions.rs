@@ -2,7 +2,7 @@
 
 use crate::history::{History, in_store_order, is_deleted};
 use crate::objects::{Kind, ObjectClient, condition_is_true, number, text};
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use sluice::resources::Quantity;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,19 +22,17 @@ pub(super) struct Seen {
     revisions: usize,
     most_used: i64,
     quota: i64,
-    /// Names of pods that had no gate.
+    /// UIDs of pods that had no gate.
     pods: BTreeSet<String>,
+    /// Those of them that ran on after their job had finished.
+    outliving: BTreeSet<String>,
 }
 
 impl fmt::Display for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (used, quota) = (self.most_used, self.quota);
-        write!(
-            f,
-            "{} revisions, at most {used}m of {quota}m CPU used, {} pods ran",
-            self.revisions,
-            self.pods.len()
-        )
+        write!(f, "{} revisions, at most {used}m of {quota}m CPU used, ", self.revisions)?;
+        write!(f, "{} pods ran, {} of them longer than their job", self.pods.len(), self.outliving.len())
     }
 }
 
@@ -46,40 +44,99 @@ impl Recording {
         })
     }
 
-    /// Checks each revision: Workloads are charged no more than the quota, and the pods that run or still end use no more than what is
-    /// charged.
-    pub(super) fn check(&self, quota: i64) -> Result<Seen> {
-        let (workloads, pods) = (self.workloads.revisions()?, self.pods.revisions()?);
-        let ordered = in_store_order(&[&workloads, &pods])?;
-        let (mut known_workloads, mut known_pods) = (BTreeMap::new(), BTreeMap::new());
-        let mut seen = Seen { revisions: ordered.len(), most_used: 0, quota, pods: BTreeSet::new() };
-        for (index, (revision, object)) in ordered.iter().enumerate() {
-            let amounts = if is_workload(object) { &mut known_workloads } else { &mut known_pods };
-            let amount = amount(object)?;
-            amounts.insert(text(object, "/metadata/uid"), if is_deleted(object) { 0 } else { amount });
-            if !is_workload(object) && amount > 0 {
-                seen.pods.insert(text(object, "/metadata/name").to_owned());
+    /// Checks all revisions so far.
+    pub(super) fn check(&self, rules: &Rules<'_>) -> Result<Seen> {
+        rules.check(&self.workloads.revisions()?, &self.pods.revisions()?)
+    }
+}
+
+/// What must hold at each revision: Workloads are charged no more than the quota, and the pods of each job that run or still end use
+/// no more than the job is charged.
+pub(super) struct Rules<'a> {
+    /// Names of the jobs.
+    pub(super) jobs: &'a [&'a str],
+    pub(super) quota: i64,
+    /// Whether pods of a job whose Workload has finished are not counted.
+    pub(super) pods_outlive_jobs: bool,
+}
+
+impl Rules<'_> {
+    fn check(&self, workloads: &[Value], pods: &[Value]) -> Result<Seen> {
+        let ordered = in_store_order(&[workloads, pods])?;
+        let mut present: BTreeMap<&str, &Value> = BTreeMap::new();
+        let (pods, outliving) = (BTreeSet::new(), BTreeSet::new());
+        let mut seen = Seen { revisions: ordered.len(), most_used: 0, quota: self.quota, pods, outliving };
+        for (index, &(revision, object)) in ordered.iter().enumerate() {
+            let uid = text(object, "/metadata/uid");
+            if is_deleted(object) {
+                present.remove(uid);
+            } else {
+                present.insert(uid, object);
             }
-            let (charged, used): (i64, i64) = (known_workloads.values().sum(), known_pods.values().sum());
-            seen.most_used = seen.most_used.max(used);
-            ensure!(
-                charged <= quota && used <= charged,
-                "at revision {revision} pods use {used}m CPU, {charged}m are charged, the quota is {quota}m:\n{}",
-                describe(ordered.get(index.saturating_sub(SHOWN)..=index).unwrap_or_default())
-            );
+            self.check_revision(&present, &mut seen).with_context(|| {
+                let recent = ordered.get(index.saturating_sub(SHOWN)..=index).unwrap_or_default();
+                format!("at revision {revision}, the last of these:\n{}\n ", describe(recent))
+            })?;
         }
-        ensure!(seen.most_used == quota, "at most {}m CPU were used of {quota}m", seen.most_used);
+        ensure!(seen.most_used == self.quota, "at most {}m CPU were used of {}m", seen.most_used, self.quota);
         Ok(seen)
+    }
+
+    fn check_revision(&self, present: &BTreeMap<&str, &Value>, seen: &mut Seen) -> Result<()> {
+        let (mut charged, mut used) = (0, 0);
+        for job in self.jobs {
+            let balance = Balance::of(job, present)?;
+            seen.pods.extend(balance.pods.iter().copied().map(str::to_owned));
+            charged += balance.charged;
+            if balance.finished && self.pods_outlive_jobs {
+                seen.outliving.extend(balance.pods.into_iter().map(str::to_owned));
+                continue;
+            }
+            ensure!(
+                balance.used <= balance.charged,
+                "pods of {job} use {}m CPU and {}m are charged",
+                balance.used,
+                balance.charged
+            );
+            used += balance.used;
+        }
+        ensure!(charged <= self.quota, "{charged}m of {}m CPU are charged", self.quota);
+        seen.most_used = seen.most_used.max(used);
+        Ok(())
+    }
+}
+
+/// What a job is charged and uses at one revision.
+struct Balance<'a> {
+    charged: i64,
+    used: i64,
+    /// Whether all its Workloads have finished.
+    finished: bool,
+    /// UIDs of the pods that use something.
+    pods: Vec<&'a str>,
+}
+
+impl<'a> Balance<'a> {
+    fn of(job: &str, present: &BTreeMap<&str, &'a Value>) -> Result<Self> {
+        let (of_workload, of_pod) = (format!("-{job}-"), format!("{job}-"));
+        let mut balance = Balance { charged: 0, used: 0, finished: true, pods: Vec::new() };
+        for object in present.values() {
+            let name = text(object, "/metadata/name");
+            if is_workload(object) && name.contains(&of_workload) {
+                balance.charged += charge(object)?;
+                balance.finished &= condition_is_true(object, "Finished");
+            } else if !is_workload(object) && name.starts_with(&of_pod) {
+                let used = use_of_pod(object)?;
+                balance.used += used;
+                balance.pods.extend((used > 0).then(|| text(object, "/metadata/uid")));
+            }
+        }
+        Ok(balance)
     }
 }
 
 fn is_workload(object: &Value) -> bool {
     object["spec"].get("podSets").is_some()
-}
-
-/// Returns what a Workload is charged, or what a pod uses.
-fn amount(object: &Value) -> Result<i64> {
-    if is_workload(object) { charge(object) } else { use_of_pod(object) }
 }
 
 /// A Workload is charged from its reservation until it has finished, but for pods whose quota it has given back.
@@ -127,4 +184,51 @@ fn describe(revisions: &[(u64, &Value)]) -> String {
         lines.push(format!("  {revision} {name} {phase} {}", marks.join(" ")));
     }
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const RULES: Rules<'_> = Rules { jobs: &["low", "high"], quota: 1000, pods_outlive_jobs: false };
+
+    fn workload(revision: u32, job: &str, conditions: &[&str]) -> Value {
+        let conditions: Vec<Value> =
+            conditions.iter().map(|kind| json!({"type": kind, "status": "True"})).collect();
+        let admission =
+            json!({"podSetAssignments": [{"name": "main", "count": 1, "resourceUsage": {"cpu": "1"}}]});
+        json!({"metadata": {"name": format!("job-{job}-1"), "uid": job, "resourceVersion": revision.to_string()},
+            "spec": {"podSets": []}, "status": {"conditions": conditions, "admission": admission}})
+    }
+
+    fn pod(revision: u32, job: &str, phase: &str) -> Value {
+        let name = format!("{job}-0");
+        json!({"metadata": {"name": name, "uid": name, "resourceVersion": revision.to_string()},
+            "spec": {"containers": [{"resources": {"requests": {"cpu": "1"}}}]}, "status": {"phase": phase}})
+    }
+
+    #[test]
+    fn quota_released_under_running_pods_is_found() {
+        let reserved = ["QuotaReserved"];
+        let right = [workload(1, "low", &reserved), workload(4, "low", &[]), workload(5, "high", &reserved)];
+        let pods = [pod(2, "low", "Running"), pod(3, "low", "Failed"), pod(6, "high", "Running")];
+        assert_eq!(RULES.check(&right, &pods).unwrap().pods.len(), 2);
+        let early = [workload(1, "low", &reserved), workload(3, "low", &[])];
+        let error = format!("{:#}", RULES.check(&early, &[pod(2, "low", "Running")]).err().unwrap());
+        assert!(error.contains("pods of low use 1000m CPU and 0m are charged"), "{error}");
+        let both = [workload(1, "low", &reserved), workload(2, "high", &reserved)];
+        let error = format!("{:#}", RULES.check(&both, &[]).err().unwrap());
+        assert!(error.contains("2000m of 1000m CPU are charged"), "{error}");
+    }
+
+    #[test]
+    fn pods_of_finished_jobs_count_unless_they_may_outlive_them() {
+        let workloads =
+            [workload(1, "low", &["QuotaReserved"]), workload(3, "low", &["QuotaReserved", "Finished"])];
+        let pods = [pod(2, "low", "Running")];
+        assert!(RULES.check(&workloads, &pods).is_err());
+        let lenient = Rules { pods_outlive_jobs: true, ..RULES };
+        assert_eq!(lenient.check(&workloads, &pods).unwrap().outliving.len(), 1);
+    }
 }

@@ -1,8 +1,9 @@
 //! What each operator is started with: no election of a leader, no certificates of its own making, every port chosen by us.
 
+use crate::manager::merge;
 use anyhow::Result;
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// An operator.
 pub(super) struct Operator {
@@ -15,6 +16,8 @@ pub(super) struct Operator {
     pub(super) webhooks: Option<&'static str>,
     /// Objects that must exist before it starts.
     pub(super) prepared: fn() -> Vec<Value>,
+    /// A file that it waits for when it starts, whatever is in it.
+    pub(super) awaited_file: Option<&'static str>,
     /// Port and path of its probe, if it chooses the port itself.
     pub(super) fixed_probe: Option<(u16, &'static str)>,
 }
@@ -29,25 +32,116 @@ pub(super) struct Place<'a> {
     pub(super) webhooks: u16,
 }
 
+/// Where controller-runtime looks for the certificate of webhooks, below the folder of temporary files.
+const CERTIFICATES: &str = "k8s-webhook-server/serving-certs";
+
+impl Place<'_> {
+    /// Returns the folder of its certificate.
+    pub(super) fn certificates(&self) -> PathBuf {
+        self.folder.join(CERTIFICATES)
+    }
+}
+
 /// All operators, each before those that need it.
-pub(super) const OPERATORS: [Operator; 1] = [Operator {
-    name: "jobset",
-    arguments: |place| configured(place, "config.jobset.x-k8s.io/v1alpha1", "internalCertManagement"),
-    webhooks: Some("config/default"),
-    prepared: Vec::new,
-    fixed_probe: None,
-}];
+pub(super) const OPERATORS: [Operator; 6] = [
+    Operator {
+        arguments: |place| with_folder(place, "config.jobset.x-k8s.io/v1alpha1"),
+        webhooks: Some("config/default"),
+        ..Operator::named("jobset")
+    },
+    Operator {
+        arguments: |place| with_folder(place, "config.lws.x-k8s.io/v1alpha1"),
+        webhooks: Some("config/default"),
+        ..Operator::named("lws")
+    },
+    Operator {
+        // It always elects a leader.
+        arguments: |_| Ok(flags(&["--lock-namespace=default", "--kube-api-qps=100", "--kube-api-burst=200"])),
+        fixed_probe: Some((8080, "/healthz")),
+        ..Operator::named("mpi-operator")
+    },
+    Operator {
+        arguments: |place| {
+            let mut all = flags(&["--metrics-bind-address=0", "--kube-api-qps=100", "--kube-api-burst=200"]);
+            // All but MPIJob, whose definition is that of the MPI operator.
+            all.extend(
+                ["tfjob", "pytorchjob", "xgboostjob", "paddlejob", "jaxjob"]
+                    .map(|kind| format!("--enable-scheme={kind}")),
+            );
+            all.push(format!("--health-probe-bind-address=127.0.0.1:{}", place.health));
+            all.push(format!("--webhook-server-port={}", place.webhooks));
+            Ok(all)
+        },
+        prepared: objects_of_training_operator,
+        awaited_file: Some("/tmp/k8s-webhook-server/serving-certs/tls.crt"),
+        ..Operator::named("training-operator")
+    },
+    Operator {
+        arguments: |place| {
+            let probes = format!("--health-probe-bind-address=127.0.0.1:{}", place.health);
+            Ok(flags(&["--metrics-addr=0", "--enable-leader-election=false", &probes]))
+        },
+        ..Operator::named("kuberay")
+    },
+    Operator {
+        arguments: |place| {
+            let certificates = json!({"certManagement": {"enable": false}});
+            configured(place, "config.trainer.kubeflow.org/v1alpha1", &json!({}), &certificates)
+        },
+        webhooks: Some("manifests/base/webhook"),
+        ..Operator::named("trainer")
+    },
+];
+
+impl Operator {
+    /// An operator without arguments, webhooks and files.
+    const fn named(name: &'static str) -> Self {
+        Self {
+            name,
+            arguments: |_| Ok(Vec::new()),
+            webhooks: None,
+            prepared: Vec::new,
+            awaited_file: None,
+            fixed_probe: None,
+        }
+    }
+}
+
+fn flags(all: &[&str]) -> Vec<String> {
+    all.iter().map(|&flag| flag.to_owned()).collect()
+}
+
+/// It makes certificates for a Service, stores them in this Secret and names their authority in this configuration, before it starts
+/// controllers. The API server cannot call Services here, so the configuration has no rules; the webhooks would only validate.
+fn objects_of_training_operator() -> Vec<Value> {
+    let webhook = json!({"name": "none.training-operator.kubeflow.org", "clientConfig": {"url": "https://127.0.0.1/"},
+        "admissionReviewVersions": ["v1"], "sideEffects": "None"});
+    vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kubeflow"}}),
+        json!({"apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": "training-operator-webhook-cert", "namespace": "kubeflow"}}),
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "validator.training-operator.kubeflow.org"}, "webhooks": [webhook]}),
+    ]
+}
+
+/// The arguments of an operator whose configuration names the folder of certificates.
+fn with_folder(place: &Place<'_>, api_version: &str) -> Result<Vec<String>> {
+    let folder = json!({"certDir": place.certificates()});
+    configured(place, api_version, &folder, &json!({"internalCertManagement": {"enable": false}}))
+}
 
 /// Writes the configuration that operators made with kubebuilder read; returns the argument that names it.
-fn configured(place: &Place<'_>, api_version: &str, certificates: &str) -> Result<Vec<String>> {
-    let configuration = json!({
+fn configured(place: &Place<'_>, api_version: &str, webhook: &Value, more: &Value) -> Result<Vec<String>> {
+    let mut configuration = json!({
         "apiVersion": api_version, "kind": "Configuration",
         "leaderElection": {"leaderElect": false},
-        certificates: {"enable": false},
         "metrics": {"bindAddress": "0"},
         "health": {"healthProbeBindAddress": format!("127.0.0.1:{}", place.health)},
         "webhook": {"host": "127.0.0.1", "port": place.webhooks},
     });
+    merge(&mut configuration, more);
+    merge(&mut configuration["webhook"], webhook);
     let path = place.folder.join("configuration.yaml");
     std::fs::write(&path, configuration.to_string())?;
     Ok(vec![format!("--config={}", path.display())])

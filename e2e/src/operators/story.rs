@@ -1,11 +1,12 @@
 //! The story of one kind: of two equal jobs, of which only one fits into the quota, the second has the higher priority.
 
-use super::revisions::Recording;
+use super::revisions::{Recording, Rules};
 use crate::cluster::Cluster;
 use crate::objects::{self, Kind, ObjectClient, condition, condition_is_true, expect_condition, text};
 use crate::paths;
 use crate::wait::within;
 use anyhow::{Context as _, Result, ensure};
+use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
 use sluice::frameworks::served;
 use std::fs;
@@ -15,6 +16,8 @@ use std::time::Duration;
 const LOW: &str = "low";
 const HIGH: &str = "high";
 const QUEUE: &str = "main";
+/// Name of the runtime of TrainJobs.
+const RUNTIME: &str = "nodes";
 /// How long a pod takes to end once it is deleted: long enough that quota is missed if it is released before.
 const ENDING: &str = "2s";
 /// For each step of an operator, on a machine that does other work.
@@ -31,24 +34,112 @@ pub(super) struct Story {
     pods: usize,
     /// CPU of these pods, in thousandths.
     cpu: i64,
+    /// Changes the sample.
+    adjust: fn(&mut Value),
+    /// Returns an object that the jobs need.
+    needs: fn() -> Option<(Kind, Value)>,
     end: End,
 }
 
 /// How a job ends.
 enum End {
-    /// By the end of its pods whose names contain this.
-    Pods(&'static str),
+    /// By the end of its pods; last of those whose names contain this, with which some operators see the end of the job.
+    Pods { last: &'static str },
+    /// By the end of its pods whose names contain this. Its operator deletes the others then; by Kueue's rules they have no quota.
+    SomePods(&'static str),
+    /// It runs until it is deleted.
+    Deletion,
+}
+
+/// What most stories have.
+const PLAIN: Story = Story {
+    kind: Kind::JOB,
+    sample: "",
+    operators: &[],
+    pods: 3,
+    cpu: 2500,
+    adjust: |_| {},
+    needs: || None,
+    end: End::Pods { last: "" },
+};
+
+/// A job of the training operator.
+const fn training_job(names: [&'static str; 3], pods: usize, cpu: i64, last: &'static str) -> Story {
+    let [singular, plural, sample] = names;
+    Story {
+        kind: Kind::new("kubeflow.org", "v1", singular, plural),
+        sample,
+        operators: &["training-operator"],
+        pods,
+        cpu,
+        end: End::Pods { last },
+        ..PLAIN
+    }
 }
 
 /// All stories.
-pub(super) const STORIES: [Story; 1] = [Story {
-    kind: Kind::new("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
-    sample: "jobset",
-    operators: &["jobset"],
-    pods: 3,
-    cpu: 2500,
-    end: End::Pods(""),
-}];
+pub(super) const STORIES: [Story; 10] = [
+    Story {
+        kind: Kind::new("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"),
+        sample: "jobset",
+        operators: &["jobset"],
+        ..PLAIN
+    },
+    Story {
+        kind: Kind::new("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"),
+        sample: "leaderworkerset",
+        operators: &["lws"],
+        pods: 4,
+        cpu: 2000,
+        end: End::Deletion,
+        ..PLAIN
+    },
+    Story {
+        kind: Kind::new("kubeflow.org", "v2beta1", "MPIJob", "mpijobs"),
+        sample: "mpijob",
+        operators: &["mpi-operator"],
+        // Otherwise workers run on after the launcher.
+        adjust: |job| job["spec"]["runPolicy"]["cleanPodPolicy"] = "Running".into(),
+        end: End::SomePods("launcher"),
+        ..PLAIN
+    },
+    training_job(["PyTorchJob", "pytorchjobs", "pytorchjob"], 3, 3000, "master"),
+    training_job(["TFJob", "tfjobs", "tfjob"], 3, 2500, "worker-0"),
+    training_job(["XGBoostJob", "xgboostjobs", "xgboostjob"], 3, 3000, "master"),
+    training_job(["PaddleJob", "paddlejobs", "paddlejob"], 3, 3000, "master"),
+    training_job(["JAXJob", "jaxjobs", "jaxjob"], 2, 2000, "worker-0"),
+    Story {
+        kind: Kind::new("ray.io", "v1", "RayCluster", "rayclusters"),
+        sample: "raycluster",
+        operators: &["kuberay"],
+        end: End::Deletion,
+        ..PLAIN
+    },
+    Story {
+        kind: Kind::new("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs"),
+        sample: "trainjob",
+        operators: &["jobset", "trainer"],
+        pods: 2,
+        cpu: 2000,
+        adjust: |job| job["spec"]["runtimeRef"]["name"] = RUNTIME.into(),
+        needs: || Some(training_runtime()),
+        ..PLAIN
+    },
+];
+
+/// A runtime with the steps that train alone.
+fn training_runtime() -> (Kind, Value) {
+    let kind =
+        Kind::new("trainer.kubeflow.org", "v1alpha1", "ClusterTrainingRuntime", "clustertrainingruntimes");
+    let pod =
+        json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "node", "image": "work:1"}]}});
+    let job = json!({"metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+        "spec": {"template": pod}});
+    let jobs = json!([{"name": "node", "replicas": 1, "template": job}]);
+    let spec =
+        json!({"mlPolicy": {"numNodes": 1, "torch": {}}, "template": {"spec": {"replicatedJobs": jobs}}});
+    (kind, json!({"metadata": {"name": RUNTIME}, "spec": spec}))
+}
 
 impl Story {
     /// Returns whether the table of frameworks serves the kind.
@@ -62,7 +153,12 @@ impl Story {
         stage.prepare().await?;
         let recording = Recording::start(&cluster.objects, self.sample).await?;
         let outcome = stage.play().await;
-        let seen = recording.check(self.cpu);
+        let rules = Rules {
+            jobs: &[LOW, HIGH],
+            quota: self.cpu,
+            pods_outlive_jobs: matches!(self.end, End::SomePods(_)),
+        };
+        let seen = recording.check(&rules);
         match (outcome, seen) {
             (Ok(()), seen) => Ok(seen?.to_string()),
             (Err(error), Ok(seen)) => Err(error.context(format!("the revisions are right ({seen})"))),
@@ -93,6 +189,10 @@ impl Stage<'_> {
         queue["spec"]["preemption"] = json!({"withinClusterQueue": "LowerPriority"});
         objects.create(Kind::CLUSTER_QUEUE, &queue).await?;
         objects.create(Kind::LOCAL_QUEUE, &objects::local_queue(name, QUEUE, name)).await?;
+        if let Some((kind, mut object)) = (self.story.needs)() {
+            end_slowly(&mut object);
+            objects.create(kind, &object).await?;
+        }
         for (class, value) in [(LOW, 1), (HIGH, 2)] {
             let class = json!({"metadata": {"name": format!("{name}-{class}")}, "value": value});
             objects.create(Kind::PRIORITY_CLASS, &class).await?;
@@ -125,6 +225,7 @@ impl Stage<'_> {
         let sample = fs::read_to_string(paths::root().join(&file)).with_context(|| file.clone())?;
         let mut object: Value = serde_saphyr::from_str(&sample)?;
         end_slowly(&mut object);
+        (self.story.adjust)(&mut object);
         let class = format!("{}-{job}", self.namespace());
         object["metadata"] = json!({"name": job, "namespace": self.namespace(),
             "labels": {"kueue.x-k8s.io/queue-name": QUEUE, "kueue.x-k8s.io/priority-class": class}});
@@ -174,26 +275,55 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Ends a job, and waits until its Workload has finished or is gone.
+    /// Ends a job, and waits until its Workloads have finished or are gone.
     async fn end(&self, job: &str) -> Result<()> {
         match self.story.end {
-            End::Pods(part) => {
-                let patch = json!({"metadata": {"annotations": {"sluice.dev/run-for": "0s"}}});
-                for pod in self.pods(job).await? {
-                    let name = text(&pod, "/metadata/name");
-                    if name.contains(part) {
-                        self.objects.merge(Kind::POD, self.namespace(), name, &patch).await?;
-                    }
-                }
-                self.eventually(&format!("{job} has finished"), async || {
-                    for workload in self.workloads(job).await? {
-                        expect_condition(&workload, "Finished", "True", "Succeeded")?;
-                    }
-                    Ok(())
-                })
-                .await
+            End::Pods { last } => {
+                self.end_pods(job, |name| !name.contains(last)).await?;
+                self.end_pods(job, |name| name.contains(last)).await?;
+            }
+            End::SomePods(part) => self.end_pods(job, |name| name.contains(part)).await?,
+            End::Deletion => return self.delete(job).await,
+        }
+        self.eventually(&format!("{job} has finished"), async || {
+            for workload in self.workloads(job).await? {
+                expect_condition(&workload, "Finished", "True", "Succeeded")?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Lets pods succeed, and waits until they have.
+    async fn end_pods(&self, job: &str, selects: impl Fn(&str) -> bool) -> Result<()> {
+        let patch = json!({"metadata": {"annotations": {"sluice.dev/run-for": "0s"}}});
+        for pod in self.pods(job).await? {
+            let name = text(&pod, "/metadata/name");
+            if selects(name) {
+                self.objects.merge(Kind::POD, self.namespace(), name, &patch).await?;
             }
         }
+        self.eventually(&format!("pods of {job} have ended"), async || {
+            let mut pods = self.pods(job).await?;
+            pods.retain(|pod| {
+                selects(text(pod, "/metadata/name")) && text(pod, "/status/phase") == "Running"
+            });
+            ensure!(pods.is_empty(), "{} run", pods.len());
+            Ok(())
+        })
+        .await
+    }
+
+    /// Deletes a job in the foreground: in the background its quota is free at once, as in Kueue.
+    async fn delete(&self, job: &str) -> Result<()> {
+        let foreground = PropagationPolicy::Foreground;
+        self.objects.delete(self.story.kind, self.namespace(), job, foreground).await?;
+        self.eventually(&format!("nothing is left of {job}"), async || {
+            let (workloads, pods) = (self.workloads(job).await?.len(), self.pods(job).await?.len());
+            ensure!((workloads, pods) == (0, 0), "{workloads} Workloads and {pods} pods are left");
+            Ok(())
+        })
+        .await
     }
 
     async fn wait_until_quota_is_free(&self) -> Result<()> {
