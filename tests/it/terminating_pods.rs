@@ -146,6 +146,28 @@ fn terminating_pods_hold_the_quota_of_an_evicted_job() {
     }
 }
 
+/// An operator leaves the status of an object that is being deleted as it is, as KubeRay does: the end of the pods frees the quota, and
+/// the Workload, for which the deletion in the foreground waits.
+#[test]
+fn deletion_in_the_foreground_ends_with_the_pods() {
+    for row in without_terminating_pods() {
+        let mut job = Started::new(row);
+        job.run_pod(Controller::Job);
+        let (now, kind, name) = (job.server.now(), job.kind(), job.name.clone());
+        job.server.edit(kind, &name, |job| {
+            row.play(job, PlayedState::Ready, now).unwrap();
+            job["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
+        });
+        let workload = job.server.workload_name();
+        job.server.delete(kind, &name);
+        job.server.delete(Kind::Workload, &workload);
+        job.server.delete(Kind::Pod, "pod");
+        assert!(job.server.holds_quota(), "{}: its pod terminates", row.name);
+        job.server.end_pod("pod");
+        assert!(job.server.get(Kind::Workload, &workload).is_none(), "{}: its Workload is left", row.name);
+    }
+}
+
 /// A pod that merely names the Workload does not keep its quota.
 #[test]
 fn pods_of_others_hold_no_quota_of_the_workload_that_they_name() {
