@@ -35,6 +35,7 @@ pub mod paths;
 pub mod persistent_cluster;
 pub mod process;
 pub mod proxy;
+pub mod samples;
 pub mod signals;
 pub mod stale_lists;
 pub mod third_party;

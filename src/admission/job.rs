@@ -77,11 +77,13 @@ pub(super) fn validate(row: &'static Framework, request: &ReviewRequest<'_>) -> 
     let old = request.old.map(|old| JobUnderReview::read(row, old, &mut Errors::new()));
     let managed =
         if settings.manage_jobs_without_queue_name { ManagedJobs::All } else { ManagedJobs::WithQueue };
-    let rules = RuleSettings { gates: &settings.gates, managed };
+    let related = request.ctx.objects.related();
+    let rules = RuleSettings { gates: &settings.gates, managed, related };
     let full = match row.hooks.review_scope(&job, old.as_ref(), rules) {
         ReviewScope::Nothing => return ReviewResponse::allowed(),
         ReviewScope::Full => {
             job_rules::validate_create(&job, old.as_ref(), settings, &mut errors);
+            job_rules::validate_made_pod_sets(&job, related, settings, &mut errors);
             true
         }
         ReviewScope::Changes(faults) => {
@@ -100,6 +102,7 @@ pub(super) fn validate(row: &'static Framework, request: &ReviewRequest<'_>) -> 
         errors.retain_new(|| {
             let mut stored = Errors::new();
             job_rules::validate_create(old, None, settings, &mut stored);
+            job_rules::validate_made_pod_sets(old, related, settings, &mut stored);
             row.hooks.validate_change(old, None, rules, &mut stored);
             stored.take()
         });

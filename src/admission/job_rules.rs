@@ -8,9 +8,8 @@ use crate::api::names::{
 };
 use crate::api::validation::syntax::{invalid_each, parse_int, subdomain};
 use crate::api::validation::{Errors, FieldError, Gate, gated_by, key_path};
-use crate::frameworks::{
-    Elastic, JobUnderReview, PodSetUnderReview, TopologyChecks, WebhookHandler, map_text,
-};
+use crate::frameworks::{Elastic, JobUnderReview, Related, TopologyChecks, WebhookHandler, map_text};
+use serde_json::{Map, Value};
 
 const LABEL_VALUE_MAX: usize = 63;
 
@@ -40,11 +39,24 @@ pub(super) fn validate_create(
     job.row.hooks.validate(job, errors);
     for (index, pod_set) in job.pod_sets.iter().enumerate() {
         let pods = Some(pod_set.pods).filter(|_| is_resized(job, old, index));
-        validate_topology(job, pod_set, pods, settings, errors);
+        validate_topology(job, (pod_set.annotations, &pod_set.annotations_path), pods, settings, errors);
     }
     let groups = job.row.flags.topology_checks == TopologyChecks::TemplatesAndGroups;
     if groups && settings.gates.is_enabled(Gate::TopologyAwareScheduling) {
         errors.extend(topology::check_groups(&job.pod_sets));
+    }
+}
+
+/// Checks the topology annotations of pod templates that are made from other objects.
+pub(super) fn validate_made_pod_sets(
+    job: &JobUnderReview<'_>,
+    related: &dyn Related,
+    settings: &AdmissionSettings,
+    errors: &mut Errors,
+) {
+    for set in job.made_pod_sets(related) {
+        let annotations = set.annotations.as_object();
+        validate_topology(job, (annotations, &set.annotations_path), Some(set.pods), settings, errors);
     }
 }
 
@@ -126,12 +138,11 @@ fn validate_prebuilt(job: &JobUnderReview<'_>, settings: &AdmissionSettings, err
 
 fn validate_topology(
     job: &JobUnderReview<'_>,
-    pod_set: &PodSetUnderReview<'_>,
+    (annotations, path): (Option<&Map<String, Value>>, &str),
     pods: Option<i64>,
     settings: &AdmissionSettings,
     errors: &mut Errors,
 ) {
-    let (annotations, path) = (pod_set.annotations, pod_set.annotations_path.as_str());
     let checks = job.row.flags.topology_checks;
     if checks != TopologyChecks::None && settings.gates.is_enabled(Gate::TopologyAwareScheduling) {
         let topology_errors = topology::check(annotations, path, pods, (checks, &settings.gates));
@@ -237,7 +248,7 @@ mod tests {
     use super::*;
     use crate::frameworks::several_sources::{SEVERAL, job};
     use crate::frameworks::{Flags, Framework};
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     /// Neither allows prebuilt Workloads nor checks topology annotations.
     static LIMITED: Framework = Framework {

@@ -2,6 +2,7 @@
 
 use super::{ObjectLookup, OwnerView};
 use crate::api::ObjectKey;
+use crate::frameworks::Related;
 use crate::snapshot::Snapshot;
 use std::collections::BTreeMap;
 
@@ -20,6 +21,10 @@ impl ObjectLookup for Snapshot {
 
     fn queue_is_multikueue(&self, namespace: &str, local_queue: &str) -> bool {
         self.references.local_queues.get(&ObjectKey::new(namespace, local_queue)).copied().unwrap_or(false)
+    }
+
+    fn related(&self) -> &dyn Related {
+        &self.references.related
     }
 
     fn owner(&self, namespace: &str, api_version: &str, kind: &str, name: &str) -> Option<OwnerView> {

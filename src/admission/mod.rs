@@ -32,6 +32,7 @@ pub use settings::AdmissionSettings;
 pub use webhook_entries::{kinds_open_without_queue, kinds_without_entry};
 
 pub use crate::frameworks::OwnerRef;
+use crate::frameworks::Related;
 
 use std::collections::BTreeMap;
 
@@ -54,6 +55,8 @@ pub trait ObjectLookup {
     fn default_priority_class_exists(&self) -> bool;
     /// Returns whether the `ClusterQueue` of a `LocalQueue` dispatches to worker clusters.
     fn queue_is_multikueue(&self, namespace: &str, local_queue: &str) -> bool;
+    /// Returns the objects of other kinds from which jobs are made.
+    fn related(&self) -> &dyn Related;
     /// Returns the object of an owner reference, or `None` if it is unknown.
     fn owner(&self, namespace: &str, api_version: &str, kind: &str, name: &str) -> Option<OwnerView>;
 }

@@ -132,6 +132,9 @@ pub(super) fn job_review(row: &Framework) -> Projection {
         let map = matches!(field, ReviewField::Map(_));
         object.insert(field.pointer(), if map { LABELS } else { Projection::Scalar });
     }
+    for part in row.hooks.reviewed_parts() {
+        object.insert(part, Projection::Whole);
+    }
     match row.webhooks.handler {
         WebhookHandler::Suspend => {}
         // The role of a pod follows from its whole spec.
@@ -185,7 +188,9 @@ impl RoleReader for ProjectedRoles<'_> {
             tree.insert(name, Projection::Scalar);
         }
         match self.row.fields.roles {
-            RoleShape::Template | RoleShape::Listed => tree.insert(fields.template, TEMPLATE),
+            RoleShape::Template | RoleShape::Patched(_) | RoleShape::Listed => {
+                tree.insert(fields.template, TEMPLATE)
+            }
             RoleShape::Described(role) => {
                 let described = tree.at(fields.template);
                 described.insert(role.injected.annotations, LABELS);

@@ -13,7 +13,7 @@ use super::{
     AdmissionSettings, ObjectLookup, OwnerRef, OwnerView, ReadError, ReviewContext, admit_object,
     managed_ancestor, paths, read_heavy, read_light, review,
 };
-use crate::frameworks::{Ancestor, AncestryError, frameworks, unserved_owner_of};
+use crate::frameworks::{Ancestor, AncestryError, NothingRelated, Related, frameworks, unserved_owner_of};
 
 mod elastic;
 mod held_pods;
@@ -41,6 +41,9 @@ impl ObjectLookup for Cluster {
     }
     fn queue_is_multikueue(&self, _: &str, _: &str) -> bool {
         self.multikueue
+    }
+    fn related(&self) -> &dyn Related {
+        &NothingRelated
     }
     fn owner(&self, _: &str, _: &str, _: &str, name: &str) -> Option<OwnerView> {
         self.owners.get(name).cloned()

@@ -173,8 +173,9 @@ impl Cache {
 
     /// Returns the jobs that await an object of a kind, in order.
     pub(crate) fn jobs_awaiting(&self, kind: RelatedKind) -> impl Iterator<Item = &JobId> {
-        let awaits =
-            move |view: &JobView| view.related.waits_for.as_ref().is_some_and(|object| object.kind == kind);
+        let awaits = move |view: &JobView| {
+            view.related.waits_for.as_ref().is_some_and(|awaited| awaited.object.kind == kind)
+        };
         self.jobs.iter().filter(move |(_, view)| awaits(view)).map(|(id, _)| id)
     }
 

@@ -147,16 +147,18 @@ impl Kind {
 
     /// Returns whether webhooks need objects of this kind for their responses.
     pub fn is_used_by_webhooks(self) -> bool {
-        matches!(
-            self,
-            Self::Namespace
-                | Self::AdmissionCheck
-                | Self::WorkloadPriorityClass
-                | Self::ClusterQueue
-                | Self::LocalQueue
-                | Self::Workload
-                | Self::Job(_)
-        )
+        let related = matches!(self, Self::Related(kind) if kind.in_reviews);
+        related
+            || matches!(
+                self,
+                Self::Namespace
+                    | Self::AdmissionCheck
+                    | Self::WorkloadPriorityClass
+                    | Self::ClusterQueue
+                    | Self::LocalQueue
+                    | Self::Workload
+                    | Self::Job(_)
+            )
     }
 
     /// Returns the API resource of the kind.
@@ -192,7 +194,7 @@ impl Kind {
                 let Gvk { group, version, kind, plural } = kind.gvk;
                 ApiResourceInfo { group, version, kind, plural, namespaced: true }
             }
-            Self::Related(RelatedKind { gvk, namespaced }) => {
+            Self::Related(RelatedKind { gvk, namespaced, .. }) => {
                 let Gvk { group, version, kind, plural } = gvk;
                 ApiResourceInfo { group, version, kind, plural, namespaced }
             }

@@ -6,11 +6,12 @@ use crate::api::ObjectKey;
 use crate::frameworks::{Found, Related, RelatedKey, RelatedKind};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Objects that jobs of another kind read.
-#[derive(Debug, Default)]
-pub(crate) struct RelatedObjects {
-    objects: BTreeMap<RelatedKey, Value>,
+#[derive(Clone, Debug, Default)]
+pub struct RelatedObjects {
+    objects: BTreeMap<RelatedKey, Arc<Value>>,
     /// Kinds whose list is complete.
     listed: BTreeSet<RelatedKind>,
 }
@@ -25,11 +26,18 @@ impl RelatedObjects {
     }
 
     pub(crate) fn insert(&mut self, object: RelatedKey, raw: Value) {
-        self.objects.insert(object, raw);
+        self.objects.insert(object, Arc::new(raw));
     }
 
     pub(crate) fn remove(&mut self, object: &RelatedKey) {
         self.objects.remove(object);
+    }
+
+    /// Returns the objects that webhooks read.
+    pub(crate) fn in_reviews(&self) -> Self {
+        let mut copy = self.clone();
+        copy.objects.retain(|object, _| object.kind.in_reviews);
+        copy
     }
 
     pub(super) fn keys(&self, kind: RelatedKind) -> Vec<ObjectKey> {

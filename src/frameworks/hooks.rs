@@ -5,6 +5,7 @@ use super::patch::FieldChange;
 use super::played_status::PlayedState;
 use super::related::{PodSets, Related, RelatedKey};
 use super::row::{Framework, Pointer};
+use super::start_patches::StartPatches;
 use super::view::{JobHold, JobView, PodSetView};
 use super::{JobError, status};
 use crate::api::validation::{Errors, FieldError, Gate, Gates};
@@ -76,6 +77,11 @@ pub trait Hooks: Debug + Sync {
         None
     }
 
+    /// Returns where a start writes patches of the pod templates, if the kind has such a place.
+    fn start_patches(&self, _job: &Value) -> Result<Option<StartPatches>, JobError> {
+        Ok(None)
+    }
+
     /// Returns whether a job is not managed, whatever its labels say.
     fn skips(&self, _job: &Value) -> bool {
         false
@@ -92,8 +98,8 @@ pub trait Hooks: Debug + Sync {
     }
 
     /// Returns whether every pod is ready or has succeeded. The other fields of the view are set.
-    fn pods_ready(&self, row: &Framework, job: &Value, _view: &JobView) -> Result<bool, JobError> {
-        status::pods_ready(row, job)
+    fn pods_ready(&self, row: &Framework, job: &Value, view: &JobView) -> Result<bool, JobError> {
+        status::pods_ready(row, job, view)
     }
 
     /// Returns the number of reclaimable pods by pod set. The other fields of the view are set.
@@ -134,6 +140,16 @@ pub trait Hooks: Debug + Sync {
     /// Returns fields that only the rules of the kind read.
     fn review_fields(&self) -> &'static [ReviewField] {
         &[]
+    }
+
+    /// Returns parts of the object that rules of the kind read as a whole.
+    fn reviewed_parts(&self) -> &'static [Pointer] {
+        &[]
+    }
+
+    /// Returns how messages name the template of a pod set that is made from other objects, and that the webhook checks.
+    fn place_under_review(&self, _pod_set: &str) -> Option<String> {
+        None
     }
 
     /// Returns what the webhook sets in a new job, whether the job is queued or not.
@@ -182,6 +198,8 @@ pub struct RuleSettings<'a> {
     pub gates: &'a Gates,
     /// Which jobs are managed.
     pub managed: ManagedJobs,
+    /// Objects that jobs read.
+    pub related: &'a dyn Related,
 }
 
 /// Which jobs are managed.

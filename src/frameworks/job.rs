@@ -36,12 +36,25 @@ impl Framework {
         let roles = if reads { read_roles(self, job)? } else { Vec::new() };
         let mut view = read::common_view(job)?;
         view.options.skipped = skipped;
-        if self.flags.completed_pod_sets && reads {
+        if let Some(suspend) = self.fields.suspend {
+            view.suspended = read::boolean(job, suspend)?.unwrap_or(false);
+        }
+        view.options.patches = self.hooks.start_patches(job)?.map(Arc::new);
+        let found_running = before.is_none_or(|before| before.uid != view.uid);
+        let runs = self.fields.roles.is_decided_at_start() && !view.suspended;
+        if let Some(before) = before.filter(|before| runs && is_same_run(before, &view)) {
+            (view.pod_sets, view.related) = (before.pod_sets.clone(), before.related.clone());
+        } else if self.flags.completed_pod_sets && reads {
             view.related.reads = self.hooks.related(job)?;
             view.related.outdated_annotation = self.hooks.outdated_annotation(job, related)?;
             match self.complete_pod_sets(job, &roles, related)? {
                 PodSets::Known(sets) => view.pod_sets = self.made_pod_set_views(job, &roles, &sets)?,
-                PodSets::Await(object) => view.related.waits_for = Some(object),
+                PodSets::Await(awaited) => view.related.waits_for = Some(awaited),
+            }
+            view.related.changed_since_start = runs && found_running;
+            for set in &mut view.pod_sets {
+                let added = view.options.patches.as_ref().and_then(|patches| patches.of(&set.name));
+                set.described = added.cloned().or_else(|| set.described.take());
             }
         } else {
             view.pod_sets = self.own_pod_set_views(&roles, &view, before)?;
@@ -53,9 +66,6 @@ impl Framework {
         }
         if let Some(managed_by) = self.fields.managed_by {
             view.managed_by = read::string(job, managed_by.field)?.map(str::to_owned);
-        }
-        if let Some(suspend) = self.fields.suspend {
-            view.suspended = read::boolean(job, suspend)?.unwrap_or(false);
         }
         if let Some(role) = self.fields.roles.described() {
             let shared = read::string_map(job, role.shared_node_selector)?;
@@ -145,6 +155,7 @@ impl Framework {
                 name: info.name,
                 count: info.count,
                 min_count: read::int(set, "/minCount")?,
+                sub_groups: read::int(set, "/topologyRequest/subGroupCount")?,
                 fingerprint: pod_set_fingerprint(set),
                 template: Arc::new(without_server_labels(self, (*info.template).clone())),
                 pointer: Arc::from(pointer.unwrap_or_default()),
@@ -171,6 +182,7 @@ impl Framework {
             name,
             count: role.count,
             min_count: role.min_count,
+            sub_groups: role.sub_groups,
             fingerprint,
             template,
             pointer: Arc::from(role.pointer.as_str()),
@@ -208,6 +220,14 @@ impl Framework {
         let Some(suspend) = self.fields.suspend.filter(|_| view.suspended) else {
             return Ok(Vec::new());
         };
+        if let Some(patches) = &view.options.patches {
+            let mut additions = Vec::new();
+            for (set, info) in pair_by_name(view, infos)? {
+                additions.push((&*set.name, patches_of(set, info)?));
+            }
+            let not_suspended = (suspend, self.hooks.not_suspended());
+            return Ok(vec![patches.start(&additions, &self.fields.roles.injected(), not_suspended)]);
+        }
         let mut changes = Changes::default();
         changes.fields.push((suspend.to_owned(), self.hooks.not_suspended()));
         for (set, info) in pair_by_name(view, infos)? {
@@ -247,9 +267,13 @@ impl Framework {
         let mut changes = Changes::default();
         if let Some(suspend) = self.fields.suspend.filter(|_| !view.suspended) {
             changes.fields.push((suspend.to_owned(), Value::Bool(true)));
-            if self.fields.start_time.is_some() {
+            if self.fields.start_time.is_some() || view.options.patches.is_some() {
                 return changes.patch(self).into_iter().collect();
             }
+        }
+        if let Some(patches) = &view.options.patches {
+            // The controller refuses the change while there are pods.
+            return patches.clear().filter(|_| view.status.active_pods == 0).into_iter().collect();
         }
         if self.fields.start_time.is_some() && view.status.active_pods > 0 {
             // The API server would refuse the templates.
@@ -304,6 +328,28 @@ impl Framework {
         set_at(&mut body, pointer, Value::Null);
         Some(JobPatch::merge_status(Value::Object(body)))
     }
+}
+
+/// Returns whether a job has run since an earlier version with the same spec: what it runs was decided by then.
+fn is_same_run(before: &JobView, view: &JobView) -> bool {
+    before.uid == view.uid
+        && before.generation == view.generation
+        && view.generation > 0
+        && !before.suspended
+        && before.related.waits_for.is_none()
+}
+
+/// Returns what a start adds to a template by a patch. A patch of a list without keys replaces it, so tolerations are those of the
+/// template as well.
+fn patches_of(set: &PodSetView, info: &PodSetInfo) -> Result<TemplateInfo, JobError> {
+    let mut added = TemplateInfo::default();
+    if !info.template.tolerations.is_empty() {
+        added.tolerations.clone_from(&set.template.tolerations);
+    }
+    added.merge(&info.template)?;
+    let label = BTreeMap::from([(names::POD_SET_LABEL.to_owned(), set.name.to_string())]);
+    added.merge(&TemplateInfo { labels: label, ..TemplateInfo::default() })?;
+    Ok(added)
 }
 
 /// Removes what the start of another job has added to a template: in a copy of a running job it would contradict the start

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 
 use super::hooks::ReviewField;
 use super::pod_set_sources::{RoleFields, RoleName, RoleReader};
+use super::related::{PodSets, Related};
 use super::row::{Count, Elastic, Framework, Pointer, WebhookHandler};
 use super::table::framework;
 use super::view::OwnerRef;
@@ -50,6 +51,17 @@ pub struct PodSetUnderReview<'a> {
     pub annotations_path: String,
 }
 
+/// A pod set that is made from other objects than the job under review.
+#[derive(Debug)]
+pub struct MadePodSet {
+    /// Number of pods.
+    pub pods: i64,
+    /// Annotations of the pod template.
+    pub annotations: Value,
+    /// What messages call them.
+    pub annotations_path: String,
+}
+
 impl<'a> JobUnderReview<'a> {
     /// Reads the fields that every kind has, and checks that those are texts that the rules of the kind read as such.
     pub fn read(row: &'static Framework, object: &'a Value, errors: &mut Errors) -> Self {
@@ -82,6 +94,24 @@ impl<'a> JobUnderReview<'a> {
             annotations,
             pod_sets: read_pod_sets(row, &root, errors),
         }
+    }
+
+    /// Returns the pod sets that are made from other objects and whose templates are under review; none while they are not known.
+    pub fn made_pod_sets(&self, related: &dyn Related) -> Vec<MadePodSet> {
+        if !self.row.fields.roles.is_decided_at_start() {
+            return Vec::new();
+        }
+        let Ok(PodSets::Known(sets)) = self.row.pod_sets_with(self.object, related) else {
+            return Vec::new();
+        };
+        let made = |mut set: Value| {
+            let name = set.get("name")?.as_str()?;
+            let annotations_path = format!("{}.annotations", self.row.hooks.place_under_review(name)?);
+            let pods = set.get("count").and_then(Value::as_i64).unwrap_or(1);
+            let annotations = set.pointer_mut("/template/metadata/annotations").map(Value::take);
+            Some(MadePodSet { pods, annotations: annotations.unwrap_or_default(), annotations_path })
+        };
+        sets.into_iter().filter_map(made).collect()
     }
 
     /// Returns a label.

@@ -294,7 +294,12 @@ pub(super) fn row_webhook_rules(row: &Framework) -> String {
         return String::new();
     }
     let (group, plural) = (group_text(row), row.gvk.plural);
-    format!("- apiGroups: [{group}]\n  resources: [{plural}]\n  verbs: [get, list, watch]\n")
+    let read = |(group, plural): (&str, &str)| {
+        format!("- apiGroups: [{group}]\n  resources: [{plural}]\n  verbs: [get, list, watch]\n")
+    };
+    let related =
+        row.related.iter().filter(|kind| kind.in_reviews).map(|kind| (kind.gvk.group, kind.gvk.plural));
+    [(group, plural)].into_iter().chain(related).map(read).collect()
 }
 
 /// Returns the files of the roles with which people edit and view jobs, by name.

@@ -41,7 +41,9 @@ mod set_of_pods;
 mod set_rules;
 mod spark;
 mod spark_pods;
+mod start_patches;
 mod status;
+mod strategic_merge;
 mod suspended;
 mod table;
 mod template;
@@ -49,17 +51,18 @@ mod template_defaults;
 mod template_fingerprint;
 mod template_marks;
 mod topology;
+mod train_job;
+mod train_runtime;
 mod unit;
 mod unit_summary;
 mod view;
 mod workload;
-mod wrappers;
 
 pub use ancestry::{Ancestor, AncestryError, OwnerLookup, queued_ancestor};
 pub use from_file::{FrameworkFileError, framework_from_file};
 pub use hooks::{Hooks, ManagedJobs, ReviewField, ReviewScope, RuleSettings};
 pub use job_kind::JobKind;
-pub use job_under_review::{JobUnderReview, PodSetUnderReview, map_text};
+pub use job_under_review::{JobUnderReview, MadePodSet, PodSetUnderReview, map_text};
 pub use managed_kinds::{ManagedKinds, Management};
 pub use patch::{Action, ActionWrite, Change, FieldChange, JobPatch, PatchBody, Target};
 pub use played_status::{PlayedJob, PlayedState};
@@ -69,7 +72,7 @@ pub use pod_member::{GroupMarks, Phase, PodMember, PodState};
 pub(crate) use pod_set_sources::tests as several_sources;
 pub use pod_set_sources::{RoleFields, RoleName, RoleReader};
 pub use priority::{MissingClass, Priority, PriorityLookup};
-pub use related::{Found, NothingRelated, PodSets, Related, RelatedKey, RelatedKind};
+pub use related::{Awaited, Found, NothingRelated, PodSets, Related, RelatedKey, RelatedKind};
 pub use role_shape::{DescribedRole, RoleShape};
 pub use row::{
     Active, Count, CreatedKinds, Elastic, FailurePolicy, Family, FieldPointers, FinishedRule, Flags,
@@ -79,6 +82,7 @@ pub use row::{
 };
 pub use set_of_pods::{OwnedPod, belongs_to_other_framework, is_marked_for_other_framework};
 pub(crate) use set_of_pods::{owner_annotations, owner_reference};
+pub use start_patches::StartPatches;
 #[cfg(test)]
 pub(crate) use table::unserved_owner_of;
 pub use table::{

@@ -4,9 +4,10 @@
 //! Invariants: after [`Framework::play`] the row reads the state that was played, as far as its rules can tell it from others; playing a
 //! state twice changes nothing, so that a simulation does not follow its own writes for ever.
 
+use super::related::{PodSets, Related};
 use super::roles::read_roles;
 use super::row::{Active, Framework, Message, PodSetSource, Pointer, Ready, StatusFields, Test};
-use super::{JobError, read, status};
+use super::{JobError, read};
 use crate::lifecycle::conditions::to_api_time;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -64,21 +65,14 @@ impl Framework {
     ///
     /// # Errors
     /// A field that the row reads has the wrong type.
-    pub fn played_job(&self, job: &Value) -> Result<PlayedJob, JobError> {
+    pub fn played_job(&self, job: &Value, related: &dyn Related) -> Result<PlayedJob, JobError> {
         let suspended = self.fields.suspend.map(|pointer| read::boolean(job, pointer)).transpose()?;
-        // The pod sets of some kinds are not read yet.
-        let (status, ready) = if self.reads_pod_sets() {
-            let status = self.decode(job)?.status;
-            let ready = status.pods_ready;
-            (status, ready)
-        } else {
-            (status::read_status(self, job)?, status::pods_ready(self, job).unwrap_or(false))
-        };
+        let status = self.decode_after(job, None, related)?.status;
         let started = self.fields.start_time.map(|pointer| read::time(job, pointer)).transpose()?;
         Ok(PlayedJob {
             suspended: suspended.flatten().unwrap_or(false),
             active: status.active_pods > 0,
-            ready,
+            ready: status.pods_ready,
             finished: status.finished.is_some(),
             started: started.flatten(),
         })
@@ -102,13 +96,19 @@ impl Framework {
     ///
     /// # Errors
     /// A field that the row reads has the wrong type, or no rule of the row says that a job finishes so.
-    pub fn play(&self, job: &mut Value, state: PlayedState, now: Timestamp) -> Result<(), JobError> {
+    pub fn play(
+        &self,
+        job: &mut Value,
+        related: &dyn Related,
+        state: PlayedState,
+        now: Timestamp,
+    ) -> Result<(), JobError> {
         let message = match state {
             PlayedState::Succeeded => "Job finished successfully",
             PlayedState::Failed => "Job has failed",
             PlayedState::Started | PlayedState::Ready | PlayedState::Stopped => "",
         };
-        let mut status = PlayedStatus { row: self, job, message, now };
+        let mut status = PlayedStatus { row: self, job, related, message, now };
         match state {
             PlayedState::Started => status.start()?,
             PlayedState::Ready => status.set_ready(Counted::All)?,
@@ -129,6 +129,7 @@ impl Framework {
 struct PlayedStatus<'a> {
     row: &'a Framework,
     job: &'a mut Value,
+    related: &'a dyn Related,
     /// Message of conditions that get True.
     message: &'static str,
     now: Timestamp,
@@ -195,10 +196,10 @@ impl PlayedStatus<'_> {
         }
     }
 
-    /// Returns what the status says of each role. A kind whose pod sets are not read yet has one.
+    /// Returns what the status says of each role.
     fn entries(&self) -> Result<Vec<RoleEntry>, JobError> {
-        if !self.row.reads_pod_sets() {
-            return Ok(vec![RoleEntry { key: "main".to_owned(), units: 1 }]);
+        if self.row.fields.roles.is_decided_at_start() {
+            return self.made_entries();
         }
         let groups = matches!(self.fields().ready, Ready::SubGroupsOf(_));
         let roles = read_roles(self.row, self.job)?.into_iter();
@@ -215,6 +216,19 @@ impl PlayedStatus<'_> {
             first.units = 1;
         }
         Ok(entries)
+    }
+
+    /// Returns what the status says of each pod set of a job that is made from other objects.
+    fn made_entries(&self) -> Result<Vec<RoleEntry>, JobError> {
+        let PodSets::Known(sets) = self.row.pod_sets_with(self.job, self.related)? else {
+            return Ok(Vec::new());
+        };
+        let entry = |set: &Value| {
+            let key = read::string(set, "/name")?.unwrap_or_default().to_owned();
+            let units = read::count(set, "/topologyRequest/subGroupCount")?.unwrap_or(1);
+            Ok(RoleEntry { key, units })
+        };
+        sets.iter().map(entry).collect()
     }
 
     /// Returns the key of a role in a map of roles.

@@ -10,7 +10,7 @@ use super::ray_additions as additions;
 use super::ray_child as child;
 use super::ray_rules as rules;
 use super::read;
-use super::related::{Found, PodSets, Related, RelatedKey};
+use super::related::{Awaited, Found, PodSets, Related, RelatedKey};
 use super::role_shape::RoleShape;
 use super::row::{
     Active, Count, CreatedKinds, Elastic, Enabled, Family, FieldPointers, FinishedRule, Flags, Framework,
@@ -126,7 +126,8 @@ impl Hooks for Ray {
             Found::Object(cluster) if autoscaled => child::count_workers(cluster, &mut pod_sets),
             Found::Object(_) | Found::Missing => Some(()),
         };
-        Ok(counted.map_or(PodSets::Await(child), |()| PodSets::Known(pod_sets)))
+        let awaited = Awaited { object: child, problem: None };
+        Ok(counted.map_or(PodSets::Await(awaited), |()| PodSets::Known(pod_sets)))
     }
 
     fn related(&self, job: &Value) -> Result<Vec<RelatedKey>, JobError> {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// The children.
 pub(super) const CLUSTERS: RelatedKind =
-    RelatedKind { gvk: gvk("RayCluster", "rayclusters"), namespaced: true };
+    RelatedKind { gvk: gvk("RayCluster", "rayclusters"), namespaced: true, in_reviews: false };
 
 /// What KubeRay says of a RayJob that it refuses. It creates nothing for it.
 const REFUSED: &str = "ValidationFailed";

@@ -102,7 +102,11 @@ mod tests {
         let read = |object| JobUnderReview::read(row, object, &mut Errors::new());
         let (job, old) = (read(object), old.map(read));
         let gates = Gates::default();
-        let settings = RuleSettings { gates: &gates, managed: ManagedJobs::WithQueue };
+        let settings = RuleSettings {
+            gates: &gates,
+            managed: ManagedJobs::WithQueue,
+            related: &super::super::NothingRelated,
+        };
         let mut errors = Errors::new();
         match row.hooks.review_scope(&job, old.as_ref(), settings) {
             ReviewScope::Nothing => return None,

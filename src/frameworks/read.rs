@@ -161,6 +161,7 @@ pub(super) fn common_view(job: &Value) -> Result<JobView, JobError> {
             completions: None,
             completions_follow_parallelism: false,
             slice: None,
+            patches: None,
             shared_node_selector: None,
             skipped: false,
         },

@@ -15,6 +15,8 @@ pub struct RelatedKind {
     pub gvk: Gvk,
     /// Whether they live in namespaces.
     pub namespaced: bool,
+    /// Whether webhooks read them as well.
+    pub in_reviews: bool,
 }
 
 /// An object that a job reads.
@@ -65,6 +67,24 @@ impl Related for NothingRelated {
 pub enum PodSets {
     /// They are known.
     Known(Vec<Value>),
-    /// They depend on an object that is not known yet.
-    Await(RelatedKey),
+    /// They depend on an object from which they cannot be made yet.
+    Await(Awaited),
+}
+
+/// An object from which the pod sets of a job cannot be made yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// The object.
+    pub object: RelatedKey,
+    /// Why; `None` while it is not known whether it exists.
+    pub problem: Option<String>,
+}
+
+impl fmt::Display for Awaited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.problem {
+            Some(problem) => write!(f, "{} {problem}", self.object),
+            None => write!(f, "{} is not known yet", self.object),
+        }
+    }
 }

@@ -11,6 +11,10 @@ pub enum RoleShape {
     Template,
     /// It describes its pods by fields of its own, from which a hook makes the template.
     Described(DescribedRole),
+    /// Its template is not in the job, but follows from the job and other objects when it starts: a later change of those does not
+    /// concern it as long as it runs. A start writes patches of the templates, a list of which a hook names the place. This is where
+    /// an item of the list adds.
+    Patched(InjectedFields),
     /// Its template is left as it is: what a start adds is listed in another place of the object, which a hook names, and merged
     /// by the controller. A stop removes the list.
     Listed,
@@ -67,11 +71,17 @@ impl RoleShape {
         matches!(self, Self::Listed)
     }
 
+    /// Returns whether what a job runs is decided when it starts.
+    pub const fn is_decided_at_start(&self) -> bool {
+        matches!(self, Self::Patched(_))
+    }
+
     /// Returns where a start adds to what describes a pod.
     pub const fn injected(&self) -> InjectedFields {
         match self {
             Self::Template => IN_TEMPLATE,
             Self::Described(role) => role.injected,
+            Self::Patched(fields) => *fields,
             Self::Listed => IN_LIST,
         }
     }
@@ -79,7 +89,7 @@ impl RoleShape {
     /// Returns the fields of a role that describes its pods itself.
     pub const fn described(&self) -> Option<&DescribedRole> {
         match self {
-            Self::Template | Self::Listed => None,
+            Self::Template | Self::Patched(_) | Self::Listed => None,
             Self::Described(role) => Some(role),
         }
     }

@@ -2,7 +2,6 @@
 
 use super::JobError;
 use super::read;
-use super::roles::read_roles;
 use super::row::{Active, FinishedRule, Framework, Message, Ready, Reclaimable, Test};
 use super::view::{Finished, JobHold, JobStatus, JobView};
 use serde_json::Value;
@@ -99,13 +98,14 @@ impl Test {
 }
 
 /// Returns whether the row says that all pods are ready or have succeeded.
-pub(super) fn pods_ready(row: &Framework, job: &Value) -> Result<bool, JobError> {
+pub(super) fn pods_ready(row: &Framework, job: &Value, view: &JobView) -> Result<bool, JobError> {
     match row.status.ready {
         Ready::When(test) => test.holds(job),
         Ready::SubGroupsOf(list) => {
-            let roles = read_roles(row, job)?;
-            let wanted = roles.iter().filter_map(|role| role.sub_groups).fold(0_i32, i32::saturating_add);
-            Ok(sum_over(job, list, &["/ready", "/succeeded"])? == wanted)
+            let groups = view.pod_sets.iter().filter_map(|set| set.sub_groups);
+            let wanted = groups.fold(0_i32, i32::saturating_add);
+            let known = !view.pod_sets.is_empty();
+            Ok(known && sum_over(job, list, &["/ready", "/succeeded"])? == wanted)
         }
         Ready::Hook => Ok(false),
     }
@@ -127,11 +127,11 @@ pub(super) fn reclaimable_pods(
         succeeded.push((name, read::count(entry, "/succeeded")?.unwrap_or(0)));
     }
     let mut reclaimable = Vec::new();
-    for (role, set) in read_roles(row, job)?.iter().zip(&view.pod_sets) {
-        let groups = role.sub_groups.unwrap_or(0);
-        let done = succeeded.iter().find(|(name, _)| *name == role.name).map_or(0, |(_, done)| *done);
+    for set in &view.pod_sets {
+        let groups = set.sub_groups.unwrap_or(0);
+        let done = succeeded.iter().find(|(name, _)| **name == *set.name).map_or(0, |(_, done)| *done);
         if done > 0 && done <= groups {
-            let pods = role.count.checked_div(groups).unwrap_or(0).saturating_mul(done);
+            let pods = set.count.checked_div(groups).unwrap_or(0).saturating_mul(done);
             reclaimable.push((Arc::clone(&set.name), pods));
         }
     }
@@ -144,7 +144,6 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Rows whose pod sets are not read yet: their status is data as well.
     #[test]
     fn status_cases() {
         let state = |state: &str| json!({"state": state});
@@ -199,10 +198,11 @@ mod tests {
         ];
         for (group, kind, status, active, ready, finished) in table {
             let row = framework(group, kind).unwrap();
-            let job = json!({"status": status});
+            let job = json!({"metadata": {"name": "j", "uid": "u"}, "status": status});
+            let view = read::common_view(&job).unwrap();
             let read = read_status(row, &job).unwrap();
             assert_eq!(read.active_pods > 0, active, "{kind} {job}");
-            assert_eq!(pods_ready(row, &job).unwrap_or(false), ready, "{kind} {job}");
+            assert_eq!(pods_ready(row, &job, &view).unwrap(), ready, "{kind} {job}");
             let result = read.finished.as_ref().map(|result| (result.success, result.message.as_str()));
             assert_eq!(result, finished, "{kind} {job}");
         }

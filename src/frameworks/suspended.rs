@@ -90,10 +90,10 @@ impl UnitRules for SuspendedJobs {
     }
 
     /// Beside the pods of an earlier start that still end, new ones would exceed the grant: nothing starts before they are
-    /// gone.
+    /// gone. Nor does it while it is unknown what would start.
     fn start(&self, unit: &Unit<'_>, infos: &[PodSetInfo]) -> Result<Vec<Action>, JobError> {
         let view = owner(unit)?;
-        if view.status.active_pods > 0 {
+        if view.status.active_pods > 0 || view.related.waits_for.is_some() {
             return Ok(Vec::new());
         }
         let patches = unit.kind.run_patch(view, infos)?.into_iter();

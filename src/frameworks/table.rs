@@ -10,7 +10,7 @@ use super::row::{
     Rank, Rbac, Ready, Reclaimable, StatusFields, TemplateMarks, TopologyChecks, WebhookHandler, Webhooks,
 };
 use super::view::Gvk;
-use super::{app_wrapper, batch_job, deployment, jobset, kubeflow, pod_group, ray, spark, wrappers};
+use super::{app_wrapper, batch_job, deployment, jobset, kubeflow, pod_group, ray, spark, train_job};
 use crate::api::config::KnownFramework;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -35,6 +35,7 @@ const SERVED: &[&str] = &[
     "leaderworkerset.x-k8s.io/leaderworkerset",
     "workload.codeflare.dev/appwrapper",
     "sparkoperator.k8s.io/sparkapplication",
+    "trainer.kubeflow.org/trainjob",
 ];
 
 /// The rows that this version knows without a file.
@@ -47,7 +48,7 @@ static BUILT_IN: [&Framework; 18] = [
     &kubeflow::PADDLE_JOB,
     &kubeflow::JAX_JOB,
     &kubeflow::MPI_JOB,
-    &wrappers::TRAIN_JOB,
+    &train_job::ROW,
     &ray::RAY_JOB,
     &ray::RAY_CLUSTER,
     &ray::RAY_SERVICE,

@@ -8,7 +8,7 @@ use super::JobError;
 use super::job_kind::JobKind;
 use super::patch::Action;
 use super::pod_member::PodMember;
-use super::related::{PodSets, Related, RelatedKey};
+use super::related::{Awaited, PodSets, Related};
 use super::unit_summary::UnitSummary;
 use super::view::{Finished, JobView, PodSetInfo};
 use super::workload::{MAX_POD_SET_NAME, MAX_POD_SETS, WorkloadRequest};
@@ -141,8 +141,8 @@ pub enum ComposeError {
     LongPodSetName(String),
     /// Members have different values of a label that is copied to the Workload.
     DifferentLabels(String),
-    /// The pod sets depend on an object that is not known yet.
-    Awaits(RelatedKey),
+    /// The pod sets depend on an object from which they cannot be made yet.
+    Awaits(Awaited),
     /// A member cannot be read.
     Malformed(JobError),
 }
@@ -170,7 +170,7 @@ impl fmt::Display for ComposeError {
                 )
             }
             Self::DifferentLabels(key) => write!(f, "pods of the group have different values of label {key}"),
-            Self::Awaits(object) => write!(f, "{object} is not known yet"),
+            Self::Awaits(awaited) => Display::fmt(awaited, f),
             Self::Malformed(error) => Display::fmt(error, f),
         }
     }
@@ -181,7 +181,7 @@ impl PodSets {
     pub(super) fn known(self) -> Result<Vec<Value>, ComposeError> {
         match self {
             Self::Known(pod_sets) => Ok(pod_sets),
-            Self::Await(object) => Err(ComposeError::Awaits(object)),
+            Self::Await(awaited) => Err(ComposeError::Awaits(awaited)),
         }
     }
 }

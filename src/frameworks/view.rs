@@ -2,7 +2,8 @@
 //!
 //! Invariant: a view depends on one version of the object only; it contains no state of earlier versions.
 
-use super::related::RelatedKey;
+use super::related::{Awaited, RelatedKey};
+use super::start_patches::StartPatches;
 use super::template::TemplateInfo;
 use super::template_fingerprint::TemplateFingerprint;
 use crate::api::ObjectKey;
@@ -104,7 +105,10 @@ pub struct RelatedView {
     /// The objects.
     pub reads: Vec<RelatedKey>,
     /// The object that must be known before the pod sets are.
-    pub waits_for: Option<RelatedKey>,
+    pub waits_for: Option<Awaited>,
+    /// Whether the job was found running and the objects may have changed since its start, so that its pod sets may be others than
+    /// those that run.
+    pub changed_since_start: bool,
     /// An annotation that the job is to have before it is compared with its slices, and has not: the name of its next slice is
     /// made from it.
     pub outdated_annotation: Option<(&'static str, String)>,
@@ -132,6 +136,8 @@ pub struct JobOptions {
     pub slice: Option<Arc<str>>,
     /// Whether the job is not managed, whatever its labels say.
     pub skipped: bool,
+    /// Where a start writes patches of the templates, if the kind has them.
+    pub patches: Option<Arc<StartPatches>>,
     /// A node selector for all pods that stands in for those of the pod sets, if the kind has it and it is set.
     pub shared_node_selector: Option<Arc<BTreeMap<String, String>>>,
 }
@@ -145,6 +151,8 @@ pub struct PodSetView {
     pub count: i32,
     /// Minimum number of pods for partial admission.
     pub min_count: Option<i32>,
+    /// Number of groups of pods in it, if the kind has them.
+    pub sub_groups: Option<i32>,
     /// Fingerprint of the template, without counts.
     pub fingerprint: TemplateFingerprint,
     /// The part of the template to which admission may add.

@@ -113,14 +113,21 @@ impl Reconciler {
         self.work_queue.add_all(units.into_iter().map(ReconcileKey::Unit));
     }
 
-    /// Reads the jobs again that an object makes up: their pod sets change with it, and only the job itself says them.
+    /// Reads the jobs again that an object makes up: their pod sets change with it, and only the job itself says them. Publishes the
+    /// object, if webhooks read it.
     pub(super) fn read_jobs_reading(&mut self, object: &RelatedKey) {
+        if object.kind.in_reviews {
+            self.snapshot_builder.mark_references_stale();
+        }
         let jobs: Vec<JobId> = self.cache.jobs_reading(object).cloned().collect();
         self.read_again(jobs);
     }
 
     /// Reads the jobs again that await an object of a kind, whose list is complete now.
     pub(super) fn read_jobs_awaiting(&mut self, kind: RelatedKind) {
+        if kind.in_reviews {
+            self.snapshot_builder.mark_references_stale();
+        }
         let jobs: Vec<JobId> = self.cache.jobs_awaiting(kind).cloned().collect();
         self.read_again(jobs);
     }

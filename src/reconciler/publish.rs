@@ -100,6 +100,7 @@ impl Reconciler {
                 })
                 .collect(),
             default_priority_class: self.cache.workload_priority(names::DEFAULT_NAME).is_some(),
+            related: self.cache.related().in_reviews(),
         }
     }
 

@@ -7,14 +7,39 @@ use crate::admission::AdmissionSettings;
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::frameworks::{
-    Count, Framework, JobKind, PlayedJob, PlayedState, PodSetSource, Ready, RoleShape, frameworks,
+    Count, Found, Framework, JobKind, PlayedJob, PlayedState, PodSetSource, Related, RelatedKey, RoleShape,
+    frameworks,
 };
 use crate::lifecycle::pods_ready::PodsReadyLimits;
 use crate::reconciler::CoreSettings;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use std::sync::LazyLock;
 
 const START: Timestamp = Timestamp::constant(1_800_000_000, 0);
+
+/// The runtime of TrainJobs, whatever the job names.
+#[derive(Debug)]
+struct Runtime;
+
+const RUNTIME: Runtime = Runtime;
+
+static STORED_RUNTIME: LazyLock<Value> = LazyLock::new(|| {
+    let job = |name: &str, step: &str| {
+        json!({"name": name, "replicas": 1, "template": {
+            "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": step}},
+            "spec": {"template": {"spec": {"containers": [{"name": name, "image": "i",
+                "resources": {"requests": {"cpu": "1"}}}]}}}}})
+    };
+    let jobs = [job("dataset-initializer", "dataset-initializer"), job("node", "trainer")];
+    json!({"metadata": {"name": "r"}, "spec": {"mlPolicy": {"numNodes": 2}, "template": {"spec": {"replicatedJobs": jobs}}}})
+});
+
+impl Related for Runtime {
+    fn find(&self, object: &RelatedKey) -> Found<'_> {
+        if object.kind.in_reviews { Found::Object(&STORED_RUNTIME) } else { Found::Missing }
+    }
+}
 
 /// Rows that can be suspended.
 fn suspended_rows() -> impl Iterator<Item = &'static Framework> {
@@ -46,8 +71,10 @@ fn set_count(role: &mut Value, count: &Count, pods: i32) {
 /// Returns a suspended job with two pods or more in each place where the row reads pod sets.
 fn sample(row: &Framework) -> Value {
     let template = match row.fields.roles {
-        RoleShape::Template | RoleShape::Listed => json!({"spec": {"containers": [{"name": "c", "image": "i",
-            "resources": {"requests": {"cpu": "1"}}}]}}),
+        RoleShape::Template | RoleShape::Patched(_) | RoleShape::Listed => {
+            json!({"spec": {"containers": [{"name": "c", "image": "i",
+            "resources": {"requests": {"cpu": "1"}}}]}})
+        }
         // The one kind of this shape.
         RoleShape::Described(_) => json!({"coreRequest": "1"}),
     };
@@ -93,6 +120,9 @@ fn sample(row: &Framework) -> Value {
             }
         }
     }
+    if row.fields.roles.is_decided_at_start() {
+        set(&mut job, "/spec/runtimeRef", json!({"name": "r"}));
+    }
     set(&mut job, row.fields.suspend.unwrap(), json!(true));
     job
 }
@@ -100,13 +130,8 @@ fn sample(row: &Framework) -> Value {
 /// Whether the row tells a job whose pods start from one whose pods are ready.
 fn knows_unready(row: &Framework) -> bool {
     let mut job = sample(row);
-    row.play(&mut job, PlayedState::Started, START).unwrap();
-    !row.played_job(&job).unwrap().ready
-}
-
-/// Whether the row can say that pods are ready: not before it reads the pod sets that its rule counts.
-fn knows_ready(row: &Framework) -> bool {
-    row.reads_pod_sets() || matches!(row.status.ready, Ready::When(_))
+    row.play(&mut job, &RUNTIME, PlayedState::Started, START).unwrap();
+    !row.played_job(&job, &RUNTIME).unwrap().ready
 }
 
 #[test]
@@ -115,17 +140,17 @@ fn the_row_reads_what_is_played() {
         let kind = row.gvk.kind;
         let mut job = sample(row);
         let mut play = |state: PlayedState| -> PlayedJob {
-            row.play(&mut job, state, START).unwrap();
+            row.play(&mut job, &RUNTIME, state, START).unwrap();
             let once = job.clone();
-            row.play(&mut job, state, START).unwrap();
+            row.play(&mut job, &RUNTIME, state, START).unwrap();
             assert_eq!(job, once, "{kind}: {state:?} a second time");
-            row.played_job(&job).unwrap()
+            row.played_job(&job, &RUNTIME).unwrap()
         };
         let started = play(PlayedState::Started);
         assert!(started.active && !started.finished && started.suspended, "{kind}: {started:?}");
         assert_eq!(started.started.is_some(), row.fields.start_time.is_some(), "{kind}: {started:?}");
         let ready = play(PlayedState::Ready);
-        assert!(ready.active && ready.ready == knows_ready(row) && !ready.finished, "{kind}: {ready:?}");
+        assert!(ready.active && ready.ready && !ready.finished, "{kind}: {ready:?}");
         let stopped = play(PlayedState::Stopped);
         let gone = !stopped.active && !stopped.ready && !stopped.finished && stopped.started.is_none();
         assert!(gone, "{kind}: {stopped:?}");
@@ -133,11 +158,16 @@ fn the_row_reads_what_is_played() {
         let results = [(PlayedState::Succeeded, true), (PlayedState::Failed, false)];
         for (state, success) in results.into_iter().filter(|(_, success)| row.can_finish(*success)) {
             let mut ended = sample(row);
-            row.play(&mut ended, PlayedState::Started, START).unwrap();
-            row.play(&mut ended, state, START).unwrap();
-            assert!(row.played_job(&ended).unwrap().finished, "{kind}: {ended}");
+            row.play(&mut ended, &RUNTIME, PlayedState::Started, START).unwrap();
+            row.play(&mut ended, &RUNTIME, state, START).unwrap();
+            assert!(row.played_job(&ended, &RUNTIME).unwrap().finished, "{kind}: {ended}");
             if row.reads_pod_sets() {
-                let result = row.decode(&ended).unwrap().status.finished.map(|result| result.success);
+                let result = row
+                    .decode_after(&ended, None, &RUNTIME)
+                    .unwrap()
+                    .status
+                    .finished
+                    .map(|result| result.success);
                 assert_eq!(result, Some(success), "{kind}: {ended}");
             }
         }
@@ -174,6 +204,10 @@ impl Cluster {
             "resourceGroups": groups});
         let mut job = sample(row);
         job["metadata"]["annotations"] = annotations;
+        let runtimes = row.related.iter().filter(|kind| kind.in_reviews && !kind.namespaced);
+        for kind in runtimes {
+            simulation.load_stored(Kind::Related(*kind), STORED_RUNTIME.clone());
+        }
         let objects = [
             (Kind::ResourceFlavor, json!({"metadata": {"name": "f"}, "spec": {}})),
             (Kind::ClusterQueue, json!({"metadata": {"name": "cq"}, "spec": spec})),
@@ -198,7 +232,7 @@ impl Cluster {
     fn job(&self) -> PlayedJob {
         let key = ObjectKey::new("ns", "job");
         let job = self.simulation.harness.server.get(Kind::Job(JobKind::new(self.row)), &key).unwrap();
-        self.row.played_job(job).unwrap()
+        self.row.played_job(job, &RUNTIME).unwrap()
     }
 
     /// The Workload of the job.

@@ -12,7 +12,7 @@ use super::pods::{self, PodPhase};
 use super::run_annotations::{self, EXIT_CODE, READY_AFTER, RUN_FOR, TERMINATE_AFTER};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
-use crate::frameworks::{JobError, JobKind, PlayedState, Role};
+use crate::frameworks::{JobError, PlayedJob, PlayedState, Related, Role};
 use crate::lifecycle::conditions::to_api_time;
 use indexmap::IndexMap;
 use jiff::{SignedDuration, Timestamp};
@@ -76,9 +76,18 @@ impl JobRunner {
     }
 
     /// Updates the due steps of an object. Returns the step that is due immediately, if any.
-    pub(super) fn observe(&mut self, id: RunId, object: &Value, now: Timestamp) -> Option<JobStep> {
+    pub(super) fn observe(
+        &mut self,
+        id: RunId,
+        object: &Value,
+        related: &dyn Related,
+        now: Timestamp,
+    ) -> Option<JobStep> {
         match id.0 {
-            Kind::Job(kind) if kind.role == Role::Suspended => self.observe_job(id, kind, object, now),
+            Kind::Job(kind) if kind.role == Role::Suspended => {
+                let state = kind.played_job(object, related).ok()?;
+                self.observe_job(id, state, object, now)
+            }
             Kind::Pod => self.observe_pod(id, object, now),
             Kind::Workload => self.observe_workload(id, object, now),
             _ => None,
@@ -86,8 +95,7 @@ impl JobRunner {
     }
 
     /// Updates the due steps of a job. One that cannot be read stays as it is.
-    fn observe_job(&mut self, id: RunId, kind: JobKind, job: &Value, now: Timestamp) -> Option<JobStep> {
-        let state = kind.played_job(job).ok()?;
+    fn observe_job(&mut self, id: RunId, state: PlayedJob, job: &Value, now: Timestamp) -> Option<JobStep> {
         match (state.suspended, state.active) {
             _ if state.finished => self.forget(&id),
             (true, true) => return self.schedule_stop(id, job, now),
@@ -256,6 +264,7 @@ pub(super) fn apply_step(
     step: JobStep,
     kind: Kind,
     object: &mut Value,
+    related: &dyn Related,
     now: Timestamp,
 ) -> Result<(), JobError> {
     let ready_at_once = duration_annotation(kind, object, READY_AFTER).is_none_or(|wait| wait.is_zero());
@@ -274,7 +283,7 @@ pub(super) fn apply_step(
         JobStep::End if succeeds(kind, object) => &[PlayedState::Succeeded],
         JobStep::End => &[PlayedState::Failed],
     };
-    states.iter().try_for_each(|state| row.play(object, *state, now))
+    states.iter().try_for_each(|state| row.play(object, related, *state, now))
 }
 
 fn apply_to_workload(step: JobStep, workload: &mut Value, now: Timestamp) {
@@ -301,6 +310,7 @@ fn duration_annotation(kind: Kind, object: &Value, name: &str) -> Option<SignedD
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frameworks::{JobKind, NothingRelated};
     use serde_json::json;
 
     /// A cluster counts the pods of a suspended Job as terminating, not as active.
@@ -314,11 +324,11 @@ mod tests {
         });
         let id = (Kind::Job(JobKind::BATCH_JOB), ObjectKey::new("ns", "j"));
         let mut runner = JobRunner::new(None, Readiness::Untracked);
-        assert_eq!(runner.observe(id.clone(), &job, Timestamp::UNIX_EPOCH), None);
+        assert_eq!(runner.observe(id.clone(), &job, &NothingRelated, Timestamp::UNIX_EPOCH), None);
         let end = Timestamp::from_second(300).unwrap();
         assert_eq!(runner.next_stop(), Some(end));
         assert_eq!(runner.take_due(end), [(id.clone(), JobStep::Stop)]);
-        apply_step(JobStep::Stop, id.0, &mut job, end).unwrap();
+        apply_step(JobStep::Stop, id.0, &mut job, &NothingRelated, end).unwrap();
         assert_eq!(JobKind::BATCH_JOB.decode(&job).unwrap().status.active_pods, 0, "{job}");
     }
 }

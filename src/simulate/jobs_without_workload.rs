@@ -51,8 +51,9 @@ impl Simulation {
     }
 
     fn add_without_workload(&self, found: &mut JobsWithoutWorkload, row: JobKind, job: &Value) {
-        let Ok(view) = row.decode(job) else {
-            if !row.played_job(job).is_ok_and(|state| state.finished) {
+        let related = self.harness.core.units().cache.related();
+        let Ok(view) = row.decode_after(job, None, related) else {
+            if !row.played_job(job, related).is_ok_and(|state| state.finished) {
                 found.unqueued.push(describe(job));
             }
             return;

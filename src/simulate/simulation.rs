@@ -18,6 +18,7 @@ use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::reconciler::{CoreSettings, Delta, Effect, SnapshotIntervals, Verb, WriteLimits};
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -343,7 +344,8 @@ impl Simulation {
         if !self.harness.core.is_leading() {
             return;
         }
-        if let Some(step) = self.job_runner.observe((kind, key.clone()), object, self.now) {
+        let related = self.harness.core.units().cache.related();
+        if let Some(step) = self.job_runner.observe((kind, key.clone()), object, related, self.now) {
             self.run_step(kind, key, step);
         }
     }
@@ -358,7 +360,9 @@ impl Simulation {
             .map(StatusSummary::from_workload);
         // The core already has the spec of a Workload with reserved quota.
         let known = kind == Kind::Workload && self.harness.core.engine().charge_of(key).is_some();
-        if !self.harness.server.edit_status(kind, key, known, |object| apply_step(step, kind, object, now)) {
+        let related = self.harness.core.units().cache.related();
+        let apply = |object: &mut Value| apply_step(step, kind, object, related, now);
+        if !self.harness.server.edit_status(kind, key, known, apply) {
             return;
         }
         self.writes_so_far = self.writes_so_far.saturating_add(1);

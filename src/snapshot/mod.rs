@@ -14,6 +14,7 @@ pub use inspection::{
 
 use crate::api::ObjectKey;
 use crate::cache::Kind;
+use crate::cache::related::RelatedObjects;
 use crate::frameworks::JobKind;
 use crate::quota::{FlavorResource, NodeUsage};
 use crate::resources::Amount;
@@ -59,6 +60,8 @@ pub struct References {
     pub local_queues: BTreeMap<ObjectKey, bool>,
     /// Whether a WorkloadPriorityClass named `default` exists.
     pub default_priority_class: bool,
+    /// Objects of other kinds from which jobs are made.
+    pub related: RelatedObjects,
 }
 
 /// A job as a possible owner of other jobs.

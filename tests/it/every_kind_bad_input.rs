@@ -5,10 +5,11 @@
 //! writes, no other job waits for it, and nothing is left of it when it is deleted.
 
 use crate::every_job_kind::{sample, server_of_all_kinds};
+use crate::job_samples::RelatedSamples;
 use crate::job_server::JobServer;
 use serde_json::{Map, Value, json};
 use sluice::cache::Kind;
-use sluice::frameworks::{Framework, JobKind, NothingRelated, PodGrouping, PodSets, Role, framework, served};
+use sluice::frameworks::{Framework, JobKind, PodGrouping, PodSets, Role, framework, served};
 
 /// Maximum number of writes that an object costs.
 const MAX_WRITES: usize = 60;
@@ -375,7 +376,7 @@ fn templates_and_roles_change_while_the_job_runs() {
             });
             assert!(server.writes - before <= MAX_WRITES, "{case}: {} writes", server.writes - before);
             let job = server.get(kind_of(row), &name).unwrap().clone();
-            let wanted = row.pod_sets_with(&job, &NothingRelated);
+            let wanted = row.pod_sets_with(&job, &RelatedSamples);
             match (wanted, outcome(&server, row, &name)) {
                 (Ok(PodSets::Known(wanted)), Outcome::Runs) => {
                     let workload = server.get(Kind::Workload, &server.workload_name()).unwrap();

@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 use sluice::api::validation::Gates;
 use sluice::cache::Kind;
-use sluice::frameworks::{Framework, Role, served};
+use sluice::frameworks::{Found, Framework, JobError, JobView, Related, RelatedKey, Role, served};
 use std::fs;
 use std::path::Path;
+use std::sync::LazyLock;
 
 /// Returns the sample of a kind as users submit it.
 pub(crate) fn submitted(kind: &Framework) -> Value {
@@ -28,6 +29,26 @@ pub(crate) fn related() -> Vec<(Kind, Value)> {
         (kind.expect("a kind that a row reads"), object)
     };
     files.into_iter().map(read).collect()
+}
+
+/// What samples read, wherever they are.
+#[derive(Debug)]
+pub(crate) struct RelatedSamples;
+
+static RELATED: LazyLock<Vec<(Kind, Value)>> = LazyLock::new(related);
+
+impl Related for RelatedSamples {
+    fn find(&self, wanted: &RelatedKey) -> Found<'_> {
+        let is_wanted = |(kind, object): &&(Kind, Value)| {
+            *kind == Kind::Related(wanted.kind) && object["metadata"]["name"] == *wanted.key.name
+        };
+        RELATED.iter().find(is_wanted).map_or(Found::Missing, |(_, object)| Found::Object(object))
+    }
+}
+
+/// Decodes a sample, or a job that was made of it.
+pub(crate) fn decode(kind: &Framework, job: &Value) -> Result<JobView, JobError> {
+    kind.decode_after(job, None, &RelatedSamples)
 }
 
 /// Returns the sample of a kind as a server would return it, in another namespace and queue.
@@ -66,7 +87,7 @@ fn every_served_kind_has_a_sample() {
             assert!(held, "{name}: its webhook holds its pods");
             continue;
         }
-        let view = kind.decode(&stored(kind)).unwrap();
+        let view = decode(kind, &stored(kind)).unwrap();
         assert!(view.suspended && view.status.finished.is_none(), "{name}");
         for pointer in kind.template_pointers(&sample) {
             let container = &sample.pointer(&pointer).unwrap()["spec"]["containers"][0];

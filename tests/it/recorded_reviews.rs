@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 use sluice::admission::{AdmissionSettings, ObjectLookup, OwnerView, ReviewContext, review};
-use sluice::frameworks::{Framework, Role, served};
+use sluice::frameworks::{Found, Framework, Related, RelatedKey, Role, served};
 
 /// The objects of the recording's `context.json`, as admission looks them up.
 struct RecordedCluster {
@@ -16,12 +16,27 @@ struct RecordedCluster {
     queues: BTreeSet<(String, String)>,
     /// Of these, the ones whose jobs are sent to other clusters.
     multikueue: BTreeSet<(String, String)>,
+    runtimes: RecordedRuntimes,
+}
+
+/// Runtimes of TrainJobs by name.
+#[derive(Debug, Default)]
+struct RecordedRuntimes(BTreeMap<String, Value>);
+
+impl Related for RecordedRuntimes {
+    fn find(&self, object: &RelatedKey) -> Found<'_> {
+        self.0.get(&*object.key.name).map_or(Found::Missing, Found::Object)
+    }
 }
 
 impl RecordedCluster {
     fn read(context: &Value) -> Self {
-        let mut recorded =
-            Self { namespaces: BTreeMap::new(), queues: BTreeSet::new(), multikueue: BTreeSet::new() };
+        let mut recorded = Self {
+            namespaces: BTreeMap::new(),
+            queues: BTreeSet::new(),
+            multikueue: BTreeSet::new(),
+            runtimes: RecordedRuntimes::default(),
+        };
         let with_checks: BTreeSet<&str> = context
             .as_array()
             .unwrap()
@@ -35,6 +50,9 @@ impl RecordedCluster {
             let name = meta["name"].as_str().unwrap().to_owned();
             match body["kind"].as_str().unwrap() {
                 "Namespace" => names.push(name),
+                "ClusterTrainingRuntime" => {
+                    recorded.runtimes.0.insert(name, body.clone());
+                }
                 "LocalQueue" => {
                     let key = (meta["namespace"].as_str().unwrap().to_owned(), name);
                     // The only recorded check is that of MultiKueue.
@@ -66,6 +84,9 @@ impl ObjectLookup for RecordedCluster {
     }
     fn queue_is_multikueue(&self, namespace: &str, name: &str) -> bool {
         self.multikueue.contains(&(namespace.to_owned(), name.to_owned()))
+    }
+    fn related(&self) -> &dyn Related {
+        &self.runtimes
     }
     fn owner(&self, _: &str, _: &str, _: &str, _: &str) -> Option<OwnerView> {
         None
@@ -165,7 +186,7 @@ impl Suite {
 /// Path and kind of each error in a message.
 fn error_fields(message: &str) -> BTreeSet<(String, String)> {
     let kinds = "Invalid value|Required value|Forbidden|Duplicate value|Not found|Unsupported value|Too long|Too many";
-    let path = r"((?:spec|status|metadata)[^\s,:\[\]]*(?:\[[^\]]*\][^\s,:\[\]]*)*)";
+    let path = r"((?:spec|status|metadata|job)[^\s,:\[\]]*(?:\[[^\]]*\][^\s,:\[\]]*)*)";
     let pattern = regex::Regex::new(&format!("{path}: ({kinds})")).unwrap();
     pattern.captures_iter(message).map(|capture| (capture[1].to_owned(), capture[2].to_owned())).collect()
 }
@@ -300,7 +321,11 @@ fn is_defaulted_as_recorded(suite: &Suite, new: &Value, created: bool, expect: &
     let Some(row) = suite.row else { return same_metadata };
     let field = |object: &Value, pointer: &str| object.pointer(pointer).cloned().unwrap_or_default();
     let suspended = |object: &Value| row.fields.suspend.map(|pointer| field(object, pointer) == true);
-    let managed_by = |object: &Value| row.fields.managed_by.map(|rule| field(object, rule.field));
+    // The schema sets the name of the kind's own controller.
+    let managed_by = |object: &Value| {
+        let rule = row.fields.managed_by?;
+        Some(field(object, rule.field)).filter(|name| !name.is_null() && name != rule.built_in)
+    };
     let templates = |object: &Value| -> Vec<_> {
         let pointers = row.template_pointers(new).into_iter();
         let templates = pointers.map(|pointer| field(object, &pointer));

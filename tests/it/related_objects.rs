@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::frameworks::{
-    Flags, Found, Framework, Gvk, Hooks, JobError, JobKind, PodSets, Related, RelatedKey, RelatedKind,
+    Awaited, Flags, Found, Framework, Gvk, Hooks, JobError, JobKind, PodSets, Related, RelatedKey,
+    RelatedKind,
 };
 use sluice::reconciler::{CoreSettings, Delta, Effect, Verb};
 use std::collections::BTreeSet;
@@ -14,6 +15,7 @@ use std::collections::BTreeSet;
 const SIZE: RelatedKind = RelatedKind {
     gvk: Gvk { group: "example.com", version: "v1", kind: "Size", plural: "sizes" },
     namespaced: true,
+    in_reviews: false,
 };
 
 /// The annotation of a run that names its size.
@@ -58,7 +60,9 @@ impl Hooks for SizeHooks {
         related: &dyn Related,
     ) -> Result<PodSets, JobError> {
         let name = size_of(run);
-        let Found::Object(size) = related.find(&name) else { return Ok(PodSets::Await(name)) };
+        let Found::Object(size) = related.find(&name) else {
+            return Ok(PodSets::Await(Awaited { object: name, problem: None }));
+        };
         pod_sets[0]["count"] = size["pods"].clone();
         Ok(PodSets::Known(pod_sets))
     }

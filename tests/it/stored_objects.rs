@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use sluice::admission::{
     AdmissionSettings, ObjectLookup, OwnerView, ReadError, ReviewContext, read_heavy, review,
 };
+use sluice::frameworks::{NothingRelated, Related};
 use std::collections::BTreeMap;
 
 struct NoObjects(BTreeMap<String, String>);
@@ -21,6 +22,9 @@ impl ObjectLookup for NoObjects {
     }
     fn queue_is_multikueue(&self, _: &str, _: &str) -> bool {
         false
+    }
+    fn related(&self) -> &dyn Related {
+        &NothingRelated
     }
     fn owner(&self, _: &str, _: &str, _: &str, _: &str) -> Option<OwnerView> {
         None

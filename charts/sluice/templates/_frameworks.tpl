@@ -760,6 +760,101 @@
   timeoutSeconds: 3
 {{- end }}
 {{- end }}
+{{- if has "trainer.kubeflow.org/trainjob" (include "sluice.frameworks" . | fromJsonArray) }}
+- name: mtrainjob.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate-trainer-kubeflow-org-v1alpha1-trainjob
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: queue-named
+    expression: >-
+      (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
+  rules:
+  - apiGroups: [trainer.kubeflow.org]
+    apiVersions: [v1alpha1]
+    operations: [CREATE]
+    resources: [trainjobs]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- if include "sluice.managesAllJobs" . }}
+- name: mtrainjob-managed.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate-trainer-kubeflow-org-v1alpha1-trainjob
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
+  rules:
+  - apiGroups: [trainer.kubeflow.org]
+    apiVersions: [v1alpha1]
+    operations: [CREATE]
+    resources: [trainjobs]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- else }}
+- name: mtrainjob-default-queue.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /mutate-trainer-kubeflow-org-v1alpha1-trainjob
+  failurePolicy: Ignore
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "IfNeeded" }}
+  rules:
+  - apiGroups: [trainer.kubeflow.org]
+    apiVersions: [v1alpha1]
+    operations: [CREATE]
+    resources: [trainjobs]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- end }}
+{{- end }}
 {{- if has "ray.io/rayjob" (include "sluice.frameworks" . | fromJsonArray) }}
 - name: mrayjob.kb.io
   admissionReviewVersions: [v1]
@@ -2355,6 +2450,98 @@
   timeoutSeconds: 3
 {{- end }}
 {{- end }}
+{{- if has "trainer.kubeflow.org/trainjob" (include "sluice.frameworks" . | fromJsonArray) }}
+- name: vtrainjob.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /validate-trainer-kubeflow-org-v1alpha1-trainjob
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: queue-named
+    expression: >-
+      (has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  rules:
+  - apiGroups: [trainer.kubeflow.org]
+    apiVersions: [v1alpha1]
+    operations: [CREATE, UPDATE]
+    resources: [trainjobs]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- if include "sluice.managesAllJobs" . }}
+- name: vtrainjob-managed.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /validate-trainer-kubeflow-org-v1alpha1-trainjob
+  failurePolicy: Fail
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  rules:
+  - apiGroups: [trainer.kubeflow.org]
+    apiVersions: [v1alpha1]
+    operations: [CREATE, UPDATE]
+    resources: [trainjobs]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- else }}
+- name: vtrainjob-no-queue.kb.io
+  admissionReviewVersions: [v1]
+  clientConfig:
+    service:
+      name: {{ include "sluice.webhookServiceName" . }}
+      namespace: {{ .Release.Namespace | quote }}
+      path: /validate-trainer-kubeflow-org-v1alpha1-trainjob
+  failurePolicy: Ignore
+  matchConditions:
+  - name: not-deleting
+    expression: >-
+      !has(object.metadata.deletionTimestamp)
+  - name: no-queue-named
+    expression: >-
+      !((has(object.metadata.labels) && 'kueue.x-k8s.io/queue-name' in object.metadata.labels) || (oldObject != null && (has(oldObject.metadata.labels) && 'kueue.x-k8s.io/queue-name' in oldObject.metadata.labels)))
+  matchPolicy: Equivalent
+  namespaceSelector:
+    matchExpressions:
+    - key: kubernetes.io/metadata.name
+      operator: NotIn
+      values: [kube-system, {{ .Release.Namespace | quote }}]
+  rules:
+  - apiGroups: [trainer.kubeflow.org]
+    apiVersions: [v1alpha1]
+    operations: [CREATE, UPDATE]
+    resources: [trainjobs]
+    scope: "*"
+  sideEffects: None
+  timeoutSeconds: 3
+{{- end }}
+{{- end }}
 {{- if has "ray.io/rayjob" (include "sluice.frameworks" . | fromJsonArray) }}
 - name: vrayjob.kb.io
   admissionReviewVersions: [v1]
@@ -3275,6 +3462,23 @@
   resources: [mpijobs/finalizers]
   verbs: [update]
 {{- end }}
+{{- if has "trainer.kubeflow.org/trainjob" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [trainer.kubeflow.org]
+  resources: [trainjobs]
+  verbs: [get, list, patch, watch]
+- apiGroups: [trainer.kubeflow.org]
+  resources: [trainjobs/status]
+  verbs: [patch]
+- apiGroups: [trainer.kubeflow.org]
+  resources: [trainjobs/finalizers]
+  verbs: [update]
+- apiGroups: [trainer.kubeflow.org]
+  resources: [trainingruntimes]
+  verbs: [get, list, watch]
+- apiGroups: [trainer.kubeflow.org]
+  resources: [clustertrainingruntimes]
+  verbs: [get, list, watch]
+{{- end }}
 {{- if has "ray.io/rayjob" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [ray.io]
   resources: [rayjobs]
@@ -3404,6 +3608,11 @@
   resources: [mpijobs]
   verbs: [delete]
 {{- end }}
+{{- if has "trainer.kubeflow.org/trainjob" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [trainer.kubeflow.org]
+  resources: [trainjobs]
+  verbs: [delete]
+{{- end }}
 {{- if has "ray.io/rayjob" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [ray.io]
   resources: [rayjobs]
@@ -3439,11 +3648,6 @@
 {{- end }}
 {{- end }}
 {{- define "sluice.frameworks.unservedRules" -}}
-{{- if has "trainer.kubeflow.org/trainjob" (include "sluice.frameworks" . | fromJsonArray) }}
-- apiGroups: [trainer.kubeflow.org]
-  resources: [trainjobs]
-  verbs: [list, watch]
-{{- end }}
 {{- end }}
 {{- define "sluice.frameworks.webhookRules" -}}
 {{- if has "batch/job" (include "sluice.frameworks" . | fromJsonArray) }}
@@ -3484,6 +3688,17 @@
 {{- if has "kubeflow.org/mpijob" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [kubeflow.org]
   resources: [mpijobs]
+  verbs: [get, list, watch]
+{{- end }}
+{{- if has "trainer.kubeflow.org/trainjob" (include "sluice.frameworks" . | fromJsonArray) }}
+- apiGroups: [trainer.kubeflow.org]
+  resources: [trainjobs]
+  verbs: [get, list, watch]
+- apiGroups: [trainer.kubeflow.org]
+  resources: [trainingruntimes]
+  verbs: [get, list, watch]
+- apiGroups: [trainer.kubeflow.org]
+  resources: [clustertrainingruntimes]
   verbs: [get, list, watch]
 {{- end }}
 {{- if has "ray.io/rayjob" (include "sluice.frameworks" . | fromJsonArray) }}

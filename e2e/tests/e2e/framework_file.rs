@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
-use sluice::frameworks::{Framework, PlayedState, framework_from_file};
+use sluice::frameworks::{Framework, NothingRelated, PlayedState, framework_from_file};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::kubectl::Kubectl;
 use sluice_e2e::manager::{Manager, ManagerSettings};
@@ -253,7 +253,7 @@ impl Renders<'_> {
 
     async fn bring_to(&self, name: &str, state: PlayedState) -> Result<()> {
         let mut job = self.get(name).await?;
-        self.row.play(&mut job, state, Timestamp::now())?;
+        self.row.play(&mut job, &NothingRelated, state, Timestamp::now())?;
         let status = json!({"status": job["status"]});
         self.fixture.objects.merge_status(API, &self.fixture.name, name, &status).await?;
         Ok(())

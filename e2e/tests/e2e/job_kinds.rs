@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use sluice::frameworks::{Framework, PlayedState, Role, served};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::objects::{Kind, expect_condition, text};
+use sluice_e2e::samples::RelatedSamples;
 use sluice_e2e::wait::eventually;
 use sluice_e2e::{definitions, install, paths};
 use std::fs;
@@ -20,7 +21,7 @@ const QUEUE: &str = "main";
 /// Each kind is suspended by its webhook, queued, admitted, started with the node labels of its flavor, and finishes or is deleted;
 /// then its quota is free.
 pub(crate) async fn each_served_kind_runs(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
-    let kinds: Vec<PlayedKind> = served().map(PlayedKind::new).collect();
+    let kinds: Vec<PlayedKind> = served().map(PlayedKind::new).collect::<Result<_>>()?;
     let installed = AllKinds::install(cluster, fixture, &[]).await?;
     for node in fixture.objects.list(Kind::NODE, "", "").await? {
         let labels = json!({"metadata": {"labels": {NODE_LABEL: "any"}}});
@@ -32,6 +33,9 @@ pub(crate) async fn each_served_kind_runs(cluster: &mut Cluster, fixture: &Fixtu
     let group =
         json!({"coveredResources": ["cpu", "memory"], "flavors": [{"name": flavor, "resources": resources}]});
     fixture.create_queue(QUEUE, "", &[], json!({"resourceGroups": [group]})).await?;
+    for (api, object) in RelatedSamples::read()?.objects() {
+        fixture.objects.create(api, object).await?;
+    }
     for kind in &kinds {
         kind.run(fixture).await.with_context(|| kind.row.name)?;
         note(kind.row.name);
@@ -77,13 +81,15 @@ struct PlayedKind {
     api: Kind,
     /// Name of its object.
     name: String,
+    /// What samples read.
+    related: RelatedSamples,
 }
 
 impl PlayedKind {
-    fn new(row: &'static Framework) -> Self {
+    fn new(row: &'static Framework) -> Result<Self> {
         let gvk = row.gvk;
         let api = Kind::new(gvk.group, gvk.version, gvk.kind, gvk.plural);
-        Self { row, api, name: gvk.kind.to_lowercase() }
+        Ok(Self { row, api, name: gvk.kind.to_lowercase(), related: RelatedSamples::read()? })
     }
 
     /// Returns whether the control plane knows neither the kind nor its controller.
@@ -236,13 +242,16 @@ impl PlayedKind {
             Role::Suspended | Role::PassThrough => {}
         }
         let created = fixture.objects.create(self.api, &self.object(fixture)?).await?;
-        ensure!(self.row.played_job(&created)?.suspended, "its webhook did not suspend it: {created}");
+        ensure!(
+            self.row.played_job(&created, &self.related)?.suspended,
+            "its webhook did not suspend it: {created}"
+        );
         let uid = text(&created, "/metadata/uid").to_owned();
         eventually(format!("{} is admitted and started", self.name), async || {
             expect_condition(&workload(fixture, &uid).await?, "Admitted", "True", "Admitted")?;
             let object = self.get(fixture).await?;
-            ensure!(!self.row.played_job(&object)?.suspended, "it is suspended");
-            let pod_sets = self.row.decode(&object)?.pod_sets;
+            ensure!(!self.row.played_job(&object, &self.related)?.suspended, "it is suspended");
+            let pod_sets = self.row.decode_after(&object, None, &self.related)?.pod_sets;
             ensure!(!pod_sets.is_empty(), "it has no pod sets");
             for set in pod_sets {
                 let label = set.start_from().node_selector.get(NODE_LABEL);
@@ -288,7 +297,7 @@ impl PlayedKind {
     async fn bring_to(&self, fixture: &Fixture, state: PlayedState) -> Result<()> {
         if self.is_played() {
             let mut object = self.get(fixture).await?;
-            self.row.play(&mut object, state, Timestamp::now())?;
+            self.row.play(&mut object, &self.related, state, Timestamp::now())?;
             let status = json!({"status": object["status"]});
             fixture.objects.merge_status(self.api, &fixture.name, &self.name, &status).await?;
             return Ok(());
@@ -297,7 +306,7 @@ impl PlayedKind {
             return fixture.finish_job(&self.name).await;
         }
         eventually(format!("the pods of {} are ready", self.name), async || {
-            let job = self.row.played_job(&self.get(fixture).await?)?;
+            let job = self.row.played_job(&self.get(fixture).await?, &self.related)?;
             ensure!(job.active && job.ready, "{job:?}");
             Ok(())
         })

@@ -1,6 +1,6 @@
 //! A file becomes a row that reads, starts, stops and plays jobs as the built-in ones; a wrong file is refused with each fault.
 
-use super::super::{JobPatch, PlayedState, pod_set_infos};
+use super::super::{JobPatch, NothingRelated, PlayedState, pod_set_infos};
 use super::*;
 use jiff::Timestamp;
 use serde_json::json;
@@ -67,9 +67,9 @@ fn job_starts_and_stops_as_its_file_says() {
 fn status_is_read_as_the_file_says() {
     let row = sample();
     let mut job = suspended_job();
-    let played = |job: &mut Value, state| {
-        row.play(job, state, NOW).unwrap();
-        row.played_job(job).unwrap()
+    let played = |job: &mut Value, state: PlayedState| {
+        row.play(job, &NothingRelated, state, NOW).unwrap();
+        row.played_job(job, &NothingRelated).unwrap()
     };
     let started = played(&mut job, PlayedState::Started);
     assert!(started.active && !started.ready && !started.finished);
@@ -79,7 +79,10 @@ fn status_is_read_as_the_file_says() {
     failed["status"]["phase"] = json!("Aborted");
     let finished = row.decode(&failed).unwrap().status.finished.unwrap();
     assert_eq!((finished.success, finished.message.as_str()), (false, "no light"));
-    assert!(played(&mut job, PlayedState::Succeeded).finished && !row.played_job(&job).unwrap().active);
+    assert!(
+        played(&mut job, PlayedState::Succeeded).finished
+            && !row.played_job(&job, &NothingRelated).unwrap().active
+    );
     assert!(row.decode(&job).unwrap().status.finished.unwrap().success);
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a job starts, runs and keeps its Workload only while these functions say that both ask for the same.
 
+use super::units::starting_workload;
 use crate::api::reason::ConditionType;
 use crate::cache::kinds::to_amount;
 use crate::cache::records::{PodSetRecord, WorkloadRecord};
@@ -13,6 +14,13 @@ use std::borrow::Cow;
 /// Returns whether the pods of a job, as it runs or as a start would make it run, are those that the admission grants: a
 /// job that a user has resized since, running or suspended, must be stopped and queued again.
 pub(crate) fn grants_match_job(record: &WorkloadRecord, view: &JobView) -> bool {
+    // What a job runs that was found running is not known, but by which Workload it was started.
+    let found = view.related.changed_since_start && starting_workload(view) == Some(&*record.meta.key.name);
+    found || asks_for_what_is_granted(record, view)
+}
+
+/// Returns whether a job asks for what the admission grants, as far as its pod sets are known.
+pub(super) fn asks_for_what_is_granted(record: &WorkloadRecord, view: &JobView) -> bool {
     if is_out_of_sync(record, view) {
         // Its life cycle finishes it as out of sync, and must not find a start under way.
         return false;

@@ -1,6 +1,6 @@
 //! What the lifecycle of a Workload needs to know of its unit.
 
-use super::comparison::{grants_match_job, is_out_of_sync, pod_sets_to_restore};
+use super::comparison::{asks_for_what_is_granted, is_out_of_sync, pod_sets_to_restore};
 use super::members::pod_set_counts;
 use super::resize::{Size, compare_size};
 use super::run::idle_members;
@@ -131,7 +131,8 @@ impl<'a> UnitFacts<'a> {
         superfluous: bool,
     ) -> bool {
         // Until its pod sets are known, its pod templates cannot be restored.
-        if !self.is_settled(unit) || unit.view.related.waits_for.is_some() {
+        let unknown = unit.view.related.waits_for.is_some() && unit.view.options.patches.is_none();
+        if !self.is_settled(unit) || unknown {
             return false;
         }
         if let Some(slices) = self.units.slices_of(unit)
@@ -206,7 +207,7 @@ impl<'a> UnitFacts<'a> {
         let resized = || {
             unit.owner.is_some_and(|owner| match owner.options.slice {
                 Some(_) => compare_size(record, owner) != Some(Size::Same),
-                None => !grants_match_job(record, owner),
+                None => !asks_for_what_is_granted(record, owner),
             })
         };
         if reservation::holds_quota(&record.status) && resized() {

@@ -9,7 +9,7 @@ use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{ComposeError, JobHold, JobView, RelatedKey, Role};
+use crate::frameworks::{Awaited, ComposeError, JobHold, JobView, Role};
 use crate::lifecycle::{backoff, conditions, reservation};
 use crate::reconciler::nodes::blocked_pods;
 use jiff::SignedDuration;
@@ -28,8 +28,8 @@ impl UnitStep<'_> {
             return;
         }
         self.wake_after_grace(unit);
-        if let Some(object) = &unit.view.related.waits_for {
-            return self.step_awaiting(unit, object);
+        if let Some(awaited) = &unit.view.related.waits_for {
+            return self.step_awaiting(unit, awaited);
         }
         if unit.key.kind.role == Role::PodsOfOwner {
             return self.step_set(unit);
@@ -59,13 +59,14 @@ impl UnitStep<'_> {
 
     /// Takes the step of a unit whose pod sets are not known yet: it does not run without an admitted Workload, and is otherwise
     /// left as it is.
-    fn step_awaiting(&mut self, unit: &LoadedUnit<'_>, object: &RelatedKey) {
+    fn step_awaiting(&mut self, unit: &LoadedUnit<'_>, awaited: &Awaited) {
         let record = self.units.workload_of(unit);
         let ends = unit.view.deleting || unit.status(self.now).finished.is_some();
         if ends || record.is_some_and(|record| record.may_run()) {
             return;
         }
-        if !unit.view.suspended && self.units.manages_job(unit.key.kind, &unit.view) {
+        let started = unit.view.options.patches.as_ref().is_some_and(|patches| patches.are_written());
+        if (!unit.view.suspended || started) && self.units.manages_job(unit.key.kind, &unit.view) {
             let cause = record.map_or_else(
                 || StopCause::missing_workload(unit),
                 |record| StopCause::of_workload(unit, record),
@@ -73,7 +74,7 @@ impl UnitStep<'_> {
             self.stop_with(unit, &unit.workload, &[], &cause);
         }
         if record.is_none() {
-            let error = ComposeError::Awaits(object.clone());
+            let error = ComposeError::Awaits(awaited.clone());
             self.report(unit, "ErrWorkloadCompose", &error.to_string());
         }
     }

@@ -279,6 +279,9 @@ pub(super) fn is_given_up(record: &WorkloadRecord) -> bool {
 
 /// Returns the name of the Workload whose admission started a job; `None` if the start was undone.
 pub(super) fn starting_workload(view: &JobView) -> Option<&str> {
+    if let Some(patches) = &view.options.patches {
+        return patches.started_by();
+    }
     let mut annotations = view.pod_sets.iter().map(|set| &set.start_from().annotations);
     annotations.find_map(|map| map.get(names::WORKLOAD_ANNOTATION)).map(String::as_str)
 }

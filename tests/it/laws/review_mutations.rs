@@ -11,9 +11,9 @@ use sluice::admission::{
     review,
 };
 use sluice::api::validation::Gates;
-use sluice::frameworks::{Framework, ReviewField, served};
+use sluice::frameworks::{Framework, Related, ReviewField, served};
 
-use crate::job_samples::with_template;
+use crate::job_samples::{RelatedSamples, with_template};
 
 use super::builders::seed_and_multiplier;
 use super::long_histories::SeededRandom;
@@ -70,6 +70,9 @@ impl ObjectLookup for FixedLookup {
     }
     fn queue_is_multikueue(&self, _: &str, _: &str) -> bool {
         true
+    }
+    fn related(&self) -> &dyn Related {
+        &RelatedSamples
     }
     fn owner(&self, _: &str, _: &str, _: &str, name: &str) -> Option<OwnerView> {
         Some(OwnerView { uid: name.to_owned(), queue_name: None, controller: None })

@@ -10,13 +10,14 @@ use sluice::admission::{AdmissionSettings, ObjectLookup, OwnerView, ReviewContex
 use sluice::api::ObjectKey;
 use sluice::api::validation::Gates;
 use sluice::cache::Kind;
-use sluice::frameworks::{JobKind, framework};
+use sluice::frameworks::{Found, JobKind, Related, RelatedKey, framework};
 use sluice::simulate::fake_api_server::key_of;
 use std::collections::BTreeMap;
+use std::fmt;
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
-/// Sets what the API server defaults in a JobSet, MPIJob or LeaderWorkerSet.
+/// Sets what the API server defaults in a JobSet, TrainJob, MPIJob or LeaderWorkerSet.
 fn set_defaults(object: &mut Value) {
     let roles = object.pointer_mut("/spec/replicatedJobs").and_then(Value::as_array_mut);
     for role in roles.into_iter().flatten() {
@@ -25,6 +26,16 @@ fn set_defaults(object: &mut Value) {
     if object["kind"] == "LeaderWorkerSet" {
         object["spec"]["leaderWorkerTemplate"]["restartPolicy"] = json!("RecreateGroupOnPodRestart");
         object["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"]["partition"] = json!(0);
+    }
+    if object["kind"] == "TrainJob" {
+        let built_in =
+            [("managedBy", json!("trainer.kubeflow.org/trainjob-controller")), ("suspend", json!(false))];
+        for (field, default) in built_in {
+            let field = &mut object["spec"][field];
+            if field.is_null() {
+                *field = default;
+            }
+        }
     }
     if object["kind"] == "MPIJob" {
         for (field, default) in [
@@ -77,7 +88,10 @@ impl Plane {
             "workloads" => Kind::Workload,
             "pods" => Kind::Pod,
             "jobs" => Kind::Job(JobKind::BATCH_JOB),
-            _ => Kind::Job(self.kind),
+            plural => {
+                let related = self.kind.related.iter().find(|kind| kind.gvk.plural == plural);
+                related.map_or(Kind::Job(self.kind), |kind| Kind::Related(*kind))
+            }
         };
         let key = if namespaced { self.key(name) } else { ObjectKey::cluster(name) };
         match text(&act["do"]) {
@@ -188,6 +202,19 @@ impl Plane {
     }
 }
 
+impl fmt::Debug for Plane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the objects of the plane")
+    }
+}
+
+impl Related for Plane {
+    fn find(&self, object: &RelatedKey) -> Found<'_> {
+        let stored = self.harness.server.get(Kind::Related(object.kind), &object.key);
+        stored.map_or(Found::Missing, Found::Object)
+    }
+}
+
 /// What the webhooks look up.
 impl ObjectLookup for Plane {
     fn namespace_labels(&self, _: &str) -> Option<&BTreeMap<String, String>> {
@@ -202,6 +229,9 @@ impl ObjectLookup for Plane {
     }
     fn queue_is_multikueue(&self, _: &str, _: &str) -> bool {
         false
+    }
+    fn related(&self) -> &dyn Related {
+        self
     }
     fn owner(&self, _: &str, api_version: &str, kind: &str, name: &str) -> Option<OwnerView> {
         let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);

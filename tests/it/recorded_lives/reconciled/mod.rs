@@ -76,6 +76,11 @@ fn job_sets_are_reconciled_as_recorded() {
 }
 
 #[test]
+fn train_jobs_are_reconciled_as_recorded() {
+    play_chosen("trainjob", ("trainer.kubeflow.org", "TrainJob"), |_| true);
+}
+
+#[test]
 fn app_wrappers_are_reconciled_as_recorded() {
     play_chosen("appwrapper", ("workload.codeflare.dev", "AppWrapper"), |_| true);
 }

@@ -101,7 +101,7 @@ impl Plane {
             shown_names: BTreeMap::new(),
         };
         plane.harness.server.create(Kind::Namespace, json!({"metadata": {"name": namespace}}), BEGIN);
-        // Flavors and priority classes that all scenarios share.
+        // Flavors, priority classes and runtimes that all scenarios share.
         let context = reference_data::path("conformance/jobs/context.json");
         let context = context.map_or_else(|| "[]".to_owned(), |path| std::fs::read_to_string(path).unwrap());
         let objects: Vec<Value> = serde_json::from_str(&context).unwrap();
@@ -110,7 +110,13 @@ impl Plane {
                 "ResourceFlavor" => Kind::ResourceFlavor,
                 "WorkloadPriorityClass" => Kind::WorkloadPriorityClass,
                 "PriorityClass" => Kind::PriorityClass,
-                _ => continue,
+                _ => {
+                    let api = text(&object["body"]["apiVersion"]);
+                    let group = api.split_once('/').map_or("", |(group, _)| group);
+                    let known = Kind::from_group_kind(group, text(&object["body"]["kind"]));
+                    let Some(kind) = known.filter(|kind| matches!(kind, Kind::Related(_))) else { continue };
+                    kind
+                }
             };
             plane.harness.server.create(kind, object["body"].clone(), BEGIN);
         }
