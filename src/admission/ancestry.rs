@@ -3,7 +3,13 @@
 use serde_json::Value;
 
 use super::{OwnerRef, ReviewContext};
-use crate::frameworks::{Ancestor, AncestryError, Management, OwnerLookup, queued_ancestor};
+use crate::frameworks::{
+    Ancestor, AncestryError, Framework, Management, OwnerLookup, framework, queued_ancestor,
+};
+
+fn is_pod(owner: &OwnerRef) -> bool {
+    framework(owner.group(), &owner.kind).is_some_and(Framework::is_pod)
+}
 
 /// Returns the controller owner reference of an object, if any.
 pub(super) fn controller_of(object: &Value) -> Option<OwnerRef> {
@@ -34,6 +40,8 @@ pub fn managed_ancestor(
     queued_ancestor(kind, uid, controller, &managed, |owner, management| {
         match ctx.objects.owner(namespace, &owner.api_version, &owner.kind, &owner.name) {
             None if management == Management::External => OwnerLookup::Unmanaged,
+            // Of pods only those are known that can lead to a queue.
+            None if is_pod(owner) && ctx.objects.knows_pods() => OwnerLookup::Unmanaged,
             None => OwnerLookup::Missing,
             Some(view) => OwnerLookup::Found {
                 queued: ctx.settings.manage_jobs_without_queue_name

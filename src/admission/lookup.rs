@@ -26,6 +26,9 @@ impl ObjectLookup for Snapshot {
     fn related(&self) -> &dyn Related {
         &self.references.related
     }
+    fn knows_pods(&self) -> bool {
+        self.synced
+    }
 
     fn owner(&self, namespace: &str, api_version: &str, kind: &str, name: &str) -> Option<OwnerView> {
         let entry = Snapshot::owner(self, namespace, api_version, kind, name)?;

@@ -57,6 +57,8 @@ pub trait ObjectLookup {
     fn queue_is_multikueue(&self, namespace: &str, local_queue: &str) -> bool;
     /// Returns the objects of other kinds from which jobs are made.
     fn related(&self) -> &dyn Related;
+    /// Returns whether all pods are known that are in a queue or below a managed object.
+    fn knows_pods(&self) -> bool;
     /// Returns the object of an owner reference, or `None` if it is unknown.
     fn owner(&self, namespace: &str, api_version: &str, kind: &str, name: &str) -> Option<OwnerView>;
 }

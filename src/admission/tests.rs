@@ -45,6 +45,9 @@ impl ObjectLookup for Cluster {
     fn related(&self) -> &dyn Related {
         &NothingRelated
     }
+    fn knows_pods(&self) -> bool {
+        true
+    }
     fn owner(&self, _: &str, _: &str, _: &str, name: &str) -> Option<OwnerView> {
         self.owners.get(name).cloned()
     }

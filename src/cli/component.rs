@@ -4,6 +4,7 @@
 //! Invariant: a process that only serves webhooks never leads and never writes an object.
 
 use crate::cache::Kind;
+use crate::reconciler::CoreSettings;
 
 /// Part of the manager.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -29,22 +30,24 @@ impl Component {
     }
 
     /// Returns the kinds that the process reads, of those that the whole manager reads.
-    pub(super) fn kinds(self, all: Vec<Kind>) -> Vec<Kind> {
-        let read = |kind: &Kind| self.reconciles() || kind.is_used_by_webhooks();
-        all.into_iter().filter(read).collect()
+    pub(super) fn kinds(self, settings: &CoreSettings) -> Vec<Kind> {
+        if self.reconciles() { settings.kinds() } else { settings.kinds_for_reviews() }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reconciler::CoreSettings;
 
     #[test]
     fn webhooks_read_only_what_reviews_need() {
-        let all = CoreSettings::default().kinds();
-        assert_eq!(Component::Controller.kinds(all.clone()), all);
-        let read = Component::Webhooks.kinds(all.clone());
+        let mut settings = CoreSettings::default();
+        let all = settings.kinds();
+        assert_eq!(Component::Controller.kinds(&settings), all);
+        let read = Component::Webhooks.kinds(&settings);
         assert!(read.contains(&Kind::LocalQueue) && !read.contains(&Kind::Node) && read.len() < all.len());
+        assert!(all.contains(&Kind::Pod) && !read.contains(&Kind::Pod));
+        settings.frameworks.insert("pod".to_owned());
+        assert!(Component::Webhooks.kinds(&settings).contains(&Kind::Pod), "a pod may be above another one");
     }
 }

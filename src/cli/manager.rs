@@ -138,7 +138,7 @@ async fn run(settings: &ManagerSettings, threads: &Threads, log_level: LogLevel)
     // A process that never leads is a follower, whatever the configuration says of elections.
     let elects = settings.configuration.leader_election.leader_elect || !component.reconciles();
     let core = settings.core();
-    let kinds = component.kinds(core.kinds());
+    let kinds = component.kinds(&core);
     let state = Reconciler::watching(core, kinds.clone());
     let fence = Fence::default();
     let deltas = mpsc::channel(DELTA_CHANNEL_CAPACITY);

@@ -288,11 +288,8 @@ pub fn webhook_rules() -> String {
     served().map(row_webhook_rules).collect()
 }
 
-/// Returns the rules by which webhooks read one kind; none for pods, which they do not read.
+/// Returns the rules by which webhooks read one kind.
 pub(super) fn row_webhook_rules(row: &Framework) -> String {
-    if row.is_pod() {
-        return String::new();
-    }
     let (group, plural) = (group_text(row), row.gvk.plural);
     let read = |(group, plural): (&str, &str)| {
         format!("- apiGroups: [{group}]\n  resources: [{plural}]\n  verbs: [get, list, watch]\n")

@@ -96,6 +96,13 @@ impl CoreSettings {
         Kind::all().into_iter().chain(jobs).chain(related).filter(watched).collect()
     }
 
+    /// Returns the kinds that a process watches that only serves webhooks. A pod may be above another one.
+    pub fn kinds_for_reviews(&self) -> Vec<Kind> {
+        let pods = self.manages_kind(JobKind::POD);
+        let read = |kind: &Kind| kind.is_used_by_webhooks() || (pods && *kind == Kind::Pod);
+        self.kinds().into_iter().filter(read).collect()
+    }
+
     /// Returns whether jobs of a kind are managed.
     pub(crate) fn manages_kind(&self, kind: JobKind) -> bool {
         self.frameworks.contains(kind.name) && (kind.is_served() || self.unserved_job_kinds.contains(&kind))

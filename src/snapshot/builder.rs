@@ -80,6 +80,20 @@ impl SnapshotBuilder {
         }
     }
 
+    /// Adds, updates or removes a pod as a possible owner of other pods: it is included if a search for a queue finds one at it or
+    /// goes on from it.
+    pub(crate) fn set_pod(&mut self, key: &ObjectKey, entry: Option<OwnerEntry>) {
+        let id = (JobKind::POD, key.clone());
+        let known = self.current.owners.get(&id);
+        match entry {
+            Some(entry) if known.is_none_or(|known| **known != entry) => {
+                self.current.owners.insert_mut(id, Arc::new(entry));
+            }
+            None if known.is_some() => drop(self.current.owners.remove_mut(&id)),
+            _ => {}
+        }
+    }
+
     pub(crate) fn remove_job(&mut self, kind: JobKind, key: &ObjectKey) {
         self.current.owners.remove_mut(&(kind, key.clone()));
     }

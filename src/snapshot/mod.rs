@@ -44,7 +44,7 @@ pub struct Snapshot {
     /// Number of flavor-resources whose usage in the ledger differed from the sum over the objects at the last
     /// comparison.
     pub ledger_drift: usize,
-    /// Jobs as possible owners of other jobs, by kind and key.
+    /// Jobs as possible owners of other jobs, by kind and key. Of pods, those with a queue or a controller that is managed.
     pub owners: RedBlackTreeMapSync<(JobKind, ObjectKey), Arc<OwnerEntry>>,
     /// Objects of external frameworks (kinds whose Workloads another controller creates) that own a Workload, by group,
     /// kind and key.
@@ -184,6 +184,7 @@ impl Snapshot {
         let key = ObjectKey::new(namespace, name);
         let entry = match Kind::from_group_kind(group, kind) {
             Some(Kind::Job(kind)) => self.owners.get(&(kind, key)),
+            Some(Kind::Pod) => self.owners.get(&(JobKind::POD, key)),
             _ => self.external_owners.get(&(group.to_owned(), kind.to_owned(), key)),
         };
         entry.map(AsRef::as_ref)

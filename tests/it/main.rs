@@ -43,6 +43,7 @@ mod metrics;
 mod monitoring;
 mod monitoring_queries;
 mod pod_bad_input;
+mod pod_below_pod;
 mod pod_requests;
 mod pod_template;
 mod priority;

@@ -101,8 +101,7 @@ fn needed_with(writes: bool, features: Features) -> BTreeSet<Permission> {
     if features.unserved_frameworks {
         core.frameworks.extend(frameworks().map(|row| row.name.to_owned()));
     }
-    let mut kinds = core.kinds();
-    kinds.retain(|kind| writes || kind.is_used_by_webhooks());
+    let kinds = if writes { core.kinds() } else { core.kinds_for_reviews() };
     let defaults = Configuration::default();
     let serving = defaults.internal_cert_management.webhook_secret_name.clone();
     let name = |kind: &str| objects(kind)[0].1["metadata"]["name"].as_str().unwrap().to_owned();

@@ -88,6 +88,10 @@ impl ObjectLookup for RecordedCluster {
     fn related(&self) -> &dyn Related {
         &self.runtimes
     }
+    fn knows_pods(&self) -> bool {
+        true
+    }
+
     fn owner(&self, _: &str, _: &str, _: &str, _: &str) -> Option<OwnerView> {
         None
     }

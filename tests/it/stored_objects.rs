@@ -26,6 +26,10 @@ impl ObjectLookup for NoObjects {
     fn related(&self) -> &dyn Related {
         &NothingRelated
     }
+    fn knows_pods(&self) -> bool {
+        true
+    }
+
     fn owner(&self, _: &str, _: &str, _: &str, _: &str) -> Option<OwnerView> {
         None
     }

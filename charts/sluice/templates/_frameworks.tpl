@@ -3717,6 +3717,9 @@
   verbs: [get, list, watch]
 {{- end }}
 {{- if or (has "pod" (include "sluice.frameworks" . | fromJsonArray)) (has "deployment" (include "sluice.frameworks" . | fromJsonArray)) (has "statefulset" (include "sluice.frameworks" . | fromJsonArray)) (has "leaderworkerset.x-k8s.io/leaderworkerset" (include "sluice.frameworks" . | fromJsonArray)) }}
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch]
 {{- end }}
 {{- if has "deployment" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [apps]

@@ -1,12 +1,15 @@
 //! Workloads, pods, jobs, and the objects that jobs read. Pods and jobs get their steps as units.
 
 use super::{KindRules, Received, Steps};
-use crate::api::ObjectKey;
 use crate::api::decoding::decode;
+use crate::api::{ObjectKey, names};
 use crate::cache::{JobChange, WorkloadObject};
-use crate::frameworks::{JobKind, RelatedKey, RelatedKind};
+use crate::frameworks::{JobKind, Management, OwnerRef, RelatedKey, RelatedKind};
 use crate::reconciler::{ReconcileKey, Reconciler};
+use crate::snapshot::OwnerEntry;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::sync::Arc;
 
 pub(super) struct Workloads;
@@ -61,11 +64,35 @@ impl Steps for Workloads {
     }
 }
 
+/// Returns a pod as a possible owner of other pods; `None` if pods are no jobs, or no search for a queue ends at this one or goes
+/// on from it. Most pods of a cluster are such.
+fn owner_entry(core: &Reconciler, pod: &ObjectMeta) -> Option<OwnerEntry> {
+    if !core.settings.manages_kind(JobKind::POD) {
+        return None;
+    }
+    let label = |key| pod.labels.as_ref()?.get(key).filter(|value| !value.is_empty());
+    let queue_name = label(names::QUEUE_NAME_LABEL).map(|name| Arc::from(name.as_str()));
+    let owners = pod.owner_references.as_deref().unwrap_or_default();
+    let controller = owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| OwnerRef {
+        api_version: owner.api_version.clone(),
+        kind: owner.kind.clone(),
+        name: owner.name.clone(),
+        uid: owner.uid.clone(),
+    });
+    let kind = (JobKind::POD.gvk.group, JobKind::POD.gvk.kind);
+    let managed = core.settings.managed();
+    let controller = controller.filter(|owner| managed.owner_management(owner, kind) != Management::None);
+    let waits = queue_name.is_some() || label(names::MANAGED_LABEL).is_some();
+    let uid = || Arc::from(pod.uid.as_deref().unwrap_or_default());
+    (waits || controller.is_some()).then(|| OwnerEntry { uid: uid(), queue_name, controller })
+}
+
 pub(super) struct Pods;
 
 impl KindRules for Pods {
     fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), String> {
-        let pod = decode(&received.object)?;
+        let pod: Pod = decode(&received.object)?;
+        core.snapshot_builder.set_pod(key, owner_entry(core, &pod.metadata));
         core.mark_unit_of_pod(key);
         let read = core.cache.ingest_unit_pod(key, &received.object);
         core.mark_unit_of_pod(key);
@@ -76,6 +103,7 @@ impl KindRules for Pods {
     }
 
     fn remove(&self, core: &mut Reconciler, key: &ObjectKey) {
+        core.snapshot_builder.set_pod(key, None);
         core.mark_unit_of_pod(key);
         core.cache.remove_unit_pod(key);
         let change = core.cache.remove_pod(key);

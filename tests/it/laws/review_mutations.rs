@@ -74,6 +74,10 @@ impl ObjectLookup for FixedLookup {
     fn related(&self) -> &dyn Related {
         &RelatedSamples
     }
+    fn knows_pods(&self) -> bool {
+        true
+    }
+
     fn owner(&self, _: &str, _: &str, _: &str, name: &str) -> Option<OwnerView> {
         Some(OwnerView { uid: name.to_owned(), queue_name: None, controller: None })
     }

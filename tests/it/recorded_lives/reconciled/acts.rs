@@ -233,6 +233,10 @@ impl ObjectLookup for Plane {
     fn related(&self) -> &dyn Related {
         self
     }
+    fn knows_pods(&self) -> bool {
+        true
+    }
+
     fn owner(&self, _: &str, api_version: &str, kind: &str, name: &str) -> Option<OwnerView> {
         let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
         let kind = Kind::Job(JobKind::new(framework(group, kind)?));
