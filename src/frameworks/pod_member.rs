@@ -138,9 +138,16 @@ impl PodMember {
         }))
     }
 
-    /// Returns whether the pod counts for its group: it has not failed, and was not deleted before it was bound.
+    /// Returns whether the pod counts for its group: it has not failed, and was not deleted before it was bound. In a group that
+    /// serves, success is the end of a pod that was deleted.
     pub const fn counts(&self) -> bool {
-        !self.failed() && (self.state.bound || !self.state.deleting)
+        let ended = self.failed() || (self.serves() && self.state.deleting && self.terminated());
+        !ended && (self.state.bound || !self.state.deleting)
+    }
+
+    /// Returns whether the group of the pod never finishes.
+    pub const fn serves(&self) -> bool {
+        matches!(&self.group, Some(GroupMarks { serving: true, .. }))
     }
 
     /// Returns whether containers of the pod may run, or start, as far as its phase and its node say.

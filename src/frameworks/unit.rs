@@ -208,6 +208,8 @@ pub struct Membership {
     pub absent: i32,
     /// Members beyond the count of their pod set, to remove.
     pub excess: Vec<ObjectKey>,
+    /// Members beyond the count of their pod set that wait until another one has ended.
+    pub waiting: Vec<ObjectKey>,
     /// Members that ended and are replaced, whose finalizer is to be removed.
     pub replaced: Vec<ObjectKey>,
     /// Whether the other members fit the pod sets.

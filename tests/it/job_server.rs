@@ -107,6 +107,12 @@ impl JobServer {
         self.settle();
     }
 
+    /// Deletes a pod whose Workload stays, as it has other owners.
+    pub(crate) fn delete_member(&mut self, name: &str) {
+        let now = self.now.to_string();
+        self.edit(Kind::Pod, name, |pod| pod["metadata"]["deletionTimestamp"] = json!(now));
+    }
+
     pub(crate) fn get(&self, kind: Kind, name: &str) -> Option<&Value> {
         self.harness.server.get(kind, &ObjectKey::new("ns", name))
     }

@@ -55,6 +55,7 @@ mod reference_data;
 mod related_objects;
 mod released_quota;
 mod running_children;
+mod serving_groups;
 mod shell_certificate_rotation;
 mod shell_client_verifier;
 mod shell_debug;

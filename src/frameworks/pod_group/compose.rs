@@ -45,10 +45,22 @@ pub(super) fn name(unit: &Unit<'_>) -> Result<String, JobError> {
     Ok(self::group(unit).map_or_else(own, |group| group.name.clone()))
 }
 
-/// Returns members with those first that stay when there are too many.
+/// Returns members with those first that stay when there are too many. Where the group serves, one that has ended gives its place
+/// to another.
 pub(super) fn by_precedence(mut members: Vec<&PodMember>) -> Vec<&PodMember> {
-    members.sort_by_key(|member| (!member.state.has_finalizer, member.state.gated, member.created));
+    members.sort_by_key(|member| {
+        let ended = member.serves() && member.terminated();
+        (ended, !member.state.has_finalizer, member.state.gated, member.created)
+    });
     members
+}
+
+/// Returns whether a member that is too many waits for the end of another one. Its controller would create a pod that is removed
+/// again at once, without end.
+pub(super) fn waits_for_place(member: &PodMember) -> bool {
+    let owners = read::list(&member.pod, "/metadata/ownerReferences").unwrap_or_default();
+    let controlled = || owners.iter().any(|owner| owner.get("controller") == Some(&Value::Bool(true)));
+    member.state.gated && (member.serves() || controlled())
 }
 
 pub(super) fn pod_sets(unit: &Unit<'_>) -> Result<Vec<Value>, ComposeError> {
@@ -106,7 +118,8 @@ pub(super) fn compose(unit: &Unit<'_>, request: &WorkloadRequest<'_>) -> Result<
         if members.len() > total {
             let sorted = by_precedence(members);
             let excess: Vec<&PodMember> = sorted.into_iter().skip(total).collect();
-            removals.extend(excess.iter().flat_map(|member| remove(member)));
+            let removed = excess.iter().filter(|member| !waits_for_place(member));
+            removals.extend(removed.flat_map(|member| remove(member)));
             members = unit
                 .iter()
                 .filter(|member| member.counts() && excess.iter().all(|gone| gone.key != member.key))

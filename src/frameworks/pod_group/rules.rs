@@ -4,7 +4,7 @@ use super::super::pod_member::{GroupMarks, Phase, PodMember};
 use super::super::unit::{Membership, PodSetCount, Readiness, Unit, UnitStatus};
 use super::super::unit_summary::RoleCounts;
 use super::super::view::Finished;
-use super::compose::{by_precedence, group};
+use super::compose::{by_precedence, group, waits_for_place};
 use crate::api::ObjectKey;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -42,7 +42,16 @@ pub(super) fn membership(unit: &Unit<'_>, pod_sets: &[PodSetCount<'_>], finished
         let keys = |members: &[&PodMember], stay: usize| -> Vec<ObjectKey> {
             members.iter().skip(stay).map(|member| member.key.clone()).collect()
         };
-        result.excess.extend(keys(&active, wanted));
+        for member in active.iter().skip(wanted) {
+            let which = if waits_for_place(member) {
+                &mut result.waiting
+            } else if member.serves() && member.terminated() {
+                &mut result.replaced
+            } else {
+                &mut result.excess
+            };
+            which.push(member.key.clone());
+        }
         result.replaced.extend(keys(&inactive, waiting));
         kept.extend(active.into_iter().take(wanted));
         kept.extend(inactive.into_iter().take(waiting));
@@ -115,14 +124,17 @@ pub(super) fn status(unit: &Unit<'_>, now: Timestamp) -> UnitStatus {
     }
 }
 
-/// Returns whether the members are ready. One that ended and was replaced has lost its finalizer.
+/// Returns whether the members are ready. One that ended and was replaced has lost its finalizer, and those that are too many may
+/// wait.
 fn readiness(unit: &Unit<'_>) -> Readiness {
-    let summary = unit.summary;
-    if summary.listed < total(unit) {
+    let (summary, total) = (unit.summary, total(unit));
+    let waiting = summary.startable.min(summary.listed.saturating_sub(total));
+    let listed = summary.listed.saturating_sub(waiting);
+    if listed < total {
         Readiness::NotReady
-    } else if summary.listed_ready == summary.listed {
+    } else if summary.listed_ready == listed {
         Readiness::Ready
-    } else if summary.listed_ready_or_succeeded == summary.listed {
+    } else if summary.listed_ready_or_succeeded == listed {
         Readiness::Completing
     } else {
         Readiness::NotReady

@@ -1,10 +1,11 @@
 //! The members of a unit compared with the pod sets of its Workload: which are too many, were replaced, or are new.
 
-use super::{LoadedUnit, UnitStep};
+use super::{LoadedUnit, UnitStep, event};
+use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{Membership, PodMember, PodSetCount};
 use crate::reconciler::ReconcileKey;
-use crate::reconciler::messages::Effect;
+use crate::reconciler::messages::{Effect, EventType};
 
 /// Maximum number of pods that a warning names.
 const MAX_NAMED: usize = 3;
@@ -41,10 +42,29 @@ impl UnitStep<'_> {
             let removals = excess.flat_map(|member| unit.rules.remove(member)).collect();
             self.perform(unit, removals, "", "");
         }
+        self.report_waiting_members(unit, membership);
         if !membership.replaced.is_empty() {
             self.release_members(unit, |member| membership.replaced.contains(&member.key));
         }
         self.own_for_members(unit, record, membership);
+    }
+
+    /// Says of members that are too many why they wait, unless another one is about to leave its place to them.
+    fn report_waiting_members(&mut self, unit: &LoadedUnit<'_>, membership: &Membership) {
+        if membership.waiting.is_empty() || unit.summary.deleting > 0 || !membership.replaced.is_empty() {
+            return;
+        }
+        let note = format!(
+            "Pod group {} has all pods that its Workload asks for: the pod waits until one of them has ended. \
+             A Deployment whose pods are in a group rolls out with maxSurge 0",
+            unit.workload.name
+        );
+        for member in membership.waiting.iter().filter_map(|key| unit.member(key)) {
+            if self.warnings.record(Kind::Pod, &member.key, &note) {
+                let subject = (Kind::Pod, &member.key, &member.uid);
+                self.writes.emit(event(subject, EventType::Warning, "ExcessPodWaits", &note));
+            }
+        }
     }
 
     /// Adds unit and Workload to the work queue for the time when pods that are deleted count as stopped.
