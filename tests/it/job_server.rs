@@ -107,6 +107,17 @@ impl JobServer {
         self.settle();
     }
 
+    /// Deletes the namespace: its objects are deleted by others, and nothing can be created in it.
+    pub(crate) fn delete_namespace(&mut self) {
+        let now = self.now.to_string();
+        self.harness.server.edit(Kind::Namespace, &ObjectKey::cluster("ns"), |namespace| {
+            namespace["metadata"]["deletionTimestamp"] = json!(now);
+            namespace["metadata"]["finalizers"] = json!(["test/contents"]);
+            namespace["status"] = json!({"phase": "Terminating"});
+        });
+        self.settle();
+    }
+
     /// Deletes a pod whose Workload stays, as it has other owners.
     pub(crate) fn delete_member(&mut self, name: &str) {
         let now = self.now.to_string();

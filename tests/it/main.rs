@@ -53,6 +53,7 @@ mod recorded_reviews;
 mod recorded_tables;
 mod reference_data;
 mod related_objects;
+mod released_pods;
 mod released_quota;
 mod running_children;
 mod serving_groups;

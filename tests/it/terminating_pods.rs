@@ -2,6 +2,7 @@
 //! of their Workload until they have ended. Each kind that can be suspended is tried, by its sample.
 
 use crate::every_job_kind::{sample, server_of_all_kinds};
+use crate::job_samples::RelatedSamples;
 use crate::job_server::{JobServer, kind};
 use serde_json::{Value, json};
 use sluice::cache::Kind;
@@ -120,7 +121,7 @@ impl Started {
     fn play_stopped(&mut self) {
         let (now, row) = (self.server.now(), self.row);
         self.server.edit(self.kind(), &self.name.clone(), |job| {
-            row.play(job, PlayedState::Stopped, now).unwrap();
+            row.play(job, &RelatedSamples, PlayedState::Stopped, now).unwrap();
         });
     }
 }
@@ -155,7 +156,7 @@ fn deletion_in_the_foreground_ends_with_the_pods() {
         job.run_pod(Controller::Job);
         let (now, kind, name) = (job.server.now(), job.kind(), job.name.clone());
         job.server.edit(kind, &name, |job| {
-            row.play(job, PlayedState::Ready, now).unwrap();
+            row.play(job, &RelatedSamples, PlayedState::Ready, now).unwrap();
             job["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
         });
         let workload = job.server.workload_name();

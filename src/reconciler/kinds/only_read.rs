@@ -18,6 +18,10 @@ impl Stored for Namespaces {
         core.engine.set_namespace(&name, core.cache.namespace_labels(&name).cloned());
         let jobs = core.cache.jobs().filter(|((_, key), _)| key.namespace == name);
         let units = jobs.flat_map(|((kind, key), _)| core.units().units_of_job_with_pods(*kind, key));
+        // Pods that have ended before their namespace is seen to be deleted are released now.
+        let deleting = core.cache.is_namespace_deleting(&name);
+        let of_pods = core.cache.units().filter(|unit| deleting && unit.key.namespace == name).cloned();
+        let units = units.chain(of_pods);
         let units: Vec<ReconcileKey> = units.map(ReconcileKey::Unit).collect();
         core.work_queue.add_all(units);
         core.snapshot_builder.mark_references_stale();

@@ -49,6 +49,15 @@ impl UnitStep<'_> {
         self.own_for_members(unit, record, membership);
     }
 
+    /// Releases the members that have ended in a namespace that is being deleted: no replacement can come.
+    pub(super) fn release_in_deleted_namespace(&mut self, unit: &LoadedUnit<'_>) {
+        if self.units.cache.is_namespace_deleting(&unit.workload.namespace) {
+            self.release_members(unit, |member| {
+                member.terminated() || (member.state.deleting && !member.may_run())
+            });
+        }
+    }
+
     /// Says of members that are too many why they wait, unless another one is about to leave its place to them.
     fn report_waiting_members(&mut self, unit: &LoadedUnit<'_>, membership: &Membership) {
         if membership.waiting.is_empty() || unit.summary.deleting > 0 || !membership.replaced.is_empty() {

@@ -28,6 +28,7 @@ impl UnitStep<'_> {
             return;
         }
         self.wake_after_grace(unit);
+        self.release_in_deleted_namespace(unit);
         if let Some(awaited) = &unit.view.related.waits_for {
             return self.step_awaiting(unit, awaited);
         }
