@@ -96,10 +96,16 @@ const LOST_AFTER: SignedDuration = SignedDuration::from_mins(5);
 pub(super) const SINGLE: &str = "main";
 
 impl PodMember {
-    /// Returns whether a pod is managed.
+    /// Returns whether a pod is managed: it has the label, or the finalizer, which nothing else would remove when a user has
+    /// taken the label away.
     pub fn is_managed(pod: &Value) -> bool {
         let labels = pod.pointer("/metadata/labels");
-        labels.and_then(|labels| labels.get(names::MANAGED_LABEL)).is_some_and(|value| value == "true")
+        let labelled = || {
+            labels.and_then(|labels| labels.get(names::MANAGED_LABEL)).is_some_and(|value| value == "true")
+        };
+        let finalizers = pod.pointer("/metadata/finalizers").and_then(Value::as_array);
+        let finalized = || finalizers.is_some_and(|all| all.iter().any(|name| name == names::MANAGED_LABEL));
+        labelled() || finalized()
     }
 
     /// Reads a pod. Returns `None` if it is not managed.

@@ -1,8 +1,12 @@
-//! Pods that nothing else would release: in a namespace that is being deleted no replacement comes.
+//! Pods that nothing else would release: in a namespace that is being deleted no replacement comes, and a pod whose label was
+//! taken away has its finalizer still.
 
 use crate::job_server::{JobServer, pod};
 use serde_json::{Value, json};
 use sluice::cache::Kind;
+use sluice::frameworks::framework;
+
+const MANAGED: &str = "kueue.x-k8s.io/managed";
 
 fn server() -> JobServer {
     JobServer::new(&["pod"], "2")
@@ -83,4 +87,75 @@ fn pods_in_a_deleted_namespace_are_released_one_by_one() {
     assert!(server.holds_quota(), "a pod runs");
     end(&mut server, "b", "Failed");
     assert!(!exists(&server, "b"));
+}
+
+fn without_label(pod: &Value) -> Value {
+    let mut changed = pod.clone();
+    changed["metadata"]["labels"].as_object_mut().unwrap().shift_remove(MANAGED);
+    changed
+}
+
+/// Nothing would start or release a pod without the label, for managers that know only that.
+#[test]
+fn label_of_a_held_pod_must_stay() {
+    let row = framework("", "Pod").unwrap();
+    for (finalizer, gate, refused) in
+        [(true, true, true), (true, false, true), (false, true, true), (false, false, false)]
+    {
+        let server = server();
+        let mut held = pod("s", None);
+        if !finalizer {
+            held["metadata"]["finalizers"] = json!([]);
+        }
+        if !gate {
+            held["spec"]["schedulingGates"] = json!([]);
+        }
+        let answer = server.admit(row, without_label(&held), Some(&held));
+        assert_eq!(answer.is_err(), refused, "finalizer {finalizer}, gate {gate}: {answer:?}");
+        if let Err(text) = answer {
+            assert!(text.contains("metadata.labels[kueue.x-k8s.io/managed]"), "{text}");
+        }
+    }
+}
+
+/// The webhook did not answer when the label was taken away: the pod ends as the others do.
+#[test]
+fn pod_without_its_label_is_released() {
+    for group in [None, Some(("g", 1))] {
+        for runs in [true, false] {
+            let case = format!("{group:?}, runs: {runs}");
+            let mut server = server();
+            if !runs {
+                server.edit_queue("0");
+            }
+            server.create(Kind::Pod, pod("s", group));
+            assert_eq!(is_started(&server, "s"), runs, "{case}");
+            if runs {
+                server.run_pod("s");
+            }
+            server.edit(Kind::Pod, "s", |pod| *pod = without_label(pod));
+            if !runs {
+                server.edit_queue("2");
+                assert!(is_started(&server, "s"), "{case}: it starts when there is quota");
+                server.run_pod("s");
+            }
+            assert!(server.holds_quota(), "{case}");
+            end(&mut server, "s", "Succeeded");
+            let finalizers = &server.get(Kind::Pod, "s").unwrap()["metadata"]["finalizers"];
+            assert!(finalizers.as_array().is_none_or(Vec::is_empty), "{case}: {finalizers}");
+            server.delete(Kind::Pod, "s");
+            assert!(!exists(&server, "s"), "{case}");
+        }
+    }
+}
+
+/// A pod that waits, without its label, goes when it is deleted.
+#[test]
+fn waiting_pod_without_its_label_can_be_deleted() {
+    let mut server = server();
+    server.edit_queue("0");
+    server.create(Kind::Pod, pod("s", None));
+    server.edit(Kind::Pod, "s", |pod| *pod = without_label(pod));
+    server.delete(Kind::Pod, "s");
+    assert!(!exists(&server, "s"));
 }

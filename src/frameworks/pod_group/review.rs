@@ -5,11 +5,13 @@
 use super::super::hooks::{Hooks, RuleSettings};
 use super::super::job_under_review::JobUnderReview;
 use crate::api::names::{
-    MANAGED_LABEL, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT_ANNOTATION as TOTAL_COUNT, PREBUILT_WORKLOAD,
-    RETRIABLE_IN_GROUP_ANNOTATION as RETRIABLE, ROLE_HASH_ANNOTATION, SUSPENDING_PARENT_ANNOTATION,
+    ADMISSION_GATE, MANAGED_LABEL, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT_ANNOTATION as TOTAL_COUNT,
+    PREBUILT_WORKLOAD, RETRIABLE_IN_GROUP_ANNOTATION as RETRIABLE, ROLE_HASH_ANNOTATION,
+    SUSPENDING_PARENT_ANNOTATION,
 };
 use crate::api::validation::syntax::{invalid_each, parse_int, subdomain};
 use crate::api::validation::{Errors, FieldError, Gate, Gates, key_path};
+use serde_json::Value;
 
 /// The rules of pods.
 #[derive(Debug)]
@@ -31,6 +33,7 @@ impl Hooks for PodHooks {
         let group = named(pod, POD_GROUP_NAME, gates);
         validate_group(pod, &group, gates, errors);
         if let Some(old) = old {
+            validate_managed_label(pod, old, errors);
             validate_group_change(pod, old, &group, gates, errors);
         }
     }
@@ -42,6 +45,24 @@ fn label(key: &str) -> String {
 
 fn annotation(key: &str) -> String {
     key_path("metadata.annotations", key)
+}
+
+/// Checks that a pod keeps its label while it waits, or has the finalizer: clients that know only the label, such as a manager of
+/// Kueue, would neither start nor release it.
+fn validate_managed_label(pod: &JobUnderReview<'_>, old: &JobUnderReview<'_>, errors: &mut Errors) {
+    if old.label(MANAGED_LABEL).is_none() || pod.label(MANAGED_LABEL).is_some() {
+        return;
+    }
+    let has = |pointer, name: &str| {
+        let list = pod.value(pointer).and_then(Value::as_array);
+        list.is_some_and(|list| list.iter().any(|item| item.get("name").unwrap_or(item) == name))
+    };
+    let held = [("/metadata/finalizers", MANAGED_LABEL), ("/spec/schedulingGates", ADMISSION_GATE)];
+    if let Some((pointer, name)) = held.into_iter().find(|(pointer, name)| has(pointer, name)) {
+        let field = pointer.trim_start_matches('/').replace('/', ".");
+        let detail = format!("must stay while {field} has {name}");
+        errors.push(FieldError::forbidden(label(MANAGED_LABEL), detail));
+    }
 }
 
 /// A name that a pod gives by an annotation or a label.
