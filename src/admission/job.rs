@@ -2,7 +2,7 @@
 //!
 //! Invariant: a job that must be queued is suspended before it is stored, so that no pod starts before admission.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::job_defaults::JobDefaults;
 use super::job_rules;
@@ -61,6 +61,21 @@ pub(super) fn default(row: &'static Framework, request: &ReviewRequest<'_>) -> R
         ));
     }
     ReviewResponse::Allowed { patch: patch.into_operations(), warnings }
+}
+
+/// Validates a change of the number of replicas by the subresource `scale`. A Scale has no labels: the queue is that of the
+/// object as it is known.
+pub(super) fn validate_scale(row: &'static Framework, request: &ReviewRequest<'_>) -> ReviewResponse {
+    let name = request.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    let objects = request.ctx.objects;
+    let stored = objects.owner(request.namespace, &row.gvk.api_version(), row.gvk.kind, name);
+    let queue = stored.and_then(|object| object.queue_name).filter(|queue| !queue.is_empty());
+    let Some(old) = request.old.filter(|_| queue.is_some()) else { return ReviewResponse::allowed() };
+    // A Scale has no pod template to be read.
+    let read = |scale| JobUnderReview::read(row, scale, &mut Errors::new());
+    let mut errors = Errors::new();
+    row.hooks.validate_scale(&read(request.object), &read(old), &mut errors);
+    ReviewResponse::from_errors(&errors)
 }
 
 /// Validates a new or changed job.

@@ -57,9 +57,11 @@ pub(super) fn answer(rule: &WebhookRule, request: &Value, ctx: &ReviewContext<'_
         "DELETE" | "CONNECT" => return ReviewResponse::allowed(),
         _ => return malformed("request.operation: none of CREATE, UPDATE, DELETE, CONNECT"),
     };
+    let scale = rule.scale.filter(|_| request.get("subResource").is_some_and(|name| name == "scale"));
     if let Some(kind) = request.get("kind").filter(|kind| !kind.is_null()) {
         let text = |field| kind.get(field).and_then(Value::as_str).unwrap_or_default();
-        if (text("group"), text("kind")) != (rule.group, rule.kind) {
+        let expected = if scale.is_some() { ("autoscaling", "Scale") } else { (rule.group, rule.kind) };
+        if (text("group"), text("kind")) != expected {
             return malformed("request.kind: not the kind that this path answers for");
         }
     }
@@ -85,7 +87,7 @@ pub(super) fn answer(rule: &WebhookRule, request: &Value, ctx: &ReviewContext<'_
     let request = ReviewRequest { namespace, object, old: old.filter(|_| update), ctx };
     match &rule.handler {
         Handler::Job(row, _) if !ctx.settings.reviews(row) => ReviewResponse::allowed(),
-        Handler::Job(row, handle) => handle(row, &request),
+        Handler::Job(row, handle) => scale.unwrap_or(*handle)(row, &request),
         Handler::Kueue(handle) => handle(&request),
     }
 }
@@ -140,6 +142,8 @@ pub(super) struct WebhookRule {
     /// The part of a review that is decoded.
     pub(super) projection: Projection,
     handler: Handler,
+    /// How a change by the subresource `scale` is answered, where the path is for that too.
+    scale: Option<HandleJob>,
 }
 
 /// How a review is answered.
@@ -147,8 +151,10 @@ enum Handler {
     /// By the rules of a kind of Kueue.
     Kueue(fn(&ReviewRequest<'_>) -> ReviewResponse),
     /// By the rules of a kind of jobs, if its framework is enabled.
-    Job(&'static Framework, fn(&'static Framework, &ReviewRequest<'_>) -> ReviewResponse),
+    Job(&'static Framework, HandleJob),
 }
+
+type HandleJob = fn(&'static Framework, &ReviewRequest<'_>) -> ReviewResponse;
 
 /// Returns the rule of a path.
 pub(super) fn rule_for_path(path: &str) -> Option<&'static WebhookRule> {
@@ -174,6 +180,7 @@ pub(super) fn rules_of(row: &'static Framework) -> [WebhookRule; 2] {
         create_only: mutating && !row.webhooks.mutate.contains(&"UPDATE"),
         projection,
         handler: Handler::Job(row, if mutating { default } else { job::validate }),
+        scale: (row.webhooks.scale && !mutating).then_some(job::validate_scale as HandleJob),
     })
 }
 
@@ -194,6 +201,7 @@ fn kueue_rules() -> impl Iterator<Item = WebhookRule> {
             create_only: verb == "mutate",
             projection,
             handler: Handler::Kueue(handle),
+            scale: None,
         };
         default.map(|handle| rule("mutate", handle)).into_iter().chain([rule("validate", validate)])
     })

@@ -189,6 +189,10 @@ pub trait Hooks: Debug + Sync {
         _errors: &mut Errors,
     ) {
     }
+
+    /// Checks a change of the number of replicas of an object in a queue by the subresource `scale`: the fields of both are those
+    /// of a Scale. Called where the row says so.
+    fn validate_scale(&self, _scale: &JobUnderReview<'_>, _old: &JobUnderReview<'_>, _errors: &mut Errors) {}
 }
 
 /// What rules of a kind depend on beside the objects.

@@ -79,6 +79,13 @@ impl Entry {
             Self::Unqueued | Self::Managed => ("no-queue-named", format!("!({})", queued_condition(row))),
         };
         let operations = if mutating { row.webhooks.mutate } else { row.webhooks.validate };
+        let plural = row.gvk.plural;
+        // A Scale has no labels, so it comes with the objects without a queue.
+        let resources = if row.webhooks.scale && !mutating && self != Self::Queued {
+            format!("{plural}, {plural}/scale")
+        } else {
+            plural.to_owned()
+        };
         format!(
             "name: {name}
 admissionReviewVersions: [v1]
@@ -105,7 +112,7 @@ namespaceSelector:
 - apiGroups: [{group}]
   apiVersions: [{version}]
   operations: [{operations}]
-  resources: [{plural}]
+  resources: [{resources}]
   scope: \"*\"
 sideEffects: None
 timeoutSeconds: {timeout}
@@ -117,7 +124,6 @@ timeoutSeconds: {timeout}
             group = group_text(row),
             version = row.gvk.version,
             operations = operations.join(", "),
-            plural = row.gvk.plural,
         )
     }
 }

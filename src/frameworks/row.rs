@@ -331,6 +331,8 @@ pub struct Webhooks {
     pub mutate: &'static [&'static str],
     /// Operations that are validated.
     pub validate: &'static [&'static str],
+    /// Whether a change of the number of replicas by the subresource `scale` is validated.
+    pub scale: bool,
     /// What happens to objects that name a queue while no manager answers.
     pub with_queue: FailurePolicy,
     /// What happens to other objects.

@@ -36,6 +36,10 @@ impl Hooks for StatefulSetHooks {
         compare_shapes(&spec(set), &spec(old), "spec.template.spec", errors);
         validate_scaling(set, old, errors);
     }
+
+    fn validate_scale(&self, scale: &JobUnderReview<'_>, old: &JobUnderReview<'_>, errors: &mut Errors) {
+        validate_scaling(scale, old, errors);
+    }
 }
 
 const LEADER_TEMPLATE: &str = "/spec/leaderWorkerTemplate/leaderTemplate";

@@ -231,6 +231,7 @@ pub(super) const JOB_WEBHOOKS: Webhooks = Webhooks {
     handler: WebhookHandler::Suspend,
     mutate: &["CREATE"],
     validate: &["CREATE", "UPDATE"],
+    scale: false,
     with_queue: FailurePolicy::Fail,
     without_queue: FailurePolicy::Ignore,
 };

@@ -3,7 +3,7 @@
 use crate::core_fixture::START;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
-use sluice::admission::{AdmissionSettings, ReviewContext, admit_object};
+use sluice::admission::{AdmissionSettings, ReviewContext, admit_object, review};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::frameworks::{Framework, JobKind, framework};
@@ -85,6 +85,15 @@ impl JobServer {
         let ctx = ReviewContext { objects: &snapshot, settings: &self.admission };
         let admitted = admit_object((row.gvk.group, row.gvk.kind), object, old, |_| Ok(()), &ctx);
         admitted.map(|(object, _warnings)| object)
+    }
+
+    /// Returns the answer to a review: whether it is allowed, and the message.
+    pub(crate) fn review(&self, path: &str, request: &Value) -> (bool, String) {
+        let snapshot = self.harness.core.snapshot();
+        let ctx = ReviewContext { objects: &snapshot, settings: &self.admission };
+        let answer = review(path, &json!({"request": request}), &ctx);
+        let message = answer["response"]["status"]["message"].as_str().unwrap_or_default().to_owned();
+        (answer["response"]["allowed"] == true, message)
     }
 
     pub(crate) const fn now(&self) -> Timestamp {

@@ -56,6 +56,7 @@ mod related_objects;
 mod released_pods;
 mod released_quota;
 mod running_children;
+mod scaled_sets;
 mod serving_groups;
 mod shell_certificate_rotation;
 mod shell_client_verifier;

@@ -3060,7 +3060,7 @@
   - apiGroups: [apps]
     apiVersions: [v1]
     operations: [CREATE, UPDATE]
-    resources: [statefulsets]
+    resources: [statefulsets, statefulsets/scale]
     scope: "*"
   sideEffects: None
   timeoutSeconds: 3
@@ -3090,7 +3090,7 @@
   - apiGroups: [apps]
     apiVersions: [v1]
     operations: [CREATE, UPDATE]
-    resources: [statefulsets]
+    resources: [statefulsets, statefulsets/scale]
     scope: "*"
   sideEffects: None
   timeoutSeconds: 3

@@ -69,13 +69,16 @@ pub(super) static STATEFUL_SET: Framework = Framework {
     status: NO_STATUS,
     priority_class: None,
     creates: PODS,
-    webhooks: template_webhooks(TemplateMarks {
-        templates: &["/spec/template"],
-        labels: &[],
-        annotations: &[],
-        copied_labels: &[],
-        ready: "/status/readyReplicas",
-    }),
+    webhooks: Webhooks {
+        scale: true,
+        ..template_webhooks(TemplateMarks {
+            templates: &["/spec/template"],
+            labels: &[],
+            annotations: &[],
+            copied_labels: &[],
+            ready: "/status/readyReplicas",
+        })
+    },
     rbac: READ_ONLY,
     flags: Flags { prebuilt: false, topology_checks: TopologyChecks::None, ..JOB_FLAGS },
     hooks: &StatefulSetHooks,

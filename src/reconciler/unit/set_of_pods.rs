@@ -128,6 +128,14 @@ impl UnitStep<'_> {
         }
         if requested(record) == wanted(set) {
             self.mark_pods(unit, set);
+        } else if wanted(set) > 0 && record.may_run() {
+            let (kind, asked, granted) = (unit.key.kind.gvk.kind, wanted(set), requested(record));
+            let note = format!(
+                "The {kind} asks for {asked} pods and Workload {} for {granted}, which does not change while it has quota; \
+                 to go on, scale to 0 and then to {asked}",
+                record.meta.key
+            );
+            self.report(unit, "ScalingWaits", &note);
         }
         self.report_waiting_rollout(unit, set, record);
     }
