@@ -9,6 +9,8 @@ pub mod api;
 
 pub mod topology;
 
+pub mod conversion;
+
 pub mod quota;
 
 pub mod queue;

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 use super::review::rule_for_path;
-use crate::api::partial::{Projection, ValueBudget, read_projection};
+use crate::api::partial::{Projection, ReadError, read_within};
 use crate::frameworks::{
     Count, Framework, Pointer, ReviewField, Role, RoleFields, RoleName, RoleReader, RoleShape, WebhookHandler,
 };
@@ -21,22 +21,13 @@ pub const MAX_LIGHT_VALUES: usize = 4 << 10;
 /// that the schema accepts.
 const MAX_VALUES: usize = 128 << 10;
 
-/// Why a review body is not evaluated.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReadError {
-    /// It is not JSON.
-    Malformed(String),
-    /// It has more values than allowed.
-    TooManyValues(String),
-}
-
 /// Decodes an `AdmissionReview` for the rule of a path. A review of more than [`MAX_LIGHT_VALUES`] values is an error;
 /// use [`read_heavy`] for it.
 ///
 /// # Errors
 /// The body is not JSON or has too many values.
 pub fn read_light(path: &str, body: &[u8]) -> Result<Value, ReadError> {
-    read_within(path, body, MAX_LIGHT_VALUES)
+    read(path, body, MAX_LIGHT_VALUES)
 }
 
 /// Decodes any `AdmissionReview` that an API server sends. Its evaluation takes up to fifty megabytes.
@@ -44,19 +35,12 @@ pub fn read_light(path: &str, body: &[u8]) -> Result<Value, ReadError> {
 /// # Errors
 /// The body is not JSON or has too many values.
 pub fn read_heavy(path: &str, body: &[u8]) -> Result<Value, ReadError> {
-    read_within(path, body, MAX_VALUES)
+    read(path, body, MAX_VALUES)
 }
 
-fn read_within(path: &str, body: &[u8], values: usize) -> Result<Value, ReadError> {
+fn read(path: &str, body: &[u8], values: usize) -> Result<Value, ReadError> {
     let projection = rule_for_path(path).map_or_else(|| &*UNKNOWN, |rule| &rule.projection);
-    let budget = ValueBudget::new(values);
-    read_projection(projection, &budget, body).map_err(|error| {
-        if budget.is_exhausted() {
-            ReadError::TooManyValues(error.to_string())
-        } else {
-            ReadError::Malformed(error.to_string())
-        }
-    })
+    read_within(projection, values, body)
 }
 
 /// Annotation of `kubectl apply` that contains a copy of the object; not decoded.
@@ -315,6 +299,7 @@ const ASSIGNMENT: Projection =
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::partial::{ValueBudget, read_projection};
     use crate::frameworks::several_sources::{SEVERAL, job, reviewed};
     use serde_json::json;
 

@@ -12,6 +12,7 @@ pub mod names;
 pub mod partial;
 pub mod reason;
 pub mod selector;
+pub mod v1beta1;
 pub mod v1beta2;
 pub mod validation;
 

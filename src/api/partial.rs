@@ -123,6 +123,30 @@ impl ValueBudget {
     }
 }
 
+/// Why the body of a review is not evaluated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadError {
+    /// It is not JSON.
+    Malformed(String),
+    /// It has more values than allowed.
+    TooManyValues(String),
+}
+
+/// Decodes the parts of a body that `projection` selects, of at most this many values.
+///
+/// # Errors
+/// The body is not JSON or has too many values.
+pub fn read_within(projection: &'static Projection, values: usize, body: &[u8]) -> Result<Value, ReadError> {
+    let budget = ValueBudget::new(values);
+    read_projection(projection, &budget, body).map_err(|error| {
+        if budget.is_exhausted() {
+            ReadError::TooManyValues(error.to_string())
+        } else {
+            ReadError::Malformed(error.to_string())
+        }
+    })
+}
+
 /// Decodes the parts of `text` that `projection` selects.
 ///
 /// # Errors
