@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 /// Maximum number of domains in one slice.
 const MAX_DOMAINS_PER_SLICE: usize = 1000;
+/// Maximum number of slices that the schema accepts.
+const MAX_SLICES: usize = 1000;
 
 /// Compresses a placement.
 pub fn encode(placement: &Placement) -> TopologyAssignment {
@@ -21,13 +23,13 @@ pub fn encode(placement: &Placement) -> TopologyAssignment {
     }
 }
 
-/// Splits domains into runs whose last values differ only in their trailing number.
+/// Splits domains into runs whose last values differ only in their trailing number; into runs of equal length where these
+/// would be too many.
 fn split_into_slices(domains: &[(DomainPath, i32)]) -> Vec<&[(DomainPath, i32)]> {
     let stem = |(values, _): &(DomainPath, i32)| values.last().map(|value| stem(value).to_owned());
-    domains
-        .chunk_by(|a, b| stem(a) == stem(b))
-        .flat_map(|group| group.chunks(MAX_DOMAINS_PER_SLICE))
-        .collect()
+    let by_stem = domains.chunk_by(|a, b| stem(a) == stem(b));
+    let slices: Vec<_> = by_stem.flat_map(|group| group.chunks(MAX_DOMAINS_PER_SLICE)).collect();
+    if slices.len() > MAX_SLICES { domains.chunks(MAX_DOMAINS_PER_SLICE).collect() } else { slices }
 }
 
 /// Strips the trailing digits.
@@ -156,6 +158,17 @@ mod tests {
             (Some("node-"), &["1".into(), "2".into()][..])
         );
         assert_eq!(slice.pod_counts.universal, Some(1));
+    }
+
+    #[test]
+    fn names_without_common_stem_take_no_more_slices_than_the_schema_accepts() {
+        let hosts: Vec<String> = (0..1500).map(|number| format!("{number}.example")).collect();
+        let paths: Vec<[&str; 2]> = hosts.iter().map(|host| ["r", host.as_str()]).collect();
+        let domains: Vec<(&[&str], i32)> = paths.iter().map(|path| (&path[..], 1)).collect();
+        let placement = placement(&domains);
+        let encoded = encode(&placement);
+        assert_eq!(encoded.slices.len(), 2);
+        assert_eq!(decode(&encoded), Some(placement));
     }
 
     #[test]
