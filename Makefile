@@ -99,8 +99,9 @@ lint: ## formatting and clippy, warnings are errors
 fmt: ## format
 	$(CARGO) fmt --all
 
-crds: ## generate crds/ from the types
+crds: ## generate crds/ and the patches of config/v1beta1 from the types
 	$(CARGO) run --quiet --locked --bin sluice -- crds --write crds
+	$(CARGO) run --quiet --locked --bin sluice -- crds --v1beta1 --write config/v1beta1/definitions
 	$(MAKE) chart
 
 gates: ## write docs/feature-gates.md from the table of feature gates
@@ -120,7 +121,7 @@ chart-test: tools ## render the Helm chart, compare it with config/, install, up
 	@$(E2E) chart-test
 
 generated: crds ## fail if a generated file is stale
-	git diff --exit-code -- crds charts docs/helm.md
+	git diff --exit-code -- crds config/v1beta1 charts docs/helm.md
 
 deny: ## licences, sources, bans, duplicate versions and advisories of the dependencies; ADVISORIES=optional: pass if their database cannot be had
 	$(CARGO) deny --locked check bans licenses sources

@@ -11,10 +11,13 @@ pub(super) struct CrdsArgs {
     /// Write one file per definition into this directory instead of printing them.
     #[arg(long, value_name = "DIR")]
     write: Option<PathBuf>,
+    /// Write the patches that add version v1beta1 to them instead.
+    #[arg(long, requires = "write")]
+    v1beta1: bool,
 }
 
 pub(super) fn run(args: &CrdsArgs) -> anyhow::Result<()> {
-    let all = crd::all()?;
+    let all = if args.v1beta1 { crd::v1beta1::patches()? } else { crd::all()? };
     let Some(folder) = &args.write else {
         let definitions = all.iter().filter(|(name, _)| name != "kustomization.yaml");
         let documents: Vec<&str> = definitions.map(|(_, text)| text.as_str()).collect();

@@ -8,33 +8,42 @@ use std::fs;
 use std::path::Path;
 
 /// Differences from Kueue's definitions, by kind and end of the path, with the reason.
-const DIFFERENCES: &[(&str, &str, &str)] =
-    &[("workloadpriorityclasses", "/subresources", "an empty list of subresources has no effect")];
+const DIFFERENCES: &[(&str, &str, &str)] = &[
+    ("workloadpriorityclasses", "/subresources", "an empty list of subresources has no effect"),
+    ("", "/deprecationWarning", "the warning names the kind"),
+    ("multikueueconfigs", "/deprecated", "v1beta1 of this kind ends as well"),
+];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-#[test]
+/// Compares the files of a folder with these, or writes them.
 #[expect(clippy::disallowed_methods, reason = "set by the developer who runs the test")]
-fn crds_are_up_to_date() {
+fn check_folder(folder: &str, files: Vec<(String, String)>) {
     let write = std::env::var("SLUICE_WRITE").is_ok();
+    let folder_path = root().join(folder);
     let mut expected = BTreeSet::new();
-    for (name, text) in crd::all().unwrap() {
-        let path = root().join("crds").join(&name);
+    for (name, text) in files {
+        let path = folder_path.join(&name);
         if write {
-            fs::create_dir_all(root().join("crds")).unwrap();
+            fs::create_dir_all(&folder_path).unwrap();
             fs::write(&path, &text).unwrap();
         }
         let actual = fs::read_to_string(&path).unwrap_or_default();
-        assert!(actual == text, "crds/{name} is stale; SLUICE_WRITE=1 cargo test --test it crds");
+        assert!(actual == text, "{folder}/{name} is stale; SLUICE_WRITE=1 cargo test --test it crds");
         expected.insert(name);
     }
-    let actual: BTreeSet<String> = fs::read_dir(root().join("crds"))
-        .unwrap()
-        .map(|e| e.unwrap().file_name().into_string().unwrap())
-        .collect();
-    assert_eq!(actual, expected);
+    let entries = fs::read_dir(&folder_path).unwrap();
+    let actual: BTreeSet<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(actual, expected, "{folder}");
+}
+
+#[test]
+fn crds_are_up_to_date() {
+    check_folder("crds", crd::all().unwrap());
+    check_folder("config/v1beta1/definitions", crd::v1beta1::patches().unwrap());
 }
 
 #[test]
@@ -44,11 +53,12 @@ fn crds_match_kueue_definitions() {
     };
     let mut unexplained = Vec::new();
     let mut needed = BTreeSet::new();
-    for (name, ours) in crd::definitions().unwrap() {
+    let added = crd::v1beta1::versions().unwrap();
+    for (name, mut ours) in crd::definitions().unwrap() {
         let text = fs::read_to_string(reference.join(&name)).unwrap();
-        let mut theirs: Value = serde_saphyr::from_str(&text).unwrap();
-        let versions = theirs["spec"]["versions"].as_array_mut().unwrap();
-        versions.retain(|v| v["name"] == "v1beta2");
+        let theirs: Value = serde_saphyr::from_str(&text).unwrap();
+        let (_, v1beta1) = added.iter().find(|(plural, _)| name.contains(&format!("_{plural}."))).unwrap();
+        ours["spec"]["versions"].as_array_mut().unwrap().insert(0, v1beta1.clone());
         let mut differences = Vec::new();
         compare("", &ours["spec"], &theirs["spec"], &mut differences);
         for (path, text) in differences {

@@ -48,6 +48,7 @@ mod pod_requests;
 mod pod_template;
 mod priority;
 mod queue_status;
+mod recorded_conversions;
 mod recorded_lives;
 mod recorded_reviews;
 mod recorded_tables;

@@ -104,7 +104,7 @@ fn recordings_folder() -> Option<PathBuf> {
     api.is_dir().then_some(api)
 }
 
-fn read_json_lines(path: PathBuf) -> Vec<Value> {
+pub(crate) fn read_json_lines(path: PathBuf) -> Vec<Value> {
     let mut text = String::new();
     flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

@@ -122,6 +122,11 @@ fn toleration() -> Value {
     })
 }
 
+/// Returns the schema of a list of taints.
+pub(super) fn taints() -> Value {
+    json!({ "type": "array", "items": taint() })
+}
+
 fn taint() -> Value {
     json!({
         "description": "A taint that repels pods that do not tolerate it.",

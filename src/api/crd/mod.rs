@@ -10,6 +10,7 @@ pub mod pod_template;
 mod rules;
 mod schema;
 pub mod served;
+pub mod v1beta1;
 
 use super::GROUP;
 use super::v1beta2::VERSION;
@@ -37,10 +38,16 @@ impl CrdError {
 
 /// Returns file name and definition of each kind, in the order of the names.
 pub fn definitions() -> Result<Vec<(String, Value)>, CrdError> {
+    let kinds = schemas()?;
+    Ok(kinds.iter().map(|(kind, schema)| (file_name(kind), definition(kind, schema))).collect())
+}
+
+/// Returns each kind with the schema of v1beta2.
+fn schemas() -> Result<Vec<(&'static KindSpec, Value)>, CrdError> {
     let rules = rules::all();
     let template = pod_template::shipped()?;
     let mut used = Vec::new();
-    let mut definitions = Vec::new();
+    let mut schemas = Vec::new();
     for kind in kinds::KINDS {
         let mut builder = schema::Builder::new((kind.schema)(), kind.kind, &rules, &template)?;
         let mut schema = builder.root()?;
@@ -48,10 +55,10 @@ pub fn definitions() -> Result<Vec<(String, Value)>, CrdError> {
             schema::remove(&mut schema, path)?;
         }
         used.extend(builder.into_used());
-        definitions.push((file_name(kind), definition(kind, &schema)));
+        schemas.push((kind, schema));
     }
     rules.check_used(&used)?;
-    Ok(definitions)
+    Ok(schemas)
 }
 
 /// Returns file name and YAML of each file in `crds/`, including the kustomization.
@@ -59,20 +66,26 @@ pub fn all() -> Result<Vec<(String, String)>, CrdError> {
     let mut files = Vec::new();
     let mut listed = String::new();
     for (name, definition) in definitions()? {
-        // Folded block scalars would not preserve double spaces in CEL rules.
-        let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
-        let body = serde_saphyr::to_string_with_options(&definition, options)
-            .map_err(|e| CrdError::new(format!("{name}: {e}")))?;
+        let text = yaml(&name, &definition)?;
         listed.push_str("- ");
         listed.push_str(&name);
         listed.push('\n');
-        files.push((name, format!("# Generated from src/api; do not edit.\n{body}")));
+        files.push((name, text));
     }
     let kustomization = format!(
         "# Generated from src/api; do not edit.\napiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n{listed}"
     );
     files.push(("kustomization.yaml".to_owned(), kustomization));
     Ok(files)
+}
+
+/// Returns a generated file.
+fn yaml(name: &str, content: &Value) -> Result<String, CrdError> {
+    // Folded block scalars would not preserve double spaces in CEL rules.
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    let body = serde_saphyr::to_string_with_options(content, options)
+        .map_err(|e| CrdError::new(format!("{name}: {e}")))?;
+    Ok(format!("# Generated from src/api; do not edit.\n{body}"))
 }
 
 fn file_name(kind: &KindSpec) -> String {
@@ -87,6 +100,24 @@ fn definition(kind: &KindSpec, schema: &Value) -> Value {
         "singular": kind.kind.to_ascii_lowercase(),
     });
     schema::set(&mut names, "shortNames", json!(kind.short_names));
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": format!("{}.{GROUP}", kind.plural),
+            "labels": { "app.kubernetes.io/name": "kueue", "app.kubernetes.io/component": "crd" },
+        },
+        "spec": {
+            "group": GROUP,
+            "names": names,
+            "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
+            "versions": [version(kind, schema)],
+        },
+    })
+}
+
+/// Returns the version of a definition.
+fn version(kind: &KindSpec, schema: &Value) -> Value {
     let mut version = json!({ "name": VERSION, "served": true, "storage": true });
     if !kind.columns.is_empty() {
         schema::set(&mut version, "additionalPrinterColumns", kind.columns());
@@ -100,18 +131,5 @@ fn definition(kind: &KindSpec, schema: &Value) -> Value {
     if kind.has_status {
         schema::set(&mut version, "subresources", json!({ "status": {} }));
     }
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": format!("{}.{GROUP}", kind.plural),
-            "labels": { "app.kubernetes.io/name": "kueue", "app.kubernetes.io/component": "crd" },
-        },
-        "spec": {
-            "group": GROUP,
-            "names": names,
-            "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
-            "versions": [version],
-        },
-    })
+    version
 }

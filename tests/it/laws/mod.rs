@@ -15,6 +15,7 @@ mod classic_preemption;
 mod cluster;
 mod conservation;
 mod contention;
+mod conversion;
 mod cycle_decisions;
 mod dominant_shares;
 mod edge_cases;

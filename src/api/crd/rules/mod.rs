@@ -6,6 +6,8 @@ mod other;
 mod queue;
 mod workload;
 
+pub(super) use workload::holds;
+
 use super::CrdError;
 use super::schema::merge;
 use serde_json::{Value, json};
@@ -91,20 +93,20 @@ impl TypeRules {
 }
 
 /// CEL rules, each with its message.
-fn checks(rules: &[(&str, &str)]) -> Value {
+pub(super) fn checks(rules: &[(&str, &str)]) -> Value {
     let rules: Vec<Value> =
         rules.iter().map(|(rule, message)| json!({ "message": message, "rule": rule })).collect();
     json!({ "x-kubernetes-validations": rules })
 }
 
 /// Returns the union of two rules.
-fn merged(mut rule: Value, other: &Value) -> Value {
+pub(super) fn merged(mut rule: Value, other: &Value) -> Value {
     merge(&mut rule, other);
     rule
 }
 
 /// Name of an object.
-fn subdomain() -> Value {
+pub(super) fn subdomain() -> Value {
     json!({ "maxLength": 253, "pattern": SUBDOMAIN })
 }
 
@@ -119,7 +121,7 @@ fn keyed(keys: &[&str], max_items: u32) -> Value {
 }
 
 /// A list that is replaced as a whole on writes.
-fn atomic(max_items: u32) -> Value {
+pub(super) fn atomic(max_items: u32) -> Value {
     json!({ "maxItems": max_items, "x-kubernetes-list-type": "atomic" })
 }
 

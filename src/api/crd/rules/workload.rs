@@ -14,7 +14,7 @@ pub(super) fn add(rules: &mut Rules) {
 }
 
 /// Returns a CEL expression: a workload (`self` or `oldSelf`) has a condition with status True.
-fn holds(workload: &str, condition: &str) -> String {
+pub(in crate::api::crd) fn holds(workload: &str, condition: &str) -> String {
     format!(
         "has({workload}.status) && has({workload}.status.conditions) && {workload}.status.conditions.exists(c, c.type == '{condition}' && c.status == 'True')"
     )
