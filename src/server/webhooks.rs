@@ -1,7 +1,8 @@
-//! Admission webhooks over HTTP: reads the body within its limits, then runs the pure review.
+//! Webhooks over HTTP: reads the body within its limits, then runs the pure review, of an admission or a conversion.
 //!
 //! Invariants: the total size of bodies, parsed values and responses is bounded over all clients; a small review never waits
-//! for a large one; a review that panics is answered and counted, and the process continues (I23).
+//! for a large one; a review that panics is answered and counted, and the process continues (I23). Conversions need nothing but
+//! the object, so they are answered from the first moment on, whether this replica is ready or not.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -23,6 +24,8 @@ use tokio::time::{Instant, timeout_at};
 use super::body_budget::{BodyBudget, BodyReservation};
 use crate::admission::{ReadError, read_heavy, read_light};
 use crate::api::config;
+use crate::api::v1beta1::CONVERSION_PATH;
+use crate::conversion;
 use crate::metrics::counters::ReviewMetrics;
 
 /// Reviews an AdmissionReview by path and content, and returns its response.
@@ -39,8 +42,12 @@ const LARGE_BODIES_TOTAL_KIB: usize = 16 << 10;
 /// Responses above this size count towards the next limit, in KiB, until the client, possibly slow, has read them.
 const SMALL_RESPONSE_BYTES: usize = 4 << 10;
 const LARGE_RESPONSES_TOTAL_KIB: usize = 4 << 10;
-/// Maximum size of a response; no legitimate one reaches it.
+/// Maximum size of the response to an admission review; no legitimate one reaches it.
 const MAX_RESPONSE_BYTES: usize = 1 << 20;
+/// Maximum size of the response to a conversion review: a Workload on a hundred thousand nodes takes half of it.
+const MAX_CONVERSION_BYTES: usize = 16 << 20;
+/// Limit of all large responses to conversions, in KiB. Others wait for it: an object that is not converted cannot be read.
+const LARGE_CONVERSIONS_TOTAL_KIB: usize = 24 << 10;
 /// Time for a review whose caller does not set a timeout.
 const DEFAULT_REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time to receive any body, plus time for each MiB. A healthy API server is much faster.
@@ -56,6 +63,7 @@ pub fn router(review: Review, metrics: ReviewMetrics) -> Router {
         large_bodies: Arc::new(Semaphore::new(LARGE_BODIES_TOTAL_KIB)),
         heavy_reviews: Arc::new(Semaphore::new(1)),
         responses: Arc::new(Semaphore::new(LARGE_RESPONSES_TOTAL_KIB)),
+        conversions: Arc::new(Semaphore::new(LARGE_CONVERSIONS_TOTAL_KIB)),
     };
     Router::new()
         .route("/{*path}", post(handle))
@@ -73,6 +81,14 @@ struct ReviewHandler {
     /// Runs reviews with many values one at a time: each takes up to 50 MB.
     heavy_reviews: Arc<Semaphore>,
     responses: Arc<Semaphore>,
+    conversions: Arc<Semaphore>,
+}
+
+/// How many values of a review are decoded.
+#[derive(Clone, Copy)]
+enum Weight {
+    Light,
+    Heavy,
 }
 
 /// Why a review failed.
@@ -120,7 +136,7 @@ impl IntoResponse for ReviewError {
                 (StatusCode::REQUEST_TIMEOUT, "Timeout", "the body took too long".to_owned())
             }
             Self::Malformed(error) => {
-                (StatusCode::BAD_REQUEST, "BadRequest", format!("not an AdmissionReview: {error}"))
+                (StatusCode::BAD_REQUEST, "BadRequest", format!("not a review: {error}"))
             }
             Self::NotJson => {
                 let message = "the content type must be application/json".to_owned();
@@ -188,7 +204,14 @@ impl ReviewHandler {
             // An unknown length may be any.
             _ => self.review_large(uri.path(), body, length.unwrap_or(MAX_BODY_BYTES), until).await?,
         };
-        self.to_response(response)
+        let permit = self.response_permit(uri.path(), response.len(), until).await?;
+        let body = match permit {
+            Some(permit) => {
+                Body::from(Bytes::from_owner(BoundedResponse { body: response, _permit: permit }))
+            }
+            None => Body::from(response),
+        };
+        Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
     }
 
     /// Runs a small review immediately, unless it holds many values for its size.
@@ -204,7 +227,7 @@ impl ReviewHandler {
             body = read_body(body, length, until) => body?,
             _ = &mut cancelled => return Err(ReviewError::BodyTimeout),
         };
-        match run_review(&self.review, path, &body, read_light) {
+        match run_review(&self.review, path, &body, Weight::Light) {
             Err(ReviewError::TooLarge(_)) => {}
             result => return result,
         }
@@ -245,24 +268,30 @@ impl ReviewHandler {
         };
         let (review, path) = (Arc::clone(&self.review), path.to_owned());
         let result = tokio::task::spawn_blocking(move || {
-            let result = run_review(&review, &path, &body, read_heavy);
+            let result = run_review(&review, &path, &body, Weight::Heavy);
             drop((permit, body, held_capacity));
             result
         });
         result.await.unwrap_or(Err(ReviewError::Panicked))
     }
 
-    /// Builds the response. A large one holds a permit until it is sent.
-    fn to_response(&self, response: Bytes) -> Result<Response, ReviewError> {
-        let body = if response.len() <= SMALL_RESPONSE_BYTES {
-            Body::from(response)
-        } else {
-            let size = u32::try_from(response.len().div_ceil(1 << 10)).unwrap_or(u32::MAX);
-            let permit = Arc::clone(&self.responses).try_acquire_many_owned(size);
-            let bounded = BoundedResponse { body: response, _permit: permit.map_err(|_| ReviewError::Busy)? };
-            Body::from(Bytes::from_owner(bounded))
-        };
-        Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
+    /// Returns what a large response holds until it is sent.
+    async fn response_permit(
+        &self,
+        path: &str,
+        length: usize,
+        until: Instant,
+    ) -> Result<Option<OwnedSemaphorePermit>, ReviewError> {
+        if length <= SMALL_RESPONSE_BYTES {
+            return Ok(None);
+        }
+        let size = u32::try_from(length.div_ceil(1 << 10)).unwrap_or(u32::MAX);
+        if path == CONVERSION_PATH {
+            let permit = timeout_at(until, Arc::clone(&self.conversions).acquire_many_owned(size)).await;
+            return permit.ok().and_then(Result::ok).map(Some).ok_or(ReviewError::Busy);
+        }
+        let permit = Arc::clone(&self.responses).try_acquire_many_owned(size);
+        permit.map(Some).map_err(|_| ReviewError::Busy)
     }
 }
 
@@ -286,18 +315,14 @@ enum HeldCapacity {
 }
 
 /// Parses and runs a review. A panic fails only this review, not concurrent ones.
-fn run_review(
-    review: &Review,
-    path: &str,
-    body: &[u8],
-    read: fn(&str, &[u8]) -> Result<Value, ReadError>,
-) -> Result<Bytes, ReviewError> {
+fn run_review(review: &Review, path: &str, body: &[u8], weight: Weight) -> Result<Bytes, ReviewError> {
     let result = catch_unwind(AssertUnwindSafe(|| {
-        let response = review(path, &read(path, body)?);
+        let response = evaluate(review, path, body, weight)?;
         serde_json::to_vec(&response).map_err(|error| ReadError::Malformed(error.to_string()))
     }));
+    let limit = if path == CONVERSION_PATH { MAX_CONVERSION_BYTES } else { MAX_RESPONSE_BYTES };
     match result {
-        Ok(Ok(response)) if response.len() > MAX_RESPONSE_BYTES => {
+        Ok(Ok(response)) if response.len() > limit => {
             Err(ReviewError::TooLarge("the answer to the review would be too large".to_owned()))
         }
         Ok(Ok(response)) => Ok(response.into()),
@@ -307,6 +332,21 @@ fn run_review(
             Err(ReviewError::Panicked)
         }
     }
+}
+
+fn evaluate(review: &Review, path: &str, body: &[u8], weight: Weight) -> Result<Value, ReadError> {
+    if path == CONVERSION_PATH {
+        let values = match weight {
+            Weight::Light => conversion::MAX_LIGHT_VALUES,
+            Weight::Heavy => conversion::MAX_VALUES,
+        };
+        return conversion::answer(body, values);
+    }
+    let read = match weight {
+        Weight::Light => read_light,
+        Weight::Heavy => read_heavy,
+    };
+    Ok(review(path, &read(path, body)?))
 }
 
 /// Reads the whole body, at most `limit` bytes.

@@ -174,6 +174,36 @@ async fn tls_options_follow_configuration() {
     assert!(connect_by(address, &[&authority], &[&TLS13]).await.is_ok());
 }
 
+/// The answer to a conversion is not that of an admission, and may be large.
+#[tokio::test]
+async fn conversions_are_answered() {
+    let (authority, serving) = ca_and_serving_certificate();
+    let (address, _stop, _task) = serve(echo_router(), &serving, ListenerLimits::default()).await;
+    for (ballast, count) in [(10, 2), (1 << 20, 3), (0, 30_000)] {
+        let object = json!({"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Cohort", "metadata": {"name": "c"},
+            "spec": {"ballast": "x".repeat(ballast)}});
+        let objects: Vec<&serde_json::Value> = (0..count).map(|_| &object).collect();
+        let request = json!({"uid": "u1", "desiredAPIVersion": "kueue.x-k8s.io/v1beta2", "objects": objects});
+        let mut stream = connect(address, &[&authority]).await.unwrap();
+        let answer = post(&mut stream, "/convert", json!({"request": request}).to_string().as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let mut body = body.as_bytes().to_vec();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+        let mut rest = vec![0; length.parse::<usize>().unwrap() - body.len()];
+        stream.read_exact(&mut rest).await.unwrap();
+        body.extend(rest);
+        let review: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(review["response"]["result"]["status"], "Success");
+        let converted = review["response"]["convertedObjects"].as_array().unwrap();
+        assert_eq!(converted.len(), count);
+        assert!(converted.iter().all(|object| object["apiVersion"] == "kueue.x-k8s.io/v1beta2"));
+    }
+    let mut stream = connect(address, &[&authority]).await.unwrap();
+    let answer = post(&mut stream, "/convert", b"{").await;
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+}
+
 #[tokio::test]
 async fn oversized_bodies_are_refused() {
     let (authority, serving) = ca_and_serving_certificate();

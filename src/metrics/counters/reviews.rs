@@ -1,4 +1,4 @@
-//! Metrics of admission reviews: duration, number in flight, and refusals by reason.
+//! Metrics of reviews of admissions and conversions: duration, number in flight, and refusals by reason.
 //!
 //! Invariant: label values are constants of this program, so that no client can increase the number of series.
 
@@ -12,6 +12,7 @@ use prometheus_client::registry::Registry;
 
 use super::super::model::MetricLabels;
 use crate::admission;
+use crate::api::v1beta1::CONVERSION_PATH;
 
 /// Buckets in seconds: one millisecond, doubling, to four seconds. The API server waits for three.
 const BOUNDS: [f64; 13] =
@@ -67,7 +68,8 @@ impl ReviewMetrics {
 
     /// Records the duration of a review on this path.
     pub fn observe_duration(&self, path: &str, time: Duration) {
-        let path = admission::paths().find(|known| *known == path).unwrap_or("other");
+        let mut paths = admission::paths().chain([CONVERSION_PATH]);
+        let path = paths.find(|known| *known == path).unwrap_or("other");
         self.times.get_or_create(&vec![("path", path.to_owned())]).observe(time.as_secs_f64());
     }
 
