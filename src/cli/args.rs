@@ -61,6 +61,10 @@ pub(super) struct ManagerArgs {
     /// Name of the metrics Service, which is a SAN of the serving certificate.
     #[arg(long, value_name = "NAME", default_value = "kueue-controller-manager-metrics-service")]
     pub(super) metrics_service: String,
+    /// Name of the Service at which API servers have objects of v1beta1 converted, which is a SAN of the serving certificate.
+    /// If set, the CA bundle of the definitions that name it is kept. API servers call it without a client certificate.
+    #[arg(long, value_name = "NAME", conflicts_with = "webhook_client_ca")]
+    pub(super) conversion_service: Option<String>,
     /// PEM file of CA certificates, reloaded when it changes. If set, webhook clients must present a certificate signed
     /// by one of them.
     #[arg(long, value_name = "FILE")]

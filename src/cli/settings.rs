@@ -239,13 +239,15 @@ impl ManagerSettings {
         let internal = &self.configuration.internal_cert_management;
         // The webhooks' Service comes first: its name is the certificate's common name.
         let services = [&internal.webhook_service_name, &args.metrics_service];
+        let services = services.into_iter().chain(&args.conversion_service);
         let dns_names = |service: &String| {
             let name = format!("{service}.{}.svc", self.namespace);
             [name.clone(), format!("{name}.cluster.local")]
         };
-        let mut names: Vec<String> = services.into_iter().flat_map(dns_names).collect();
+        let mut names: Vec<String> = services.flat_map(dns_names).collect();
         names.extend(args.webhook_san.iter().cloned());
         let secret = &internal.webhook_secret_name;
+        let service = |name: &String| ServiceName { namespace: self.namespace.clone(), name: name.clone() };
         CertificateSettings {
             namespace: self.namespace.clone(),
             serving_secret: secret.clone(),
@@ -253,10 +255,8 @@ impl ManagerSettings {
             ca_config_map: format!("{secret}-ca-bundle"),
             mutating: args.mutating_webhook_configuration.clone(),
             validating: args.validating_webhook_configuration.clone(),
-            service: ServiceName {
-                namespace: self.namespace.clone(),
-                name: internal.webhook_service_name.clone(),
-            },
+            service: service(&internal.webhook_service_name),
+            conversion: args.conversion_service.as_ref().map(service),
             names,
             folder: self.configuration.certificate_folder().map(Into::into),
             mode: if internal.enable && args.component.reconciles() {

@@ -3,8 +3,8 @@
 //! Every replica reads; any replica may write, guarded by resourceVersion. A Secret that is invalid, or whose certificate the
 //! webhooks do not accept, changes nothing: the old certificate stays. Certificates are created and validated by the API
 //! server's time. While the configurations belong to another manager, nothing is written. The bundles of the webhook
-//! configurations are written by server-side apply under a separate field manager, which then gives up its ownership: an entry
-//! with an owned field could not be removed by the server-side apply of the installer. A ConfigMap has the authority without
+//! configurations, and of the definitions whose objects are converted, are written under a separate field manager, which then gives
+//! up its ownership: an entry with an owned field could not be removed by the server-side apply of the installer. A ConfigMap has the authority without
 //! its key, for clients of the metrics; whether it exists and can be written affects nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,9 +12,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::kube::Client;
 use ::kube::api::DynamicObject;
-use ::kube::core::{ApiResource, GroupVersionKind};
-use ::kube::{Api, Client};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -35,7 +34,10 @@ use crate::metrics::certificates::CertificateStatus;
 
 pub use super::serving_certificate::ServingCertificate;
 
+mod objects;
 mod rotation;
+
+use objects::{ManagedObject, WEBHOOK_OBJECTS};
 
 /// Field manager of the CA bundles.
 const FIELD_MANAGER: &str = "sluice-certificates";
@@ -59,6 +61,8 @@ pub struct CertificateSettings {
     pub validating: String,
     /// Service of the webhooks.
     pub service: ServiceName,
+    /// Service at which the API server has objects of v1beta1 converted, if it is served.
+    pub conversion: Option<ServiceName>,
     /// DNS names of the serving certificate.
     pub names: Vec<String>,
     /// Folder with the serving certificate, used instead of the Secret.
@@ -90,17 +94,6 @@ enum StepError {
     #[error("Secret {namespace}/{name} does not exist; apply webhook-certs/self-managed")]
     NoSecret { namespace: String, name: String },
 }
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum ManagedObject {
-    Serving,
-    Ca,
-    CaConfigMap,
-    Mutating,
-    Validating,
-}
-
-const WEBHOOK_OBJECTS: [ManagedObject; 2] = [ManagedObject::Mutating, ManagedObject::Validating];
 
 /// The task that reads and, in self-managed mode, rotates the certificates.
 pub struct CertificateTask {
@@ -155,72 +148,6 @@ impl CertificateTask {
     }
 }
 
-impl CertificateSettings {
-    fn watched_objects(&self) -> Vec<ManagedObject> {
-        let mut slots = vec![ManagedObject::Serving, ManagedObject::Mutating, ManagedObject::Validating];
-        if self.mode == CertificateMode::SelfManaged {
-            slots.extend([ManagedObject::Ca, ManagedObject::CaConfigMap]);
-        }
-        slots
-    }
-
-    fn name(&self, slot: ManagedObject) -> &str {
-        match slot {
-            ManagedObject::Serving => &self.serving_secret,
-            ManagedObject::Ca => &self.ca_secret,
-            ManagedObject::CaConfigMap => &self.ca_config_map,
-            ManagedObject::Mutating => &self.mutating,
-            ManagedObject::Validating => &self.validating,
-        }
-    }
-
-    fn api(&self, slot: ManagedObject, client: &Client) -> (Api<DynamicObject>, String) {
-        let name = self.name(slot).to_owned();
-        let resource_of = |group, kind, plural| {
-            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural)
-        };
-        let api = match slot {
-            ManagedObject::Serving | ManagedObject::Ca => {
-                Api::namespaced_with(client.clone(), &self.namespace, &resource_of("", "Secret", "secrets"))
-            }
-            ManagedObject::CaConfigMap => {
-                let resource = resource_of("", "ConfigMap", "configmaps");
-                Api::namespaced_with(client.clone(), &self.namespace, &resource)
-            }
-            ManagedObject::Mutating | ManagedObject::Validating => {
-                let resource = resource_of(REGISTRATION, slot.kind_and_plural().0, slot.kind_and_plural().1);
-                Api::all_with(client.clone(), &resource)
-            }
-        };
-        (api, name)
-    }
-
-    fn path(&self, slot: ManagedObject) -> String {
-        let name = self.name(slot);
-        match slot {
-            ManagedObject::Serving | ManagedObject::Ca => {
-                format!("/api/v1/namespaces/{}/secrets/{name}", self.namespace)
-            }
-            ManagedObject::CaConfigMap => format!("/api/v1/namespaces/{}/configmaps/{name}", self.namespace),
-            ManagedObject::Mutating | ManagedObject::Validating => {
-                format!("/apis/{REGISTRATION}/v1/{}/{name}", slot.kind_and_plural().1)
-            }
-        }
-    }
-}
-
-const REGISTRATION: &str = "admissionregistration.k8s.io";
-
-impl ManagedObject {
-    fn kind_and_plural(self) -> (&'static str, &'static str) {
-        if self == ManagedObject::Mutating {
-            ("MutatingWebhookConfiguration", "mutatingwebhookconfigurations")
-        } else {
-            ("ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
-        }
-    }
-}
-
 /// State of the certificate controller.
 struct CertificateController {
     caller: Caller,
@@ -266,8 +193,10 @@ impl CertificateController {
     }
 
     fn update_object(&mut self, slot: ManagedObject, object: Option<DynamicObject>) {
-        if WEBHOOK_OBJECTS.contains(&slot) {
-            self.targets.insert(slot, object.as_ref().map(serving_certificate::targets).unwrap_or_default());
+        let object = object.map(|object| slot.used_parts(object));
+        if slot.has_bundle() {
+            let targets = object.as_ref().map(|object| self.settings.targets(slot, object));
+            self.targets.insert(slot, targets.unwrap_or_default());
         }
         self.objects.insert(slot, object);
         if WEBHOOK_OBJECTS.contains(&slot) {
@@ -407,12 +336,12 @@ impl CertificateController {
         if !WEBHOOK_OBJECTS.iter().all(|slot| self.objects.contains_key(slot)) {
             return Some(NotReadyReason::ConfigurationsNotRead);
         }
-        let targets = self.all_targets();
-        if targets.is_empty() {
+        let of_webhooks = WEBHOOK_OBJECTS.iter().filter_map(|slot| self.targets.get(slot));
+        if of_webhooks.flatten().next().is_none() {
             let CertificateSettings { mutating, validating, .. } = self.settings.clone();
             return Some(NotReadyReason::NoWebhooks { mutating, validating });
         }
-        serving_certificate::verify_targets(&targets, &key, now).err()
+        serving_certificate::verify_targets(&self.all_targets(), &key, now).err()
     }
 
     /// Returns the published CA that signed the served certificate.
@@ -429,12 +358,8 @@ impl CertificateController {
         let read =
             |part: &str| ca_data.get(part).and_then(|pem| pki::certificates(&pem.0).into_iter().next());
         let current = read("ca.crt").filter(|_| ca_data.get("ca.key").is_some_and(|key| !key.0.is_empty()));
-        let bundles: Vec<BTreeSet<Fingerprint>> = WEBHOOK_OBJECTS
-            .iter()
-            .filter_map(|slot| self.targets.get(slot))
-            .flatten()
-            .map(|target| fingerprints(&target.bundle))
-            .collect();
+        let bundles: Vec<BTreeSet<Fingerprint>> =
+            self.targets.values().flatten().map(|target| fingerprints(&target.bundle)).collect();
         let current = current.map(|certificate| certificate.info);
         self.published_ca = current.as_ref().map(|current| &current.fingerprint).and_then(|fingerprint| {
             let published_everywhere = bundles.iter().all(|bundle| bundle.contains(fingerprint));

@@ -20,6 +20,7 @@ use super::client::{CallError, Caller};
 use super::lease::LeaseSettings;
 use super::watch_status::WatchStatuses;
 use super::webhook_ownership::KUEUE_CONFIGURATIONS;
+use crate::api::v1beta1::CONVERTED;
 use crate::cache::Kind;
 use crate::frameworks::{Framework, JobKind, frameworks};
 
@@ -242,6 +243,14 @@ fn certificate_permissions(settings: &CertificateSettings) -> Vec<Permission> {
         };
         permissions.extend(verbs().map(named));
     }
+    let converted = CONVERTED.into_iter().filter(|_| settings.conversion.is_some());
+    permissions.extend(converted.flat_map(|name| {
+        let named = move |verb| Permission {
+            name: Some(name.to_owned()),
+            ..cluster_permission("apiextensions.k8s.io", "customresourcedefinitions", verb)
+        };
+        verbs().map(named)
+    }));
     let secret = |name: &String, verb| Permission {
         namespace: Some(settings.namespace.clone()),
         name: Some(name.clone()),

@@ -121,12 +121,27 @@ pub struct WebhookTarget {
 /// Returns the webhooks of a configuration.
 pub fn targets(configuration: &DynamicObject) -> Vec<WebhookTarget> {
     let webhooks = configuration.data.get("webhooks").and_then(Value::as_array);
-    let target = |webhook: &Value| WebhookTarget {
-        webhook: text(webhook, "/name").to_owned(),
-        host: host(webhook),
-        bundle: bundle(webhook),
-    };
-    webhooks.into_iter().flatten().map(target).collect()
+    webhooks.into_iter().flatten().map(|webhook| target(text(webhook, "/name").to_owned(), webhook)).collect()
+}
+
+/// Returns the webhook that converts the objects of a definition, unless it is behind a Service other than these.
+pub fn conversion_target<'a>(
+    name: &str,
+    definition: &DynamicObject,
+    mut own: impl Iterator<Item = &'a ServiceName>,
+) -> Option<WebhookTarget> {
+    let conversion = definition.data.pointer("/spec/conversion")?;
+    let webhook = conversion.get("webhook").filter(|_| text(conversion, "/strategy") == "Webhook")?;
+    let service = webhook.pointer("/clientConfig/service").map(|_| {
+        let field = |name: &str| text(webhook, &format!("/clientConfig/service/{name}")).to_owned();
+        ServiceName { namespace: field("namespace"), name: field("name") }
+    });
+    let is_own = service.is_none_or(|service| own.any(|own| *own == service));
+    is_own.then(|| target(format!("conversion of {name}"), webhook))
+}
+
+fn target(name: String, webhook: &Value) -> WebhookTarget {
+    WebhookTarget { webhook: name, host: host(webhook), bundle: bundle(webhook) }
 }
 
 fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {

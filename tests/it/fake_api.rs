@@ -159,10 +159,13 @@ async fn handle(
             if !version.is_null() && *version != object["metadata"]["resourceVersion"] {
                 return api.failure(409);
             }
-            if query.contains("fieldManager") {
+            if body["webhooks"].is_array() {
                 apply_bundles(&mut object, &body);
             } else {
                 merge(&mut object, &body);
+            }
+            if query.contains("fieldManager") {
+                add_field_manager(&mut object);
             }
             api.put(&path, object);
             api.json(200, &api.object(&path).unwrap())
@@ -171,13 +174,16 @@ async fn handle(
     }
 }
 
-/// Merges webhooks by name, and adds the field manager.
+/// Merges webhooks by name.
 fn apply_bundles(object: &mut Value, body: &Value) {
     for webhook in body["webhooks"].as_array().unwrap() {
         let existing = object["webhooks"].as_array_mut().unwrap().iter_mut();
         let existing = existing.into_iter().find(|existing| existing["name"] == webhook["name"]).unwrap();
         existing["clientConfig"]["caBundle"] = webhook["clientConfig"]["caBundle"].clone();
     }
+}
+
+fn add_field_manager(object: &mut Value) {
     let manager = json!({"manager": "sluice-certificates", "operation": "Apply"});
     if let Some(managers) = object["metadata"]["managedFields"].as_array_mut()
         && !managers.contains(&manager)

@@ -4,6 +4,7 @@
 use crate::manifests::{objects, root, texts};
 use serde_json::Value;
 use sluice::api::config::Configuration;
+use sluice::api::crd::v1beta1::CONVERSION_SERVICE;
 use sluice::frameworks::{frameworks, served};
 use sluice::kube::certificates::{CertificateMode, CertificateSettings};
 use sluice::kube::lease::LeaseSettings;
@@ -76,6 +77,7 @@ struct Features {
     retention: bool,
     unserved_frameworks: bool,
     own_certificates: bool,
+    v1beta1: bool,
 }
 
 const ALL_FEATURES: Features = Features {
@@ -84,11 +86,12 @@ const ALL_FEATURES: Features = Features {
     retention: true,
     unserved_frameworks: true,
     own_certificates: true,
+    v1beta1: true,
 };
 
 /// Permissions that the manager requires with all features, or that its webhooks require alone.
 fn needed_permissions(writes: bool) -> BTreeSet<Permission> {
-    needed_with(writes, Features { own_certificates: writes, ..ALL_FEATURES })
+    needed_with(writes, Features { own_certificates: writes, v1beta1: writes, ..ALL_FEATURES })
 }
 
 /// Permissions that the manager requires with these features.
@@ -106,6 +109,7 @@ fn needed_with(writes: bool, features: Features) -> BTreeSet<Permission> {
     let serving = defaults.internal_cert_management.webhook_secret_name.clone();
     let name = |kind: &str| objects(kind)[0].1["metadata"]["name"].as_str().unwrap().to_owned();
     let day = Duration::from_hours(24);
+    let service = |name| ServiceName { namespace: "kueue-system".to_owned(), name };
     let certificates = CertificateSettings {
         folder: None,
         namespace: "kueue-system".to_owned(),
@@ -114,10 +118,8 @@ fn needed_with(writes: bool, features: Features) -> BTreeSet<Permission> {
         serving_secret: serving,
         mutating: name("MutatingWebhookConfiguration"),
         validating: name("ValidatingWebhookConfiguration"),
-        service: ServiceName {
-            namespace: "kueue-system".to_owned(),
-            name: defaults.internal_cert_management.webhook_service_name.clone(),
-        },
+        service: service(defaults.internal_cert_management.webhook_service_name.clone()),
+        conversion: features.v1beta1.then(|| service(CONVERSION_SERVICE.to_owned())),
         names: Vec::new(),
         mode: if features.own_certificates {
             CertificateMode::SelfManaged
@@ -169,12 +171,15 @@ fn permissions_follow_features() {
         ("config/rbac/provisioning_role.yaml", Features { provisioning: false, ..ALL_FEATURES }),
         ("config/rbac/retention", Features { retention: false, ..ALL_FEATURES }),
         ("config/rbac/unserved-frameworks", Features { unserved_frameworks: false, ..ALL_FEATURES }),
-        ("webhook-certs/self-managed", Features { own_certificates: false, ..ALL_FEATURES }),
+        ("config/v1beta1", Features { v1beta1: false, ..ALL_FEATURES }),
     ];
     for (left_out, features) in cases {
         let granted = granted_without("kueue-controller-manager", &[left_out]);
         assert_permissions(&granted, &needed_with(true, features));
     }
+    let left_out = ["webhook-certs/self-managed", "config/v1beta1"];
+    let features = Features { own_certificates: false, v1beta1: false, ..ALL_FEATURES };
+    assert_permissions(&granted_without("kueue-controller-manager", &left_out), &needed_with(true, features));
     let created = |permission: &Permission| permission.2 == "secrets" && permission.4 == "create";
     assert!(!granted_permissions("kueue-controller-manager").iter().any(created));
 }

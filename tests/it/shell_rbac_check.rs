@@ -187,6 +187,7 @@ fn needed_with(kinds: &[Kind], deletes_jobs: bool, pods_are_jobs: bool) -> Vec<P
         mutating: name(),
         validating: name(),
         service: ServiceName { namespace: name(), name: name() },
+        conversion: None,
         names: Vec::new(),
         mode: CertificateMode::External,
         folder: None,

@@ -4,6 +4,7 @@
 use crate::fake_api::FakeApi;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use sluice::api::v1beta1::CONVERTED;
 use sluice::kube::certificates::{CertificateMode, CertificateSettings, CertificateTask, ServingCertificate};
 use sluice::kube::pki::{self, PemPair};
 use sluice::kube::server_clock::ServerClock;
@@ -32,6 +33,7 @@ fn settings(mode: CertificateMode) -> CertificateSettings {
         mutating: "m".to_owned(),
         validating: "v".to_owned(),
         service: ServiceName { namespace: "ns".to_owned(), name: "svc".to_owned() },
+        conversion: None,
         names: vec![HOST.to_owned(), "metrics.ns.svc".to_owned()],
         mode,
         rotation: Rotation {
@@ -297,6 +299,50 @@ async fn bundles_are_owned_by_no_field_manager() {
     let released = configuration();
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     assert_eq!(configuration(), released, "it is not written again");
+}
+
+/// API servers trust the certificate for conversions as well, but the definitions of another installation are left alone.
+#[tokio::test]
+async fn definitions_get_the_authority() {
+    let api = FakeApi::new(SignedDuration::ZERO);
+    for secret in [SECRET, CA_SECRET] {
+        api.put(secret, json!({"kind": "Secret", "apiVersion": "v1"}));
+    }
+    publish(&api, &[]);
+    let path = |name: &str| format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
+    let installer = json!([{"manager": "install", "operation": "Apply"}]);
+    let foreign = CONVERTED[0];
+    for name in CONVERTED {
+        let service = json!({"name": "convert", "namespace": if name == foreign { "other" } else { "ns" }});
+        let conversion = json!({"strategy": "Webhook", "webhook": {"clientConfig": {"service": service}}});
+        let spec = json!({"conversion": conversion, "versions": []});
+        let metadata = json!({"managedFields": installer});
+        let kind = "CustomResourceDefinition";
+        api.put(
+            &path(name),
+            json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec}),
+        );
+    }
+    let mut settings = settings(CertificateMode::SelfManaged);
+    settings.conversion = Some(ServiceName { namespace: "ns".to_owned(), name: "convert".to_owned() });
+    settings.names.push("convert.ns.svc".to_owned());
+    let running = start_with(&api, settings).await;
+    running.wait_until_ready().await;
+    let bundle = |name| {
+        let definition = api.object(&path(name)).unwrap();
+        assert_eq!(definition["spec"]["versions"], json!([]));
+        definition["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"].clone()
+    };
+    let trusted = api.object(VALIDATING).unwrap()["webhooks"][0]["clientConfig"]["caBundle"].clone();
+    for name in CONVERTED {
+        assert_eq!(bundle(name), if name == foreign { Value::Null } else { trusted.clone() }, "{name}");
+    }
+    running
+        .wait_until("the ownership is released", |_| {
+            let managers = |name| api.object(&path(name)).unwrap()["metadata"]["managedFields"].clone();
+            CONVERTED.iter().all(|name| managers(name) == installer)
+        })
+        .await;
 }
 
 /// The authority is in a ConfigMap without its key, as the webhooks trust it, if the ConfigMap exists; it is written again only

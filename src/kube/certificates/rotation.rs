@@ -1,4 +1,4 @@
-//! Executes the steps of the rotation, as writes to Secrets and webhook configurations.
+//! Executes the steps of the rotation, as writes to Secrets, webhook configurations and definitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,12 +7,10 @@ use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::{Value, json};
 
-use super::{
-    CertificateController, FIELD_MANAGER, ManagedObject, REGISTRATION, StepError, WEBHOOK_OBJECTS,
-    fingerprints,
-};
+use super::{CertificateController, FIELD_MANAGER, ManagedObject, StepError, fingerprints};
 use crate::kube::client::{CallError, Content};
 use crate::kube::pki::{self, PemPair};
+use crate::kube::serving_certificate::WebhookTarget;
 use crate::lifecycle::certificates::{CertificateStep, Fingerprint, Observed};
 
 /// Delay after a failed write on which no certificate depends.
@@ -51,7 +49,7 @@ impl CertificateController {
             }
             CertificateStep::PublishBundle(wanted) => {
                 let pem = self.bundle_pem(&wanted);
-                for slot in WEBHOOK_OBJECTS {
+                for slot in self.settings.bundled_objects() {
                     self.publish_bundle(slot, &pem, &wanted).await?;
                 }
                 Ok(())
@@ -95,20 +93,26 @@ impl CertificateController {
             return Ok(());
         }
         let bytes = ByteString(pem.as_bytes().to_vec());
-        let webhooks: Vec<Value> = targets
-            .iter()
-            .map(|target| json!({"name": target.webhook, "clientConfig": {"caBundle": bytes}}))
-            .collect();
-        let body = json!({
-            "apiVersion": format!("{REGISTRATION}/v1"),
-            "kind": slot.kind_and_plural().0,
+        let (api_version, kind) = slot.type_of_bundled();
+        let mut body = json!({
+            "apiVersion": api_version,
+            "kind": kind,
             "metadata": {
                 "name": self.settings.name(slot),
                 "resourceVersion": object.metadata.resource_version,
             },
-            "webhooks": webhooks,
         });
-        let path = format!("{}?fieldManager={FIELD_MANAGER}&force=true", self.settings.path(slot));
+        let path = format!("{}?fieldManager={FIELD_MANAGER}", self.settings.path(slot));
+        if let ManagedObject::Definition(_) = slot {
+            let conversion = json!({"webhook": {"clientConfig": {"caBundle": bytes}}});
+            set(&mut body, "spec", json!({"conversion": conversion}));
+            let response = self.caller.call(http::Method::PATCH, &path, Content::Merge, Some(&body)).await;
+            return self.handle_response(slot, response, "bundle").await;
+        }
+        let webhook =
+            |target: &WebhookTarget| json!({"name": target.webhook, "clientConfig": {"caBundle": bytes}});
+        set(&mut body, "webhooks", targets.iter().map(webhook).collect());
+        let path = format!("{path}&force=true");
         let response = self.caller.call(http::Method::PATCH, &path, Content::Apply, Some(&body)).await;
         self.handle_response(slot, response, "bundle").await
     }
@@ -147,11 +151,11 @@ impl CertificateController {
         self.write_aside(slot, body, "ConfigMap of the authority", now).await;
     }
 
-    /// Removes this field manager from the webhook configurations. Where it owns the bundle of an entry, a server-side apply that
+    /// Removes this field manager from the webhook configurations and definitions. Where it owns the bundle of an entry, a server-side apply that
     /// no longer has the entry leaves it behind with its bundle alone, and is refused as invalid: a component that was installed
     /// so could not be removed.
     pub(super) async fn release_bundles(&mut self, now: Timestamp) {
-        for slot in WEBHOOK_OBJECTS {
+        for slot in self.settings.bundled_objects() {
             let Some(Some(existing)) = self.objects.get(&slot) else { continue };
             let managers = existing.metadata.managed_fields.as_deref().unwrap_or_default();
             let is_own = |entry: &ManagedFieldsEntry| entry.manager.as_deref() == Some(FIELD_MANAGER);
@@ -201,5 +205,11 @@ impl CertificateController {
         let object = response.map_err(|error| StepError::Call { what, error })?;
         self.update_object(slot, object.and_then(|object| serde_json::from_value(object).ok()));
         Ok(())
+    }
+}
+
+fn set(body: &mut Value, field: &str, value: Value) {
+    if let Some(fields) = body.as_object_mut() {
+        fields.insert(field.to_owned(), value);
     }
 }

@@ -1,0 +1,125 @@
+//! The objects that hold certificates or trust them: their names and paths, and who dials the manager by them.
+
+use ::kube::api::DynamicObject;
+use ::kube::core::{ApiResource, GroupVersionKind};
+use ::kube::{Api, Client};
+use serde_json::json;
+
+use super::{CertificateMode, CertificateSettings};
+use crate::api::v1beta1::CONVERTED;
+use crate::kube::serving_certificate::{self, WebhookTarget};
+
+/// An object that is watched, and in self-managed mode written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ManagedObject {
+    Serving,
+    Ca,
+    CaConfigMap,
+    Mutating,
+    Validating,
+    /// The CustomResourceDefinition of this name, whose objects are converted.
+    Definition(&'static str),
+}
+
+pub(super) const WEBHOOK_OBJECTS: [ManagedObject; 2] = [ManagedObject::Mutating, ManagedObject::Validating];
+
+const REGISTRATION: &str = "admissionregistration.k8s.io";
+const EXTENSIONS: &str = "apiextensions.k8s.io";
+
+impl ManagedObject {
+    /// Returns whether API servers find there which authorities to trust.
+    pub(super) const fn has_bundle(self) -> bool {
+        matches!(self, Self::Mutating | Self::Validating | Self::Definition(_))
+    }
+
+    /// Returns group, kind and plural.
+    const fn kind(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Serving | Self::Ca => ("", "Secret", "secrets"),
+            Self::CaConfigMap => ("", "ConfigMap", "configmaps"),
+            Self::Mutating => (REGISTRATION, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+            Self::Validating => {
+                (REGISTRATION, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
+            }
+            Self::Definition(_) => (EXTENSIONS, "CustomResourceDefinition", "customresourcedefinitions"),
+        }
+    }
+
+    /// Returns apiVersion and kind of an object that has a bundle.
+    pub(super) fn type_of_bundled(self) -> (String, &'static str) {
+        let (group, kind, _) = self.kind();
+        (format!("{group}/v1"), kind)
+    }
+
+    /// Returns an object without what is not used: the schemas of a definition are large.
+    pub(super) fn used_parts(self, mut object: DynamicObject) -> DynamicObject {
+        if matches!(self, Self::Definition(_)) {
+            object.data = json!({ "spec": { "conversion": object.data.pointer("/spec/conversion") } });
+        }
+        object
+    }
+}
+
+impl CertificateSettings {
+    pub(super) fn watched_objects(&self) -> Vec<ManagedObject> {
+        let mut slots = vec![ManagedObject::Serving, ManagedObject::Mutating, ManagedObject::Validating];
+        if self.mode == CertificateMode::SelfManaged {
+            slots.extend([ManagedObject::Ca, ManagedObject::CaConfigMap]);
+        }
+        slots.extend(self.definitions());
+        slots
+    }
+
+    /// Returns the definitions whose objects are converted, if this installation converts.
+    fn definitions(&self) -> impl Iterator<Item = ManagedObject> + use<> {
+        let converts = self.conversion.is_some();
+        CONVERTED.into_iter().filter(move |_| converts).map(ManagedObject::Definition)
+    }
+
+    /// Returns the objects with the bundles of authorities.
+    pub(super) fn bundled_objects(&self) -> impl Iterator<Item = ManagedObject> + use<> {
+        WEBHOOK_OBJECTS.into_iter().chain(self.definitions())
+    }
+
+    /// Returns by which names the API server dials this manager because of an object.
+    pub(super) fn targets(&self, slot: ManagedObject, object: &DynamicObject) -> Vec<WebhookTarget> {
+        match slot {
+            ManagedObject::Definition(name) => {
+                let own = self.conversion.iter().chain([&self.service]);
+                serving_certificate::conversion_target(name, object, own).into_iter().collect()
+            }
+            _ => serving_certificate::targets(object),
+        }
+    }
+
+    pub(super) fn name(&self, slot: ManagedObject) -> &str {
+        match slot {
+            ManagedObject::Serving => &self.serving_secret,
+            ManagedObject::Ca => &self.ca_secret,
+            ManagedObject::CaConfigMap => &self.ca_config_map,
+            ManagedObject::Mutating => &self.mutating,
+            ManagedObject::Validating => &self.validating,
+            ManagedObject::Definition(name) => name,
+        }
+    }
+
+    pub(super) fn api(&self, slot: ManagedObject, client: &Client) -> (Api<DynamicObject>, String) {
+        let (group, kind, plural) = slot.kind();
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
+        let api = if slot.has_bundle() {
+            Api::all_with(client.clone(), &resource)
+        } else {
+            Api::namespaced_with(client.clone(), &self.namespace, &resource)
+        };
+        (api, self.name(slot).to_owned())
+    }
+
+    pub(super) fn path(&self, slot: ManagedObject) -> String {
+        let ((group, _, plural), name) = (slot.kind(), self.name(slot));
+        if slot.has_bundle() {
+            format!("/apis/{group}/v1/{plural}/{name}")
+        } else {
+            format!("/api/v1/namespaces/{}/{plural}/{name}", self.namespace)
+        }
+    }
+}
