@@ -1,6 +1,8 @@
 //! Output of kubectl for the shipped kustomizations. Without kubectl the tests are skipped, with a printed line.
 
 use serde_json::Value;
+use sluice::api::crd::v1beta1::CONVERSION_SERVICE;
+use sluice::api::v1beta1::CONVERTED;
 use sluice::frameworks::served;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -262,6 +264,63 @@ fn other_namespace_renders_with_cert_manager() {
         (ingress["ports"][0]["port"].as_str(), ingress["from"].as_array().map(Vec::len)),
         (Some("webhook-server"), Some(1))
     );
+}
+
+/// Definitions have both versions, API servers dial a Service of its own in the manager's namespace, and with cert-manager nothing
+/// of a definition is written by the manager.
+#[test]
+fn v1beta1_is_served_beside_v1beta2() {
+    for (certificates, more) in [("self-managed", ""), ("cert-manager", "/cert-manager")] {
+        let components = ["v1beta1", "v1beta1/cert-manager"];
+        let components = &components[..if more.is_empty() { 1 } else { 2 }];
+        let Some(text) = build("v1beta1", components, &["../config/split", certificates]) else { return };
+        check_namespace(&text);
+        let mut converted = Vec::new();
+        for definition in objects(&text, "CustomResourceDefinition") {
+            let name = definition["metadata"]["name"].as_str().unwrap();
+            let versions = definition["spec"]["versions"].as_array().unwrap().iter();
+            let versions: Vec<(&str, bool)> = versions
+                .map(|version| (version["name"].as_str().unwrap(), version["storage"].as_bool().unwrap()))
+                .collect();
+            assert_eq!(versions, [("v1beta1", false), ("v1beta2", true)], "{name}");
+            let client = &definition["spec"]["conversion"]["webhook"]["clientConfig"];
+            let is_injected =
+                !definition["metadata"]["annotations"]["cert-manager.io/inject-ca-from"].is_null();
+            assert_eq!(is_injected, !client.is_null() && !more.is_empty(), "{name}");
+            if !client.is_null() {
+                assert_eq!(client["service"]["name"], CONVERSION_SERVICE);
+                assert_eq!(client["service"]["namespace"], OTHER_NAMESPACE);
+                converted.push(name.to_owned());
+            }
+        }
+        converted.sort();
+        assert_eq!(converted, CONVERTED);
+        let services = objects(&text, "Service");
+        let service = services.iter().find(|s| s["metadata"]["name"] == CONVERSION_SERVICE).unwrap();
+        let webhooks = services.iter().find(|s| s["metadata"]["name"] == "kueue-webhook-service").unwrap();
+        assert_eq!(service["spec"]["publishNotReadyAddresses"], true);
+        for field in ["selector", "ports"] {
+            assert_eq!(service["spec"][field], webhooks["spec"][field], "{field}");
+        }
+        for deployment in objects(&text, "Deployment") {
+            let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].to_string();
+            assert!(arguments.contains(&format!("--conversion-service={CONVERSION_SERVICE}")), "{arguments}");
+        }
+        let roles = objects(&text, "ClusterRole");
+        let mut verbs = Vec::new();
+        for rule in roles.iter().flat_map(|role| role["rules"].as_array().into_iter().flatten()) {
+            if rule["resources"] == serde_json::json!(["customresourcedefinitions"]) {
+                assert_eq!(rule["resourceNames"], serde_json::json!(CONVERTED));
+                verbs.push(rule["verbs"].as_array().unwrap().len());
+            }
+        }
+        verbs.sort_unstable();
+        assert_eq!(verbs, if more.is_empty() { [3, 4] } else { [3, 3] });
+        if let [certificate] = &objects(&text, "Certificate")[..] {
+            let names = certificate["spec"]["dnsNames"].to_string();
+            assert!(names.contains(&format!("{CONVERSION_SERVICE}.{OTHER_NAMESPACE}.svc")), "{names}");
+        }
+    }
 }
 
 /// Prometheus needs no private key, the account of kube-prometheus gets permissions only by its component, and the metrics can be
