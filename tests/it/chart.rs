@@ -68,7 +68,7 @@ const COPIED: [Copied; 15] = [
 ];
 
 /// Texts of `config/` that depend on values, with the expressions that replace them, in this order.
-const EXPRESSIONS: [(&str, &str); 14] = [
+const EXPRESSIONS: [(&str, &str); 15] = [
     ("[kueue-webhook-server-cert]", r#"[{{ include "sluice.webhookSecretName" . }}]"#),
     ("[kueue-webhook-server-cert-ca]", r#"[{{ include "sluice.webhookSecretName" . }}-ca]"#),
     ("[kueue-webhook-server-cert-ca-bundle]", r#"[{{ include "sluice.webhookSecretName" . }}-ca-bundle]"#),
@@ -94,6 +94,10 @@ const EXPRESSIONS: [(&str, &str); 14] = [
     (
         "\nwebhooks:\n",
         "\n  {{- with include \"sluice.injectCA\" . }}\n  {{- . | nindent 2 }}\n  {{- end }}\nwebhooks:\n",
+    ),
+    (
+        "# ../v1beta1 adds the definitions whose objects are converted.\n",
+        "{{- include \"sluice.conversionRules\" . }}\n",
     ),
 ];
 
@@ -202,6 +206,10 @@ fn wanted() -> Vec<(PathBuf, String)> {
     for name in names("crds").into_iter().filter(|name| name != "kustomization.yaml") {
         files.push((format!("{CHART}/files/crds/{name}"), read(&format!("crds/{name}"))));
     }
+    for name in names("config/v1beta1/definitions") {
+        let text = read(&format!("config/v1beta1/definitions/{name}"));
+        files.push((format!("{CHART}/files/v1beta1/{name}"), text));
+    }
     for name in names("dashboards") {
         files.push((format!("{CHART}/files/dashboards/{name}"), read(&format!("dashboards/{name}"))));
     }
@@ -215,7 +223,7 @@ fn generated_parts_are_up_to_date() {
     let files = wanted();
     let known: BTreeSet<PathBuf> = files.iter().map(|(path, _)| path.clone()).collect();
     check_or_write(files, "make chart");
-    let data = ["files/crds", "files/dashboards", "files/prometheus"];
+    let data = ["files/crds", "files/dashboards", "files/prometheus", "files/v1beta1"];
     for folder in data.iter().chain(&["templates/rbac", "templates/webhooks"]) {
         let path = format!("{CHART}/{folder}");
         for path in names(&path).into_iter().map(|name| root().join(&path).join(name)) {

@@ -141,6 +141,10 @@ app.kubernetes.io/name: {{ include "sluice.name" . }}
 {{- $internal.webhookServiceName | default (printf "%s-webhook-service" (include "sluice.fullname" .)) }}
 {{- end }}
 
+{{- define "sluice.conversionServiceName" -}}
+{{ include "sluice.fullname" . }}-conversion-service
+{{- end }}
+
 {{- define "sluice.webhookSecretName" -}}
 {{- $internal := include "sluice.config.section" (list . "internalCertManagement") | fromJson }}
 {{- $internal.webhookSecretName | default (printf "%s-webhook-server-cert" (include "sluice.fullname" .)) }}
@@ -207,4 +211,19 @@ annotations:
 {{- $policies := include "sluice.config.section" (list . "objectRetentionPolicies") | fromJson }}
 {{- $workloads := $policies.workloads | default dict }}
 {{- if hasKey $workloads "afterDeactivatedByKueue" }}true{{ end }}
+{{- end }}
+
+{{/* Permission of separate webhooks to read the definitions whose objects are converted. */}}
+{{- define "sluice.conversionRules" -}}
+{{- if .Values.v1beta1.enabled }}
+- apiGroups: [apiextensions.k8s.io]
+  resources: [customresourcedefinitions]
+  resourceNames:
+  - clusterqueues.kueue.x-k8s.io
+  - cohorts.kueue.x-k8s.io
+  - localqueues.kueue.x-k8s.io
+  - multikueueclusters.kueue.x-k8s.io
+  - workloads.kueue.x-k8s.io
+  verbs: [get, list, watch]
+{{- end }}
 {{- end }}

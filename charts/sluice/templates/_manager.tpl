@@ -8,13 +8,23 @@
 {{- if not .Values.provisioningRequests.enabled }}
 - --provisioning-requests=false
 {{- end }}
+{{- if .Values.v1beta1.enabled }}
+{{- if .Values.webhookClientCA.configMap }}
+{{- fail "v1beta1.enabled: API servers have objects converted without a client certificate, which webhookClientCA demands" }}
+{{- end }}
+- --conversion-service={{ include "sluice.conversionServiceName" . }}
+{{- end }}
 {{- if ne (include "sluice.fullname" .) "kueue" }}
 - --metrics-service={{ include "sluice.metricsServiceName" . }}
 - --mutating-webhook-configuration={{ include "sluice.fullname" . }}-mutating-webhook-configuration
 - --validating-webhook-configuration={{ include "sluice.fullname" . }}-validating-webhook-configuration
 {{- end }}
 {{- if ne .Values.kubernetesClusterDomain "cluster.local" }}
-{{- range list (include "sluice.webhookServiceName" .) (include "sluice.metricsServiceName" .) }}
+{{- $services := list (include "sluice.webhookServiceName" .) (include "sluice.metricsServiceName" .) }}
+{{- if .Values.v1beta1.enabled }}
+{{- $services = append $services (include "sluice.conversionServiceName" .) }}
+{{- end }}
+{{- range $services }}
 - --webhook-san={{ . }}.{{ $.Release.Namespace }}.svc.{{ $.Values.kubernetesClusterDomain }}
 {{- end }}
 {{- end }}

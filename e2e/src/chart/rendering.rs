@@ -112,9 +112,32 @@ fn variants() -> Vec<Variant> {
     ]
 }
 
+fn variants_with_v1beta1() -> [Variant; 2] {
+    [
+        Variant {
+            name: "v1beta1",
+            values: json!({"v1beta1": {"enabled": true}}),
+            overlay: Overlay { namespace: OTHER_NAMESPACE, components: &["v1beta1"], ..DEFAULT },
+        },
+        Variant {
+            name: "v1beta1 with cert-manager and separate webhooks",
+            values: json!({
+                "v1beta1": {"enabled": true}, "webhooks": {"separate": true}, "enableCertManager": true,
+            }),
+            overlay: Overlay {
+                namespace: OTHER_NAMESPACE,
+                split: true,
+                components: &["v1beta1", "v1beta1/cert-manager"],
+                certificates: "cert-manager",
+                configuration: NO_INTERNAL_CERTIFICATES,
+            },
+        },
+    ]
+}
+
 /// Compares all variants.
 pub(super) fn check(helm: &Helm, kubectl: &Path) -> Result<()> {
-    for variant in variants() {
+    for variant in variants().into_iter().chain(variants_with_v1beta1()) {
         let compared = compare(helm, kubectl, &variant);
         let count = compared.with_context(|| variant.name)?;
         println!("{}: {count} objects equal those of config/", variant.name);
