@@ -5,7 +5,7 @@ use crate::balancer::Balancer;
 use crate::binaries::{self, Build};
 use crate::control_plane::{ControlPlane, Extent};
 use crate::definitions;
-use crate::install::{NAMESPACE, install, install_all, manifests_for_all_kinds};
+use crate::install::{ALL_KINDS, NAMESPACE, V1BETA1, install_all, manifests_with};
 use crate::kubectl::Kubectl;
 use crate::manager::{LEASE_NAME, Manager, ManagerSettings};
 use crate::objects::{Kind, ObjectClient};
@@ -31,6 +31,8 @@ pub struct ClusterOptions {
     pub configuration: Value,
     /// Install the definitions of all job kinds before the manager starts, and the components of those that are not shipped.
     pub job_kinds: bool,
+    /// Serve v1beta1 as well.
+    pub v1beta1: bool,
     /// Number of nodes to create, each with 1000 CPU and 4 Ti of memory.
     pub nodes: usize,
 }
@@ -52,6 +54,7 @@ impl Default for ClusterOptions {
             standby: false,
             configuration: Value::Null,
             job_kinds: false,
+            v1beta1: false,
             nodes: 3,
         }
     }
@@ -79,12 +82,16 @@ impl Cluster {
         let objects = ObjectClient::new(plane.admin().await?);
         let kubectl = Kubectl::new(&plane.binaries.path("kubectl"), &plane.admin_kubeconfig());
         let port = free_ports(1)?.first().copied().context("no port")?;
+        let (mut components, mut flags) = (Vec::new(), Vec::new());
         if options.job_kinds {
             definitions::job_kinds(&kubectl, &objects).await?;
-            install_all(&kubectl, &objects, port, manifests_for_all_kinds(&kubectl)?).await?;
-        } else {
-            install(&kubectl, &objects, port).await?;
+            components.extend(ALL_KINDS);
         }
+        if options.v1beta1 {
+            components.push(V1BETA1.0);
+            flags.push(V1BETA1.1.to_owned());
+        }
+        install_all(&kubectl, &objects, port, manifests_with(&kubectl, &components)?).await?;
         if options.standby {
             hold_lease(&objects).await?;
         }
@@ -100,7 +107,7 @@ impl Cluster {
             program,
             webhook_port: if options.load_balanced { 0 } else { port },
             configuration: options.configuration.clone(),
-            flags: Vec::new(),
+            flags,
             api_server_url: None,
             namespace: NAMESPACE.to_owned(),
         };

@@ -24,7 +24,7 @@ pub enum Recording {
 }
 
 /// Suites of API responses that belong to no kind of job.
-const QUEUE_SUITES: [&str; 11] = [
+const QUEUE_SUITES: [&str; 13] = [
     "clusterqueue",
     "cohort",
     "resourceflavor",
@@ -36,6 +36,9 @@ const QUEUE_SUITES: [&str; 11] = [
     "multikueue",
     "multikueuecluster",
     "workload",
+    // Stored objects read in the other version, both ways.
+    "conversion",
+    "conversion-back",
 ];
 
 /// Suite of lifecycles with a topology. It has most kinds, so it is played when all are served.
@@ -138,7 +141,7 @@ pub async fn run(request: &ConformanceRequest) -> Result<()> {
 
 /// Runs the checker of API responses.
 async fn check_api_answers(request: &ConformanceRequest, folder: &Path) -> Result<()> {
-    let options = ClusterOptions { standby: true, ..recorded_cluster(folder, Extent::Api)? };
+    let options = ClusterOptions { standby: true, v1beta1: true, ..recorded_cluster(folder, Extent::Api)? };
     let arguments = request.options("--suite", &api_suites(), "api-deviations.tsv");
     let checker = folder.join("check-api");
     run_checker(&options, &checker, &arguments, "API responses differ from the recording").await

@@ -40,11 +40,11 @@ pub fn manifests_with(kubectl: &Kubectl, components: &[&str]) -> Result<Vec<Valu
     objects
 }
 
-/// Returns the objects of `config/default` with the components of all job kinds that are not shipped.
-pub fn manifests_for_all_kinds(kubectl: &Kubectl) -> Result<Vec<Value>> {
-    // With Kueue, pods without a queue name get the default queue.
-    manifests_with(kubectl, &["frameworks/all", "webhooks/default-queue"])
-}
+/// Components of all job kinds that are not shipped. With Kueue, pods without a queue name get the default queue.
+pub const ALL_KINDS: [&str; 2] = ["frameworks/all", "webhooks/default-queue"];
+
+/// Component that serves v1beta1, and the manager's flag with it.
+pub const V1BETA1: (&str, &str) = ("v1beta1", "--conversion-service=kueue-conversion-service");
 
 fn build(kubectl: &Kubectl, folder: &Path) -> Result<Vec<Value>> {
     let text = kubectl.run(&["kustomize", &folder.display().to_string()])?;
@@ -124,10 +124,14 @@ pub async fn remove_webhooks(objects: &ObjectClient) -> Result<Vec<(Kind, Value)
     Ok(removed)
 }
 
-/// Returns a webhook configuration whose webhooks are called at a port of 127.0.0.1 instead of a Service.
+/// Returns a webhook configuration, or a definition whose objects are converted, whose webhooks are called at a port of 127.0.0.1
+/// instead of a Service.
 pub fn dial_locally(mut object: Value, port: u16) -> Value {
-    let webhooks = object.pointer_mut("/webhooks").and_then(Value::as_array_mut);
-    for config in webhooks.into_iter().flatten().filter_map(|webhook| webhook.get_mut("clientConfig")) {
+    let mut webhooks: Vec<&mut Value> = match text(&object, "/kind") {
+        "CustomResourceDefinition" => object.pointer_mut("/spec/conversion/webhook").into_iter().collect(),
+        _ => object.pointer_mut("/webhooks").and_then(Value::as_array_mut).into_iter().flatten().collect(),
+    };
+    for config in webhooks.iter_mut().filter_map(|webhook| webhook.get_mut("clientConfig")) {
         let path = text(config, "/service/path").to_owned();
         if let Some(config) = config.as_object_mut()
             && config.remove("service").is_some()

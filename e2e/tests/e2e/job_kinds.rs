@@ -55,7 +55,7 @@ impl AllKinds {
     pub(crate) async fn install(cluster: &mut Cluster, fixture: &Fixture, gates: &[&str]) -> Result<Self> {
         let definitions = definitions::job_kinds(&fixture.kubectl, &fixture.objects).await?;
         let port = cluster.webhook_port()?;
-        let manifests = install::manifests_for_all_kinds(&fixture.kubectl)?;
+        let manifests = install::manifests_with(&fixture.kubectl, &install::ALL_KINDS)?;
         install::install_all(&fixture.kubectl, &fixture.objects, port, manifests).await?;
         let names: Vec<&str> = served().map(|row| row.name).collect();
         let gates = served().filter_map(|row| row.flags.gate).chain(gates.iter().copied());

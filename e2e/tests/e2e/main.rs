@@ -76,6 +76,7 @@ mod unreadable_objects;
 mod unserved_frameworks;
 mod upgrades;
 mod user_edits;
+mod v1beta1;
 mod watch_faults;
 mod webhook_serving;
 mod workflows;

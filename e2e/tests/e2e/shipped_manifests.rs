@@ -38,11 +38,11 @@ const WEBHOOK_SERVICE: &str = "kueue-webhook-service";
 const WORK: &str = "work";
 
 /// The installed manifests on their own control plane.
-struct Installation {
+pub(crate) struct Installation {
     // Dropped first: the containers are clients of the control plane.
     kubelet: Kubelet,
-    objects: ObjectClient,
-    kubectl: Kubectl,
+    pub(crate) objects: ObjectClient,
+    pub(crate) kubectl: Kubectl,
     plane: ControlPlane,
     /// Names of the Deployments, and the container image.
     deployments: Vec<String>,
@@ -62,32 +62,32 @@ pub(crate) async fn split_deployments_run_as_rendered(_: &mut Cluster, _: &Fixtu
 }
 
 async fn run_installed(name: &str, components: &[&str]) -> Result<()> {
-    if let Some(reason) = network::unsupported() {
-        note(format_args!("skipped: this machine forbids network namespaces: {reason}"));
+    if !is_supported() {
         return Ok(());
     }
-    if !image::can_pack() {
-        return Ok(());
+    let (mut installation, manifests) = Installation::prepare(name, components).await?;
+    let mut outcome = installation.install(manifests).await;
+    if outcome.is_ok() {
+        outcome = installation.check_all().await;
     }
-    let mut installation = Installation::start(name, components).await?;
-    let mut outcome = installation.check_all().await;
     if outcome.is_ok() && components.is_empty() {
         outcome = installation.split_under_load().await;
     }
-    if outcome.is_err() {
-        installation.plane.keep_folder();
-        for pod in installation.pods().await.unwrap_or_default() {
-            let name = text(&pod, "/metadata/name");
-            let log = installation.kubelet.pod_folder(name).join("log");
-            note(format_args!("pod {name}: {}\n{}", pod["status"]["conditions"], tail(&log, 15)));
-        }
+    installation.report(outcome).await
+}
+
+/// Returns whether this machine can run the kubelet and pack the image; prints a line if it cannot.
+pub(crate) fn is_supported() -> bool {
+    if let Some(reason) = network::unsupported() {
+        note(format_args!("skipped: this machine forbids network namespaces: {reason}"));
+        return false;
     }
-    outcome
+    image::can_pack()
 }
 
 impl Installation {
-    /// Applies all objects of a kustomization and waits until its Deployments are available.
-    async fn start(name: &str, components: &[&str]) -> Result<Self> {
+    /// Starts a control plane with a kubelet. Returns the objects of a kustomization, none of which is installed yet.
+    pub(crate) async fn prepare(name: &str, components: &[&str]) -> Result<(Self, Vec<Value>)> {
         let folder = ControlPlane::temporary_folder().with_extension(format!("manifests-{name}"));
         let plane = ControlPlane::start(Extent::Full, &folder).await?;
         let objects = ObjectClient::new(plane.admin().await?);
@@ -111,11 +111,27 @@ impl Installation {
         let taint = json!([{"key": TAINT, "effect": "NoSchedule"}]);
         let simulated = json!({"metadata": {"name": "simulated"}, "spec": {"taints": taint}});
         objects.create(Kind::NODE, &simulated).await?;
-        install::install_unchanged(&kubectl, &objects, all).await?;
-        let installation = Self { kubelet, objects, kubectl, plane, deployments, image };
-        installation.wait_for_rollout("start").await?;
-        wait_for_webhooks(&installation.objects).await?;
-        Ok(installation)
+        Ok((Self { kubelet, objects, kubectl, plane, deployments, image }, all))
+    }
+
+    /// Applies all objects of a kustomization and waits until its Deployments are available.
+    pub(crate) async fn install(&self, all: Vec<Value>) -> Result<()> {
+        install::install_unchanged(&self.kubectl, &self.objects, all).await?;
+        self.wait_for_rollout("start").await?;
+        wait_for_webhooks(&self.objects).await
+    }
+
+    /// Keeps the logs of a failed case, and prints their ends.
+    pub(crate) async fn report(&mut self, outcome: Result<()>) -> Result<()> {
+        if outcome.is_err() {
+            self.plane.keep_folder();
+            for pod in self.pods().await.unwrap_or_default() {
+                let name = text(&pod, "/metadata/name");
+                let log = self.kubelet.pod_folder(name).join("log");
+                note(format_args!("pod {name}: {}\n{}", pod["status"]["conditions"], tail(&log, 15)));
+            }
+        }
+        outcome
     }
 
     async fn check_all(&self) -> Result<()> {
