@@ -50,6 +50,11 @@ fn every_manifest_is_valid_and_referenced() {
     for path in files() {
         let folder = path.parent().unwrap();
         for object in documents(&path) {
+            if let Some(operations) = object.as_array() {
+                // A patch of the component of v1beta1.
+                assert!(operations.iter().all(|operation| operation["op"] == "add"), "{}", path.display());
+                continue;
+            }
             assert!(object["kind"].is_string() && object["apiVersion"].is_string(), "{}", path.display());
             if !path.ends_with("kustomization.yaml") {
                 continue;
@@ -60,7 +65,9 @@ fn every_manifest_is_valid_and_referenced() {
                 .flatten()
                 .flat_map(|g| texts(&g["files"]));
             let listed = ["resources", "components", "transformers"].map(|field| texts(&object[field]));
-            for entry in listed.into_iter().flatten().chain(generated) {
+            let patches = object["patches"].as_array().into_iter().flatten();
+            let patches = patches.filter_map(|patch| patch["path"].as_str());
+            for entry in listed.into_iter().flatten().chain(generated).chain(patches) {
                 let target = folder.join(entry);
                 let target = if target.is_dir() { target.join("kustomization.yaml") } else { target };
                 let resolved = target.canonicalize();
@@ -76,6 +83,8 @@ fn every_manifest_is_valid_and_referenced() {
         "config/default/kustomization.yaml",
         "config/samples/kustomization.yaml",
         "config/split/kustomization.yaml",
+        "config/v1beta1/kustomization.yaml",
+        "config/v1beta1/cert-manager/kustomization.yaml",
         "config/webhooks/client-ca/kustomization.yaml",
         "config/webhooks/default-queue/kustomization.yaml",
         "config/webhooks/manage-all-jobs/kustomization.yaml",
