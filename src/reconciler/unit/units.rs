@@ -151,11 +151,8 @@ impl<'a> Units<'a> {
     /// Returns whether pods of a unit may run, of which those that are not counted in its status name this Workload. Neither its status
     /// nor that of a job below it alone says it: one may be older than the other, and most leave out pods that terminate.
     pub(super) fn has_pods(self, unit: &LoadedUnit<'_>, workload: &ObjectKey, status: &UnitStatus) -> bool {
-        let tells_end = unit.key.kind.tells_end_of_pods();
-        // KubeRay leaves the status of an object as it is once that is being deleted.
-        let is_silent = unit.view.deleting && !tells_end;
-        (status.active && !is_silent)
-            || unit.owner.filter(|_| !tells_end).is_some_and(|owner| {
+        status.active
+            || unit.owner.filter(|_| !unit.key.kind.tells_end_of_pods()).is_some_and(|owner| {
                 self.cache.has_running_pods(workload, &owner.uid) || self.has_running_child(owner)
             })
     }
