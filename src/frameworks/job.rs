@@ -60,6 +60,10 @@ impl Framework {
             view.pod_sets = self.own_pod_set_views(&roles, &view, before)?;
         }
         view.status = status::read_status(self, job)?;
+        if view.deleting && !self.tells_end_of_pods() {
+            // Most operators write no status of it any more: it would say for ever what it said before. Its pods count.
+            view.status.active_pods = 0;
+        }
         view.status.hold = self.hooks.hold(job)?;
         if let Some(has_pods) = self.hooks.may_have_pods(job, related)? {
             view.status.active_pods = i32::from(has_pods);

@@ -230,3 +230,30 @@ fn pods_are_watched_for_jobs_that_do_not_tell_their_end() {
         assert_eq!(settings.kinds().contains(&Kind::Pod), !row.tells_end_of_pods(), "{}", row.name);
     }
 }
+
+/// A job that is deleted in the foreground waits for its Workload, and its operator writes no status of it any more: it says for ever
+/// that pods are active. Only the pods hold the quota then. The status of a batch/v1 Job is written until the end.
+#[test]
+fn job_that_is_deleted_in_the_foreground_ends_with_its_pods() {
+    for row in suspended() {
+        let mut job = Started::new(row);
+        let (kind, name, now) = (job.kind(), job.name.clone(), job.server.now());
+        job.server.edit(kind, &name, |job| {
+            row.play(job, PlayedState::Started, now).unwrap();
+            job["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
+        });
+        job.run_pod(Controller::Job);
+        job.server.delete(kind, &name);
+        let workload = job.server.workload_name();
+        job.server.delete(Kind::Workload, &workload);
+        assert!(job.server.holds_quota(), "{}: its pod runs", row.name);
+        job.server.delete(Kind::Pod, "pod");
+        assert!(job.server.holds_quota(), "{}: its pod terminates", row.name);
+        job.server.end_pod("pod");
+        if row.tells_end_of_pods() {
+            assert!(job.server.holds_quota(), "{}: it says that pods are active", row.name);
+            job.server.edit(kind, &name, |job| row.play(job, PlayedState::Stopped, now).unwrap());
+        }
+        assert_eq!(job.server.all(Kind::Workload), Vec::<Value>::new(), "{}: its pods have ended", row.name);
+    }
+}

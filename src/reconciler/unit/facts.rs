@@ -130,9 +130,9 @@ impl<'a> UnitFacts<'a> {
         status: &UnitStatus,
         superfluous: bool,
     ) -> bool {
-        // Until its pod sets are known, its pod templates cannot be restored.
+        // Until its pod sets are known, its pod templates cannot be restored; those of a job that is being deleted are not.
         let unknown = unit.view.related.waits_for.is_some() && unit.view.options.patches.is_none();
-        if !self.is_settled(unit) || unknown {
+        if !self.is_settled(unit) || (unknown && !unit.view.deleting) {
             return false;
         }
         if let Some(slices) = self.units.slices_of(unit)
