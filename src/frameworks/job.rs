@@ -292,10 +292,11 @@ impl Framework {
 
     /// Adds the changes that restore the templates. A template without the marks of a start was not changed by one, so it is
     /// the user's own and is kept. A copy of a running job has its own marks before its start. Roles that describe their pods
-    /// themselves are set to what the Workload has whenever the job is suspended, as by Kueue.
+    /// themselves are set to what the Workload has whenever the job is suspended, as by Kueue. A user may have added and removed
+    /// roles since the start: those that are left are restored.
     fn restore<'a>(&self, changes: &mut Changes<'a>, view: &'a JobView, original: &[PodSetInfo]) {
-        let Ok(pairs) = pair_by_name(view, original) else { return };
-        for (set, info) in pairs {
+        for set in &view.pod_sets {
+            let Some(info) = original.iter().find(|info| info.name == set.name) else { continue };
             let before = without_server_labels(self, (*info.template).clone());
             let now = set.start_from();
             let workload = now.annotations.get(names::WORKLOAD_ANNOTATION);

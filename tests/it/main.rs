@@ -10,6 +10,7 @@
 
 mod batch_job_status;
 mod blocked_pods;
+mod changed_roles;
 mod charged_usage;
 mod chart;
 mod core_fixture;
