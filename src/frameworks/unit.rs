@@ -13,6 +13,7 @@ use super::unit_summary::UnitSummary;
 use super::view::{Finished, JobView, PodSetInfo};
 use super::workload::{MAX_POD_SET_NAME, MAX_POD_SETS, WorkloadRequest};
 use crate::api::ObjectKey;
+use crate::resources::Requests;
 use jiff::Timestamp;
 use serde_json::Value;
 use std::fmt::{self, Debug, Display};
@@ -250,6 +251,8 @@ pub struct PodSetCount<'a> {
     pub name: &'a str,
     /// Number of pods.
     pub count: i32,
+    /// Requests of one pod; `None` if members may request more.
+    pub requests: Option<&'a Requests>,
 }
 
 /// Rules of a way of holding back pods, driven by the row of the unit's kind.

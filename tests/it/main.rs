@@ -47,6 +47,7 @@ mod pod_bad_input;
 mod pod_below_pod;
 mod pod_requests;
 mod pod_template;
+mod pods_of_other_workloads;
 mod priority;
 mod queue_status;
 mod recorded_conversions;

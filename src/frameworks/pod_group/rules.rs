@@ -6,13 +6,43 @@ use super::super::unit_summary::RoleCounts;
 use super::super::view::Finished;
 use super::compose::{by_precedence, group, waits_for_place};
 use crate::api::ObjectKey;
+use crate::resources::{Amount, Requests, pod_requests};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodSpec;
+use serde::Deserialize;
 use serde_json::Value;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(super) fn membership(unit: &Unit<'_>, pod_sets: &[PodSetCount<'_>], finished: bool) -> Membership {
+    let membership = compare_members(unit, pod_sets, finished);
+    let matches = membership.matches && (finished || covers_requests(unit, pod_sets));
+    Membership { matches, ..membership }
+}
+
+/// Returns whether the pod sets request what the members request that wait: a client may have written the Workload. The hash of a
+/// role says that its pods request the same, so one of them is read, and none of a role that was started.
+fn covers_requests(unit: &Unit<'_>, pod_sets: &[PodSetCount<'_>]) -> bool {
+    if unit.summary.startable == 0 {
+        return true;
+    }
+    pod_sets.iter().all(|set| {
+        let of_role = || unit.iter().filter(|member| member.role == set.name && member.counts());
+        let waiting = of_role().next().filter(|_| of_role().all(|member| member.state.gated));
+        let spec = waiting.and_then(|member| member.pod.get("spec"));
+        let Some((asked, spec)) = set.requests.zip(spec) else { return true };
+        // One that cannot be read makes no Workload either.
+        PodSpec::deserialize(spec).is_ok_and(|spec| covers(asked, &pod_requests(&spec)))
+    })
+}
+
+fn covers(asked: &Requests, requests: &Requests) -> bool {
+    let asks = |resource: &str| asked.get(resource).copied().unwrap_or(Amount::ZERO);
+    requests.iter().all(|(resource, request)| *request <= asks(resource))
+}
+
+fn compare_members(unit: &Unit<'_>, pod_sets: &[PodSetCount<'_>], finished: bool) -> Membership {
     let Some(marks) = group(unit) else {
         // Nothing replaces a single pod: its finalizer goes with it.
         let deleted = unit.iter().filter(|member| member.state.deleting);

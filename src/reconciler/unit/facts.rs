@@ -1,7 +1,6 @@
 //! What the lifecycle of a Workload needs to know of its unit.
 
 use super::comparison::{asks_for_what_is_granted, is_out_of_sync, pod_sets_to_restore};
-use super::members::pod_set_counts;
 use super::resize::{Size, compare_size};
 use super::run::idle_members;
 use super::units::{Units, starting_workload};
@@ -75,10 +74,10 @@ impl<'a> UnitFacts<'a> {
         let superfluous = unit.owner.is_some() && self.units.is_superfluous(record, unit);
         let stopped = self.is_stopped(record, unit, &status, superfluous);
         let finished = conditions::is_true(&record.status, ConditionType::Finished);
-        let membership = (unit.key.is_pod_group() && !finished)
-            .then(|| unit.rules.membership(&unit.objects(), &pod_set_counts(record), false));
-        // Another Workload replaces one that was made for the group.
+        // Another Workload replaces one that was made for the pods.
         let prebuilt = unit.view.options.prebuilt_workload.is_some() && !unit.view.deleting;
+        let compared = unit.key.is_pod_group() || (prebuilt && unit.owner.is_none());
+        let membership = (compared && !finished).then(|| self.units.membership(unit, record));
         let unfit = prebuilt && membership.as_ref().is_some_and(|membership| !membership.matches);
         let slices = self.units.slices_of(unit);
         let out_of_sync = (superfluous && slices.is_none())
@@ -97,7 +96,9 @@ impl<'a> UnitFacts<'a> {
             // Once it is finished, it holds no quota and cannot be restored.
             out_of_sync: stopped && out_of_sync,
             // The controller of the object that made the Workload replaces the pods.
-            absent_pods: membership.filter(|_| hold == Hold::Unknown).map(|membership| membership.absent),
+            absent_pods: membership
+                .filter(|_| unit.key.is_pod_group() && hold == Hold::Unknown)
+                .map(|membership| membership.absent),
             hold,
             finished: status.finished.map(|result| (result.success, result.message)),
         }

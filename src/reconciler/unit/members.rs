@@ -1,5 +1,6 @@
 //! The members of a unit compared with the pod sets of its Workload: which are too many, were replaced, or are new.
 
+use super::units::Units;
 use super::{LoadedUnit, UnitStep, event};
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
@@ -10,9 +11,21 @@ use crate::reconciler::messages::{Effect, EventType};
 /// Maximum number of pods that a warning names.
 const MAX_NAMED: usize = 3;
 
-/// Returns names and counts of the pod sets of a Workload.
-pub(super) fn pod_set_counts(record: &WorkloadRecord) -> Vec<PodSetCount<'_>> {
-    record.pod_sets().iter().map(|set| PodSetCount { name: &set.name, count: set.count }).collect()
+impl Units<'_> {
+    /// Compares the members of a unit with the pod sets of a Workload. One that was made for a set of pods says what the set asks for.
+    pub(super) fn membership(self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> Membership {
+        let of_set = self.set_of_workload(record).is_some();
+        let asked = record.effective_requests.pod_sets.as_deref().filter(|_| !of_set).unwrap_or_default();
+        let requests = |name: &str| {
+            let set = asked.iter().find(|set| *set.name == *name);
+            set.map(|set| &set.pod_requirements.requests)
+        };
+        let sets = record.pod_sets().iter();
+        let sets: Vec<PodSetCount<'_>> = sets
+            .map(|set| PodSetCount { name: &set.name, count: set.count, requests: requests(&set.name) })
+            .collect();
+        unit.rules.membership(&unit.objects(), &sets, false)
+    }
 }
 
 impl LoadedUnit<'_> {

@@ -1,7 +1,6 @@
 //! The step of a unit: what its objects and its Workload need next.
 
 use super::comparison::grants_match_job;
-use super::members::pod_set_counts;
 use super::run::{StopCause, awaits_admission};
 use super::units::{owns, starting_workload};
 use super::{LoadedUnit, UnitStep};
@@ -103,7 +102,7 @@ impl UnitStep<'_> {
             // The Workload is about to finish, or waits for the pods of another one.
             return;
         }
-        let membership = unit.rules.membership(&unit.objects(), &pod_set_counts(record), false);
+        let membership = self.units.membership(unit, record);
         self.apply_membership(unit, record, &membership);
         if unit.view.deleting {
             return;

@@ -325,6 +325,7 @@ fn counts(workload: &Value) -> Vec<PodSetCount<'_>> {
         .map(|set| PodSetCount {
             name: text(&set["name"]),
             count: i32::try_from(set["count"].as_i64().unwrap()).unwrap(),
+            requests: None,
         })
         .collect()
 }
