@@ -107,7 +107,12 @@ impl JobServer {
     }
 
     pub(crate) fn edit(&mut self, kind: Kind, name: &str, change: impl FnOnce(&mut Value)) {
-        self.harness.server.edit(kind, &ObjectKey::new("ns", name), change);
+        self.edit_any(kind, &ObjectKey::new("ns", name), change);
+    }
+
+    /// Changes an object that may have no namespace.
+    pub(crate) fn edit_any(&mut self, kind: Kind, key: &ObjectKey, change: impl FnOnce(&mut Value)) {
+        self.harness.server.edit(kind, key, change);
         self.settle();
     }
 
@@ -171,10 +176,9 @@ impl JobServer {
 
     /// Changes the number of CPUs of the queue.
     pub(crate) fn edit_queue(&mut self, cpus: &str) {
-        self.harness.server.edit(Kind::ClusterQueue, &ObjectKey::new("", "cq"), |queue| {
+        self.edit_any(Kind::ClusterQueue, &ObjectKey::new("", "cq"), |queue| {
             queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = json!(cpus);
         });
-        self.settle();
     }
 
     /// Lets a pod run on a node. It stays when it is deleted, until it has ended.

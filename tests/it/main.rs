@@ -19,6 +19,7 @@ mod core_settings;
 mod crds;
 mod dockerfile;
 mod elastic_gates;
+mod elastic_slices;
 mod end_to_end_cases;
 mod events_and_observations;
 mod every_job_kind;

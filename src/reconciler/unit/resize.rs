@@ -78,6 +78,10 @@ impl UnitStep<'_> {
         if self.annotate(unit, owner) {
             return;
         }
+        if used.keeps_quota() && !used.active {
+            // It is about to be evicted; that gives the job a step.
+            return;
+        }
         let runs_on_slices = !status.suspended && slices.started(owner);
         if used.keeps_quota() && fits(used, owner) && (status.suspended || runs_on_slices) {
             if awaits_admission(used) {

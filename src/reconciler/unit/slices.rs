@@ -1,8 +1,8 @@
 //! The slices of an elastic job: Workloads of which each takes over from the one before it when the job grows.
 //!
 //! Invariants: at most one slice is in use, the newest that holds quota and need not release it; at most one waits for quota in
-//! order to replace it; any other ends, as soon as no pod runs on its quota. Which is which follows from the objects alone, so
-//! that a manager that starts between two writes goes on where the last one stopped.
+//! order to replace it; any other ends, as soon as no pod runs on its quota. None replaces one that a user has deactivated. Which
+//! is which follows from the objects alone, so that a manager that starts between two writes goes on where the last one stopped.
 
 use crate::api::names;
 use crate::api::reason::ConditionType;
@@ -36,8 +36,11 @@ impl<'a> Slices<'a> {
         let replaced = |record: &WorkloadRecord| {
             unfinished.iter().any(|other| reservation::holds_quota(&other.status) && replaces(other, record))
         };
-        let reserving = newest(&|record| record.keeps_quota() && !replaced(record));
-        let leaving = newest(&|record| reservation::holds_quota(&record.status) && !record.keeps_quota());
+        let keeps = |record: &WorkloadRecord| record.keeps_quota() && record.active;
+        let reserving = newest(&|record| keeps(record) && !replaced(record));
+        let leaving = newest(&|record| reservation::holds_quota(&record.status) && !keeps(record));
+        // No other slice starts the job: it is stopped until a user activates this one.
+        let deactivated = newest(&|record| !record.active && !record.meta.deleting && !replaced(record));
         let stays = |record: &WorkloadRecord| !record.meta.deleting && !is_evicted(record);
         let waiting = reserving.and_then(|used| {
             // Also one that was evicted: made again, one that a user deactivated would be active, and one that a check
@@ -49,6 +52,7 @@ impl<'a> Slices<'a> {
         });
         let latest = waiting
             .or(reserving)
+            .or(deactivated)
             .or_else(|| newest(&|record| stays(record) && !replaced(record)))
             .or(leaving)
             .or_else(|| unfinished.last().copied());

@@ -67,11 +67,34 @@ fn slice_that_is_evicted_while_another_waits_stops_the_job_first() {
         story.create("j", 3, true);
         story.scale(6);
         let first = story.slice(false);
-        activate(&mut story, &first, false);
+        let evicted = json!({"type": "Evicted", "status": "True", "reason": "Preempted", "message": "m",
+            "lastTransitionTime": story.plane.now().to_string()});
+        story.edit(Kind::Workload, &first, |workload| {
+            workload["status"]["conditions"].as_array_mut().unwrap().push(evicted);
+        });
         assert_eq!((story.slices(), story.pods()), (vec![(6, false)], (0, 0)), "{fault:?}");
         assert!(story.suspended(), "{fault:?}");
         assert_eq!(story.ends(), ["WorkloadSliceReplaced"], "{fault:?}");
         story.finish("other");
+        assert_eq!((story.slices(), story.pods()), (vec![(6, true)], (6, 0)), "{fault:?}");
+    }
+}
+
+/// No slice starts a job whose slice a user has deactivated, until the user activates that one.
+#[test]
+fn slice_that_is_deactivated_while_another_waits_stops_the_job() {
+    for fault in FAULTS {
+        let mut story = Story::new(fault);
+        story.create("other", 4, false);
+        story.create("j", 3, true);
+        story.scale(6);
+        let first = story.slice(false);
+        activate(&mut story, &first, false);
+        assert_eq!(story.ends(), ["OutOfSync"], "{fault:?}");
+        story.finish("other");
+        assert_eq!((story.slices(), story.pods()), (vec![(6, false)], (0, 0)), "{fault:?}");
+        assert!(story.suspended(), "{fault:?}");
+        activate(&mut story, &first, true);
         assert_eq!((story.slices(), story.pods()), (vec![(6, true)], (6, 0)), "{fault:?}");
     }
 }
