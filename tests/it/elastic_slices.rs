@@ -91,3 +91,23 @@ fn hold(server: &mut JobServer, policy: &str) {
         queue["spec"]["stopPolicy"] = json!(policy);
     });
 }
+
+/// A slice that is to shrink needs no admission, also if a larger one waits.
+#[test]
+fn job_that_shrinks_while_a_larger_slice_waits_is_charged_its_pods() {
+    for pods in [5, 3] {
+        let mut server = running(5);
+        let used = server.workload_name();
+        hold(&mut server, "Hold");
+        resize(&mut server, 6);
+        assert_eq!(slices(&server), [(5, true), (6, false)]);
+        resize(&mut server, pods);
+        assert_eq!(slices(&server), [(i64::from(pods), true)]);
+        assert_eq!(unfinished(&server)[0]["metadata"]["name"], used, "the slice in use has shrunk");
+        assert!(!is_suspended(&server));
+        resize(&mut server, 7);
+        assert_eq!(slices(&server), [(i64::from(pods), true), (7, false)]);
+        hold(&mut server, "None");
+        assert_eq!(slices(&server), [(7, true)]);
+    }
+}

@@ -133,7 +133,13 @@ impl UnitStep<'_> {
         let Some(size) = compare_size(latest, owner) else { return };
         let reserved = reservation::holds_quota(&latest.status);
         let shrinking = self.has_pods_to_end(unit, used, owner);
+        let needed = compare_size(used, owner) == Some(Size::Larger);
         match size {
+            // The slice in use is large enough again. That must not depend on whether its queue admits Workloads.
+            _ if !reserved && !needed && !shrinking => {
+                self.set_counts(unit, used, owner.pod_sets.iter().map(|set| set.count).collect());
+                self.replace_workload(unit, latest);
+            }
             Size::Same if !reserved => self.sync_workload(unit, latest),
             Size::Same => {}
             // The end of each pod gives the job a step.
