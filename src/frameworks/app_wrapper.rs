@@ -178,7 +178,7 @@ fn wrapped_sets(job: &Value) -> Result<Vec<(String, WrappedSet<'_>)>, JobError> 
                 read_declared(read::list(status, "/podSets")?, &format!("{COMPONENT_STATUS}/{number}"))?
             }
             None if !own.is_empty() => read_declared(own, &path)?,
-            None => inferred(object)?,
+            None => inferred(object).map_err(|error| read::below(&format!("{path}/template"), error))?,
         };
         for (position, set) in declared.into_iter().enumerate() {
             let template = object.pointer(&set.template).filter(|template| template.is_object());
@@ -196,19 +196,21 @@ fn wrapped_sets(job: &Value) -> Result<Vec<(String, WrappedSet<'_>)>, JobError> 
 
 /// Reads pod sets that a component or the status declares.
 fn read_declared(sets: &[Value], owner: &str) -> Result<Vec<Declared>, JobError> {
-    let read = |(position, set): (usize, &Value)| {
-        let at = format!("{owner}/podSets/{position}/path");
+    let read = |set: &Value| {
         let path = read::string(set, "/path")?.unwrap_or_default();
         let annotations = read::string_map(set, "/annotations")?;
         let groups = annotations.get(GROUP_COUNT).and_then(|count| count.parse().ok());
         Ok(Declared {
-            template: pointer_of(path).ok_or_else(|| malformed(&at, "is no path into the template"))?,
+            template: pointer_of(path).ok_or_else(|| malformed("/path", "is no path into the template"))?,
             count: read::count(set, "/replicas")?.unwrap_or(1),
             index_label: annotations.get(INDEX_LABEL).cloned(),
             groups: annotations.get(GROUP_LABEL).cloned().zip(groups),
         })
     };
-    sets.iter().enumerate().map(read).collect()
+    let located = |(position, set): (usize, &Value)| {
+        read(set).map_err(|error| read::below(&format!("{owner}/podSets/{position}"), error))
+    };
+    sets.iter().enumerate().map(located).collect()
 }
 
 /// Returns a path like `template.spec.groups[0].template` as a pointer to the wrapped object, which the path calls `template`.
@@ -401,6 +403,26 @@ mod tests {
         job["status"] = json!({});
         job["spec"]["components"][0]["podSets"][0]["path"] = json!("template.spec.groups[7]");
         assert!(sets(&job).unwrap_err().to_string().starts_with("spec.components[0].podSets[0].path"));
+    }
+
+    /// An error says where in the wrapper the faulty field is, declared or wrapped.
+    #[test]
+    fn errors_name_the_field_by_its_whole_path() {
+        let declared = |set: &Value| {
+            let mut component = object("example.com/v1", "Train", &json!({"groups": [template("a")]}));
+            component["podSets"] = json!([{"path": "template.spec.groups[0]"}, set]);
+            component
+        };
+        for (component, path) in [
+            (declared(&json!({"path": "template.spec", "replicas": -1})), "podSets[1].replicas"),
+            (declared(&json!({"path": 7})), "podSets[1].path"),
+            (declared(&json!({"path": "elsewhere"})), "podSets[1].path"),
+            (object("apps/v1", "Deployment", &json!({"replicas": -1})), "template.spec.replicas"),
+            (object("batch/v1", "Job", &json!({"parallelism": -1})), "template.spec.parallelism"),
+        ] {
+            let error = sets(&wrapper(&json!([{}, component]))).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("spec.components[1].{path}: ")), "{error}");
+        }
     }
 
     /// What a pod is charged for is the same beside a wrapper and in it.

@@ -13,6 +13,11 @@ use std::sync::Arc;
 
 /// Creates an error for a JSON pointer, which is converted to a field path.
 pub(super) fn malformed(pointer: &str, problem: impl Into<String>) -> JobError {
+    JobError::Malformed { path: path_of(pointer), problem: problem.into() }
+}
+
+/// Returns a pointer as users write a path.
+fn path_of(pointer: &str) -> String {
     let mut path = String::new();
     for name in pointer.trim_start_matches('/').split('/') {
         if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -21,7 +26,18 @@ pub(super) fn malformed(pointer: &str, problem: impl Into<String>) -> JobError {
             path.extend([if path.is_empty() { "" } else { "." }, name]);
         }
     }
-    JobError::Malformed { path, problem: problem.into() }
+    path
+}
+
+/// Returns an error about the part of an object that this pointer leads to as one about the object.
+pub(super) fn below(pointer: &str, error: JobError) -> JobError {
+    match error {
+        JobError::Malformed { path, problem } => {
+            let dot = if path.starts_with('[') { "" } else { "." };
+            JobError::Malformed { path: format!("{}{dot}{path}", path_of(pointer)), problem }
+        }
+        other => other,
+    }
 }
 
 fn present<'a>(value: &'a Value, pointer: &str) -> Option<&'a Value> {
