@@ -173,6 +173,7 @@ pub(super) fn rules_of(row: &'static Framework) -> [WebhookRule; 2] {
         WebhookHandler::HoldPod => pod::hold,
         WebhookHandler::MarkTemplates(_) => pod::mark_templates,
     };
+    let scale: HandleJob = job::validate_scale;
     [true, false].map(|mutating| WebhookRule {
         path: row.webhook_path(mutating),
         group: row.gvk.group,
@@ -180,7 +181,7 @@ pub(super) fn rules_of(row: &'static Framework) -> [WebhookRule; 2] {
         create_only: mutating && !row.webhooks.mutate.contains(&"UPDATE"),
         projection,
         handler: Handler::Job(row, if mutating { default } else { job::validate }),
-        scale: (row.webhooks.scale && !mutating).then_some(job::validate_scale as HandleJob),
+        scale: (row.webhooks.scale && !mutating).then_some(scale),
     })
 }
 
