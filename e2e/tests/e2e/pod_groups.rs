@@ -186,7 +186,13 @@ async fn set_is_scaled(fixture: &Fixture) -> Result<()> {
     fixture.wait_for_queue_counts(QUEUE, (1, 1, 1), &[("cpu", "4")]).await?;
     fixture.finish_job("first").await?;
     wait_for_pods(fixture, "set", 3, 0).await?;
-    scale(fixture, 0).await?;
+    let by_subresource = |replicas: &str| {
+        let replicas = format!("--replicas={replicas}");
+        fixture.kubectl.run(&["scale", "statefulset", "set", "-n", &fixture.name, &replicas])
+    };
+    let refusal = by_subresource("4").err().map(|error| format!("{error:#}")).unwrap_or_default();
+    ensure!(refusal.contains("spec.replicas"), "kubectl scale to 4: {refusal:?}");
+    by_subresource("0")?;
     fixture.wait_for_queue_counts(QUEUE, (0, 0, 0), &[("cpu", "0")]).await?;
     fixture.submit(fixture.job("second", QUEUE, "1")).await?;
     fixture.wait_until_running("second").await?;
