@@ -173,7 +173,7 @@ impl RoleReader for ProjectedRoles<'_> {
         }
         match self.row.fields.roles {
             RoleShape::Template | RoleShape::Patched(_) | RoleShape::Listed => {
-                tree.insert(fields.template, TEMPLATE)
+                tree.insert(fields.template, TEMPLATE);
             }
             RoleShape::Described(role) => {
                 let described = tree.at(fields.template);

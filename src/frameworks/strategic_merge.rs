@@ -57,13 +57,12 @@ fn merge_list(name: &str, target: &mut Value, changes: &[Value]) {
     };
     for change in changes {
         let same = |item: &&mut Value| item.get(key).is_some_and(|value| Some(value) == change.get(key));
-        match items.iter_mut().find(same) {
-            Some(item) => merge(item, change),
-            None => {
-                let mut added = Value::Null;
-                merge(&mut added, change);
-                items.push(added);
-            }
+        if let Some(item) = items.iter_mut().find(same) {
+            merge(item, change);
+        } else {
+            let mut added = Value::Null;
+            merge(&mut added, change);
+            items.push(added);
         }
     }
 }

@@ -343,7 +343,7 @@ mod tests {
         // A container of another name, and the job of another step, are left as they are.
         let others = [replicated("node", TRAINER, "other"), replicated("other", "", NODE)];
         for (index, other) in others.iter().enumerate() {
-            let runtime = runtime(&json!({}), &[other.clone()]);
+            let runtime = runtime(&json!({}), std::slice::from_ref(other));
             assert_eq!(container(&job(&trainer_spec), &runtime)["image"], "own", "{index}");
         }
     }

@@ -143,7 +143,7 @@ pub enum ComposeError {
     /// Members have different values of a label that is copied to the Workload.
     DifferentLabels(String),
     /// The pod sets depend on an object from which they cannot be made yet.
-    Awaits(Awaited),
+    Awaits(Box<Awaited>),
     /// A member cannot be read.
     Malformed(JobError),
 }
@@ -182,7 +182,7 @@ impl PodSets {
     pub(super) fn known(self) -> Result<Vec<Value>, ComposeError> {
         match self {
             Self::Known(pod_sets) => Ok(pod_sets),
-            Self::Await(awaited) => Err(ComposeError::Awaits(awaited)),
+            Self::Await(awaited) => Err(ComposeError::Awaits(Box::new(awaited))),
         }
     }
 }

@@ -239,7 +239,7 @@ fn job_that_is_deleted_in_the_foreground_ends_with_its_pods() {
         let mut job = Started::new(row);
         let (kind, name, now) = (job.kind(), job.name.clone(), job.server.now());
         job.server.edit(kind, &name, |job| {
-            row.play(job, PlayedState::Started, now).unwrap();
+            row.play(job, &RelatedSamples, PlayedState::Started, now).unwrap();
             job["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
         });
         job.run_pod(Controller::Job);
@@ -252,7 +252,8 @@ fn job_that_is_deleted_in_the_foreground_ends_with_its_pods() {
         job.server.end_pod("pod");
         if row.tells_end_of_pods() {
             assert!(job.server.holds_quota(), "{}: it says that pods are active", row.name);
-            job.server.edit(kind, &name, |job| row.play(job, PlayedState::Stopped, now).unwrap());
+            job.server
+                .edit(kind, &name, |job| row.play(job, &RelatedSamples, PlayedState::Stopped, now).unwrap());
         }
         assert_eq!(job.server.all(Kind::Workload), Vec::<Value>::new(), "{}: its pods have ended", row.name);
     }

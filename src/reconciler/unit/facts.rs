@@ -181,7 +181,7 @@ impl<'a> UnitFacts<'a> {
         if !record.may_run() || !status.suspended || status.finished.is_some() {
             return None;
         }
-        let idle = idle_members(unit, record, self.writes);
+        let idle = idle_members(self.units, unit, record, self.writes);
         let objects = Unit { members: &idle, ..unit.objects() };
         self.units.start_actions(unit, &objects, record).err().map(|error| error.to_string())
     }

@@ -1,7 +1,7 @@
 //! Starting and stopping what a unit holds back.
 
 use super::comparison::pod_sets_to_restore;
-use super::members::pod_set_counts;
+use super::units::Units;
 use super::{LoadedUnit, UnitStep};
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
@@ -82,7 +82,7 @@ impl UnitStep<'_> {
         if unit.key.kind.role == Role::Suspended && self.has_pods(unit, &record.meta.key) {
             return;
         }
-        let idle = idle_members(unit, record, self.writes);
+        let idle = idle_members(self.units, unit, record, self.writes);
         let objects = Unit { members: &idle, ..unit.objects() };
         // A start that contradicts a template finishes the Workload; its lifecycle reports the error.
         let Ok(actions) = self.units.start_actions(unit, &objects, record) else { return };
@@ -138,6 +138,7 @@ impl UnitStep<'_> {
 /// need next follows from the object after the write. One that is too many waits; none is started while one of those may have
 /// been started before it became too many.
 pub(super) fn idle_members(
+    units: Units<'_>,
     unit: &LoadedUnit<'_>,
     record: &WorkloadRecord,
     writes: &Writes,
@@ -145,7 +146,7 @@ pub(super) fn idle_members(
     if unit.members.is_empty() {
         return Vec::new();
     }
-    let waiting = unit.rules.membership(&unit.objects(), &pod_set_counts(record), false).waiting;
+    let waiting = units.membership(unit, record).waiting;
     if waiting.iter().any(|key| writes.is_in_flight(Kind::Pod, key)) {
         return Vec::new();
     }

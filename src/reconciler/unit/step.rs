@@ -74,7 +74,7 @@ impl UnitStep<'_> {
             self.stop_with(unit, &unit.workload, &[], &cause);
         }
         if record.is_none() {
-            let error = ComposeError::Awaits(awaited.clone());
+            let error = ComposeError::Awaits(Box::new(awaited.clone()));
             self.report(unit, "ErrWorkloadCompose", &error.to_string());
         }
     }
