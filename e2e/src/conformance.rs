@@ -7,7 +7,7 @@ use crate::control_plane::{ControlPlane, Extent};
 use crate::{decisions, paths};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
-use sluice::frameworks::{Framework, frameworks, served};
+use sluice::frameworks::frameworks;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -41,12 +41,12 @@ const QUEUE_SUITES: [&str; 13] = [
     "conversion-back",
 ];
 
-/// Suite of lifecycles with a topology. It has most kinds, so it is played when all are served.
+/// Suite of lifecycles with a topology. It has most kinds.
 const TOPOLOGY_SUITE: &str = "topology";
 
-/// Returns the suite of each served kind: the kind in lower case.
+/// Returns the suite of each kind: the kind in lower case.
 fn kind_suites() -> Vec<String> {
-    served().map(|row| row.gvk.kind.to_lowercase()).collect()
+    frameworks().map(|row| row.gvk.kind.to_lowercase()).collect()
 }
 
 /// Returns the suites of API responses.
@@ -60,9 +60,7 @@ fn job_suites() -> Vec<String> {
     if suites.iter().any(|suite| suite == "pod") {
         suites.push("pod-group".to_owned());
     }
-    if frameworks().all(Framework::is_served) {
-        suites.push(TOPOLOGY_SUITE.to_owned());
-    }
+    suites.push(TOPOLOGY_SUITE.to_owned());
     suites
 }
 
@@ -163,13 +161,10 @@ fn recorded_cluster(folder: &Path, extent: Extent) -> Result<ClusterOptions> {
     let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
     let mut configuration: Value =
         serde_saphyr::from_str(&text).with_context(|| file.display().to_string())?;
-    let frameworks = configuration.pointer_mut("/integrations/frameworks").and_then(Value::as_array_mut);
-    let frameworks = frameworks.with_context(|| format!("{} has no frameworks", file.display()))?;
-    let is_served = |name: &Value| served().any(|row| *name == row.name);
-    frameworks.retain(is_served);
-    ensure!(!frameworks.is_empty(), "{} has no served frameworks", file.display());
+    let listed = configuration.pointer("/integrations/frameworks").and_then(Value::as_array);
+    ensure!(listed.is_some_and(|names| !names.is_empty()), "{} has no frameworks", file.display());
     // The gates that they need were on.
-    let gates: Vec<&str> = served().filter_map(|row| row.flags.gate).collect();
+    let gates: Vec<&str> = frameworks().filter_map(|row| row.flags.gate).collect();
     for gate in gates {
         configuration["featureGates"][gate] = true.into();
     }

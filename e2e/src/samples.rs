@@ -4,7 +4,7 @@ use crate::objects::{Kind, text};
 use crate::paths;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
-use sluice::frameworks::{Found, Related, RelatedKey, RelatedKind, served};
+use sluice::frameworks::{Found, Related, RelatedKey, RelatedKind, frameworks};
 use std::fs;
 
 /// The objects that samples read.
@@ -18,7 +18,7 @@ impl RelatedSamples {
         for file in fs::read_dir(paths::root().join("config/samples/related"))? {
             let object: Value = serde_saphyr::from_str(&fs::read_to_string(file?.path())?)?;
             let (api, name) = (text(&object, "/apiVersion"), text(&object, "/kind"));
-            let mut kinds = served().flat_map(|row| row.related);
+            let mut kinds = frameworks().flat_map(|row| row.related);
             let kind = kinds.find(|kind| kind.gvk.api_version() == api && kind.gvk.kind == name);
             objects.push((*kind.with_context(|| format!("no job reads a {name} of {api}"))?, object));
         }

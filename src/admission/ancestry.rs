@@ -3,9 +3,7 @@
 use serde_json::Value;
 
 use super::{OwnerRef, ReviewContext};
-use crate::frameworks::{
-    Ancestor, AncestryError, Framework, Management, OwnerLookup, framework, queued_ancestor,
-};
+use crate::frameworks::{AncestryError, Framework, Management, OwnerLookup, framework, queued_ancestor};
 
 fn is_pod(owner: &OwnerRef) -> bool {
     framework(owner.group(), &owner.kind).is_some_and(Framework::is_pod)
@@ -35,7 +33,7 @@ pub fn managed_ancestor(
     namespace: &str,
     uid: &str,
     controller: Option<OwnerRef>,
-) -> Result<Option<Ancestor>, AncestryError> {
+) -> Result<Option<OwnerRef>, AncestryError> {
     let managed = ctx.settings.managed_kinds();
     queued_ancestor(kind, uid, controller, &managed, |owner, management| {
         match ctx.objects.owner(namespace, &owner.api_version, &owner.kind, &owner.name) {

@@ -11,8 +11,7 @@ use super::review::ReviewRequest;
 use crate::api::names::{DEFAULT_NAME, ELASTIC_JOB_ANNOTATION, MULTIKUEUE_CONTROLLER};
 use crate::api::validation::{Errors, Gate};
 use crate::frameworks::{
-    Ancestor, Framework, JobUnderReview, ManagedJobs, ReviewScope, RuleSettings,
-    is_marked_for_other_framework,
+    Framework, JobUnderReview, ManagedJobs, ReviewScope, RuleSettings, is_marked_for_other_framework,
 };
 
 /// Defaults queue, priority class, and the fields that suspend a new job and name its controller.
@@ -39,10 +38,7 @@ pub(super) fn default(row: &'static Framework, request: &ReviewRequest<'_>) -> R
     let changes = row.hooks.defaults(patch.object(), &settings.gates);
     patch.make(&changes);
     let mut warnings = Vec::new();
-    let owner = match &ancestor {
-        Some(Ancestor::Queued(owner)) => Some(owner),
-        Some(Ancestor::Unsupported(_)) | None => None,
-    };
+    let owner = ancestor.as_ref();
     let templates = job.templates_to_gate(owner, &settings.gates);
     if !templates.is_empty() && !must_wait && owner.is_none() {
         warnings.push(format!(

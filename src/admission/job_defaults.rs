@@ -11,7 +11,7 @@ use super::review::ReviewRequest;
 use crate::api::names::{DEFAULT_NAME, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL};
 use crate::api::selector::matches;
 use crate::api::validation::{Errors, Gate};
-use crate::frameworks::{Ancestor, Framework, JobUnderReview, Management};
+use crate::frameworks::{Framework, JobUnderReview, Management, OwnerRef};
 
 /// A new or changed object, and what follows from its labels, its namespace and its owners.
 pub(super) struct JobDefaults<'a> {
@@ -23,8 +23,8 @@ pub(super) struct JobDefaults<'a> {
     /// Whether its namespace is one of those in which jobs are managed by default; `None` if the namespace is so new that it
     /// is not known yet.
     pub(super) selected: Option<bool>,
-    /// Its owner that is queued in its place, or may be.
-    pub(super) ancestor: Option<Ancestor>,
+    /// Its owner that is queued in its place.
+    pub(super) ancestor: Option<OwnerRef>,
     /// Whether it must not run before admission.
     pub(super) must_wait: bool,
 }
@@ -74,13 +74,7 @@ impl<'a> JobDefaults<'a> {
         let ancestor = managed_ancestor(ctx, group_kind, request.namespace, job.uid, controller)
             .map_err(|error| ReviewResponse::Denied(error.to_string()))?;
         let managed = !queue.is_empty() || (settings.manage_jobs_without_queue_name && is_selected);
-        let must_wait = managed
-            && match ancestor {
-                None => true,
-                Some(Ancestor::Queued(_)) => false,
-                // Whether this owner is queued is unknown, so a job that names a queue itself is queued.
-                Some(Ancestor::Unsupported(_)) => !queue.is_empty(),
-            };
+        let must_wait = managed && ancestor.is_none();
         Ok(Self { job, patch, queue, selected, ancestor, must_wait })
     }
 }

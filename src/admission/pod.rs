@@ -8,7 +8,7 @@ use super::patch::Patch;
 use super::response::ReviewResponse;
 use super::review::ReviewRequest;
 use crate::api::names::SUSPENDING_PARENT_ANNOTATION;
-use crate::frameworks::{Ancestor, Framework, hold_pod, is_marked_for_other_framework};
+use crate::frameworks::{Framework, hold_pod, is_marked_for_other_framework};
 
 /// Holds a new pod that must wait. The pods of a template that was marked wait wherever they are; other pods only in selected
 /// namespaces, and a pod below a queued object is left as it is. No pod is held that the controller would not start: one of a
@@ -28,7 +28,7 @@ pub(super) fn hold(row: &'static Framework, request: &ReviewRequest<'_>) -> Revi
     }
     let mut patch = if parent.is_some() {
         Patch::new(request.object)
-    } else if defaults.selected == Some(false) || matches!(defaults.ancestor, Some(Ancestor::Queued(_))) {
+    } else if defaults.selected == Some(false) || defaults.ancestor.is_some() {
         return ReviewResponse::allowed();
     } else if defaults.selected.is_none() && !defaults.must_wait && settings.manage_jobs_without_queue_name {
         // Nothing stops a pod without a queue later.

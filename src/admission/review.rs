@@ -8,7 +8,7 @@ use super::response::ReviewResponse;
 use super::{ReviewContext, defaults, job, kueue_kinds, pod, reading};
 use crate::api::GROUP;
 use crate::api::partial::Projection;
-use crate::frameworks::{Framework, WebhookHandler, served};
+use crate::frameworks::{Framework, WebhookHandler, frameworks};
 
 /// All rules: for the served kinds of jobs, on the paths that the webhook configurations are generated with, and for Kueue's
 /// kinds.
@@ -162,7 +162,7 @@ pub(super) fn rule_for_path(path: &str) -> Option<&'static WebhookRule> {
 }
 
 fn job_rules() -> impl Iterator<Item = WebhookRule> {
-    served().flat_map(rules_of)
+    frameworks().flat_map(rules_of)
 }
 
 /// Returns the rules that default and validate objects of a kind of jobs.

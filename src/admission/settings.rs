@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 use crate::api::validation::Gates;
-use crate::frameworks::{Framework, ManagedKinds, Role, framework_named, frameworks, served};
+use crate::frameworks::{Framework, ManagedKinds, Role, framework_named, frameworks};
 
 /// The part of the configuration on which reviews depend.
 #[derive(Clone, Debug)]
@@ -40,11 +40,7 @@ impl AdmissionSettings {
 
     /// Returns the managed kinds.
     pub(super) const fn managed_kinds(&self) -> ManagedKinds<'_> {
-        ManagedKinds {
-            frameworks: &self.frameworks,
-            unserved: const { &BTreeSet::new() },
-            external: &self.external_kinds,
-        }
+        ManagedKinds { frameworks: &self.frameworks, external: &self.external_kinds }
     }
 }
 
@@ -58,7 +54,7 @@ impl Default for AdmissionSettings {
         Self {
             manage_jobs_without_queue_name: false,
             managed_namespaces: LabelSelector { match_labels: None, match_expressions: Some(vec![system]) },
-            frameworks: served().map(|row| row.name.to_owned()).collect(),
+            frameworks: frameworks().map(|row| row.name.to_owned()).collect(),
             external_kinds: BTreeSet::new(),
             gates: Gates::default(),
         }

@@ -13,7 +13,7 @@ use super::{
     AdmissionSettings, ObjectLookup, OwnerRef, OwnerView, ReadError, ReviewContext, admit_object,
     managed_ancestor, paths, read_heavy, read_light, review,
 };
-use crate::frameworks::{Ancestor, AncestryError, NothingRelated, Related, frameworks, unserved_owner_of};
+use crate::frameworks::{AncestryError, NothingRelated, Related};
 
 mod elastic;
 mod held_pods;
@@ -161,7 +161,7 @@ fn above(
     owners: Vec<(String, OwnerView)>,
     first: OwnerRef,
     settings: &AdmissionSettings,
-) -> Result<Option<Ancestor>, AncestryError> {
+) -> Result<Option<OwnerRef>, AncestryError> {
     let cluster = Cluster { owners: owners.into_iter().collect(), ..Cluster::default() };
     managed_ancestor(
         &ReviewContext { objects: &cluster, settings },
@@ -176,7 +176,7 @@ fn above(
 fn highest_queued_ancestor_wins_and_cycles_are_errors() {
     let settings = with_foreign_kind();
     let walk = |owners, first| above(owners, foreign(first), &settings);
-    let queued = |name| Ok(Some(Ancestor::Queued(foreign(name))));
+    let queued = |name| Ok(Some(foreign(name)));
     let chain = vec![view("a", Some("lq"), Some(foreign("b"))), view("b", Some("lq"), None)];
     assert_eq!(walk(chain, "a"), queued("b"));
     assert_eq!(walk(vec![view("a", None, None)], "a"), Ok(None));
@@ -189,7 +189,7 @@ fn highest_queued_ancestor_wins_and_cycles_are_errors() {
 #[test]
 fn external_owner_is_found_by_workload() {
     let queued = vec![view("a", Some("lq"), None)];
-    let ancestor = Ok(Some(Ancestor::Queued(foreign("a"))));
+    let ancestor = Ok(Some(foreign("a")));
     assert_eq!(above(queued.clone(), foreign("a"), &with_foreign_kind()), ancestor);
     assert_eq!(
         above(vec![], foreign("a"), &with_foreign_kind()),
@@ -217,11 +217,12 @@ fn with_owner(owner: &OwnerRef, queue: &str, settings: &AdmissionSettings) -> (b
 
 #[test]
 fn owner_reference_does_not_bypass_queue() {
-    let unserved = unserved_owner_of(("batch", "Job")).map(|row| {
-        let owner =
-            OwnerRef { kind: row.gvk.kind.into(), api_version: row.gvk.api_version(), ..owner("set") };
-        (owner, BTreeSet::from(["batch/job".to_owned(), row.name.to_owned()]))
-    });
+    let set = OwnerRef {
+        kind: "JobSet".to_owned(),
+        api_version: "jobset.x-k8s.io/v1alpha2".to_owned(),
+        ..owner("set")
+    };
+    let only_jobs = BTreeSet::from(["batch/job".to_owned()]);
     for managing in [false, true] {
         let settings =
             AdmissionSettings { manage_jobs_without_queue_name: managing, ..AdmissionSettings::default() };
@@ -230,13 +231,10 @@ fn owner_reference_does_not_bypass_queue() {
         assert_eq!(with_owner(&owner("parent"), "lq", &settings), suspended("lq"));
         assert_eq!(with_owner(&owner("parent"), "", &settings), suspended("default"));
         assert_eq!(with_owner(&owner("absent"), "lq", &settings), suspended("lq"));
-        let Some((set, both)) = &unserved else { continue };
-        let configured = AdmissionSettings { frameworks: both.clone(), ..settings.clone() };
         // An owner of a kind that is not configured has no effect.
-        assert_eq!(with_owner(set, "", &settings), suspended("default"));
-        // An owner of a configured but unsupported kind exempts its Jobs from the queue, except Jobs that name a queue.
-        assert_eq!(with_owner(set, "", &configured), (false, None));
-        assert_eq!(with_owner(set, "lq", &configured), suspended("lq"));
+        let settings = AdmissionSettings { frameworks: only_jobs.clone(), ..settings };
+        assert_eq!(with_owner(&set, "", &settings), suspended("default"));
+        assert_eq!(with_owner(&set, "lq", &settings), suspended("lq"));
     }
 }
 
@@ -314,13 +312,10 @@ fn unknown_path_allows_only_foreign_kinds() {
         review(path, &read, &ctx)["response"].clone()
     };
     let foreign = ("/mutate-example-com-v1-foo".to_owned(), "example.com", "Foo");
-    let unserved = frameworks().filter(|row| !row.is_served());
-    let unserved = unserved.map(|row| (row.webhook_path(true), row.gvk.group, row.gvk.kind));
-    for (path, group, kind) in unserved.chain([foreign]) {
-        let response = ask(&path, group, kind);
-        assert_eq!(response["allowed"], true, "{path}");
-        assert!(response["warnings"][0].as_str().unwrap().contains(kind), "{response}");
-    }
+    let (path, group, kind) = foreign;
+    let response = ask(&path, group, kind);
+    assert_eq!(response["allowed"], true, "{path}");
+    assert!(response["warnings"][0].as_str().unwrap().contains(kind), "{response}");
     for kind in ["Workload", "ClusterQueue", "Cohort", "ResourceFlavor"] {
         let response = ask("/validate-kueue-x-k8s-io-v1beta1-any", "kueue.x-k8s.io", kind);
         assert_eq!(response["allowed"], false, "{kind}");

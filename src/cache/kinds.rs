@@ -1,7 +1,7 @@
 //! The kinds that the core watches and their API resources; conversion of quotas to the scheduler's types.
 
 use crate::api::{GROUP, v1beta2};
-use crate::frameworks::{Gvk, JobKind, RelatedKind, Role, served};
+use crate::frameworks::{Gvk, JobKind, RelatedKind, Role, frameworks};
 use crate::quota::{FlavorQuotas, QuotaLimits, ResourceGroup};
 use crate::resources::{self, Amount, Quantity};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
@@ -130,9 +130,9 @@ impl Kind {
             Self::Node,
             Self::Pod,
         ];
-        let jobs = served().map(|row| Self::of_job(JobKind::new(row)));
+        let jobs = frameworks().map(|row| Self::of_job(JobKind::new(row)));
         all.extend(jobs.filter(|kind| *kind != Self::Pod));
-        let related: BTreeSet<&RelatedKind> = served().flat_map(|row| row.related).collect();
+        let related: BTreeSet<&RelatedKind> = frameworks().flat_map(|row| row.related).collect();
         all.extend(related.into_iter().copied().map(Self::Related));
         all
     }

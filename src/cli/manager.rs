@@ -161,9 +161,7 @@ async fn run(settings: &ManagerSettings, threads: &Threads, log_level: LogLevel)
             published: Arc::new(ArcSwap::from_pointee(state.snapshot())),
         },
         counters: Arc::new(Counters::new(std::env::consts::OS, settings.families())),
-        configuration_gaps: Arc::new(ConfigurationGaps::new(
-            settings.core().unserved_frameworks().iter().map(|kind| kind.name),
-        )),
+        configuration_gaps: Arc::default(),
         listed_frameworks: Arc::new(ListedFrameworks::new(settings.core().needed_frameworks())),
         synced,
         leadership: Leadership {

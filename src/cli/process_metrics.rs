@@ -316,7 +316,7 @@ mod tests {
             ..Default::default()
         };
         let gauges = Gauges { cluster_queues: vec![ClusterQueueGauges::default()], ..Gauges::default() };
-        let gaps = metrics::ConfigurationGaps::new(["pod"]);
+        let gaps = metrics::ConfigurationGaps::default();
         gaps.set_foreign_webhooks(vec!["m".to_owned()]);
         gaps.set_missing_fields(&BTreeMap::from([("workloads", vec!["status".to_owned()])]));
         let page = [

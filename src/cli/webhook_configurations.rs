@@ -154,7 +154,7 @@ mod tests {
         let service = ServiceName { namespace: "a".to_owned(), name: "hooks".to_owned() };
         let (sender, ownership) = watch::channel(None);
         let frameworks = Arc::new(ListedFrameworks::new(rows.to_vec()));
-        let gaps = Arc::new(ConfigurationGaps::new(std::iter::empty()));
+        let gaps = Arc::new(ConfigurationGaps::default());
         let names = ["own-m", "own-v", "kueue-m", "kueue-v"].map(str::to_owned).to_vec();
         let reports = Reports {
             names,

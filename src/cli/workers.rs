@@ -23,10 +23,9 @@ use crate::kube::executor::{Executor, OnCall, RefusalLog};
 use crate::kube::heartbeat::{Heartbeat, wait_for_stall};
 use crate::kube::lease::LeaseSettings;
 use crate::kube::rbac_check::{PermissionCheck, PermissionRequirements, WriteRequirements};
-use crate::kube::unserved_frameworks::UnservedFrameworks;
 use crate::kube::watch::run_watch;
 use crate::kube::{certificates, events, rbac_check};
-use crate::reconciler::{Delta, Event, Reconciler, Write, WriteOutcome};
+use crate::reconciler::{Delta, Reconciler, Write, WriteOutcome};
 
 /// Interval between two heartbeats of the threads that call the API server.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(250);
@@ -90,8 +89,6 @@ pub(super) fn start(
     );
     let mut sends_ownership = None;
     if settings.args.component.reconciles() {
-        let unserved = unserved_frameworks(settings, shared, ends.events.0.clone());
-        workers.start(api, "unserved frameworks", run_until(shared.stop.acting.clone(), unserved));
         let (sender, ownership) = watch::channel(None);
         sends_ownership = Some(sender);
         let handover = settings.stall_limit();
@@ -152,32 +149,6 @@ fn start_config_checks(
         Arc::clone(&shared.configuration_gaps),
     );
     workers.start(api, "definitions", run_until(shared.stop.serving.clone(), definitions));
-}
-
-/// Warns about objects of configured kinds that this version does not serve, while this replica leads.
-fn unserved_frameworks(
-    settings: &ManagerSettings,
-    shared: &ManagerContext,
-    events: mpsc::UnboundedSender<Event>,
-) -> impl Future<Output = ()> + Send + use<> {
-    let core = settings.core();
-    let task = UnservedFrameworks {
-        client: shared.clients.watch.clone(),
-        kinds: core.unserved_frameworks(),
-        core,
-        watch: settings.watch(),
-        events,
-        recheck: Arc::clone(&shared.permissions.recheck),
-    };
-    let mut leading = shared.leadership.leading.clone();
-    async move {
-        // An error means that the sender was dropped, which is a stop.
-        if leading.wait_for(Option::is_some).await.is_ok() {
-            task.run().await;
-        }
-        // There is nothing to watch; the task must not end before the others.
-        std::future::pending::<()>().await;
-    }
 }
 
 /// Creates the task that writes events.
@@ -242,7 +213,6 @@ fn permission_check(
     let core = settings.core();
     let permissions = rbac_check::required_permissions(&PermissionRequirements {
         kinds,
-        unserved: &core.unserved_frameworks(),
         certificates: &settings.certificates(),
         lease,
         authorizes_metrics: settings.guards_metrics(),

@@ -29,15 +29,6 @@ pub enum OwnerLookup {
     },
 }
 
-/// Result of the search.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ancestor {
-    /// The highest ancestor that is queued itself, so the job must not be queued.
-    Queued(OwnerRef),
-    /// An owner of a configured kind that this version does not support, so whether it is queued is unknown.
-    Unsupported(OwnerRef),
-}
-
 /// Why the search failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AncestryError {
@@ -79,7 +70,7 @@ pub fn queued_ancestor(
     controller: Option<OwnerRef>,
     managed: &ManagedKinds<'_>,
     lookup: impl Fn(&OwnerRef, Management) -> OwnerLookup,
-) -> Result<Option<Ancestor>, AncestryError> {
+) -> Result<Option<OwnerRef>, AncestryError> {
     let mut seen = BTreeSet::from([uid.to_owned()]);
     let mut owned = (job.0.to_owned(), job.1.to_owned());
     let mut next = controller;
@@ -88,7 +79,6 @@ pub fn queued_ancestor(
         let management = managed.owner_management(&owner, (&owned.0, &owned.1));
         let result = match management {
             Management::None => break,
-            Management::Unsupported => return Ok(highest.or(Some(Ancestor::Unsupported(owner)))),
             Management::Internal | Management::External => lookup(&owner, management),
         };
         let (uid, queued, controller) = match result {
@@ -107,7 +97,7 @@ pub fn queued_ancestor(
         }
         owned = (owner.group().to_owned(), owner.kind.clone());
         if queued {
-            highest = Some(Ancestor::Queued(owner));
+            highest = Some(owner);
         }
         next = controller;
     }
@@ -116,7 +106,6 @@ pub fn queued_ancestor(
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::unserved_owner_of;
     use super::*;
 
     const JOB: (&str, &str) = ("batch", "Job");
@@ -137,17 +126,14 @@ mod tests {
 
     #[test]
     fn highest_queued_ancestor_wins_and_walk_ends() {
-        let unserved = unserved_owner_of(JOB);
-        let names = ["batch/job"].into_iter().chain(unserved.map(|row| row.name));
-        let frameworks: BTreeSet<String> = names.map(str::to_owned).collect();
+        let frameworks = BTreeSet::from(["batch/job".to_owned()]);
         let external = BTreeSet::from([("example.com".to_owned(), "Foo".to_owned())]);
-        let managed =
-            ManagedKinds { frameworks: &frameworks, unserved: &BTreeSet::new(), external: &external };
+        let managed = ManagedKinds { frameworks: &frameworks, external: &external };
         let from = |first: OwnerRef, lookup: &dyn Fn(&str) -> OwnerLookup| {
             queued_ancestor(JOB, "me", Some(first), &managed, |owner, _| lookup(&owner.name))
         };
         let walk = |lookup: &dyn Fn(&str) -> OwnerLookup| from(owner("a"), lookup);
-        let queued = |name: &str| Ok(Some(Ancestor::Queued(owner(name))));
+        let queued = |name: &str| Ok(Some(owner(name)));
         let chain =
             |name: &str| if name == "a" { found("a", true, Some("b")) } else { found("b", true, None) };
         assert_eq!(walk(&chain), queued("b"));
@@ -166,12 +152,5 @@ mod tests {
         // A Job creates no Jobs, queued or not.
         let job = OwnerRef { api_version: "batch/v1".to_owned(), kind: "Job".to_owned(), ..owner("a") };
         assert_eq!(from(job, &|_| found("a", true, None)), Ok(None));
-        // Whether an owner of a kind that is not served is queued is unknown.
-        if let Some(row) = unserved {
-            let (api_version, kind) = (row.gvk.api_version(), row.gvk.kind.to_owned());
-            let set = OwnerRef { api_version, kind, ..owner("a") };
-            let unsupported = Ok(Some(Ancestor::Unsupported(set.clone())));
-            assert_eq!(from(set, &|_| OwnerLookup::Unmanaged), unsupported);
-        }
     }
 }

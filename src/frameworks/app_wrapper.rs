@@ -10,8 +10,8 @@ use super::related::{PodSets, Related};
 use super::role_shape::RoleShape;
 use super::roles::{PodRole, read_roles};
 use super::row::{
-    Active, CreatedKinds, Enabled, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, ManagedBy,
-    Message, Pointer, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
+    Active, CreatedKinds, Enabled, FieldPointers, FinishedRule, Flags, Framework, ManagedBy, Message,
+    Pointer, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
 };
 use super::table::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, framework};
 use super::topology::topology_request;
@@ -65,7 +65,7 @@ pub(super) static ROW: Framework = Framework {
         plural: "appwrappers",
     },
     name: "workload.codeflare.dev/appwrapper",
-    listing: Listing { family: Family::Wrappers, label: "AppWrapper", enabled: Enabled::AsShipped },
+    enabled: Enabled::AsShipped,
     role: Role::Suspended,
     fields: FieldPointers {
         suspend: Some("/spec/suspend"),

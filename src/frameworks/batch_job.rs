@@ -6,9 +6,9 @@ use super::played_status::{PlayedState, set_at};
 use super::read;
 use super::role_shape::RoleShape;
 use super::row::{
-    Active, Count, Elastic, Enabled, Family, FieldPointers, FinishedRule, Flags, Framework, Listing,
-    ManagedBy, Message, PodGrouping, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields,
-    TERMINATING, Test, TopologyChecks,
+    Active, Count, Elastic, Enabled, FieldPointers, FinishedRule, Flags, Framework, ManagedBy, Message,
+    PodGrouping, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, TERMINATING, Test,
+    TopologyChecks,
 };
 use super::table::{JOB_RBAC, JOB_WEBHOOKS, PODS};
 use super::topology::parse_bool;
@@ -34,7 +34,7 @@ pub(super) const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-in
 pub(super) static ROW: Framework = Framework {
     gvk: Gvk { group: "batch", version: "v1", kind: "Job", plural: "jobs" },
     name: "batch/job",
-    listing: Listing { family: Family::Batch, label: "Job", enabled: Enabled::ByDefault },
+    enabled: Enabled::ByDefault,
     role: Role::Suspended,
     fields: FieldPointers {
         suspend: Some("/spec/suspend"),

@@ -1,7 +1,7 @@
 //! Kustomize components for kinds of jobs that the shipped configuration does not enable: webhooks, permissions and the roles of
 //! users, written from the rows of the table. The component of a kind that a file describes also gives the file to the manager.
 //!
-//! Invariants: only rows that are served occur; a component adds to the shipped manifests and changes nothing that they have, so
+//! Invariants: a component adds to the shipped manifests and changes nothing that they have, so
 //! that components of different kinds can be combined in any order.
 
 use super::manifests::{
@@ -9,7 +9,7 @@ use super::manifests::{
     row_webhook_rules,
 };
 use super::row::{Enabled, Framework};
-use super::table::served;
+use super::table::frameworks;
 use sha2::{Digest, Sha256};
 
 /// Writer of the components in `config/frameworks`, for their first lines.
@@ -36,7 +36,7 @@ pub fn files() -> Vec<(String, String)> {
 
 /// Returns the rows that have a component below `config/frameworks`.
 fn rows() -> impl Iterator<Item = &'static Framework> {
-    served().filter(|row| row.listing.enabled == Enabled::WhenListed)
+    frameworks().filter(|row| row.enabled == Enabled::WhenListed)
 }
 
 /// Returns the files of the component for a kind that a file describes, by their paths. `text` is that of the file.
@@ -101,7 +101,7 @@ fn row_files(row: &Framework, writer: &str, fields: &str) -> Vec<(String, String
     let (name, roles) = (row.name, row_roles(row));
     let lines = roles.iter().map(|(file, _)| format!("- {file}\n"));
     let role_files: String = lines.collect();
-    let purpose = match row.listing.enabled {
+    let purpose = match row.enabled {
         Enabled::ByFile => format!("For {name}, and its file."),
         Enabled::ByDefault | Enabled::AsShipped | Enabled::WhenListed => {
             format!("For {name} in integrations.frameworks of the manager's configuration.")

@@ -2,9 +2,7 @@
 //! and rolled out without restrictions, and stopping a pod lets its ReplicaSet create another one, which waits again.
 
 use super::hooks::NoHooks;
-use super::row::{
-    CreatedKinds, Enabled, Family, Flags, Framework, Listing, Role, TemplateMarks, TopologyChecks,
-};
+use super::row::{CreatedKinds, Enabled, Flags, Framework, Role, TemplateMarks, TopologyChecks};
 use super::table::{JOB_FLAGS, NO_FIELDS, NO_RANK, NO_STATUS, READ_ONLY, template_webhooks};
 use super::view::Gvk;
 use crate::api::names;
@@ -12,7 +10,7 @@ use crate::api::names;
 pub(super) static ROW: Framework = Framework {
     gvk: Gvk { group: "apps", version: "v1", kind: "Deployment", plural: "deployments" },
     name: "deployment",
-    listing: Listing { family: Family::Pods, label: "Deployment", enabled: Enabled::AsShipped },
+    enabled: Enabled::AsShipped,
     role: Role::PassThrough,
     fields: NO_FIELDS,
     pod_sets: &[],

@@ -8,8 +8,8 @@ use super::hooks::Hooks;
 use super::played_status::PlayedState;
 use super::role_shape::RoleShape;
 use super::row::{
-    Active, Count, CreatedKinds, Enabled, Family, FieldPointers, FinishedRule, Framework, Listing, ManagedBy,
-    Message, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, SubGroups, Test,
+    Active, Count, CreatedKinds, Enabled, FieldPointers, FinishedRule, Framework, ManagedBy, Message,
+    PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, SubGroups, Test,
 };
 use super::table::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS};
 use super::view::Gvk;
@@ -27,7 +27,7 @@ pub(super) const RANK: Rank = Rank {
 pub(super) static ROW: Framework = Framework {
     gvk: Gvk { group: "jobset.x-k8s.io", version: "v1alpha2", kind: "JobSet", plural: "jobsets" },
     name: "jobset.x-k8s.io/jobset",
-    listing: Listing { family: Family::Batch, label: "JobSet", enabled: Enabled::AsShipped },
+    enabled: Enabled::AsShipped,
     role: Role::Suspended,
     fields: FieldPointers {
         suspend: Some("/spec/suspend"),

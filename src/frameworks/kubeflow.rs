@@ -5,9 +5,8 @@ use super::hooks::{Hooks, NoHooks, ReviewField};
 use super::patch::FieldChange;
 use super::role_shape::RoleShape;
 use super::row::{
-    Active, Count, CreatedKinds, Enabled, Family, FieldPointers, FinishedRule, Flags, Framework, Listing,
-    ManagedBy, Message, PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, Test,
-    TopologyChecks,
+    Active, Count, CreatedKinds, Enabled, FieldPointers, FinishedRule, Flags, Framework, ManagedBy, Message,
+    PodSetSource, Pointer, Rank, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
 };
 use super::table::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, POD, PODS};
 use super::topology;
@@ -57,7 +56,7 @@ const fn training_job(
     Framework {
         gvk: Gvk { group: "kubeflow.org", version: "v1", kind, plural },
         name,
-        listing: Listing { family: Family::Batch, label: "Kubeflow jobs", enabled: Enabled::WhenListed },
+        enabled: Enabled::WhenListed,
         role: Role::Suspended,
         fields: fields("kubeflow.org/training-operator"),
         pod_sets,
@@ -114,7 +113,7 @@ pub(super) static JAX_JOB: Framework = Framework {
 pub(super) static MPI_JOB: Framework = Framework {
     gvk: Gvk { group: "kubeflow.org", version: "v2beta1", kind: "MPIJob", plural: "mpijobs" },
     name: "kubeflow.org/mpijob",
-    listing: Listing { family: Family::Batch, label: "MPIJob", enabled: Enabled::AsShipped },
+    enabled: Enabled::AsShipped,
     role: Role::Suspended,
     fields: fields("kubeflow.org/mpi-operator"),
     pod_sets: &[pod_sets("/spec/mpiReplicaSpecs", &["Launcher", "Worker"])],

@@ -4,17 +4,14 @@
 //! creates objects of the owned kind; otherwise a user could name any queued object to bypass the queue.
 
 use super::OwnerRef;
-use super::job_kind::JobKind;
 use super::table::framework;
 use std::collections::BTreeSet;
 
 /// The managed kinds of a configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct ManagedKinds<'a> {
-    /// Names in `integrations.frameworks`, supported or not.
+    /// Names in `integrations.frameworks`.
     pub frameworks: &'a BTreeSet<String>,
-    /// Kinds that this manager manages although this version does not serve them.
-    pub unserved: &'a BTreeSet<JobKind>,
     /// Kinds, as (group, kind), that an external controller manages.
     pub external: &'a BTreeSet<(String, String)>,
 }
@@ -24,8 +21,6 @@ pub struct ManagedKinds<'a> {
 pub enum Management {
     /// This manager.
     Internal,
-    /// None: the framework is configured but not supported by this version, so its objects are not read.
-    Unsupported,
     /// An external controller. Its objects are known only by the Workloads that they own.
     External,
     /// None: the kind is not configured, or its controller does not create objects of the owned kind.
@@ -38,10 +33,7 @@ impl ManagedKinds<'_> {
         let id = (owner.group(), owner.kind.as_str());
         match framework(id.0, id.1).filter(|row| self.frameworks.contains(row.name)) {
             Some(row) if !row.creates.includes(owned) => Management::None,
-            Some(row) if row.is_served() || self.unserved.contains(&JobKind::new(row)) => {
-                Management::Internal
-            }
-            Some(_) => Management::Unsupported,
+            Some(_) => Management::Internal,
             None if self.external.iter().any(|(group, kind)| (group.as_str(), kind.as_str()) == id) => {
                 Management::External
             }
@@ -59,32 +51,23 @@ mod tests {
     fn owner_cases() {
         let all: BTreeSet<String> = frameworks().map(|row| row.name.to_owned()).collect();
         let external = BTreeSet::from([("example.com".to_owned(), "Foo".to_owned())]);
-        let managed = ManagedKinds { frameworks: &all, unserved: &BTreeSet::new(), external: &external };
+        let managed = ManagedKinds { frameworks: &all, external: &external };
         let named = |api_version: &str, kind: &str| OwnerRef {
             api_version: api_version.to_owned(),
             kind: kind.to_owned(),
             name: "n".to_owned(),
             uid: "u".to_owned(),
         };
-        let of_row = |group: &str, kind: &str| {
-            let served = framework(group, kind).unwrap().is_served();
-            if served { Management::Internal } else { Management::Unsupported }
-        };
         let table = [
             ("batch/v1", "Job", JOB, Management::None),
             ("batch/v1", "Job", POD, Management::Internal),
             ("batch/v1", "CronJob", JOB, Management::None),
-            ("jobset.x-k8s.io/v1alpha2", "JobSet", JOB, of_row("jobset.x-k8s.io", "JobSet")),
+            ("jobset.x-k8s.io/v1alpha2", "JobSet", JOB, Management::Internal),
             ("jobset.x-k8s.io/v1alpha2", "JobSet", POD, Management::None),
-            ("kubeflow.org/v2beta1", "MPIJob", JOB, of_row("kubeflow.org", "MPIJob")),
+            ("kubeflow.org/v2beta1", "MPIJob", JOB, Management::Internal),
             ("kubeflow.org/v1", "PyTorchJob", JOB, Management::None),
-            ("ray.io/v1", "RayJob", JOB, of_row("ray.io", "RayJob")),
-            (
-                "workload.codeflare.dev/v1beta2",
-                "AppWrapper",
-                JOB,
-                of_row("workload.codeflare.dev", "AppWrapper"),
-            ),
+            ("ray.io/v1", "RayJob", JOB, Management::Internal),
+            ("workload.codeflare.dev/v1beta2", "AppWrapper", JOB, Management::Internal),
             ("apps/v1", "Deployment", JOB, Management::None),
             ("v1", "Pod", JOB, Management::None),
             ("example.com/v1", "Foo", JOB, Management::External),
@@ -94,7 +77,7 @@ mod tests {
             assert_eq!(management, expected, "{api_version} {kind} of {child:?}");
         }
         let some = BTreeSet::from(["batch/job".to_owned()]);
-        let managed = ManagedKinds { frameworks: &some, unserved: &BTreeSet::new(), external: &external };
+        let managed = ManagedKinds { frameworks: &some, external: &external };
         let set = named("jobset.x-k8s.io/v1alpha2", "JobSet");
         assert_eq!(managed.owner_management(&set, JOB), Management::None, "framework is not configured");
     }

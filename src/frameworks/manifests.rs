@@ -1,12 +1,11 @@
-//! Parts of the manifests and pages that list the served kinds of jobs, written from the rows of the table.
+//! Parts of the manifests and pages that list the kinds of jobs, written from the rows of the table.
 //!
-//! Invariants: only rows that are served occur, so that no webhook and no permission exists without need, but for the rules of a
-//! role that is not installed by default. What is installed by default is for the rows that the shipped configuration enables;
+//! Invariant: what is installed by default is for the rows that the shipped configuration enables;
 //! [`components`](super::components) are for the others.
 
 use super::related::RelatedKind;
-use super::row::{Enabled, FailurePolicy, Family, Framework, Role};
-use super::table::{served, unserved};
+use super::row::{Enabled, FailurePolicy, Framework, Role};
+use super::table::frameworks;
 use super::view::Gvk;
 use std::collections::BTreeSet;
 
@@ -45,7 +44,7 @@ impl Entry {
             (Self::Managed, _) => "-managed",
         };
         // Kueue has the suffix for each of its kinds.
-        let domain = if row.listing.enabled == Enabled::ByFile { row.gvk.group } else { "kb.io" };
+        let domain = if row.enabled == Enabled::ByFile { row.gvk.group } else { "kb.io" };
         format!("{verb}{kind}{objects}.{domain}")
     }
 
@@ -145,7 +144,7 @@ fn indent(text: &str, first: &str) -> String {
 
 /// Returns the rows that the shipped configuration enables.
 fn shipped() -> impl Iterator<Item = &'static Framework> {
-    served().filter(|row| row.is_shipped())
+    frameworks().filter(|row| row.is_shipped())
 }
 
 /// Returns the list of frameworks in the shipped configuration.
@@ -228,7 +227,7 @@ pub(super) fn add_entries<'a>(
     )
 }
 
-/// Returns the rules of the manager's role for the served kinds.
+/// Returns the rules of the manager's role.
 pub fn manager_rules() -> String {
     shipped().map(row_rules).collect()
 }
@@ -264,9 +263,9 @@ pub(super) fn row_rules(row: &Framework) -> String {
     rules.chain(related).collect()
 }
 
-/// Returns the rules by which jobs of the served kinds are deleted after a retention period.
+/// Returns the rules by which jobs are deleted after a retention period.
 pub fn retention_rules() -> String {
-    served().map(row_retention_rules).collect()
+    frameworks().map(row_retention_rules).collect()
 }
 
 /// Returns the rules by which jobs of one kind are deleted.
@@ -278,20 +277,9 @@ pub(super) fn row_retention_rules(row: &Framework) -> String {
     format!("- apiGroups: [{group}]\n  resources: [{plural}]\n  verbs: [delete]\n")
 }
 
-/// Returns the rules by which the manager finds objects of kinds that are not served, to warn about them.
-pub fn unserved_rules() -> String {
-    unserved().map(row_unserved_rules).collect()
-}
-
-/// Returns the rules by which the manager finds objects of one kind that is not served.
-pub(super) fn row_unserved_rules(row: &Framework) -> String {
-    let (group, plural) = (group_text(row), row.gvk.plural);
-    format!("- apiGroups: [{group}]\n  resources: [{plural}]\n  verbs: [list, watch]\n")
-}
-
-/// Returns the rules by which webhooks read the served kinds.
+/// Returns the rules by which webhooks read jobs.
 pub fn webhook_rules() -> String {
-    served().map(row_webhook_rules).collect()
+    frameworks().map(row_webhook_rules).collect()
 }
 
 /// Returns the rules by which webhooks read one kind.
@@ -360,27 +348,16 @@ metadata:
 /// Returns the table of job kinds for README.md.
 pub fn readme_table() -> String {
     let mut parts = vec!["| Kind | Status |\n|---|---|\n".to_owned()];
-    for row in served() {
+    for row in frameworks() {
         parts.push(format!("| {} | supported |\n", full_kind(row)));
     }
     parts.push("| Workload without a job | supported |\n".to_owned());
-    for family in [Family::Batch, Family::Ray, Family::Pods, Family::Wrappers] {
-        let mut labels: Vec<&str> = Vec::new();
-        for row in unserved().filter(|row| row.listing.family == family) {
-            if !labels.contains(&row.listing.label) {
-                labels.push(row.listing.label);
-            }
-        }
-        if !labels.is_empty() {
-            parts.push(format!("| {} | planned |\n", labels.join(", ")));
-        }
-    }
     parts.concat()
 }
 
 /// Returns the line of docs/simulate.md that lists the kinds of jobs.
 pub fn simulated_kinds() -> String {
-    let kinds: Vec<String> = served().map(full_kind).collect();
+    let kinds: Vec<String> = frameworks().map(full_kind).collect();
     format!("Kinds of jobs that become Workloads: {}.\n", kinds.join(", "))
 }
 

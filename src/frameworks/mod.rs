@@ -58,7 +58,7 @@ mod unit_summary;
 mod view;
 mod workload;
 
-pub use ancestry::{Ancestor, AncestryError, OwnerLookup, queued_ancestor};
+pub use ancestry::{AncestryError, OwnerLookup, queued_ancestor};
 pub use from_file::{FrameworkFileError, framework_from_file};
 pub use hooks::{Hooks, ManagedJobs, ReviewField, ReviewScope, RuleSettings};
 pub use job_kind::JobKind;
@@ -75,20 +75,14 @@ pub use priority::{MissingClass, Priority, PriorityLookup};
 pub use related::{Awaited, Found, NothingRelated, PodSets, Related, RelatedKey, RelatedKind};
 pub use role_shape::{DescribedRole, RoleShape};
 pub use row::{
-    Active, Count, CreatedKinds, Elastic, FailurePolicy, Family, FieldPointers, FinishedRule, Flags,
-    Framework, Listing, ManagedBy, Message, PodGrouping, PodSetSource, Pointer, Rank, Rbac, Ready,
-    Reclaimable, Role, StatusFields, SubGroups, TemplateMarks, Test, TopologyChecks, WebhookHandler,
-    Webhooks,
+    Active, Count, CreatedKinds, Elastic, Enabled, FailurePolicy, FieldPointers, FinishedRule, Flags,
+    Framework, ManagedBy, Message, PodGrouping, PodSetSource, Pointer, Rank, Rbac, Ready, Reclaimable, Role,
+    StatusFields, SubGroups, TemplateMarks, Test, TopologyChecks, WebhookHandler, Webhooks,
 };
 pub use set_of_pods::{OwnedPod, belongs_to_other_framework, is_marked_for_other_framework};
 pub(crate) use set_of_pods::{owner_annotations, owner_reference};
 pub use start_patches::StartPatches;
-#[cfg(test)]
-pub(crate) use table::unserved_owner_of;
-pub use table::{
-    TableError, add_frameworks, framework, framework_named, frameworks, known_frameworks, served,
-    served_framework,
-};
+pub use table::{TableError, add_frameworks, framework, framework_named, frameworks, known_frameworks};
 pub(crate) use template::template_patch;
 pub use template::{TemplateConflict, TemplateInfo};
 pub use template_fingerprint::{TemplateFingerprint, pod_set_fingerprint};

@@ -13,8 +13,8 @@ use super::read;
 use super::related::{Awaited, Found, PodSets, Related, RelatedKey};
 use super::role_shape::RoleShape;
 use super::row::{
-    Active, Count, CreatedKinds, Elastic, Enabled, Family, FieldPointers, FinishedRule, Flags, Framework,
-    Listing, ManagedBy, Message, PodSetSource, Pointer, Ready, Reclaimable, Role, StatusFields, Test,
+    Active, Count, CreatedKinds, Elastic, Enabled, FieldPointers, FinishedRule, Flags, Framework, ManagedBy,
+    Message, PodSetSource, Pointer, Ready, Reclaimable, Role, StatusFields, Test,
 };
 use super::table::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, POD};
 use super::view::{Gvk, JobHold};
@@ -252,7 +252,7 @@ const fn groups(list: Pointer) -> PodSetSource {
 pub(super) static RAY_CLUSTER: Framework = Framework {
     gvk: gvk("RayCluster", "rayclusters"),
     name: "ray.io/raycluster",
-    listing: Listing { family: Family::Ray, label: "RayCluster", enabled: Enabled::AsShipped },
+    enabled: Enabled::AsShipped,
     role: Role::Suspended,
     fields: fields("/spec/suspend"),
     pod_sets: &[
@@ -281,7 +281,7 @@ pub(super) static RAY_CLUSTER: Framework = Framework {
 pub(super) static RAY_JOB: Framework = Framework {
     gvk: gvk("RayJob", "rayjobs"),
     name: "ray.io/rayjob",
-    listing: Listing { family: Family::Ray, label: "RayJob", enabled: Enabled::AsShipped },
+    enabled: Enabled::AsShipped,
     role: Role::Suspended,
     fields: fields("/spec/suspend"),
     pod_sets: &[
@@ -326,7 +326,7 @@ pub(super) static RAY_JOB: Framework = Framework {
 pub(super) static RAY_SERVICE: Framework = Framework {
     gvk: gvk("RayService", "rayservices"),
     name: "ray.io/rayservice",
-    listing: Listing { family: Family::Ray, label: "RayService", enabled: Enabled::AsShipped },
+    enabled: Enabled::AsShipped,
     role: Role::Suspended,
     fields: fields("/spec/rayClusterConfig/suspend"),
     pod_sets: &[

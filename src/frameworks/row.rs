@@ -25,14 +25,14 @@ pub struct Framework {
     pub gvk: Gvk,
     /// Name in `integrations.frameworks`.
     pub name: &'static str,
-    /// Where it is listed.
-    pub listing: Listing,
+    /// Which configurations enable it, as with Kueue.
+    pub enabled: Enabled,
     /// How its pods are held back until admission.
     pub role: Role,
     /// Fields of the spec.
     pub fields: FieldPointers,
-    /// Where its pod templates are, in the order of its pod sets. Of a kind without any this version reads no pod sets: it is
-    /// known as an owner only, or its pods say what they are.
+    /// Where its pod templates are, in the order of its pod sets. A kind without any makes them by a hook, or its pods say what they
+    /// are.
     pub pod_sets: &'static [PodSetSource],
     /// Kinds of other objects from which a hook completes its pod sets.
     pub related: &'static [RelatedKind],
@@ -65,30 +65,6 @@ pub enum Role {
     PodsOfOwner,
     /// The webhook marks the pod template; each pod is a job of its own. The object has no Workload.
     PassThrough,
-}
-
-/// Group of kinds in the list of job kinds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// Training and batch jobs.
-    Batch,
-    /// Ray.
-    Ray,
-    /// Pods and built-in kinds that serve.
-    Pods,
-    /// Kinds that wrap others.
-    Wrappers,
-}
-
-/// Places of a kind in the list of job kinds in README.md and in lists of frameworks.
-#[derive(Clone, Copy, Debug)]
-pub struct Listing {
-    /// Kinds of one family that are not served share a line.
-    pub family: Family,
-    /// Name in that line; equal names are listed once.
-    pub label: &'static str,
-    /// Which configurations enable it, as with Kueue.
-    pub enabled: Enabled,
 }
 
 /// Which configurations enable a kind.

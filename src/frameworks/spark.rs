@@ -10,8 +10,8 @@ use super::played_status::{PlayedState, set_at};
 use super::read::{self, malformed};
 use super::role_shape::{DescribedRole, InjectedFields, RoleShape};
 use super::row::{
-    Active, Count, Enabled, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, Message,
-    PodSetSource, Pointer, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
+    Active, Count, Enabled, FieldPointers, FinishedRule, Flags, Framework, Message, PodSetSource, Pointer,
+    Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
 };
 use super::spark_pods::{self, AMOUNTS};
 use super::table::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, PODS};
@@ -38,7 +38,7 @@ pub(super) static ROW: Framework = Framework {
         plural: "sparkapplications",
     },
     name: "sparkoperator.k8s.io/sparkapplication",
-    listing: Listing { family: Family::Wrappers, label: "SparkApplication", enabled: Enabled::WhenListed },
+    enabled: Enabled::WhenListed,
     role: Role::Suspended,
     fields: FieldPointers {
         suspend: Some("/spec/suspend"),

@@ -1,8 +1,8 @@
-//! The table of frameworks: every kind of job that Kueue knows, and which of them this version manages.
+//! The table of frameworks: every kind of job that Kueue knows, and those that files describe.
 //!
 //! The table is made once, when it is first read or when rows are added at the start. Invariants: a row has one address as long
-//! as the process runs; no two rows have the same group and kind, or the same name; whether a built-in row is served is said
-//! here, for each row by itself. The order of the rows is that of documents and manifests alone.
+//! as the process runs; no two rows have the same group and kind, or the same name. The order of the rows is that of documents and
+//! manifests alone.
 
 use super::role_shape::RoleShape;
 use super::row::{
@@ -12,31 +12,8 @@ use super::row::{
 use super::view::Gvk;
 use super::{app_wrapper, batch_job, deployment, jobset, kubeflow, pod_group, ray, spark, train_job};
 use crate::api::config::KnownFramework;
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::OnceLock;
-
-/// Names of the built-in rows that this version manages. Only these are watched and generated into the manifests.
-const SERVED: &[&str] = &[
-    "batch/job",
-    "jobset.x-k8s.io/jobset",
-    "kubeflow.org/pytorchjob",
-    "kubeflow.org/tfjob",
-    "kubeflow.org/xgboostjob",
-    "kubeflow.org/paddlejob",
-    "kubeflow.org/jaxjob",
-    "kubeflow.org/mpijob",
-    "ray.io/raycluster",
-    "ray.io/rayjob",
-    "ray.io/rayservice",
-    "pod",
-    "deployment",
-    "statefulset",
-    "leaderworkerset.x-k8s.io/leaderworkerset",
-    "workload.codeflare.dev/appwrapper",
-    "sparkoperator.k8s.io/sparkapplication",
-    "trainer.kubeflow.org/trainjob",
-];
 
 /// The rows that this version knows without a file.
 static BUILT_IN: [&Framework; 18] = [
@@ -66,16 +43,14 @@ static TABLE: OnceLock<Table> = OnceLock::new();
 #[derive(Debug)]
 struct Table {
     rows: Vec<&'static Framework>,
-    /// Names of the rows that this manager manages.
-    served: BTreeSet<&'static str>,
 }
 
 impl Table {
     fn built_in() -> Self {
-        Self { rows: BUILT_IN.to_vec(), served: SERVED.iter().copied().collect() }
+        Self { rows: BUILT_IN.to_vec() }
     }
 
-    /// Adds a row, which is served and lives as long as the process.
+    /// Adds a row, which lives as long as the process.
     fn add(&mut self, row: Framework) -> Result<(), TableError> {
         let same = |known: &Framework| {
             (known.gvk.group, known.gvk.kind) == (row.gvk.group, row.gvk.kind) || known.name == row.name
@@ -84,7 +59,6 @@ impl Table {
             let Gvk { group, kind, .. } = known.gvk;
             return Err(TableError::Known { name: known.name, group, kind });
         }
-        self.served.insert(row.name);
         self.rows.push(Box::leak(Box::new(row)));
         Ok(())
     }
@@ -117,7 +91,7 @@ impl fmt::Display for TableError {
 
 impl std::error::Error for TableError {}
 
-/// Adds rows to the table, all of them served. Called at most once, at the start of the process, before the table is read.
+/// Adds rows to the table. Called at most once, at the start of the process, before the table is read.
 ///
 /// # Errors
 /// A row has the name, or the group and kind, of another one; or the table was read before.
@@ -137,19 +111,14 @@ pub fn frameworks() -> impl ExactSizeIterator<Item = &'static Framework> {
 }
 
 impl Framework {
-    /// Returns whether this version manages the objects of the kind.
-    pub fn is_served(&self) -> bool {
-        table().served.contains(self.name)
-    }
-
     /// Returns whether the shipped configuration enables the kind, and the shipped manifests have its webhooks and permissions.
     pub fn is_shipped(&self) -> bool {
-        matches!(self.listing.enabled, Enabled::ByDefault | Enabled::AsShipped)
+        matches!(self.enabled, Enabled::ByDefault | Enabled::AsShipped)
     }
 
     /// Returns what gives the kind its webhooks and permissions, or else disables it, for messages.
     pub fn manifests_or_removal(&self) -> String {
-        match self.listing.enabled {
+        match self.enabled {
             Enabled::ByDefault | Enabled::AsShipped => {
                 "apply config/default, or remove it from integrations.frameworks".to_owned()
             }
@@ -166,7 +135,7 @@ impl Framework {
     /// Returns the name of the kind in names of manifests.
     pub(super) fn manifest_name(&self) -> String {
         let kind = self.gvk.kind.to_lowercase();
-        match self.listing.enabled {
+        match self.enabled {
             // Other groups have Jobs as well.
             Enabled::ByFile => format!("{kind}.{}", self.gvk.group),
             Enabled::ByDefault | Enabled::AsShipped | Enabled::WhenListed => kind,
@@ -181,29 +150,12 @@ pub fn known_frameworks() -> Vec<KnownFramework> {
         KnownFramework {
             name: row.name,
             kind: format!("{kind}.{version}.{group}"),
-            served: row.is_served(),
-            by_default: row.listing.enabled == Enabled::ByDefault,
-            by_file: row.listing.enabled == Enabled::ByFile,
+            by_default: row.enabled == Enabled::ByDefault,
+            by_file: row.enabled == Enabled::ByFile,
             gate: row.flags.gate,
         }
     };
     frameworks().map(known).collect()
-}
-
-/// Returns the rows that this version manages.
-pub fn served() -> impl Iterator<Item = &'static Framework> {
-    frameworks().filter(|row| row.is_served())
-}
-
-/// Returns the rows that this version does not manage.
-pub(super) fn unserved() -> impl Iterator<Item = &'static Framework> {
-    frameworks().filter(|row| !row.is_served())
-}
-
-/// Returns a row that this version does not manage, whose controller creates objects of a kind.
-#[cfg(test)]
-pub(crate) fn unserved_owner_of(kind: (&str, &str)) -> Option<&'static Framework> {
-    unserved().find(|row| row.creates.includes(kind))
 }
 
 /// Returns the row of this group and kind.
@@ -214,11 +166,6 @@ pub fn framework(group: &str, kind: &str) -> Option<&'static Framework> {
 /// Returns the row of this name.
 pub fn framework_named(name: &str) -> Option<&'static Framework> {
     frameworks().find(|row| row.name == name)
-}
-
-/// Returns the row of this group and kind if this version manages it.
-pub fn served_framework(group: &str, kind: &str) -> Option<&'static Framework> {
-    framework(group, kind).filter(|row| row.is_served())
 }
 
 /// A controller that creates pods alone.
@@ -295,7 +242,7 @@ mod tests {
         let mut table = Table::built_in();
         table.add(row("example.com/train", "Train")).unwrap();
         let added = *table.rows.last().unwrap();
-        assert!(table.served.contains(added.name) && added.gvk.kind == "Train");
+        assert!(added.name == "example.com/train" && added.gvk.kind == "Train");
         let known = |name, group, kind| Err(TableError::Known { name, group, kind });
         let train = known("example.com/train", "example.com", "Train");
         assert_eq!(table.add(row("example.com/other", "Train")), train);

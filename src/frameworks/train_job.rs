@@ -14,8 +14,8 @@ use super::read::{self, malformed};
 use super::related::{Awaited, Found, PodSets, Related, RelatedKey, RelatedKind};
 use super::role_shape::{InjectedFields, RoleShape};
 use super::row::{
-    Active, CreatedKinds, Enabled, Family, FieldPointers, FinishedRule, Flags, Framework, Listing, ManagedBy,
-    Message, Pointer, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
+    Active, CreatedKinds, Enabled, FieldPointers, FinishedRule, Flags, Framework, ManagedBy, Message,
+    Pointer, Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
 };
 use super::start_patches::StartPatches;
 use super::table::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, framework};
@@ -49,7 +49,7 @@ const INJECTED: InjectedFields = InjectedFields {
 pub(super) static ROW: Framework = Framework {
     gvk: Gvk { group: GROUP, version: "v1alpha1", kind: "TrainJob", plural: "trainjobs" },
     name: "trainer.kubeflow.org/trainjob",
-    listing: Listing { family: Family::Batch, label: "TrainJob", enabled: Enabled::AsShipped },
+    enabled: Enabled::AsShipped,
     role: Role::Suspended,
     fields: FieldPointers {
         suspend: Some("/spec/suspend"),

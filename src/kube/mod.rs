@@ -25,7 +25,6 @@ pub mod refused_writes;
 pub mod server_clock;
 pub mod serving_certificate;
 pub mod task_queue;
-pub mod unserved_frameworks;
 pub mod watch;
 pub mod watch_status;
 pub mod webhook_config_watch;

@@ -22,7 +22,7 @@ use super::watch_status::WatchStatuses;
 use super::webhook_ownership::KUEUE_CONFIGURATIONS;
 use crate::api::v1beta1::CONVERTED;
 use crate::cache::Kind;
-use crate::frameworks::{Framework, JobKind, frameworks};
+use crate::frameworks::{Framework, frameworks};
 
 /// Maximum number of concurrent access reviews.
 const MAX_CONCURRENT_REVIEWS: usize = 4;
@@ -35,8 +35,6 @@ const RECHECK_DELAY: Duration = Duration::from_secs(5);
 const NONEXISTENT_NAMESPACE: &str = "-";
 /// Verbs that a watch needs.
 const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
-/// Verbs on a kind of which only a watch reads.
-const UNSERVED_VERBS: [&str; 2] = ["list", "watch"];
 const REGISTRATION: &str = "admissionregistration.k8s.io";
 const KUEUE_GROUP: &str = "kueue.x-k8s.io";
 
@@ -75,8 +73,6 @@ pub struct WriteRequirements {
 pub struct PermissionRequirements<'a> {
     /// Watched kinds.
     pub kinds: &'a [Kind],
-    /// Kinds that are configured but not served, whose objects are reported by a process that writes.
-    pub unserved: &'a [JobKind],
     /// Settings of certificates.
     pub certificates: &'a CertificateSettings,
     /// Settings of the lease, if there is an election.
@@ -131,9 +127,6 @@ pub fn required_permissions(requirements: &PermissionRequirements<'_>) -> Vec<Pe
     }
     if let Some(writes) = requirements.writes {
         permissions.extend(write_permissions(requirements.kinds, writes));
-        permissions.extend(requirements.unserved.iter().flat_map(|kind| {
-            UNSERVED_VERBS.map(|verb| cluster_permission(kind.gvk.group, kind.gvk.plural, verb))
-        }));
     }
     if requirements.authorizes_metrics {
         permissions.push(cluster_permission("authentication.k8s.io", "tokenreviews", "create"));

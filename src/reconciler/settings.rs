@@ -1,7 +1,7 @@
 //! Settings of the core, built from the configuration at start.
 
 use super::Kind;
-use crate::frameworks::{Framework, JobKind, ManagedKinds, RelatedKind, Role, frameworks, served};
+use crate::frameworks::{Framework, JobKind, ManagedKinds, RelatedKind, Role, frameworks};
 use crate::lifecycle::{node_failure, workload};
 use crate::reconciler::second_pass::failpoints::Failpoints;
 use crate::resources::transform::Transform;
@@ -28,11 +28,10 @@ pub struct CoreSettings {
     pub requeue_by_creation: bool,
     /// Settings of the scheduler.
     pub engine: EngineSettings,
-    /// Configured job frameworks. Objects of other frameworks, and of kinds that are not compiled in, are not read.
+    /// Configured job frameworks. Objects of other frameworks are not read.
     pub frameworks: BTreeSet<String>,
-    /// Kinds that are managed, if their frameworks are configured, although this version does not serve them. Empty
-    /// except in tests of such kinds.
-    pub unserved_job_kinds: BTreeSet<JobKind>,
+    /// Kinds that are managed, if their frameworks are configured, although the table has no row of them. Empty except in tests.
+    pub added_job_kinds: BTreeSet<JobKind>,
     /// External frameworks, as (group, kind): another controller creates the Workloads of these objects.
     pub external_kinds: BTreeSet<(String, String)>,
     /// Selects the LocalQueues that metrics include; all if absent.
@@ -58,11 +57,11 @@ impl Default for CoreSettings {
             requeue_by_creation: false,
             engine: EngineSettings::default(),
             // Pods are read only where the configuration asks for it: there are many more of them than of other jobs.
-            frameworks: served()
+            frameworks: frameworks()
                 .filter(|row| row.role == Role::Suspended)
                 .map(|row| row.name.to_owned())
                 .collect(),
-            unserved_job_kinds: BTreeSet::new(),
+            added_job_kinds: BTreeSet::new(),
             external_kinds: BTreeSet::new(),
             local_queue_metrics_selector: None,
             gates: CoreGates::default(),
@@ -89,10 +88,9 @@ impl CoreSettings {
             Kind::ProvisioningRequest | Kind::PodTemplate => self.gates.provisioning_requests,
             _ => true,
         };
-        let unserved = self.unserved_job_kinds.iter().copied().map(Kind::of_job);
-        let jobs = unserved.filter(|kind| *kind != Kind::Pod);
-        let related =
-            self.unserved_job_kinds.iter().flat_map(|kind| kind.related).copied().map(Kind::Related);
+        let added = self.added_job_kinds.iter().copied().map(Kind::of_job);
+        let jobs = added.filter(|kind| *kind != Kind::Pod);
+        let related = self.added_job_kinds.iter().flat_map(|kind| kind.related).copied().map(Kind::Related);
         Kind::all().into_iter().chain(jobs).chain(related).filter(watched).collect()
     }
 
@@ -105,7 +103,7 @@ impl CoreSettings {
 
     /// Returns whether jobs of a kind are managed.
     pub(crate) fn manages_kind(&self, kind: JobKind) -> bool {
-        self.frameworks.contains(kind.name) && (kind.is_served() || self.unserved_job_kinds.contains(&kind))
+        self.frameworks.contains(kind.name)
     }
 
     /// Returns whether only the pods of a managed kind say when they have ended.
@@ -117,7 +115,7 @@ impl CoreSettings {
     /// Returns whether jobs of a managed kind read objects of a kind.
     fn reads_kind(&self, kind: RelatedKind) -> bool {
         let reads = |row: &JobKind| row.related.contains(&kind) && self.manages_kind(*row);
-        frameworks().map(JobKind::new).chain(self.unserved_job_kinds.iter().copied()).any(|row| reads(&row))
+        frameworks().map(JobKind::new).chain(self.added_job_kinds.iter().copied()).any(|row| reads(&row))
     }
 
     /// Returns the built-in kinds whose webhooks and permissions are needed: those that are managed, and pods where a managed kind
@@ -125,12 +123,6 @@ impl CoreSettings {
     pub fn needed_frameworks(&self) -> Vec<&'static Framework> {
         let holds_pods = |row: &Framework| row.is_pod() && self.manages_pods();
         frameworks().filter(|row| self.manages_kind(JobKind::new(row)) || holds_pods(row)).collect()
-    }
-
-    /// Returns the kinds that are configured but not managed by this version.
-    pub fn unserved_frameworks(&self) -> Vec<JobKind> {
-        let is_unserved = |kind: &JobKind| self.frameworks.contains(kind.name) && !self.manages_kind(*kind);
-        frameworks().map(JobKind::new).filter(is_unserved).collect()
     }
 
     /// Returns whether pods are jobs, on their own, in groups, or as pods of kinds that pass through.
@@ -141,11 +133,7 @@ impl CoreSettings {
 
     /// Returns the kinds that are queued.
     pub(crate) const fn managed(&self) -> ManagedKinds<'_> {
-        ManagedKinds {
-            frameworks: &self.frameworks,
-            unserved: &self.unserved_job_kinds,
-            external: &self.external_kinds,
-        }
+        ManagedKinds { frameworks: &self.frameworks, external: &self.external_kinds }
     }
 
     /// Returns whether a kind is an external framework.

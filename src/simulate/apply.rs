@@ -12,7 +12,7 @@ use crate::admission::{self, AdmissionSettings, ReviewContext};
 use crate::api::validation::aggregate;
 use crate::api::{GROUP, ObjectKey, names};
 use crate::cache::Kind;
-use crate::frameworks::{JobKind, Role, served, served_framework};
+use crate::frameworks::{JobKind, Role, framework, frameworks};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{LimitRange, Namespace, Node, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -94,7 +94,7 @@ impl Simulation {
         }
         let uid = text_at(&object, "/metadata/ownerReferences/0/uid").to_owned();
         if kind == Kind::Workload && !uid.is_empty() {
-            let jobs = served().map(|row| Kind::of_job(JobKind::new(row)));
+            let jobs = frameworks().map(|row| Kind::of_job(JobKind::new(row)));
             let known = jobs
                 .into_iter()
                 .any(|kind| self.harness.server.any(kind, |job| text_at(job, "/metadata/uid") == uid));
@@ -361,7 +361,7 @@ fn check_decodes(kind: Kind, object: &Value) -> Result<(), String> {
 fn drop_unknown_owner(workload: &mut Value) {
     let group =
         text_at(workload, "/metadata/ownerReferences/0/apiVersion").split_once('/').map_or("", |(g, _)| g);
-    if served_framework(group, text_at(workload, "/metadata/ownerReferences/0/kind")).is_none() {
+    if framework(group, text_at(workload, "/metadata/ownerReferences/0/kind")).is_none() {
         drop_owner(workload);
     }
 }

@@ -186,7 +186,7 @@ struct Cluster {
 impl Cluster {
     fn new(row: &'static Framework, annotations: Value) -> Self {
         let mut core =
-            CoreSettings { unserved_job_kinds: [JobKind::new(row)].into(), ..CoreSettings::default() };
+            CoreSettings { added_job_kinds: [JobKind::new(row)].into(), ..CoreSettings::default() };
         core.frameworks.insert(row.name.to_owned());
         core.lifecycle.pods_ready = Some(PodsReadyLimits {
             timeout: SignedDuration::from_mins(30),

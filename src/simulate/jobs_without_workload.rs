@@ -10,7 +10,7 @@ use super::timeline::WorkloadRef;
 use crate::api::reason::PendingReason;
 use crate::api::{ObjectKey, names};
 use crate::cache::Kind;
-use crate::frameworks::{JobKind, JobView, Role, served};
+use crate::frameworks::{JobKind, JobView, Role, frameworks};
 use crate::reconciler::is_managed_by_other_controller;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +36,7 @@ impl Simulation {
             .map(|owner| field_text(owner, "uid"))
             .collect();
         let mut found = JobsWithoutWorkload::default();
-        for row in served().map(JobKind::new) {
+        for row in frameworks().map(JobKind::new) {
             let kind = Kind::of_job(row);
             let enabled = self.harness.core.units().settings.manages_kind(row);
             for job in self.harness.server.all(kind) {

@@ -47,14 +47,6 @@ const COPIED: [Copied; 15] = [
         ..copied("config/rbac/retention/role.yaml", "rbac/retention_role.yaml", "retentionRules")
     },
     Copied {
-        condition: r#"include "sluice.frameworks.unservedRules" ."#,
-        ..copied(
-            "config/rbac/unserved-frameworks/role.yaml",
-            "rbac/unserved_frameworks_role.yaml",
-            "unservedRules",
-        )
-    },
-    Copied {
         condition: r#"include "sluice.issuesCertificates" ."#,
         ..copied("webhook-certs/self-managed/role.yaml", "rbac/certificates_role.yaml", "")
     },

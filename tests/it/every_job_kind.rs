@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Value, json};
 use sluice::admission::AdmissionSettings;
 use sluice::cache::Kind;
-use sluice::frameworks::{Framework, JobKind, Role, framework, served};
+use sluice::frameworks::{Framework, JobKind, Role, framework, frameworks};
 use sluice::reconciler::CoreSettings;
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
@@ -31,7 +31,8 @@ enum Namespace {
 pub(crate) fn server_of_all_kinds(
     change: impl FnOnce(&mut CoreSettings, &mut AdmissionSettings),
 ) -> JobServer {
-    let frameworks: std::collections::BTreeSet<String> = served().map(|row| row.name.to_owned()).collect();
+    let frameworks: std::collections::BTreeSet<String> =
+        frameworks().map(|row| row.name.to_owned()).collect();
     let mut core = CoreSettings { frameworks, ..CoreSettings::default() };
     let mut admission = AdmissionSettings::default();
     change(&mut core, &mut admission);
@@ -105,7 +106,7 @@ fn which_jobs_wait_for_admission() {
     for managed in [Managed::WithQueue, Managed::All] {
         for namespace in [Namespace::Selected, Namespace::Other] {
             for queue in ["lq", ""] {
-                for row in served() {
+                for row in frameworks() {
                     let case = format!("{} {managed:?} {namespace:?} queue {queue:?}", row.name);
                     let selected = namespace == Namespace::Selected;
                     let mut server = server(managed, namespace);
@@ -131,7 +132,7 @@ fn which_jobs_wait_for_admission() {
 fn jobs_below_a_managed_object() {
     for managed in [Managed::WithQueue, Managed::All] {
         for (of_owner, of_job) in [("lq", ""), ("lq", "lq"), ("", ""), ("", "lq")] {
-            for row in served().filter(|row| row.name != owner().name) {
+            for row in frameworks().filter(|row| row.name != owner().name) {
                 let case = format!("{} {managed:?} {of_owner:?} above {of_job:?}", row.name);
                 let mut server = server(managed, Namespace::Selected);
                 server.submit(owner(), sample(owner(), of_owner)).unwrap();
@@ -161,7 +162,7 @@ fn default_queue_of_every_kind() {
     for (present, namespace) in
         [(true, Namespace::Selected), (false, Namespace::Selected), (true, Namespace::Other)]
     {
-        for row in served() {
+        for row in frameworks() {
             let case = format!("{} {present} {namespace:?}", row.name);
             let mut server = server(Managed::WithQueue, namespace);
             if present {
@@ -198,7 +199,7 @@ fn default_queue_of_every_kind() {
 /// A job below more owners than are searched is queued by itself, and an event says so. Its webhook refuses it.
 #[test]
 fn jobs_nested_too_deep() {
-    for row in served().filter(|row| row.role != Role::PassThrough && !row.is_pod()) {
+    for row in frameworks().filter(|row| row.role != Role::PassThrough && !row.is_pod()) {
         let mut server = server(Managed::WithQueue, Namespace::Selected);
         let kind = Kind::of_job(JobKind::new(owner()));
         let mut above: Option<Value> = None;

@@ -9,7 +9,7 @@ use crate::job_samples::RelatedSamples;
 use crate::job_server::JobServer;
 use serde_json::{Map, Value, json};
 use sluice::cache::Kind;
-use sluice::frameworks::{Framework, JobKind, PodGrouping, PodSets, Role, framework, served};
+use sluice::frameworks::{Framework, JobKind, PodGrouping, PodSets, Role, framework, frameworks};
 
 /// Maximum number of writes that an object costs.
 const MAX_WRITES: usize = 60;
@@ -118,7 +118,7 @@ fn try_all(
     fault: impl Fn(&'static Framework, Value) -> Vec<Value>,
 ) -> Vec<(&'static Framework, usize, Outcome)> {
     let mut tried = Vec::new();
-    for row in served() {
+    for row in frameworks() {
         for (number, object) in fault(row, sample(row, "lq")).into_iter().enumerate() {
             let outcome = try_object(row, &format!("{case} {number}"), &object);
             let without_pods = row.role == Role::PodsOfOwner && object["spec"].to_string().contains(":0");
@@ -303,7 +303,7 @@ fn long_names_unknown_classes_and_large_objects() {
 /// A job that names the Workload of another one does not get it, and the other runs on.
 #[test]
 fn workload_of_another_job_is_named() {
-    for row in served().filter(|row| row.flags.prebuilt && row.role != Role::PassThrough) {
+    for row in frameworks().filter(|row| row.flags.prebuilt && row.role != Role::PassThrough) {
         let mut server = server_of_all_kinds(|_, _| ());
         runs_another_job(&mut server, row.name);
         let before = server.all(Kind::Workload);
@@ -335,7 +335,7 @@ fn workload_of_another_job_is_named() {
 /// The templates and roles of a running job change: it is stopped, and runs again with what it asks for now.
 #[test]
 fn templates_and_roles_change_while_the_job_runs() {
-    for row in served().filter(|row| row.role == Role::Suspended) {
+    for row in frameworks().filter(|row| row.role == Role::Suspended) {
         let name = row.gvk.kind.to_lowercase();
         let original = sample(row, "lq");
         let requests = fields(&original, "/spec", &|value| value["requests"]["cpu"].is_string());

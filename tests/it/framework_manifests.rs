@@ -3,7 +3,7 @@
 use crate::reference_data;
 use sluice::admission;
 use sluice::api::config;
-use sluice::frameworks::{components, frameworks, known_frameworks, manifests, served};
+use sluice::frameworks::{components, frameworks, known_frameworks, manifests};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,6 @@ fn wanted() -> Vec<(PathBuf, String)> {
         ("config/rbac/manager_role.yaml", manifests::manager_rules()),
         ("config/rbac/retention/role.yaml", manifests::retention_rules()),
         ("config/rbac/kustomization.yaml", manifests::user_role_files()),
-        ("config/rbac/unserved-frameworks/role.yaml", manifests::unserved_rules()),
         ("config/split/webhooks_role.yaml", manifests::webhook_rules()),
         ("config/manager/controller_manager_config.yaml", manifests::shipped_frameworks()),
         ("README.md", manifests::readme_table()),
@@ -77,7 +76,7 @@ fn generated_parts_are_up_to_date() {
 /// Every entry of a webhook configuration is answered.
 #[test]
 fn webhook_paths_of_served_rows_are_served() {
-    for row in served() {
+    for row in frameworks() {
         for mutating in [true, false] {
             let path = row.webhook_path(mutating);
             let answered = admission::paths().any(|served| served == path);
@@ -86,7 +85,7 @@ fn webhook_paths_of_served_rows_are_served() {
     }
 }
 
-/// The configuration knows the same frameworks, names those that are not served, and refuses served kinds as external.
+/// The configuration knows the same frameworks, and refuses their kinds as external.
 #[test]
 fn configuration_knows_each_row() {
     let names: BTreeSet<&str> = frameworks().map(|row| row.name).collect();
@@ -96,18 +95,15 @@ fn configuration_knows_each_row() {
         "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations: {{frameworks: [{}]}}",
         list.join(", ")
     );
-    let gates: Vec<&str> = served().filter_map(|row| row.flags.gate).collect();
+    let gates: Vec<&str> = frameworks().filter_map(|row| row.flags.gate).collect();
     let refused = config::parse(&text, &known_frameworks()).unwrap_err().to_string();
     assert!(gates.iter().all(|gate| refused.contains(&format!("needs feature gate {gate}"))), "{refused}");
     let gates: Vec<String> = gates.iter().map(|gate| format!("{gate}: true")).collect();
     let text = format!("{text}\nfeatureGates: {{{}}}", gates.join(", "));
-    let warnings = config::parse(&text, &known_frameworks()).unwrap().warnings.join("\n");
-    for row in frameworks() {
-        let named = warnings.split([',', ':', ' ', '\n']).any(|word| word == row.name);
-        assert_eq!(named, !row.is_served(), "{}: {warnings}", row.name);
-    }
+    let loaded = config::parse(&text, &known_frameworks()).unwrap();
+    assert_eq!(loaded.configuration.integrations.frameworks, list);
     // A kind without a group has no name of the form Kind.version.group.
-    for row in served().filter(|row| !row.gvk.group.is_empty()) {
+    for row in frameworks().filter(|row| !row.gvk.group.is_empty()) {
         let kind = format!("{}.{}.{}", row.gvk.kind, row.gvk.version, row.gvk.group);
         let text = format!(
             "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations: {{externalFrameworks: [{kind}]}}"

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use sluice::api::validation::Gates;
 use sluice::frameworks::{
     Elastic, Framework, JobError, JobPatch, JobView, PatchBody, PlayedState, PodSetView, PodSets, Priority,
-    Role, TemplateInfo, WorkloadRequest, pod_set_fingerprint, pod_set_infos, served, workload_body,
+    Role, TemplateInfo, WorkloadRequest, frameworks, pod_set_fingerprint, pod_set_infos, workload_body,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Returns the served kinds that a field suspends. The rules of pods are tested in `recorded_lives` and `unit_pods`.
 fn suspended() -> impl Iterator<Item = &'static Framework> {
-    served().filter(|row| row.role == Role::Suspended)
+    frameworks().filter(|row| row.role == Role::Suspended)
 }
 
 fn plain_template() -> Value {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sluice::api::validation::Gates;
 use sluice::cache::Kind;
-use sluice::frameworks::{Found, Framework, JobError, JobView, Related, RelatedKey, Role, served};
+use sluice::frameworks::{Found, Framework, JobError, JobView, Related, RelatedKey, Role, frameworks};
 use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -76,7 +76,7 @@ pub(crate) fn with_template(kind: &Framework, template: &Value) -> Value {
 /// A sample is suspended, names the queue of the samples, and has pod sets that request resources.
 #[test]
 fn every_served_kind_has_a_sample() {
-    for kind in served() {
+    for kind in frameworks() {
         let sample = submitted(kind);
         let name = kind.gvk.kind;
         assert_eq!((&sample["apiVersion"], &sample["kind"]), (&json!(kind.gvk.api_version()), &json!(name)));

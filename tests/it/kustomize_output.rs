@@ -3,7 +3,7 @@
 use serde_json::Value;
 use sluice::api::crd::v1beta1::CONVERSION_SERVICE;
 use sluice::api::v1beta1::CONVERTED;
-use sluice::frameworks::served;
+use sluice::frameworks::frameworks;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -161,14 +161,14 @@ fn other_namespace_renders_with_self_managed_certificates() {
     let mutating = &objects(&text, "MutatingWebhookConfiguration")[0]["webhooks"];
     let names: Vec<&str> =
         mutating.as_array().unwrap().iter().map(|webhook| webhook["name"].as_str().unwrap()).collect();
-    for kind in served().filter(|row| row.is_shipped()).map(|row| row.gvk.kind.to_lowercase()) {
+    for kind in frameworks().filter(|row| row.is_shipped()).map(|row| row.gvk.kind.to_lowercase()) {
         let has = |name: String| names.contains(&name.as_str());
         let replaced = has(format!("m{kind}-managed.kb.io")) && !has(format!("m{kind}-default-queue.kb.io"));
         assert!(replaced, "{kind}: {names:?}");
     }
     assert_eq!(
         names.len(),
-        3 + 2 * served().filter(|row| row.is_shipped()).count(),
+        3 + 2 * frameworks().filter(|row| row.is_shipped()).count(),
         "the other webhooks remain: {names:?}"
     );
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sluice::admission::kinds_open_without_queue;
 use sluice::api::config;
-use sluice::frameworks::{known_frameworks, served};
+use sluice::frameworks::{frameworks, known_frameworks};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -77,7 +77,7 @@ fn every_manifest_is_valid_and_referenced() {
     }
     // Samples of jobs are created rather than applied.
     let samples: Vec<String> =
-        served().map(|row| format!("config/samples/{}.yaml", row.gvk.kind.to_lowercase())).collect();
+        frameworks().map(|row| format!("config/samples/{}.yaml", row.gvk.kind.to_lowercase())).collect();
     // Entry points and alternatives.
     let roots = [
         "config/default/kustomization.yaml",
@@ -94,7 +94,6 @@ fn every_manifest_is_valid_and_referenced() {
         "config/prometheus/kustomization.yaml",
         "config/prometheus/kube-prometheus/kustomization.yaml",
         "config/rbac/retention/kustomization.yaml",
-        "config/rbac/unserved-frameworks/kustomization.yaml",
         "config/rbac/without-provisioning/kustomization.yaml",
         "config/rbac/without-topology/kustomization.yaml",
         "webhook-certs/cert-manager/kustomization.yaml",
@@ -179,7 +178,7 @@ fn webhooks_have_timeouts_and_failure_policies() {
     }
     // Otherwise both the fail-open and the fail-closed entry would review the same Job. Pods have no fail-open entry.
     let of_jobs = |prefix: &'static str, suffixes: &'static [&'static str]| {
-        let kinds = served().filter(|row| row.is_shipped());
+        let kinds = frameworks().filter(|row| row.is_shipped());
         kinds.flat_map(move |row| {
             let kind = row.gvk.kind.to_lowercase();
             let suffixes = suffixes.iter().filter(move |suffix| !row.is_pod() || suffix.is_empty());
@@ -227,7 +226,7 @@ fn pods_without_a_queue_do_not_wait() {
 fn manage_all_jobs_component_holds_unqueued_jobs() {
     let component = documents(&root().join("config/webhooks/manage-all-jobs/kustomization.yaml"));
     let patches = component[0]["patches"].as_array().unwrap();
-    let kinds: Vec<_> = served().filter(|row| row.is_shipped()).collect();
+    let kinds: Vec<_> = frameworks().filter(|row| row.is_shipped()).collect();
     for (kind, mutating) in
         [("MutatingWebhookConfiguration", true), ("ValidatingWebhookConfiguration", false)]
     {
@@ -256,7 +255,7 @@ fn check_webhook(webhook: &Value, mutating: bool) {
     let path = webhook["clientConfig"]["service"]["path"].as_str().unwrap();
     assert!(path.starts_with(if mutating { "/mutate-" } else { "/validate-" }), "{name}");
     for rule in webhook["rules"].as_array().unwrap() {
-        let jobs = served().any(|row| texts(&rule["resources"]).contains(&row.gvk.plural));
+        let jobs = frameworks().any(|row| texts(&rule["resources"]).contains(&row.gvk.plural));
         let excluded = texts(&webhook["namespaceSelector"]["matchExpressions"][0]["values"]);
         assert_eq!(excluded, if jobs { vec!["kube-system", "kueue-system"] } else { vec![] }, "{name}");
         let open = name.contains("default-queue") || name.contains("no-queue");

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 use sluice::admission::{AdmissionSettings, ObjectLookup, OwnerView, ReviewContext, review};
-use sluice::frameworks::{Found, Framework, Related, RelatedKey, Role, served};
+use sluice::frameworks::{Found, Framework, Related, RelatedKey, Role, frameworks};
 
 /// The objects of the recording's `context.json`, as admission looks them up.
 struct RecordedCluster {
@@ -267,7 +267,7 @@ fn reviews_match_recorded_api_answers() {
         ),
     ];
     suites.extend(
-        served().filter(|row| matches!(row.role, Role::Suspended | Role::PodsOfOwner)).map(Suite::of_job),
+        frameworks().filter(|row| matches!(row.role, Role::Suspended | Role::PodsOfOwner)).map(Suite::of_job),
     );
     let known_deviations = deviations();
     let (mut checked, mut wrong) = (0, Vec::new());

@@ -27,7 +27,7 @@ static RUN: Framework = Framework {
     name: "example.com/run",
     related: &[SIZE],
     hooks: &SizeHooks,
-    listing: JobKind::BATCH_JOB.row().listing,
+    enabled: JobKind::BATCH_JOB.row().enabled,
     role: JobKind::BATCH_JOB.row().role,
     fields: JobKind::BATCH_JOB.row().fields,
     pod_sets: JobKind::BATCH_JOB.row().pod_sets,
@@ -74,7 +74,7 @@ const SIZES: Kind = Kind::Related(SIZE);
 fn core() -> Core {
     let core = Core::new(CoreSettings {
         frameworks: BTreeSet::from(["batch/job".to_owned(), RUN.name.to_owned()]),
-        unserved_job_kinds: [JobKind::new(&RUN)].into(),
+        added_job_kinds: [JobKind::new(&RUN)].into(),
         ..CoreSettings::default()
     });
     assert!(core.state.kinds().contains(&SIZES), "the kinds that jobs read are watched");

@@ -195,7 +195,6 @@ fn needed_with(kinds: &[Kind], deletes_jobs: bool, pods_are_jobs: bool) -> Vec<P
     };
     required_permissions(&PermissionRequirements {
         kinds,
-        unserved: &[],
         certificates: &certificates,
         lease: None,
         authorizes_metrics: false,

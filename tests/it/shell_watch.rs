@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 /// The watcher reports the start of a list before it has sent the request: that is no response, so the backoff grows, and the
 /// absence is reported once.
 #[tokio::test]
-async fn unserved_kind_stays_absent_while_polled() {
+async fn absent_kind_stays_absent_while_polled() {
     let kind = Kind::ProvisioningRequest;
     let statuses = WatchStatuses::new(&[kind]);
     let absent = Arc::new(Mutex::new(Vec::new()));

@@ -5,7 +5,7 @@ use crate::job_samples::{related, submitted};
 use crate::simulate_cluster::{flavor, manifests, options, queue, report};
 use serde_json::{Value, json};
 use sluice::cache::Kind;
-use sluice::frameworks::{Framework, JobKind, Role, served};
+use sluice::frameworks::{Framework, JobKind, Role, frameworks};
 use sluice::simulate::{Dump, Manifests, Redaction, Simulation, SimulationOptions, Until};
 
 const NAME: &str = "sample";
@@ -14,7 +14,7 @@ const NAME: &str = "sample";
 fn simulation() -> Simulation {
     let defaults = options();
     let mut core = defaults.core;
-    core.frameworks = served().map(|row| row.name.to_owned()).collect();
+    core.frameworks = frameworks().map(|row| row.name.to_owned()).collect();
     Simulation::new(SimulationOptions { core, ..defaults }).unwrap()
 }
 
@@ -64,7 +64,7 @@ fn ends(row: &Framework) -> bool {
 
 #[test]
 fn each_kind_is_played_from_its_sample_to_its_end() {
-    for row in served() {
+    for row in frameworks() {
         let mut simulation = simulation();
         simulation.apply_all(manifests(&objects(row, "10")));
         simulation.run(Until::Settled);
@@ -97,7 +97,7 @@ fn each_kind_is_played_from_its_sample_to_its_end() {
 /// A more important Job takes the quota; when it has ended, the job of the kind runs again.
 #[test]
 fn each_kind_is_preempted_and_runs_again() {
-    for row in served() {
+    for row in frameworks() {
         let mut simulation = simulation();
         simulation.apply_all(manifests(&objects(row, "10")));
         simulation.run(Until::After(jiff::SignedDuration::from_secs(5)));
@@ -128,7 +128,7 @@ fn each_kind_is_preempted_and_runs_again() {
 /// What a dump keeps of a job and its Workload is enough to go on with both; texts that no decision reads are left out.
 #[test]
 fn each_kind_goes_on_out_of_a_dump() {
-    for row in served() {
+    for row in frameworks() {
         let kind = Kind::of_job(JobKind::new(row));
         let mut server = server_of_all_kinds(|_, _| ());
         server.submit(row, with_secrets(sample_in_queue(row, "lq"))).unwrap();

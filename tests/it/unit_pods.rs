@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 fn settings() -> CoreSettings {
     let frameworks = BTreeSet::from(["batch/job", "pod"].map(str::to_owned));
-    CoreSettings { frameworks, unserved_job_kinds: [JobKind::POD].into(), ..CoreSettings::default() }
+    CoreSettings { frameworks, added_job_kinds: [JobKind::POD].into(), ..CoreSettings::default() }
 }
 
 fn core() -> Core {

@@ -170,31 +170,8 @@ fn frameworks(helm: &Helm) -> Result<()> {
         let found = about_jobs(body)?;
         ensure!(found == expected, "{body}: {found:?} webhooks and rules for Jobs, expected {expected:?}");
     }
-    let (name, plural) = first_unserved()?;
-    for (body, expected) in [
-        ("", None),
-        ("integrations: {frameworks: [batch/job]}", None),
-        (&format!("integrations: {{frameworks: [{name}, batch/job]}}"), Some(json!([plural]))),
-    ] {
-        let objects = render(helm, &configuration(body))?;
-        let role = find(&objects, "ClusterRole", "kueue-unserved-frameworks-role");
-        let found = role.map(|role| role["rules"][0]["resources"].clone());
-        let rules = role.map_or(0, |role| items(role, "/rules").count());
-        ensure!(
-            found == expected && rules <= 1,
-            "{body}: {rules} rules on kinds that are not served: {found:?}"
-        );
-    }
     println!("webhooks and permissions exist for the listed frameworks only");
     Ok(())
-}
-
-/// Returns name and resource of the first framework that the chart knows as not served.
-fn first_unserved() -> Result<(String, String)> {
-    let template = fs::read_to_string(paths::root().join("charts/sluice/templates/_frameworks.tpl"))?;
-    let rules = template.split_once("sluice.frameworks.unservedRules").context("no such rules")?.1;
-    let between = |begin: &str, end: char| Some(rules.split_once(begin)?.1.split_once(end)?.0.to_owned());
-    between("if has \"", '"').zip(between("resources: [", ']')).context("every framework is served")
 }
 
 /// With another prefix no object has a name of `config/`, and the configuration names the certificate's objects.

@@ -158,7 +158,6 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core, Plane, 24, crashes::leader_killed_then_paused;
     Full, Plane, 28, runtime::hung_core_is_replaced;
     Full, Machine, 36, runtime::lease_survives_hostile_clients;
-    Core, Plane, 31, unserved_frameworks::each_queued_object_is_warned_once;
     Full + Versions, Plane, 91, runtime::missing_permission_is_reported;
     Core, Plane, 7, debugging::dump_replays_cluster;
     Core, Plane, 2, debugging::state_level_and_queues;

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
 use kube::api::PropagationPolicy;
 use serde_json::{Map, Value, json};
-use sluice::frameworks::{Framework, PlayedState, Role, served};
+use sluice::frameworks::{Framework, PlayedState, Role, frameworks};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::objects::{Kind, expect_condition, text};
 use sluice_e2e::samples::RelatedSamples;
@@ -21,7 +21,7 @@ const QUEUE: &str = "main";
 /// Each kind is suspended by its webhook, queued, admitted, started with the node labels of its flavor, and finishes or is deleted;
 /// then its quota is free.
 pub(crate) async fn each_served_kind_runs(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
-    let kinds: Vec<PlayedKind> = served().map(PlayedKind::new).collect::<Result<_>>()?;
+    let kinds: Vec<PlayedKind> = frameworks().map(PlayedKind::new).collect::<Result<_>>()?;
     let installed = AllKinds::install(cluster, fixture, &[]).await?;
     for node in fixture.objects.list(Kind::NODE, "", "").await? {
         let labels = json!({"metadata": {"labels": {NODE_LABEL: "any"}}});
@@ -57,8 +57,8 @@ impl AllKinds {
         let port = cluster.webhook_port()?;
         let manifests = install::manifests_with(&fixture.kubectl, &install::ALL_KINDS)?;
         install::install_all(&fixture.kubectl, &fixture.objects, port, manifests).await?;
-        let names: Vec<&str> = served().map(|row| row.name).collect();
-        let gates = served().filter_map(|row| row.flags.gate).chain(gates.iter().copied());
+        let names: Vec<&str> = frameworks().map(|row| row.name).collect();
+        let gates = frameworks().filter_map(|row| row.flags.gate).chain(gates.iter().copied());
         let gates: Map<String, Value> = gates.map(|gate| (gate.to_owned(), json!(true))).collect();
         let configuration = json!({"integrations": {"frameworks": names}, "featureGates": gates});
         let before = cluster.reconfigure(&configuration).await?;

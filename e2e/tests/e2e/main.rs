@@ -73,7 +73,6 @@ mod topology;
 mod two_installations;
 mod uninstall;
 mod unreadable_objects;
-mod unserved_frameworks;
 mod upgrades;
 mod user_edits;
 mod v1beta1;

@@ -36,8 +36,6 @@ pub struct KnownFramework {
     pub name: &'static str,
     /// Its kind, as `integrations.externalFrameworks` would name it.
     pub kind: String,
-    /// Whether this version manages its objects.
-    pub served: bool,
     /// Whether it is enabled where a configuration lists no frameworks.
     pub by_default: bool,
     /// Whether it is enabled in any configuration, because a file describes it.

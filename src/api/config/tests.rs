@@ -23,7 +23,6 @@ fn frameworks() -> Vec<KnownFramework> {
     let known = |name| KnownFramework {
         name,
         kind: "Job.v1.batch".to_owned(),
-        served: name == BATCH_JOB,
         by_default: name == BATCH_JOB,
         by_file: false,
         gate: None,
@@ -435,7 +434,6 @@ fn framework_of_a_file_is_enabled_whatever_is_listed() {
     known.push(KnownFramework {
         name: "example.com/render",
         kind: "Render.v1.example.com".to_owned(),
-        served: true,
         by_default: false,
         by_file: true,
         gate: None,

@@ -58,28 +58,22 @@ pub(super) fn check(
     check_frameworks(configuration, frameworks, problems);
 }
 
-/// Checks the framework names. Objects of unsupported frameworks start unmanaged; one warning lists these frameworks.
+/// Checks the framework names.
 fn check_frameworks(configuration: &Configuration, known: &[KnownFramework], problems: &mut Problems) {
-    let mut missing = Vec::new();
     for (index, name) in configuration.integrations.frameworks.iter().enumerate() {
         let path = format!("integrations.frameworks[{index}]");
         if configuration.integrations.frameworks.iter().take(index).any(|earlier| earlier == name) {
             problems.error(&path, &format!("{name} is listed twice"));
         } else {
             match known.iter().find(|framework| framework.name == name) {
-                Some(KnownFramework { served: true, gate, .. }) => {
+                Some(KnownFramework { gate, .. }) => {
                     let off = gate.filter(|gate| !configuration.gates.enabled(gate));
                     if let Some(gate) = off {
                         problems.error(&path, &format!("{name} needs feature gate {gate}"));
                     }
                 }
-                Some(framework) => missing.push(framework.name),
                 None => problems.error(&path, &format!("unknown framework {name}")),
             }
         }
-    }
-    if !missing.is_empty() {
-        let text = "configured but not supported by this version: their objects are not managed, start at once and take no quota";
-        problems.warn("integrations.frameworks", &format!("{}: {text}", missing.join(", ")));
     }
 }

@@ -269,10 +269,10 @@ fn external_frameworks(configuration: &Configuration, known: &[KnownFramework], 
     for (index, name) in names.iter().enumerate() {
         let path = format!("integrations.externalFrameworks[{index}]");
         let parts: Vec<&str> = name.splitn(3, '.').collect();
-        let served = known.iter().find(|framework| framework.served && framework.kind == *name);
+        let built_in = known.iter().find(|framework| framework.kind == *name);
         if parts.len() < 3 || parts.iter().any(|part| part.is_empty()) {
             problems.error(&path, &format!("{name:?} must be Kind.version.group"));
-        } else if let Some(framework) = served {
+        } else if let Some(framework) = built_in {
             let origin = if framework.by_file { "described by a file" } else { "built in" };
             problems.error(&path, &format!("{} is {origin}", framework.name));
         } else if names.iter().take(index).any(|earlier| earlier == name) {

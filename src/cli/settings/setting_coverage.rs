@@ -76,11 +76,6 @@ const FIELDS: &[(&str, &str, &str)] = &[
     ("clientConnection.qps", "clientConnection: {qps: 1}", "used"),
     ("clientConnection.burst", "clientConnection: {burst: 1}", "used"),
     ("integrations.frameworks", "integrations: {frameworks: []}", "used"),
-    (
-        "integrations.frameworks",
-        "integrations: {frameworks: [batch/job, trainer.kubeflow.org/trainjob]}",
-        "warned",
-    ),
     ("integrations.externalFrameworks", "integrations: {externalFrameworks: [A.v1.b]}", "used"),
     ("integrations.labelKeysToCopy", "integrations: {labelKeysToCopy: [a]}", "used"),
     ("multiKueue.gcInterval", "multiKueue: {gcInterval: 1s}", "warned"),

@@ -9,8 +9,7 @@ mod schema;
 use super::hooks::NoHooks;
 use super::role_shape::RoleShape;
 use super::row::{
-    CreatedKinds, Enabled, Family, FieldPointers, Framework, Listing, Rank, Ready, Reclaimable, Role,
-    StatusFields, SubGroups,
+    CreatedKinds, Enabled, FieldPointers, Framework, Rank, Ready, Reclaimable, Role, StatusFields, SubGroups,
 };
 use super::table::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK};
 use reader::{Reader, Root, forever};
@@ -79,7 +78,7 @@ fn row(file: FrameworkFile, reader: &mut Reader) -> Framework {
     Framework {
         gvk,
         name: forever(format!("{}/{}", gvk.group, gvk.kind.to_lowercase())),
-        listing: Listing { family: Family::Wrappers, label: gvk.kind, enabled: Enabled::ByFile },
+        enabled: Enabled::ByFile,
         role: Role::Suspended,
         fields: FieldPointers {
             suspend: Some(suspend),

@@ -17,8 +17,8 @@ pub use webhook::hold_pod;
 
 use super::pod_member::PodMember;
 use super::row::{
-    Count, CreatedKinds, Enabled, Family, Flags, Framework, Listing, PodGrouping, PodSetSource, Rank, Role,
-    TemplateMarks, TopologyChecks, WebhookHandler, Webhooks,
+    Count, CreatedKinds, Enabled, Flags, Framework, PodGrouping, PodSetSource, Rank, Role, TemplateMarks,
+    TopologyChecks, WebhookHandler, Webhooks,
 };
 use super::set_rules::{LeaderWorkerSetHooks, StatefulSetHooks};
 use super::table::{
@@ -37,7 +37,7 @@ use serde_json::Value;
 pub(super) static ROW: Framework = Framework {
     gvk: Gvk { group: "", version: "v1", kind: "Pod", plural: "pods" },
     name: "pod",
-    listing: Listing { family: Family::Pods, label: "Pod, pod groups", enabled: Enabled::AsShipped },
+    enabled: Enabled::AsShipped,
     role: Role::Pods,
     fields: NO_FIELDS,
     pod_sets: &[],
@@ -56,7 +56,7 @@ pub(super) static ROW: Framework = Framework {
 pub(super) static STATEFUL_SET: Framework = Framework {
     gvk: Gvk { group: "apps", version: "v1", kind: "StatefulSet", plural: "statefulsets" },
     name: "statefulset",
-    listing: Listing { family: Family::Pods, label: "StatefulSet", enabled: Enabled::AsShipped },
+    enabled: Enabled::AsShipped,
     role: Role::PodsOfOwner,
     fields: NO_FIELDS,
     pod_sets: &[PodSetSource::Fixed {
@@ -92,7 +92,7 @@ pub(super) static LEADER_WORKER_SET: Framework = Framework {
         plural: "leaderworkersets",
     },
     name: "leaderworkerset.x-k8s.io/leaderworkerset",
-    listing: Listing { family: Family::Pods, label: "LeaderWorkerSet", enabled: Enabled::AsShipped },
+    enabled: Enabled::AsShipped,
     role: Role::PodsOfOwner,
     fields: NO_FIELDS,
     pod_sets: &[PodSetSource::LeaderAndWorkers {

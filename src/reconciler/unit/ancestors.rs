@@ -8,15 +8,15 @@ use super::{LoadedUnit, UnitStep};
 use crate::api::ObjectKey;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{
-    Ancestor, AncestryError, JobKind, JobView, Management, OwnerLookup, OwnerRef, Stop, StopScope, UnitKey,
-    framework, queued_ancestor,
+    AncestryError, JobKind, JobView, Management, OwnerLookup, OwnerRef, Stop, StopScope, UnitKey, framework,
+    queued_ancestor,
 };
 use jiff::Timestamp;
 use std::sync::Arc;
 
 impl<'a> Units<'a> {
     /// Returns the ancestor of a job that is queued in place of the job.
-    pub(crate) fn ancestor_of(self, kind: JobKind, view: &JobView) -> Option<Ancestor> {
+    pub(crate) fn ancestor_of(self, kind: JobKind, view: &JobView) -> Option<OwnerRef> {
         self.search_ancestor(kind, view).ok().flatten()
     }
 
@@ -25,7 +25,7 @@ impl<'a> Units<'a> {
         self.search_ancestor(kind, view).err()
     }
 
-    fn search_ancestor(self, kind: JobKind, view: &JobView) -> Result<Option<Ancestor>, AncestryError> {
+    fn search_ancestor(self, kind: JobKind, view: &JobView) -> Result<Option<OwnerRef>, AncestryError> {
         if is_managed_by_other_controller(kind, view) {
             return Ok(None);
         }
@@ -53,10 +53,8 @@ impl<'a> Units<'a> {
         let controller = view.controller.as_ref().filter(|_| !is_managed_by_other_controller(kind, view))?;
         let id = self.cache.job_id(&controller.uid).filter(|(_, key)| key.namespace == view.key.namespace)?;
         let owner = self.cache.job(id)?;
-        match self.ancestor_of(id.0, owner) {
-            Some(Ancestor::Queued(ancestor)) => Some(ancestor),
-            _ => self.manages_job(id.0, owner).then(|| controller.clone()),
-        }
+        let managed = || self.manages_job(id.0, owner).then(|| controller.clone());
+        self.ancestor_of(id.0, owner).or_else(managed)
     }
 
     /// Looks up an external owner by the Workload that it owns in the same namespace.

@@ -11,8 +11,8 @@ use crate::api::{ObjectKey, names};
 use crate::cache::records::WorkloadRecord;
 use crate::cache::{JobId, Kind};
 use crate::frameworks::{
-    Ancestor, Component, JobKind, JobView, OwnedPod, Role, UnitKey, belongs_to_other_framework,
-    owner_annotations, owner_reference,
+    Component, JobKind, JobView, OwnedPod, Role, UnitKey, belongs_to_other_framework, owner_annotations,
+    owner_reference,
 };
 use crate::lifecycle::facts::Hold;
 use crate::lifecycle::{conditions, reservation};
@@ -81,7 +81,7 @@ impl<'a> Units<'a> {
     fn holds_pods_of(self, kind: JobKind, set: &JobView) -> bool {
         self.manages_job(kind, set)
             && !belongs_to_other_framework(kind, set)
-            && !matches!(self.ancestor_of(kind, set), Some(Ancestor::Queued(_)))
+            && self.ancestor_of(kind, set).is_none()
     }
 }
 

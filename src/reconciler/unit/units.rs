@@ -12,8 +12,7 @@ use crate::api::{ObjectKey, names};
 use crate::cache::records::WorkloadRecord;
 use crate::cache::{Cache, JobId, Kind};
 use crate::frameworks::{
-    Ancestor, Component, JobKind, JobView, NO_MEMBERS, PodMember, Role, Unit, UnitKey, UnitStatus,
-    own_workload_key,
+    Component, JobKind, JobView, NO_MEMBERS, PodMember, Role, Unit, UnitKey, UnitStatus, own_workload_key,
 };
 use crate::lifecycle::conditions;
 use crate::reconciler::settings::CoreSettings;
@@ -239,7 +238,7 @@ impl<'a> Units<'a> {
     pub(super) fn manages_pods(self, unit: &LoadedUnit<'_>) -> bool {
         unit.members().all(is_made_by_parent)
             || (self.settings.manages_kind(unit.key.kind)
-                && !matches!(self.ancestor_of(unit.key.kind, &unit.view), Some(Ancestor::Queued(_))))
+                && self.ancestor_of(unit.key.kind, &unit.view).is_none())
     }
 }
 

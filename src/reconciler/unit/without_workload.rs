@@ -6,8 +6,7 @@ use crate::api::{ObjectKey, names};
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{
-    Ancestor, Component, ComposeError, Composed, JobHold, MissingClass, Priority, SliceMarks, Sources,
-    WorkloadRequest,
+    Component, ComposeError, Composed, JobHold, MissingClass, Priority, SliceMarks, Sources, WorkloadRequest,
 };
 use crate::lifecycle::backoff;
 use crate::reconciler::messages::{Effect, Observation, Verb};
@@ -51,9 +50,7 @@ impl<'a> UnitStep<'a> {
             return;
         }
         match self.units.ancestor_of(unit.key.kind, owner) {
-            Some(Ancestor::Queued(ancestor)) => self.suspend_child_unless_admitted(unit, &ancestor),
-            // The framework of the owner would manage the job. A job that names a queue itself is still queued.
-            Some(Ancestor::Unsupported(_)) if owner.queue_name.is_none() => {}
+            Some(ancestor) => self.suspend_child_unless_admitted(unit, &ancestor),
             _ if self.units.manages_job(unit.key.kind, owner) => self.make_workload(unit),
             _ => match self.units.queued_controller_of(unit.key.kind, owner) {
                 Some(controller) => self.suspend_child_unless_admitted(unit, &controller),

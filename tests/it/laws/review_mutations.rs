@@ -11,7 +11,7 @@ use sluice::admission::{
     review,
 };
 use sluice::api::validation::Gates;
-use sluice::frameworks::{Framework, Related, ReviewField, served};
+use sluice::frameworks::{Framework, Related, ReviewField, frameworks};
 
 use crate::job_samples::{RelatedSamples, with_template};
 
@@ -135,7 +135,7 @@ fn own_samples() -> Vec<ReviewSample> {
         matching.map(|path| (path, object.clone())).collect::<Vec<_>>()
     };
     [
-        served().flat_map(|row| job_samples(row, &metadata, &template)).collect(),
+        frameworks().flat_map(|row| job_samples(row, &metadata, &template)).collect(),
         on("-workload", &workload),
         on("-clusterqueue", &queue),
         on("-cohort", &cohort),

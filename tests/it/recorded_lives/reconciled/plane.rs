@@ -57,7 +57,7 @@ pub(super) struct Plane {
 
 pub(super) fn settings(kind: JobKind) -> CoreSettings {
     let mut settings = CoreSettings {
-        unserved_job_kinds: [kind].into(),
+        added_job_kinds: [kind].into(),
         label_keys_to_copy: vec!["example.com/team".to_owned()],
         ..CoreSettings::default()
     };
