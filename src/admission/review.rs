@@ -10,7 +10,7 @@ use crate::api::GROUP;
 use crate::api::partial::Projection;
 use crate::frameworks::{Framework, WebhookHandler, frameworks};
 
-/// All rules: for the served kinds of jobs, on the paths that the webhook configurations are generated with, and for Kueue's
+/// All rules: for the kinds of jobs, on the paths that the webhook configurations are generated with, and for Kueue's
 /// kinds.
 static RULES: LazyLock<Vec<WebhookRule>> = LazyLock::new(|| job_rules().chain(kueue_rules()).collect());
 

@@ -40,7 +40,11 @@ impl Framework {
             view.suspended = read::boolean(job, suspend)?.unwrap_or(false);
         }
         view.options.patches = self.hooks.start_patches(job)?.map(Arc::new);
-        let found_running = before.is_none_or(|before| before.uid != view.uid);
+        // What it reads may have been listed after it.
+        let found_running = before.is_none_or(|before| {
+            let unread = before.related.waits_for.is_some() && before.generation == view.generation;
+            before.uid != view.uid || unread
+        });
         let runs = self.fields.roles.is_decided_at_start() && !view.suspended;
         if let Some(before) = before.filter(|before| runs && is_same_run(before, &view)) {
             (view.pod_sets, view.related) = (before.pod_sets.clone(), before.related.clone());

@@ -25,8 +25,9 @@ const fn fields(built_in: &'static str) -> FieldPointers {
     }
 }
 
+/// Returns the roles of a kind of the training operator. It makes pods of replicas of any type, also those that it does not know.
 const fn pod_sets(map: &'static str, order: &'static [&'static str]) -> PodSetSource {
-    PodSetSource::Map { map, order, template: "/template", count: Count::Field("/replicas") }
+    PodSetSource::Map { map, order, others: true, template: "/template", count: Count::Field("/replicas") }
 }
 
 const RANK: Rank = Rank { index_label: Some("training.kubeflow.org/replica-index"), sub_groups: None };
@@ -116,7 +117,13 @@ pub(super) static MPI_JOB: Framework = Framework {
     enabled: Enabled::AsShipped,
     role: Role::Suspended,
     fields: fields("kubeflow.org/mpi-operator"),
-    pod_sets: &[pod_sets("/spec/mpiReplicaSpecs", &["Launcher", "Worker"])],
+    pod_sets: &[PodSetSource::Map {
+        map: "/spec/mpiReplicaSpecs",
+        order: &["Launcher", "Worker"],
+        others: false,
+        template: "/template",
+        count: Count::Field("/replicas"),
+    }],
     related: &[],
     rank: RANK,
     status: STATUS,
@@ -162,7 +169,46 @@ impl Hooks for MpiJob {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{NothingRelated, PlayedState, TemplateInfo, pod_set_infos};
     use super::*;
+    use jiff::Timestamp;
+    use std::sync::Arc;
+
+    /// Replicas of a type that the row does not know are charged and start on their flavor as the others do.
+    #[test]
+    fn replicas_of_other_types_are_charged_and_started() {
+        let replicas = |number: i32| json!({"replicas": number, "template": {"spec": {"containers": []}}});
+        let mut job = json!({
+            "metadata": {"namespace": "ns", "name": "j", "uid": "u", "resourceVersion": "7"},
+            "spec": {"runPolicy": {"suspend": true},
+                "tfReplicaSpecs": {"Foo": replicas(5), "Worker": replicas(2), "PS": replicas(1)}},
+        });
+        let originals = pod_set_infos(&TF_JOB.pod_sets(&job).unwrap()).unwrap();
+        let sizes = originals.iter().map(|info| (&*info.name, info.count));
+        assert_eq!(sizes.collect::<Vec<_>>(), [("ps", 1), ("worker", 2), ("foo", 5)]);
+        let mut grants = originals.clone();
+        for info in &mut grants {
+            let mut added = TemplateInfo::default();
+            added.node_selector.insert("pool".to_owned(), "p".to_owned());
+            info.template = Arc::new(added);
+        }
+        for patch in TF_JOB.run_patch(&TF_JOB.decode(&job).unwrap(), &grants).unwrap() {
+            json_patch::merge(&mut job, &patch.at_version("7"));
+        }
+        for name in ["Foo", "Worker", "PS"] {
+            let template = &job["spec"]["tfReplicaSpecs"][name]["template"];
+            assert_eq!(template["spec"]["nodeSelector"], json!({"pool": "p"}), "{name}");
+        }
+        TF_JOB.play(&mut job, &NothingRelated, PlayedState::Started, Timestamp::UNIX_EPOCH).unwrap();
+        assert_eq!(job["status"]["replicaStatuses"]["Foo"]["active"], 5);
+        let running = TF_JOB.decode(&job).unwrap();
+        for patch in TF_JOB.stop_patches(&running, &originals) {
+            json_patch::merge(&mut job, &patch.at_version("7"));
+        }
+        let stopped = TF_JOB.decode(&job).unwrap();
+        assert!(stopped.suspended && TF_JOB.stop_patches(&stopped, &originals).is_empty());
+        assert_eq!(pod_set_infos(&TF_JOB.pod_sets(&job).unwrap()).unwrap(), originals);
+    }
 
     #[test]
     fn ranks_of_workers_begin_after_a_launcher_that_works() {

@@ -205,7 +205,7 @@ impl PlayedStatus<'_> {
         let roles = read_roles(self.row, self.job)?.into_iter();
         let mut entries: Vec<RoleEntry> = roles
             .map(|role| RoleEntry {
-                key: self.key_in_map(&role.name).map_or(role.name, str::to_owned),
+                key: self.key_in_map(&role.pointer).map_or(role.name, str::to_owned),
                 units: if groups { role.sub_groups.unwrap_or(role.count) } else { role.count },
             })
             .collect();
@@ -231,15 +231,12 @@ impl PlayedStatus<'_> {
         sets.iter().map(entry).collect()
     }
 
-    /// Returns the key of a role in a map of roles.
-    fn key_in_map(&self, name: &str) -> Option<&'static str> {
-        let keys = self.row.pod_sets.iter().flat_map(|source| match source {
-            PodSetSource::Map { order, .. } => *order,
-            PodSetSource::Fixed { .. }
-            | PodSetSource::Array { .. }
-            | PodSetSource::LeaderAndWorkers { .. } => &[],
-        });
-        keys.copied().find(|key| key.eq_ignore_ascii_case(name))
+    /// Returns the key of a role in a map of roles, given the pointer to its template.
+    fn key_in_map<'b>(&self, pointer: &'b str) -> Option<&'b str> {
+        self.row.pod_sets.iter().find_map(|source| {
+            let PodSetSource::Map { map, template, .. } = source else { return None };
+            pointer.strip_prefix(map)?.strip_prefix('/')?.strip_suffix(template)
+        })
     }
 
     /// Sets a count in the entries of all roles.
@@ -254,7 +251,7 @@ impl PlayedStatus<'_> {
 
     /// Returns the pointer to the entry of a role, and creates the entry of a list.
     fn entry_pointer(&mut self, list: Pointer, key: &str) -> Result<String, JobError> {
-        if self.key_in_map(key).is_some() {
+        if self.row.pod_sets.iter().any(|source| matches!(source, PodSetSource::Map { .. })) {
             return Ok(format!("{list}/{key}"));
         }
         let known = read::list(self.job, list)?;

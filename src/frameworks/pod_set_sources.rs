@@ -14,9 +14,9 @@ pub(super) const ALL_TOGETHER: &str = "main";
 
 /// Name of a pod set.
 #[derive(Clone, Copy, Debug)]
-pub enum RoleName {
-    /// It is fixed.
-    Fixed(&'static str),
+pub enum RoleName<'a> {
+    /// It is this one.
+    Fixed(&'a str),
     /// It is a field of the role.
     Field(Pointer),
 }
@@ -25,7 +25,7 @@ pub enum RoleName {
 #[derive(Clone, Copy, Debug)]
 pub struct RoleFields<'a> {
     /// Its name.
-    pub name: RoleName,
+    pub name: RoleName<'a>,
     /// Its template.
     pub template: Pointer,
     /// Its number of pods.
@@ -53,6 +53,11 @@ pub trait RoleReader {
     /// Returns an entry of a map, if it exists.
     fn entry(&mut self, map: Pointer, key: &'static str) -> Option<Self::Place>;
 
+    /// Returns the entries of a map beside these, with their keys, if they are read at all.
+    fn others(&mut self, _map: Pointer, _known: &[&str]) -> Vec<(String, Self::Place)> {
+        Vec::new()
+    }
+
     /// Reads a role.
     fn role(&mut self, place: Self::Place, fields: RoleFields<'_>) -> Result<(), Self::Error>;
 }
@@ -69,10 +74,18 @@ impl PodSetSource {
                 let fields = RoleFields { name: RoleName::Field(name), template, count, indexed: true };
                 reader.items(list)?.into_iter().try_for_each(|place| reader.role(place, fields))
             }
-            Self::Map { map, order, template, count } => order.iter().try_for_each(|key| {
-                let Some(place) = reader.entry(map, key) else { return Ok(()) };
-                reader.role(place, RoleFields { name: RoleName::Fixed(key), template, count, indexed: true })
-            }),
+            Self::Map { map, order, others, template, count } => {
+                let unnamed = RoleFields { name: RoleName::Fixed(""), template, count, indexed: true };
+                for key in *order {
+                    if let Some(place) = reader.entry(map, key) {
+                        reader.role(place, RoleFields { name: RoleName::Fixed(key), ..unnamed })?;
+                    }
+                }
+                let others = if *others { reader.others(map, order) } else { Vec::new() };
+                others.into_iter().try_for_each(|(key, place)| {
+                    reader.role(place, RoleFields { name: RoleName::Fixed(&key), ..unnamed })
+                })
+            }
             Self::LeaderAndWorkers { leader, workers, size } => {
                 let led = reader.has(leader);
                 if led {
@@ -120,6 +133,7 @@ pub(crate) mod tests {
             PodSetSource::Map {
                 map: "/spec/others",
                 order: &["Last"],
+                others: false,
                 template: "/template",
                 count: Count::Field("/replicas"),
             },
@@ -151,6 +165,34 @@ pub(crate) mod tests {
         let read = JobUnderReview::read(&SEVERAL, job, &mut errors);
         assert!(errors.is_empty());
         read.pod_sets.iter().map(|set| (json!(set.annotations.unwrap()["mark"]), set.pods)).collect()
+    }
+
+    /// A kind whose controller makes pods of every entry of a map.
+    static OPEN: Framework = Framework {
+        pod_sets: &[PodSetSource::Map {
+            map: "/spec/others",
+            order: &["Last"],
+            others: true,
+            template: "/template",
+            count: Count::Field("/replicas"),
+        }],
+        hooks: &NoHooks,
+        ..batch_job::ROW
+    };
+
+    #[test]
+    fn entries_that_are_not_in_the_order_follow_the_others() {
+        let role = |pods: i32| json!({"replicas": pods, "template": {"spec": {"containers": []}}});
+        let mut job = job();
+        job["spec"]["others"] = json!({"b": role(3), "A": role(2), "None": null, "Last": role(1)});
+        let view = OPEN.decode(&job).unwrap();
+        let sets = view.pod_sets.iter().map(|set| (&*set.name, set.count, &*set.pointer));
+        let wanted = [
+            ("last", 1, "/spec/others/Last/template"),
+            ("a", 2, "/spec/others/A/template"),
+            ("b", 3, "/spec/others/b/template"),
+        ];
+        assert_eq!(sets.collect::<Vec<_>>(), wanted);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::view::MissingTemplate;
 use super::workload::clean_template;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 /// A pod set as the job describes it.
 pub(super) struct PodRole<'a> {
@@ -68,6 +69,14 @@ impl RoleReader for StoredRoles<'_, '_> {
     fn entry(&mut self, map: Pointer, key: &'static str) -> Option<String> {
         let place = format!("{map}/{key}");
         self.job.pointer(&place).is_some_and(|role| !role.is_null()).then_some(place)
+    }
+
+    fn others(&mut self, map: Pointer, known: &[&str]) -> Vec<(String, String)> {
+        let entries = self.job.pointer(map).and_then(Value::as_object).into_iter().flatten();
+        let others = entries.filter(|(key, role)| !known.contains(&key.as_str()) && !role.is_null());
+        let place = |key: &String| format!("{map}/{}", key.replace('~', "~0").replace('/', "~1"));
+        let sorted: BTreeMap<String, String> = others.map(|(key, _)| (key.clone(), place(key))).collect();
+        sorted.into_iter().collect()
     }
 
     fn role(&mut self, place: String, fields: RoleFields<'_>) -> Result<(), JobError> {

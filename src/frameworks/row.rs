@@ -129,12 +129,15 @@ pub enum PodSetSource {
         /// Number of pods of a role.
         count: Count,
     },
-    /// A map of roles by name. Roles that are not listed here are not read.
+    /// A map of roles by name.
     Map {
         /// The map.
         map: Pointer,
         /// Keys of the roles, in the order of their pod sets.
         order: &'static [&'static str],
+        /// Whether entries with other keys are roles as well, after these: the controller makes pods of them. Otherwise they are
+        /// not read.
+        others: bool,
         /// Template of a role.
         template: Pointer,
         /// Number of pods of a role.

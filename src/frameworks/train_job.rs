@@ -358,8 +358,11 @@ mod tests {
             let same = view(&job, Some(&running), later);
             assert_eq!((requests(&same), &same.related.waits_for), (requests(&running), &None));
         }
-        // A new manager cannot know.
+        // A new manager cannot know, whether it reads the runtime or the job first.
         assert!(view(&job, None, &two).related.changed_since_start);
+        let unread = view(&job, None, &none);
+        assert!(unread.related.waits_for.is_some());
+        assert!(view(&job, Some(&unread), &two).related.changed_since_start);
         // Its user has changed it.
         job["metadata"]["generation"] = json!(4);
         let edited = view(&job, Some(&running), &two);

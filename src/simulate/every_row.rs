@@ -110,7 +110,7 @@ fn sample(row: &Framework) -> Value {
                 };
                 set(&mut job, list, json!([role("First"), role("second")]));
             }
-            PodSetSource::Map { map, order, template: place, count } => {
+            PodSetSource::Map { map, order, template: place, count, .. } => {
                 for key in *order {
                     let mut role = json!({});
                     set(&mut role, place, template.clone());

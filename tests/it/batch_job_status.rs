@@ -2,11 +2,11 @@
 
 use crate::job_samples::stored;
 use serde_json::{Value, json};
-use sluice::frameworks::{Framework, served_framework};
+use sluice::frameworks::{Framework, framework};
 
 /// The row of batch/v1 Job, and its sample.
 fn batch_job() -> (&'static Framework, Value) {
-    let kind = served_framework("batch", "Job").unwrap();
+    let kind = framework("batch", "Job").unwrap();
     (kind, stored(kind))
 }
 

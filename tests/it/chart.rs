@@ -27,7 +27,7 @@ const fn copied(source: &'static str, target: &'static str, part: &'static str) 
     Copied { source, target, part, condition: "" }
 }
 
-const COPIED: [Copied; 15] = [
+const COPIED: [Copied; 14] = [
     copied("config/metrics/role.yaml", "rbac/metrics_role.yaml", ""),
     copied("config/rbac/batch_admin_role.yaml", "rbac/batch_admin_role.yaml", ""),
     copied("config/rbac/batch_user_role.yaml", "rbac/batch_user_role.yaml", ""),

@@ -5,7 +5,6 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
-use sluice::frameworks::frameworks;
 use sluice::reconciler::{CoreGates, CoreSettings, Delta, Effect, Observation, Verb, Write};
 use sluice::snapshot::UnadmittedKey;
 use std::collections::{BTreeMap, BTreeSet};

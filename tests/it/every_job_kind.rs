@@ -27,7 +27,7 @@ enum Namespace {
     Other,
 }
 
-/// Returns a manager of all kinds that are served, with the objects that the samples read.
+/// Returns a manager of all kinds, with the objects that the samples read.
 pub(crate) fn server_of_all_kinds(
     change: impl FnOnce(&mut CoreSettings, &mut AdmissionSettings),
 ) -> JobServer {

@@ -1,4 +1,4 @@
-//! Jobs of every kind that cannot be run: each served row of the table is tried, by its sample with one fault.
+//! Jobs of every kind that cannot be run: each row of the table is tried, by its sample with one fault.
 //!
 //! Each fault is tried twice: as a new object, which the webhooks may refuse by its field, and as an object that was stored while no
 //! webhook answered. Such an object runs, or says why it does not, by the condition of its Workload or by an event; it costs few

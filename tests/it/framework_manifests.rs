@@ -80,7 +80,7 @@ fn webhook_paths_of_served_rows_are_served() {
         for mutating in [true, false] {
             let path = row.webhook_path(mutating);
             let answered = admission::paths().any(|served| served == path);
-            assert!(answered, "{} is served, but {path} is not", row.name);
+            assert!(answered, "{}: {path} is not answered", row.name);
         }
     }
 }

@@ -53,14 +53,13 @@ fn reading_code() -> String {
 
 /// How code names a value of a part of a row, as a regular expression. Only what is read by such a name counts, because many
 /// other values have fields of the same names.
-const NAMES: [(&str, &str); 14] = [
+const NAMES: [(&str, &str); 13] = [
     ("DescribedRole", r"(?:role|described\(\)\?)"),
     ("FieldPointers", r"fields"),
     ("FinishedRule", r"rule"),
     ("Flags", r"flags"),
     ("Framework", r"(?:row|self|kind|known|row\(\))"),
     ("InjectedFields", r"(?:fields|injected)"),
-    ("Listing", r"listing"),
     ("ManagedBy", r"(?:managed_by|rule)"),
     ("Rank", r"rank"),
     ("Rbac", r"rbac"),

@@ -1,4 +1,4 @@
-//! Contract of every job kind, checked for each served row of the table.
+//! Contract of every job kind, checked for each row of the table.
 
 use crate::job_samples::{RelatedSamples, decode, stored, with_template};
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use sluice::frameworks::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Returns the served kinds that a field suspends. The rules of pods are tested in `recorded_lives` and `unit_pods`.
+/// Returns the kinds that a field suspends. The rules of pods are tested in `recorded_lives` and `unit_pods`.
 fn suspended() -> impl Iterator<Item = &'static Framework> {
     frameworks().filter(|row| row.role == Role::Suspended)
 }

@@ -66,6 +66,14 @@ impl JobServer {
         server
     }
 
+    /// Replaces the manager by one that reads everything again.
+    pub(crate) fn restart(&mut self, settings: CoreSettings) {
+        let lists = self.harness.restart(settings);
+        self.feed(lists);
+        self.feed(vec![Delta::Leading(true)]);
+        self.settle();
+    }
+
     /// Creates an object of a row as a user: its webhooks default and validate it first.
     ///
     /// # Errors
@@ -113,6 +121,18 @@ impl JobServer {
     /// Changes an object that may have no namespace.
     pub(crate) fn edit_any(&mut self, kind: Kind, key: &ObjectKey, change: impl FnOnce(&mut Value)) {
         self.harness.server.edit(kind, key, change);
+        self.settle();
+    }
+
+    /// Changes an object without a namespace.
+    pub(crate) fn edit_cluster_object(&mut self, kind: Kind, name: &str, change: impl FnOnce(&mut Value)) {
+        self.harness.server.edit(kind, &ObjectKey::cluster(name), change);
+        self.settle();
+    }
+
+    /// Deletes an object without a namespace.
+    pub(crate) fn delete_cluster_object(&mut self, kind: Kind, name: &str) {
+        self.harness.server.delete(kind, &ObjectKey::cluster(name), self.now);
         self.settle();
     }
 

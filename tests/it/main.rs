@@ -91,6 +91,7 @@ mod stored_objects;
 mod template_defaults;
 mod terminating_pods;
 mod topology;
+mod train_jobs;
 mod unit_pods;
 mod unit_ray;
 mod unit_sets;

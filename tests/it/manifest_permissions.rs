@@ -4,12 +4,8 @@
 use crate::manifests::{objects, root, texts};
 use serde_json::Value;
 use sluice::api::config::Configuration;
-<<<<<<< HEAD
 use sluice::api::crd::v1beta1::CONVERSION_SERVICE;
-use sluice::frameworks::{frameworks, served};
-=======
-use sluice::frameworks::{frameworks};
->>>>>>> 92adc4f (frameworks: remove what was for kinds that are not served)
+use sluice::frameworks::frameworks;
 use sluice::kube::certificates::{CertificateMode, CertificateSettings};
 use sluice::kube::lease::LeaseSettings;
 use sluice::kube::rbac_check;
@@ -83,19 +79,8 @@ struct Features {
     v1beta1: bool,
 }
 
-<<<<<<< HEAD
-const ALL_FEATURES: Features = Features {
-    topology: true,
-    provisioning: true,
-    retention: true,
-    unserved_frameworks: true,
-    own_certificates: true,
-    v1beta1: true,
-};
-=======
 const ALL_FEATURES: Features =
-    Features { topology: true, provisioning: true, retention: true, own_certificates: true };
->>>>>>> 92adc4f (frameworks: remove what was for kinds that are not served)
+    Features { topology: true, provisioning: true, retention: true, own_certificates: true, v1beta1: true };
 
 /// Permissions that the manager requires with all features, or that its webhooks require alone.
 fn needed_permissions(writes: bool) -> BTreeSet<Permission> {
@@ -108,17 +93,8 @@ fn needed_with(writes: bool, features: Features) -> BTreeSet<Permission> {
     core.gates.provisioning_requests = features.provisioning;
     // The same role is for pods of elastic jobs.
     (core.engine.gates.topology, core.gates.elastic_jobs) = (features.topology, features.topology);
-<<<<<<< HEAD
-    core.frameworks.extend(served().map(|row| row.name.to_owned()));
-    if features.unserved_frameworks {
-        core.frameworks.extend(frameworks().map(|row| row.name.to_owned()));
-    }
-    let kinds = if writes { core.kinds() } else { core.kinds_for_reviews() };
-=======
     core.frameworks.extend(frameworks().map(|row| row.name.to_owned()));
-    let mut kinds = core.kinds();
-    kinds.retain(|kind| writes || kind.is_used_by_webhooks());
->>>>>>> 92adc4f (frameworks: remove what was for kinds that are not served)
+    let kinds = if writes { core.kinds() } else { core.kinds_for_reviews() };
     let defaults = Configuration::default();
     let serving = defaults.internal_cert_management.webhook_secret_name.clone();
     let name = |kind: &str| objects(kind)[0].1["metadata"]["name"].as_str().unwrap().to_owned();
@@ -183,12 +159,7 @@ fn permissions_follow_features() {
         ("config/rbac/topology_role.yaml", Features { topology: false, ..ALL_FEATURES }),
         ("config/rbac/provisioning_role.yaml", Features { provisioning: false, ..ALL_FEATURES }),
         ("config/rbac/retention", Features { retention: false, ..ALL_FEATURES }),
-<<<<<<< HEAD
-        ("config/rbac/unserved-frameworks", Features { unserved_frameworks: false, ..ALL_FEATURES }),
         ("config/v1beta1", Features { v1beta1: false, ..ALL_FEATURES }),
-=======
-        ("webhook-certs/self-managed", Features { own_certificates: false, ..ALL_FEATURES }),
->>>>>>> 92adc4f (frameworks: remove what was for kinds that are not served)
     ];
     for (left_out, features) in cases {
         let granted = granted_without("kueue-controller-manager", &[left_out]);

@@ -1,7 +1,7 @@
 //! Resolution of a Job's priority from its labels and classes.
 
 use serde_json::{Value, json};
-use sluice::frameworks::{MissingClass, Priority, PriorityLookup, served_framework};
+use sluice::frameworks::{MissingClass, Priority, PriorityLookup, framework};
 
 struct Classes {
     default: bool,
@@ -31,7 +31,7 @@ fn resolve(label: Option<&str>, class: Option<&str>, default: bool) -> Result<Pr
         },
         "spec": {"template": {"spec": {"priorityClassName": class, "containers": [{"name": "c"}]}}},
     });
-    let kind = served_framework("batch", "Job").unwrap();
+    let kind = framework("batch", "Job").unwrap();
     let view = kind.decode(&job).unwrap();
     Priority::resolve(&view, &kind.pod_sets(&job).unwrap(), &Classes { default })
 }

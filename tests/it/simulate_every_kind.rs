@@ -1,4 +1,4 @@
-//! Jobs of every kind in `sluice simulate`: each served row is played from its sample to its end, also out of a dump.
+//! Jobs of every kind in `sluice simulate`: each row is played from its sample to its end, also out of a dump.
 
 use crate::every_job_kind::{sample as sample_in_queue, server_of_all_kinds};
 use crate::job_samples::{related, submitted};
@@ -10,7 +10,7 @@ use sluice::simulate::{Dump, Manifests, Redaction, Simulation, SimulationOptions
 
 const NAME: &str = "sample";
 
-/// A simulation of all kinds that are served.
+/// A simulation of all kinds.
 fn simulation() -> Simulation {
     let defaults = options();
     let mut core = defaults.core;

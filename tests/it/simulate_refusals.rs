@@ -3,7 +3,6 @@
 
 use crate::simulate_cluster::{bare_workload, empty_simulation, flavor, job, manifests, queue, report};
 use serde_json::{Value, json};
-use sluice::frameworks::frameworks;
 use sluice::simulate::{Manifests, Simulation};
 
 /// The problems of a JSON document after the queues of these tests, as printed, without their location.

@@ -3647,8 +3647,6 @@
   verbs: [delete]
 {{- end }}
 {{- end }}
-{{- define "sluice.frameworks.unservedRules" -}}
-{{- end }}
 {{- define "sluice.frameworks.webhookRules" -}}
 {{- if has "batch/job" (include "sluice.frameworks" . | fromJsonArray) }}
 - apiGroups: [batch]

@@ -1,4 +1,4 @@
-//! Reviews of kinds whose pods are held by gates. They are not served, so their rules are made from their rows.
+//! Reviews of kinds whose pods are held by gates. Their rules are made from their rows.
 
 use super::super::review::{answer, rules_of};
 use super::*;

@@ -170,6 +170,7 @@ impl Reader {
                 PodSetSource::Map {
                     map: self.pointer(&format!("{field}.map.map"), set.map, Root::Spec),
                     order: all_forever(set.keys.into_iter().map(forever).collect()),
+                    others: false,
                     template: self.pointer(&format!("{field}.map.template"), set.template, Root::Role),
                     count: self.count(&format!("{field}.map.count"), set.count, Root::Role, DEPTH),
                 }

@@ -18,6 +18,7 @@ const NOT_PLAYED: &[(&str, &str)] = &[
     ("-check", "the update of an admission check is merged by the reconciler"),
     ("-topology", "the topology gate is added by the reconciler"),
     ("-prebuilt", "the Workload is made by the user"),
+    ("-other-type", "replicas of a type that is not known are charged"),
     ("-metadata-pending", "whether a Workload follows metadata is decided by the reconciler"),
 ];
 

@@ -10,7 +10,7 @@ use sluice::admission::{AdmissionSettings, ObjectLookup, OwnerView, ReviewContex
 use sluice::api::ObjectKey;
 use sluice::api::validation::Gates;
 use sluice::cache::Kind;
-use sluice::frameworks::{Found, JobKind, Related, RelatedKey, framework};
+use sluice::frameworks::{Found, JobKind, Related, RelatedKey, framework, frameworks};
 use sluice::simulate::fake_api_server::key_of;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -90,7 +90,9 @@ impl Plane {
             "jobs" => Kind::Job(JobKind::BATCH_JOB),
             plural => {
                 let related = self.kind.related.iter().find(|kind| kind.gvk.plural == plural);
-                related.map_or(Kind::Job(self.kind), |kind| Kind::Related(*kind))
+                let row = frameworks().find(|row| row.gvk.plural == plural);
+                let job = || Kind::Job(row.map_or(self.kind, JobKind::new));
+                related.filter(|_| row.is_none()).map_or_else(job, |kind| Kind::Related(*kind))
             }
         };
         let key = if namespaced { self.key(name) } else { ObjectKey::cluster(name) };
