@@ -108,7 +108,7 @@ impl CoreSettings {
 
     /// Returns whether only the pods of a managed kind say when they have ended.
     fn needs_end_of_pods(&self) -> bool {
-        let kinds = frameworks().map(JobKind::new).chain(self.unserved_job_kinds.iter().copied());
+        let kinds = frameworks().map(JobKind::new).chain(self.added_job_kinds.iter().copied());
         kinds.filter(|kind| self.manages_kind(*kind)).any(|kind| !kind.tells_end_of_pods())
     }
 

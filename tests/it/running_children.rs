@@ -7,7 +7,7 @@ use crate::job_server::{JobServer, kind};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sluice::cache::Kind;
-use sluice::frameworks::{Framework, JobKind, Role, served};
+use sluice::frameworks::{Framework, JobKind, Role, frameworks};
 use sluice::reconciler::{CoreSettings, Delta, Effect, Verb, WriteOutcome, WriteResult};
 
 const JOB_SET: (&str, &str) = ("jobset.x-k8s.io", "JobSet");
@@ -135,7 +135,7 @@ fn is_suspended(server: &JobServer) -> bool {
 /// Kinds that make Jobs. Where they do not resume them, an evicted one's children are suspended at once.
 #[test]
 fn children_of_every_kind() {
-    for row in served().filter(|row| row.role == Role::Suspended && row.name != "batch/job") {
+    for row in frameworks().filter(|row| row.role == Role::Suspended && row.name != "batch/job") {
         // It was never admitted, so that no operator has a reason to resume its child.
         assert!(is_suspended(&server_with_child(row, false)), "{}", row.name);
         let mut server = server_with_child(row, true);

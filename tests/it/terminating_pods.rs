@@ -6,11 +6,11 @@ use crate::job_samples::RelatedSamples;
 use crate::job_server::{JobServer, kind};
 use serde_json::{Value, json};
 use sluice::cache::Kind;
-use sluice::frameworks::{Framework, JobKind, PlayedState, Role, served};
+use sluice::frameworks::{Framework, JobKind, PlayedState, Role, frameworks};
 use sluice::reconciler::CoreSettings;
 
 fn suspended() -> impl Iterator<Item = &'static Framework> {
-    served().filter(|row| row.role == Role::Suspended)
+    frameworks().filter(|row| row.role == Role::Suspended)
 }
 
 /// Kinds whose own status tells of no pods that terminate.

@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, ensure};
 use operator::RunningOperator;
 use serde_json::{Map, Value, json};
 use settings::{OPERATORS, Operator};
-use sluice::frameworks::served;
+use sluice::frameworks::frameworks;
 use std::time::Instant;
 use story::{STORIES, Story};
 
@@ -29,10 +29,6 @@ pub async fn run(word: &str) -> Result<()> {
     let stories: Vec<&Story> =
         STORIES.iter().filter(|story| story.sample.contains(&*word.to_lowercase())).collect();
     ensure!(!stories.is_empty(), "no kind is named like {word:?}");
-    let (stories, skipped): (Vec<_>, Vec<_>) = stories.into_iter().partition(|story| story.is_served());
-    for story in &skipped {
-        println!("skip  {}: the table of frameworks does not serve the kind", story.kind.singular);
-    }
     let wanted: Vec<&Operator> = OPERATORS
         .iter()
         .filter(|operator| stories.iter().any(|story| story.operators.contains(&operator.name)))
@@ -49,22 +45,16 @@ pub async fn run(word: &str) -> Result<()> {
         begun.elapsed().as_secs_f64()
     );
     let failed = bench.run_all(&stories, &wanted).await;
-    println!(
-        "\n{} kinds, {} failed, {} skipped, {:.1} s",
-        stories.len(),
-        failed.len(),
-        skipped.len(),
-        begun.elapsed().as_secs_f64()
-    );
+    println!("\n{} kinds, {} failed, {:.1} s", stories.len(), failed.len(), begun.elapsed().as_secs_f64());
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     Ok(())
 }
 
-/// All served kinds, as `make e2e` has them for its cases with all kinds.
+/// All kinds, as `make e2e` has them for its cases with all kinds.
 fn options() -> ClusterOptions {
-    let names: Vec<&str> = served().map(|row| row.name).collect();
+    let names: Vec<&str> = frameworks().map(|row| row.name).collect();
     let gates: Map<String, Value> =
-        served().filter_map(|row| row.flags.gate).map(|gate| (gate.to_owned(), json!(true))).collect();
+        frameworks().filter_map(|row| row.flags.gate).map(|gate| (gate.to_owned(), json!(true))).collect();
     let configuration = json!({"integrations": {"frameworks": names}, "featureGates": gates});
     ClusterOptions { configuration, job_kinds: true, ..ClusterOptions::default() }
 }

@@ -8,7 +8,6 @@ use crate::wait::within;
 use anyhow::{Context as _, Result, ensure};
 use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
-use sluice::frameworks::served;
 use std::fs;
 use std::time::Duration;
 
@@ -142,11 +141,6 @@ fn training_runtime() -> (Kind, Value) {
 }
 
 impl Story {
-    /// Returns whether the table of frameworks serves the kind.
-    pub(super) fn is_served(&self) -> bool {
-        served().any(|row| row.gvk.group == self.kind.group && row.gvk.kind == self.kind.singular)
-    }
-
     /// Runs the story and checks all revisions, also those of a story that does not come to its end. Returns what was seen.
     pub(super) async fn run(&self, cluster: &Cluster) -> Result<String> {
         let stage = Stage { story: self, objects: &cluster.objects };
