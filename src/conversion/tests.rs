@@ -181,14 +181,26 @@ fn topology_assignments() {
     assert_eq!(error("v1beta1", odd, Version::V1beta2), format!("{path}.domains[0].values"));
     let odd = json!({"levels": ["host"], "domains": [{"values": ["h"], "count": "many"}]});
     assert_eq!(error("v1beta1", odd, Version::V1beta2), format!("{path}.domains"));
-    let universal =
-        json!({"valuesPerLevel": [{"individual": {"roots": ["a"]}}], "podCounts": {"universal": 1}});
-    let mut huge = universal;
-    huge["domainCount"] = 2_000_000.into();
-    assert_eq!(
-        error("v1beta2", json!({"levels": ["host"], "slices": [huge]}), Version::V1beta1),
-        format!("{path}.slices")
-    );
+}
+
+/// Values that all domains of a slice share are repeated for each, so that a short slice can become a long list.
+#[test]
+fn expanded_assignments_have_a_limit() {
+    let assignment = |domains: usize| {
+        let roots: Vec<String> = (0..domains).map(|domain| domain.to_string()).collect();
+        let mut values = vec![json!({"universal": "u"}); 15];
+        values.push(json!({"individual": {"roots": roots}}));
+        let slice = json!({"domainCount": domains, "valuesPerLevel": values, "podCounts": {"universal": 1}});
+        json!({"topologyAssignment": {"levels": vec!["l"; 16], "slices": [slice]}})
+    };
+    let workload = |domains: usize| {
+        let sets = [assignment(domains), assignment(domains)];
+        object("Workload", "v1beta2", &json!({"status": {"admission": {"podSetAssignments": sets}}}))
+    };
+    assert!(convert(workload(10_000), Version::V1beta1).is_ok());
+    let error = convert(workload(20_000), Version::V1beta1).unwrap_err();
+    assert_eq!(error.field, "status.admission.podSetAssignments[1].topologyAssignment.slices");
+    assert!(error.detail.contains("500000 values"), "{error}");
 }
 
 /// A Workload of v1beta2 with all that v1beta1 lacks.

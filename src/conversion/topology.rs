@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Maximum number of domains that are expanded. The largest clusters have a tenth of that, and a slice of a few bytes could
-/// stand for millions.
-const MAX_DOMAINS: i64 = 200_000;
+/// Maximum number of values that the assignments of one Workload are expanded to: those of a hundred thousand nodes with five
+/// levels. A few bytes of a slice can stand for many.
+pub(super) const MAX_VALUES: i64 = 500_000;
 
 /// A domain of v1beta1.
 #[derive(Deserialize)]
@@ -20,25 +20,33 @@ struct Domain {
     count: i32,
 }
 
-/// Converts an assignment in place. `path` is that of its field.
-pub(super) fn assignment(fields: &mut Fields, to: Version, path: &str) -> Result<(), ConversionError> {
+/// Converts an assignment in place. `path` is that of its field; `values` is what it may be expanded to, and is reduced.
+pub(super) fn assignment(
+    fields: &mut Fields,
+    to: Version,
+    path: &str,
+    values: &mut i64,
+) -> Result<(), ConversionError> {
     match to {
-        Version::V1beta1 if fields.contains_key("slices") => expand(fields, path),
+        Version::V1beta1 if fields.contains_key("slices") => expand(fields, path, values),
         Version::V1beta2 if fields.contains_key("domains") => compress(fields, path),
         Version::V1beta1 | Version::V1beta2 => Ok(()),
     }
 }
 
-fn expand(fields: &mut Fields, path: &str) -> Result<(), ConversionError> {
+fn expand(fields: &mut Fields, path: &str, left: &mut i64) -> Result<(), ConversionError> {
     let levels = fields.get("levels").cloned().unwrap_or_else(|| json!([]));
     let compressed =
         json!({ "levels": levels, "slices": take(fields, "slices").unwrap_or_else(|| json!([])) });
     let field = || format!("{path}.slices");
     let compressed = TopologyAssignment::deserialize(compressed)
         .map_err(|error| ConversionError::new(field(), error.to_string()))?;
-    let domains: i64 = compressed.slices.iter().map(|slice| i64::from(slice.domain_count)).sum();
-    if domains > MAX_DOMAINS {
-        let detail = format!("{domains} domains, at most {MAX_DOMAINS} are converted");
+    let domains: i64 = compressed.slices.iter().map(|slice| i64::from(slice.domain_count.max(0))).sum();
+    let levels = i64::try_from(compressed.levels.len()).unwrap_or(i64::MAX);
+    *left = left.saturating_sub(domains.saturating_mul(levels));
+    if *left < 0 {
+        let detail =
+            format!("{domains} domains of {levels} levels: a Workload has more than {MAX_VALUES} values");
         return Err(ConversionError::new(field(), detail));
     }
     let Some(placement) = decode(&compressed) else {

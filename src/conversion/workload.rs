@@ -28,13 +28,14 @@ pub(super) fn workload(fields: &mut Fields, to: Version) -> Result<(), Conversio
         quantities_as_text(resources, |_| true);
     }
     let Some(admission) = object(status, "admission") else { return Ok(()) };
+    let mut values = topology::MAX_VALUES;
     for (index, assignment) in items(admission, "podSetAssignments").enumerate() {
         if let Some(usage) = object(assignment, "resourceUsage") {
             quantities_as_text(usage, |_| true);
         }
         if let Some(placement) = object(assignment, "topologyAssignment") {
             let path = format!("status.admission.podSetAssignments[{index}].topologyAssignment");
-            topology::assignment(placement, to, &path)?;
+            topology::assignment(placement, to, &path, &mut values)?;
         }
     }
     Ok(())

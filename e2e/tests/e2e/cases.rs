@@ -171,8 +171,8 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full, Packed, 20, image::manager_runs_in_image;
     Full + Versions, Packed, 109, shipped_manifests::deployment_runs_as_rendered;
     Full, Packed, 111, shipped_manifests::split_deployments_run_as_rendered;
-    Full, Packed, 60, v1beta1::store_is_taken_over;
-    Full, Packed, 60, v1beta1::split_deployments_take_over_a_store;
+    Full, Packed, 25, v1beta1::store_is_taken_over;
+    Full, Packed, 25, v1beta1::split_deployments_take_over_a_store;
     Core, Plane, 38, certificates::invalid_or_untrusted_certificate;
     Core, Plane, 14, unreadable_objects::undecodable_workload_blocks_no_others;
     Full, Plane, 26, definitions::missing_ones_are_awaited;
