@@ -34,11 +34,12 @@ impl Hooks for StatefulSetHooks {
         let spec =
             |set: &JobUnderReview<'_>| pod_shape(set.value("/spec/template/spec").unwrap_or(&Value::Null));
         compare_shapes(&spec(set), &spec(old), "spec.template.spec", errors);
-        validate_scaling(set, old, errors);
+        validate_scaling(set, old, 1, errors);
     }
 
     fn validate_scale(&self, scale: &JobUnderReview<'_>, old: &JobUnderReview<'_>, errors: &mut Errors) {
-        validate_scaling(scale, old, errors);
+        // A Scale leaves out a zero.
+        validate_scaling(scale, old, 0, errors);
     }
 }
 
@@ -141,8 +142,9 @@ fn updated(set: &Value) -> Result<i32, JobError> {
 }
 
 /// Checks the number of pods: the Workload is for all of them, so it changes only to and from zero.
-fn validate_scaling(set: &JobUnderReview<'_>, old: &JobUnderReview<'_>, errors: &mut Errors) {
-    let replicas = |set: &JobUnderReview<'_>| set.int(REPLICAS).unwrap_or(1);
+/// An absent number is `absent`.
+fn validate_scaling(set: &JobUnderReview<'_>, old: &JobUnderReview<'_>, absent: i64, errors: &mut Errors) {
+    let replicas = |set: &JobUnderReview<'_>| set.int(REPLICAS).unwrap_or(absent);
     let (now, before) = (replicas(set), replicas(old));
     if now != before && now != 0 && before != 0 {
         errors.push(FieldError::immutable("spec.replicas", now));

@@ -21,9 +21,14 @@ fn server(queue: &str) -> JobServer {
     server
 }
 
+/// A Scale as a server writes it: a zero is left out.
 fn scale(replicas: i32, pods: i32) -> Value {
-    json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "s", "namespace": "ns", "uid": "u"},
-        "spec": {"replicas": replicas}, "status": {"replicas": pods, "selector": "app=s"}})
+    let mut scale = json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "s", "namespace": "ns", "uid": "u"},
+        "spec": {"replicas": replicas}, "status": {"replicas": pods, "selector": "app=s"}});
+    if replicas == 0 {
+        scale["spec"].as_object_mut().unwrap().shift_remove("replicas");
+    }
+    scale
 }
 
 /// Scales the set; `pods` is the number of its pods before.
