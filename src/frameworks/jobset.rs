@@ -171,18 +171,24 @@ mod tests {
         assert_eq!(job, before);
     }
 
+    /// A role that was removed has nothing to restore; the start of a JobSet that lacks it is refused.
     #[test]
-    fn job_set_with_other_roles_is_stopped_but_not_restored() {
+    fn stop_restores_the_roles_that_are_left() {
         let mut job = job_set();
+        let before = job["spec"]["replicatedJobs"][0].clone();
         let originals = pod_set_infos(&ROW.pod_sets(&job).unwrap()).unwrap();
         let infos = grants(&job);
         let start = ROW.run_patch(&ROW.decode(&job).unwrap(), &infos).unwrap();
         apply(&mut job, &start);
+        assert_ne!(job["spec"]["replicatedJobs"][0], before);
         job["spec"]["replicatedJobs"].as_array_mut().unwrap().pop();
-        let templates = job["spec"]["replicatedJobs"].clone();
         let stop = ROW.stop_patches(&ROW.decode(&job).unwrap(), &originals);
         apply(&mut job, &stop);
-        assert_eq!((&job["spec"]["suspend"], &job["spec"]["replicatedJobs"]), (&json!(true), &templates));
+        let left = &mut job["spec"]["replicatedJobs"][0];
+        let metadata = left.pointer_mut("/template/spec/template").and_then(Value::as_object_mut).unwrap();
+        assert_eq!(metadata.shift_remove("metadata"), Some(json!({})));
+        let left = left.clone();
+        assert_eq!((&left, &job["spec"]["suspend"]), (&before, &json!(true)));
         let mismatch = ROW.run_patch(&ROW.decode(&job).unwrap(), &infos);
         assert_eq!(mismatch, Err(JobError::PodSetMismatch { name: "b".to_owned() }));
     }

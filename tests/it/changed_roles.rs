@@ -31,11 +31,12 @@ const EDITS: &[(&str, &str, Edit)] = &[
     }),
 ];
 
-/// Returns the names and pod templates of the pod sets of a Workload. A stop leaves empty metadata.
+/// Returns the names and pod templates of the pod sets of a Workload. A stop may leave empty metadata.
 fn templates(workload: &Value) -> Vec<(Value, Value)> {
     let template = |set: &Value| {
         let mut template = set["template"].clone();
-        if template["metadata"] == json!({}) {
+        let is_empty = |value: &Value| value.as_object().is_some_and(serde_json::Map::is_empty);
+        if template["metadata"].as_object().is_some_and(|metadata| metadata.values().all(is_empty)) {
             template.as_object_mut().unwrap().remove("metadata");
         }
         (set["name"].clone(), template)

@@ -231,6 +231,24 @@ fn pod_of_unknown_role_does_not_end_running_group() {
     }
 }
 
+/// A Workload without owners would be collected with the last pod that was replaced.
+#[test]
+fn replaced_pod_is_released_when_its_replacement_is_an_owner() {
+    let mut group = RunningGroup::new(1);
+    group.set_status(0, 1, json!({"phase": "Failed"}));
+    let effects = group.core.put(Kind::Pod, pod("p-1", "group", 1));
+    let of_pods = |effects: &[Effect]| -> Vec<Arc<str>> {
+        writes(effects, Kind::Pod).into_iter().map(|write| write.key.name).collect()
+    };
+    assert!(!of_pods(&effects).contains(&"p-0".into()), "{effects:?}");
+    let mut owners: Vec<Value> = group.workload["metadata"]["ownerReferences"].as_array().unwrap().clone();
+    owners.push(json!({"apiVersion": "v1", "kind": "Pod", "name": "p-1", "uid": "pods-p-1"}));
+    group.workload["metadata"]["ownerReferences"] = json!(owners);
+    let workload = group.workload.clone();
+    let effects = land(&mut group.core, &effects, Kind::Workload, |_| workload.clone());
+    assert!(of_pods(&effects).contains(&"p-0".into()), "{effects:?}");
+}
+
 /// Another client writes `Finished` to the Workload of pods that run: they may not run on without quota.
 #[test]
 fn running_pods_of_finished_workload_are_deleted() {

@@ -56,10 +56,11 @@ impl UnitStep<'_> {
             self.perform(unit, removals, "", "");
         }
         self.report_waiting_members(unit, membership);
-        if !membership.replaced.is_empty() {
+        // Released before their replacements are owners, they could go as the last ones, and the Workload with them.
+        let owned = self.own_for_members(unit, record, membership);
+        if owned && !membership.replaced.is_empty() {
             self.release_members(unit, |member| membership.replaced.contains(&member.key));
         }
-        self.own_for_members(unit, record, membership);
     }
 
     /// Releases the members that have ended in a namespace that is being deleted: no replacement can come.

@@ -36,15 +36,16 @@ impl UnitStep<'_> {
         self.send(unit, owners_write(record, Verb::Merge, body, 1));
     }
 
-    /// Adds owner references to members that came after the Workload of their group was made.
+    /// Adds owner references to members that came after the Workload of their group was made. Returns whether the stored Workload
+    /// has them all.
     pub(super) fn own_for_members(
         &mut self,
         unit: &LoadedUnit<'_>,
         record: &WorkloadRecord,
         membership: &Membership,
-    ) {
+    ) -> bool {
         if !record.annotations.is_pod_group {
-            return;
+            return true;
         }
         let leaves = |key: &ObjectKey| membership.excess.contains(key) || membership.replaced.contains(key);
         let late = unit.members().filter(|member| !leaves(&member.key));
@@ -54,7 +55,7 @@ impl UnitStep<'_> {
         let references: Vec<Value> =
             missing.filter_map(|member| unit.rules.owner_reference(&objects, member)).collect();
         if references.is_empty() {
-            return;
+            return true;
         }
         let count = references.len();
         let version = json!({
@@ -71,6 +72,7 @@ impl UnitStep<'_> {
         let disagreement = unit.members_disagree(|member| !owners.contains(&*member.uid));
         let request = owners_write(record, Verb::JsonPatch, Value::Array(operations), count);
         self.send(unit, request.with_more_effects(disagreement));
+        false
     }
 
     /// Deletes the owner of a Workload that Sluice deactivated, if the retention period has expired. Returns whether the
