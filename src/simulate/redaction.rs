@@ -37,7 +37,7 @@ const KEPT_NODE_FIELDS: [&str; 2] = ["taints", "unschedulable"];
 
 /// Texts in specs of custom kinds that decisions read, outside their pod specs. Others may be secret: runtime environments,
 /// parameters, wrapped Secrets.
-const KEPT_TEXTS: [&str; 21] = [
+const KEPT_TEXTS: [&str; 22] = [
     "apiGroup",
     "apiVersion",
     "coreLimit",
@@ -46,6 +46,7 @@ const KEPT_TEXTS: [&str; 21] = [
     "groupName",
     "kind",
     "managedBy",
+    "manager",
     "memory",
     "memoryOverhead",
     "memoryOverheadFactor",
@@ -298,6 +299,20 @@ mod tests {
         assert!(!spark.to_string().contains("hunter2"), "{spark}");
         let kept = ["/spec/mode", "/spec/driver/memory", "/spec/sparkConf/spark.executor.memory"];
         assert_eq!(kept.map(|field| spark.pointer(field).unwrap()), ["cluster", "512m", "1g"]);
+    }
+
+    /// Which entry of patches a start has written.
+    #[test]
+    fn train_jobs_keep_whose_patches_they_have() {
+        let kind = Kind::of_job(JobKind::new(framework("trainer.kubeflow.org", "TrainJob").unwrap()));
+        let spec = json!({
+            "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": "r"},
+            "runtimePatches": [{"manager": "kueue.x-k8s.io/manager", "trainingRuntimeSpec": {"template": {"spec": {}}}}],
+            "trainer": {"numNodes": 2, "resourcesPerNode": {"requests": {"cpu": "1"}}},
+        });
+        let mut job = json!({"spec": spec});
+        Redaction::default().redact(kind, &mut job);
+        assert_eq!(job["spec"], spec);
     }
 
     /// A job is compared with its Workload by the fingerprint of the template.
