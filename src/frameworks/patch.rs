@@ -46,6 +46,17 @@ impl JobPatch {
         &self.body
     }
 
+    /// Applies the patch as the server does; the version is that of the object.
+    #[cfg(test)]
+    pub(super) fn apply(&self, job: &mut Value) {
+        let version = job["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+        let body = self.at_version(&version);
+        match serde_json::from_value::<json_patch::Patch>(body.clone()) {
+            Ok(operations) => json_patch::patch(job, &operations).unwrap(),
+            Err(_) => json_patch::merge(job, &body),
+        }
+    }
+
     /// Returns the body to send. The server refuses it as a conflict if the object has another version by then.
     pub fn at_version(&self, resource_version: &str) -> Value {
         match &self.body {

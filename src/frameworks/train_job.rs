@@ -280,11 +280,7 @@ mod tests {
 
     fn apply(job: &mut Value, patches: &[JobPatch]) {
         for patch in patches {
-            let body = patch.at_version("7");
-            match serde_json::from_value::<json_patch::Patch>(body.clone()) {
-                Ok(operations) => json_patch::patch(job, &operations).unwrap(),
-                Err(_) => json_patch::merge(job, &body),
-            }
+            patch.apply(job);
         }
         job["metadata"]["generation"] = json!(job["metadata"]["generation"].as_i64().unwrap() + 1);
     }
