@@ -35,9 +35,9 @@ impl RelatedObjects {
 
     /// Returns the objects that webhooks read.
     pub(crate) fn in_reviews(&self) -> Self {
-        let mut copy = self.clone();
-        copy.objects.retain(|object, _| object.kind.in_reviews);
-        copy
+        let read = self.objects.iter().filter(|(object, _)| object.kind.in_reviews);
+        let objects = read.map(|(key, object)| (key.clone(), Arc::clone(object))).collect();
+        Self { objects, listed: self.listed.clone() }
     }
 
     pub(super) fn keys(&self, kind: RelatedKind) -> Vec<ObjectKey> {
