@@ -108,14 +108,17 @@ impl CoreSettings {
 
     /// Returns whether only the pods of a managed kind say when they have ended.
     fn needs_end_of_pods(&self) -> bool {
-        let kinds = frameworks().map(JobKind::new).chain(self.added_job_kinds.iter().copied());
-        kinds.filter(|kind| self.manages_kind(*kind)).any(|kind| !kind.tells_end_of_pods())
+        self.job_kinds().any(|kind| self.manages_kind(kind) && !kind.tells_end_of_pods())
     }
 
     /// Returns whether jobs of a managed kind read objects of a kind.
     fn reads_kind(&self, kind: RelatedKind) -> bool {
-        let reads = |row: &JobKind| row.related.contains(&kind) && self.manages_kind(*row);
-        frameworks().map(JobKind::new).chain(self.added_job_kinds.iter().copied()).any(|row| reads(&row))
+        self.job_kinds().any(|row| row.related.contains(&kind) && self.manages_kind(row))
+    }
+
+    /// Returns all kinds of jobs that have rules.
+    fn job_kinds(&self) -> impl Iterator<Item = JobKind> {
+        frameworks().map(JobKind::new).chain(self.added_job_kinds.iter().copied())
     }
 
     /// Returns the built-in kinds whose webhooks and permissions are needed: those that are managed, and pods where a managed kind
