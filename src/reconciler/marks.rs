@@ -46,8 +46,8 @@ impl Reconciler {
             self.engine.set_pod(key, usage);
         }
         self.mark_workloads_and_pods(change.workloads);
-        let steps = change.held_up.map(|first| self.units().steps_at_end_of_pod(&first));
-        self.work_queue.add_all(steps.into_iter().flatten());
+        let steps = self.units().steps_at_end_of_pods(change.held_up);
+        self.work_queue.add_all(steps);
     }
 
     /// Handles that the controllers above pods changed.
@@ -56,10 +56,8 @@ impl Reconciler {
             self.engine.set_pod(&pod, usage);
         }
         self.mark_workloads_and_pods(pods.workloads);
-        for first in pods.held_up {
-            let steps = self.units().steps_at_end_of_pod(&first);
-            self.work_queue.add_all(steps);
-        }
+        let steps = self.units().steps_at_end_of_pods(pods.held_up);
+        self.work_queue.add_all(steps);
     }
 
     /// Marks the unit that a pod is in, its Workload, and the object that says its group.

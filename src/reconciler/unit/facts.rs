@@ -5,6 +5,7 @@ use super::resize::{Size, compare_size};
 use super::run::idle_members;
 use super::units::{Units, starting_workload};
 use super::{LoadedUnit, units};
+use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
@@ -83,6 +84,8 @@ impl<'a> UnitFacts<'a> {
         let out_of_sync = (superfluous && slices.is_none())
             || unfit
             || unit.owner.is_some_and(|owner| is_out_of_sync(record, owner));
+        let waiting = membership.as_ref().map_or(&[][..], |membership| &membership.waiting);
+        let start_failed = self.start_error(record, unit, &status, waiting);
         let hold = match unit.view.status.hold {
             JobHold::Held => Hold::Held("Job is on hold".to_owned()),
             JobHold::Free => Hold::Free,
@@ -90,7 +93,7 @@ impl<'a> UnitFacts<'a> {
         };
         JobFacts {
             stopped,
-            start_failed: self.start_error(record, unit, &status).filter(|_| !superfluous && !unfit),
+            start_failed: start_failed.filter(|_| !superfluous && !unfit),
             readiness: self.readiness(record, unit, &status, now),
             reclaimable: self.reclaimable_pods(record, unit, &status),
             // Once it is finished, it holds no quota and cannot be restored.
@@ -177,11 +180,12 @@ impl<'a> UnitFacts<'a> {
         record: &WorkloadRecord,
         unit: &LoadedUnit<'_>,
         status: &UnitStatus,
+        waiting: &[ObjectKey],
     ) -> Option<String> {
         if !record.may_run() || !status.suspended || status.finished.is_some() {
             return None;
         }
-        let idle = idle_members(self.units, unit, record, self.writes);
+        let idle = idle_members(unit, waiting, self.writes);
         let objects = Unit { members: &idle, ..unit.objects() };
         self.units.start_actions(unit, &objects, record).err().map(|error| error.to_string())
     }

@@ -87,7 +87,7 @@ impl UnitStep<'_> {
             if awaits_admission(used) {
                 self.report_check_messages(unit, used);
             } else if status.suspended {
-                self.start(unit, used);
+                self.start(unit, used, &[]);
             }
             for slice in slices.ranked() {
                 self.sync_priority_of_running_unit(unit, slice);

@@ -1,7 +1,6 @@
 //! Starting and stopping what a unit holds back.
 
 use super::comparison::pod_sets_to_restore;
-use super::units::Units;
 use super::{LoadedUnit, UnitStep};
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
@@ -76,13 +75,13 @@ impl StopCause {
 }
 
 impl UnitStep<'_> {
-    /// Starts what is held back, with what the admission grants.
-    pub(super) fn start(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
+    /// Starts what is held back, with what the admission grants, except for members that wait because they are too many.
+    pub(super) fn start(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord, waiting: &[ObjectKey]) {
         // Beside the pods of an earlier start that still end, new ones would exceed the grant.
         if unit.key.kind.role == Role::Suspended && self.has_pods(unit, &record.meta.key) {
             return;
         }
-        let idle = idle_members(self.units, unit, record, self.writes);
+        let idle = idle_members(unit, waiting, self.writes);
         let objects = Unit { members: &idle, ..unit.objects() };
         // A start that contradicts a template finishes the Workload; its lifecycle reports the error.
         let Ok(actions) = self.units.start_actions(unit, &objects, record) else { return };
@@ -138,15 +137,10 @@ impl UnitStep<'_> {
 /// need next follows from the object after the write. One that is too many waits; none is started while one of those may have
 /// been started before it became too many.
 pub(super) fn idle_members(
-    units: Units<'_>,
     unit: &LoadedUnit<'_>,
-    record: &WorkloadRecord,
+    waiting: &[ObjectKey],
     writes: &Writes,
 ) -> Vec<Arc<PodMember>> {
-    if unit.members.is_empty() {
-        return Vec::new();
-    }
-    let waiting = units.membership(unit, record).waiting;
     if waiting.iter().any(|key| writes.is_in_flight(Kind::Pod, key)) {
         return Vec::new();
     }

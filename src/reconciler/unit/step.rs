@@ -119,7 +119,7 @@ impl UnitStep<'_> {
         }
         if record.may_run() && unit.owner.is_none_or(|owner| grants_match_job(record, owner)) {
             if status.suspended && owned {
-                self.start(unit, record);
+                self.start(unit, record, &membership.waiting);
             }
             if unit.owner.is_none() || !status.suspended {
                 self.sync_priority_of_running_unit(unit, record);

@@ -156,8 +156,15 @@ impl<'a> Units<'a> {
             })
     }
 
-    /// Returns the steps that may be due at the end of a pod that names this Workload: its job waits for its pods.
-    pub(crate) fn steps_at_end_of_pod(self, workload: &ObjectKey) -> Vec<ReconcileKey> {
+    /// Returns the steps that may be due at the end of pods that name these Workloads: their jobs wait for their pods.
+    pub(crate) fn steps_at_end_of_pods(
+        self,
+        workloads: impl IntoIterator<Item = ObjectKey>,
+    ) -> Vec<ReconcileKey> {
+        workloads.into_iter().flat_map(|workload| self.steps_at_end_of_pod(&workload)).collect()
+    }
+
+    fn steps_at_end_of_pod(self, workload: &ObjectKey) -> Vec<ReconcileKey> {
         let mut units = self.named_like_workload(workload);
         let slices = self.cache.slices_from(workload);
         units.extend(slices.iter().filter_map(|key| self.of_workload(self.cache.workload(key)?)));
