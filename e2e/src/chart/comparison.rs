@@ -2,7 +2,8 @@
 
 use crate::objects::text;
 use anyhow::{Context as _, Result, ensure};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+use sluice::frameworks::frameworks;
 use std::collections::BTreeMap;
 
 /// Labels that only the chart sets, on every object that has labels.
@@ -18,6 +19,8 @@ const KEEP: (&str, &str) = ("helm.sh/resource-policy", "keep");
 pub(super) const CHECKSUM: &str = "sluice.dev/config-checksum";
 /// Label of every namespace with its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+/// Role of separate webhooks.
+const WEBHOOKS_ROLE: &str = "kueue-webhooks-role";
 /// Key of the configuration in its ConfigMap.
 const CONFIGURATION: &str = "controller_manager_config.yaml";
 
@@ -32,7 +35,8 @@ pub(super) fn compare(chart: Vec<Value>, config: Vec<Value>) -> Result<usize> {
     }
     let mut theirs = Objects::new();
     // Helm creates the namespace if it is asked to; uninstalling must not delete what else is in it.
-    for object in config.into_iter().filter(|object| object["kind"] != "Namespace") {
+    for mut object in config.into_iter().filter(|object| object["kind"] != "Namespace") {
+        remove_unlisted_kinds(&mut object)?;
         add(&mut theirs, object)?;
     }
     ensure!(theirs.len() > 40, "config/ has {} objects", theirs.len());
@@ -73,6 +77,23 @@ fn chart_object(mut object: Value) -> Result<Value> {
         ensure!(checksum.is_some_and(|value| value.is_string()), "{name} has no checksum");
     }
     Ok(object)
+}
+
+/// Removes the kinds of jobs that the shipped configuration does not enable from the role of separate webhooks. A component
+/// of `config/frameworks` cannot know whether the role exists, so the role has all kinds; the chart knows the configuration.
+fn remove_unlisted_kinds(object: &mut Value) -> Result<()> {
+    if object["kind"] != "ClusterRole" || object["metadata"]["name"] != WEBHOOKS_ROLE {
+        return Ok(());
+    }
+    let rules = object["rules"].as_array_mut().with_context(|| format!("{WEBHOOKS_ROLE} has no rules"))?;
+    for row in frameworks().filter(|row| !row.is_shipped()) {
+        let before = rules.len();
+        rules.retain(|rule| {
+            rule["apiGroups"] != json!([row.gvk.group]) || rule["resources"] != json!([row.gvk.plural])
+        });
+        ensure!(before == rules.len() + 1, "{WEBHOOKS_ROLE} lacks {}.{}", row.gvk.plural, row.gvk.group);
+    }
+    Ok(())
 }
 
 /// Removes the sources of connections that are a namespace by its name. Only the chart knows the namespace of Prometheus;
