@@ -95,6 +95,9 @@ enum Bench {
         /// Pods of each.
         #[arg(long, default_value_t = 100)]
         job_size: usize,
+        /// `clientConnection.qps` of the manager; negative: no limit. Default: that of the shipped configuration.
+        #[arg(long, allow_negative_numbers = true)]
+        qps: Option<f64>,
         /// Controller binary; default: a release build of sluice.
         #[arg(long)]
         controller: Option<PathBuf>,
@@ -211,8 +214,8 @@ async fn check_third_party(arguments: ThirdPartyArguments) -> Result<()> {
 
 async fn run_bench(what: Bench) -> Result<()> {
     match what {
-        Bench::Ungating { groups, size, jobs, job_size, controller } => {
-            let amounts = bench::ungating::Amounts { groups, size, jobs, job_size };
+        Bench::Ungating { groups, size, jobs, job_size, qps, controller } => {
+            let amounts = bench::ungating::Amounts { groups, size, jobs, job_size, qps };
             let folder = ControlPlane::temporary_folder();
             bench::ungating::run(&amounts, non_empty_path(controller), &folder).await.map(drop)
         }

@@ -43,6 +43,8 @@ pub struct Amounts {
     pub jobs: usize,
     /// Pods of each.
     pub job_size: usize,
+    /// `clientConnection.qps` of the manager; negative: no limit. `None` is that of the shipped configuration.
+    pub qps: Option<f64>,
 }
 
 /// One measurement.
@@ -66,8 +68,12 @@ pub async fn run(
     controller: Option<PathBuf>,
     folder: &Path,
 ) -> Result<(Ungating, Ungating)> {
-    let frameworks = json!({"integrations": {"frameworks": ["batch/job", "pod", "jobset.x-k8s.io/jobset"]}});
-    let cluster = ApiServerOnly::start(controller, folder, frameworks).await?;
+    let mut configuration =
+        json!({"integrations": {"frameworks": ["batch/job", "pod", "jobset.x-k8s.io/jobset"]}});
+    if let Some(qps) = amounts.qps {
+        configuration["clientConnection"] = json!({"qps": qps});
+    }
+    let cluster = ApiServerOnly::start(controller, folder, configuration).await?;
     let kubectl = Kubectl::new(&cluster.plane.binaries.path("kubectl"), &cluster.plane.admin_kubeconfig());
     definitions::permissive(&kubectl, &cluster.objects, JOB_SET).await?;
     let manager = Manager::start(&cluster.plane, &cluster.settings).await?;

@@ -7,7 +7,7 @@ use sluice_e2e::cluster::Cluster;
 
 /// On its own control plane, all pods of two groups and of a JobSet of two Jobs lose their gates.
 pub(crate) async fn small_run_completes(cluster: &mut Cluster, _: &Fixture) -> Result<()> {
-    let amounts = Amounts { groups: 2, size: 3, jobs: 2, job_size: 4 };
+    let amounts = Amounts { groups: 2, size: 3, jobs: 2, job_size: 4, qps: None };
     let folder = cluster.plane.folder().join("ungating");
     let program = cluster.manager()?.settings().program.clone();
     let (groups, job_set) = run(&amounts, Some(program), &folder).await?;
