@@ -206,7 +206,7 @@ impl Cache {
         let changed = self
             .queues
             .cluster_queue(&key)
-            .is_none_or(|known| known.object.spec != object.spec || known.meta.deleting != meta.deleting);
+            .is_none_or(|known| known.object.spec != object.spec || known.meta.is_deleting() != meta.is_deleting());
         self.queues.set_cluster_queue(ClusterQueueRecord { meta, object });
         Ingested { key, changed }
     }
@@ -217,7 +217,7 @@ impl Cache {
         let changed = self
             .queues
             .local_queue(&key)
-            .is_none_or(|known| known.object.spec != object.spec || known.meta.deleting != meta.deleting);
+            .is_none_or(|known| known.object.spec != object.spec || known.meta.is_deleting() != meta.is_deleting());
         self.queues.set_local_queue(LocalQueueRecord { meta, object });
         Ingested { key, changed }
     }

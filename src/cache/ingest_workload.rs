@@ -116,7 +116,7 @@ impl Cache {
     /// Returns the slices that wait to take over from a slice.
     pub(crate) fn slices_to_take_over(&self, key: &ObjectKey) -> impl Iterator<Item = &WorkloadRecord> {
         let finished = |record: &WorkloadRecord| conditions::is_true(&record.status, ConditionType::Finished);
-        let waits = move |record: &&Arc<WorkloadRecord>| !record.meta.deleting && !finished(record);
+        let waits = move |record: &&Arc<WorkloadRecord>| !record.meta.is_deleting() && !finished(record);
         self.workloads.replacing(key).filter(waits).map(|record| &**record)
     }
 

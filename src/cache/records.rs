@@ -28,7 +28,8 @@ pub(crate) struct Meta {
     pub(crate) resource_version: String,
     pub(crate) generation: i64,
     pub(crate) created: Timestamp,
-    pub(crate) deleting: bool,
+    /// When its deletion was asked for.
+    pub(crate) deletion: Option<Timestamp>,
     /// All finalizers of the object: a patch that adds or removes ours must repeat the others.
     pub(crate) finalizers: Arc<[String]>,
 }
@@ -44,9 +45,13 @@ impl Meta {
             resource_version: meta.resource_version.clone().unwrap_or_default(),
             generation: meta.generation.unwrap_or_default(),
             created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0),
-            deleting: meta.deletion_timestamp.is_some(),
+            deletion: meta.deletion_timestamp.as_ref().map(|time| time.0),
             finalizers: Arc::from(meta.finalizers.as_deref().unwrap_or_default()),
         }
+    }
+
+    pub(crate) fn is_deleting(&self) -> bool {
+        self.deletion.is_some()
     }
 
     pub(crate) fn has_finalizer(&self) -> bool {
@@ -296,7 +301,7 @@ impl WorkloadRecord {
     pub(crate) fn keeps_quota(&self) -> bool {
         reservation::holds_quota(&self.status)
             && !conditions::is_true(&self.status, ConditionType::Evicted)
-            && !self.meta.deleting
+            && !self.meta.is_deleting()
     }
 
     /// Returns the index keys of the Workload.
@@ -316,13 +321,13 @@ impl WorkloadRecord {
         is_true(ConditionType::Admitted)
             && !is_true(ConditionType::Evicted)
             && !is_true(ConditionType::Finished)
-            && !self.meta.deleting
+            && !self.meta.is_deleting()
     }
 
     /// Returns whether the pods of the Workload may exist, held by their gates.
     pub(crate) fn may_wait_gated(&self) -> bool {
         let is_true = |kind| conditions::is_true(&self.status, kind);
-        !is_true(ConditionType::Evicted) && !is_true(ConditionType::Finished) && !self.meta.deleting
+        !is_true(ConditionType::Evicted) && !is_true(ConditionType::Finished) && !self.meta.is_deleting()
     }
 
     /// Returns the key of the LocalQueue that the Workload names.

@@ -119,8 +119,9 @@ pub struct Stop<'a> {
 pub enum StopScope {
     /// Those that run. Members that wait or have ended stay.
     Running,
-    /// All, because the Workload was deleted.
-    All,
+    /// All, because the Workload was deleted at this time. Members that were created later and wait are for the next
+    /// Workload: a controller would answer their deletion with new ones until the old ones have ended.
+    All(Timestamp),
 }
 
 /// Why there is no Workload for the members yet.

@@ -162,11 +162,11 @@ impl Reconciler {
     /// Marks flavors, checks and topologies that are being deleted: a ClusterQueue or a flavor may have stopped referring to
     /// them.
     pub(super) fn mark_deleting_references(&mut self) {
-        let flavors = self.cache.flavors().filter(|(_, record)| record.meta.deleting);
+        let flavors = self.cache.flavors().filter(|(_, record)| record.meta.is_deleting());
         self.work_queue.add_all(flavors.map(|(name, _)| ReconcileKey::named(Kind::ResourceFlavor, name)));
-        let checks = self.cache.checks().filter(|(_, record)| record.meta.deleting);
+        let checks = self.cache.checks().filter(|(_, record)| record.meta.is_deleting());
         self.work_queue.add_all(checks.map(|(name, _)| ReconcileKey::named(Kind::AdmissionCheck, name)));
-        let topologies = self.cache.topologies().filter(|(_, record)| record.meta.deleting);
+        let topologies = self.cache.topologies().filter(|(_, record)| record.meta.is_deleting());
         self.work_queue.add_all(topologies.map(|(name, _)| ReconcileKey::named(Kind::Topology, name)));
     }
 

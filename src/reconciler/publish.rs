@@ -94,7 +94,7 @@ impl Reconciler {
             local_queues: self
                 .cache
                 .local_queues()
-                .filter(|(_, q)| !q.meta.deleting)
+                .filter(|(_, q)| !q.meta.is_deleting())
                 .map(|(key, q)| {
                     (key.clone(), is_remote(q.object.spec.cluster_queue.as_deref().unwrap_or_default()))
                 })
@@ -114,7 +114,7 @@ impl Reconciler {
                     let view = ClusterQueueView {
                         parent: record.object.spec.cohort_name.as_deref().map(Arc::from),
                         active: self.engine.inactive_reason(name).is_none(),
-                        terminating: record.meta.deleting,
+                        terminating: record.meta.is_deleting(),
                         pending: with_waiting(self.engine.pending(name), counts),
                         pending_hashes: self.engine.pending_hashes(name),
                         preemption_skips: self.engine.preemption_skips(name),

@@ -2,6 +2,7 @@
 //! its controller would answer with the next one, nor does it run beside the pod that it replaces.
 
 use crate::job_server::{JobServer, pod};
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sluice::cache::Kind;
 
@@ -176,4 +177,30 @@ fn group_with_a_pod_too_many_is_made_of_the_others() {
     let workload = group.server.get(Kind::Workload, GROUP).unwrap();
     assert_eq!(workload["spec"]["podSets"][0]["count"], 2);
     assert!(group.is_started("a") && group.is_started("b") && group.waits("c"));
+}
+
+/// The Workload of a group is deleted while its pods take their time to end: replacements wait for the next Workload. Its controller
+/// would answer their deletion with the next ones.
+#[test]
+fn replacements_wait_for_the_next_workload() {
+    for serving in [true, false] {
+        let mut group = Group::running(serving);
+        group.server.delete(Kind::Workload, GROUP);
+        for name in ["a", "b"] {
+            let deleted = &group.get(name).unwrap()["metadata"]["deletionTimestamp"];
+            assert!(deleted.is_string(), "serving: {serving}, {name}");
+        }
+        group.server.advance(SignedDuration::from_secs(2));
+        for name in ["c", "d"] {
+            group.create(name);
+            assert!(group.waits(name), "serving: {serving}");
+        }
+        for name in ["a", "b"] {
+            assert!(group.waits("c") && group.waits("d"), "serving: {serving}");
+            group.end(name, "Failed");
+            assert!(group.get(name).is_none(), "serving: {serving}, {name} stays");
+        }
+        group.server.advance(SignedDuration::from_secs(2));
+        assert!(group.is_started("c") && group.is_started("d"), "serving: {serving}");
+    }
 }

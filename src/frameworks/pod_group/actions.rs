@@ -34,8 +34,7 @@ fn start_pod(member: &PodMember, info: &PodSetInfo) -> Result<Action, JobError> 
 }
 
 pub(super) fn stop(unit: &Unit<'_>, stop: &Stop<'_>) -> Vec<Action> {
-    let all = stop.scope == StopScope::All;
-    if unit.summary.stoppable == 0 && !all {
+    if unit.summary.stoppable == 0 && stop.scope == StopScope::Running {
         return Vec::new();
     }
     let condition = json!({
@@ -44,7 +43,11 @@ pub(super) fn stop(unit: &Unit<'_>, stop: &Stop<'_>) -> Vec<Action> {
     });
     let goes = |member: &&PodMember| {
         let waits_or_ended = member.state.gated || member.terminated();
-        !member.state.deleting && (all || !waits_or_ended)
+        let goes_anyway = match stop.scope {
+            StopScope::Running => false,
+            StopScope::All(deletion) => !member.state.gated || member.created <= deletion,
+        };
+        !member.state.deleting && (goes_anyway || !waits_or_ended)
     };
     let delete =
         |member: &PodMember| Action::delete_member(member.key.clone(), Some(condition.clone()), Change::Stop);

@@ -179,7 +179,7 @@ impl<'a> Provisioning<'a> {
             .collect();
         let stale = owned.iter().map(|request| &request.meta);
         stale
-            .filter(|meta| !wanted.contains(&meta.key) && !meta.deleting)
+            .filter(|meta| !wanted.contains(&meta.key) && !meta.is_deleting())
             .map(|meta| {
                 let options = delete_options(meta);
                 WriteRequest::new(Kind::ProvisioningRequest, meta.key.clone(), Verb::Delete, options)
@@ -236,7 +236,7 @@ impl RequestRecord {
             count: *count,
         };
         let entries: Vec<RequestPodSet> = attempt.entries.iter().map(entry).collect();
-        !self.meta.deleting
+        !self.meta.is_deleting()
             && self.spec.provisioning_class_name == config.provisioning_class_name
             && self.spec.parameters
                 == provisioning::parameters(config, &record.annotations.provisioning_parameters)

@@ -101,7 +101,7 @@ fn delayed_topology(queue: &v1beta2::ClusterQueue, cache: &Cache) -> DelayedTopo
 
 /// Returns why a ClusterQueue is inactive: the reason is that of the first problem, the message lists all problems.
 fn inactive_reason(record: &ClusterQueueRecord, admission_checks: AdmissionChecks<'_>) -> Option<Inactive> {
-    if record.meta.deleting {
+    if record.meta.is_deleting() {
         return Some(inactive("Terminating", "Can't admit new workloads; clusterQueue is terminating"));
     }
     let (spec, cache) = (&record.object.spec, admission_checks.cache);
@@ -184,7 +184,7 @@ fn inactive(reason: &str, message: &str) -> Inactive {
 /// Returns the write that adds the finalizer to an object, or removes it from an object that is being deleted and is not in
 /// use.
 fn finalizer_write(kind: Kind, meta: &Meta, used: bool) -> Option<WriteRequest> {
-    let body = match (meta.deleting, meta.has_finalizer()) {
+    let body = match (meta.is_deleting(), meta.has_finalizer()) {
         (false, false) => {
             let mut finalizers = meta.finalizers.to_vec();
             finalizers.push(names::RESOURCE_IN_USE_FINALIZER.to_owned());

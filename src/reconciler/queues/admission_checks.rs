@@ -68,7 +68,7 @@ impl AdmissionChecks<'_> {
 
     /// Returns the write of the status of a check of this manager's controllers; `None` if it is up to date.
     pub(super) fn own_status_write(&self, name: &str, now: Timestamp) -> Option<WriteRequest> {
-        let record = self.cache.check(name).filter(|record| !record.meta.deleting)?;
+        let record = self.cache.check(name).filter(|record| !record.meta.is_deleting())?;
         let message;
         let condition = match record.object.spec.controller_name.as_str() {
             PROVISIONING_REQUEST_CONTROLLER if !self.gates.provisioning_requests => {
@@ -117,7 +117,7 @@ impl AdmissionChecks<'_> {
 
 /// Returns the write that sets the condition of a MultiKueueCluster: this manager does not connect to it.
 pub(crate) fn multikueue_cluster_write(name: &str, cache: &Cache, now: Timestamp) -> Option<WriteRequest> {
-    let record = cache.multikueue_cluster(name).filter(|record| !record.meta.deleting)?;
+    let record = cache.multikueue_cluster(name).filter(|record| !record.meta.is_deleting())?;
     let inactive =
         ActiveCondition { active: false, reason: NOT_SUPPORTED, message: MULTIKUEUE_NOT_SUPPORTED };
     active_condition_write(Kind::MultiKueueCluster, &record.meta, &record.conditions, inactive, now)

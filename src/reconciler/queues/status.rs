@@ -107,7 +107,7 @@ impl QueueUpdates<'_> {
             self.queues.mark_status_stale(QueueKey::LocalQueue(queue));
         }
         if let Some(name) = cluster_queue {
-            if self.cache.cluster_queue(&name).is_some_and(|queue| queue.meta.deleting) {
+            if self.cache.cluster_queue(&name).is_some_and(|queue| queue.meta.is_deleting()) {
                 self.work_queue.add_at(ReconcileKey::named(Kind::ClusterQueue, &name), Timestamp::UNIX_EPOCH);
             }
             self.mark_ancestor_cohorts(&name);

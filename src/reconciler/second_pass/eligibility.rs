@@ -117,7 +117,7 @@ pub(super) fn is_second_pass_eligible(record: &WorkloadRecord) -> bool {
         && !holds(ConditionType::Evicted)
         && !holds(ConditionType::DeactivationTarget)
         && record.active
-        && !record.meta.deleting
+        && !record.meta.is_deleting()
         && checks::required_action(status).is_none()
 }
 

@@ -153,7 +153,7 @@ impl<'a> UnitFacts<'a> {
             return false;
         }
         // It has no pods. It is not suspended, because its controller says why it does not run.
-        if unit.view.status.hold == JobHold::Held && !record.meta.deleting {
+        if unit.view.status.hold == JobHold::Held && !record.meta.is_deleting() {
             return true;
         }
         // No pod is created for a job that is being deleted; its last ones run until then. It exists until its Workload is
@@ -161,7 +161,7 @@ impl<'a> UnitFacts<'a> {
         if unit.owner.is_some() && unit.view.deleting {
             return true;
         }
-        let scope = if record.meta.deleting { StopScope::All } else { StopScope::Running };
+        let scope = record.meta.deletion.map_or(StopScope::Running, StopScope::All);
         let originals = pod_sets_to_restore(record, &unit.view);
         let stop = Stop { reason: "", message: "", scope, originals: &originals, now: "" };
         unit.rules.stop(&unit.objects(), &stop).is_empty()

@@ -9,6 +9,7 @@ use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{Change, PodMember, PodSetInfo, Role, Stop, StopScope, Unit};
 use crate::lifecycle::{conditions, reservation};
 use crate::reconciler::writes::in_flight::Writes;
+use jiff::Timestamp;
 use std::sync::Arc;
 
 /// Why a unit without an admitted Workload stops.
@@ -44,9 +45,9 @@ impl StopCause {
         Self::new("NoMatchingWorkload", message)
     }
 
-    /// The Workload is being deleted.
-    pub(super) fn deleted_workload() -> Self {
-        Self { scope: StopScope::All, ..Self::new("WorkloadDeleted", "The workload is deleted") }
+    /// The deletion of the Workload was asked for at a time.
+    pub(super) fn deleted_workload(deletion: Timestamp) -> Self {
+        Self { scope: StopScope::All(deletion), ..Self::new("WorkloadDeleted", "The workload is deleted") }
     }
 
     /// Another Workload started the unit than its present one.
@@ -155,5 +156,5 @@ pub(super) fn awaits_admission(record: &WorkloadRecord) -> bool {
     reservation::holds_quota(&record.status)
         && !conditions::is_true(&record.status, ConditionType::Evicted)
         && !conditions::is_true(&record.status, ConditionType::Admitted)
-        && !record.meta.deleting
+        && !record.meta.is_deleting()
 }

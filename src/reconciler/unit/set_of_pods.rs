@@ -123,7 +123,7 @@ impl UnitStep<'_> {
             }
             return;
         };
-        if record.meta.deleting || self.keep_workload(unit, set, record) {
+        if record.meta.is_deleting() || self.keep_workload(unit, set, record) {
             return;
         }
         if requested(record) == wanted(set) {
@@ -156,7 +156,7 @@ impl UnitStep<'_> {
 
     /// Deletes the Workload of a replica that its object does not have any more. Its quota is free when its pods have ended.
     fn end_replica(&mut self, unit: &LoadedUnit<'_>) {
-        let Some(record) = self.units.cache.workload(&unit.workload).filter(|record| !record.meta.deleting)
+        let Some(record) = self.units.cache.workload(&unit.workload).filter(|record| !record.meta.is_deleting())
         else {
             return;
         };

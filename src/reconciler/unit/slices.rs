@@ -40,13 +40,13 @@ impl<'a> Slices<'a> {
         let reserving = newest(&|record| keeps(record) && !replaced(record));
         let leaving = newest(&|record| reservation::holds_quota(&record.status) && !keeps(record));
         // No other slice starts the job: it is stopped until a user activates this one.
-        let deactivated = newest(&|record| !record.active && !record.meta.deleting && !replaced(record));
-        let stays = |record: &WorkloadRecord| !record.meta.deleting && !is_evicted(record);
+        let deactivated = newest(&|record| !record.active && !record.meta.is_deleting() && !replaced(record));
+        let stays = |record: &WorkloadRecord| !record.meta.is_deleting() && !is_evicted(record);
         let waiting = reserving.and_then(|used| {
             // Also one that was evicted: made again, one that a user deactivated would be active, and one that a check
             // refused would not back off.
             let waits = |record: &&&Arc<WorkloadRecord>| {
-                !record.meta.deleting && !reservation::holds_quota(&record.status) && replaces(record, used)
+                !record.meta.is_deleting() && !reservation::holds_quota(&record.status) && replaces(record, used)
             };
             unfinished.iter().find(waits).copied()
         });

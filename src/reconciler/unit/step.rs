@@ -87,7 +87,7 @@ impl UnitStep<'_> {
         // The garbage collector removes the references to an owner that is deleted without its dependents. The label then says
         // whose Workload ends; without it, its quota would not be released.
         let left = |owner: &JobView| owner.deleting && record.job_uid.as_ref() == Some(&owner.uid);
-        let takes = |owner: &&JobView| !owned && !record.meta.deleting && !left(owner);
+        let takes = |owner: &&JobView| !owned && !record.meta.is_deleting() && !left(owner);
         if let Some(owner) = unit.owner.filter(takes) {
             self.own(unit, owner, record);
         }
@@ -138,8 +138,8 @@ impl UnitStep<'_> {
 
     /// Ends pods whose Workload is going or has finished, and releases their finalizers. Returns whether it is.
     fn release_ended_members(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
-        if record.meta.deleting {
-            self.stop(unit, record, &StopCause::deleted_workload());
+        if let Some(deletion) = record.meta.deletion {
+            self.stop(unit, record, &StopCause::deleted_workload(deletion));
             self.release_members(unit, |member| member.state.deleting);
             return true;
         }
@@ -169,7 +169,7 @@ impl UnitStep<'_> {
             }
         }
         let finished = conditions::is_true(&record.status, ConditionType::Finished);
-        if !finished && !record.meta.deleting && owned {
+        if !finished && !record.meta.is_deleting() && owned {
             self.report_check_messages(unit, record);
             self.sync_workload(unit, record);
         }
@@ -178,5 +178,5 @@ impl UnitStep<'_> {
 
 /// Returns whether a unit stays as it is because its controller keeps it from running. It stops with its Workload all the same.
 pub(super) fn is_on_hold(unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
-    unit.view.status.hold == JobHold::Held && !record.meta.deleting
+    unit.view.status.hold == JobHold::Held && !record.meta.is_deleting()
 }

@@ -87,7 +87,7 @@ impl UnitStep<'_> {
     /// when it is gone. A prebuilt Workload is not replaced: its life cycle finishes it as out of sync.
     pub(super) fn replace_workload(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
         let key = &record.meta.key;
-        if unit.view.options.prebuilt_workload.is_some() || record.meta.deleting {
+        if unit.view.options.prebuilt_workload.is_some() || record.meta.is_deleting() {
             return;
         }
         let item = unit.reconcile_key();

@@ -85,7 +85,7 @@ impl<'a> UnitStep<'a> {
         match self.units.cache.workload(key) {
             // It ended while the unit did not use it.
             Some(record) if self.units.belongs(unit, record) => return self.replace_workload(unit, record),
-            Some(record) if !record.meta.deleting => {
+            Some(record) if !record.meta.is_deleting() => {
                 let note = format!("Workload {key} belongs to another object");
                 return self.report(unit, "WorkloadNameConflict", &note);
             }

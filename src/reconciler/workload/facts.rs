@@ -22,7 +22,7 @@ impl<'a> WorkloadFacts<'a> {
         WorkloadInput {
             generation: record.meta.generation,
             active: record.active,
-            deleting: record.meta.deleting,
+            deleting: record.meta.is_deleting(),
             has_finalizer: record.meta.has_finalizer(),
             made_for_job: record.job_uid.is_some() && self.settings.gates.finish_orphaned_workloads,
             is_slice: record.annotations.is_slice && self.settings.gates.elastic_jobs,
@@ -100,7 +100,7 @@ impl<'a> WorkloadFacts<'a> {
             return QueueFact::Missing;
         };
         match queue.object.spec.stop_policy.unwrap_or_default() {
-            _ if queue.meta.deleting => QueueFact::Terminating,
+            _ if queue.meta.is_deleting() => QueueFact::Terminating,
             StopPolicy::None => QueueFact::Active,
             stopped => QueueFact::Stopped(stopped),
         }
@@ -111,7 +111,7 @@ impl<'a> WorkloadFacts<'a> {
             return QueueFact::Missing;
         };
         match queue.object.spec.stop_policy.unwrap_or_default() {
-            _ if queue.meta.deleting => QueueFact::Terminating,
+            _ if queue.meta.is_deleting() => QueueFact::Terminating,
             StopPolicy::None => self
                 .engine
                 .inactive_reason(name)

@@ -31,7 +31,7 @@ pub(crate) fn priority_write(key: &ObjectKey, cache: &Cache) -> Option<WriteRequ
     let record = cache.workload(key)?;
     let class = record.priority_class.as_ref().filter(|c| c.kind == "WorkloadPriorityClass")?;
     let value = cache.workload_priority(&class.name)?;
-    let ended = record.meta.deleting || conditions::is_true(&record.status, ConditionType::Finished);
+    let ended = record.meta.is_deleting() || conditions::is_true(&record.status, ConditionType::Finished);
     (!ended && value != record.priority).then(|| {
         let metadata = json!({"resourceVersion": record.meta.resource_version});
         let body = json!({"metadata": metadata, "spec": {"priority": value}});
