@@ -131,6 +131,7 @@ fn everything() -> Value {
         "metrics": {"prometheusServiceAccount": "prometheus-k8s"},
         "webhooks": {"separate": true},
         "dashboards": {"enabled": true},
+        "v1beta1": {"enabled": true},
         "managerConfig": {"controllerManagerConfigYaml": format!("{CONFIGURATION}{retention}\n{frameworks}\n")},
     })
 }
