@@ -8,7 +8,7 @@ use crate::api::names::{
 };
 use crate::api::validation::syntax::{invalid_each, parse_int, subdomain};
 use crate::api::validation::{Errors, FieldError, Gate, gated_by, key_path};
-use crate::frameworks::{Elastic, JobUnderReview, Related, TopologyChecks, WebhookHandler, map_text};
+use crate::frameworks::{Elastic, JobUnderReview, Related, Role, TopologyChecks, WebhookHandler, map_text};
 use serde_json::{Map, Value};
 
 const LABEL_VALUE_MAX: usize = 63;
@@ -38,7 +38,9 @@ pub(super) fn validate_create(
     }
     job.row.hooks.validate(job, errors);
     for (index, pod_set) in job.pod_sets.iter().enumerate() {
-        let pods = Some(pod_set.pods).filter(|_| is_resized(job, old, index));
+        // A pod, and an object that another one creates for a part of its pods, has the annotations of the whole pod set.
+        let is_whole = job.row.role != Role::Pods && (job.queue.is_some() || !job.has_controller());
+        let pods = Some(pod_set.pods).filter(|_| is_whole && is_resized(job, old, index));
         validate_topology(job, (pod_set.annotations, &pod_set.annotations_path), pods, settings, errors);
     }
     let groups = job.row.flags.topology_checks == TopologyChecks::TemplatesAndGroups;

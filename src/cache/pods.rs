@@ -9,6 +9,7 @@
 use super::Cache;
 use super::owned_pods::OwnedPods;
 use super::pod_owners::PodsByController;
+use super::records::WorkloadRecord;
 use super::remove_from_index;
 use super::units::UnitPods;
 use crate::api::{ObjectKey, names};
@@ -62,6 +63,8 @@ pub(crate) struct WorkloadPod {
     /// UID of the pod's controller.
     pub(crate) controller: Option<Arc<str>>,
     pub(crate) terminating: bool,
+    /// Whether its spec was changed after its creation.
+    pub(crate) changed: bool,
     /// Names of the scheduling gates.
     pub(crate) gates: Vec<String>,
     /// What keeps the pod from running once its Workload is admitted.
@@ -77,6 +80,11 @@ pub(crate) struct WorkloadPod {
 }
 
 impl WorkloadPod {
+    /// Returns in what the pod, if it was changed, asks for more than its pod set in a Workload is charged, for messages.
+    pub(crate) fn excess(&self, record: &WorkloadRecord) -> Option<String> {
+        self.changed.then(|| record.excess_of_pod(&self.pod_set, &self.requests)).flatten()
+    }
+
     pub(crate) fn has_gate(&self, name: &str) -> bool {
         self.gates.iter().any(|gate| gate == name)
     }
@@ -253,6 +261,7 @@ impl Cache {
             pod_set: Arc::from(labels.get(names::POD_SET_LABEL).map_or("", String::as_str)),
             controller: controller.map(|owner| Arc::from(owner.uid.as_str())),
             terminating: meta.deletion_timestamp.is_some(),
+            changed: meta.generation.is_some_and(|generation| generation > 1),
             gates: Vec::new(),
             blocker: None,
             node_selector: Vec::new(),

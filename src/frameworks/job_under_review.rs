@@ -63,6 +63,12 @@ pub struct MadePodSet {
 }
 
 impl<'a> JobUnderReview<'a> {
+    /// Returns whether another object controls the job.
+    pub fn has_controller(&self) -> bool {
+        let owners = self.object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+        owners.into_iter().flatten().any(|owner| owner["controller"] == true)
+    }
+
     /// Reads the fields that every kind has, and checks that those are texts that the rules of the kind read as such.
     pub fn read(row: &'static Framework, object: &'a Value, errors: &mut Errors) -> Self {
         let root = FieldCursor::root(object);

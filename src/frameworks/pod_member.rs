@@ -5,7 +5,10 @@ use super::pod_group::role_hash;
 use super::read;
 use crate::api::{ObjectKey, names};
 use crate::lifecycle::pod_blocker::PodBlocker;
+use crate::resources::{Requests, pod_requests};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::PodSpec;
+use serde::Deserialize as _;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -149,6 +152,14 @@ impl PodMember {
     pub const fn counts(&self) -> bool {
         let ended = self.failed() || (self.serves() && self.state.deleting && self.terminated());
         !ended && (self.state.bound || !self.state.deleting)
+    }
+
+    /// Returns what a pod requests that was changed while it waits: a waiting pod can be resized, and its pod set is that of
+    /// the pod as it was created. `None` if it was not changed, does not wait, or cannot be read.
+    pub fn changed_requests(&self) -> Option<Requests> {
+        let changed = self.pod.pointer("/metadata/generation").and_then(Value::as_i64).is_some_and(|g| g > 1);
+        let spec = self.pod.get("spec").filter(|_| self.state.gated && changed)?;
+        PodSpec::deserialize(spec).ok().map(|spec| pod_requests(&spec))
     }
 
     /// Returns whether the group of the pod never finishes.

@@ -45,3 +45,33 @@ fn job_has_whole_slices() {
     assert!(allowed(&review(&sliced(4, "2", true), Some(&sliced(3, "2", true)))));
     assert!(allowed(&review(&sliced(5, "2", true), Some(&sliced(5, "2", true)))));
 }
+
+/// The annotations of a template are on each pod, and on each object that is created for a part of the pods.
+#[test]
+fn parts_of_a_pod_set_need_no_whole_slices() {
+    let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
+    let child = |controller: bool| {
+        let mut job = sliced(2, "4", true);
+        job["metadata"]["labels"] = json!({});
+        job["metadata"]["ownerReferences"] = json!([{"apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet", "name": "set", "uid": "u", "controller": controller}]);
+        job
+    };
+    let review = |new: &Value| asked("/validate-batch-v1-job", new, None, &cluster, &settings);
+    assert!(allowed(&review(&child(true))));
+    assert!(!allowed(&review(&child(false))), "it is a job of its own");
+
+    let annotations = &sliced(4, "2", true)["spec"]["template"]["metadata"]["annotations"];
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "ns", "annotations": annotations},
+        "spec": {"containers": [{"name": "c", "image": "x"}]}});
+    for queue in [None, Some("lq")] {
+        if let Some(queue) = queue {
+            pod["metadata"]["labels"] = json!({"kueue.x-k8s.io/queue-name": queue,
+                "kueue.x-k8s.io/pod-group-name": "g"});
+            pod["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] = json!("4");
+        }
+        let response = asked("/validate--v1-pod", &pod, None, &cluster, &settings);
+        assert!(allowed(&response), "{queue:?}: {:?}", errors(&response));
+    }
+}

@@ -50,7 +50,7 @@ pub(super) fn changes(cache: &Cache, record: &WorkloadRecord, now: Timestamp) ->
         let additions = Additions::of(record, &set.name);
         let (fitting, stale): (Vec<_>, Vec<_>) = gated
             .into_iter()
-            .filter(|(.., member)| !member.terminating)
+            .filter(|(.., member)| !member.terminating && member.excess(record).is_none())
             .partition(|(.., member)| additions.fit(member));
         opened.stale.extend(stale.into_iter().map(|(key, ..)| Arc::clone(&key.name)));
         // The slice that takes over may be smaller, if the job has shrunk while it waited.

@@ -70,6 +70,13 @@ impl<'a> PodUngating<'a> {
         };
         let pods = cache.pods_of(&record.meta.key).filter_map(blocked);
         blocked_pods::report(record, pods, self.warnings, self.writes);
+        let oversized = |(key, pod, member): (&'a ObjectKey, &'a PodRecord, &'a WorkloadPod)| {
+            let waits = [names::TOPOLOGY_GATE, names::ELASTIC_JOB_ANNOTATION];
+            let note = waits.iter().any(|gate| member.has_gate(gate)).then(|| member.excess(record))??;
+            Some((key, &pod.uid, note))
+        };
+        let oversized = cache.pods_of(&record.meta.key).filter_map(oversized);
+        blocked_pods::report_oversized(oversized, self.warnings, self.writes);
         let workload = &record.meta.key;
         let busy = |(key, ..): (&ObjectKey, _, _)| self.writes.is_in_flight(Kind::Pod, key);
         let placed = cache.nodes().assigned_hosts(workload).is_some();
@@ -169,6 +176,7 @@ impl HostHealth<'_> {
         let own = |(_, pod, member): &(_, &PodRecord, &WorkloadPod)| {
             *member.pod_set == *set.name
                 && !member.has_gate(names::ELASTIC_JOB_ANNOTATION)
+                && !(member.has_gate(names::TOPOLOGY_GATE) && member.excess(record).is_some())
                 && self.cache.belongs_to(pod, &record.meta.key)
         };
         let pods: Vec<_> = self.cache.pods_of(&record.meta.key).filter(own).collect();

@@ -128,6 +128,13 @@ pub(crate) fn is_identical_to_job(record: &WorkloadRecord, view: &JobView) -> bo
     })
 }
 
+/// Returns whether the pods of a Workload request what the templates of an object ask for, as far as both have the same pod sets.
+pub(super) fn asks_for_the_same(record: &WorkloadRecord, view: &JobView) -> bool {
+    zip_pod_sets(record, view).is_none_or(|mut sets| {
+        sets.all(|(have, _, want)| have.template_fingerprint.same_requests(&want.fingerprint))
+    })
+}
+
 /// Returns the pod sets of a Workload, each with its original (before a start) and the pod set of the job at the same
 /// index; `None` if Workload and job have different numbers of pod sets.
 fn zip_pod_sets<'a>(

@@ -10,7 +10,7 @@ use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{
-    Component, JobHold, JobKind, Readiness, Stop, StopScope, Unit, UnitKey, UnitStatus, framework,
+    Component, JobHold, JobKind, Readiness, Stop, Unit, UnitKey, UnitStatus, framework,
 };
 use crate::lifecycle::facts::Hold;
 use crate::lifecycle::workload::{JobFacts, WorkloadOwner};
@@ -161,7 +161,7 @@ impl<'a> UnitFacts<'a> {
         if unit.owner.is_some() && unit.view.deleting {
             return true;
         }
-        let scope = record.meta.deletion.map_or(StopScope::Running, StopScope::All);
+        let scope = self.units.scope_of_stop(unit, record);
         let originals = pod_sets_to_restore(record, &unit.view);
         let stop = Stop { reason: "", message: "", scope, originals: &originals, now: "" };
         unit.rules.stop(&unit.objects(), &stop).is_empty()

@@ -2,11 +2,13 @@
 
 use super::units::Units;
 use super::{LoadedUnit, UnitStep, event};
+use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{Membership, PodMember, PodSetCount};
+use crate::frameworks::{Membership, PodMember, PodSetCount, StopScope};
 use crate::reconciler::ReconcileKey;
 use crate::reconciler::messages::{Effect, EventType};
+use crate::reconciler::nodes::blocked_pods;
 
 /// Maximum number of pods that a warning names.
 const MAX_NAMED: usize = 3;
@@ -25,6 +27,16 @@ impl Units<'_> {
             .map(|set| PodSetCount { name: &set.name, count: set.count, requests: requests(&set.name) })
             .collect();
         unit.rules.membership(&unit.objects(), &sets, false)
+    }
+}
+
+impl Units<'_> {
+    /// Returns which members go with a Workload. Members that do not fit it wait for the next one: the Workload is replaced because
+    /// they ask for something else.
+    pub(super) fn scope_of_stop(self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> StopScope {
+        let deletion =
+            record.meta.deletion.filter(|_| unit.owner.is_some() || self.membership(unit, record).matches);
+        deletion.map_or(StopScope::Running, StopScope::All)
     }
 }
 
@@ -88,6 +100,23 @@ impl UnitStep<'_> {
                 self.writes.emit(event(subject, EventType::Warning, "ExcessPodWaits", &note));
             }
         }
+    }
+
+    /// Returns the members that wait because they were changed, and ask for more than their Workload is charged for them. Says so
+    /// on each.
+    pub(super) fn oversized_members<'u>(
+        &mut self,
+        unit: &'u LoadedUnit<'_>,
+        record: &WorkloadRecord,
+    ) -> Vec<ObjectKey> {
+        let excess = |member: &'u PodMember| {
+            let note = record.excess_of_pod(&member.role, &member.changed_requests()?)?;
+            Some((&member.key, &member.uid, note))
+        };
+        let oversized: Vec<_> = unit.members.iter().filter_map(|member| excess(member)).collect();
+        let keys = oversized.iter().map(|(key, ..)| (*key).clone()).collect();
+        blocked_pods::report_oversized(oversized, self.warnings, self.writes);
+        keys
     }
 
     /// Adds unit and Workload to the work queue for the time when pods that are deleted count as stopped.

@@ -9,7 +9,6 @@ use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{Change, PodMember, PodSetInfo, Role, Stop, StopScope, Unit};
 use crate::lifecycle::{conditions, reservation};
 use crate::reconciler::writes::in_flight::Writes;
-use jiff::Timestamp;
 use std::sync::Arc;
 
 /// Why a unit without an admitted Workload stops.
@@ -45,9 +44,9 @@ impl StopCause {
         Self::new("NoMatchingWorkload", message)
     }
 
-    /// The deletion of the Workload was asked for at a time.
-    pub(super) fn deleted_workload(deletion: Timestamp) -> Self {
-        Self { scope: StopScope::All(deletion), ..Self::new("WorkloadDeleted", "The workload is deleted") }
+    /// The Workload is being deleted.
+    pub(super) fn deleted_workload(scope: StopScope) -> Self {
+        Self { scope, ..Self::new("WorkloadDeleted", "The workload is deleted") }
     }
 
     /// Another Workload started the unit than its present one.
@@ -82,7 +81,9 @@ impl UnitStep<'_> {
         if unit.key.kind.role == Role::Suspended && self.has_pods(unit, &record.meta.key) {
             return;
         }
-        let idle = idle_members(unit, waiting, self.writes);
+        let oversized = self.oversized_members(unit, record);
+        let mut idle = idle_members(unit, waiting, self.writes);
+        idle.retain(|member| !oversized.contains(&member.key));
         let objects = Unit { members: &idle, ..unit.objects() };
         // A start that contradicts a template finishes the Workload; its lifecycle reports the error.
         let Ok(actions) = self.units.start_actions(unit, &objects, record) else { return };

@@ -4,6 +4,7 @@
 //! Invariant: the object alone writes queue, gates and count of its Workload; with replicas, the priority as well. The labels of its
 //! pods follow, so that no pod with an old label takes a changed queue back.
 
+use super::comparison::asks_for_the_same;
 use super::units::Units;
 use super::{LoadedUnit, UnitStep};
 use crate::api::reason::ConditionType;
@@ -102,6 +103,7 @@ fn differs(set: &JobView, record: &WorkloadRecord) -> bool {
         || record.annotations.admission_gated_by != set.options.gated_by
         || class.map(|class| class.name.as_str()) != set.options.priority_class.as_deref()
         || requested(record) != wanted(set)
+        || !asks_for_the_same(record, set)
 }
 
 impl UnitStep<'_> {
@@ -185,7 +187,7 @@ impl UnitStep<'_> {
             if record.queue_name.as_deref() != set.queue_name.as_deref() {
                 spec.insert("queueName".to_owned(), json!(set.queue_name));
             }
-            if requested(record) != wanted(set) {
+            if requested(record) != wanted(set) || !asks_for_the_same(record, set) {
                 let Some(sources) = self.sources(unit) else { return true };
                 match unit.rules.pod_sets(&unit.objects(), sources) {
                     Ok(sets) => drop(spec.insert("podSets".to_owned(), Value::Array(sets))),

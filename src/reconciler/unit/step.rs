@@ -112,7 +112,7 @@ impl UnitStep<'_> {
         }
         if !membership.matches {
             let stops = self.stop(unit, record, &StopCause::no_matching_workload(unit));
-            if !stops && !self.has_pods(unit, &record.meta.key) {
+            if !stops && !self.has_pods(unit, &record.meta.key) && !self.rewrite_pod_sets(unit, record) {
                 self.replace_workload(unit, record);
             }
             return;
@@ -138,8 +138,9 @@ impl UnitStep<'_> {
 
     /// Ends pods whose Workload is going or has finished, and releases their finalizers. Returns whether it is.
     fn release_ended_members(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
-        if let Some(deletion) = record.meta.deletion {
-            self.stop(unit, record, &StopCause::deleted_workload(deletion));
+        if record.meta.is_deleting() {
+            let scope = self.units.scope_of_stop(unit, record);
+            self.stop(unit, record, &StopCause::deleted_workload(scope));
             self.release_members(unit, |member| member.state.deleting);
             return true;
         }

@@ -83,6 +83,33 @@ impl UnitStep<'_> {
         }
     }
 
+    /// Writes the pod sets of members that wait into their Workload, which asks for as many pods and has no quota. Returns whether it
+    /// can be written.
+    pub(super) fn rewrite_pod_sets(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
+        let key = &record.meta.key;
+        let decided = reservation::holds_quota(&record.status) || self.assumed.contains(key);
+        let prebuilt = unit.view.options.prebuilt_workload.is_some();
+        if unit.owner.is_some() || decided || prebuilt || record.meta.is_deleting() {
+            return false;
+        }
+        let Some(Ok(pod_sets)) =
+            self.sources(unit).map(|sources| unit.rules.pod_sets(&unit.objects(), sources))
+        else {
+            return false;
+        };
+        let asked: i64 = pod_sets.iter().filter_map(|set| set["count"].as_i64()).sum();
+        if asked != record.pod_sets().iter().map(|set| i64::from(set.count)).sum::<i64>() {
+            return false;
+        }
+        let note = format!("Updated not matching Workload for suspended job: {key}");
+        let body = json!({
+            "metadata": {"resourceVersion": record.meta.resource_version}, "spec": {"podSets": pod_sets},
+        });
+        let request = WriteRequest::new(Kind::Workload, key.clone(), Verb::Merge, body);
+        self.send(unit, request.with_effects(vec![unit.event("UpdatedWorkload", &note)]));
+        true
+    }
+
     /// Replaces the Workload of a unit that asks for something else than the Workload: it is deleted, and another is created
     /// when it is gone. A prebuilt Workload is not replaced: its life cycle finishes it as out of sync.
     pub(super) fn replace_workload(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
