@@ -203,10 +203,9 @@ impl Cache {
     pub(crate) fn ingest_cluster_queue(&mut self, object: ClusterQueue) -> Ingested<Arc<str>> {
         let meta = Meta::from_object_meta(&object.metadata);
         let key = meta.key.name.clone();
-        let changed = self
-            .queues
-            .cluster_queue(&key)
-            .is_none_or(|known| known.object.spec != object.spec || known.meta.is_deleting() != meta.is_deleting());
+        let changed = self.queues.cluster_queue(&key).is_none_or(|known| {
+            known.object.spec != object.spec || known.meta.is_deleting() != meta.is_deleting()
+        });
         self.queues.set_cluster_queue(ClusterQueueRecord { meta, object });
         Ingested { key, changed }
     }
@@ -214,10 +213,9 @@ impl Cache {
     pub(crate) fn ingest_local_queue(&mut self, object: LocalQueue) -> Ingested<ObjectKey> {
         let meta = Meta::from_object_meta(&object.metadata);
         let key = meta.key.clone();
-        let changed = self
-            .queues
-            .local_queue(&key)
-            .is_none_or(|known| known.object.spec != object.spec || known.meta.is_deleting() != meta.is_deleting());
+        let changed = self.queues.local_queue(&key).is_none_or(|known| {
+            known.object.spec != object.spec || known.meta.is_deleting() != meta.is_deleting()
+        });
         self.queues.set_local_queue(LocalQueueRecord { meta, object });
         Ingested { key, changed }
     }

@@ -183,13 +183,15 @@ impl HostHealth<'_> {
         if !pods.iter().any(|(.., member)| member.has_gate(names::TOPOLOGY_GATE) && !member.terminating) {
             return Default::default();
         }
-        let state = |(_, pod, member): &(_, &PodRecord, &WorkloadPod)| TasPodState {
+        let own_ranks = pods.iter().map(|(.., member)| pod_rank(pod_set, member));
+        let ranks = pod_ranks(own_ranks, pods_before(&grouped_pod_sets(record), &set.name));
+        let state = |((_, pod, member), rank): (&(_, &PodRecord, &WorkloadPod), Option<i64>)| TasPodState {
             gated: member.has_gate(names::TOPOLOGY_GATE),
             terminating: member.terminating,
-            rank: pod_rank(pod_set, member),
+            rank,
             domain: domain_of_pod(self.cache, &placement, pod.node.as_ref(), member),
         };
-        let states: Vec<TasPodState> = pods.iter().map(state).collect();
+        let states: Vec<TasPodState> = pods.iter().zip(ranks).map(state).collect();
         let slots = |(values, pods): &(DomainPath, i32)| DomainSlots {
             pods: *pods,
             accepts_pods: !placement.is_by_host()
@@ -299,6 +301,36 @@ fn domain_selector<'a>(
     placement.levels.iter().zip(values.iter()).collect()
 }
 
+/// Returns name, group and count of each pod set.
+fn grouped_pod_sets(record: &WorkloadRecord) -> Vec<(&str, Option<&str>, i32)> {
+    let sets = record.pod_sets().iter();
+    sets.map(|set| {
+        let group = set.topology.as_deref().and_then(|topology| topology.pod_set_group_name.as_deref());
+        (&*set.name, group, set.count)
+    })
+    .collect()
+}
+
+/// Returns the number of pods of the leader's pod set if a pod set is that of the workers in its group: some kinds count leader and
+/// workers in one sequence. The smaller pod set is the leader's, of equal ones the first. `sets`: name, group and count of each.
+fn pods_before(sets: &[(&str, Option<&str>, i32)], name: &str) -> i64 {
+    let Some(at) = sets.iter().position(|(own, ..)| *own == name) else { return 0 };
+    let Some((_, Some(group), count)) = sets.get(at).copied() else { return 0 };
+    let leader = |(other, (_, its_group, pods)): (usize, &(&str, Option<&str>, i32))| {
+        let smaller = *pods < count || (*pods == count && other < at);
+        (other != at && smaller && *its_group == Some(group)).then_some(*pods)
+    };
+    sets.iter().enumerate().find_map(leader).map_or(0, i64::from)
+}
+
+/// Returns the ranks of pods whose indexes go on after those of a leader's pods, unless one of them has the index of a leader.
+fn pod_ranks(ranks: impl Iterator<Item = Option<i64>>, before: i64) -> Vec<Option<i64>> {
+    let ranks: Vec<Option<i64>> = ranks.collect();
+    let own_sequence = ranks.iter().flatten().any(|rank| *rank < before);
+    let offset = if own_sequence { 0 } else { before };
+    ranks.into_iter().map(|rank| rank.and_then(|rank| rank.checked_sub(offset))).collect()
+}
+
 /// Returns the rank of a pod in its pod set, from the index labels that the topology request names. `None` if the
 /// request names no label, or the pod has no valid index.
 fn pod_rank(pod_set: Option<&PodSetRecord>, member: &WorkloadPod) -> Option<i64> {
@@ -313,4 +345,30 @@ fn pod_rank(pod_set: Option<&PodSetRecord>, member: &WorkloadPod) -> Option<i64>
     let within = (0..size).contains(&rank);
     within.then_some(())?;
     rank.checked_add(member.numeric_label(label)?.checked_mul(size)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_follow_their_leader() {
+        let sets =
+            [("alone", None, 1), ("workers", Some("g"), 2), ("leader", Some("g"), 1), ("b", Some("h"), 3)];
+        let table = [("alone", 0), ("workers", 1), ("leader", 0), ("b", 0), ("unknown", 0)];
+        for (name, before) in table {
+            assert_eq!(pods_before(&sets, name), before, "{name}");
+        }
+        let equal = [("first", Some("g"), 2), ("second", Some("g"), 2)];
+        assert_eq!((pods_before(&equal, "first"), pods_before(&equal, "second")), (0, 2));
+    }
+
+    /// A worker set counts its pods from the leader's on, or by itself.
+    #[test]
+    fn ranks_start_at_zero() {
+        let ranks = |indexes: &[Option<i64>], before| pod_ranks(indexes.iter().copied(), before);
+        assert_eq!(ranks(&[Some(1), Some(2), None], 1), [Some(0), Some(1), None]);
+        assert_eq!(ranks(&[Some(1), Some(0)], 1), [Some(1), Some(0)]);
+        assert_eq!(ranks(&[Some(3)], 0), [Some(3)]);
+    }
 }

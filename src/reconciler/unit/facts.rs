@@ -9,9 +9,7 @@ use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{
-    Component, JobHold, JobKind, Readiness, Stop, Unit, UnitKey, UnitStatus, framework,
-};
+use crate::frameworks::{Component, JobHold, JobKind, Readiness, Stop, Unit, UnitKey, UnitStatus, framework};
 use crate::lifecycle::facts::Hold;
 use crate::lifecycle::workload::{JobFacts, WorkloadOwner};
 use crate::lifecycle::{conditions, pods_ready, reservation};

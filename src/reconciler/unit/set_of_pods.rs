@@ -158,7 +158,8 @@ impl UnitStep<'_> {
 
     /// Deletes the Workload of a replica that its object does not have any more. Its quota is free when its pods have ended.
     fn end_replica(&mut self, unit: &LoadedUnit<'_>) {
-        let Some(record) = self.units.cache.workload(&unit.workload).filter(|record| !record.meta.is_deleting())
+        let Some(record) =
+            self.units.cache.workload(&unit.workload).filter(|record| !record.meta.is_deleting())
         else {
             return;
         };

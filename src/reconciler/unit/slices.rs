@@ -46,7 +46,9 @@ impl<'a> Slices<'a> {
             // Also one that was evicted: made again, one that a user deactivated would be active, and one that a check
             // refused would not back off.
             let waits = |record: &&&Arc<WorkloadRecord>| {
-                !record.meta.is_deleting() && !reservation::holds_quota(&record.status) && replaces(record, used)
+                !record.meta.is_deleting()
+                    && !reservation::holds_quota(&record.status)
+                    && replaces(record, used)
             };
             unfinished.iter().find(waits).copied()
         });
