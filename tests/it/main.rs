@@ -59,6 +59,7 @@ mod reference_data;
 mod related_objects;
 mod released_pods;
 mod released_quota;
+mod resized_pods;
 mod running_children;
 mod scaled_sets;
 mod serving_groups;
