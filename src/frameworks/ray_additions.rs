@@ -22,7 +22,7 @@ const CLEANUP: [(&str, &str); 2] = [("cpu", "200m"), ("memory", "256Mi")];
 /// Completes the pod sets of a job, of which the head is the first.
 pub(super) fn complete(ray: &Ray, job: &Value, pod_sets: &mut Vec<Value>) -> Result<(), JobError> {
     let cluster = job.pointer(ray.cluster).unwrap_or(&Value::Null);
-    let mode = if ray.role == RayRole::Job { read::string(job, SUBMISSION_MODE)? } else { None };
+    let mode = if ray.role == RayRole::Job { submission_mode(job)? } else { None };
     if let Some(head) = pod_sets.first_mut() {
         if is_fault_tolerant(job, cluster)? {
             make_room_for_cleanup(head)?;
@@ -38,6 +38,11 @@ pub(super) fn complete(ray: &Ray, job: &Value, pod_sets: &mut Vec<Value>) -> Res
         pod_sets.push(submitter(job, cluster)?);
     }
     Ok(())
+}
+
+/// Returns how a RayJob is submitted. Without a server, nothing has set the default of its definition.
+fn submission_mode(job: &Value) -> Result<Option<&str>, JobError> {
+    Ok(read::string(job, SUBMISSION_MODE)?.or(Some(BY_JOB)))
 }
 
 fn is_fault_tolerant(job: &Value, cluster: &Value) -> Result<bool, JobError> {
@@ -205,6 +210,8 @@ mod tests {
         let mut own = ray_job("K8sJobMode");
         own["spec"]["submitterPodTemplate"] = json!({"spec": {"containers": [{"name": "mine"}]}});
         assert_eq!(last(&own)["template"], own["spec"]["submitterPodTemplate"]);
+        own["spec"].as_object_mut().unwrap().remove("submissionMode");
+        assert_eq!(last(&own)["name"], "submitter", "the default of the definition");
         let sidecar = ray_job("SidecarMode");
         assert_eq!(last(&sidecar)["name"], "g3");
         assert_eq!(

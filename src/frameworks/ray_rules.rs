@@ -64,7 +64,7 @@ pub(super) fn validate(ray: &Ray, job: &JobUnderReview<'_>, settings: RuleSettin
             errors.push(FieldError::forbidden(path("enableInTreeAutoscaling"), detail));
         }
     }
-    let submitter = ray.role == RayRole::Job && job.text(SUBMISSION_MODE) == Some(BY_JOB);
+    let submitter = ray.role == RayRole::Job && job.text(SUBMISSION_MODE).is_none_or(|mode| mode == BY_JOB);
     let pod_sets = job.pod_sets.len().saturating_add(usize::from(submitter));
     if pod_sets > MAX_POD_SETS {
         errors.push(FieldError::too_many(path("workerGroupSpecs"), pod_sets, MAX_POD_SETS));

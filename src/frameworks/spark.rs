@@ -124,7 +124,11 @@ impl Hooks for Spark {
 
     /// Lists the executors, and adds what the schema of the status requires.
     fn play(&self, job: &mut Value, state: PlayedState, _now: Timestamp) -> Result<(), JobError> {
-        let running = if state == PlayedState::Ready { read::count(job, INSTANCES)?.unwrap_or(0) } else { 0 };
+        let asked = match read::count(job, INSTANCES)? {
+            Some(count) => count,
+            None => read::count_text(job, INSTANCES_SETTING)?.unwrap_or(1),
+        };
+        let running = if state == PlayedState::Ready { asked } else { 0 };
         let executors: Map<String, Value> =
             (1..=running).map(|number| (format!("executor-{number}"), json!("RUNNING"))).collect();
         set_at(job, EXECUTORS, Value::Object(executors));
@@ -232,6 +236,17 @@ mod tests {
 
     /// The selector for all roles stands in for theirs, and a start moves it; a stop sets roles to what the Workload has, and leaves
     /// the templates for the operator.
+    /// An application that does not say how many executors it has is charged one, which runs.
+    #[test]
+    fn played_application_has_the_executors_that_it_is_charged() {
+        for (setting, running) in [(Value::Null, 1), (json!({"spark.executor.instances": "3"}), 3)] {
+            let mut job = application(&json!({}), &json!({}));
+            job["spec"]["sparkConf"] = setting;
+            ROW.hooks.play(&mut job, PlayedState::Ready, Timestamp::UNIX_EPOCH).unwrap();
+            assert_eq!(read::entries(&job, EXECUTORS).unwrap().len(), running);
+        }
+    }
+
     #[test]
     fn start_adds_to_the_roles() {
         let mut job = application(&json!({"nodeSelector": {"own": "1"}}), &json!({"instances": 2}));

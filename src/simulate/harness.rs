@@ -40,9 +40,14 @@ impl Harness {
         self.server.list(self.core.kinds().iter().copied())
     }
 
-    /// Receives all watch events.
+    /// Receives the events of all watches.
     pub fn receive(&mut self) {
-        self.inbox.append(&mut self.server.watch_events);
+        let kinds = self.core.kinds();
+        let watched = |delta: &Delta| match delta {
+            Delta::Applied { kind, .. } | Delta::Deleted { kind, .. } => kinds.contains(kind),
+            _ => true,
+        };
+        self.inbox.extend(self.server.watch_events.drain(..).filter(watched));
     }
 
     /// Executes a write and answers it. Returns whether it has landed.

@@ -94,6 +94,26 @@ fn each_kind_is_played_from_its_sample_to_its_end() {
     }
 }
 
+/// The manager does not watch kinds that the configuration does not list.
+#[test]
+fn kinds_that_are_not_listed_are_not_admitted() {
+    for row in frameworks().filter(|row| row.name != "batch/job") {
+        let defaults = options();
+        let mut core = defaults.core;
+        core.frameworks = ["batch/job".to_owned()].into();
+        let mut simulation = Simulation::new(SimulationOptions { core, ..defaults }).unwrap();
+        simulation.apply_all(manifests(&objects(row, "10")));
+        simulation.run(Until::Settled);
+        let last = report(&mut simulation);
+        for part in ["admitted", "pending", "finished", "evicted"] {
+            assert_eq!(last[part].as_array().map_or(0, Vec::len), 0, "{}: {part} {last}", row.name);
+        }
+        let listed = last["notManaged"].to_string();
+        assert!(listed.contains("is not in integrations.frameworks"), "{}: {last}", row.name);
+        assert!(last["end"]["livelock"] != true, "{}: {last}", row.name);
+    }
+}
+
 /// A more important Job takes the quota; when it has ended, the job of the kind runs again.
 #[test]
 fn each_kind_is_preempted_and_runs_again() {
