@@ -206,3 +206,30 @@ fn pods_of_a_replica_start_by_its_admission_alone() {
     assert_eq!(annotations["kueue.x-k8s.io/pod-group-name"], json!(&*created.key.name));
     assert!(annotations["kueue.x-k8s.io/pod-group-fast-admission"].is_null());
 }
+
+/// Any pod can name the Workload of a set as its group.
+#[test]
+fn pods_of_others_do_not_replace_the_workload_of_a_set() {
+    let frameworks = ["pod", "statefulset"].map(str::to_owned).into();
+    let settings =
+        CoreSettings { frameworks, added_job_kinds: [JobKind::POD].into(), ..CoreSettings::default() };
+    let (mut core, mut workload) = (Core::new(settings), Value::Null);
+    let effects = core.put(set_kind(), set(1));
+    let effects = core.land(&effects, &mut workload);
+    core.land(&effects, &mut workload);
+    let uid = workload["metadata"]["ownerReferences"][0]["uid"].clone();
+    core.put(Kind::Workload, workload.clone());
+    let mut effects = Vec::new();
+    for name in ["alien-0", "alien-1"] {
+        let mut alien = pod(name, &uid);
+        alien["metadata"] = json!({"name": name, "namespace": "ns",
+            "labels": {"kueue.x-k8s.io/managed": "true", "kueue.x-k8s.io/queue-name": "lq"},
+            "annotations": {"kueue.x-k8s.io/pod-group-name": workload["metadata"]["name"],
+                "kueue.x-k8s.io/pod-group-total-count": "2", "kueue.x-k8s.io/role-hash": "0123abcd"}});
+        effects.extend(core.put(Kind::Pod, alien));
+    }
+    assert!(writes(&effects, Kind::Workload).iter().all(|write| write.verb != Verb::Delete), "{effects:?}");
+    let is_said =
+        |effect: &Effect| matches!(effect, Effect::Event(event) if event.reason == "WorkloadNameConflict");
+    assert!(effects.iter().any(is_said), "{effects:?}");
+}

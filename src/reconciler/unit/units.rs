@@ -250,7 +250,7 @@ impl<'a> Units<'a> {
 }
 
 /// Returns whether a pod was made from a template that the webhook has marked.
-fn is_made_by_parent(member: &PodMember) -> bool {
+pub(super) fn is_made_by_parent(member: &PodMember) -> bool {
     let annotations = member.pod.pointer("/metadata/annotations");
     annotations.is_some_and(|map| map.get(names::SUSPENDING_PARENT_ANNOTATION).is_some())
 }
