@@ -121,6 +121,8 @@ fn which_jobs_wait_for_admission() {
                     let starts =
                         !queue.is_empty() && selected && matches!(row.role, Role::Suspended | Role::Pods);
                     assert_eq!(is_held(row, &object), expected && !starts, "{case}: {object}");
+                    let said = server.events.iter().any(|event| event.reason == "NamespaceNotSelected");
+                    assert_eq!(said, expected && !selected && makes, "{case}: it says why it never runs");
                 }
             }
         }

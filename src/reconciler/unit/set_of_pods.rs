@@ -78,11 +78,9 @@ impl<'a> Units<'a> {
         units
     }
 
-    /// Returns whether the pods of an object wait for its Workload.
-    fn holds_pods_of(self, kind: JobKind, set: &JobView) -> bool {
-        self.manages_job(kind, set)
-            && !belongs_to_other_framework(kind, set)
-            && self.ancestor_of(kind, set).is_none()
+    /// Returns whether the pods of an object wait for its Workload, if the object is managed.
+    fn may_hold_pods_of(self, kind: JobKind, set: &JobView) -> bool {
+        !belongs_to_other_framework(kind, set) && self.ancestor_of(kind, set).is_none()
     }
 }
 
@@ -110,8 +108,11 @@ impl UnitStep<'_> {
     /// Sends the next writes of the Workload of an object, and of its pods.
     pub(super) fn step_set(&mut self, unit: &LoadedUnit<'_>) {
         let Some(set) = unit.owner else { return };
-        if set.deleting || !self.units.holds_pods_of(unit.key.kind, set) {
+        if set.deleting || !self.units.may_hold_pods_of(unit.key.kind, set) {
             return;
+        }
+        if !self.units.manages_job(unit.key.kind, set) {
+            return self.warn_of_unselected_namespace(unit);
         }
         match unit.key.component {
             // Its replicas are units.

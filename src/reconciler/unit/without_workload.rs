@@ -6,7 +6,8 @@ use crate::api::{ObjectKey, names};
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{
-    Component, ComposeError, Composed, JobHold, MissingClass, Priority, SliceMarks, Sources, WorkloadRequest,
+    Component, ComposeError, Composed, JobHold, MissingClass, Priority, Role, SliceMarks, Sources,
+    WorkloadRequest,
 };
 use crate::lifecycle::backoff;
 use crate::reconciler::messages::{Effect, Observation, Verb};
@@ -54,8 +55,29 @@ impl<'a> UnitStep<'a> {
             _ if self.units.manages_job(unit.key.kind, owner) => self.make_workload(unit),
             _ => match self.units.queued_controller_of(unit.key.kind, owner) {
                 Some(controller) => self.suspend_child_unless_admitted(unit, &controller),
-                None => self.warn_of_missed_default_queue(unit),
+                None => {
+                    self.warn_of_missed_default_queue(unit);
+                    self.warn_of_unselected_namespace(unit);
+                }
             },
+        }
+    }
+
+    /// Emits a warning for an object that names a queue in a namespace that the configuration does not select: its webhook holds
+    /// it, and no Workload is made.
+    pub(super) fn warn_of_unselected_namespace(&mut self, unit: &LoadedUnit<'_>) {
+        let (view, namespace) = (&unit.view, &unit.view.key.namespace);
+        let known = self.units.cache.namespace_labels(namespace).is_some();
+        let held = view.suspended || unit.key.kind.role == Role::PodsOfOwner;
+        if let Some(queue) = view.queue_name.as_deref().filter(|_| held)
+            && known
+            && view.managed_by.is_none()
+            && !self.units.manages_namespace(namespace)
+        {
+            let note = format!(
+                "Not managed: it names queue {queue}, but managedJobsNamespaceSelector does not select namespace {namespace}"
+            );
+            self.report(unit, "NamespaceNotSelected", &note);
         }
     }
 
