@@ -127,15 +127,11 @@ impl Hooks for TrainJob {
         &["/spec/runtimeRef", "/spec/trainer", "/spec/initializer", PATCHES]
     }
 
-    /// Adds the entry to which a start writes, so that it comes after those of the user. In a copy of a job that was started it is
-    /// emptied: what another start added would hold the pods.
+    /// Adds the entry to which a start writes, so that it comes after those of the user: a later one would replace the tolerations of
+    /// the flavor. In a copy of a job that was started it is emptied: what another start added would hold the pods.
     fn defaults(&self, job: &Value, _gates: &Gates) -> Vec<FieldChange> {
         let Ok(entries) = read::list(job, PATCHES) else { return Vec::new() };
-        let mut wanted = entries.to_vec();
-        match wanted.iter_mut().find(|entry| is_of_manager(entry)) {
-            Some(entry) => *entry = empty_entry(),
-            None => wanted.push(empty_entry()),
-        }
+        let wanted = entry_last(entries);
         if wanted == entries {
             return Vec::new();
         }
@@ -199,10 +195,17 @@ fn empty_entry() -> Value {
     json!({"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {}}}})
 }
 
-/// Returns where a start writes in a TrainJob, and what it has written there.
+/// Returns where a start writes in a TrainJob, and what it has written there. A start moves its entry behind those that other
+/// clients added since: their tolerations would replace those of the flavor.
 fn entry_of_manager(job: &Value) -> Result<StartPatches, JobError> {
     let entries = read::list(job, PATCHES)?;
     let index = entries.iter().position(is_of_manager);
+    let is_behind = |at: &usize| at.saturating_add(1) < entries.len() && !is_written(entries.get(*at));
+    if index.is_some_and(|at| is_behind(&at)) {
+        let list = format!("{PATCHES}/{}{REPLICATED_JOBS}", entries.len().saturating_sub(1));
+        let ordered = (PATCHES.to_owned(), Value::Array(entry_last(entries)));
+        return StartPatches::read(job, list, Some(ordered), &INJECTED);
+    }
     let place = format!("{PATCHES}/{}", index.unwrap_or(entries.len()));
     let missing = match index {
         None if job.pointer(PATCHES).is_some_and(Value::is_array) => {
@@ -211,8 +214,19 @@ fn entry_of_manager(job: &Value) -> Result<StartPatches, JobError> {
         None => Some((PATCHES.to_owned(), json!([empty_entry()]))),
         Some(_) => missing_below(job, &place),
     };
-    let list = format!("{place}/trainingRuntimeSpec/template/spec/replicatedJobs");
-    StartPatches::read(job, list, missing, &INJECTED)
+    StartPatches::read(job, format!("{place}{REPLICATED_JOBS}"), missing, &INJECTED)
+}
+
+/// Returns the entries with an empty one for a start behind those of others.
+fn entry_last(entries: &[Value]) -> Vec<Value> {
+    let others = entries.iter().filter(|entry| !is_of_manager(entry)).cloned();
+    others.chain([empty_entry()]).collect()
+}
+
+/// Returns whether a start has written to its entry.
+fn is_written(entry: Option<&Value>) -> bool {
+    let written = entry.and_then(|entry| entry.pointer(REPLICATED_JOBS)?.as_array());
+    written.is_some_and(|list| !list.is_empty())
 }
 
 /// Returns the first field that is missing above the list of patches in an entry, with what is below it.
@@ -300,7 +314,7 @@ mod tests {
             (json!([other, empty]), json!([other, empty])),
             // No webhook has added the entry, or a client has emptied it.
             (json!([other]), json!([other, empty])),
-            (json!([{"manager": MANAGER}, other]), json!([empty, other])),
+            (json!([{"manager": MANAGER}, other]), json!([other, empty])),
             (json!([{"manager": MANAGER, "trainingRuntimeSpec": {"template": null}}]), json!([empty])),
             (json!([]), json!([empty])),
             (Value::Null, json!([empty])),
@@ -390,8 +404,9 @@ mod tests {
         assert_eq!(added(Value::Null), of(json!([empty_entry()])));
         assert_eq!(added(json!([other])), of(json!([other, empty_entry()])));
         let started = json!({"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [{}]}}}});
-        assert_eq!(added(json!([started, other])), of(json!([empty_entry(), other])));
-        assert_eq!(added(json!([empty_entry(), other])), []);
+        assert_eq!(added(json!([started, other])), of(json!([other, empty_entry()])));
+        assert_eq!(added(json!([empty_entry(), other])), of(json!([other, empty_entry()])));
+        assert_eq!(added(json!([other, empty_entry()])), []);
         assert_eq!(added(json!("text")), []);
     }
 
@@ -404,3 +419,5 @@ mod tests {
         assert!(!view(&job, None, &Cluster(None)).status.pods_ready);
     }
 }
+/// What a start writes into its entry.
+const REPLICATED_JOBS: Pointer = "/trainingRuntimeSpec/template/spec/replicatedJobs";

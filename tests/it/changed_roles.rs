@@ -72,3 +72,22 @@ fn roles_are_restored_beside_those_that_came_or_went() {
         }
     }
 }
+
+/// A job that is suspended and changed at once is not started by the Workload that it had: that would be an error that ends it.
+#[test]
+fn job_that_gets_a_role_while_it_is_suspended_is_queued_again() {
+    for (position, (group, name, edit)) in EDITS.iter().enumerate() {
+        let case = format!("{position} {name}");
+        let (row, jobs) = (framework(group, name).unwrap(), kind(group, name));
+        let mut server = server_of_all_kinds(|_, _| {});
+        server.submit(row, sample(row, "lq")).unwrap();
+        let submitted = sample(row, "lq");
+        server.edit(jobs, &name.to_lowercase(), |job| {
+            edit(job, &submitted);
+            let (parent, field) = row.fields.suspend.unwrap().rsplit_once('/').unwrap();
+            job.pointer_mut(parent).unwrap()[field] = json!(true);
+        });
+        assert_eq!(server.condition("Finished"), None, "{case}");
+        assert!(server.holds_quota(), "{case}");
+    }
+}

@@ -162,6 +162,11 @@ impl JobServer {
         self.harness.server.get(kind, &ObjectKey::new("ns", name))
     }
 
+    /// Returns an object without a namespace.
+    pub(crate) fn get_cluster_object(&self, kind: Kind, name: &str) -> Option<&Value> {
+        self.harness.server.get(kind, &ObjectKey::cluster(name))
+    }
+
     /// Returns the objects of a kind.
     pub(crate) fn all(&self, kind: Kind) -> Vec<Value> {
         self.harness.server.all(kind).cloned().collect()

@@ -124,3 +124,20 @@ fn absent_runtime_is_named_by_an_event() {
     server.create(runtimes, runtime);
     assert_eq!(server.all(Kind::Workload).len(), 2);
 }
+
+/// A job that waits and whose runtime is gone takes no quota: it could not start. It says so, and goes on when the runtime is back.
+#[test]
+fn waiting_job_without_its_runtime_holds_no_quota() {
+    let (mut server, runtimes) = server("2");
+    let runtime = server.get_cluster_object(runtimes, "sample-runtime").unwrap().clone();
+    server.delete_cluster_object(runtimes, "sample-runtime");
+    server.edit_queue("9");
+    assert!(suspended(&server) && !server.holds_quota());
+    let note = |reason: &str| {
+        let event = server.events.iter().find(|event| event.reason == reason);
+        event.map(|event| event.note.clone()).unwrap_or_default()
+    };
+    assert!(note("ErrWorkloadCompose").contains("sample-runtime"), "{:?}", server.events);
+    server.create(runtimes, runtime);
+    assert!(!suspended(&server) && server.holds_quota());
+}

@@ -1,6 +1,6 @@
 //! What the lifecycle of a Workload needs to know of its unit.
 
-use super::comparison::{asks_for_what_is_granted, is_out_of_sync, pod_sets_to_restore};
+use super::comparison::{asks_for_what_is_granted, grants_match_job, is_out_of_sync, pod_sets_to_restore};
 use super::resize::{Size, compare_size};
 use super::run::idle_members;
 use super::units::{Units, starting_workload};
@@ -87,7 +87,7 @@ impl<'a> UnitFacts<'a> {
         let hold = match unit.view.status.hold {
             JobHold::Held => Hold::Held("Job is on hold".to_owned()),
             JobHold::Free => Hold::Free,
-            JobHold::Unknown => self.units.hold_of(record),
+            JobHold::Unknown => hold_by_missing_object(unit).unwrap_or_else(|| self.units.hold_of(record)),
         };
         JobFacts {
             stopped,
@@ -183,6 +183,10 @@ impl<'a> UnitFacts<'a> {
         if !record.may_run() || !status.suspended || status.finished.is_some() {
             return None;
         }
+        if unit.owner.is_some_and(|owner| !grants_match_job(record, owner)) {
+            // It asks for something else since: it is not started, its Workload is replaced.
+            return None;
+        }
         let idle = idle_members(unit, waiting, self.writes);
         let objects = Unit { members: &idle, ..unit.objects() };
         self.units.start_actions(unit, &objects, record).err().map(|error| error.to_string())
@@ -220,6 +224,18 @@ impl<'a> UnitFacts<'a> {
         let pods = status.reclaimable_pods.iter().filter(|(_, count)| *count > 0);
         pods.map(|(name, count)| (name.to_string(), *count)).collect()
     }
+}
+
+/// Returns whether a job that is started by patches of another object gives up its quota: while it waits, it cannot start without an
+/// object that does not exist, or that says nothing valid. `None` for other kinds, and until that is known.
+fn hold_by_missing_object(unit: &LoadedUnit<'_>) -> Option<Hold> {
+    let patches = unit.view.options.patches.as_ref()?;
+    let waits = unit.view.suspended && !patches.are_written();
+    let Some(awaited) = unit.view.related.waits_for.as_ref().filter(|_| waits) else {
+        return Some(Hold::Free);
+    };
+    let problem = awaited.problem.as_ref()?;
+    Some(Hold::Held(format!("{} {problem}", awaited.object)))
 }
 
 /// Returns whether as many pods of an elastic job are ready as the slice in use has, although the job asks for more.

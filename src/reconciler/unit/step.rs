@@ -62,7 +62,14 @@ impl UnitStep<'_> {
     fn step_awaiting(&mut self, unit: &LoadedUnit<'_>, awaited: &Awaited) {
         let record = self.units.workload_of(unit);
         let ends = unit.view.deleting || unit.status(self.now).finished.is_some();
-        if ends || record.is_some_and(|record| record.may_run()) {
+        if ends || (record.is_some_and(|record| record.may_run()) && !unit.view.suspended) {
+            return;
+        }
+        if unit.view.suspended && unit.view.options.patches.is_some() && awaited.problem.is_some() {
+            let error = ComposeError::Awaits(Box::new(awaited.clone()));
+            self.report(unit, "ErrWorkloadCompose", &error.to_string());
+        }
+        if record.is_some_and(|record| record.may_run()) {
             return;
         }
         let started = unit.view.options.patches.as_ref().is_some_and(|patches| patches.are_written());
