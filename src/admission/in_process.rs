@@ -41,7 +41,9 @@ pub fn admit_object(
                     serde_json::from_value(Value::Array(patch)).map_err(|error| error.to_string())?;
                 json_patch::patch(&mut object, &operations).map_err(|error| error.to_string())?;
             }
-            ReviewResponse::Denied(message) | ReviewResponse::Malformed(message) => return Err(message),
+            ReviewResponse::Denied(message)
+            | ReviewResponse::NotYet(message)
+            | ReviewResponse::Malformed(message) => return Err(message),
         }
     }
     Ok((object, all_warnings))

@@ -11,7 +11,7 @@ use super::review::ReviewRequest;
 use crate::api::names::{DEFAULT_NAME, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL};
 use crate::api::selector::matches;
 use crate::api::validation::{Errors, Gate};
-use crate::frameworks::{Framework, JobUnderReview, Management, OwnerRef};
+use crate::frameworks::{AncestryError, Framework, JobUnderReview, Management, OwnerRef};
 
 /// A new or changed object, and what follows from its labels, its namespace and its owners.
 pub(super) struct JobDefaults<'a> {
@@ -71,8 +71,15 @@ impl<'a> JobDefaults<'a> {
         }
 
         let queue = queue.unwrap_or_default();
-        let ancestor = managed_ancestor(ctx, group_kind, request.namespace, job.uid, controller)
-            .map_err(|error| ReviewResponse::Denied(error.to_string()))?;
+        let ancestor =
+            managed_ancestor(ctx, group_kind, request.namespace, job.uid, controller).map_err(|error| {
+                match error {
+                    AncestryError::Missing(_) => ReviewResponse::NotYet(error.to_string()),
+                    AncestryError::Cycle | AncestryError::TooDeep => {
+                        ReviewResponse::Denied(error.to_string())
+                    }
+                }
+            })?;
         let managed = !queue.is_empty() || (settings.manage_jobs_without_queue_name && is_selected);
         let must_wait = managed && ancestor.is_none();
         Ok(Self { job, patch, queue, selected, ancestor, must_wait })

@@ -27,6 +27,7 @@ mod webhook_entries;
 pub use ancestry::managed_ancestor;
 pub use in_process::admit_object;
 pub use reading::{MAX_LIGHT_VALUES, read_heavy, read_light};
+pub use response::may_change_soon;
 pub use review::{paths, review};
 pub use settings::AdmissionSettings;
 pub use webhook_entries::{kinds_open_without_queue, kinds_without_entry};

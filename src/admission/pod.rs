@@ -32,7 +32,7 @@ pub(super) fn hold(row: &'static Framework, request: &ReviewRequest<'_>) -> Revi
         return ReviewResponse::allowed();
     } else if defaults.selected.is_none() && !defaults.must_wait && settings.manage_jobs_without_queue_name {
         // Nothing stops a pod without a queue later.
-        return ReviewResponse::Denied(format!(
+        return ReviewResponse::NotYet(format!(
             "namespace {:?} is not known yet; try again",
             request.namespace
         ));

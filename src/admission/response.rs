@@ -17,6 +17,8 @@ pub(super) enum ReviewResponse {
     },
     /// A rule refuses the request.
     Denied(String),
+    /// An object on which the answer depends is not known. It may be so new that the watch has not delivered it.
+    NotYet(String),
     /// The review itself is malformed.
     Malformed(String),
 }
@@ -50,10 +52,21 @@ impl ReviewResponse {
                 }
             }
             Self::Denied(message) => set_failure(&mut response, 403, "Forbidden", &message),
+            Self::NotYet(message) => {
+                set_failure(&mut response, 403, "Forbidden", &message);
+                if let Some(status) = response.get_mut("status") {
+                    status["details"] = json!({"retryAfterSeconds": 1});
+                }
+            }
             Self::Malformed(message) => set_failure(&mut response, 400, "BadRequest", &message),
         }
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
     }
+}
+
+/// Returns whether an answer depends on an object that is not known, so that another one may be given a moment later.
+pub fn may_change_soon(review: &Value) -> bool {
+    review.pointer("/response/status/details/retryAfterSeconds").is_some()
 }
 
 fn set_failure(response: &mut Map<String, Value>, code: u16, reason: &str, message: &str) {

@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use super::body_budget::{BodyBudget, BodyReservation};
-use crate::admission::{ReadError, read_heavy, read_light};
+use crate::admission::{ReadError, may_change_soon, read_heavy, read_light};
 use crate::api::config;
 use crate::api::v1beta1::CONVERSION_PATH;
 use crate::conversion;
@@ -50,6 +50,11 @@ const MAX_CONVERSION_BYTES: usize = 16 << 20;
 const LARGE_CONVERSIONS_TOTAL_KIB: usize = 24 << 10;
 /// Time for a review whose caller does not set a timeout.
 const DEFAULT_REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a small review waits for an object on which its answer depends: the watch delivers the owner of a new object within
+/// milliseconds, and a refusal would show on the owner as a failure. It is reviewed again after the first time, then after twice
+/// as long, and so on.
+const FIRST_WAIT_FOR_OBJECT: Duration = Duration::from_millis(20);
+const LAST_WAIT_FOR_OBJECT: Duration = Duration::from_millis(320);
 /// Time to receive any body, plus time for each MiB. A healthy API server is much faster.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 const BODY_TIMEOUT_PER_MIB: Duration = Duration::from_millis(500);
@@ -227,9 +232,19 @@ impl ReviewHandler {
             body = read_body(body, length, until) => body?,
             _ = &mut cancelled => return Err(ReviewError::BodyTimeout),
         };
-        match run_review(&self.review, path, &body, Weight::Light) {
-            Err(ReviewError::TooLarge(_)) => {}
-            result => return result,
+        let mut wait = FIRST_WAIT_FOR_OBJECT;
+        loop {
+            let answer = match run_review(&self.review, path, &body, Weight::Light) {
+                Err(ReviewError::TooLarge(_)) => break,
+                result => result?,
+            };
+            if !answer.may_change || wait > LAST_WAIT_FOR_OBJECT || Instant::now() + wait > until {
+                return Ok(answer.body);
+            }
+            tokio::select! {
+                () = tokio::time::sleep(wait) => wait *= 2,
+                _ = &mut cancelled => return Ok(answer.body),
+            }
         }
         tokio::select! {
             response = self.review_heavy(path, body, HeldCapacity::Small(reservation), until) => response,
@@ -272,7 +287,7 @@ impl ReviewHandler {
             drop((permit, body, held_capacity));
             result
         });
-        result.await.unwrap_or(Err(ReviewError::Panicked))
+        result.await.unwrap_or(Err(ReviewError::Panicked)).map(|answer| answer.body)
     }
 
     /// Returns what a large response holds until it is sent.
@@ -314,19 +329,27 @@ enum HeldCapacity {
     Large(OwnedSemaphorePermit),
 }
 
+/// The answer to a review.
+struct Answer {
+    body: Bytes,
+    /// Whether another one may be given a moment later.
+    may_change: bool,
+}
+
 /// Parses and runs a review. A panic fails only this review, not concurrent ones.
-fn run_review(review: &Review, path: &str, body: &[u8], weight: Weight) -> Result<Bytes, ReviewError> {
+fn run_review(review: &Review, path: &str, body: &[u8], weight: Weight) -> Result<Answer, ReviewError> {
     let result = catch_unwind(AssertUnwindSafe(|| {
         let response = evaluate(review, path, body, weight)?;
-        serde_json::to_vec(&response).map_err(|error| ReadError::Malformed(error.to_string()))
+        let text = serde_json::to_vec(&response).map_err(|error| ReadError::Malformed(error.to_string()))?;
+        Ok::<_, ReadError>((text, may_change_soon(&response)))
     }));
     let limit = if path == CONVERSION_PATH { MAX_CONVERSION_BYTES } else { MAX_RESPONSE_BYTES };
     match result {
-        Ok(Ok(response)) if response.len() > limit => {
+        Ok(Ok((response, _))) if response.len() > limit => {
             Err(ReviewError::TooLarge("the answer to the review would be too large".to_owned()))
         }
-        Ok(Ok(response)) => Ok(response.into()),
-        Ok(Err(read_error)) => Err(read_error.into()),
+        Ok(Ok((response, may_change))) => Ok(Answer { body: response.into(), may_change }),
+        Ok(Err(read_error)) => Err(ReviewError::from(read_error)),
         Err(_) => {
             tracing::error!(path, "a review panicked");
             Err(ReviewError::Panicked)

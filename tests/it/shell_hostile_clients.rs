@@ -3,11 +3,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use serde_json::json;
+use serde_json::{Value, json};
 use sluice::metrics::counters::{Counters, ReviewMetrics};
 use sluice::metrics::model::MetricFamilies;
 use sluice::server::listener::{Listener, ListenerLimits, ListenerStop};
@@ -181,6 +182,29 @@ async fn panicking_review_is_answered_and_counted() {
     let page = counters.render().unwrap();
     assert!(page.contains(r#"sluice_reviews_refused_total{reason="panicked"} 2"#), "{page}");
     assert!(page.contains("sluice_reviews_in_flight 0"), "{page}");
+}
+
+/// A review whose answer depends on an object that is not known yet is repeated until it is.
+#[tokio::test]
+async fn review_waits_for_an_object_that_the_watch_delivers() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let known_after = 3;
+    let reviewed = Arc::clone(&count);
+    let review: Review = Arc::new(move |_, request| {
+        let never = request.pointer("/request/uid").is_some_and(|uid| uid == "never");
+        let known = reviewed.fetch_add(1, Ordering::Relaxed) + 1 >= known_after && !never;
+        let details = if known { Value::Null } else { json!({"retryAfterSeconds": 1}) };
+        json!({"response": {"allowed": known, "status": {"details": details}}})
+    });
+    let (_, reviews) = review_counters();
+    let (address, _stop) =
+        serve(&["127.0.0.1:0"], webhooks::router(review, reviews), ListenerLimits::default()).await;
+    let answer = post(address.port(), r#"{"request":{"uid":"soon"}}"#).await;
+    assert!(answer.contains(r#""allowed":true"#), "{answer}");
+    assert_eq!(count.swap(0, Ordering::Relaxed), known_after);
+    let answer = post(address.port(), r#"{"request":{"uid":"never"}}"#).await;
+    assert!(answer.contains(r#""allowed":false"#), "{answer}");
+    assert!(count.load(Ordering::Relaxed) < 10, "it ends long before the timeout of the caller");
 }
 
 /// Incomplete large bodies use up the capacity for large bodies: further large reviews wait until their timeout, but small

@@ -127,7 +127,7 @@ fn pod_in_an_unknown_namespace_is_held() {
     assert_eq!(defaulted(kind, &plain, &unknown, &settings()), plain);
     let all = AdmissionSettings { manage_jobs_without_queue_name: true, ..settings() };
     let answer = review_of(kind, (true, &plain, None), &unknown, &all);
-    assert!(matches!(answer, ReviewResponse::Denied(message) if message.contains("try again")));
+    assert!(matches!(answer, ReviewResponse::NotYet(message) if message.contains("try again")));
 }
 
 /// A user may not choose the role of a pod: another role may request less.
