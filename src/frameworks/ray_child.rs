@@ -132,7 +132,10 @@ mod tests {
     fn parent(row: &Framework, annotations: &Value, name: &str) -> Value {
         let cluster = groups(&[json!(1), json!(1)]);
         let (spec, status) = if row.gvk.kind == "RayJob" {
-            (json!({"rayClusterSpec": cluster}), json!({"rayClusterName": name}))
+            (
+                json!({"rayClusterSpec": cluster, "submissionMode": "HTTPMode"}),
+                json!({"rayClusterName": name}),
+            )
         } else {
             (json!({"rayClusterConfig": cluster}), json!({"activeServiceStatus": {"rayClusterName": name}}))
         };

@@ -1,7 +1,6 @@
 //! The topology request in the annotations of a pod template.
 
 use super::JobError;
-use super::read::malformed;
 use super::row::Rank;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -21,7 +20,10 @@ pub(super) fn topology_request(
     rank: &Rank,
     sub_groups: Option<i32>,
 ) -> Result<Option<Value>, JobError> {
-    let wrong = |key: &str, problem: &str| malformed(&format!("annotation {key}").replace('/', "~"), problem);
+    let wrong = |key: &str, problem: &str| JobError::Malformed {
+        path: format!("metadata.annotations[{key}]"),
+        problem: problem.to_owned(),
+    };
     let mut request = Map::new();
     if let Some(level) = annotations.get(REQUIRED) {
         request.insert("required".to_owned(), json!(level));

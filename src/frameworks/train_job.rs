@@ -153,6 +153,9 @@ impl Hooks for TrainJob {
         let problem = match runtime_of(object) {
             Ok(runtime) if settings.related.find(&runtime) != Found::Missing => return,
             Ok(runtime) => format!("{runtime} does not exist"),
+            Err(JobError::Malformed { path, problem }) => {
+                return errors.push(FieldError::invalid_unshown(path, problem));
+            }
             Err(error) => error.to_string(),
         };
         errors.push(FieldError::invalid_unshown("spec.runtimeRef", problem));

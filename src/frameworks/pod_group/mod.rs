@@ -80,7 +80,7 @@ pub(super) static STATEFUL_SET: Framework = Framework {
         })
     },
     rbac: READ_ONLY,
-    flags: Flags { prebuilt: false, topology_checks: TopologyChecks::None, ..JOB_FLAGS },
+    flags: Flags { prebuilt: false, topology_checks: TopologyChecks::Templates, ..JOB_FLAGS },
     hooks: &StatefulSetHooks,
 };
 
