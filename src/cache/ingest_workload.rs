@@ -63,6 +63,9 @@ impl Cache {
         if !self.gates.admission_gated_by {
             record.annotations.admission_gated_by = None;
         }
+        if !self.gates.priority_boost {
+            record.annotations.priority_boost = 0;
+        }
         if !record.status.admission_checks.is_empty()
             && let Some(spec) = object.spec()
         {

@@ -59,6 +59,8 @@ use workloads::WorkloadRecords;
 pub(crate) struct DecodeGates {
     /// `AdmissionGatedBy`.
     pub(crate) admission_gated_by: bool,
+    /// `PriorityBoost`.
+    pub(crate) priority_boost: bool,
     /// `ElasticJobsViaWorkloadSlices`.
     pub(crate) elastic_jobs: bool,
     /// `WorkloadIdentifierAnnotations`.

@@ -353,6 +353,7 @@ mod tests {
     fn identity_and_node_are_kept_of_other_pods() {
         let gates = DecodeGates {
             admission_gated_by: true,
+            priority_boost: false,
             elastic_jobs: true,
             identifier_annotations: true,
             pod_units: true,

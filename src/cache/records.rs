@@ -117,6 +117,7 @@ pub(crate) struct WorkloadRecord {
     pub(crate) other_owners: Box<[Arc<str>]>,
     pub(crate) job_uid: Option<Arc<str>>,
     pub(crate) queue_name: Option<Arc<str>>,
+    /// As the spec has it, without the boost.
     pub(crate) priority: i32,
     pub(crate) priority_class: Option<Arc<PriorityClassRef>>,
     pub(crate) active: bool,
@@ -135,6 +136,8 @@ pub(crate) struct WorkloadRecord {
 pub(crate) struct WorkloadAnnotations {
     /// Controllers that gate the admission.
     pub(crate) admission_gated_by: Option<String>,
+    /// What a controller adds to the priority.
+    pub(crate) priority_boost: i32,
     /// Set if the Workload is a variant of a parent Workload (concurrent admission).
     pub(crate) variant: Option<Arc<Variant>>,
     /// Parameters for the ProvisioningRequests of the Workload.
@@ -257,6 +260,7 @@ impl WorkloadRecord {
         });
         self.annotations = WorkloadAnnotations {
             admission_gated_by: gated_by.cloned(),
+            priority_boost: priority_boost_of(annotations),
             variant: variant_of(metadata),
             provisioning_parameters: provisioning_parameters_of(annotations),
             replaces: replaced_slice_of(metadata),
@@ -265,6 +269,11 @@ impl WorkloadRecord {
             is_pod_group: annotations.get(names::GROUP_WORKLOAD_ANNOTATION).is_some_and(|v| v == "true"),
         };
         self
+    }
+
+    /// Returns the priority by which it is ordered, preempts and is preempted.
+    pub(crate) fn effective_priority(&self) -> i64 {
+        i64::from(self.priority).saturating_add(i64::from(self.annotations.priority_boost))
     }
 
     /// Returns the pod sets; empty if the Workload has finished.
@@ -361,6 +370,11 @@ fn other_owners_of(meta: &ObjectMeta, owner: Option<&OwnerRecord>) -> Box<[Arc<s
     let owners = meta.owner_references.as_deref().unwrap_or_default().iter();
     let others = owners.filter(|other| owner.is_none_or(|owner| *owner.uid != *other.uid));
     others.map(|other| Arc::from(other.uid.as_str())).collect()
+}
+
+/// Returns the priority boost of the annotation; 0 without one, or if it is no whole number of 32 bits, which the webhook refuses.
+fn priority_boost_of(annotations: &BTreeMap<String, String>) -> i32 {
+    annotations.get(names::PRIORITY_BOOST_ANNOTATION).and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
 /// Returns the annotations that are copied to ProvisioningRequests.

@@ -36,6 +36,7 @@ pub(super) fn core_settings(configuration: &Configuration, namespace: &str) -> r
         local_queue_metrics_selector: local_queues.local_queue_selector.clone(),
         gates: reconciler::CoreGates {
             admission_gated_by: gate("AdmissionGatedBy"),
+            priority_boost: gate("PriorityBoost"),
             queue_labels_on_pods: gate("AssignQueueLabelsForPods"),
             finish_orphaned_workloads: gate("FinishOrphanedWorkloads"),
             cleanup_provisioning_requests_on_eviction: gate("CleanupProvisioningRequestsOnEviction"),
@@ -375,7 +376,7 @@ integrations: {frameworks: [batch/job], labelKeysToCopy: [kept]}";
     fn gates_reach_core() {
         assert_eq!(core_of("").gates, reconciler::CoreGates::default());
         let off = core_of(
-            "featureGates: {AdmissionGatedBy: false, AssignQueueLabelsForPods: false,
+            "featureGates: {AdmissionGatedBy: false, PriorityBoost: true, AssignQueueLabelsForPods: false,
             FinishOrphanedWorkloads: false, CleanupProvisioningRequestsOnEviction: false, ReclaimablePods: false, WorkloadIdentifierAnnotations: false,
             DisableWaitForPodsReady: true, QuotaCheckStrategy: false,
             ElasticJobsViaWorkloadSlices: false, TASBalancedPlacement: true, TASFailedNodeReplacement: false,
@@ -388,6 +389,7 @@ resources: {quotaCheckStrategy: IgnoreUndeclared}",
             finish_orphaned_workloads: false,
             cleanup_provisioning_requests_on_eviction: false,
             reclaimable_pods: false,
+            priority_boost: true,
             identifier_annotations: false,
             elastic_jobs: false,
             provisioning_requests: true,

@@ -94,6 +94,7 @@ impl Reconciler {
     pub fn watching(settings: CoreSettings, kinds: Vec<Kind>) -> Self {
         let gates = DecodeGates {
             admission_gated_by: settings.gates.admission_gated_by,
+            priority_boost: settings.gates.priority_boost,
             elastic_jobs: settings.gates.elastic_jobs,
             identifier_annotations: settings.gates.identifier_annotations,
             pod_units: settings.manages_pods(),

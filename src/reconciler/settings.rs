@@ -192,6 +192,8 @@ impl Default for SnapshotIntervals {
 pub struct CoreGates {
     /// `AdmissionGatedBy`: an annotation gates the admission of jobs and Workloads.
     pub admission_gated_by: bool,
+    /// `PriorityBoost`: an annotation adds to the priority of a Workload.
+    pub priority_boost: bool,
     /// `AssignQueueLabelsForPods`: pods carry the names of their queues.
     pub queue_labels_on_pods: bool,
     /// `FinishOrphanedWorkloads`: a Workload whose owner was deleted is finished.
@@ -214,6 +216,7 @@ impl Default for CoreGates {
     fn default() -> Self {
         Self {
             admission_gated_by: true,
+            priority_boost: false,
             queue_labels_on_pods: true,
             finish_orphaned_workloads: true,
             cleanup_provisioning_requests_on_eviction: true,

@@ -92,7 +92,8 @@ impl Scenario {
             ..WriteLimits::default()
         };
         // Nodes of a scenario fail by its objects alone: none recovers or fails while it is decided on.
-        let gates = CoreGates { node_failures: None, ..CoreGates::default() };
+        let priority_boost = config.feature_gates.get("PriorityBoost").copied().unwrap_or(false);
+        let gates = CoreGates { node_failures: None, priority_boost, ..CoreGates::default() };
         Ok(CoreSettings { engine, gates, writes, ..CoreSettings::default() })
     }
 

@@ -164,6 +164,7 @@ fn gates_turn_features_off() {
         core.put(Kind::Workload, object);
         core.advance_seconds(1);
         let usage: i64 = core.state.snapshot().queues.cluster_queues["cq"]
+        priority_boost: false,
             .usage_by_flavor_resource
             .values()
             .map(|c| c.usage.get())

@@ -270,7 +270,7 @@ pub(super) static GATES: &[Gate] = &[
         &[],
         Unsupported("capacity is reserved for preemptors by other means"),
     ),
-    gate("PriorityBoost", Alpha, false, &[], Unsupported("an annotation does not change a priority")),
+    gate("PriorityBoost", Alpha, false, &[], Toggleable),
     gate("PrioritySortingWithinCohort", Beta, true, &[], Toggleable),
     gate("QuotaCheckStrategy", Beta, true, &[], Toggleable),
     gate("ReclaimablePods", Beta, true, &[], Toggleable),

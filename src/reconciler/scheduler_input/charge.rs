@@ -49,7 +49,7 @@ impl SchedulerInput<'_> {
             usage,
             uid: record.meta.uid.clone(),
             local_queue: record.queue_name.clone().unwrap_or_else(|| Arc::from("")),
-            priority: i64::from(record.priority),
+            priority: record.effective_priority(),
             reserved_at: conditions::true_since(&record.status, ConditionType::QuotaReserved),
             evicted: conditions::is_true(&record.status, ConditionType::Evicted),
             deactivated: !record.active,

@@ -20,7 +20,7 @@ impl SchedulerInput<'_> {
             uid: record.meta.uid.clone(),
             cluster_queue: self.cache.interned_cluster_queue_name(cluster_queue),
             local_queue: record.queue_name.clone()?,
-            priority: i64::from(record.priority),
+            priority: record.effective_priority(),
             queued_since: self.queued_since(record),
             pod_sets: self.pod_sets_left(record)?,
             preemption_gated: gates.respects_preemption_gates() && record.is_preemption_gated(),

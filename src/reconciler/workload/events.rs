@@ -240,7 +240,8 @@ pub(crate) fn gate_cleared_event(record: &WorkloadRecord) -> Effect {
     workload_event(record, "AdmissionGateCleared", note)
 }
 
-/// Formats the priority of a Workload as in Kueue's events. Priority boosts are not supported.
+/// Formats the priority of a Workload as in Kueue's events.
 fn format_priority(record: &WorkloadRecord) -> String {
-    format!("{0} (base: {0}, boost: 0)", record.priority)
+    let (base, boost) = (record.priority, record.annotations.priority_boost);
+    format!("{} (base: {base}, boost: {boost})", record.effective_priority())
 }

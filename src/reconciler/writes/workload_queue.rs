@@ -143,14 +143,14 @@ impl WorkloadWriteQueue {
         engine: &Engine,
         assumed: &AssumedAdmissions,
     ) {
-        let own = || cache.workload(key).map_or(0, |record| i64::from(record.priority));
+        let own = || cache.workload(key).map_or(0, |record| record.effective_priority());
         let preemption = engine.preemption_of(key);
         let is_assumed = assumed.contains(key);
         let decided = preemption.is_some() || is_assumed;
         // The preemptor waits for the eviction of its victim: the write is as urgent as the preemptor.
         let preemptor = preemption.and_then(|preemption| {
             let record = cache.workload(&preemption.preemptor)?;
-            Some(i64::from(record.priority))
+            Some(record.effective_priority())
         });
         let write_priority =
             if is_assumed { WritePriority::AdmitOrEvict } else { write_priority(key, cache, engine) };
