@@ -24,7 +24,7 @@ pub(super) enum Support {
     DefaultOnly(&'static str),
     /// Any value, without effect: an optimization of Kueue that does not change decisions.
     PerformanceOnly,
-    /// Only the default, as in Kueue.
+    /// The default, whatever is set: Kueue has locked it since 0.17.
     Locked,
     /// The feature is missing; contains the consequence.
     Unsupported(&'static str),
@@ -46,8 +46,16 @@ pub(super) struct Gate {
 #[derive(Debug)]
 pub(super) struct Retired {
     pub(super) name: &'static str,
-    /// The only accepted value; `None` if the value would not change a decision of this version.
+    /// The value in effect; `None` if the value would not change a decision of this version.
     pub(super) fixed_value: Option<bool>,
+    /// The version of Kueue that has removed it, if 0.17 had it. The file of a running Kueue of 0.17 or later can name such a gate.
+    pub(super) removed_in: Option<&'static str>,
+}
+
+impl Retired {
+    const fn in_version(self, version: &'static str) -> Self {
+        Self { removed_in: Some(version), ..self }
+    }
 }
 
 impl Gate {
@@ -68,13 +76,15 @@ pub fn page() -> String {
         let _ = writeln!(page, "| {name} | {stage:?} | {default} | {parents} | {kind} | {remark} |");
     }
     page.push_str(PAGE_RETIRED);
-    for Retired { name, fixed_value } in RETIRED {
-        let _ = writeln!(page, "| {name} | {} |", fixed_value.map_or("any value: has no effect", on_off));
+    for Retired { name, fixed_value, removed_in } in RETIRED {
+        let (removed_in, value) =
+            (removed_in.unwrap_or("before 0.17"), fixed_value.map_or("any value: has no effect", on_off));
+        let _ = writeln!(page, "| {name} | {removed_in} | {value} |");
     }
     page
 }
 
-const fn on_off(value: bool) -> &'static str {
+pub(super) const fn on_off(value: bool) -> &'static str {
     if value { "on" } else { "off" }
 }
 
@@ -85,7 +95,7 @@ impl Support {
             PartiallySupported(missing) => ("switchable", missing),
             DefaultOnly(why) => ("default only", why),
             PerformanceOnly => ("any value", "performance only; does not affect scheduling"),
-            Locked => ("default only", "locked in Kueue as well"),
+            Locked => ("always its default", "locked in Kueue as well; another value is a warning"),
             Unsupported(missing) => ("off only", missing),
         }
     }
@@ -105,11 +115,12 @@ in Kueue and not supported here is a warning.
 ";
 
 const PAGE_RETIRED: &str = "
-Retired: Kueue has removed these gates. Setting the effective value is a warning; the other value is an error, as it would change
-scheduling.
+Retired: Kueue has removed these gates. Setting one that Kueue 0.17 still had is a warning, which names the value in effect, as files for
+0.17 to 0.19 may have it. So is setting one of those that are locked above. For a gate that was removed before, a value other than the
+effective one is an error, as it would change scheduling.
 
-| Gate | Effective value |
-|---|---|
+| Gate | Removed in Kueue | Effective value |
+|---|---|---|
 ";
 
 const fn gate(
@@ -123,7 +134,7 @@ const fn gate(
 }
 
 const fn retired(name: &'static str, holds: Option<bool>) -> Retired {
-    Retired { name, fixed_value: holds }
+    Retired { name, fixed_value: holds, removed_in: None }
 }
 
 pub(super) static GATES: &[Gate] = &[
@@ -394,28 +405,28 @@ pub(super) static GATES: &[Gate] = &[
 pub(super) static RETIRED: &[Retired] = &[
     retired("AdmissionCheckValidationRules", None),
     retired("ConfigurableResourceTransformations", Some(true)),
-    retired("DRAExtendedResources", Some(false)),
-    retired("DynamicResourceAllocation", Some(false)),
+    retired("DRAExtendedResources", Some(false)).in_version("0.19"),
+    retired("DynamicResourceAllocation", Some(false)).in_version("0.19"),
     retired("ExposeFlavorsInLocalQueue", None),
     retired("FlavorFungibilityImplicitPreferenceDefault", Some(false)),
-    retired("HierarchicalCohorts", Some(true)),
+    retired("HierarchicalCohorts", Some(true)).in_version("0.20"),
     retired("KeepQuotaForProvReqRetry", Some(false)),
-    retired("LendingLimit", Some(true)),
-    retired("LocalQueueDefaulting", Some(true)),
+    retired("LendingLimit", Some(true)).in_version("0.19"),
+    retired("LocalQueueDefaulting", Some(true)).in_version("0.19"),
     retired("ManagedJobsNamespaceSelector", Some(true)),
-    retired("MultiKueueAllowInsecureKubeconfigs", Some(false)),
-    retired("MultiKueueBatchJobWithManagedBy", Some(true)),
-    retired("MultiKueueRedoAdmissionOnEvictionInWorker", None),
-    retired("MultiKueueWaitForWorkloadAdmitted", None),
+    retired("MultiKueueAllowInsecureKubeconfigs", Some(false)).in_version("0.20"),
+    retired("MultiKueueBatchJobWithManagedBy", Some(true)).in_version("0.19"),
+    retired("MultiKueueRedoAdmissionOnEvictionInWorker", None).in_version("0.20"),
+    retired("MultiKueueWaitForWorkloadAdmitted", None).in_version("0.20"),
     retired("MultiplePreemptions", Some(true)),
-    retired("ObjectRetentionPolicies", Some(true)),
-    retired("PropagateBatchJobLabelsToWorkload", Some(true)),
+    retired("ObjectRetentionPolicies", Some(true)).in_version("0.20"),
+    retired("PropagateBatchJobLabelsToWorkload", Some(true)).in_version("0.20"),
     retired("ProvisioningACC", Some(true)),
     retired("QueueVisibility", None),
-    retired("SanitizePodSets", Some(true)),
-    retired("SchedulerLongRequeueInterval", None),
-    retired("SchedulerTimestampPreemptionBuffer", Some(false)),
-    retired("SkipFinalizersForPodsSuspendedByParent", None),
+    retired("SanitizePodSets", Some(true)).in_version("0.19"),
+    retired("SchedulerLongRequeueInterval", None).in_version("0.20"),
+    retired("SchedulerTimestampPreemptionBuffer", Some(false)).in_version("0.20"),
+    retired("SkipFinalizersForPodsSuspendedByParent", None).in_version("0.20"),
     retired("TASProfileLeastFreeCapacity", Some(false)),
     retired("TASProfileMostFreeCapacity", Some(false)),
     retired("WorkloadResourceRequestsSummary", None),

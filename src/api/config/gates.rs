@@ -1,7 +1,7 @@
 //! Configured feature gates, checked against the table of Kueue's current and retired gates.
 
 use super::Problems;
-use super::gate_table::{GATES, Gate, RETIRED, Support};
+use super::gate_table::{GATES, Gate, RETIRED, Retired, Support, on_off};
 use std::collections::BTreeMap;
 
 /// Kubernetes' names for all gates of a stage.
@@ -19,7 +19,10 @@ impl FeatureGates {
 
     /// Returns whether a gate is on; unknown names are off.
     pub fn enabled(&self, name: &str) -> bool {
-        self.0.get(name).copied().unwrap_or_else(|| Gate::find(name).is_some_and(|gate| gate.default))
+        let gate = Gate::find(name);
+        let locked = gate.is_some_and(|gate| gate.support == Support::Locked);
+        let configured = self.0.get(name).copied().filter(|_| !locked);
+        configured.unwrap_or_else(|| gate.is_some_and(|gate| gate.default))
     }
 }
 
@@ -34,11 +37,7 @@ pub(super) fn check(configured: &BTreeMap<String, bool>, problems: &mut Problems
                 check_value(gate, *value, &path, problems);
             }
         } else if let Some(retired) = RETIRED.iter().find(|retired| retired.name == name) {
-            if let Some(fixed_value) = retired.fixed_value.filter(|fixed_value| fixed_value != value) {
-                problems.error(&path, &format!("this feature gate is retired; it is always {fixed_value}"));
-            } else {
-                problems.warn(&path, "this feature gate is retired and has no effect; remove it");
-            }
+            check_retired(retired, *value, &path, problems);
         } else if STAGE_WIDE_GATES.contains(&name.as_str()) {
             problems.error(&path, "is not supported; name each feature gate");
         } else {
@@ -53,6 +52,30 @@ pub(super) fn check(configured: &BTreeMap<String, bool>, problems: &mut Problems
         }
     }
     gates
+}
+
+/// Checks the value of a retired gate. A file that Kueue 0.17 or later accepts is not refused for one.
+fn check_retired(retired: &Retired, value: bool, path: &str, problems: &mut Problems) {
+    match (retired.fixed_value.filter(|fixed| *fixed != value), retired.removed_in) {
+        (None, _) => problems.warn(path, "this feature gate is retired and has no effect; remove it"),
+        (Some(fixed), Some(version)) => {
+            let fixed = on_off(fixed);
+            let text =
+                format!("has no effect: Kueue {version} has removed this feature gate; it is always {fixed}");
+            problems.warn(path, &text);
+        }
+        (Some(fixed), None) => {
+            problems.error(path, &format!("this feature gate is retired; it is always {}", on_off(fixed)));
+        }
+    }
+}
+
+/// Returns why a gate that is on or off has no effect, or not all of it.
+pub(super) const fn missing(gate: &Gate, on: bool) -> Option<&'static str> {
+    match gate.support {
+        Support::PartiallySupported(missing) | Support::Unsupported(missing) if on => Some(missing),
+        _ => None,
+    }
 }
 
 /// Checks one value. The default is always accepted; another value depends on the support of the gate.
@@ -72,7 +95,11 @@ fn check_value(gate: &Gate, value: bool, path: &str, problems: &mut Problems) {
             problems.warn(path, "has no effect: performance only");
         }
         Support::Locked if differs => {
-            problems.error(path, &format!("this feature gate is locked to {}", gate.default));
+            let locked = on_off(gate.default);
+            problems.warn(
+                path,
+                &format!("has no effect: Kueue has locked this feature gate; it is always {locked}"),
+            );
         }
         _ => {}
     }
@@ -134,13 +161,18 @@ mod tests {
             ("UnadmittedWorkloadsObservability", false, 1, 0),
             ("ConcurrentAdmission", true, 1, 0),
             ("ConcurrentAdmission", false, 0, 0),
-            ("TLSOptions", false, 1, 0),
+            ("TLSOptions", false, 0, 1),
+            ("TLSOptions", true, 0, 0),
+            ("ManagedJobsNamespaceSelectorAlwaysRespected", false, 0, 1),
+            ("PriorityBoost", true, 0, 0),
             ("NoSuchGate", false, 1, 0),
             ("AllAlpha", false, 1, 0),
             ("LendingLimit", true, 0, 1),
-            ("LendingLimit", false, 1, 0),
+            ("LendingLimit", false, 0, 1),
+            ("KeepQuotaForProvReqRetry", true, 1, 0),
+            ("KeepQuotaForProvReqRetry", false, 0, 1),
             ("QueueVisibility", true, 0, 1),
-            ("DynamicResourceAllocation", true, 1, 0),
+            ("DynamicResourceAllocation", true, 0, 1),
         ];
         for (name, value, errors, warnings) in table {
             let problems = found(&[(name, value)]);
@@ -150,6 +182,25 @@ mod tests {
                 "{name}={value}: {problems:?}"
             );
         }
+    }
+
+    /// Gates of Kueue 0.17 to 0.19 that later versions have removed or locked never refuse a file, whatever their value.
+    #[test]
+    fn gates_retired_since_0_17_are_warnings() {
+        let removed = RETIRED.iter().filter(|retired| retired.removed_in.is_some()).map(|gate| gate.name);
+        let locked = GATES.iter().filter(|gate| gate.support == Support::Locked).map(|gate| gate.name);
+        let names: Vec<&str> = removed.chain(locked).collect();
+        assert_eq!(names.len(), 17);
+        for name in names {
+            for value in [true, false] {
+                let (errors, warnings) = found(&[(name, value)]);
+                assert_eq!(errors, Vec::<String>::new(), "{name}={value}");
+                let expected = usize::from(Gate::find(name).is_none_or(|gate| gate.default != value));
+                assert_eq!(warnings.len(), expected, "{name}={value}: {warnings:?}");
+            }
+        }
+        let off = FeatureGates::new([("TLSOptions".to_owned(), false)].into());
+        assert!(off.enabled("TLSOptions"), "a locked gate keeps its default");
     }
 
     /// For each of Kueue's dependencies: disabling only the parent is an error that names the child; disabling both is
