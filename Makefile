@@ -9,7 +9,7 @@ RELEASE = $(CARGO) run --quiet --locked --bin sluice-release -- $(if $(IMAGE),--
 MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin sluice-e2e -- bench
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo up down unit test test-rest test-all soak mutants e2e e2e-operators metrics-test conformance third-party bench bench-cluster bench-manager bench-sizing bench-ungating lint fmt crds gates flags frameworks chart chart-test generated deny image image-check release
+.PHONY: help tools demo up down unit test test-rest test-all soak mutants e2e e2e-operators metrics-test conformance third-party bench bench-cluster bench-manager bench-sizing bench-ungating lint fmt crds gates settings flags frameworks chart chart-test generated deny image image-check release
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -107,6 +107,9 @@ crds: ## generate crds/ and the patches of config/v1beta1 from the types
 gates: ## write docs/feature-gates.md from the table of feature gates
 	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it feature_gates::page_is_up_to_date
 
+settings: ## write docs/configure.md from the table of settings
+	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --test it configure::page_is_up_to_date
+
 flags: ## write docs/flags.md from the arguments of the manager
 	SLUICE_WRITE=1 $(CARGO) test --quiet --locked --lib page_of_flags_is_up_to_date
 
@@ -120,8 +123,8 @@ chart: ## write the parts of the Helm chart that come from config/, crds/, dashb
 chart-test: tools ## render the Helm chart, compare it with config/, install, upgrade, roll back and uninstall it on a real control plane
 	@$(E2E) chart-test
 
-generated: crds ## fail if a generated file is stale
-	git diff --exit-code -- crds config/v1beta1 charts docs/helm.md
+generated: crds gates settings flags ## fail if a generated file is stale
+	git diff --exit-code -- crds config/v1beta1 charts docs/helm.md docs/feature-gates.md docs/configure.md docs/flags.md
 
 deny: ## licences, sources, bans, duplicate versions and advisories of the dependencies; ADVISORIES=optional: pass if their database cannot be had
 	$(CARGO) deny --locked check bans licenses sources

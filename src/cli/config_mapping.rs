@@ -84,7 +84,7 @@ fn engine_settings(configuration: &Configuration) -> EngineSettings {
                 .collect(),
         }),
         block_admission: configuration.wait_for_pods_ready.block_admission
-            && !gate("DisableWaitForPodsReady"),
+            && configuration.waits_for_pods_ready(),
         gates: EngineGates {
             partial_admission: gate("PartialAdmission"),
             flavor_fungibility: gate("FlavorFungibility"),
@@ -152,20 +152,24 @@ fn parse_external_kind(name: &str) -> Option<(String, String)> {
     Some((group.to_owned(), kind.to_owned()))
 }
 
-fn lifecycle_settings(configuration: &Configuration) -> workload::LifecycleSettings {
+/// Returns the times of waiting for pods; `None` if workloads do not wait for them.
+pub(super) fn pods_ready_limits(configuration: &Configuration) -> Option<pods_ready::PodsReadyLimits> {
     let wait = &configuration.wait_for_pods_ready;
     let requeuing = &wait.requeuing_strategy;
-    let limits = pods_ready::PodsReadyLimits {
+    configuration.waits_for_pods_ready().then(|| pods_ready::PodsReadyLimits {
         timeout: wait.timeout.signed(),
         recovery_timeout: wait.recovery().map(config::Duration::signed),
         max_requeues: requeuing.backoff_limit_count,
         backoff_base: backoff::seconds(requeuing.backoff_base_seconds),
         backoff_max: backoff::seconds(requeuing.backoff_max_seconds),
-    };
+    })
+}
+
+fn lifecycle_settings(configuration: &Configuration) -> workload::LifecycleSettings {
     let retention =
         configuration.object_retention_policies.as_ref().and_then(|policies| policies.workloads.as_ref());
     workload::LifecycleSettings {
-        pods_ready: (!configuration.gates.enabled("DisableWaitForPodsReady")).then_some(limits),
+        pods_ready: pods_ready_limits(configuration),
         retain_finished: retention.and_then(|policy| policy.after_finished).map(config::Duration::signed),
         retain_deactivated: retention
             .and_then(|policy| policy.after_deactivated_by_kueue)
@@ -385,11 +389,11 @@ resources: {quotaCheckStrategy: IgnoreUndeclared}",
         );
         let gates = reconciler::CoreGates {
             admission_gated_by: false,
+            priority_boost: true,
             queue_labels_on_pods: false,
             finish_orphaned_workloads: false,
             cleanup_provisioning_requests_on_eviction: false,
             reclaimable_pods: false,
-            priority_boost: true,
             identifier_annotations: false,
             elastic_jobs: false,
             provisioning_requests: true,

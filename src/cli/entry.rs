@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     fn read(line: &str) -> String {
-        let subcommands = ["manager", "simulate", "dump", "crds", "version"];
+        let subcommands = ["manager", "config", "simulate", "dump", "crds", "version"];
         let args = command_line(line.split(' ').map(OsString::from), |word| subcommands.contains(&word));
         args.iter().map(|arg| arg.to_str().unwrap()).collect::<Vec<_>>().join(" ")
     }
@@ -79,6 +79,7 @@ mod tests {
             "sluice version",
             "/manager version",
             "/manager crds",
+            "/manager config check f",
             "/manager dump -o x",
         ] {
             assert_eq!(read(line), line);

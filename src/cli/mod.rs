@@ -1,4 +1,5 @@
-//! The command line interface: subcommands `manager`, `crds`, `simulate`, `dump`, `framework` and `version`.
+//! The command line interface: subcommands `manager`, `config`, `crds`, `simulate`, `dump`, `framework` and
+//! `version`.
 #![allow(clippy::disallowed_methods, reason = "the shell reads clocks, starts tasks and waits")]
 
 mod address;
@@ -6,6 +7,7 @@ mod args;
 mod batch_pacing;
 mod cluster_objects;
 mod component;
+mod config;
 mod config_checks;
 mod config_mapping;
 mod core;
@@ -52,6 +54,8 @@ enum Command {
     /// Run the controller and its webhooks.
     Manager(Box<args::ManagerArgs>),
     /// Print the CustomResourceDefinitions, or write one file for each.
+    /// Work with configuration files of the manager.
+    Config(config::ConfigArgs),
     Crds(crds::CrdsArgs),
     /// Simulate scheduling of manifests, or of a change to a cluster, without modifying anything.
     Simulate(Box<simulate::SimulateArgs>),
@@ -75,6 +79,7 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse_from(line).command {
         Command::Manager(args) => manager::start(*args).map(success),
         Command::Crds(args) => crds::run(&args).map(success),
+        Command::Config(args) => config::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Framework(args) => framework::run(&args).map(success),

@@ -1,22 +1,29 @@
 //! `Configuration` of group `config.kueue.x-k8s.io`: the configuration file of the manager.
 //!
-//! A file written for Kueue either has the same meaning or is refused. An unknown field is an error with its path. A
+//! Files of v1beta1 are converted first. A file written for Kueue either has the same meaning or is refused. An unknown field is an error with its path. A
 //! known field whose feature is not supported is an error if ignoring it would change scheduling, otherwise a warning.
 //! All errors are reported at once.
 
+mod absent;
 mod duration;
 mod gate_table;
 mod gates;
+mod in_force;
+mod page;
 mod quantity;
 mod schema_check;
+mod setting_table;
 mod tls;
 mod types;
 mod unsupported;
+mod v1beta1;
 mod validate;
 
 pub use duration::Duration;
 pub use gate_table::page as feature_gates_page;
 pub use gates::FeatureGates;
+pub use in_force::{InForce, changed_settings, gates_in_force, settings_in_force};
+pub use page::page as configure_page;
 pub use quantity::Quantity;
 pub use types::*;
 
@@ -24,7 +31,7 @@ use crate::api::validation::FieldError;
 use serde_json::Value;
 use std::fmt;
 
-/// The supported API version.
+/// The API version of configuration files. Those of v1beta1 are read with a warning.
 pub const API_VERSION: &str = "config.kueue.x-k8s.io/v1beta2";
 /// Label that every namespace carries with its name.
 const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
@@ -57,12 +64,22 @@ pub struct LoadedConfiguration {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     reasons: Vec<String>,
+    warnings: Vec<String>,
 }
 
 impl ConfigError {
     /// Returns the reasons.
     pub fn reasons(&self) -> &[String] {
         &self.reasons
+    }
+
+    /// Returns the warnings that were found beside them.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    const fn new(reasons: Vec<String>) -> Self {
+        Self { reasons, warnings: Vec::new() }
     }
 }
 
@@ -95,7 +112,10 @@ impl Problems {
     }
 
     fn fail_if_errors(&self) -> Result<(), ConfigError> {
-        if self.errors.is_empty() { Ok(()) } else { Err(ConfigError { reasons: self.errors.clone() }) }
+        if self.errors.is_empty() {
+            return Ok(());
+        }
+        Err(ConfigError { reasons: self.errors.clone(), warnings: self.warnings.clone() })
     }
 }
 
@@ -110,7 +130,7 @@ pub fn read(yaml: &str) -> Result<Value, ConfigError> {
         "" => Value::Null,
         text => serde_saphyr::from_str(text).map_err(|e| {
             let words = e.render_with_formatter(&serde_saphyr::UserMessageFormatter);
-            ConfigError { reasons: vec![format!("not YAML: {words}")] }
+            ConfigError::new(vec![format!("not YAML: {words}")])
         })?,
     };
     let defaults = || serde_json::json!({ "apiVersion": API_VERSION, "kind": "Configuration" });
@@ -119,12 +139,14 @@ pub fn read(yaml: &str) -> Result<Value, ConfigError> {
 
 /// Checks a document and decodes it as a configuration.
 pub fn load(mut document: Value, frameworks: &[KnownFramework]) -> Result<LoadedConfiguration, ConfigError> {
-    let refuse = |text: String| ConfigError { reasons: vec![text] };
-    check_version(&document)?;
+    let refuse = |text: String| ConfigError::new(vec![text]);
+    let is_v1beta1 = check_version(&document)? == v1beta1::API_VERSION;
     let mut problems = Problems::default();
+    let earlier = is_v1beta1.then(|| v1beta1::split(&mut document, &mut problems));
     schema_check::check(&document, &mut problems);
     problems.fail_if_errors()?;
-    drop_nulls(&mut document);
+    let waits = earlier.is_none_or(|earlier| v1beta1::convert(&mut document, &earlier, &mut problems));
+    absent::drop_absent(&mut document);
     let mut configuration: Configuration =
         serde_json::from_value(document.clone()).map_err(|e| refuse(e.to_string()))?;
     if document.pointer("/integrations/frameworks").is_none() {
@@ -138,6 +160,7 @@ pub fn load(mut document: Value, frameworks: &[KnownFramework]) -> Result<Loaded
             enabled.push(framework.name.to_owned());
         }
     }
+    configuration.without_pods_ready = !waits;
     configuration.gates = gates::check(&configuration.feature_gates, &mut problems);
     validate::check(&document, &configuration, frameworks, &mut problems);
     unsupported::check(&document, &configuration, frameworks, &mut problems);
@@ -145,29 +168,21 @@ pub fn load(mut document: Value, frameworks: &[KnownFramework]) -> Result<Loaded
     Ok(LoadedConfiguration { configuration, warnings: problems.warnings })
 }
 
-fn check_version(document: &Value) -> Result<(), ConfigError> {
+/// Returns the API version of a document.
+fn check_version(document: &Value) -> Result<&str, ConfigError> {
     let text = |key: &str| document.get(key).and_then(Value::as_str).unwrap_or_default();
     let (version, kind) = (text("apiVersion"), text("kind"));
-    let reason = if version != API_VERSION {
+    let reason = if kind == "ConfigMap" {
+        "kind: this is a ConfigMap; the configuration is the text of its key controller_manager_config.yaml"
+            .to_owned()
+    } else if ![API_VERSION, v1beta1::API_VERSION].contains(&version) {
         format!("apiVersion: {version:?} is not supported; write the file as {API_VERSION}")
     } else if kind != "Configuration" {
         format!("kind: {kind:?} is not supported; it must be \"Configuration\"")
     } else {
-        return Ok(());
+        return Ok(version);
     };
-    Err(ConfigError { reasons: vec![reason] })
-}
-
-/// Removes null fields: as in Go, null equals absent. Lists and maps contain none.
-fn drop_nulls(value: &mut Value) {
-    match value {
-        Value::Object(members) => {
-            members.retain(|_, member| !member.is_null());
-            members.values_mut().for_each(drop_nulls);
-        }
-        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
-        _ => {}
-    }
+    Err(ConfigError::new(vec![reason]))
 }
 
 #[cfg(test)]

@@ -8,9 +8,23 @@ use serde_json::Value;
 
 /// Adds an error for each part of the document that does not match the schema of `Configuration`.
 pub(super) fn check(document: &Value, problems: &mut Problems) {
+    check_against(&schema_for!(Configuration).to_value(), document, problems);
+}
+
+/// Adds an error for each part of the document that does not match a schema.
+pub(super) fn check_against(schema: &Value, document: &Value, problems: &mut Problems) {
+    let walk = SchemaWalker { definitions: schema.get("$defs") };
+    walk.check(schema, document, "", problems);
+}
+
+/// Returns the path and the description of each field that has no fields of its own. A list of objects is one, and so are the
+/// fields of its entries, with `[]` for an entry.
+pub(super) fn leaves() -> Vec<(String, String)> {
     let schema = schema_for!(Configuration).to_value();
     let walk = SchemaWalker { definitions: schema.get("$defs") };
-    walk.check(&schema, document, "", problems);
+    let mut found = Vec::new();
+    walk.collect_leaves(&schema, "", &mut found);
+    found
 }
 
 struct SchemaWalker<'a> {
@@ -28,6 +42,25 @@ impl<'a> SchemaWalker<'a> {
         let some =
             alternatives.and_then(|all| all.iter().find(|s| s.get("type").is_none_or(|t| t != "null")));
         some.map_or(schema, |s| self.resolve(s))
+    }
+
+    fn collect_leaves(&self, schema: &'a Value, path: &str, found: &mut Vec<(String, String)>) {
+        let fields = |schema: &'a Value| schema.get("properties").and_then(Value::as_object);
+        for (name, field) in fields(self.resolve(schema)).into_iter().flatten() {
+            let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            let target = self.resolve(field);
+            let entry = target.get("items").map(|items| self.resolve(items));
+            // The fields of a selector are those of Kubernetes.
+            if fields(target).is_some() && !name.ends_with("Selector") {
+                self.collect_leaves(target, &below, found);
+                continue;
+            }
+            let description = field.get("description").and_then(Value::as_str).unwrap_or_default();
+            found.push((below.clone(), description.to_owned()));
+            if let Some(entry) = entry {
+                self.collect_leaves(entry, &format!("{below}[]"), found);
+            }
+        }
     }
 
     fn check(&self, schema: &'a Value, value: &Value, path: &str, problems: &mut Problems) {

@@ -67,7 +67,7 @@ fn invalid_values_are_refused_with_path() {
             "waitForPodsReady: {timeout: 5d}",
             "waitForPodsReady.timeout: must be a duration such as 5m or 1h30m",
         ),
-        ("waitForPodsReady: {timeout: 0s}", "waitForPodsReady.timeout: must be greater than 0"),
+        ("waitForPodsReady: {timeout: -1s}", "waitForPodsReady.timeout: must be greater than 0"),
         (
             "waitForPodsReady: {recoveryTimeout: -1s}",
             "waitForPodsReady.recoveryTimeout: must not be negative",
@@ -272,7 +272,11 @@ fn other_unreadable_values_are_refused_with_path() {
         ("admissionFairSharing: {resourceWeights: {cpu: .nan}}", "`.nan` is not a finite number"),
         ("namespace: A_b", "namespace: must be a DNS label"),
         ("leaderElection: {resourceNamespace: a.b}", "leaderElection.resourceNamespace: must be a DNS label"),
-        ("leaderElection: {resourceName: ''}", "leaderElection.resourceName: must be a DNS name"),
+        ("leaderElection: {resourceName: A}", "leaderElection.resourceName: must be a DNS name"),
+        (
+            "multiKueue: {clusterProfile: {accessProviders: [{nam: a}]}}",
+            "multiKueue.clusterProfile.accessProviders[0].nam: unknown field",
+        ),
     ];
     for (body, reason) in table {
         refused(body, reason);
@@ -317,7 +321,7 @@ fn invalid_fair_sharing_is_refused_with_path() {
             "admissionFairSharing.usageHalfLifeTime: must not be negative",
         ),
         (
-            "admissionFairSharing: {usageSamplingInterval: 0s}",
+            "admissionFairSharing: {usageSamplingInterval: -1s}",
             "admissionFairSharing.usageSamplingInterval: must be greater than 0",
         ),
         (
@@ -332,9 +336,11 @@ fn invalid_fair_sharing_is_refused_with_path() {
 
 #[test]
 fn other_versions_are_refused_by_name() {
-    let old = "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\n";
+    let old = "apiVersion: config.kueue.x-k8s.io/v1alpha1\nkind: Configuration\n";
     let error = parsed(old).unwrap_err().to_string();
-    assert!(error.contains("v1beta1") && error.contains(API_VERSION), "{error}");
+    assert!(error.contains("v1alpha1") && error.contains(API_VERSION), "{error}");
+    let map = parsed("apiVersion: v1\nkind: ConfigMap\n").unwrap_err().to_string();
+    assert!(map.starts_with("kind: this is a ConfigMap"), "{map}");
     assert!(parsed("kind: Configuration").is_err());
     assert!(parsed("{").is_err());
 }
@@ -348,11 +354,12 @@ fn unsupported_values_are_ignored_with_warning() {
         ("controller: {groupKindConcurrency: {Job.batch: 5}}", "controller.groupKindConcurrency"),
         ("featureGates: {MultiKueue: true}", "featureGates.MultiKueue"),
         ("pprofBindAddress: ':8083'", "pprofBindAddress"),
+        ("integrations: {frameworks: []}", "integrations.frameworks: enables no framework"),
         ("webhook: {certDir: /certs}", "webhook.certDir: has no effect: internalCertManagement"),
         ("featureGates: {LendingLimit: true}", "featureGates.LendingLimit: this feature gate is retired"),
         (
-            "waitForPodsReady: {}\nfeatureGates: {DisableWaitForPodsReady: true}",
-            "waitForPodsReady: has no effect: feature gate DisableWaitForPodsReady is on",
+            "waitForPodsReady: {timeout: 1m}\nfeatureGates: {DisableWaitForPodsReady: true}",
+            "waitForPodsReady.timeout: has no effect: feature gate DisableWaitForPodsReady is on",
         ),
         (
             "resources: {quotaCheckStrategy: IgnoreUndeclared}\nfeatureGates: {QuotaCheckStrategy: false}",
@@ -405,6 +412,30 @@ fn values_are_parsed() {
     assert_eq!(configuration.wait_for_pods_ready.recovery(), None);
     assert_eq!(configuration.resources.transformations[0].strategy, TransformationStrategy::Replace);
     assert_eq!(configuration.resources.transformations[0].outputs.len(), 2);
+}
+
+/// As Kueue completes a configuration: empty text and zero durations are replaced by the default, unless zero has a meaning.
+#[test]
+fn zero_values_mean_default() {
+    let defaults = parsed(&file("")).unwrap().configuration;
+    for body in [
+        "health: {healthProbeBindAddress: '', readinessEndpointName: '', livenessEndpointName: ''}",
+        "metrics: {bindAddress: ''}",
+        "leaderElection: {leaseDuration: 0s, renewDeadline: 0s, retryPeriod: '0', resourceLock: '', resourceName: ''}",
+        "waitForPodsReady: {timeout: 0s, recoveryTimeout: ~}",
+    ] {
+        assert_eq!(parsed(&file(body)).expect(body).configuration, defaults, "{body}");
+    }
+    let sampling = parsed(&file("admissionFairSharing: {usageSamplingInterval: 0s}")).unwrap().configuration;
+    assert_eq!(sampling.admission_fair_sharing.unwrap().usage_sampling_interval, Duration::from_secs(300));
+    let kept = parsed(&file(
+        "waitForPodsReady: {recoveryTimeout: 0s}\nmetrics: {bindAddress: '0'}\n\
+         objectRetentionPolicies: {workloads: {afterFinished: 0s}}",
+    ));
+    let kept = kept.unwrap().configuration;
+    assert_eq!((kept.wait_for_pods_ready.recovery(), kept.metrics.bind_address.as_str()), (None, "0"));
+    let retention = kept.object_retention_policies.unwrap().workloads.unwrap();
+    assert_eq!(retention.after_finished, Some(Duration::default()));
 }
 
 #[test]

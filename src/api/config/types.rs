@@ -4,19 +4,19 @@ use super::gates::FeatureGates;
 use super::{Duration, Quantity};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Configuration of the manager.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Configuration {
     /// Group and version of the file.
     pub api_version: String,
     /// `Configuration`.
     pub kind: String,
-    /// Namespace of the manager; the caller determines it when absent.
+    /// Namespace of the manager: of its Secrets, its Lease and the Service of the webhooks.
     pub namespace: Option<String>,
     /// Webhook server.
     pub webhook: Webhook,
@@ -30,12 +30,11 @@ pub struct Configuration {
     pub controller: Controller,
     /// TLS of all servers.
     pub tls: Option<Tls>,
-    /// Address of the profiler; off when empty.
+    /// Address of the profiler.
     pub pprof_bind_address: String,
     /// Whether jobs without a queue name are suspended too.
     pub manage_jobs_without_queue_name: bool,
-    /// Namespaces in which jobs without a queue name are suspended; `None`: all except `kube-system` and the manager's
-    /// own.
+    /// Namespaces whose jobs are managed.
     pub managed_jobs_namespace_selector: Option<LabelSelector>,
     /// Serving certificates that the manager generates.
     pub internal_cert_management: InternalCertManagement,
@@ -53,7 +52,7 @@ pub struct Configuration {
     pub admission_fair_sharing: Option<AdmissionFairSharing>,
     /// How requests are counted.
     pub resources: Resources,
-    /// Feature gates as written in the file.
+    /// Feature gates by name, as the file has them.
     pub feature_gates: BTreeMap<String, bool>,
     /// When finished and deactivated Workloads are deleted.
     pub object_retention_policies: Option<ObjectRetentionPolicies>,
@@ -62,9 +61,17 @@ pub struct Configuration {
     /// Feature gates with defaults applied.
     #[serde(skip)]
     pub gates: FeatureGates,
+    /// Whether a file of v1beta1 leaves the eviction of workloads off whose pods do not become ready.
+    #[serde(skip)]
+    pub without_pods_ready: bool,
 }
 
 impl Configuration {
+    /// Returns whether workloads are evicted whose pods do not become ready.
+    pub fn waits_for_pods_ready(&self) -> bool {
+        !self.without_pods_ready && !self.gates.enabled("DisableWaitForPodsReady")
+    }
+
     /// Returns the directory of the serving certificate, or `None` if it is read from a Secret.
     pub fn certificate_folder(&self) -> Option<&str> {
         let folder = Some(self.webhook.cert_dir.as_str()).filter(|folder| !folder.is_empty());
@@ -88,7 +95,7 @@ impl Configuration {
 macro_rules! section {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident : $type:ty = $default:expr,)* }) => {
         $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
         #[serde(rename_all = "camelCase", default)]
         pub struct $name { $($(#[$field_doc])* pub $field: $type,)* }
 
@@ -116,7 +123,7 @@ section! {
 section! {
     /// Health probes.
     Health {
-    /// Address; disabled when empty or `0`.
+        /// Address; disabled when `0`.
         health_probe_bind_address: String = ":8081".to_owned(),
         /// Path of the readiness probe.
         readiness_endpoint_name: String = "readyz".to_owned(),
@@ -176,11 +183,11 @@ section! {
         renew_deadline: Duration = Duration::from_secs(10),
         /// Interval between attempts.
         retry_period: Duration = Duration::from_secs(2),
-        /// Kind of the lock; only `leases` is supported.
+        /// Kind of the lock.
         resource_lock: String = "leases".to_owned(),
         /// Name of the Lease.
         resource_name: String = "c1f6bfd2.kueue.x-k8s.io".to_owned(),
-        /// Namespace of the Lease; the manager's own when empty.
+        /// Namespace of the Lease.
         resource_namespace: String = String::new(),
     }
 }
@@ -188,7 +195,7 @@ section! {
 section! {
     /// Controllers.
     Controller {
-        /// Workers by Kind.group; no effect, as one task serves all kinds.
+        /// Workers by Kind.group.
         group_kind_concurrency: BTreeMap<String, i32> = BTreeMap::new(),
         /// Timeout of the initial lists in nanoseconds, as Go decodes this field.
         cache_sync_timeout: Option<i64> = None,
@@ -263,7 +270,7 @@ section! {
 }
 
 /// Time by which workloads are ordered after a PodsReady timeout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum RequeuingTimestamp {
     /// Time of the eviction.
     Eviction,
@@ -309,7 +316,27 @@ section! {
         /// Further kinds that are dispatched.
         external_frameworks: Vec<ExternalFramework> = Vec::new(),
         /// Access to worker clusters by ClusterProfile.
-        cluster_profile: Option<Value> = None,
+        cluster_profile: Option<ClusterProfile> = None,
+    }
+}
+
+section! {
+    /// Access to worker clusters by ClusterProfile.
+    ClusterProfile {
+        /// Programs that provide credentials.
+        access_providers: Vec<AccessProvider> = Vec::new(),
+        /// Earlier name of `accessProviders`.
+        credentials_providers: Vec<AccessProvider> = Vec::new(),
+    }
+}
+
+section! {
+    /// A program that provides credentials.
+    AccessProvider {
+        /// Name.
+        name: String = String::new(),
+        /// How the program is run, as in a kubeconfig.
+        exec_config: Value = Value::Null,
     }
 }
 
@@ -364,7 +391,7 @@ section! {
 }
 
 /// How resources that the ClusterQueue does not cover are handled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum QuotaCheckStrategy {
     /// A workload that requests them stays pending.
     BlockUndeclared,
@@ -387,7 +414,7 @@ section! {
 }
 
 /// Whether the input resource of a transformation is still counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum TransformationStrategy {
     /// The input is counted too.
     Retain,

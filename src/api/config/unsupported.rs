@@ -1,23 +1,8 @@
 //! Checks for known settings whose feature is not supported by this version.
 
+use super::setting_table::{SETTINGS, Setting, Support};
 use super::{Configuration, KnownFramework, Problems};
 use serde_json::Value;
-
-/// Sections that can be ignored because the feature does not exist, with the reason shown.
-const IGNORED: [(&str, &str); 3] = [
-    ("/multiKueue", "jobs are not sent to other clusters"),
-    ("/visibilityServer", "the visibility API is not served"),
-    ("/pprofBindAddress", "there is no profiler"),
-];
-
-/// Settings that have no effect while the feature gate has the given value.
-const GATED: [(&str, &str, bool); 5] = [
-    ("/metrics/customLabels", "CustomMetricLabels", false),
-    ("/metrics/localQueueMetrics", "LocalQueueMetrics", false),
-    ("/waitForPodsReady", "DisableWaitForPodsReady", true),
-    ("/admissionFairSharing", "AdmissionFairSharing", false),
-    ("/resources/quotaCheckStrategy", "QuotaCheckStrategy", false),
-];
 
 /// Adds an error for each setting whose absence would change scheduling, and a warning for each other one.
 pub(super) fn check(
@@ -26,36 +11,50 @@ pub(super) fn check(
     frameworks: &[KnownFramework],
     problems: &mut Problems,
 ) {
-    let given = |pointer: &str| {
-        let empty = |value: &Value| match value {
-            Value::String(text) => matches!(text.as_str(), "" | "0"),
-            Value::Array(items) => items.is_empty(),
-            _ => false,
-        };
-        document.pointer(pointer).is_some_and(|value| !empty(value))
-    };
-    let path = |pointer: &str| pointer.trim_start_matches('/').replace('/', ".");
-    for (pointer, why) in IGNORED.iter().filter(|(pointer, _)| given(pointer)) {
-        problems.warn(&path(pointer), &format!("has no effect: {why}"));
-    }
-    for (pointer, gate, value) in GATED {
-        if given(pointer) && configuration.gates.enabled(gate) == value {
-            let text = format!("has no effect: feature gate {gate} is {}", if value { "on" } else { "off" });
-            problems.warn(&path(pointer), &text);
+    for setting in SETTINGS.iter().filter(|setting| is_given(document, setting)) {
+        if let Support::Refused(why) = setting.support {
+            problems.error(setting.path, &format!("is not supported: {why}"));
+        } else if let Some(why) = without_effect(setting, configuration) {
+            problems.warn(setting.path, &format!("has no effect: {why}"));
         }
     }
-    if !configuration.resources.device_class_mappings.is_empty() {
-        problems.error("resources.deviceClassMappings", "is not supported: devices have no quota");
-    }
-    if !configuration.controller.group_kind_concurrency.is_empty() {
-        let text = "has no effect: one task serves all kinds";
-        problems.warn("controller.groupKindConcurrency", text);
-    }
-    if configuration.certificate_folder().is_none() && given("/webhook/certDir") {
-        let text = "has no effect: internalCertManagement is enabled, and its Secret is served";
-        problems.warn("webhook.certDir", text);
+    if configuration.integrations.frameworks.is_empty() {
+        let text = "enables no framework; Kueue takes an empty list for batch/job";
+        problems.warn("integrations.frameworks", text);
     }
     check_frameworks(configuration, frameworks, problems);
+}
+
+/// Returns whether a document sets a setting to anything but an empty value.
+pub(super) fn is_given(document: &Value, setting: &Setting) -> bool {
+    let empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::String(text) => matches!(text.as_str(), "" | "0"),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        _ => false,
+    };
+    let pointer = setting.pointer();
+    pointer.and_then(|pointer| document.pointer(&pointer)).is_some_and(|value| !empty(value))
+}
+
+/// Returns why a setting has no effect with a configuration.
+pub(super) fn without_effect(setting: &Setting, configuration: &Configuration) -> Option<String> {
+    match setting.support {
+        Support::Unless("DisableWaitForPodsReady", _) if configuration.without_pods_ready => {
+            Some("waitForPodsReady.enable is not true".to_owned())
+        }
+        Support::Unless(gate, value) if configuration.gates.enabled(gate) == value => {
+            Some(format!("feature gate {gate} is {}", if value { "on" } else { "off" }))
+        }
+        Support::Ignored(why) => Some(why.to_owned()),
+        Support::Conditional(_)
+            if setting.path == "webhook.certDir" && configuration.certificate_folder().is_none() =>
+        {
+            Some("internalCertManagement is enabled, and its Secret is served".to_owned())
+        }
+        _ => None,
+    }
 }
 
 /// Checks the framework names.
