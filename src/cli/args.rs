@@ -16,6 +16,10 @@ pub(super) struct ManagerArgs {
     /// Configuration file (config.kueue.x-k8s.io/v1beta2); default: built-in defaults.
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
+    /// Folder in which the ConfigMap of the configuration is mounted as a whole; default: the folder of --config. The log level
+    /// and the times of waiting for pods are read again from it, as a file that is mounted by subPath never changes.
+    #[arg(long, value_name = "DIR")]
+    pub(super) config_dir: Option<PathBuf>,
     #[command(flatten)]
     pub(super) framework_files: FrameworkFileArgs,
     /// Kubeconfig file; default: the service account of the pod.

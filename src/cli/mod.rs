@@ -27,6 +27,7 @@ mod logs;
 mod manager;
 mod process_metrics;
 mod queue_dump;
+mod reload;
 mod settings;
 mod simulate;
 mod supervise;
@@ -53,9 +54,9 @@ struct Cli {
 enum Command {
     /// Run the controller and its webhooks.
     Manager(Box<args::ManagerArgs>),
-    /// Print the CustomResourceDefinitions, or write one file for each.
     /// Work with configuration files of the manager.
     Config(config::ConfigArgs),
+    /// Print the CustomResourceDefinitions, or write one file for each.
     Crds(crds::CrdsArgs),
     /// Simulate scheduling of manifests, or of a change to a cluster, without modifying anything.
     Simulate(Box<simulate::SimulateArgs>),
@@ -78,8 +79,8 @@ pub fn main() -> ExitCode {
     let line = entry::command_line(std::env::args_os(), is_subcommand);
     let result = match Cli::parse_from(line).command {
         Command::Manager(args) => manager::start(*args).map(success),
-        Command::Crds(args) => crds::run(&args).map(success),
         Command::Config(args) => config::run(&args),
+        Command::Crds(args) => crds::run(&args).map(success),
         Command::Simulate(args) => simulate::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Framework(args) => framework::run(&args).map(success),

@@ -13,6 +13,7 @@ use super::core::Core;
 use super::leadership;
 use super::manager::{ChannelEnds, ManagerContext};
 use super::queue_dump;
+use super::reload;
 use super::settings::ManagerSettings;
 use super::supervise::SupervisedTasks;
 use super::threads::Threads;
@@ -101,6 +102,8 @@ pub(super) fn start(
     }
     workers.start(&threads.lease, "watchdog", watchdog(settings, shared));
     start_config_checks(&mut workers, settings, shared, sends_ownership, api);
+    let reloads = reload::run(settings, shared);
+    workers.start(api, "configuration", run_until(shared.stop.serving.clone(), reloads));
     let dumps = queue_dump::run(shared.core.queries.clone());
     workers.start(api, "queue dump", try_run_until(shared.stop.serving.clone(), dumps));
     let watch_statuses = shared.watch_statuses.clone();

@@ -4,6 +4,7 @@ use crate::api::ObjectKey;
 use crate::api::v1beta2::WorkloadStatus;
 use crate::cache::Kind;
 use crate::cache::workload_object::WorkloadObject;
+use crate::lifecycle::pods_ready::PodsReadyLimits;
 use crate::snapshot::WaitingHead;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -54,6 +55,8 @@ pub enum Delta {
     Written(WriteResult),
     /// Whether this replica may write.
     Leading(bool),
+    /// Other times of waiting for pods. Without effect while workloads do not wait for their pods.
+    PodsReadyLimits(PodsReadyLimits),
     /// Time has passed.
     Tick,
 }

@@ -142,6 +142,13 @@ impl Reconciler {
             Delta::Synced { kind } => self.finish_list(kind),
             Delta::Written(result) => self.handle_write_result(result, now),
             Delta::Leading(leading) => self.set_leading(leading),
+            Delta::PodsReadyLimits(limits) => {
+                if let Some(current) = &mut self.settings.lifecycle.pods_ready {
+                    *current = limits;
+                    // A time may have passed already.
+                    self.mark_workloads(self.cache.keys(Kind::Workload));
+                }
+            }
             Delta::Tick => {}
         }
     }

@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
+use sluice::lifecycle::pods_ready::PodsReadyLimits;
 use sluice::reconciler::{CoreGates, CoreSettings, Delta, Effect, Observation, Verb, Write};
 use sluice::snapshot::UnadmittedKey;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +44,40 @@ fn job_of_deactivated_workload_is_deleted_after_retention() {
     core.put(Kind::Workload, deactivated_workload("DeactivatedDueToRequeuingLimitExceeded"));
     core.put(JOB, job("j"));
     assert_eq!(writes(&core.advance_seconds(1_000_000), JOB), [], "kept forever");
+}
+
+/// Other times of waiting for pods hold at once for workloads that wait already; where workloads do not wait, none begins to.
+#[test]
+fn times_of_waiting_for_pods_may_change() {
+    let limits = |seconds| PodsReadyLimits {
+        timeout: SignedDuration::from_secs(seconds),
+        recovery_timeout: None,
+        max_requeues: None,
+        backoff_base: SignedDuration::from_secs(1),
+        backoff_max: SignedDuration::from_secs(1),
+    };
+    let is_evicted = |effects: &[Effect]| {
+        let evicted = |condition: &Value| condition["type"] == "Evicted" && condition["status"] == "True";
+        let conditions = |write: &Write| write.body["status"]["conditions"].as_array().cloned();
+        writes(effects, Kind::Workload).iter().filter_map(conditions).flatten().any(|c| evicted(&c))
+    };
+    for waits in [true, false] {
+        let mut settings = CoreSettings::default();
+        settings.lifecycle.pods_ready = waits.then(|| limits(3600));
+        let mut core = Core::new(settings);
+        let mut running = job("j");
+        running["spec"]["suspend"] = json!(false);
+        core.put(JOB, running);
+        let mut conditions = ["QuotaReserved", "Admitted"].map(|kind| condition(kind, "True", kind)).to_vec();
+        conditions.push(condition("PodsReady", "False", "WaitForStart"));
+        let mut effects = core.put(Kind::Workload, reserving_workload("j", &conditions));
+        effects.extend(core.advance_seconds(60));
+        effects.extend(core.feed(Delta::PodsReadyLimits(limits(7200))));
+        effects.extend(core.advance_seconds(4000));
+        assert!(!is_evicted(&effects), "{effects:?}");
+        let effects = core.feed(Delta::PodsReadyLimits(limits(10)));
+        assert_eq!(is_evicted(&effects), waits, "{effects:?}");
+    }
 }
 
 #[test]
@@ -129,6 +164,7 @@ fn gates_turn_features_off() {
     let off = CoreGates {
         cleanup_provisioning_requests_on_eviction: false,
         admission_gated_by: false,
+        priority_boost: false,
         finish_orphaned_workloads: false,
         reclaimable_pods: false,
         identifier_annotations: false,
@@ -164,7 +200,6 @@ fn gates_turn_features_off() {
         core.put(Kind::Workload, object);
         core.advance_seconds(1);
         let usage: i64 = core.state.snapshot().queues.cluster_queues["cq"]
-        priority_boost: false,
             .usage_by_flavor_resource
             .values()
             .map(|c| c.usage.get())

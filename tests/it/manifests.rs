@@ -273,6 +273,7 @@ fn shipped_configuration_loads_without_warnings() {
 #[test]
 fn deployments_match_kueues_form_and_the_configuration() {
     const FILE: &str = "controller_manager_config.yaml";
+    const FOLDER: &str = "/etc/kueue-manager-config";
     let text = fs::read_to_string(root().join("config/manager").join(FILE)).unwrap();
     let configuration = config::parse(&text, &known_frameworks()).unwrap().configuration;
     let mut deployments = objects("Deployment");
@@ -284,12 +285,17 @@ fn deployments_match_kueues_form_and_the_configuration() {
         let container = &pod["containers"][0];
         assert_eq!(texts(&container["command"]), ["/manager"], "{path}");
         let arguments = texts(&container["args"]);
-        assert_eq!(arguments[..2], [&format!("--config=/{FILE}"), "--shutdown-delay=15s"], "{path}");
+        let expected =
+            [&format!("--config=/{FILE}"), "--shutdown-delay=15s", &format!("--config-dir={FOLDER}")];
+        assert_eq!(arguments[..3], expected, "{path}");
         let part = (deployment["metadata"]["name"] == "kueue-webhooks").then_some("--component=webhooks");
-        assert_eq!(arguments[2..], part.into_iter().collect::<Vec<_>>(), "{path}");
+        assert_eq!(arguments[3..], part.into_iter().collect::<Vec<_>>(), "{path}");
         let mount = &container["volumeMounts"][0];
         let mount = ["name", "mountPath", "subPath"].map(|field| mount[field].as_str().unwrap());
         assert_eq!(mount, ["manager-config", &format!("/{FILE}"), FILE], "{path}");
+        // By subPath the file never changes; the folder does.
+        let folder = json!({"name": "manager-config", "mountPath": FOLDER, "readOnly": true});
+        assert_eq!(container["volumeMounts"][1], folder, "{path}");
         let volume = json!({"name": "manager-config", "configMap": {"name": "kueue-manager-config"}});
         assert_eq!(pod["volumes"][0], volume, "{path}");
         // The manager ends 25 s after the signal at the latest.

@@ -2,6 +2,7 @@
 {{- define "sluice.manager.args" -}}
 - --config=/controller_manager_config.yaml
 - --shutdown-delay=15s
+- --config-dir=/etc/kueue-manager-config
 {{- if .Values.webhooks.separate }}
 - --component={{ .component }}
 {{- end }}
@@ -150,6 +151,9 @@ volumeMounts:
 - name: manager-config
   mountPath: /controller_manager_config.yaml
   subPath: controller_manager_config.yaml
+  readOnly: true
+- name: manager-config
+  mountPath: /etc/kueue-manager-config
   readOnly: true
 {{- if .Values.enableCertManager }}
 - name: cert

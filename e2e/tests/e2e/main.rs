@@ -56,6 +56,7 @@ mod ray_clusters;
 mod rbac_changes;
 mod recreated_queues;
 mod rejected_writes;
+mod reload;
 mod runner;
 mod runtime;
 mod second_pass;
