@@ -9,7 +9,7 @@ RELEASE = $(CARGO) run --quiet --locked --bin sluice-release -- $(if $(IMAGE),--
 MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin sluice-e2e -- bench
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo up down unit test test-rest test-all soak mutants e2e e2e-operators metrics-test conformance third-party bench bench-cluster bench-manager bench-sizing bench-ungating lint fmt crds gates settings flags frameworks chart chart-test generated deny image image-check release
+.PHONY: help tools demo up down unit test test-rest test-all soak mutants e2e e2e-operators metrics-test conformance switch third-party bench bench-cluster bench-manager bench-sizing bench-ungating lint fmt crds gates settings flags frameworks chart chart-test generated deny image image-check release
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ metrics-test: tools ## alerts and dashboards with a real Prometheus (from the PA
 
 conformance: tools ## replay recorded decisions, API answers and lives of jobs, where ../shared exists; ONLY=decisions|api|jobs CASES=DIR SUITE=NAME SHOW=N
 	@$(E2E) conformance $(if $(ONLY),--only "$(ONLY)") $(if $(CASES),--cases "$(CASES)") $(if $(SUITE),--suite "$(SUITE)") --show $(or $(SHOW),0)
+
+switch: tools ## switch recorded clusters from Kueue in place and judge what changed, where ../shared exists; STORE=v0.19.2 WAY=to|back
+	@$(E2E) switch $(if $(STORE),--store "$(STORE)") $(if $(WAY),--way "$(WAY)")
 
 third-party: tools ## check the controller of another project against docs/third-party-workloads.md; JOB=FILE KUBECONFIG=FILE, that of `make up`; ARGS=...
 	@test -n "$(JOB)" || { echo "usage: make third-party JOB=FILE [KUBECONFIG=FILE] [ARGS='--reaction 60 --node-label pool=batch']" >&2; exit 1; }

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
-    IsCa, KeyPair, KeyUsagePurpose,
+    IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,7 +12,8 @@ use std::time::Duration;
 
 /// A certificate authority that signs server and user certificates.
 pub struct CertificateAuthority {
-    issuer: CertifiedIssuer<'static, KeyPair>,
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
 }
 
 /// A certificate with its key, in PEM.
@@ -31,12 +32,20 @@ impl CertificateAuthority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages =
             vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-        Ok(Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate()?)? })
+        let key = KeyPair::generate()?;
+        let pem = CertifiedIssuer::self_signed(params.clone(), &key)?.pem();
+        Ok(Self { issuer: Issuer::new(params, key), pem })
+    }
+
+    /// Reads an authority that was made elsewhere; both in PEM.
+    pub fn existing(certificate: &str, key: &str) -> Result<Self> {
+        let issuer = Issuer::from_ca_cert_pem(certificate, KeyPair::from_pem(key)?)?;
+        Ok(Self { issuer, pem: certificate.to_owned() })
     }
 
     /// Returns its certificate in PEM.
     pub fn pem(&self) -> String {
-        self.issuer.pem()
+        self.pem.clone()
     }
 
     /// Issues a server certificate for these DNS names and IP addresses.

@@ -2,13 +2,16 @@
 //! KWOK. Each uses free ports of 127.0.0.1 and its own folder, so several can run concurrently. Dropping one stops its
 //! processes.
 
+mod seed;
+
 use crate::binaries::Binaries;
-use crate::certs::{CertificateAuthority, signing_key, write_private};
+use crate::certs::{CertificateAuthority, write_private};
 use crate::kubeconfig::{self, Credentials};
 use crate::paths;
 use crate::process::{Process, ProcessGuard, ProcessIdentity, free_ports};
 use anyhow::{Context as _, Result, bail};
 use kube::Client;
+use seed::Seed;
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -44,7 +47,7 @@ pub struct ControlPlane {
     pub guard: ProcessGuard,
     /// The binaries in use.
     pub binaries: Binaries,
-    ca: CertificateAuthority,
+    seed: Seed,
     /// Signs the client certificate that the API server presents to webhooks.
     webhook_client_ca: Box<CertificateAuthority>,
     folder: PathBuf,
@@ -57,6 +60,16 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Starts a control plane in `folder`, which is deleted first.
     pub async fn start(extent: Extent, folder: &Path) -> Result<Self> {
+        Self::start_from(Seed::empty()?, extent, folder).await
+    }
+
+    /// Starts a whole control plane in `folder`, which is deleted first, on a copy of the recorded store in `store`: `etcd` is its data,
+    /// `pki` has the authority, the keys of service accounts and the life of pods that go with it.
+    pub async fn start_on(store: &Path, folder: &Path) -> Result<Self> {
+        Self::start_from(Seed::recorded(store)?, Extent::Full, folder).await
+    }
+
+    async fn start_from(seed: Seed, extent: Extent, folder: &Path) -> Result<Self> {
         let wanted: &[&str] = match extent {
             Extent::Api => &["etcd", "kube-apiserver", "kubectl"],
             Extent::Owners => &["etcd", "kube-apiserver", "kubectl", "kube-controller-manager"],
@@ -69,13 +82,14 @@ impl ControlPlane {
             fs::remove_dir_all(folder)?;
         }
         fs::create_dir_all(folder)?;
+        seed.copy_data(folder)?;
         let ports = free_ports(3)?;
         let [etcd, peer, api] = ports[..] else { bail!("expected three ports") };
         let mut plane = Self {
             processes: Vec::new(),
             guard: ProcessGuard::start()?,
             binaries,
-            ca: CertificateAuthority::new("sluice-e2e")?,
+            seed,
             webhook_client_ca: Box::new(CertificateAuthority::new("sluice-e2e-webhook-callers")?),
             folder: folder.to_owned(),
             server: format!("https://127.0.0.1:{api}"),
@@ -130,8 +144,8 @@ impl ControlPlane {
 
     /// Issues a client certificate for a user.
     pub fn credentials(&self, user: &str, group: Option<&str>) -> Result<Credentials> {
-        let pair = self.ca.client(user, group)?;
-        Ok(Credentials::certificate(&self.server, &self.ca.pem(), user, &pair))
+        let pair = self.seed.ca.client(user, group)?;
+        Ok(Credentials::certificate(&self.server, &self.seed.ca.pem(), user, &pair))
     }
 
     /// Returns the CA of the client certificate that the API server presents to webhooks, in PEM.
@@ -142,19 +156,19 @@ impl ControlPlane {
     /// Issues a client certificate for the webhook server at this URL, whose certificate is signed by `ca`. If
     /// `authentic`, the client CA is the one of the API server's webhook client certificate, otherwise another one.
     pub fn webhook_client_credentials(&self, server: &str, ca: &str, authentic: bool) -> Result<Credentials> {
-        let authority = if authentic { &*self.webhook_client_ca } else { &self.ca };
+        let authority = if authentic { &*self.webhook_client_ca } else { &self.seed.ca };
         Ok(Credentials::certificate(server, ca, "caller", &authority.client("caller", None)?))
     }
 
     /// Returns the CA of the API server's serving certificate, in PEM.
     pub fn ca_pem(&self) -> String {
-        self.ca.pem()
+        self.seed.ca.pem()
     }
 
     /// Requests a token for a service account; returns credentials for the server at this URL.
     pub async fn service_account(&self, server: &str, namespace: &str, name: &str) -> Result<Credentials> {
         let token = kubeconfig::token(&self.admin().await?, namespace, name).await?;
-        Ok(Credentials::token(server, &self.ca.pem(), name, &token))
+        Ok(Credentials::token(server, &self.seed.ca.pem(), name, &token))
     }
 
     /// Returns a client with administrator rights.
@@ -249,7 +263,7 @@ impl ControlPlane {
     }
 
     fn start_apiserver(&mut self, extent: Extent, etcd: u16, port: u16) -> Result<()> {
-        let serving = self.ca.server(
+        let serving = self.seed.ca.server(
             "kube-apiserver",
             &[
                 "127.0.0.1",
@@ -262,15 +276,14 @@ impl ControlPlane {
         )?;
         let front = CertificateAuthority::new("sluice-e2e-front-proxy")?;
         let proxy = front.client("front-proxy", None)?;
-        let (private, public) = signing_key()?;
-        let ca = self.write_file("ca.crt", &self.ca.pem())?;
+        let ca = self.write_file("ca.crt", &self.seed.ca.pem())?;
         let certificate = self.write_file("apiserver.crt", &serving.certificate)?;
         let key = self.write_file("apiserver.key", &serving.key)?;
         let front_ca = self.write_file("front-proxy-ca.crt", &front.pem())?;
         let proxy_certificate = self.write_file("front-proxy.crt", &proxy.certificate)?;
         let proxy_key = self.write_file("front-proxy.key", &proxy.key)?;
-        let tokens = self.write_file("service-account.pub", &public)?;
-        let signer = self.write_file("service-account.key", &private)?;
+        let tokens = self.write_file("service-account.pub", &self.seed.tokens_public)?;
+        let signer = self.write_file("service-account.key", &self.seed.tokens_private)?;
         let policy = paths::root().join("e2e/controlplane/audit-policy.yaml").display().to_string();
         let audit = self.audit_log().display().to_string();
         let mut arguments: Vec<String> = vec![
@@ -279,7 +292,7 @@ impl ControlPlane {
             format!("--secure-port={port}"),
             // A loopback address is not a valid endpoint, so none is published.
             "--endpoint-reconciler-type=none".into(),
-            "--service-cluster-ip-range=10.96.0.0/16".into(),
+            format!("--service-cluster-ip-range={}", self.seed.service_addresses),
             "--authorization-mode=RBAC".into(),
             format!("--client-ca-file={ca}"),
             format!("--tls-cert-file={certificate}"),
@@ -388,21 +401,17 @@ impl ControlPlane {
             ],
         )?;
         let config = self.component_kubeconfig("kwok", Some("system:masters"))?;
-        let stages = paths::root().join("e2e/controlplane/stages");
-        self.start_process(
-            "kwok",
-            &[
-                format!("--kubeconfig={config}"),
-                format!("--config={}", stages.join("node.yaml").display()),
-                format!("--config={}", stages.join("pods.yaml").display()),
-                // The others have a kubelet (see `kubelet`).
-                format!("--manage-nodes-with-label-selector=!{}", crate::kubelet::NODE_LABEL),
-                // No node leases: the lease of a deleted node is garbage collected even if a new node has its name, and
-                // KWOK does not run pods on that node until the lease is recreated.
-                "--node-lease-duration-seconds=0".into(),
-                format!("--server-address=127.0.0.1:{kwok}"),
-            ],
-        )
+        let mut arguments = vec![
+            format!("--kubeconfig={config}"),
+            // The others have a kubelet (see `kubelet`).
+            format!("--manage-nodes-with-label-selector=!{}", crate::kubelet::NODE_LABEL),
+            // No node leases: the lease of a deleted node is garbage collected even if a new node has its name, and
+            // KWOK does not run pods on that node until the lease is recreated.
+            "--node-lease-duration-seconds=0".into(),
+            format!("--server-address=127.0.0.1:{kwok}"),
+        ];
+        arguments.extend(self.seed.stages.iter().map(|file| format!("--config={}", file.display())));
+        self.start_process("kwok", &arguments)
     }
 
     /// Returns the version that the API server reports.

@@ -38,6 +38,7 @@ pub mod proxy;
 pub mod samples;
 pub mod signals;
 pub mod stale_lists;
+pub mod switch;
 pub mod third_party;
 pub mod wait;
 pub mod watch_faults;

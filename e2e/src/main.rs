@@ -1,4 +1,4 @@
-//! `sluice-e2e up | down | demo | conformance | third-party | operators | chart-test | bench`.
+//! `sluice-e2e up | down | demo | conformance | switch | third-party | operators | chart-test | bench`.
 
 use anyhow::{Context as _, Result};
 use clap::{Args, Parser, Subcommand};
@@ -7,7 +7,9 @@ use sluice_e2e::conformance::Recording;
 use sluice_e2e::control_plane::ControlPlane;
 use sluice_e2e::objects::ObjectClient;
 use sluice_e2e::third_party::{Check, Limits, Manifest};
-use sluice_e2e::{bench, chart, conformance, demo, kubeconfig, operators, persistent_cluster, signals};
+use sluice_e2e::{
+    bench, chart, conformance, demo, kubeconfig, operators, persistent_cluster, signals, switch,
+};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -42,6 +44,15 @@ enum Command {
         /// Number of differences to show per suite.
         #[arg(long, default_value_t = 0)]
         show: u32,
+    },
+    /// Switch recorded clusters from Kueue in place.
+    Switch {
+        /// Version of Kueue; default: all.
+        #[arg(long)]
+        store: Option<String>,
+        /// Direction.
+        #[arg(long, value_enum, default_value = "to")]
+        way: switch::Way,
     },
     /// Check the controller of another project against docs/third-party-workloads.md, on a cluster on which Sluice runs.
     ThirdParty(ThirdPartyArguments),
@@ -184,6 +195,9 @@ async fn run_command(command: Command) -> Result<()> {
                 show,
             };
             conformance::run(&request).await
+        }
+        Command::Switch { store, way } => {
+            switch::run(store.as_deref().filter(|store| !store.is_empty()), way).await
         }
         Command::ThirdParty(arguments) => check_third_party(arguments).await,
         Command::Operators { kind } => operators::run(&kind).await,

@@ -1,0 +1,60 @@
+//! The switch from Kueue in place, and back: `make switch`. Each recorded store is a cluster as a version of Kueue left it when it was
+//! killed in the middle of work. A control plane starts on it, Sluice is installed over Kueue as a user would, works for a
+//! minute, and what has changed is judged by what the recording permits.
+//!
+//! Invariants: a run works on copies; each deviation is printed with the object, the rule, and what was before and after; a run with a
+//! deviation fails.
+
+mod fields;
+mod judge;
+mod quota;
+mod revisions;
+mod rules;
+mod store;
+mod takeover;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use std::time::Instant;
+use store::Store;
+use takeover::Takeover;
+
+/// Direction of a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Way {
+    /// From Kueue to Sluice.
+    To,
+}
+
+/// Switches one recorded cluster, or all of them.
+pub async fn run(name: Option<&str>, way: Way) -> Result<()> {
+    let Some(recordings) = store::recordings() else {
+        println!("switch: skipped, ../shared/switch not found (set SLUICE_SHARED to use another folder)");
+        return Ok(());
+    };
+    let names = name.map_or_else(|| store::names(&recordings), |name| Ok(vec![name.to_owned()]))?;
+    ensure!(!names.is_empty(), "{} has no stores", recordings.display());
+    let mut failed = Vec::new();
+    for name in names {
+        let begun = Instant::now();
+        let store = Store::unpack(&recordings, &name)?;
+        let deviations = switch(&store, way).await.with_context(|| name.clone())?;
+        for deviation in &deviations {
+            println!("{name}: {deviation}");
+        }
+        println!("{name}: {} deviations, {:.0} s", deviations.len(), begun.elapsed().as_secs_f64());
+        failed.extend((!deviations.is_empty()).then_some(name));
+    }
+    if failed.is_empty() { Ok(()) } else { bail!("deviations in {}", failed.join(", ")) }
+}
+
+/// Returns the deviations from what the recording permits.
+async fn switch(store: &Store, way: Way) -> Result<Vec<String>> {
+    let mut takeover = Takeover::start(store).await?;
+    let outcome = match way {
+        Way::To => takeover.to_sluice().await,
+    };
+    if !outcome.as_ref().is_ok_and(Vec::is_empty) {
+        takeover.keep_files();
+    }
+    outcome
+}
