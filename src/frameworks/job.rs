@@ -21,6 +21,12 @@ impl Framework {
         self.decode_after(job, None, &NothingRelated)
     }
 
+    /// Returns whether two templates differ at most in labels that the API server adds to templates of the kind.
+    pub fn is_same_template(&self, left: &TemplateInfo, right: &TemplateInfo) -> bool {
+        left == right
+            || without_server_labels(self, left.clone()) == without_server_labels(self, right.clone())
+    }
+
     /// Decodes the raw object, given the view of an earlier version, and the objects that it reads. If the spec has not changed
     /// since, data derived from the pod templates is reused.
     pub fn decode_after(

@@ -26,6 +26,11 @@ const PENDING_EVALUATION_MESSAGE: &str = "The workload is waiting to be evaluate
 /// Like [`PENDING_EVALUATION_MESSAGE`], if the blocker was an annotation with admission gates.
 const GATE_CLEARED_MESSAGE: &str = "AdmissionGatedBy cleared, waiting for quota reservation";
 
+/// Kueue appends why.
+const DEACTIVATED_MESSAGE: &str = "The workload is deactivated";
+/// The reason of Kueue before 0.20 for whatever waits.
+const KUEUE_PENDING: &str = "Pending";
+
 /// Returns whether two statuses of a pending workload differ at most in the pending reason: the QuotaReserved and
 /// Admitted conditions and the resource requests.
 pub fn changes_only_pending_reason(old: &WorkloadStatus, new: &WorkloadStatus) -> bool {
@@ -136,6 +141,9 @@ impl Draft<'_> {
             }
             _ => None,
         };
+        if !self.input.active && self.is_deactivated_by_kueue() {
+            return membership;
+        }
         let blocker = held.or_else(|| self.ineligible_reason(facts));
         let known = conditions::find(&self.status, ConditionType::QuotaReserved).is_some();
         let (was_gated, gate_cleared) =
@@ -174,6 +182,16 @@ impl Draft<'_> {
         membership
     }
 
+    /// Returns whether Kueue before 0.20, which had one reason for all that waits, says that the workload is deactivated. It has ended,
+    /// so that nothing else would be written to it.
+    fn is_deactivated_by_kueue(&self) -> bool {
+        conditions::find(&self.status, ConditionType::QuotaReserved).is_some_and(|found| {
+            found.status == "False"
+                && found.reason == KUEUE_PENDING
+                && found.message.starts_with(DEACTIVATED_MESSAGE)
+        })
+    }
+
     /// Returns whether the current pending reason names a blocker. The caller has found no blocker, so such a reason is
     /// outdated.
     fn has_ineligible_reason(&self) -> bool {
@@ -184,7 +202,7 @@ impl Draft<'_> {
     /// Returns the reason why the scheduler may not nominate the workload, or `None`.
     fn ineligible_reason(&self, facts: &Facts<'_>) -> Option<(PendingReason, String)> {
         if !self.input.active {
-            return Some((PendingReason::Deactivated, "The workload is deactivated".to_owned()));
+            return Some((PendingReason::Deactivated, DEACTIVATED_MESSAGE.to_owned()));
         }
         let (local, cluster) = facts.queue_names;
         let suspended = |m: String| Some((PendingReason::Suspended, m));

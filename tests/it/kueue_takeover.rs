@@ -255,9 +255,11 @@ impl Takeover {
             let fields: &[&str] = match fate.as_str() {
                 "same" => &["/status/admission", "/metadata/uid"],
                 "check" => &["/status/admission", "/status/admissionChecks", "/metadata/uid"],
+                "still" => &["/spec", "/status", "/metadata"],
                 _ => &["/metadata/uid"],
             };
-            for field in fields {
+            // No user has changed a job.
+            for field in fields.iter().chain(&["/spec/podSets"]) {
                 if fate != "gone" && earlier.pointer(field) != current.pointer(field) {
                     self.violations.push(format!(
                         "{name} ({fate}): {field} was {:?}, is {:?}",

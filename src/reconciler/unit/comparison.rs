@@ -6,7 +6,7 @@ use super::units::starting_workload;
 use crate::api::reason::ConditionType;
 use crate::cache::kinds::to_amount;
 use crate::cache::records::{PodSetRecord, WorkloadRecord};
-use crate::frameworks::{JobView, PodSetInfo, PodSetView};
+use crate::frameworks::{JobKind, JobView, PodSetInfo, PodSetView};
 use crate::lifecycle::{conditions, reservation};
 use crate::resources::Amount;
 use std::borrow::Cow;
@@ -115,15 +115,15 @@ pub(crate) fn charge_covers_requests(record: &WorkloadRecord) -> bool {
 }
 
 /// Returns whether a Workload asks for exactly what its job asks for, so that a decision on the Workload is valid for
-/// the job.
-pub(crate) fn is_identical_to_job(record: &WorkloadRecord, view: &JobView) -> bool {
+/// the job. Kueue keeps some of the labels that the API server adds to templates, which no decision reads.
+pub(crate) fn is_identical_to_job(record: &WorkloadRecord, kind: JobKind, view: &JobView) -> bool {
     zip_pod_sets(record, view).is_some_and(|mut sets| {
         sets.all(|(have, original, want)| {
             have.name == want.name
                 && have.count == want.count
                 && have.min_count == want.min_count
                 && have.template_fingerprint == want.fingerprint
-                && original.template == want.template
+                && kind.is_same_template(&original.template, &want.template)
         })
     })
 }

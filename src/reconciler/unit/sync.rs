@@ -59,7 +59,7 @@ impl UnitStep<'_> {
         let matches = if decided {
             is_equivalent_to_job(record, owner) && charge_covers_requests(record)
         } else {
-            is_identical_to_job(record, owner)
+            is_identical_to_job(record, unit.key.kind, owner)
         };
         if matches {
             return Comparison::Same;
