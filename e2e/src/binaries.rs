@@ -31,7 +31,7 @@ struct GoModule {
     link_strings: &'static [&'static str],
 }
 
-const MODULES: [GoModule; 11] = [
+const MODULES: [GoModule; 12] = [
     GoModule {
         folder: Cow::Borrowed(KUBERNETES),
         module_path: "k8s.io/kubernetes",
@@ -76,6 +76,8 @@ const MODULES: [GoModule; 11] = [
         programs: &[("helm3", "helm.sh/helm/v3/cmd/helm")],
         link_strings: &["helm.sh/helm/v3/internal/version.version={v}"],
     },
+    // Takes recorded clusters back from Sluice; its manifests are read from the same module.
+    operator("kueue", "sigs.k8s.io/kueue", &[("kueue", "sigs.k8s.io/kueue/cmd/kueue")]),
     operator("frameworks/jobset", "sigs.k8s.io/jobset", &[("jobset", "sigs.k8s.io/jobset")]),
     operator("frameworks/lws", "sigs.k8s.io/lws", &[("lws", "sigs.k8s.io/lws/cmd")]),
     operator(

@@ -116,7 +116,7 @@ pub fn project_files(folder: &str) -> Result<PathBuf> {
 }
 
 /// Returns the folder of a module that `e2e/controlplane/<name>` requires; downloads it if necessary.
-fn module(name: &str, path: &str) -> Result<PathBuf> {
+pub fn module(name: &str, path: &str) -> Result<PathBuf> {
     let folder = paths::root().join("e2e/controlplane").join(name);
     let output = Command::new("go")
         .current_dir(&folder)

@@ -15,7 +15,7 @@ pub const NAMESPACE: &str = "kueue-system";
 /// The manager's service account.
 pub const ACCOUNT: &str = "kueue-controller-manager";
 /// Kinds that are not installed: they need kubelets, images or cluster networking.
-pub const SKIPPED: [&str; 4] = ["Deployment", "PodDisruptionBudget", "NetworkPolicy", "Service"];
+const SKIPPED: [&str; 4] = ["Deployment", "PodDisruptionBudget", "NetworkPolicy", "Service"];
 
 /// Returns the objects of `config/default`.
 pub fn manifests(kubectl: &Kubectl) -> Result<Vec<Value>> {

@@ -107,12 +107,18 @@ impl Kind {
         Self { group, version, singular, plural }
     }
 
-    fn api_version(self) -> String {
+    /// Returns its apiVersion.
+    pub fn api_version(self) -> String {
         if self.group.is_empty() {
             self.version.to_owned()
         } else {
             format!("{}/{}", self.group, self.version)
         }
+    }
+
+    /// Returns its kind, such as `Job`.
+    pub const fn singular(self) -> &'static str {
+        self.singular
     }
 
     /// Returns the resource name as kubectl expects it, such as `jobs.batch`.

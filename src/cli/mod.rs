@@ -1,4 +1,4 @@
-//! The command line interface: subcommands `manager`, `config`, `crds`, `simulate`, `dump`, `framework` and
+//! The command line interface: subcommands `manager`, `config`, `crds`, `simulate`, `dump`, `framework`, `migrate` and
 //! `version`.
 #![allow(clippy::disallowed_methods, reason = "the shell reads clocks, starts tasks and waits")]
 
@@ -25,6 +25,7 @@ mod listed_frameworks;
 mod listeners;
 mod logs;
 mod manager;
+mod migrate;
 mod process_metrics;
 mod queue_dump;
 mod reload;
@@ -64,6 +65,8 @@ enum Command {
     Dump(dump::DumpArgs),
     /// Work with kinds of jobs that files describe.
     Framework(framework::FrameworkArgs),
+    /// Change a cluster from Kueue to Sluice, or back, and report what a change would meet.
+    Migrate(migrate::MigrateArgs),
     /// Print version, commit and date.
     Version,
 }
@@ -84,6 +87,7 @@ pub fn main() -> ExitCode {
         Command::Simulate(args) => simulate::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Framework(args) => framework::run(&args).map(success),
+        Command::Migrate(args) => migrate::run(&args),
         Command::Version => files::print(&format!("sluice {}\n", build::describe())).map(success),
     };
     match result {

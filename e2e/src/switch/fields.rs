@@ -1,4 +1,4 @@
-//! Which fields of an object belong to whom, by its managed fields.
+//! The fields of an object that users own, by its managed fields.
 
 use crate::objects::text;
 use serde_json::Value;

@@ -93,11 +93,18 @@ pub(super) struct Judgement<'a> {
     pub(super) before: Cluster,
     pub(super) after: &'a Cluster,
     deviations: Vec<String>,
+    /// Whether what is compared is what the first manager left.
+    handover: bool,
 }
 
 impl<'a> Judgement<'a> {
     pub(super) fn new(store: &'a Store, after: &'a Cluster) -> Self {
-        Self { store, before: Cluster::recorded(store), after, deviations: Vec::new() }
+        Self { store, before: Cluster::recorded(store), after, deviations: Vec::new(), handover: false }
+    }
+
+    /// Judges what the second manager did to what the first left. Nothing was left that is due, begun or new: what holds quota keeps it.
+    pub(super) fn of_handover(store: &'a Store, before: Cluster, after: &'a Cluster) -> Self {
+        Self { store, before, after, deviations: Vec::new(), handover: true }
     }
 
     pub(super) fn into_deviations(self) -> Vec<String> {
@@ -118,7 +125,7 @@ impl<'a> Judgement<'a> {
             let (namespace, name) = (text(entry, "/namespace"), text(entry, "/name"));
             let Some(before) = self.before.get("Workload", namespace, name).cloned() else { continue };
             let after = self.after.get("Workload", namespace, name);
-            let rule = text(entry, "/after");
+            let rule = if self.handover { rules::of_left(&before) } else { text(entry, "/after") };
             for (what, was, is) in rules::broken(rule, &before, after) {
                 self.add("workload", &before, &format!("{rule}: {what}"), &was, &is);
             }
@@ -227,7 +234,11 @@ impl<'a> Judgement<'a> {
             }
             let mut lost: Vec<String> =
                 fields::of_users(&object).difference(&fields::of_users(after)).cloned().collect();
-            // Whoever starts or stops a Job, or resets a check after an eviction, owns that from then on.
+            if object["spec"]["priority"] != after["spec"]["priority"] {
+                // The value of its class replaces another priority of a Workload.
+                lost.retain(|field| !field.ends_with("f:spec f:priority"));
+            }
+            // A start or stop of a Job, and the reset of a check after an eviction, make the manager the owner of the field.
             lost.retain(|field| !field.ends_with("f:spec f:suspend") && !field.contains("f:admissionChecks"));
             if !lost.is_empty() {
                 self.add(&kind, &object, "managed fields of users", &lost.join(", "), "");

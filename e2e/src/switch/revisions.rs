@@ -29,8 +29,9 @@ impl Revisions {
         let (workloads, queues) = (self.workloads.revisions()?, self.queues.revisions()?);
         let store = judgement.store;
         let tree = Tree::new(store.of_kind("ClusterQueue"), store.of_kind("Cohort"))?;
+        let left: Vec<Value> = judgement.before.of_kind("Workload").cloned().collect();
         let mut present: BTreeMap<&str, &Value> =
-            store.of_kind("Workload").map(|workload| (text(workload, "/metadata/uid"), workload)).collect();
+            left.iter().map(|workload| (text(workload, "/metadata/uid"), workload)).collect();
         let mut sums = vec![quota::held(present.values().copied())?];
         // The first status of each queue, and the number of sums before it.
         let mut published: BTreeMap<&str, (&Value, usize)> = BTreeMap::new();

@@ -78,7 +78,13 @@ pub(super) fn broken(rule: &str, before: &Value, after: Option<&Value>) -> Vec<B
         }
         _ => {}
     }
+    found.retain(|(what, ..)| !is_listed(what, after));
     found
+}
+
+/// Returns whether COMPATIBILITY.md lists a change: the value of its class replaces another priority of a Workload, as when Kueue starts.
+fn is_listed(what: &str, after: &Value) -> bool {
+    what == "/spec/priority" && after["spec"]["priorityClassRef"]["kind"] == "WorkloadPriorityClass"
 }
 
 /// Returns the smallest parts that differ, each with its JSON pointer.
@@ -113,6 +119,23 @@ pub(super) fn differences(pointer: &str, was: &Value, is: &Value) -> Vec<Broken>
         }
     }
     vec![(pointer.to_owned(), brief(Some(was)), brief(Some(is)))]
+}
+
+/// Returns the rule for a Workload that the first manager has left.
+pub(super) fn of_left(workload: &Value) -> &'static str {
+    let holds = condition_is_true(workload, "QuotaReserved");
+    match () {
+        () if condition_is_true(workload, "Finished") => "still",
+        () if holds
+            && condition_is_true(workload, "Admitted")
+            && condition_is_true(workload, "PodsReady") =>
+        {
+            "same"
+        }
+        () if holds => "due",
+        () if workload["spec"]["active"] == false => "still",
+        () => "open",
+    }
 }
 
 fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {

@@ -76,10 +76,15 @@ impl Store {
         Ok(configuration)
     }
 
-    /// Returns whether definitions say that objects may be stored as v1beta1.
-    pub(super) fn has_v1beta1(&self) -> bool {
-        let stored = self.expected["stored_versions"].as_object();
-        stored.into_iter().flatten().any(|(_, versions)| versions.to_string().contains("v1beta1"))
+    /// Returns the components of `config` for the job kinds that Kueue's manager was configured for and the shipped configuration does
+    /// not enable.
+    pub(super) fn components(&self) -> Result<Vec<String>> {
+        let configuration = self.configuration()?;
+        let names = configuration["integrations"]["frameworks"].as_array().cloned().unwrap_or_default();
+        let folders = names
+            .iter()
+            .filter_map(|name| Some(format!("frameworks/{}", name.as_str()?.rsplit('/').next()?)));
+        Ok(folders.filter(|folder| paths::root().join("config").join(folder).is_dir()).collect())
     }
 
     /// Returns the recorded objects of a kind.

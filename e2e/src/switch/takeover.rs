@@ -10,27 +10,27 @@ use crate::kubectl::Kubectl;
 use crate::manager::{Manager, ManagerSettings};
 use crate::objects::{Kind, ObjectClient, condition_is_true, text};
 use crate::process::free_ports;
-use crate::wait::within;
+use crate::wait::{eventually, within};
 use anyhow::{Context as _, Result, ensure};
 use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How long a manager works before its work is judged.
-const WORK: Duration = Duration::from_mins(1);
+/// How long a manager works before the cluster is compared.
+pub(super) const WORK: Duration = Duration::from_mins(1);
 /// Name of Kueue's Deployment, and of Sluice's.
-const DEPLOYMENT: &str = "kueue-controller-manager";
+pub(super) const DEPLOYMENT: &str = "kueue-controller-manager";
 /// Workloads that never fit, or whose queue admits nothing.
 const NEVER: [&str; 6] = ["never", "adhoc-big", "tas-never", "held-", "lqhold-", "nowhere"];
 
 /// A control plane on a store.
 pub(super) struct Takeover<'a> {
     // Stops before the control plane.
-    manager: Option<Manager>,
-    store: &'a Store,
-    objects: ObjectClient,
-    kubectl: Kubectl,
-    plane: ControlPlane,
+    pub(super) manager: Option<Manager>,
+    pub(super) store: &'a Store,
+    pub(super) objects: ObjectClient,
+    pub(super) kubectl: Kubectl,
+    pub(super) plane: ControlPlane,
 }
 
 impl<'a> Takeover<'a> {
@@ -50,12 +50,25 @@ impl<'a> Takeover<'a> {
 
     /// Installs Sluice over Kueue and returns what its manager did that it must not do.
     pub(super) async fn to_sluice(&mut self) -> Result<Vec<String>> {
+        let mut deviations = self.work_with_sluice().await?;
+        let after = Cluster::read(&self.objects).await?;
+        deviations.extend(self.end_jobs(&after).await?);
+        Ok(deviations)
+    }
+
+    /// Installs Sluice over Kueue, lets its manager work and judges what has changed.
+    pub(super) async fn work_with_sluice(&mut self) -> Result<Vec<String>> {
         let port = free_ports(1)?.first().copied().context("no port")?;
         self.end_lingering_pods().await.context("end pods")?;
+        self.delete_deployment().await?;
+        self.migrate_until_replaced("to-sluice").await?;
         self.install(port).await.context("install")?;
-        let (revisions, started) = tokio::join!(Revisions::start(&self.objects), self.start_manager(port));
-        self.manager = Some(started.context("start")?);
-        let revisions = revisions.context("watch")?;
+        let (revisions, started) =
+            tokio::try_join!(async { Revisions::start(&self.objects).await.context("watch") }, async {
+                self.start_manager(port).await.context("start")
+            },)?;
+        self.manager = Some(started);
+        self.migrate_to_the_end("to-sluice").await?;
         println!("{}: Sluice's manager is ready", self.store.name);
         tokio::time::sleep(WORK).await;
         let after = Cluster::read(&self.objects).await?;
@@ -64,9 +77,7 @@ impl<'a> Takeover<'a> {
         judgement.pods();
         judgement.others();
         revisions.judge(&mut judgement)?;
-        let mut deviations = judgement.into_deviations();
-        deviations.extend(self.end_jobs(&after).await?);
-        Ok(deviations)
+        Ok(judgement.into_deviations())
     }
 
     /// Says of the pods that KWOK never ends that they have ended, as their kubelets would. They are deleted and long past their grace
@@ -85,14 +96,31 @@ impl<'a> Takeover<'a> {
 
     /// Applies Sluice's manifests over Kueue's, as a user does.
     async fn install(&self, port: u16) -> Result<()> {
-        // Its selector cannot be changed.
-        self.objects.delete(Kind::DEPLOYMENT, NAMESPACE, DEPLOYMENT, PropagationPolicy::Background).await?;
-        let components: &[&str] = if self.store.has_v1beta1() { &[V1BETA1.0] } else { &[] };
-        let all = install::manifests_with(&self.kubectl, components)?;
-        let kept = all.into_iter().filter(|object| !install::SKIPPED.contains(&text(object, "/kind")));
-        // The ConfigMap is the user's.
-        let kept = kept.filter(|object| text(object, "/kind") != "ConfigMap");
-        let all: Vec<Value> = kept.map(|object| dial_locally(object, port)).collect();
+        let mut components = self.store.components()?;
+        // Kueue's definitions served it, and objects may be stored in it.
+        components.push(V1BETA1.0.to_owned());
+        let components: Vec<&str> = components.iter().map(String::as_str).collect();
+        let all = install::manifests_with(&self.kubectl, &components)?;
+        // The configuration is the user's.
+        let kept = all.into_iter().filter(|object| text(object, "/metadata/name") != "kueue-manager-config");
+        let all: Vec<Value> = kept.map(|object| on_host(dial_locally(object, port))).collect();
+        self.apply_all(all).await
+    }
+
+    /// Deletes the manager's Deployment, whose selector cannot be changed.
+    pub(super) async fn delete_deployment(&self) -> Result<()> {
+        let api = &self.objects;
+        api.delete(Kind::DEPLOYMENT, NAMESPACE, DEPLOYMENT, PropagationPolicy::Foreground).await?;
+        eventually("the Deployment is gone", async || {
+            let found = api.get(Kind::DEPLOYMENT, NAMESPACE, DEPLOYMENT).await?;
+            ensure!(found.is_none(), "it exists");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Applies manifests as a user does: definitions first.
+    pub(super) async fn apply_all(&self, all: Vec<Value>) -> Result<()> {
         let is_definition = |object: &Value| text(object, "/kind") == "CustomResourceDefinition";
         let (definitions, others): (Vec<Value>, Vec<Value>) = all.into_iter().partition(is_definition);
         self.apply(&definitions)?;
@@ -109,13 +137,12 @@ impl<'a> Takeover<'a> {
     }
 
     async fn start_manager(&self, port: u16) -> Result<Manager> {
-        let flags = if self.store.has_v1beta1() { vec![V1BETA1.1.to_owned()] } else { Vec::new() };
         let settings = ManagerSettings {
             name: "sluice".to_owned(),
             program: binaries::sluice(Build::Dev)?,
             webhook_port: port,
             configuration: self.store.configuration()?,
-            flags,
+            flags: vec![V1BETA1.1.to_owned()],
             api_server_url: None,
             namespace: NAMESPACE.to_owned(),
         };
@@ -126,7 +153,7 @@ impl<'a> Takeover<'a> {
 
     /// Ends all running jobs, and those that start in their place; they finish, and everything that can be admitted is. Returns what
     /// is not so.
-    async fn end_jobs(&self, before: &Cluster) -> Result<Vec<String>> {
+    pub(super) async fn end_jobs(&self, before: &Cluster) -> Result<Vec<String>> {
         let running: Vec<(String, String)> = before
             .of_kind("Job")
             .filter(|job| !text(job, "/metadata/labels/kueue.x-k8s.io~1queue-name").is_empty())
@@ -161,6 +188,16 @@ impl<'a> Takeover<'a> {
         }
         Ok(())
     }
+}
+
+/// Lets the pods of a Deployment, which KWOK plays, run on the node of the recorded manager, so that they take nothing from jobs.
+pub(super) fn on_host(mut object: Value) -> Value {
+    if text(&object, "/kind") == "Deployment" {
+        let pod = &mut object["spec"]["template"]["spec"];
+        pod["nodeSelector"] = json!({"host": "true"});
+        pod["tolerations"] = json!([{"key": "host", "operator": "Exists"}]);
+    }
+    object
 }
 
 /// Jobs whose pods have ended and that have not, or whose Workload has not.

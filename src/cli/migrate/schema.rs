@@ -1,0 +1,98 @@
+//! The definitions of a cluster beside those of this build: fields that one of them lacks, and defaults that differ.
+//!
+//! A path has the names of properties, `[]` for the elements of a list and `{}` for the values of a map.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// Default of each field of a schema by its path; `None` without one.
+type Fields = BTreeMap<Vec<String>, Option<Value>>;
+
+/// Returns the schema of a version of a definition.
+pub(super) fn of_version<'a>(definition: &'a Value, version: &str) -> Option<&'a Value> {
+    let versions = definition.pointer("/spec/versions")?.as_array()?;
+    versions.iter().find(|entry| entry["name"] == *version)?.pointer("/schema/openAPIV3Schema")
+}
+
+/// Returns the paths of fields that `own` lacks.
+pub(super) fn lacking(own: &Value, other: &Value) -> Vec<Vec<String>> {
+    let (own, other) = (fields(own), fields(other));
+    let mut paths: Vec<Vec<String>> = Vec::new();
+    for path in other.keys().filter(|path| !own.contains_key(*path)) {
+        // Below a field that is lacking all others are.
+        if !paths.iter().any(|above| path.starts_with(above)) {
+            paths.push(path.clone());
+        }
+    }
+    paths
+}
+
+/// Returns the fields of both schemas whose defaults differ, each with the defaults of `own` and of `other`.
+pub(super) fn changed_defaults(own: &Value, other: &Value) -> Vec<String> {
+    let (own, other) = (fields(own), fields(other));
+    let text = |value: &Option<Value>| value.as_ref().map_or_else(|| "none".to_owned(), Value::to_string);
+    let differs = |(path, default): (&Vec<String>, &Option<Value>)| {
+        let before = other.get(path)?;
+        (before != default)
+            .then(|| format!("{}: {} instead of {}", path.join("."), text(default), text(before)))
+    };
+    own.iter().filter_map(differs).collect()
+}
+
+/// Returns whether an object has a value at a path.
+pub(super) fn has(object: &Value, path: &[String]) -> bool {
+    let Some((first, rest)) = path.split_first() else { return true };
+    match first.as_str() {
+        "[]" => object.as_array().is_some_and(|all| all.iter().any(|element| has(element, rest))),
+        "{}" => object.as_object().is_some_and(|all| all.values().any(|value| has(value, rest))),
+        name => object.get(name).is_some_and(|value| has(value, rest)),
+    }
+}
+
+fn fields(schema: &Value) -> Fields {
+    let mut all = Fields::new();
+    collect(schema, &mut Vec::new(), &mut all);
+    all
+}
+
+fn collect(schema: &Value, path: &mut Vec<String>, all: &mut Fields) {
+    let mut below = |name: &str, child: &Value| {
+        path.push(name.to_owned());
+        if name != "[]" && name != "{}" {
+            all.insert(path.clone(), child.get("default").cloned());
+        }
+        collect(child, path, all);
+        path.pop();
+    };
+    for (name, child) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        below(name, child);
+    }
+    if let Some(items) = schema.get("items") {
+        below("[]", items);
+    }
+    if let Some(values) = schema.get("additionalProperties").filter(|values| values.is_object()) {
+        below("{}", values);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn fields_defaults_and_values_are_found() {
+        let own = json!({"properties": {"spec": {"properties": {"a": {"default": 1}}}}});
+        let other = json!({"properties": {"spec": {"properties": {
+            "a": {"default": 2},
+            "list": {"items": {"properties": {"new": {"properties": {"deep": {}}}}}},
+        }}}});
+        let lacking = lacking(&own, &other);
+        assert_eq!(lacking, [vec!["spec".to_owned(), "list".to_owned()]]);
+        assert_eq!(changed_defaults(&own, &other), ["spec.a: 1 instead of 2"]);
+        let path = ["spec", "list", "[]", "new"].map(str::to_owned);
+        assert!(has(&json!({"spec": {"list": [{}, {"new": {}}]}}), &path));
+        assert!(!has(&json!({"spec": {"list": [{}]}}), &path));
+    }
+}

@@ -1,0 +1,366 @@
+//! The steps of both directions. Each says from the cluster whether it is done, what changes it needs, or which command its user must
+//! run.
+
+use serde_json::{Value, json};
+
+use super::inventory::{DefinedKind, Inventory};
+use super::leftovers::{self, Installation};
+use super::schema;
+use crate::cli::settings;
+use crate::kube::client::Content;
+
+/// The version in which objects are to be stored.
+const STORED: &str = "v1beta2";
+
+/// Direction of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    ToSluice,
+    ToKueue,
+}
+
+/// One write on the API server.
+pub(super) struct Change {
+    /// What is printed.
+    pub(super) what: String,
+    pub(super) verb: http::Method,
+    pub(super) path: String,
+    pub(super) content: Content,
+    pub(super) body: Option<Value>,
+}
+
+impl Change {
+    /// Deletes an object.
+    pub(super) fn delete(path: &str) -> Self {
+        Self {
+            what: format!("delete {path}"),
+            verb: http::Method::DELETE,
+            path: path.to_owned(),
+            content: Content::Json,
+            body: None,
+        }
+    }
+
+    /// Merges a patch into an object.
+    fn merge(what: String, path: String, body: Value) -> Self {
+        Self { what, verb: http::Method::PATCH, path, content: Content::Merge, body: Some(body) }
+    }
+}
+
+/// State of a step.
+pub(super) enum State {
+    Done,
+    /// It would lose something.
+    Refused(Vec<String>),
+    /// These writes are due.
+    Changes(Vec<Change>),
+    /// The user must run these commands.
+    Command {
+        lines: Vec<String>,
+        waits_for: &'static str,
+    },
+}
+
+impl State {
+    fn refused_by(reasons: Vec<String>) -> Self {
+        if reasons.is_empty() { Self::Done } else { Self::Refused(reasons) }
+    }
+
+    fn due(changes: Vec<Change>) -> Self {
+        if changes.is_empty() { Self::Done } else { Self::Changes(changes) }
+    }
+}
+
+/// One step.
+pub(super) struct Step {
+    pub(super) title: &'static str,
+    pub(super) state: fn(&Inventory) -> State,
+}
+
+/// Returns the steps of a direction, in their order.
+pub(super) fn of(direction: Direction) -> Vec<Step> {
+    let step = |title, state| Step { title, state };
+    let preparation = [
+        step("nothing stands in the way", |cluster| State::refused_by(obstacles(cluster))),
+        step("the owner keeps the definitions", keep_definitions),
+    ];
+    let rest = match direction {
+        Direction::ToSluice => vec![
+            step("Sluice's manager replaces Kueue's", sluice_runs),
+            step("no webhook entry of Kueue is unanswered", |cluster| {
+                State::due(leftovers::stale_entries(cluster, Installation::Kueue))
+            }),
+            step("no visibility API points at nothing", |cluster| {
+                without_dead_api_services(cluster, Installation::Kueue)
+            }),
+            step("nothing of Kueue acts or grants", |cluster| left(cluster, Installation::Kueue)),
+            step("everything is stored in v1beta2", stored_in_one_version),
+        ],
+        Direction::ToKueue => vec![
+            step("Kueue's manager replaces Sluice's", kueue_runs),
+            step("no webhook entry of Sluice is left", |cluster| {
+                State::due(leftovers::stale_entries(cluster, Installation::Sluice))
+            }),
+            step("no visibility API points at nothing", |cluster| {
+                without_dead_api_services(cluster, Installation::Sluice)
+            }),
+            step("nothing of Sluice acts or grants", |cluster| left(cluster, Installation::Sluice)),
+            step("everything is stored in v1beta2", stored_in_one_version),
+        ],
+    };
+    preparation.into_iter().chain(rest).collect()
+}
+
+/// Returns what stands in the way: what a step would lose, and what the manager would refuse.
+pub(super) fn obstacles(inventory: &Inventory) -> Vec<String> {
+    let mut found = Vec::new();
+    for kind in &inventory.kinds {
+        let name = kind.name();
+        let Some(definition) = &kind.definition else {
+            found.push(format!(
+                "definition {name} does not exist: neither Kueue nor Sluice is installed here, or half of it"
+            ));
+            continue;
+        };
+        if definition.pointer("/metadata/deletionTimestamp").is_some() {
+            found.push(format!("definition {name} is being deleted, and all its objects with it"));
+        }
+        // Without a manager nothing converts what is stored in another version; the next step is to start one.
+        if let Some(error) = kind.objects.as_ref().err().filter(|_| has_manager(inventory)) {
+            found.push(format!("{name} cannot be read: {error}"));
+        }
+        found.extend(lost_values(kind, definition));
+    }
+    if let Some(text) = &inventory.configuration {
+        let checked = settings::document_of(text, "configuration", None)
+            .and_then(|document| settings::checked("configuration", document));
+        found.extend(checked.err().map(|error| format!("{error:#}")));
+    }
+    found
+}
+
+fn has_manager(inventory: &Inventory) -> bool {
+    runs(inventory, Installation::Kueue) || runs(inventory, Installation::Sluice)
+}
+
+/// Returns values of objects that the definitions of this build would drop.
+fn lost_values(kind: &DefinedKind, definition: &Value) -> Vec<String> {
+    let schemas = schema::of_version(&kind.own, STORED).zip(schema::of_version(definition, STORED));
+    let Some((own, theirs)) = schemas else { return Vec::new() };
+    let objects = kind.objects.as_deref().unwrap_or_default();
+    let in_use = |path: Vec<String>| {
+        let user = objects.iter().find(|object| schema::has(object, &path))?;
+        let text = |pointer: &str| user.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+        Some(format!(
+            "{}: {namespace}/{name} has {}, which Sluice does not know",
+            kind.name(),
+            path.join(".")
+        ))
+    };
+    schema::lacking(own, theirs).into_iter().filter_map(in_use).collect()
+}
+
+/// An owner that deletes what its source no longer has would delete the definitions between the two installations.
+fn keep_definitions(inventory: &Inventory) -> State {
+    let mut changes = Vec::new();
+    for (kind, definition) in
+        inventory.kinds.iter().filter_map(|kind| Some((kind, kind.definition.as_ref()?)))
+    {
+        let Some((mark, value)) = inventory.owner().keeping_mark() else { continue };
+        let annotations = definition.pointer("/metadata/annotations");
+        if annotations.and_then(|all| all.get(mark)).is_none_or(|found| *found != value) {
+            changes.push(Change::merge(
+                format!("annotate {} with {mark}={value}", kind.name()),
+                format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}", kind.name()),
+                json!({"metadata": {"annotations": {mark: value}}}),
+            ));
+        }
+    }
+    State::due(changes)
+}
+
+/// Returns whether the Deployment of an installation has an available pod.
+fn runs(inventory: &Inventory, of: Installation) -> bool {
+    inventory.deployment.as_ref().is_some_and(|deployment| {
+        let available = deployment.pointer("/status/availableReplicas").and_then(Value::as_i64);
+        let goes = deployment.pointer("/metadata/deletionTimestamp").is_some();
+        leftovers::installation_of_deployment(deployment) == of && !goes && available > Some(0)
+    })
+}
+
+fn sluice_runs(inventory: &Inventory) -> State {
+    if runs(inventory, Installation::Sluice) {
+        return State::Done;
+    }
+    State::Command {
+        lines: inventory.owner().replace_by_sluice(&inventory.namespace),
+        waits_for: "an available pod of Sluice's Deployment",
+    }
+}
+
+fn kueue_runs(inventory: &Inventory) -> State {
+    if runs(inventory, Installation::Kueue) {
+        return State::Done;
+    }
+    State::Command {
+        lines: inventory.owner().replace_by_kueue(&inventory.namespace),
+        waits_for: "an available pod of Kueue's Deployment",
+    }
+}
+
+fn without_dead_api_services(inventory: &Inventory, of: Installation) -> State {
+    State::due(leftovers::deletions(&leftovers::dead_api_services(inventory, of)))
+}
+
+fn left(inventory: &Inventory, of: Installation) -> State {
+    State::due(leftovers::deletions(&leftovers::acting(inventory, of)))
+}
+
+/// Writes each object of a kind that may be stored in another version, and then says that none is. The server stores an object
+/// again even if a write changes nothing.
+fn stored_in_one_version(inventory: &Inventory) -> State {
+    let mut changes = Vec::new();
+    for kind in &inventory.kinds {
+        let versions = kind.stored_versions();
+        if versions.is_empty() || versions == [STORED] {
+            continue;
+        }
+        let objects = match &kind.objects {
+            Ok(objects) => objects,
+            Err(error) => return State::Refused(vec![format!("{} cannot be read: {error}", kind.name())]),
+        };
+        changes.extend(objects.iter().map(|object| store_again(kind, object)));
+        changes.push(Change::merge(
+            format!("{}: storedVersions is [{STORED}]", kind.name()),
+            format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}/status", kind.name()),
+            json!({"status": {"storedVersions": [STORED]}}),
+        ));
+    }
+    State::due(changes)
+}
+
+fn store_again(kind: &DefinedKind, object: &Value) -> Change {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
+    let (group, plural) = kind.path.rsplit_once('/').unwrap_or_default();
+    let path = if namespace.is_empty() {
+        format!("{}/{name}", kind.path)
+    } else {
+        format!("{group}/namespaces/{namespace}/{plural}/{name}")
+    };
+    Change::merge(format!("store {plural} {namespace}/{name} again"), path, json!({}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::migrate::inventory::Placed;
+
+    /// Position of a kind.
+    fn position(inventory: &Inventory, name: &str) -> usize {
+        inventory.kinds.iter().position(|kind| kind.name() == name).unwrap()
+    }
+
+    #[test]
+    fn what_would_be_lost_is_refused() {
+        let mut inventory = Inventory::with_definitions();
+        assert_eq!(obstacles(&inventory), Vec::<String>::new());
+        let flavors = position(&inventory, "resourceflavors.kueue.x-k8s.io");
+        let workloads = position(&inventory, "workloads.kueue.x-k8s.io");
+        let queues = position(&inventory, "clusterqueues.kueue.x-k8s.io");
+        let versions = &mut inventory.kinds[queues].definition.as_mut().unwrap()["spec"]["versions"];
+        let version = versions.as_array_mut().unwrap().iter_mut().find(|v| v["name"] == "v1beta2").unwrap();
+        version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["future"] =
+            json!({"type": "string"});
+        assert!(obstacles(&inventory).is_empty(), "a field that no object has");
+        inventory.kinds[queues].objects =
+            Ok(vec![json!({"metadata": {"name": "a"}, "spec": {"future": "x"}})]);
+        inventory.kinds[flavors].definition = None;
+        inventory.kinds[workloads].definition.as_mut().unwrap()["metadata"]["deletionTimestamp"] =
+            "2026-01-01T00:00:00Z".into();
+        inventory.configuration =
+            Some("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nunknown: 1\n".to_owned());
+        let found = obstacles(&inventory);
+        for part in [
+            "a has spec.future",
+            "resourceflavors.kueue.x-k8s.io does not exist",
+            "is being deleted",
+            "unknown",
+        ] {
+            assert!(found.iter().any(|line| line.contains(part)), "{part}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn unreadable_objects_wait_for_a_manager() {
+        let mut inventory = Inventory::with_definitions();
+        inventory.kinds[0].objects = Err("429".to_owned());
+        assert!(obstacles(&inventory).is_empty());
+        inventory.deployment =
+            Some(json!({"spec": {"selector": {"matchLabels": {"control-plane": "controller-manager"}}},
+            "status": {"availableReplicas": 1}}));
+        assert_eq!(obstacles(&inventory).len(), 1);
+        assert!(matches!(kueue_runs(&inventory), State::Done));
+        assert!(matches!(sluice_runs(&inventory), State::Command { .. }));
+        inventory.deployment.as_mut().unwrap()["metadata"] =
+            json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+        assert!(matches!(kueue_runs(&inventory), State::Command { .. }));
+    }
+
+    #[test]
+    fn objects_are_stored_again_before_the_versions_say_so() {
+        let mut inventory = Inventory::with_definitions();
+        let workloads = position(&inventory, "workloads.kueue.x-k8s.io");
+        inventory.kinds[workloads].objects = Ok(vec![json!({"metadata": {"namespace": "n", "name": "w"}})]);
+        assert!(matches!(stored_in_one_version(&inventory), State::Done));
+        let definition = inventory.kinds[workloads].definition.as_mut().unwrap();
+        definition["status"] = json!({"storedVersions": ["v1beta1", "v1beta2"]});
+        let State::Changes(changes) = stored_in_one_version(&inventory) else { panic!("nothing is due") };
+        let paths: Vec<&str> = changes.iter().map(|change| change.path.as_str()).collect();
+        assert_eq!(
+            paths,
+            [
+                "/apis/kueue.x-k8s.io/v1beta2/namespaces/n/workloads/w",
+                "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/workloads.kueue.x-k8s.io/status"
+            ]
+        );
+        inventory.kinds[workloads].objects = Err("429".to_owned());
+        assert!(matches!(stored_in_one_version(&inventory), State::Refused(_)));
+    }
+
+    #[test]
+    fn nothing_that_is_defined_is_deleted() {
+        let mut inventory = Inventory::with_definitions();
+        let kueue = json!({"metadata": {"labels": {"app.kubernetes.io/name": "kueue", "control-plane": "controller-manager"}}});
+        let own = json!({"metadata": {"labels": {"app.kubernetes.io/name": "kueue", "app.kubernetes.io/component": "controller"}}});
+        let paths = [
+            "clusterrolebindings/a",
+            "clusterroles/b",
+            "services/kueue-visibility-server",
+            "services/kueue-webhook-service",
+        ];
+        for object in [&kueue, &own] {
+            let placed = paths.map(|path| Placed { path: format!("/x/{path}"), object: object.clone() });
+            inventory.labelled.extend(placed);
+            inventory
+                .api_services
+                .push(Placed { path: "/x/apiservices/v1".to_owned(), object: object.clone() });
+        }
+        for direction in [Direction::ToSluice, Direction::ToKueue] {
+            let due = of(direction).iter().filter_map(|step| match (step.state)(&inventory) {
+                State::Changes(changes) => Some(changes),
+                _ => None,
+            });
+            let deleted: Vec<String> = due
+                .flatten()
+                .filter(|change| change.verb == http::Method::DELETE)
+                .map(|change| change.path)
+                .collect();
+            assert_eq!(
+                deleted,
+                ["/x/apiservices/v1", "/x/clusterrolebindings/a", "/x/services/kueue-visibility-server"]
+            );
+        }
+    }
+}
