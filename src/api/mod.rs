@@ -9,6 +9,7 @@ pub mod crd;
 pub mod decoding;
 pub mod key;
 pub mod names;
+mod owner;
 pub mod partial;
 pub mod reason;
 pub mod selector;
@@ -17,6 +18,7 @@ pub mod v1beta2;
 pub mod validation;
 
 pub use key::{ByKey, ObjectKey};
+pub use owner::OwnerRecord;
 
 /// API group of Kueue's kinds.
 pub const GROUP: &str = "kueue.x-k8s.io";

@@ -2,10 +2,10 @@
 //! interned.
 
 use super::pods::PodUsage;
-use super::records::{EffectiveRequests, OwnerRecord, WorkloadRecord};
+use super::records::{EffectiveRequests, WorkloadRecord};
 use super::workload_object::WorkloadObject;
 use super::{Cache, Kind};
-use crate::api::ObjectKey;
+use crate::api::{ObjectKey, OwnerRecord};
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::WorkloadStatus;
 use crate::lifecycle::conditions;

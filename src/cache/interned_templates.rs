@@ -4,7 +4,8 @@
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{PodSet, PodSetRequest, PriorityClassRef, WorkloadStatus};
 use crate::cache::interner::{Digest, StringInterner, WeakInterner};
-use crate::cache::records::{EffectiveRequests, OwnerRecord, PodSetRecord, PodSets};
+use crate::api::OwnerRecord;
+use crate::cache::records::{EffectiveRequests, PodSetRecord, PodSets};
 use crate::cache::workload_object::RawFieldRef;
 use crate::frameworks::{PodSetInfo, PodSetView, TemplateInfo, pod_set_fingerprint, pod_set_infos};
 use crate::scheduler;

@@ -1,8 +1,8 @@
 //! ProvisioningRequests, their configurations, and the owners of their pod templates.
 
-use super::records::{Meta, OwnerRecord};
+use super::records::Meta;
 use super::{Cache, remove_from_index};
-use crate::api::ObjectKey;
+use crate::api::{ObjectKey, OwnerRecord};
 use crate::api::decoding::decode;
 use crate::api::v1beta2::ProvisioningRequestConfigSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};

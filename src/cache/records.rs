@@ -5,7 +5,7 @@ use crate::api::v1beta2::{
     AdmissionCheck, ClusterQueue, Cohort, GatePosition, LocalQueue, PodSetRequest, PodSetTopologyRequest,
     PreemptionGate, PriorityClassRef, ResourceFlavor, WorkloadStatus,
 };
-use crate::api::{ObjectKey, names};
+use crate::api::{ObjectKey, OwnerRecord, names};
 use crate::cache::interned_templates::InternedTemplates;
 use crate::cache::interner::Digest;
 use crate::cache::workload_object::{RawFieldRef, WorkloadObject};
@@ -16,7 +16,7 @@ use crate::resources::{Amount, Requests, format_quantity};
 use crate::scheduler::{self, Variant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodSpec;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -60,34 +60,6 @@ impl Meta {
     }
 }
 
-/// The owner of an object: its controller, as a rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OwnerRecord {
-    pub(crate) api_version: Arc<str>,
-    pub(crate) kind: Arc<str>,
-    pub(crate) name: Arc<str>,
-    pub(crate) uid: Arc<str>,
-}
-
-impl OwnerRecord {
-    /// Returns the API group of the owner; empty for the core group.
-    pub(crate) fn group(&self) -> &str {
-        self.api_version.split_once('/').map_or("", |(group, _)| group)
-    }
-
-    /// Returns the owner marked as controller, or the first owner if none is marked.
-    pub(crate) fn from_object_meta(meta: &ObjectMeta) -> Option<Self> {
-        let owners = meta.owner_references.as_deref().unwrap_or_default();
-        let owner = owners.iter().find(|o| o.controller == Some(true)).or_else(|| owners.first())?;
-        Some(Self {
-            api_version: Arc::from(owner.api_version.as_str()),
-            kind: Arc::from(owner.kind.as_str()),
-            name: Arc::from(owner.name.as_str()),
-            uid: Arc::from(owner.uid.as_str()),
-        })
-    }
-}
-
 /// A pod set of a Workload: the fields of its pod template that decisions need, and a fingerprint of the template.
 #[derive(Clone, Debug)]
 pub(crate) struct PodSetRecord {
@@ -113,8 +85,8 @@ pub(crate) struct PodSets {
 pub(crate) struct WorkloadRecord {
     pub(crate) meta: Meta,
     pub(crate) owner: Option<Arc<OwnerRecord>>,
-    /// UIDs of the owners besides `owner`: members of a pod group, as a rule.
-    pub(crate) other_owners: Box<[Arc<str>]>,
+    /// The owners besides `owner`: members of a pod group, as a rule.
+    pub(crate) other_owners: Arc<[Arc<OwnerRecord>]>,
     pub(crate) job_uid: Option<Arc<str>>,
     pub(crate) queue_name: Option<Arc<str>>,
     /// As the spec has it, without the boost.
@@ -198,7 +170,7 @@ impl WorkloadRecord {
         let record = Self {
             meta: Meta::from_object_meta(&object.metadata),
             owner: None,
-            other_owners: Box::default(),
+            other_owners: Arc::default(),
             job_uid: None,
             queue_name: spec.queue_name.map(|name| templates.intern_name(&name)),
             priority: spec.priority.unwrap_or(0),
@@ -253,7 +225,7 @@ impl WorkloadRecord {
         self.meta.finalizers = templates.intern_finalizers(self.meta.finalizers);
         self.owner = OwnerRecord::from_object_meta(metadata)
             .map(|owner| templates.intern_owner(owner, self.owner.take()));
-        self.other_owners = other_owners_of(metadata, self.owner.as_deref());
+        self.other_owners = self.other_owners_of(metadata, templates);
         self.job_uid = labels.get(names::JOB_UID_LABEL).map(|uid| {
             let owner = self.owner.as_ref().filter(|owner| *owner.uid == **uid);
             owner.map_or_else(|| Arc::from(uid.as_str()), |owner| Arc::clone(&owner.uid))
@@ -316,7 +288,24 @@ impl WorkloadRecord {
     }
 
     pub(crate) fn owner_uids(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.owner.iter().map(|owner| &owner.uid).chain(&self.other_owners)
+        self.owner.iter().chain(&*self.other_owners).map(|owner| &owner.uid)
+    }
+
+    /// Returns the owners besides the first; the known ones as long as they are the same.
+    fn other_owners_of(
+        &self,
+        meta: &ObjectMeta,
+        templates: &mut InternedTemplates,
+    ) -> Arc<[Arc<OwnerRecord>]> {
+        let owners = || {
+            let others = meta.owner_references.as_deref().unwrap_or_default().iter();
+            others.filter(|other| self.owner.as_deref().is_none_or(|owner| *owner.uid != *other.uid))
+        };
+        let same = |(other, known): (&OwnerReference, &Arc<OwnerRecord>)| known.is_named_by(other);
+        if owners().count() == self.other_owners.len() && owners().zip(&*self.other_owners).all(same) {
+            return Arc::clone(&self.other_owners);
+        }
+        owners().map(|other| templates.intern_owner(OwnerRecord::from_reference(other), None)).collect()
     }
 
     /// Returns the key by which the pods of the Workload name it: that of the first of the slices that take over from one another,
@@ -363,13 +352,6 @@ impl WorkloadRecord {
     pub(crate) fn local_queue(&self) -> Option<ObjectKey> {
         Some(ObjectKey { namespace: self.meta.key.namespace.clone(), name: self.queue_name.clone()? })
     }
-}
-
-/// Returns the UIDs of the owners besides the one that the record keeps whole.
-fn other_owners_of(meta: &ObjectMeta, owner: Option<&OwnerRecord>) -> Box<[Arc<str>]> {
-    let owners = meta.owner_references.as_deref().unwrap_or_default().iter();
-    let others = owners.filter(|other| owner.is_none_or(|owner| *owner.uid != *other.uid));
-    others.map(|other| Arc::from(other.uid.as_str())).collect()
 }
 
 /// Returns the priority boost of the annotation; 0 without one, or if it is no whole number of 32 bits, which the webhook refuses.

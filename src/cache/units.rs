@@ -4,9 +4,9 @@
 //! that has ended is kept as long as it exists, since it counts for its group. Of the status only what decides on a unit is
 //! kept. Each version of a pod is read once, and changes the summary of its unit by its difference.
 
-use super::records::{OwnerRecord, WorkloadRecord};
+use super::records::WorkloadRecord;
 use super::{Cache, remove_from_index};
-use crate::api::ObjectKey;
+use crate::api::{ObjectKey, OwnerRecord};
 use crate::frameworks::{
     Component, Framework, JobKind, NO_MEMBERS, PodMember, UnitKey, UnitSummary, framework,
 };

@@ -4,7 +4,7 @@
 //! announced once, however often the workloads before it change.
 
 use super::Verdict;
-use super::equivalence_class::ClassId;
+use super::equivalence_class::{ClassId, Member};
 use crate::api::ObjectKey;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -47,5 +47,20 @@ impl Announcements {
     /// Removes and returns all workloads.
     pub(super) fn take_all(&mut self) -> BTreeSet<(ClassId, ObjectKey)> {
         std::mem::take(&mut self.unannounced)
+    }
+}
+
+/// Workloads whose message changed without an own decision.
+#[derive(Debug)]
+pub(super) struct MessageUpdate {
+    pub(super) queue: Arc<str>,
+    pub(super) class: ClassId,
+    pub(super) after: Option<Member>,
+    pub(super) only: Option<ObjectKey>,
+}
+
+impl MessageUpdate {
+    pub(super) fn of_one(queue: &Arc<str>, class: ClassId, workload: ObjectKey) -> Self {
+        Self { queue: Arc::clone(queue), class, after: None, only: Some(workload) }
     }
 }

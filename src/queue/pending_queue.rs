@@ -244,6 +244,13 @@ impl PendingQueue {
         id
     }
 
+    /// Replaces a member by a newer version of it with the same position and class.
+    pub(super) fn replace(&mut self, id: ClassId, workload: &Arc<Workload>) {
+        if let Some(class) = self.classes.get_mut(&id) {
+            class.members.replace(Member::new(workload));
+        }
+    }
+
     /// Whether a workload that joined a parked class precedes all other members, and may preempt more than they may.
     pub(super) fn leads_parked_class(&self, id: ClassId, workload: &Workload) -> bool {
         let class = self.classes.get(&id).filter(|class| class.parked.is_some() && self.preempts_newer);
@@ -327,11 +334,12 @@ impl PendingQueue {
         candidates.filter(active).copied().collect()
     }
 
-    fn rank_of(&self, key: &EquivalenceKey) -> UsageRank {
+    /// The rank of a LocalQueue.
+    pub(super) fn rank_of(&self, namespace: &Arc<str>, local_queue: &Arc<str>) -> UsageRank {
         if self.ranks.is_empty() {
             return UsageRank::default();
         }
-        let name = (Arc::clone(&key.namespace), Arc::clone(&key.local_queue));
+        let name = (Arc::clone(namespace), Arc::clone(local_queue));
         self.ranks.get(&name).copied().unwrap_or_default()
     }
 
@@ -359,7 +367,7 @@ impl PendingQueue {
 
     fn position_of(&self, id: ClassId) -> Option<Position> {
         let class = self.classes.get(&id)?;
-        let order = class.head_order(self.rank_of(&class.key), id)?;
+        let order = class.head_order(self.rank_of(&class.key.namespace, &class.key.local_queue), id)?;
         Some(Position { order, is_head_candidate: class.is_head_candidate(self.strategy) })
     }
 
@@ -406,7 +414,7 @@ impl PendingQueue {
 
     /// All workloads in order.
     pub(super) fn in_order(&self) -> Vec<&Workload> {
-        let ranked = |class: &'_ EquivalenceClass| self.rank_of(&class.key);
+        let ranked = |class: &'_ EquivalenceClass| self.rank_of(&class.key.namespace, &class.key.local_queue);
         let mut members: Vec<(UsageRank, Reverse<i64>, &Member)> = Vec::with_capacity(self.counts.total());
         for class in self.classes.values() {
             let rank = (ranked(class), Reverse(class.key.priority));
@@ -427,10 +435,10 @@ impl PendingQueue {
     /// Number of workloads before an entry.
     pub(super) fn ahead_of(&self, entry: &PendingEntry) -> usize {
         let own_order =
-            self.classes.get(&entry.class).map(|class| self.rank_of(&class.key)).unwrap_or_default();
+            self.classes.get(&entry.class).map(|class| self.rank_of(&class.key.namespace, &class.key.local_queue)).unwrap_or_default();
         let own_order = (own_order, Reverse(entry.workload.priority));
         let member = Member::new(&entry.workload);
-        let ahead = |class: &EquivalenceClass| match (self.rank_of(&class.key), Reverse(class.key.priority))
+        let ahead = |class: &EquivalenceClass| match (self.rank_of(&class.key.namespace, &class.key.local_queue), Reverse(class.key.priority))
             .cmp(&own_order)
         {
             Ordering::Less => class.members.len(),

@@ -3,8 +3,10 @@
 //! Neighbours: `pending_queue` orders one ClusterQueue, `wake_index` maps changes to parked classes, `scheduler`
 //! calls.
 
-use super::equivalence_class::{ClassId, EquivalenceKey, Member, Parked, UsageRank};
+use super::announcements::MessageUpdate;
+use super::equivalence_class::{ClassId, EquivalenceKey, Parked, UsageRank};
 use super::equivalence_hash::equivalence_hash;
+use super::pending_order::PendingOrder;
 use super::pending_queue::{Head, PendingCounts, PendingEntry, PendingQueue};
 use super::wake_index::WakeIndex;
 use super::{FlavorCursor, Verdict, Workload};
@@ -14,21 +16,6 @@ use crate::quota::{FlavorResourceId, NodeId};
 use indexmap::IndexSet;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-
-/// Workloads whose message changed without an own decision.
-#[derive(Debug)]
-struct MessageUpdate {
-    queue: Arc<str>,
-    class: ClassId,
-    after: Option<Member>,
-    only: Option<ObjectKey>,
-}
-
-impl MessageUpdate {
-    fn of_one(queue: &Arc<str>, class: ClassId, workload: ObjectKey) -> Self {
-        Self { queue: Arc::clone(queue), class, after: None, only: Some(workload) }
-    }
-}
 
 /// How one class is parked.
 struct Parking<'a> {
@@ -44,6 +31,10 @@ struct Parking<'a> {
 pub struct QueueManager {
     by_name: BTreeMap<Arc<str>, PendingQueue>,
     entries: IndexSet<PendingEntry>,
+    /// Workloads that count as pending and are not nominated.
+    waiting: BTreeMap<ObjectKey, Arc<Workload>>,
+    /// All of both, in order.
+    order: PendingOrder,
     wake_index: WakeIndex,
     /// Active ClusterQueues with a head to nominate.
     ready: BTreeSet<Arc<str>>,
@@ -96,6 +87,17 @@ impl QueueManager {
         }
     }
 
+    /// Adds a workload that counts as pending but is not nominated. It is in the order alone.
+    pub fn wait(&mut self, workload: Workload) {
+        self.remove(&workload.key);
+        let pending = self.by_name.get(&workload.cluster_queue);
+        let local_queue = (&workload.key.namespace, &workload.local_queue);
+        let rank = pending.map(|pending| pending.rank_of(local_queue.0, local_queue.1)).unwrap_or_default();
+        let workload = Arc::new(workload);
+        self.order.insert(&workload, rank);
+        self.waiting.insert(workload.key.clone(), workload);
+    }
+
     fn insert_into_class(&mut self, workload: Workload, isolated: bool) {
         let class_key = EquivalenceKey {
             namespace: Arc::clone(&workload.key.namespace),
@@ -112,12 +114,17 @@ impl QueueManager {
                 && entry.workload.same_position(&workload)
                 && class.is_some_and(|class| class.key == class_key)
             {
+                if entry.workload.listed != workload.listed {
+                    self.replace_listed(PendingEntry { class: entry.class, workload: Arc::new(workload) });
+                }
                 return;
             }
-            self.remove(&workload.key);
         }
+        self.remove(&workload.key);
         let workload = Arc::new(workload);
         let pending = self.by_name.entry(Arc::clone(&queue)).or_default();
+        let rank = pending.rank_of(&class_key.namespace, &class_key.local_queue);
+        self.order.insert(&workload, rank);
         let class = pending.insert(class_key, &workload);
         if pending.leads_parked_class(class, &workload) {
             // It may preempt workloads that are newer than itself, but not newer than the member nominated before.
@@ -131,9 +138,22 @@ impl QueueManager {
         self.refresh(&queue);
     }
 
-    /// Removes a workload. Returns its ClusterQueue.
+    /// Replaces a workload by a version with the same position and class, of which lists show other fields.
+    fn replace_listed(&mut self, entry: PendingEntry) {
+        let Some(pending) = self.by_name.get_mut(entry.queue()) else { return };
+        pending.replace(entry.class, &entry.workload);
+        let rank = pending.rank_of(&entry.workload.key.namespace, &entry.workload.local_queue);
+        self.order.insert(&entry.workload, rank);
+        self.entries.replace(entry);
+    }
+
+    /// Removes a workload, also one that waits. Returns the ClusterQueue that nominated it.
     pub fn remove(&mut self, key: &ObjectKey) -> Option<Arc<str>> {
+        if let Some(waiting) = self.waiting.remove(key) {
+            self.order.remove(&waiting);
+        }
         let entry = self.entries.swap_take(key)?;
+        self.order.remove(&entry.workload);
         let queue = entry.queue();
         if let Some(parked) = self.by_name.get_mut(queue).and_then(|pending| pending.remove(&entry)) {
             self.wake_index.remove(queue, entry.class, &parked.wake_conditions);
@@ -363,6 +383,7 @@ impl QueueManager {
 
     /// Sets the rank of a LocalQueue in a ClusterQueue.
     pub fn set_rank(&mut self, queue: &str, local_queue: &ObjectKey, rank: UsageRank) {
+        self.order.set_rank(queue, local_queue, rank);
         let Some(name) = self.by_name.get_key_value(queue).map(|(name, _)| Arc::clone(name)) else {
             return;
         };
@@ -439,6 +460,11 @@ impl QueueManager {
             .and_then(|pending| pending.local_counts.get(&name))
             .copied()
             .unwrap_or_default()
+    }
+
+    /// The order of all workloads that count as pending; a clone of it copies nothing.
+    pub const fn order(&self) -> &PendingOrder {
+        &self.order
     }
 
     /// Pending workloads of a ClusterQueue in order.

@@ -1,7 +1,7 @@
 //! A pending workload as the scheduler needs it.
 
 use super::Verdict;
-use crate::api::ObjectKey;
+use crate::api::{ObjectKey, OwnerRecord};
 use crate::resources::Requests;
 use crate::topology::PodRequirements;
 use jiff::Timestamp;
@@ -35,6 +35,33 @@ pub struct Variant {
     pub flavors: BTreeSet<Arc<str>>,
 }
 
+/// What lists of pending workloads show of a workload beside its position; no decision reads it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ListedFields {
+    /// When the object was created.
+    pub created: Timestamp,
+    /// Priority of its spec, without a boost.
+    pub spec_priority: i32,
+    /// Its first owner.
+    pub owner: Option<Arc<OwnerRecord>>,
+    /// All other owners.
+    pub other_owners: Arc<[Arc<OwnerRecord>]>,
+}
+
+impl ListedFields {
+    /// All owners.
+    pub fn owners(&self) -> impl Iterator<Item = &OwnerRecord> {
+        self.owner.iter().chain(&*self.other_owners).map(AsRef::as_ref)
+    }
+}
+
+impl Default for ListedFields {
+    fn default() -> Self {
+        let (owner, other_owners) = (None, Arc::default());
+        Self { created: Timestamp::UNIX_EPOCH, spec_priority: 0, owner, other_owners }
+    }
+}
+
 /// A workload that requests quota.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
@@ -62,12 +89,45 @@ pub struct Workload {
     pub replaces: Option<ObjectKey>,
     /// Reason why it cannot be assigned at all; it is nominated like any other workload and gets this verdict.
     pub precheck_failure: Option<Arc<Verdict>>,
+    /// What lists show of it.
+    pub listed: ListedFields,
 }
 
 impl Workload {
     /// Queue position: priority, then time, then UID; the key makes the order strict for any input.
     pub fn order(&self) -> (Reverse<i64>, Timestamp, &str, &ObjectKey) {
         (Reverse(self.priority), self.queued_since, &self.uid, &self.key)
+    }
+
+    /// Whether both ask for the same, at the same position: they differ at most in what lists show.
+    pub fn is_same_request(&self, other: &Self) -> bool {
+        let Self {
+            key,
+            uid,
+            cluster_queue,
+            local_queue,
+            priority,
+            queued_since,
+            pod_sets,
+            preemption_gated,
+            variant,
+            is_slice,
+            replaces,
+            precheck_failure,
+            listed: _,
+        } = self;
+        (key, uid, cluster_queue, local_queue, priority, queued_since)
+            == (
+                &other.key,
+                &other.uid,
+                &other.cluster_queue,
+                &other.local_queue,
+                &other.priority,
+                &other.queued_since,
+            )
+            && (pod_sets, preemption_gated, variant) == (&other.pod_sets, &other.preemption_gated, &other.variant)
+            && (is_slice, replaces, precheck_failure)
+                == (&other.is_slice, &other.replaces, &other.precheck_failure)
     }
 
     /// Whether both have the same queue position.
@@ -91,6 +151,7 @@ impl Default for Workload {
             is_slice: false,
             replaces: None,
             precheck_failure: None,
+            listed: ListedFields::default(),
         }
     }
 }

@@ -198,11 +198,11 @@ impl Engine {
             return;
         }
         let known = self.pending.workload(&workload.key);
-        if known.is_some_and(|known| *known != workload) {
+        if known.is_some_and(|known| !known.is_same_request(&workload)) {
             self.preemption_history.forget(&workload.key);
         }
         if self.reservations.contains(&workload.key) {
-            if known == Some(&workload) {
+            if known.is_some_and(|known| known.is_same_request(&workload)) {
                 return;
             }
             self.cancel_reservation(&workload.key.clone());
@@ -222,6 +222,12 @@ impl Engine {
     pub fn remove_pending(&mut self, key: &ObjectKey) {
         self.preemption_history.forget(key);
         self.remove_from_queue(key);
+    }
+
+    /// Lists a workload as pending that is not nominated. It loses what `remove_pending` removes.
+    pub fn wait(&mut self, workload: Workload) {
+        self.remove_pending(&workload.key);
+        self.pending.wait(workload);
     }
 
     fn remove_from_queue(&mut self, key: &ObjectKey) {

@@ -40,7 +40,10 @@ mod shortfall;
 mod tentative_assignment;
 mod topology;
 
-pub use crate::queue::{Blocker, BlockerKind, PendingCounts, PodSet, Variant, Verdict, Workload};
+pub use crate::queue::{
+    Blocker, BlockerKind, ListedFields, PendingCounts, PendingOrder, PendingPosition, PodSet, Variant, Verdict,
+    Workload,
+};
 pub use crate::quota::{FlavorResource, NodeRef};
 pub use capacity_reservations::Preemption;
 pub use config::{

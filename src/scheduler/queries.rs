@@ -7,7 +7,7 @@ use super::engine::Engine;
 use super::granular_mode::PreemptionMode;
 use super::tentative_assignment::TentativeAssignment;
 use crate::api::ObjectKey;
-use crate::queue::{PendingCounts, Verdict, Workload};
+use crate::queue::{PendingCounts, PendingOrder, Verdict, Workload};
 use crate::quota::{FlavorResource, NodeRef, NodeUsage, UsageLayer};
 use crate::resources::Amount;
 use std::collections::BTreeMap;
@@ -130,6 +130,11 @@ impl Engine {
     /// Number of pending workloads of a ClusterQueue that came through one LocalQueue.
     pub fn local_pending(&self, cluster_queue: &str, local_queue: &ObjectKey) -> PendingCounts {
         self.pending.local_counts(cluster_queue, local_queue)
+    }
+
+    /// The order of all workloads that count as pending, also of those that are not nominated.
+    pub const fn pending_order(&self) -> &PendingOrder {
+        self.pending.order()
     }
 
     /// Pending workloads of a ClusterQueue in order.

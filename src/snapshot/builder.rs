@@ -3,8 +3,7 @@
 //! Invariant: a part is rebuilt only if it is out of date, so that publishing copies nothing while nothing changes.
 
 use super::{OwnerEntry, QueueView, References, Snapshot};
-use crate::api::ObjectKey;
-use crate::cache::records::OwnerRecord;
+use crate::api::{ObjectKey, OwnerRecord};
 use crate::frameworks::{JobKind, JobView};
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;

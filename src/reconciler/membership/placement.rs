@@ -84,7 +84,11 @@ impl Reconciler {
                 self.engine.enqueue(workload);
             }
             pending => {
-                self.engine.remove_pending(key);
+                let record = self.cache.workload(key).filter(|_| queued);
+                match record.and_then(|record| self.scheduler_input().to_waiting_workload(record)) {
+                    Some(waiting) => self.engine.wait(waiting),
+                    None => self.engine.remove_pending(key),
+                }
                 if pending.is_none() {
                     self.queues.waiting_heads.forget(key);
                 }

@@ -7,14 +7,27 @@ use crate::cache::pod_defaults::to_status_requests;
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::checks::{self, CheckAction};
 use crate::resources::without_reclaimable;
-use crate::scheduler::{PodSet, Verdict, Workload};
+use crate::scheduler::{ListedFields, PodSet, Verdict, Workload};
 use std::sync::Arc;
 
 impl SchedulerInput<'_> {
     /// Returns the Workload as scheduler input, without the fields of disabled features.
     pub(crate) fn to_pending_workload(self, record: &WorkloadRecord) -> Option<Workload> {
-        let cluster_queue = self.cache.cluster_queue_name(record)?;
         let gates = &self.settings.engine.gates;
+        Some(Workload {
+            pod_sets: self.pod_sets_left(record)?,
+            preemption_gated: gates.respects_preemption_gates() && record.is_preemption_gated(),
+            variant: record.annotations.variant.clone().filter(|_| gates.concurrent_admission),
+            is_slice: record.annotations.is_slice && gates.elastic_slices,
+            replaces: self.replaced_slice(record).cloned(),
+            precheck_failure: precheck_failure(record),
+            ..self.to_waiting_workload(record)?
+        })
+    }
+
+    /// Returns the queue position of the Workload and what lists show of it, without what nomination reads.
+    pub(crate) fn to_waiting_workload(self, record: &WorkloadRecord) -> Option<Workload> {
+        let cluster_queue = self.cache.cluster_queue_name(record)?;
         Some(Workload {
             key: record.meta.key.clone(),
             uid: record.meta.uid.clone(),
@@ -22,12 +35,13 @@ impl SchedulerInput<'_> {
             local_queue: record.queue_name.clone()?,
             priority: record.effective_priority(),
             queued_since: self.queued_since(record),
-            pod_sets: self.pod_sets_left(record)?,
-            preemption_gated: gates.respects_preemption_gates() && record.is_preemption_gated(),
-            variant: record.annotations.variant.clone().filter(|_| gates.concurrent_admission),
-            is_slice: record.annotations.is_slice && gates.elastic_slices,
-            replaces: self.replaced_slice(record).cloned(),
-            precheck_failure: precheck_failure(record),
+            listed: ListedFields {
+                created: record.meta.created,
+                spec_priority: record.priority,
+                owner: record.owner.clone(),
+                other_owners: Arc::clone(&record.other_owners),
+            },
+            ..Workload::default()
         })
     }
 

@@ -32,6 +32,7 @@ mod long_histories;
 mod metrics;
 mod model;
 mod object_wake_ups;
+mod pending_order;
 mod priority_boost;
 mod queue_churn;
 mod queueing;
