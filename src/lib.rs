@@ -1,7 +1,7 @@
 //! Sluice: an admission gate and quota scheduler for Kubernetes batch workloads that speaks Kueue's API.
 //!
 //! Modules are listed in the order of their dependencies: each may use only the modules above it. The modules up to
-//! `metrics` are pure: no clock, environment, network or task. `kube`, `server` and `cli` are the shell that performs I/O.
+//! `visibility` are pure: no clock, environment, network or task. `kube`, `server` and `cli` are the shell that performs I/O.
 
 pub mod resources;
 
@@ -32,6 +32,8 @@ pub mod admission;
 pub mod simulate;
 
 pub mod metrics;
+
+pub mod visibility;
 
 pub mod kube;
 

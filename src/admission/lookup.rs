@@ -20,7 +20,8 @@ impl ObjectLookup for Snapshot {
     }
 
     fn queue_is_multikueue(&self, namespace: &str, local_queue: &str) -> bool {
-        self.references.local_queues.get(&ObjectKey::new(namespace, local_queue)).copied().unwrap_or(false)
+        let reference = self.references.local_queues.get(&ObjectKey::new(namespace, local_queue));
+        reference.is_some_and(|reference| reference.is_remote)
     }
 
     fn related(&self) -> &dyn Related {

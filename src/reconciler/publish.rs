@@ -3,12 +3,15 @@
 use super::Reconciler;
 use super::queues::counts::QueueCounts;
 use super::workload::events::is_local_queue_exported;
+use crate::api::v1beta2::StopPolicy;
 use crate::api::{ObjectKey, names};
 use crate::cache::records::LocalQueueRecord;
 use crate::quota::{FlavorResource, NodeRef};
 use crate::resources::Amount;
 use crate::scheduler::PendingCounts;
-use crate::snapshot::{ClusterQueueView, CohortView, LocalQueueView, QueueView, References, Snapshot};
+use crate::snapshot::{
+    ClusterQueueView, CohortView, LocalQueueReference, LocalQueueView, QueueView, References, Snapshot,
+};
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +22,8 @@ const MIN_INTERVAL_PER_QUEUE: SignedDuration = SignedDuration::from_millis(1);
 impl Reconciler {
     /// Returns the snapshot as of the last `apply`.
     pub fn snapshot(&self) -> Snapshot {
-        self.snapshot_builder.snapshot()
+        // Only what is published shares the order: each clone makes the next change copy a path.
+        Snapshot { pending: self.engine.pending_order().clone(), ..self.snapshot_builder.snapshot() }
     }
 
     /// Updates the parts of the snapshot that are out of date.
@@ -96,9 +100,16 @@ impl Reconciler {
                 .local_queues()
                 .filter(|(_, q)| !q.meta.is_deleting())
                 .map(|(key, q)| {
-                    (key.clone(), is_remote(q.object.spec.cluster_queue.as_deref().unwrap_or_default()))
+                    let cluster_queue = q.object.spec.cluster_queue.as_deref().unwrap_or_default();
+                    let reference = LocalQueueReference {
+                        cluster_queue: self.cache.interned_cluster_queue_name(cluster_queue),
+                        stopped: q.object.spec.stop_policy.unwrap_or_default() != StopPolicy::None,
+                        is_remote: is_remote(cluster_queue),
+                    };
+                    (key.clone(), reference)
                 })
                 .collect(),
+            cluster_queues: self.cache.cluster_queues().map(|(name, _)| Arc::clone(name)).collect(),
             default_priority_class: self.cache.workload_priority(names::DEFAULT_NAME).is_some(),
             related: self.cache.related().in_reviews(),
         }
@@ -145,8 +156,7 @@ impl Reconciler {
     fn local_queue_view(&self, key: &ObjectKey, record: &LocalQueueRecord) -> LocalQueueView {
         let counts = self.queues.local_queue_counts(key);
         let target: Arc<str> = Arc::from(record.object.spec.cluster_queue.as_deref().unwrap_or_default());
-        let stopped =
-            record.object.spec.stop_policy.unwrap_or_default() != crate::api::v1beta2::StopPolicy::None;
+        let stopped = record.object.spec.stop_policy.unwrap_or_default() != StopPolicy::None;
         LocalQueueView {
             active: !stopped
                 && self.cache.cluster_queue(&target).is_some()

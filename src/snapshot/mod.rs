@@ -18,10 +18,10 @@ use crate::cache::related::RelatedObjects;
 use crate::frameworks::JobKind;
 use crate::quota::{FlavorResource, NodeUsage};
 use crate::resources::Amount;
-use crate::scheduler::PendingCounts;
+use crate::scheduler::{PendingCounts, PendingOrder};
 use jiff::Timestamp;
 use rpds::RedBlackTreeMapSync;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// An immutable view of the core's state.
@@ -41,6 +41,8 @@ pub struct Snapshot {
     pub references: Arc<References>,
     /// Queues and cohorts with counts and usage.
     pub queues: Arc<QueueView>,
+    /// Pending workloads in order, shared with the queues of the core. They are complete once `synced` is set.
+    pub pending: PendingOrder,
     /// Number of flavor-resources whose usage in the ledger differed from the sum over the objects at the last
     /// comparison.
     pub ledger_drift: usize,
@@ -56,12 +58,25 @@ pub struct Snapshot {
 pub struct References {
     /// Labels by namespace.
     pub namespaces: BTreeMap<Arc<str>, Arc<BTreeMap<String, String>>>,
-    /// LocalQueues, and whether the ClusterQueue of each has a MultiKueue check.
-    pub local_queues: BTreeMap<ObjectKey, bool>,
+    /// LocalQueues that are not being deleted.
+    pub local_queues: BTreeMap<ObjectKey, LocalQueueReference>,
+    /// Names of the ClusterQueues.
+    pub cluster_queues: BTreeSet<Arc<str>>,
     /// Whether a WorkloadPriorityClass named `default` exists.
     pub default_priority_class: bool,
     /// Objects of other kinds from which jobs are made.
     pub related: RelatedObjects,
+}
+
+/// What others look up of a LocalQueue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LocalQueueReference {
+    /// Its ClusterQueue, which may not exist.
+    pub cluster_queue: Arc<str>,
+    /// Whether its stop policy keeps workloads out of the queue.
+    pub stopped: bool,
+    /// Whether its ClusterQueue has a MultiKueue check.
+    pub is_remote: bool,
 }
 
 /// A job as a possible owner of other jobs.
