@@ -16,6 +16,7 @@ pub mod selector;
 pub mod v1beta1;
 pub mod v1beta2;
 pub mod validation;
+pub mod visibility;
 
 pub use key::{ByKey, ObjectKey};
 pub use owner::OwnerRecord;

@@ -59,6 +59,14 @@ pub(super) struct ManagerArgs {
     #[arg(long)]
     pub(super) metrics_insecure: bool,
 
+    /// Address of the visibility API; overrides the configuration. 0 disables it.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) visibility_bind_address: Option<String>,
+    /// Name of the Service of the visibility API, which is a SAN of the serving certificate. The CA bundle of the APIServices that
+    /// name it is kept.
+    #[arg(long, value_name = "NAME", default_value = "kueue-visibility-server")]
+    pub(super) visibility_service: String,
+
     /// Additional DNS name or IP address (SAN) of the serving certificate; repeatable.
     #[arg(long, value_name = "NAME")]
     pub(super) webhook_san: Vec<String>,

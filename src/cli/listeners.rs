@@ -1,4 +1,4 @@
-//! The servers of webhooks, probes and metrics, and the responses of the latter two.
+//! The servers of webhooks, probes, metrics and the visibility API, and the responses of probes and metrics.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,9 +15,10 @@ use super::settings::ManagerSettings;
 use super::supervise::SupervisedTasks;
 use super::threads::Threads;
 use super::workers::run_until;
-use super::{address, debug};
+use super::{address, debug, visibility};
 use crate::admission::{self, ReviewContext};
 use crate::metrics::{self, model::Role};
+use crate::server::apis;
 use crate::server::authorizer::{self, Authorizer};
 use crate::server::client_verifier::WebhookClientVerifier;
 use crate::server::debug as server_debug;
@@ -75,6 +76,18 @@ pub(super) async fn start(
         let listener = Listener::bind("health", addresses, None, router, limits.for_low_traffic());
         let listener = bind_on(&threads.probes, listener).await.context("health")?;
         serve(&mut servers, &threads.probes, "health", listener, shared);
+    }
+    if let Some(address) = settings.visibility_address() {
+        let addresses = address::parse("visibility address", &address).await?.unwrap_or_default();
+        let tls = tls::server_config_with_any_client(Arc::clone(&shared.serving), configuration.tls.as_ref());
+        let (server, front_proxy) = visibility::server(shared);
+        let following = front_proxy.watch(shared.clients.watch.clone(), settings.watch());
+        servers.start(&threads.api, "front proxy", run_until(shared.stop.serving.clone(), following));
+        let tls = tls.context("tls")?;
+        let router = apis::router(server);
+        let listener = Listener::bind("visibility", addresses, Some(tls), router, limits.for_low_traffic());
+        let listener = bind_on(&threads.serve, listener).await.context("visibility")?;
+        serve(&mut servers, &threads.serve, "visibility", listener, shared);
     }
     if let Some(addresses) = address::parse("metrics address", metrics_address).await? {
         let router = metrics_router(settings, shared, &addresses);

@@ -33,6 +33,7 @@ mod settings;
 mod simulate;
 mod supervise;
 mod threads;
+mod visibility;
 mod webhook_configurations;
 mod workers;
 mod zap;

@@ -7,10 +7,12 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
+use super::address;
 use super::args::ManagerArgs;
 use super::config_mapping;
 use crate::admission::AdmissionSettings;
 use crate::api::config::{self, Configuration, LoadedConfiguration};
+use crate::api::visibility;
 use crate::frameworks::known_frameworks;
 use crate::kube::certificates::{CertificateMode, CertificateSettings};
 use crate::kube::client::{Rate, Timeouts};
@@ -138,6 +140,17 @@ impl ManagerSettings {
         !self.args.metrics_insecure && !address.is_empty() && address != "0"
     }
 
+    /// Returns the address of the visibility API; `None` if this process does not serve it.
+    pub(super) fn visibility_address(&self) -> Option<String> {
+        let configured = &self.configuration.visibility_server;
+        // The default means all addresses of both families, as Kueue's does.
+        let host = Some(&*configured.bind_address).filter(|host| *host != "0.0.0.0").unwrap_or_default();
+        let address = || address::join(host, configured.bind_port);
+        let served = self.configuration.gates.enabled(visibility::GATE) && self.args.component.reconciles();
+        let address = self.args.visibility_bind_address.clone().unwrap_or_else(address);
+        Some(address).filter(|address| served && !address.is_empty() && address != "0")
+    }
+
     /// Returns whether Jobs of deactivated Workloads are deleted after a retention period.
     pub(super) fn deletes_jobs(&self) -> bool {
         config_mapping::core_settings(&self.configuration, &self.namespace)
@@ -239,7 +252,8 @@ impl ManagerSettings {
         let internal = &self.configuration.internal_cert_management;
         // The webhooks' Service comes first: its name is the certificate's common name.
         let services = [&internal.webhook_service_name, &args.metrics_service];
-        let services = services.into_iter().chain(&args.conversion_service);
+        let visibility = self.visibility_address().map(|_| &args.visibility_service);
+        let services = services.into_iter().chain(visibility).chain(&args.conversion_service);
         let dns_names = |service: &String| {
             let name = format!("{service}.{}.svc", self.namespace);
             [name.clone(), format!("{name}.cluster.local")]
@@ -257,6 +271,7 @@ impl ManagerSettings {
             validating: args.validating_webhook_configuration.clone(),
             service: service(&internal.webhook_service_name),
             conversion: args.conversion_service.as_ref().map(service),
+            visibility: visibility.map(service),
             names,
             folder: self.configuration.certificate_folder().map(Into::into),
             mode: if internal.enable && args.component.reconciles() {
@@ -304,7 +319,7 @@ mod tests {
         };
         let certificate = read("webhook-certs/cert-manager/certificate.yaml").pop().unwrap();
         assert_eq!(certificate["spec"]["dnsNames"], json!(names));
-        for file in ["config/webhooks/service.yaml", "config/metrics/service.yaml"] {
+        for file in ["config/webhooks/service.yaml", "config/metrics/service.yaml", "config/visibility/service.yaml"] {
             let service = read(file).pop().unwrap();
             let name = format!("{}.kueue-system.svc", service["metadata"]["name"].as_str().unwrap());
             assert!(names.contains(&name), "{name}");

@@ -219,6 +219,7 @@ fn permission_check(
         certificates: &settings.certificates(),
         lease,
         authorizes_metrics: settings.guards_metrics(),
+        serves_visibility: settings.visibility_address().is_some(),
         writes: settings.args.component.reconciles().then(|| WriteRequirements {
             deletes_jobs: settings.deletes_jobs(),
             pods_are_jobs: core.manages_pods(),

@@ -5,7 +5,8 @@
 //! server's time. While the configurations belong to another manager, nothing is written. The bundles of the webhook
 //! configurations, and of the definitions whose objects are converted, are written under a separate field manager, which then gives
 //! up its ownership: an entry with an owned field could not be removed by the server-side apply of the installer. A ConfigMap has the authority without
-//! its key, for clients of the metrics; whether it exists and can be written affects nothing else.
+//! its key, for clients of the metrics, and the APIServices of the visibility API have it too; whether these exist and can be written
+//! affects nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -63,6 +64,8 @@ pub struct CertificateSettings {
     pub service: ServiceName,
     /// Service at which the API server has objects of v1beta1 converted, if it is served.
     pub conversion: Option<ServiceName>,
+    /// Service of the visibility API, if this process serves it.
+    pub visibility: Option<ServiceName>,
     /// DNS names of the serving certificate.
     pub names: Vec<String>,
     /// Folder with the serving certificate, used instead of the Secret.
@@ -274,7 +277,7 @@ impl CertificateController {
     /// Executes all due steps. Returns the delay until the next check.
     async fn reconcile(&mut self, now: Timestamp) -> Duration {
         let is_read =
-            |slot: &ManagedObject| *slot == ManagedObject::CaConfigMap || self.objects.contains_key(slot);
+            |slot: &ManagedObject| slot.is_optional() || self.objects.contains_key(slot);
         let complete = self.settings.watched_objects().iter().all(is_read);
         if self.settings.mode == CertificateMode::SelfManaged && complete && self.foreign.is_empty() {
             // More consecutive steps than there are kinds of steps would mean that another writer undoes them.
@@ -283,6 +286,7 @@ impl CertificateController {
                 let next = next_step(&observed, &self.settings.rotation, now);
                 if let CertificateStep::Wait(until) = next {
                     self.write_ca_config_map(now).await;
+                    self.write_api_services(now).await;
                     self.release_bundles(now).await;
                     self.update_status(now);
                     let delay = Duration::try_from(until.duration_since(now)).unwrap_or_default();

@@ -21,6 +21,7 @@ use super::lease::LeaseSettings;
 use super::watch_status::WatchStatuses;
 use super::webhook_ownership::KUEUE_CONFIGURATIONS;
 use crate::api::v1beta1::CONVERTED;
+use crate::api::visibility::API_SERVICES;
 use crate::cache::Kind;
 use crate::frameworks::{Framework, frameworks};
 
@@ -37,6 +38,8 @@ const NONEXISTENT_NAMESPACE: &str = "-";
 const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
 const REGISTRATION: &str = "admissionregistration.k8s.io";
 const KUEUE_GROUP: &str = "kueue.x-k8s.io";
+/// Namespace and name of the ConfigMap in which API servers publish how they identify themselves to servers behind them.
+pub const FRONT_PROXY_CONFIG_MAP: (&str, &str) = ("kube-system", "extension-apiserver-authentication");
 
 /// One permission that the process needs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,6 +82,8 @@ pub struct PermissionRequirements<'a> {
     pub lease: Option<&'a LeaseSettings>,
     /// Whether clients of the metrics endpoint are authorized.
     pub authorizes_metrics: bool,
+    /// Whether the visibility API is served.
+    pub serves_visibility: bool,
     /// What the process writes; `None` if it only reads.
     pub writes: Option<WriteRequirements>,
 }
@@ -130,7 +135,12 @@ pub fn required_permissions(requirements: &PermissionRequirements<'_>) -> Vec<Pe
     }
     if requirements.authorizes_metrics {
         permissions.push(cluster_permission("authentication.k8s.io", "tokenreviews", "create"));
+    }
+    if requirements.authorizes_metrics || requirements.serves_visibility {
         permissions.push(cluster_permission("authorization.k8s.io", "subjectaccessreviews", "create"));
+    }
+    if requirements.serves_visibility {
+        permissions.extend(front_proxy_permissions());
     }
     permissions.extend(certificate_permissions(requirements.certificates));
     if requirements.writes.is_some() {
@@ -138,6 +148,16 @@ pub fn required_permissions(requirements: &PermissionRequirements<'_>) -> Vec<Pe
     }
     permissions.extend(requirements.lease.into_iter().flat_map(lease_permissions));
     permissions
+}
+
+/// Returns the permissions to read how API servers identify themselves.
+fn front_proxy_permissions() -> impl Iterator<Item = Permission> {
+    let (namespace, name) = FRONT_PROXY_CONFIG_MAP;
+    READ_VERBS.into_iter().map(move |verb| Permission {
+        namespace: Some(namespace.to_owned()),
+        name: Some(name.to_owned()),
+        ..cluster_permission("", "configmaps", verb)
+    })
 }
 
 /// Returns the permissions to write, without those on certificates and the lease.
@@ -241,6 +261,14 @@ fn certificate_permissions(settings: &CertificateSettings) -> Vec<Permission> {
         let named = move |verb| Permission {
             name: Some(name.to_owned()),
             ..cluster_permission("apiextensions.k8s.io", "customresourcedefinitions", verb)
+        };
+        verbs().map(named)
+    }));
+    let api_services = API_SERVICES.into_iter().filter(|_| self_managed && settings.visibility.is_some());
+    permissions.extend(api_services.flat_map(|name| {
+        let named = move |verb| Permission {
+            name: Some(name.to_owned()),
+            ..cluster_permission("apiregistration.k8s.io", "apiservices", verb)
         };
         verbs().map(named)
     }));

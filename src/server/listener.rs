@@ -33,6 +33,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::connection_slots::{ConnectionActivity, ConnectionSlot, ConnectionSlots, InFlightRequest};
+use super::tls::PeerCertificates;
 
 /// Kernel receive buffer of a connection, in bytes. Linux doubles it.
 const RECV_BUFFER_BYTES: usize = 128 << 10;
@@ -232,20 +233,29 @@ impl Connection {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
         let Some(tls) = tls else {
-            return self.serve_http(stream).await;
+            return self.serve_http(stream, None).await;
         };
         let handshake = tokio::select! {
             handshake = tokio::time::timeout(self.limits.handshake_timeout, tls.accept(stream)) => handshake,
             _ = stop.wait_for(|stop| *stop) => return,
         };
         match handshake {
-            Ok(Ok(stream)) => self.serve_http(stream).await,
+            Ok(Ok(stream)) => {
+                let presented = stream.get_ref().1.peer_certificates();
+                let peer = presented.map(|chain| PeerCertificates(chain.iter().cloned().collect()));
+                self.serve_http(stream, peer).await;
+            }
             Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
             Err(_) => tracing::debug!("TLS handshake timed out"),
         }
     }
 
-    async fn serve_http(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+    /// Requests have the certificates of the peer as an extension.
+    async fn serve_http(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: Option<PeerCertificates>,
+    ) {
         let mut builder = Builder::new(TokioExecutor::new());
         builder
             .http1()
@@ -266,7 +276,10 @@ impl Connection {
         let activity = Arc::clone(&self.slot.activity);
         let router = TowerToHyperService::new(self.router);
         let retiring = self.retiring;
-        let service = service_fn(move |request: Request<Incoming>| {
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            if let Some(peer) = &peer {
+                request.extensions_mut().insert(peer.clone());
+            }
             // HTTP/2 has a message of its own for this, which is sent on stop.
             let retiring = (request.version() < Version::HTTP_2).then(|| retiring.clone());
             let in_flight = InFlightRequest::new(Arc::clone(&activity), request.body().is_end_stream());

@@ -1,9 +1,10 @@
-//! HTTP servers: webhooks, health, metrics.
+//! HTTP servers: webhooks, health, metrics, aggregated API groups.
 //!
 //! Invariants: handlers only read published values; no handshake, header or body of one client delays another client; a
 //! drain always ends.
 #![allow(clippy::disallowed_methods, reason = "the shell reads clocks and starts tasks")]
 
+pub mod apis;
 pub mod authorizer;
 mod body_budget;
 pub mod client_verifier;

@@ -4,13 +4,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::ServerConfig;
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
+use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 
-use super::client_verifier::WebhookClientVerifier;
 use crate::api::config::Tls;
 use crate::kube::certificates::ServingCertificate;
 
@@ -40,14 +42,14 @@ pub fn server_config(
     server_config_with_clients(serving, options, None)
 }
 
-/// Builds the same configuration; with `verifier`, clients must present a certificate.
+/// Builds the same configuration; with `verifier`, clients present a certificate.
 ///
 /// # Errors
 /// The configuration leaves no TLS version or suite to negotiate.
 pub fn server_config_with_clients(
     serving: Arc<ServingCertificate>,
     options: Option<&Tls>,
-    verifier: Option<Arc<WebhookClientVerifier>>,
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
     let default_options = Tls::default();
     let options = options.unwrap_or(&default_options);
@@ -66,6 +68,69 @@ pub fn server_config_with_clients(
     };
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
+}
+
+/// The certificates that a client presented, its own first. Only that it has the key is verified.
+#[derive(Clone, Debug)]
+pub struct PeerCertificates(pub Arc<[CertificateDer<'static>]>);
+
+/// Builds the configuration of a port whose clients may present a certificate of any authority: each request is checked against
+/// the authorities of that moment (`apis::front_proxy`), and a client without a valid one is told so.
+///
+/// # Errors
+/// The configuration leaves no TLS version or suite to negotiate.
+pub fn server_config_with_any_client(
+    serving: Arc<ServingCertificate>,
+    options: Option<&Tls>,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let algorithms = ring::default_provider().signature_verification_algorithms;
+    server_config_with_clients(serving, options, Some(Arc::new(AnyClient(algorithms))))
+}
+
+/// Verifies that a client has the key of the certificate that it presents, and nothing else.
+#[derive(Debug)]
+struct AnyClient(WebPkiSupportedAlgorithms);
+
+impl ClientCertVerifier for AnyClient {
+    /// Returns no hints: clients with one certificate send it without.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
 }
 
 /// Restricts suites and curves to the configured ones. TLS 1.3 suites are always allowed; curves keep the configured order.

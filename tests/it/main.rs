@@ -76,6 +76,7 @@ mod shell_rbac_check;
 mod shell_retiring_listener;
 mod shell_serving_certificate;
 mod shell_tls_listener;
+mod shell_visibility;
 mod shell_watch;
 mod sim;
 mod simulate_amounts;

@@ -58,7 +58,7 @@ impl TlsServer {
         let loaded = pki::load(leaf.certificate.as_bytes(), leaf.key.as_bytes(), None, &names, now).unwrap();
         serving.store(loaded.key);
         Self {
-            config: tls::server_config_with_clients(serving, None, verifier).unwrap(),
+            config: tls::server_config_with_clients(serving, None, verifier.map(|verifier| verifier as _)).unwrap(),
             ca_pem: authority.certificate,
         }
     }

@@ -180,6 +180,7 @@ fn needed_with(kinds: &[Kind], deletes_jobs: bool, pods_are_jobs: bool) -> Vec<P
     let rotation = Rotation { ca_lifetime: day, leaf_lifetime: day, overlap: day, retirement: day };
     let name = || "x".to_owned();
     let certificates = CertificateSettings {
+        visibility: None,
         namespace: name(),
         serving_secret: name(),
         ca_secret: name(),
@@ -197,6 +198,7 @@ fn needed_with(kinds: &[Kind], deletes_jobs: bool, pods_are_jobs: bool) -> Vec<P
         kinds,
         certificates: &certificates,
         lease: None,
+        serves_visibility: false,
         authorizes_metrics: false,
         writes: Some(WriteRequirements { deletes_jobs, pods_are_jobs }),
     })

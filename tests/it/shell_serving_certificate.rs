@@ -5,6 +5,7 @@ use crate::fake_api::FakeApi;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::v1beta1::CONVERTED;
+use sluice::api::visibility::API_SERVICES;
 use sluice::kube::certificates::{CertificateMode, CertificateSettings, CertificateTask, ServingCertificate};
 use sluice::kube::pki::{self, PemPair};
 use sluice::kube::server_clock::ServerClock;
@@ -34,6 +35,7 @@ fn settings(mode: CertificateMode) -> CertificateSettings {
         validating: "v".to_owned(),
         service: ServiceName { namespace: "ns".to_owned(), name: "svc".to_owned() },
         conversion: None,
+        visibility: None,
         names: vec![HOST.to_owned(), "metrics.ns.svc".to_owned()],
         mode,
         rotation: Rotation {
@@ -343,6 +345,44 @@ async fn definitions_get_the_authority() {
             CONVERTED.iter().all(|name| managers(name) == installer)
         })
         .await;
+}
+
+/// API servers find the authority in the APIServices as well; one that did not verify does so then. Those of another
+/// installation are left alone, and one that does not exist stops nothing.
+#[tokio::test]
+async fn api_services_get_the_authority() {
+    let api = FakeApi::new(SignedDuration::ZERO);
+    for secret in [SECRET, CA_SECRET] {
+        api.put(secret, json!({"kind": "Secret", "apiVersion": "v1"}));
+    }
+    publish(&api, &[]);
+    let path = |name: &str| format!("/apis/apiregistration.k8s.io/v1/apiservices/{name}");
+    let put = |name: &str, namespace: &str| {
+        let service = json!({"name": "visible", "namespace": namespace});
+        let spec = json!({"service": service, "insecureSkipTLSVerify": true});
+        api.put(&path(name), json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {}, "spec": spec}));
+    };
+    let [first, second] = API_SERVICES;
+    put(first, "other");
+    let mut settings = settings(CertificateMode::SelfManaged);
+    settings.visibility = Some(ServiceName { namespace: "ns".to_owned(), name: "visible".to_owned() });
+    settings.names.push("visible.ns.svc".to_owned());
+    let running = start_with(&api, settings).await;
+    running.wait_until_ready().await;
+    put(second, "ns");
+    let trusted = api.object(VALIDATING).unwrap()["webhooks"][0]["clientConfig"]["caBundle"].clone();
+    assert!(trusted.is_string());
+    let verifies = |name: &str, trusted: &Value| {
+        let spec = api.object(&path(name)).unwrap()["spec"].clone();
+        spec["caBundle"] == *trusted && spec.get("insecureSkipTLSVerify").is_none_or(Value::is_null)
+    };
+    running.wait_until("the bundle", |_| verifies(second, &trusted)).await;
+    let written = api.object(&path(second));
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(api.object(&path(second)), written, "it is written once");
+    assert_eq!(api.object(&path(first)).unwrap()["spec"].get("caBundle"), None, "it belongs to another manager");
+    put(first, "ns");
+    running.wait_until("the other bundle", |_| verifies(first, &trusted)).await;
 }
 
 /// The authority is in a ConfigMap without its key, as the webhooks trust it, if the ConfigMap exists; it is written again only

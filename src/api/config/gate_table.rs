@@ -388,7 +388,7 @@ pub(super) static GATES: &[Gate] = &[
     ),
     gate("ValidateRayAndSparkJobUpdates", Beta, true, &[], Toggleable),
     gate("VectorizedResourceRequests", Beta, true, &[], PerformanceOnly),
-    gate("VisibilityOnDemand", Beta, true, &[], Unsupported("the visibility API is not served")),
+    gate("VisibilityOnDemand", Beta, true, &[], Toggleable),
     gate("WorkloadIdentifierAnnotations", Beta, true, &[], Toggleable),
     gate("WorkloadPriorityClassDefaulting", Beta, true, &[], Toggleable),
     gate(

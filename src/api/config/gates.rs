@@ -151,7 +151,7 @@ mod tests {
             ("MultiKueue", true, 0, 1),
             ("MultiKueue", false, 0, 0),
             ("ElasticJobsViaWorkloadSlices", true, 0, 0),
-            ("VisibilityOnDemand", true, 0, 1),
+            ("VisibilityOnDemand", true, 0, 0),
             ("VisibilityOnDemand", false, 0, 0),
             ("ReclaimablePods", false, 0, 0),
             ("DisableWaitForPodsReady", true, 0, 0),

@@ -63,7 +63,7 @@ const fn honoured(path: &'static str) -> Setting {
 
 const CLUSTERS: Support = Ignored("jobs are not sent to other clusters");
 const LABELS: Support = Ignored("metrics have no labels of their own");
-const VISIBILITY: Support = Ignored("the visibility API is not served");
+const VISIBILITY: Support = Unless("VisibilityOnDemand", false);
 const WITHOUT_LOCAL_QUEUES: Support = Unless("LocalQueueMetrics", false);
 const WITHOUT_TIMEOUTS: Support = Unless("DisableWaitForPodsReady", true);
 const WITHOUT_PAST_USAGE: Support = Unless("AdmissionFairSharing", false);

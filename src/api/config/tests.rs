@@ -349,7 +349,10 @@ fn other_versions_are_refused_by_name() {
 fn unsupported_values_are_ignored_with_warning() {
     let table = [
         ("multiKueue: {gcInterval: 2m}", "multiKueue"),
-        ("visibilityServer: {bindPort: 8083}", "visibilityServer"),
+        (
+            "visibilityServer: {bindPort: 8083}\nfeatureGates: {VisibilityOnDemand: false}",
+            "visibilityServer.bindPort: has no effect: feature gate VisibilityOnDemand is off",
+        ),
         ("metrics: {customLabels: [{name: team}]}", "metrics.customLabels"),
         ("controller: {groupKindConcurrency: {Job.batch: 5}}", "controller.groupKindConcurrency"),
         ("featureGates: {MultiKueue: true}", "featureGates.MultiKueue"),

@@ -125,8 +125,8 @@ const FIELDS: &[(&str, &str, &str)] = &[
         "objectRetentionPolicies: {workloads: {afterDeactivatedByKueue: 1s}}",
         "used",
     ),
-    ("visibilityServer.bindAddress", "visibilityServer: {bindAddress: '::1'}", "warned"),
-    ("visibilityServer.bindPort", "visibilityServer: {bindPort: 1}", "warned"),
+    ("visibilityServer.bindAddress", "visibilityServer: {bindAddress: '::1'}", "used"),
+    ("visibilityServer.bindPort", "visibilityServer: {bindPort: 1}", "used"),
 ];
 
 /// Returns the settings of all parts of the manager as text, and the warnings.
@@ -144,6 +144,7 @@ fn effect(body: &str) -> Result<(String, Vec<String>), String> {
         &configuration.health,
         &configuration.metrics.bind_address,
         &configuration.tls,
+        settings.visibility_address(),
     );
     let parts = (settings.core(), settings.admission(), settings.families(), settings.rate());
     let more = (settings.lease(), settings.certificates(), settings.sync_timeout());

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{CertificateMode, CertificateSettings};
 use crate::api::v1beta1::CONVERTED;
+use crate::api::visibility::API_SERVICES;
 use crate::kube::serving_certificate::{self, WebhookTarget};
 
 /// An object that is watched, and in self-managed mode written.
@@ -19,15 +20,18 @@ pub(super) enum ManagedObject {
     Validating,
     /// The CustomResourceDefinition of this name, whose objects are converted.
     Definition(&'static str),
+    /// The APIService of this name, behind which is the visibility API.
+    ApiService(&'static str),
 }
 
 pub(super) const WEBHOOK_OBJECTS: [ManagedObject; 2] = [ManagedObject::Mutating, ManagedObject::Validating];
 
 const REGISTRATION: &str = "admissionregistration.k8s.io";
 const EXTENSIONS: &str = "apiextensions.k8s.io";
+const AGGREGATION: &str = "apiregistration.k8s.io";
 
 impl ManagedObject {
-    /// Returns whether API servers find there which authorities to trust.
+    /// Returns whether API servers find there which authorities to trust, for calls on which the rotation waits.
     pub(super) const fn has_bundle(self) -> bool {
         matches!(self, Self::Mutating | Self::Validating | Self::Definition(_))
     }
@@ -42,7 +46,17 @@ impl ManagedObject {
                 (REGISTRATION, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
             }
             Self::Definition(_) => (EXTENSIONS, "CustomResourceDefinition", "customresourcedefinitions"),
+            Self::ApiService(_) => (AGGREGATION, "APIService", "apiservices"),
         }
+    }
+
+    const fn is_namespaced(self) -> bool {
+        matches!(self, Self::Serving | Self::Ca | Self::CaConfigMap)
+    }
+
+    /// Returns whether the rotation goes on without it: certificates of webhooks do not depend on it.
+    pub(super) const fn is_optional(self) -> bool {
+        matches!(self, Self::CaConfigMap | Self::ApiService(_))
     }
 
     /// Returns apiVersion and kind of an object that has a bundle.
@@ -65,6 +79,7 @@ impl CertificateSettings {
         let mut slots = vec![ManagedObject::Serving, ManagedObject::Mutating, ManagedObject::Validating];
         if self.mode == CertificateMode::SelfManaged {
             slots.extend([ManagedObject::Ca, ManagedObject::CaConfigMap]);
+            slots.extend(self.api_services());
         }
         slots.extend(self.definitions());
         slots
@@ -74,6 +89,12 @@ impl CertificateSettings {
     fn definitions(&self) -> impl Iterator<Item = ManagedObject> + use<> {
         let converts = self.conversion.is_some();
         CONVERTED.into_iter().filter(move |_| converts).map(ManagedObject::Definition)
+    }
+
+    /// Returns the APIServices of the visibility API, if this process serves it.
+    pub(super) fn api_services(&self) -> impl Iterator<Item = ManagedObject> + use<> {
+        let serves = self.visibility.is_some();
+        API_SERVICES.into_iter().filter(move |_| serves).map(ManagedObject::ApiService)
     }
 
     /// Returns the objects with the bundles of authorities.
@@ -99,27 +120,27 @@ impl CertificateSettings {
             ManagedObject::CaConfigMap => &self.ca_config_map,
             ManagedObject::Mutating => &self.mutating,
             ManagedObject::Validating => &self.validating,
-            ManagedObject::Definition(name) => name,
+            ManagedObject::Definition(name) | ManagedObject::ApiService(name) => name,
         }
     }
 
     pub(super) fn api(&self, slot: ManagedObject, client: &Client) -> (Api<DynamicObject>, String) {
         let (group, kind, plural) = slot.kind();
         let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), plural);
-        let api = if slot.has_bundle() {
-            Api::all_with(client.clone(), &resource)
-        } else {
+        let api = if slot.is_namespaced() {
             Api::namespaced_with(client.clone(), &self.namespace, &resource)
+        } else {
+            Api::all_with(client.clone(), &resource)
         };
         (api, self.name(slot).to_owned())
     }
 
     pub(super) fn path(&self, slot: ManagedObject) -> String {
         let ((group, _, plural), name) = (slot.kind(), self.name(slot));
-        if slot.has_bundle() {
-            format!("/apis/{group}/v1/{plural}/{name}")
-        } else {
+        if slot.is_namespaced() {
             format!("/api/v1/namespaces/{}/{plural}/{name}", self.namespace)
+        } else {
+            format!("/apis/{group}/v1/{plural}/{name}")
         }
     }
 }

@@ -138,9 +138,7 @@ impl CertificateController {
     /// Writes the authorities that the webhooks trust to the ConfigMap, if it exists and has others.
     pub(super) async fn write_ca_config_map(&mut self, now: Timestamp) {
         let slot = ManagedObject::CaConfigMap;
-        let trusted =
-            self.targets.values().flatten().flat_map(|target| fingerprints(&target.bundle)).collect();
-        let wanted = self.bundle_pem(&trusted);
+        let wanted = self.trusted_pem();
         let Some(Some(existing)) = self.objects.get(&slot) else { return };
         let is_current = existing.data.pointer("/data/ca.crt").and_then(Value::as_str) == Some(&wanted);
         if wanted.is_empty() || is_current {
@@ -149,6 +147,35 @@ impl CertificateController {
         let version = &existing.metadata.resource_version;
         let body = json!({"metadata": {"resourceVersion": version}, "data": {"ca.crt": wanted}});
         self.write_aside(slot, body, "ConfigMap of the authority", now).await;
+    }
+
+    /// Returns the authorities that the webhooks trust.
+    fn trusted_pem(&self) -> String {
+        let bundles = self.targets.values().flatten().map(|target| &target.bundle);
+        self.bundle_pem(&bundles.flat_map(|bundle| fingerprints(bundle)).collect())
+    }
+
+    /// Writes the authorities that the webhooks trust to the APIServices that are behind the Service of this manager and have
+    /// others, or none and are not verified.
+    pub(super) async fn write_api_services(&mut self, now: Timestamp) {
+        let pem = self.trusted_pem();
+        let Some(own) = self.settings.visibility.clone().filter(|_| !pem.is_empty()) else { return };
+        for slot in self.settings.api_services() {
+            let Some(Some(existing)) = self.objects.get(&slot) else { continue };
+            let spec = existing.data.get("spec").unwrap_or(&Value::Null);
+            let text = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+            if (text("/service/namespace"), text("/service/name")) != (&*own.namespace, &*own.name) {
+                continue;
+            }
+            let bundle = ByteString(pem.as_bytes().to_vec());
+            if spec.get("caBundle") == Some(&json!(bundle)) && spec.get("insecureSkipTLSVerify").is_none() {
+                continue;
+            }
+            let version = &existing.metadata.resource_version;
+            let spec = json!({"caBundle": bundle, "insecureSkipTLSVerify": null});
+            let body = json!({"metadata": {"resourceVersion": version}, "spec": spec});
+            self.write_aside(slot, body, "CA bundle of an APIService", now).await;
+        }
     }
 
     /// Removes this field manager from the webhook configurations and definitions. Where it owns the bundle of an entry, a server-side apply that

@@ -75,6 +75,11 @@ impl Counters {
         self.sluice.count_dropped_events(reason, number);
     }
 
+    /// Counts a request for a resource of an aggregated API group.
+    pub fn count_visibility_request(&self, group: &str, resource: &str, code: u16) {
+        self.sluice.count_visibility_request(group, resource, code);
+    }
+
     /// Sets the number of events that wait to be written.
     pub fn set_queued_events(&self, number: usize) {
         self.sluice.set_queued_events(number);
@@ -152,6 +157,7 @@ mod tests {
         counters.observe(&Observation::IneffectiveWrite { resource, verb: "apply" }, Role::Standalone);
         counters.count_dropped_events("full", 2);
         counters.set_queued_events(3);
+        counters.count_visibility_request("visibility.kueue.x-k8s.io", "clusterqueues", 200);
         counters.render().unwrap()
     }
 

@@ -13,6 +13,7 @@ pub(super) struct SluiceCounters {
     writes_ineffective: CounterFamily,
     events_dropped: CounterFamily,
     events_queued: Gauge,
+    visibility_requests: CounterFamily,
 }
 
 impl SluiceCounters {
@@ -23,6 +24,7 @@ impl SluiceCounters {
             writes_ineffective: CounterFamily::default(),
             events_dropped: CounterFamily::default(),
             events_queued: Gauge::default(),
+            visibility_requests: CounterFamily::default(),
         };
         registry.register("writes", "Writes to the API server, by verb and outcome", own.writes.clone());
         registry.register(
@@ -41,7 +43,18 @@ impl SluiceCounters {
             own.events_dropped.clone(),
         );
         registry.register("events_queued", "Events that wait to be written", own.events_queued.clone());
+        registry.register(
+            "visibility_requests",
+            "Requests for resources of aggregated API groups, by group, resource and HTTP status",
+            own.visibility_requests.clone(),
+        );
         own
+    }
+
+    pub(super) fn count_visibility_request(&self, group: &str, resource: &str, code: u16) {
+        let labels =
+            vec![("group", group.to_owned()), ("resource", resource.to_owned()), ("code", code.to_string())];
+        self.visibility_requests.get_or_create(&labels).inc();
     }
 
     pub(super) fn count_write(&self, verb: &str, outcome: &str) {

@@ -1,0 +1,139 @@
+//! What an API group has: versions, resources, and who answers. Discovery, OpenAPI and routes follow from the description, so that
+//! another group needs a description and a handler.
+
+use axum::response::Response;
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use super::negotiation::Format;
+
+/// An API group.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupDescription {
+    /// Its name.
+    pub name: &'static str,
+    /// Its versions, the preferred one first.
+    pub versions: &'static [&'static str],
+    /// Its resources.
+    pub resources: &'static [ResourceDescription],
+    /// Returns the schemas of a version, by name without the prefix of `schema_prefix`.
+    pub schemas: fn(version: &str) -> Vec<(&'static str, Value)>,
+    /// What precedes version and name in the names of schemas.
+    pub schema_prefix: &'static str,
+}
+
+/// A resource.
+#[derive(Clone, Copy, Debug)]
+pub struct ResourceDescription {
+    /// Plural name.
+    pub plural: &'static str,
+    /// Singular name.
+    pub singular: &'static str,
+    /// Kind of its objects.
+    pub kind: &'static str,
+    /// Whether its objects are in namespaces.
+    pub namespaced: bool,
+    /// Verbs on it; none where it only has subresources.
+    pub verbs: &'static [&'static str],
+    /// Its subresources.
+    pub subresources: &'static [SubresourceDescription],
+}
+
+/// A subresource.
+#[derive(Clone, Copy, Debug)]
+pub struct SubresourceDescription {
+    /// Its name.
+    pub name: &'static str,
+    /// Kind of the answer, which is the name of its schema.
+    pub kind: &'static str,
+    /// Verbs on it.
+    pub verbs: &'static [&'static str],
+    /// Options of the query: name and description. All are numbers.
+    pub options: &'static [(&'static str, &'static str)],
+    /// What it is.
+    pub description: &'static str,
+}
+
+/// A request that the client may make.
+#[derive(Clone, Debug)]
+pub struct ResourceRequest {
+    /// What is asked for.
+    pub target: ResourcePath,
+    /// Query of the URL.
+    pub query: Option<String>,
+    /// What the client accepts.
+    pub format: Format,
+}
+
+impl ResourceRequest {
+    /// Returns the first value of an option of the query.
+    pub fn option(&self, name: &str) -> Option<String> {
+        first_option(self.query.as_deref(), name)
+    }
+}
+
+/// Returns the first value of an option of a query.
+pub(super) fn first_option(query: Option<&str>, name: &str) -> Option<String> {
+    let uri: http::Uri = format!("/?{}", query.unwrap_or_default()).parse().ok()?;
+    let pairs = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(&uri).ok()?;
+    pairs.0.into_iter().find(|(option, _)| option == name).map(|(_, value)| value)
+}
+
+/// A resource in the path of a URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourcePath {
+    /// Group.
+    pub group: &'static str,
+    /// Version.
+    pub version: &'static str,
+    /// Plural name.
+    pub resource: &'static str,
+    /// Subresource.
+    pub subresource: &'static str,
+    /// Namespace; empty for resources of the cluster.
+    pub namespace: String,
+    /// Name of the object.
+    pub name: String,
+}
+
+/// Answers the requests to a group.
+pub trait ApiGroup: Send + Sync {
+    /// Returns what the group has.
+    fn description(&self) -> &'static GroupDescription;
+
+    /// Answers a request to get a subresource that the description has. The client is authorized.
+    fn answer(&self, request: ResourceRequest) -> BoxFuture<'static, Response>;
+}
+
+impl GroupDescription {
+    /// Returns the version of this name.
+    pub(super) fn version(&self, name: &str) -> Option<&'static str> {
+        self.versions.iter().find(|version| **version == name).copied()
+    }
+
+    /// Returns what a path below `/apis/GROUP/` names: the version, and the resource with its subresource.
+    pub(super) fn parse(&self, path: &[String]) -> Option<(ResourcePath, &'static SubresourceDescription)> {
+        let (version, rest) = path.split_first()?;
+        let version = self.version(version)?;
+        let (namespace, [resource, name, subresource]) = match rest {
+            [namespaces, namespace, rest @ ..] if namespaces == "namespaces" && rest.len() == 3 => {
+                (Some(namespace), <&[String; 3]>::try_from(rest).ok()?)
+            }
+            rest => (None, <&[String; 3]>::try_from(rest).ok()?),
+        };
+        let known = |known: &&ResourceDescription| {
+            known.plural == resource && known.namespaced == namespace.is_some()
+        };
+        let resource = self.resources.iter().find(known)?;
+        let subresource = resource.subresources.iter().find(|known| known.name == subresource)?;
+        let path = ResourcePath {
+            group: self.name,
+            version,
+            resource: resource.plural,
+            subresource: subresource.name,
+            namespace: namespace.cloned().unwrap_or_default(),
+            name: name.clone(),
+        };
+        Some((path, subresource))
+    }
+}

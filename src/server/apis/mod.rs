@@ -1,0 +1,189 @@
+//! Aggregated API groups: what the API server passes on to this process.
+//!
+//! A group is a description and a handler (`group`); discovery, OpenAPI, authentication, authorization and errors are the same
+//! for all. Invariants: discovery and OpenAPI are constants of the program, and are answered at once and to all; a resource is
+//! answered only to a user whom the API server names and permits.
+
+pub mod access;
+mod discovery;
+pub mod front_proxy;
+pub mod group;
+mod negotiation;
+mod openapi;
+mod status;
+pub mod visibility;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
+use http::{HeaderMap, Method, StatusCode};
+use rustls::pki_types::UnixTime;
+use serde_json::{Value, json};
+
+use self::access::{AccessError, AccessReviewer};
+use self::discovery::Discovery;
+use self::front_proxy::FrontProxy;
+use self::group::{ApiGroup, GroupDescription, ResourceRequest};
+pub use self::negotiation::Format;
+use crate::metrics::build;
+use crate::server::tls::PeerCertificates;
+
+/// Longest path in bytes.
+const MAX_PATH_BYTES: usize = 2 << 10;
+
+/// Counts the requests for resources, by group, resource and HTTP status.
+pub type OnRequest = Arc<dyn Fn(&'static str, &'static str, StatusCode) + Send + Sync>;
+
+/// What the server needs.
+#[derive(Clone)]
+pub struct ApiServer {
+    /// The groups, in order of discovery.
+    pub groups: Arc<[Arc<dyn ApiGroup>]>,
+    /// Who requests are from.
+    pub front_proxy: Arc<FrontProxy>,
+    /// What users may do.
+    pub access: AccessReviewer,
+    /// Is told of requests.
+    pub on_request: OnRequest,
+}
+
+/// Returns the routes of the server.
+pub fn router(server: ApiServer) -> Router {
+    Router::new().fallback(serve).with_state(server)
+}
+
+async fn serve(State(server): State<ApiServer>, request: Request) -> Response {
+    let path = request.uri().path();
+    if path.len() > MAX_PATH_BYTES {
+        return status::unknown_path();
+    }
+    let Some(segments) = segments(path) else { return status::bad_request("the path is not UTF-8") };
+    let words: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    if let Some(response) = server.constant(&words, request.headers()) {
+        return if is_read { response } else { status::method_not_allowed("only GET is supported here") };
+    }
+    let ["apis", name, ..] = words[..] else { return status::unknown_path() };
+    let Some(group) = server.groups.iter().find(|group| group.description().name == name) else {
+        return status::unknown_path();
+    };
+    let rest = segments.get(2..).unwrap_or_default();
+    let Some((target, subresource)) = group.description().parse(rest) else { return status::unknown_path() };
+    let resource = target.resource;
+    let response = server.resource(group.as_ref(), target, subresource.verbs, request).await;
+    (server.on_request)(group.description().name, resource, response.status());
+    response
+}
+
+/// Returns the decoded segments of a path, without empty ones at its ends.
+fn segments(path: &str) -> Option<Vec<String>> {
+    let path = path.trim_matches('/');
+    let decode = |segment: &str| -> Option<String> {
+        let pair = format!("s={}", segment.replace('+', "%2B").replace('&', "%26"));
+        group::first_option(Some(&pair), "s")
+    };
+    path.split('/').map(decode).collect()
+}
+
+impl ApiServer {
+    fn descriptions(&self) -> impl Iterator<Item = &'static GroupDescription> {
+        self.groups.iter().map(|group| group.description())
+    }
+
+    /// Answers what is a constant of the program; `None` for other paths.
+    fn constant(&self, path: &[&str], headers: &HeaderMap) -> Option<Response> {
+        let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+        let group = |name: &str| self.descriptions().find(|group| group.name == name);
+        let versioned = |name: &str, version: &str| Some((group(name)?, group(name)?.version(version)?));
+        let document = match path {
+            ["apis"] => {
+                let Some(form) = Discovery::of(accept) else {
+                    return Some(status::not_acceptable("application/json"));
+                };
+                let document = form.document(self.descriptions());
+                return Some(tagged(&document, &form.media_type(), headers));
+            }
+            ["apis", name] => discovery::group(group(name)?),
+            ["apis", name, version] => {
+                let (group, version) = versioned(name, version)?;
+                discovery::resources(group, version)
+            }
+            ["openapi", "v2"] => openapi::v2(self.descriptions()),
+            ["openapi", "v3"] => openapi::v3_index(self.descriptions()),
+            ["openapi", "v3", "apis", name, version] => {
+                let (group, version) = versioned(name, version)?;
+                openapi::v3(group, version)
+            }
+            ["version"] => json!({"gitVersion": build::describe(), "major": "", "minor": ""}),
+            ["livez" | "readyz" | "healthz"] => return Some("ok".into_response()),
+            _ => return None,
+        };
+        if Format::of(accept) != Some(Format::Json) {
+            return Some(status::not_acceptable("application/json"));
+        }
+        Some(tagged(&document, "application/json", headers))
+    }
+
+    /// Answers a request for a resource.
+    async fn resource(
+        &self,
+        group: &dyn ApiGroup,
+        target: group::ResourcePath,
+        verbs: &[&str],
+        request: Request,
+    ) -> Response {
+        let peer = request.extensions().get::<PeerCertificates>();
+        let user = match self.front_proxy.user(request.headers(), peer, UnixTime::now()) {
+            Ok(user) => user,
+            Err(reason) => return status::unauthorized(reason),
+        };
+        let query = request.uri().query();
+        let watches = group::first_option(query, "watch").is_some_and(|value| value == "true" || value == "1");
+        let verb = match *request.method() {
+            Method::GET | Method::HEAD if watches => "watch",
+            Method::GET | Method::HEAD => "get",
+            Method::POST => "create",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            _ => "delete",
+        };
+        match self.access.allows(&user, verb, &target).await {
+            Ok(true) => {}
+            Ok(false) => return status::forbidden(&user.name, verb, &target),
+            Err(AccessError::TooManyWaiting) => return status::too_many("too many requests at once"),
+            Err(AccessError::Call(error)) => {
+                tracing::warn!(%error, "access review of a user of the visibility API failed");
+                return status::unavailable("the access review failed");
+            }
+        }
+        if !verbs.contains(&verb) {
+            return status::method_not_allowed(&format!("the verb {verb} is not supported; verbs: {verbs:?}"));
+        }
+        let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
+        let Some(format) = Format::of(accept) else {
+            return status::not_acceptable("application/json, application/json;as=Table;v=v1;g=meta.k8s.io");
+        };
+        group.answer(ResourceRequest { target, query: query.map(str::to_owned), format }).await
+    }
+}
+
+/// Returns a document with its tag, or that it is unchanged.
+fn tagged(document: &Value, media_type: &str, headers: &HeaderMap) -> Response {
+    let tag = format!("\"{}\"", openapi::etag(document));
+    let known = headers.get(IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    let mut response = if known == Some(&tag) {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        document.to_string().into_response()
+    };
+    let fields = [(CONTENT_TYPE, media_type), (ETAG, &tag), (VARY, "Accept")];
+    for (name, value) in fields {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            response.headers_mut().insert(name, value);
+        }
+    }
+    response
+}
