@@ -27,7 +27,11 @@ const fn copied(source: &'static str, target: &'static str, part: &'static str) 
     Copied { source, target, part, condition: "" }
 }
 
-const COPIED: [Copied; 14] = [
+/// When the visibility API is served, and when it has flow control of its own.
+const SERVES_VISIBILITY: &str = r#"include "sluice.servesVisibility" ."#;
+const FLOW_CONTROL: &str = r#"and (include "sluice.servesVisibility" .) .Values.enableVisibilityAPF"#;
+
+const COPIED: [Copied; 21] = [
     copied("config/metrics/role.yaml", "rbac/metrics_role.yaml", ""),
     copied("config/rbac/batch_admin_role.yaml", "rbac/batch_admin_role.yaml", ""),
     copied("config/rbac/batch_user_role.yaml", "rbac/batch_user_role.yaml", ""),
@@ -55,12 +59,40 @@ const COPIED: [Copied; 14] = [
         condition: ".Values.webhooks.separate",
         ..copied("config/split/webhooks_role.yaml", "rbac/webhooks_role.yaml", "webhookRules")
     },
+    Copied {
+        condition: SERVES_VISIBILITY,
+        ..copied("config/visibility/role.yaml", "rbac/visibility_role.yaml", "")
+    },
+    Copied {
+        condition: r#"and (include "sluice.servesVisibility" .) .Values.enableVisibilityAuthReaderRoleBinding"#,
+        ..copied("config/visibility/auth_reader_role_binding.yaml", "rbac/visibility_auth_reader.yaml", "")
+    },
+    Copied {
+        condition: r#"and (include "sluice.servesVisibility" .) (include "sluice.issuesCertificates" .)"#,
+        ..copied("config/visibility/certificates_role.yaml", "rbac/visibility_certificates_role.yaml", "")
+    },
+    Copied {
+        condition: SERVES_VISIBILITY,
+        ..copied("config/visibility/api_services.yaml", "visibility/api_services.yaml", "")
+    },
+    Copied {
+        condition: SERVES_VISIBILITY,
+        ..copied("config/visibility/service.yaml", "visibility/service.yaml", "")
+    },
+    Copied {
+        condition: FLOW_CONTROL,
+        ..copied("config/visibility-flow-control/flow_schema.yaml", "visibility/flow_schema.yaml", "")
+    },
+    Copied {
+        condition: FLOW_CONTROL,
+        ..copied("config/visibility-flow-control/priority_level.yaml", "visibility/priority_level.yaml", "")
+    },
     copied("config/webhooks/mutating.yaml", "webhooks/mutating.yaml", "mutatingWebhooks"),
     copied("config/webhooks/validating.yaml", "webhooks/validating.yaml", "validatingWebhooks"),
 ];
 
 /// Texts of `config/` that depend on values, with the expressions that replace them, in this order.
-const EXPRESSIONS: [(&str, &str); 15] = [
+const EXPRESSIONS: [(&str, &str); 17] = [
     ("[kueue-webhook-server-cert]", r#"[{{ include "sluice.webhookSecretName" . }}]"#),
     ("[kueue-webhook-server-cert-ca]", r#"[{{ include "sluice.webhookSecretName" . }}-ca]"#),
     ("[kueue-webhook-server-cert-ca-bundle]", r#"[{{ include "sluice.webhookSecretName" . }}-ca-bundle]"#),
@@ -75,6 +107,14 @@ const EXPRESSIONS: [(&str, &str); 15] = [
     ("[kueue-mutating-", r#"[{{ include "sluice.fullname" . }}-mutating-"#),
     ("[kueue-validating-", r#"[{{ include "sluice.fullname" . }}-validating-"#),
     ("    app.kubernetes.io/name: kueue\n", "    {{- include \"sluice.labels\" . | nindent 4 }}\n"),
+    (
+        "\nspec:\n  group: visibility",
+        "\n  {{- with include \"sluice.injectCA\" . }}\n  {{- . | nindent 2 }}\n  {{- end }}\nspec:\n  group: visibility",
+    ),
+    (
+        "  selector:\n    {{- include \"sluice.labels\" . | nindent 4 }}\n    app.kubernetes.io/component: controller\n",
+        "  selector:\n    {{- include \"sluice.selectorLabels\" . | nindent 4 }}\n",
+    ),
     (
         "reinvocationPolicy: Never",
         r#"reinvocationPolicy: {{ .Values.mutatingWebhook.reinvocationPolicy | default "Never" }}"#,
@@ -94,14 +134,7 @@ const EXPRESSIONS: [(&str, &str); 15] = [
 ];
 
 /// Values of Kueue's chart that the schema accepts only as far as they have no effect, and Helm's own.
-const NOT_IN_VALUES: [&str; 6] = [
-    "enableKueueViz",
-    "enableMutatingAdmissionPolicy",
-    "enableVisibilityAPF",
-    "enableVisibilityAuthReaderRoleBinding",
-    "global",
-    "kueueViz",
-];
+const NOT_IN_VALUES: [&str; 4] = ["enableKueueViz", "enableMutatingAdmissionPolicy", "global", "kueueViz"];
 
 /// Values that are empty by default, with fields that are in the schema.
 const EMPTY: [&str; 2] = [".certManager.issuerRef", ".webhooks.resources"];
@@ -216,7 +249,7 @@ fn generated_parts_are_up_to_date() {
     let known: BTreeSet<PathBuf> = files.iter().map(|(path, _)| path.clone()).collect();
     check_or_write(files, "make chart");
     let data = ["files/crds", "files/dashboards", "files/prometheus", "files/v1beta1"];
-    for folder in data.iter().chain(&["templates/rbac", "templates/webhooks"]) {
+    for folder in data.iter().chain(&["templates/rbac", "templates/visibility", "templates/webhooks"]) {
         let path = format!("{CHART}/{folder}");
         for path in names(&path).into_iter().map(|name| root().join(&path).join(name)) {
             let text = fs::read_to_string(&path).unwrap();

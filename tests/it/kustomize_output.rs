@@ -192,7 +192,7 @@ fn split_deployments_differ_in_their_part() {
     assert_eq!(deployments.len(), 2);
     let mut texts = Vec::new();
     for (name, part, ports) in
-        [("kueue-controller-manager", "controller", 2), ("kueue-webhooks", "webhooks", 3)]
+        [("kueue-controller-manager", "controller", 3), ("kueue-webhooks", "webhooks", 3)]
     {
         let deployment = deployments.iter().find(|d| d["metadata"]["name"] == name).unwrap();
         let mut spec = deployment["spec"].clone();
@@ -319,6 +319,62 @@ fn v1beta1_is_served_beside_v1beta2() {
         if let [certificate] = &objects(&text, "Certificate")[..] {
             let names = certificate["spec"]["dnsNames"].to_string();
             assert!(names.contains(&format!("{CONVERSION_SERVICE}.{OTHER_NAMESPACE}.svc")), "{names}");
+        }
+    }
+}
+
+/// API servers find the visibility API at a Service of the controller's pods, verify it, and let it read how they identify
+/// themselves. With cert-manager the manager writes no APIService.
+#[test]
+fn visibility_is_served_by_the_controller() {
+    for (name, components, certificates) in [
+        ("visibility", &["visibility-flow-control"][..], &["self-managed"][..]),
+        ("visibility-split", &[], &["../config/split", "cert-manager"]),
+    ] {
+        let Some(text) = build(name, components, certificates) else { return };
+        check_namespace(&text);
+        let services = objects(&text, "Service");
+        let service = services.iter().find(|s| s["metadata"]["name"] == "kueue-visibility-server").unwrap();
+        assert_eq!(service["spec"]["publishNotReadyAddresses"], true);
+        let deployments = objects(&text, "Deployment");
+        let serving: Vec<&str> = deployments
+            .iter()
+            .filter(|d| selects(&service["spec"]["selector"], &d["spec"]["template"]["metadata"]["labels"]))
+            .map(|d| d["metadata"]["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(serving, ["kueue-controller-manager"]);
+        let api_services = objects(&text, "APIService");
+        let mut names: Vec<&str> =
+            api_services.iter().map(|service| service["metadata"]["name"].as_str().unwrap()).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["v1beta1.visibility.kueue.x-k8s.io", "v1beta2.visibility.kueue.x-k8s.io"]);
+        let external = certificates.contains(&"cert-manager");
+        for api_service in &api_services {
+            let spec = &api_service["spec"];
+            assert_eq!(spec["service"]["namespace"], OTHER_NAMESPACE);
+            assert_eq!((&spec["groupPriorityMinimum"], &spec["versionPriority"]), (&100.into(), &100.into()));
+            assert!(spec.get("insecureSkipTLSVerify").is_none(), "{spec}");
+            let injected = &api_service["metadata"]["annotations"]["cert-manager.io/inject-ca-from"];
+            assert_eq!(injected.as_str().is_some(), external, "{api_service}");
+        }
+        let writes = text.contains("resources:\n  - apiservices\n");
+        assert_eq!(writes, !external, "rights on APIServices");
+        let bindings = objects(&text, "RoleBinding");
+        let reader =
+            bindings.iter().find(|b| b["roleRef"]["name"] == "extension-apiserver-authentication-reader");
+        let reader = reader.unwrap();
+        assert_eq!(reader["metadata"]["namespace"], "kube-system");
+        assert_eq!(reader["subjects"][0]["namespace"], OTHER_NAMESPACE);
+        let policies = objects(&text, "NetworkPolicy");
+        for policy in &policies {
+            let open = policy["spec"]["ingress"].to_string().contains(r#""port":"visibility""#);
+            assert_eq!(open, policy["metadata"]["name"] == "kueue-controller-manager");
+        }
+        let schemas = objects(&text, "FlowSchema");
+        assert_eq!(schemas.len(), components.len());
+        for schema in schemas {
+            let level = &objects(&text, "PriorityLevelConfiguration")[0]["metadata"]["name"];
+            assert_eq!(schema["spec"]["priorityLevelConfiguration"]["name"], *level);
         }
     }
 }

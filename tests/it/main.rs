@@ -64,6 +64,7 @@ mod resized_pods;
 mod running_children;
 mod scaled_sets;
 mod serving_groups;
+mod shell_api_services;
 mod shell_certificate_rotation;
 mod shell_client_verifier;
 mod shell_debug;

@@ -2,7 +2,7 @@
 //! kind.
 
 use crate::manifests::{objects, root, texts};
-use serde_json::Value;
+use serde_json::{Value, json};
 use sluice::api::config::Configuration;
 use sluice::api::crd::v1beta1::CONVERSION_SERVICE;
 use sluice::frameworks::frameworks;
@@ -13,7 +13,7 @@ use sluice::kube::webhook_ownership::ServiceName;
 use sluice::lifecycle::{certificates as rotation, lease};
 use sluice::reconciler::CoreSettings;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// One permission: scope, group, resource, the single object that it is limited to, verb.
@@ -29,6 +29,13 @@ fn permission(
     (scope, group.to_owned(), resource.to_owned(), name.map(str::to_owned), verb.to_owned())
 }
 
+/// The role of every API server that lets servers behind it read how it identifies itself.
+fn front_proxy_role() -> Value {
+    let rule = json!({"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"],
+        "resourceNames": ["extension-apiserver-authentication"]});
+    json!({"metadata": {"name": "extension-apiserver-authentication-reader"}, "rules": [rule]})
+}
+
 /// Permissions of an account by all shipped roles and bindings.
 fn granted_permissions(account: &str) -> BTreeSet<Permission> {
     granted_without(account, &[])
@@ -41,7 +48,8 @@ fn granted_without(account: &str, left_out: &[&str]) -> BTreeSet<Permission> {
     for (binding, role, scope) in
         [("ClusterRoleBinding", "ClusterRole", "cluster"), ("RoleBinding", "Role", "namespace")]
     {
-        let roles = objects(role);
+        let mut roles = objects(role);
+        roles.push((PathBuf::new(), front_proxy_role()));
         for (path, binding) in objects(binding) {
             if is_left_out(&path) || binding["subjects"][0]["name"] != account {
                 continue;
@@ -77,14 +85,24 @@ struct Features {
     retention: bool,
     own_certificates: bool,
     v1beta1: bool,
+    visibility: bool,
 }
 
-const ALL_FEATURES: Features =
-    Features { topology: true, provisioning: true, retention: true, own_certificates: true, v1beta1: true };
+const ALL_FEATURES: Features = Features {
+    topology: true,
+    provisioning: true,
+    retention: true,
+    own_certificates: true,
+    v1beta1: true,
+    visibility: true,
+};
 
 /// Permissions that the manager requires with all features, or that its webhooks require alone.
 fn needed_permissions(writes: bool) -> BTreeSet<Permission> {
-    needed_with(writes, Features { own_certificates: writes, v1beta1: writes, ..ALL_FEATURES })
+    needed_with(
+        writes,
+        Features { own_certificates: writes, v1beta1: writes, visibility: writes, ..ALL_FEATURES },
+    )
 }
 
 /// Permissions that the manager requires with these features.
@@ -110,6 +128,7 @@ fn needed_with(writes: bool, features: Features) -> BTreeSet<Permission> {
         validating: name("ValidatingWebhookConfiguration"),
         service: service(defaults.internal_cert_management.webhook_service_name.clone()),
         conversion: features.v1beta1.then(|| service(CONVERSION_SERVICE.to_owned())),
+        visibility: features.visibility.then(|| service("kueue-visibility-server".to_owned())),
         names: Vec::new(),
         mode: if features.own_certificates {
             CertificateMode::SelfManaged
@@ -135,6 +154,7 @@ fn needed_with(writes: bool, features: Features) -> BTreeSet<Permission> {
         kinds: &kinds,
         certificates: &certificates,
         lease: writes.then_some(&lease),
+        serves_visibility: features.visibility,
         authorizes_metrics: true,
         writes: writes.then_some(rbac_check::WriteRequirements {
             deletes_jobs: features.retention,
@@ -160,12 +180,14 @@ fn permissions_follow_features() {
         ("config/rbac/provisioning_role.yaml", Features { provisioning: false, ..ALL_FEATURES }),
         ("config/rbac/retention", Features { retention: false, ..ALL_FEATURES }),
         ("config/v1beta1", Features { v1beta1: false, ..ALL_FEATURES }),
+        ("config/visibility", Features { visibility: false, ..ALL_FEATURES }),
     ];
     for (left_out, features) in cases {
         let granted = granted_without("kueue-controller-manager", &[left_out]);
         assert_permissions(&granted, &needed_with(true, features));
     }
-    let left_out = ["webhook-certs/self-managed", "config/v1beta1"];
+    let certificates = "config/visibility/certificates_role.yaml";
+    let left_out = ["webhook-certs/self-managed", "config/v1beta1", certificates];
     let features = Features { own_certificates: false, v1beta1: false, ..ALL_FEATURES };
     assert_permissions(&granted_without("kueue-controller-manager", &left_out), &needed_with(true, features));
     let created = |permission: &Permission| permission.2 == "secrets" && permission.4 == "create";

@@ -84,6 +84,7 @@ fn every_manifest_is_valid_and_referenced() {
         "config/samples/kustomization.yaml",
         "config/split/kustomization.yaml",
         "config/v1beta1/kustomization.yaml",
+        "config/visibility-flow-control/kustomization.yaml",
         "config/v1beta1/cert-manager/kustomization.yaml",
         "config/webhooks/client-ca/kustomization.yaml",
         "config/webhooks/default-queue/kustomization.yaml",
@@ -306,6 +307,10 @@ fn deployments_match_kueues_form_and_the_configuration() {
         };
         assert_eq!(port("webhook-server"), configuration.webhook.port.to_string(), "{path}");
         assert_eq!(format!(":{}", port("metrics")), configuration.metrics.bind_address, "{path}");
+        if part.is_none() {
+            let visibility = configuration.visibility_server.bind_port;
+            assert_eq!(port("visibility"), visibility.to_string(), "{path}");
+        }
         assert_eq!(format!(":{}", port("health")), configuration.health.health_probe_bind_address, "{path}");
         let probe = |name: &str| container[name]["httpGet"]["path"].as_str().unwrap().trim_start_matches('/');
         assert_eq!(probe("readinessProbe"), configuration.health.readiness_endpoint_name, "{path}");
@@ -328,12 +333,12 @@ fn manager_is_hardened_and_replicated() {
 
 /// Probes come from the node, which policies do not restrict: a port opened for them would be open to every pod.
 #[test]
-fn network_policy_opens_only_webhooks_and_metrics() {
+fn network_policy_opens_only_what_clients_call() {
     let policies = objects("NetworkPolicy");
     let policy = &policies[0].1["spec"];
     let rules = policy["ingress"].as_array().unwrap();
     let ports: Vec<&str> = rules.iter().map(|rule| rule["ports"][0]["port"].as_str().unwrap()).collect();
-    assert_eq!(ports, ["webhook-server", "metrics"]);
+    assert_eq!(ports, ["webhook-server", "metrics", "visibility"]);
     assert!(rules.iter().all(|rule| rule["ports"].as_array().unwrap().len() == 1));
     assert_eq!(rules[1]["from"][0]["namespaceSelector"]["matchLabels"]["metrics"], "enabled");
     let egress = policy["egress"].as_array().unwrap();

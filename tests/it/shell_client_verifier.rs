@@ -7,6 +7,7 @@ use rcgen::{
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 use sluice::kube::certificates::ServingCertificate;
 use sluice::kube::pki;
@@ -58,7 +59,12 @@ impl TlsServer {
         let loaded = pki::load(leaf.certificate.as_bytes(), leaf.key.as_bytes(), None, &names, now).unwrap();
         serving.store(loaded.key);
         Self {
-            config: tls::server_config_with_clients(serving, None, verifier.map(|verifier| verifier as _)).unwrap(),
+            config: tls::server_config_with_clients(
+                serving,
+                None,
+                verifier.map(|verifier| -> Arc<dyn ClientCertVerifier> { verifier }),
+            )
+            .unwrap(),
             ca_pem: authority.certificate,
         }
     }

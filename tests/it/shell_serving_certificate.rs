@@ -5,7 +5,6 @@ use crate::fake_api::FakeApi;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use sluice::api::v1beta1::CONVERTED;
-use sluice::api::visibility::API_SERVICES;
 use sluice::kube::certificates::{CertificateMode, CertificateSettings, CertificateTask, ServingCertificate};
 use sluice::kube::pki::{self, PemPair};
 use sluice::kube::server_clock::ServerClock;
@@ -16,15 +15,15 @@ use sluice::metrics;
 use std::sync::Arc;
 use std::time::Duration;
 
-const SECRET: &str = "/api/v1/namespaces/ns/secrets/cert";
-const CA_SECRET: &str = "/api/v1/namespaces/ns/secrets/cert-ca";
+pub(crate) const SECRET: &str = "/api/v1/namespaces/ns/secrets/cert";
+pub(crate) const CA_SECRET: &str = "/api/v1/namespaces/ns/secrets/cert-ca";
 const CA_CONFIG_MAP: &str = "/api/v1/namespaces/ns/configmaps/cert-ca-bundle";
 const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/m";
-const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/v";
+pub(crate) const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/v";
 const HOST: &str = "svc.ns.svc";
 const DAY: Duration = Duration::from_hours(24);
 
-fn settings(mode: CertificateMode) -> CertificateSettings {
+pub(crate) fn settings(mode: CertificateMode) -> CertificateSettings {
     CertificateSettings {
         folder: None,
         namespace: "ns".to_owned(),
@@ -77,13 +76,13 @@ fn webhooks(kind: &str, trusted: &[&PemPair]) -> Value {
         "webhooks": [{"name": "a", "clientConfig": service}, {"name": "b", "clientConfig": service}]})
 }
 
-fn publish(api: &FakeApi, trusted: &[&PemPair]) {
+pub(crate) fn publish(api: &FakeApi, trusted: &[&PemPair]) {
     api.put(MUTATING, webhooks("MutatingWebhookConfiguration", trusted));
     api.put(VALIDATING, webhooks("ValidatingWebhookConfiguration", trusted));
 }
 
 /// The certificate task; aborted on drop.
-struct Running {
+pub(crate) struct Running {
     serving: Arc<ServingCertificate>,
     clock: Arc<ServerClock>,
     task: tokio::task::JoinHandle<()>,
@@ -99,7 +98,7 @@ async fn start(api: &FakeApi, mode: CertificateMode) -> Running {
     start_with(api, settings(mode)).await
 }
 
-async fn start_with(api: &FakeApi, settings: CertificateSettings) -> Running {
+pub(crate) async fn start_with(api: &FakeApi, settings: CertificateSettings) -> Running {
     let clients = api.clients().await;
     let (serving, clock) = (Arc::new(ServingCertificate::default()), Arc::clone(&clients.clock));
     let task = CertificateTask {
@@ -118,7 +117,7 @@ impl Running {
         self.serving.not_ready_reason().map(|reason| reason.to_string()).unwrap_or_default()
     }
 
-    async fn wait_until(&self, description: &str, holds: impl Fn(&Self) -> bool) {
+    pub(crate) async fn wait_until(&self, description: &str, holds: impl Fn(&Self) -> bool) {
         for _ in 0..600 {
             if holds(self) {
                 return;
@@ -128,7 +127,7 @@ impl Running {
         panic!("{description}: {:?}, {:?}", self.not_ready_reason(), self.serving.status());
     }
 
-    async fn wait_until_ready(&self) {
+    pub(crate) async fn wait_until_ready(&self) {
         self.wait_until("ready", |running| running.not_ready_reason().is_empty()).await;
     }
 
@@ -345,44 +344,6 @@ async fn definitions_get_the_authority() {
             CONVERTED.iter().all(|name| managers(name) == installer)
         })
         .await;
-}
-
-/// API servers find the authority in the APIServices as well; one that did not verify does so then. Those of another
-/// installation are left alone, and one that does not exist stops nothing.
-#[tokio::test]
-async fn api_services_get_the_authority() {
-    let api = FakeApi::new(SignedDuration::ZERO);
-    for secret in [SECRET, CA_SECRET] {
-        api.put(secret, json!({"kind": "Secret", "apiVersion": "v1"}));
-    }
-    publish(&api, &[]);
-    let path = |name: &str| format!("/apis/apiregistration.k8s.io/v1/apiservices/{name}");
-    let put = |name: &str, namespace: &str| {
-        let service = json!({"name": "visible", "namespace": namespace});
-        let spec = json!({"service": service, "insecureSkipTLSVerify": true});
-        api.put(&path(name), json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {}, "spec": spec}));
-    };
-    let [first, second] = API_SERVICES;
-    put(first, "other");
-    let mut settings = settings(CertificateMode::SelfManaged);
-    settings.visibility = Some(ServiceName { namespace: "ns".to_owned(), name: "visible".to_owned() });
-    settings.names.push("visible.ns.svc".to_owned());
-    let running = start_with(&api, settings).await;
-    running.wait_until_ready().await;
-    put(second, "ns");
-    let trusted = api.object(VALIDATING).unwrap()["webhooks"][0]["clientConfig"]["caBundle"].clone();
-    assert!(trusted.is_string());
-    let verifies = |name: &str, trusted: &Value| {
-        let spec = api.object(&path(name)).unwrap()["spec"].clone();
-        spec["caBundle"] == *trusted && spec.get("insecureSkipTLSVerify").is_none_or(Value::is_null)
-    };
-    running.wait_until("the bundle", |_| verifies(second, &trusted)).await;
-    let written = api.object(&path(second));
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
-    assert_eq!(api.object(&path(second)), written, "it is written once");
-    assert_eq!(api.object(&path(first)).unwrap()["spec"].get("caBundle"), None, "it belongs to another manager");
-    put(first, "ns");
-    running.wait_until("the other bundle", |_| verifies(first, &trusted)).await;
 }
 
 /// The authority is in a ConfigMap without its key, as the webhooks trust it, if the ConfigMap exists; it is written again only

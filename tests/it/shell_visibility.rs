@@ -46,7 +46,11 @@ fn authority() -> CertifiedIssuer<'static, KeyPair> {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-fn client(authority: &CertifiedIssuer<'static, KeyPair>, name: &str, usage: ExtendedKeyUsagePurpose) -> Identity {
+fn client(
+    authority: &CertifiedIssuer<'static, KeyPair>,
+    name: &str,
+    usage: ExtendedKeyUsagePurpose,
+) -> Identity {
     let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
     params.distinguished_name.push(DnType::CommonName, name);
     params.extended_key_usages = vec![usage];
@@ -54,14 +58,16 @@ fn client(authority: &CertifiedIssuer<'static, KeyPair>, name: &str, usage: Exte
     (params.signed_by(&key, authority).unwrap().pem(), key.serialize_pem())
 }
 
-/// The API server's side: access reviews, which let everybody but `eve`.
+/// The API server's side: access reviews, which permit everything but to `eve`.
 #[derive(Clone, Default)]
 struct Reviews(Arc<Mutex<Vec<Value>>>);
 
 async fn review(State(reviews): State<Reviews>, Json(review): Json<Value>) -> Json<Value> {
     let allowed = review["spec"]["user"] != "eve";
     reviews.0.lock().unwrap().push(review["spec"].clone());
-    Json(json!({"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "status": {"allowed": allowed}}))
+    Json(
+        json!({"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "status": {"allowed": allowed}}),
+    )
 }
 
 struct Server {
@@ -92,7 +98,9 @@ impl Server {
         let ca = pki::new_ca(now, YEAR).unwrap();
         let leaf = pki::new_leaf(&ca, Timestamp::MAX, &[HOST.to_owned()], now, YEAR / 2).unwrap();
         let names = [HOST.to_owned()];
-        serving.store(pki::load(leaf.certificate.as_bytes(), leaf.key.as_bytes(), None, &names, now).unwrap().key);
+        serving.store(
+            pki::load(leaf.certificate.as_bytes(), leaf.key.as_bytes(), None, &names, now).unwrap().key,
+        );
         let reviews = Reviews::default();
         let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let api = format!("http://{}", socket.local_addr().unwrap());
@@ -101,7 +109,8 @@ impl Server {
         tokio::spawn(async move { axum::serve(socket, router).await });
         let published = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
         let front_proxy = Arc::new(FrontProxy::default());
-        let groups: [Arc<dyn apis::group::ApiGroup>; 1] = [Arc::new(VisibilityGroup::new(Arc::clone(&published)))];
+        let groups: [Arc<dyn apis::group::ApiGroup>; 1] =
+            [Arc::new(VisibilityGroup::new(Arc::clone(&published)))];
         let server = ApiServer {
             groups: Arc::new(groups),
             front_proxy: Arc::clone(&front_proxy),
@@ -111,8 +120,9 @@ impl Server {
         let config = tls::server_config_with_any_client(serving, None).unwrap();
         let addresses = vec!["127.0.0.1:0".parse().unwrap()];
         let limits = ListenerLimits::default();
-        let listener =
-            Listener::bind("visibility", addresses, Some(config), apis::router(server), limits).await.unwrap();
+        let listener = Listener::bind("visibility", addresses, Some(config), apis::router(server), limits)
+            .await
+            .unwrap();
         let address = listener.address().unwrap();
         let (stop, stopped) = watch::channel(false);
         let stops = ListenerStop { retiring: stopped.clone(), stop: stopped };
@@ -147,7 +157,8 @@ impl Server {
         let tcp = tokio::net::TcpStream::connect(self.address).await.unwrap();
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
         let mut stream = connector.connect(ServerName::try_from(HOST).unwrap(), tcp).await.unwrap();
-        let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let lines: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let lines = lines.concat();
         let request = format!("{method} {path} HTTP/1.0\r\nhost: {HOST}\r\n{lines}\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut text = String::new();
@@ -172,7 +183,8 @@ impl Server {
                 ..Workload::default()
             });
         }
-        let reference = LocalQueueReference { cluster_queue: Arc::from("cq"), stopped: false, is_remote: false };
+        let reference =
+            LocalQueueReference { cluster_queue: Arc::from("cq"), stopped: false, is_remote: false };
         let references = References {
             cluster_queues: [Arc::from("cq")].into(),
             local_queues: [(ObjectKey::new("ns", "lq"), reference)].into(),
@@ -219,27 +231,48 @@ async fn discovery_is_answered_before_anything_is_known() {
     let server = Server::start().await;
     let get = async |path: &str| server.get(path, None, &[]).await;
     let groups = get("/apis").await.json();
-    assert_eq!((&groups["kind"], &groups["groups"][0]["name"]), (&json!("APIGroupList"), &json!("visibility.kueue.x-k8s.io")));
+    assert_eq!(
+        (&groups["kind"], &groups["groups"][0]["name"]),
+        (&json!("APIGroupList"), &json!("visibility.kueue.x-k8s.io"))
+    );
     assert_eq!(groups["groups"][0]["preferredVersion"]["version"], "v1beta2");
     let group = get(GROUP).await.json();
     assert_eq!((&group["kind"], group["versions"].as_array().unwrap().len()), (&json!("APIGroup"), 2));
     for version in ["v1beta1", "v1beta2"] {
         let list = get(&format!("{GROUP}/{version}")).await.json();
-        let rows: Vec<_> = list["resources"].as_array().unwrap().iter().map(|r| (&r["name"], &r["namespaced"], &r["verbs"])).collect();
+        let rows: Vec<_> = list["resources"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|r| (&r["name"], &r["namespaced"], &r["verbs"]))
+            .collect();
         let (cq, lq) = (json!("clusterqueues"), json!("localqueues"));
-        let (cq_part, lq_part) = (json!("clusterqueues/pendingworkloads"), json!("localqueues/pendingworkloads"));
+        let (cq_part, lq_part) =
+            (json!("clusterqueues/pendingworkloads"), json!("localqueues/pendingworkloads"));
         let (yes, no, none, get) = (json!(true), json!(false), json!([]), json!(["get"]));
-        assert_eq!(rows, [(&cq, &no, &none), (&cq_part, &no, &get), (&lq, &yes, &none), (&lq_part, &yes, &get)]);
+        assert_eq!(
+            rows,
+            [(&cq, &no, &none), (&cq_part, &no, &get), (&lq, &yes, &none), (&lq_part, &yes, &get)]
+        );
         let document = server.get(&format!("/openapi/v3{GROUP}/{version}"), None, &[]).await.json();
-        assert_eq!((&document["openapi"], document["paths"].as_object().unwrap().len()), (&json!("3.0.0"), 2));
+        assert_eq!(
+            (&document["openapi"], document["paths"].as_object().unwrap().len()),
+            (&json!("3.0.0"), 2)
+        );
     }
     assert_eq!(get("/openapi/v2").await.json()["paths"].as_object().unwrap().len(), 4);
     assert_eq!(get("/openapi/v3").await.json()["paths"].as_object().unwrap().len(), 2);
     for path in ["/livez", "/readyz", "/healthz", "/version"] {
         assert_eq!(get(path).await.status, 200, "{path}");
     }
-    for path in ["/", "/api", "/apis/other", "/apis/visibility.kueue.x-k8s.io/v1", "/metrics", "/openapi/v3/apis/a/b"] {
-        assert_eq!((get(path).await.status, get(path).await.json()["reason"].clone()), (404, json!("NotFound")), "{path}");
+    for path in
+        ["/", "/api", "/apis/other", "/apis/visibility.kueue.x-k8s.io/v1", "/metrics", "/openapi/v3/apis/a/b"]
+    {
+        assert_eq!(
+            (get(path).await.status, get(path).await.json()["reason"].clone()),
+            (404, json!("NotFound")),
+            "{path}"
+        );
     }
     let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     let answer = server.get("/apis", None, &[("accept", aggregated)]).await;
@@ -256,7 +289,7 @@ async fn discovery_is_answered_before_anything_is_known() {
 }
 
 #[tokio::test]
-async fn only_users_whom_the_api_server_names_are_heard() {
+async fn only_users_that_the_api_server_names_are_heard() {
     let server = Server::start().await;
     server.publish(2);
     let (ours, foreign) = (authority(), authority());
@@ -295,7 +328,10 @@ async fn only_users_whom_the_api_server_names_are_heard() {
         let answer = server.get(OF_CQ, Some(&proxy), &eve).await;
         assert_eq!(answer.status, 403);
         let message = answer.json()["message"].as_str().unwrap().to_owned();
-        assert_eq!(message, "clusterqueues.visibility.kueue.x-k8s.io \"cq\" is forbidden: User \"eve\" cannot get resource \"clusterqueues/pendingworkloads\" in API group \"visibility.kueue.x-k8s.io\" at the cluster scope");
+        assert_eq!(
+            message,
+            "clusterqueues.visibility.kueue.x-k8s.io \"cq\" is forbidden: User \"eve\" cannot get resource \"clusterqueues/pendingworkloads\" in API group \"visibility.kueue.x-k8s.io\" at the cluster scope"
+        );
     }
     assert_eq!(server.reviews.0.lock().unwrap().len(), 2, "a refusal is kept too");
     // An authority that is replaced is not trusted any more.
@@ -316,22 +352,42 @@ async fn resources_are_answered_once_the_lists_are_there() {
     assert_eq!((early.status, &early.json()["reason"]), (503, &json!("ServiceUnavailable")));
     assert!(early.head.contains("retry-after: 1"), "{}", early.head);
     server.publish(2_345);
-    let page = get(&format!("{OF_CQ}?limit=2&offset=3"), "application/vnd.kubernetes.protobuf,application/json").await;
-    let row = |n: usize| json!({
-        "metadata": {"name": format!("w{n}"), "namespace": "ns", "creationTimestamp": format!("2027-01-15T08:00:0{n}Z")},
-        "priority": 7, "localQueueName": "lq", "positionInClusterQueue": n, "positionInLocalQueue": n,
-    });
+    let page =
+        get(&format!("{OF_CQ}?limit=2&offset=3"), "application/vnd.kubernetes.protobuf,application/json")
+            .await;
+    let row = |n: usize| {
+        json!({
+            "metadata": {"name": format!("w{n}"), "namespace": "ns", "creationTimestamp": format!("2027-01-15T08:00:0{n}Z")},
+            "priority": 7, "localQueueName": "lq", "positionInClusterQueue": n, "positionInLocalQueue": n,
+        })
+    };
     let expected = json!({
         "kind": "PendingWorkloadsSummary", "apiVersion": "visibility.kueue.x-k8s.io/v1beta2", "metadata": {},
         "items": [row(3), row(4)],
     });
     assert_eq!((page.status, page.json()), (200, expected));
-    for (query, count) in [("", 1_000), ("?limit=0", 1_000), ("?limit=-1", 0), ("?limit=999999", 2_345), ("?offset=2340", 5), ("?limit=501", 501), ("?offset=9999999", 0)] {
+    for (query, count) in [
+        ("", 1_000),
+        ("?limit=0", 1_000),
+        ("?limit=-1", 0),
+        ("?limit=999999", 2_345),
+        ("?offset=2340", 5),
+        ("?limit=501", 501),
+        ("?offset=9999999", 0),
+    ] {
         let page = get(&format!("{OF_LQ}{query}"), "application/json").await.json();
         let items = page["items"].as_array().unwrap();
-        assert_eq!((items.len(), &page["apiVersion"]), (count, &json!("visibility.kueue.x-k8s.io/v1beta1")), "{query}");
+        assert_eq!(
+            (items.len(), &page["apiVersion"]),
+            (count, &json!("visibility.kueue.x-k8s.io/v1beta1")),
+            "{query}"
+        );
         let first = items.first().map_or(0, |item| item["positionInLocalQueue"].as_u64().unwrap());
-        assert!(items.iter().zip(first..).all(|(item, n)| item["positionInClusterQueue"] == n && item["metadata"]["name"] == format!("w{n}")), "{query}");
+        assert!(
+            items.iter().zip(first..).all(|(item, n)| item["positionInClusterQueue"] == n
+                && item["metadata"]["name"] == format!("w{n}")),
+            "{query}"
+        );
     }
     let table = get(&format!("{OF_CQ}?limit=700"), TABLE).await.json();
     assert_eq!((&table["kind"], &table["apiVersion"]), (&json!("Table"), &json!("meta.k8s.io/v1")));
@@ -340,7 +396,10 @@ async fn resources_are_answered_once_the_lists_are_there() {
     assert_eq!(rows[699]["cells"], json!(["w699", "ns", "lq", 7, 699, 699, "2027-01-15T08:11:39Z"]));
     assert_eq!(rows[0]["object"]["kind"], "PartialObjectMetadata");
     assert_eq!(table["columnDefinitions"].as_array().unwrap().len(), 7);
-    assert_eq!(get(&format!("{OF_CQ}?includeObject=None"), TABLE).await.json()["rows"][0]["object"], Value::Null);
+    assert_eq!(
+        get(&format!("{OF_CQ}?includeObject=None"), TABLE).await.json()["rows"][0]["object"],
+        Value::Null
+    );
     for (path, status) in [
         (format!("{OF_CQ}?limit=x"), 400),
         (format!("{OF_CQ}?watch=true"), 405),
@@ -355,7 +414,8 @@ async fn resources_are_answered_once_the_lists_are_there() {
         let answer = get(&path, "application/json").await;
         assert_eq!((answer.status, &answer.json()["kind"]), (status, &json!("Status")), "{path}");
     }
-    let missing = get(&format!("{GROUP}/v1beta2/clusterqueues/a%22%2Fb/pendingworkloads"), "*/*").await.json();
+    let missing =
+        get(&format!("{GROUP}/v1beta2/clusterqueues/a%22%2Fb/pendingworkloads"), "*/*").await.json();
     assert_eq!(missing["message"], "clusterqueue.visibility.kueue.x-k8s.io \"a\\\"/b\" not found");
     assert_eq!(get(OF_CQ, "application/yaml").await.status, 406);
     let user = [("x-remote-user", "ann")];

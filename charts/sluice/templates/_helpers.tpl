@@ -145,6 +145,31 @@ app.kubernetes.io/name: {{ include "sluice.name" . }}
 {{ include "sluice.fullname" . }}-conversion-service
 {{- end }}
 
+{{- define "sluice.visibilityServiceName" -}}
+{{ include "sluice.fullname" . }}-visibility-server
+{{- end }}
+
+{{/* Not empty if the visibility API is served. */}}
+{{- define "sluice.servesVisibility" -}}
+{{- $gates := mergeOverwrite (dict "VisibilityOnDemand" true) (include "sluice.config.section" (list . "featureGates") | fromJson) }}
+{{- range .Values.controllerManager.featureGates }}
+{{- $_ := set $gates .name .enabled }}
+{{- end }}
+{{- if and .Values.visibility.enabled $gates.VisibilityOnDemand }}true{{ end }}
+{{- end }}
+
+{{/* Services whose names the serving certificate has, as JSON. */}}
+{{- define "sluice.certifiedServices" -}}
+{{- $services := list (include "sluice.webhookServiceName" .) (include "sluice.metricsServiceName" .) }}
+{{- if include "sluice.servesVisibility" . }}
+{{- $services = append $services (include "sluice.visibilityServiceName" .) }}
+{{- end }}
+{{- if .Values.v1beta1.enabled }}
+{{- $services = append $services (include "sluice.conversionServiceName" .) }}
+{{- end }}
+{{- toJson $services }}
+{{- end }}
+
 {{- define "sluice.webhookSecretName" -}}
 {{- $internal := include "sluice.config.section" (list . "internalCertManagement") | fromJson }}
 {{- $internal.webhookSecretName | default (printf "%s-webhook-server-cert" (include "sluice.fullname" .)) }}
@@ -163,6 +188,11 @@ app.kubernetes.io/name: {{ include "sluice.name" . }}
 {{- define "sluice.metricsPort" -}}
 {{- $metrics := include "sluice.config.section" (list . "metrics") | fromJson }}
 {{- include "sluice.portOf" (list "metrics.bindAddress" ($metrics.bindAddress | default ":8443")) }}
+{{- end }}
+
+{{- define "sluice.visibilityPort" -}}
+{{- $visibility := include "sluice.config.section" (list . "visibilityServer") | fromJson }}
+{{- $visibility.bindPort | default 8082 }}
 {{- end }}
 
 {{- define "sluice.healthPort" -}}

@@ -15,17 +15,17 @@
 {{- end }}
 - --conversion-service={{ include "sluice.conversionServiceName" . }}
 {{- end }}
+{{- if not .Values.visibility.enabled }}
+- --visibility-bind-address=0
+{{- end }}
 {{- if ne (include "sluice.fullname" .) "kueue" }}
+- --visibility-service={{ include "sluice.visibilityServiceName" . }}
 - --metrics-service={{ include "sluice.metricsServiceName" . }}
 - --mutating-webhook-configuration={{ include "sluice.fullname" . }}-mutating-webhook-configuration
 - --validating-webhook-configuration={{ include "sluice.fullname" . }}-validating-webhook-configuration
 {{- end }}
 {{- if ne .Values.kubernetesClusterDomain "cluster.local" }}
-{{- $services := list (include "sluice.webhookServiceName" .) (include "sluice.metricsServiceName" .) }}
-{{- if .Values.v1beta1.enabled }}
-{{- $services = append $services (include "sluice.conversionServiceName" .) }}
-{{- end }}
-{{- range $services }}
+{{- range include "sluice.certifiedServices" . | fromJsonArray }}
 - --webhook-san={{ . }}.{{ $.Release.Namespace }}.svc.{{ $.Values.kubernetesClusterDomain }}
 {{- end }}
 {{- end }}
@@ -124,6 +124,11 @@ ports:
 {{- with include "sluice.metricsPort" . }}
 - name: metrics
   containerPort: {{ . }}
+  protocol: TCP
+{{- end }}
+{{- if and (include "sluice.servesVisibility" .) (ne .component "webhooks") }}
+- name: visibility
+  containerPort: {{ include "sluice.visibilityPort" . }}
   protocol: TCP
 {{- end }}
 {{- with include "sluice.healthPort" . }}

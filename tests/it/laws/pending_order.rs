@@ -85,7 +85,8 @@ impl Model {
 
     /// The workloads of a ClusterQueue in order.
     fn sorted(&self, queue: &str) -> Vec<&(Workload, bool)> {
-        let mut sorted: Vec<_> = self.workloads.values().filter(|(w, _)| *w.cluster_queue == *queue).collect();
+        let mut sorted: Vec<_> =
+            self.workloads.values().filter(|(w, _)| *w.cluster_queue == *queue).collect();
         let rank = |w: &Workload| self.ranks.get(&(w.cluster_queue.clone(), w.local_queue.clone())).copied();
         sorted.sort_by(|(a, _), (b, _)| {
             let ranks = rank(a).unwrap_or_default().cmp(&rank(b).unwrap_or_default());
@@ -100,7 +101,12 @@ fn page(order: &PendingOrder, queue: &str, offset: usize, limit: usize) -> Vec<(
     page.map(|p| ((**p.workload).clone(), p.in_cluster_queue, p.in_local_queue)).collect()
 }
 
-fn local_page(order: &PendingOrder, queue: &str, local_queue: &str, offset: usize) -> Vec<(Workload, usize, usize)> {
+fn local_page(
+    order: &PendingOrder,
+    queue: &str,
+    local_queue: &str,
+    offset: usize,
+) -> Vec<(Workload, usize, usize)> {
     let page = order.local_from_position(queue, &key(local_queue), offset);
     page.map(|p| ((**p.workload).clone(), p.in_cluster_queue, p.in_local_queue)).collect()
 }

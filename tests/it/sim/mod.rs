@@ -15,6 +15,7 @@ mod pod_ownership;
 mod pods_ready_gate;
 mod preemption;
 mod provisioning;
+mod published_order;
 mod reclaimed_pods;
 mod second_pass;
 mod stale_reads;
