@@ -1,5 +1,6 @@
 //! Benchmarks of the engine: memory per pending workload, one cycle of a busy cluster, one event and the time from an event to
-//! its decision by number of pending workloads, the search for victims, and recorded scenarios.
+//! its decision by number of pending workloads, the search for victims, recorded scenarios, and readers of
+//! the pending order.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -8,6 +9,7 @@ mod event;
 mod memory;
 mod preemption;
 mod replay;
+mod visibility;
 mod world;
 
 use criterion::{criterion_group, criterion_main};
@@ -25,6 +27,7 @@ criterion_group!(
     event::decision,
     preemption::preemption,
     preemption::crowded,
-    replay::scenarios
+    replay::scenarios,
+    visibility::visibility
 );
 criterion_main!(benches);

@@ -1,10 +1,10 @@
 //! Interned parts of Workloads and jobs: values derived from pod templates, statuses, and strings that occur in many
 //! objects.
 
+use crate::api::OwnerRecord;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{PodSet, PodSetRequest, PriorityClassRef, WorkloadStatus};
 use crate::cache::interner::{Digest, StringInterner, WeakInterner};
-use crate::api::OwnerRecord;
 use crate::cache::records::{EffectiveRequests, PodSetRecord, PodSets};
 use crate::cache::workload_object::RawFieldRef;
 use crate::frameworks::{PodSetInfo, PodSetView, TemplateInfo, pod_set_fingerprint, pod_set_infos};

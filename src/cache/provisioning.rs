@@ -2,9 +2,9 @@
 
 use super::records::Meta;
 use super::{Cache, remove_from_index};
-use crate::api::{ObjectKey, OwnerRecord};
 use crate::api::decoding::decode;
 use crate::api::v1beta2::ProvisioningRequestConfigSpec;
+use crate::api::{ObjectKey, OwnerRecord};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use serde::Deserialize;
 use serde_json::Value;

@@ -319,7 +319,9 @@ mod tests {
         };
         let certificate = read("webhook-certs/cert-manager/certificate.yaml").pop().unwrap();
         assert_eq!(certificate["spec"]["dnsNames"], json!(names));
-        for file in ["config/webhooks/service.yaml", "config/metrics/service.yaml", "config/visibility/service.yaml"] {
+        for file in
+            ["config/webhooks/service.yaml", "config/metrics/service.yaml", "config/visibility/service.yaml"]
+        {
             let service = read(file).pop().unwrap();
             let name = format!("{}.kueue-system.svc", service["metadata"]["name"].as_str().unwrap());
             assert!(names.contains(&name), "{name}");

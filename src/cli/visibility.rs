@@ -16,8 +16,7 @@ pub(super) fn server(shared: &ManagerContext) -> (ApiServer, Arc<FrontProxy>) {
     let on_request: OnRequest = Arc::new(move |group, resource, status| {
         counters.count_visibility_request(group, resource, status.as_u16());
     });
-    let groups: [Arc<dyn ApiGroup>; 1] =
-        [Arc::new(VisibilityGroup::new(Arc::clone(&shared.core.published)))];
+    let groups: [Arc<dyn ApiGroup>; 1] = [Arc::new(VisibilityGroup::new(Arc::clone(&shared.core.published)))];
     let server = ApiServer {
         groups: Arc::new(groups),
         front_proxy: Arc::clone(&front_proxy),

@@ -276,8 +276,7 @@ impl CertificateController {
 
     /// Executes all due steps. Returns the delay until the next check.
     async fn reconcile(&mut self, now: Timestamp) -> Duration {
-        let is_read =
-            |slot: &ManagedObject| slot.is_optional() || self.objects.contains_key(slot);
+        let is_read = |slot: &ManagedObject| slot.is_optional() || self.objects.contains_key(slot);
         let complete = self.settings.watched_objects().iter().all(is_read);
         if self.settings.mode == CertificateMode::SelfManaged && complete && self.foreign.is_empty() {
             // More consecutive steps than there are kinds of steps would mean that another writer undoes them.

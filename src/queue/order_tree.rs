@@ -57,12 +57,12 @@ impl Copies {
     }
 }
 
-fn size<T>(link: &Link<T>) -> u32 {
-    link.as_ref().map_or(0, |node| node.size)
+fn size<T>(link: Option<&Arc<Node<T>>>) -> u32 {
+    link.map_or(0, |node| node.size)
 }
 
-fn weight<T>(link: &Link<T>) -> u32 {
-    link.as_ref().map_or(0, |node| node.weight)
+fn weight<T>(link: Option<&Arc<Node<T>>>) -> u32 {
+    link.map_or(0, |node| node.weight)
 }
 
 impl<T: Weighted> Node<T> {
@@ -73,8 +73,8 @@ impl<T: Weighted> Node<T> {
     }
 
     fn update(&mut self) {
-        self.size = size(&self.left).saturating_add(size(&self.right)).saturating_add(1);
-        let below = weight(&self.left).saturating_add(weight(&self.right));
+        self.size = size(self.left.as_ref()).saturating_add(size(self.right.as_ref())).saturating_add(1);
+        let below = weight(self.left.as_ref()).saturating_add(weight(self.right.as_ref()));
         self.weight = below.saturating_add(self.item.weight());
     }
 }
@@ -114,15 +114,15 @@ fn rotate_right<T: Weighted>(link: &mut Link<T>, copies: &mut Copies) {
 /// Restores the balance of a subtree after one insertion or removal below it.
 fn balance<T: Weighted>(link: &mut Link<T>, copies: &mut Copies) {
     let Some(root) = link else { return };
-    let (left, right) = (size(&root.left), size(&root.right));
+    let (left, right) = (size(root.left.as_ref()), size(root.right.as_ref()));
     if left.saturating_add(right) < 2 {
         return;
     }
     if right > left.saturating_mul(DELTA) {
         let node = copies.own(root);
         let child = node.right.as_ref();
-        let inner = child.map_or(0, |child| size(&child.left));
-        let outer = child.map_or(0, |child| size(&child.right));
+        let inner = child.map_or(0, |child| size(child.left.as_ref()));
+        let outer = child.map_or(0, |child| size(child.right.as_ref()));
         if inner >= outer.saturating_mul(GAMMA) {
             rotate_right(&mut node.right, copies);
         }
@@ -130,8 +130,8 @@ fn balance<T: Weighted>(link: &mut Link<T>, copies: &mut Copies) {
     } else if left > right.saturating_mul(DELTA) {
         let node = copies.own(root);
         let child = node.left.as_ref();
-        let inner = child.map_or(0, |child| size(&child.right));
-        let outer = child.map_or(0, |child| size(&child.left));
+        let inner = child.map_or(0, |child| size(child.right.as_ref()));
+        let outer = child.map_or(0, |child| size(child.left.as_ref()));
         if inner >= outer.saturating_mul(GAMMA) {
             rotate_left(&mut node.left, copies);
         }
@@ -215,12 +215,12 @@ impl<T: Weighted> OrderTree<T> {
 
     /// Number of items.
     pub(super) fn len(&self) -> usize {
-        usize::try_from(size(&self.root)).unwrap_or(usize::MAX)
+        usize::try_from(size(self.root.as_ref())).unwrap_or(usize::MAX)
     }
 
     /// Sum of the weights of all items.
     pub(super) fn weight(&self) -> u32 {
-        weight(&self.root)
+        weight(self.root.as_ref())
     }
 
     /// Whether both are the same tree in memory.
@@ -263,9 +263,9 @@ impl<T: Weighted> OrderTree<T> {
         while let Some(node) = link {
             match compare(&node.item) {
                 Ordering::Less => link = &node.left,
-                Ordering::Equal => return before.saturating_add(weight(&node.left)),
+                Ordering::Equal => return before.saturating_add(weight(node.left.as_ref())),
                 Ordering::Greater => {
-                    let skipped = weight(&node.left).saturating_add(node.item.weight());
+                    let skipped = weight(node.left.as_ref()).saturating_add(node.item.weight());
                     before = before.saturating_add(skipped);
                     link = &node.right;
                 }
@@ -279,7 +279,7 @@ impl<T: Weighted> OrderTree<T> {
     pub(super) fn iter_from(&self, offset: u32) -> (Iter<'_, T>, u32) {
         let (mut link, mut left, mut path) = (&self.root, offset, Vec::new());
         while let Some(node) = link {
-            let below = weight(&node.left);
+            let below = weight(node.left.as_ref());
             if left < below {
                 path.push(&**node);
                 link = &node.left;
@@ -359,13 +359,16 @@ mod tests {
     }
 
     /// Depth of a subtree; fails if an invariant does not hold.
-    fn checked_depth(link: &Link<Item>) -> u32 {
+    fn checked_depth(link: Option<&Arc<Node<Item>>>) -> u32 {
         let Some(node) = link else { return 0 };
-        let (left, right) = (size(&node.left), size(&node.right));
+        let (left, right) = (size(node.left.as_ref()), size(node.right.as_ref()));
         assert_eq!(node.size, left + right + 1);
-        assert_eq!(node.weight, weight(&node.left) + weight(&node.right) + node.item.1);
-        assert!(left + right < 2 || (left <= DELTA * right && right <= DELTA * left), "{left} and {right} nodes");
-        1 + checked_depth(&node.left).max(checked_depth(&node.right))
+        assert_eq!(node.weight, weight(node.left.as_ref()) + weight(node.right.as_ref()) + node.item.1);
+        assert!(
+            left + right < 2 || (left <= DELTA * right && right <= DELTA * left),
+            "{left} and {right} nodes"
+        );
+        1 + checked_depth(node.left.as_ref()).max(checked_depth(node.right.as_ref()))
     }
 
     fn list(tree: &OrderTree<Item>) -> Vec<(u16, u32)> {
@@ -388,7 +391,7 @@ mod tests {
                 } else {
                     prop_assert_eq!(tree.remove(&Item(key, 0), &mut copies).map(|old| old.1), map.remove(&key));
                 }
-                checked_depth(&tree.root);
+                checked_depth(tree.root.as_ref());
                 prop_assert_eq!(tree.len(), map.len());
                 let mut before = 0;
                 for (key, weight) in &map {
@@ -411,7 +414,7 @@ mod tests {
         #[test]
         fn a_tree_of_sorted_items_is_balanced(count in 0_u16..2_000) {
             let tree = OrderTree::from_sorted((0..count).map(|key| Item(key, 1)).collect());
-            checked_depth(&tree.root);
+            checked_depth(tree.root.as_ref());
             prop_assert_eq!(tree.len(), usize::from(count));
             prop_assert!(tree.iter().map(|item| item.0).eq(0..count));
         }
@@ -423,8 +426,8 @@ mod tests {
         for key in 0..20_000 {
             tree.insert(Item(key, 1), &mut copies);
         }
-        assert_eq!(copies.0, 0, "nothing is copied while nobody else has the tree");
-        let depth = checked_depth(&tree.root);
+        assert_eq!(copies.0, 0, "nothing is copied while the tree has one owner");
+        let depth = checked_depth(tree.root.as_ref());
         assert!(depth <= 36, "depth {depth}: more than log(n) / log(4/3)");
         let published = tree.clone();
         tree.insert(Item(30_000, 1), &mut copies);

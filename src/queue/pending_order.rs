@@ -34,7 +34,8 @@ impl Listed {
 
     /// Compares a workload with this one.
     fn compare(&self, workload: &Workload) -> Ordering {
-        let first = (Reverse(workload.priority), workload.queued_since).cmp(&(self.priority, self.queued_since));
+        let first =
+            (Reverse(workload.priority), workload.queued_since).cmp(&(self.priority, self.queued_since));
         let (a, b) = (workload, &self.workload);
         first.then_with(|| (&a.uid, &a.key).cmp(&(&b.uid, &b.key)))
     }

@@ -434,11 +434,17 @@ impl PendingQueue {
 
     /// Number of workloads before an entry.
     pub(super) fn ahead_of(&self, entry: &PendingEntry) -> usize {
-        let own_order =
-            self.classes.get(&entry.class).map(|class| self.rank_of(&class.key.namespace, &class.key.local_queue)).unwrap_or_default();
+        let own_order = self
+            .classes
+            .get(&entry.class)
+            .map(|class| self.rank_of(&class.key.namespace, &class.key.local_queue))
+            .unwrap_or_default();
         let own_order = (own_order, Reverse(entry.workload.priority));
         let member = Member::new(&entry.workload);
-        let ahead = |class: &EquivalenceClass| match (self.rank_of(&class.key.namespace, &class.key.local_queue), Reverse(class.key.priority))
+        let ahead = |class: &EquivalenceClass| match (
+            self.rank_of(&class.key.namespace, &class.key.local_queue),
+            Reverse(class.key.priority),
+        )
             .cmp(&own_order)
         {
             Ordering::Less => class.members.len(),

@@ -125,7 +125,8 @@ impl Workload {
                 &other.priority,
                 &other.queued_since,
             )
-            && (pod_sets, preemption_gated, variant) == (&other.pod_sets, &other.preemption_gated, &other.variant)
+            && (pod_sets, preemption_gated, variant)
+                == (&other.pod_sets, &other.preemption_gated, &other.variant)
             && (is_slice, replaces, precheck_failure)
                 == (&other.is_slice, &other.replaces, &other.precheck_failure)
     }

@@ -41,8 +41,8 @@ mod tentative_assignment;
 mod topology;
 
 pub use crate::queue::{
-    Blocker, BlockerKind, ListedFields, PendingCounts, PendingOrder, PendingPosition, PodSet, Variant, Verdict,
-    Workload,
+    Blocker, BlockerKind, ListedFields, PendingCounts, PendingOrder, PendingPosition, PodSet, Variant,
+    Verdict, Workload,
 };
 pub use crate::quota::{FlavorResource, NodeRef};
 pub use capacity_reservations::Preemption;

@@ -147,7 +147,12 @@ impl TableRow for PendingWorkload {
     const COLUMNS: &'static [Column] = &[
         Column { name: "Name", kind: "string", format: "name", description: "Name of the Workload." },
         Column { name: "Namespace", kind: "string", format: "", description: "Namespace of the Workload." },
-        Column { name: "Local Queue", kind: "string", format: "", description: "LocalQueue of the Workload." },
+        Column {
+            name: "Local Queue",
+            kind: "string",
+            format: "",
+            description: "LocalQueue of the Workload.",
+        },
         Column { name: "Priority", kind: "integer", format: "", description: "Priority of the Workload." },
         Column {
             name: "Position",
@@ -262,7 +267,11 @@ mod tests {
             (Some(""), Some("0"), page(0, 1_000)),
             (Some("7"), Some("20"), page(7, 20)),
             (Some("-7"), Some("-1"), page(0, 0)),
-            (Some("9223372036854775807"), Some("9223372036854775807"), page(i64::MAX.try_into().unwrap(), 100_000)),
+            (
+                Some("9223372036854775807"),
+                Some("9223372036854775807"),
+                page(i64::MAX.try_into().unwrap(), 100_000),
+            ),
         ] {
             assert_eq!(PageRequest::parse(offset, limit), Ok(expected), "{offset:?} {limit:?}");
         }
@@ -299,7 +308,8 @@ mod tests {
         for (name, queue, stopped) in
             [("even", "cq", false), ("odd", "cq", false), ("held", "cq", true), ("lost", "gone", false)]
         {
-            let reference = LocalQueueReference { cluster_queue: Arc::from(queue), stopped, is_remote: false };
+            let reference =
+                LocalQueueReference { cluster_queue: Arc::from(queue), stopped, is_remote: false };
             references.local_queues.insert(ObjectKey::new("ns", name), reference);
         }
         Arc::new(snapshot)
@@ -325,7 +335,8 @@ mod tests {
     #[test]
     fn pages_have_positions_in_both_queues() {
         let snapshot = snapshot(20);
-        let cq = PendingPage::of(Arc::clone(&snapshot), &QueueId::Cluster(Arc::from("cq")), page(4, 8)).unwrap();
+        let cq =
+            PendingPage::of(Arc::clone(&snapshot), &QueueId::Cluster(Arc::from("cq")), page(4, 8)).unwrap();
         let expected: Vec<_> = (4..12).map(|n| (format!("w{n}"), n, n / 2)).collect();
         assert_eq!(rows(cq), expected);
         let odd = PendingPage::of(Arc::clone(&snapshot), &local("odd"), page(8, 8)).unwrap();
@@ -338,7 +349,11 @@ mod tests {
             (local("lost"), page(0, 5)),
             (local("even"), page(10, 5)),
         ] {
-            assert_eq!(rows(PendingPage::of(Arc::clone(&snapshot), &queue, request).unwrap()), [], "{queue:?}");
+            assert_eq!(
+                rows(PendingPage::of(Arc::clone(&snapshot), &queue, request).unwrap()),
+                [],
+                "{queue:?}"
+            );
         }
     }
 

@@ -99,7 +99,8 @@ impl AccessReviewer {
         let _waiting = self.waiting.try_acquire().map_err(|_| AccessError::TooManyWaiting)?;
         let review =
             json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
-        let response = self.caller.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await?;
+        let response =
+            self.caller.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await?;
         let allowed = response.pointer("/status/allowed") == Some(&Value::Bool(true));
         decisions().insert(digest, allowed, self.origin.elapsed());
         Ok(allowed)

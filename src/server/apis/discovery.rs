@@ -55,7 +55,8 @@ impl Discovery {
 }
 
 fn group_with_versions(group: &GroupDescription) -> Value {
-    let version = |version: &&str| json!({"groupVersion": format!("{}/{version}", group.name), "version": version});
+    let version =
+        |version: &&str| json!({"groupVersion": format!("{}/{version}", group.name), "version": version});
     let versions: Vec<Value> = group.versions.iter().map(version).collect();
     json!({"name": group.name, "versions": versions, "preferredVersion": versions.first()})
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariants: the headers count only with a certificate that the authority of front proxies signed, for client
 //! authentication, with a name that is allowed, checked for each request against the newest settings; before the settings are
-//! read nobody is known. There is no other way to authenticate.
+//! read no user is known. There is no other way to authenticate.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ pub struct FrontProxy {
 }
 
 impl FrontProxy {
-    /// Follows the ConfigMap. Never returns. Settings that cannot be used are logged, and nobody is known then.
+    /// Follows the ConfigMap. Never returns. Settings that cannot be used are logged, and no user is known then.
     pub async fn watch(self: Arc<Self>, client: Client, settings: WatchSettings) {
         let (namespace, name) = CONFIG_MAP;
         let resource =
@@ -248,20 +248,31 @@ mod tests {
             ("x-remote-extra-acme.com%2fproject", "p"),
         ]));
         let extra = [("scopes", vec!["one", "two"]), ("acme.com/project", vec!["p"])];
-        let extra = extra.map(|(key, values)| (key.to_owned(), values.into_iter().map(str::to_owned).collect()));
+        let extra =
+            extra.map(|(key, values)| (key.to_owned(), values.into_iter().map(str::to_owned).collect()));
         let groups = ["a", "b", "system:authenticated"].map(str::to_owned).to_vec();
         let expected = User { name: "ann".into(), uid: "7".into(), groups, extra: extra.into() };
         assert_eq!(user, Some(expected));
         assert_eq!(names().user(&headers(&[("x-remote-group", "system:masters")])), None);
-        let anonymous = headers(&[("x-remote-user", "system:anonymous"), ("x-remote-group", "system:unauthenticated")]);
+        let anonymous =
+            headers(&[("x-remote-user", "system:anonymous"), ("x-remote-group", "system:unauthenticated")]);
         assert_eq!(names().user(&anonymous).unwrap().groups, ["system:unauthenticated"]);
-        let many: Vec<_> = (0..MAX_VALUES).map(|_| ("x-remote-group", "g")).chain([("x-remote-user", "u")]).collect();
+        let many: Vec<_> =
+            (0..MAX_VALUES).map(|_| ("x-remote-group", "g")).chain([("x-remote-user", "u")]).collect();
         assert!(names().user(&headers(&many)).is_some());
     }
 
     #[test]
     fn keys_are_unescaped() {
-        for (key, expected) in [("a", "a"), ("a%2Fb", "a/b"), ("%", "%"), ("a%2", "a%2"), ("%zz", "%zz"), ("%ff", "%ff"), ("é%20", "é ")] {
+        for (key, expected) in [
+            ("a", "a"),
+            ("a%2Fb", "a/b"),
+            ("%", "%"),
+            ("a%2", "a%2"),
+            ("%zz", "%zz"),
+            ("%ff", "%ff"),
+            ("é%20", "é "),
+        ] {
             assert_eq!(unescaped(key), expected);
         }
     }

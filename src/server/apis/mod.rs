@@ -2,9 +2,10 @@
 //!
 //! A group is a description and a handler (`group`); discovery, OpenAPI, authentication, authorization and errors are the same
 //! for all. Invariants: discovery and OpenAPI are constants of the program, and are answered at once and to all; a resource is
-//! answered only to a user whom the API server names and permits.
+//! answered only to a user that the API server names and permits.
 
 pub mod access;
+mod constants;
 mod discovery;
 pub mod front_proxy;
 pub mod group;
@@ -17,18 +18,16 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::response::{IntoResponse, Response};
-use http::header::{ACCEPT, CONTENT_TYPE, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
-use http::{HeaderMap, Method, StatusCode};
+use axum::response::Response;
+use http::header::ACCEPT;
+use http::{Method, StatusCode};
 use rustls::pki_types::UnixTime;
-use serde_json::{Value, json};
 
 use self::access::{AccessError, AccessReviewer};
-use self::discovery::Discovery;
+use self::constants::Constants;
 use self::front_proxy::FrontProxy;
-use self::group::{ApiGroup, GroupDescription, ResourceRequest};
+use self::group::{ApiGroup, ResourceRequest};
 pub use self::negotiation::Format;
-use crate::metrics::build;
 use crate::server::tls::PeerCertificates;
 
 /// Longest path in bytes.
@@ -52,20 +51,22 @@ pub struct ApiServer {
 
 /// Returns the routes of the server.
 pub fn router(server: ApiServer) -> Router {
-    Router::new().fallback(serve).with_state(server)
+    let descriptions: Vec<_> = server.groups.iter().map(|group| group.description()).collect();
+    let constants = Arc::new(Constants::new(&descriptions));
+    Router::new().fallback(serve).with_state((server, constants))
 }
 
-async fn serve(State(server): State<ApiServer>, request: Request) -> Response {
+async fn serve(State((server, constants)): State<(ApiServer, Arc<Constants>)>, request: Request) -> Response {
     let path = request.uri().path();
     if path.len() > MAX_PATH_BYTES {
         return status::unknown_path();
     }
-    let Some(segments) = segments(path) else { return status::bad_request("the path is not UTF-8") };
-    let words: Vec<&str> = segments.iter().map(String::as_str).collect();
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-    if let Some(response) = server.constant(&words, request.headers()) {
+    if let Some(response) = constants.answer(path.trim_matches('/'), request.headers()) {
         return if is_read { response } else { status::method_not_allowed("only GET is supported here") };
     }
+    let Some(segments) = segments(path) else { return status::bad_request("the path is not UTF-8") };
+    let words: Vec<&str> = segments.iter().map(String::as_str).collect();
     let ["apis", name, ..] = words[..] else { return status::unknown_path() };
     let Some(group) = server.groups.iter().find(|group| group.description().name == name) else {
         return status::unknown_path();
@@ -89,44 +90,6 @@ fn segments(path: &str) -> Option<Vec<String>> {
 }
 
 impl ApiServer {
-    fn descriptions(&self) -> impl Iterator<Item = &'static GroupDescription> {
-        self.groups.iter().map(|group| group.description())
-    }
-
-    /// Answers what is a constant of the program; `None` for other paths.
-    fn constant(&self, path: &[&str], headers: &HeaderMap) -> Option<Response> {
-        let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
-        let group = |name: &str| self.descriptions().find(|group| group.name == name);
-        let versioned = |name: &str, version: &str| Some((group(name)?, group(name)?.version(version)?));
-        let document = match path {
-            ["apis"] => {
-                let Some(form) = Discovery::of(accept) else {
-                    return Some(status::not_acceptable("application/json"));
-                };
-                let document = form.document(self.descriptions());
-                return Some(tagged(&document, &form.media_type(), headers));
-            }
-            ["apis", name] => discovery::group(group(name)?),
-            ["apis", name, version] => {
-                let (group, version) = versioned(name, version)?;
-                discovery::resources(group, version)
-            }
-            ["openapi", "v2"] => openapi::v2(self.descriptions()),
-            ["openapi", "v3"] => openapi::v3_index(self.descriptions()),
-            ["openapi", "v3", "apis", name, version] => {
-                let (group, version) = versioned(name, version)?;
-                openapi::v3(group, version)
-            }
-            ["version"] => json!({"gitVersion": build::describe(), "major": "", "minor": ""}),
-            ["livez" | "readyz" | "healthz"] => return Some("ok".into_response()),
-            _ => return None,
-        };
-        if Format::of(accept) != Some(Format::Json) {
-            return Some(status::not_acceptable("application/json"));
-        }
-        Some(tagged(&document, "application/json", headers))
-    }
-
     /// Answers a request for a resource.
     async fn resource(
         &self,
@@ -141,7 +104,8 @@ impl ApiServer {
             Err(reason) => return status::unauthorized(reason),
         };
         let query = request.uri().query();
-        let watches = group::first_option(query, "watch").is_some_and(|value| value == "true" || value == "1");
+        let watches =
+            group::first_option(query, "watch").is_some_and(|value| value == "true" || value == "1");
         let verb = match *request.method() {
             Method::GET | Method::HEAD if watches => "watch",
             Method::GET | Method::HEAD => "get",
@@ -160,7 +124,9 @@ impl ApiServer {
             }
         }
         if !verbs.contains(&verb) {
-            return status::method_not_allowed(&format!("the verb {verb} is not supported; verbs: {verbs:?}"));
+            return status::method_not_allowed(&format!(
+                "the verb {verb} is not supported; verbs: {verbs:?}"
+            ));
         }
         let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
         let Some(format) = Format::of(accept) else {
@@ -168,22 +134,4 @@ impl ApiServer {
         };
         group.answer(ResourceRequest { target, query: query.map(str::to_owned), format }).await
     }
-}
-
-/// Returns a document with its tag, or that it is unchanged.
-fn tagged(document: &Value, media_type: &str, headers: &HeaderMap) -> Response {
-    let tag = format!("\"{}\"", openapi::etag(document));
-    let known = headers.get(IF_NONE_MATCH).and_then(|value| value.to_str().ok());
-    let mut response = if known == Some(&tag) {
-        StatusCode::NOT_MODIFIED.into_response()
-    } else {
-        document.to_string().into_response()
-    };
-    let fields = [(CONTENT_TYPE, media_type), (ETAG, &tag), (VARY, "Accept")];
-    for (name, value) in fields {
-        if let Ok(value) = HeaderValue::from_str(value) {
-            response.headers_mut().insert(name, value);
-        }
-    }
-    response
 }

@@ -94,7 +94,10 @@ mod tests {
             (Some("application/vnd.kubernetes.protobuf"), None),
             (Some("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"), None),
             (Some("application/json;as=Table;v=v1beta1;g=meta.k8s.io, application/json"), Some(Format::Json)),
-            (Some("application/json;q=0.5, application/json; as=Table; v=v1; g=meta.k8s.io;q=0.9"), Some(Format::Table)),
+            (
+                Some("application/json;q=0.5, application/json; as=Table; v=v1; g=meta.k8s.io;q=0.9"),
+                Some(Format::Table),
+            ),
             (Some("application/json;q=0"), None),
             (Some("text/html, */*;q=0.1"), Some(Format::Json)),
         ] {

@@ -3,6 +3,8 @@
 //! Invariant: every reference is to a schema of the same document; clients that read the merged document of a cluster fail as a
 //! whole on one that is not. No schema has a name that the API server uses itself.
 
+use std::fmt::Write as _;
+
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
@@ -49,7 +51,8 @@ fn resolve(value: Value, full_name: &impl Fn(&str) -> String, form: Form) -> Val
 
 /// Returns the schemas of a version by their full names. Those of answers have their kind.
 fn schemas(group: &GroupDescription, version: &str, form: Form) -> Map<String, Value> {
-    let kinds: Vec<&str> = group.resources.iter().flat_map(|r| r.subresources).map(|part| part.kind).collect();
+    let kinds: Vec<&str> =
+        group.resources.iter().flat_map(|r| r.subresources).map(|part| part.kind).collect();
     let full_name = |name: &str| schema_name(group, version, name);
     let mut all = Map::new();
     for (name, schema) in (group.schemas)(version) {
@@ -89,19 +92,23 @@ fn operation(
         Form::V2 => json!({"description": "OK", "schema": schema}),
         Form::V3 => json!({"description": "OK", "content": {"application/json": {"schema": schema}}}),
     };
-    let names = [("name", "string", "name of the object"), ("namespace", "string", "namespace of the object")];
+    let names =
+        [("name", "string", "name of the object"), ("namespace", "string", "namespace of the object")];
     let in_path = names.into_iter().take(if resource.namespaced { 2 } else { 1 });
     let options = part.options.iter().map(|(name, text)| parameter(form, "query", (name, "integer", text)));
-    let parameters: Vec<Value> =
-        in_path.map(|name| parameter(form, "path", name)).chain(options).collect();
+    let parameters: Vec<Value> = in_path.map(|name| parameter(form, "path", name)).chain(options).collect();
     let capital = |text: &str| {
         let mut letters = text.chars();
         letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
     };
     let scope = if resource.namespaced { "Namespaced" } else { "" };
     let group_words: String = group.name.split('.').take(1).map(capital).collect();
-    let id =
-        format!("read{group_words}{}{scope}{}{}", capital(version), capital(resource.singular), capital(part.name));
+    let id = format!(
+        "read{group_words}{}{scope}{}{}",
+        capital(version),
+        capital(resource.singular),
+        capital(part.name)
+    );
     let mut operation = json!({
         "operationId": id, "description": part.description, "parameters": parameters,
         "responses": {"200": ok, "401": {"description": "Unauthorized"}},
@@ -120,8 +127,10 @@ fn paths(group: &GroupDescription, version: &str, form: Form) -> Map<String, Val
     for resource in group.resources {
         for part in resource.subresources {
             let namespace = if resource.namespaced { "/namespaces/{namespace}" } else { "" };
-            let path =
-                format!("/apis/{}/{version}{namespace}/{}/{{name}}/{}", group.name, resource.plural, part.name);
+            let path = format!(
+                "/apis/{}/{version}{namespace}/{}/{{name}}/{}",
+                group.name, resource.plural, part.name
+            );
             paths.insert(path, operation(group, version, (resource, part), form));
         }
     }
@@ -159,7 +168,10 @@ pub(super) fn v3_index<'a>(groups: impl Iterator<Item = &'a GroupDescription>) -
         for version in group.versions {
             let hash = etag(&v3(group, version));
             let path = format!("apis/{}/{version}", group.name);
-            paths.insert(path.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")}));
+            paths.insert(
+                path.clone(),
+                json!({"serverRelativeURL": format!("/openapi/v3/{path}?hash={hash}")}),
+            );
         }
     }
     json!({"paths": paths})
@@ -168,7 +180,11 @@ pub(super) fn v3_index<'a>(groups: impl Iterator<Item = &'a GroupDescription>) -
 /// Returns the tag of a document: it changes only with the document.
 pub(super) fn etag(document: &Value) -> String {
     let digest = Sha256::digest(document.to_string().as_bytes());
-    digest.iter().take(16).map(|byte| format!("{byte:02X}")).collect()
+    digest.iter().take(16).fold(String::new(), |mut text, byte| {
+        // Writing to a String does not fail.
+        let _ = write!(text, "{byte:02X}");
+        text
+    })
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::group::ResourcePath;
 
 /// Returns a failure.
-pub(super) fn failure(code: StatusCode, reason: &str, message: &str, details: Value) -> Response {
+pub(super) fn failure(code: StatusCode, reason: &str, message: &str, details: &Value) -> Response {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
         "reason": reason, "details": details, "code": code.as_u16(),
@@ -18,26 +18,26 @@ pub(super) fn failure(code: StatusCode, reason: &str, message: &str, details: Va
 
 /// Returns that the request cannot be read.
 pub(super) fn bad_request(message: &str) -> Response {
-    failure(StatusCode::BAD_REQUEST, "BadRequest", message, json!({}))
+    failure(StatusCode::BAD_REQUEST, "BadRequest", message, &json!({}))
 }
 
 /// Returns that a path does not exist.
 pub(super) fn unknown_path() -> Response {
     let message = "the server could not find the requested resource";
-    failure(StatusCode::NOT_FOUND, "NotFound", message, json!({}))
+    failure(StatusCode::NOT_FOUND, "NotFound", message, &json!({}))
 }
 
 /// Returns that an object does not exist; `kind` is the word for it.
 pub(super) fn not_found(path: &ResourcePath, kind: &str) -> Response {
     let (group, name) = (path.group, &path.name);
     let details = json!({"name": name, "group": group, "kind": kind});
-    failure(StatusCode::NOT_FOUND, "NotFound", &format!("{kind}.{group} {name:?} not found"), details)
+    failure(StatusCode::NOT_FOUND, "NotFound", &format!("{kind}.{group} {name:?} not found"), &details)
 }
 
 /// Returns that the client should try again shortly.
 pub(super) fn unavailable(message: &str) -> Response {
     let details = json!({"retryAfterSeconds": 1});
-    let mut response = failure(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message, details);
+    let mut response = failure(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message, &details);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     response
 }
@@ -45,7 +45,7 @@ pub(super) fn unavailable(message: &str) -> Response {
 /// Returns that too many requests wait.
 pub(super) fn too_many(message: &str) -> Response {
     let details = json!({"retryAfterSeconds": 1});
-    let mut response = failure(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message, details);
+    let mut response = failure(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message, &details);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
     response
 }
@@ -62,21 +62,21 @@ pub(super) fn forbidden(user: &str, verb: &str, path: &ResourcePath) -> Response
         "{resource}.{group} {name:?} is forbidden: User {user:?} cannot {verb} resource \"{resource}/{subresource}\" in API group {group:?} {scope}"
     );
     let details = json!({"name": name, "group": group, "kind": resource});
-    failure(StatusCode::FORBIDDEN, "Forbidden", &message, details)
+    failure(StatusCode::FORBIDDEN, "Forbidden", &message, &details)
 }
 
 /// Returns that a verb does not exist on a resource.
 pub(super) fn method_not_allowed(message: &str) -> Response {
-    failure(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message, json!({}))
+    failure(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message, &json!({}))
 }
 
 /// Returns that no accepted media type is served.
 pub(super) fn not_acceptable(served: &str) -> Response {
     let message = format!("only these media types are served: {served}");
-    failure(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", &message, json!({}))
+    failure(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", &message, &json!({}))
 }
 
 /// Returns that the client is not known.
 pub(super) fn unauthorized(message: &str) -> Response {
-    failure(StatusCode::UNAUTHORIZED, "Unauthorized", message, json!({}))
+    failure(StatusCode::UNAUTHORIZED, "Unauthorized", message, &json!({}))
 }

@@ -40,11 +40,19 @@ const OPTIONS: &[(&str, &str)] = &[
 const SUMMARY: &str = "PendingWorkloadsSummary";
 
 const fn pending_workloads(description: &'static str) -> SubresourceDescription {
-    SubresourceDescription { name: "pendingworkloads", kind: SUMMARY, verbs: &["get"], options: OPTIONS, description }
+    SubresourceDescription {
+        name: "pendingworkloads",
+        kind: SUMMARY,
+        verbs: &["get"],
+        options: OPTIONS,
+        description,
+    }
 }
 
-const OF_CLUSTER_QUEUE: SubresourceDescription = pending_workloads("Pending workloads of a ClusterQueue in order.");
-const OF_LOCAL_QUEUE: SubresourceDescription = pending_workloads("Pending workloads of a LocalQueue in order.");
+const OF_CLUSTER_QUEUE: SubresourceDescription =
+    pending_workloads("Pending workloads of a ClusterQueue in order.");
+const OF_LOCAL_QUEUE: SubresourceDescription =
+    pending_workloads("Pending workloads of a LocalQueue in order.");
 
 /// What the group has.
 pub static GROUP: GroupDescription = GroupDescription {
@@ -74,7 +82,8 @@ pub static GROUP: GroupDescription = GroupDescription {
 
 fn schemas(_: &str) -> Vec<(&'static str, Value)> {
     let text = |description: &str| json!({"type": "string", "description": description});
-    let number = |description: &str| json!({"type": "integer", "format": "int32", "description": description});
+    let number =
+        |description: &str| json!({"type": "integer", "format": "int32", "description": description});
     let owner = json!({"type": "object", "description": "An owner of the Workload.", "properties": {
         "apiVersion": text("Group and version of the owner."), "kind": text("Kind of the owner."),
         "name": text("Name of the owner."), "uid": text("UID of the owner."),
@@ -186,7 +195,7 @@ impl Frame {
     fn begin(&self) -> String {
         let mut text = self.fields.to_string();
         text.pop();
-        text.push_str(&format!(",\"{}\":[", self.list));
+        text.extend([",\"", self.list, "\":["]);
         text
     }
 
