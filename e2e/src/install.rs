@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub const NAMESPACE: &str = "kueue-system";
 /// The manager's service account.
 pub const ACCOUNT: &str = "kueue-controller-manager";
-/// Kinds that are not installed: they need kubelets, images or cluster networking.
-const SKIPPED: [&str; 4] = ["Deployment", "PodDisruptionBudget", "NetworkPolicy", "Service"];
+/// Kinds that are not installed: they need kubelets, images or cluster networking. An APIService without a Service would keep
+/// every namespace from being deleted.
+const SKIPPED: [&str; 5] = ["APIService", "Deployment", "PodDisruptionBudget", "NetworkPolicy", "Service"];
 
 /// Returns the objects of `config/default`.
 pub fn manifests(kubectl: &Kubectl) -> Result<Vec<Value>> {

@@ -51,8 +51,8 @@ pub struct Manager {
 impl Manager {
     /// Starts a replica; does not wait until it is ready.
     pub async fn start(plane: &ControlPlane, settings: &ManagerSettings) -> Result<Self> {
-        let ports = free_ports(3)?;
-        let [health, metrics, webhook] = ports[..] else { bail!("expected three ports") };
+        let ports = free_ports(4)?;
+        let [health, metrics, webhook, visibility] = ports[..] else { bail!("expected four ports") };
         let mut settings = settings.clone();
         if settings.webhook_port == 0 {
             settings.webhook_port = webhook;
@@ -73,10 +73,11 @@ impl Manager {
         merge(&mut configuration, &settings.configuration);
         std::fs::write(file("yaml"), serde_json::to_string_pretty(&configuration)?)?;
         let mut command = Command::new(&settings.program);
-        // Only sluice has the subcommand and this flag; other controllers do not.
+        // Only sluice has the subcommand and these flags; other controllers do not.
         if settings.program.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"sluice")) {
             // The API server calls the webhooks at this address.
             command.arg("manager").arg("--webhook-san=127.0.0.1");
+            command.arg(format!("--visibility-bind-address=127.0.0.1:{visibility}"));
         }
         command
             .arg("--kubeconfig")

@@ -172,6 +172,8 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full, Packed, 20, image::manager_runs_in_image;
     Full + Versions, Packed, 109, shipped_manifests::deployment_runs_as_rendered;
     Full, Packed, 111, shipped_manifests::split_deployments_run_as_rendered;
+    Full + Versions, Packed, 60, visibility::pending_workloads_are_served;
+    Full, Packed, 60, visibility::split_deployments_serve;
     Full, Packed, 25, v1beta1::store_is_taken_over;
     Full, Packed, 25, v1beta1::split_deployments_take_over_a_store;
     Core, Plane, 38, certificates::invalid_or_untrusted_certificate;

@@ -77,6 +77,7 @@ mod unreadable_objects;
 mod upgrades;
 mod user_edits;
 mod v1beta1;
+mod visibility;
 mod watch_faults;
 mod webhook_serving;
 mod workflows;

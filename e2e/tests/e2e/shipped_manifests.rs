@@ -144,7 +144,7 @@ impl Installation {
     }
 
     /// Returns the pods of the Deployments that are not being deleted.
-    async fn pods(&self) -> Result<Vec<Value>> {
+    pub(crate) async fn pods(&self) -> Result<Vec<Value>> {
         let mut pods = self.objects.list(Kind::POD, NAMESPACE, "app.kubernetes.io/name=kueue").await?;
         pods.retain(|pod| pod["metadata"]["deletionTimestamp"].is_null());
         Ok(pods)

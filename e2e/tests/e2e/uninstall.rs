@@ -14,7 +14,8 @@ use std::fs;
 /// server takes up a definition again whose cleanup met a conflict with its own status writes.
 const TIMEOUT: &str = "--timeout=7m";
 /// The kinds of `config/default` that are not in its namespace.
-const CLUSTER_SCOPED: [&str; 5] = [
+const CLUSTER_SCOPED: [&str; 6] = [
+    "apiservices",
     "customresourcedefinitions",
     "clusterroles",
     "clusterrolebindings",

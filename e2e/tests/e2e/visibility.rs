@@ -1,0 +1,255 @@
+//! The visibility API behind a real API server: the shipped manifests on a control plane of their own with a kubelet. Users ask the API
+//! server, which finds a replica by the Service, verifies its certificate and passes on who asks.
+
+use crate::cases::note;
+use crate::fixture::Fixture;
+use crate::shipped_manifests::{Installation, is_supported};
+use anyhow::{Context as _, Result, ensure};
+use kube::config::Config;
+use serde_json::{Value, json};
+use sluice_e2e::cluster::Cluster;
+use sluice_e2e::install::NAMESPACE;
+use sluice_e2e::objects::{self, Job, Kind, condition, condition_is_true, text};
+use sluice_e2e::wait::{eventually, within};
+use std::time::{Duration, Instant};
+
+const API_SERVICE: Kind = Kind::new("apiregistration.k8s.io", "v1", "APIService", "apiservices");
+const SERVICES: [&str; 2] = ["v1beta1.visibility.kueue.x-k8s.io", "v1beta2.visibility.kueue.x-k8s.io"];
+const GROUP: &str = "/apis/visibility.kueue.x-k8s.io";
+const OF_CQ: &str = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/cq/pendingworkloads";
+const OF_LQ: &str = "/apis/visibility.kueue.x-k8s.io/v1beta1/namespaces/team/localqueues/lq/pendingworkloads";
+const TEAM: &str = "team";
+const DEPLOYMENT: &str = "deployment/kueue-controller-manager";
+/// Most time from the return of a replica to the end of a deleted namespace.
+const RETURN: Duration = Duration::from_mins(1);
+
+/// Users with rights get pending workloads with positions, others get none; discovery and OpenAPI are merged; a deleted namespace
+/// waits for a replica, and no longer.
+pub(crate) async fn pending_workloads_are_served(_: &mut Cluster, _: &Fixture) -> Result<()> {
+    run("visibility", &["visibility-flow-control"]).await
+}
+
+/// The same where webhooks and controller are two Deployments: the controller answers.
+pub(crate) async fn split_deployments_serve(_: &mut Cluster, _: &Fixture) -> Result<()> {
+    run("visibility-split", &["split"]).await
+}
+
+async fn run(name: &str, components: &[&str]) -> Result<()> {
+    if !is_supported() {
+        return Ok(());
+    }
+    let (mut installation, manifests) = Installation::prepare(name, components).await?;
+    let outcome = async {
+        installation.install(manifests).await?;
+        check(&installation).await
+    }
+    .await;
+    installation.report(outcome).await
+}
+
+async fn check(installation: &Installation) -> Result<()> {
+    wait_until_available(installation, true).await?;
+    fill_queues(installation).await?;
+    answers_are_right(installation).await?;
+    rights_decide(installation)?;
+    discovery_is_merged(installation)?;
+    only_the_api_server_is_heard(installation).await?;
+    namespaces_wait_for_a_replica(installation).await
+}
+
+fn get(installation: &Installation, path: &str, more: &[&str]) -> Result<Value> {
+    let arguments = [&["get", "--raw", path], more].concat();
+    Ok(serde_json::from_str(&installation.kubectl.run(&arguments)?)?)
+}
+
+async fn wait_until_available(installation: &Installation, available: bool) -> Result<()> {
+    eventually(format!("the APIServices are available: {available}"), async || {
+        for name in SERVICES {
+            let service = installation.objects.must_get(API_SERVICE, "", name).await?;
+            let found = condition(&service, "Available");
+            ensure!(condition_is_true(&service, "Available") == available, "{name}: {}", found.message);
+            ensure!(service["spec"].get("insecureSkipTLSVerify").is_none(), "{name} is not verified");
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Three Jobs wait in two LocalQueues of one ClusterQueue, the last one with the highest priority.
+async fn fill_queues(installation: &Installation) -> Result<()> {
+    let objects = &installation.objects;
+    objects.create(Kind::NAMESPACE, &json!({"metadata": {"name": TEAM}})).await?;
+    objects.create(Kind::FLAVOR, &json!({"metadata": {"name": "any"}})).await?;
+    let queue = objects::cluster_queue("cq", "", "any", &[("cpu", "0", None)]);
+    objects.create(Kind::CLUSTER_QUEUE, &queue).await?;
+    for name in ["lq", "other"] {
+        objects.create(Kind::LOCAL_QUEUE, &objects::local_queue(TEAM, name, "cq")).await?;
+    }
+    let class = Kind::new("kueue.x-k8s.io", "v1beta2", "WorkloadPriorityClass", "workloadpriorityclasses");
+    objects.create(class, &json!({"metadata": {"name": "high"}, "value": 7})).await?;
+    for (name, queue) in [("first", "lq"), ("second", "other"), ("third", "lq")] {
+        let job = Job::new(TEAM, name, queue, &[("cpu", "1")]);
+        let job = if name == "third" { job.label("kueue.x-k8s.io/priority-class", "high") } else { job };
+        objects.create(Kind::JOB, job.body()).await?;
+        // Creation times have whole seconds.
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+    }
+    Ok(())
+}
+
+/// Name of the Job, LocalQueue, priority and both positions of each item.
+fn rows(summary: &Value) -> Vec<Value> {
+    let items = summary["items"].as_array().into_iter().flatten();
+    let row = |item: &Value| {
+        json!([
+            item["metadata"]["ownerReferences"][0]["name"],
+            item["localQueueName"],
+            item["priority"],
+            item["positionInClusterQueue"],
+            item["positionInLocalQueue"],
+        ])
+    };
+    items.map(row).collect()
+}
+
+async fn answers_are_right(installation: &Installation) -> Result<()> {
+    let expected = [
+        json!(["third", "lq", 7, 0, 0]),
+        json!(["first", "lq", 0, 1, 1]),
+        json!(["second", "other", 0, 2, 0]),
+    ];
+    // Any replica answers, and each follows the objects by itself.
+    eventually("the pending workloads are listed", async || {
+        for _ in 0..8 {
+            let found = rows(&get(installation, OF_CQ, &[])?);
+            ensure!(found == expected, "{found:?}");
+        }
+        Ok(())
+    })
+    .await?;
+    let page = rows(&get(installation, &format!("{OF_CQ}?offset=1&limit=1"), &[])?);
+    ensure!(page == expected[1..2], "{page:?}");
+    let summary = get(installation, OF_LQ, &[])?;
+    ensure!(rows(&summary) == expected[..2] && summary["kind"] == "PendingWorkloadsSummary", "{summary}");
+    ensure!(summary["apiVersion"] == "visibility.kueue.x-k8s.io/v1beta1", "{summary}");
+    let accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let request = http::Request::get(OF_CQ).header("accept", accept).body(Vec::new())?;
+    let table: Value = installation.objects.client().request(request).await?;
+    ensure!(table["kind"] == "Table" && table["rows"][0]["cells"][3] == 7, "{table}");
+    let missing = get(installation, &OF_CQ.replace("/cq/", "/nothing/"), &[]);
+    ensure!(
+        missing.is_err_and(|error| format!("{error:#}").contains("not found")),
+        "an unknown queue is found"
+    );
+    Ok(())
+}
+
+/// A user of the namespace sees its LocalQueue, an admin also the ClusterQueue, others nothing.
+fn rights_decide(installation: &Installation) -> Result<()> {
+    let (kubectl, user) = (&installation.kubectl, "--user=ann");
+    let binding = ["create", "rolebinding", "ann", "--clusterrole=kueue-batch-user-role", user, "-n", TEAM];
+    kubectl.run(&binding)?;
+    kubectl.run(&[
+        "create",
+        "clusterrolebinding",
+        "ops",
+        "--clusterrole=kueue-batch-admin-role",
+        "--user=ops",
+    ])?;
+    for (user, path, allowed) in [
+        ("ann", OF_LQ, true),
+        ("ann", OF_CQ, false),
+        ("ops", OF_LQ, true),
+        ("ops", OF_CQ, true),
+        ("eve", OF_LQ, false),
+        ("eve", OF_CQ, false),
+        ("system:anonymous", OF_CQ, false),
+    ] {
+        let answer = get(installation, path, &["--as", user]);
+        match answer {
+            Ok(summary) => ensure!(allowed && !rows(&summary).is_empty(), "{user} sees {path}: {summary}"),
+            Err(error) => {
+                let error = format!("{error:#}");
+                ensure!(!allowed && error.contains("orbidden"), "{user}, {path}: {error}");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn discovery_is_merged(installation: &Installation) -> Result<()> {
+    let group = get(installation, GROUP, &[])?;
+    ensure!(group["preferredVersion"]["version"] == "v1beta2", "{group}");
+    let document = get(installation, &format!("/openapi/v3{GROUP}/v1beta2"), &[])?;
+    ensure!(document["paths"].as_object().is_some_and(|paths| paths.len() == 2), "{document}");
+    let merged = get(installation, "/openapi/v2", &[])?;
+    ensure!(
+        !merged["paths"][format!("{GROUP}/v1beta1/clusterqueues/{{name}}/pendingworkloads")].is_null(),
+        "no path"
+    );
+    // The short name means the queues themselves.
+    let queues = installation.kubectl.run(&["get", "clusterqueues", "--output=name"])?;
+    ensure!(queues.trim() == "clusterqueue.kueue.x-k8s.io/cq", "{queues}");
+    Ok(())
+}
+
+/// A client that calls a replica itself learns what there is, and nothing of what is in it.
+async fn only_the_api_server_is_heard(installation: &Installation) -> Result<()> {
+    let name = "kueue-webhook-server-cert-ca-bundle";
+    let config_map = Kind::new("", "v1", "ConfigMap", "configmaps");
+    let bundle = installation.objects.must_get(config_map, NAMESPACE, name).await?;
+    let authority = pem::parse_many(text(&bundle, "/data/ca.crt"))?;
+    let pods = installation.pods().await?;
+    let serves = |pod: &&Value| pod["metadata"]["labels"]["app.kubernetes.io/component"] == "controller";
+    let pod = pods.iter().find(serves).context("no pod of the controller")?;
+    let mut config = Config::new(format!("https://{}:8082", text(pod, "/status/podIP")).parse()?);
+    config.root_cert = Some(authority.into_iter().map(pem::Pem::into_contents).collect());
+    config.tls_server_name = Some("kueue-visibility-server.kueue-system.svc".to_owned());
+    let client = kube::Client::try_from(config)?;
+    let call = async |path: &str| {
+        let request = http::Request::get(path).header("x-remote-user", "admin");
+        let request = request.header("x-remote-group", "system:masters").body(Vec::new())?;
+        anyhow::Ok(client.request::<Value>(request).await)
+    };
+    ensure!(call(GROUP).await?.is_ok(), "discovery is not answered");
+    for path in [OF_CQ, OF_LQ] {
+        match call(path).await? {
+            Err(kube::Error::Api(status)) if status.code == 401 => {}
+            other => anyhow::bail!("{path}: {other:?}"),
+        }
+    }
+    Ok(())
+}
+
+/// Without a replica a deleted namespace stays, because the API server cannot say what is in it. It goes soon after one is back.
+async fn namespaces_wait_for_a_replica(installation: &Installation) -> Result<()> {
+    let (objects, kubectl) = (&installation.objects, &installation.kubectl);
+    objects.create(Kind::NAMESPACE, &json!({"metadata": {"name": "doomed"}})).await?;
+    kubectl.run(&["-n", NAMESPACE, "scale", DEPLOYMENT, "--replicas=0"])?;
+    wait_until_available(installation, false).await?;
+    kubectl.run(&["delete", "namespace", "doomed", "--wait=false"])?;
+    eventually("the deletion waits for discovery", async || {
+        let namespace = objects.must_get(Kind::NAMESPACE, "", "doomed").await?;
+        ensure!(
+            condition_is_true(&namespace, "NamespaceDeletionDiscoveryFailure"),
+            "{}",
+            namespace["status"]
+        );
+        Ok(())
+    })
+    .await?;
+    kubectl.run(&["-n", NAMESPACE, "scale", DEPLOYMENT, "--replicas=2"])?;
+    wait_until_available(installation, true).await?;
+    let returned = Instant::now();
+    within(RETURN, "the namespace is gone", async || {
+        let namespace = objects.get(Kind::NAMESPACE, "", "doomed").await?;
+        ensure!(namespace.is_none(), "{}", namespace.unwrap_or_default()["status"]);
+        Ok(())
+    })
+    .await?;
+    note(format_args!(
+        "the namespace was gone {:.0} s after a replica was back",
+        returned.elapsed().as_secs_f64()
+    ));
+    Ok(())
+}
