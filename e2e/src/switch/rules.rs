@@ -82,9 +82,13 @@ pub(super) fn broken(rule: &str, before: &Value, after: Option<&Value>) -> Vec<B
     found
 }
 
-/// Returns whether COMPATIBILITY.md lists a change: the value of its class replaces another priority of a Workload, as when Kueue starts.
+/// Returns whether COMPATIBILITY.md lists a change: the value of its class replaces another priority of a Workload, as when Kueue starts,
+/// and a Workload whose Job was deleted without its pods finishes, as with Kueue since 0.18.
 fn is_listed(what: &str, after: &Value) -> bool {
-    what == "/spec/priority" && after["spec"]["priorityClassRef"]["kind"] == "WorkloadPriorityClass"
+    let of_class = after["spec"]["priorityClassRef"]["kind"] == "WorkloadPriorityClass";
+    let orphan = after["metadata"]["ownerReferences"].is_null()
+        && condition(after, "Finished")["reason"] == "OwnerNotFound";
+    (what == "/spec/priority" && of_class) || (what == "Finished" && orphan)
 }
 
 /// Returns the smallest parts that differ, each with its JSON pointer.
