@@ -63,11 +63,9 @@ impl<'a> Takeover<'a> {
         self.delete_deployment().await?;
         self.migrate_until_replaced("to-sluice").await?;
         self.install(port).await.context("install")?;
-        let (revisions, started) =
-            tokio::try_join!(async { Revisions::start(&self.objects).await.context("watch") }, async {
-                self.start_manager(port).await.context("start")
-            },)?;
-        self.manager = Some(started);
+        self.manager = Some(self.start_manager(port).await.context("start")?);
+        // The definitions have their last authority now, so that no watch is cut off; the manager still waits for the lease.
+        let revisions = Revisions::start(&self.objects).await.context("watch")?;
         self.migrate_to_the_end("to-sluice").await?;
         println!("{}: Sluice's manager is ready", self.store.name);
         tokio::time::sleep(WORK).await;
