@@ -307,6 +307,7 @@ mod tests {
         let (resource, verb) = ("jobs".to_owned(), "merge");
         counters.observe(&Observation::IneffectiveWrite { resource, verb }, Role::Leader);
         counters.count_dropped_events("full", 1);
+        counters.count_visibility_request("g", "r", 200);
         counters.reviews().observe_duration("/", Duration::ZERO);
         counters.reviews().count_refused("busy");
         let at = Some(jiff::Timestamp::UNIX_EPOCH);

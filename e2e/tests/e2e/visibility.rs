@@ -91,6 +91,13 @@ async fn fill_queues(installation: &Installation) -> Result<()> {
         let job = Job::new(TEAM, name, queue, &[("cpu", "1")]);
         let job = if name == "third" { job.label("kueue.x-k8s.io/priority-class", "high") } else { job };
         objects.create(Kind::JOB, job.body()).await?;
+        eventually("the Job has its Workload", async || {
+            let workloads = objects.list(Kind::WORKLOAD, TEAM, "").await?;
+            let owned = |w: &Value| w["metadata"]["ownerReferences"][0]["name"] == name;
+            ensure!(workloads.iter().any(owned), "{} Workloads", workloads.len());
+            Ok(())
+        })
+        .await?;
         // Creation times have whole seconds.
         tokio::time::sleep(Duration::from_millis(1_100)).await;
     }
