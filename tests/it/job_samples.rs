@@ -61,6 +61,10 @@ pub(crate) fn stored(kind: &Framework) -> Value {
         "annotations": { "kueue.x-k8s.io/job-min-parallelism": "2", "provreq.kueue.x-k8s.io/x": "1" },
     });
     job["status"] = json!({});
+    if kind.gvk.kind == "RayJob" {
+        // In the default mode, a start makes the template of the submitter, and a stop leaves it.
+        job["spec"]["submissionMode"] = json!("HTTPMode");
+    }
     job
 }
 
