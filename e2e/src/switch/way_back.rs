@@ -15,6 +15,8 @@ use crate::process::free_ports;
 use anyhow::{Context as _, Result, ensure};
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 /// Folder of Kueue's module below `e2e/controlplane`, and name of its program.
@@ -81,9 +83,12 @@ impl Takeover<'_> {
             "leaderElection": {"resourceNamespace": NAMESPACE},
         });
         merge(&mut configuration, &own);
+        let program = self.plane.folder().join("start-kueue");
+        write_private(&program, &start_script(&binaries.path(KUEUE), &certificates))?;
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700))?;
         let settings = ManagerSettings {
             name: KUEUE.to_owned(),
-            program: binaries.path(KUEUE),
+            program,
             webhook_port: port,
             configuration,
             flags: vec!["--feature-gates=VisibilityOnDemand=false".to_owned()],
@@ -94,6 +99,17 @@ impl Takeover<'_> {
         manager.wait_until_ready().await?;
         Ok(manager)
     }
+}
+
+/// Starts Kueue where it finds its certificates: with certificates that it does not make itself it reads those of its metrics at a fixed
+/// path, which exists in a mount namespace of its own.
+fn start_script(kueue: &Path, certificates: &Path) -> String {
+    let inside = format!(
+        "mount -t tmpfs none /etc && mkdir -p /etc/kueue/metrics && ln -s {} /etc/kueue/metrics/certs && exec {} \"$@\"",
+        certificates.display(),
+        kueue.display()
+    );
+    format!("#!/bin/sh\nexec unshare --map-root-user --mount sh -c '{inside}' kueue \"$@\"\n")
 }
 
 /// Adds an authority to whatever calls webhooks by URL.

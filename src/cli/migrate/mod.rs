@@ -189,5 +189,5 @@ fn print_state(title: &str, state: &State) -> anyhow::Result<()> {
 }
 
 fn indented(lines: &[String]) -> String {
-    lines.iter().map(|line| format!("  {line}\n")).collect()
+    lines.iter().fold(String::new(), |text, line| text + "  " + line + "\n")
 }

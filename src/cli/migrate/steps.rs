@@ -348,8 +348,7 @@ mod tests {
                 .push(Placed { path: "/x/apiservices/v1".to_owned(), object: object.clone() });
         }
         for direction in [Direction::ToSluice, Direction::ToKueue] {
-            let steps = of(direction);
-            let due = steps.iter().filter_map(|step| match (step.state)(&inventory) {
+            let due = of(direction).into_iter().filter_map(|step| match (step.state)(&inventory) {
                 State::Changes(changes) => Some(changes),
                 _ => None,
             });
