@@ -160,7 +160,11 @@ impl<'a> Judgement<'a> {
         let before: Vec<Value> = self.before.of_kind("Job").cloned().collect();
         for job in before {
             let (namespace, name) = (text(&job, "/metadata/namespace"), text(&job, "/metadata/name"));
-            let rule = rules.get(&(namespace, name)).copied().unwrap_or("no workload");
+            let rule = rules.get(&(namespace, name)).copied().unwrap_or_else(|| {
+                // Without a queue it is not managed; with one, the manager died before it made the Workload.
+                let queue = text(&job, "/metadata/labels/kueue.x-k8s.io~1queue-name");
+                if queue.is_empty() { "no workload" } else { "new" }
+            });
             let Some(after) = self.after.get("Job", namespace, name) else {
                 if rule != "gone" {
                     self.add("job", &job, rule, "exists", "gone");

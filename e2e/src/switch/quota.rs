@@ -60,6 +60,16 @@ pub(super) fn published(queue: &Value) -> Result<BTreeMap<Cell, i64>> {
     Ok(cells)
 }
 
+/// Adds what another sum holds.
+pub(super) fn add(usage: &mut Usage, more: &Usage) {
+    for (queue, cells) in more {
+        let own = usage.entry(queue.clone()).or_default();
+        for (cell, amount) in cells {
+            *own.entry(cell.clone()).or_default() += amount;
+        }
+    }
+}
+
 fn without_zeros(usage: &mut Usage) {
     for cells in usage.values_mut() {
         cells.retain(|_, amount| *amount != 0);

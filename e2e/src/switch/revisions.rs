@@ -7,7 +7,7 @@ use crate::history::{History, in_store_order, is_deleted};
 use crate::objects::{Kind, ObjectClient, condition_is_true, text};
 use anyhow::Result;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Both histories.
 pub(super) struct Revisions {
@@ -33,6 +33,8 @@ impl Revisions {
         let mut present: BTreeMap<&str, &Value> =
             left.iter().map(|workload| (text(workload, "/metadata/uid"), workload)).collect();
         let mut sums = vec![quota::held(present.values().copied())?];
+        // What was reserved up to each sum.
+        let mut gains = vec![Usage::new()];
         // The first status of each queue, and the number of sums before it.
         let mut published: BTreeMap<&str, (&Value, usize)> = BTreeMap::new();
         for (revision, object) in in_store_order(&[&workloads, &queues])? {
@@ -49,6 +51,11 @@ impl Revisions {
                 present.insert(uid, object);
             }
             let sum = quota::held(present.values().copied())?;
+            let mut gained = gains.last().cloned().unwrap_or_default();
+            if !before && condition_is_true(object, "QuotaReserved") {
+                quota::add(&mut gained, &quota::held(std::iter::once(object))?);
+            }
+            gains.push(gained);
             if !before && condition_is_true(object, "QuotaReserved") {
                 for excess in tree.excess(&sum) {
                     judgement.add(
@@ -63,7 +70,9 @@ impl Revisions {
             sums.push(sum);
         }
         for (queue, position) in published.into_values() {
-            first_status(queue, sums.get(..position + AHEAD).unwrap_or(&sums), judgement)?;
+            let seen = sums.get(..position + AHEAD).unwrap_or(&sums);
+            let gained = gains.get(seen.len() - 1).cloned().unwrap_or_default();
+            first_status(queue, seen, &gained, judgement)?;
         }
         let last = sums.last().cloned().unwrap_or_default();
         for queue in judgement.after.of_kind("ClusterQueue") {
@@ -89,19 +98,26 @@ fn of_queue(usage: &Usage, queue: &str) -> BTreeMap<quota::Cell, i64> {
 /// A status counts what is decided, and its Workload may be written after it: so many revisions are looked at after a status.
 const AHEAD: usize = 100;
 
-/// What is published first is the sum at some revision.
-fn first_status(queue: &Value, sums: &[Usage], judgement: &mut Judgement<'_>) -> Result<()> {
+/// What is published first counts every Workload: no less than some sum up to then, no more than the first sum and all that was
+/// reserved since.
+fn first_status(queue: &Value, sums: &[Usage], gained: &Usage, judgement: &mut Judgement<'_>) -> Result<()> {
     let name = text(queue, "/metadata/name");
     let status = quota::published(queue)?;
-    if !sums.iter().any(|sum| of_queue(sum, name) == status) {
-        let first = sums.first().map(|sum| of_queue(sum, name)).unwrap_or_default();
-        judgement.add(
-            "clusterQueue",
-            queue,
-            "first published status is a sum over Workloads",
-            &format!("{first:?}"),
-            &format!("{status:?}"),
-        );
+    let of = |usage: &Usage, cell: &quota::Cell| of_queue(usage, name).get(cell).copied().unwrap_or_default();
+    let cells: BTreeSet<quota::Cell> = sums
+        .iter()
+        .chain([gained])
+        .flat_map(|sum| of_queue(sum, name).into_keys())
+        .chain(status.keys().cloned())
+        .collect();
+    for cell in cells {
+        let least = sums.iter().map(|sum| of(sum, &cell)).min().unwrap_or_default();
+        let most = sums.first().map(|sum| of(sum, &cell)).unwrap_or_default() + of(gained, &cell);
+        let found = status.get(&cell).copied().unwrap_or_default();
+        if found < least || found > most {
+            let rule = format!("the first status counts each Workload, {cell:?}");
+            judgement.add("clusterQueue", queue, &rule, &format!("{least} to {most}"), &found.to_string());
+        }
     }
     Ok(())
 }

@@ -151,7 +151,13 @@ async fn fit_definitions(objects: &ObjectClient, stored: &Cluster) -> Result<Vec
             };
             checked += 1;
             let api = objects.api(kind, namespace);
-            if let Err(error) = api.patch_status(name, &params, &Patch::Apply(&applied)).await {
+            let patch = Patch::Apply(&applied);
+            let mut outcome = api.patch(name, &params, &patch).await;
+            // Only kinds with a status have its path.
+            if outcome.is_ok() && object["status"].is_object() {
+                outcome = api.patch_status(name, &params, &patch).await;
+            }
+            if let Err(error) = outcome {
                 deviations.push(format!(
                     "{} {namespace}/{name}: fits Kueue's definition, , {error}",
                     kind.singular()
