@@ -111,8 +111,8 @@ impl<'a> Judgement<'a> {
         self.deviations
     }
 
-    /// Adds a deviation of an object.
-    pub(super) fn add(&mut self, what: &str, object: &Value, rule: &str, before: &str, after: &str) {
+    /// Adds a deviation of an object, with what was before and after.
+    pub(super) fn add(&mut self, what: &str, object: &Value, rule: &str, (before, after): (&str, &str)) {
         let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
         let slash = if namespace.is_empty() { "" } else { "/" };
         self.deviations.push(format!("{what} {namespace}{slash}{name}: {rule}, {before}, {after}"));
@@ -127,7 +127,7 @@ impl<'a> Judgement<'a> {
             let after = self.after.get("Workload", namespace, name);
             let rule = if self.handover { rules::of_left(&before) } else { text(entry, "/after") };
             for (what, was, is) in rules::broken(rule, &before, after) {
-                self.add("workload", &before, &format!("{rule}: {what}"), &was, &is);
+                self.add("workload", &before, &format!("{rule}: {what}"), (&was, &is));
             }
         }
         let mut by_owner: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -167,7 +167,7 @@ impl<'a> Judgement<'a> {
             });
             let Some(after) = self.after.get("Job", namespace, name) else {
                 if rule != "gone" {
-                    self.add("job", &job, rule, "exists", "gone");
+                    self.add("job", &job, rule, ("exists", "gone"));
                 }
                 continue;
             };
@@ -183,7 +183,7 @@ impl<'a> Judgement<'a> {
                 .map(|pod| text(pod, "/metadata/name"))
                 .collect();
             if !pods.is_empty() {
-                self.add("job", &job, &format!("{rule}: no new pods"), "", &pods.join(" "));
+                self.add("job", &job, &format!("{rule}: no new pods"), ("", &pods.join(" ")));
             }
         }
     }
@@ -193,7 +193,7 @@ impl<'a> Judgement<'a> {
         for part in ["/spec", "/metadata/labels", "/metadata/annotations", "/metadata/finalizers"] {
             let [was, is] = [before, after].map(|object| object.pointer(part).unwrap_or(&Value::Null));
             for (pointer, was, is) in rules::differences(part, was, is) {
-                self.add(what, before, &format!("{rule}: {pointer}"), &was, &is);
+                self.add(what, before, &format!("{rule}: {pointer}"), (&was, &is));
             }
         }
     }
@@ -226,7 +226,7 @@ impl<'a> Judgement<'a> {
             let (kind, namespace, name) = key(&object);
             let Some(after) = self.after.get(&kind, &namespace, &name) else {
                 if USERS_KINDS.contains(&kind.as_str()) {
-                    self.add(&kind, &object, "kept", "exists", "gone");
+                    self.add(&kind, &object, "kept", ("exists", "gone"));
                 }
                 continue;
             };
@@ -245,7 +245,7 @@ impl<'a> Judgement<'a> {
             // A start or stop of a Job, and the reset of a check after an eviction, make the manager the owner of the field.
             lost.retain(|field| !field.ends_with("f:spec f:suspend") && !field.contains("f:admissionChecks"));
             if !lost.is_empty() {
-                self.add(&kind, &object, "managed fields of users", &lost.join(", "), "");
+                self.add(&kind, &object, "managed fields of users", (&lost.join(", "), ""));
             }
         }
     }

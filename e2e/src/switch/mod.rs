@@ -59,7 +59,7 @@ pub async fn run(name: Option<&str>, way: Way) -> Result<()> {
 async fn switch(store: &Store, way: Way) -> Result<Vec<String>> {
     let mut takeover = Takeover::start(store).await?;
     let outcome = match way {
-        Way::To => takeover.to_sluice().await,
+        Way::To => takeover.and_end_jobs().await,
         Way::Back => takeover.and_back().await,
     };
     if !outcome.as_ref().is_ok_and(Vec::is_empty) {

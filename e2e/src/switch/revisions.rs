@@ -62,8 +62,7 @@ impl Revisions {
                         "workload",
                         object,
                         &format!("within quota at revision {revision}"),
-                        "",
-                        &excess,
+                        ("", &excess),
                     );
                 }
             }
@@ -82,8 +81,7 @@ impl Revisions {
                     "clusterQueue",
                     queue,
                     "status is the sum at the end",
-                    &format!("{sum:?}"),
-                    &format!("{status:?}"),
+                    (&format!("{sum:?}"), &format!("{status:?}")),
                 );
             }
         }
@@ -116,7 +114,7 @@ fn first_status(queue: &Value, sums: &[Usage], gained: &Usage, judgement: &mut J
         let found = status.get(&cell).copied().unwrap_or_default();
         if found < least || found > most {
             let rule = format!("the first status counts each Workload, {cell:?}");
-            judgement.add("clusterQueue", queue, &rule, &format!("{least} to {most}"), &found.to_string());
+            judgement.add("clusterQueue", queue, &rule, (&format!("{least} to {most}"), &found.to_string()));
         }
     }
     Ok(())

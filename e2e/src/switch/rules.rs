@@ -71,10 +71,8 @@ pub(super) fn broken(rule: &str, before: &Value, after: Option<&Value>) -> Vec<B
         "open" => found.extend(open(before, after)),
         "evict" => found.extend(evicted(before, after)),
         "due" => found.extend(due(before, after)),
-        "finish" => {
-            if !condition_is_true(after, "Finished") {
-                found.push(("Finished".into(), "False".into(), brief(after.pointer("/status/conditions"))));
-            }
+        "finish" if !condition_is_true(after, "Finished") => {
+            found.push(("Finished".into(), "False".into(), brief(after.pointer("/status/conditions"))));
         }
         _ => {}
     }

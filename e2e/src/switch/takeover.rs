@@ -49,7 +49,7 @@ impl<'a> Takeover<'a> {
     }
 
     /// Installs Sluice over Kueue and returns what its manager did that it must not do.
-    pub(super) async fn to_sluice(&mut self) -> Result<Vec<String>> {
+    pub(super) async fn and_end_jobs(&mut self) -> Result<Vec<String>> {
         let mut deviations = self.work_with_sluice().await?;
         let after = Cluster::read(&self.objects).await?;
         deviations.extend(self.end_jobs(&after).await?);
@@ -208,7 +208,7 @@ fn unfinished(jobs: &[(String, String)], after: &Cluster) -> Vec<String> {
         let ended = condition_is_true(job, "Complete") || condition_is_true(job, "Failed");
         let finished =
             after.workload_of(namespace, name).is_none_or(|workload| condition_is_true(workload, "Finished"));
-        if !stopped && !(ended && finished) {
+        if !(stopped || ended && finished) {
             found.push(format!(
                 "job {namespace}/{name}: ends when its pods have succeeded, ended: {ended}, its Workload: {finished}"
             ));

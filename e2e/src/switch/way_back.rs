@@ -175,7 +175,7 @@ impl Judgement<'_> {
         let lease = objects.must_get(Kind::LEASE, NAMESPACE, LEASE_NAME).await?;
         let holder = text(&lease, "/spec/holderIdentity");
         if holder.is_empty() || holder.contains("sluice") {
-            self.add("lease", &lease, "held by Kueue", "", holder);
+            self.add("lease", &lease, "held by Kueue", ("", holder));
         }
         Ok(())
     }
