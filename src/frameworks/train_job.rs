@@ -29,6 +29,8 @@ use std::sync::Arc;
 
 const GROUP: &str = "trainer.kubeflow.org";
 const STATUSES: Pointer = "/status/jobsStatus";
+/// What a start writes into its entry.
+const REPLICATED_JOBS: Pointer = "/trainingRuntimeSpec/template/spec/replicatedJobs";
 
 const fn runtime(kind: &'static str, plural: &'static str, namespaced: bool) -> RelatedKind {
     RelatedKind { gvk: Gvk { group: GROUP, version: "v1alpha1", kind, plural }, namespaced, in_reviews: true }
@@ -422,5 +424,3 @@ mod tests {
         assert!(!view(&job, None, &Cluster(None)).status.pods_ready);
     }
 }
-/// What a start writes into its entry.
-const REPLICATED_JOBS: Pointer = "/trainingRuntimeSpec/template/spec/replicatedJobs";

@@ -53,13 +53,13 @@ impl<'a> UnitStep<'a> {
         match self.units.ancestor_of(unit.key.kind, owner) {
             Some(ancestor) => self.suspend_child_unless_admitted(unit, &ancestor),
             _ if self.units.manages_job(unit.key.kind, owner) => self.make_workload(unit),
-            _ => match self.units.queued_controller_of(unit.key.kind, owner) {
-                Some(controller) => self.suspend_child_unless_admitted(unit, &controller),
-                None => {
-                    self.warn_of_missed_default_queue(unit);
-                    self.warn_of_unselected_namespace(unit);
+            _ => {
+                if let Some(controller) = self.units.queued_controller_of(unit.key.kind, owner) {
+                    return self.suspend_child_unless_admitted(unit, &controller);
                 }
-            },
+                self.warn_of_missed_default_queue(unit);
+                self.warn_of_unselected_namespace(unit);
+            }
         }
     }
 
