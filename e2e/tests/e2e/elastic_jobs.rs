@@ -156,8 +156,11 @@ fn charged(workloads: &BTreeMap<&str, &Value>, job: &str) -> (i64, i64) {
     let (mut all, mut of_job) = (0, 0);
     for (name, workload) in workloads.iter().filter(|(_, workload)| holds(workload)) {
         if !replaced.contains(name) {
-            let sets = workload["spec"]["podSets"].as_array().into_iter().flatten();
-            let pods: i64 = sets.map(|set| number(set, "/count")).sum();
+            let counts = |list: &Value| -> i64 {
+                list.as_array().into_iter().flatten().map(|entry| number(entry, "/count")).sum()
+            };
+            // Pods that have succeeded are reported before the Workload finishes, and give their quota back.
+            let pods = counts(&workload["spec"]["podSets"]) - counts(&workload["status"]["reclaimablePods"]);
             all += pods;
             of_job += if text(workload, "/metadata/ownerReferences/0/name") == job { pods } else { 0 };
         }
