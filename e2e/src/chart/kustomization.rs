@@ -75,7 +75,9 @@ pub(super) fn build(kubectl: &Path, overlay: &Overlay) -> Result<Vec<Value>> {
 fn split(config: &Path) -> Result<()> {
     replace(&config.join("default/kustomization.yaml"), "# - ../split\n", "- ../split\n")?;
     let addresses = config.join("network-policy/api-server-addresses/kustomization.yaml");
-    replace(&addresses, "name: kueue-controller-manager\n", "name: kueue-webhooks\n")
+    let named = |policy| format!("# With ../../split: kueue-webhooks.\n    name: {policy}\n");
+    replace(&addresses, &named("kueue-controller-manager"), &named("kueue-webhooks"))?;
+    replace(&addresses, "/spec/ingress/2/", "/spec/ingress/1/")
 }
 
 fn replace(file: &Path, from: &str, to: &str) -> Result<()> {

@@ -5,14 +5,20 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 /// The kinds whose objects have no namespace.
-const CLUSTER_KINDS: [&str; 6] = [
+const CLUSTER_KINDS: [&str; 9] = [
+    "APIService",
     "ClusterRole",
     "ClusterRoleBinding",
     "CustomResourceDefinition",
+    "FlowSchema",
     "MutatingWebhookConfiguration",
     "PriorityClass",
+    "PriorityLevelConfiguration",
     "ValidatingWebhookConfiguration",
 ];
+
+/// The role of the API server by which others read how it identifies itself, and its namespace.
+const AUTHENTICATION_READER: (&str, &str) = ("extension-apiserver-authentication-reader", "kube-system");
 
 /// Returns the object of a kind and name.
 pub(super) fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> Option<&'a Value> {
@@ -33,14 +39,23 @@ pub(super) fn items<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item 
 pub(super) fn check(objects: &[Value], namespace: &str) -> Result<()> {
     for object in objects {
         let kind = text(object, "/kind");
-        let expected = if CLUSTER_KINDS.contains(&kind) { "" } else { namespace };
+        let reads_authentication = text(object, "/roleRef/name") == AUTHENTICATION_READER.0;
+        let expected = match kind {
+            _ if CLUSTER_KINDS.contains(&kind) => "",
+            "RoleBinding" if reads_authentication => AUTHENTICATION_READER.1,
+            _ => namespace,
+        };
         let name = text(object, "/metadata/name");
         ensure!(text(object, "/metadata/namespace") == expected, "{kind} {name} is in another namespace");
     }
     for (binding, role) in [("ClusterRoleBinding", "ClusterRole"), ("RoleBinding", "Role")] {
         for object in of_kind(objects, binding) {
             let name = text(object, "/roleRef/name");
-            ensure!(find(objects, role, name).is_some(), "{binding}: {role} {name} does not exist");
+            let of_server = name == AUTHENTICATION_READER.0 || name.starts_with("system:");
+            ensure!(
+                of_server || find(objects, role, name).is_some(),
+                "{binding}: {role} {name} does not exist"
+            );
             let account = text(object, "/subjects/0/name");
             let prometheus = account.starts_with("prometheus-");
             let found = prometheus || find(objects, "ServiceAccount", account).is_some();
@@ -48,6 +63,11 @@ pub(super) fn check(objects: &[Value], namespace: &str) -> Result<()> {
         }
     }
     check_webhooks(objects, namespace)?;
+    for service in of_kind(objects, "APIService") {
+        let (name, found) = (text(service, "/spec/service/name"), text(service, "/spec/service/namespace"));
+        ensure!(find(objects, "Service", name).is_some(), "API Service {name} does not exist");
+        ensure!(found == namespace, "an APIService names namespace {found}");
+    }
     check_selectors(objects)?;
     of_kind(objects, "Deployment").try_for_each(|deployment| check_pod(objects, deployment))
 }
