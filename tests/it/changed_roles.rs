@@ -1,7 +1,7 @@
 //! Jobs that run and get other roles: they are stopped, and the roles that are left are restored by their names.
 
 use crate::every_job_kind::{sample, server_of_all_kinds};
-use crate::job_server::kind;
+use crate::job_server::{JobServer, kind};
 use serde_json::{Value, json};
 use sluice::api::names;
 use sluice::cache::Kind;
@@ -31,6 +31,14 @@ const EDITS: &[(&str, &str, Edit)] = &[
     }),
 ];
 
+/// Returns a manager that has started the sample of a kind, and the sample.
+fn started(group: &str, name: &str) -> (JobServer, Value) {
+    let row = framework(group, name).unwrap();
+    let mut server = server_of_all_kinds(|_, _| {});
+    server.submit(row, sample(row, "lq")).unwrap();
+    (server, sample(row, "lq"))
+}
+
 /// Returns the names and pod templates of the pod sets of a Workload. A stop may leave empty metadata.
 fn templates(workload: &Value) -> Vec<(Value, Value)> {
     let template = |set: &Value| {
@@ -48,10 +56,8 @@ fn templates(workload: &Value) -> Vec<(Value, Value)> {
 fn roles_are_restored_beside_those_that_came_or_went() {
     for (position, (group, name, edit)) in EDITS.iter().enumerate() {
         let case = format!("{position} {name}");
-        let (row, jobs) = (framework(group, name).unwrap(), kind(group, name));
-        let mut server = server_of_all_kinds(|_, _| {});
-        server.submit(row, sample(row, "lq")).unwrap();
-        let submitted = sample(row, "lq");
+        let (mut server, submitted) = started(group, name);
+        let jobs = kind(group, name);
         let first = server.workload_name();
         let before = server.get(Kind::Workload, &first).unwrap().clone();
         let object = name.to_lowercase();
@@ -78,13 +84,11 @@ fn roles_are_restored_beside_those_that_came_or_went() {
 fn job_that_gets_a_role_while_it_is_suspended_is_queued_again() {
     for (position, (group, name, edit)) in EDITS.iter().enumerate() {
         let case = format!("{position} {name}");
-        let (row, jobs) = (framework(group, name).unwrap(), kind(group, name));
-        let mut server = server_of_all_kinds(|_, _| {});
-        server.submit(row, sample(row, "lq")).unwrap();
-        let submitted = sample(row, "lq");
-        server.edit(jobs, &name.to_lowercase(), |job| {
+        let (mut server, submitted) = started(group, name);
+        let suspend = framework(group, name).unwrap().fields.suspend.unwrap();
+        server.edit(kind(group, name), &name.to_lowercase(), |job| {
             edit(job, &submitted);
-            let (parent, field) = row.fields.suspend.unwrap().rsplit_once('/').unwrap();
+            let (parent, field) = suspend.rsplit_once('/').unwrap();
             job.pointer_mut(parent).unwrap()[field] = json!(true);
         });
         assert_eq!(server.condition("Finished"), None, "{case}");
