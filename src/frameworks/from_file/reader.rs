@@ -62,6 +62,11 @@ impl Reader {
                 format!("{group:?} must be the group of a custom resource, such as example.com"),
             );
         }
+        if group.split_once('.').is_some_and(|(_, above)| above == crate::api::GROUP)
+            || group == crate::api::GROUP
+        {
+            self.fault("resource.group", format!("{group:?} is a group of the manager's own kinds"));
+        }
         for (field, text) in [("resource.version", &version), ("resource.plural", &plural)] {
             if text.contains('.') || text.len() > NAME_MAX || !syntax::subdomain(text).is_empty() {
                 self.fault(field, format!("{text:?} must consist of lower case letters, digits and '-'"));

@@ -131,6 +131,7 @@ fn wrong_files_are_refused_with_their_fields() {
         ("/suspend", json!("/spec/a/0"), "suspend: \"/spec/a/0\" must not name an item"),
         ("/resource/group", json!("batch"), "resource.group: \"batch\" must be the group"),
         ("/resource/group", json!("example.com\n- op"), "resource.group"),
+        ("/resource/group", json!("kueue.x-k8s.io"), "resource.group: \"kueue.x-k8s.io\" is a group of"),
         ("/resource/version", json!("V1"), "resource.version: \"V1\" must consist of"),
         ("/resource/plural", json!("a.b"), "resource.plural: \"a.b\" must consist of"),
         ("/resource/kind", json!("render"), "resource.kind: \"render\" must consist of"),
