@@ -334,6 +334,11 @@ impl PendingQueue {
         candidates.filter(active).copied().collect()
     }
 
+    /// The rank of the LocalQueue of a class.
+    fn rank_of_class(&self, class: &EquivalenceClass) -> UsageRank {
+        self.rank_of(&class.key.namespace, &class.key.local_queue)
+    }
+
     /// The rank of a LocalQueue.
     pub(super) fn rank_of(&self, namespace: &Arc<str>, local_queue: &Arc<str>) -> UsageRank {
         if self.ranks.is_empty() {
@@ -367,7 +372,7 @@ impl PendingQueue {
 
     fn position_of(&self, id: ClassId) -> Option<Position> {
         let class = self.classes.get(&id)?;
-        let order = class.head_order(self.rank_of(&class.key.namespace, &class.key.local_queue), id)?;
+        let order = class.head_order(self.rank_of_class(class), id)?;
         Some(Position { order, is_head_candidate: class.is_head_candidate(self.strategy) })
     }
 
@@ -414,7 +419,7 @@ impl PendingQueue {
 
     /// All workloads in order.
     pub(super) fn in_order(&self) -> Vec<&Workload> {
-        let ranked = |class: &'_ EquivalenceClass| self.rank_of(&class.key.namespace, &class.key.local_queue);
+        let ranked = |class: &'_ EquivalenceClass| self.rank_of_class(class);
         let mut members: Vec<(UsageRank, Reverse<i64>, &Member)> = Vec::with_capacity(self.counts.total());
         for class in self.classes.values() {
             let rank = (ranked(class), Reverse(class.key.priority));
@@ -434,17 +439,11 @@ impl PendingQueue {
 
     /// Number of workloads before an entry.
     pub(super) fn ahead_of(&self, entry: &PendingEntry) -> usize {
-        let own_order = self
-            .classes
-            .get(&entry.class)
-            .map(|class| self.rank_of(&class.key.namespace, &class.key.local_queue))
-            .unwrap_or_default();
+        let own_order =
+            self.classes.get(&entry.class).map(|class| self.rank_of_class(class)).unwrap_or_default();
         let own_order = (own_order, Reverse(entry.workload.priority));
         let member = Member::new(&entry.workload);
-        let ahead = |class: &EquivalenceClass| match (
-            self.rank_of(&class.key.namespace, &class.key.local_queue),
-            Reverse(class.key.priority),
-        )
+        let ahead = |class: &EquivalenceClass| match (self.rank_of_class(class), Reverse(class.key.priority))
             .cmp(&own_order)
         {
             Ordering::Less => class.members.len(),
