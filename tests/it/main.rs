@@ -13,6 +13,7 @@ mod blocked_pods;
 mod changed_roles;
 mod charged_usage;
 mod chart;
+mod client_certificates;
 mod configure;
 mod core_fixture;
 mod core_gates;

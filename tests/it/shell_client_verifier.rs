@@ -1,12 +1,11 @@
 //! Webhook clients that must present a certificate: handshakes against the TLS configuration alone.
 #![expect(clippy::disallowed_methods, reason = "the test runs both sides of the connection")]
 
+use crate::client_certificates::{Authority, Identity, client_config};
 use jiff::Timestamp;
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-};
+use rcgen::ExtendedKeyUsagePurpose;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 use sluice::kube::certificates::ServingCertificate;
@@ -18,30 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const YEAR: Duration = Duration::from_hours(365 * 24);
-
-struct Authority(CertifiedIssuer<'static, KeyPair>);
-
-impl Authority {
-    fn new(name: &str) -> Self {
-        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
-    }
-
-    fn client(&self, common: &str, names: &[&str], usage: ExtendedKeyUsagePurpose) -> (String, String) {
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let mut params = CertificateParams::new(names).unwrap();
-        params.distinguished_name.push(DnType::CommonName, common);
-        params.extended_key_usages = vec![usage];
-        let key = KeyPair::generate().unwrap();
-        (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
-    }
-
-    fn user(&self, common: &str) -> (String, String) {
-        self.client(common, &[], ExtendedKeyUsagePurpose::ClientAuth)
-    }
-}
 
 /// A server that requires client certificates, and the CA of its own certificate.
 struct TlsServer {
@@ -70,7 +45,7 @@ impl TlsServer {
     }
 
     /// Whether the server accepts a client with this certificate, the same by both versions of TLS. Handshakes run to the end.
-    fn accepts(&self, client: Option<&(String, String)>) -> bool {
+    fn accepts(&self, client: Option<&Identity>) -> bool {
         let accepts_version = |version| self.accepts_by(client, version);
         let (old, new) = (accepts_version(&rustls::version::TLS12), accepts_version(&rustls::version::TLS13));
         assert_eq!(old, new, "TLS 1.2 and 1.3 differ");
@@ -79,21 +54,13 @@ impl TlsServer {
 
     fn accepts_by(
         &self,
-        client: Option<&(String, String)>,
+        client: Option<&Identity>,
         version: &'static rustls::SupportedProtocolVersion,
     ) -> bool {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.ca_pem.as_bytes()).unwrap()).unwrap();
         let builder = ClientConfig::builder_with_protocol_versions(&[version]).with_root_certificates(roots);
-        let config = match client {
-            None => builder.with_no_client_auth(),
-            Some((certificate, key)) => builder
-                .with_client_auth_cert(
-                    vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
-                    PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
-                )
-                .unwrap(),
-        };
+        let config = client_config(builder, client);
         let name = ServerName::try_from("svc.ns.svc").unwrap();
         let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
         let mut server = ServerConnection::new(Arc::clone(&self.config)).unwrap();
@@ -122,7 +89,7 @@ fn temporary_file(name: &str, text: &str) -> PathBuf {
 #[test]
 fn only_trusted_client_certificates_are_accepted() {
     let (ours, foreign) = (Authority::new("ours"), Authority::new("foreign"));
-    let path = temporary_file("authorities", &ours.0.pem());
+    let path = temporary_file("authorities", &ours.pem());
     let server = TlsServer::new(Some(WebhookClientVerifier::read(&path, Vec::new()).unwrap()));
     assert!(server.accepts(Some(&ours.user("kube-apiserver"))));
     assert!(!server.accepts(None));
@@ -136,7 +103,7 @@ fn only_trusted_client_certificates_are_accepted() {
 #[test]
 fn only_listed_client_names_are_accepted() {
     let ours = Authority::new("ours");
-    let path = temporary_file("names", &ours.0.pem());
+    let path = temporary_file("names", &ours.pem());
     let names = vec!["kube-apiserver".to_owned(), "api.example.org".to_owned()];
     let server = TlsServer::new(Some(WebhookClientVerifier::read(&path, names).unwrap()));
     assert!(server.accepts(Some(&ours.user("kube-apiserver"))));
@@ -149,7 +116,7 @@ fn only_listed_client_names_are_accepted() {
 #[test]
 fn ca_file_reload_ignores_invalid_content() {
     let (old, new) = (Authority::new("old"), Authority::new("new"));
-    let path = temporary_file("again", &old.0.pem());
+    let path = temporary_file("again", &old.pem());
     let verifier = WebhookClientVerifier::read(&path, Vec::new()).unwrap();
     let server = TlsServer::new(Some(Arc::clone(&verifier)));
     assert!(!verifier.reload().unwrap(), "the file has not changed");
@@ -160,10 +127,10 @@ fn ca_file_reload_ignores_invalid_content() {
         assert!(server.accepts(Some(&old.user("a"))));
         assert!(WebhookClientVerifier::read(&path, Vec::new()).is_err(), "{invalid:?}");
     }
-    std::fs::write(&path, format!("{}{}", old.0.pem(), new.0.pem())).unwrap();
+    std::fs::write(&path, format!("{}{}", old.pem(), new.pem())).unwrap();
     assert!(verifier.reload().unwrap());
     assert!(server.accepts(Some(&old.user("a"))) && server.accepts(Some(&new.user("a"))));
-    std::fs::write(&path, new.0.pem()).unwrap();
+    std::fs::write(&path, new.pem()).unwrap();
     assert!(verifier.reload().unwrap());
     assert!(!server.accepts(Some(&old.user("a"))) && server.accepts(Some(&new.user("a"))));
     std::fs::remove_file(&path).unwrap();

@@ -1,15 +1,14 @@
 //! The server of aggregated API groups over TLS: who is heard, what is answered before and after the first lists, and in which form.
 #![expect(clippy::disallowed_methods, reason = "the test runs both sides of the connection")]
 
+use crate::client_certificates::{Authority, Identity, client_config};
 use arc_swap::ArcSwap;
 use axum::extract::State;
 use axum::{Json, Router};
 use jiff::Timestamp;
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-};
+use rcgen::ExtendedKeyUsagePurpose;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
@@ -36,27 +35,6 @@ const GROUP: &str = "/apis/visibility.kueue.x-k8s.io";
 const OF_CQ: &str = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/cq/pendingworkloads";
 const OF_LQ: &str = "/apis/visibility.kueue.x-k8s.io/v1beta1/namespaces/ns/localqueues/lq/pendingworkloads";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-
-/// Certificate and key of a client, in PEM.
-type Identity = (String, String);
-
-fn authority() -> CertifiedIssuer<'static, KeyPair> {
-    let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
-}
-
-fn client(
-    authority: &CertifiedIssuer<'static, KeyPair>,
-    name: &str,
-    usage: ExtendedKeyUsagePurpose,
-) -> Identity {
-    let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.extended_key_usages = vec![usage];
-    let key = KeyPair::generate().unwrap();
-    (params.signed_by(&key, authority).unwrap().pem(), key.serialize_pem())
-}
 
 /// The API server's side: access reviews, which permit everything but to `eve`.
 #[derive(Clone, Default)]
@@ -145,15 +123,7 @@ impl Server {
         headers: &[(&str, &str)],
     ) -> Answer {
         let builder = ClientConfig::builder().with_root_certificates(self.roots.clone());
-        let config = match identity {
-            None => builder.with_no_client_auth(),
-            Some((certificate, key)) => builder
-                .with_client_auth_cert(
-                    vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()],
-                    PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
-                )
-                .unwrap(),
-        };
+        let config = client_config(builder, identity);
         let tcp = tokio::net::TcpStream::connect(self.address).await.unwrap();
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
         let mut stream = connector.connect(ServerName::try_from(HOST).unwrap(), tcp).await.unwrap();
@@ -198,7 +168,7 @@ impl Server {
         }));
     }
 
-    fn trust(&self, authority: &CertifiedIssuer<'static, KeyPair>) {
+    fn trust(&self, authority: &Authority) {
         self.front_proxy.apply(&json!({
             "client-ca-file": "unused",
             "requestheader-client-ca-file": authority.pem(),
@@ -292,16 +262,16 @@ async fn discovery_is_answered_before_anything_is_known() {
 async fn only_users_that_the_api_server_names_are_heard() {
     let server = Server::start().await;
     server.publish(2);
-    let (ours, foreign) = (authority(), authority());
-    let proxy = client(&ours, "front-proxy", ExtendedKeyUsagePurpose::ClientAuth);
+    let (ours, foreign) = (Authority::new("ours"), Authority::new("foreign"));
+    let proxy = ours.user("front-proxy");
     let ann = [("x-remote-user", "ann"), ("x-remote-group", "dev"), ("x-remote-extra-scope", "s")];
     assert_eq!(server.get(OF_CQ, Some(&proxy), &ann).await.status, 401, "the settings are not read yet");
     server.trust(&ours);
     let refused = [
         ("no certificate", None),
-        ("another authority", Some(client(&foreign, "front-proxy", ExtendedKeyUsagePurpose::ClientAuth))),
-        ("another name", Some(client(&ours, "kubelet", ExtendedKeyUsagePurpose::ClientAuth))),
-        ("a serving certificate", Some(client(&ours, "front-proxy", ExtendedKeyUsagePurpose::ServerAuth))),
+        ("another authority", Some(foreign.user("front-proxy"))),
+        ("another name", Some(ours.user("kubelet"))),
+        ("a serving certificate", Some(ours.client("front-proxy", &[], ExtendedKeyUsagePurpose::ServerAuth))),
     ];
     for (what, identity) in &refused {
         for path in [OF_CQ, OF_LQ] {
@@ -342,9 +312,9 @@ async fn only_users_that_the_api_server_names_are_heard() {
 #[tokio::test]
 async fn resources_are_answered_once_the_lists_are_there() {
     let server = Server::start().await;
-    let ours = authority();
+    let ours = Authority::new("ours");
     server.trust(&ours);
-    let proxy = client(&ours, "front-proxy", ExtendedKeyUsagePurpose::ClientAuth);
+    let proxy = ours.user("front-proxy");
     let get = async |path: &str, accept: &str| {
         server.get(path, Some(&proxy), &[("x-remote-user", "ann"), ("accept", accept)]).await
     };
