@@ -204,22 +204,15 @@ fn empty_entry() -> Value {
 /// clients added since: their tolerations would replace those of the flavor.
 fn entry_of_manager(job: &Value) -> Result<StartPatches, JobError> {
     let entries = read::list(job, PATCHES)?;
-    let index = entries.iter().position(is_of_manager);
-    let is_behind = |at: &usize| at.saturating_add(1) < entries.len() && !is_written(entries.get(*at));
-    if index.is_some_and(|at| is_behind(&at)) {
-        let list = format!("{PATCHES}/{}{REPLICATED_JOBS}", entries.len().saturating_sub(1));
-        let ordered = (PATCHES.to_owned(), Value::Array(entry_last(entries)));
-        return StartPatches::read(job, list, Some(ordered), &INJECTED);
-    }
-    let place = format!("{PATCHES}/{}", index.unwrap_or(entries.len()));
-    let missing = match index {
-        None if job.pointer(PATCHES).is_some_and(Value::is_array) => {
-            Some((format!("{PATCHES}/-"), empty_entry()))
-        }
-        None => Some((PATCHES.to_owned(), json!([empty_entry()]))),
-        Some(_) => missing_below(job, &place),
+    let is_in_place = |at: &usize| at.saturating_add(1) == entries.len() || is_written(entries.get(*at));
+    let in_place = entries.iter().position(is_of_manager).filter(is_in_place);
+    let (index, missing) = if let Some(index) = in_place {
+        (index, missing_below(job, &format!("{PATCHES}/{index}")))
+    } else {
+        let ordered = entry_last(entries);
+        (ordered.len().saturating_sub(1), Some((PATCHES.to_owned(), Value::Array(ordered))))
     };
-    StartPatches::read(job, format!("{place}{REPLICATED_JOBS}"), missing, &INJECTED)
+    StartPatches::read(job, format!("{PATCHES}/{index}{REPLICATED_JOBS}"), missing, &INJECTED)
 }
 
 /// Returns the entries with an empty one for a start behind those of others.
