@@ -12,7 +12,7 @@ use crate::cache::workload_object::{RawFieldRef, WorkloadObject};
 use crate::frameworks::{PodSetInfo, TemplateFingerprint};
 use crate::lifecycle::provisioning::PARAMETER_PREFIX;
 use crate::lifecycle::{conditions, reservation};
-use crate::resources::{Amount, Requests, format_quantity};
+use crate::resources::{Requests, first_excess, format_quantity};
 use crate::scheduler::{self, Variant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodSpec;
@@ -273,18 +273,15 @@ impl WorkloadRecord {
     pub(crate) fn excess_of_pod(&self, pod_set: &str, requests: &Requests) -> Option<String> {
         let sets = self.effective_requests.pod_sets.as_deref()?;
         let asked = &sets.iter().find(|set| *set.name == *pod_set)?.pod_requirements.requests;
-        requests.iter().find_map(|(resource, request)| {
-            let asked = asked.get(resource).copied().unwrap_or(Amount::ZERO);
-            let text = |amount| format_quantity(resource, amount);
-            let (has, set) = (text(*request), text(asked));
-            (*request > asked).then(|| {
-                format!(
-                    "The pod requests {has} of {resource}, and pod set {pod_set} of Workload {} {set}: it waits; to go on, \
-                     delete it, so that it is made again",
-                    self.meta.key
-                )
-            })
-        })
+        let (resource, has, set) = first_excess(requests, asked)?;
+        let text = |amount| format_quantity(resource, amount);
+        Some(format!(
+            "The pod requests {} of {resource}, and pod set {pod_set} of Workload {} {}: it waits; to go on, delete it, so \
+             that it is made again",
+            text(has),
+            self.meta.key,
+            text(set)
+        ))
     }
 
     pub(crate) fn owner_uids(&self) -> impl Iterator<Item = &Arc<str>> {

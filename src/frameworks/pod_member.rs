@@ -158,8 +158,12 @@ impl PodMember {
     /// the pod as it was created. `None` if it was not changed, does not wait, or cannot be read.
     pub fn changed_requests(&self) -> Option<Requests> {
         let changed = self.pod.pointer("/metadata/generation").and_then(Value::as_i64).is_some_and(|g| g > 1);
-        let spec = self.pod.get("spec").filter(|_| self.state.gated && changed)?;
-        PodSpec::deserialize(spec).ok().map(|spec| pod_requests(&spec))
+        (self.state.gated && changed).then(|| self.requests()).flatten()
+    }
+
+    /// Returns what the pod requests; `None` if its spec cannot be read.
+    pub(super) fn requests(&self) -> Option<Requests> {
+        PodSpec::deserialize(self.pod.get("spec")?).ok().map(|spec| pod_requests(&spec))
     }
 
     /// Returns whether the group of the pod never finishes.

@@ -30,6 +30,14 @@ use std::sync::Arc;
 /// Amounts by resource name.
 pub type Requests = BTreeMap<Arc<str>, Amount>;
 
+/// Returns the first resource of which more is requested than asked for, with both amounts.
+pub fn first_excess<'a>(requests: &'a Requests, asked: &Requests) -> Option<(&'a str, Amount, Amount)> {
+    requests.iter().find_map(|(resource, request)| {
+        let asked = asked.get(resource).copied().unwrap_or(Amount::ZERO);
+        (*request > asked).then_some((&**resource, *request, asked))
+    })
+}
+
 /// The resource counted in thousandths.
 const CPU: &str = "cpu";
 

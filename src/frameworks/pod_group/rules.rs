@@ -6,10 +6,8 @@ use super::super::unit_summary::RoleCounts;
 use super::super::view::Finished;
 use super::compose::{by_precedence, group, waits_for_place};
 use crate::api::ObjectKey;
-use crate::resources::{Amount, Requests, pod_requests};
+use crate::resources::first_excess;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::PodSpec;
-use serde::Deserialize;
 use serde_json::Value;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -30,16 +28,11 @@ fn covers_requests(unit: &Unit<'_>, pod_sets: &[PodSetCount<'_>]) -> bool {
     pod_sets.iter().all(|set| {
         let of_role = || unit.iter().filter(|member| member.role == set.name && member.counts());
         let waiting = of_role().next().filter(|_| of_role().all(|member| member.state.gated));
-        let spec = waiting.and_then(|member| member.pod.get("spec"));
-        let Some((asked, spec)) = set.requests.zip(spec) else { return true };
+        let waiting = waiting.filter(|member| member.pod.get("spec").is_some());
+        let Some((asked, waiting)) = set.requests.zip(waiting) else { return true };
         // One that cannot be read makes no Workload either.
-        PodSpec::deserialize(spec).is_ok_and(|spec| covers(asked, &pod_requests(&spec)))
+        waiting.requests().is_some_and(|requests| first_excess(&requests, asked).is_none())
     })
-}
-
-fn covers(asked: &Requests, requests: &Requests) -> bool {
-    let asks = |resource: &str| asked.get(resource).copied().unwrap_or(Amount::ZERO);
-    requests.iter().all(|(resource, request)| *request <= asks(resource))
 }
 
 fn compare_members(unit: &Unit<'_>, pod_sets: &[PodSetCount<'_>], finished: bool) -> Membership {
