@@ -37,9 +37,9 @@ pub(super) fn validate_create(
         gated_by::check(job.annotation(ADMISSION_GATED_BY_ANNOTATION), errors);
     }
     job.row.hooks.validate(job, errors);
+    // A pod, and an object that another one creates for a part of its pods, has the annotations of the whole pod set.
+    let is_whole = job.row.role != Role::Pods && (job.queue.is_some() || !job.has_controller());
     for (index, pod_set) in job.pod_sets.iter().enumerate() {
-        // A pod, and an object that another one creates for a part of its pods, has the annotations of the whole pod set.
-        let is_whole = job.row.role != Role::Pods && (job.queue.is_some() || !job.has_controller());
         let pods = Some(pod_set.pods).filter(|_| is_whole && is_resized(job, old, index));
         validate_topology(job, (pod_set.annotations, &pod_set.annotations_path), pods, settings, errors);
     }

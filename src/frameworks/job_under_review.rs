@@ -5,6 +5,7 @@ use std::convert::Infallible;
 
 use super::hooks::ReviewField;
 use super::pod_set_sources::{RoleFields, RoleName, RoleReader};
+use super::read;
 use super::related::{PodSets, Related};
 use super::row::{Count, Elastic, Framework, Pointer, WebhookHandler};
 use super::table::framework;
@@ -65,8 +66,7 @@ pub struct MadePodSet {
 impl<'a> JobUnderReview<'a> {
     /// Returns whether another object controls the job.
     pub fn has_controller(&self) -> bool {
-        let owners = self.object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-        owners.into_iter().flatten().any(|owner| owner["controller"] == true)
+        read::has_controller(self.object)
     }
 
     /// Reads the fields that every kind has, and checks that those are texts that the rules of the kind read as such.

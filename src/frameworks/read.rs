@@ -199,6 +199,12 @@ pub(super) fn time(value: &Value, pointer: &str) -> Result<Option<Timestamp>, Jo
     text.parse().map(Some).map_err(|_| malformed(pointer, "must be an RFC 3339 time"))
 }
 
+/// Returns whether another object controls an object. Malformed owners count as none.
+pub(super) fn has_controller(object: &Value) -> bool {
+    let owners = list(object, "/metadata/ownerReferences").unwrap_or_default();
+    owners.iter().any(|owner| owner.get("controller") == Some(&Value::Bool(true)))
+}
+
 fn controller(job: &Value) -> Result<Option<OwnerRef>, JobError> {
     for owner in list(job, "/metadata/ownerReferences")? {
         if boolean(owner, "/controller")? != Some(true) {

@@ -28,9 +28,7 @@ impl Units<'_> {
             .collect();
         unit.rules.membership(&unit.objects(), &sets, false)
     }
-}
 
-impl Units<'_> {
     /// Returns which members go with a Workload. Members that do not fit it wait for the next one: the Workload is replaced because
     /// they ask for something else.
     pub(super) fn scope_of_stop(self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> StopScope {

@@ -61,28 +61,24 @@ impl UnitStep<'_> {
     /// left as it is.
     fn step_awaiting(&mut self, unit: &LoadedUnit<'_>, awaited: &Awaited) {
         let record = self.units.workload_of(unit);
-        let ends = unit.view.deleting || unit.status(self.now).finished.is_some();
-        if ends || (record.is_some_and(|record| record.may_run()) && !unit.view.suspended) {
+        if unit.view.deleting || unit.status(self.now).finished.is_some() {
             return;
         }
-        if unit.view.suspended && unit.view.options.patches.is_some() && awaited.problem.is_some() {
+        let (suspended, patches) = (unit.view.suspended, unit.view.options.patches.as_ref());
+        if record.is_none() || (suspended && patches.is_some() && awaited.problem.is_some()) {
             let error = ComposeError::Awaits(Box::new(awaited.clone()));
             self.report(unit, "ErrWorkloadCompose", &error.to_string());
         }
         if record.is_some_and(|record| record.may_run()) {
             return;
         }
-        let started = unit.view.options.patches.as_ref().is_some_and(|patches| patches.are_written());
-        if (!unit.view.suspended || started) && self.units.manages_job(unit.key.kind, &unit.view) {
+        let started = patches.is_some_and(|patches| patches.are_written());
+        if (!suspended || started) && self.units.manages_job(unit.key.kind, &unit.view) {
             let cause = record.map_or_else(
                 || StopCause::missing_workload(unit),
                 |record| StopCause::of_workload(unit, record),
             );
             self.stop_with(unit, &unit.workload, &[], &cause);
-        }
-        if record.is_none() {
-            let error = ComposeError::Awaits(Box::new(awaited.clone()));
-            self.report(unit, "ErrWorkloadCompose", &error.to_string());
         }
     }
 
