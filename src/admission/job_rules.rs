@@ -43,9 +43,24 @@ pub(super) fn validate_create(
         let pods = Some(pod_set.pods).filter(|_| is_whole && is_resized(job, old, index));
         validate_topology(job, (pod_set.annotations, &pod_set.annotations_path), pods, settings, errors);
     }
+    if let (Role::PassThrough, Some(_)) = (job.row.role, job.queue) {
+        validate_marked_templates(job, settings, errors);
+    }
     let groups = job.row.flags.topology_checks == TopologyChecks::TemplatesAndGroups;
     if groups && settings.gates.is_enabled(Gate::TopologyAwareScheduling) {
         errors.extend(topology::check_groups(&job.pod_sets));
+    }
+}
+
+/// Checks the topology annotations of the templates of an object without pod sets: else each of its pods would be refused, and only
+/// events of the object between say so.
+fn validate_marked_templates(job: &JobUnderReview<'_>, settings: &AdmissionSettings, errors: &mut Errors) {
+    let WebhookHandler::MarkTemplates(marks) = job.row.webhooks.handler else { return };
+    for template in marks.templates {
+        let metadata = job.value(template).and_then(|template| template.get("metadata"));
+        let annotations = metadata.and_then(|metadata| metadata.get("annotations")?.as_object());
+        let path = format!("{}.metadata.annotations", template.trim_start_matches('/').replace('/', "."));
+        validate_topology(job, (annotations, &path), None, settings, errors);
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use crate::api::names::POD_INDEX_OFFSET_ANNOTATION;
 use crate::api::validation::syntax::{check_label_name, parse_bool, parse_int};
 use crate::api::validation::{Errors, FieldError, Gate, Gates, incomplete_slices, key_path};
 use crate::frameworks::{PodSetUnderReview, TopologyChecks, map_text};
@@ -35,6 +36,7 @@ pub(super) fn check(
     request.check_slices(&mut errors);
     request.check_constraints(gates, &mut errors);
     request.check_group(&mut errors);
+    request.check_index_offset(&mut errors);
     match pods {
         Some(pods) if errors.is_empty() => request.check_slice_count(pods, &mut errors),
         Some(pods) if checks != TopologyChecks::TemplateThenSlices => {
@@ -196,6 +198,17 @@ impl<'a> TopologyAnnotations<'a> {
             let detail = format!("may not be set when neither '{PREFERRED}' nor '{REQUIRED}' is specified");
             errors.push(FieldError::forbidden(path, detail));
         }
+    }
+
+    /// Checks the number that ranks of pods begin with: a pod whose index is below it has no rank.
+    fn check_index_offset(&self, errors: &mut Errors) {
+        let Some(offset) = self.get(POD_INDEX_OFFSET_ANNOTATION) else { return };
+        let fault = match parse_int(offset) {
+            Ok(0..) => return,
+            Ok(_) => "must not be negative",
+            Err(fault) => fault,
+        };
+        errors.push(FieldError::invalid(self.path_of(POD_INDEX_OFFSET_ANNOTATION), offset, fault));
     }
 
     /// Returns the size of the widest slices, by the annotations that say it.

@@ -273,7 +273,7 @@ impl Cache {
                 .iter()
                 .filter_map(|(key, value)| Some((key.clone(), value.parse().ok()?)))
                 .collect(),
-            index_offset: offset.map_or(Some(0), |text| text.parse().ok()),
+            index_offset: offset.map_or(Some(0), |text| text.parse().ok().filter(|offset| *offset >= 0)),
             requests: Requests::default(),
         })
     }

@@ -27,6 +27,6 @@ pub(super) static ROW: Framework = Framework {
         ready: "/status/readyReplicas",
     }),
     rbac: READ_ONLY,
-    flags: Flags { prebuilt: false, topology_checks: TopologyChecks::None, ..JOB_FLAGS },
+    flags: Flags { prebuilt: false, topology_checks: TopologyChecks::Templates, ..JOB_FLAGS },
     hooks: &NoHooks,
 };

@@ -40,7 +40,7 @@ pub use messages::{
     WriteResult,
 };
 pub use settings::{CoreGates, CoreSettings, SnapshotIntervals, WriteLimits};
-pub(crate) use unit::units::is_managed_by_other_controller;
+pub(crate) use unit::units::{controller_of_others, is_managed_by_other_controller};
 pub use writes::round_queue::{Place, RoundQueue};
 
 use crate::cache::{Cache, DecodeGates, Kind};

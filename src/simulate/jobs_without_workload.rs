@@ -11,7 +11,7 @@ use crate::api::reason::PendingReason;
 use crate::api::{ObjectKey, names};
 use crate::cache::Kind;
 use crate::frameworks::{JobKind, JobView, Role, frameworks};
-use crate::reconciler::is_managed_by_other_controller;
+use crate::reconciler::{controller_of_others, is_managed_by_other_controller};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -133,8 +133,7 @@ impl Simulation {
 /// Returns why a job that names a queue is not managed.
 fn unmanaged_reason(kind: JobKind, view: &JobView) -> String {
     if is_managed_by_other_controller(kind, view) {
-        let by = view.managed_by.as_deref().unwrap_or_default();
-        format!("spec.managedBy names another controller, {by}")
+        controller_of_others(kind, view)
     } else {
         format!("namespace {} is not selected by managedJobsNamespaceSelector", view.key.namespace)
     }

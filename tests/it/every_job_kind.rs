@@ -129,6 +129,33 @@ fn which_jobs_wait_for_admission() {
     }
 }
 
+/// A job that another controller runs is held if it names a queue, gets no Workload, and an event says why it never starts.
+#[test]
+fn jobs_of_other_controllers_say_why_they_wait() {
+    let by_others = |row: &'static Framework| {
+        let field = row.fields.managed_by?.field;
+        let mut object = sample(row, "lq");
+        let (parent, name) = field.rsplit_once('/')?;
+        object.pointer_mut(parent)?[name] = json!("example.com/other");
+        let path = field.trim_start_matches('/').replace('/', ".");
+        Some((row, object, format!("{path} names another controller, example.com/other")))
+    };
+    let ray_job = framework("ray.io", "RayJob").unwrap();
+    let mut selecting = sample(ray_job, "lq");
+    selecting["spec"]["clusterSelector"] = json!({"ray.io/cluster": "c"});
+    selecting["spec"].as_object_mut().unwrap().remove("rayClusterSpec");
+    let existing = (ray_job, selecting, "it runs on an object that exists already".to_owned());
+    for (row, object, cause) in frameworks().filter_map(by_others).chain([existing]) {
+        let mut server = server(Managed::WithQueue, Namespace::Selected);
+        server.submit(row, object).unwrap();
+        let object = stored(&server, row);
+        assert!(is_held(row, &object) && workloads_of(&server, &object).is_empty(), "{}", row.name);
+        let said = server.events.iter().filter(|event| event.reason == "ManagedByOtherController");
+        let notes: Vec<&str> = said.map(|event| event.note.as_str()).collect();
+        assert_eq!(notes, [format!("Not managed: it names queue lq, but {cause}")], "{}", row.name);
+    }
+}
+
 /// Below an object that is managed, a job has no Workload and does not wait for one; it runs with its owner.
 #[test]
 fn jobs_below_a_managed_object() {

@@ -226,3 +226,27 @@ fn queue_changes_while_nothing_runs() {
     deployment["status"] = json!({"readyReplicas": 1});
     assert!(!allowed(("apps", "Deployment"), &deployment));
 }
+
+/// The ReplicaSet of a Deployment could create no pod, and only its events would say so.
+#[test]
+fn deployment_with_contradicting_topologies_is_refused() {
+    let (cluster, settings) = (cluster(&[]), settings());
+    let deployment = |queue: &str, required: &str| {
+        json!({"metadata": {"name": "d", "namespace": "ns", "labels": {QUEUE: queue}},
+            "spec": {"template": {"metadata": {"annotations": {
+                "kueue.x-k8s.io/podset-preferred-topology": "rack",
+                required: "host"}}}}})
+    };
+    let review =
+        |object: &Value| review_of(("apps", "Deployment"), (false, object, None), &cluster, &settings);
+    let contradicting = deployment("lq", "kueue.x-k8s.io/podset-required-topology");
+    let ReviewResponse::Denied(error) = review(&contradicting) else { panic!("it is accepted") };
+    assert!(
+        format!("{error:?}").contains("spec.template.metadata.annotations: Invalid value: "),
+        "{error:?}"
+    );
+    assert_eq!(review(&deployment("lq", "example.com/other")), ReviewResponse::allowed());
+    let mut unmanaged = contradicting;
+    unmanaged["metadata"]["labels"] = json!({});
+    assert_eq!(review(&unmanaged), ReviewResponse::allowed());
+}

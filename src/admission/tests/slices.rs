@@ -75,3 +75,26 @@ fn parts_of_a_pod_set_need_no_whole_slices() {
         assert!(allowed(&response), "{queue:?}: {:?}", errors(&response));
     }
 }
+
+#[test]
+fn ranks_begin_with_a_number() {
+    let (cluster, settings) = (Cluster::default(), AdmissionSettings::default());
+    for (offset, detail) in [
+        ("0", None),
+        ("1", None),
+        ("-1", Some("must not be negative")),
+        ("one", Some("must be an integer")),
+        ("9223372036854775808", Some("must be an integer that fits 64 bits: value out of range")),
+    ] {
+        let mut job = sliced(4, "2", true);
+        job["spec"]["template"]["metadata"]["annotations"]["kueue.x-k8s.io/pod-index-offset"] = json!(offset);
+        let response = asked("/validate-batch-v1-job", &job, None, &cluster, &settings);
+        let Some(detail) = detail else {
+            assert!(allowed(&response), "{offset}");
+            continue;
+        };
+        let path = "spec.template.metadata.annotations[kueue.x-k8s.io/pod-index-offset]: Invalid value: ";
+        let text = errors(&response).concat();
+        assert!(text.starts_with(path) && text.ends_with(detail), "{text}");
+    }
+}

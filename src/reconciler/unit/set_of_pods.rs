@@ -112,7 +112,7 @@ impl UnitStep<'_> {
             return;
         }
         if !self.units.manages_job(unit.key.kind, set) {
-            return self.warn_of_unselected_namespace(unit);
+            return self.warn_of_held_job(unit);
         }
         match unit.key.component {
             // Its replicas are units.

@@ -240,6 +240,18 @@ impl<'a> Units<'a> {
         queued && !is_managed_by_other_controller(kind, job) && self.manages_namespace(&job.key.namespace)
     }
 
+    /// Returns why this manager does not manage a job that names a queue: the reason and the cause that an event gives. `None` if it
+    /// does, or may once it knows the job's namespace.
+    pub(super) fn why_not_managed(self, kind: JobKind, job: &JobView) -> Option<(&'static str, String)> {
+        let namespace = &job.key.namespace;
+        if is_managed_by_other_controller(kind, job) {
+            return Some(("ManagedByOtherController", controller_of_others(kind, job)));
+        }
+        let known = self.cache.namespace_labels(namespace).is_some();
+        let cause = || format!("managedJobsNamespaceSelector does not select namespace {namespace}");
+        (known && !self.manages_namespace(namespace)).then(|| ("NamespaceNotSelected", cause()))
+    }
+
     /// Returns whether the pods of a unit without an owner are managed, which their labels say. If only kinds that create
     /// pods are configured, theirs alone are. A pod below a job that is queued in its place is not.
     pub(super) fn manages_pods(self, unit: &LoadedUnit<'_>) -> bool {
@@ -269,6 +281,17 @@ pub(crate) fn is_managed_by_other_controller(kind: JobKind, job: &JobView) -> bo
     let built_in = kind.fields.managed_by.map(|field| field.built_in);
     let by = job.managed_by.as_deref();
     by.is_some_and(|by| Some(by) != built_in && by != names::MULTIKUEUE_CONTROLLER)
+}
+
+/// Says what keeps a job of another controller from being managed.
+pub(crate) fn controller_of_others(kind: JobKind, job: &JobView) -> String {
+    match (kind.fields.managed_by, job.managed_by.as_deref()) {
+        (Some(field), Some(by)) => {
+            let path = field.field.trim_start_matches('/').replace('/', ".");
+            format!("{path} names another controller, {by}")
+        }
+        _ => "it runs on an object that exists already".to_owned(),
+    }
 }
 
 /// Returns whether a Workload ended because no job used it: a job may need it again, or another one in its place.

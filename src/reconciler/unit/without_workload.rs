@@ -58,27 +58,17 @@ impl<'a> UnitStep<'a> {
                     return self.suspend_child_unless_admitted(unit, &controller);
                 }
                 self.warn_of_missed_default_queue(unit);
-                self.warn_of_unselected_namespace(unit);
+                self.warn_of_held_job(unit);
             }
         }
     }
 
-    /// Emits a warning for an object that names a queue in a namespace that the configuration does not select: its webhook holds
-    /// it, and no Workload is made.
-    pub(super) fn warn_of_unselected_namespace(&mut self, unit: &LoadedUnit<'_>) {
-        let (view, namespace) = (&unit.view, &unit.view.key.namespace);
-        let known = self.units.cache.namespace_labels(namespace).is_some();
-        let held = view.suspended || unit.key.kind.role == Role::PodsOfOwner;
-        if let Some(queue) = view.queue_name.as_deref().filter(|_| held)
-            && known
-            && view.managed_by.is_none()
-            && !self.units.manages_namespace(namespace)
-        {
-            let note = format!(
-                "Not managed: it names queue {queue}, but managedJobsNamespaceSelector does not select namespace {namespace}"
-            );
-            self.report(unit, "NamespaceNotSelected", &note);
-        }
+    /// Emits a warning for an object that names a queue and that is not managed: its webhook holds it, and no Workload is made.
+    pub(super) fn warn_of_held_job(&mut self, unit: &LoadedUnit<'_>) {
+        let held = unit.view.suspended || unit.key.kind.role == Role::PodsOfOwner;
+        let Some(queue) = unit.view.queue_name.as_deref().filter(|_| held) else { return };
+        let Some((reason, cause)) = self.units.why_not_managed(unit.key.kind, &unit.view) else { return };
+        self.report(unit, reason, &format!("Not managed: it names queue {queue}, but {cause}"));
     }
 
     /// Stops a unit that has no Workload, then creates one.
