@@ -13,6 +13,7 @@ mod owner;
 pub mod partial;
 pub mod reason;
 pub mod selector;
+pub mod similar;
 pub mod v1beta1;
 pub mod v1beta2;
 pub mod validation;

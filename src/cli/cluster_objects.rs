@@ -18,6 +18,7 @@ const PAGE_SIZE: u32 = 500;
 const NOT_FOUND: u16 = 404;
 
 /// The objects of a cluster, Workloads last, and the kinds that could not be read.
+#[derive(Clone)]
 pub(super) struct ClusterObjects {
     pub(super) objects: Vec<(Kind, Value)>,
     pub(super) skipped: Vec<SkippedResource>,

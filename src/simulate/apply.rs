@@ -235,7 +235,6 @@ impl Simulation {
 
     /// Returns the object to store: merged into the old version, defaulted, validated and reviewed.
     fn run_admission(&mut self, manifest: &Manifest, old: Option<&Value>) -> Result<Value, String> {
-        let resource = manifest.kind.resource();
         let mut object = old.cloned().unwrap_or_default();
         let mut own = manifest.object.clone();
         // No kubelet is simulated, so the status of nodes and pods comes from the manifest.
@@ -252,6 +251,22 @@ impl Simulation {
                 json!(text_at(&own, "/metadata/name")),
             );
         }
+        let (object, advice) = self.review(manifest.kind, object, old)?;
+        let subject = describe(&object);
+        self.applier
+            .notes
+            .extend(advice.into_iter().map(|text| format!("{}: {subject}: {text}", manifest.location)));
+        Ok(object)
+    }
+
+    /// Returns the object to store: defaulted, validated and reviewed; and the warnings of the review.
+    pub(super) fn review(
+        &self,
+        kind: Kind,
+        mut object: Value,
+        old: Option<&Value>,
+    ) -> Result<(Value, Vec<String>), String> {
+        let resource = kind.resource();
         // A server decodes built-in kinds before it calls webhooks, custom resources after.
         let is_custom = resource.group == GROUP;
         if !is_custom {
@@ -262,25 +277,19 @@ impl Simulation {
             if !errors.is_empty() {
                 return Err(aggregate(&errors));
             }
-            server_rules::set_defaults(manifest.kind, &mut object);
+            server_rules::set_defaults(kind, &mut object);
         }
         let (schemas, snapshot) = (self.applier.schemas, self.harness.core.snapshot());
         let schema = |object: &mut Value| {
             let mut errors = schemas.default_and_validate(resource.kind, object, old);
-            errors.extend(server_rules::validate(manifest.kind, object, old));
+            errors.extend(server_rules::validate(kind, object, old));
             if !errors.is_empty() {
                 return Err(aggregate(&errors));
             }
-            check_decodes(manifest.kind, object)
+            check_decodes(kind, object)
         };
         let ctx = ReviewContext { objects: &snapshot, settings: &self.applier.settings };
-        let named = (resource.group, resource.kind);
-        let (object, advice) = admission::admit_object(named, object, old, schema, &ctx)?;
-        let subject = describe(&object);
-        self.applier
-            .notes
-            .extend(advice.into_iter().map(|text| format!("{}: {subject}: {text}", manifest.location)));
-        Ok(object)
+        admission::admit_object((resource.group, resource.kind), object, old, schema, &ctx)
     }
 }
 

@@ -9,7 +9,9 @@ mod apply;
 mod blocker_row;
 mod builtin_schemas;
 mod cel_rules;
+mod comparison;
 mod dump;
+mod edit;
 #[cfg(test)]
 mod every_row;
 pub mod fake_api_server;
@@ -38,9 +40,12 @@ mod simulation;
 mod source_line;
 mod tables;
 mod timeline;
+mod watched;
 
 pub use blocker_row::BlockerRow;
+pub use comparison::{ComparedWorkload, Comparison, Fate, Totals};
 pub use dump::{Dump, SkippedResource};
+pub use edit::Edit;
 pub use harness::Harness;
 pub use manifest::{Manifest, Manifests, Problem, SourceLocation};
 pub use outcome::{Grant, Outcome, PodSetGrant};
@@ -52,3 +57,4 @@ pub use report::{
 pub use scenario::{Scenario, ScenarioError};
 pub use simulation::{Simulation, SimulationOptions, Until};
 pub use timeline::{TimelineEntry, TimelineEventKind, WorkloadRef};
+pub use watched::Watched;

@@ -378,9 +378,14 @@ impl Simulation {
 
     /// Applies manifests as a change to the current state.
     pub fn apply_change(&mut self, what: &str, manifests: Manifests) {
+        self.begin_change(what);
+        self.apply_all(manifests);
+    }
+
+    /// Notes that a change comes now.
+    pub(super) fn begin_change(&mut self, what: &str) {
         self.timeline.record_change(what, self.elapsed());
         self.livelock_detector.reset();
-        self.apply_all(manifests);
     }
 }
 

@@ -85,7 +85,7 @@ impl Report {
         text
     }
 
-    fn print_history(&self, max_entries: usize, text: &mut String) {
+    pub(super) fn print_history(&self, max_entries: usize, text: &mut String) {
         let mut table = Table::new("Timeline", &["TIME", "EVENT", "NAME", "CLUSTERQUEUE", "WHY"]);
         table.rows.extend(self.timeline.iter().take(max_entries).map(entry_columns));
         table.print(text);
@@ -216,7 +216,7 @@ fn queue_columns(row: &QueueRow) -> Vec<String> {
 }
 
 /// Formats a time since the start as `1h 2m 3s`, rounded to milliseconds, as the start may be a cluster's current time.
-fn format_duration(seconds: f64) -> String {
+pub(super) fn format_duration(seconds: f64) -> String {
     let read = SignedDuration::try_from_secs_f64(seconds).and_then(|d| d.round(Unit::Millisecond));
     read.map_or_else(|_| format!("{seconds}s"), |d| format!("{d:#}"))
 }

@@ -82,6 +82,7 @@ mod shell_visibility;
 mod shell_watch;
 mod sim;
 mod simulate_amounts;
+mod simulate_changes;
 mod simulate_cluster;
 mod simulate_command;
 mod simulate_elastic;

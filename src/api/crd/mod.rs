@@ -36,6 +36,11 @@ impl CrdError {
     }
 }
 
+/// Returns the short names of a kind of Kueue, as kubectl takes them; none of another kind.
+pub fn short_names(kind: &str) -> &'static [&'static str] {
+    kinds::KINDS.iter().find(|spec| spec.kind == kind).map_or(&[], |spec| spec.short_names)
+}
+
 /// Returns file name and definition of each kind, in the order of the names.
 pub fn definitions() -> Result<Vec<(String, Value)>, CrdError> {
     let kinds = schemas()?;

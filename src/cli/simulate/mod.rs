@@ -3,7 +3,9 @@
 //! Exit codes: 0 success; 1 the simulation failed; 2 invalid command line; 3 objects were skipped; 4 with
 //! --fail-pending, a workload is still pending; 5 livelock.
 
+mod changes;
 mod inputs;
+mod output;
 
 use std::io::{BufRead, BufWriter, Write};
 use std::mem::ManuallyDrop;
@@ -23,8 +25,10 @@ use super::{config_mapping, settings};
 use crate::api::config::{self, LoadedConfiguration};
 use crate::cache::Kind;
 use crate::simulate::{
-    Dump, Manifests, Problem, Report, Scenario, Simulation, SimulationOptions, SourceLocation, Until, replay,
+    Comparison, Dump, Edit, Manifests, Problem, Report, Scenario, Simulation, SimulationOptions,
+    SourceLocation, Until, Watched, replay,
 };
+use changes::{ChangeArgs, Changes};
 
 /// Objects were skipped.
 const EXIT_SKIPPED: u8 = 3;
@@ -58,10 +62,11 @@ pub(super) struct SimulateArgs {
     /// Context in the kubeconfig.
     #[arg(long, value_name = "NAME", requires = "from_cluster")]
     context: Option<String>,
-    /// Manifests to apply after the simulation has reached a stable state; repeatable. Omitted fields keep their
-    /// values.
-    #[arg(long, value_name = "PATH")]
-    then: Vec<PathBuf>,
+    #[command(flatten)]
+    changes: ChangeArgs,
+    /// Print only what happens to this workload or job, such as job/train; repeatable.
+    #[arg(long, value_name = "KIND/NAME", value_parser = Watched::parse)]
+    watch_for: Vec<Watched>,
     /// Run time of pods without the sluice.dev/run-for annotation; default: never finish.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     run_for: Option<Duration>,
@@ -87,7 +92,7 @@ pub(super) struct SimulateArgs {
     now: Option<Timestamp>,
     /// Read recorded scenarios from standard input, one JSON document per line, and write one outcome per line; an
     /// invalid scenario yields an `error`.
-    #[arg(long, conflicts_with_all = ["paths", "from_cluster", "then"])]
+    #[arg(long, conflicts_with_all = ["paths", "from_cluster", "change", "watch_for"])]
     jsonl: bool,
 }
 
@@ -133,8 +138,11 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     if args.paths.is_empty() && !args.from_cluster {
         bail!("nothing to simulate: pass files, directories, - for standard input, or --from-cluster");
     }
-    let report = simulate(args)?;
-    print(&report, args)?;
+    // The parser sees the values of a flag one by one, so that it cannot refuse a pair.
+    let refuse =
+        |fault| clap::Error::raw(clap::error::ErrorKind::ValueValidation, format!("{fault}\n")).exit();
+    let edits = args.changes.edits().unwrap_or_else(refuse);
+    let report = simulate(args, edits)?;
     for problem in &report.problems {
         super::print_error(problem);
     }
@@ -155,7 +163,7 @@ pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Reads the inputs, runs the simulation and returns the report.
-fn simulate(args: &SimulateArgs) -> anyhow::Result<Report> {
+fn simulate(args: &SimulateArgs, edits: Vec<Edit>) -> anyhow::Result<Report> {
     let mut manifests = Manifests::default();
     for path in &args.paths {
         inputs::read(path, &args.namespace, &mut manifests)?;
@@ -172,15 +180,7 @@ fn simulate(args: &SimulateArgs) -> anyhow::Result<Report> {
     let own_namespace =
         configuration.namespace.clone().unwrap_or_else(|| settings::DEFAULT_NAMESPACE.to_owned());
     let core = config_mapping::core_settings(&configuration, &own_namespace);
-    let mut changes = Vec::new();
-    for path in &args.then {
-        let mut change = Manifests::default();
-        inputs::read(path, &args.namespace, &mut change)?;
-        if change.dump.is_some() {
-            bail!("--then {}: a dump is a state to start with, not a change", path.display());
-        }
-        changes.push((path.display().to_string(), change));
-    }
+    let changes = args.changes.read(&args.namespace, edits)?;
     let cluster_objects = if args.from_cluster { Some(read_cluster(args, &core.kinds())?) } else { None };
     let current_time = || cluster_objects.as_ref().map(|_| Timestamp::now());
     let options = SimulationOptions {
@@ -194,26 +194,54 @@ fn simulate(args: &SimulateArgs) -> anyhow::Result<Report> {
         admission: config_mapping::admission_settings(&configuration, &own_namespace),
         core,
     };
-    // Not dropped: the process exits soon, and freeing thousands of objects takes time.
-    let mut simulation = ManuallyDrop::new(Simulation::new(options).map_err(anyhow::Error::msg)?);
-    if let Some(cluster_objects) = cluster_objects {
-        for skipped in cluster_objects.skipped {
-            simulation.add_problem(Problem {
-                location: SourceLocation { file: Arc::from("cluster"), line: 0 },
-                subject: skipped.resource,
-                reason: format!("skipped: {}", skipped.reason),
-            });
+    let start = Start { options, cluster_objects, manifests };
+    let without = if args.changes.compare { Some(start.clone().run(args, None)?.report()) } else { None };
+    let mut simulation = start.run(args, Some(changes))?;
+    let watched = args.watch_for.iter().map(|watched| simulation.watched(watched, &args.namespace));
+    let watched: Vec<String> =
+        watched.collect::<Result<Vec<_>, _>>().map_err(anyhow::Error::msg)?.into_iter().flatten().collect();
+    let report = simulation.report();
+    match without {
+        Some(without) => output::print_comparison(&Comparison::new(&without, &report, &watched), args)?,
+        None if args.watch_for.is_empty() => output::print(&report, args)?,
+        None => output::print_watched(&report.only(&watched), args)?,
+    }
+    Ok(report)
+}
+
+/// What a simulation starts with.
+#[derive(Clone)]
+struct Start {
+    options: SimulationOptions,
+    cluster_objects: Option<ClusterObjects>,
+    manifests: Manifests,
+}
+
+impl Start {
+    fn run(self, args: &SimulateArgs, changes: Option<Changes>) -> anyhow::Result<ManuallyDrop<Simulation>> {
+        // Not dropped: the process exits soon, and freeing thousands of objects takes time.
+        let mut simulation = ManuallyDrop::new(Simulation::new(self.options).map_err(anyhow::Error::msg)?);
+        if let Some(cluster_objects) = self.cluster_objects {
+            for skipped in cluster_objects.skipped {
+                simulation.add_problem(Problem {
+                    location: SourceLocation { file: Arc::from("cluster"), line: 0 },
+                    subject: skipped.resource,
+                    reason: format!("skipped: {}", skipped.reason),
+                });
+            }
+            // Workloads come after the jobs that own them.
+            cluster_objects
+                .objects
+                .into_iter()
+                .for_each(|(kind, object)| simulation.load_stored(kind, object));
         }
-        // Workloads come after the jobs that own them.
-        cluster_objects.objects.into_iter().for_each(|(kind, object)| simulation.load_stored(kind, object));
+        simulation.apply_all(self.manifests);
+        if let Some(changes) = changes {
+            changes.apply(&mut simulation, &args.namespace)?;
+        }
+        simulation.run(args.until);
+        Ok(simulation)
     }
-    simulation.apply_all(manifests);
-    for (what, change) in changes {
-        simulation.run_until_stable();
-        simulation.apply_change(&what, change);
-    }
-    simulation.run(args.until);
-    Ok(simulation.report())
 }
 
 /// Loads the configuration of the command line, else that of the dump, else the defaults.
@@ -234,24 +262,6 @@ fn read_cluster(args: &SimulateArgs, kinds: &[Kind]) -> anyhow::Result<ClusterOb
         cluster.objects(kinds).await
     };
     cluster_objects::block_on(read).context("--from-cluster")
-}
-
-fn print(report: &Report, args: &SimulateArgs) -> anyhow::Result<()> {
-    let mut output = BufWriter::new(std::io::stdout().lock());
-    let history = if args.history == 0 { usize::MAX } else { args.history };
-    match args.output {
-        Output::Table => output.write_all(report.tables(history).as_bytes()),
-        Output::Json => {
-            serde_json::to_writer_pretty(&mut output, report).context("standard output")?;
-            output.write_all(b"\n")
-        }
-        Output::Yaml => {
-            let text = serde_saphyr::to_string(report).context("standard output")?;
-            output.write_all(text.as_bytes())
-        }
-    }
-    .and_then(|()| output.flush())
-    .context("standard output")
 }
 
 /// Replays recorded scenarios from standard input; returns whether all succeeded. The outcome of a failed scenario is

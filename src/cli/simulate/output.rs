@@ -1,0 +1,45 @@
+//! Writes reports to standard output.
+
+use std::io::{BufWriter, Write};
+
+use anyhow::Context;
+use serde::Serialize;
+
+use super::{Output, SimulateArgs};
+use crate::simulate::{Comparison, Report};
+
+/// Prints a whole report.
+pub(super) fn print(report: &Report, args: &SimulateArgs) -> anyhow::Result<()> {
+    write(report, args.output, || report.tables(history(args)))
+}
+
+/// Prints a report of the workloads that are watched.
+pub(super) fn print_watched(report: &Report, args: &SimulateArgs) -> anyhow::Result<()> {
+    write(report, args.output, || report.lines_of_workloads(history(args)))
+}
+
+/// Prints what differs between two runs.
+pub(super) fn print_comparison(comparison: &Comparison, args: &SimulateArgs) -> anyhow::Result<()> {
+    write(comparison, args.output, || comparison.table())
+}
+
+const fn history(args: &SimulateArgs) -> usize {
+    if args.history == 0 { usize::MAX } else { args.history }
+}
+
+fn write(value: &impl Serialize, format: Output, table: impl FnOnce() -> String) -> anyhow::Result<()> {
+    let mut output = BufWriter::new(std::io::stdout().lock());
+    match format {
+        Output::Table => output.write_all(table().as_bytes()),
+        Output::Json => {
+            serde_json::to_writer_pretty(&mut output, value).context("standard output")?;
+            output.write_all(b"\n")
+        }
+        Output::Yaml => {
+            let text = serde_saphyr::to_string(value).context("standard output")?;
+            output.write_all(text.as_bytes())
+        }
+    }
+    .and_then(|()| output.flush())
+    .context("standard output")
+}

@@ -1,0 +1,238 @@
+//! Changes of single fields of the simulated cluster, as a command line says them, without a file.
+//!
+//! Invariants: a change passes the same checks as a manifest; one that cannot be applied is an error that begins with its text, and
+//! never an answer for a cluster without it.
+
+mod field_path;
+mod parse;
+
+use super::objects::{key_of, set, text_at};
+use super::simulation::Simulation;
+use crate::api::names::PRIORITY_CLASS_LABEL;
+use crate::api::similar;
+use crate::api::{GROUP, ObjectKey};
+use crate::cache::Kind;
+use field_path::FieldPath;
+use serde_json::{Value, json};
+
+/// A change of one object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Edit {
+    /// The flag and its value, for the timeline and for errors.
+    text: String,
+    target: Target,
+    change: Change,
+}
+
+/// The object that is changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    kind: Kind,
+    /// Its name; its namespace is given when the change is applied.
+    name: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Change {
+    /// Sets a field; `null` removes it.
+    Set(FieldPath, Value),
+    /// Sets an amount of a flavor-resource, or removes a limit.
+    Amount { field: &'static str, flavor: String, resource: String, quantity: Option<String> },
+    /// Deletes the object.
+    Delete,
+    /// Stops a queue and what it runs, or a workload.
+    Stop,
+    /// Gives a job another priority class, which is made if the class is a number.
+    Priority(String),
+}
+
+impl Target {
+    pub(super) const fn kind(&self) -> Kind {
+        self.kind
+    }
+}
+
+impl Simulation {
+    /// Applies a change to the current state, for objects in this namespace.
+    ///
+    /// # Errors
+    /// The object does not exist, has no such field or flavor, or the change is refused.
+    pub fn apply_edit(&mut self, edit: &Edit, namespace: &str) -> Result<(), String> {
+        self.begin_change(&edit.text);
+        self.edit(&edit.target, &edit.change, namespace).map_err(|fault| format!("{}: {fault}", edit.text))
+    }
+
+    fn edit(&mut self, target: &Target, change: &Change, namespace: &str) -> Result<(), String> {
+        let key = self.find(target, namespace)?;
+        let is_queue = matches!(target.kind, Kind::ClusterQueue | Kind::LocalQueue);
+        match change {
+            Change::Set(path, value) => {
+                self.edit_object(target.kind, &key, |object| path.set(object, value.clone()))
+            }
+            Change::Amount { field, flavor, resource, quantity } => {
+                let subject = describe(target.kind, &key);
+                self.edit_object(target.kind, &key, |object| {
+                    let amount = amount_of(object, &subject, flavor, resource)?;
+                    match quantity {
+                        Some(quantity) => set(amount, &[*field], json!(quantity)),
+                        None => drop(amount.as_object_mut().and_then(|fields| fields.shift_remove(*field))),
+                    }
+                    Ok(())
+                })
+            }
+            Change::Delete => {
+                self.harness.server.delete(target.kind, &key, self.now);
+                Ok(())
+            }
+            Change::Stop if is_queue => self.edit_object(target.kind, &key, |queue| {
+                set(queue, &["spec", "stopPolicy"], json!("HoldAndDrain"));
+                Ok(())
+            }),
+            Change::Stop => {
+                let workload = self.workload_of(target.kind, &key)?;
+                self.edit_object(Kind::Workload, &workload, |workload| {
+                    set(workload, &["spec", "active"], json!(false));
+                    Ok(())
+                })
+            }
+            Change::Priority(class) => self.reprioritize(target.kind, &key, class),
+        }
+    }
+
+    /// Returns the key of the object of a change.
+    pub(super) fn find(&self, target: &Target, namespace: &str) -> Result<ObjectKey, String> {
+        let resource = target.kind.resource();
+        let key = ObjectKey::new(if resource.namespaced { namespace } else { "" }, &target.name);
+        let server = &self.harness.server;
+        if server.get(target.kind, &key).is_some() {
+            return Ok(key);
+        }
+        let all = server.keys_of(target.kind);
+        let names = all.iter().filter(|other| other.namespace == key.namespace).map(|other| &*other.name);
+        let similar = similar::names(&target.name, names);
+        let known =
+            if similar.is_empty() { String::new() } else { format!("; similar: {}", similar.join(", ")) };
+        Err(format!("{} not found{known}", describe(target.kind, &key)))
+    }
+
+    /// Changes an object as a client would: the change is defaulted, validated and reviewed.
+    fn edit_object(
+        &mut self,
+        kind: Kind,
+        key: &ObjectKey,
+        change: impl FnOnce(&mut Value) -> Result<(), String>,
+    ) -> Result<(), String> {
+        // Reviews read the core's snapshot.
+        self.deliver_deltas();
+        let old = self.harness.server.get(kind, key).cloned().unwrap_or_default();
+        let mut new = old.clone();
+        change(&mut new)?;
+        let keeps_status = matches!(kind, Kind::Node | Kind::Pod);
+        if !keeps_status && new.get("status") != old.get("status") {
+            return Err(format!("{}: its status is written by controllers alone", describe(kind, key)));
+        }
+        let (reviewed, advice) = self.review(kind, new, Some(&old))?;
+        let subject = describe(kind, key);
+        self.applier.notes.extend(advice.into_iter().map(|text| format!("{subject}: {text}")));
+        self.harness.server.edit(kind, key, |stored| *stored = reviewed);
+        Ok(())
+    }
+
+    /// Returns the Workload of an object: the object, or the one that it owns.
+    fn workload_of(&self, kind: Kind, key: &ObjectKey) -> Result<ObjectKey, String> {
+        if kind == Kind::Workload {
+            return Ok(key.clone());
+        }
+        let server = &self.harness.server;
+        let uid = server.get(kind, key).map(|object| text_at(object, "/metadata/uid")).unwrap_or_default();
+        let is_finished = |workload: &&Value| super::objects::is_true(workload, "Finished");
+        let owned = server.all(Kind::Workload).filter(|workload| {
+            key_of(workload).namespace == key.namespace && owner_uids(workload).any(|owner| owner == uid)
+        });
+        let workload = owned.filter(|workload| !is_finished(workload)).map(key_of).next();
+        workload.ok_or_else(|| format!("{} has no Workload", describe(kind, key)))
+    }
+
+    /// Gives a job, or a Workload without a job, another priority class.
+    fn reprioritize(&mut self, kind: Kind, key: &ObjectKey, class: &str) -> Result<(), String> {
+        let value = class.parse::<i32>().ok();
+        let name = if value.is_some() {
+            format!("priority-{class}").replace("--", "-minus-")
+        } else {
+            class.to_owned()
+        };
+        let class_key = ObjectKey::cluster(&name);
+        let stored = self.harness.server.get(Kind::WorkloadPriorityClass, &class_key);
+        match (stored, value) {
+            (None, None) => return Err(format!("WorkloadPriorityClass {name} not found")),
+            (None, Some(value)) => {
+                let class = json!({"apiVersion": format!("{GROUP}/v1beta2"), "kind": "WorkloadPriorityClass",
+                    "metadata": {"name": name}, "value": value, "description": "Made for this simulation"});
+                self.harness.server.insert(Kind::WorkloadPriorityClass, class, self.now, true);
+            }
+            (Some(_), _) => {}
+        }
+        let (kind, key) = self.labelled_job(kind, key);
+        self.edit_object(kind, &key, |object| {
+            set(object, &["metadata", "labels", PRIORITY_CLASS_LABEL], json!(name));
+            if kind == Kind::Workload {
+                let class = json!({"group": GROUP, "kind": "WorkloadPriorityClass", "name": name});
+                set(object, &["spec", "priorityClassRef"], class);
+                set(object, &["spec", "priority"], json!(value));
+            }
+            Ok(())
+        })
+    }
+
+    /// Returns the object whose label says the priority class: of a Workload its job.
+    fn labelled_job(&self, kind: Kind, key: &ObjectKey) -> (Kind, ObjectKey) {
+        let server = &self.harness.server;
+        let Some(workload) = server.get(kind, key).filter(|_| kind == Kind::Workload) else {
+            return (kind, key.clone());
+        };
+        let owner = owner_uids(workload).next();
+        let jobs = Kind::all().into_iter().filter(|kind| matches!(kind, Kind::Job(_) | Kind::Pod));
+        let mut owners = jobs.flat_map(|kind| server.all(kind).map(move |job| (kind, job)));
+        let job = owner.and_then(|uid| owners.find(|(_, job)| text_at(job, "/metadata/uid") == uid));
+        job.map_or_else(|| (kind, key.clone()), |(kind, job)| (kind, key_of(job)))
+    }
+}
+
+/// Returns the object with the amounts of a flavor-resource in a ClusterQueue or Cohort.
+fn amount_of<'a>(
+    object: &'a mut Value,
+    subject: &str,
+    flavor: &str,
+    resource: &str,
+) -> Result<&'a mut Value, String> {
+    let mut known = Vec::new();
+    let groups = object.pointer_mut("/spec/resourceGroups").and_then(Value::as_array_mut);
+    for group in groups.into_iter().flatten() {
+        for quotas in items(group, "flavors") {
+            let name = text_at(quotas, "/name").to_owned();
+            for amounts in items(quotas, "resources") {
+                let of = text_at(amounts, "/name");
+                if name == flavor && of == resource {
+                    return Ok(amounts);
+                }
+                known.push(format!("{name}:{of}"));
+            }
+        }
+    }
+    let known = if known.is_empty() { "no quota".to_owned() } else { known.join(", ") };
+    Err(format!("{subject} has no quota for {resource} in flavor {flavor}; it has {known}"))
+}
+
+fn items<'a>(object: &'a mut Value, list: &str) -> impl Iterator<Item = &'a mut Value> {
+    object.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+/// Returns the UIDs of the owners of an object.
+pub(super) fn owner_uids(object: &Value) -> impl Iterator<Item = &str> {
+    let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    owners.into_iter().flatten().map(|owner| text_at(owner, "/uid"))
+}
+
+pub(super) fn describe(kind: Kind, key: &ObjectKey) -> String {
+    format!("{} {key}", kind.resource().kind)
+}

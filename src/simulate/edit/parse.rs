@@ -1,0 +1,161 @@
+//! The texts of changes on a command line.
+//!
+//! Invariant: an error says what is expected in the value; flag and value are named by the caller, which has them.
+
+use super::{Change, Edit, FieldPath, Target};
+use crate::api::validation::syntax;
+use crate::api::{crd, similar};
+use crate::cache::Kind;
+use crate::resources::Quantity;
+use serde_json::Value;
+
+/// Short names of kinds that are not Kueue's.
+const BUILT_IN: [(&str, &str); 6] = [
+    ("no", "Node"),
+    ("ns", "Namespace"),
+    ("po", "Pod"),
+    ("pc", "PriorityClass"),
+    ("deploy", "Deployment"),
+    ("sts", "StatefulSet"),
+];
+/// Short names that kubectl does not have, because another kind of the cluster could take them.
+const SHORT: [(&str, &str); 1] = [("wl", "Workload")];
+
+impl Edit {
+    /// Parses `--set FIELD=VALUE KIND/NAME`. A value is JSON if it reads as such, otherwise a text.
+    ///
+    /// # Errors
+    /// A part is malformed, or no kind has this name.
+    pub fn set(assignment: &str, object: &str) -> Result<Self, String> {
+        parsed(&format!("--set {assignment} {object}"), || {
+            let (path, value) = assignment
+                .split_once('=')
+                .filter(|(path, _)| !path.is_empty())
+                .ok_or_else(|| format!("FIELD=VALUE is expected, not {assignment:?}"))?;
+            let path = FieldPath::parse(path).map_err(|fault| format!("{path:?}: {fault}"))?;
+            let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
+            Ok((target(object, None)?, Change::Set(path, value)))
+        })
+    }
+
+    /// Parses `--quota`, `--borrow` or `--lend` `[KIND/]NAME:FLAVOR:RESOURCE=QUANTITY`; the kind is `ClusterQueue` if none is given. The
+    /// quantity `none` removes a limit.
+    ///
+    /// # Errors
+    /// A part is malformed.
+    pub fn amount(flag: &str, field: &'static str, value: &str) -> Result<Self, String> {
+        parsed(&format!("{flag} {value}"), || {
+            let expected = || format!("QUEUE:FLAVOR:RESOURCE=QUANTITY is expected, not {value:?}");
+            let (place, quantity) = value.rsplit_once('=').ok_or_else(expected)?;
+            let parts: Vec<&str> = place.split(':').collect();
+            let [queue, flavor, resource] = parts.as_slice() else { return Err(expected()) };
+            let of_limit = quantity == "none" && field != "nominalQuota";
+            if !of_limit {
+                let amount =
+                    Quantity::parse(quantity).ok().filter(|_| quantity.bytes().any(|b| b.is_ascii_digit()));
+                amount.ok_or_else(|| format!("{quantity:?} is no quantity, such as 8, 500m or 10Gi"))?;
+            }
+            let target = target(queue, Some(Kind::ClusterQueue))?;
+            if !matches!(target.kind, Kind::ClusterQueue | Kind::Cohort) {
+                return Err(format!("{queue:?}: a ClusterQueue or Cohort is expected"));
+            }
+            let quantity = (!of_limit).then(|| quantity.to_owned());
+            let (flavor, resource) = ((*flavor).to_owned(), (*resource).to_owned());
+            Ok((target, Change::Amount { field, flavor, resource, quantity }))
+        })
+    }
+
+    /// Parses `--drain-node NAME`: the node is deleted, as after it was drained.
+    ///
+    /// # Errors
+    /// The name is none of a node.
+    pub fn drained_node(name: &str) -> Result<Self, String> {
+        parsed(&format!("--drain-node {name}"), || Ok((target(name, Some(Kind::Node))?, Change::Delete)))
+    }
+
+    /// Parses `--stop KIND/NAME`.
+    ///
+    /// # Errors
+    /// A part is malformed, or objects of the kind cannot be stopped.
+    pub fn stopped(object: &str) -> Result<Self, String> {
+        parsed(&format!("--stop {object}"), || Ok((stoppable(object, true)?, Change::Stop)))
+    }
+
+    /// Parses `--priority KIND/NAME=CLASS`; the class may be a number.
+    ///
+    /// # Errors
+    /// A part is malformed, or objects of the kind have no priority.
+    pub fn reprioritized(value: &str) -> Result<Self, String> {
+        parsed(&format!("--priority {value}"), || {
+            let (object, class) = value
+                .rsplit_once('=')
+                .filter(|(_, class)| !class.is_empty())
+                .ok_or_else(|| format!("KIND/NAME=CLASS is expected, not {value:?}"))?;
+            let out_of_range = class.parse::<i128>().is_ok() && class.parse::<i32>().is_err();
+            if out_of_range {
+                return Err(format!("a priority is at most {}, not {class}", i32::MAX));
+            }
+            Ok((stoppable(object, false)?, Change::Priority(class.to_owned())))
+        })
+    }
+}
+
+fn parsed(text: &str, parse: impl FnOnce() -> Result<(Target, Change), String>) -> Result<Edit, String> {
+    let (target, change) = parse()?;
+    Ok(Edit { text: text.to_owned(), target, change })
+}
+
+impl Target {
+    /// Parses `KIND/NAME` of a job or a Workload.
+    pub(in super::super) fn of_workload(text: &str) -> Result<Self, String> {
+        stoppable(text, false)
+    }
+}
+
+/// Parses the name of a Workload, of a job, or of a queue.
+fn stoppable(object: &str, queues: bool) -> Result<Target, String> {
+    let target = target(object, None)?;
+    let is_queue = matches!(target.kind, Kind::ClusterQueue | Kind::LocalQueue);
+    if matches!(target.kind, Kind::Workload | Kind::Job(_) | Kind::Pod) || (queues && is_queue) {
+        return Ok(target);
+    }
+    let queue = if queues { ", a ClusterQueue or a LocalQueue" } else { "" };
+    Err(format!("{object:?}: a job, a Workload{queue} is expected"))
+}
+
+/// Parses `KIND[.GROUP]/NAME`, or a name alone where the kind is known.
+fn target(text: &str, default: Option<Kind>) -> Result<Target, String> {
+    let (kind, name) = match (text.split_once('/'), default) {
+        (Some((kind, name)), _) => (kind_named(kind)?, name),
+        (None, Some(kind)) => (kind, text),
+        (None, None) => return Err(format!("KIND/NAME is expected, not {text:?}")),
+    };
+    match syntax::subdomain(name).into_iter().next() {
+        Some(fault) => Err(format!("{name:?} is no name: {fault}")),
+        None => Ok(Target { kind, name: name.to_owned() }),
+    }
+}
+
+/// Returns the kind that a user names by its kind, plural or short name, with or without its group.
+fn kind_named(text: &str) -> Result<Kind, String> {
+    let lower = text.to_lowercase();
+    let (name, group) =
+        lower.split_once('.').map_or((lower.as_str(), None), |(name, group)| (name, Some(group)));
+    let short = BUILT_IN.iter().chain(&SHORT).find(|(short, _)| *short == name).map(|(_, kind)| *kind);
+    let is_named = |kind: &Kind| {
+        let resource = kind.resource();
+        let named = resource.kind.eq_ignore_ascii_case(name)
+            || resource.plural == name
+            || short == Some(resource.kind)
+            || (resource.group == crate::api::GROUP && crd::short_names(resource.kind).contains(&name));
+        named && group.is_none_or(|group| resource.group == group)
+    };
+    let all = Kind::all();
+    if let Some(kind) = all.iter().find(|kind| is_named(kind)) {
+        return Ok(*kind);
+    }
+    let names: Vec<String> = all.iter().map(|kind| kind.resource().kind.to_lowercase()).collect();
+    let similar = similar::names(name, names.iter().map(String::as_str));
+    let known = if similar.is_empty() { String::new() } else { format!("; similar: {}", similar.join(", ")) };
+    Err(format!("{text:?} is no kind{known}"))
+}
