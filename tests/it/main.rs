@@ -20,6 +20,7 @@ mod core_gates;
 mod core_settings;
 mod crds;
 mod dockerfile;
+mod elastic_clusters;
 mod elastic_gates;
 mod elastic_slices;
 mod end_to_end_cases;

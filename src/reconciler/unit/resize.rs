@@ -1,7 +1,8 @@
 //! Elastic jobs: they run on the quota of one slice while the next, larger one waits for its own.
 //!
 //! Invariants: a job that runs is not stopped because it grew; its new pods keep their gate until a slice with their number
-//! is admitted. A slice with quota only shrinks, and only when the pods that go have ended; a larger one is made beside it.
+//! is admitted. A slice with quota only shrinks, each pod set when those of its pods that go have ended; a larger slice is made beside
+//! it.
 
 use super::comparison::{charge_covers_requests, is_in_other_queue};
 use super::run::{StopCause, awaits_admission};
@@ -132,46 +133,50 @@ impl UnitStep<'_> {
     ) {
         let Some(size) = compare_size(latest, owner) else { return };
         let reserved = reservation::holds_quota(&latest.status);
-        let shrinking = self.has_pods_to_end(unit, used, owner);
+        let ending = self.pod_sets_with_pods_to_end(unit, used, owner);
         let needed = compare_size(used, owner) == Some(Size::Larger);
         match size {
             // The slice in use is large enough again. That must not depend on whether its queue admits Workloads.
-            _ if !reserved && !needed && !shrinking => {
+            _ if !reserved && !needed && ending.is_empty() => {
                 self.set_counts(unit, used, owner.pod_sets.iter().map(|set| set.count).collect());
                 self.replace_workload(unit, latest);
             }
-            Size::Same if !reserved => self.sync_workload(unit, latest),
-            Size::Same => {}
+            Size::Same if reserved => {}
+            // Pods that are gone are not charged, however long a larger slice waits.
+            _ if self.shrinks(unit, used, owner, &ending) => {}
+            Size::Same => self.sync_workload(unit, latest),
             // The end of each pod gives the job a step.
-            Size::Larger if reserved && shrinking => {}
-            Size::Larger if reserved && self.gives_up_nodes(unit, used, owner) => {}
+            Size::Larger if reserved && !ending.is_empty() => {}
             Size::Larger if reserved => {
                 if !self.writes.creates_for(&unit.reconcile_key()) {
                     self.create_when_possible(unit, Some(latest));
                 }
             }
             Size::Smaller | Size::Larger if owner.suspended && !reserved => self.sync_workload(unit, latest),
-            _ if !reserved && !shrinking && self.gives_up_nodes(unit, used, owner) => {}
             Size::Smaller | Size::Larger => {
                 let kept = |name: &str| {
-                    used.pod_sets().iter().find(|set| *set.name == *name).map_or(0, |set| set.count)
+                    let ends = ending.iter().any(|set| **set == *name);
+                    let sets = used.pod_sets().iter().filter(|_| ends);
+                    sets.filter(|set| *set.name == *name).map(|set| set.count).max().unwrap_or(0)
                 };
-                let count =
-                    |set: &PodSetView| if shrinking { set.count.max(kept(&set.name)) } else { set.count };
+                let count = |set: &PodSetView| set.count.max(kept(&set.name));
                 self.set_counts(unit, latest, owner.pod_sets.iter().map(count).collect());
             }
         }
     }
 
-    /// Lets a slice on assigned nodes give up those of pods that have ended, before a larger one takes over: that starts from the
-    /// assignment, which does not say whose pods are left. Returns whether the larger one has to wait.
-    fn gives_up_nodes(&mut self, unit: &LoadedUnit<'_>, used: &WorkloadRecord, owner: &JobView) -> bool {
-        let sets = used.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
-        if sets.clone().all(|set| set.topology_assignment.is_none()) {
-            return false;
-        }
+    /// Lets the slice in use give up the quota of pods that are gone, and then their nodes, before a larger one takes over: that
+    /// starts from the assignment, which does not say whose pods are left. Returns whether the larger one has to wait.
+    fn shrinks(
+        &mut self,
+        unit: &LoadedUnit<'_>,
+        used: &WorkloadRecord,
+        owner: &JobView,
+        ending: &[Arc<str>],
+    ) -> bool {
         let kept = |set: &PodSetRecord| {
             let asked = owner.pod_sets.iter().find(|asked| *asked.name == *set.name);
+            let asked = asked.filter(|_| !ending.iter().any(|name| **name == *set.name));
             asked.map_or(set.count, |asked| asked.count.min(set.count))
         };
         let counts: Vec<i32> = used.pod_sets().iter().map(kept).collect();
@@ -183,9 +188,14 @@ impl UnitStep<'_> {
         shrinks || admission_after_shrink(self.units.cache, used).is_some()
     }
 
-    /// Returns whether more pods of a pod set may run than the job asks for: some of them have to end. A pod that is being ungated
+    /// Returns the pod sets of which more pods may run than the job asks for: some of them have to end. A pod that is being ungated
     /// runs as soon as that write has landed.
-    fn has_pods_to_end(&mut self, unit: &LoadedUnit<'_>, used: &WorkloadRecord, owner: &JobView) -> bool {
+    fn pod_sets_with_pods_to_end(
+        &mut self,
+        unit: &LoadedUnit<'_>,
+        used: &WorkloadRecord,
+        owner: &JobView,
+    ) -> Vec<Arc<str>> {
         let (cache, key) = (self.units.cache, &used.meta.key);
         let ungating = |pod: &ObjectKey| self.writes.is_in_flight(Kind::Pod, pod);
         // While one slice takes over from another, its pods may still belong to the former one.
@@ -195,12 +205,13 @@ impl UnitStep<'_> {
             own.filter(|(pod, _, member)| !member.has_gate(GATE) || ungating(pod)).count()
         };
         let asked = |set: &PodSetView| usize::try_from(set.count).unwrap_or(0);
-        let any = owner.pod_sets.iter().any(|set| running(&set.name) > asked(set));
+        let ending = owner.pod_sets.iter().filter(|set| running(&set.name) > asked(set));
+        let ending = ending.map(|set| Arc::clone(&set.name)).collect();
         if pods.iter().any(|(pod, ..)| ungating(pod)) {
             // The end of a write that fails gives the job no step.
             self.work_queue.add_at(unit.reconcile_key(), backoff::after(self.now, UNGATING_RECHECK));
         }
-        any
+        ending
     }
 
     /// Writes the counts of a slice's pod sets, unless it has them.
