@@ -166,6 +166,13 @@ impl PodMember {
         PodSpec::deserialize(self.pod.get("spec")?).ok().map(|spec| pod_requests(&spec))
     }
 
+    /// Returns the UID of the pod's controller.
+    pub fn controller_uid(&self) -> Option<&str> {
+        let owners = self.pod.pointer("/metadata/ownerReferences")?.as_array()?;
+        let controller = owners.iter().find(|owner| owner.get("controller") == Some(&Value::Bool(true)))?;
+        controller.get("uid")?.as_str()
+    }
+
     /// Returns whether the group of the pod never finishes.
     pub const fn serves(&self) -> bool {
         matches!(&self.group, Some(GroupMarks { serving: true, .. }))

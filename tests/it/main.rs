@@ -30,6 +30,7 @@ mod every_kind_bad_input;
 mod fake_api;
 mod feature_gates;
 mod finalizers;
+mod foreign_members;
 mod framework_file;
 mod framework_manifests;
 mod framework_rows;

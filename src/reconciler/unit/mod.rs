@@ -12,6 +12,7 @@
 mod ancestors;
 pub(super) mod comparison;
 pub(super) mod facts;
+mod foreign_members;
 pub(super) mod grants;
 mod members;
 mod ownership;
@@ -47,7 +48,7 @@ pub(crate) struct LoadedUnit<'a> {
     rules: &'static dyn UnitRules,
     owner: Option<&'a JobView>,
     members: Vec<Arc<PodMember>>,
-    summary: &'a UnitSummary,
+    summary: Cow<'a, UnitSummary>,
     /// The owner, or what the members say in its place.
     view: Cow<'a, JobView>,
     /// Key of the Workload that the unit has or waits for: the prebuilt one that it names, or its own.
@@ -61,7 +62,7 @@ impl LoadedUnit<'_> {
             component: self.key.component,
             owner: self.owner,
             members: &self.members,
-            summary: self.summary,
+            summary: &self.summary,
         }
     }
 
@@ -145,7 +146,7 @@ impl Reconciler {
     /// Sends the next writes of a unit and of its Workload's spec, if there are any.
     pub(super) fn step_unit(&mut self, key: &UnitKey, now: Timestamp) {
         let units = Units { cache: &self.cache, settings: &self.settings };
-        let Some(unit) = units.load(key) else { return };
+        let (unit, foreign) = (units.load(key), units.foreign_members(key));
         let mut step = UnitStep {
             units,
             assumed: &self.membership.assumed,
@@ -154,6 +155,11 @@ impl Reconciler {
             warnings: &mut self.warnings,
             now,
         };
-        step.take(&unit);
+        if let Some(foreign) = &foreign {
+            step.stop_foreign_members(foreign);
+        }
+        if let Some(unit) = &unit {
+            step.take(unit);
+        }
     }
 }

@@ -55,6 +55,11 @@ impl StopCause {
         Self::new("NoMatchingWorkload", &message)
     }
 
+    /// They name a Workload as that of their group which is not theirs.
+    pub(super) fn foreign_members(message: &str) -> Self {
+        Self::new("NoMatchingWorkload", message)
+    }
+
     /// Returns why a Workload does not let its unit run.
     pub(super) fn of_workload(unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> Self {
         let holds =

@@ -1,7 +1,6 @@
 //! Updates the spec of a Workload to match its unit, and replaces a Workload that cannot be updated.
 
 use super::comparison::{charge_covers_requests, is_equivalent_to_job, is_identical_to_job};
-use super::units::is_made_by_parent;
 use super::{LoadedUnit, UnitStep};
 use crate::api::names;
 use crate::api::reason::ConditionType;
@@ -112,14 +111,10 @@ impl UnitStep<'_> {
     }
 
     /// Replaces the Workload of a unit that asks for something else than the Workload: it is deleted, and another is created
-    /// when it is gone. A prebuilt Workload is not replaced: its life cycle finishes it as out of sync. Nor is one that a set made, by
-    /// pods that name it as their group.
+    /// when it is gone. A prebuilt Workload is not replaced: its life cycle finishes it as out of sync.
     pub(super) fn replace_workload(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
         let key = &record.meta.key;
-        if self.report_foreign_group(unit, record)
-            || unit.view.options.prebuilt_workload.is_some()
-            || record.meta.is_deleting()
-        {
+        if unit.view.options.prebuilt_workload.is_some() || record.meta.is_deleting() {
             return;
         }
         let item = unit.reconcile_key();
@@ -137,18 +132,6 @@ impl UnitStep<'_> {
         let options = delete_options(&record.meta);
         let request = WriteRequest::new(Kind::Workload, key.clone(), Verb::Delete, options);
         self.writes.start(request.with_effects(vec![event]).on_behalf_of(item), self.now);
-    }
-
-    /// Returns whether the pods of a unit name the Workload of a set as their group, although no set made them: they wait, and the
-    /// Workload stays.
-    fn report_foreign_group(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> bool {
-        let set = self.units.set_of_workload(record).filter(|_| unit.owner.is_none());
-        let Some((kind, set)) = set.filter(|_| !unit.members().any(is_made_by_parent)) else { return false };
-        let (key, kind, set) = (&record.meta.key, kind.gvk.kind, &set.key.name);
-        let note =
-            format!("Workload {key} is that of {kind} {set}: pods of a group need a name of their own");
-        self.report(unit, "WorkloadNameConflict", &note);
-        true
     }
 
     /// Emits the messages of pending admission checks while the unit waits for them, once for each change.

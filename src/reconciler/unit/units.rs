@@ -12,7 +12,8 @@ use crate::api::{ObjectKey, names};
 use crate::cache::records::WorkloadRecord;
 use crate::cache::{Cache, JobId, Kind};
 use crate::frameworks::{
-    Component, JobKind, JobView, NO_MEMBERS, PodMember, Role, Unit, UnitKey, UnitStatus, own_workload_key,
+    Component, JobKind, JobView, NO_MEMBERS, PodMember, Role, Unit, UnitKey, UnitStatus, UnitSummary,
+    own_workload_key,
 };
 use crate::lifecycle::conditions;
 use crate::reconciler::settings::CoreSettings;
@@ -30,17 +31,31 @@ pub(crate) struct Units<'a> {
 impl<'a> Units<'a> {
     /// Returns a unit; `None` if it has no objects, or its kind has no Workloads.
     pub(crate) fn load(self, key: &UnitKey) -> Option<LoadedUnit<'a>> {
-        let rules = key.kind.unit_rules()?;
         let (owner, members, summary) = match key.kind.role {
-            Role::Suspended => (Some(self.owner(key)?), Vec::new(), &NO_MEMBERS),
+            Role::Suspended => (Some(self.owner(key)?), Vec::new(), Cow::Borrowed(&NO_MEMBERS)),
             Role::PodsOfOwner => {
-                (Some(self.owner(key)?), self.cache.unit_members(key), self.cache.unit_summary(key))
+                let summary = Cow::Borrowed(self.cache.unit_summary(key));
+                (Some(self.owner(key)?), self.cache.unit_members(key), summary)
             }
             Role::Pods | Role::PassThrough => {
-                (None, self.cache.unit_members(key), self.cache.unit_summary(key))
+                let (members, summary) = self.own_members(key);
+                (None, members, summary)
             }
         };
-        let objects = Unit { kind: key.kind, component: key.component, owner, members: &members, summary };
+        self.assemble(key, owner, members, summary)
+    }
+
+    /// Puts a unit together; `None` if it has no objects, or its kind has no Workloads.
+    pub(super) fn assemble(
+        self,
+        key: &UnitKey,
+        owner: Option<&'a JobView>,
+        members: Vec<Arc<PodMember>>,
+        summary: Cow<'a, UnitSummary>,
+    ) -> Option<LoadedUnit<'a>> {
+        let rules = key.kind.unit_rules()?;
+        let objects =
+            Unit { kind: key.kind, component: key.component, owner, members: &members, summary: &summary };
         let view = match owner {
             Some(owner) => Cow::Borrowed(owner),
             None => Cow::Owned(rules.view(&objects).ok()?),
