@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 /// Fields of a pod's status that are kept.
 const STATUS_FIELDS: [&str; 3] = ["phase", "message", "conditions"];
+/// The field that says when the containers of a pod ended; kept of pods that are being deleted.
+const CONTAINERS: &str = "containerStatuses";
 
 /// A pod that is a job, or a part of one.
 #[derive(Clone, Debug)]
@@ -98,8 +100,10 @@ impl Cache {
         }
         self.pods.units.reads = self.pods.units.reads.saturating_add(1);
         let mut kept = raw.clone();
+        let deleted = raw.pointer("/metadata/deletionTimestamp").is_some();
         if let Some(status) = kept.get_mut("status").and_then(Value::as_object_mut) {
-            status.retain(|name, _| STATUS_FIELDS.contains(&name.as_str()));
+            status
+                .retain(|name, _| STATUS_FIELDS.contains(&name.as_str()) || (deleted && name == CONTAINERS));
         }
         let read = PodMember::read(Arc::new(kept)).map_err(|error| error.to_string())?;
         if let Some(member) = read {

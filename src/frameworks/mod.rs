@@ -67,7 +67,7 @@ pub use managed_kinds::{ManagedKinds, Management};
 pub use patch::{Action, ActionWrite, Change, FieldChange, JobPatch, PatchBody, Target};
 pub use played_status::{PlayedJob, PlayedState};
 pub use pod_group::{hold_pod, role_hash};
-pub use pod_member::{GroupMarks, Phase, PodMember, PodState};
+pub use pod_member::{GroupMarks, OUT_OF_SYNC, Phase, PodMember, PodState};
 #[cfg(test)]
 pub(crate) use pod_set_sources::tests as several_sources;
 pub use pod_set_sources::{RoleFields, RoleName, RoleReader};

@@ -70,7 +70,8 @@ pub enum Phase {
     Running,
     /// All containers succeeded.
     Succeeded,
-    /// A container failed.
+    /// A container failed, or, in a group, the pod was stopped before its containers had ended: exit code 0 then says that they
+    /// shut down well, and not that the work is done.
     Failed,
 }
 
@@ -87,6 +88,8 @@ pub struct GroupMarks {
     pub serving: bool,
     /// Whether failed pods are not replaced.
     pub unretriable: bool,
+    /// Whether the pod names a Workload that exists for the group.
+    pub prebuilt: bool,
     /// Rank of the pod, if it has one.
     pub index: Option<String>,
 }
@@ -94,6 +97,9 @@ pub struct GroupMarks {
 /// How long a pod that is deleted counts as running after its grace period. A pod is past it for seconds while its node ends it,
 /// and for ever if its node is lost.
 const LOST_AFTER: SignedDuration = SignedDuration::from_mins(5);
+
+/// Reason of the end of pods whose group does not fit the Workload that it names.
+pub const OUT_OF_SYNC: &str = "OutOfSync";
 
 /// Pod set of a pod that is in no group.
 pub(super) const SINGLE: &str = "main";
@@ -120,7 +126,7 @@ impl PodMember {
         let labels = read::string_map(pod, "/metadata/labels")?;
         let annotations = read::string_map(pod, "/metadata/annotations")?;
         let view = read::common_view(pod)?;
-        let group = GroupMarks::read(&labels, &annotations)?;
+        let group = GroupMarks::read(&labels, &annotations, view.options.prebuilt_workload.is_some())?;
         let role = match &group {
             Some(_) => {
                 let given = annotations.get(names::ROLE_HASH_ANNOTATION).filter(|hash| !hash.is_empty());
@@ -129,7 +135,10 @@ impl PodMember {
             }
             None => SINGLE.to_owned(),
         };
-        let state = PodState::read(pod)?;
+        let mut state = PodState::read(pod)?;
+        if group.is_some() && state.phase == Phase::Succeeded && state.deleting && ended_by_stop(pod) {
+            state.phase = Phase::Failed;
+        }
         Ok(Some(Self {
             key: view.key,
             uid: view.uid,
@@ -191,14 +200,20 @@ impl PodMember {
         Some(end.checked_add(waits).unwrap_or(Timestamp::MAX))
     }
 
-    /// Returns whether a container of the pod failed.
+    /// Returns whether the pod has ended without having done its work.
     pub const fn failed(&self) -> bool {
         matches!(self.state.phase, Phase::Failed)
     }
 
     /// Returns whether the status says why the pod is deleted.
     pub fn is_termination_target(&self) -> bool {
-        read::true_condition(&self.pod, "TerminationTarget").is_ok_and(|message| message.is_some())
+        termination(&self.pod).is_some()
+    }
+
+    /// Returns whether the pod was stopped because its group does not fit the Workload that it names.
+    pub fn is_out_of_sync(&self) -> bool {
+        let reason = termination(&self.pod).and_then(|stop| stop.get("reason"));
+        reason.is_some_and(|reason| reason == OUT_OF_SYNC)
     }
 
     /// Returns whether the pod has ended.
@@ -232,6 +247,7 @@ impl GroupMarks {
     fn read(
         labels: &BTreeMap<String, String>,
         annotations: &BTreeMap<String, String>,
+        prebuilt: bool,
     ) -> Result<Option<Self>, JobError> {
         let key = names::POD_GROUP_NAME;
         let name = annotations.get(key).or_else(|| labels.get(key)).filter(|name| !name.is_empty());
@@ -247,9 +263,31 @@ impl GroupMarks {
             fast_admission: is(names::POD_GROUP_FAST_ADMISSION_ANNOTATION, "true"),
             serving: is(names::POD_GROUP_SERVING_ANNOTATION, "true"),
             unretriable: is(names::RETRIABLE_IN_GROUP_ANNOTATION, "false"),
+            prebuilt,
             index: labels.get(names::POD_GROUP_INDEX_LABEL).cloned(),
         }))
     }
+}
+
+/// Returns the condition that says why the manager has deleted a pod.
+fn termination(pod: &Value) -> Option<&Value> {
+    let conditions = pod.pointer("/status/conditions")?.as_array()?;
+    conditions.iter().find(|condition| {
+        condition.get("type").is_some_and(|kind| kind == "TerminationTarget")
+            && condition.get("status").is_some_and(|status| status == "True")
+    })
+}
+
+/// Returns whether a pod that has ended was stopped before: all of its containers ended before that otherwise. Both times are of
+/// whole seconds, and of two clocks.
+fn ended_by_stop(pod: &Value) -> bool {
+    let Some(stop) = termination(pod) else { return false };
+    let time = |value: &Value, pointer: &str| read::time(value, pointer).ok().flatten();
+    let Some(stopped) = time(stop, "/lastTransitionTime") else { return true };
+    let statuses = pod.pointer("/status/containerStatuses").and_then(Value::as_array);
+    let ended = |status: &Value| time(status, "/state/terminated/finishedAt");
+    let before = |status: &Value| ended(status).is_some_and(|end| end.as_second() < stopped.as_second());
+    !statuses.is_some_and(|all| !all.is_empty() && all.iter().all(before))
 }
 
 /// Returns what keeps a pod from running that waits for a node.

@@ -79,7 +79,41 @@ fn compare_members(unit: &Unit<'_>, pod_sets: &[PodSetCount<'_>], finished: bool
         kept.extend(active.into_iter().take(wanted));
         kept.extend(inactive.into_iter().take(waiting));
     }
+    if is_prebuilt(marks) {
+        return compare_with_prebuilt(unit, pod_sets, finished, result);
+    }
     result.matches = !kept.is_empty() && fits(unit, &kept, pod_sets, finished);
+    result
+}
+
+/// Returns whether a Workload that the group has not made decides how large the group may be. Of a group that serves, a
+/// StatefulSet has made it, for example: surplus pods wait.
+const fn is_prebuilt(marks: &GroupMarks) -> bool {
+    marks.prebuilt && !marks.serving
+}
+
+/// Compares all members that count with a Workload that is not changed or replaced for them. None is removed. One that waits may
+/// take the place of another one that is being deleted. A group that was stopped because it does not fit never fits again.
+fn compare_with_prebuilt(
+    unit: &Unit<'_>,
+    pod_sets: &[PodSetCount<'_>],
+    finished: bool,
+    mut result: Membership,
+) -> Membership {
+    let surplus = std::mem::take(&mut result.excess);
+    for set in pod_sets {
+        let of_role = || unit.iter().filter(|member| member.role == set.name);
+        let ends = of_role().filter(|member| member.counts() && member.state.deleting).count();
+        let waits = of_role().filter(|member| member.state.gated && surplus.contains(&member.key));
+        result.waiting.extend(waits.take(ends).map(|member| member.key.clone()));
+    }
+    let counting: Vec<&PodMember> =
+        unit.iter().filter(|member| member.counts() && !result.waiting.contains(&member.key)).collect();
+    let stopped = unit.iter().any(PodMember::is_out_of_sync);
+    result.matches = !counting.is_empty() && !stopped && fits(unit, &counting, pod_sets, finished);
+    if !result.matches {
+        result.replaced.clear();
+    }
     result
 }
 
@@ -96,7 +130,8 @@ fn membership_by_numbers(
     for set in pod_sets {
         let role = unit.summary.role(set.name);
         let counting = i32::try_from(role.counting).ok()?;
-        if marks.fast_admission || role.counting != role.members || counting > set.count {
+        if marks.fast_admission || is_prebuilt(marks) || role.counting != role.members || counting > set.count
+        {
             return None;
         }
         absent = absent.saturating_add(set.count.saturating_sub(counting));

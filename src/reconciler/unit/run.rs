@@ -6,7 +6,7 @@ use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{Change, PodMember, PodSetInfo, Role, Stop, StopScope, Unit};
+use crate::frameworks::{Change, OUT_OF_SYNC, PodMember, PodSetInfo, Role, Stop, StopScope, Unit};
 use crate::lifecycle::{conditions, reservation};
 use crate::reconciler::writes::in_flight::Writes;
 use std::sync::Arc;
@@ -33,8 +33,13 @@ impl StopCause {
         Self::new("NoMatchingWorkload", message)
     }
 
-    /// The unit asks for something else than its Workload.
+    /// The unit asks for something else than its Workload. The pods of a group keep the reason until a Workload that is not replaced
+    /// has finished: when they have ended, those that are left could seem to fit.
     pub(super) fn no_matching_workload(unit: &LoadedUnit<'_>) -> Self {
+        let prebuilt = unit.key.is_pod_group() && unit.view.options.prebuilt_workload.is_some();
+        if prebuilt && unit.members().all(|member| !member.serves()) {
+            return Self::new(OUT_OF_SYNC, "The pods of the group do not match the Workload that they name");
+        }
         let restores = unit.owner.is_some();
         let message = if restores {
             "No matching Workload; restoring pod templates according to existent Workload"
