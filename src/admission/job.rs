@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 
+use super::child_size;
 use super::job_defaults::JobDefaults;
 use super::job_rules;
 use super::response::ReviewResponse;
@@ -90,8 +91,9 @@ pub(super) fn validate(row: &'static Framework, request: &ReviewRequest<'_>) -> 
         if settings.manage_jobs_without_queue_name { ManagedJobs::All } else { ManagedJobs::WithQueue };
     let related = request.ctx.objects.related();
     let rules = RuleSettings { gates: &settings.gates, managed, related };
+    child_size::check(request, &job, old.as_ref(), &mut errors);
     let full = match row.hooks.review_scope(&job, old.as_ref(), rules) {
-        ReviewScope::Nothing => return ReviewResponse::allowed(),
+        ReviewScope::Nothing => return ReviewResponse::from_errors(&errors),
         ReviewScope::Full => {
             job_rules::validate_create(&job, old.as_ref(), settings, &mut errors);
             job_rules::validate_made_pod_sets(&job, related, settings, &mut errors);

@@ -37,6 +37,7 @@ impl ObjectLookup for Snapshot {
             uid: entry.uid.to_string(),
             queue_name: entry.queue_name.as_deref().map(str::to_owned),
             controller: entry.controller.clone(),
+            pod_sets: entry.pod_sets.clone(),
         })
     }
 }

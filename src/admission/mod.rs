@@ -6,6 +6,7 @@
 //! handling.
 
 mod ancestry;
+mod child_size;
 mod defaults;
 mod in_process;
 mod job;
@@ -34,9 +35,10 @@ pub use webhook_entries::{kinds_open_without_queue, kinds_without_entry};
 
 pub use crate::api::partial::ReadError;
 pub use crate::frameworks::OwnerRef;
-use crate::frameworks::Related;
+use crate::frameworks::{PodSetSize, Related};
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Inputs of a review besides the object: the snapshot of the cluster and the settings.
 #[derive(Clone, Copy)]
@@ -74,4 +76,6 @@ pub struct OwnerView {
     pub queue_name: Option<String>,
     /// Its controller owner.
     pub controller: Option<OwnerRef>,
+    /// What its Workload is charged for, where objects below it could be made larger than it.
+    pub pod_sets: Option<Arc<[PodSetSize]>>,
 }

@@ -143,7 +143,12 @@ fn owner(name: &str) -> OwnerRef {
 fn view(name: &str, queue: Option<&str>, controller: Option<OwnerRef>) -> (String, OwnerView) {
     (
         name.to_owned(),
-        OwnerView { uid: format!("uid-{name}"), queue_name: queue.map(str::to_owned), controller },
+        OwnerView {
+            uid: format!("uid-{name}"),
+            queue_name: queue.map(str::to_owned),
+            controller,
+            pod_sets: None,
+        },
     )
 }
 

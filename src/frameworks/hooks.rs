@@ -127,6 +127,11 @@ pub trait Hooks: Debug + Sync {
         Vec::new()
     }
 
+    /// Returns whether users and autoscalers can resize an object of the kind that runs on the quota of a job above it.
+    fn is_sized_apart_from_owner(&self) -> bool {
+        false
+    }
+
     /// Adds to a played status what the rules of the row do not say. They hold already.
     fn play(&self, _job: &mut Value, _state: PlayedState, _now: Timestamp) -> Result<(), JobError> {
         Ok(())

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 use std::convert::Infallible;
 
+use super::child_size::ChildGroup;
 use super::hooks::ReviewField;
 use super::pod_set_sources::{RoleFields, RoleName, RoleReader};
 use super::read;
@@ -10,7 +11,9 @@ use super::related::{PodSets, Related};
 use super::row::{Count, Elastic, Framework, Pointer, WebhookHandler};
 use super::table::framework;
 use super::view::OwnerRef;
-use crate::api::names::{ADMISSION_GATE, ELASTIC_JOB_ANNOTATION, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL};
+use crate::api::names::{
+    ADMISSION_GATE, ELASTIC_JOB_ANNOTATION, POD_SET_LABEL, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL,
+};
 use crate::api::validation::{Errors, FieldCursor, Gate, Gates, key_path};
 
 /// The fields of a job that rules read. Distinct from the reconciler's `JobView`, which is for stored objects and fails at
@@ -50,6 +53,8 @@ pub struct PodSetUnderReview<'a> {
     pub annotations: Option<&'a Map<String, Value>>,
     /// Path of these annotations.
     pub annotations_path: String,
+    /// The pod set that a label of the pod template names.
+    pub pod_set_label: Option<&'a str>,
 }
 
 /// A pod set that is made from other objects than the job under review.
@@ -100,6 +105,16 @@ impl<'a> JobUnderReview<'a> {
             annotations,
             pod_sets: read_pod_sets(row, &root, errors),
         }
+    }
+
+    /// Returns the groups of pods, as a job above compares them with its pod sets.
+    pub fn groups(&self) -> Vec<ChildGroup> {
+        let group = |set: &PodSetUnderReview<'_>| ChildGroup {
+            label: set.pod_set_label.map(str::to_owned),
+            name: set.name.as_ref().and_then(|name| name.value.as_str()).map(str::to_lowercase),
+            pods: set.pods,
+        };
+        self.pod_sets.iter().map(group).collect()
     }
 
     /// Returns the pod sets that are made from other objects and whose templates are under review; none while they are not known.
@@ -278,6 +293,10 @@ fn read_pod_set<'a>(
         pods: read_count(role, fields.count, errors),
         annotations: string_map(&annotations, errors),
         annotations_path: annotations.path.into_owned(),
+        pod_set_label: map_text(
+            template.at_pointer("/metadata/labels", &mut Errors::new()).value.as_object(),
+            POD_SET_LABEL,
+        ),
     }
 }
 

@@ -11,6 +11,7 @@ mod app_wrapper;
 pub mod batch_job;
 mod batch_job_rules;
 pub mod chart;
+mod child_size;
 pub mod components;
 mod deployment;
 mod from_file;
@@ -59,6 +60,7 @@ mod view;
 mod workload;
 
 pub use ancestry::{AncestryError, OwnerLookup, queued_ancestor};
+pub use child_size::{ChildGroup, PodSetSize, first_excess_group};
 pub use from_file::{FrameworkFileError, framework_from_file};
 pub use hooks::{Hooks, ManagedJobs, ReviewField, ReviewScope, RuleSettings};
 pub use job_kind::JobKind;

@@ -190,6 +190,10 @@ impl Hooks for Ray {
         vec![FieldChange::new(&path, head)]
     }
 
+    fn is_sized_apart_from_owner(&self) -> bool {
+        self.role == RayRole::Cluster
+    }
+
     fn review_fields(&self) -> &'static [ReviewField] {
         self.fields.review
     }

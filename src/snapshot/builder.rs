@@ -4,7 +4,7 @@
 
 use super::{OwnerEntry, QueueView, References, Snapshot};
 use crate::api::{ObjectKey, OwnerRecord};
-use crate::frameworks::{JobKind, JobView};
+use crate::frameworks::{Framework, JobKind, JobView, PodSetSize, frameworks};
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
 
@@ -72,6 +72,7 @@ impl SnapshotBuilder {
             uid: view.uid.clone(),
             queue_name: view.queue_name.clone(),
             controller: view.controller.clone(),
+            pod_sets: sizes_for_children(kind, view),
         };
         let id = (kind, view.key.clone());
         if self.current.owners.get(&id).is_none_or(|known| **known != entry) {
@@ -103,12 +104,30 @@ impl SnapshotBuilder {
         let id = (owner.group().to_owned(), owner.kind.to_string(), key);
         if queued {
             let uid = owner.uid.clone();
-            let entry = OwnerEntry { uid, queue_name: Some(Arc::from(EXTERNAL_QUEUE)), controller: None };
+            let entry = OwnerEntry {
+                uid,
+                queue_name: Some(Arc::from(EXTERNAL_QUEUE)),
+                controller: None,
+                pod_sets: None,
+            };
             self.current.external_owners.insert_mut(id, Arc::new(entry));
         } else if self.current.external_owners.get(&id).is_some_and(|known| known.uid == owner.uid) {
             self.current.external_owners.remove_mut(&id);
         }
     }
+}
+
+/// Returns the sizes of the pod sets of a job below which objects may be made larger than it; `None` if it makes none, or grows
+/// with them, or if they are not known.
+fn sizes_for_children(kind: JobKind, view: &JobView) -> Option<Arc<[PodSetSize]>> {
+    let apart = |row: &'static Framework| {
+        row.hooks.is_sized_apart_from_owner() && kind.creates.includes((row.gvk.group, row.gvk.kind))
+    };
+    let built_in = kind.fields.managed_by.map(|field| field.built_in);
+    let ours = view.managed_by.as_deref().is_none_or(|by| Some(by) == built_in) && !view.options.skipped;
+    let known = view.options.slice.is_none() && view.related.waits_for.is_none();
+    let sized = ours && known && frameworks().any(apart);
+    sized.then(|| view.pod_sets.iter().map(|set| (Arc::clone(&set.name), set.count)).collect())
 }
 
 fn is_due(last: Option<Timestamp>, interval: SignedDuration, now: Timestamp) -> bool {

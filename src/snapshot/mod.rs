@@ -15,7 +15,7 @@ pub use inspection::{
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::cache::related::RelatedObjects;
-use crate::frameworks::JobKind;
+use crate::frameworks::{JobKind, OwnerRef, PodSetSize};
 use crate::quota::{FlavorResource, NodeUsage};
 use crate::resources::Amount;
 use crate::scheduler::{PendingCounts, PendingOrder};
@@ -87,7 +87,9 @@ pub struct OwnerEntry {
     /// Name of the LocalQueue.
     pub queue_name: Option<Arc<str>>,
     /// The controller of the job itself.
-    pub controller: Option<crate::frameworks::OwnerRef>,
+    pub controller: Option<OwnerRef>,
+    /// What its Workload is charged for, where objects below it could be made larger than it.
+    pub pod_sets: Option<Arc<[PodSetSize]>>,
 }
 
 /// Queues and cohorts with counts and usage.

@@ -56,6 +56,7 @@ mod pods_of_other_workloads;
 mod prebuilt_groups;
 mod priority;
 mod queue_status;
+mod ray_children;
 mod recorded_conversions;
 mod recorded_lives;
 mod recorded_reviews;

@@ -84,7 +84,7 @@ fn owner_entry(core: &Reconciler, pod: &ObjectMeta) -> Option<OwnerEntry> {
     let controller = controller.filter(|owner| managed.owner_management(owner, kind) != Management::None);
     let waits = queue_name.is_some() || label(names::MANAGED_LABEL).is_some();
     let uid = || Arc::from(pod.uid.as_deref().unwrap_or_default());
-    (waits || controller.is_some()).then(|| OwnerEntry { uid: uid(), queue_name, controller })
+    (waits || controller.is_some()).then(|| OwnerEntry { uid: uid(), queue_name, controller, pod_sets: None })
 }
 
 pub(super) struct Pods;

@@ -5,11 +5,11 @@
 
 use super::units::{Units, is_managed_by_other_controller};
 use super::{LoadedUnit, UnitStep};
-use crate::api::ObjectKey;
+use crate::api::{ObjectKey, names};
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{
-    AncestryError, JobKind, JobView, Management, OwnerLookup, OwnerRef, Stop, StopScope, UnitKey, framework,
-    queued_ancestor,
+    AncestryError, ChildGroup, JobKind, JobView, Management, OwnerLookup, OwnerRef, PodSetSize, PodSetView,
+    Stop, StopScope, UnitKey, first_excess_group, framework, queued_ancestor,
 };
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -111,6 +111,9 @@ impl UnitStep<'_> {
         let runs = |record: &Arc<WorkloadRecord>| record.may_run() || (elastic && record.may_wait_gated());
         let admitted = workload.as_ref().and_then(|w| w.record).is_some_and(runs);
         if admitted || unit.view.suspended {
+            if let Some(record) = workload.and_then(|w| w.record).filter(|_| !elastic) {
+                self.report_larger_child(unit, record);
+            }
             return self.writes.running_children.remove(&unit.view.uid);
         }
         if let Some(until) = self.left_to_operator_until(unit) {
@@ -123,6 +126,30 @@ impl UnitStep<'_> {
         let actions = unit.rules.stop(&unit.objects(), &stop);
         self.perform(unit, actions, "Suspended", "Kueue managed child job suspended");
         self.writes.running_children.remove(&unit.view.uid);
+    }
+
+    /// Says that a child has more pods than the Workload that it runs on is charged for: it was resized while no webhook answered.
+    fn report_larger_child(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
+        if unit.view.suspended || !unit.key.kind.hooks.is_sized_apart_from_owner() {
+            return;
+        }
+        let group = |set: &PodSetView| ChildGroup {
+            label: set.template.labels.get(names::POD_SET_LABEL).cloned(),
+            name: Some(set.name.to_string()),
+            pods: i64::from(set.count),
+        };
+        let groups: Vec<ChildGroup> = unit.view.pod_sets.iter().map(group).collect();
+        let charged: Vec<PodSetSize> =
+            record.pod_sets().iter().map(|set| (Arc::clone(&set.name), set.count)).collect();
+        let excess = first_excess_group(&groups, &charged);
+        let excess = excess.and_then(|excess| Some((unit.view.pod_sets.get(excess.index)?, excess.allowed)));
+        if let Some((set, allowed)) = excess {
+            let note = format!(
+                "It has {} pods of {}, and Workload {} is charged for {allowed}: scale it back",
+                set.count, set.name, record.meta.key
+            );
+            self.report(unit, "PodExceedsWorkload", &note);
+        }
     }
 
     /// Returns how long a child that must stop is left to the operator that has made it, because an object above is or was about

@@ -79,7 +79,7 @@ impl ObjectLookup for FixedLookup {
     }
 
     fn owner(&self, _: &str, _: &str, _: &str, name: &str) -> Option<OwnerView> {
-        Some(OwnerView { uid: name.to_owned(), queue_name: None, controller: None })
+        Some(OwnerView { uid: name.to_owned(), queue_name: None, controller: None, pod_sets: None })
     }
 }
 

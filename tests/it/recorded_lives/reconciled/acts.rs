@@ -244,6 +244,6 @@ impl ObjectLookup for Plane {
         let kind = Kind::Job(JobKind::new(framework(group, kind)?));
         let owner = &self.harness.server.get(kind, &self.key(name))?["metadata"];
         let queue_name = owner["labels"][QUEUE].as_str().map(str::to_owned);
-        Some(OwnerView { uid: text(&owner["uid"]).to_owned(), queue_name, controller: None })
+        Some(OwnerView { uid: text(&owner["uid"]).to_owned(), queue_name, controller: None, pod_sets: None })
     }
 }

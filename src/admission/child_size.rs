@@ -1,0 +1,67 @@
+//! The size of an object that runs on the quota of a job above it, such as the RayCluster of a RayJob: users and autoscalers could
+//! make it larger than what the Workload of that job is charged for.
+//!
+//! Invariant: an object gets no pods without quota by a write that a webhook sees. That of the controller of the job above is no
+//! exception: it writes what the job asks for.
+
+use super::ancestry::{controller_of, managed_ancestor};
+use super::review::ReviewRequest;
+use crate::api::names::ELASTIC_JOB_ANNOTATION;
+use crate::api::selector::matches;
+use crate::api::validation::{Errors, FieldError};
+use crate::frameworks::{Elastic, JobUnderReview, PodSetSize, first_excess_group, framework};
+use std::sync::Arc;
+
+/// Checks that a new or changed object that may run has no more pods than the job that is queued in its place asks for. One that was
+/// larger before may be made smaller. The pods of an elastic one wait for their quota.
+pub(super) fn check(
+    request: &ReviewRequest<'_>,
+    job: &JobUnderReview<'_>,
+    old: Option<&JobUnderReview<'_>>,
+    errors: &mut Errors,
+) {
+    if !job.row.hooks.is_sized_apart_from_owner() || job.suspended {
+        return;
+    }
+    let Some((above, pod_sets)) = job_above(request, job) else { return };
+    let groups = job.groups();
+    let Some(excess) = first_excess_group(&groups, &pod_sets) else { return };
+    let pods = |job: &JobUnderReview<'_>| job.pod_sets.get(excess.index).map_or(0, |set| set.pods);
+    if old.is_some_and(|old| !old.suspended && old.groups().len() == groups.len() && pods(job) <= pods(old)) {
+        return;
+    }
+    let name = job.pod_sets.get(excess.index).and_then(|set| set.name.as_ref());
+    let group = name.and_then(|name| name.path.rsplit_once('.'));
+    let path = group.map_or_else(|| "spec".to_owned(), |(group, _)| format!("{group}.replicas"));
+    let kind = job.row.gvk.kind;
+    let resizable = framework(above.group(), &above.kind).is_some_and(|row| row.flags.elastic != Elastic::No);
+    let elastic = format!(", or make that elastic by its annotation {ELASTIC_JOB_ANNOTATION}");
+    let detail = format!(
+        "{} {}, which is queued in place of this {kind}, has quota for {} of these pods: change the {}{}",
+        above.kind,
+        above.name,
+        excess.allowed,
+        above.kind,
+        if resizable { elastic.as_str() } else { "" },
+    );
+    errors.push(FieldError::invalid(path, pods(job), detail));
+}
+
+/// Returns the job that is queued in place of an object, with its size; `None` if the object is not below one, or waits for its
+/// quota pod by pod.
+fn job_above(
+    request: &ReviewRequest<'_>,
+    job: &JobUnderReview<'_>,
+) -> Option<(super::OwnerRef, Arc<[PodSetSize]>)> {
+    let (ctx, gvk) = (request.ctx, job.row.gvk);
+    let labels = ctx.objects.namespace_labels(request.namespace)?;
+    if !matches(&ctx.settings.managed_namespaces, labels) || job.elastic(&ctx.settings.gates) {
+        return None;
+    }
+    let controller = controller_of(request.object)?;
+    let above = managed_ancestor(ctx, (gvk.group, gvk.kind), request.namespace, job.uid, Some(controller));
+    let above = above.ok().flatten()?;
+    let stored = ctx.objects.owner(request.namespace, &above.api_version, &above.kind, &above.name)?;
+    let pod_sets = stored.pod_sets?;
+    Some((above, pod_sets))
+}
