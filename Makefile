@@ -9,7 +9,7 @@ RELEASE = $(CARGO) run --quiet --locked --bin sluice-release -- $(if $(IMAGE),--
 MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin sluice-e2e -- bench
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo up down unit test test-rest test-all soak mutants e2e e2e-operators metrics-test conformance switch third-party bench bench-cluster bench-manager bench-sizing bench-ungating lint fmt crds gates settings flags frameworks chart chart-test generated deny image image-check release
+.PHONY: help tools demo up down unit test test-rest test-all soak mutants e2e e2e-operators metrics-test conformance switch upgrade upgrade-dump third-party bench bench-cluster bench-manager bench-sizing bench-ungating lint fmt crds gates settings flags frameworks chart chart-test generated deny image image-check release
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,18 @@ conformance: tools ## replay recorded decisions, API answers and lives of jobs, 
 
 switch: tools ## switch recorded clusters from Kueue in place and judge what changed, where ../shared exists; STORE=v0.19.2 WAY=to|back
 	@$(E2E) switch $(if $(STORE),--store "$(STORE)") $(if $(WAY),--way "$(WAY)")
+
+upgrade: tools ## build the versions that wrote the dumps of e2e/upgrades; each of them and this one replace each other, up and back
+	for commit in $$(ls e2e/upgrades); do test -x target/upgrades/$$commit/sluice || { \
+		git worktree add --force --detach target/upgrades/tree $$commit && mkdir -p target/upgrades/$$commit && \
+		(cd target/upgrades/tree && $(CARGO) build --locked --bin sluice --target-dir ../build) && \
+		cp target/upgrades/build/debug/sluice target/upgrades/$$commit/ && \
+		git worktree remove --force target/upgrades/tree; } || exit 1; done
+	SLUICE_OLDER_BUILDS=target/upgrades $(E2E_TEST) --tier older --lanes 1
+
+upgrade-dump: tools ## write what this version stores of every kind in every state to e2e/upgrades, for later versions to take over
+	SLUICE_UPGRADE_DUMP=e2e/upgrades/$$(git log -1 --format=%h -- src config crds Cargo.lock) \
+		$(E2E_TEST) upgrade_dumps::states_are_written --lanes 1
 
 third-party: tools ## check the controller of another project against docs/third-party-workloads.md; JOB=FILE KUBECONFIG=FILE, that of `make up`; ARGS=...
 	@test -n "$(JOB)" || { echo "usage: make third-party JOB=FILE [KUBECONFIG=FILE] [ARGS='--reaction 60 --node-label pool=batch']" >&2; exit 1; }

@@ -8,13 +8,13 @@ use crate::definitions;
 use crate::install::{ALL_KINDS, NAMESPACE, V1BETA1, install_all, manifests_with};
 use crate::kubectl::Kubectl;
 use crate::manager::{LEASE_NAME, Manager, ManagerSettings};
-use crate::objects::{Kind, ObjectClient};
+use crate::objects::{Kind, ObjectClient, text};
 use crate::process::free_ports;
 use crate::wait::eventually;
 use anyhow::{Context as _, Result};
 use kube::api::{DynamicObject, PostParams};
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Options for starting a cluster.
 #[derive(Clone, Debug)]
@@ -23,13 +23,15 @@ pub struct ClusterOptions {
     pub extent: Extent,
     /// The build of sluice.
     pub build: Build,
+    /// Another program than that build.
+    pub program: Option<PathBuf>,
     /// Put a balancer in front of the managers, so that several replicas can serve webhooks.
     pub load_balanced: bool,
     /// Another identity holds the lease: the manager serves webhooks and reconciles nothing.
     pub standby: bool,
     /// Merged over the manager's Configuration.
     pub configuration: Value,
-    /// Install the definitions of all job kinds before the manager starts, and the components of those that are not shipped.
+    /// Install the definitions of all job kinds and of ProvisioningRequest before the manager starts, and the components of those that are not shipped.
     pub job_kinds: bool,
     /// Serve v1beta1 as well.
     pub v1beta1: bool,
@@ -50,6 +52,7 @@ impl Default for ClusterOptions {
         Self {
             extent: Extent::Full,
             build: Build::Dev,
+            program: None,
             load_balanced: false,
             standby: false,
             configuration: Value::Null,
@@ -57,6 +60,25 @@ impl Default for ClusterOptions {
             v1beta1: false,
             nodes: 3,
         }
+    }
+}
+
+/// What a control plane begins with.
+#[derive(Clone, Debug, Default)]
+pub struct Stored {
+    /// Objects by their keys in etcd, as JSON.
+    pub objects: Vec<(String, String)>,
+    /// Definitions in place of those of this version; none replaces none.
+    pub definitions: Vec<Value>,
+}
+
+impl Stored {
+    fn replace_definitions(&self, mut manifests: Vec<Value>) -> Vec<Value> {
+        if !self.definitions.is_empty() {
+            manifests.retain(|object| text(object, "/kind") != "CustomResourceDefinition");
+            manifests.extend(self.definitions.iter().cloned());
+        }
+        manifests
     }
 }
 
@@ -77,21 +99,28 @@ pub struct Cluster {
 impl Cluster {
     /// Builds missing binaries, starts control plane and manager, and returns when webhooks answer.
     pub async fn start(options: &ClusterOptions, folder: &Path) -> Result<Self> {
-        let program = binaries::sluice(options.build)?;
-        let plane = ControlPlane::start(options.extent, folder).await?;
+        Self::start_with(&Stored::default(), options, folder).await
+    }
+
+    /// Like `start`, on a control plane that begins with what another build has stored.
+    pub async fn start_with(stored: &Stored, options: &ClusterOptions, folder: &Path) -> Result<Self> {
+        let program = options.program.clone().map_or_else(|| binaries::sluice(options.build), Ok)?;
+        let plane = ControlPlane::start_with(stored.objects.clone(), options.extent, folder).await?;
         let objects = ObjectClient::new(plane.admin().await?);
         let kubectl = Kubectl::new(&plane.binaries.path("kubectl"), &plane.admin_kubeconfig());
         let port = free_ports(1)?.first().copied().context("no port")?;
         let (mut components, mut flags) = (Vec::new(), Vec::new());
         if options.job_kinds {
             definitions::job_kinds(&kubectl, &objects).await?;
+            definitions::provisioning_requests(&kubectl, &objects).await?;
             components.extend(ALL_KINDS);
         }
         if options.v1beta1 {
             components.push(V1BETA1.0);
             flags.push(V1BETA1.1.to_owned());
         }
-        install_all(&kubectl, &objects, port, manifests_with(&kubectl, &components)?).await?;
+        let manifests = stored.replace_definitions(manifests_with(&kubectl, &components)?);
+        install_all(&kubectl, &objects, port, manifests).await?;
         if options.standby {
             hold_lease(&objects).await?;
         }

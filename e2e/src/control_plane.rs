@@ -60,7 +60,12 @@ pub struct ControlPlane {
 impl ControlPlane {
     /// Starts a control plane in `folder`, which is deleted first.
     pub async fn start(extent: Extent, folder: &Path) -> Result<Self> {
-        Self::start_from(Seed::empty()?, extent, folder).await
+        Self::start_with(Vec::new(), extent, folder).await
+    }
+
+    /// Starts a control plane in `folder`, which is deleted first, that begins with these objects: each its key in etcd and its JSON.
+    pub async fn start_with(objects: Vec<(String, String)>, extent: Extent, folder: &Path) -> Result<Self> {
+        Self::start_from(Seed::of_objects(objects)?, extent, folder).await
     }
 
     /// Starts a whole control plane in `folder`, which is deleted first, on a copy of the recorded store in `store`: `etcd` is its data,
@@ -97,6 +102,7 @@ impl ControlPlane {
             keep_files: false,
         };
         plane.start_etcd(etcd, peer)?;
+        plane.seed.write_objects(&format!("http://127.0.0.1:{etcd}")).await?;
         plane.start_apiserver(extent, etcd, api)?;
         plane.credentials("admin", Some("system:masters"))?.write(&plane.admin_kubeconfig())?;
         plane.wait_for_api().await?;

@@ -4,7 +4,6 @@
 pub mod api_server_baseline;
 mod api_server_only;
 pub mod burst;
-mod etcd_writer;
 mod gate_watch;
 pub mod load;
 pub mod pending;

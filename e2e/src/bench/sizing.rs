@@ -5,9 +5,9 @@
 //! Workload; the objects of the pending Jobs after it are copies, written into etcd.
 
 use super::api_server_only::ApiServerOnly;
-use super::etcd_writer::EtcdWriter;
 use super::scenario::NAMESPACE;
 use crate::control_plane::ControlPlane;
+use crate::etcd_writer::EtcdWriter;
 use crate::manager::Manager;
 use crate::objects::{Job, Kind, ObjectClient, cluster_queue, condition_is_true, local_queue, number, text};
 use crate::process::ProcessUsage;
@@ -123,7 +123,7 @@ struct Originals {
 impl Originals {
     /// Writes copies with these numbers, evenly over the queues.
     async fn copy(&self, plane: &ControlPlane, numbers: std::ops::Range<usize>, queues: usize) -> Result<()> {
-        let etcd = EtcdWriter::new(plane)?;
+        let etcd = EtcdWriter::new(plane.etcd_server()?)?;
         let stored = |object: &Value| {
             let mut object = object.clone();
             if let Some(metadata) = object["metadata"].as_object_mut() {

@@ -1,7 +1,9 @@
-//! What a control plane begins with: nothing, or a recorded store with the keys that go with it.
+//! What a control plane begins with: nothing, objects, or a recorded store with the keys that go with it.
 
 use crate::certs::{CertificateAuthority, signing_key};
+use crate::etcd_writer::EtcdWriter;
 use crate::paths;
+use crate::wait::eventually;
 use anyhow::{Context as _, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,13 +21,15 @@ pub(super) struct Seed {
     pub(super) service_addresses: &'static str,
     /// Files that tell KWOK how nodes and pods live.
     pub(super) stages: Vec<PathBuf>,
+    /// Objects by their keys in etcd, as JSON; controllers find them all in their first lists.
+    pub(super) objects: Vec<(String, String)>,
     /// Data of etcd.
     data: Option<PathBuf>,
 }
 
 impl Seed {
-    /// A control plane without objects.
-    pub(super) fn empty() -> Result<Self> {
+    /// A control plane with these objects and new keys.
+    pub(super) fn of_objects(objects: Vec<(String, String)>) -> Result<Self> {
         let (tokens_private, tokens_public) = signing_key()?;
         let stages = paths::root().join("e2e/controlplane/stages");
         Ok(Self {
@@ -34,6 +38,7 @@ impl Seed {
             tokens_public,
             service_addresses: "10.96.0.0/16",
             stages: vec![stages.join("node.yaml"), stages.join("pods.yaml")],
+            objects,
             data: None,
         })
     }
@@ -51,8 +56,18 @@ impl Seed {
             tokens_public: read("sa.pub")?,
             service_addresses: "10.0.0.0/24",
             stages: vec![keys.join("stages.yaml")],
+            objects: Vec::new(),
             data: Some(store.join("etcd")),
         })
+    }
+
+    /// Writes the objects to the etcd at this URL, once it answers.
+    pub(super) async fn write_objects(&self, server: &str) -> Result<()> {
+        let etcd = EtcdWriter::new(server)?;
+        for (key, object) in &self.objects {
+            eventually("etcd answers", async || etcd.put(key.clone(), object.clone()).await).await?;
+        }
+        Ok(())
     }
 
     /// Copies the data to where etcd of a control plane in `folder` has it.

@@ -8,12 +8,14 @@
 mod fields;
 mod judge;
 mod migration;
-mod quota;
+pub(crate) mod quota;
 mod revisions;
 mod rules;
 mod store;
 mod takeover;
 mod way_back;
+
+pub(crate) use rules::differences;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use std::time::Instant;

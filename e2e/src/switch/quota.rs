@@ -8,12 +8,12 @@ use sluice::resources::Quantity;
 use std::collections::BTreeMap;
 
 /// Flavor and resource.
-pub(super) type Cell = (String, String);
+pub(crate) type Cell = (String, String);
 /// Amounts by `ClusterQueue`, flavor and resource; none is zero.
-pub(super) type Usage = BTreeMap<String, BTreeMap<Cell, i64>>;
+pub(crate) type Usage = BTreeMap<String, BTreeMap<Cell, i64>>;
 
 /// Sums what Workloads hold from their reservation until they have finished, less the pods that they have given back.
-pub(super) fn held<'a>(workloads: impl Iterator<Item = &'a Value>) -> Result<Usage> {
+pub(crate) fn held<'a>(workloads: impl Iterator<Item = &'a Value>) -> Result<Usage> {
     let mut usage = Usage::new();
     for workload in workloads {
         if !condition_is_true(workload, "QuotaReserved") || condition_is_true(workload, "Finished") {
@@ -48,7 +48,7 @@ fn escaped(name: &str) -> String {
 }
 
 /// Returns the reservation that the status of a `ClusterQueue` says.
-pub(super) fn published(queue: &Value) -> Result<BTreeMap<Cell, i64>> {
+pub(crate) fn published(queue: &Value) -> Result<BTreeMap<Cell, i64>> {
     let mut cells = BTreeMap::new();
     for flavor in queue["status"]["flavorsReservation"].as_array().into_iter().flatten() {
         for resource in flavor["resources"].as_array().into_iter().flatten() {

@@ -90,7 +90,7 @@ fn is_listed(what: &str, after: &Value) -> bool {
 }
 
 /// Returns the smallest parts that differ, each with its JSON pointer.
-pub(super) fn differences(pointer: &str, was: &Value, is: &Value) -> Vec<Broken> {
+pub(crate) fn differences(pointer: &str, was: &Value, is: &Value) -> Vec<Broken> {
     let children = |value: &Value| match value {
         Value::Object(fields) => fields.iter().map(|(name, child)| (name.clone(), child.clone())).collect(),
         // Elements that have a type or a name are compared with those of the same.

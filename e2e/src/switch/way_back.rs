@@ -12,8 +12,8 @@ use crate::kubeconfig::base64;
 use crate::manager::{LEASE_NAME, Manager, ManagerSettings, merge};
 use crate::objects::{Kind, ObjectClient, text};
 use crate::process::free_ports;
+use crate::upgrades;
 use anyhow::{Context as _, Result, ensure};
-use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -135,33 +135,9 @@ async fn fit_definitions(objects: &ObjectClient, stored: &Cluster) -> Result<Vec
     let mut checked = 0;
     for kind in kinds {
         for object in stored.of_kind(kind.singular()) {
-            let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
-            if objects.get(kind, namespace, name).await?.is_none() {
-                continue;
-            }
-            let mut applied = object.clone();
-            applied["apiVersion"] = kind.api_version().into();
-            applied["metadata"] = json!({"name": name, "namespace": object["metadata"]["namespace"]});
-            let applied: DynamicObject = serde_json::from_value(applied)?;
-            let params = PatchParams {
-                dry_run: true,
-                force: true,
-                field_manager: Some("switch-check".to_owned()),
-                field_validation: Some(kube::api::ValidationDirective::Strict),
-            };
             checked += 1;
-            let api = objects.api(kind, namespace);
-            let patch = Patch::Apply(&applied);
-            let mut outcome = api.patch(name, &params, &patch).await;
-            // Only kinds with a status have its path.
-            if outcome.is_ok() && object["status"].is_object() {
-                outcome = api.patch_status(name, &params, &patch).await;
-            }
-            if let Err(error) = outcome {
-                deviations.push(format!(
-                    "{} {namespace}/{name}: fits Kueue's definition, , {error}",
-                    kind.singular()
-                ));
+            if let Some(refused) = upgrades::fit_definitions(objects, kind, object).await? {
+                deviations.push(format!("fits Kueue's definition, , {refused}"));
             }
         }
     }

@@ -15,6 +15,8 @@ pub(crate) enum Tier {
     Full,
     /// Also in `make soak`, where its faults last their whole time and not a tenth of it.
     Soak,
+    /// Only in `make upgrade`, which builds the earlier versions that wrote dumps.
+    Older,
     /// Also in `make e2e KUBERNETES=1.33`: together they use each API that Sluice uses, in a few minutes.
     Versions,
 }
@@ -149,6 +151,10 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full + Soak, Plane, 43, leader_election::lease_is_edited_by_hand;
     Full, Plane, 45, leader_changes::back_off_and_reserved_capacity_are_kept;
     Full, Plane, 60, upgrades::states_are_kept_up_and_back;
+    Core, Plane, 90, upgrade_dumps::dumps_are_taken_over;
+    Full, Plane, 90, upgrade_dumps::dumps_are_taken_over_after_definitions;
+    Full, Plane, 90, upgrade_dumps::states_are_written;
+    Older, Plane, 180, upgrade_dumps::older_build_takes_over_again;
     Full + Soak, Plane, 16, leader_election::two_replicas_act_concurrently;
     Full, Plane, 48, beside_kueue::lease_is_held_by_kueue;
     Full + Soak, Plane, 21, manager_restarts::killed_during_initial_lists;

@@ -75,36 +75,42 @@ impl AllKinds {
     }
 }
 
-/// A served kind.
-struct PlayedKind {
-    row: &'static Framework,
-    api: Kind,
+/// A served kind, and one object of it.
+pub(crate) struct PlayedKind {
+    pub(crate) row: &'static Framework,
+    pub(crate) api: Kind,
     /// Name of its object.
     name: String,
+    queue: &'static str,
     /// What samples read.
     related: RelatedSamples,
 }
 
 impl PlayedKind {
     fn new(row: &'static Framework) -> Result<Self> {
+        Self::named(row, &row.gvk.kind.to_lowercase(), QUEUE)
+    }
+
+    /// An object with this name in this LocalQueue.
+    pub(crate) fn named(row: &'static Framework, name: &str, queue: &'static str) -> Result<Self> {
         let gvk = row.gvk;
         let api = Kind::new(gvk.group, gvk.version, gvk.kind, gvk.plural);
-        Ok(Self { row, api, name: gvk.kind.to_lowercase(), related: RelatedSamples::read()? })
+        Ok(Self { row, api, name: name.to_owned(), queue, related: RelatedSamples::read()? })
     }
 
     /// Returns whether the control plane knows neither the kind nor its controller.
-    fn is_played(&self) -> bool {
+    pub(crate) fn is_played(&self) -> bool {
         !matches!(self.row.gvk.group, "" | "apps" | "batch")
     }
 
     /// Returns the sample of the kind in the queue of the case, not suspended, so that the webhook has to do it.
-    fn object(&self, fixture: &Fixture) -> Result<Value> {
-        let file = format!("config/samples/{}.yaml", self.name);
+    pub(crate) fn object(&self, fixture: &Fixture) -> Result<Value> {
+        let file = format!("config/samples/{}.yaml", self.row.gvk.kind.to_lowercase());
         let sample = fs::read_to_string(paths::root().join(&file));
         let mut object: Value =
             serde_saphyr::from_str(&sample.with_context(|| format!("no sample: add {file}"))?)?;
         object["metadata"] = json!({"name": self.name, "namespace": fixture.name,
-            "labels": {"kueue.x-k8s.io/queue-name": QUEUE}});
+            "labels": {"kueue.x-k8s.io/queue-name": self.queue}});
         if let Some(suspend) = self.row.fields.suspend {
             *object.pointer_mut(suspend).context("the sample is not suspended")? = json!(false);
         }
@@ -164,10 +170,8 @@ impl PlayedKind {
         fixture.wait_for_queue_counts(QUEUE, (0, 0, 0), &[("cpu", "0"), ("memory", "0")]).await
     }
 
-    /// The case makes the StatefulSets of the object, as its controller does. Each replica has a Workload; its pods are held by their
-    /// gates, get ready on nodes of their flavor, and their quota is free when the object is deleted.
-    async fn run_replicas(&self, fixture: &Fixture) -> Result<()> {
-        let object = fixture.objects.create(self.api, &self.object(fixture)?).await?;
+    /// Makes the StatefulSets of the object, as its controller does.
+    pub(crate) async fn make_replicas(&self, fixture: &Fixture, object: &Value) -> Result<()> {
         let replicas = object["spec"]["replicas"].as_i64().context("the sample has no replicas")?;
         let size = object["spec"]["leaderWorkerTemplate"]["size"].as_i64().context("it has no size")?;
         let set = |name: &str, template: &Value, (start, count): (i64, i64), labels: &Value| {
@@ -209,6 +213,16 @@ impl PlayedKind {
             })
             .await?;
         }
+        Ok(())
+    }
+
+    /// Each replica of the object has a Workload; its pods are held by their gates, get ready on nodes of their flavor, and their quota
+    /// is free when the object is deleted.
+    async fn run_replicas(&self, fixture: &Fixture) -> Result<()> {
+        let object = fixture.objects.create(self.api, &self.object(fixture)?).await?;
+        self.make_replicas(fixture, &object).await?;
+        let replicas = object["spec"]["replicas"].as_i64().context("the sample has no replicas")?;
+        let size = object["spec"]["leaderWorkerTemplate"]["size"].as_i64().context("it has no size")?;
         eventually("all pods are ready on nodes of their flavor", async || {
             let pods = fixture.objects.list(Kind::POD, &fixture.name, "app=sample").await?;
             let count = i64::try_from(pods.len())?;
@@ -284,17 +298,27 @@ impl PlayedKind {
         .await
     }
 
-    async fn get(&self, fixture: &Fixture) -> Result<Value> {
+    /// Returns whether a test ends the object by its status, or a Job by its pods.
+    pub(crate) fn ends(&self) -> bool {
+        self.row.role == Role::Suspended && self.row.can_finish(true)
+    }
+
+    /// Returns whether the object is suspended now.
+    pub(crate) async fn is_suspended(&self, fixture: &Fixture) -> Result<bool> {
+        Ok(self.row.played_job(&self.get(fixture).await?, &self.related)?.suspended)
+    }
+
+    pub(crate) async fn get(&self, fixture: &Fixture) -> Result<Value> {
         fixture.objects.must_get(self.api, &fixture.name, &self.name).await
     }
 
-    async fn delete(&self, fixture: &Fixture) -> Result<()> {
+    pub(crate) async fn delete(&self, fixture: &Fixture) -> Result<()> {
         let background = PropagationPolicy::Background;
         Ok(fixture.objects.delete(self.api, &fixture.name, &self.name, background).await?)
     }
 
     /// Writes a state to the status, or lets the pods of a Job reach it.
-    async fn bring_to(&self, fixture: &Fixture, state: PlayedState) -> Result<()> {
+    pub(crate) async fn bring_to(&self, fixture: &Fixture, state: PlayedState) -> Result<()> {
         if self.is_played() {
             let mut object = self.get(fixture).await?;
             self.row.play(&mut object, &self.related, state, Timestamp::now())?;

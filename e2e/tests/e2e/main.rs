@@ -74,6 +74,9 @@ mod topology;
 mod two_installations;
 mod uninstall;
 mod unreadable_objects;
+mod upgrade_dumps;
+mod upgrade_ends;
+mod upgrade_scene;
 mod upgrades;
 mod user_edits;
 mod v1beta1;
@@ -97,7 +100,7 @@ use tokio::runtime::Runtime;
 struct Arguments {
     /// Runs only cases whose names contain one of these words.
     words: Vec<String>,
-    /// Runs only cases of this tier; without it, all but the additional time of soak.
+    /// Runs only cases of this tier; without it, all but the additional time of soak, and earlier versions.
     #[arg(long, value_enum)]
     tier: Option<Tier>,
     /// Control planes at the same time.
@@ -110,7 +113,7 @@ struct Arguments {
 
 impl Arguments {
     fn selects(&self, case: &Case) -> bool {
-        self.tier.is_none_or(|tier| case.tiers.contains(&tier))
+        self.tier.map_or(!case.tiers.contains(&Tier::Older), |tier| case.tiers.contains(&tier))
             && (self.words.is_empty() || self.words.iter().any(|word| case.name.contains(word.as_str())))
     }
 }

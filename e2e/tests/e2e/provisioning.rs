@@ -64,7 +64,7 @@ pub(crate) async fn request_is_created_and_answered(_: &Cluster, fixture: &Fixtu
 }
 
 /// Creates a provisioning check with its configuration and waits until it is active.
-async fn create_check(fixture: &Fixture) -> Result<String> {
+pub(crate) async fn create_check(fixture: &Fixture) -> Result<String> {
     let name = fixture.own_name("capacity");
     let spec = json!({
         "provisioningClassName": "check-capacity.autoscaling.x-k8s.io",
@@ -91,7 +91,7 @@ async fn create_check(fixture: &Fixture) -> Result<String> {
 }
 
 /// Waits until the request of this attempt for a Job's Workload exists; returns it.
-async fn wait_for_request(fixture: &Fixture, job: &str, attempt: u32) -> Result<Value> {
+pub(crate) async fn wait_for_request(fixture: &Fixture, job: &str, attempt: u32) -> Result<Value> {
     let end = format!("-{attempt}");
     eventually(format!("request {attempt} for {job} exists"), async || {
         let workload = fixture.workload(job).await?;
@@ -108,7 +108,12 @@ async fn wait_for_request(fixture: &Fixture, job: &str, attempt: u32) -> Result<
     .await
 }
 
-async fn set_request_condition(fixture: &Fixture, request: &Value, kind: &str, message: &str) -> Result<()> {
+pub(crate) async fn set_request_condition(
+    fixture: &Fixture,
+    request: &Value,
+    kind: &str,
+    message: &str,
+) -> Result<()> {
     let name = text(request, "/metadata/name");
     let new_condition = json!({
         "type": kind, "status": "True", "reason": kind, "message": message,

@@ -16,8 +16,13 @@ const CASE_LABEL: &str = "sluice.dev/case";
 pub(crate) const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
 const PREFERRED: &str = "kueue.x-k8s.io/podset-preferred-topology";
 
-/// Creates two racks of two nodes with 2 CPUs each, a flavor for them, and a queue with more quota than their capacity.
+/// Creates racks, and the queue "main" for them.
 pub(crate) async fn create_racks(fixture: &Fixture) -> Result<()> {
+    create_racks_for(fixture, "main").await
+}
+
+/// Creates two racks of two nodes with 2 CPUs each, a flavor for them, and a queue with more quota than their capacity.
+pub(crate) async fn create_racks_for(fixture: &Fixture, queue: &str) -> Result<()> {
     for (rack, nodes) in [("a", ["a1", "a2"]), ("b", ["b1", "b2"])] {
         for node in nodes {
             let name = fixture.own_name(node);
@@ -39,8 +44,8 @@ pub(crate) async fn create_racks(fixture: &Fixture) -> Result<()> {
     let flavor = fixture.create_flavor("racks", spec).await?;
     let quota = json!([{"name": "cpu", "nominalQuota": "100"}]);
     let groups = json!([{"coveredResources": ["cpu"], "flavors": [{"name": flavor, "resources": quota}]}]);
-    fixture.create_queue("main", "", &[], json!({"resourceGroups": groups})).await?;
-    fixture.wait_until_queue_active("main").await?;
+    fixture.create_queue(queue, "", &[], json!({"resourceGroups": groups})).await?;
+    fixture.wait_until_queue_active(queue).await?;
     eventually("the nodes are ready and have no other taint", async || {
         for node in ["a1", "a2", "b1", "b2"] {
             let node = fixture.objects.must_get(Kind::NODE, "", &fixture.own_name(node)).await?;
