@@ -57,6 +57,8 @@ pub const PREEMPTED: &str = "Preempted";
 pub const FLAVOR_MIGRATION: &str = "FlavorMigration";
 /// Reason of the Finished condition of a workload slice that a newer slice has replaced.
 pub const SLICE_REPLACED: &str = "WorkloadSliceReplaced";
+/// Finished message of a workload slice that a newer one has replaced before that got quota in its place.
+pub const SLICE_SUPERSEDED: &str = "Replaced to accommodate a new workload slice";
 /// Assigned nodes have failed.
 pub const NODE_FAILURES: &str = "NodeFailures";
 

@@ -292,6 +292,8 @@ pub enum Observation {
         gate: &'static str,
         /// ClusterQueue of the workload.
         cluster_queue: String,
+        /// Whether the pod belongs to a group of pods.
+        is_group: bool,
         /// Time since admission.
         latency: Duration,
     },

@@ -7,7 +7,9 @@ use sluice::admission::{AdmissionSettings, ReviewContext, admit_object, review};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::frameworks::{Framework, JobKind, framework};
-use sluice::reconciler::{CoreSettings, Delta, Effect, Event};
+use sluice::metrics::gauges;
+use sluice::metrics::model::Gauges;
+use sluice::reconciler::{CoreSettings, Delta, Effect, Event, Observation};
 use sluice::simulate::Harness;
 use sluice::simulate::fake_api_server::FakeApiServer;
 
@@ -25,6 +27,8 @@ pub(crate) struct JobServer {
     now: Timestamp,
     /// Events that were emitted.
     pub(crate) events: Vec<Event>,
+    /// Observations for metrics.
+    pub(crate) observed: Vec<Observation>,
     /// Number of writes.
     pub(crate) writes: usize,
 }
@@ -41,7 +45,8 @@ impl JobServer {
     pub(crate) fn with_settings(core: CoreSettings, admission: AdmissionSettings, cpus: &str) -> Self {
         let now = Timestamp::from_second(START).unwrap();
         let harness = Harness::new(core, FakeApiServer::new(true).with_schemas().unwrap());
-        let mut server = Self { harness, admission, now, events: Vec::new(), writes: 0 };
+        let mut server =
+            Self { harness, admission, now, events: Vec::new(), observed: Vec::new(), writes: 0 };
         let groups = json!([{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "f", "resources": [
             {"name": "cpu", "nominalQuota": cpus}, {"name": "memory", "nominalQuota": "1000Gi"}]}]}]);
         for (kind, object) in [
@@ -102,6 +107,11 @@ impl JobServer {
         let answer = review(path, &json!({"request": request}), &ctx);
         let message = answer["response"]["status"]["message"].as_str().unwrap_or_default().to_owned();
         (answer["response"]["allowed"] == true, message)
+    }
+
+    /// Returns the gauges of the metrics page.
+    pub(crate) fn gauges(&self) -> Gauges {
+        gauges(&self.harness.core.snapshot(), self.now)
     }
 
     pub(crate) const fn now(&self) -> Timestamp {
@@ -258,7 +268,8 @@ impl JobServer {
                     }
                     Effect::Refetch { kind, key } => self.harness.read(kind, key),
                     Effect::Event(event) => self.events.push(event),
-                    Effect::Observe(_) | Effect::LogWaitingHead { .. } => {}
+                    Effect::Observe(observation) => self.observed.push(observation),
+                    Effect::LogWaitingHead { .. } => {}
                 }
             }
             deltas = self.harness.inbox.drain(..).collect();

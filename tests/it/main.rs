@@ -46,6 +46,7 @@ mod manifest_permissions;
 mod manifests;
 mod many_pods;
 mod metrics;
+mod metrics_of_lives;
 mod monitoring;
 mod monitoring_queries;
 mod pod_bad_input;

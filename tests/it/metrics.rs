@@ -93,7 +93,12 @@ fn observations() -> Vec<Observation> {
         Observation::Admitted(labels(), time),
         Observation::ChecksPassed(labels(), time),
         Observation::PodsReady(labels(), time, time),
-        Observation::GateRemoved { gate: "kueue.x-k8s.io/topology", cluster_queue: queue(), latency: time },
+        Observation::GateRemoved {
+            gate: "kueue.x-k8s.io/topology",
+            cluster_queue: queue(),
+            is_group: false,
+            latency: time,
+        },
         Observation::Evicted {
             labels: labels(),
             reason: "Preempted".into(),

@@ -35,7 +35,7 @@ const REMAIN: [&str; 12] = [
 /// Begins the end: some jobs end, a check gets ready, quota is raised, pods that hold quota go.
 pub(crate) async fn begin(cluster: &Cluster) -> Result<()> {
     let fixture = Fixture::new(cluster, NAME);
-    for job in ["running", "urgent", "borrower"] {
+    for job in ["running", "limited", "urgent", "borrower"] {
         fixture.finish_job(job).await?;
     }
     for job in ["waiting", "victim"] {

@@ -153,8 +153,9 @@ impl KueueCounters {
                 self.observe_duration(&self.admitted_until_ready, labels, *since_admission, role);
                 self.observe_duration(&self.ready_wait, labels, *since_queued, role);
             }
-            Observation::GateRemoved { gate, cluster_queue, latency } => {
-                let more = [("cluster_queue", cluster_queue.as_str()), ("is_group", "false")];
+            Observation::GateRemoved { gate, cluster_queue, is_group, latency } => {
+                let is_group = if *is_group { "true" } else { "false" };
+                let more = [("cluster_queue", cluster_queue.as_str()), ("is_group", is_group)];
                 observe_histogram(&self.gate_removed, ("name", gate), &more, *latency, role);
             }
             Observation::Finished(labels, execution) => {

@@ -3,7 +3,7 @@
 pub(super) mod blocked_pods;
 mod elastic_gates;
 pub(super) mod health;
-mod pod_change;
+pub(super) mod pod_change;
 pub(super) mod shrunk_slices;
 pub(super) mod topology_status;
 pub(super) mod ungating;

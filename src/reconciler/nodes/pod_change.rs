@@ -27,8 +27,8 @@ pub(super) fn gates_without(pod: &WorkloadPod, name: &str) -> Value {
     if gates.is_empty() { Value::Null } else { Value::Array(gates) }
 }
 
-/// Returns the observation of a removed gate, with the time since admission.
-pub(super) fn gate_removed_observation(
+/// Returns the observation of a removed gate of a pod of this Workload, with the time since admission.
+pub(in crate::reconciler) fn gate_removed_observation(
     record: &WorkloadRecord,
     gate: &'static str,
     now: Timestamp,
@@ -39,6 +39,7 @@ pub(super) fn gate_removed_observation(
     Effect::Observe(Observation::GateRemoved {
         gate,
         cluster_queue: cluster_queue.unwrap_or_default(),
+        is_group: record.annotations.is_pod_group,
         latency: elapsed_duration(admitted, now),
     })
 }

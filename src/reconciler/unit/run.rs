@@ -101,7 +101,8 @@ impl UnitStep<'_> {
             return;
         }
         let queue = record.status.admission.as_ref().map(|a| a.cluster_queue.as_str()).unwrap_or_default();
-        self.perform(unit, actions, "Started", &format!("Admitted by clusterQueue {queue}"));
+        let note = format!("Admitted by clusterQueue {queue}");
+        self.perform_by(unit, actions, ("Started", &note), Some(record));
     }
 
     /// Returns whether pods of a unit may run. Those that its status does not count name this Workload.

@@ -89,7 +89,7 @@ impl<'a> Slices<'a> {
             replaces(other, record) && (reservation::holds_quota(&other.status) || !is_evicted(other))
         };
         if self.unfinished.iter().any(|other| takes_over(other)) {
-            (eviction::SLICE_REPLACED, "Replaced to accommodate a new workload slice")
+            (eviction::SLICE_REPLACED, eviction::SLICE_SUPERSEDED)
         } else {
             ("OutOfSync", "The workload slice is out of sync with its parent job")
         }

@@ -152,14 +152,14 @@ impl<'a> UnitStep<'a> {
 
     fn create_workload(&mut self, unit: &LoadedUnit<'_>, composed: Composed) {
         let key = unit.workload.clone();
-        let created = unit.event("CreatedWorkload", &format!("Created Workload: {key}"));
-        let mut effects = vec![
-            created,
-            Effect::Observe(Observation::WorkloadCreated {
+        let mut effects = vec![unit.event("CreatedWorkload", &format!("Created Workload: {key}"))];
+        // That of a job that was changed since, such as a larger slice, says nothing about how fast jobs are taken up.
+        if unit.view.generation <= 1 {
+            effects.push(Effect::Observe(Observation::WorkloadCreated {
                 job_kind: unit.key.kind.gvk.kind,
                 latency: backoff::elapsed_duration(unit.view.created, self.now),
-            }),
-        ];
+            }));
+        }
         effects.extend(unit.members_disagree(|_| true));
         let nested = unit.owner.and_then(|owner| self.units.ancestry_fault(unit.key.kind, owner));
         effects.extend(nested.map(|fault| unit.warning("JobNestingTooDeep", &fault.to_string())));

@@ -1,10 +1,12 @@
 //! Writes on the objects of a unit.
 
 use super::{LoadedUnit, UnitStep, event};
-use crate::api::ObjectKey;
+use crate::api::{ObjectKey, names};
 use crate::cache::Kind;
+use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{Action, ActionWrite, Change, JobView, PodMember, Target};
 use crate::reconciler::messages::{EventType, Verb};
+use crate::reconciler::nodes::pod_change::gate_removed_observation;
 use crate::reconciler::writes::request::WriteRequest;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -35,6 +37,17 @@ impl UnitStep<'_> {
     /// Sends writes on the objects of a unit; of each object the first one, as the next step decides again. A start and a stop
     /// emit an event with this reason and note on their object once they have landed.
     pub(super) fn perform(&mut self, unit: &LoadedUnit<'_>, actions: Vec<Action>, reason: &str, note: &str) {
+        self.perform_by(unit, actions, (reason, note), None);
+    }
+
+    /// Like [`Self::perform`], for the start by a Workload: a pod that starts loses its admission gate.
+    pub(super) fn perform_by(
+        &mut self,
+        unit: &LoadedUnit<'_>,
+        actions: Vec<Action>,
+        (reason, note): (&str, &str),
+        started_by: Option<&WorkloadRecord>,
+    ) {
         for action in actions {
             let object = match &action.target {
                 Target::Owner => unit.owner.map(|owner| Object::of_owner(Kind::of_job(unit.key.kind), owner)),
@@ -50,7 +63,11 @@ impl UnitStep<'_> {
             let announced = last && action.change != Change::None;
             let subject = (object.kind, object.key, object.uid);
             let event = announced.then(|| event(subject, EventType::Normal, reason, note));
-            self.send(unit, request.with_effects(event.into_iter().collect()));
+            let ungates = object.kind == Kind::Pod && action.change == Change::Start;
+            let ungated = started_by.filter(|_| ungates);
+            let observed =
+                ungated.map(|record| gate_removed_observation(record, names::ADMISSION_GATE, self.now));
+            self.send(unit, request.with_effects(event.into_iter().chain(observed).collect()));
         }
     }
 

@@ -97,10 +97,13 @@ impl WorkloadFacts<'_> {
         }
     }
 
-    /// Returns the effects of a finished Workload: for a replaced slice an event on the Workload and an observation,
-    /// otherwise an event on the job.
+    /// Returns the effects of a finished Workload: for a slice whose quota a newer one has taken over an event on the Workload and
+    /// an observation, for one that was replaced before that nothing, otherwise an event on the job.
     fn effects_of_finish(self, record: &WorkloadRecord, reason: &str, message: &str) -> Vec<Effect> {
         if reason == eviction::SLICE_REPLACED {
+            if message == eviction::SLICE_SUPERSEDED {
+                return Vec::new();
+            }
             let cluster_queue = self.cache.cluster_queue_name(record).unwrap_or_default().to_owned();
             let replaced = Effect::Observe(Observation::SliceReplaced { cluster_queue });
             return vec![workload_event(record, reason, message.to_owned()), replaced];
