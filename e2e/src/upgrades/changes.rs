@@ -62,11 +62,6 @@ impl Records {
         self.0.values().filter(is_kind)
     }
 
-    /// Returns all objects.
-    pub fn all(&self) -> impl Iterator<Item = &Value> {
-        self.0.values()
-    }
-
     /// Returns what differs later, one line each: objects that are new or gone, and parts of the others.
     pub fn changes(&self, later: &Self) -> Vec<String> {
         let mut found = Vec::new();
@@ -96,14 +91,6 @@ impl Records {
             ensure!(sum == published, "{name} publishes {published:?}, its Workloads hold {sum:?}");
         }
         Ok(())
-    }
-
-    /// Returns the UIDs of the pods that run and are not being deleted.
-    pub fn running_pods(&self) -> Vec<&str> {
-        let pods = self.of_kind(Kind::POD).filter(|pod| {
-            text(pod, "/status/phase") == "Running" && pod["metadata"]["deletionTimestamp"].is_null()
-        });
-        pods.map(|pod| text(pod, "/metadata/uid")).collect()
     }
 
     /// Returns the names of the Workloads that have not finished.

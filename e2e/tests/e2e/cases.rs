@@ -151,9 +151,9 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full + Soak, Plane, 43, leader_election::lease_is_edited_by_hand;
     Full, Plane, 45, leader_changes::back_off_and_reserved_capacity_are_kept;
     Full, Plane, 60, upgrades::states_are_kept_up_and_back;
-    Core, Plane, 90, upgrade_dumps::dumps_are_taken_over;
-    Full, Plane, 90, upgrade_dumps::dumps_are_taken_over_after_definitions;
-    Full, Plane, 90, upgrade_dumps::states_are_written;
+    Core, Plane, 65, upgrade_dumps::dumps_are_taken_over;
+    Full, Plane, 60, upgrade_dumps::dumps_are_taken_over_after_definitions;
+    Full, Plane, 100, upgrade_dumps::states_are_written;
     Older, Plane, 180, upgrade_dumps::older_build_takes_over_again;
     Full + Soak, Plane, 16, leader_election::two_replicas_act_concurrently;
     Full, Plane, 48, beside_kueue::lease_is_held_by_kueue;

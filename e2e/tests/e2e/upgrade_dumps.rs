@@ -15,6 +15,7 @@ use sluice_e2e::objects::{Kind, text};
 use sluice_e2e::paths;
 use sluice_e2e::process::tail;
 use sluice_e2e::upgrades::{Dump, Records, fit_definitions, folders};
+use sluice_e2e::wait::eventually;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -201,9 +202,12 @@ async fn change(
 async fn work(cluster: &Cluster) -> Result<Records> {
     upgrade_ends::begin(cluster).await?;
     upgrade_ends::finish(cluster).await?;
-    let left = Records::read(&cluster.objects, &[NAME]).await?;
-    left.check_usage()?;
-    Ok(left)
+    // Queues publish their usage within a second.
+    eventually("the usage is the sum over the Workloads", async || {
+        let left = Records::read(&cluster.objects, &[NAME]).await?;
+        left.check_usage().map(|()| left)
+    })
+    .await
 }
 
 /// Waits until the manager has written nothing for some time; returns what it has written since this position.

@@ -3,7 +3,7 @@
 use crate::fixture::Fixture;
 use crate::job_kinds::PlayedKind;
 use crate::provisioning;
-use crate::upgrade_scene::{NAME, NARROW, set_check};
+use crate::upgrade_scene::{NAME, NARROW, group_member, set_check};
 use anyhow::{Context as _, Result, ensure};
 use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
@@ -16,12 +16,14 @@ use std::time::Duration;
 
 /// Time for some eighty jobs to end one after the other.
 const TIMEOUT: Duration = Duration::from_mins(3);
-/// Workloads that never end, by the beginnings of their names: deactivated, in back-off, too large, without a queue or a job.
-const REMAIN: [&str; 12] = [
+/// Workloads that never end, by the beginnings of their names: deactivated, in back-off, too large, without a node, a queue or
+/// a job.
+const REMAIN: [&str; 13] = [
     "job-off-",
     "job-stuck-",
     "job-rejected-",
     "job-late-",
+    "job-unready-",
     "job-again-",
     "job-impossible-",
     "job-queueless-",
@@ -50,6 +52,8 @@ pub(crate) async fn begin(cluster: &Cluster) -> Result<()> {
     for job in ["behind-stuck", "behind-going", "later"] {
         fixture.wait_until_running(job).await.context("quota of deleted pods is free")?;
     }
+    let again = group_member("group-failed-again", "group-failed", "1");
+    fixture.objects.create(Kind::POD, &again).await?;
     let queue = fixture.own_name(NARROW);
     let object = fixture.objects.must_get(Kind::CLUSTER_QUEUE, "", &queue).await?;
     let mut groups = object["spec"]["resourceGroups"].clone();

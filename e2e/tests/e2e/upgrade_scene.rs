@@ -275,14 +275,19 @@ async fn racks(fixture: &Fixture) -> Result<()> {
     fixture.wait_until_pending("rack-waits", "").await
 }
 
+/// A pod of a group of two.
+pub(crate) fn group_member(name: &str, group: &str, cpu: &str) -> Value {
+    let mut pod = pod_groups::member(NAME, name, group, 2, cpu);
+    pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "groups".into();
+    pod
+}
+
 /// Groups of pods that run, wait, lack a pod, and have lost one that has failed.
 async fn groups(fixture: &Fixture) -> Result<()> {
     fixture.create_queue("groups", "", &[("cpu", "4", None)], json!({})).await?;
     let create = async |group: &str, pods: usize, cpu: &str| {
         for number in 0..pods {
-            let name = format!("{group}-{number}");
-            let mut pod = pod_groups::member(NAME, &name, group, 2, cpu);
-            pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "groups".into();
+            let pod = group_member(&format!("{group}-{number}"), group, cpu);
             fixture.objects.create(Kind::POD, &pod).await?;
         }
         Ok::<_, anyhow::Error>(())
