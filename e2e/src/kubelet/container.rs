@@ -14,6 +14,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// User and group of all images here.
+const IMAGE_ACCOUNT: u64 = 65532;
+
 /// A container to start.
 pub(super) struct ContainerSpec<'a> {
     /// The pod.
@@ -95,17 +98,20 @@ fn confinement(spec: &ContainerSpec<'_>, root: PathBuf, cgroup: &Cgroup) -> Resu
     ensure!(security["readOnlyRootFilesystem"] == true, "the container may write to its root");
     ensure!(security["allowPrivilegeEscalation"] == false, "the container may gain privileges");
     ensure!(security["capabilities"]["drop"][0] == "ALL", "the container keeps capabilities");
-    let account = |field: &str| {
-        let id = spec.pod["spec"]["securityContext"][field].as_u64();
-        id.and_then(|id| u32::try_from(id).ok()).with_context(|| format!("the pod has no {field}"))
-    };
     Ok(Confinement {
         root,
         mounts: spec.mounts.to_vec(),
         cgroup_members: cgroup.members().collect(),
-        user: account("runAsUser")?,
-        group: account("runAsGroup")?,
+        user: account(spec.pod, "runAsUser")?,
+        group: account(spec.pod, "runAsGroup")?,
     })
+}
+
+/// Returns the user or group of a pod; that of its image if the pod names none and must not be root.
+pub(super) fn account(pod: &Value, field: &str) -> Result<u32> {
+    let security = &pod["spec"]["securityContext"];
+    let id = security[field].as_u64().or_else(|| (security["runAsNonRoot"] == true).then_some(IMAGE_ACCOUNT));
+    id.and_then(|id| u32::try_from(id).ok()).with_context(|| format!("the pod has no {field}"))
 }
 
 /// Returns command and arguments; the entry point of the image is `/sluice`.

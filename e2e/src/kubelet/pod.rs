@@ -18,6 +18,8 @@ use tokio::sync::watch;
 
 /// Pause before a container that ended is started again; a kubelet waits longer each time.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
+/// How often the volumes of a pod that is not ready are written again.
+const VOLUME_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Runs one pod.
 pub(super) struct PodWorker<'a> {
@@ -45,7 +47,7 @@ impl<'a> PodWorker<'a> {
         mut updates: watch::Receiver<Option<Value>>,
     ) -> Result<()> {
         let mut worker = Self::new(context, pod).await?;
-        let mut generation = *context.token_generation.borrow();
+        let (mut generation, mut written) = (*context.token_generation.borrow(), Instant::now());
         loop {
             match &*updates.borrow_and_update() {
                 None => return Ok(()),
@@ -56,9 +58,11 @@ impl<'a> PodWorker<'a> {
                 Some(_) => {}
             }
             let newest = *context.token_generation.borrow();
-            if newest != generation {
+            // A program may wait for the Secret that it has written.
+            let waits = !worker.readiness.passing && written.elapsed() > VOLUME_INTERVAL;
+            if newest != generation || waits {
                 worker.write_volumes().await?;
-                generation = newest;
+                (generation, written) = (newest, Instant::now());
             }
             worker.step().await?;
             tokio::time::sleep(SYNC_INTERVAL).await;

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a volume or source of a kind that is not handled here is an error, never left out.
 
+use super::container::account;
 use crate::container::Mount;
 use crate::kubeconfig::decode_base64;
 use crate::objects::{Kind, ObjectClient, number, text};
@@ -109,8 +110,7 @@ impl<'a> Volumes<'a> {
         let new = path.with_extension("new");
         fs::write(&new, content).with_context(|| new.display().to_string())?;
         fs::set_permissions(&new, fs::Permissions::from_mode(0o640))?;
-        let group = number(self.pod, "/spec/securityContext/runAsGroup");
-        chown(&new, None, Some(u32::try_from(group)?))?;
+        chown(&new, None, Some(account(self.pod, "runAsGroup")?))?;
         Ok(fs::rename(&new, path)?)
     }
 

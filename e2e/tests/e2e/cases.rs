@@ -175,6 +175,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full, Plane, 13, webhook_serving::other_namespace_installation;
     Full, Plane, 60, two_installations::webhook_configurations_decide;
     Full, Packed, 20, hostile_clients::good_clients_are_still_answered;
+    Soak, Machine, 20, live_switch::hold;
     Full, Packed, 20, image::manager_runs_in_image;
     Full + Versions, Packed, 109, shipped_manifests::deployment_runs_as_rendered;
     Full, Packed, 111, shipped_manifests::split_deployments_run_as_rendered;

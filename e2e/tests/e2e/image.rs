@@ -61,7 +61,7 @@ pub(crate) async fn manager_runs_in_image(cluster: &mut Cluster, fixture: &Fixtu
     }
     let folder = cluster.plane.folder().to_owned();
     let root = folder.join("image-root");
-    unpack_image(&root)?;
+    unpack_image(Build::Packed, &root)?;
     let cgroup = Cgroup::with_memory(MEMORY_LIMIT);
     let old = cluster.manager()?.settings().clone();
     let pod = write_pod_files(&cluster.plane).await?;
@@ -109,10 +109,10 @@ pub(crate) fn can_pack() -> bool {
     is_debian
 }
 
-/// Packs a release build, checks the archive and unpacks it into a folder.
-pub(crate) fn unpack_image(root: &Path) -> Result<()> {
+/// Packs a build, checks the archive and unpacks it into a folder.
+pub(crate) fn unpack_image(build: Build, root: &Path) -> Result<()> {
     let source = Source::read(paths::root())?;
-    let packed = image::pack(&binaries::sluice(Build::Packed)?, "sluice", &source, &Debian)?;
+    let packed = image::pack(&binaries::sluice(build)?, "sluice", &source, &Debian)?;
     let archive = ImageArchive::read(&packed.archive)?;
     ensure!(archive.digest == packed.digest, "{} and {}", archive.digest, packed.digest);
     ensure!(archive.config["config"]["Entrypoint"] == json!([PROGRAM]), "{}", archive.config);

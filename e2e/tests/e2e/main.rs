@@ -38,6 +38,7 @@ mod job_lifecycle;
 mod kinds_on_nodes;
 mod leader_changes;
 mod leader_election;
+mod live_switch;
 mod lost_writes;
 mod manager_down;
 mod manager_restarts;

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::EvictParams;
 use serde_json::{Value, json};
+use sluice_e2e::binaries::Build;
 use sluice_e2e::cluster::{Cluster, wait_for_webhooks};
 use sluice_e2e::control_plane::{ControlPlane, Extent};
 use sluice_e2e::install::{self, NAMESPACE};
@@ -20,6 +21,7 @@ use sluice_e2e::process::tail;
 use sluice_e2e::wait::{eventually, within};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,17 +35,17 @@ const ROLLOUT_TIMEOUT: Duration = Duration::from_mins(2);
 const TOKEN_RELOAD: Duration = Duration::from_mins(3);
 /// Another reference to the same image.
 const OTHER_IMAGE: &str = "sluice:other";
-const TAINT: &str = "e2e.sluice.dev/simulated";
+pub(crate) const TAINT: &str = "e2e.sluice.dev/simulated";
 const WEBHOOK_SERVICE: &str = "kueue-webhook-service";
 const WORK: &str = "work";
 
 /// The installed manifests on their own control plane.
 pub(crate) struct Installation {
     // Dropped first: the containers are clients of the control plane.
-    kubelet: Kubelet,
+    pub(crate) kubelet: Kubelet,
     pub(crate) objects: ObjectClient,
     pub(crate) kubectl: Kubectl,
-    plane: ControlPlane,
+    pub(crate) plane: ControlPlane,
     /// Names of the Deployments, and the container image.
     deployments: Vec<String>,
     image: String,
@@ -88,30 +90,50 @@ pub(crate) fn is_supported() -> bool {
 impl Installation {
     /// Starts a control plane with a kubelet. Returns the objects of a kustomization, none of which is installed yet.
     pub(crate) async fn prepare(name: &str, components: &[&str]) -> Result<(Self, Vec<Value>)> {
+        let mut installation = Self::with_images(name, |folder| {
+            image::unpack_image(Build::Packed, folder)?;
+            Ok(BTreeMap::from([(OTHER_IMAGE.to_owned(), folder.to_owned())]))
+        })
+        .await?;
+        let all = install::manifests_with(&installation.kubectl, components)?;
+        installation.expect(&all)?;
+        Ok((installation, all))
+    }
+
+    /// Starts a control plane with a kubelet that has these images by their references, and Sluice's own; `unpack` writes that into
+    /// the folder and returns the others.
+    pub(crate) async fn with_images(
+        name: &str,
+        unpack: impl FnOnce(&Path) -> Result<BTreeMap<String, PathBuf>>,
+    ) -> Result<Self> {
         let folder = ControlPlane::temporary_folder().with_extension(format!("manifests-{name}"));
         let plane = ControlPlane::start(Extent::Full, &folder).await?;
         let objects = ObjectClient::new(plane.admin().await?);
         let kubectl = Kubectl::new(&plane.binaries.path("kubectl"), &plane.admin_kubeconfig());
-        let all = install::manifests_with(&kubectl, components)?;
-        let found = all.iter().filter(|object| text(object, "/kind") == "Deployment");
-        let deployments: Vec<String> = found.clone().map(|d| text(d, "/metadata/name").to_owned()).collect();
-        let images: BTreeSet<&str> =
-            found.map(|d| text(d, "/spec/template/spec/containers/0/image")).collect();
-        let image = images.first().copied().context("no Deployment")?.to_owned();
-        ensure!(images.len() == 1, "several images: {images:?}");
+        let (deployments, image) = deployments_of(&install::manifests(&kubectl)?)?;
         let root = folder.join("image");
-        image::unpack_image(&root)?;
+        let mut images = unpack(&root)?;
+        images.insert(image.clone(), root);
         let settings = KubeletSettings {
             node: "worker".to_owned(),
             folder: folder.join("pods"),
-            images: BTreeMap::from([(image.clone(), root.clone()), (OTHER_IMAGE.to_owned(), root)]),
+            images,
             api_port: plane.server().rsplit(':').next().context("no port")?.parse()?,
         };
         let kubelet = Kubelet::start(&objects, settings).await?;
         let taint = json!([{"key": TAINT, "effect": "NoSchedule"}]);
-        let simulated = json!({"metadata": {"name": "simulated"}, "spec": {"taints": taint}});
+        let simulated =
+            json!({"metadata": {"name": "simulated", "labels": {TAINT: ""}}, "spec": {"taints": taint}});
         objects.create(Kind::NODE, &simulated).await?;
-        Ok((Self { kubelet, objects, kubectl, plane, deployments, image }, all))
+        Ok(Self { kubelet, objects, kubectl, plane, deployments, image })
+    }
+
+    /// Waits from now on for the Deployments of these manifests.
+    fn expect(&mut self, all: &[Value]) -> Result<()> {
+        let (deployments, image) = deployments_of(all)?;
+        ensure!(image == self.image, "another image: {image}");
+        self.deployments = deployments;
+        Ok(())
     }
 
     /// Applies all objects of a kustomization and waits until its Deployments are available.
@@ -378,6 +400,15 @@ impl Installation {
         }
         self.wait_for_rollout("eviction").await
     }
+}
+
+/// Returns the names of the Deployments, and their image.
+fn deployments_of(all: &[Value]) -> Result<(Vec<String>, String)> {
+    let found = all.iter().filter(|object| text(object, "/kind") == "Deployment");
+    let deployments: Vec<String> = found.clone().map(|d| text(d, "/metadata/name").to_owned()).collect();
+    let images: BTreeSet<&str> = found.map(|d| text(d, "/spec/template/spec/containers/0/image")).collect();
+    ensure!(images.len() == 1, "several images: {images:?}");
+    Ok((deployments, images.first().copied().context("no Deployment")?.to_owned()))
 }
 
 /// Creates Jobs at a fixed rate, each in a task of its own.

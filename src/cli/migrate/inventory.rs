@@ -3,18 +3,15 @@
 use anyhow::Context;
 use serde_json::Value;
 
+use super::managers::{self, Managers};
 use super::owner::Owner;
 use crate::api::crd;
 use crate::kube::client::{CallError, Caller};
 
-/// Name of the manager's Deployment in both installations.
-pub(super) const DEPLOYMENT: &str = "kueue-controller-manager";
-/// Name of the Lease of both.
-const LEASE: &str = "c1f6bfd2.kueue.x-k8s.io";
 /// HTTP status of an object, or a kind, that does not exist.
 pub(super) const NOT_FOUND: u16 = 404;
 /// Label that both installations have on everything.
-const SELECTOR: &str = "labelSelector=app.kubernetes.io%2Fname%3Dkueue";
+pub(super) const SELECTOR: &str = "labelSelector=app.kubernetes.io%2Fname%3Dkueue";
 const PAGE_SIZE: u32 = 500;
 /// Field of the ConfigMap with the manager's configuration.
 const CONFIGURATION: &str = "controller_manager_config.yaml";
@@ -33,6 +30,7 @@ const COLLECTIONS: [&str; 9] = [
 ];
 
 /// An object and its path on the API server.
+#[derive(Clone)]
 pub(super) struct Placed {
     pub(super) path: String,
     pub(super) object: Value,
@@ -56,6 +54,12 @@ impl DefinedKind {
         self.own.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
     }
 
+    /// Returns the version in which objects are stored from now on.
+    pub(super) fn storage_version(&self) -> Option<&str> {
+        let versions = self.definition.as_ref()?.pointer("/spec/versions")?.as_array()?;
+        versions.iter().find(|version| version["storage"] == true)?.get("name")?.as_str()
+    }
+
     /// Returns the versions in which objects may be stored.
     pub(super) fn stored_versions(&self) -> Vec<&str> {
         let versions = self.definition.as_ref().and_then(|d| d.pointer("/status/storedVersions")?.as_array());
@@ -65,11 +69,10 @@ impl DefinedKind {
 
 /// What a cluster has.
 pub(super) struct Inventory {
-    /// Namespace of the manager.
-    pub(super) namespace: String,
     pub(super) kinds: Vec<DefinedKind>,
-    pub(super) deployment: Option<Value>,
-    pub(super) lease: Option<Value>,
+    /// Kinds of Kueue's group that this build does not define, by their plurals.
+    pub(super) unknown_kinds: Vec<String>,
+    pub(super) managers: Managers,
     /// Text of the configuration.
     pub(super) configuration: Option<String>,
     /// Both webhook configurations.
@@ -84,19 +87,16 @@ impl Inventory {
     pub(super) async fn read(caller: &Caller, namespace: &str) -> anyhow::Result<Self> {
         let reader = Reader { caller };
         let kinds = reader.kinds().await?;
-        let in_namespace = |group: &str, rest: &str| format!("{group}/namespaces/{namespace}/{rest}");
-        let deployment =
-            reader.get(&in_namespace("/apis/apps/v1", &format!("deployments/{DEPLOYMENT}"))).await?;
-        let lease =
-            reader.get(&in_namespace("/apis/coordination.k8s.io/v1", &format!("leases/{LEASE}"))).await?;
-        let config_map = reader.get(&in_namespace("/api/v1", "configmaps/kueue-manager-config")).await?;
+        let managers = reader.managers(namespace).await?;
+        let prefix = managers.prefix();
+        let config_map = format!("/api/v1/namespaces/{namespace}/configmaps/{prefix}-manager-config");
+        let config_map = reader.get(&config_map).await?;
         let configuration = config_map.as_ref().and_then(|map| map.get("data")?.get(CONFIGURATION)?.as_str());
         let mut webhooks = Vec::new();
-        for (plural, name) in [
-            ("mutatingwebhookconfigurations", "kueue-mutating-webhook-configuration"),
-            ("validatingwebhookconfigurations", "kueue-validating-webhook-configuration"),
-        ] {
-            let path = format!("/apis/admissionregistration.k8s.io/v1/{plural}/{name}");
+        for kind in ["mutating", "validating"] {
+            let path = format!(
+                "/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/{prefix}-{kind}-webhook-configuration"
+            );
             webhooks.extend(reader.get(&path).await?.map(|object| Placed { path, object }));
         }
         let mut api_services = Vec::new();
@@ -106,12 +106,11 @@ impl Inventory {
             api_services.extend(reader.get(&path).await?.map(|object| Placed { path, object }));
         }
         Ok(Self {
-            namespace: namespace.to_owned(),
             configuration: configuration.map(str::to_owned),
             labelled: reader.labelled(namespace).await?,
+            unknown_kinds: reader.unknown_kinds(&kinds).await?,
             kinds,
-            deployment,
-            lease,
+            managers,
             webhooks,
             api_services,
         })
@@ -120,7 +119,7 @@ impl Inventory {
     /// Returns who owns the installation.
     pub(super) fn owner(&self) -> Owner {
         let definition = || self.kinds.iter().find_map(|kind| kind.definition.as_ref());
-        self.deployment.as_ref().or_else(definition).map_or(Owner::Kubectl, Owner::of)
+        self.managers.deployment().or_else(definition).map_or(Owner::Kubectl, Owner::of)
     }
 
     /// Returns the objects of a kind, by its singular name.
@@ -180,6 +179,28 @@ impl Reader<'_> {
         Ok(kinds)
     }
 
+    /// Returns the kinds of Kueue's group that are served in the version of this build and that this build does not define.
+    async fn unknown_kinds(&self, kinds: &[DefinedKind]) -> anyhow::Result<Vec<String>> {
+        let served = self.get("/apis/kueue.x-k8s.io/v1beta2").await?.unwrap_or_default();
+        let plurals = served.get("resources").and_then(Value::as_array).into_iter().flatten();
+        let plurals = plurals.filter_map(|resource| resource.get("name")?.as_str());
+        let is_known = |plural: &str| kinds.iter().any(|kind| kind.path.ends_with(&format!("/{plural}")));
+        Ok(plurals.filter(|name| !name.contains('/') && !is_known(name)).map(str::to_owned).collect())
+    }
+
+    async fn managers(&self, namespace: &str) -> anyhow::Result<Managers> {
+        let list = async |path: &str| {
+            self.list(path, SELECTOR).await.with_context(|| format!("cannot list {path}"))
+        };
+        let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{}", managers::LEASE);
+        Ok(Managers {
+            namespace: namespace.to_owned(),
+            deployments: list("/apis/apps/v1/deployments").await?,
+            pods: list(&format!("/api/v1/namespaces/{namespace}/pods")).await?,
+            lease: self.get(&lease).await?,
+        })
+    }
+
     async fn labelled(&self, namespace: &str) -> anyhow::Result<Vec<Placed>> {
         let mut all = Vec::new();
         for collection in COLLECTIONS {
@@ -214,10 +235,9 @@ impl Inventory {
             DefinedKind { own, definition: Some(definition), path, objects: Ok(Vec::new()) }
         });
         Self {
-            namespace: "kueue-system".to_owned(),
             kinds: kinds.collect(),
-            deployment: None,
-            lease: None,
+            unknown_kinds: Vec::new(),
+            managers: Managers::none("kueue-system"),
             configuration: None,
             webhooks: Vec::new(),
             api_services: Vec::new(),

@@ -17,21 +17,32 @@ pub(super) enum Installation {
     Sluice,
 }
 
-fn label<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+impl Installation {
+    /// Returns the other one.
+    pub(super) fn other(self) -> Self {
+        match self {
+            Self::Kueue => Self::Sluice,
+            Self::Sluice => Self::Kueue,
+        }
+    }
+}
+
+/// Returns a label of an object.
+pub(super) fn label<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
     object.pointer("/metadata/labels")?.get(name)?.as_str()
 }
 
-/// Kueue labels everything with `control-plane`, Sluice with its component; its Deployment, pods and metrics Service have both.
-pub(super) fn installation(object: &Value) -> Installation {
-    let own = label(object, "app.kubernetes.io/component") == Some("controller");
-    if own || label(object, "control-plane").is_none() { Installation::Sluice } else { Installation::Kueue }
-}
-
-/// Returns whose Deployment it is, by its selector: that of Kueue selects by `control-plane`.
-pub(super) fn installation_of_deployment(deployment: &Value) -> Installation {
-    let selector = deployment.pointer("/spec/selector/matchLabels");
-    let kueue = selector.is_some_and(|labels| labels.get("control-plane").is_some());
-    if kueue { Installation::Kueue } else { Installation::Sluice }
+/// Returns which installation alone an object is part of. Kueue labels everything with `control-plane`, Sluice with its component. One
+/// that has both labels was applied by both, each as its own: the labels of the first stay unless the same field manager applies the
+/// second.
+pub(super) fn installation(object: &Value) -> Option<Installation> {
+    let component = label(object, "app.kubernetes.io/component");
+    let own = component.is_some_and(|component| ["controller", "webhooks"].contains(&component));
+    match (own, label(object, "control-plane").is_some()) {
+        (true, false) => Some(Installation::Sluice),
+        (false, true) => Some(Installation::Kueue),
+        (true, true) | (false, false) => None,
+    }
 }
 
 /// Returns objects of an installation that the other one does not need, and that would act, grant or refuse something.
@@ -41,12 +52,10 @@ pub(super) fn acting(inventory: &Inventory, of: Installation) -> Vec<&Placed> {
         let kinds =
             ["bindings/", "/poddisruptionbudgets/", "/networkpolicies/", "/mutatingadmissionpolicies/"];
         let is_service = path.contains("/services/")
-            && ["/kueue-visibility-server", "/kueue-conversion-service"]
-                .iter()
-                .any(|name| path.ends_with(name));
+            && ["-visibility-server", "-conversion-service"].iter().any(|name| path.ends_with(name));
         is_service || kinds.iter().any(|kind| path.contains(kind))
     };
-    inventory.labelled.iter().filter(|placed| installation(&placed.object) == of).filter(acts).collect()
+    inventory.labelled.iter().filter(|placed| installation(&placed.object) == Some(of)).filter(acts).collect()
 }
 
 /// Returns the deletions of these objects.
@@ -90,7 +99,7 @@ fn without_entries(placed: &Placed, is_stale: impl Fn(&Value) -> bool) -> Option
 
 /// Returns the APIServices of an installation that the API server cannot reach: while they exist, no namespace can be deleted.
 pub(super) fn dead_api_services(inventory: &Inventory, of: Installation) -> Vec<&Placed> {
-    let is_dead = |placed: &&Placed| installation(&placed.object) == of && !is_available(&placed.object);
+    let is_dead = |placed: &&Placed| installation(&placed.object) == Some(of) && !is_available(&placed.object);
     inventory.api_services.iter().filter(is_dead).collect()
 }
 
@@ -113,13 +122,14 @@ mod tests {
     fn labels_tell_installations_apart() {
         let of = |labels: Value| installation(&json!({"metadata": {"labels": labels}}));
         let own = json!({"app.kubernetes.io/name": "kueue", "app.kubernetes.io/component": "controller"});
-        assert_eq!(of(own), Installation::Sluice);
+        assert_eq!(of(own), Some(Installation::Sluice));
         let both =
             json!({"control-plane": "controller-manager", "app.kubernetes.io/component": "controller"});
-        assert_eq!(of(both), Installation::Sluice);
+        assert_eq!(of(both), None);
+        assert_eq!(of(json!({"app.kubernetes.io/name": "kueue"})), None, "a user's");
         let service =
             json!({"control-plane": "controller-manager", "app.kubernetes.io/component": "metrics-service"});
-        assert_eq!(of(service), Installation::Kueue);
+        assert_eq!(of(service), Some(Installation::Kueue));
     }
 
     #[test]

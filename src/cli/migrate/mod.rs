@@ -9,10 +9,16 @@
 
 mod inventory;
 mod leftovers;
+mod managers;
+mod obstacles;
 mod owner;
 mod report;
+mod rights;
 mod schema;
 mod steps;
+#[cfg(test)]
+mod tests;
+mod walk;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,18 +28,16 @@ use anyhow::{Context, bail};
 
 use super::cluster_objects::block_on;
 use super::files;
-use crate::kube::client::{Caller, caller_from_kubeconfig};
+use crate::kube::client::{CallError, Caller, caller_from_kubeconfig};
 use inventory::Inventory;
-use steps::{Change, Direction, State};
+use rights::Access;
+use steps::Direction;
+use walk::Walk;
 
 /// Something stands in the way, or a step is not done.
 const EXIT_NOT_READY: u8 = 4;
 /// Timeout of one call; a list of all Workloads takes longest.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Between two looks at the cluster while a command of the user takes effect.
-const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// A step that is done so often and is not done has another writer against it.
-const MAX_ATTEMPTS: usize = 5;
 
 /// Arguments of `sluice migrate`.
 #[derive(Debug, clap::Args)]
@@ -89,105 +93,49 @@ pub(super) fn run(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn connect(args: &ClusterArgs) -> anyhow::Result<Caller> {
-    Ok(caller_from_kubeconfig(args.kubeconfig.as_deref(), args.context.as_deref(), CALL_TIMEOUT).await?)
+    let caller = caller_from_kubeconfig(args.kubeconfig.as_deref(), args.context.as_deref(), CALL_TIMEOUT).await?;
+    match caller.get("/version").await {
+        Ok(_) => Ok(caller),
+        Err(error @ (CallError::Transport(_) | CallError::Timeout(_))) => {
+            Err(error).context("no API server answers; --kubeconfig and --context say which one")
+        }
+        Err(error) => Err(error).context("the API server does not accept this user; --kubeconfig and --context say which one"),
+    }
+}
+
+/// Fails if the user lacks a right, and says which and what grants it.
+async fn require_rights(caller: &Caller, namespace: &str, access: Access) -> anyhow::Result<()> {
+    let missing = rights::missing(caller, namespace, access).await.context("cannot read this user's rights")?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let report = rights::report(&missing, &rights::user(caller).await);
+    bail!("rights are missing; nothing was changed\n  {}", report.join("\n  "))
 }
 
 async fn check(args: &ClusterArgs) -> anyhow::Result<ExitCode> {
     let caller = connect(args).await?;
+    require_rights(&caller, &args.namespace, Access::Read).await?;
     let inventory = Inventory::read(&caller, &args.namespace).await?;
-    let obstacles = steps::obstacles(&inventory);
+    let obstacles = obstacles::obstacles(&inventory);
     files::print(&report::text(&inventory, &obstacles))?;
     Ok(if obstacles.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NOT_READY) })
 }
 
 async fn walk(direction: Direction, args: &StepArgs) -> anyhow::Result<ExitCode> {
     let caller = connect(&args.cluster).await?;
-    let steps = steps::of(direction);
-    let (mut done, count) = (true, steps.len());
-    for (position, step) in steps.iter().enumerate() {
-        let title = format!("step {} of {count}, {}", position + 1, step.title);
-        if args.dry_run {
-            let inventory = Inventory::read(&caller, &args.cluster.namespace).await?;
-            let state = (step.state)(&inventory);
-            done &= matches!(state, State::Done);
-            print_state(&title, &state)?;
-            if matches!(state, State::Refused(_)) {
-                break;
-            }
-        } else {
-            take(&caller, args, &title, step.state).await?;
-        }
-    }
-    Ok(if done { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NOT_READY) })
-}
-
-/// Does one step, or waits until a user has.
-async fn take(
-    caller: &Caller,
-    args: &StepArgs,
-    title: &str,
-    state: fn(&Inventory) -> State,
-) -> anyhow::Result<()> {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(args.timeout);
-    let (mut attempts, mut asked) = (0, false);
-    loop {
-        let inventory = Inventory::read(caller, &args.cluster.namespace).await?;
-        let state = state(&inventory);
-        match &state {
-            State::Done => return print_state(title, &state),
-            State::Refused(_) => {
-                print_state(title, &state)?;
-                bail!("{title}: refused");
-            }
-            State::Changes(changes) => {
-                if attempts == MAX_ATTEMPTS {
-                    bail!(
-                        "{title}: still due after {attempts} attempts: something else writes the same objects"
-                    );
-                }
-                print_state(title, &state)?;
-                for change in changes {
-                    make(caller, change).await.with_context(|| format!("{title}: {}", change.what))?;
-                }
-                attempts += 1;
-            }
-            State::Command { waits_for, .. } => {
-                if !asked {
-                    print_state(title, &state)?;
-                    asked = true;
-                }
-                if tokio::time::Instant::now() > deadline {
-                    bail!("{title}: after {} s still waiting for {waits_for}", args.timeout);
-                }
-                tokio::time::sleep(POLL_INTERVAL).await;
-            }
-        }
-    }
-}
-
-/// Makes one change. What is gone already needs none.
-async fn make(caller: &Caller, change: &Change) -> anyhow::Result<()> {
-    match caller.call(change.verb.clone(), &change.path, change.content, change.body.as_ref()).await {
-        Err(error) if error.code() == Some(inventory::NOT_FOUND) => Ok(()),
-        outcome => Ok(outcome.map(drop)?),
-    }
-}
-
-fn print_state(title: &str, state: &State) -> anyhow::Result<()> {
-    let text = match state {
-        State::Done => format!("{title}: done\n"),
-        State::Refused(reasons) => format!("{title}: refused\n{}", indented(reasons)),
-        State::Changes(changes) => {
-            let lines: Vec<String> = changes.iter().map(|change| change.what.clone()).collect();
-            format!("{title}\n{}", indented(&lines))
-        }
-        State::Command { lines, waits_for } => {
-            format!("{title}: run this\n{}  waiting for {waits_for}\n", indented(lines))
-        }
+    let walk = Walk {
+        caller: &caller,
+        namespace: &args.cluster.namespace,
+        timeout: Duration::from_secs(args.timeout),
+        print: &files::print,
     };
-    files::print(&text)
-}
-
-fn indented(lines: &[String]) -> String {
-    lines.iter().fold(String::new(), |text, line| text + "  " + line + "\n")
+    if args.dry_run {
+        require_rights(&caller, walk.namespace, Access::Read).await?;
+        let done = walk.preview(direction).await?;
+        return Ok(if done { ExitCode::SUCCESS } else { ExitCode::from(EXIT_NOT_READY) });
+    }
+    require_rights(&caller, walk.namespace, Access::Change).await?;
+    walk.take(direction).await?;
+    Ok(ExitCode::SUCCESS)
 }

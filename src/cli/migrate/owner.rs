@@ -2,6 +2,11 @@
 
 use serde_json::Value;
 
+use super::inventory::{Inventory, Placed};
+use super::leftovers::Installation;
+use crate::cli::settings;
+use crate::frameworks::frameworks;
+
 /// Who wrote the objects of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
@@ -59,49 +64,87 @@ impl Owner {
         }
     }
 
-    /// Returns the commands that replace Kueue's manager by Sluice's; the selector of a Deployment cannot change.
-    pub(super) fn replace_by_sluice(&self, namespace: &str) -> Vec<String> {
-        let delete = delete_deployment(namespace);
+    /// Returns the commands that have one manager replaced by the other. The selector of a Deployment cannot change, so that the old one
+    /// is deleted; lines that begin with `#` are for the reader.
+    pub(super) fn replacement(&self, situation: &Situation<'_>) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !situation.is_applied {
+            lines.extend(match situation.new {
+                Installation::Sluice => self.before_sluice(situation),
+                Installation::Kueue => self.before_kueue(),
+            });
+        }
+        if !situation.old.is_empty() {
+            let names = situation.old.join(" ");
+            lines.push(format!("kubectl --namespace {} delete deployment {names}", situation.namespace));
+        }
+        if !situation.is_applied {
+            lines.extend(situation.verified_api_services());
+            lines.push(self.apply(situation));
+        }
+        lines
+    }
+
+    fn before_sluice(&self, situation: &Situation<'_>) -> Vec<String> {
+        let components: Vec<String> = std::iter::once("v1beta1".to_owned())
+            .chain(situation.components.iter().map(|component| format!("frameworks/{component}")))
+            .map(|component| format!("../{component}"))
+            .collect();
         match self {
-            Self::Kubectl => vec![
-                "# with ../v1beta1 under components in config/default/kustomization.yaml, and your configuration".to_owned(),
-                delete,
-                "kubectl apply --server-side --force-conflicts -k config/default".to_owned(),
-            ],
-            Self::Helm { release, namespace: of_release } => vec![
-                "# helm upgrade, not uninstall: that would delete the definitions and all Workloads".to_owned(),
-                delete,
-                format!(
-                    "helm upgrade {release} charts/sluice --namespace {of_release} --set v1beta1.enabled=true --values VALUES"
-                ),
-            ],
-            Self::GitOps { controller, source } => vec![
-                format!("# in the source of {source}: Sluice's manifests instead of Kueue's, with config/v1beta1; then"),
-                delete,
-                format!("# and let {controller} synchronise it, with server-side apply"),
-            ],
+            Self::Kubectl => {
+                let mut lines = vec![
+                    format!("# in config/default/kustomization.yaml under components: {}", components.join(", ")),
+                    "# in config/manager/controller_manager_config.yaml: your configuration".to_owned(),
+                ];
+                if situation.namespace != settings::DEFAULT_NAMESPACE {
+                    lines.push(format!("# in config/default/kustomization.yaml: namespace: {}", situation.namespace));
+                }
+                lines
+            }
+            Self::Helm { .. } => {
+                vec!["# helm upgrade, not uninstall: that would delete the definitions and all Workloads".to_owned()]
+            }
+            Self::GitOps { source, .. } => vec![format!(
+                "# in the source of {source}: Sluice's manifests instead of Kueue's, with {}, and your configuration; then",
+                components.join(", ").replace("../", "config/")
+            )],
         }
     }
 
-    /// Returns the commands that replace Sluice's manager by Kueue's.
-    pub(super) fn replace_by_kueue(&self, namespace: &str) -> Vec<String> {
-        let delete = delete_deployment(namespace);
+    fn before_kueue(&self) -> Vec<String> {
         match self {
-            Self::Kubectl => vec![
-                delete,
-                "kubectl apply --server-side --force-conflicts -f manifests.yaml  # of your version of Kueue"
-                    .to_owned(),
-            ],
-            Self::Helm { release, namespace: of_release } => vec![
-                "# helm upgrade, not uninstall: the objects stay those of one release".to_owned(),
-                delete,
-                format!("helm upgrade {release} KUEUE_CHART --namespace {of_release} --values VALUES"),
-            ],
-            Self::GitOps { controller, source } => vec![
-                format!("# in the source of {source}: Kueue's manifests instead of Sluice's; then"),
-                delete,
-                format!("# and let {controller} synchronise it, with server-side apply"),
-            ],
+            Self::Kubectl => Vec::new(),
+            Self::Helm { .. } => vec!["# helm upgrade, not uninstall: the objects stay those of one release".to_owned()],
+            Self::GitOps { source, .. } => {
+                vec![format!("# in the source of {source}: Kueue's manifests instead of Sluice's; then")]
+            }
+        }
+    }
+
+    fn apply(&self, situation: &Situation<'_>) -> String {
+        match (self, situation.new) {
+            (Self::Kubectl, Installation::Sluice) => {
+                "kubectl apply --server-side --force-conflicts -k config/default".to_owned()
+            }
+            (Self::Kubectl, Installation::Kueue) => {
+                "kubectl apply --server-side --force-conflicts -f manifests.yaml  # of your version of Kueue".to_owned()
+            }
+            (Self::Helm { release, namespace }, Installation::Sluice) => {
+                let names = if situation.prefix == "kueue" {
+                    String::new()
+                } else {
+                    format!(" --set fullnameOverride={}", situation.prefix)
+                };
+                format!(
+                    "helm upgrade {release} charts/sluice --namespace {namespace} --set v1beta1.enabled=true{names} --values VALUES"
+                )
+            }
+            (Self::Helm { release, namespace }, Installation::Kueue) => {
+                format!("helm upgrade {release} KUEUE_CHART --namespace {namespace} --values VALUES")
+            }
+            (Self::GitOps { controller, .. }, _) => {
+                format!("# and let {controller} synchronise it, with server-side apply")
+            }
         }
     }
 
@@ -117,13 +160,60 @@ impl Owner {
     }
 }
 
-fn delete_deployment(namespace: &str) -> String {
-    format!("kubectl --namespace {namespace} delete deployment {}", super::inventory::DEPLOYMENT)
+/// What the commands of a replacement depend on.
+pub(super) struct Situation<'a> {
+    pub(super) new: Installation,
+    /// Namespace of both managers.
+    pub(super) namespace: &'a str,
+    /// What the names of both installations begin with.
+    pub(super) prefix: &'a str,
+    /// Deployments of the old manager.
+    pub(super) old: Vec<&'a str>,
+    /// Whether the new manager's Deployment exists.
+    pub(super) is_applied: bool,
+    /// Components of `config/frameworks` that the configuration needs.
+    pub(super) components: Vec<String>,
+    /// APIServices with an authority, which Kueue's manifests, that ask for no verification, cannot be applied over.
+    pub(super) verified: Vec<&'a str>,
+}
+
+impl<'a> Situation<'a> {
+    /// Reads it from a cluster.
+    pub(super) fn of(inventory: &'a Inventory, new: Installation) -> Self {
+        let managers = &inventory.managers;
+        let has_authority = |placed: &&Placed| placed.object.pointer("/spec/caBundle").is_some();
+        let verified = inventory.api_services.iter().filter(has_authority);
+        Self {
+            new,
+            namespace: &managers.namespace,
+            prefix: managers.prefix(),
+            old: managers.names_of(new.other()),
+            is_applied: managers.installation() == Some(new),
+            components: components(inventory),
+            verified: verified.filter_map(|placed| placed.path.rsplit('/').next()).collect(),
+        }
+    }
+
+    fn verified_api_services(&self) -> Option<String> {
+        let due = self.new == Installation::Kueue && !self.verified.is_empty();
+        due.then(|| format!("kubectl delete apiservice --ignore-not-found {}", self.verified.join(" ")))
+    }
+}
+
+/// Returns the components of `config/frameworks` for the kinds of jobs that a configuration lists and the shipped one does not.
+pub(super) fn components(inventory: &Inventory) -> Vec<String> {
+    let text = inventory.configuration.as_deref().unwrap_or_default();
+    let document = settings::document_of(text, "configuration", None).unwrap_or_default();
+    let listed = document.pointer("/integrations/frameworks").and_then(Value::as_array).cloned();
+    let listed = listed.unwrap_or_default();
+    let needed = frameworks().filter(|row| !row.is_shipped() && listed.iter().any(|name| *name == *row.name));
+    needed.map(|row| row.gvk.kind.to_lowercase()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::migrate::managers::tests::deployment;
     use serde_json::json;
 
     #[test]
@@ -147,13 +237,39 @@ mod tests {
             Owner::Helm { release: "kueue".to_owned(), namespace: "q".to_owned() },
             Owner::GitOps { controller: "Flux", source: "infra".to_owned() },
         ];
-        for owner in owners {
-            let all = [owner.replace_by_sluice("q"), owner.replace_by_kueue("q")].concat();
+        let mut inventory = Inventory::with_definitions();
+        for (owner, new) in owners.iter().flat_map(|owner| [(owner, Installation::Sluice), (owner, Installation::Kueue)]) {
+            inventory.managers.deployments = vec![deployment(new.other(), "kueue-system", 1)];
+            let all = owner.replacement(&Situation::of(&inventory, new));
             let commands: Vec<&String> = all.iter().filter(|line| !line.starts_with('#')).collect();
             assert!(!commands.is_empty());
             for command in commands {
                 assert!(!command.contains("uninstall") && !command.contains("crd"), "{command}");
             }
         }
+    }
+
+    #[test]
+    fn commands_fit_the_cluster() {
+        let mut inventory = Inventory::with_definitions();
+        inventory.managers.deployments = vec![deployment(Installation::Kueue, "kueue-system", 1)];
+        inventory.managers.deployments[0]["metadata"]["name"] = "batch-kueue-controller-manager".into();
+        inventory.configuration = Some(
+            "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations:\n  frameworks: [batch/job, kubeflow.org/mpijob, ray.io/rayjob]\n"
+                .to_owned(),
+        );
+        let lines = Owner::Kubectl.replacement(&Situation::of(&inventory, Installation::Sluice));
+        assert!(lines[0].contains("components: ../v1beta1, ../frameworks/mpijob, ../frameworks/rayjob"), "{lines:?}");
+        let helm = Owner::Helm { release: "batch".to_owned(), namespace: "q".to_owned() };
+        let lines = helm.replacement(&Situation::of(&inventory, Installation::Sluice));
+        assert!(lines[2].contains("--set fullnameOverride=batch-kueue"), "{lines:?}");
+        // Kueue's APIServices are not verified, and an authority in them would be refused.
+        let api_service = json!({"spec": {"caBundle": "eA=="}});
+        inventory.api_services = vec![Placed { path: "/apis/x/apiservices/v1beta2.visibility".to_owned(), object: api_service }];
+        inventory.managers.deployments = vec![deployment(Installation::Sluice, "kueue-system", 1)];
+        let lines = Owner::Kubectl.replacement(&Situation::of(&inventory, Installation::Kueue));
+        assert_eq!(lines[1], "kubectl delete apiservice --ignore-not-found v1beta2.visibility");
+        // Nothing is left to be run.
+        assert!(Owner::Kubectl.replacement(&Situation::of(&inventory, Installation::Sluice)).is_empty());
     }
 }

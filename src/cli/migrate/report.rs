@@ -10,6 +10,9 @@ use super::leftovers::{self, Installation};
 use super::schema;
 use crate::cli::settings;
 
+/// Where a Workload has copies of pod templates.
+const TEMPLATE: &str = "spec.podSets.[].template";
+
 /// Returns the report.
 pub(super) fn text(inventory: &Inventory, obstacles: &[String]) -> String {
     let mut text = String::new();
@@ -30,7 +33,7 @@ pub(super) fn text(inventory: &Inventory, obstacles: &[String]) -> String {
     section("Visibility API", inventory.api_services.iter().map(api_service).collect());
     let left = leftovers::acting(inventory, Installation::Kueue);
     section(
-        "Objects of Kueue that a change removes",
+        "Objects of Kueue that a change removes, unless Sluice's manifests replace them",
         left.iter().map(|placed| placed.path.clone()).collect(),
     );
     section("Workloads", workloads(inventory.objects("Workload")));
@@ -39,17 +42,25 @@ pub(super) fn text(inventory: &Inventory, obstacles: &[String]) -> String {
 }
 
 fn installation(inventory: &Inventory) -> Vec<String> {
+    let managers = &inventory.managers;
     let mut lines = vec![format!("owner: {}", inventory.owner().describe())];
-    lines.push(inventory.deployment.as_ref().map_or_else(
-        || format!("no Deployment {} in {}", super::inventory::DEPLOYMENT, inventory.namespace),
+    lines.push(managers.deployment().map_or_else(
+        || format!("no Deployment of a manager in {}", managers.namespace),
         |deployment| {
             let image = deployment.pointer("/spec/template/spec/containers/0/image").and_then(Value::as_str);
-            let of = leftovers::installation_of_deployment(deployment);
-            format!("{of:?}'s Deployment in {}, image {}", inventory.namespace, image.unwrap_or("unknown"))
+            let of = managers.installation();
+            let state = if of.is_some_and(|of| managers.is_available(of)) { "available" } else { "not available" };
+            let of = of.map_or_else(String::new, |of| format!("{of:?}'s "));
+            format!(
+                "{of}Deployment {}-controller-manager in {}, {state}, image {}",
+                managers.prefix(),
+                managers.namespace,
+                image.unwrap_or("unknown")
+            )
         },
     ));
-    let holder = inventory.lease.as_ref().and_then(|lease| lease.pointer("/spec/holderIdentity")?.as_str());
-    lines.push(format!("lease: {}", holder.filter(|holder| !holder.is_empty()).unwrap_or("not held")));
+    let holder = managers.holder();
+    lines.push(format!("lease: {}", if holder.is_empty() { "not held" } else { holder }));
     lines
 }
 
@@ -72,6 +83,10 @@ fn configuration(inventory: &Inventory) -> Vec<String> {
     let names = document.pointer("/integrations/frameworks").and_then(Value::as_array);
     let names: Vec<&str> = names.into_iter().flatten().filter_map(Value::as_str).collect();
     let mut lines = vec![format!("frameworks: {}", names.join(", "))];
+    let components = super::owner::components(inventory);
+    if !components.is_empty() {
+        lines.push(format!("components that they need: config/frameworks/{}", components.join(", config/frameworks/")));
+    }
     match settings::checked("configuration", document) {
         Ok(loaded) => lines.extend(loaded.warnings),
         Err(error) => lines.push(format!("{error:#}")),
@@ -94,15 +109,20 @@ fn unknown_fields(inventory: &Inventory) -> Vec<String> {
             .map(|path| format!("{name}: {}", path.join(".")))
             .collect::<Vec<_>>()
     };
-    schemas(inventory).flat_map(lines).collect()
+    let kinds = inventory.unknown_kinds.iter();
+    let kinds = kinds.map(|plural| format!("{plural}.kueue.x-k8s.io: the whole kind; it stays as it is, and nothing acts on it"));
+    schemas(inventory).flat_map(lines).chain(kinds).collect()
 }
 
 fn defaults(inventory: &Inventory) -> Vec<String> {
     let lines = |(name, own, theirs): (&str, &Value, &Value)| {
-        schema::changed_defaults(own, theirs)
-            .into_iter()
-            .map(|line| format!("{name}: {line}"))
-            .collect::<Vec<_>>()
+        // Pod templates in Workloads are copies that the manager makes: no source has them.
+        let (copied, own): (Vec<String>, Vec<String>) =
+            schema::changed_defaults(own, theirs).into_iter().partition(|line| line.starts_with(TEMPLATE));
+        let copied = (!copied.is_empty()).then(|| {
+            format!("{name}: {} in {TEMPLATE}, which the manager copies from jobs", copied.len())
+        });
+        own.into_iter().map(|line| format!("{name}: {line}")).chain(copied).collect::<Vec<_>>()
     };
     schemas(inventory).flat_map(lines).collect()
 }
@@ -121,7 +141,8 @@ fn webhook_entries(inventory: &Inventory) -> Vec<String> {
 fn api_service(placed: &Placed) -> String {
     let of = leftovers::installation(&placed.object);
     let state = if leftovers::is_available(&placed.object) { "answers" } else { "does not answer" };
-    format!("{}: {of:?}'s, {state}", placed.path)
+    let of = of.map_or_else(|| "of both".to_owned(), |of| format!("{of:?}'s"));
+    format!("{}: {of}, {state}", placed.path)
 }
 
 fn workloads(all: &[Value]) -> Vec<String> {

@@ -50,6 +50,32 @@ pub(super) fn has(object: &Value, path: &[String]) -> bool {
     }
 }
 
+/// Returns the path and text of the first value of an object that an enumeration of a schema does not have.
+pub(super) fn outside(schema: &Value, object: &Value) -> Option<(String, String)> {
+    let named = |name: &str, found: (String, String)| {
+        let path = if found.0.is_empty() { name.to_owned() } else { format!("{name}.{}", found.0) };
+        (path, found.1)
+    };
+    if let Some(values) = schema.get("enum").and_then(Value::as_array)
+        && !object.is_null()
+        && !values.contains(object)
+    {
+        return Some((String::new(), object.to_string()));
+    }
+    match object {
+        Value::Object(fields) => fields.iter().find_map(|(name, value)| {
+            let child = schema.get("properties").and_then(|all| all.get(name));
+            let child = child.or_else(|| schema.get("additionalProperties"))?;
+            Some(named(name, outside(child, value)?))
+        }),
+        Value::Array(all) => {
+            let items = schema.get("items")?;
+            all.iter().find_map(|value| Some(named("[]", outside(items, value)?)))
+        }
+        _ => None,
+    }
+}
+
 fn fields(schema: &Value) -> Fields {
     let mut all = Fields::new();
     collect(schema, &mut Vec::new(), &mut all);
@@ -94,5 +120,19 @@ mod tests {
         let path = ["spec", "list", "[]", "new"].map(str::to_owned);
         assert!(has(&json!({"spec": {"list": [{}, {"new": {}}]}}), &path));
         assert!(!has(&json!({"spec": {"list": [{}]}}), &path));
+    }
+
+    #[test]
+    fn values_that_an_enumeration_lacks_are_found() {
+        let policy = json!({"enum": ["Never", "Always"]});
+        let schema = json!({"properties": {"spec": {"properties": {
+            "policy": policy, "list": {"items": {"properties": {"policy": policy}}}, "map": {"additionalProperties": policy},
+        }}}});
+        let find = |spec: Value| outside(&schema, &json!({"spec": spec, "other": 1}));
+        assert_eq!(find(json!({"policy": "Never", "list": [{"policy": "Always"}], "map": {"a": "Never"}})), None);
+        let found = |path: &str| Some((path.to_owned(), "\"New\"".to_owned()));
+        assert_eq!(find(json!({"policy": "New"})), found("spec.policy"));
+        assert_eq!(find(json!({"list": [{}, {"policy": "New"}]})), found("spec.list.[].policy"));
+        assert_eq!(find(json!({"map": {"a": "New"}})), found("spec.map.a"));
     }
 }

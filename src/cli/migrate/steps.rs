@@ -5,12 +5,13 @@ use serde_json::{Value, json};
 
 use super::inventory::{DefinedKind, Inventory};
 use super::leftovers::{self, Installation};
-use super::schema;
+use super::obstacles::obstacles;
+use super::owner::Situation;
 use crate::cli::settings;
 use crate::kube::client::Content;
 
 /// The version in which objects are to be stored.
-const STORED: &str = "v1beta2";
+pub(super) const STORED: &str = "v1beta2";
 
 /// Direction of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +58,7 @@ pub(super) enum State {
     /// The user must run these commands.
     Command {
         lines: Vec<String>,
-        waits_for: &'static str,
+        waits_for: String,
     },
 }
 
@@ -86,7 +87,7 @@ pub(super) fn of(direction: Direction) -> Vec<Step> {
     ];
     let rest = match direction {
         Direction::ToSluice => vec![
-            step("Sluice's manager replaces Kueue's", sluice_runs),
+            step("Sluice's manager replaces Kueue's", |cluster| replaced_by(cluster, Installation::Sluice)),
             step("no webhook entry of Kueue is unanswered", |cluster| {
                 State::due(leftovers::stale_entries(cluster, Installation::Kueue))
             }),
@@ -97,7 +98,7 @@ pub(super) fn of(direction: Direction) -> Vec<Step> {
             step("everything is stored in v1beta2", stored_in_one_version),
         ],
         Direction::ToKueue => vec![
-            step("Kueue's manager replaces Sluice's", kueue_runs),
+            step("Kueue's manager replaces Sluice's", |cluster| replaced_by(cluster, Installation::Kueue)),
             step("no webhook entry of Sluice is left", |cluster| {
                 State::due(leftovers::stale_entries(cluster, Installation::Sluice))
             }),
@@ -109,56 +110,6 @@ pub(super) fn of(direction: Direction) -> Vec<Step> {
         ],
     };
     preparation.into_iter().chain(rest).collect()
-}
-
-/// Returns what stands in the way: what a step would lose, and what the manager would refuse.
-pub(super) fn obstacles(inventory: &Inventory) -> Vec<String> {
-    let mut found = Vec::new();
-    for kind in &inventory.kinds {
-        let name = kind.name();
-        let Some(definition) = &kind.definition else {
-            found.push(format!(
-                "definition {name} does not exist: neither Kueue nor Sluice is installed here, or half of it"
-            ));
-            continue;
-        };
-        if definition.pointer("/metadata/deletionTimestamp").is_some() {
-            found.push(format!("definition {name} is being deleted, and all its objects with it"));
-        }
-        // Without a manager nothing converts what is stored in another version; the next step is to start one.
-        if let Some(error) = kind.objects.as_ref().err().filter(|_| has_manager(inventory)) {
-            found.push(format!("{name} cannot be read: {error}"));
-        }
-        found.extend(lost_values(kind, definition));
-    }
-    if let Some(text) = &inventory.configuration {
-        let checked = settings::document_of(text, "configuration", None)
-            .and_then(|document| settings::checked("configuration", document));
-        found.extend(checked.err().map(|error| format!("{error:#}")));
-    }
-    found
-}
-
-fn has_manager(inventory: &Inventory) -> bool {
-    runs(inventory, Installation::Kueue) || runs(inventory, Installation::Sluice)
-}
-
-/// Returns values of objects that the definitions of this build would drop.
-fn lost_values(kind: &DefinedKind, definition: &Value) -> Vec<String> {
-    let schemas = schema::of_version(&kind.own, STORED).zip(schema::of_version(definition, STORED));
-    let Some((own, theirs)) = schemas else { return Vec::new() };
-    let objects = kind.objects.as_deref().unwrap_or_default();
-    let in_use = |path: Vec<String>| {
-        let user = objects.iter().find(|object| schema::has(object, &path))?;
-        let text = |pointer: &str| user.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
-        Some(format!(
-            "{}: {namespace}/{name} has {}, which Sluice does not know",
-            kind.name(),
-            path.join(".")
-        ))
-    };
-    schema::lacking(own, theirs).into_iter().filter_map(in_use).collect()
 }
 
 /// An owner that deletes what its source no longer has would delete the definitions between the two installations.
@@ -180,32 +131,19 @@ fn keep_definitions(inventory: &Inventory) -> State {
     State::due(changes)
 }
 
-/// Returns whether the Deployment of an installation has an available pod.
-fn runs(inventory: &Inventory, of: Installation) -> bool {
-    inventory.deployment.as_ref().is_some_and(|deployment| {
-        let available = deployment.pointer("/status/availableReplicas").and_then(Value::as_i64);
-        let goes = deployment.pointer("/metadata/deletionTimestamp").is_some();
-        leftovers::installation_of_deployment(deployment) == of && !goes && available > Some(0)
-    })
+/// Returns whether the manager elects a leader; one whose configuration cannot be read does.
+fn elects_leader(inventory: &Inventory) -> bool {
+    let text = inventory.configuration.as_deref().unwrap_or_default();
+    let document = settings::document_of(text, "configuration", None).unwrap_or_default();
+    document.pointer("/leaderElection/leaderElect") != Some(&Value::Bool(false))
 }
 
-fn sluice_runs(inventory: &Inventory) -> State {
-    if runs(inventory, Installation::Sluice) {
-        return State::Done;
-    }
-    State::Command {
-        lines: inventory.owner().replace_by_sluice(&inventory.namespace),
-        waits_for: "an available pod of Sluice's Deployment",
-    }
-}
-
-fn kueue_runs(inventory: &Inventory) -> State {
-    if runs(inventory, Installation::Kueue) {
-        return State::Done;
-    }
-    State::Command {
-        lines: inventory.owner().replace_by_kueue(&inventory.namespace),
-        waits_for: "an available pod of Kueue's Deployment",
+fn replaced_by(inventory: &Inventory, new: Installation) -> State {
+    match inventory.managers.awaited(new, elects_leader(inventory)) {
+        None => State::Done,
+        Some(waits_for) => {
+            State::Command { lines: inventory.owner().replacement(&Situation::of(inventory, new)), waits_for }
+        }
     }
 }
 
@@ -223,7 +161,8 @@ fn stored_in_one_version(inventory: &Inventory) -> State {
     let mut changes = Vec::new();
     for kind in &inventory.kinds {
         let versions = kind.stored_versions();
-        if versions.is_empty() || versions == [STORED] {
+        // A Kueue that stores another version goes on to do so.
+        if versions.is_empty() || versions == [STORED] || kind.storage_version() != Some(STORED) {
             continue;
         }
         let objects = match &kind.objects {
@@ -263,52 +202,6 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_lost_is_refused() {
-        let mut inventory = Inventory::with_definitions();
-        assert_eq!(obstacles(&inventory), Vec::<String>::new());
-        let flavors = position(&inventory, "resourceflavors.kueue.x-k8s.io");
-        let workloads = position(&inventory, "workloads.kueue.x-k8s.io");
-        let queues = position(&inventory, "clusterqueues.kueue.x-k8s.io");
-        let versions = &mut inventory.kinds[queues].definition.as_mut().unwrap()["spec"]["versions"];
-        let version = versions.as_array_mut().unwrap().iter_mut().find(|v| v["name"] == "v1beta2").unwrap();
-        version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["future"] =
-            json!({"type": "string"});
-        assert!(obstacles(&inventory).is_empty(), "a field that no object has");
-        inventory.kinds[queues].objects =
-            Ok(vec![json!({"metadata": {"name": "a"}, "spec": {"future": "x"}})]);
-        inventory.kinds[flavors].definition = None;
-        inventory.kinds[workloads].definition.as_mut().unwrap()["metadata"]["deletionTimestamp"] =
-            "2026-01-01T00:00:00Z".into();
-        inventory.configuration =
-            Some("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nunknown: 1\n".to_owned());
-        let found = obstacles(&inventory);
-        for part in [
-            "a has spec.future",
-            "resourceflavors.kueue.x-k8s.io does not exist",
-            "is being deleted",
-            "unknown",
-        ] {
-            assert!(found.iter().any(|line| line.contains(part)), "{part}: {found:?}");
-        }
-    }
-
-    #[test]
-    fn unreadable_objects_wait_for_a_manager() {
-        let mut inventory = Inventory::with_definitions();
-        inventory.kinds[0].objects = Err("429".to_owned());
-        assert!(obstacles(&inventory).is_empty());
-        inventory.deployment =
-            Some(json!({"spec": {"selector": {"matchLabels": {"control-plane": "controller-manager"}}},
-            "status": {"availableReplicas": 1}}));
-        assert_eq!(obstacles(&inventory).len(), 1);
-        assert!(matches!(kueue_runs(&inventory), State::Done));
-        assert!(matches!(sluice_runs(&inventory), State::Command { .. }));
-        inventory.deployment.as_mut().unwrap()["metadata"] =
-            json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
-        assert!(matches!(kueue_runs(&inventory), State::Command { .. }));
-    }
-
-    #[test]
     fn objects_are_stored_again_before_the_versions_say_so() {
         let mut inventory = Inventory::with_definitions();
         let workloads = position(&inventory, "workloads.kueue.x-k8s.io");
@@ -327,6 +220,10 @@ mod tests {
         );
         inventory.kinds[workloads].objects = Err("429".to_owned());
         assert!(matches!(stored_in_one_version(&inventory), State::Refused(_)));
+        // One that an old Kueue stores.
+        let versions = inventory.kinds[workloads].definition.as_mut().unwrap()["spec"]["versions"].as_array_mut();
+        versions.unwrap()[0]["storage"] = false.into();
+        assert!(matches!(stored_in_one_version(&inventory), State::Done));
     }
 
     #[test]

@@ -1,0 +1,139 @@
+//! The walk over the steps of one direction.
+//!
+//! Invariant: each write is one that its step found due in the cluster just before, so that a run that was killed between any two of
+//! them is repeated and ends in the same state.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tokio::time::Instant;
+
+use super::inventory::{self, Inventory};
+use super::steps::{self, Change, Direction, State, Step};
+use crate::kube::client::Caller;
+
+/// Between two looks at the cluster while a command of the user takes effect.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// A step that is done so often and is not done has another writer against it.
+const MAX_ATTEMPTS: usize = 5;
+
+/// One run.
+pub(super) struct Walk<'a> {
+    pub(super) caller: &'a Caller,
+    /// Namespace of the manager.
+    pub(super) namespace: &'a str,
+    /// How long it waits for the effect of a command.
+    pub(super) timeout: Duration,
+    /// Takes the text for the user.
+    pub(super) print: &'a dyn Fn(&str) -> anyhow::Result<()>,
+}
+
+impl Walk<'_> {
+    async fn read(&self) -> anyhow::Result<Inventory> {
+        Inventory::read(self.caller, self.namespace).await
+    }
+
+    /// Prints the steps that are due; returns whether none is. What follows a step that waits for the user depends on its effect.
+    pub(super) async fn preview(&self, direction: Direction) -> anyhow::Result<bool> {
+        let (inventory, steps) = (self.read().await?, steps::of(direction));
+        let (mut done, mut waits) = (true, false);
+        for (position, step) in steps.iter().enumerate() {
+            let state = (step.state)(&inventory);
+            done &= matches!(state, State::Done);
+            let title = title(position, steps.len(), step);
+            let title = if waits { format!("{title}, as far as the command above leaves it") } else { title };
+            self.show(&title, &state)?;
+            if matches!(state, State::Refused(_)) {
+                break;
+            }
+            waits |= matches!(state, State::Command { .. });
+        }
+        Ok(done)
+    }
+
+    /// Takes all steps.
+    pub(super) async fn take(&self, direction: Direction) -> anyhow::Result<()> {
+        let steps = steps::of(direction);
+        for (position, step) in steps.iter().enumerate() {
+            self.take_step(&title(position, steps.len(), step), step).await?;
+        }
+        Ok(())
+    }
+
+    /// Does one step, or waits until a user has.
+    async fn take_step(&self, title: &str, step: &Step) -> anyhow::Result<()> {
+        let deadline = Instant::now() + self.timeout;
+        let (mut attempts, mut shown) = (0, None);
+        loop {
+            let state = (step.state)(&self.read().await?);
+            match &state {
+                State::Done => return self.show(title, &state),
+                State::Refused(_) => {
+                    self.show(title, &state)?;
+                    bail!("{title}: refused");
+                }
+                State::Changes(changes) => {
+                    if attempts == MAX_ATTEMPTS {
+                        bail!(
+                            "{title}: still due after {attempts} attempts: something else writes the same objects"
+                        );
+                    }
+                    self.show(title, &state)?;
+                    for change in changes {
+                        self.make(change).await.with_context(|| format!("{title}: {}", change.what))?;
+                    }
+                    attempts += 1;
+                }
+                State::Command { lines, waits_for } => {
+                    match &shown {
+                        None => self.show(title, &state)?,
+                        Some(last) if last != waits_for => {
+                            (self.print)(&format!("  waiting for {waits_for}\n"))?;
+                        }
+                        Some(_) => {}
+                    }
+                    shown = Some(waits_for.clone());
+                    if Instant::now() > deadline {
+                        let hint = if lines.is_empty() { "" } else { "; the commands above are not run, or without effect" };
+                        bail!("{title}: after {} s still waiting for {waits_for}{hint}", self.timeout.as_secs());
+                    }
+                    tokio::time::sleep(POLL_INTERVAL).await;
+                }
+            }
+        }
+    }
+
+    /// Makes one change. What is gone already needs none.
+    async fn make(&self, change: &Change) -> anyhow::Result<()> {
+        match self.caller.call(change.verb.clone(), &change.path, change.content, change.body.as_ref()).await {
+            Err(error) if error.code() == Some(inventory::NOT_FOUND) => Ok(()),
+            outcome => Ok(outcome.map(drop)?),
+        }
+    }
+
+    fn show(&self, title: &str, state: &State) -> anyhow::Result<()> {
+        let text = match state {
+            State::Done => format!("{title}: done\n"),
+            State::Refused(reasons) => format!("{title}: refused\n{}", indented(reasons)),
+            State::Changes(changes) => {
+                let lines: Vec<String> = changes.iter().map(|change| change.what.clone()).collect();
+                format!("{title}\n{}", indented(&lines))
+            }
+            State::Command { lines, waits_for } if lines.is_empty() => {
+                format!("{title}\n  waiting for {waits_for}\n")
+            }
+            State::Command { lines, waits_for } => {
+                format!("{title}: run this\n{}  waiting for {waits_for}\n", indented(lines))
+            }
+        };
+        (self.print)(&text)
+    }
+}
+
+fn title(position: usize, count: usize, step: &Step) -> String {
+    format!("step {} of {count}, {}", position + 1, step.title)
+}
+
+fn indented(lines: &[String]) -> String {
+    lines.iter().fold(String::new(), |text, line| text + "  " + line + "\n")
+}
