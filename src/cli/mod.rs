@@ -1,5 +1,5 @@
-//! The command line interface: subcommands `manager`, `config`, `crds`, `simulate`, `dump`, `framework`, `migrate` and
-//! `version`.
+//! The command line interface: subcommands `manager`, `config`, `crds`, `simulate`, `dump`, `framework`, `import`,
+//! `migrate` and `version`.
 #![allow(clippy::disallowed_methods, reason = "the shell reads clocks, starts tasks and waits")]
 
 mod address;
@@ -20,6 +20,7 @@ mod entry;
 mod failpoints;
 mod files;
 mod framework;
+mod import;
 mod leadership;
 mod listed_frameworks;
 mod listeners;
@@ -66,6 +67,8 @@ enum Command {
     Dump(dump::DumpArgs),
     /// Work with kinds of jobs that files describe.
     Framework(framework::FrameworkArgs),
+    /// Give pods that run without a Workload one that is admitted.
+    Import(import::ImportArgs),
     /// Change a cluster from Kueue to Sluice, or back, and report what a change would meet.
     Migrate(migrate::MigrateArgs),
     /// Print version, commit and date.
@@ -88,6 +91,7 @@ pub fn main() -> ExitCode {
         Command::Simulate(args) => simulate::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Framework(args) => framework::run(&args).map(success),
+        Command::Import(args) => import::run(&args),
         Command::Migrate(args) => migrate::run(&args),
         Command::Version => files::print(&format!("sluice {}\n", build::describe())).map(success),
     };

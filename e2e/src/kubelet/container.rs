@@ -53,7 +53,18 @@ impl Container {
         let mut command = Command::new("nsenter");
         command
             .arg(format!("--net=/run/netns/{}", spec.network.name))
-            .args(["unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"])
+            .args([
+                "unshare",
+                "--uts",
+                "--mount",
+                "--propagation",
+                "private",
+                "--pid",
+                "--fork",
+                "--kill-child",
+            ])
+            // A manager's identity begins with its host name.
+            .args(["sh", "-c", "hostname \"$0\" && exec \"$@\"", text(spec.pod, "/metadata/name")])
             .args(confinement(spec, root, &cgroup)?.prepare(&spec.folder.join("container.json"))?)
             .args(command_line(spec.container)?)
             .current_dir("/")

@@ -134,13 +134,24 @@ impl<'a> Takeover<'a> {
         self.kubectl.run_with(&arguments, &list.to_string()).map(drop)
     }
 
+    /// Returns the name of a pod of the manager's Deployment, as which the manager takes part in the election.
+    pub(super) async fn shadow(&self) -> Result<String> {
+        eventually("the Deployment has a pod", async || {
+            let pods = self.objects.list(Kind::POD, NAMESPACE, "control-plane=controller-manager").await?;
+            let pod = pods.iter().find(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+            Ok(text(pod.context("no pod")?, "/metadata/name").to_owned())
+        })
+        .await
+    }
+
     async fn start_manager(&self, port: u16) -> Result<Manager> {
+        let identity = format!("--identity={}_sluice", self.shadow().await?);
         let settings = ManagerSettings {
             name: "sluice".to_owned(),
             program: binaries::sluice(Build::Dev)?,
             webhook_port: port,
             configuration: self.store.configuration()?,
-            flags: vec![V1BETA1.1.to_owned()],
+            flags: vec![V1BETA1.1.to_owned(), identity],
             api_server_url: None,
             namespace: NAMESPACE.to_owned(),
         };

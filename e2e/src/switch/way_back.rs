@@ -84,7 +84,7 @@ impl Takeover<'_> {
         });
         merge(&mut configuration, &own);
         let program = self.plane.folder().join("start-kueue");
-        write_private(&program, &start_script(&binaries.path(KUEUE), &certificates))?;
+        write_private(&program, &start_script(&binaries.path(KUEUE), &certificates, &self.shadow().await?))?;
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700))?;
         let settings = ManagerSettings {
             name: KUEUE.to_owned(),
@@ -102,14 +102,14 @@ impl Takeover<'_> {
 }
 
 /// Starts Kueue where it finds its certificates: with certificates that it does not make itself it reads those of its metrics at a fixed
-/// path, which exists in a mount namespace of its own.
-fn start_script(kueue: &Path, certificates: &Path) -> String {
+/// path, which exists in a mount namespace of its own. Its identity begins with its host name, that of its pod.
+fn start_script(kueue: &Path, certificates: &Path, pod: &str) -> String {
     let inside = format!(
-        "mount -t tmpfs none /etc && mkdir -p /etc/kueue/metrics && ln -s {} /etc/kueue/metrics/certs && exec {} \"$@\"",
+        "hostname {pod} && mount -t tmpfs none /etc && mkdir -p /etc/kueue/metrics && ln -s {} /etc/kueue/metrics/certs && exec {} \"$@\"",
         certificates.display(),
         kueue.display()
     );
-    format!("#!/bin/sh\nexec unshare --map-root-user --mount sh -c '{inside}' kueue \"$@\"\n")
+    format!("#!/bin/sh\nexec unshare --map-root-user --uts --mount sh -c '{inside}' kueue \"$@\"\n")
 }
 
 /// Adds an authority to whatever calls webhooks by URL.

@@ -175,7 +175,9 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full, Plane, 13, webhook_serving::other_namespace_installation;
     Full, Plane, 60, two_installations::webhook_configurations_decide;
     Full, Packed, 20, hostile_clients::good_clients_are_still_answered;
-    Soak, Machine, 20, live_switch::hold;
+    Full, Machine, 120, live_switch::manifests_are_replaced_and_come_back;
+    Full, Machine, 120, live_switch::release_is_upgraded_and_back;
+    Full, Machine, 120, live_switch::release_of_helm_3_is_upgraded_and_back;
     Full, Packed, 20, image::manager_runs_in_image;
     Full + Versions, Packed, 109, shipped_manifests::deployment_runs_as_rendered;
     Full, Packed, 111, shipped_manifests::split_deployments_run_as_rendered;

@@ -2,15 +2,20 @@
 //! server, which finds a replica by the Service, verifies its certificate and passes on who asks.
 
 use crate::cases::note;
+use crate::certificates::{CA_SECRET, SERVING_SECRET, certificate};
 use crate::fixture::Fixture;
 use crate::shipped_manifests::{Installation, is_supported};
 use anyhow::{Context as _, Result, ensure};
 use kube::config::Config;
 use serde_json::{Value, json};
+use sluice_e2e::certs::CertificateAuthority;
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::install::NAMESPACE;
+use sluice_e2e::kubeconfig::decode_base64;
+use sluice_e2e::manager::LEASE_NAME;
 use sluice_e2e::objects::{self, Job, Kind, condition, condition_is_true, text};
 use sluice_e2e::wait::{eventually, within};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const API_SERVICE: Kind = Kind::new("apiregistration.k8s.io", "v1", "APIService", "apiservices");
@@ -24,7 +29,8 @@ const DEPLOYMENT: &str = "deployment/kueue-controller-manager";
 const RETURN: Duration = Duration::from_mins(1);
 
 /// Users with rights get pending workloads with positions, others get none; discovery and OpenAPI are merged; a deleted namespace
-/// waits for a replica, and no longer.
+/// waits for a replica, and no longer; a replica alone is enough, also one that only follows; a certificate of an earlier installation,
+/// without the name of the API's Service, is renewed.
 pub(crate) async fn pending_workloads_are_served(_: &mut Cluster, _: &Fixture) -> Result<()> {
     run("visibility", &["visibility-flow-control"]).await
 }
@@ -54,6 +60,7 @@ async fn check(installation: &Installation) -> Result<()> {
     rights_decide(installation)?;
     discovery_is_merged(installation)?;
     only_the_api_server_is_heard(installation).await?;
+    follower_answers_alone(installation).await?;
     namespaces_wait_for_a_replica(installation).await
 }
 
@@ -228,6 +235,62 @@ async fn only_the_api_server_is_heard(installation: &Installation) -> Result<()>
     Ok(())
 }
 
+/// While the leader hangs, before its probe restarts it, the follower answers, and a deleted namespace goes.
+async fn follower_answers_alone(installation: &Installation) -> Result<()> {
+    let lease = installation.objects.must_get(Kind::LEASE, NAMESPACE, LEASE_NAME).await?;
+    let (leader, _) = text(&lease, "/spec/holderIdentity").rsplit_once('_').context("nobody leads")?;
+    let pid = installation.kubelet.pid(leader)?.to_string();
+    let stopped = Command::new("kill").args(["-STOP", &pid]).status()?;
+    ensure!(stopped.success(), "cannot stop the leader");
+    let begun = Instant::now();
+    eventually("the follower answers alone", async || {
+        let pod = installation.objects.must_get(Kind::POD, NAMESPACE, leader).await?;
+        ensure!(!condition_is_true(&pod, "Ready"), "the leader is ready");
+        for _ in 0..8 {
+            get(installation, OF_CQ, &[])?;
+        }
+        Ok(())
+    })
+    .await?;
+    wait_until_available(installation, true).await?;
+    installation.objects.create(Kind::NAMESPACE, &json!({"metadata": {"name": "orphaned"}})).await?;
+    let timeout = format!("--timeout={}s", RETURN.as_secs());
+    installation.kubectl.run(&["delete", "namespace", "orphaned", &timeout])?;
+    note(format_args!("a follower alone: a namespace was gone after {:.0} s", begun.elapsed().as_secs_f64()));
+    // Its probe may have restarted it meanwhile.
+    let _ = Command::new("kill").args(["-CONT", &pid]).status();
+    eventually("the leader's pod is ready again", async || {
+        let pod = installation.objects.must_get(Kind::POD, NAMESPACE, leader).await?;
+        ensure!(condition_is_true(&pod, "Ready"), "{}", pod["status"]);
+        Ok(())
+    })
+    .await
+}
+
+/// An earlier installation issued the certificate for the names of the webhooks alone.
+async fn leave_older_certificate(installation: &Installation) -> Result<String> {
+    let objects = &installation.objects;
+    let secret = objects.must_get(Kind::SECRET, NAMESPACE, CA_SECRET).await?;
+    let decoded = |key: &str| anyhow::Ok(String::from_utf8(decode_base64(text(&secret, key))?)?);
+    let authority = CertificateAuthority::existing(&decoded("/data/ca.crt")?, &decoded("/data/ca.key")?)?;
+    let service = format!("kueue-webhook-service.{NAMESPACE}.svc");
+    let pair = authority.server("kueue", &[&service])?;
+    let data = json!({"stringData": {"tls.crt": pair.certificate, "tls.key": pair.key}});
+    objects.merge(Kind::SECRET, NAMESPACE, SERVING_SECRET, &data).await?;
+    certificate(objects).await
+}
+
+/// The certificate was issued again, for the visibility API's Service as well.
+async fn certificate_is_renewed(installation: &Installation, older: &str) -> Result<()> {
+    let renewed = certificate(&installation.objects).await?;
+    ensure!(renewed != older, "the older certificate is still there");
+    let chain = pem::parse_many(decode_base64(&renewed)?)?;
+    let name = format!("kueue-visibility-server.{NAMESPACE}.svc");
+    let leaf = chain.first().context("no certificate")?.contents();
+    ensure!(leaf.windows(name.len()).any(|window| window == name.as_bytes()), "not for {name}");
+    Ok(())
+}
+
 /// Without a replica a deleted namespace stays, because the API server cannot say what is in it. It goes soon after one is back.
 async fn namespaces_wait_for_a_replica(installation: &Installation) -> Result<()> {
     let (objects, kubectl) = (&installation.objects, &installation.kubectl);
@@ -245,8 +308,10 @@ async fn namespaces_wait_for_a_replica(installation: &Installation) -> Result<()
         Ok(())
     })
     .await?;
+    let older = leave_older_certificate(installation).await?;
     kubectl.run(&["-n", NAMESPACE, "scale", DEPLOYMENT, "--replicas=2"])?;
     wait_until_available(installation, true).await?;
+    certificate_is_renewed(installation, &older).await?;
     let returned = Instant::now();
     within(RETURN, "the namespace is gone", async || {
         let namespace = objects.get(Kind::NAMESPACE, "", "doomed").await?;

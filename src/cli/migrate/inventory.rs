@@ -1,5 +1,7 @@
 //! What a cluster has of Kueue and of Sluice; read again before each decision.
 
+use std::sync::OnceLock;
+
 use anyhow::Context;
 use serde_json::Value;
 
@@ -131,6 +133,16 @@ impl Inventory {
     }
 }
 
+/// Returns the definitions of this build; generating them takes longer than reading those of a cluster.
+fn own_definitions() -> anyhow::Result<Vec<Value>> {
+    static DEFINITIONS: OnceLock<Vec<Value>> = OnceLock::new();
+    if let Some(known) = DEFINITIONS.get() {
+        return Ok(known.clone());
+    }
+    let all = crd::definitions()?.into_iter().map(|(_, definition)| definition).collect();
+    Ok(DEFINITIONS.get_or_init(|| all).clone())
+}
+
 struct Reader<'a> {
     caller: &'a Caller,
 }
@@ -166,7 +178,7 @@ impl Reader<'_> {
 
     async fn kinds(&self) -> anyhow::Result<Vec<DefinedKind>> {
         let mut kinds = Vec::new();
-        for (_, own) in crd::definitions()? {
+        for own in own_definitions()? {
             let text =
                 |pointer: &str| own.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
             let (name, plural) = (text("/metadata/name"), text("/spec/names/plural"));
@@ -189,9 +201,8 @@ impl Reader<'_> {
     }
 
     async fn managers(&self, namespace: &str) -> anyhow::Result<Managers> {
-        let list = async |path: &str| {
-            self.list(path, SELECTOR).await.with_context(|| format!("cannot list {path}"))
-        };
+        let list =
+            async |path: &str| self.list(path, SELECTOR).await.with_context(|| format!("cannot list {path}"));
         let lease = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{}", managers::LEASE);
         Ok(Managers {
             namespace: namespace.to_owned(),

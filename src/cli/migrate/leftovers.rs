@@ -99,7 +99,8 @@ fn without_entries(placed: &Placed, is_stale: impl Fn(&Value) -> bool) -> Option
 
 /// Returns the APIServices of an installation that the API server cannot reach: while they exist, no namespace can be deleted.
 pub(super) fn dead_api_services(inventory: &Inventory, of: Installation) -> Vec<&Placed> {
-    let is_dead = |placed: &&Placed| installation(&placed.object) == Some(of) && !is_available(&placed.object);
+    let is_dead =
+        |placed: &&Placed| installation(&placed.object) == Some(of) && !is_available(&placed.object);
     inventory.api_services.iter().filter(is_dead).collect()
 }
 

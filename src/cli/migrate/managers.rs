@@ -73,7 +73,9 @@ impl Managers {
     pub(super) fn is_available(&self, of: Installation) -> bool {
         self.deployment().is_some_and(|deployment| {
             let available = deployment.pointer("/status/availableReplicas").and_then(Value::as_i64);
-            installation_of_deployment(deployment) == Some(of) && !is_ending(deployment) && available > Some(0)
+            installation_of_deployment(deployment) == Some(of)
+                && !is_ending(deployment)
+                && available > Some(0)
         })
     }
 
@@ -92,7 +94,9 @@ impl Managers {
             return Some(format!("an available pod of {new:?}'s Deployment"));
         }
         let holder = self.holder();
-        if !elects || self.pods.iter().any(|pod| installation_of_pod(pod) == Some(new) && is_held_by(holder, pod)) {
+        if !elects
+            || self.pods.iter().any(|pod| installation_of_pod(pod) == Some(new) && is_held_by(holder, pod))
+        {
             return None;
         }
         let held = if holder.is_empty() { "nobody" } else { holder };
@@ -212,7 +216,9 @@ pub(super) mod tests {
         managers.deployments[0]["metadata"]["name"] = "batch-kueue-controller-manager".into();
         managers.deployments.push(deployment(Installation::Kueue, "other", 1));
         // A part of Kueue that is no manager.
-        managers.deployments.push(json!({"metadata": {"namespace": "third", "name": "kueue-kueueviz-backend"},
+        managers
+            .deployments
+            .push(json!({"metadata": {"namespace": "third", "name": "kueue-kueueviz-backend"},
             "spec": {"selector": {"matchLabels": {"app": "kueueviz-backend"}}}}));
         assert_eq!(managers.prefix(), "batch-kueue");
         assert_eq!(managers.elsewhere(), ["other/kueue-controller-manager"]);

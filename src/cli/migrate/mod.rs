@@ -7,6 +7,8 @@
 //! done yet.
 //! Invariant: no step deletes a definition, or an object of a kind that a definition defines.
 
+#[cfg(test)]
+mod fake_cluster;
 mod inventory;
 mod leftovers;
 mod managers;
@@ -93,19 +95,22 @@ pub(super) fn run(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn connect(args: &ClusterArgs) -> anyhow::Result<Caller> {
-    let caller = caller_from_kubeconfig(args.kubeconfig.as_deref(), args.context.as_deref(), CALL_TIMEOUT).await?;
+    let caller =
+        caller_from_kubeconfig(args.kubeconfig.as_deref(), args.context.as_deref(), CALL_TIMEOUT).await?;
     match caller.get("/version").await {
         Ok(_) => Ok(caller),
         Err(error @ (CallError::Transport(_) | CallError::Timeout(_))) => {
             Err(error).context("no API server answers; --kubeconfig and --context say which one")
         }
-        Err(error) => Err(error).context("the API server does not accept this user; --kubeconfig and --context say which one"),
+        Err(error) => Err(error)
+            .context("the API server does not accept this user; --kubeconfig and --context say which one"),
     }
 }
 
 /// Fails if the user lacks a right, and says which and what grants it.
 async fn require_rights(caller: &Caller, namespace: &str, access: Access) -> anyhow::Result<()> {
-    let missing = rights::missing(caller, namespace, access).await.context("cannot read this user's rights")?;
+    let missing =
+        rights::missing(caller, namespace, access).await.context("cannot read this user's rights")?;
     if missing.is_empty() {
         return Ok(());
     }

@@ -111,7 +111,8 @@ mod tests {
     fn add_field(inventory: &mut Inventory, kind: usize, name: &str) {
         let versions = &mut inventory.kinds[kind].definition.as_mut().unwrap()["spec"]["versions"];
         let version = versions.as_array_mut().unwrap().iter_mut().find(|v| v["name"] == "v1beta2").unwrap();
-        version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"][name] = json!({"type": "string"});
+        version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"][name] =
+            json!({"type": "string"});
     }
 
     fn expect(inventory: &Inventory, parts: &[&str]) {
@@ -171,7 +172,10 @@ mod tests {
     fn a_wrong_namespace_and_no_installation_are_told() {
         let mut inventory = Inventory::with_definitions();
         inventory.managers.deployments = vec![deployment(Installation::Kueue, "other", 1)];
-        expect(&inventory, &["Deployment other/kueue-controller-manager runs a manager in another namespace"]);
+        expect(
+            &inventory,
+            &["Deployment other/kueue-controller-manager runs a manager in another namespace"],
+        );
         inventory.managers.deployments.clear();
         for kind in &mut inventory.kinds {
             kind.definition = None;

@@ -93,16 +93,25 @@ impl Owner {
         match self {
             Self::Kubectl => {
                 let mut lines = vec![
-                    format!("# in config/default/kustomization.yaml under components: {}", components.join(", ")),
+                    format!(
+                        "# in config/default/kustomization.yaml under components: {}",
+                        components.join(", ")
+                    ),
                     "# in config/manager/controller_manager_config.yaml: your configuration".to_owned(),
                 ];
                 if situation.namespace != settings::DEFAULT_NAMESPACE {
-                    lines.push(format!("# in config/default/kustomization.yaml: namespace: {}", situation.namespace));
+                    lines.push(format!(
+                        "# in config/default/kustomization.yaml: namespace: {}",
+                        situation.namespace
+                    ));
                 }
                 lines
             }
             Self::Helm { .. } => {
-                vec!["# helm upgrade, not uninstall: that would delete the definitions and all Workloads".to_owned()]
+                vec![
+                    "# helm upgrade, not uninstall: that would delete the definitions and all Workloads"
+                        .to_owned(),
+                ]
             }
             Self::GitOps { source, .. } => vec![format!(
                 "# in the source of {source}: Sluice's manifests instead of Kueue's, with {}, and your configuration; then",
@@ -114,7 +123,9 @@ impl Owner {
     fn before_kueue(&self) -> Vec<String> {
         match self {
             Self::Kubectl => Vec::new(),
-            Self::Helm { .. } => vec!["# helm upgrade, not uninstall: the objects stay those of one release".to_owned()],
+            Self::Helm { .. } => {
+                vec!["# helm upgrade, not uninstall: the objects stay those of one release".to_owned()]
+            }
             Self::GitOps { source, .. } => {
                 vec![format!("# in the source of {source}: Kueue's manifests instead of Sluice's; then")]
             }
@@ -127,7 +138,8 @@ impl Owner {
                 "kubectl apply --server-side --force-conflicts -k config/default".to_owned()
             }
             (Self::Kubectl, Installation::Kueue) => {
-                "kubectl apply --server-side --force-conflicts -f manifests.yaml  # of your version of Kueue".to_owned()
+                "kubectl apply --server-side --force-conflicts -f manifests.yaml  # of your version of Kueue"
+                    .to_owned()
             }
             (Self::Helm { release, namespace }, Installation::Sluice) => {
                 let names = if situation.prefix == "kueue" {
@@ -238,7 +250,9 @@ mod tests {
             Owner::GitOps { controller: "Flux", source: "infra".to_owned() },
         ];
         let mut inventory = Inventory::with_definitions();
-        for (owner, new) in owners.iter().flat_map(|owner| [(owner, Installation::Sluice), (owner, Installation::Kueue)]) {
+        for (owner, new) in
+            owners.iter().flat_map(|owner| [(owner, Installation::Sluice), (owner, Installation::Kueue)])
+        {
             inventory.managers.deployments = vec![deployment(new.other(), "kueue-system", 1)];
             let all = owner.replacement(&Situation::of(&inventory, new));
             let commands: Vec<&String> = all.iter().filter(|line| !line.starts_with('#')).collect();
@@ -255,17 +269,21 @@ mod tests {
         inventory.managers.deployments = vec![deployment(Installation::Kueue, "kueue-system", 1)];
         inventory.managers.deployments[0]["metadata"]["name"] = "batch-kueue-controller-manager".into();
         inventory.configuration = Some(
-            "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations:\n  frameworks: [batch/job, kubeflow.org/mpijob, ray.io/rayjob]\n"
+            "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations:\n  frameworks: [batch/job, kubeflow.org/mpijob, kubeflow.org/tfjob, kubeflow.org/jaxjob]\n"
                 .to_owned(),
         );
         let lines = Owner::Kubectl.replacement(&Situation::of(&inventory, Installation::Sluice));
-        assert!(lines[0].contains("components: ../v1beta1, ../frameworks/mpijob, ../frameworks/rayjob"), "{lines:?}");
+        assert!(
+            lines[0].contains("components: ../v1beta1, ../frameworks/tfjob, ../frameworks/jaxjob"),
+            "{lines:?}"
+        );
         let helm = Owner::Helm { release: "batch".to_owned(), namespace: "q".to_owned() };
         let lines = helm.replacement(&Situation::of(&inventory, Installation::Sluice));
         assert!(lines[2].contains("--set fullnameOverride=batch-kueue"), "{lines:?}");
         // Kueue's APIServices are not verified, and an authority in them would be refused.
         let api_service = json!({"spec": {"caBundle": "eA=="}});
-        inventory.api_services = vec![Placed { path: "/apis/x/apiservices/v1beta2.visibility".to_owned(), object: api_service }];
+        inventory.api_services =
+            vec![Placed { path: "/apis/x/apiservices/v1beta2.visibility".to_owned(), object: api_service }];
         inventory.managers.deployments = vec![deployment(Installation::Sluice, "kueue-system", 1)];
         let lines = Owner::Kubectl.replacement(&Situation::of(&inventory, Installation::Kueue));
         assert_eq!(lines[1], "kubectl delete apiservice --ignore-not-found v1beta2.visibility");

@@ -49,7 +49,8 @@ fn installation(inventory: &Inventory) -> Vec<String> {
         |deployment| {
             let image = deployment.pointer("/spec/template/spec/containers/0/image").and_then(Value::as_str);
             let of = managers.installation();
-            let state = if of.is_some_and(|of| managers.is_available(of)) { "available" } else { "not available" };
+            let state =
+                if of.is_some_and(|of| managers.is_available(of)) { "available" } else { "not available" };
             let of = of.map_or_else(String::new, |of| format!("{of:?}'s "));
             format!(
                 "{of}Deployment {}-controller-manager in {}, {state}, image {}",
@@ -85,7 +86,10 @@ fn configuration(inventory: &Inventory) -> Vec<String> {
     let mut lines = vec![format!("frameworks: {}", names.join(", "))];
     let components = super::owner::components(inventory);
     if !components.is_empty() {
-        lines.push(format!("components that they need: config/frameworks/{}", components.join(", config/frameworks/")));
+        lines.push(format!(
+            "components that they need: config/frameworks/{}",
+            components.join(", config/frameworks/")
+        ));
     }
     match settings::checked("configuration", document) {
         Ok(loaded) => lines.extend(loaded.warnings),
@@ -110,7 +114,9 @@ fn unknown_fields(inventory: &Inventory) -> Vec<String> {
             .collect::<Vec<_>>()
     };
     let kinds = inventory.unknown_kinds.iter();
-    let kinds = kinds.map(|plural| format!("{plural}.kueue.x-k8s.io: the whole kind; it stays as it is, and nothing acts on it"));
+    let kinds = kinds.map(|plural| {
+        format!("{plural}.kueue.x-k8s.io: the whole kind; it stays as it is, and nothing acts on it")
+    });
     schemas(inventory).flat_map(lines).chain(kinds).collect()
 }
 
@@ -119,9 +125,8 @@ fn defaults(inventory: &Inventory) -> Vec<String> {
         // Pod templates in Workloads are copies that the manager makes: no source has them.
         let (copied, own): (Vec<String>, Vec<String>) =
             schema::changed_defaults(own, theirs).into_iter().partition(|line| line.starts_with(TEMPLATE));
-        let copied = (!copied.is_empty()).then(|| {
-            format!("{name}: {} in {TEMPLATE}, which the manager copies from jobs", copied.len())
-        });
+        let copied = (!copied.is_empty())
+            .then(|| format!("{name}: {} in {TEMPLATE}, which the manager copies from jobs", copied.len()));
         own.into_iter().map(|line| format!("{name}: {line}")).chain(copied).collect::<Vec<_>>()
     };
     schemas(inventory).flat_map(lines).collect()

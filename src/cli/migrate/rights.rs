@@ -129,7 +129,9 @@ pub(super) async fn missing(caller: &Caller, namespace: &str, access: Access) ->
 pub(super) async fn user(caller: &Caller) -> String {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let answer = caller.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await;
-    let name = answer.ok().and_then(|answer| Some(answer.pointer("/status/userInfo/username")?.as_str()?.to_owned()));
+    let name = answer
+        .ok()
+        .and_then(|answer| Some(answer.pointer("/status/userInfo/username")?.as_str()?.to_owned()));
     name.unwrap_or_else(|| "USER".to_owned())
 }
 

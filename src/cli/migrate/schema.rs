@@ -129,7 +129,10 @@ mod tests {
             "policy": policy, "list": {"items": {"properties": {"policy": policy}}}, "map": {"additionalProperties": policy},
         }}}});
         let find = |spec: Value| outside(&schema, &json!({"spec": spec, "other": 1}));
-        assert_eq!(find(json!({"policy": "Never", "list": [{"policy": "Always"}], "map": {"a": "Never"}})), None);
+        assert_eq!(
+            find(json!({"policy": "Never", "list": [{"policy": "Always"}], "map": {"a": "Never"}})),
+            None
+        );
         let found = |path: &str| Some((path.to_owned(), "\"New\"".to_owned()));
         assert_eq!(find(json!({"policy": "New"})), found("spec.policy"));
         assert_eq!(find(json!({"list": [{}, {"policy": "New"}]})), found("spec.list.[].policy"));

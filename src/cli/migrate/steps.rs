@@ -221,7 +221,8 @@ mod tests {
         inventory.kinds[workloads].objects = Err("429".to_owned());
         assert!(matches!(stored_in_one_version(&inventory), State::Refused(_)));
         // One that an old Kueue stores.
-        let versions = inventory.kinds[workloads].definition.as_mut().unwrap()["spec"]["versions"].as_array_mut();
+        let versions =
+            inventory.kinds[workloads].definition.as_mut().unwrap()["spec"]["versions"].as_array_mut();
         versions.unwrap()[0]["storage"] = false.into();
         assert!(matches!(stored_in_one_version(&inventory), State::Done));
     }

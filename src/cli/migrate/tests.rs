@@ -1,1 +1,199 @@
-//! Placeholder.
+//! Whole runs on a cluster in memory: killed at each of their writes, against a manager that still runs, and without a right.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use super::fake_cluster::{Death, FakeCluster, NAMESPACE};
+use super::inventory::Inventory;
+use super::leftovers::Installation;
+use super::obstacles::obstacles;
+use super::rights::{self, Access};
+use super::steps::Direction;
+use super::walk::Walk;
+use super::{report, require_rights};
+use serde_json::json;
+
+const BOTH: [(Direction, Installation); 2] =
+    [(Direction::ToSluice, Installation::Sluice), (Direction::ToKueue, Installation::Kueue)];
+
+/// One run; a user does what is printed, if `helps`. Returns its result and its text.
+async fn run(
+    cluster: &FakeCluster,
+    direction: Direction,
+    new: Installation,
+    helps: bool,
+) -> (anyhow::Result<()>, String) {
+    let (caller, text) = (cluster.caller(), RefCell::new(String::new()));
+    let print = |line: &str| {
+        text.borrow_mut().push_str(line);
+        if helps && line.contains("waiting for") {
+            cluster.act(new);
+        }
+        Ok(())
+    };
+    let walk =
+        Walk { caller: &caller, namespace: NAMESPACE, timeout: Duration::from_secs(60), print: &print };
+    let outcome = walk.take(direction).await;
+    (outcome, text.into_inner())
+}
+
+async fn completed(cluster: &FakeCluster, direction: Direction, new: Installation) {
+    let (outcome, text) = run(cluster, direction, new, true).await;
+    outcome.unwrap_or_else(|error| panic!("{error:#}\n{text}"));
+}
+
+/// A run that dies at any of its writes, before or after it is stored, and is repeated, ends where an undisturbed run does.
+#[tokio::test(start_paused = true)]
+async fn run_killed_at_any_write_is_repeated_to_the_same_end() {
+    for (direction, new) in BOTH {
+        let start = || FakeCluster::run_by(new.other());
+        let cluster = start();
+        completed(&cluster, direction, new).await;
+        let (writes, expected) = (cluster.begin_run(None), cluster.content());
+        // 11 definitions kept, two entries, two APIServices, five leftovers, four objects and 11 versions.
+        assert_eq!(writes.len(), 35, "{writes:?}");
+        assert!(expected.1.is_empty(), "stored in v1beta1: {:?}", expected.1);
+        for write in 0..writes.len() {
+            for stored in [false, true] {
+                let (cluster, death) = (start(), Death { write, stored });
+                cluster.begin_run(Some(death));
+                let (outcome, text) = run(&cluster, direction, new, true).await;
+                assert!(outcome.is_err(), "{death:?} did not end the run:\n{text}");
+                cluster.begin_run(None);
+                completed(&cluster, direction, new).await;
+                assert_eq!(cluster.content(), expected, "{direction:?}, {death:?}: {}", writes[write]);
+            }
+        }
+        // Runs of which each dies one write later than the one before. (Which objects of a kind are stored again is not recorded.)
+        let cluster = start();
+        let mut runs = 0;
+        loop {
+            cluster.begin_run(Some(Death { write: runs, stored: true }));
+            let (outcome, text) = run(&cluster, direction, new, true).await;
+            if outcome.is_ok() {
+                break;
+            }
+            runs += 1;
+            assert!(runs <= writes.len(), "no end:\n{text}");
+        }
+        assert!(runs > 5, "{runs} runs");
+        assert_eq!(cluster.content(), expected, "{direction:?}, killed again and again");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn finished_switch_has_no_write_left_and_touches_nothing_of_others() {
+    for (direction, new) in BOTH {
+        let cluster = FakeCluster::run_by(new.other());
+        completed(&cluster, direction, new).await;
+        cluster.begin_run(None);
+        completed(&cluster, direction, new).await;
+        assert!(cluster.begin_run(None).is_empty());
+        for path in ["clusterrolebindings/shared", "clusterrolebindings/own", "clusterroles/kueue-old-role"] {
+            assert!(cluster.get(&format!("/apis/rbac.authorization.k8s.io/v1/{path}")).is_some(), "{path}");
+        }
+        // And back again.
+        let (back, old) = if direction == Direction::ToSluice { BOTH[1] } else { BOTH[0] };
+        completed(&cluster, back, old).await;
+        assert!(cluster.get("/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads/a").is_some());
+    }
+}
+
+/// While the other manager runs nothing is written but the owner's marks, and the run says what it waits for.
+#[tokio::test(start_paused = true)]
+async fn running_manager_is_waited_for() {
+    for (direction, new) in BOTH {
+        let cluster = FakeCluster::run_by(new.other());
+        let (outcome, text) = run(&cluster, direction, new, false).await;
+        let error = format!("{:#}", outcome.unwrap_err());
+        let deployment = format!("the deletion of {:?}'s Deployment kueue-controller-manager", new.other());
+        assert!(error.contains("step 3 of 7") && error.contains(&deployment), "{error}");
+        assert_eq!(text.matches("run this").count(), 1, "{text}");
+        let writes = cluster.begin_run(None);
+        assert!(
+            writes
+                .iter()
+                .all(|write| write.starts_with("PATCH") && write.contains("/customresourcedefinitions/")),
+            "{writes:?}"
+        );
+        // The next thing that is missing is told when it changes.
+        cluster.act(new);
+        let (outcome, _) = run(&cluster, direction, new, false).await;
+        let error = format!("{:#}", outcome.unwrap_err());
+        assert!(error.contains(&format!("the end of {:?}'s pod", new.other())), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_missing_right_stops_a_run_before_its_first_write() {
+    let cluster = FakeCluster::run_by(Installation::Kueue);
+    let caller = cluster.caller();
+    require_rights(&caller, NAMESPACE, Access::Change).await.unwrap();
+    for access in [Access::Read, Access::Change] {
+        for right in rights::needed(access).unwrap() {
+            let right = right.to_string();
+            cluster.deny(&right);
+            let error = require_rights(&caller, NAMESPACE, access).await.unwrap_err().to_string();
+            let (verb, resource) = right.split_once(' ').unwrap();
+            assert!(error.contains(&format!("ann may not {right}")), "{error}");
+            assert!(error.contains(&format!("--verb={verb} --resource={resource}")), "{error}");
+            assert!(error.contains("--user=ann"), "{error}");
+        }
+    }
+    assert!(cluster.begin_run(None).is_empty());
+}
+
+/// What a user left half done is either done to the end or refused, and nothing is lost.
+#[tokio::test(start_paused = true)]
+async fn half_a_switch_by_hand_is_finished_or_refused() {
+    let read = async |cluster: &FakeCluster| Inventory::read(&cluster.caller(), NAMESPACE).await.unwrap();
+    // The Deployment was deleted, everything else is left: nothing can be read, and nothing is in the way.
+    let cluster = FakeCluster::run_by(Installation::Kueue);
+    cluster.act(Installation::Sluice);
+    let inventory = read(&cluster).await;
+    assert!(inventory.objects("Workload").is_empty() && obstacles(&inventory).is_empty());
+    assert!(report::text(&inventory, &[]).contains("no Deployment of a manager in kueue-system"));
+    completed(&cluster, Direction::ToSluice, Installation::Sluice).await;
+    assert!(cluster.content().1.is_empty());
+    // One definition was deleted, and with it its objects.
+    let cluster = FakeCluster::run_by(Installation::Kueue);
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/cohorts.kueue.x-k8s.io";
+    let definition = cluster.get(path).unwrap();
+    cluster.remove(path);
+    let (outcome, text) = run(&cluster, Direction::ToSluice, Installation::Sluice, true).await;
+    assert!(outcome.is_err() && text.contains("cohorts.kueue.x-k8s.io does not exist"), "{text}");
+    assert!(cluster.begin_run(None).is_empty());
+    // It was applied again; its store begins anew.
+    cluster.put(path, definition);
+    completed(&cluster, Direction::ToSluice, Installation::Sluice).await;
+    // A newer Kueue: an object uses a field that would be lost.
+    let cluster = FakeCluster::run_by(Installation::Kueue);
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/workloads.kueue.x-k8s.io";
+    let mut definition = cluster.get(path).unwrap();
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["future"] =
+        json!({"type": "string"});
+    cluster.put(path, definition);
+    let object = json!({"metadata": {"namespace": "team", "name": "new"}, "spec": {"future": "x"}});
+    cluster.put("/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads/new", object);
+    let (outcome, text) = run(&cluster, Direction::ToSluice, Installation::Sluice, true).await;
+    assert!(outcome.is_err() && text.contains("team/new has spec.future"), "{text}");
+    assert!(cluster.begin_run(None).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn preview_writes_nothing_and_says_what_depends_on_the_command() {
+    let cluster = FakeCluster::run_by(Installation::Kueue);
+    let (caller, text) = (cluster.caller(), RefCell::new(String::new()));
+    let print = |line: &str| {
+        text.borrow_mut().push_str(line);
+        Ok(())
+    };
+    let walk = Walk { caller: &caller, namespace: NAMESPACE, timeout: Duration::ZERO, print: &print };
+    assert!(!walk.preview(Direction::ToSluice).await.unwrap());
+    assert!(cluster.begin_run(None).is_empty());
+    let text = text.borrow();
+    assert!(
+        text.contains("nothing of Kueue acts or grants, as far as the command above leaves it"),
+        "{text}"
+    );
+}

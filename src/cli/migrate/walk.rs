@@ -94,8 +94,15 @@ impl Walk<'_> {
                     }
                     shown = Some(waits_for.clone());
                     if Instant::now() > deadline {
-                        let hint = if lines.is_empty() { "" } else { "; the commands above are not run, or without effect" };
-                        bail!("{title}: after {} s still waiting for {waits_for}{hint}", self.timeout.as_secs());
+                        let hint = if lines.is_empty() {
+                            ""
+                        } else {
+                            "; the commands above are not run, or without effect"
+                        };
+                        bail!(
+                            "{title}: after {} s still waiting for {waits_for}{hint}",
+                            self.timeout.as_secs()
+                        );
                     }
                     tokio::time::sleep(POLL_INTERVAL).await;
                 }
@@ -105,7 +112,8 @@ impl Walk<'_> {
 
     /// Makes one change. What is gone already needs none.
     async fn make(&self, change: &Change) -> anyhow::Result<()> {
-        match self.caller.call(change.verb.clone(), &change.path, change.content, change.body.as_ref()).await {
+        match self.caller.call(change.verb.clone(), &change.path, change.content, change.body.as_ref()).await
+        {
             Err(error) if error.code() == Some(inventory::NOT_FOUND) => Ok(()),
             outcome => Ok(outcome.map(drop)?),
         }
