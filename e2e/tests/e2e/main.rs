@@ -28,6 +28,7 @@ mod fixture;
 mod framework_file;
 mod hostile_clients;
 mod image;
+mod import;
 mod infeasible_jobs;
 mod installation;
 mod interrupt;

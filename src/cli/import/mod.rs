@@ -288,3 +288,96 @@ impl Failures {
         bail!(text)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{Method, Request, Response};
+    use kube::client::Body;
+    use std::sync::{Arc, Mutex};
+
+    type Writes = Arc<Mutex<Vec<String>>>;
+
+    /// A server that has this Workload, or none, and records writes.
+    fn server(existing: Option<Value>) -> (Caller, Writes) {
+        let writes = Writes::default();
+        let log = Arc::clone(&writes);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (existing, log) = (existing.clone(), Arc::clone(&log));
+            async move {
+                let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+                let refused = method == Method::POST && existing.is_some();
+                let (code, answer) = match (method == Method::GET, refused) {
+                    (true, _) => (200, existing.unwrap_or_default()),
+                    (_, true) => (
+                        409,
+                        json!({"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "code": 409}),
+                    ),
+                    (false, false) => (200, json!({})),
+                };
+                if method != Method::GET {
+                    log.lock().unwrap().push(format!("{method} {path} {code}"));
+                }
+                let response =
+                    Response::builder().status(code).body(Body::from(serde_json::to_vec(&answer)?))?;
+                Ok::<_, Box<dyn std::error::Error + Send + Sync>>(response)
+            }
+        });
+        (Caller::new(kube::Client::new(service, "default"), CALL_TIMEOUT), writes)
+    }
+
+    fn plan(labels: &[(&str, &str)]) -> Plan {
+        let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Plan {
+            namespace: "ns".to_owned(),
+            pod: "p".to_owned(),
+            pod_uid: "u".to_owned(),
+            labels: labels.collect(),
+            workload: json!({"metadata": {"name": "pod-p-1"}}),
+            status: json!({"conditions": []}),
+        }
+    }
+
+    async fn import(existing: Option<Value>, labels: &[(&str, &str)]) -> (anyhow::Result<bool>, Vec<String>) {
+        let (caller, writes) = server(existing);
+        let outcome = Importer { caller: &caller, print: &|_| Ok(()) }.import(&plan(labels)).await;
+        let writes = writes.lock().unwrap().clone();
+        (outcome, writes)
+    }
+
+    #[tokio::test]
+    async fn interrupted_import_goes_on_where_it_ended() {
+        let pod = "PATCH /api/v1/namespaces/ns/pods/p 200";
+        let create = |code: u16| format!("POST /apis/kueue.x-k8s.io/v1beta2/namespaces/ns/workloads {code}");
+        let admit = "PATCH /apis/kueue.x-k8s.io/v1beta2/namespaces/ns/workloads/pod-p-1/status 200";
+        let owned =
+            |status: Value| json!({"metadata": {"ownerReferences": [{"uid": "u"}]}, "status": status});
+        let (outcome, writes) = import(None, &[("a", "b")]).await;
+        assert!(outcome.unwrap());
+        assert_eq!(writes, [pod.to_owned(), create(200), admit.to_owned()]);
+        // Killed after the Workload was created.
+        let (outcome, writes) = import(Some(owned(json!({}))), &[]).await;
+        assert!(outcome.unwrap());
+        assert_eq!(writes, [create(409), admit.to_owned()]);
+        // Done before.
+        let (outcome, writes) = import(Some(owned(json!({"admission": {}}))), &[]).await;
+        assert!(!outcome.unwrap());
+        assert_eq!(writes, [create(409)]);
+        let other = json!({"metadata": {"ownerReferences": [{"uid": "other"}]}});
+        let error = import(Some(other), &[]).await.0.unwrap_err();
+        assert!(error.to_string().contains("pod-p-1 belongs to another object"), "{error}");
+    }
+
+    #[test]
+    fn failures_are_listed_by_reason() {
+        let mut failures = Failures::default();
+        for number in 0..7 {
+            failures.add("no queue", "ns", &format!("p{number}"));
+        }
+        failures.add("other", "ns", "x");
+        let text = failures.into_result("title").unwrap_err().to_string();
+        assert!(text.contains("ns/p0, ns/p1, ns/p2, ns/p3, ns/p4 and 2 more: no queue"), "{text}");
+        assert!(text.contains("ns/x: other"), "{text}");
+        assert!(Failures::default().into_result("title").is_ok());
+    }
+}
