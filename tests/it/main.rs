@@ -108,5 +108,6 @@ mod unit_pods;
 mod unit_ray;
 mod unit_sets;
 mod unreviewed_workloads;
+mod upgrade_dumps;
 mod vocabulary;
 mod waiting_heads;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Parts of an object that are compared.
-const PARTS: [&str; 8] = [
+const PARTS: [&str; 7] = [
     "/metadata/uid",
     "/metadata/labels",
     "/metadata/annotations",
@@ -16,8 +16,10 @@ const PARTS: [&str; 8] = [
     "/metadata/ownerReferences",
     "/metadata/deletionTimestamp",
     "/spec",
-    "/status",
 ];
+/// Compared beside those: of pods not why they are not scheduled, which names the number of nodes.
+const STATUS: &str = "/status";
+const STATUS_OF_PODS: &str = "/status/phase";
 
 /// Objects by kind, namespace and name.
 #[derive(Clone, Debug)]
@@ -71,7 +73,8 @@ impl Records {
                 found.push(format!("{place}: is gone"));
                 continue;
             };
-            for part in PARTS {
+            let status = if key.0 == "Pod" { STATUS_OF_PODS } else { STATUS };
+            for part in PARTS.into_iter().chain([status]) {
                 let [was, is] = [was, is].map(|object| object.pointer(part).unwrap_or(&Value::Null));
                 let lines = differences(part, was, is).into_iter();
                 found.extend(lines.map(|(at, was, is)| format!("{place}: {at}: {was} became {is}")));

@@ -22,7 +22,7 @@ const LIMIT: usize = 2_000_000;
 /// What is known of a dump.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Facts {
-    /// The last commit that changed the build.
+    /// The commit of the build: the last one that changed it.
     commit: String,
     /// Version of the API server.
     kubernetes: String,
@@ -123,7 +123,7 @@ impl Dump {
         Ok(())
     }
 
-    /// The last commit that changed the build.
+    /// The commit of the build.
     pub fn commit(&self) -> &str {
         &self.facts.commit
     }

@@ -17,12 +17,11 @@ use sluice_e2e::process::tail;
 use sluice_e2e::upgrades::{Dump, Records, fit_definitions, folders};
 use sluice_e2e::wait::eventually;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 /// Longer than several rounds of the manager and a check of all objects.
 const SETTLED: Duration = Duration::from_secs(6);
-/// Names the folder to which a dump is written; set by `make upgrade-dump`.
+/// Names the folder to which a dump is written, after the commit of the build; set by `make upgrade-dump`.
 const FOLDER: &str = "SLUICE_UPGRADE_DUMP";
 /// Names the folder of the builds that wrote the dumps, each in a folder of its commit; set by `make upgrade`.
 const OLDER: &str = "SLUICE_OLDER_BUILDS";
@@ -55,21 +54,14 @@ async fn write(cluster: &mut Cluster) -> Result<()> {
     let folder = std::env::var_os(FOLDER)
         .map_or_else(|| cluster.plane.folder().join("upgrade-dump"), |folder| paths::root().join(folder));
     let manifests = manifests(cluster)?;
-    let facts = (last_change()?, cluster.plane.kubernetes_version().await?);
+    let name = folder.file_name().context("no name")?.to_string_lossy().into_owned();
+    let facts = (name, cluster.plane.kubernetes_version().await?);
     let dump =
         Dump::of_cluster(&cluster.objects, manifests, upgrade_scene::configuration("10h"), facts).await?;
     dump.write(&folder)?;
     let read = Dump::read(&folder)?;
     note(format_args!("{} objects of {}", read.objects_now().len(), read.commit()));
     Ok(())
-}
-
-/// Returns the last commit that changed what the manager does or what is installed with it.
-fn last_change() -> Result<String> {
-    let changed = ["log", "-1", "--format=%h", "--", "src", "config", "crds", "Cargo.lock"];
-    let output = Command::new("git").current_dir(paths::root()).args(changed).output()?;
-    ensure!(output.status.success(), "git log: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
 /// This build takes over each kept dump: with the definitions that it was written with, and then with its own. Neither changes
@@ -127,7 +119,8 @@ async fn take_over(folder: &Path, way: Way) -> Result<()> {
             writes = settle(&mut audit).await?;
             compare(cluster, &Records::new(&objects), &writes).await.context("the new definitions")?;
         }
-        let left = work(cluster).await?;
+        upgrade_ends::begin(cluster).await?;
+        let left = end_all(cluster).await?;
         install_definitions(cluster, dump.definitions())?;
         check_fields(cluster, &left).await
     }
@@ -175,7 +168,7 @@ async fn up_and_back(folder: &Path, older: &Path) -> Result<()> {
         change(cluster, &dump, Some(&old), None).await?;
         let writes = settle(&mut audit).await?;
         compare(cluster, &left, &writes).await.context("back, after work of the new manager")?;
-        work(cluster).await.map(drop)
+        end_all(cluster).await.map(drop)
     }
     .await;
     plane.finish(outcome)
@@ -198,9 +191,8 @@ async fn change(
     }
 }
 
-/// Ends all jobs, lets what waits be admitted and end too, and checks that nothing is charged in the end. Returns what is stored.
-async fn work(cluster: &Cluster) -> Result<Records> {
-    upgrade_ends::begin(cluster).await?;
+/// Ends all jobs, lets what waits be admitted and end too. Returns what is stored in the end; what is charged is what remains.
+async fn end_all(cluster: &Cluster) -> Result<Records> {
     upgrade_ends::finish(cluster).await?;
     // Queues publish their usage within a second.
     eventually("the usage is the sum over the Workloads", async || {

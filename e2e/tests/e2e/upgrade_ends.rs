@@ -16,9 +16,9 @@ use std::time::Duration;
 
 /// Time for some eighty jobs to end one after the other.
 const TIMEOUT: Duration = Duration::from_mins(3);
-/// Workloads that never end, by the beginnings of their names: deactivated, in back-off, too large, without a node, a queue or
+/// Workloads that never end, by the beginnings of their names: deactivated, stopped, in back-off, too large, without a node, a queue or
 /// a job.
-const REMAIN: [&str; 13] = [
+const REMAIN: [&str; 14] = [
     "job-off-",
     "job-stuck-",
     "job-rejected-",
@@ -28,6 +28,7 @@ const REMAIN: [&str; 13] = [
     "job-impossible-",
     "job-queueless-",
     "job-held-waiting-",
+    "job-drained-",
     "bare",
     "old",
     "group-lacks",

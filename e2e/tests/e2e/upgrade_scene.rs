@@ -127,6 +127,16 @@ async fn states_of_jobs(fixture: &Fixture) -> Result<()> {
     fixture.submit(fixture.job("held-waiting", "held", "1")).await?;
     fixture.wait_until_pending("held-waiting", "").await?;
 
+    for (queue, kind) in [("drained", Kind::CLUSTER_QUEUE), ("drained-local", Kind::LOCAL_QUEUE)] {
+        let name = fixture.create_queue(queue, "", &[("cpu", "1", None)], json!({})).await?;
+        fixture.submit(fixture.job(queue, queue, "1")).await?;
+        fixture.wait_until_running(queue).await?;
+        let drain = json!({"stopPolicy": "HoldAndDrain"});
+        let (namespace, name) = if kind == Kind::LOCAL_QUEUE { (NAME, queue) } else { ("", name.as_str()) };
+        fixture.set_spec(kind, namespace, name, drain).await?;
+        fixture.wait_until_pending(queue, "").await?;
+    }
+
     for (queue, job) in [("stuck", "stuck"), ("going", "going")] {
         fixture.create_queue(queue, "", &[("cpu", "1", None)], json!({})).await?;
         fixture.submit(stubborn(fixture.job(job, queue, "1"))).await?;
@@ -260,7 +270,7 @@ async fn wait_for_ready(fixture: &Fixture, job: &str, count: usize) -> Result<()
     .await
 }
 
-/// Jobs on the nodes of racks, and one that waits for nodes although it has quota.
+/// Jobs on the nodes of racks, and one that waits for nodes although it has quota, since it has lost one.
 async fn racks(fixture: &Fixture) -> Result<()> {
     create_racks_for(fixture, "racks").await?;
     let racked = |name: &str, pods: i32| {
@@ -271,8 +281,16 @@ async fn racks(fixture: &Fixture) -> Result<()> {
         fixture.submit(racked(job, pods)).await?;
         fixture.wait_until_running(job).await?;
     }
+    // It runs in what is left of the rack of the other one, which has lost a node for which there is no other.
     fixture.submit(racked("rack-waits", 2)).await?;
-    fixture.wait_until_pending("rack-waits", "").await
+    fixture.wait_until_pending("rack-waits", "").await?;
+    fixture.objects.delete(Kind::NODE, "", &fixture.own_name("a2"), PropagationPolicy::Background).await?;
+    fixture.wait_for_condition("rack-a", "Evicted", "True", "NodeFailures").await?;
+    fixture.wait_until_running("rack-waits").await?;
+    fixture.wait_until_pending("rack-a", "").await?;
+    // It says why it waits as it was when both were tried; a change of its queue has it tried again.
+    let change = json!({"flavorFungibility": {"whenCanBorrow": "TryNextFlavor"}});
+    fixture.set_spec(Kind::CLUSTER_QUEUE, "", &fixture.own_name("racks"), change).await
 }
 
 /// A pod of a group of two.

@@ -120,6 +120,8 @@ impl<'a> UnitFacts<'a> {
                 pods_ready::Readiness::CompletingSince(since)
             }
             Readiness::NotReady if are_slice_pods_ready(record, unit) => pods_ready::Readiness::Ready,
+            // How many pods there are is not known until the object is listed, and they were ready before this manager started.
+            Readiness::NotReady if awaits_list(unit) && is_ready(record) => pods_ready::Readiness::Ready,
             Readiness::NotReady => pods_ready::Readiness::NotReady,
         }
     }
@@ -236,6 +238,15 @@ fn hold_by_missing_object(unit: &LoadedUnit<'_>) -> Option<Hold> {
     };
     let problem = awaited.problem.as_ref()?;
     Some(Hold::Held(format!("{} {problem}", awaited.object)))
+}
+
+/// Returns whether the pod sets of a unit are made from an object whose kind is not listed yet.
+fn awaits_list(unit: &LoadedUnit<'_>) -> bool {
+    unit.view.related.waits_for.as_ref().is_some_and(|awaited| awaited.problem.is_none())
+}
+
+fn is_ready(record: &WorkloadRecord) -> bool {
+    conditions::is_true(&record.status, ConditionType::PodsReady)
 }
 
 /// Returns whether as many pods of an elastic job are ready as the slice in use has, although the job asks for more.
