@@ -10,6 +10,7 @@ use crate::kubectl::Kubectl;
 use crate::manager::{LEASE_NAME, Manager, ManagerSettings};
 use crate::objects::{Kind, ObjectClient, text};
 use crate::process::free_ports;
+use crate::visibility_endpoint::VisibilityEndpoint;
 use crate::wait::eventually;
 use anyhow::{Context as _, Result};
 use kube::api::{DynamicObject, PostParams};
@@ -35,6 +36,8 @@ pub struct ClusterOptions {
     pub job_kinds: bool,
     /// Serve v1beta1 as well.
     pub v1beta1: bool,
+    /// Serve the visibility API through the API server, if this machine has an address that is not a loopback one.
+    pub visibility: bool,
     /// Number of nodes to create, each with 1000 CPU and 4 Ti of memory.
     pub nodes: usize,
 }
@@ -43,7 +46,7 @@ impl ClusterOptions {
     /// The cluster that `demo` and `up` start, with pod groups beside Jobs.
     pub fn shown() -> Self {
         let configuration = json!({"integrations": {"frameworks": ["batch/job", "pod"]}});
-        Self { configuration, ..Self::default() }
+        Self { configuration, visibility: true, ..Self::default() }
     }
 }
 
@@ -58,6 +61,7 @@ impl Default for ClusterOptions {
             configuration: Value::Null,
             job_kinds: false,
             v1beta1: false,
+            visibility: false,
             nodes: 3,
         }
     }
@@ -120,7 +124,9 @@ impl Cluster {
             flags.push(V1BETA1.1.to_owned());
         }
         let manifests = stored.replace_definitions(manifests_with(&kubectl, &components)?);
-        install_all(&kubectl, &objects, port, manifests).await?;
+        install_all(&kubectl, &objects, port, manifests.clone()).await?;
+        let visibility = if options.visibility { VisibilityEndpoint::choose()? } else { None };
+        flags.extend(visibility.iter().map(VisibilityEndpoint::flag));
         if options.standby {
             hold_lease(&objects).await?;
         }
@@ -145,6 +151,9 @@ impl Cluster {
             balancer.set_backends(vec![manager.settings().webhook_port]);
         }
         manager.wait_until_ready().await?;
+        if let Some(endpoint) = visibility {
+            endpoint.install(&kubectl, &objects, &manifests).await?;
+        }
         let cluster = Self { manager: Some(manager), balancer, objects, kubectl, plane };
         cluster.wait_for_webhooks().await?;
         Ok(cluster)

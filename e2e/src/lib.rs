@@ -42,5 +42,6 @@ pub mod stale_lists;
 pub mod switch;
 pub mod third_party;
 pub mod upgrades;
+mod visibility_endpoint;
 pub mod wait;
 pub mod watch_faults;

@@ -16,6 +16,9 @@ use tokio::net::TcpStream;
 /// Name of the leader's Lease; the same as Kueue's, so that Kueue and Sluice never act at once.
 pub const LEASE_NAME: &str = "c1f6bfd2.kueue.x-k8s.io";
 
+/// Address of the visibility API.
+pub(crate) const VISIBILITY_FLAG: &str = "--visibility-bind-address";
+
 /// Returns the folder where a build with failpoints reads the active ones.
 pub fn failpoints_folder(plane: &ControlPlane) -> PathBuf {
     plane.folder().join("failpoints")
@@ -77,7 +80,9 @@ impl Manager {
         if settings.program.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"sluice")) {
             // The API server calls the webhooks at this address.
             command.arg("manager").arg("--webhook-san=127.0.0.1");
-            command.arg(format!("--visibility-bind-address=127.0.0.1:{visibility}"));
+            if !settings.flags.iter().any(|flag| flag.starts_with(VISIBILITY_FLAG)) {
+                command.arg(format!("{VISIBILITY_FLAG}=127.0.0.1:{visibility}"));
+            }
         }
         command
             .arg("--kubeconfig")

@@ -41,7 +41,7 @@ pub(super) struct Placed {
 /// A kind that a definition of Kueue defines.
 pub(super) struct DefinedKind {
     /// The definition of this build.
-    pub(super) own: Value,
+    pub(super) own: &'static Value,
     /// The definition in the cluster; `None` if there is none.
     pub(super) definition: Option<Value>,
     /// Path of all objects in v1beta2.
@@ -134,13 +134,13 @@ impl Inventory {
 }
 
 /// Returns the definitions of this build; generating them takes longer than reading those of a cluster.
-fn own_definitions() -> anyhow::Result<Vec<Value>> {
+fn own_definitions() -> anyhow::Result<&'static [Value]> {
     static DEFINITIONS: OnceLock<Vec<Value>> = OnceLock::new();
     if let Some(known) = DEFINITIONS.get() {
-        return Ok(known.clone());
+        return Ok(known);
     }
     let all = crd::definitions()?.into_iter().map(|(_, definition)| definition).collect();
-    Ok(DEFINITIONS.get_or_init(|| all).clone())
+    Ok(DEFINITIONS.get_or_init(|| all))
 }
 
 struct Reader<'a> {
@@ -238,7 +238,7 @@ impl Reader<'_> {
 impl Inventory {
     /// A cluster with the definitions of this build, without objects, Deployment and webhooks.
     pub(super) fn with_definitions() -> Self {
-        let kinds = crd::definitions().unwrap().into_iter().map(|(_, own)| {
+        let kinds = own_definitions().unwrap().iter().map(|own| {
             let plural = own["spec"]["names"]["plural"].as_str().unwrap_or_default().to_owned();
             let mut definition = own.clone();
             definition["status"] = serde_json::json!({"storedVersions": ["v1beta2"]});

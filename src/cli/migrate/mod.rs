@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 
 use super::cluster_objects::block_on;
 use super::files;
@@ -72,11 +72,12 @@ struct ClusterArgs {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("mode").required(true).args(["dry_run", "yes"])))]
 struct StepArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
     /// Print the steps that are due; never writes to the cluster.
-    #[arg(long, conflicts_with = "yes", required_unless_present = "yes")]
+    #[arg(long)]
     dry_run: bool,
     /// Do the steps.
     #[arg(long)]
@@ -96,14 +97,17 @@ pub(super) fn run(args: &MigrateArgs) -> anyhow::Result<ExitCode> {
 
 async fn connect(args: &ClusterArgs) -> anyhow::Result<Caller> {
     let caller =
-        caller_from_kubeconfig(args.kubeconfig.as_deref(), args.context.as_deref(), CALL_TIMEOUT).await?;
+        caller_from_kubeconfig(args.kubeconfig.as_deref(), args.context.as_deref(), CALL_TIMEOUT).await;
+    // Its text has those of its causes.
+    let caller = caller.map_err(|error| anyhow!("{error}; --kubeconfig and --context name the cluster"))?;
     match caller.get("/version").await {
         Ok(_) => Ok(caller),
         Err(error @ (CallError::Transport(_) | CallError::Timeout(_))) => {
-            Err(error).context("no API server answers; --kubeconfig and --context say which one")
+            Err(error).context("no API server answers; --kubeconfig and --context name the cluster")
         }
-        Err(error) => Err(error)
-            .context("the API server does not accept this user; --kubeconfig and --context say which one"),
+        Err(error) => {
+            Err(error).context("the API server refuses this user; --kubeconfig and --context name another")
+        }
     }
 }
 

@@ -55,7 +55,7 @@ fn of_kind(inventory: &Inventory, kind: &DefinedKind, definition: &Value) -> Vec
     found.extend(unknown.map(|version| {
         format!("{name}: objects may be stored in version {version}, which Sluice does not know: have them stored in {STORED}, and remove {version} from status.storedVersions")
     }));
-    let Some(own) = schema::of_version(&kind.own, STORED) else { return found };
+    let Some(own) = schema::of_version(kind.own, STORED) else { return found };
     let Some(theirs) = schema::of_version(definition, STORED) else {
         found.push(format!("{name} has no version {STORED}: upgrade Kueue to 0.17 or newer first"));
         return found;

@@ -100,7 +100,7 @@ fn configuration(inventory: &Inventory) -> Vec<String> {
 
 fn schemas(inventory: &Inventory) -> impl Iterator<Item = (&str, &Value, &Value)> {
     inventory.kinds.iter().filter_map(|kind| {
-        let own = schema::of_version(&kind.own, "v1beta2")?;
+        let own = schema::of_version(kind.own, "v1beta2")?;
         let theirs = schema::of_version(kind.definition.as_ref()?, "v1beta2")?;
         Some((kind.name(), own, theirs))
     })

@@ -10,7 +10,7 @@ use super::obstacles::obstacles;
 use super::rights::{self, Access};
 use super::steps::Direction;
 use super::walk::Walk;
-use super::{report, require_rights};
+use super::{ClusterArgs, connect, report, require_rights};
 use serde_json::json;
 
 const BOTH: [(Direction, Installation); 2] =
@@ -196,4 +196,35 @@ async fn preview_writes_nothing_and_says_what_depends_on_the_command() {
         text.contains("nothing of Kueue acts or grants, as far as the command above leaves it"),
         "{text}"
     );
+}
+
+/// No file, another context, and a server that does not answer: each is told with what says which cluster it is.
+#[tokio::test]
+async fn a_wrong_cluster_is_named() {
+    // The first client of a process needs it; another test may have installed it.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let folder = std::env::temp_dir().join(format!("sluice-migrate-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("kubeconfig");
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "x",
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    });
+    std::fs::write(&file, kubeconfig.to_string()).unwrap();
+    for (file, context, part) in [
+        (folder.join("missing"), None, "failed to read kubeconfig"),
+        (file.clone(), Some("other"), "other"),
+        (file, None, "no API server answers"),
+    ] {
+        let args = ClusterArgs {
+            kubeconfig: Some(file),
+            context: context.map(str::to_owned),
+            namespace: NAMESPACE.to_owned(),
+        };
+        let error = connect(&args).await.err().map(|error| format!("{error:#}")).unwrap_or_default();
+        assert!(error.contains(part) && error.contains("--kubeconfig and --context"), "{part}: {error}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
 }
