@@ -20,19 +20,21 @@ async fn api_services_get_the_authority() {
     }
     publish(&api, &[]);
     let path = |name: &str| format!("/apis/apiregistration.k8s.io/v1/apiservices/{name}");
-    let put = |name: &str, namespace: &str| {
+    let own = json!({"app.kubernetes.io/component": "controller"});
+    let put = |name: &str, namespace: &str, labels: &Value| {
+        let metadata = json!({"labels": labels});
         let service = json!({"name": "visible", "namespace": namespace});
         let spec = json!({"service": service, "insecureSkipTLSVerify": true});
-        api.put(&path(name), json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {}, "spec": spec}));
+        api.put(&path(name), json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": metadata, "spec": spec}));
     };
     let [first, second] = API_SERVICES;
-    put(first, "other");
+    put(first, "other", &own);
     let mut settings = settings(CertificateMode::SelfManaged);
     settings.visibility = Some(ServiceName { namespace: "ns".to_owned(), name: "visible".to_owned() });
     settings.names.push("visible.ns.svc".to_owned());
     let running = start_with(&api, settings).await;
     running.wait_until_ready().await;
-    put(second, "ns");
+    put(second, "ns", &own);
     let trusted = api.object(VALIDATING).unwrap()["webhooks"][0]["clientConfig"]["caBundle"].clone();
     assert!(trusted.is_string());
     let verifies = |name: &str, trusted: &Value| {
@@ -48,6 +50,10 @@ async fn api_services_get_the_authority() {
         None,
         "it belongs to another manager"
     );
-    put(first, "ns");
+    // Kueue's, which replaces this installation: it has the same Service.
+    put(first, "ns", &json!({"control-plane": "controller-manager"}));
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(api.object(&path(first)).unwrap()["spec"].get("caBundle"), None, "it is Kueue's");
+    put(first, "ns", &own);
     running.wait_until("the other bundle", |_| verifies(first, &trusted)).await;
 }

@@ -80,6 +80,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core + Versions, Queues, 24, job_lifecycle::jobs_deleted_in_every_state;
     Core + Versions, Queues, 4, job_lifecycle::prebuilt_workload_without_defaults;
     Full, Plane, 15, import::running_pods_are_imported;
+    Full, Plane, 15, migrate::rights_owners_and_namespaces;
     Core, Plane, 20, job_kinds::each_served_kind_runs;
     Core, Plane, 20, framework_file::kind_of_a_file_is_queued;
     Core, Plane, 60, ray_clusters::cluster_grows_and_shrinks_a_hundred_times;

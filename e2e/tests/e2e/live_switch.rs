@@ -374,7 +374,8 @@ impl Live {
         .await?;
         kubectl.run(&["get", "localqueues.v1beta1.kueue.x-k8s.io", "--namespace", TEAM, "lq"])?;
         objects.create(Kind::NAMESPACE, &json!({"metadata": {"name": "doomed"}})).await?;
-        kubectl.run(&["delete", "namespace", "doomed", "--timeout=60s"]).map(drop)
+        // The API server looks once a minute at what an aggregated API has, and the deletion is tried again ever later.
+        kubectl.run(&["delete", "namespace", "doomed", "--timeout=180s"]).map(drop)
     }
 
     /// The commands of docs/install.md#api-version-v1beta1 after a switch.
@@ -386,6 +387,19 @@ impl Live {
         let components: Vec<&str> = components.iter().map(String::as_str).collect();
         let mut all = install::manifests_with(kubectl, &components)?;
         all.retain(|object| text(object, "/metadata/name") != "kueue-manager-config");
+        // Kueue was applied by another field manager, which keeps its part of the conversion.
+        for kind in ["clusterqueues", "cohorts", "localqueues", "multikueueclusters", "workloads"] {
+            let none = r#"{"spec": {"conversion": {"strategy": "None", "webhook": null}}}"#;
+            kubectl.run(&[
+                "patch",
+                "crd",
+                &format!("{kind}.kueue.x-k8s.io"),
+                "--type",
+                "merge",
+                "-p",
+                none,
+            ])?;
+        }
         self.apply(&all)?;
         kubectl.run(&["-n", NAMESPACE, "rollout", "status", "deployment", DEPLOYMENT, "--timeout=120s"])?;
         kubectl.run(&["-n", NAMESPACE, "delete", "service", "kueue-conversion-service"])?;

@@ -44,6 +44,7 @@ mod lost_writes;
 mod manager_down;
 mod manager_restarts;
 mod memory_limit;
+mod migrate;
 mod node_failures;
 mod node_flaps;
 mod outages;

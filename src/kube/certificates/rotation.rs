@@ -16,6 +16,9 @@ use crate::lifecycle::certificates::{CertificateStep, Fingerprint, Observed};
 /// Delay after a failed write on which no certificate depends.
 const RETRY: SignedDuration = SignedDuration::from_mins(1);
 
+/// Label of all objects of an installation of Sluice, also of APIServices that replaced Kueue's.
+const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
+
 impl CertificateController {
     pub(super) async fn execute_step(
         &mut self,
@@ -156,7 +159,7 @@ impl CertificateController {
     }
 
     /// Writes the authorities that the webhooks trust to the APIServices that are behind the Service of this manager and have
-    /// others, or none and are not verified.
+    /// others, or none and are not verified, unless they are of another installation.
     pub(super) async fn write_api_services(&mut self, now: Timestamp) {
         let pem = self.trusted_pem();
         let Some(own) = self.settings.visibility.clone().filter(|_| !pem.is_empty()) else { return };
@@ -165,6 +168,13 @@ impl CertificateController {
             let spec = existing.data.get("spec").unwrap_or(&Value::Null);
             let text = |pointer: &str| spec.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
             if (text("/service/namespace"), text("/service/name")) != (&*own.namespace, &*own.name) {
+                continue;
+            }
+            // Kueue's, which replaces this installation while this replica still ends, asks for no verification; its manager has
+            // another authority.
+            let unverified = spec.get("insecureSkipTLSVerify") == Some(&Value::Bool(true));
+            let labels = existing.metadata.labels.as_ref();
+            if unverified && labels.is_none_or(|labels| !labels.contains_key(COMPONENT_LABEL)) {
                 continue;
             }
             let bundle = ByteString(pem.as_bytes().to_vec());
