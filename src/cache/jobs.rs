@@ -38,6 +38,8 @@ pub(super) struct JobRecords {
     by_related: BTreeMap<RelatedKey, BTreeSet<JobId>>,
     /// These objects.
     pub(super) related: RelatedObjects,
+    /// Managed kinds that make, directly or by objects that they make, objects besides pods that are not watched.
+    open_kinds: BTreeSet<JobKind>,
 }
 
 impl JobRecords {
@@ -210,7 +212,8 @@ impl Cache {
             before.is_some_and(|before| before.uid == view.uid && before.controller == view.controller);
         let uid = Arc::clone(&view.uid);
         let replaced = self.jobs.insert(kind, view);
-        let pods = if has_same_controller { RecheckedPods::default() } else { self.recheck_pods_below(&uid) };
+        let pods =
+            if has_same_controller { RecheckedPods::default() } else { self.recheck_pods_below([uid]) };
         Ok(JobChange { replaced, pods })
     }
 
@@ -220,8 +223,18 @@ impl Cache {
         key: &ObjectKey,
     ) -> Option<(Arc<JobView>, RecheckedPods)> {
         let view = self.jobs.remove(&(kind, key.clone()))?;
-        let pods = self.recheck_pods_below(&view.uid);
+        let pods = self.recheck_pods_below([Arc::clone(&view.uid)]);
         Some((view, pods))
+    }
+
+    /// Sets the managed kinds between which and their pods may be objects that are not watched.
+    pub(crate) fn set_open_kinds(&mut self, kinds: BTreeSet<JobKind>) {
+        self.jobs.open_kinds = kinds;
+    }
+
+    /// Returns these kinds.
+    pub(super) fn open_kinds(&self) -> impl Iterator<Item = &JobKind> {
+        self.jobs.open_kinds.iter()
     }
 
     /// Clears the fields that belong to disabled features.

@@ -4,7 +4,12 @@
 //! other, is an owner of the workload, by UID. The annotation alone is not enough: the author of a pod writes it, and a pod
 //! that merely names a workload must not be ungated onto its nodes, ended with it, or left out of the usage of its own
 //! node (I21). So no pod belongs to a workload without owners. A pod whose membership depends on the controller of a job
-//! is checked again when that job appears, disappears, or gets another controller.
+//! is checked again when that job appears, disappears, or gets another controller. Pods may be controllers as well: the driver of a
+//! SparkApplication makes the executors.
+//!
+//! The objects between a job and its pods may be of kinds that are not watched, as the ReplicaSet of a Deployment in an
+//! AppWrapper. If the controllers of a pod end in an unknown object, the pod belongs to the workload that it names if the owner of
+//! that workload is of such a kind (`Cache::open_kinds`).
 //!
 //! Whether a pod holds the quota of its workload is asked of what is left of these objects: a controller may be gone before the
 //! pods below it have ended, or be of a kind that is not watched. So an unknown controller counts as one of the owner's.
@@ -66,7 +71,9 @@ impl Cache {
         let workload_pod = pod.workload_pod.as_deref()?;
         let slices = self.workloads.in_chain(&workload_pod.workload);
         let own = slices.filter(|record| {
-            is_owner(record, &pod.uid) || self.controllers_of(workload_pod).any(|uid| is_owner(record, uid))
+            is_owner(record, &pod.uid)
+                || self.controllers_of(workload_pod).any(|uid| is_owner(record, uid))
+                || self.may_be_made_for(workload_pod, record)
         });
         own.max_by_key(|record| self.precedence(record))
     }
@@ -107,9 +114,23 @@ impl Cache {
         self.pods_of(workload).any(|(_, _, pod)| pod.gates.is_empty() && self.may_be_below(pod, owner))
     }
 
+    /// Returns whether the owner of a workload is of a kind that makes objects which are not watched, and the controllers of a pod
+    /// end in such an object.
+    fn may_be_made_for(&self, pod: &WorkloadPod, record: &WorkloadRecord) -> bool {
+        let is_open = record.owner.as_ref().is_some_and(|owner| {
+            self.open_kinds().any(|kind| (kind.gvk.group, kind.gvk.kind) == (owner.group(), &*owner.kind))
+        });
+        is_open && self.controllers_of(pod).last().is_some_and(|uid| !self.is_known(uid))
+    }
+
+    /// Returns whether an object is a stored job or a pod that names a workload.
+    fn is_known(&self, uid: &str) -> bool {
+        self.jobs.id_of(uid).is_some() || self.pods.with_uid(uid).is_some()
+    }
+
     /// Returns whether an object is above a pod, or may be: the last known controller is not stored itself.
     fn may_be_below(&self, pod: &WorkloadPod, owner: &str) -> bool {
-        let is_above = |uid: &str| *uid == *owner || self.jobs.id_of(uid).is_none();
+        let is_above = |uid: &str| *uid == *owner || !self.is_known(uid);
         self.controllers_of(pod).any(is_above)
     }
 
@@ -133,8 +154,9 @@ impl Cache {
     /// Returns the UIDs of the controllers above a pod, the nearest first.
     fn controllers_of<'a>(&'a self, pod: &'a WorkloadPod) -> impl Iterator<Item = &'a str> {
         let above = |uid: &&'a str| {
-            let job = self.jobs.get(self.jobs.id_of(uid)?)?;
-            job.controller.as_ref().map(|owner| owner.uid.as_str())
+            let job = self.jobs.id_of(uid).and_then(|id| self.jobs.get(id));
+            let of_job = job.map(|job| job.controller.as_ref().map(|owner| owner.uid.as_str()));
+            of_job.unwrap_or_else(|| self.pods.with_uid(uid)?.controller.as_deref())
         };
         iter::successors(pod.controller.as_deref(), above).take(DEPTH_LIMIT)
     }
@@ -157,10 +179,10 @@ impl Cache {
         self.controllers_of(workload_pod).take_while(|uid| !is_owner(uid)).map(Arc::from).collect()
     }
 
-    /// Checks the pods again whose membership depends on the controller of the object with this UID.
-    pub(super) fn recheck_pods_below(&mut self, uid: &str) -> RecheckedPods {
-        let keys: Vec<ObjectKey> =
-            self.pods.by_controller.pods.get(uid).into_iter().flatten().cloned().collect();
+    /// Checks the pods again whose membership depends on the controllers of the objects with these UIDs.
+    pub(super) fn recheck_pods_below(&mut self, uids: impl IntoIterator<Item = Arc<str>>) -> RecheckedPods {
+        let below = |uid: Arc<str>| self.pods.by_controller.pods.get(&uid).into_iter().flatten().cloned();
+        let keys: BTreeSet<ObjectKey> = uids.into_iter().flat_map(below).collect();
         let (mut workloads, mut held_up) = (BTreeSet::new(), BTreeSet::new());
         let mut usage = Vec::with_capacity(keys.len());
         for key in keys {

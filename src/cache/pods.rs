@@ -8,7 +8,7 @@
 
 use super::Cache;
 use super::owned_pods::OwnedPods;
-use super::pod_owners::PodsByController;
+use super::pod_owners::{PodsByController, RecheckedPods};
 use super::records::WorkloadRecord;
 use super::remove_from_index;
 use super::units::UnitPods;
@@ -42,6 +42,8 @@ pub(crate) struct PodChange {
     pub(crate) workloads: Vec<ObjectKey>,
     /// The workload that the pod named before, if its job may wait for the end of the pod.
     pub(crate) held_up: Option<ObjectKey>,
+    /// Pods that it controls whose membership was checked again.
+    pub(crate) below: RecheckedPods,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -104,6 +106,8 @@ impl WorkloadPod {
 pub(crate) struct Pods {
     by_key: BTreeMap<ObjectKey, PodRecord>,
     by_workload: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+    /// Pods that name a workload.
+    by_uid: BTreeMap<Arc<str>, ObjectKey>,
     pub(super) by_controller: PodsByController,
     /// Pods that are jobs, including ended pods.
     pub(super) units: UnitPods,
@@ -132,6 +136,11 @@ impl Pods {
         let known = self.by_key.get(key).map(|pod| (&*pod.uid, pod.resource_version.as_str()));
         // A pod that has ended is known as a job only.
         self.units.known_version(key).or(known)
+    }
+
+    /// Returns the pod with this UID if it names a workload.
+    pub(super) fn with_uid(&self, uid: &str) -> Option<&WorkloadPod> {
+        self.by_key.get(self.by_uid.get(uid)?)?.workload_pod.as_deref()
     }
 
     /// Returns the pods that name a workload.
@@ -199,29 +208,41 @@ impl Cache {
             return PodChange { usage, ..PodChange::default() };
         }
         let held_up = self.workload_held_up(key);
+        let uid = Arc::clone(&record.uid);
+        let replaced = self.uid_of_pod(key).filter(|known| *known != uid);
         let mut workloads = self.forget_pod(key);
         let usage = self.non_tas_node(&record).map(|node| (node, requests));
         if let Some(workload_pod) = &record.workload_pod {
             let pods = self.pods.by_workload.entry(workload_pod.workload.clone()).or_default();
             pods.insert(key.clone());
+            self.pods.by_uid.insert(Arc::clone(&uid), key.clone());
         }
         self.pods.by_key.insert(key.clone(), record);
         self.index_controllers(key);
         workloads.extend(self.placed_workload_of_pod(key));
         workloads.extend(self.blocked_workload_of_pod(key).filter(|_| workloads.is_empty()));
-        PodChange { usage: UsageUpdate::Set(usage), workloads, held_up }
+        let below = self.recheck_pods_below(replaced.into_iter().chain([uid]));
+        PodChange { usage: UsageUpdate::Set(usage), workloads, held_up, below }
     }
 
     pub(crate) fn remove_pod(&mut self, key: &ObjectKey) -> PodChange {
-        let held_up = self.workload_held_up(key);
-        PodChange { usage: UsageUpdate::Set(None), workloads: self.forget_pod(key), held_up }
+        let (held_up, uid) = (self.workload_held_up(key), self.uid_of_pod(key));
+        let workloads = self.forget_pod(key);
+        let below = self.recheck_pods_below(uid);
+        PodChange { usage: UsageUpdate::Set(None), workloads, held_up, below }
+    }
+
+    fn uid_of_pod(&self, key: &ObjectKey) -> Option<Arc<str>> {
+        self.pods.by_key.get(key).map(|pod| Arc::clone(&pod.uid))
     }
 
     fn forget_pod(&mut self, key: &ObjectKey) -> Vec<ObjectKey> {
         let workload = self.placed_workload_of_pod(key);
         self.pods.by_controller.remove(key);
-        if let Some(workload_pod) = self.pods.by_key.remove(key).and_then(|pod| pod.workload_pod) {
+        let Some(pod) = self.pods.by_key.remove(key) else { return Vec::new() };
+        if let Some(workload_pod) = &pod.workload_pod {
             remove_from_index(&mut self.pods.by_workload, &workload_pod.workload, key);
+            self.pods.by_uid.remove(&pod.uid);
         }
         workload.into_iter().collect()
     }

@@ -203,7 +203,8 @@ impl Executor {
             }
             Verb::Merge => (Method::PATCH, format!("{object}?fieldManager={manager}"), Content::Merge),
             Verb::JsonPatch => {
-                (Method::PATCH, format!("{object}?fieldManager={manager}"), Content::JsonPatch)
+                let strict = strictness(write);
+                (Method::PATCH, format!("{object}?fieldManager={manager}{strict}"), Content::JsonPatch)
             }
             Verb::Delete => (Method::DELETE, object, Content::Json),
         };
@@ -237,6 +238,13 @@ impl Executor {
             }
         }
     }
+}
+
+/// Returns the parameter by which a patch of a job is refused, with the field, where the installed definition lacks a field that it
+/// writes. Otherwise the server drops the field, and a job is started without its gates, node labels and tolerations.
+fn strictness(write: &Write) -> &'static str {
+    let of_job = matches!(write.kind, Kind::Job(_)) && write.subresource.is_none();
+    if of_job { "&fieldValidation=Strict" } else { "" }
 }
 
 fn write_result(write: Write, outcome: WriteOutcome) -> Delta {

@@ -47,6 +47,7 @@ impl Reconciler {
         self.mark_workloads_and_pods(change.workloads);
         let steps = self.units().steps_at_end_of_pods(change.held_up);
         self.work_queue.add_all(steps);
+        self.follow_rechecked_pods(change.below);
     }
 
     /// Handles that the controllers above pods changed.

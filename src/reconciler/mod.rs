@@ -99,10 +99,12 @@ impl Reconciler {
             identifier_annotations: settings.gates.identifier_annotations,
             pod_units: settings.manages_pods(),
         };
+        let mut cache = Cache::new(gates, settings.transform.clone());
+        cache.set_open_kinds(settings.open_kinds());
         Self {
             leading: false,
             lists: ListSync::new(kinds),
-            cache: Cache::new(gates, settings.transform.clone()),
+            cache,
             engine: Engine::new(settings.engine.clone()),
             work_queue: WorkQueue::default(),
             membership: Membership::default(),

@@ -1,7 +1,7 @@
 //! Settings of the core, built from the configuration at start.
 
 use super::Kind;
-use crate::frameworks::{Framework, JobKind, ManagedKinds, RelatedKind, Role, frameworks};
+use crate::frameworks::{CreatedKinds, Framework, JobKind, ManagedKinds, RelatedKind, Role, frameworks};
 use crate::lifecycle::{node_failure, workload};
 use crate::reconciler::second_pass::failpoints::Failpoints;
 use crate::resources::transform::Transform;
@@ -104,6 +104,26 @@ impl CoreSettings {
     /// Returns whether jobs of a kind are managed.
     pub(crate) fn manages_kind(&self, kind: JobKind) -> bool {
         self.frameworks.contains(kind.name)
+    }
+
+    /// Returns the managed kinds whose pods may be made by objects that are not watched, below an object of the kind.
+    pub(crate) fn open_kinds(&self) -> BTreeSet<JobKind> {
+        self.job_kinds().filter(|kind| self.manages_kind(*kind) && self.makes_unwatched(*kind)).collect()
+    }
+
+    fn makes_unwatched(&self, kind: JobKind) -> bool {
+        let (mut seen, mut rest) = (BTreeSet::from([kind]), vec![kind]);
+        while let Some(kind) = rest.pop() {
+            let CreatedKinds::Only(created) = kind.creates else { return true };
+            for made in created.iter().filter(|made| **made != ("", "Pod")) {
+                let known = self.job_kinds().find(|kind| (kind.gvk.group, kind.gvk.kind) == *made);
+                let Some(known) = known.filter(|kind| self.manages_kind(*kind)) else { return true };
+                if seen.insert(known) {
+                    rest.push(known);
+                }
+            }
+        }
+        false
     }
 
     /// Returns whether only the pods of a managed kind say when they have ended.

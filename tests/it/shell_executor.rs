@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::api::v1beta2::{RequeueState, WorkloadStatus};
 use sluice::cache::Kind;
+use sluice::frameworks::JobKind;
 use sluice::kube::client::Caller;
 use sluice::kube::executor::{Executor, ExecutorSettings, RefusalLog};
 use sluice::kube::lease::Fence;
@@ -154,6 +155,21 @@ async fn execute_write_cases() {
             body["status"] = json!({"requeueState": {"count": 2}});
         }
         assert_eq!(seen, vec![(method, path, content.to_owned(), body)]);
+    }
+}
+
+/// The server drops fields that an installed definition lacks: a job would be started without its gates and node labels.
+#[tokio::test]
+async fn patches_of_jobs_are_refused_with_unknown_fields() {
+    for (kind, subresource, strict) in [
+        (Kind::of_job(JobKind::BATCH_JOB), None, true),
+        (Kind::of_job(JobKind::BATCH_JOB), Some("status"), false),
+        (Kind::Workload, None, false),
+    ] {
+        let write = Write { kind, ..write(1, Verb::JsonPatch, subresource) };
+        let (_, seen) = run_writes(|_, _| (200, json!({"metadata": {"name": "w"}})), vec![write], true).await;
+        let (_, path, ..) = &seen[0];
+        assert_eq!(path.ends_with("?fieldManager=kueue-admission&fieldValidation=Strict"), strict, "{path}");
     }
 }
 
