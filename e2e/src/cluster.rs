@@ -109,7 +109,8 @@ impl Cluster {
     /// Like `start`, on a control plane that begins with what another build has stored.
     pub async fn start_with(stored: &Stored, options: &ClusterOptions, folder: &Path) -> Result<Self> {
         let program = options.program.clone().map_or_else(|| binaries::sluice(options.build), Ok)?;
-        let plane = ControlPlane::start_with(stored.objects.clone(), options.extent, folder).await?;
+        let starting = ControlPlane::start_with(stored.objects.clone(), options.extent, folder);
+        let plane = Box::pin(starting).await?;
         let objects = ObjectClient::new(plane.admin().await?);
         let kubectl = Kubectl::new(&plane.binaries.path("kubectl"), &plane.admin_kubeconfig());
         let port = free_ports(1)?.first().copied().context("no port")?;

@@ -102,7 +102,7 @@ impl ControlPlane {
             keep_files: false,
         };
         plane.start_etcd(etcd, peer)?;
-        plane.seed.write_objects(&format!("http://127.0.0.1:{etcd}")).await?;
+        Box::pin(plane.seed.write_objects(&format!("http://127.0.0.1:{etcd}"))).await?;
         plane.start_apiserver(extent, etcd, api)?;
         plane.credentials("admin", Some("system:masters"))?.write(&plane.admin_kubeconfig())?;
         plane.wait_for_api().await?;
