@@ -13,7 +13,7 @@ use crate::manager::{LEASE_NAME, Manager, ManagerSettings, merge};
 use crate::objects::{Kind, ObjectClient, text};
 use crate::process::free_ports;
 use crate::upgrades;
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -40,7 +40,9 @@ impl Takeover<'_> {
         self.install_kueue(port, &authority).await.context("install Kueue")?;
         self.manager = Some(self.start_kueue(port, &authority).await.context("start Kueue")?);
         self.migrate_to_the_end("to-kueue").await?;
-        deviations.extend(fit_definitions(&self.objects, &before).await?);
+        // What Sluice stored fits Kueue's definitions, and has no field that those lack.
+        let unfit = upgrades::unfit_objects(&self.objects, |kind| before.of_kind(kind.singular())).await?;
+        deviations.extend(unfit.iter().map(|object| format!("fits Kueue's definition, , {object}")));
         let revisions = Revisions::start(&self.objects).await?;
         println!("{}: Kueue's manager is ready", self.store.name);
         tokio::time::sleep(START + WORK).await;
@@ -124,25 +126,6 @@ fn trust(mut object: Value, ca: &str) -> Value {
         }
     }
     object
-}
-
-/// What Sluice stored fits Kueue's definitions, and has no field that those lack: each object is applied as it was, in a dry run that
-/// refuses unknown fields.
-async fn fit_definitions(objects: &ObjectClient, stored: &Cluster) -> Result<Vec<String>> {
-    let kinds =
-        [Kind::WORKLOAD, Kind::CLUSTER_QUEUE, Kind::LOCAL_QUEUE, Kind::COHORT, Kind::FLAVOR, Kind::TOPOLOGY];
-    let mut deviations = Vec::new();
-    let mut checked = 0;
-    for kind in kinds {
-        for object in stored.of_kind(kind.singular()) {
-            checked += 1;
-            if let Some(refused) = upgrades::fit_definitions(objects, kind, object).await? {
-                deviations.push(format!("fits Kueue's definition, , {refused}"));
-            }
-        }
-    }
-    ensure!(checked > 0, "no object was checked");
-    Ok(deviations)
 }
 
 impl Judgement<'_> {

@@ -1,12 +1,33 @@
 //! Whether stored objects fit the installed definitions: those of an older version may lack a field.
 
 use crate::objects::{Kind, ObjectClient, text};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use kube::api::{DynamicObject, Patch, PatchParams, ValidationDirective};
 use serde_json::{Value, json};
 
+/// Kinds whose objects managers and users write.
+const KINDS: [Kind; 6] =
+    [Kind::WORKLOAD, Kind::CLUSTER_QUEUE, Kind::LOCAL_QUEUE, Kind::COHORT, Kind::FLAVOR, Kind::TOPOLOGY];
+
+/// Checks the stored objects of Kueue's kinds that still exist; returns those that do not fit, each with what the server said. An error if
+/// there are none.
+pub async fn unfit_objects<'a, I: IntoIterator<Item = &'a Value>>(
+    objects: &ObjectClient,
+    stored: impl Fn(Kind) -> I,
+) -> Result<Vec<String>> {
+    let (mut found, mut checked) = (Vec::new(), 0);
+    for kind in KINDS {
+        for object in stored(kind) {
+            found.extend(refusal(objects, kind, object).await?);
+            checked += 1;
+        }
+    }
+    ensure!(checked > 0, "no object was checked");
+    Ok(found)
+}
+
 /// Applies an object as it is, in a dry run that refuses unknown fields; returns what the server refused, or nothing.
-pub async fn fit_definitions(objects: &ObjectClient, kind: Kind, object: &Value) -> Result<Option<String>> {
+async fn refusal(objects: &ObjectClient, kind: Kind, object: &Value) -> Result<Option<String>> {
     let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
     if objects.get(kind, namespace, name).await?.is_none() {
         return Ok(None);

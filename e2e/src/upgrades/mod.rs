@@ -11,4 +11,4 @@ mod kinds;
 
 pub use changes::Records;
 pub use dump::{Dump, folders};
-pub use fields::fit_definitions;
+pub use fields::unfit_objects;

@@ -11,10 +11,10 @@ use sluice_e2e::cluster::{Cluster, ClusterOptions, Stored};
 use sluice_e2e::control_plane::ControlPlane;
 use sluice_e2e::install::{self, ACCOUNT, ALL_KINDS, NAMESPACE, V1BETA1, dial_locally};
 use sluice_e2e::manager::ManagerSettings;
-use sluice_e2e::objects::{Kind, text};
+use sluice_e2e::objects::text;
 use sluice_e2e::paths;
 use sluice_e2e::process::tail;
-use sluice_e2e::upgrades::{Dump, Records, fit_definitions, folders};
+use sluice_e2e::upgrades::{Dump, Records, folders, unfit_objects};
 use sluice_e2e::wait::eventually;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -233,24 +233,7 @@ async fn compare(cluster: &Cluster, before: &Records, writes: &[AuditedRequest])
 
 /// What is stored fits the definitions that are installed.
 async fn check_fields(cluster: &Cluster, stored: &Records) -> Result<()> {
-    let kinds = [
-        Kind::WORKLOAD,
-        Kind::CLUSTER_QUEUE,
-        Kind::LOCAL_QUEUE,
-        Kind::COHORT,
-        Kind::FLAVOR,
-        Kind::TOPOLOGY,
-        Kind::ADMISSION_CHECK,
-    ];
-    let mut refused = Vec::new();
-    for kind in kinds {
-        let mut checked = 0;
-        for object in stored.of_kind(kind) {
-            refused.extend(fit_definitions(&cluster.objects, kind, object).await?);
-            checked += 1;
-        }
-        ensure!(checked > 0, "no {} was checked", kind.singular());
-    }
+    let refused = unfit_objects(&cluster.objects, |kind| stored.of_kind(kind)).await?;
     ensure!(refused.is_empty(), "{}", refused.join("\n"));
     Ok(())
 }
