@@ -48,7 +48,7 @@ impl Mapping {
             serde_saphyr::from_str(text).with_context(|| format!("mapping file {file}"))?;
         for (position, rule) in rules.iter().enumerate() {
             ensure!(
-                rule.skip != !rule.to_local_queue.is_empty(),
+                rule.skip == rule.to_local_queue.is_empty(),
                 "mapping file {file}: rule {position} needs either toLocalQueue or skip: true"
             );
         }
@@ -110,6 +110,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    #[expect(clippy::needless_pass_by_value, reason = "the callers write the labels in place")]
     fn pod(class: &str, labels: Value) -> Value {
         json!({"metadata": {"labels": labels}, "spec": {"priorityClassName": class}})
     }

@@ -22,7 +22,7 @@ use super::cluster_objects::block_on;
 use super::{files, settings};
 use crate::kube::client::{Caller, Content, caller_from_kubeconfig};
 use mapping::{Mapping, pair};
-use plan::{Cluster, Plan, Settings};
+use plan::{Objects, Plan, Settings};
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 const PAGE_SIZE: u32 = 500;
@@ -178,14 +178,14 @@ impl Importer<'_> {
         Ok(plans)
     }
 
-    async fn cluster(&self, namespaces: &[String]) -> anyhow::Result<Cluster> {
+    async fn cluster(&self, namespaces: &[String]) -> anyhow::Result<Objects> {
         let mut local_queues = BTreeMap::new();
         for namespace in namespaces {
             for (name, queue) in self.by_name(&format!("{KUEUE}/namespaces/{namespace}/localqueues")).await? {
                 local_queues.insert((namespace.clone(), name), queue);
             }
         }
-        Ok(Cluster {
+        Ok(Objects {
             cluster_queues: self.by_name(&format!("{KUEUE}/clusterqueues")).await?,
             local_queues,
             flavors: self.by_name(&format!("{KUEUE}/resourceflavors")).await?,

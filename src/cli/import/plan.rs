@@ -25,7 +25,7 @@ const IMPORTED: &str = "Imported";
 
 /// The objects on which the plans depend, each kind by name; LocalQueues by namespace and name.
 #[derive(Debug, Default)]
-pub(super) struct Cluster {
+pub(super) struct Objects {
     pub(super) cluster_queues: BTreeMap<String, Value>,
     pub(super) local_queues: BTreeMap<(String, String), Value>,
     pub(super) flavors: BTreeMap<String, Value>,
@@ -63,7 +63,7 @@ impl Plan {
     }
 }
 
-impl PriorityLookup for Cluster {
+impl PriorityLookup for Objects {
     fn workload_class(&self, name: &str) -> Option<i32> {
         value_of(self.workload_priority_classes.get(name)?)
     }
@@ -95,7 +95,7 @@ pub(super) fn has_ended(pod: &Value) -> bool {
 /// Returns the plan of a pod, `None` if the mapping skips it, or why it cannot be imported.
 pub(super) fn plan(
     pod: &Value,
-    cluster: &Cluster,
+    cluster: &Objects,
     settings: &Settings,
     now: Timestamp,
 ) -> Result<Option<Plan>, String> {
@@ -121,7 +121,7 @@ pub(super) fn plan(
     let flavors = flavors_by_resource(cluster_queue, name, cluster)?;
     let wanted = wanted_labels(&queue, &settings.add_labels);
     let workload = workload(pod, &wanted, &queue, cluster, &settings.add_labels)?;
-    let (assigned, usage) = assignment(pod, &flavors, name, &settings.excluded_prefixes)?;
+    let assignment = assignment(pod, &flavors, name, &settings.excluded_prefixes)?;
     let has = |label: &str, value: &str| {
         pod.pointer("/metadata/labels").and_then(|all| all.get(label)).is_some_and(|found| found == value)
     };
@@ -132,7 +132,7 @@ pub(super) fn plan(
         pod_uid: text(pod, "/metadata/uid").to_owned(),
         labels: wanted.into_iter().filter(|(label, value)| !has(label, value)).collect(),
         workload,
-        status: status(name, &pod_set, assigned, usage, now),
+        status: status(name, &pod_set, &assignment, now),
     }))
 }
 
@@ -147,7 +147,7 @@ fn wanted_labels(queue: &str, add: &BTreeMap<String, String>) -> BTreeMap<String
 fn flavors_by_resource(
     queue: &Value,
     name: &str,
-    cluster: &Cluster,
+    cluster: &Objects,
 ) -> Result<BTreeMap<String, String>, String> {
     let groups = queue
         .pointer("/spec/resourceGroups")
@@ -185,7 +185,7 @@ fn workload(
     pod: &Value,
     labels: &BTreeMap<String, String>,
     queue: &str,
-    cluster: &Cluster,
+    cluster: &Objects,
     add: &BTreeMap<String, String>,
 ) -> Result<Value, String> {
     let mut labelled = pod.clone();
@@ -232,13 +232,19 @@ fn workload(
     Ok(workload)
 }
 
+/// What is charged for a pod, by resource.
+struct Assignment {
+    flavors: Map<String, Value>,
+    usage: Map<String, Value>,
+}
+
 /// Returns flavor and quantity of each resource that the pod asks for.
 fn assignment(
     pod: &Value,
     flavors: &BTreeMap<String, String>,
     queue: &str,
     excluded: &[String],
-) -> Result<(Map<String, Value>, Map<String, Value>), String> {
+) -> Result<Assignment, String> {
     let spec = pod.get("spec").cloned().unwrap_or_default();
     let spec = PodSpec::deserialize(spec).map_err(|error| format!("its spec cannot be read: {error}"))?;
     let (mut assigned, mut usage) = (Map::new(), Map::new());
@@ -256,16 +262,10 @@ fn assignment(
         assigned.insert(resource.to_string(), json!(flavor));
     }
     usage.retain(|resource, _| flavors.contains_key(resource));
-    Ok((assigned, usage))
+    Ok(Assignment { flavors: assigned, usage })
 }
 
-fn status(
-    queue: &str,
-    pod_set: &str,
-    flavors: Map<String, Value>,
-    usage: Map<String, Value>,
-    now: Timestamp,
-) -> Value {
+fn status(queue: &str, pod_set: &str, assigned: &Assignment, now: Timestamp) -> Value {
     let message = format!("Imported into ClusterQueue {queue}");
     let condition = |kind: &str| {
         json!({
@@ -273,7 +273,8 @@ fn status(
             "lastTransitionTime": to_api_time(now), "observedGeneration": 1,
         })
     };
-    let assignment = json!({"name": pod_set, "flavors": flavors, "resourceUsage": usage, "count": 1});
+    let assignment =
+        json!({"name": pod_set, "flavors": assigned.flavors, "resourceUsage": assigned.usage, "count": 1});
     json!({
         "admission": {"clusterQueue": queue, "podSetAssignments": [assignment]},
         "conditions": [condition("QuotaReserved"), condition("Admitted")],
@@ -292,14 +293,14 @@ mod tests {
         }
     }
 
-    fn cluster() -> Cluster {
+    fn cluster() -> Objects {
         let queue = json!({"spec": {"resourceGroups": [
             {"coveredResources": ["cpu"], "flavors": [{"name": "any"}, {"name": "other"}]},
         ]}});
         let named = |names: &[&str], object: &Value| {
             names.iter().map(|name| ((*name).to_owned(), object.clone())).collect()
         };
-        Cluster {
+        Objects {
             cluster_queues: named(&["cq"], &queue),
             local_queues: BTreeMap::from([(
                 ("ns".to_owned(), "lq".to_owned()),
@@ -323,7 +324,7 @@ mod tests {
         })
     }
 
-    fn planned(pod: &Value, cluster: &Cluster) -> Result<Option<Plan>, String> {
+    fn planned(pod: &Value, cluster: &Objects) -> Result<Option<Plan>, String> {
         plan(pod, cluster, &settings(), Timestamp::UNIX_EPOCH)
     }
 
@@ -356,7 +357,7 @@ mod tests {
 
     #[test]
     fn each_reason_names_what_is_wrong() {
-        let expect = |pod: &Value, cluster: &Cluster, part: &str| {
+        let expect = |pod: &Value, cluster: &Objects, part: &str| {
             let error = planned(pod, cluster).unwrap_err();
             assert!(error.contains(part), "{part}: {error}");
         };
@@ -388,14 +389,14 @@ mod tests {
             "requests memory, which ClusterQueue cq does not cover",
         );
         expect(&with("/spec/containers", json!("x")), &cluster(), "");
-        expect(&pod(), &Cluster { flavors: BTreeMap::new(), ..cluster() }, "do not exist: any, other");
+        expect(&pod(), &Objects { flavors: BTreeMap::new(), ..cluster() }, "do not exist: any, other");
         expect(
             &pod(),
-            &Cluster { cluster_queues: BTreeMap::new(), ..cluster() },
+            &Objects { cluster_queues: BTreeMap::new(), ..cluster() },
             "ClusterQueue cq of LocalQueue ns/lq",
         );
         let empty = BTreeMap::from([("cq".to_owned(), json!({"spec": {}}))]);
-        expect(&pod(), &Cluster { cluster_queues: empty, ..cluster() }, "has no resource groups");
+        expect(&pod(), &Objects { cluster_queues: empty, ..cluster() }, "has no resource groups");
         let mut group = pod();
         group["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] = "g".into();
         group["metadata"]["annotations"] = json!({"kueue.x-k8s.io/pod-group-total-count": "1"});

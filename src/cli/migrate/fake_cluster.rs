@@ -41,6 +41,8 @@ struct State {
     /// Rights that the user lacks, such as `delete services`.
     denied: BTreeSet<String>,
     writes: Vec<String>,
+    /// Rights that the calls so far took, such as `delete services`.
+    used: BTreeSet<String>,
     death: Option<Death>,
     version: u64,
 }
@@ -149,6 +151,11 @@ impl FakeCluster {
         std::mem::take(&mut state.writes)
     }
 
+    /// Returns the rights that the calls so far took.
+    pub(super) fn used_rights(&self) -> BTreeSet<String> {
+        self.state().used.clone()
+    }
+
     fn install(&self, of: Installation) {
         let mut found = deployment(of, NAMESPACE, 1);
         found["metadata"]["labels"] = labels(of);
@@ -207,6 +214,7 @@ impl FakeCluster {
                     .get("content-type")
                     .is_some_and(|kind| kind == "application/json-patch+json");
                 let mut state = cluster.state();
+                state.used.extend(right_of(&parts.method, &path, &query));
                 let answer = match parts.method {
                     Method::GET => state.read(&path, &query),
                     Method::POST => Ok(state.review(&path, &body)),
@@ -328,6 +336,32 @@ impl State {
         self.old.remove(path);
         Ok(answer)
     }
+}
+
+/// Returns the right that a call takes; `None` for discovery and reviews, which all users may.
+fn right_of(method: &Method, path: &str, query: &str) -> Option<String> {
+    let verb = match *method {
+        Method::GET if query.is_empty() => "get",
+        Method::GET => "list",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => return None,
+    };
+    let core = path.strip_prefix("/api/v1/").map(|rest| ("", rest));
+    let (group, rest) = match core {
+        Some(found) => found,
+        None => {
+            let (group, rest) = path.strip_prefix("/apis/")?.split_once('/')?;
+            (group, rest.split_once('/')?.1)
+        }
+    };
+    let mut words: Vec<&str> = rest.split('/').collect();
+    if words.first() == Some(&"namespaces") && words.len() > 2 {
+        words.drain(..2);
+    }
+    let group = if group.is_empty() { String::new() } else { format!(".{group}") };
+    let sub = words.get(2).map(|sub| format!("/{sub}")).unwrap_or_default();
+    Some(format!("{verb} {}{group}{sub}", words.first()?))
 }
 
 fn deployment_path() -> String {

@@ -34,7 +34,7 @@ impl fmt::Display for Right {
 /// Verbs, group, resource, whether in the namespace.
 type Row = (&'static [&'static str], &'static str, &'static str, bool);
 
-const READ: [Row; 16] = [
+const READ: [Row; 17] = [
     (&["get"], "apiextensions.k8s.io", "customresourcedefinitions", false),
     (&["list"], "apps", "deployments", false),
     (&["list"], "", "pods", true),
@@ -51,9 +51,10 @@ const READ: [Row; 16] = [
     (&["list"], "policy", "poddisruptionbudgets", true),
     (&["list"], "networking.k8s.io", "networkpolicies", true),
     (&["list"], "admissionregistration.k8s.io", "mutatingadmissionpolicies", false),
+    (&["list"], "admissionregistration.k8s.io", "mutatingadmissionpolicybindings", false),
 ];
 
-const CHANGE: [Row; 10] = [
+const CHANGE: [Row; 12] = [
     (&["patch"], "apiextensions.k8s.io", "customresourcedefinitions", false),
     (&["patch"], "apiextensions.k8s.io", "customresourcedefinitions/status", false),
     (&["patch"], "admissionregistration.k8s.io", "mutatingwebhookconfigurations", false),
@@ -64,6 +65,8 @@ const CHANGE: [Row; 10] = [
     (&["delete"], "", "services", false),
     (&["delete"], "policy", "poddisruptionbudgets", true),
     (&["delete"], "networking.k8s.io", "networkpolicies", true),
+    (&["delete"], "admissionregistration.k8s.io", "mutatingadmissionpolicies", false),
+    (&["delete"], "admissionregistration.k8s.io", "mutatingadmissionpolicybindings", false),
 ];
 
 impl Right {

@@ -1,6 +1,7 @@
 //! Whole runs on a cluster in memory: killed at each of their writes, against a manager that still runs, and without a right.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::fake_cluster::{Death, FakeCluster, NAMESPACE};
@@ -31,8 +32,7 @@ async fn run(
         }
         Ok(())
     };
-    let walk =
-        Walk { caller: &caller, namespace: NAMESPACE, timeout: Duration::from_secs(60), print: &print };
+    let walk = Walk { caller: &caller, namespace: NAMESPACE, timeout: Duration::from_mins(1), print: &print };
     let outcome = walk.take(direction).await;
     (outcome, text.into_inner())
 }
@@ -53,7 +53,7 @@ async fn run_killed_at_any_write_is_repeated_to_the_same_end() {
         // 11 definitions kept, two entries, two APIServices, five leftovers, four objects and 11 versions.
         assert_eq!(writes.len(), 35, "{writes:?}");
         assert!(expected.1.is_empty(), "stored in v1beta1: {:?}", expected.1);
-        for write in 0..writes.len() {
+        for (write, made) in writes.iter().enumerate() {
             for stored in [false, true] {
                 let (cluster, death) = (start(), Death { write, stored });
                 cluster.begin_run(Some(death));
@@ -61,7 +61,7 @@ async fn run_killed_at_any_write_is_repeated_to_the_same_end() {
                 assert!(outcome.is_err(), "{death:?} did not end the run:\n{text}");
                 cluster.begin_run(None);
                 completed(&cluster, direction, new).await;
-                assert_eq!(cluster.content(), expected, "{direction:?}, {death:?}: {}", writes[write]);
+                assert_eq!(cluster.content(), expected, "{direction:?}, {death:?}: {made}");
             }
         }
         // Runs of which each dies one write later than the one before. (Which objects of a kind are stored again is not recorded.)
@@ -78,6 +78,20 @@ async fn run_killed_at_any_write_is_repeated_to_the_same_end() {
         }
         assert!(runs > 5, "{runs} runs");
         assert_eq!(cluster.content(), expected, "{direction:?}, killed again and again");
+    }
+}
+
+/// What a run does it has asked for before.
+#[tokio::test(start_paused = true)]
+async fn calls_take_no_other_rights() {
+    let needed: BTreeSet<String> =
+        rights::needed(Access::Change).unwrap().iter().map(ToString::to_string).collect();
+    for (direction, new) in BOTH {
+        let cluster = FakeCluster::run_by(new.other());
+        completed(&cluster, direction, new).await;
+        let used = cluster.used_rights();
+        assert!(used.len() > 25, "{used:?}");
+        assert_eq!(used.difference(&needed).collect::<Vec<_>>(), Vec::<&String>::new());
     }
 }
 
