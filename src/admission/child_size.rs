@@ -55,7 +55,8 @@ fn job_above(
 ) -> Option<(super::OwnerRef, Arc<[PodSetSize]>)> {
     let (ctx, gvk) = (request.ctx, job.row.gvk);
     let labels = ctx.objects.namespace_labels(request.namespace)?;
-    if !matches(&ctx.settings.managed_namespaces, labels) || job.elastic(&ctx.settings.gates) {
+    let gated = job.pod_sets.iter().all(|set| set.has_gate(ELASTIC_JOB_ANNOTATION));
+    if !matches(&ctx.settings.managed_namespaces, labels) || (gated && job.elastic(&ctx.settings.gates)) {
         return None;
     }
     let controller = controller_of(request.object)?;

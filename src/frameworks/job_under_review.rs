@@ -57,6 +57,14 @@ pub struct PodSetUnderReview<'a> {
     pub pod_set_label: Option<&'a str>,
 }
 
+impl PodSetUnderReview<'_> {
+    /// Returns whether the pod template has a scheduling gate.
+    pub fn has_gate(&self, name: &str) -> bool {
+        let gates = self.gates.value.as_array().into_iter().flatten();
+        gates.into_iter().any(|gate| gate.get("name").is_some_and(|own| own == name))
+    }
+}
+
 /// A pod set that is made from other objects than the job under review.
 #[derive(Debug)]
 pub struct MadePodSet {

@@ -5,7 +5,7 @@ use super::job_under_review::JobUnderReview;
 use super::ray::{BY_JOB, CLUSTER_SELECTOR, Ray, RayRole, SHUTS_DOWN, SUBMISSION_MODE};
 use super::workload::MAX_POD_SETS;
 use crate::api::names::{ELASTIC_JOB_ANNOTATION, MULTIKUEUE_CONTROLLER};
-use crate::api::validation::{Errors, FieldCursor, FieldError};
+use crate::api::validation::{Errors, FieldError};
 use serde_json::Value;
 
 /// The name of the head's pod set, which no group may have.
@@ -77,11 +77,8 @@ pub(super) fn validate(ray: &Ray, job: &JobUnderReview<'_>, settings: RuleSettin
 
 /// Checks that each template has the gate that holds the pods of a cluster until their slice is admitted.
 fn validate_elastic(job: &JobUnderReview<'_>, errors: &mut Errors) {
-    let gated = |gates: &FieldCursor<'_>| {
-        let gates = gates.value.as_array().into_iter().flatten();
-        gates.into_iter().any(|gate| gate.get("name").is_some_and(|name| *name == ELASTIC_JOB_ANNOTATION))
-    };
-    for gates in job.pod_sets.iter().map(|set| &set.gates).filter(|gates| !gated(gates)) {
+    for set in job.pod_sets.iter().filter(|set| !set.has_gate(ELASTIC_JOB_ANNOTATION)) {
+        let gates = &set.gates;
         let detail = format!("must have the gate {ELASTIC_JOB_ANNOTATION}");
         errors.push(FieldError::invalid(gates.path.clone().into_owned(), gates.value.clone(), detail));
     }

@@ -65,9 +65,15 @@ fn running() -> JobServer {
 
 #[test]
 fn pod_beyond_the_workload_ends_it_out_of_sync() {
-    for phase in ["Failed", "Succeeded"] {
-        let mut server = running();
-        make(&mut server, "c", &json!({}));
+    let fast = json!({"annotations": {"kueue.x-k8s.io/pod-group-fast-admission": "true"}});
+    for (phase, marks) in [("Failed", json!({})), ("Succeeded", json!({})), ("Failed", fast)] {
+        let mut server = server(&[]);
+        for name in ["a", "b"] {
+            make(&mut server, name, &marks);
+            assert!(!waits(&server, name), "{name} {marks}");
+            server.run_pod(name);
+        }
+        make(&mut server, "c", &marks);
         assert!(left(&server, "a").is_none() && left(&server, "b").is_none(), "they must not run on");
         assert!(waits(&server, "c") && finished(&server).is_none() && server.holds_quota(), "{phase}");
         end(&mut server, "a", phase);
@@ -135,4 +141,21 @@ fn pod_of_a_controller_waits_for_a_place() {
     make(&mut server, "c", &json!({"ownerReferences": [owner]}));
     assert!(waits(&server, "c") && finished(&server).is_none());
     assert!(left(&server, "a").is_some() && left(&server, "b").is_some());
+}
+
+/// All of its pods have ended, and none is left that counts.
+#[test]
+fn evicted_group_waits_for_its_replacements() {
+    let mut server = running();
+    server.deactivate();
+    for name in ["a", "b"] {
+        end(&mut server, name, "Failed");
+    }
+    assert!(finished(&server).is_none() && !server.holds_quota());
+    server.edit(Kind::Workload, "w", |workload| workload["spec"]["active"] = json!(true));
+    assert!(!server.holds_quota(), "it has no pods");
+    for name in ["c", "d"] {
+        make(&mut server, name, &json!({}));
+    }
+    assert!(finished(&server).is_none() && !waits(&server, "c") && !waits(&server, "d"));
 }

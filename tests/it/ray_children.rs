@@ -140,6 +140,11 @@ fn child_is_not_scaled_beyond_the_job_above() {
             server.admit(row("RayCluster"), scaled(&cluster, 0, 3), None).is_err(),
             "{kind_name}: created"
         );
+        // The annotation alone holds no pod.
+        let mut elastic = scaled(&cluster, 0, 3);
+        elastic["metadata"]["annotations"] = json!({ELASTIC: "true"});
+        let ungated = scaled(&elastic, 0, 2);
+        assert!(change(elastic, &ungated).is_err(), "{kind_name}");
     }
 }
 

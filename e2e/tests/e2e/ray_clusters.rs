@@ -19,8 +19,9 @@ const OTHERS: i64 = 2;
 const GROUP: &str = "ray.io/group";
 const HEAD: &str = "headgroup";
 const RESIZES: usize = 100;
-/// Numbers of workers, in turn. Beside the head and the other Job, at most 5 have quota.
-const SIZES: [i64; 7] = [5, 1, 7, 3, 0, 6, 2];
+/// Numbers of workers of both groups, in turn: one shrinks while the other one grows. Beside the head and the other Job, at most 5
+/// have quota.
+const SIZES: [[i64; 2]; 7] = [[5, 0], [1, 3], [4, 3], [0, 3], [3, 0], [1, 5], [2, 0]];
 
 /// A RayCluster is resized a hundred times, sometimes beyond the quota, mostly before all pods of the last size have started or
 /// ended. In each revision that the API server had, Workloads are charged no more than the quota, and no more pods of the cluster
@@ -35,18 +36,18 @@ pub(crate) async fn cluster_grows_and_shrinks_a_hundred_times(
     let pods = History::start(&fixture.objects, Kind::POD, &fixture.name).await?;
     fixture.submit(fixture.job("other", "main", "1").pods(2)).await?;
     fixture.wait_until_running("other").await?;
-    let mut operator = Operator::start(fixture, &["workers"], &[1]).await?;
+    let mut operator = Operator::start(fixture, &["workers", "others"], &[1, 0]).await?;
     operator.wait_until_settled().await?;
     let ready = json!({"status": {"state": "ready"}});
     fixture.objects.merge_status(CLUSTER, &fixture.name, NAME, &ready).await?;
-    for (step, workers) in SIZES.iter().copied().cycle().take(RESIZES).enumerate() {
-        operator.resize(&[workers]).await?;
+    for (step, sizes) in SIZES.iter().copied().cycle().take(RESIZES).enumerate() {
+        operator.resize(&sizes).await?;
         operator.play().await?;
         if step % SIZES.len() == 3 {
             operator.wait_until_settled().await?;
         }
     }
-    operator.resize(&[5]).await?;
+    operator.resize(&[3, 2]).await?;
     operator.wait_until_settled().await?;
     fixture.wait_for_queue_counts("main", (0, 2, 2), &[("cpu", "8")]).await?;
     // With the cluster its Workloads go at once, while the garbage collector ends the pods.

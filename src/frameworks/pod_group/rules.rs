@@ -79,11 +79,8 @@ fn compare_members(unit: &Unit<'_>, pod_sets: &[PodSetCount<'_>], finished: bool
         kept.extend(active.into_iter().take(wanted));
         kept.extend(inactive.into_iter().take(waiting));
     }
-    if is_prebuilt(marks) {
-        return compare_with_prebuilt(unit, pod_sets, finished, result);
-    }
     result.matches = !kept.is_empty() && fits(unit, &kept, pod_sets, finished);
-    result
+    if is_prebuilt(marks) { compare_with_prebuilt(unit, pod_sets, finished, result) } else { result }
 }
 
 /// Returns whether a Workload that the group has not made decides how large the group may be. Of a group that serves, a
@@ -110,7 +107,9 @@ fn compare_with_prebuilt(
     let counting: Vec<&PodMember> =
         unit.iter().filter(|member| member.counts() && !result.waiting.contains(&member.key)).collect();
     let stopped = unit.iter().any(PodMember::is_out_of_sync);
-    result.matches = !counting.is_empty() && !stopped && fits(unit, &counting, pod_sets, finished);
+    // A group that is admitted before its pods exist is compared by its total count, whatever pods it has.
+    let all_wait = surplus.iter().all(|key| result.waiting.contains(key));
+    result.matches = result.matches && !stopped && all_wait && fits(unit, &counting, pod_sets, finished);
     if !result.matches {
         result.replaced.clear();
     }
