@@ -79,7 +79,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core, Queues, 2, job_lifecycle::bare_workload_is_admitted;
     Core + Versions, Queues, 24, job_lifecycle::jobs_deleted_in_every_state;
     Core + Versions, Queues, 4, job_lifecycle::prebuilt_workload_without_defaults;
-    Full, Plane, 15, import::running_pods_are_imported;
+    Core, Plane, 15, import::running_pods_are_imported;
     Full, Plane, 15, migrate::rights_owners_and_namespaces;
     Core, Plane, 20, job_kinds::each_served_kind_runs;
     Core, Plane, 20, framework_file::kind_of_a_file_is_queued;
@@ -155,7 +155,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full, Plane, 60, upgrades::states_are_kept_up_and_back;
     Core, Plane, 65, upgrade_dumps::dumps_are_taken_over;
     Full, Plane, 60, upgrade_dumps::dumps_are_taken_over_after_definitions;
-    Full, Plane, 100, upgrade_dumps::states_are_written;
+    Soak, Plane, 100, upgrade_dumps::states_are_written;
     Older, Plane, 180, upgrade_dumps::older_build_takes_over_again;
     Full + Soak, Plane, 16, leader_election::two_replicas_act_concurrently;
     Full, Plane, 48, beside_kueue::lease_is_held_by_kueue;
@@ -177,9 +177,9 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full, Plane, 13, webhook_serving::other_namespace_installation;
     Full, Plane, 60, two_installations::webhook_configurations_decide;
     Full, Packed, 20, hostile_clients::good_clients_are_still_answered;
-    Full, Machine, 120, live_switch::manifests_are_replaced_and_come_back;
-    Full, Machine, 120, live_switch::release_is_upgraded_and_back;
-    Full, Machine, 120, live_switch::release_of_helm_3_is_upgraded_and_back;
+    Soak, Machine, 120, live_switch::manifests_are_replaced_and_come_back;
+    Soak, Machine, 120, live_switch::release_is_upgraded_and_back;
+    Soak, Machine, 120, live_switch::release_of_helm_3_is_upgraded_and_back;
     Full, Packed, 20, image::manager_runs_in_image;
     Full + Versions, Packed, 109, shipped_manifests::deployment_runs_as_rendered;
     Full, Packed, 111, shipped_manifests::split_deployments_run_as_rendered;
