@@ -38,6 +38,27 @@ pub async fn list(
     }
 }
 
+/// Returns all objects of a collection by its path, as they are; `query` has further parameters, such as a label selector.
+pub async fn list_path(
+    caller: &Caller,
+    path: &str,
+    query: &str,
+    page_size: u32,
+) -> Result<Vec<Value>, CallError> {
+    let (mut objects, mut token) = (Vec::new(), String::new());
+    loop {
+        let mut page = caller.get(&format!("{path}?limit={page_size}&continue={token}&{query}")).await?;
+        if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
+            objects.extend(items);
+        }
+        let next = page.pointer("/metadata/continue").and_then(Value::as_str).unwrap_or_default();
+        if next.is_empty() {
+            return Ok(objects);
+        }
+        next.clone_into(&mut token);
+    }
+}
+
 /// Adds apiVersion and kind, which items of a list lack, and removes managed fields.
 fn with_type_meta(mut item: Value, resource: &ApiResourceInfo) -> Value {
     if let Some(fields) = item.as_object_mut() {

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use super::cluster_objects::block_on;
 use super::{files, settings};
 use crate::kube::client::{Caller, Content, caller_from_kubeconfig};
+use crate::kube::list::list_path;
 use mapping::{Mapping, pair};
 use plan::{Objects, Plan, Settings};
 
@@ -200,23 +201,11 @@ impl Importer<'_> {
     }
 
     async fn list(&self, path: &str, query: &str) -> anyhow::Result<Vec<Value>> {
-        let (mut objects, mut token) = (Vec::new(), String::new());
-        loop {
-            let page = self.caller.get(&format!("{path}?limit={PAGE_SIZE}&continue={token}&{query}")).await;
-            let mut page = match page {
-                Err(error) if error.code() == Some(NOT_FOUND) => {
-                    bail!("{path} does not exist: Sluice's definitions are not installed")
-                }
-                page => page.with_context(|| format!("cannot list {path}"))?,
-            };
-            if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
-                objects.extend(items);
+        match list_path(self.caller, path, query, PAGE_SIZE).await {
+            Err(error) if error.code() == Some(NOT_FOUND) => {
+                bail!("{path} does not exist: Sluice's definitions are not installed")
             }
-            let next = page.pointer("/metadata/continue").and_then(Value::as_str).unwrap_or_default();
-            if next.is_empty() {
-                return Ok(objects);
-            }
-            next.clone_into(&mut token);
+            outcome => outcome.with_context(|| format!("cannot list {path}")),
         }
     }
 

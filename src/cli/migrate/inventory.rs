@@ -9,6 +9,7 @@ use super::managers::{self, Managers};
 use super::owner::Owner;
 use crate::api::crd;
 use crate::kube::client::{CallError, Caller};
+use crate::kube::list::list_path;
 
 /// HTTP status of an object, or a kind, that does not exist.
 pub(super) const NOT_FOUND: u16 = 404;
@@ -156,23 +157,11 @@ impl Reader<'_> {
         }
     }
 
-    /// Lists a collection page by page; none if its kind is not served.
+    /// Lists a collection; none if its kind is not served.
     async fn list(&self, path: &str, query: &str) -> Result<Vec<Value>, CallError> {
-        let (mut objects, mut token) = (Vec::new(), String::new());
-        loop {
-            let page = self.caller.get(&format!("{path}?limit={PAGE_SIZE}&continue={token}&{query}")).await;
-            let mut page = match page {
-                Err(error) if error.code() == Some(NOT_FOUND) => return Ok(objects),
-                page => page?,
-            };
-            if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
-                objects.extend(items);
-            }
-            let next = page.pointer("/metadata/continue").and_then(Value::as_str).unwrap_or_default();
-            if next.is_empty() {
-                return Ok(objects);
-            }
-            next.clone_into(&mut token);
+        match list_path(self.caller, path, query, PAGE_SIZE).await {
+            Err(error) if error.code() == Some(NOT_FOUND) => Ok(Vec::new()),
+            outcome => outcome,
         }
     }
 
