@@ -58,8 +58,13 @@ impl Takeover<'_> {
         Ok(deviations)
     }
 
-    /// Applies Kueue's manifests over Sluice's, as a user does.
+    /// Applies Kueue's manifests over Sluice's, as a user does. Kueue's APIServices ask for no verification, which is refused where
+    /// Sluice's have an authority: those are deleted first, by the command that the migration prints.
     async fn install_kueue(&self, port: u16, authority: &CertificateAuthority) -> Result<()> {
+        let api_services =
+            ["v1beta1", "v1beta2"].map(|version| format!("{version}.visibility.kueue.x-k8s.io"));
+        let [first, second] = &api_services;
+        self.kubectl.run(&["delete", "apiservice", "--ignore-not-found", first, second])?;
         let folder = definitions::module(KUEUE, MODULE)?.join("config/default");
         let text_of_all = self.kubectl.run(&["kustomize", &folder.display().to_string()])?;
         let all: Vec<Value> = serde_saphyr::from_multiple(&text_of_all).context("Kueue's manifests")?;

@@ -94,7 +94,7 @@ impl Live {
         self.fill().await?;
         let pods = self.running_pods().await?;
         ensure!(pods.len() == 2, "pods: {pods:?}");
-        self.look_first().await?;
+        self.look_first()?;
         self.to_sluice().await.context("to Sluice")?;
         ensure!(self.running_pods().await? == pods, "pods were replaced on the way to Sluice");
         self.serves("a").await.context("Sluice serves")?;
@@ -134,7 +134,7 @@ impl Live {
         self.wait_until_available().await?;
         let name = "kueue-manager-config";
         let map = self.installation.objects.must_get(Kind::CONFIG_MAP, NAMESPACE, name).await?;
-        self.configuration = map["data"][CONFIGURATION].as_str().context("no configuration")?.to_owned();
+        map["data"][CONFIGURATION].as_str().context("no configuration")?.clone_into(&mut self.configuration);
         Ok(())
     }
 
@@ -218,7 +218,7 @@ impl Live {
     }
 
     /// `check` finds nothing in the way of a Kueue that runs, and a dry run shows the steps.
-    async fn look_first(&self) -> Result<()> {
+    fn look_first(&self) -> Result<()> {
         let (code, report) = self.migrate(&["check"])?;
         ensure!(code == Some(0), "check: {code:?}\n{report}");
         let owner = match self.owner {

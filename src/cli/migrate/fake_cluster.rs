@@ -347,13 +347,11 @@ fn right_of(method: &Method, path: &str, query: &str) -> Option<String> {
         Method::DELETE => "delete",
         _ => return None,
     };
-    let core = path.strip_prefix("/api/v1/").map(|rest| ("", rest));
-    let (group, rest) = match core {
-        Some(found) => found,
-        None => {
-            let (group, rest) = path.strip_prefix("/apis/")?.split_once('/')?;
-            (group, rest.split_once('/')?.1)
-        }
+    let (group, rest) = if let Some(rest) = path.strip_prefix("/api/v1/") {
+        ("", rest)
+    } else {
+        let (group, rest) = path.strip_prefix("/apis/")?.split_once('/')?;
+        (group, rest.split_once('/')?.1)
     };
     let mut words: Vec<&str> = rest.split('/').collect();
     if words.first() == Some(&"namespaces") && words.len() > 2 {
