@@ -146,6 +146,8 @@ impl Hooks for AppWrapper {
 struct WrappedSet<'a> {
     /// Where the start of its pods lists what it adds.
     place: String,
+    /// Where the wrapped template has its annotations.
+    annotations: String,
     template: &'a Value,
     count: i32,
     index_label: Option<String>,
@@ -185,10 +187,11 @@ fn wrapped_sets(job: &Value) -> Result<Vec<(String, WrappedSet<'_>)>, JobError> 
             let template = template.ok_or_else(|| {
                 malformed(&format!("{path}/podSets/{position}/path"), "is not the path of a pod template")
             })?;
-            let Declared { count, index_label, groups, .. } = set;
+            let Declared { template: pointer, count, index_label, groups } = set;
+            let annotations = format!("{path}/template{pointer}/metadata/annotations");
             let place = format!("{path}/podSetInfos/{position}");
             let name = format!("{name}-{}", sets.len());
-            sets.push((name, WrappedSet { place, template, count, index_label, groups }));
+            sets.push((name, WrappedSet { place, annotations, template, count, index_label, groups }));
         }
     }
     Ok(sets)
@@ -273,7 +276,8 @@ impl WrappedSet<'_> {
     }
 
     fn topology_request(&self, annotations: &BTreeMap<String, String>) -> Result<Option<Value>, JobError> {
-        let mut request = topology_request(annotations, &NO_RANK, None)?.unwrap_or_else(|| json!({}));
+        let mut request =
+            topology_request(annotations, &NO_RANK, None, &self.annotations)?.unwrap_or_else(|| json!({}));
         if let Some(fields) = request.as_object_mut() {
             if let Some(label) = &self.index_label {
                 fields.insert("podIndexLabel".to_owned(), json!(label));

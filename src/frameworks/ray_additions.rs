@@ -121,7 +121,8 @@ fn submitter(job: &Value, cluster: &Value) -> Result<Value, JobError> {
     let annotations = read::string_map(&template, "/metadata/annotations")?;
     let mut set = json!({"name": SUBMITTER, "template": template, "count": 1});
     let none = Rank { index_label: None, sub_groups: None };
-    if let Some(request) = topology_request(&annotations, &none, None)?
+    if let Some(request) =
+        topology_request(&annotations, &none, None, &format!("{SUBMITTER_TEMPLATE}/metadata/annotations"))?
         && let Some(fields) = set.as_object_mut()
     {
         fields.insert("topologyRequest".to_owned(), request);

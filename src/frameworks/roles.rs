@@ -148,10 +148,17 @@ impl PodRole<'_> {
             set.insert("minCount".to_owned(), json!(min));
         }
         let rank = if self.indexed { row.rank } else { Rank { index_label: None, sub_groups: None } };
-        if let Some(request) = topology_request(&annotations, &rank, self.sub_groups)? {
+        if let Some(request) = topology_request(&annotations, &rank, self.sub_groups, &self.annotations(row))?
+        {
             set.insert("topologyRequest".to_owned(), request);
         }
         Ok(Value::Object(set))
+    }
+
+    /// Returns where the job has the annotations of the pods, as a pointer.
+    fn annotations(&self, row: &Framework) -> String {
+        let own = row.fields.roles.described().map(|role| role.injected.annotations);
+        format!("{}{}", self.pointer, own.unwrap_or("/metadata/annotations"))
     }
 
     /// Reads the part of the template to which admission adds.

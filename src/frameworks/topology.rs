@@ -1,6 +1,7 @@
 //! The topology request in the annotations of a pod template.
 
 use super::JobError;
+use super::read::path_of;
 use super::row::Rank;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -14,14 +15,15 @@ const SLICE_CONSTRAINTS: &str = "kueue.x-k8s.io/podset-slice-required-topology-c
 pub(super) const GROUP: &str = "kueue.x-k8s.io/podset-group-name";
 
 /// Returns the `topologyRequest` of a pod set. With rank labels it exists even without topology annotations, because the
-/// flavor may have a topology, and then the index of each pod decides its rank.
+/// flavor may have a topology, and then the index of each pod decides its rank. `place` is the pointer to the annotations, for errors.
 pub(super) fn topology_request(
     annotations: &BTreeMap<String, String>,
     rank: &Rank,
     sub_groups: Option<i32>,
+    place: &str,
 ) -> Result<Option<Value>, JobError> {
     let wrong = |key: &str, problem: &str| JobError::Malformed {
-        path: format!("metadata.annotations[{key}]"),
+        path: format!("{}[{key}]", path_of(place)),
         problem: problem.to_owned(),
     };
     let mut request = Map::new();

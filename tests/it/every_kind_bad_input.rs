@@ -5,7 +5,7 @@
 //! writes, no other job waits for it, and nothing is left of it when it is deleted.
 
 use crate::every_job_kind::{sample, server_of_all_kinds};
-use crate::job_samples::RelatedSamples;
+use crate::job_samples::{RelatedSamples, submitted};
 use crate::job_server::JobServer;
 use serde_json::{Map, Value, json};
 use sluice::cache::Kind;
@@ -391,5 +391,28 @@ fn templates_and_roles_change_while_the_job_runs() {
             }
             runs_another_job(&mut server, &case);
         }
+    }
+}
+
+/// A wrong annotation is named by the place at which the job has it.
+#[test]
+fn wrong_topology_annotation_is_named_by_its_whole_path() {
+    for (group, kind, metadata) in [
+        ("kubeflow.org", "TFJob", "/spec/tfReplicaSpecs/Worker/template/metadata"),
+        ("jobset.x-k8s.io", "JobSet", "/spec/replicatedJobs/0/template/spec/template/metadata"),
+        ("workload.codeflare.dev", "AppWrapper", "/spec/components/0/template/spec/template/metadata"),
+        ("sparkoperator.k8s.io", "SparkApplication", "/spec/executor"),
+    ] {
+        let row = framework(group, kind).unwrap();
+        let mut job = submitted(row);
+        job["metadata"] = json!({"name": "j", "namespace": "ns", "uid": "u", "resourceVersion": "1"});
+        let (parent, field) = metadata.rsplit_once('/').unwrap();
+        let parent = job.pointer_mut(parent).unwrap();
+        parent[field]["annotations"] = json!({"kueue.x-k8s.io/podset-unconstrained-topology": "yes"});
+        let error = row.decode_after(&job, None, &RelatedSamples).unwrap_err().to_string();
+        let place = metadata.trim_start_matches('/').replace("/0", "[0]").replace('/', ".");
+        let wanted =
+            format!("{place}.annotations[kueue.x-k8s.io/podset-unconstrained-topology]: must be a boolean");
+        assert_eq!(error, wanted, "{kind}");
     }
 }

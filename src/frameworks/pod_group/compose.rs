@@ -98,7 +98,7 @@ fn pod_set(member: &PodMember, name: &str, count: i32, rank: &Rank) -> Result<Va
         ("template".to_owned(), template),
         ("count".to_owned(), json!(count)),
     ]);
-    if let Some(request) = topology_request(&annotations, rank, None)? {
+    if let Some(request) = topology_request(&annotations, rank, None, "/metadata/annotations")? {
         set.insert("topologyRequest".to_owned(), request);
     }
     Ok(Value::Object(set))
