@@ -85,6 +85,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core, Plane, 20, framework_file::kind_of_a_file_is_queued;
     Core, Plane, 60, ray_clusters::cluster_grows_and_shrinks_a_hundred_times;
     Core, Plane, 45, kinds_on_nodes::ranks_and_resizes;
+    Core, Plane, 53, below_jobs::gates_are_removed_below_other_objects;
     Core, Plane, 33, pod_groups::groups_and_sets_under_a_full_queue;
     Core, Plane, 30, pod_group_crashes::manager_killed_between_any_two_writes;
     Core, Queues, 7, queue_order::higher_priority_first;
@@ -169,6 +170,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full, Machine, 36, runtime::lease_survives_hostile_clients;
     Full + Versions, Plane, 91, runtime::missing_permission_is_reported;
     Core, Plane, 7, debugging::dump_replays_cluster;
+    Full, Plane, 57, dump_of_kinds::every_kind_is_dumped_and_replayed;
     Core, Plane, 2, debugging::state_level_and_queues;
     Core, Plane, 1, runtime::unknown_configuration_field_stops_start;
     Full, Plane, 37, certificates::rotation_under_load;

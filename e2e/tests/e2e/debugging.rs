@@ -26,13 +26,32 @@ const INCOMPLETE_EXIT_CODE: i32 = 3;
 /// it has no environment; a user without permission on pods gets an error that names them.
 pub(crate) async fn dump_replays_cluster(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     create_workloads(fixture).await?;
-    let folder = cluster.plane.folder().to_owned();
-    let file = folder.join("dump.yaml");
-    let file = file.to_str().context("not UTF-8")?;
-    let configuration = folder.join("manager.yaml");
-    let configuration = configuration.to_str().context("not UTF-8")?;
+    dump_and_replay(cluster, |report| check_outcome(report, fixture)).await?;
+    let (file, configuration) = dump_files(cluster)?;
+    ensure!(!fs::read_to_string(&file)?.contains(SECRET), "the dump has the environment");
+    check_missing_permission(cluster, fixture, &configuration, &file).await?;
+    fixture.force_delete_pods("victim")
+}
+
+/// Returns the file of the dump, and the configuration of the manager.
+fn dump_files(cluster: &Cluster) -> Result<(String, String)> {
+    let path = |name: &str| -> Result<String> {
+        let path = cluster.plane.folder().join(name);
+        Ok(path.to_str().context("not UTF-8")?.to_owned())
+    };
+    Ok((path("dump.yaml")?, path("manager.yaml")?))
+}
+
+/// Waits until a dump of the cluster has the same outcome after ten minutes as `simulate --from-cluster` at its time, from its file and
+/// from standard input, and the outcome passes the check; returns the report.
+pub(crate) async fn dump_and_replay(
+    cluster: &Cluster,
+    check: impl Fn(&Value) -> Result<()>,
+) -> Result<Value> {
+    let (file, configuration) = dump_files(cluster)?;
     let admin = cluster.plane.admin_kubeconfig();
-    let admin = admin.to_str().context("not UTF-8")?;
+    let of_cluster =
+        ["--kubeconfig", admin.to_str().context("not UTF-8")?, "--config", configuration.as_str()];
     let program = cluster.manager()?.settings().program.clone();
     let sluice = |arguments: &[&str], input: &str| {
         output_with_input(Command::new(&program).args(arguments), &arguments.join(" "), input)
@@ -40,23 +59,21 @@ pub(crate) async fn dump_replays_cluster(cluster: &mut Cluster, fixture: &Fixtur
     let simulated = ["--output", "json", "--until", "10m"];
     // Statuses of queues may still be written: then both differ, and are read again.
     eventually("the dump and the cluster have the same outcome", async || {
-        sluice(&["dump", "--kubeconfig", admin, "--config", configuration, "-o", file], "")?;
-        let dump = fs::read_to_string(file)?;
+        sluice(&[&["dump", "-o", file.as_str()][..], &of_cluster].concat(), "")?;
+        let dump = fs::read_to_string(&file)?;
         let time =
             dump.lines().find_map(|line| line.strip_prefix("time: ")).context("no time")?.trim_matches('"');
-        let cluster_arguments =
-            ["simulate", "--from-cluster", "--kubeconfig", admin, "--config", configuration, "--now", time];
-        let expected = sluice(&[&cluster_arguments[..], &simulated].concat(), "")?;
-        for (path, input) in [(file, ""), ("-", dump.as_str())] {
+        let from_cluster = ["simulate", "--from-cluster", "--now", time];
+        let expected = sluice(&[&from_cluster[..], &of_cluster, &simulated].concat(), "")?;
+        for (path, input) in [(file.as_str(), ""), ("-", dump.as_str())] {
             let replayed = sluice(&[&["simulate", path][..], &simulated].concat(), input)?;
             ensure!(replayed == expected, "{path}: {replayed}\nis not\n{expected}");
         }
-        ensure!(!dump.contains(SECRET), "the dump has the environment");
-        check_outcome(&serde_json::from_str(&expected)?, fixture)
+        let report = serde_json::from_str(&expected)?;
+        check(&report)?;
+        Ok(report)
     })
-    .await?;
-    check_missing_permission(cluster, fixture, configuration, file).await?;
-    fixture.force_delete_pods("victim")
+    .await
 }
 
 /// Creates a finished, a running, a pending and a preempting Job.

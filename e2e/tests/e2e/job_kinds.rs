@@ -65,7 +65,21 @@ impl AllKinds {
         Ok(Self { definitions, before })
     }
 
+    /// Deletes what is left of the jobs while the manager still serves their kinds, and removes the kinds.
     pub(crate) async fn remove(self, cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+        for api in frameworks().map(api_of) {
+            for object in fixture.objects.list(api, &fixture.name, "").await? {
+                let name = text(&object, "/metadata/name");
+                fixture.objects.delete(api, &fixture.name, name, PropagationPolicy::Background).await?;
+            }
+        }
+        eventually("no Workload is left", async || {
+            let left = fixture.objects.list(Kind::WORKLOAD, &fixture.name, "").await?;
+            let names: Vec<&str> = left.iter().map(|workload| text(workload, "/metadata/name")).collect();
+            ensure!(names.is_empty(), "{names:?}");
+            Ok(())
+        })
+        .await?;
         for definition in &self.definitions {
             fixture.objects.delete(Kind::CRD, "", definition, PropagationPolicy::Background).await?;
         }
@@ -73,6 +87,30 @@ impl AllKinds {
         // The entries of the other kinds go: later cases are as on a new control plane.
         install::install(&fixture.kubectl, &fixture.objects, cluster.webhook_port()?).await
     }
+}
+
+/// Returns the kind of a row for clients.
+pub(crate) const fn api_of(row: &Framework) -> Kind {
+    Kind::new(row.gvk.group, row.gvk.version, row.gvk.kind, row.gvk.plural)
+}
+
+/// Returns the sample of a kind in a queue, not suspended, so that the webhook has to do it.
+pub(crate) fn sample_of(row: &Framework, fixture: &Fixture, queue: &str) -> Result<Value> {
+    named_sample(row, fixture, queue, &row.gvk.kind.to_lowercase())
+}
+
+/// [`sample_of`] with another name.
+pub(crate) fn named_sample(row: &Framework, fixture: &Fixture, queue: &str, name: &str) -> Result<Value> {
+    let file = format!("config/samples/{}.yaml", row.gvk.kind.to_lowercase());
+    let sample = fs::read_to_string(paths::root().join(&file));
+    let mut object: Value =
+        serde_saphyr::from_str(&sample.with_context(|| format!("no sample: add {file}"))?)?;
+    object["metadata"] = json!({"name": name, "namespace": fixture.name,
+        "labels": {"kueue.x-k8s.io/queue-name": queue}});
+    if let Some(suspend) = row.fields.suspend {
+        *object.pointer_mut(suspend).context("the sample is not suspended")? = json!(false);
+    }
+    Ok(object)
 }
 
 /// A served kind, and one object of it.
@@ -93,9 +131,7 @@ impl PlayedKind {
 
     /// An object with this name in this LocalQueue.
     pub(crate) fn named(row: &'static Framework, name: &str, queue: &'static str) -> Result<Self> {
-        let gvk = row.gvk;
-        let api = Kind::new(gvk.group, gvk.version, gvk.kind, gvk.plural);
-        Ok(Self { row, api, name: name.to_owned(), queue, related: RelatedSamples::read()? })
+        Ok(Self { row, api: api_of(row), name: name.to_owned(), queue, related: RelatedSamples::read()? })
     }
 
     /// Returns whether the control plane knows neither the kind nor its controller.
@@ -103,18 +139,9 @@ impl PlayedKind {
         !matches!(self.row.gvk.group, "" | "apps" | "batch")
     }
 
-    /// Returns the sample of the kind in the queue of the case, not suspended, so that the webhook has to do it.
+    /// Returns the sample of the kind in the queue of the case.
     pub(crate) fn object(&self, fixture: &Fixture) -> Result<Value> {
-        let file = format!("config/samples/{}.yaml", self.row.gvk.kind.to_lowercase());
-        let sample = fs::read_to_string(paths::root().join(&file));
-        let mut object: Value =
-            serde_saphyr::from_str(&sample.with_context(|| format!("no sample: add {file}"))?)?;
-        object["metadata"] = json!({"name": self.name, "namespace": fixture.name,
-            "labels": {"kueue.x-k8s.io/queue-name": self.queue}});
-        if let Some(suspend) = self.row.fields.suspend {
-            *object.pointer_mut(suspend).context("the sample is not suspended")? = json!(false);
-        }
-        Ok(object)
+        named_sample(self.row, fixture, self.queue, &self.name)
     }
 
     /// A pod is held by its gate, runs on a node of its flavor, and ends.

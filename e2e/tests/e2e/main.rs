@@ -11,6 +11,7 @@
 
 mod admission_checks;
 mod background_jobs;
+mod below_jobs;
 mod bench_load;
 mod bench_ungating;
 mod beside_kueue;
@@ -23,6 +24,7 @@ mod crashes;
 mod debugging;
 mod deep_queue;
 mod definitions;
+mod dump_of_kinds;
 mod elastic_jobs;
 mod fixture;
 mod framework_file;
