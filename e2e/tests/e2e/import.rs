@@ -16,7 +16,7 @@ pub(crate) async fn running_pods_are_imported(cluster: &mut Cluster, fixture: &F
     fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
     let mut uids = Vec::new();
     for name in ["one", "two", "lost"] {
-        let team = if name == "lost" { "nobody" } else { "main" };
+        let team = if name == "lost" { "unmapped" } else { "main" };
         let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}});
         let pod = json!({
             "metadata": {"namespace": fixture.name, "name": name, "labels": {"team": team}},

@@ -238,7 +238,7 @@ async fn only_the_api_server_is_heard(installation: &Installation) -> Result<()>
 /// While the leader hangs, before its probe restarts it, the follower answers, and a deleted namespace goes.
 async fn follower_answers_alone(installation: &Installation) -> Result<()> {
     let lease = installation.objects.must_get(Kind::LEASE, NAMESPACE, LEASE_NAME).await?;
-    let (leader, _) = text(&lease, "/spec/holderIdentity").rsplit_once('_').context("nobody leads")?;
+    let (leader, _) = text(&lease, "/spec/holderIdentity").rsplit_once('_').context("no replica leads")?;
     let pid = installation.kubelet.pid(leader)?.to_string();
     let stopped = Command::new("kill").args(["-STOP", &pid]).status()?;
     ensure!(stopped.success(), "cannot stop the leader");

@@ -99,7 +99,7 @@ impl Managers {
         {
             return None;
         }
-        let held = if holder.is_empty() { "nobody" } else { holder };
+        let held = if holder.is_empty() { "no pod" } else { holder };
         Some(format!("a pod of {new:?}'s to lead: Lease {LEASE} is held by {held}"))
     }
 
@@ -200,7 +200,7 @@ pub(super) mod tests {
         awaited(&managers, "held by old_1234");
         assert_eq!(managers.awaited(Installation::Sluice, false), None);
         managers.lease = Some(json!({"spec": {"holderIdentity": ""}}));
-        awaited(&managers, "held by nobody");
+        awaited(&managers, "held by no pod");
         managers.lease = Some(json!({"spec": {"holderIdentity": "new_1-5f"}}));
         assert_eq!(managers.awaited(Installation::Sluice, true), None);
         managers.deployments[0]["status"]["availableReplicas"] = 0.into();

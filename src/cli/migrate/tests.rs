@@ -177,7 +177,7 @@ async fn half_a_switch_by_hand_is_finished_or_refused() {
     let (outcome, text) = run(&cluster, Direction::ToSluice, Installation::Sluice, true).await;
     assert!(outcome.is_err() && text.contains("cohorts.kueue.x-k8s.io does not exist"), "{text}");
     assert!(cluster.begin_run(None).is_empty());
-    // It was applied again; its store begins anew.
+    // It was applied again; its store is empty at first.
     cluster.put(path, definition);
     completed(&cluster, Direction::ToSluice, Installation::Sluice).await;
     // A newer Kueue: an object uses a field that would be lost.
