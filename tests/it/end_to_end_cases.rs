@@ -19,7 +19,7 @@ fn captures(pattern: &str, text: &str) -> BTreeSet<String> {
 
 /// Returns the names of all cases with their tiers.
 fn cases() -> BTreeMap<String, String> {
-    let row = Regex::new(r"(?m)^ +((?:Core|Full|Older)[\w +]*), +\w+, +\d+, (\w+::\w+);$").unwrap();
+    let row = Regex::new(r"(?m)^ +((?:Core|Full|Soak|Older)[\w +]*), +\w+, +\d+, (\w+::\w+);$").unwrap();
     let source = read("e2e/tests/e2e/cases.rs");
     row.captures_iter(&source).map(|found| (found[2].to_owned(), found[1].to_owned())).collect()
 }

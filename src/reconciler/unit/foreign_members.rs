@@ -4,7 +4,7 @@
 //! depends on pods of others. Those neither start nor run, because the Workload is not charged for them, and nothing keeps them.
 
 use super::run::StopCause;
-use super::units::Units;
+use super::units::{Units, assemble};
 use super::{LoadedUnit, UnitStep, event};
 use crate::cache::Kind;
 use crate::frameworks::{JobView, PodMember, Role, UnitKey, UnitSummary};
@@ -54,7 +54,7 @@ impl<'a> Units<'a> {
         let mut members = self.cache.unit_members(key);
         members.retain(|member| !self.is_own(member, &set));
         let summary = UnitSummary::of(members.iter().map(|member| &**member));
-        self.assemble(key, None, members, Cow::Owned(summary))
+        assemble(key, None, members, Cow::Owned(summary))
     }
 }
 

@@ -42,27 +42,7 @@ impl<'a> Units<'a> {
                 (None, members, summary)
             }
         };
-        self.assemble(key, owner, members, summary)
-    }
-
-    /// Puts a unit together; `None` if it has no objects, or its kind has no Workloads.
-    pub(super) fn assemble(
-        self,
-        key: &UnitKey,
-        owner: Option<&'a JobView>,
-        members: Vec<Arc<PodMember>>,
-        summary: Cow<'a, UnitSummary>,
-    ) -> Option<LoadedUnit<'a>> {
-        let rules = key.kind.unit_rules()?;
-        let objects =
-            Unit { kind: key.kind, component: key.component, owner, members: &members, summary: &summary };
-        let view = match owner {
-            Some(owner) => Cow::Borrowed(owner),
-            None => Cow::Owned(rules.view(&objects).ok()?),
-        };
-        let name = rules.workload_name(&objects).ok()?;
-        let workload = ObjectKey { namespace: view.key.namespace.clone(), name: Arc::from(name) };
-        Some(LoadedUnit { key: key.clone(), rules, owner, members, summary, view, workload })
+        assemble(key, owner, members, summary)
     }
 
     fn owner(self, key: &UnitKey) -> Option<&'a JobView> {
@@ -274,6 +254,25 @@ impl<'a> Units<'a> {
             || (self.settings.manages_kind(unit.key.kind)
                 && self.ancestor_of(unit.key.kind, &unit.view).is_none())
     }
+}
+
+/// Puts a unit together; `None` if it has no objects, or its kind has no Workloads.
+pub(super) fn assemble<'a>(
+    key: &UnitKey,
+    owner: Option<&'a JobView>,
+    members: Vec<Arc<PodMember>>,
+    summary: Cow<'a, UnitSummary>,
+) -> Option<LoadedUnit<'a>> {
+    let rules = key.kind.unit_rules()?;
+    let objects =
+        Unit { kind: key.kind, component: key.component, owner, members: &members, summary: &summary };
+    let view = match owner {
+        Some(owner) => Cow::Borrowed(owner),
+        None => Cow::Owned(rules.view(&objects).ok()?),
+    };
+    let name = rules.workload_name(&objects).ok()?;
+    let workload = ObjectKey { namespace: view.key.namespace.clone(), name: Arc::from(name) };
+    Some(LoadedUnit { key: key.clone(), rules, owner, members, summary, view, workload })
 }
 
 /// Returns whether a pod was made from a template that the webhook has marked.
