@@ -6,11 +6,17 @@ const RESEMBLES: f64 = 0.8;
 const SHOWN: usize = 3;
 
 /// Returns the names that resemble `wanted` most, the best first; of equal ones the first by name.
-pub fn names<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+fn names<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let scored = known.into_iter().map(|name| (strsim::jaro_winkler(wanted, name), name));
     let mut scored: Vec<(f64, &str)> = scored.filter(|(score, _)| *score >= RESEMBLES).collect();
     scored.sort_by(|(a, first), (b, second)| b.total_cmp(a).then_with(|| first.cmp(second)));
     scored.into_iter().map(|(_, name)| name).take(SHOWN).collect()
+}
+
+/// Returns the end of an error about a name that does not exist: the names that resemble it, if there are any.
+pub fn hint<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let similar = names(wanted, known);
+    if similar.is_empty() { String::new() } else { format!("; similar: {}", similar.join(", ")) }
 }
 
 #[cfg(test)]

@@ -237,9 +237,7 @@ impl Simulation {
     fn run_admission(&mut self, manifest: &Manifest, old: Option<&Value>) -> Result<Value, String> {
         let mut object = old.cloned().unwrap_or_default();
         let mut own = manifest.object.clone();
-        // No kubelet is simulated, so the status of nodes and pods comes from the manifest.
-        let keeps_status = matches!(manifest.kind, Kind::Node | Kind::Pod);
-        if let Some(fields) = own.as_object_mut().filter(|_| !keeps_status) {
+        if let Some(fields) = own.as_object_mut().filter(|_| !keeps_status(manifest.kind)) {
             fields.shift_remove("status");
         }
         remove_metadata(&mut own, &SERVER_METADATA);
@@ -291,6 +289,11 @@ impl Simulation {
         let ctx = ReviewContext { objects: &snapshot, settings: &self.applier.settings };
         admission::admit_object((resource.group, resource.kind), object, old, schema, &ctx)
     }
+}
+
+/// Returns whether the status of an object comes from its manifest: no kubelet is simulated that would write it.
+pub(super) const fn keeps_status(kind: Kind) -> bool {
+    matches!(kind, Kind::Node | Kind::Pod)
 }
 
 /// Returns the rank in which manifests are applied. A stored Workload follows its job, by whose UID it is known.

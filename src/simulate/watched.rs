@@ -1,7 +1,7 @@
 //! The workloads about which alone a simulation reports.
 
-use super::edit::{Target, describe, owner_uids};
-use super::objects::{key_of, text_at};
+use super::edit::{Target, has_no_workload};
+use super::objects::key_of;
 use super::report::Report;
 use super::simulation::Simulation;
 use super::tables::format_duration;
@@ -33,13 +33,10 @@ impl Simulation {
         if kind == Kind::Workload {
             return Ok(vec![key.to_string()]);
         }
-        let server = &self.harness.server;
-        let uid = server.get(kind, &key).map(|object| text_at(object, "/metadata/uid")).unwrap_or_default();
-        let owned =
-            server.all(Kind::Workload).filter(|workload| owner_uids(workload).any(|owner| owner == uid));
+        let owned = self.workloads_owned_by(kind, &key);
         let mut keys: Vec<String> = owned.map(|workload| key_of(workload).to_string()).collect();
         keys.sort();
-        if keys.is_empty() { Err(format!("{} has no Workload", describe(kind, &key))) } else { Ok(keys) }
+        if keys.is_empty() { Err(has_no_workload(kind, &key)) } else { Ok(keys) }
     }
 }
 

@@ -6,7 +6,8 @@
 mod field_path;
 mod parse;
 
-use super::objects::{key_of, set, text_at};
+use super::apply::keeps_status;
+use super::objects::{is_true, key_of, set, text_at};
 use super::simulation::Simulation;
 use crate::api::names::PRIORITY_CLASS_LABEL;
 use crate::api::similar;
@@ -109,10 +110,8 @@ impl Simulation {
         }
         let all = server.keys_of(target.kind);
         let names = all.iter().filter(|other| other.namespace == key.namespace).map(|other| &*other.name);
-        let similar = similar::names(&target.name, names);
-        let known =
-            if similar.is_empty() { String::new() } else { format!("; similar: {}", similar.join(", ")) };
-        Err(format!("{} not found{known}", describe(target.kind, &key)))
+        let hint = similar::hint(&target.name, names);
+        Err(format!("{} not found{hint}", describe(target.kind, &key)))
     }
 
     /// Changes an object as a client would: the change is defaulted, validated and reviewed.
@@ -127,8 +126,7 @@ impl Simulation {
         let old = self.harness.server.get(kind, key).cloned().unwrap_or_default();
         let mut new = old.clone();
         change(&mut new)?;
-        let keeps_status = matches!(kind, Kind::Node | Kind::Pod);
-        if !keeps_status && new.get("status") != old.get("status") {
+        if !keeps_status(kind) && new.get("status") != old.get("status") {
             return Err(format!("{}: its status is written by controllers alone", describe(kind, key)));
         }
         let (reviewed, advice) = self.review(kind, new, Some(&old))?;
@@ -143,14 +141,16 @@ impl Simulation {
         if kind == Kind::Workload {
             return Ok(key.clone());
         }
+        let mut unfinished =
+            self.workloads_owned_by(kind, key).filter(|workload| !is_true(workload, "Finished"));
+        unfinished.next().map(key_of).ok_or_else(|| has_no_workload(kind, key))
+    }
+
+    /// Returns the Workloads that an object owns.
+    pub(super) fn workloads_owned_by(&self, kind: Kind, key: &ObjectKey) -> impl Iterator<Item = &Value> {
         let server = &self.harness.server;
         let uid = server.get(kind, key).map(|object| text_at(object, "/metadata/uid")).unwrap_or_default();
-        let is_finished = |workload: &&Value| super::objects::is_true(workload, "Finished");
-        let owned = server.all(Kind::Workload).filter(|workload| {
-            key_of(workload).namespace == key.namespace && owner_uids(workload).any(|owner| owner == uid)
-        });
-        let workload = owned.filter(|workload| !is_finished(workload)).map(key_of).next();
-        workload.ok_or_else(|| format!("{} has no Workload", describe(kind, key)))
+        server.all(Kind::Workload).filter(move |workload| owner_uids(workload).any(|owner| owner == uid))
     }
 
     /// Gives a job, or a Workload without a job, another priority class.
@@ -228,11 +228,15 @@ fn items<'a>(object: &'a mut Value, list: &str) -> impl Iterator<Item = &'a mut 
 }
 
 /// Returns the UIDs of the owners of an object.
-pub(super) fn owner_uids(object: &Value) -> impl Iterator<Item = &str> {
+fn owner_uids(object: &Value) -> impl Iterator<Item = &str> {
     let owners = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
     owners.into_iter().flatten().map(|owner| text_at(owner, "/uid"))
 }
 
-pub(super) fn describe(kind: Kind, key: &ObjectKey) -> String {
+fn describe(kind: Kind, key: &ObjectKey) -> String {
     format!("{} {key}", kind.resource().kind)
+}
+
+pub(super) fn has_no_workload(kind: Kind, key: &ObjectKey) -> String {
+    format!("{} has no Workload", describe(kind, key))
 }

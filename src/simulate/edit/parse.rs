@@ -155,7 +155,6 @@ fn kind_named(text: &str) -> Result<Kind, String> {
         return Ok(*kind);
     }
     let names: Vec<String> = all.iter().map(|kind| kind.resource().kind.to_lowercase()).collect();
-    let similar = similar::names(name, names.iter().map(String::as_str));
-    let known = if similar.is_empty() { String::new() } else { format!("; similar: {}", similar.join(", ")) };
-    Err(format!("{text:?} is no kind{known}"))
+    let hint = similar::hint(name, names.iter().map(String::as_str));
+    Err(format!("{text:?} is no kind{hint}"))
 }
