@@ -8,7 +8,9 @@ use crate::api::names::{
 };
 use crate::api::validation::syntax::{invalid_each, parse_int, subdomain};
 use crate::api::validation::{Errors, FieldError, Gate, gated_by, key_path};
-use crate::frameworks::{Elastic, JobUnderReview, Related, Role, TopologyChecks, WebhookHandler, map_text};
+use crate::frameworks::{
+    Elastic, JobUnderReview, Related, Role, TopologyChecks, WebhookHandler, map_text, path_of,
+};
 use serde_json::{Map, Value};
 
 const LABEL_VALUE_MAX: usize = 63;
@@ -59,7 +61,7 @@ fn validate_marked_templates(job: &JobUnderReview<'_>, settings: &AdmissionSetti
     for template in marks.templates {
         let metadata = job.value(template).and_then(|template| template.get("metadata"));
         let annotations = metadata.and_then(|metadata| metadata.get("annotations")?.as_object());
-        let path = format!("{}.metadata.annotations", template.trim_start_matches('/').replace('/', "."));
+        let path = format!("{}.metadata.annotations", path_of(template));
         validate_topology(job, (annotations, &path), None, settings, errors);
     }
 }

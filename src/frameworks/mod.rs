@@ -74,6 +74,7 @@ pub use pod_member::{GroupMarks, OUT_OF_SYNC, Phase, PodMember, PodState};
 pub(crate) use pod_set_sources::tests as several_sources;
 pub use pod_set_sources::{RoleFields, RoleName, RoleReader};
 pub use priority::{MissingClass, Priority, PriorityLookup};
+pub use read::path_of;
 pub use related::{Awaited, Found, NothingRelated, PodSets, Related, RelatedKey, RelatedKind};
 pub use role_shape::{DescribedRole, RoleShape};
 pub use row::{

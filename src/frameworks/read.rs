@@ -17,7 +17,7 @@ pub(super) fn malformed(pointer: &str, problem: impl Into<String>) -> JobError {
 }
 
 /// Returns a pointer as users write a path.
-pub(super) fn path_of(pointer: &str) -> String {
+pub fn path_of(pointer: &str) -> String {
     let mut path = String::new();
     for name in pointer.trim_start_matches('/').split('/') {
         if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit()) {

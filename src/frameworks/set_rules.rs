@@ -119,7 +119,7 @@ impl Hooks for LeaderWorkerSetHooks {
             template.map(|template| pod_shape(template.get("spec").unwrap_or(&Value::Null)))
         };
         for pointer in [LEADER_TEMPLATE, WORKER_TEMPLATE] {
-            let path = pointer.trim_start_matches('/').replace('/', ".");
+            let path = read::path_of(pointer);
             match (template(set, pointer), template(old, pointer)) {
                 (Some(new), Some(old)) => compare_shapes(&new, &old, &format!("{path}.spec"), errors),
                 (None, None) => {}

@@ -6,6 +6,7 @@ use super::objects::{field, value_at};
 use crate::api::config::Duration;
 use crate::api::validation::{FieldError, key_path};
 use crate::cache::Kind;
+use crate::frameworks::path_of;
 use jiff::SignedDuration;
 use serde_json::Value;
 use std::iter;
@@ -26,7 +27,7 @@ const OWN: &str = "/metadata/annotations";
 pub(super) fn check(kind: Kind, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for pointer in iter::once(OWN.to_owned()).chain(template_annotations(kind, object)) {
-        let path = &field_path(&pointer);
+        let path = &path_of(&pointer);
         for (name, value) in value_at(object, &pointer).and_then(Value::as_object).into_iter().flatten() {
             if !name.starts_with(PREFIX) {
                 continue;
@@ -61,15 +62,6 @@ fn template_annotations(kind: Kind, object: &Value) -> impl Iterator<Item = Stri
         _ => vec!["/spec/podSets/0/template".to_owned()],
     };
     templates.into_iter().map(|template| format!("{template}{OWN}"))
-}
-
-/// Returns the path of a field for messages: items of lists in brackets.
-fn field_path(pointer: &str) -> String {
-    pointer.split('/').skip(1).fold(String::new(), |path, name| match path.as_str() {
-        "" => name.to_owned(),
-        _ if name.bytes().all(|byte| byte.is_ascii_digit()) => format!("{path}[{name}]"),
-        _ => format!("{path}.{name}"),
-    })
 }
 
 /// Parses a duration, which is not negative.

@@ -4,6 +4,7 @@
 
 use super::super::hooks::{Hooks, RuleSettings};
 use super::super::job_under_review::JobUnderReview;
+use super::super::read::path_of;
 use crate::api::names::{
     ADMISSION_GATE, MANAGED_LABEL, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT_ANNOTATION as TOTAL_COUNT,
     PREBUILT_WORKLOAD, RETRIABLE_IN_GROUP_ANNOTATION as RETRIABLE, ROLE_HASH_ANNOTATION,
@@ -59,7 +60,7 @@ fn validate_managed_label(pod: &JobUnderReview<'_>, old: &JobUnderReview<'_>, er
     };
     let held = [("/metadata/finalizers", MANAGED_LABEL), ("/spec/schedulingGates", ADMISSION_GATE)];
     if let Some((pointer, name)) = held.into_iter().find(|(pointer, name)| has(pointer, name)) {
-        let field = pointer.trim_start_matches('/').replace('/', ".");
+        let field = path_of(pointer);
         let detail = format!("must stay while {field} has {name}");
         errors.push(FieldError::forbidden(label(MANAGED_LABEL), detail));
     }

@@ -13,7 +13,7 @@ use crate::cache::records::WorkloadRecord;
 use crate::cache::{Cache, JobId, Kind};
 use crate::frameworks::{
     Component, JobKind, JobView, NO_MEMBERS, PodMember, Role, Unit, UnitKey, UnitStatus, UnitSummary,
-    own_workload_key,
+    own_workload_key, path_of,
 };
 use crate::lifecycle::conditions;
 use crate::reconciler::settings::CoreSettings;
@@ -301,8 +301,7 @@ pub(crate) fn is_managed_by_other_controller(kind: JobKind, job: &JobView) -> bo
 pub(crate) fn controller_of_others(kind: JobKind, job: &JobView) -> String {
     match (kind.fields.managed_by, job.managed_by.as_deref()) {
         (Some(field), Some(by)) => {
-            let path = field.field.trim_start_matches('/').replace('/', ".");
-            format!("{path} names another controller, {by}")
+            format!("{} names another controller, {by}", path_of(field.field))
         }
         _ => "it runs on an object that exists already".to_owned(),
     }
