@@ -9,7 +9,7 @@ RELEASE = $(CARGO) run --quiet --locked --bin sluice-release -- $(if $(IMAGE),--
 MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin sluice-e2e -- bench
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo up down unit test test-rest test-all soak mutants e2e e2e-operators metrics-test conformance switch upgrade upgrade-dump third-party bench bench-cluster bench-manager bench-sizing bench-ungating lint fmt crds gates settings flags frameworks chart chart-test generated deny image image-check release
+.PHONY: help tools demo up down unit test test-rest test-all soak mutants e2e e2e-operators metrics-test dashboard-test conformance switch upgrade upgrade-dump third-party bench bench-cluster bench-manager bench-sizing bench-ungating lint fmt crds gates settings flags frameworks chart chart-test generated deny image image-check release
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ e2e-operators: tools ## jobs with the real operators of their kinds, built from 
 
 metrics-test: tools ## alerts and dashboards with a real Prometheus (from the PATH, or Debian's package): each value, and each alert in its fault
 	$(CARGO) test --locked --test metrics -- $(CASE)
+
+dashboard-test: ## pages of the dashboard in a real browser (chromium and chromium-driver of Debian); CASE=word, SLUICE_FULL=1 for all ways to show them
+	$(CARGO) test --locked --test dashboard -- $(CASE)
 
 conformance: tools ## replay recorded decisions, API answers and lives of jobs, where ../shared exists; ONLY=decisions|api|jobs CASES=DIR SUITE=NAME SHOW=N
 	@$(E2E) conformance $(if $(ONLY),--only "$(ONLY)") $(if $(CASES),--cases "$(CASES)") $(if $(SUITE),--suite "$(SUITE)") --show $(or $(SHOW),0)

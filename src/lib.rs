@@ -1,7 +1,7 @@
 //! Sluice: an admission gate and quota scheduler for Kubernetes batch workloads that speaks Kueue's API.
 //!
 //! Modules are listed in the order of their dependencies: each may use only the modules above it. The modules up to
-//! `visibility` are pure: no clock, environment, network or task. `kube`, `server` and `cli` are the shell that performs I/O.
+//! `dashboard` are pure: no clock, environment, network or task. `kube`, `server` and `cli` are the shell that performs I/O.
 
 pub mod resources;
 
@@ -23,6 +23,8 @@ pub mod frameworks;
 
 pub mod cache;
 
+pub mod history;
+
 pub mod snapshot;
 
 pub mod reconciler;
@@ -34,6 +36,10 @@ pub mod simulate;
 pub mod metrics;
 
 pub mod visibility;
+
+pub mod people;
+
+pub mod dashboard;
 
 pub mod kube;
 

@@ -10,6 +10,7 @@ pub mod audit;
 pub mod balancer;
 pub mod bench;
 pub mod binaries;
+pub mod browser;
 pub mod certs;
 pub mod cgroup;
 pub mod chart;

@@ -49,13 +49,16 @@ pub struct Manager {
     settings: ManagerSettings,
     health: u16,
     metrics: u16,
+    dashboard: u16,
 }
 
 impl Manager {
     /// Starts a replica; does not wait until it is ready.
     pub async fn start(plane: &ControlPlane, settings: &ManagerSettings) -> Result<Self> {
-        let ports = free_ports(4)?;
-        let [health, metrics, webhook, visibility] = ports[..] else { bail!("expected four ports") };
+        let ports = free_ports(5)?;
+        let [health, metrics, webhook, visibility, dashboard] = ports[..] else {
+            bail!("expected five ports")
+        };
         let mut settings = settings.clone();
         if settings.webhook_port == 0 {
             settings.webhook_port = webhook;
@@ -83,6 +86,7 @@ impl Manager {
             if !settings.flags.iter().any(|flag| flag.starts_with(VISIBILITY_FLAG)) {
                 command.arg(format!("{VISIBILITY_FLAG}=127.0.0.1:{visibility}"));
             }
+            command.arg(format!("--dashboard-bind-address=127.0.0.1:{dashboard}"));
         }
         command
             .arg("--kubeconfig")
@@ -94,7 +98,7 @@ impl Manager {
             .env("SLUICE_FAILPOINTS", failpoints_folder(plane))
             .current_dir(plane.folder());
         let process = Process::start("sluice", &mut command, &file("log"), &plane.guard)?;
-        Ok(Self { process, settings, health, metrics })
+        Ok(Self { process, settings, health, metrics, dashboard })
     }
 
     /// Its process.
@@ -145,6 +149,11 @@ impl Manager {
     /// Returns the port of the metrics.
     pub const fn metrics_port(&self) -> u16 {
         self.metrics
+    }
+
+    /// Returns the port of the dashboard.
+    pub const fn dashboard_port(&self) -> u16 {
+        self.dashboard
     }
 
     /// Returns the text of `/metrics`, if served without authentication.

@@ -1,18 +1,26 @@
 //! `up` and `down`: a cluster that outlives the program that started it. A state file lists its processes.
 
 use crate::cluster::{Cluster, ClusterOptions};
+use crate::install::NAMESPACE;
 use crate::paths;
 use crate::process::ProcessIdentity;
 use anyhow::{Context as _, Result, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Account of `up` that sees the whole cluster in the dashboard.
+const VIEWER: &str = "dashboard-viewer";
+
 #[derive(Serialize, Deserialize)]
 struct State {
     /// Folder that contains kubectl.
     tools: PathBuf,
+    /// Port of the dashboard.
+    dashboard: u16,
     /// In the order in which `down` stops them.
     processes: Vec<ProcessIdentity>,
 }
@@ -54,7 +62,9 @@ pub async fn up(options: &ClusterOptions) -> Result<()> {
     processes.extend(cluster.plane.identities());
     let kubectl = cluster.plane.binaries.path("kubectl");
     let tools = kubectl.parent().context("kubectl has no folder")?.to_owned();
-    let state = State { tools, processes };
+    let dashboard = cluster.manager()?.dashboard_port();
+    write_dashboard_access(&cluster)?;
+    let state = State { tools, dashboard, processes };
     // Written before the processes are detached, so that no process can outlive this program unrecorded.
     fs::write(state_file(), serde_json::to_string_pretty(&state)?)?;
     cluster.detach()?;
@@ -63,9 +73,43 @@ pub async fn up(options: &ClusterOptions) -> Result<()> {
     Ok(())
 }
 
+/// Writes the authority of the dashboard's certificate to a file, and makes an account that sees the cluster.
+fn write_dashboard_access(cluster: &Cluster) -> Result<()> {
+    let ca = cluster.kubectl.run(&[
+        "get",
+        "secret",
+        "-n",
+        NAMESPACE,
+        "kueue-webhook-server-cert",
+        "-o",
+        "jsonpath={.data.ca\\.crt}",
+    ])?;
+    fs::write(dashboard_ca(), STANDARD.decode(ca.trim())?)?;
+    cluster.kubectl.run(&["create", "serviceaccount", "-n", "default", VIEWER])?;
+    let account = format!("--serviceaccount=default:{VIEWER}");
+    cluster.kubectl.run(&[
+        "create",
+        "clusterrolebinding",
+        VIEWER,
+        "--clusterrole=sluice-cluster-viewer",
+        &account,
+    ])?;
+    Ok(())
+}
+
+fn dashboard_ca() -> PathBuf {
+    folder().join("dashboard-ca.crt")
+}
+
 fn print_usage(state: &State) {
     println!("    export KUBECONFIG={}", kubeconfig().display());
     println!("    export PATH={}:$PATH    # for a kubectl of the same version", state.tools.display());
+    println!(
+        "\nDashboard: https://127.0.0.1:{} (CA: {}). A token for it:\n",
+        state.dashboard,
+        dashboard_ca().display()
+    );
+    println!("    kubectl create token {VIEWER} --namespace=default --audience=sluice-dashboard");
 }
 
 /// Stops the cluster that `up` started and deletes its folder.

@@ -14,6 +14,9 @@ pub const USER: &str = "65532:65532";
 pub const PROGRAM: &str = "/sluice";
 /// A link to the program: Kueue's Deployments run this path.
 pub const KUEUE_PROGRAM: &str = "/manager";
+/// Links to the program by which it is a plugin of kubectl, kueuectl, or their completion.
+pub const PLUGINS: [&str; 5] =
+    ["/kubectl-sluice", "/kubectl-kueue", "/kueuectl", "/kubectl_complete-sluice", "/kubectl_complete-kueue"];
 
 const PASSWD: &str = "root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/:/sbin/nologin\n";
 const GROUP: &str = "root:x:0:\nnonroot:x:65532:\n";
@@ -98,10 +101,9 @@ impl Contents {
             system.push(Entry::file(path, FILE_MODE, text.as_bytes().to_vec()));
         }
         system.extend(licenses::of_packages(&requirements.packages(), debian)?);
-        let mut program = vec![
-            Entry::file(PROGRAM, PROGRAM_MODE, bytes),
-            Entry::link(KUEUE_PROGRAM, PROGRAM.trim_start_matches('/')),
-        ];
+        let mut program = vec![Entry::file(PROGRAM, PROGRAM_MODE, bytes)];
+        let links = std::iter::once(KUEUE_PROGRAM).chain(PLUGINS);
+        program.extend(links.map(|path| Entry::link(path, PROGRAM.trim_start_matches('/'))));
         program.extend(licenses::of_program(root, requirements.architecture)?);
         Ok(Self { system, program })
     }

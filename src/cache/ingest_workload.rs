@@ -138,12 +138,14 @@ impl Cache {
     /// Reduces the status of a finished Workload. The caller ensures that no write of it is in flight: if the response
     /// to such a write is lost, the full status shows whether the write has landed.
     pub(crate) fn compact_finished_status(&mut self, key: &ObjectKey) {
-        let Some(record) = self.workloads.get_mut(key) else { return };
+        let Some(record) = self.workloads.get(key) else { return };
         let status = &record.status;
         let bulky = status.admission.is_some() || status.conditions.len() > 1;
         if bulky && conditions::is_true(status, ConditionType::Finished) {
-            let record = Arc::make_mut(record);
-            record.status = self.shared.interned.intern_finished_status(mem::take(&mut record.status));
+            let interned = &mut self.shared.interned;
+            self.workloads.change(key, |record| {
+                record.status = interned.intern_finished_status(mem::take(&mut record.status));
+            });
         }
     }
 
@@ -161,9 +163,7 @@ impl Cache {
             let Some(record) = self.workloads.get(key).map(Arc::clone) else { continue };
             let effective = self.effective_requests(&record);
             drop(record);
-            if let Some(record) = self.workloads.get_mut(key) {
-                Arc::make_mut(record).effective_requests = effective;
-            }
+            self.workloads.change(key, |record| record.effective_requests = effective);
         }
         keys
     }

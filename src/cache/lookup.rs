@@ -4,7 +4,7 @@ use super::records::{
     CheckRecord, ClusterQueueRecord, CohortRecord, FlavorRecord, LocalQueueRecord, MultiKueueClusterRecord,
     TopologyRecord, WorkloadRecord,
 };
-use super::{Cache, JobId};
+use super::{Cache, JobId, WorkloadIndex};
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::frameworks::{JobView, PriorityLookup, UnitKey};
@@ -67,6 +67,10 @@ impl Cache {
         self.queues.cohort(name)
     }
 
+    pub(crate) fn cohorts(&self) -> impl Iterator<Item = (&Arc<str>, &CohortRecord)> {
+        self.queues.cohorts()
+    }
+
     pub(crate) fn cluster_queue(&self, name: &str) -> Option<&ClusterQueueRecord> {
         self.queues.cluster_queue(name)
     }
@@ -99,6 +103,11 @@ impl Cache {
 
     pub(crate) fn workloads(&self) -> impl Iterator<Item = (&ObjectKey, &Arc<WorkloadRecord>)> {
         self.workloads.iter()
+    }
+
+    /// Returns all Workloads in order, for readers outside the core.
+    pub(crate) const fn workload_index(&self) -> &WorkloadIndex {
+        self.workloads.index()
     }
 
     /// Returns the Workloads whose owner has this UID, ordered by key.

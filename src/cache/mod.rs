@@ -27,6 +27,7 @@ pub(crate) mod related;
 mod removal;
 mod tombstones;
 mod units;
+mod workload_index;
 pub(crate) mod workload_object;
 mod workloads;
 
@@ -35,6 +36,7 @@ pub(crate) use ingest_workload::WorkloadChange;
 pub(crate) use jobs::{JobChange, JobId};
 pub use kinds::{ApiResourceInfo, Kind};
 pub(crate) use pods::{PodChange, UsageUpdate};
+pub use workload_index::WorkloadIndex;
 pub use workload_object::WorkloadObject;
 
 use crate::api::ObjectKey;

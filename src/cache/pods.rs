@@ -56,6 +56,16 @@ pub(crate) struct PodRecord {
     pub(crate) workload_pod: Option<Box<WorkloadPod>>,
 }
 
+impl PodRecord {
+    /// Returns whether both are the same pod below the same controller: then what pods below it belong to is the same.
+    fn has_same_place(&self, other: &Self) -> bool {
+        let place = |record: &Self| {
+            record.workload_pod.as_deref().map(|pod| (pod.workload.clone(), pod.controller.clone()))
+        };
+        self.uid == other.uid && place(self) == place(other)
+    }
+}
+
 /// A pod that names its workload.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct WorkloadPod {
@@ -210,6 +220,8 @@ impl Cache {
         let held_up = self.workload_held_up(key);
         let uid = Arc::clone(&record.uid);
         let replaced = self.uid_of_pod(key).filter(|known| *known != uid);
+        // The other changes of a pod, such as those of its status, leave the pods below it where they are.
+        let keeps_place = self.pods.by_key.get(key).is_some_and(|known| known.has_same_place(&record));
         let mut workloads = self.forget_pod(key);
         let usage = self.non_tas_node(&record).map(|node| (node, requests));
         if let Some(workload_pod) = &record.workload_pod {
@@ -221,7 +233,11 @@ impl Cache {
         self.index_controllers(key);
         workloads.extend(self.placed_workload_of_pod(key));
         workloads.extend(self.blocked_workload_of_pod(key).filter(|_| workloads.is_empty()));
-        let below = self.recheck_pods_below(replaced.into_iter().chain([uid]));
+        let below = if keeps_place {
+            RecheckedPods::default()
+        } else {
+            self.recheck_pods_below(replaced.into_iter().chain([uid]))
+        };
         PodChange { usage: UsageUpdate::Set(usage), workloads, held_up, below }
     }
 

@@ -248,6 +248,17 @@ impl WorkloadRecord {
         i64::from(self.priority).saturating_add(i64::from(self.annotations.priority_boost))
     }
 
+    /// Returns the time by which it is ordered in its queue: that of an eviction by an admission check or a PodsReady timeout
+    /// (unless `by_creation`), else its creation.
+    pub(crate) fn queued_since(&self, by_creation: bool) -> Timestamp {
+        let evicted = conditions::true_since(&self.status, ConditionType::Evicted);
+        match (evicted, conditions::reason(&self.status, ConditionType::Evicted)) {
+            (Some(at), "PodsReadyTimeout") if !by_creation => at,
+            (Some(at), "AdmissionCheck") => at,
+            _ => self.meta.created,
+        }
+    }
+
     /// Returns the pod sets; empty if the Workload has finished.
     pub(crate) fn pod_sets(&self) -> &[PodSetRecord] {
         &self.pods.sets

@@ -3,6 +3,7 @@
 
 use super::records::{IndexKeys, WorkloadRecord};
 use super::remove_from_index;
+use super::workload_index::WorkloadIndex;
 use crate::api::{ByKey, ObjectKey};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,6 +20,8 @@ pub(super) struct WorkloadRecords {
     by_replaced: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     /// Slices that have not finished.
     by_chain: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+    /// All of them, for readers outside the core.
+    index: WorkloadIndex,
 }
 
 impl WorkloadRecords {
@@ -26,9 +29,16 @@ impl WorkloadRecords {
         self.records.get(key)
     }
 
-    /// Returns the record, for changes to fields that no index depends on.
-    pub(super) fn get_mut(&mut self, key: &ObjectKey) -> Option<&mut Arc<WorkloadRecord>> {
-        self.records.get_mut(key)
+    /// Changes fields of a record that no index depends on.
+    pub(super) fn change(&mut self, key: &ObjectKey, change: impl FnOnce(&mut WorkloadRecord)) {
+        if let Some(record) = self.records.get_mut(key) {
+            change(Arc::make_mut(record));
+            self.index.insert(record);
+        }
+    }
+
+    pub(super) const fn index(&self) -> &WorkloadIndex {
+        &self.index
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&ObjectKey, &Arc<WorkloadRecord>)> {
@@ -70,12 +80,17 @@ impl WorkloadRecords {
             self.remove_from_indexes(key);
             self.add_to_indexes(key, &record);
         }
+        self.index.insert(&record);
         self.records.insert(key.clone(), record);
     }
 
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<WorkloadRecord>> {
         self.remove_from_indexes(key);
-        self.records.swap_remove(key)
+        let removed = self.records.swap_remove(key);
+        if let Some(record) = &removed {
+            self.index.remove(record);
+        }
+        removed
     }
 
     fn add_to_indexes(&mut self, key: &ObjectKey, record: &WorkloadRecord) {

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::component::Component;
+use super::dashboard::DashboardArgs;
 use super::framework::FrameworkFileArgs;
 use super::logs::{LogFormat, LogSettings};
 use super::zap::{TimeFormat, ZapArgs};
 use crate::api::config;
+use crate::visibility::access::TenantDetail;
 
 /// Arguments of `sluice manager`.
 #[derive(Clone, Debug, clap::Args)]
@@ -67,6 +69,24 @@ pub(super) struct ManagerArgs {
     #[arg(long, value_name = "NAME", default_value = "kueue-visibility-server")]
     pub(super) visibility_service: String,
 
+    /// What the visibility API shows to users of a namespace of queues that they share with others: `sums`, or `none`: own and
+    /// available amounts alone.
+    #[arg(long, value_name = "DETAIL", default_value = "sums", value_parser = TenantDetail::parse)]
+    pub(super) visibility_tenant_detail: TenantDetail,
+    /// Address of the pod, at which other replicas ask this one while it leads; without it they answer from their own state.
+    #[arg(long, value_name = "IP", env = "POD_IP")]
+    pub(super) pod_ip: Option<String>,
+    /// File with the token by which this replica asks the leader, of the audience leader.visibility.sluice.dev.
+    #[arg(long, value_name = "FILE", default_value = "/var/run/secrets/sluice.dev/leader/token")]
+    pub(super) leader_token: PathBuf,
+    /// Account whose tokens the leader accepts, as system:serviceaccount:NAMESPACE:NAME; repeatable. Default: the account of
+    /// this process's own token.
+    #[arg(long, value_name = "ACCOUNT")]
+    pub(super) leader_caller: Vec<String>,
+
+    #[command(flatten)]
+    pub(super) dashboard: DashboardArgs,
+
     /// Additional DNS name or IP address (SAN) of the serving certificate; repeatable.
     #[arg(long, value_name = "NAME")]
     pub(super) webhook_san: Vec<String>,
@@ -109,6 +129,9 @@ pub(super) struct ManagerArgs {
     /// Whether ProvisioningRequests are read and made. If not, admission checks that need them are inactive.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub(super) provisioning_requests: bool,
+    /// Memory for the history of the last 24 hours, such as 24MiB: waits, evictions, preemptors and usage. 0 records nothing.
+    #[arg(long, value_name = "SIZE", value_parser = memory_size, default_value = "24MiB")]
+    pub(super) history_ring: usize,
     /// Maximum number of concurrent writes.
     #[arg(long, default_value_t = 16)]
     pub(super) write_concurrency: usize,
@@ -158,9 +181,39 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     parsed.ok_or_else(|| "must be a duration such as 90s, 10m or 1h30m".to_owned())
 }
 
+/// Parses a size of memory in bytes: a whole number with Ki, Mi or Gi, also written KiB, MiB and GiB.
+fn memory_size(text: &str) -> Result<usize, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = text.strip_prefix(digits).unwrap_or_default();
+    let shift = match unit.strip_suffix('B').unwrap_or(unit) {
+        "" => Some(0),
+        "Ki" => Some(10),
+        "Mi" => Some(20),
+        "Gi" => Some(30),
+        _ => None,
+    };
+    let number = digits.parse::<usize>().ok().filter(|_| digits.bytes().all(|b| b.is_ascii_digit()));
+    let size = number.zip(shift).and_then(|(number, shift)| number.checked_mul(1 << shift));
+    size.ok_or_else(|| "must be a size such as 24MiB, or 0".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_of_memory_are_whole_numbers_of_bytes() {
+        for (text, size) in
+            [("0", 0), ("24MiB", 24 << 20), ("24Mi", 24 << 20), ("512KiB", 512 << 10), ("1Gi", 1 << 30)]
+        {
+            assert_eq!(memory_size(text), Ok(size), "{text}");
+        }
+        for text in
+            ["", "MiB", "-1", "+1", "1.5Mi", "24MB", "24 MiB", "99999999999999999999", "99999999999999Gi"]
+        {
+            assert!(memory_size(text).is_err(), "{text}");
+        }
+    }
     use std::fmt::Write as _;
 
     /// Returns docs/flags.md.

@@ -1,7 +1,7 @@
 //! Which part of the manager a process runs. Webhooks and controller can be two Deployments, so that the process that
-//! parses what clients send may only read.
+//! parses what clients send may only read. The dashboard can be a Deployment of its own for the same reason.
 //!
-//! Invariant: a process that only serves webhooks never leads and never writes an object.
+//! Invariant: a process that only serves webhooks or the dashboard never leads and never writes an object.
 
 use crate::cache::Kind;
 use crate::reconciler::CoreSettings;
@@ -16,28 +16,37 @@ pub(super) enum Component {
     Webhooks,
     /// Controller only, which also renews the webhooks' certificate.
     Controller,
+    /// Dashboard only; reads what the controller reads, and writes nothing.
+    Dashboard,
 }
 
 impl Component {
     /// Returns whether webhooks are served.
     pub(super) fn serves_webhooks(self) -> bool {
-        self != Self::Controller
+        matches!(self, Self::All | Self::Webhooks)
     }
 
     /// Returns whether jobs and workloads are reconciled, and certificates renewed.
     pub(super) fn reconciles(self) -> bool {
-        self != Self::Webhooks
+        matches!(self, Self::All | Self::Controller)
     }
 
     /// Returns the kinds that the process reads, of those that the whole manager reads.
     pub(super) fn kinds(self, settings: &CoreSettings) -> Vec<Kind> {
-        if self.reconciles() { settings.kinds() } else { settings.kinds_for_reviews() }
+        if self == Self::Webhooks { settings.kinds_for_reviews() } else { settings.kinds() }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_dashboard_reads_all_and_does_nothing_else() {
+        let settings = CoreSettings::default();
+        assert_eq!(Component::Dashboard.kinds(&settings), settings.kinds());
+        assert!(!Component::Dashboard.reconciles() && !Component::Dashboard.serves_webhooks());
+    }
 
     #[test]
     fn webhooks_read_only_what_reviews_need() {

@@ -45,6 +45,7 @@ pub(super) fn core_settings(configuration: &Configuration, namespace: &str) -> r
             elastic_jobs: gate("ElasticJobsViaWorkloadSlices"),
             // Set by a flag.
             provisioning_requests: true,
+            history_bytes: reconciler::HISTORY_BYTES,
             node_failures: gate("TASFailedNodeReplacement").then(|| node_failure::NodeFailureGates {
                 on_pod_termination: gate("TASReplaceNodeOnPodTermination"),
                 on_taints: gate("TASReplaceNodeOnNodeTaints"),
@@ -397,6 +398,7 @@ resources: {quotaCheckStrategy: IgnoreUndeclared}",
             identifier_annotations: false,
             elastic_jobs: false,
             provisioning_requests: true,
+            history_bytes: reconciler::HISTORY_BYTES,
             node_failures: None,
         };
         assert_eq!(off.gates, gates);

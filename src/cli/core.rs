@@ -103,7 +103,7 @@ impl Core {
                     batch.push(Delta::Leading(leading));
                 }
                 // Before the deltas, which may always be ready. Questions are few.
-                Some(query) = self.queries.recv() => query.answer(&self.state, clock.now()),
+                Some(query) = self.queries.recv() => query.answer(&mut self.state, clock.now()),
                 () = tokio::time::sleep_until(publish), if stale => {}
                 () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => batch.push(Delta::Tick),
                 count = self.deltas.recv_many(&mut batch, MAX_BATCH) => {

@@ -2,14 +2,22 @@
 //!
 //! Invariant: few questions wait at once, and the lists of an answer are bounded.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::api::ObjectKey;
+use crate::history::HistoryView;
 use crate::reconciler::Reconciler;
+use crate::scheduler::Explanation;
 use crate::snapshot::{Inspection, QueueListing};
 
 /// Maximum number of questions that wait.
-pub(super) const CAPACITY: usize = 2;
+pub(super) const CAPACITY: usize = 16;
+/// Longest time for which the core works on why a workload waits.
+const MAX_EXPLAINING: Duration = Duration::from_millis(20);
 /// Maximum number of entries of a list in an inspection.
 const INSPECTED: usize = 100;
 /// Maximum number of names of a list of workloads.
@@ -21,14 +29,27 @@ pub(super) enum CoreQuery {
     Inspect(oneshot::Sender<Inspection>),
     /// Queues and the names of their workloads.
     ListQueues(oneshot::Sender<QueueListing>),
+    /// The history, from which answers are made elsewhere: a copy of open runs and series, records shared.
+    History(oneshot::Sender<HistoryView>),
+    /// Why a workload waits, or would wait in another ClusterQueue; `None` if it is not pending.
+    Explain(ObjectKey, Option<Arc<str>>, oneshot::Sender<Option<Explanation>>),
 }
 
 impl CoreQuery {
     /// Sends the answer. A dropped receiver has given up, which is no error.
-    pub(super) fn answer(self, state: &Reconciler, now: Timestamp) {
+    pub(super) fn answer(self, state: &mut Reconciler, now: Timestamp) {
         match self {
             Self::Inspect(reply) => drop(reply.send(state.inspect(INSPECTED, now))),
             Self::ListQueues(reply) => drop(reply.send(state.list_queues(LISTED))),
+            Self::History(reply) => drop(reply.send(state.history().view())),
+            // A client that has given up costs nothing.
+            Self::Explain(_, _, reply) if reply.is_closed() => {}
+            Self::Explain(key, queue, reply) => {
+                let until = Instant::now() + MAX_EXPLAINING;
+                let explanation =
+                    state.engine_mut().explain(&key, queue.as_ref(), &mut || Instant::now() < until);
+                drop(reply.send(explanation));
+            }
         }
     }
 }

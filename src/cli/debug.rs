@@ -1,9 +1,10 @@
 //! What the debug endpoints show of this process beside the core, and the question to the core.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
@@ -12,20 +13,60 @@ use super::manager::ManagerContext;
 use super::process_metrics::{self, ProcessState};
 use super::settings::ManagerSettings;
 use crate::cache::Kind;
+use crate::history::{HistoryView, PreemptionQuery, UsageGroup, UsageQuery};
 use crate::kube::watch_status::{WatchHealth, WatchStatuses};
 use crate::metrics::build;
 use crate::server::debug::{AskCore, DebugSources, LogLevel, ReadShell};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Inspection, Snapshot};
+use crate::visibility::access::Access;
+use crate::visibility::history::{HistorySource, lines};
 
+/// Points of a line of the history: one for ten minutes.
+const LINE_POINTS: i64 = 144;
 /// Maximum number of missing permissions that are named; a manager without any lacks more than a hundred.
 const PERMISSIONS: usize = 100;
 
 pub(super) fn sources(settings: &ManagerSettings, shared: &ManagerContext) -> DebugSources {
     let log_level = Arc::clone(&shared.log_level);
-    DebugSources { shell: shell(settings, shared), core: core(shared.core.queries.clone()), log_level }
+    let history = history(settings.identity.clone(), shared.core.queries.clone());
+    DebugSources {
+        shell: shell(settings, shared),
+        core: core(shared.core.queries.clone()),
+        history,
+        log_level,
+    }
 }
 
-fn core(queries: mpsc::Sender<CoreQuery>) -> AskCore {
+/// Returns all that the history of this replica says: preemptions, usage of the last 24 hours, and lines of all ClusterQueues.
+fn history(replica: String, queries: mpsc::Sender<CoreQuery>) -> AskCore<Value> {
+    Arc::new(move || {
+        let (queries, replica) = (queries.clone(), replica.clone());
+        Box::pin(async move {
+            let history = core_queries::ask(&queries, CoreQuery::History).await?;
+            Some(describe_history(&history, &replica, Timestamp::now()))
+        })
+    })
+}
+
+fn describe_history(history: &HistoryView, replica: &str, now: Timestamp) -> Value {
+    let (source, access) = (HistorySource { history, replica, now }, Access::everything());
+    let day_ago = now.checked_sub(SignedDuration::from_hours(24)).unwrap_or(now);
+    let since = PreemptionQuery { since: Some(day_ago), ..PreemptionQuery::default() };
+    let none = BTreeMap::new();
+    let usage = |by| {
+        let query =
+            UsageQuery { by, from: day_ago, until: now, resource: None, namespace: None, cohorts: &none };
+        source.usage(&query, &access).map_or_else(|error| json!({"error": error}), |usage| json!(usage))
+    };
+    json!({
+        "preemptions": source.preemptions(&since, 0, &access),
+        "usageByNamespace": usage(UsageGroup::Namespace),
+        "usageByQueue": usage(UsageGroup::Queue),
+        "lines": lines(&source, None, LINE_POINTS, &access),
+    })
+}
+
+fn core(queries: mpsc::Sender<CoreQuery>) -> AskCore<Inspection> {
     Arc::new(move || {
         let queries = queries.clone();
         Box::pin(async move { core_queries::ask(&queries, CoreQuery::Inspect).await })

@@ -2,11 +2,10 @@
 //!
 //! Invariant: a command line that names a subcommand, or asks for help or the version, is not changed.
 
-use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::ffi::OsString;
 
-/// Name of Kueue's program; the image has a link of this name.
-const KUEUE_PROGRAM: &str = "manager";
+use super::names::Grammar;
+
 /// The subcommand that stands for Kueue's program.
 const SUBCOMMAND: &str = "manager";
 
@@ -17,10 +16,10 @@ pub(super) fn command_line(
     is_subcommand: impl Fn(&str) -> bool,
 ) -> Vec<OsString> {
     let mut args: Vec<OsString> = args.into_iter().collect();
-    let program = args.first().map(|path| Path::new(path).file_name() == Some(OsStr::new(KUEUE_PROGRAM)));
+    let is_manager = Grammar::of(args.first().map(OsString::as_os_str)) == Grammar::Manager;
     let first = args.get(1).and_then(|arg| arg.to_str()).unwrap_or_default();
     let asks = ["-h", "--help", "-V", "--version"].contains(&first);
-    if asks || is_subcommand(first) || !(program.unwrap_or_default() || first.starts_with('-')) {
+    if asks || is_subcommand(first) || !(is_manager || first.starts_with('-')) {
         return args;
     }
     for arg in args.iter_mut().skip(1).take_while(|arg| *arg != "--") {

@@ -3,10 +3,12 @@
 //!
 //! `NAMESPACE.NAME.FAILPOINT` halts the second pass of a Workload; the file `NAMESPACE.NAME.FAILPOINT.reached` is
 //! created when it halts. `NAMESPACE.NAME.unguarded` disables all guards, `NAMESPACE.NAME.without-GUARD` one of them.
-//! `core.PID.hangs` makes the core of that process hang, `core.PID.drifts` makes it publish ledger drift, and
-//! `core.PID.drops-wakeups` makes parked workloads miss what wakes them. Not compiled into released builds.
+//! `core.PID.hangs` makes the core of that process hang, `core.PID.drifts` makes it publish ledger drift,
+//! `core.PID.history-drifts` drift of its history, and `core.PID.drops-wakeups` makes parked workloads miss what wakes
+//! them. Not compiled into released builds.
 
 use crate::api::ObjectKey;
+use crate::history::HistoryStats;
 use crate::reconciler::second_pass::failpoints::{Failpoint, FailpointScript, Failpoints, SecondPassGuard};
 use crate::snapshot::Snapshot;
 use std::path::PathBuf;
@@ -60,10 +62,14 @@ pub(super) fn hang_if_requested() {
     }
 }
 
-/// Returns the snapshot to publish: with ledger drift if the directory contains a file `core.PID.drifts`.
+/// Returns the snapshot to publish: with ledger drift if the directory contains a file `core.PID.drifts`, and with drift of the
+/// history if it contains a file `core.PID.history-drifts`.
 pub(super) fn with_requested_drift(mut snapshot: Snapshot) -> Snapshot {
     if is_core_requested("drifts") {
         snapshot.ledger_drift = 1;
+    }
+    if is_core_requested("history-drifts") {
+        snapshot.history = Arc::new(HistoryStats { drift: 1, ..(*snapshot.history).clone() });
     }
     snapshot
 }

@@ -15,7 +15,7 @@ use super::settings::ManagerSettings;
 use super::supervise::SupervisedTasks;
 use super::threads::Threads;
 use super::workers::run_until;
-use super::{address, debug, visibility};
+use super::{address, dashboard, debug, visibility};
 use crate::admission::{self, ReviewContext};
 use crate::metrics::{self, model::Role};
 use crate::server::apis;
@@ -80,7 +80,7 @@ pub(super) async fn start(
     if let Some(address) = settings.visibility_address() {
         let addresses = address::parse("visibility address", &address).await?.unwrap_or_default();
         let tls = tls::server_config_with_any_client(Arc::clone(&shared.serving), configuration.tls.as_ref());
-        let (server, front_proxy) = visibility::server(shared);
+        let (server, front_proxy) = visibility::server(settings, shared);
         let following = front_proxy.watch(shared.clients.watch.clone(), settings.watch());
         servers.start(&threads.api, "front proxy", run_until(shared.stop.serving.clone(), following));
         let tls = tls.context("tls")?;
@@ -88,6 +88,13 @@ pub(super) async fn start(
         let listener = Listener::bind("visibility", addresses, Some(tls), router, limits.for_low_traffic());
         let listener = bind_on(&threads.serve, listener).await.context("visibility")?;
         serve(&mut servers, &threads.serve, "visibility", listener, shared);
+    }
+    let dashboard = &args.dashboard.dashboard_bind_address;
+    if let Some(addresses) = address::parse("dashboard address", dashboard).await? {
+        let router = dashboard::router(settings, shared);
+        let listener = Listener::bind("dashboard", addresses, Some(Arc::clone(&tls)), router, limits);
+        let listener = bind_on(&threads.dashboard, listener).await.context("dashboard")?;
+        serve(&mut servers, &threads.dashboard, "dashboard", listener, shared);
     }
     if let Some(addresses) = address::parse("metrics address", metrics_address).await? {
         let router = metrics_router(settings, shared, &addresses);

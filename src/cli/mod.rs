@@ -13,6 +13,7 @@ mod config_mapping;
 mod core;
 mod core_queries;
 mod crds;
+mod dashboard;
 mod debug;
 mod dump;
 mod entry;
@@ -21,12 +22,15 @@ mod failpoints;
 mod files;
 mod framework;
 mod import;
+mod leader_questions;
 mod leadership;
 mod listed_frameworks;
 mod listeners;
 mod logs;
 mod manager;
 mod migrate;
+mod names;
+mod people;
 mod process_metrics;
 mod queue_dump;
 mod reload;
@@ -39,11 +43,15 @@ mod webhook_configurations;
 mod workers;
 mod zap;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::metrics::build;
+use names::Grammar;
+
+pub use names::links;
 
 /// Kueue-compatible quota scheduler for Kubernetes.
 #[derive(Debug, Parser)]
@@ -73,6 +81,8 @@ enum Command {
     Migrate(migrate::MigrateArgs),
     /// Print version, commit and date.
     Version,
+    #[command(flatten)]
+    People(people::PeopleVerb),
 }
 
 /// Runs the program.
@@ -82,8 +92,19 @@ pub fn main() -> ExitCode {
         print_error(&"a cryptography provider is installed already");
         return ExitCode::FAILURE;
     }
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let grammar = Grammar::of(args.first().map(OsString::as_os_str));
+    match grammar {
+        Grammar::Kueuectl => return people::run_kueuectl(&args),
+        Grammar::CompleteKueuectl => return people::complete(people::kueuectl::command(), args.get(1..)),
+        Grammar::CompletePlugin => return people::complete(Cli::command(), args.get(1..)),
+        Grammar::Sluice | Grammar::Plugin | Grammar::Manager => {}
+    }
     let is_subcommand = |word: &str| Cli::command().find_subcommand(word).is_some();
-    let line = entry::command_line(std::env::args_os(), is_subcommand);
+    let line = match grammar {
+        Grammar::Plugin => args,
+        _ => entry::command_line(args, is_subcommand),
+    };
     let result = match Cli::parse_from(line).command {
         Command::Manager(args) => manager::start(*args).map(success),
         Command::Config(args) => config::run(&args),
@@ -93,6 +114,7 @@ pub fn main() -> ExitCode {
         Command::Framework(args) => framework::run(&args).map(success),
         Command::Import(args) => import::run(&args),
         Command::Migrate(args) => migrate::run(&args),
+        Command::People(verb) => return people::run(verb, Cli::command),
         Command::Version => files::print(&format!("sluice {}\n", build::describe())).map(success),
     };
     match result {

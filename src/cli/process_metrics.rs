@@ -306,6 +306,11 @@ mod tests {
         counters.count_refused_write("jobs", "merge", 403);
         let (resource, verb) = ("jobs".to_owned(), "merge");
         counters.observe(&Observation::IneffectiveWrite { resource, verb }, Role::Leader);
+        let (preempting_cluster_queue, victim_cluster_queue, reason) = ("a".into(), "b".into(), "r");
+        counters.observe(
+            &Observation::Preempted { preempting_cluster_queue, victim_cluster_queue, reason },
+            Role::Leader,
+        );
         counters.count_dropped_events("full", 1);
         counters.count_visibility_request("g", "r", 200);
         counters.reviews().observe_duration("/", Duration::ZERO);
@@ -316,7 +321,17 @@ mod tests {
             ca_until: at,
             ..Default::default()
         };
-        let gauges = Gauges { cluster_queues: vec![ClusterQueueGauges::default()], ..Gauges::default() };
+        let history = crate::history::HistoryStats {
+            limit_bytes: 1,
+            oldest_record: at,
+            records: BTreeMap::from([("wait", 1)]),
+            ..Default::default()
+        };
+        let gauges = Gauges {
+            cluster_queues: vec![ClusterQueueGauges::default()],
+            history: std::sync::Arc::new(history),
+            ..Gauges::default()
+        };
         let gaps = metrics::ConfigurationGaps::default();
         gaps.set_foreign_webhooks(vec!["m".to_owned()]);
         gaps.set_missing_fields(&BTreeMap::from([("workloads", vec!["status".to_owned()])]));

@@ -1,6 +1,7 @@
 //! Converts configuration and arguments to the settings of each part of the manager.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use crate::kube::webhook_ownership::ServiceName;
 use crate::lifecycle::{certificates, lease};
 use crate::metrics::model::MetricFamilies;
 use crate::reconciler;
+use crate::visibility::access::TenantDetail;
 
 /// File with the namespace of the pod.
 const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -122,6 +124,7 @@ impl ManagerSettings {
             ..reconciler::WriteLimits::default()
         };
         core.gates.provisioning_requests = self.args.provisioning_requests;
+        core.gates.history_bytes = self.args.history_ring;
         #[cfg(feature = "failpoints")]
         {
             core.failpoints = super::failpoints::from_env();
@@ -149,6 +152,28 @@ impl ManagerSettings {
         let served = self.configuration.gates.enabled(visibility::GATE) && self.args.component.reconciles();
         let address = self.args.visibility_bind_address.clone().unwrap_or_else(address);
         Some(address).filter(|address| served && !address.is_empty() && address != "0")
+    }
+
+    /// Returns where other replicas ask this one while it leads: the port of the visibility API on the pod's address. `None` if
+    /// either is not known.
+    fn leader_address(&self) -> Option<String> {
+        let address = self.visibility_address()?;
+        let port = address.rsplit(':').next()?.parse::<u16>().ok()?;
+        let ip = self.args.pod_ip.as_ref()?.parse::<IpAddr>().ok()?;
+        Some(SocketAddr::new(ip, port).to_string())
+    }
+
+    /// Returns what users of namespaces are shown of shared queues.
+    pub(super) const fn tenant_detail(&self) -> TenantDetail {
+        self.args.visibility_tenant_detail
+    }
+
+    /// Returns the name of this replica in answers: that of its pod, or its identity.
+    pub(super) fn replica(&self) -> String {
+        std::env::var("HOSTNAME")
+            .ok()
+            .filter(|name| !name.is_empty())
+            .unwrap_or_else(|| self.identity.clone())
     }
 
     /// Returns whether Jobs of deactivated Workloads are deleted after a retention period.
@@ -244,6 +269,7 @@ impl ManagerSettings {
             namespace: namespace.clone(),
             name: election.resource_name.clone(),
             election: settings,
+            address: self.leader_address(),
         }))
     }
 

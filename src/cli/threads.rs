@@ -14,6 +14,8 @@ use tokio::runtime::{Builder, Runtime};
 const API_THREADS: usize = 1;
 /// Threads that serve webhooks and metrics.
 const SERVE_THREADS: usize = 2;
+/// Threads that render pages of the dashboard.
+const DASHBOARD_THREADS: usize = 2;
 
 /// One runtime for each kind of work.
 pub(super) struct Threads {
@@ -21,6 +23,8 @@ pub(super) struct Threads {
     pub(super) api: Runtime,
     /// Webhooks and metrics.
     pub(super) serve: Runtime,
+    /// The dashboard, so that browsers delay no webhook.
+    pub(super) dashboard: Runtime,
     /// Liveness and readiness.
     pub(super) probes: Runtime,
     /// The lease, and the watchdog.
@@ -32,6 +36,7 @@ impl Threads {
         Ok(Self {
             api: runtime("api", API_THREADS)?,
             serve: runtime("serve", SERVE_THREADS)?,
+            dashboard: runtime("dashboard", DASHBOARD_THREADS)?,
             probes: runtime("probes", 1)?,
             lease: runtime("lease", 1)?,
         })
@@ -39,7 +44,7 @@ impl Threads {
 
     /// Stops all threads. Tasks must have been ended or aborted before.
     pub(super) fn shutdown(self) {
-        for runtime in [self.serve, self.probes, self.lease, self.api] {
+        for runtime in [self.serve, self.dashboard, self.probes, self.lease, self.api] {
             runtime.shutdown_timeout(Duration::from_millis(50));
         }
     }
@@ -96,9 +101,12 @@ mod tests {
         // Locked for the whole test, so that each task blocks a thread.
         let gate = Arc::new(Mutex::new(()));
         let gate_guard = gate.lock().unwrap();
-        for (runtime, number) in
-            [(&threads.serve, SERVE_THREADS), (&threads.probes, 1), (&threads.api, API_THREADS)]
-        {
+        for (runtime, number) in [
+            (&threads.serve, SERVE_THREADS),
+            (&threads.dashboard, DASHBOARD_THREADS),
+            (&threads.probes, 1),
+            (&threads.api, API_THREADS),
+        ] {
             for _ in 0..number {
                 let gate = Arc::clone(&gate);
                 runtime.spawn(async move { drop(gate.lock()) });
@@ -115,7 +123,8 @@ mod tests {
             renew_deadline: Duration::from_mins(1),
             retry_period: Duration::from_millis(20),
         };
-        let settings = LeaseSettings { namespace: "ns".to_owned(), name: "lease".to_owned(), election };
+        let settings =
+            LeaseSettings { namespace: "ns".to_owned(), name: "lease".to_owned(), election, address: None };
         let (fence, (leading, _led), (_stop, stopped)) =
             (Fence::default(), watch::channel(None), watch::channel(false));
         let core = fence.heartbeat("core");

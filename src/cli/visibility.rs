@@ -2,26 +2,99 @@
 
 use std::sync::Arc;
 
+use super::leader_questions::{LeaderLink, LocalAnswers, account_of};
 use super::manager::ManagerContext;
+use super::settings::ManagerSettings;
+use crate::kube::leader_call::{LeaderCall, LeaderCallSettings};
+use crate::metrics::model::Role;
 use crate::server::apis::access::AccessReviewer;
 use crate::server::apis::front_proxy::FrontProxy;
 use crate::server::apis::group::ApiGroup;
+use crate::server::apis::questions::{PrivatePath, QUESTIONS_PATH, TokenReviewer};
+use crate::server::apis::views::ViewsGroup;
 use crate::server::apis::visibility::VisibilityGroup;
 use crate::server::apis::{ApiServer, OnRequest};
 
 /// Returns the server, and the settings of front proxies that it looks at, which are to be followed.
-pub(super) fn server(shared: &ManagerContext) -> (ApiServer, Arc<FrontProxy>) {
+pub(super) fn server(settings: &ManagerSettings, shared: &ManagerContext) -> (ApiServer, Arc<FrontProxy>) {
     let front_proxy = Arc::new(FrontProxy::default());
     let counters = Arc::clone(&shared.counters);
     let on_request: OnRequest = Arc::new(move |group, resource, status| {
         counters.count_visibility_request(group, resource, status.as_u16());
     });
-    let groups: [Arc<dyn ApiGroup>; 1] = [Arc::new(VisibilityGroup::new(Arc::clone(&shared.core.published)))];
+    let access = AccessReviewer::new(&shared.clients.call);
+    let published = || Arc::clone(&shared.core.published);
+    let local = local_answers(settings, shared);
+    let views = ViewsGroup {
+        published: published(),
+        access: access.clone(),
+        leader: leader(settings, shared),
+        rate: Arc::default(),
+        audits: Arc::default(),
+        replica: settings.replica(),
+        tenant_detail: settings.tenant_detail(),
+    };
+    let groups: [Arc<dyn ApiGroup>; 2] = [Arc::new(VisibilityGroup::new(published())), Arc::new(views)];
     let server = ApiServer {
         groups: Arc::new(groups),
         front_proxy: Arc::clone(&front_proxy),
-        access: AccessReviewer::new(&shared.clients.call),
+        access,
         on_request,
+        private: private_path(settings, shared, local),
     };
     (server, front_proxy)
+}
+
+/// Returns what answers questions from the state of this process.
+fn local_answers(settings: &ManagerSettings, shared: &ManagerContext) -> LocalAnswers {
+    LocalAnswers {
+        queries: shared.core.queries.clone(),
+        published: Arc::clone(&shared.core.published),
+        replica: settings.replica(),
+        holder: Arc::clone(&shared.leadership.holder),
+        elects: shared.leadership.role != Role::Standalone,
+        watches: shared.watch_statuses.clone(),
+    }
+}
+
+/// Returns what answers questions that only the leader can answer.
+pub(super) fn leader(settings: &ManagerSettings, shared: &ManagerContext) -> Arc<LeaderLink> {
+    Arc::new(LeaderLink { local: local_answers(settings, shared), remote: leader_call(settings, shared) })
+}
+
+/// Returns what asks the leader; `None` without an election, where this process leads.
+fn leader_call(settings: &ManagerSettings, shared: &ManagerContext) -> Option<Arc<LeaderCall>> {
+    if shared.leadership.role == Role::Standalone {
+        return None;
+    }
+    let call = LeaderCallSettings {
+        server_name: format!("{}.{}.svc", settings.args.visibility_service, settings.namespace),
+        validating: settings.args.validating_webhook_configuration.clone(),
+        token_file: settings.args.leader_token.clone(),
+        path: QUESTIONS_PATH,
+    };
+    Some(Arc::new(LeaderCall::new(&shared.clients.call, call, Arc::clone(&shared.leadership.holder))))
+}
+
+/// Returns the path for other processes of this installation; `None` if no account may use it.
+fn private_path(
+    settings: &ManagerSettings,
+    shared: &ManagerContext,
+    local: LocalAnswers,
+) -> Option<Arc<PrivatePath>> {
+    let mut accounts = settings.args.leader_caller.clone();
+    if accounts.is_empty() {
+        // A pod without the token asks no leader, and is asked by none.
+        accounts.extend(
+            std::fs::read_to_string(&settings.args.leader_token).ok().and_then(|token| account_of(&token)),
+        );
+    }
+    let published = Arc::clone(&shared.core.published);
+    (!accounts.is_empty()).then(|| {
+        Arc::new(PrivatePath {
+            reviewer: TokenReviewer::new(&shared.clients.call, accounts),
+            leads: Arc::new(move || published.load().leading),
+            local: Arc::new(local),
+        })
+    })
 }

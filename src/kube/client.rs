@@ -12,7 +12,7 @@ use std::time::Duration;
 use ::kube::client::{ClientBuilder, DynBody};
 use ::kube::config::{KubeConfigOptions, Kubeconfig};
 use ::kube::{Client, Config};
-use http::header::CONTENT_TYPE;
+use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Request, Response};
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -268,7 +268,15 @@ impl Caller {
         if body.is_some() {
             request = request.header(CONTENT_TYPE, kind.media_type());
         }
-        let request = request.body(bytes).map_err(|error| CallError::Request(error.to_string()))?;
+        self.send(request.body(bytes)).await
+    }
+
+    /// Sends a request when the rate limit allows it, and decodes the response.
+    async fn send<T: DeserializeOwned>(
+        &self,
+        request: Result<Request<Vec<u8>>, http::Error>,
+    ) -> Result<T, CallError> {
+        let request = request.map_err(|error| CallError::Request(error.to_string()))?;
         while let Some(wait) = self.limit.as_ref().and_then(|limit| limit.delay_before_call()) {
             tokio::time::sleep(wait).await;
         }
@@ -276,6 +284,11 @@ impl Caller {
             Ok(response) => Ok(response?),
             Err(_) => Err(CallError::Timeout(self.timeout)),
         }
+    }
+
+    /// Makes a GET call that accepts these content types, such as a table.
+    pub async fn get_as(&self, path: &str, accept: &str) -> Result<Value, CallError> {
+        self.send(Request::get(path).header(ACCEPT, accept).body(Vec::new())).await
     }
 
     /// Makes a GET call.

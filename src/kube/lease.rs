@@ -73,21 +73,49 @@ pub struct LeaseSettings {
     pub name: String,
     /// Identity and durations.
     pub election: ElectionSettings,
+    /// Where this replica answers others while it leads.
+    pub address: Option<String>,
 }
 
-/// The holder of the lease, and since when this replica has seen it hold the lease.
+/// Annotation with the address of the holder, and the holder that wrote it: another controller that takes the Lease over may keep it.
+pub const ADDRESS_ANNOTATION: &str = "sluice.dev/leader-address";
+
+/// The holder of the lease, since when this replica has seen it hold the lease, and where it answers.
 #[derive(Debug, Default)]
-pub struct LeaseHolder(Mutex<Option<(String, Timestamp)>>);
+pub struct LeaseHolder {
+    seen: Mutex<Option<(String, Timestamp)>>,
+    address: Mutex<Option<String>>,
+}
 
 impl LeaseHolder {
     /// Returns the identity of the holder; `None` before the first answer, and without an election.
     pub fn get(&self) -> Option<(String, Timestamp)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the address of the holder, if it wrote one.
+    pub fn address(&self) -> Option<String> {
+        self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn set(&self, holder: &str) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((holder.to_owned(), Timestamp::now()));
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((holder.to_owned(), Timestamp::now()));
     }
+
+    /// Takes the address from a Lease.
+    pub fn read_address(&self, lease: &Value) {
+        *self.address.lock().unwrap_or_else(PoisonError::into_inner) = leader_address(lease);
+    }
+}
+
+/// Returns the address that the holder of a Lease wrote; `None` if it wrote none, or another one did.
+fn leader_address(lease: &Value) -> Option<String> {
+    let text = lease.pointer("/metadata/annotations")?.get(ADDRESS_ANNOTATION)?.as_str()?;
+    let written: Value = serde_json::from_str(text).ok()?;
+    let holder = lease.pointer("/spec/holderIdentity")?.as_str().filter(|holder| !holder.is_empty())?;
+    let address = written.get("address")?.as_str()?;
+    (written.get("holder")?.as_str()? == holder).then(|| address.to_owned())
 }
 
 /// Why the election ended.
@@ -137,13 +165,14 @@ pub async fn run_election(task: ElectionTask, mut stop: watch::Receiver<bool>) -
                 }
                 Some(None)
             }
-            LeaseAction::Read => Some(Some(read(&caller, &settings).await)),
+            LeaseAction::Read => Some(Some(read(&caller, &settings, &seen_holder).await)),
             LeaseAction::Write(record) => {
                 let wall_clock = wall_time();
                 if elector.leading_epoch(now).is_none() {
                     acquire_time.clone_from(&wall_clock);
                 }
-                Some(Some(write(&caller, &settings, record, &acquire_time, &wall_clock).await))
+                let times = (&*acquire_time, &*wall_clock);
+                Some(Some(write(&caller, &settings, (record, &seen_holder), times).await))
             }
         };
         let Some(response) = outcome else {
@@ -177,7 +206,7 @@ pub async fn run_election(task: ElectionTask, mut stop: watch::Receiver<bool>) -
     fence.close();
     if let Some(record) = elector.release()
         && matches!(
-            write(&caller, &settings, record, &acquire_time, &wall_time()).await,
+            write(&caller, &settings, (record, &seen_holder), (&acquire_time, &wall_time())).await,
             LeaseResponse::Written(_)
         )
     {
@@ -219,9 +248,12 @@ fn collection(settings: &LeaseSettings) -> String {
     format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", settings.namespace)
 }
 
-async fn read(caller: &Caller, settings: &LeaseSettings) -> LeaseResponse {
+async fn read(caller: &Caller, settings: &LeaseSettings, seen: &LeaseHolder) -> LeaseResponse {
     match caller.get(&format!("{}/{}", collection(settings), settings.name)).await {
-        Ok(lease) => LeaseResponse::Found(decode(&lease)),
+        Ok(lease) => {
+            seen.read_address(&lease);
+            LeaseResponse::Found(decode(&lease))
+        }
         Err(error) if error.code() == Some(404) => LeaseResponse::NotFound,
         Err(error) => log_failure(settings, &error),
     }
@@ -230,9 +262,8 @@ async fn read(caller: &Caller, settings: &LeaseSettings) -> LeaseResponse {
 async fn write(
     caller: &Caller,
     settings: &LeaseSettings,
-    record: LeaseRecord,
-    acquire_time: &str,
-    renew_time: &str,
+    (record, seen): (LeaseRecord, &LeaseHolder),
+    (acquire_time, renew_time): (&str, &str),
 ) -> LeaseResponse {
     let collection = collection(settings);
     let body = encode(settings, &record, acquire_time, renew_time);
@@ -242,7 +273,10 @@ async fn write(
         caller.post(&collection, &body).await
     };
     match response {
-        Ok(lease) => LeaseResponse::Written(decode(&lease)),
+        Ok(lease) => {
+            seen.read_address(&lease);
+            LeaseResponse::Written(decode(&lease))
+        }
         Err(error) if matches!(error.code(), Some(404 | 409)) => LeaseResponse::Conflict,
         Err(error) => log_failure(settings, &error),
     }
@@ -274,6 +308,11 @@ fn encode(settings: &LeaseSettings, record: &LeaseRecord, acquire_time: &str, re
     if let (Some(version), Value::Object(fields)) = (&record.resource_version, &mut metadata) {
         fields.insert("resourceVersion".into(), version.as_str().into());
     }
+    let own = settings.address.as_ref().filter(|_| record.holder == settings.election.identity);
+    if let (Some(address), Value::Object(fields)) = (own, &mut metadata) {
+        let written = json!({"holder": record.holder, "address": address}).to_string();
+        fields.insert("annotations".into(), json!({ADDRESS_ANNOTATION: written}));
+    }
     json!({
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
@@ -291,6 +330,18 @@ fn encode(settings: &LeaseSettings, record: &LeaseRecord, acquire_time: &str, re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_counts_only_if_the_holder_wrote_it() {
+        let lease = |holder: &str, written: &str| json!({"metadata": {"annotations": {ADDRESS_ANNOTATION: written}}, "spec": {"holderIdentity": holder}});
+        let of_a = json!({"holder": "a", "address": "10.0.0.1:8082"}).to_string();
+        assert_eq!(leader_address(&lease("a", &of_a)).as_deref(), Some("10.0.0.1:8082"));
+        for (holder, written) in [("b", &*of_a), ("", &*of_a), ("a", "10.0.0.1:8082"), ("a", "{}"), ("a", "")]
+        {
+            assert_eq!(leader_address(&lease(holder, written)), None, "{holder} {written}");
+        }
+        assert_eq!(leader_address(&json!({"spec": {"holderIdentity": "a"}})), None);
+    }
 
     #[test]
     fn each_holder_is_logged_once() {

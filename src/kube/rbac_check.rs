@@ -133,7 +133,7 @@ pub fn required_permissions(requirements: &PermissionRequirements<'_>) -> Vec<Pe
     if let Some(writes) = requirements.writes {
         permissions.extend(write_permissions(requirements.kinds, writes));
     }
-    if requirements.authorizes_metrics {
+    if requirements.authorizes_metrics || requirements.serves_visibility {
         permissions.push(cluster_permission("authentication.k8s.io", "tokenreviews", "create"));
     }
     if requirements.authorizes_metrics || requirements.serves_visibility {

@@ -43,9 +43,10 @@ pub fn render(gauges: &Gauges, families: MetricFamilies, role: Role) -> Result<S
             .iter()
             .map(|queue| (vec![("cluster_queue", queue.name.clone())], queue.head_fits_seconds)),
     );
+    super::history::register(&mut own.registry, &gauges.history, role);
     let mut text = String::new();
     encode_registry(&mut text, &page.registry)?;
-    encode_registry(&mut text, &own.registry)?;
+    text.push_str(&super::counters::text(&own.registry)?);
     Ok(text)
 }
 
@@ -326,6 +327,9 @@ fn local_queues(page: &mut Exposition, queues: &[LocalQueueGauges]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::HistoryStats;
+    use jiff::Timestamp;
+    use std::sync::Arc;
 
     #[test]
     fn rendered_gauges_match_kueue_lines() {
@@ -355,6 +359,16 @@ mod tests {
                 ..ClusterQueueGauges::default()
             }],
             ledger_drift: 6,
+            history: Arc::new(HistoryStats {
+                limit_bytes: 100,
+                bytes: 70,
+                oldest_record: Timestamp::from_second(1_700_000_000).ok(),
+                records: [("wait", 9)].into(),
+                drift: 2,
+                conflicts: 4,
+                cut: 3,
+                ..HistoryStats::default()
+            }),
             local_queues: vec![LocalQueueGauges {
                 namespace: "ns".into(),
                 name: "lq".into(),
@@ -389,6 +403,12 @@ mod tests {
             r#"kueue_local_queue_unadmitted_workloads{name="lq",namespace="ns",cluster_queue="cq",reason="UnsatisfiedAdmissionChecks",underlying_cause="",replica_role="leader"} 1.0"#,
             r#"sluice_cluster_queue_head_fits_seconds{cluster_queue="cq",replica_role="leader"} 8.5"#,
             r#"sluice_ledger_drift{replica_role="leader"} 6.0"#,
+            r#"sluice_history_drift{replica_role="leader"} 2"#,
+            r#"sluice_history_records_total{record="wait"} 9"#,
+            "sluice_history_conflicts_total 4",
+            "sluice_history_cut_total 3",
+            "sluice_history_bytes 70",
+            "sluice_history_oldest_record_timestamp_seconds 1700000000.0",
             r#"kueue_cluster_queue_nominal_quota{cohort="team",cluster_queue="cq",flavor="f",resource="cpu",replica_role="leader"} 1.5"#,
         ] {
             assert!(text.lines().any(|have| have == line), "{line} is missing in\n{text}");

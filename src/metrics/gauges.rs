@@ -41,6 +41,7 @@ pub fn gauges(snapshot: &Snapshot, now: Timestamp) -> Gauges {
             .collect(),
         local_queues: view.local_queues.iter().filter(|(_, queue)| queue.exported).map(local).collect(),
         ledger_drift: count(snapshot.ledger_drift),
+        history: Arc::clone(&snapshot.history),
         cohorts: view
             .cohorts
             .iter()
@@ -274,6 +275,7 @@ mod tests {
             cluster_queues: queues.iter().map(|(name, queue)| (Arc::from(*name), queue.clone())).collect(),
             local_queues: BTreeMap::from([(ObjectKey::new("ns", "lq"), local)]),
             cohorts: cohorts.iter().map(cohort).collect(),
+            inactive: BTreeMap::new(),
         };
         Snapshot { queues: Arc::new(queues), ..Snapshot::default() }
     }

@@ -6,6 +6,7 @@ mod configuration_gaps;
 pub mod counters;
 mod exposition;
 mod gauges;
+mod history;
 pub mod model;
 
 pub use configuration_gaps::ConfigurationGaps;

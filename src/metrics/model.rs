@@ -1,5 +1,8 @@
 //! Values of gauges, and optional metric families. `gauges` computes the values, `page` renders them.
 
+use crate::history::HistoryStats;
+use std::sync::Arc;
+
 /// Labels of a sample, by name.
 pub(super) type MetricLabels = Vec<(&'static str, String)>;
 
@@ -166,6 +169,8 @@ pub struct Gauges {
     pub cohorts: Vec<CohortGauges>,
     /// Number of flavor-resources whose ledger usage differs from usage recomputed from API objects.
     pub ledger_drift: u64,
+    /// Numbers about the history.
+    pub history: Arc<HistoryStats>,
 }
 
 /// Enabled optional families.

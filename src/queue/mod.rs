@@ -10,7 +10,7 @@ mod announcements;
 mod equivalence_class;
 mod equivalence_hash;
 mod hash_counts;
-mod order_tree;
+pub(crate) mod order_tree;
 mod pending_order;
 mod pending_queue;
 mod queue_manager;

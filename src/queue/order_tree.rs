@@ -13,7 +13,7 @@ const DELTA: u32 = 3;
 const GAMMA: u32 = 2;
 
 /// An entry of the tree, with the number of elements that it stands for.
-pub(super) trait Weighted: Ord + Clone {
+pub(crate) trait Weighted: Ord + Clone {
     /// Number of elements, at least 1.
     fn weight(&self) -> u32;
 }
@@ -33,7 +33,7 @@ type Link<T> = Option<Arc<Node<T>>>;
 
 /// The tree.
 #[derive(Clone, Debug)]
-pub(super) struct OrderTree<T> {
+pub(crate) struct OrderTree<T> {
     root: Link<T>,
 }
 
@@ -45,7 +45,7 @@ impl<T> Default for OrderTree<T> {
 
 /// Counts the nodes that changes have copied, because a clone of their tree still had them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Copies(pub(super) u64);
+pub(crate) struct Copies(pub(crate) u64);
 
 impl Copies {
     /// Returns the node for a change; a shared one is copied.
@@ -208,23 +208,23 @@ fn build<T: Weighted>(items: &mut impl Iterator<Item = T>, count: usize) -> Link
 
 impl<T: Weighted> OrderTree<T> {
     /// Builds a tree of sorted items without equal ones.
-    pub(super) fn from_sorted(items: Vec<T>) -> Self {
+    pub(crate) fn from_sorted(items: Vec<T>) -> Self {
         let count = items.len();
         Self { root: build(&mut items.into_iter(), count) }
     }
 
     /// Number of items.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         usize::try_from(size(self.root.as_ref())).unwrap_or(usize::MAX)
     }
 
     /// Sum of the weights of all items.
-    pub(super) fn weight(&self) -> u32 {
+    pub(crate) fn weight(&self) -> u32 {
         weight(self.root.as_ref())
     }
 
     /// Whether both are the same tree in memory.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (&self.root, &other.root) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
             (None, None) => true,
@@ -233,19 +233,19 @@ impl<T: Weighted> OrderTree<T> {
     }
 
     /// Inserts an item, in place of an equal one. Returns the one that was replaced.
-    pub(super) fn insert(&mut self, item: T, copies: &mut Copies) -> Option<T> {
+    pub(crate) fn insert(&mut self, item: T, copies: &mut Copies) -> Option<T> {
         insert_below(&mut self.root, item, copies)
     }
 
     /// Removes and returns the item that is equal to `item`.
-    pub(super) fn remove(&mut self, item: &T, copies: &mut Copies) -> Option<T> {
+    pub(crate) fn remove(&mut self, item: &T, copies: &mut Copies) -> Option<T> {
         // Without it nothing may be copied.
         self.get(|other| item.cmp(other))?;
         remove_below(&mut self.root, item, copies)
     }
 
     /// Returns the item for which `compare`, called with items, says Equal.
-    pub(super) fn get(&self, compare: impl Fn(&T) -> Ordering) -> Option<&T> {
+    pub(crate) fn get(&self, compare: impl Fn(&T) -> Ordering) -> Option<&T> {
         let mut link = &self.root;
         while let Some(node) = link {
             match compare(&node.item) {
@@ -258,7 +258,7 @@ impl<T: Weighted> OrderTree<T> {
     }
 
     /// Sum of the weights of all items before the one for which `compare` says Equal.
-    pub(super) fn weight_before(&self, compare: impl Fn(&T) -> Ordering) -> u32 {
+    pub(crate) fn weight_before(&self, compare: impl Fn(&T) -> Ordering) -> u32 {
         let (mut link, mut before) = (&self.root, 0_u32);
         while let Some(node) = link {
             match compare(&node.item) {
@@ -276,7 +276,7 @@ impl<T: Weighted> OrderTree<T> {
 
     /// Iterates in order from the item that has the element at `offset`; the number says how many of its elements are before
     /// that one.
-    pub(super) fn iter_from(&self, offset: u32) -> (Iter<'_, T>, u32) {
+    pub(crate) fn iter_from(&self, offset: u32) -> (Iter<'_, T>, u32) {
         let (mut link, mut left, mut path) = (&self.root, offset, Vec::new());
         while let Some(node) = link {
             let below = weight(node.left.as_ref());
@@ -297,13 +297,13 @@ impl<T: Weighted> OrderTree<T> {
     }
 
     /// Iterates in order.
-    pub(super) fn iter(&self) -> Iter<'_, T> {
+    pub(crate) fn iter(&self) -> Iter<'_, T> {
         self.iter_from(0).0
     }
 }
 
 /// Items in order.
-pub(super) struct Iter<'a, T> {
+pub(crate) struct Iter<'a, T> {
     /// Nodes whose item and right side are still to come, the next one last.
     path: Vec<&'a Node<T>>,
 }

@@ -143,6 +143,11 @@ fn local_name(workload: &Workload) -> LocalName {
     (Arc::clone(&workload.key.namespace), Arc::clone(&workload.local_queue))
 }
 
+fn members_up_to(members: &Members, workload: &Workload) -> usize {
+    let before = to_usize(members.weight_before(|other| other.compare(workload)));
+    before.saturating_add(usize::from(members.get(|other| other.compare(workload)).is_some()))
+}
+
 /// Removes the items of one tree from another.
 fn subtract(all: &mut Members, part: &Members, copies: &mut Copies) {
     if part.len().saturating_mul(INSERT_COST) < all.len() {
@@ -274,6 +279,50 @@ impl PendingOrder {
         let name = (Arc::clone(&local_queue.namespace), Arc::clone(&local_queue.name));
         let queue = self.by_queue.get(cluster_queue);
         queue.and_then(|queue| queue.local_queues.get(&name)).map_or(0, |local| local.members.len())
+    }
+
+    /// Positions, in its ClusterQueue and its LocalQueue, of the workload with the order of this one; `None` if it is not pending.
+    pub fn position(&self, workload: &Workload) -> Option<(usize, usize)> {
+        let queue = self.by_queue.get(&workload.cluster_queue)?;
+        let local = queue.local_queues.get(&local_name(workload))?;
+        local.members.get(|other| other.compare(workload))?;
+        let in_local_queue = to_usize(local.members.weight_before(|other| other.compare(workload)));
+        let group = queue.groups.get(|group| local.rank.cmp(&group.rank))?;
+        let in_group = group.members.weight_before(|other| other.compare(workload));
+        let before = queue.before_rank(local.rank);
+        Some((to_usize(before.saturating_add(in_group)), in_local_queue))
+    }
+
+    /// Number of workloads of the ClusterQueue up to the place of this one, which need not be pending any more: where a page
+    /// goes on after it. Of a LocalQueue without pending workloads the place is that of one without past usage.
+    pub fn up_to(&self, workload: &Workload) -> usize {
+        let Some(queue) = self.by_queue.get(&workload.cluster_queue) else { return 0 };
+        let rank = queue.local_queues.get(&local_name(workload)).map(|local| local.rank).unwrap_or_default();
+        let before = to_usize(queue.before_rank(rank));
+        let group = queue.groups.get(|group| rank.cmp(&group.rank));
+        before.saturating_add(group.map_or(0, |group| members_up_to(&group.members, workload)))
+    }
+
+    /// The same in its LocalQueue.
+    pub fn local_up_to(&self, workload: &Workload) -> usize {
+        let queue = self.by_queue.get(&workload.cluster_queue);
+        let local = queue.and_then(|queue| queue.local_queues.get(&local_name(workload)));
+        local.map_or(0, |local| members_up_to(&local.members, workload))
+    }
+
+    /// Number of workloads of a LocalQueue whose position in the ClusterQueue is before this one.
+    pub fn local_before(&self, cluster_queue: &str, local_queue: &ObjectKey, position: usize) -> usize {
+        let (mut low, mut high) = (0, self.local_len(cluster_queue, local_queue));
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            let found = self.local_from_position(cluster_queue, local_queue, middle).next();
+            if found.is_some_and(|found| found.in_cluster_queue < position) {
+                low = middle.saturating_add(1);
+            } else {
+                high = middle;
+            }
+        }
+        low
     }
 
     /// The workloads of a ClusterQueue from a position on.

@@ -4,6 +4,7 @@
 //! Invariants: all arithmetic is exact (`i128`), so unlimited quotas and debts cannot distort a comparison.
 //! Availability queries cost the length of the path and allocate nothing.
 
+use super::node_quota::NodeQuota;
 use super::tree::{Node, NodeId, QuotaTree};
 use super::{FlavorResource, FlavorResourceId, NodeRef, QuotaLimits};
 use crate::resources::{Amount, UsageLayer};
@@ -33,6 +34,27 @@ impl NodeUsage {
     /// Usage above the subtree quota.
     pub fn borrowed(&self) -> Amount {
         Amount::saturating_from_i128((self.usage.to_i128() - self.subtree_quota.to_i128()).max(0))
+    }
+
+    /// The part of the subtree quota that is never lent.
+    pub fn local_quota(&self) -> i128 {
+        let lending = self.limits.lending_limit;
+        lending.map_or(0, |lending| (self.subtree_quota.to_i128() - lending.to_i128()).max(0))
+    }
+
+    /// What others could use of its quota now: the unused part that may be lent.
+    pub fn unused_lendable(&self) -> i128 {
+        let lendable = self.subtree_quota.to_i128() - self.local_quota();
+        lendable.min(self.subtree_quota.to_i128() - self.usage.to_i128()).max(0)
+    }
+
+    fn to_quota(self) -> NodeQuota {
+        let mut quota = NodeQuota::default();
+        quota.subtree_quota = self.subtree_quota.to_i128();
+        quota.local_quota = self.local_quota();
+        quota.borrowing_limit = self.limits.borrowing_limit.map(Amount::to_i128);
+        quota.add_usage(UsageLayer::Current, self.usage.to_i128());
+        quota
     }
 }
 
@@ -248,22 +270,64 @@ impl QuotaTree {
 
 /// Headroom and local quota of a node at its usage in a layer.
 fn current_headroom(fr: FlavorResourceId, layer: UsageLayer) -> impl Fn(&Node, bool) -> (Option<i128>, i128) {
-    move |node, is_root| {
-        let quota = node.quota(fr);
-        let local = quota.local_quota_available(layer);
-        let root = || quota.subtree_quota - quota.usage(layer);
-        let headroom =
-            if is_root { Some(root()) } else { quota.borrowable(layer).map(|limit| local + limit) };
-        (headroom, local)
-    }
+    move |node, is_root| headroom_in_use(node.quota(fr), layer, is_root)
+}
+
+fn headroom_in_use(quota: NodeQuota, layer: UsageLayer, is_root: bool) -> (Option<i128>, i128) {
+    let local = quota.local_quota_available(layer);
+    let root = || quota.subtree_quota - quota.usage(layer);
+    let headroom = if is_root { Some(root()) } else { quota.borrowable(layer).map(|limit| local + limit) };
+    (headroom, local)
 }
 
 /// Headroom and local quota of a node with nothing in use.
 fn potential_headroom(fr: FlavorResourceId) -> impl Fn(&Node, bool) -> (Option<i128>, i128) {
-    move |node, is_root| {
-        let quota = node.quota(fr);
-        let headroom = if is_root { Some(0) } else { quota.borrowing_limit };
-        (headroom.map(|headroom| quota.subtree_quota + headroom), quota.local_quota)
+    move |node, is_root| headroom_unused(node.quota(fr), is_root)
+}
+
+fn headroom_unused(quota: NodeQuota, is_root: bool) -> (Option<i128>, i128) {
+    let headroom = if is_root { Some(0) } else { quota.borrowing_limit };
+    (headroom.map(|headroom| quota.subtree_quota + headroom), quota.local_quota)
+}
+
+/// What a node could use, computed from the usages of the nodes on its path to the root.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathHeadroom {
+    /// Beside its usage now; negative while it or an ancestor is in debt.
+    pub available: i128,
+    /// With nothing in use.
+    pub potential: i128,
+    /// Index on the path of the lowest node whose limit binds now.
+    pub binding: usize,
+}
+
+impl PathHeadroom {
+    /// Computes the headroom of the first node of a path that ends in a root: what `QuotaTree::available` and
+    /// `QuotaTree::potential_available` say of it.
+    pub fn of_path(path: &[NodeUsage]) -> Self {
+        let (mut potential, mut local) = (None, 0);
+        for (index, usage) in path.iter().enumerate() {
+            let is_root = index.saturating_add(1) == path.len();
+            let (headroom, node_local) = headroom_unused(usage.to_quota(), is_root);
+            potential = potential.into_iter().chain(headroom.map(|headroom| headroom + local)).min();
+            local += node_local;
+        }
+        let first = Self::limits(path).first().copied();
+        let (binding, available) = first.unwrap_or_default();
+        Self { available, potential: potential.unwrap_or(0), binding }
+    }
+
+    /// Returns what each node of a path that has a limit leaves to the first node, by its index; the one that binds first.
+    pub fn limits(path: &[NodeUsage]) -> Vec<(usize, i128)> {
+        let (mut limits, mut local) = (Vec::new(), 0);
+        for (index, usage) in path.iter().enumerate() {
+            let is_root = index.saturating_add(1) == path.len();
+            let (headroom, node_local) = headroom_in_use(usage.to_quota(), UsageLayer::Current, is_root);
+            limits.extend(headroom.map(|headroom| (index, headroom + local)));
+            local += node_local;
+        }
+        limits.sort_by_key(|(_, headroom)| *headroom);
+        limits
     }
 }
 

@@ -12,13 +12,15 @@ mod availability;
 mod dominant_share;
 mod flavor_resource;
 mod node_quota;
+mod quota_units;
 mod resource_groups;
 mod tree;
 
 pub use crate::resources::UsageLayer;
-pub use availability::{Bottleneck, LowestSubtree, NodeUsage, ParentRequest};
+pub use availability::{Bottleneck, LowestSubtree, NodeUsage, ParentRequest, PathHeadroom};
 pub use dominant_share::DominantResourceShare;
 pub use flavor_resource::{FlavorResourceId, Usage};
+pub use quota_units::QuotaUnits;
 pub use resource_groups::{FlavorQuotas, QuotaLimits, ResourceGroup};
 pub use tree::{NodeConfig, NodeId, QuotaTree, UsageChange};
 

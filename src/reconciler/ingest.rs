@@ -65,18 +65,16 @@ impl Reconciler {
             self.warnings.clear_unreadable(kind, key);
             return;
         };
-        if !self.keeps_last_readable(kind, &key, uid) {
+        // A Workload that holds quota counts with its last readable state: its pods run, and without it their quota would be
+        // given to other Workloads.
+        let known = self.cache.workload(&key).filter(|_| kind == Kind::Workload);
+        let keeps =
+            known.is_some_and(|record| *record.meta.uid == *uid && reservation::holds_quota(&record.status));
+        if !keeps {
             self.remove(kind, &key, None);
         }
         let event = self.warnings.record_unreadable(kind, key, uid, &problem);
         self.writes.emit_all(event.filter(|_| self.leading).map(Effect::Event));
-    }
-
-    /// Returns whether an object that cannot be decoded counts with its last readable state. A Workload that holds quota
-    /// does: its pods run, and without it their quota would be given to other Workloads.
-    fn keeps_last_readable(&self, kind: Kind, key: &ObjectKey, uid: &str) -> bool {
-        let known = self.cache.workload(key).filter(|_| kind == Kind::Workload);
-        known.is_some_and(|record| *record.meta.uid == *uid && reservation::holds_quota(&record.status))
     }
 
     pub(super) fn store_workload(
@@ -85,7 +83,11 @@ impl Reconciler {
         object: &WorkloadObject,
         written: Option<Arc<v1beta2::WorkloadStatus>>,
     ) -> Result<(), String> {
+        let before = self.cache.workload(key).map(Arc::clone);
         if let Some(change) = self.cache.ingest_workload(key, object, written)? {
+            self.history_feed().follow(key, before.as_deref());
+            // The cache changes a record in place where it owns it alone.
+            drop(before);
             self.compact_finished_status(key);
             self.follow_workload_change(key, change);
         }

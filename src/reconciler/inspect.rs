@@ -3,10 +3,11 @@
 //! Invariant: nothing is changed, and nothing is kept between two answers.
 
 use super::Reconciler;
-use super::work_queue::{Alarm, ReconcileKey};
+use super::work_queue::{Alarm, ReconcileKey, WorkQueue};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::quota::NodeRef;
+use crate::scheduler::Engine;
 use crate::snapshot::{
     ClusterQueueListing, Excerpt, FailedWrite, Inspection, QueueListing, QueuedWrite, SentWrite, Timer,
     TimerCount, TimerView,
@@ -49,28 +50,7 @@ impl Reconciler {
             failed_writes: failed,
             assumed_admissions: self.membership.assumed.iter().count(),
             due_now: self.work_queue.due_count(),
-            timers: self.timer_view(limit),
-        }
-    }
-
-    fn timer_view(&self, limit: usize) -> TimerView {
-        let mut by_kind: BTreeMap<&'static str, TimerCount> = BTreeMap::new();
-        // In order of time: the first of a kind is its next one.
-        for (due, item) in self.work_queue.timers() {
-            let entry = by_kind.entry(item.kind_name()).or_insert(TimerCount { count: 0, next_due: due });
-            entry.count = entry.count.saturating_add(1);
-        }
-        let timer = |(due, item): (Timestamp, &ReconcileKey)| Timer {
-            kind: item.kind_name(),
-            object: item.written_object().1.to_string(),
-            due,
-        };
-        let alarm = |(alarm, at): (Alarm, Timestamp)| (alarm.as_str(), at);
-        TimerView {
-            by_kind,
-            next: Excerpt::of(self.work_queue.timers(), limit).map(timer),
-            alarms: self.work_queue.alarms().map(alarm).collect(),
-            reservation_expiry: self.engine.next_reservation_expiry(),
+            timers: timer_view(&self.work_queue, &self.engine, limit),
         }
     }
 
@@ -112,6 +92,28 @@ impl Reconciler {
                 .collect(),
             cohorts: self.engine.nodes().filter_map(cohort).collect(),
         }
+    }
+}
+
+/// Returns the timers of the work queue; the list has at most `limit` entries.
+fn timer_view(work_queue: &WorkQueue, engine: &Engine, limit: usize) -> TimerView {
+    let mut by_kind: BTreeMap<&'static str, TimerCount> = BTreeMap::new();
+    // In order of time: the first of a kind is its next one.
+    for (due, item) in work_queue.timers() {
+        let entry = by_kind.entry(item.kind_name()).or_insert(TimerCount { count: 0, next_due: due });
+        entry.count = entry.count.saturating_add(1);
+    }
+    let timer = |(due, item): (Timestamp, &ReconcileKey)| Timer {
+        kind: item.kind_name(),
+        object: item.written_object().1.to_string(),
+        due,
+    };
+    let alarm = |(alarm, at): (Alarm, Timestamp)| (alarm.as_str(), at);
+    TimerView {
+        by_kind,
+        next: Excerpt::of(work_queue.timers(), limit).map(timer),
+        alarms: work_queue.alarms().map(alarm).collect(),
+        reservation_expiry: engine.next_reservation_expiry(),
     }
 }
 

@@ -335,6 +335,8 @@ pub enum Observation {
     Preempted {
         /// ClusterQueue of the preemptor.
         preempting_cluster_queue: String,
+        /// ClusterQueue of the victim.
+        victim_cluster_queue: String,
         /// Reason of the Preempted condition.
         reason: &'static str,
     },

@@ -11,6 +11,7 @@
 
 mod cycles;
 mod events;
+mod history_feed;
 mod ingest;
 mod inspect;
 mod kinds;
@@ -21,6 +22,7 @@ mod messages;
 mod nodes;
 mod provisioning;
 mod publish;
+mod queue_facts;
 mod queues;
 mod schedule;
 mod scheduler_input;
@@ -39,13 +41,15 @@ pub use messages::{
     Delta, Effect, Event, EventType, Observation, ObservationLabels, Verb, Write, WriteClass, WriteOutcome,
     WriteResult,
 };
-pub use settings::{CoreGates, CoreSettings, SnapshotIntervals, WriteLimits};
+pub use settings::{CoreGates, CoreSettings, HISTORY_BYTES, SnapshotIntervals, WriteLimits};
 pub(crate) use unit::units::{controller_of_others, is_managed_by_other_controller};
 pub use writes::round_queue::{Place, RoundQueue};
 
 use crate::cache::{Cache, DecodeGates, Kind};
+use crate::history::Ring;
 use crate::scheduler::Engine;
 use crate::snapshot::SnapshotBuilder;
+use history_feed::HistoryFeed;
 use jiff::Timestamp;
 use kinds::rules;
 use list_sync::ListSync;
@@ -80,6 +84,7 @@ pub struct Reconciler {
     status_rate_limiter: StatusRateLimiter,
     warnings: Warnings,
     snapshot_builder: SnapshotBuilder,
+    history: Ring,
 }
 
 impl Reconciler {
@@ -115,6 +120,7 @@ impl Reconciler {
             status_rate_limiter: StatusRateLimiter::new(settings.writes.status_writes_per_second),
             warnings: Warnings::default(),
             snapshot_builder: SnapshotBuilder::default(),
+            history: Ring::new(settings.gates.history_bytes),
             settings,
         }
     }
@@ -126,6 +132,7 @@ impl Reconciler {
 
     /// Applies several deltas, decides on them together, and returns the effects.
     pub fn apply_all(&mut self, deltas: impl IntoIterator<Item = Delta>, now: Timestamp) -> Vec<Effect> {
+        self.history.set_time(now);
         for delta in deltas {
             self.handle_delta(delta, now);
         }
@@ -220,6 +227,22 @@ impl Reconciler {
 
     const fn admission_checks(&self) -> AdmissionChecks<'_> {
         AdmissionChecks { cache: &self.cache, gates: &self.settings.gates }
+    }
+
+    /// Returns what the history is fed from.
+    const fn history_feed(&mut self) -> HistoryFeed<'_> {
+        HistoryFeed {
+            cache: &self.cache,
+            settings: &self.settings,
+            engine: &self.engine,
+            assumed: &self.membership.assumed,
+            ring: &mut self.history,
+        }
+    }
+
+    /// Returns the history of the last 24 hours.
+    pub const fn history(&self) -> &Ring {
+        &self.history
     }
 
     const fn queue_updates(&mut self) -> QueueUpdates<'_> {

@@ -1,6 +1,7 @@
 //! Publishing: updates the snapshot for readers outside the reconciler.
 
 use super::Reconciler;
+use super::queue_facts::queue_facts;
 use super::queues::counts::QueueCounts;
 use super::workload::events::is_local_queue_exported;
 use crate::api::v1beta2::StopPolicy;
@@ -23,7 +24,11 @@ impl Reconciler {
     /// Returns the snapshot as of the last `apply`.
     pub fn snapshot(&self) -> Snapshot {
         // Only what is published shares the order: each clone makes the next change copy a path.
-        Snapshot { pending: self.engine.pending_order().clone(), ..self.snapshot_builder.snapshot() }
+        Snapshot {
+            pending: self.engine.pending_order().clone(),
+            workloads: self.cache.workload_index().clone(),
+            ..self.snapshot_builder.snapshot()
+        }
     }
 
     /// Updates the parts of the snapshot that are out of date.
@@ -32,20 +37,26 @@ impl Reconciler {
         let reviews_synced = self.lists.is_complete_for_webhooks();
         self.snapshot_builder.set_readiness(self.leading, synced, reviews_synced);
         if self.snapshot_builder.are_references_stale() {
-            self.snapshot_builder.set_references(self.build_references());
+            let facts = queue_facts(&self.cache, &self.settings);
+            self.snapshot_builder.set_references(self.build_references(), facts);
         }
         if !synced {
             return;
         }
+        self.history.begin();
+        self.history.sweep();
         // With many queues the view is rebuilt less often: the work per second stays the same.
         let queues = self.cache.cluster_queues().len().saturating_add(self.cache.local_queues().len());
         let minimum = MIN_INTERVAL_PER_QUEUE.saturating_mul(i32::try_from(queues).unwrap_or(i32::MAX));
         let intervals = self.settings.snapshot;
         if self.snapshot_builder.are_queues_due(intervals.queues.max(minimum), now) {
             self.snapshot_builder.set_queues(self.queue_view(), now);
+            self.snapshot_builder.set_history(self.history.stats());
         }
         if self.snapshot_builder.is_drift_check_due(intervals.drift_check, now) {
             self.snapshot_builder.set_ledger_drift(self.ledger_drift(), now);
+            let drift = self.history_drift();
+            self.history.set_drift(drift);
         }
     }
 
@@ -82,6 +93,12 @@ impl Reconciler {
             drift = drift.saturating_add(expected.values().filter(|amount| **amount != 0).count());
         }
         drift
+    }
+
+    /// Returns the number of flavor-resources of ClusterQueues whose open runs in the history, together with assumed admissions, are
+    /// not the usage in the ledger; 0 until all lists are complete, because nothing is charged before.
+    pub fn history_drift(&mut self) -> usize {
+        if self.is_synced() { self.history_feed().drift() } else { 0 }
     }
 
     fn build_references(&self) -> References {
@@ -150,6 +167,11 @@ impl Reconciler {
                 .map(|(key, r)| (key.clone(), self.local_queue_view(key, r)))
                 .collect(),
             cohorts: self.cohort_views(),
+            inactive: self
+                .cache
+                .cluster_queues()
+                .filter_map(|(name, _)| Some((Arc::clone(name), self.engine.inactive_reason(name)?)))
+                .collect(),
         }
     }
 

@@ -44,12 +44,6 @@ impl Reconciler {
             (more && self.workload_write_queue.decision_budget(&self.settings.writes) > 0).then_some(now);
         self.work_queue.set_alarm(Alarm::Cycle, cycle_due);
         self.work_queue.defer_added(now);
-        self.flush_queue_statuses(now);
-        self.check_heads(now);
-        self.update_snapshot(now);
-    }
-
-    fn flush_queue_statuses(&mut self, now: Timestamp) {
         let mut flush = StatusFlush {
             cache: &self.cache,
             settings: &self.settings,
@@ -60,6 +54,8 @@ impl Reconciler {
             rate_limiter: &mut self.status_rate_limiter,
         };
         flush.run(now);
+        self.check_heads(now);
+        self.update_snapshot(now);
     }
 
     /// Checks heads that fit and are not admitted, and reports those that wait for long.

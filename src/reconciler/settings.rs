@@ -10,6 +10,9 @@ use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::BTreeSet;
 
+/// Default of the bytes of the history.
+pub const HISTORY_BYTES: usize = 24 << 20;
+
 /// Settings of the core.
 #[derive(Clone, Debug)]
 pub struct CoreSettings {
@@ -228,6 +231,8 @@ pub struct CoreGates {
     pub identifier_annotations: bool,
     /// `ElasticJobsViaWorkloadSlices`: a job with an annotation can be resized while it runs.
     pub elastic_jobs: bool,
+    /// Bytes of the history of the last 24 hours; 0 records none. A flag sets it.
+    pub history_bytes: usize,
     /// `TASFailedNodeReplacement`: failed nodes are replaced; the value says when a node counts as failed.
     pub node_failures: Option<node_failure::NodeFailureGates>,
 }
@@ -244,6 +249,7 @@ impl Default for CoreGates {
             reclaimable_pods: true,
             identifier_annotations: true,
             elastic_jobs: true,
+            history_bytes: HISTORY_BYTES,
             node_failures: Some(node_failure::NodeFailureGates::default()),
         }
     }

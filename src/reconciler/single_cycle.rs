@@ -23,9 +23,9 @@ impl Reconciler {
         &self.engine
     }
 
-    /// Returns the verdict on a pending Workload as it is now.
-    pub(crate) fn fresh_verdict(&mut self, key: &ObjectKey) -> Option<Verdict> {
-        self.engine.fresh_verdict(key)
+    /// Returns the scheduler for questions that it answers by trying, without effect on decisions.
+    pub fn engine_mut(&mut self) -> &mut Engine {
+        &mut self.engine
     }
 
     /// Returns whether a Workload exists and was decoded.

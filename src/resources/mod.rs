@@ -52,6 +52,11 @@ pub fn format_quantity(resource: &str, amount: Amount) -> String {
     Quantity::from_units(amount.get(), resource_scale(resource), binary).canonical()
 }
 
+/// Number of units of an amount in a core, byte or piece.
+pub fn units_per_whole(resource: &str) -> i64 {
+    if resource == CPU { 1_000 } else { 1 }
+}
+
 /// Returns the power of 10 that a unit of an amount is.
 fn resource_scale(resource: &str) -> i32 {
     if resource == CPU { -3 } else { 0 }

@@ -21,6 +21,7 @@ mod cycle_metrics;
 mod decision;
 mod engine;
 mod entry_iterator;
+mod explanation;
 mod fair_sharing;
 mod fitting_heads;
 mod flavor_assigner;
@@ -55,4 +56,5 @@ pub use decision::{
     Assignment, Decision, Outcome, PodSetAssignment, PodSetPlacement, PreemptionReason, Victim,
 };
 pub use engine::Engine;
+pub use explanation::{Explanation, MAX_EVALUATIONS, PreemptionChances, SmallerFit};
 pub use second_pass::SecondPassRequest;

@@ -17,7 +17,7 @@ use super::webhooks::status_response;
 use crate::kube::client::{CallError, Caller, Rate};
 
 /// Rate of reviews of unknown tokens.
-const UNKNOWN_TOKEN_RATE: Rate = Rate { per_second: 10.0, burst: 20.0 };
+pub(super) const UNKNOWN_TOKEN_RATE: Rate = Rate { per_second: 10.0, burst: 20.0 };
 /// Rate of reviews of recently allowed tokens.
 const KNOWN_TOKEN_RATE: Rate = Rate { per_second: 5.0, burst: 10.0 };
 /// Maximum number of waiting requests: at the rates above none waits longer than a scrape may take.
@@ -25,7 +25,7 @@ const MAX_WAITING: usize = 64;
 /// Maximum number of concurrent reviews. Bounds the load that unauthenticated clients cause at the API server.
 const MAX_CONCURRENT_REVIEWS: usize = 4;
 /// Maximum length of a token in bytes; tokens of service accounts have about a thousand.
-const MAX_TOKEN_BYTES: usize = 16 << 10;
+pub(super) const MAX_TOKEN_BYTES: usize = 16 << 10;
 
 /// Authenticates and authorizes clients with the API server, and caches the decisions.
 ///
@@ -41,14 +41,14 @@ pub struct Authorizer {
 
 /// A rate-limited queue of reviews.
 #[derive(Clone)]
-struct ReviewQueue {
+pub(super) struct ReviewQueue {
     caller: Caller,
     waiting: Arc<Semaphore>,
     running: Arc<Semaphore>,
 }
 
 impl ReviewQueue {
-    fn new(caller: Caller, rate: Rate) -> Self {
+    pub(super) fn new(caller: Caller, rate: Rate) -> Self {
         let permits = |count| Arc::new(Semaphore::new(count));
         Self {
             caller: caller.with_rate(Some(rate)),
@@ -56,11 +56,26 @@ impl ReviewQueue {
             running: permits(MAX_CONCURRENT_REVIEWS),
         }
     }
+
+    /// Waits in the queue, and makes one review unless `decided` has an answer by then.
+    pub(super) async fn review<T>(
+        &self,
+        path: &str,
+        body: &Value,
+        (decided, read): (impl Fn() -> Option<T>, impl Fn(&Value) -> T),
+    ) -> Result<T, ReviewError> {
+        let _waiting = self.waiting.try_acquire().map_err(|_| ReviewError::TooManyWaiting)?;
+        let _running = self.running.acquire().await.map_err(|_| ReviewError::TooManyWaiting)?;
+        if let Some(answer) = decided() {
+            return Ok(answer);
+        }
+        Ok(read(&self.caller.post(path, body).await?))
+    }
 }
 
 /// Why there is no decision.
 #[derive(Debug, thiserror::Error)]
-enum AuthorizeError {
+pub(super) enum ReviewError {
     #[error("too many pending authorization requests")]
     TooManyWaiting,
     #[error(transparent)]
@@ -82,7 +97,7 @@ impl Authorizer {
         self.decisions.lock().unwrap_or_else(PoisonError::into_inner).get(request, self.origin.elapsed())
     }
 
-    async fn authorize(&self, token: &str, verb: &str, path: &str) -> Result<AccessDecision, AuthorizeError> {
+    async fn authorize(&self, token: &str, verb: &str, path: &str) -> Result<AccessDecision, ReviewError> {
         if token.len() > MAX_TOKEN_BYTES {
             return Ok(AccessDecision::Unauthenticated);
         }
@@ -92,8 +107,8 @@ impl Authorizer {
             CachedDecision::RecentlyAllowed => &self.known_tokens,
             CachedDecision::Unknown => &self.unknown_tokens,
         };
-        let _waiting = queue.waiting.try_acquire().map_err(|_| AuthorizeError::TooManyWaiting)?;
-        let _running = queue.running.acquire().await.map_err(|_| AuthorizeError::TooManyWaiting)?;
+        let _waiting = queue.waiting.try_acquire().map_err(|_| ReviewError::TooManyWaiting)?;
+        let _running = queue.running.acquire().await.map_err(|_| ReviewError::TooManyWaiting)?;
         // Another request with the same token may have been decided since.
         if let CachedDecision::Decided(decision) = self.cached(&digest) {
             return Ok(decision);
@@ -153,10 +168,10 @@ async fn authorize_request(State(authorizer): State<Authorizer>, request: Reques
         Ok(AccessDecision::Unauthenticated) => {
             status_response(StatusCode::UNAUTHORIZED, "Unauthorized", "the token is not valid")
         }
-        Err(AuthorizeError::TooManyWaiting) => {
+        Err(ReviewError::TooManyWaiting) => {
             status_response(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", "too many callers at once")
         }
-        Err(AuthorizeError::Call(error)) => {
+        Err(ReviewError::Call(error)) => {
             tracing::warn!(%error, "access review failed");
             status_response(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "the access review failed")
         }

@@ -1,4 +1,4 @@
-//! The debug endpoints: the state of the process as JSON, and the log level.
+//! The debug endpoints: the state of the process as JSON, its history, and the log level.
 //!
 //! Invariants: a request ends in bounded time, also while the core hangs: the answer then has what is known without the
 //! core; a refused log level changes nothing.
@@ -27,7 +27,7 @@ const MAX_LEVEL_BYTES: usize = 4 << 10;
 /// What is known without the core.
 pub type ReadShell = Arc<dyn Fn() -> Map<String, Value> + Send + Sync>;
 /// Asks the core. `None` if it cannot be asked.
-pub type AskCore = Arc<dyn Fn() -> BoxFuture<'static, Option<Inspection>> + Send + Sync>;
+pub type AskCore<T> = Arc<dyn Fn() -> BoxFuture<'static, Option<T>> + Send + Sync>;
 
 /// The level of the logs.
 pub trait LogLevel: Send + Sync {
@@ -47,7 +47,9 @@ pub struct DebugSources {
     /// What is known without the core.
     pub shell: ReadShell,
     /// The core.
-    pub core: AskCore,
+    pub core: AskCore<Inspection>,
+    /// The core, for what its history says: JSON.
+    pub history: AskCore<Value>,
     /// The level of the logs.
     pub log_level: Arc<dyn LogLevel>,
 }
@@ -59,27 +61,43 @@ struct DebugState {
     asking: Arc<Semaphore>,
 }
 
-/// Returns the routes `/debug/state` and `/debug/log-level`, open to all clients: see `authorizer`.
+/// Returns the routes `/debug/state`, `/debug/history` and `/debug/log-level`, open to all clients: see `authorizer`.
 pub fn router(sources: DebugSources) -> Router {
     Router::new()
         .route("/debug/state", get(read_state))
+        .route("/debug/history", get(read_history))
         .route("/debug/log-level", get(read_level).put(set_level))
         .with_state(DebugState { sources, asking: Arc::new(Semaphore::new(1)) })
 }
 
 async fn read_state(State(debug): State<DebugState>) -> Response {
-    let Ok(_asking) = debug.asking.try_acquire() else {
-        let message = "another request is being answered";
-        return status_response(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
-    };
+    let Ok(_asking) = debug.asking.try_acquire() else { return busy() };
     let mut state = (debug.sources.shell)();
-    let core = match tokio::time::timeout(CORE_TIMEOUT, (debug.sources.core)()).await {
-        Ok(Some(inspection)) => json!(inspection),
-        Ok(None) => json!({"error": "the core cannot be asked: it has ended, or too many questions wait"}),
-        Err(_) => json!({"error": format!("the core has not answered within {CORE_TIMEOUT:?}")}),
-    };
+    let core =
+        ask(&debug.sources.core).await.map_or_else(|error| json!({"error": error}), |found| json!(found));
     state.insert("core".to_owned(), core);
     Json(state).into_response()
+}
+
+async fn read_history(State(debug): State<DebugState>) -> Response {
+    let Ok(_asking) = debug.asking.try_acquire() else { return busy() };
+    match ask(&debug.sources.history).await {
+        Ok(history) => Json(history).into_response(),
+        Err(error) => status_response(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", &error),
+    }
+}
+
+fn busy() -> Response {
+    let message = "another request is being answered";
+    status_response(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message)
+}
+
+async fn ask<T>(core: &AskCore<T>) -> Result<T, String> {
+    match tokio::time::timeout(CORE_TIMEOUT, core()).await {
+        Ok(Some(answer)) => Ok(answer),
+        Ok(None) => Err("the core cannot be asked: it has ended, or too many questions wait".to_owned()),
+        Err(_) => Err(format!("the core has not answered within {CORE_TIMEOUT:?}")),
+    }
 }
 
 async fn read_level(State(debug): State<DebugState>) -> String {

@@ -50,20 +50,37 @@ pub(super) enum CachedDecision {
 }
 
 /// Decisions with the time at which they were made.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct DecisionCache {
+    allowed_ttl: Duration,
     allowed: BTreeMap<RequestDigest, Duration>,
     denied: BTreeMap<RequestDigest, (AccessDecision, Duration)>,
     /// Denied tokens, oldest first.
     denied_by_age: VecDeque<(RequestDigest, Duration)>,
 }
 
+impl Default for DecisionCache {
+    fn default() -> Self {
+        Self::with_allowed_ttl(ALLOWED_TTL)
+    }
+}
+
 impl DecisionCache {
+    /// Returns a cache in which allowed requests are not reviewed again for this time.
+    pub(super) fn with_allowed_ttl(allowed_ttl: Duration) -> Self {
+        Self {
+            allowed_ttl,
+            allowed: BTreeMap::new(),
+            denied: BTreeMap::new(),
+            denied_by_age: VecDeque::new(),
+        }
+    }
+
     /// Returns the cached decision about a token at `now`.
     pub(super) fn get(&self, token: &RequestDigest, now: Duration) -> CachedDecision {
         if let Some(decided_at) = self.allowed.get(token) {
             match now.saturating_sub(*decided_at) {
-                age if age < ALLOWED_TTL => return CachedDecision::Decided(AccessDecision::Allowed),
+                age if age < self.allowed_ttl => return CachedDecision::Decided(AccessDecision::Allowed),
                 age if age < RECENTLY_ALLOWED_TTL => return CachedDecision::RecentlyAllowed,
                 _ => {}
             }

@@ -2,8 +2,7 @@
 //!
 //! Invariant: a row has the content of the scheduler's `Blocker`; only the available amount is read again.
 
-use super::quota_units::QuotaUnits;
-use crate::quota::NodeRef;
+use crate::quota::{NodeRef, QuotaUnits};
 use crate::resources::Amount;
 use crate::scheduler::{Blocker, BlockerKind, Engine, FlavorResource};
 use serde::Serialize;

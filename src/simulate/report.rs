@@ -4,14 +4,14 @@ use super::blocker_row::BlockerRow;
 use super::manifest::{Problem, SourceLocation};
 use super::objects::{ConditionFlags, condition, key_of, text_at};
 use super::outcome::{Grant, PodSetGrant};
-use super::quota_units::QuotaUnits;
+use super::quota_units::{self, quota_units};
 use super::simulation::Simulation;
 use super::timeline::{TimelineEntry, TimelineEventKind, WorkloadRef};
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::Admission;
 use crate::cache::Kind;
-use crate::quota::NodeRef;
+use crate::quota::{NodeRef, QuotaUnits};
 use crate::scheduler::Verdict;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -190,7 +190,7 @@ impl Simulation {
     /// Returns the report of the simulation so far.
     pub fn report(&mut self) -> Report {
         let verdicts = self.current_verdicts();
-        let units = QuotaUnits::from_server(&self.harness.server);
+        let units = quota_units(&self.harness.server);
         let workloads: Vec<&Value> = self.harness.server.all(Kind::Workload).collect();
         let mut problems = self.applier.problems.clone();
         problems.extend(self.harness.core.unreadable_objects().map(|(key, reason)| Problem {
@@ -246,7 +246,7 @@ impl Simulation {
             state: state_of(workload),
             local_queue: text_at(workload, "/spec/queueName").to_owned(),
             priority: priority(workload),
-            grant: units.convert(admission.as_ref().map_or_else(empty, to_grant)),
+            grant: quota_units::convert(units, admission.as_ref().map_or_else(empty, to_grant)),
             ends_at: self.run_end(workload).map(seconds),
             conditions: condition_rows(workload),
         }
@@ -294,7 +294,7 @@ impl Simulation {
             .map(key_of)
             .collect();
         let with_verdict =
-            |key: ObjectKey| self.harness.core.fresh_verdict(&key).map(|verdict| (key, verdict));
+            |key: ObjectKey| self.harness.core.engine_mut().fresh_verdict(&key).map(|verdict| (key, verdict));
         pending.into_iter().filter_map(with_verdict).collect()
     }
 

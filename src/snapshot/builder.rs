@@ -2,9 +2,10 @@
 //!
 //! Invariant: a part is rebuilt only if it is out of date, so that publishing copies nothing while nothing changes.
 
-use super::{OwnerEntry, QueueView, References, Snapshot};
+use super::{OwnerEntry, QueueFacts, QueueView, References, Snapshot};
 use crate::api::{ObjectKey, OwnerRecord};
 use crate::frameworks::{Framework, JobKind, JobView, PodSetSize, frameworks};
+use crate::history::HistoryStats;
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
 
@@ -41,9 +42,11 @@ impl SnapshotBuilder {
         self.references_stale
     }
 
-    pub(crate) fn set_references(&mut self, references: References) {
+    /// Sets what follows from the objects of queues, and from those that reviews look up.
+    pub(crate) fn set_references(&mut self, references: References, facts: QueueFacts) {
         self.references_stale = false;
         self.current.references = Arc::new(references);
+        self.current.facts = Arc::new(facts);
     }
 
     /// Returns whether the view of the queues was set at least `interval` ago, or never.
@@ -54,6 +57,12 @@ impl SnapshotBuilder {
     pub(crate) fn set_queues(&mut self, queues: QueueView, now: Timestamp) {
         self.queues_updated_at = Some(now);
         self.current.queues = Arc::new(queues);
+    }
+
+    pub(crate) fn set_history(&mut self, stats: HistoryStats) {
+        if *self.current.history != stats {
+            self.current.history = Arc::new(stats);
+        }
     }
 
     /// Returns whether ledger drift was counted at least `interval` ago, or never.

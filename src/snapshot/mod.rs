@@ -5,20 +5,23 @@
 
 mod builder;
 mod inspection;
+mod queue_facts;
 
 pub(crate) use builder::SnapshotBuilder;
 pub use inspection::{
     ClusterQueueListing, Excerpt, FailedWrite, FailureCounts, Inspection, QueueListing, QueuedWrite,
     SentWrite, Timer, TimerCount, TimerView,
 };
+pub use queue_facts::{ClusterQueueFacts, CohortFacts, ObjectFacts, QueueFacts};
 
 use crate::api::ObjectKey;
-use crate::cache::Kind;
 use crate::cache::related::RelatedObjects;
+use crate::cache::{Kind, WorkloadIndex};
 use crate::frameworks::{JobKind, OwnerRef, PodSetSize};
+use crate::history::HistoryStats;
 use crate::quota::{FlavorResource, NodeUsage};
 use crate::resources::Amount;
-use crate::scheduler::{PendingCounts, PendingOrder};
+use crate::scheduler::{Inactive, PendingCounts, PendingOrder};
 use jiff::Timestamp;
 use rpds::RedBlackTreeMapSync;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,9 +46,15 @@ pub struct Snapshot {
     pub queues: Arc<QueueView>,
     /// Pending workloads in order, shared with the queues of the core. They are complete once `synced` is set.
     pub pending: PendingOrder,
+    /// Workloads by namespace and name, shared with the cache of the core.
+    pub workloads: WorkloadIndex,
+    /// What lists show of the objects of queues.
+    pub facts: Arc<QueueFacts>,
     /// Number of flavor-resources whose usage in the ledger differed from the sum over the objects at the last
     /// comparison.
     pub ledger_drift: usize,
+    /// Numbers about the history.
+    pub history: Arc<HistoryStats>,
     /// Jobs as possible owners of other jobs, by kind and key. Of pods, those with a queue or a controller that is managed.
     pub owners: RedBlackTreeMapSync<(JobKind, ObjectKey), Arc<OwnerEntry>>,
     /// Objects of external frameworks (kinds whose Workloads another controller creates) that own a Workload, by group,
@@ -101,6 +110,8 @@ pub struct QueueView {
     pub local_queues: BTreeMap<ObjectKey, LocalQueueView>,
     /// Cohorts by name.
     pub cohorts: BTreeMap<Arc<str>, CohortView>,
+    /// Why ClusterQueues are inactive, by their names.
+    pub inactive: BTreeMap<Arc<str>, Inactive>,
 }
 
 /// A ClusterQueue with counts and usage.

@@ -3,7 +3,27 @@
 //! Invariants: an answer costs what it shows, not what is queued; nothing is copied but the rows of a page; what is not known
 //! yet is said, never guessed. HTTP, rights and discovery are in `server`.
 
+pub mod access;
+pub mod age;
+mod amounts;
+mod before;
+mod blocker_text;
+pub mod findings;
+pub mod history;
+pub mod managers;
+pub mod offline;
+pub mod page;
 pub mod pending;
+pub mod questions;
+pub mod queue_views;
+mod quota;
+pub mod selector;
 pub mod table;
+pub mod verdict;
+mod verdict_facts;
+pub mod view_tables;
+pub mod views;
+mod workload_row;
+pub mod workloads;
 
 pub use pending::{PageRequest, PendingPage, PendingWorkload, QueueId, Unanswered};

@@ -145,36 +145,58 @@ impl From<PendingPosition<'_>> for PendingWorkload {
 
 impl TableRow for PendingWorkload {
     const COLUMNS: &'static [Column] = &[
-        Column { name: "Name", kind: "string", format: "name", description: "Name of the Workload." },
-        Column { name: "Namespace", kind: "string", format: "", description: "Namespace of the Workload." },
+        Column {
+            name: "Name",
+            kind: "string",
+            format: "name",
+            description: "Name of the Workload.",
+            wide: false,
+        },
+        Column {
+            name: "Namespace",
+            kind: "string",
+            format: "",
+            description: "Namespace of the Workload.",
+            wide: false,
+        },
         Column {
             name: "Local Queue",
             kind: "string",
             format: "",
             description: "LocalQueue of the Workload.",
+            wide: false,
         },
-        Column { name: "Priority", kind: "integer", format: "", description: "Priority of the Workload." },
+        Column {
+            name: "Priority",
+            kind: "integer",
+            format: "",
+            description: "Priority of the Workload.",
+            wide: false,
+        },
         Column {
             name: "Position",
             kind: "integer",
             format: "",
             description: "Number of Workloads before it in the ClusterQueue.",
+            wide: false,
         },
         Column {
             name: "Local Position",
             kind: "integer",
             format: "",
             description: "Number of Workloads of the LocalQueue before it.",
+            wide: false,
         },
         Column {
             name: "Created At",
             kind: "date",
             format: "",
             description: "When the Workload was created.",
+            wide: false,
         },
     ];
 
-    fn cells(&self) -> Vec<Value> {
+    fn cells(&self, _: Timestamp) -> Vec<Value> {
         vec![
             json!(self.metadata.name),
             json!(self.metadata.namespace),
@@ -380,6 +402,6 @@ mod tests {
             "priority": -3, "localQueueName": "even", "positionInClusterQueue": 0, "positionInLocalQueue": 0,
         });
         assert_eq!(json!(row), expected);
-        assert_eq!(row.cells().len(), PendingWorkload::COLUMNS.len());
+        assert_eq!(row.cells(Timestamp::UNIX_EPOCH).len(), PendingWorkload::COLUMNS.len());
     }
 }

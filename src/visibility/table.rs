@@ -1,5 +1,6 @@
 //! Tables as clients such as `kubectl get` ask for them: columns, and a row for each object.
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 /// A column.
@@ -13,6 +14,8 @@ pub struct Column {
     pub format: &'static str,
     /// Description.
     pub description: &'static str,
+    /// Whether it is shown only in wide tables.
+    pub wide: bool,
 }
 
 /// What a row of a table has of its object.
@@ -47,14 +50,14 @@ pub trait TableRow: serde::Serialize {
     /// The columns.
     const COLUMNS: &'static [Column];
 
-    /// The cells, one for each column.
-    fn cells(&self) -> Vec<Value>;
+    /// The cells, one for each column. Ages are those at `now`.
+    fn cells(&self, now: Timestamp) -> Vec<Value>;
 
     /// The metadata of the object.
     fn metadata(&self) -> Value;
 
     /// Returns the row.
-    fn to_row(&self, include: IncludeObject) -> Value {
+    fn to_row(&self, include: IncludeObject, now: Timestamp) -> Value {
         let object = match include {
             IncludeObject::None => Value::Null,
             IncludeObject::Metadata => json!({
@@ -62,7 +65,7 @@ pub trait TableRow: serde::Serialize {
             }),
             IncludeObject::Object => json!(self),
         };
-        json!({"cells": self.cells(), "object": object})
+        json!({"cells": self.cells(now), "object": object})
     }
 }
 
@@ -71,7 +74,7 @@ pub fn column_definitions(columns: &[Column]) -> Value {
     let definition = |column: &Column| {
         json!({
             "name": column.name, "type": column.kind, "format": column.format, "description": column.description,
-            "priority": 0,
+            "priority": i32::from(column.wide),
         })
     };
     columns.iter().map(definition).collect()

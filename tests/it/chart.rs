@@ -31,7 +31,7 @@ const fn copied(source: &'static str, target: &'static str, part: &'static str) 
 const SERVES_VISIBILITY: &str = r#"include "sluice.servesVisibility" ."#;
 const FLOW_CONTROL: &str = r#"and (include "sluice.servesVisibility" .) .Values.enableVisibilityAPF"#;
 
-const COPIED: [Copied; 21] = [
+const COPIED: [Copied; 23] = [
     copied("config/metrics/role.yaml", "rbac/metrics_role.yaml", ""),
     copied("config/rbac/batch_admin_role.yaml", "rbac/batch_admin_role.yaml", ""),
     copied("config/rbac/batch_user_role.yaml", "rbac/batch_user_role.yaml", ""),
@@ -70,6 +70,14 @@ const COPIED: [Copied; 21] = [
     Copied {
         condition: r#"and (include "sluice.servesVisibility" .) (include "sluice.issuesCertificates" .)"#,
         ..copied("config/visibility/certificates_role.yaml", "rbac/visibility_certificates_role.yaml", "")
+    },
+    Copied {
+        condition: SERVES_VISIBILITY,
+        ..copied("config/visibility/cluster_viewer_role.yaml", "rbac/cluster_viewer_role.yaml", "")
+    },
+    Copied {
+        condition: SERVES_VISIBILITY,
+        ..copied("config/visibility/namespace_viewer_role.yaml", "rbac/namespace_viewer_role.yaml", "")
     },
     Copied {
         condition: SERVES_VISIBILITY,

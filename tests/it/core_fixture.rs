@@ -157,6 +157,41 @@ pub(crate) fn workload(owner: &str, conditions: &[Value]) -> Value {
     })
 }
 
+/// Puts a Job `j-NAME` of some pods, and its Workload `NAME`: with quota for its CPU where the conditions say that it has some.
+pub(crate) fn put_job_and_workload(
+    core: &mut Core,
+    (namespace, name, queue): (&str, &str, &str),
+    (pods, priority): (i32, i32),
+    template: &Value,
+    conditions: &[Value],
+) {
+    let owner = format!("j-{name}");
+    core.put(
+        JOB,
+        json!({
+            "metadata": {"name": owner, "namespace": namespace, "labels": {"kueue.x-k8s.io/queue-name": queue}},
+            "spec": {"parallelism": pods, "completions": pods, "suspend": true, "template": template},
+        }),
+    );
+    let mut status = json!({"conditions": conditions});
+    let is_reserving =
+        |condition: &Value| condition["type"] == "QuotaReserved" && condition["status"] == "True";
+    if conditions.iter().any(is_reserving) {
+        status["admission"] = json!({"clusterQueue": "cq", "podSetAssignments": [
+            {"name": "main", "count": pods, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": pods.to_string()}}]});
+    }
+    core.put(
+        Kind::Workload,
+        json!({
+            "metadata": {"name": name, "namespace": namespace, "ownerReferences": [
+                {"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": format!("jobs-{owner}"), "controller": true}]},
+            "spec": {"queueName": queue, "priority": priority, "podSets": [
+                {"name": "main", "count": pods, "template": template}]},
+            "status": status,
+        }),
+    );
+}
+
 /// The same, with quota for its CPU.
 pub(crate) fn reserving_workload(owner: &str, conditions: &[Value]) -> Value {
     let mut workload = workload(owner, conditions);

@@ -172,6 +172,7 @@ fn gates_turn_features_off() {
         queue_labels_on_pods: false,
         provisioning_requests: false,
         node_failures: None,
+        history_bytes: 0,
     };
     for (gates, on) in [(CoreGates::default(), true), (off, false)] {
         let settings = || CoreSettings { gates, ..CoreSettings::default() };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use sluice_release::contents::{PROGRAM, USER};
+use sluice_release::contents::{KUEUE_PROGRAM, PLUGINS, PROGRAM, USER};
 use sluice_release::image;
 use sluice_release::libraries::Package;
 use sluice_release::source::{Source, VERSION};
@@ -42,6 +42,15 @@ fn pairs(text: &str) -> BTreeMap<String, String> {
         rest = after;
     }
     pairs
+}
+
+#[test]
+fn image_has_a_link_for_each_name_of_the_program() {
+    let mut links: Vec<&str> = std::iter::once(KUEUE_PROGRAM).chain(PLUGINS).map(|path| &path[1..]).collect();
+    let mut names: Vec<&str> = sluice::cli::links().collect();
+    links.sort_unstable();
+    names.sort_unstable();
+    assert_eq!(links, names);
 }
 
 #[test]

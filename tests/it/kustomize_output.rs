@@ -205,6 +205,16 @@ fn split_deployments_differ_in_their_part() {
         }
         assert_eq!(container["ports"].as_array().unwrap().len(), ports, "{name}");
         container["ports"] = Value::Null;
+        // Only replicas that may lead are asked, and ask.
+        assert_eq!(
+            container.as_object_mut().unwrap().shift_remove("env").is_some(),
+            part == "controller",
+            "{name}"
+        );
+        let is_token = |volume: &Value| volume["name"] == "leader-token";
+        let without_token = |volumes: &mut Value| volumes.as_array_mut().unwrap().retain(|v| !is_token(v));
+        without_token(&mut container["volumeMounts"]);
+        without_token(&mut spec["template"]["spec"]["volumes"]);
         let labels = spec["template"]["metadata"]["labels"].clone();
         spec["template"]["metadata"]["labels"].as_object_mut().unwrap().remove("sluice.dev/serves-webhooks");
         spec["template"]["spec"].as_object_mut().unwrap().remove("priorityClassName").unwrap();
@@ -347,7 +357,14 @@ fn visibility_is_served_by_the_controller() {
         let mut names: Vec<&str> =
             api_services.iter().map(|service| service["metadata"]["name"].as_str().unwrap()).collect();
         names.sort_unstable();
-        assert_eq!(names, ["v1beta1.visibility.kueue.x-k8s.io", "v1beta2.visibility.kueue.x-k8s.io"]);
+        assert_eq!(
+            names,
+            [
+                "v1alpha1.visibility.sluice.dev",
+                "v1beta1.visibility.kueue.x-k8s.io",
+                "v1beta2.visibility.kueue.x-k8s.io"
+            ]
+        );
         let external = certificates.contains(&"cert-manager");
         for api_service in &api_services {
             let spec = &api_service["spec"];

@@ -105,14 +105,19 @@ fn needed_permissions(writes: bool) -> BTreeSet<Permission> {
     )
 }
 
-/// Permissions that the manager requires with these features.
+/// Permissions that the manager requires with these features, or its webhooks.
 fn needed_with(writes: bool, features: Features) -> BTreeSet<Permission> {
+    needed_by((writes, writes), features)
+}
+
+/// Permissions of a part that writes or not, and reads all kinds or those of reviews.
+fn needed_by((writes, reads_all): (bool, bool), features: Features) -> BTreeSet<Permission> {
     let mut core = CoreSettings::default();
     core.gates.provisioning_requests = features.provisioning;
     // The same role is for pods of elastic jobs.
     (core.engine.gates.topology, core.gates.elastic_jobs) = (features.topology, features.topology);
     core.frameworks.extend(frameworks().map(|row| row.name.to_owned()));
-    let kinds = if writes { core.kinds() } else { core.kinds_for_reviews() };
+    let kinds = if reads_all { core.kinds() } else { core.kinds_for_reviews() };
     let defaults = Configuration::default();
     let serving = defaults.internal_cert_management.webhook_secret_name.clone();
     let name = |kind: &str| objects(kind)[0].1["metadata"]["name"].as_str().unwrap().to_owned();
@@ -149,7 +154,8 @@ fn needed_with(writes: bool, features: Features) -> BTreeSet<Permission> {
         retry_period: day,
     };
     let namespace = "kueue-system".to_owned();
-    let lease = LeaseSettings { namespace, name: defaults.leader_election.resource_name, election };
+    let lease =
+        LeaseSettings { namespace, name: defaults.leader_election.resource_name, election, address: None };
     let required = rbac_check::required_permissions(&rbac_check::PermissionRequirements {
         kinds: &kinds,
         certificates: &certificates,
@@ -203,6 +209,18 @@ fn webhooks_role_equals_needed_permissions() {
         let permission = format!("{permission:?}");
         let reads = ["\"get\"", "\"list\"", "\"watch\""].iter().any(|verb| permission.contains(verb));
         assert!(reads || permission.contains("reviews"), "{permission}");
+    }
+}
+
+/// The account of the dashboard reads what the manager reads, and creates reviews of its users.
+#[test]
+fn dashboard_role_equals_needed_permissions() {
+    let features = Features { own_certificates: false, v1beta1: false, visibility: false, ..ALL_FEATURES };
+    let granted = granted_permissions("kueue-dashboard");
+    assert_permissions(&granted, &needed_by((false, true), features));
+    for permission in granted {
+        let reads = ["get", "list", "watch"].contains(&permission.4.as_str());
+        assert!(reads || permission.2.ends_with("reviews"), "{permission:?}");
     }
 }
 

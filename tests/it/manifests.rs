@@ -83,6 +83,7 @@ fn every_manifest_is_valid_and_referenced() {
         "config/default/kustomization.yaml",
         "config/samples/kustomization.yaml",
         "config/split/kustomization.yaml",
+        "config/dashboard/kustomization.yaml",
         "config/v1beta1/kustomization.yaml",
         "config/visibility-flow-control/kustomization.yaml",
         "config/v1beta1/cert-manager/kustomization.yaml",
@@ -278,7 +279,10 @@ fn deployments_match_kueues_form_and_the_configuration() {
     let text = fs::read_to_string(root().join("config/manager").join(FILE)).unwrap();
     let configuration = config::parse(&text, &known_frameworks()).unwrap().configuration;
     let mut deployments = objects("Deployment");
-    deployments.retain(|(path, _)| !path.starts_with(root().join("config/samples")));
+    // The dashboard is none of Kueue's.
+    deployments.retain(|(path, _)| {
+        ["config/samples", "config/dashboard"].iter().all(|folder| !path.starts_with(root().join(folder)))
+    });
     assert_eq!(deployments.len(), 2);
     for (path, deployment) in deployments {
         let path = path.display();
@@ -318,10 +322,18 @@ fn deployments_match_kueues_form_and_the_configuration() {
     }
 }
 
+/// Returns the object of a kind in the folder of the manager.
+fn of_the_manager(kind: &str) -> Value {
+    let mut objects = objects(kind);
+    objects.retain(|(path, _)| path.starts_with(root().join("config/manager")));
+    let [(_, object)] = &objects[..] else { panic!("{} of kind {kind}", objects.len()) };
+    object.clone()
+}
+
 #[test]
 fn manager_is_hardened_and_replicated() {
-    let deployments = objects("Deployment");
-    let spec = &deployments[0].1["spec"];
+    let deployment = of_the_manager("Deployment");
+    let spec = &deployment["spec"];
     assert_eq!(spec["replicas"], 2);
     let pod = &spec["template"]["spec"];
     assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
@@ -334,8 +346,7 @@ fn manager_is_hardened_and_replicated() {
 /// Probes come from the node, which policies do not restrict: a port opened for them would be open to every pod.
 #[test]
 fn network_policy_opens_only_what_clients_call() {
-    let policies = objects("NetworkPolicy");
-    let policy = &policies[0].1["spec"];
+    let policy = of_the_manager("NetworkPolicy")["spec"].take();
     let rules = policy["ingress"].as_array().unwrap();
     let ports: Vec<&str> = rules.iter().map(|rule| rule["ports"][0]["port"].as_str().unwrap()).collect();
     assert_eq!(ports, ["webhook-server", "metrics", "visibility"]);
@@ -344,5 +355,5 @@ fn network_policy_opens_only_what_clients_call() {
     let egress = policy["egress"].as_array().unwrap();
     let ports = |entry: &Value| entry["ports"][0]["port"].as_u64().unwrap();
     // The components add to the first entry.
-    assert_eq!(egress.iter().map(ports).collect::<Vec<_>>(), [443, 53]);
+    assert_eq!(egress.iter().map(ports).collect::<Vec<_>>(), [443, 53, 8082]);
 }

@@ -1,5 +1,7 @@
 //! The families on the metrics page compared with Kueue's documentation: name, type, labels and bounds.
 
+use jiff::Timestamp;
+use sluice::history::HistoryStats;
 use sluice::metrics::counters::Counters;
 use sluice::metrics::model::{
     ClusterQueueGauges, CohortGauges, Gauges, LocalQueueGauges, MetricFamilies, ResourceGauges, Role,
@@ -109,7 +111,11 @@ fn observations() -> Vec<Observation> {
         Observation::QuotaReleased { cluster_queue: queue(), reason: "Preempted".into(), latency: time },
         Observation::SliceReplaced { cluster_queue: queue() },
         Observation::TargetsRecomputed { cluster_queue: queue(), result: "skipped" },
-        Observation::Preempted { preempting_cluster_queue: queue(), reason: "InClusterQueue" },
+        Observation::Preempted {
+            preempting_cluster_queue: queue(),
+            victim_cluster_queue: queue(),
+            reason: "InClusterQueue",
+        },
         Observation::Finished(labels(), Some(time)),
         Observation::WorkloadCreated { job_kind: "Job", latency: time },
         Observation::AdmissionAttempt { admitted: true },
@@ -144,6 +150,12 @@ fn gauges() -> Gauges {
             ..Default::default()
         }],
         ledger_drift: 0,
+        history: std::sync::Arc::new(HistoryStats {
+            limit_bytes: 1,
+            oldest_record: Some(Timestamp::UNIX_EPOCH),
+            records: [("wait", 1)].into(),
+            ..HistoryStats::default()
+        }),
     }
 }
 

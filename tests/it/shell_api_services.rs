@@ -27,7 +27,7 @@ async fn api_services_get_the_authority() {
         let spec = json!({"service": service, "insecureSkipTLSVerify": true});
         api.put(&path(name), json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": metadata, "spec": spec}));
     };
-    let [first, second] = API_SERVICES;
+    let [first, second, third] = API_SERVICES;
     put(first, "other", &own);
     let mut settings = settings(CertificateMode::SelfManaged);
     settings.visibility = Some(ServiceName { namespace: "ns".to_owned(), name: "visible".to_owned() });
@@ -35,13 +35,14 @@ async fn api_services_get_the_authority() {
     let running = start_with(&api, settings).await;
     running.wait_until_ready().await;
     put(second, "ns", &own);
+    put(third, "ns", &own);
     let trusted = api.object(VALIDATING).unwrap()["webhooks"][0]["clientConfig"]["caBundle"].clone();
     assert!(trusted.is_string());
     let verifies = |name: &str, trusted: &Value| {
         let spec = api.object(&path(name)).unwrap()["spec"].clone();
         spec["caBundle"] == *trusted && spec.get("insecureSkipTLSVerify").is_none_or(Value::is_null)
     };
-    running.wait_until("the bundle", |_| verifies(second, &trusted)).await;
+    running.wait_until("the bundles", |_| verifies(second, &trusted) && verifies(third, &trusted)).await;
     let written = api.object(&path(second));
     tokio::time::sleep(Duration::from_millis(1_500)).await;
     assert_eq!(api.object(&path(second)), written, "it is written once");

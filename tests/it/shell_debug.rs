@@ -11,6 +11,7 @@ use sluice::kube::client::Caller;
 use sluice::reconciler::{CoreSettings, Reconciler};
 use sluice::server::authorizer::{Authorizer, guarded};
 use sluice::server::debug::{AskCore, DebugSources, LogLevel, router};
+use sluice::snapshot::Inspection;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -33,7 +34,7 @@ impl LogLevel for OneLevel {
     }
 }
 
-fn answering_core() -> AskCore {
+fn answering_core() -> AskCore<Inspection> {
     Arc::new(|| {
         let state = Reconciler::new(CoreSettings::default());
         let now = jiff::Timestamp::UNIX_EPOCH;
@@ -41,10 +42,11 @@ fn answering_core() -> AskCore {
     })
 }
 
-fn debug_router(core: AskCore) -> Router {
+fn debug_router(core: AskCore<Inspection>) -> Router {
     let shell: Map<String, Value> = [("version".to_owned(), json!("1"))].into_iter().collect();
     let log_level = Arc::new(OneLevel(Mutex::new("info".to_owned())));
-    router(DebugSources { shell: Arc::new(move || shell.clone()), core, log_level })
+    let history: AskCore<Value> = Arc::new(|| Box::pin(async { Some(json!({"lines": []})) }));
+    router(DebugSources { shell: Arc::new(move || shell.clone()), core, history, log_level })
 }
 
 /// Token `reader` may get all paths, `writer` may also put the log level, `scraper` may get `/metrics`.
@@ -91,6 +93,10 @@ async fn each_verb_and_path_is_authorized() {
         (Method::GET, "/debug/state", "junk", 401),
         (Method::GET, "/debug/state", "scraper", 403),
         (Method::GET, "/debug/state", "reader", 200),
+        (Method::GET, "/debug/history", "", 401),
+        (Method::GET, "/debug/history", "scraper", 403),
+        (Method::GET, "/debug/history", "reader", 200),
+        (Method::PUT, "/debug/history", "writer", 403),
         (Method::GET, level, "reader", 200),
         (Method::PUT, level, "reader", 403),
         (Method::PUT, level, "scraper", 403),
@@ -132,7 +138,7 @@ async fn bad_levels_change_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn state_is_answered_while_core_hangs() {
-    let hanging: AskCore = Arc::new(|| Box::pin(std::future::pending()));
+    let hanging: AskCore<Inspection> = Arc::new(|| Box::pin(std::future::pending()));
     let router = debug_router(hanging);
     let start = Instant::now();
     let first = call(&router, Method::GET, "/debug/state", "", "");

@@ -13,11 +13,12 @@ use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::kube::certificates::ServingCertificate;
-use sluice::kube::client::{Clients, Timeouts};
+use sluice::kube::client::{Caller, Clients, Timeouts};
 use sluice::kube::pki;
 use sluice::queue::{ListedFields, QueueManager, Workload};
 use sluice::server::apis::access::AccessReviewer;
 use sluice::server::apis::front_proxy::FrontProxy;
+use sluice::server::apis::questions::PrivatePath;
 use sluice::server::apis::visibility::VisibilityGroup;
 use sluice::server::apis::{self, ApiServer};
 use sluice::server::listener::{Listener, ListenerLimits, ListenerStop};
@@ -36,41 +37,67 @@ const OF_CQ: &str = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/cq/pe
 const OF_LQ: &str = "/apis/visibility.kueue.x-k8s.io/v1beta1/namespaces/ns/localqueues/lq/pendingworkloads";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
-/// The API server's side: access reviews, which permit everything but to `eve`.
+/// The API server's side: access reviews, which permit everything but to `eve`, and to `tenant` only what is in a namespace.
 #[derive(Clone, Default)]
-struct Reviews(Arc<Mutex<Vec<Value>>>);
+pub(crate) struct Reviews(pub(crate) Arc<Mutex<Vec<Value>>>);
 
 async fn review(State(reviews): State<Reviews>, Json(review): Json<Value>) -> Json<Value> {
-    let allowed = review["spec"]["user"] != "eve";
+    let of_cluster = review["spec"]["resourceAttributes"]["namespace"] == "";
+    let user = &review["spec"]["user"];
+    let allowed = user != "eve" && (user != "tenant" || !of_cluster);
     reviews.0.lock().unwrap().push(review["spec"].clone());
     Json(
         json!({"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "status": {"allowed": allowed}}),
     )
 }
 
-struct Server {
-    address: SocketAddr,
-    roots: RootCertStore,
-    published: Arc<ArcSwap<Snapshot>>,
+/// Reviews tokens of the form `AUDIENCE USER`, as the API server reviews those of ServiceAccounts.
+async fn review_token(Json(review): Json<Value>) -> Json<Value> {
+    let (audience, user) = review["spec"]["token"].as_str().unwrap().split_once('=').unwrap_or_default();
+    let authenticated = review["spec"]["audiences"] == json!([audience]);
+    let audiences = if authenticated { json!([audience]) } else { json!([]) };
+    Json(
+        json!({"status": {"authenticated": authenticated, "audiences": audiences, "user": {"username": user}}}),
+    )
+}
+
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) roots: RootCertStore,
+    pub(crate) published: Arc<ArcSwap<Snapshot>>,
     front_proxy: Arc<FrontProxy>,
-    reviews: Reviews,
+    pub(crate) reviews: Reviews,
     _stop: watch::Sender<bool>,
 }
 
-struct Answer {
-    status: u16,
-    head: String,
-    body: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
 }
 
+/// Makes groups of what is published and of the reviewer of access.
+type MakeGroups = dyn FnOnce(&Arc<ArcSwap<Snapshot>>, &AccessReviewer) -> Vec<Arc<dyn apis::group::ApiGroup>>;
+/// Makes a private path of a client of the API server.
+type MakePrivatePath = dyn FnOnce(&Caller) -> Option<Arc<PrivatePath>>;
+
 impl Answer {
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
 }
 
 impl Server {
     async fn start() -> Self {
+        let groups =
+            |published: &Arc<ArcSwap<Snapshot>>, _: &AccessReviewer| -> Vec<Arc<dyn apis::group::ApiGroup>> {
+                vec![Arc::new(VisibilityGroup::new(Arc::clone(published)))]
+            };
+        Self::start_with(Box::new(groups), Box::new(|_| None)).await
+    }
+
+    /// Starts a server of these groups, with a private path.
+    pub(crate) async fn start_with(groups: Box<MakeGroups>, private: Box<MakePrivatePath>) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (now, serving) = (Timestamp::now(), Arc::new(ServingCertificate::default()));
         let ca = pki::new_ca(now, YEAR).unwrap();
@@ -83,17 +110,20 @@ impl Server {
         let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let api = format!("http://{}", socket.local_addr().unwrap());
         let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let tokens = "/apis/authentication.k8s.io/v1/tokenreviews";
         let router = Router::new().route(path, axum::routing::post(review)).with_state(reviews.clone());
+        let router = router.route(tokens, axum::routing::post(review_token));
         tokio::spawn(async move { axum::serve(socket, router).await });
         let published = Arc::new(ArcSwap::from_pointee(Snapshot::default()));
         let front_proxy = Arc::new(FrontProxy::default());
-        let groups: [Arc<dyn apis::group::ApiGroup>; 1] =
-            [Arc::new(VisibilityGroup::new(Arc::clone(&published)))];
+        let call = clients(&api).await.call;
+        let access = AccessReviewer::new(&call);
         let server = ApiServer {
-            groups: Arc::new(groups),
+            groups: groups(&published, &access).into(),
             front_proxy: Arc::clone(&front_proxy),
-            access: AccessReviewer::new(&clients(&api).await.call),
+            access,
             on_request: Arc::new(|_, _, _| {}),
+            private: private(&call),
         };
         let config = tls::server_config_with_any_client(serving, None).unwrap();
         let addresses = vec!["127.0.0.1:0".parse().unwrap()];
@@ -110,17 +140,33 @@ impl Server {
         Self { address, roots, published, front_proxy, reviews, _stop: stop }
     }
 
-    async fn get(&self, path: &str, identity: Option<&Identity>, headers: &[(&str, &str)]) -> Answer {
+    pub(crate) async fn get(
+        &self,
+        path: &str,
+        identity: Option<&Identity>,
+        headers: &[(&str, &str)],
+    ) -> Answer {
         self.request("GET", path, identity, headers).await
     }
 
     /// Makes a request of HTTP/1.0, whose answer ends with the connection.
-    async fn request(
+    pub(crate) async fn request(
         &self,
         method: &str,
         path: &str,
         identity: Option<&Identity>,
         headers: &[(&str, &str)],
+    ) -> Answer {
+        self.send(method, path, (identity, headers), "").await
+    }
+
+    /// Sends a body as well.
+    pub(crate) async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        (identity, headers): (Option<&Identity>, &[(&str, &str)]),
+        body: &str,
     ) -> Answer {
         let builder = ClientConfig::builder().with_root_certificates(self.roots.clone());
         let config = client_config(builder, identity);
@@ -129,7 +175,9 @@ impl Server {
         let mut stream = connector.connect(ServerName::try_from(HOST).unwrap(), tcp).await.unwrap();
         let lines: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let lines = lines.concat();
-        let request = format!("{method} {path} HTTP/1.0\r\nhost: {HOST}\r\n{lines}\r\n");
+        let length =
+            if body.is_empty() { String::new() } else { format!("content-length: {}\r\n", body.len()) };
+        let request = format!("{method} {path} HTTP/1.0\r\nhost: {HOST}\r\n{lines}{length}\r\n{body}");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut text = String::new();
         // The server may end the connection without saying so.
@@ -139,7 +187,7 @@ impl Server {
         Answer { status, head: head.to_lowercase(), body: body.to_owned() }
     }
 
-    fn publish(&self, pending: i64) {
+    pub(crate) fn publish(&self, pending: i64) {
         let mut manager = QueueManager::default();
         for number in 0..pending {
             let created = Timestamp::from_second(1_800_000_000 + number).unwrap();
@@ -168,7 +216,7 @@ impl Server {
         }));
     }
 
-    fn trust(&self, authority: &Authority) {
+    pub(crate) fn trust(&self, authority: &Authority) {
         self.front_proxy.apply(&json!({
             "client-ca-file": "unused",
             "requestheader-client-ca-file": authority.pem(),

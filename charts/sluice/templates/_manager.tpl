@@ -17,6 +17,8 @@
 {{- end }}
 {{- if not .Values.visibility.enabled }}
 - --visibility-bind-address=0
+{{- else if ne (.Values.visibility.tenantDetail | default "sums") "sums" }}
+- --visibility-tenant-detail={{ .Values.visibility.tenantDetail }}
 {{- end }}
 {{- if ne (include "sluice.fullname" .) "kueue" }}
 - --visibility-service={{ include "sluice.visibilityServiceName" . }}
@@ -115,6 +117,13 @@ command:
 - /manager
 args:
 {{- include "sluice.manager.args" . | nindent 0 }}
+{{- if and (include "sluice.servesVisibility" .) (ne .component "webhooks") }}
+env:
+- name: POD_IP
+  valueFrom:
+    fieldRef:
+      fieldPath: status.podIP
+{{- end }}
 ports:
 {{- if include "sluice.servesWebhooks" . }}
 - name: webhook-server
@@ -160,6 +169,11 @@ volumeMounts:
 - name: manager-config
   mountPath: /etc/kueue-manager-config
   readOnly: true
+{{- if and (include "sluice.servesVisibility" .) (ne .component "webhooks") }}
+- name: leader-token
+  mountPath: /var/run/secrets/sluice.dev/leader
+  readOnly: true
+{{- end }}
 {{- if .Values.enableCertManager }}
 - name: cert
   mountPath: /tmp/k8s-webhook-server/serving-certs
@@ -177,6 +191,15 @@ volumeMounts:
 - name: manager-config
   configMap:
     name: {{ include "sluice.fullname" . }}-manager-config
+{{- if and (include "sluice.servesVisibility" .) (ne .component "webhooks") }}
+- name: leader-token
+  projected:
+    sources:
+    - serviceAccountToken:
+        audience: leader.visibility.sluice.dev
+        expirationSeconds: 3600
+        path: token
+{{- end }}
 {{- if .Values.enableCertManager }}
 - name: cert
   secret:

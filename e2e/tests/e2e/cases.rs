@@ -11,9 +11,9 @@ use sluice_e2e::cluster::Cluster;
 pub(crate) enum Tier {
     /// In `make test`: all that users do daily, and the guards of the four failures.
     Core,
-    /// In `make test-all` alone: faults, load, and the whole of what `Core` samples.
+    /// In `make test-all`: faults, load, and most of what `Core` samples.
     Full,
-    /// Also in `make soak`, where its faults last their whole time and not a tenth of it.
+    /// In `make soak`: the longest matrices, and cases of other tiers whose faults last their whole time here and not a tenth of it.
     Soak,
     /// Only in `make upgrade`, which builds the earlier versions that wrote dumps.
     Older,
@@ -136,9 +136,9 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core, Plane, 11, manager_down::unmanaged_jobs_run;
     Full + Soak, Plane, 36, lost_writes::lost_late_duplicate_writes;
     Core, Plane, 17, job_ends_during_stop::job_ends_during_each_step;
-    Full + Soak, Plane, 178, watch_faults::lost_late_duplicate_events;
+    Soak, Plane, 178, watch_faults::lost_late_duplicate_events;
     Core, Plane, 19, second_pass::one_race_for_each_interference;
-    Full, Plane, 140, second_pass::races_with_workload_end;
+    Soak, Plane, 140, second_pass::races_with_workload_end;
     Core, Plane, 18, second_pass_guards::each_guard_is_effective;
     Core, Plane, 40, second_pass_crashes::manager_killed_mid_pass;
     Core, Plane, 18, node_failures::two_jobs_need_last_node;
@@ -155,12 +155,12 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full, Plane, 45, leader_changes::back_off_and_reserved_capacity_are_kept;
     Full, Plane, 60, upgrades::states_are_kept_up_and_back;
     Core, Plane, 65, upgrade_dumps::dumps_are_taken_over;
-    Full, Plane, 60, upgrade_dumps::dumps_are_taken_over_after_definitions;
+    Soak, Plane, 60, upgrade_dumps::dumps_are_taken_over_after_definitions;
     Soak, Plane, 100, upgrade_dumps::states_are_written;
     Older, Plane, 180, upgrade_dumps::older_build_takes_over_again;
     Full + Soak, Plane, 16, leader_election::two_replicas_act_concurrently;
     Full, Plane, 48, beside_kueue::lease_is_held_by_kueue;
-    Full + Soak, Plane, 21, manager_restarts::killed_during_initial_lists;
+    Soak, Plane, 21, manager_restarts::killed_during_initial_lists;
     Full + Soak, Plane, 34, manager_restarts::killed_repeatedly_under_burst;
     Full + Soak, Plane, 12, memory_limit::killed_by_memory_limit;
     Core, Plane, 19, pods_ready_gate::admission_waits_for_ready_pods;
@@ -168,7 +168,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core, Plane, 24, crashes::leader_killed_then_paused;
     Full, Plane, 28, runtime::hung_core_is_replaced;
     Full, Machine, 36, runtime::lease_survives_hostile_clients;
-    Full + Versions, Plane, 91, runtime::missing_permission_is_reported;
+    Soak + Versions, Plane, 91, runtime::missing_permission_is_reported;
     Core, Plane, 7, debugging::dump_replays_cluster;
     Full, Plane, 57, dump_of_kinds::every_kind_is_dumped_and_replayed;
     Core, Plane, 2, debugging::state_level_and_queues;
@@ -184,7 +184,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Soak, Machine, 120, live_switch::release_of_helm_3_is_upgraded_and_back;
     Full, Packed, 20, image::manager_runs_in_image;
     Full + Versions, Packed, 109, shipped_manifests::deployment_runs_as_rendered;
-    Full, Packed, 111, shipped_manifests::split_deployments_run_as_rendered;
+    Soak, Packed, 111, shipped_manifests::split_deployments_run_as_rendered;
     Full + Versions, Packed, 60, visibility::pending_workloads_are_served;
     Full, Packed, 60, visibility::split_deployments_serve;
     Full, Packed, 25, v1beta1::store_is_taken_over;
@@ -197,13 +197,13 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full, Plane, 28, uninstall::documented_commands_leave_nothing;
     Full, Plane, 17, interrupt::interrupted_demo_leaves_nothing;
     Full, Plane, 39, bench_load::small_baseline_load_completes;
-    Full, Plane, 30, bench_ungating::small_run_completes;
+    Soak, Plane, 30, bench_ungating::small_run_completes;
     Core, Plane, 35, third_party::controller_keeps_contract;
-    Full, Plane, 80, third_party::broken_rules_are_named;
+    Soak, Plane, 80, third_party::broken_rules_are_named;
     Core, Plane, 35, workflows::three_workflows_share_small_quota;
     Core, Plane, 16, preemption::three_queues_reach_equal_shares;
     Core, Plane, 34, deep_queue::freed_capacity_is_refilled;
     Full, Plane, 69, write_counts::settled_cluster_writes_nothing;
-    Full, Machine, 90, burst::burst_is_deleted;
+    Soak, Machine, 90, burst::burst_is_deleted;
     Full, Machine, 72, burst::thousand_jobs_over_three_levels;
 };

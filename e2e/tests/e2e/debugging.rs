@@ -224,18 +224,41 @@ pub(crate) async fn state_level_and_queues(cluster: &mut Cluster, fixture: &Fixt
     let refused = DebugClient::new(cluster, &fixture.name, "default").await?;
     let anonymous = DebugClient { client: permitted.client.clone(), token: String::new() };
     check_state(cluster, &permitted).await?;
-    for (method, path) in [("GET", "/debug/state"), ("GET", "/debug/log-level"), ("PUT", "/debug/log-level")]
-    {
+    let paths = [
+        ("GET", "/debug/state"),
+        ("GET", "/debug/history"),
+        ("GET", "/debug/log-level"),
+        ("PUT", "/debug/log-level"),
+    ];
+    for (method, path) in paths {
         let (code, message) = refused.call(method, path, "debug").await?;
         ensure!(code == 403 && message.contains(path), "{method} {path}: {code} {message}");
         let (code, message) = anonymous.call(method, path, "debug").await?;
         ensure!(code == 401, "{method} {path} without a token: {code} {message}");
     }
+    check_history(&permitted, &fixture.name).await?;
     check_log_level(cluster, &permitted).await?;
     check_queue_dump(cluster, fixture).await?;
     let (code, level) = permitted.call("PUT", "/debug/log-level", "info").await?;
     ensure!((code, level.as_str()) == (200, "info\n"), "{code} {level}");
     fixture.kubectl.run(&["delete", "clusterrolebinding", "-l", "sluice-e2e=debugging"]).map(drop)
+}
+
+/// The running Job is in the usage of its namespace.
+async fn check_history(permitted: &DebugClient, namespace: &str) -> Result<()> {
+    eventually("the history has the Job", async || {
+        let (code, body) = permitted.call("GET", "/debug/history", "").await?;
+        ensure!(code == 200, "{code}: {body}");
+        let history: Value = serde_json::from_str(&body)?;
+        let rows = history["usageByNamespace"]["items"].as_array().context("no usage")?;
+        let row = rows.iter().find(|row| row["group"] == namespace && row["resource"] == "cpu");
+        let row = row.with_context(|| format!("{rows:?}"))?;
+        ensure!(row["jobs"] == 1 && row["used"]["hours"].as_f64() > Some(0.0), "{row}");
+        let recorded = &history["usageByNamespace"]["recorded"];
+        ensure!(recorded["from"].is_string() && recorded["drift"] == 0, "{recorded}");
+        Ok(())
+    })
+    .await
 }
 
 async fn check_state(cluster: &Cluster, permitted: &DebugClient) -> Result<()> {

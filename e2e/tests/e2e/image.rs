@@ -36,7 +36,18 @@ const API_SERVER_NAME: &str = "kubernetes";
 /// The user and group of the image.
 const ID: u32 = 65532;
 /// Files of the image beside libraries and licence texts.
-const FILES: [&str; 5] = ["etc/group", "etc/nsswitch.conf", "etc/passwd", "manager", "sluice"];
+const FILES: [&str; 10] = [
+    "etc/group",
+    "etc/nsswitch.conf",
+    "etc/passwd",
+    "kubectl-kueue",
+    "kubectl-sluice",
+    "kubectl_complete-kueue",
+    "kubectl_complete-sluice",
+    "kueuectl",
+    "manager",
+    "sluice",
+];
 /// Folder of the licence texts, and some of them with words that each contains.
 const DOCUMENTS: &str = "usr/share";
 const LICENSES: [(&str, &str); 7] = [

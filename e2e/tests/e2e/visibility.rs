@@ -16,10 +16,15 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const API_SERVICE: Kind = Kind::new("apiregistration.k8s.io", "v1", "APIService", "apiservices");
-const SERVICES: [&str; 2] = ["v1beta1.visibility.kueue.x-k8s.io", "v1beta2.visibility.kueue.x-k8s.io"];
+const SERVICES: [&str; 3] = [
+    "v1beta1.visibility.kueue.x-k8s.io",
+    "v1beta2.visibility.kueue.x-k8s.io",
+    "v1alpha1.visibility.sluice.dev",
+];
 const GROUP: &str = "/apis/visibility.kueue.x-k8s.io";
 const OF_CQ: &str = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/cq/pendingworkloads";
 const OF_LQ: &str = "/apis/visibility.kueue.x-k8s.io/v1beta1/namespaces/team/localqueues/lq/pendingworkloads";
+const VIEWS: &str = "/apis/visibility.sluice.dev/v1alpha1";
 const TEAM: &str = "team";
 const DEPLOYMENT: &str = "deployment/kueue-controller-manager";
 /// Most time from the return of a replica to the end of a deleted namespace.
@@ -54,6 +59,8 @@ async fn check(installation: &Installation) -> Result<()> {
     fill_queues(installation).await?;
     answers_are_right(installation).await?;
     rights_decide(installation)?;
+    views_are_shown(installation).await?;
+    rights_decide_on_views(installation).await?;
     discovery_is_merged(installation)?;
     only_the_api_server_is_heard(installation).await?;
     follower_answers_alone(installation).await?;
@@ -187,6 +194,78 @@ fn rights_decide(installation: &Installation) -> Result<()> {
     Ok(())
 }
 
+/// kubectl prints the columns of views by itself, and any replica answers why a workload waits.
+async fn views_are_shown(installation: &Installation) -> Result<()> {
+    let kubectl = &installation.kubectl;
+    eventually("kubectl shows the views", async || {
+        let table = kubectl.run(&[
+            "get",
+            "workloadviews",
+            "-A",
+            "--field-selector=clusterQueue=cq,status=pending",
+        ])?;
+        let mut lines = table.lines();
+        let heading: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().collect();
+        ensure!(
+            heading == ["NAMESPACE", "NAME", "STATE", "WAIT", "POS", "PRIO", "NEEDS", "REASON"],
+            "{table}"
+        );
+        let rows: Vec<Vec<&str>> = lines.map(|line| line.split_whitespace().collect()).collect();
+        let shown: Vec<(&str, &str)> =
+            rows.iter().filter_map(|row| Some((*row.get(4)?, *row.get(5)?))).collect();
+        ensure!(shown == [("1", "7"), ("2", "0"), ("3", "0")], "{table}");
+        Ok(())
+    })
+    .await?;
+    let queues = kubectl.run(&["get", "cqv", "--output=jsonpath={.items[0].pending.total}"])?;
+    ensure!(queues == "3", "{queues} pending");
+    let names = kubectl.run(&["get", "wlv", "-n", TEAM, "--output=name", "--chunk-size=2"])?;
+    ensure!(names.lines().count() == 3, "pages: {names}");
+    // The names of Kueue's own kinds keep their meaning.
+    let own = kubectl.run(&["get", "workloads", "-n", TEAM, "--output=name"])?;
+    ensure!(own.lines().all(|name| name.starts_with("workload.kueue.x-k8s.io/")), "{own}");
+    let name = own.lines().next().and_then(|name| name.split('/').nth(1)).context("no Workload")?;
+    eventually("every replica answers as the leader", async || {
+        for _ in 0..8 {
+            let verdict =
+                get(installation, &format!("{VIEWS}/namespaces/{TEAM}/workloadviews/{name}/verdict"), &[])?;
+            ensure!(verdict["neverFits"] == true, "{verdict}");
+            ensure!(verdict["source"]["role"] == "leader" && verdict.get("partial").is_none(), "{verdict}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// A user of the namespace sees its Workloads, an admin all, others nothing.
+async fn rights_decide_on_views(installation: &Installation) -> Result<()> {
+    let (own, all) = (format!("{VIEWS}/namespaces/{TEAM}/workloadviews"), format!("{VIEWS}/workloadviews"));
+    let queues = format!("{VIEWS}/clusterqueueviews");
+    // The controller that aggregates the roles may be later than the installation.
+    eventually("the roles of views are aggregated", async || {
+        for (user, path, allowed) in [
+            ("ann", &own, true),
+            ("ann", &all, false),
+            ("ann", &queues, false),
+            ("ops", &own, true),
+            ("ops", &all, true),
+            ("ops", &queues, true),
+            ("eve", &own, false),
+            ("system:anonymous", &queues, false),
+        ] {
+            match get(installation, path, &["--as", user]) {
+                Ok(list) => ensure!(allowed && list["items"][0].is_object(), "{user} sees {path}: {list}"),
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    ensure!(!allowed && error.contains("orbidden"), "{user}, {path}: {error}");
+                }
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
 fn discovery_is_merged(installation: &Installation) -> Result<()> {
     let group = get(installation, GROUP, &[])?;
     ensure!(group["preferredVersion"]["version"] == "v1beta2", "{group}");
@@ -222,10 +301,23 @@ async fn only_the_api_server_is_heard(installation: &Installation) -> Result<()>
         anyhow::Ok(client.request::<Value>(request).await)
     };
     ensure!(call(GROUP).await?.is_ok(), "discovery is not answered");
-    for path in [OF_CQ, OF_LQ] {
+    for path in [OF_CQ, OF_LQ, &format!("{VIEWS}/workloadviews")] {
         match call(path).await? {
             Err(kube::Error::Api(status)) if status.code == 401 => {}
             other => anyhow::bail!("{path}: {other:?}"),
+        }
+    }
+    // The private path is for tokens of our own accounts for its audience.
+    for audience in ["https://kubernetes.default.svc.cluster.local", "leader.visibility.sluice.dev"] {
+        let account = if audience.starts_with("leader") { "default" } else { "kueue-controller-manager" };
+        let audience = format!("--audience={audience}");
+        let token = installation.kubectl.run(&["-n", NAMESPACE, "create", "token", account, &audience])?;
+        let request = http::Request::post("/private/questions")
+            .header("authorization", format!("Bearer {}", token.trim()))
+            .body(b"{}".to_vec())?;
+        match client.request::<Value>(request).await {
+            Err(kube::Error::Api(status)) if status.code == 403 => {}
+            other => anyhow::bail!("a token of {account} for {audience}: {other:?}"),
         }
     }
     Ok(())

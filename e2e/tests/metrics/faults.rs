@@ -314,9 +314,14 @@ impl Failpoint {
     }
 }
 
-/// The ledger drift that the leader publishes is set by a failpoint.
+/// The ledger drift that the leader publishes is set by a failpoint, then that of its history.
 pub(crate) async fn ledger_drifts(setup: &Setup) -> Result<()> {
-    let failpoint = Failpoint::set(setup, "drifts")?;
+    published_drift(setup, "drifts", "SluiceLedgerDrift").await?;
+    published_drift(setup, "history-drifts", "SluiceHistoryDrift").await
+}
+
+async fn published_drift(setup: &Setup, failpoint: &str, expected: &str) -> Result<()> {
+    let failpoint = Failpoint::set(setup, failpoint)?;
     let objects = setup.cluster.objects.clone();
     // Each change publishes a snapshot.
     let cause = || -> LocalBoxFuture<'static, Result<()>> {
@@ -327,7 +332,7 @@ pub(crate) async fn ledger_drifts(setup: &Setup) -> Result<()> {
             Ok(())
         })
     };
-    expect(setup, &[alert("SluiceLedgerDrift", &[])], cause, async || {
+    expect(setup, &[alert(expected, &[])], cause, async || {
         failpoint.remove()?;
         touch_flavor(&setup.cluster.objects).await
     })

@@ -95,7 +95,11 @@ impl FakeCluster {
             ("/apis/rbac.authorization.k8s.io/v1/clusterroles", "kueue-old-role"),
             (API_SERVICES, "v1beta1.visibility.kueue.x-k8s.io"),
             (API_SERVICES, "v1beta2.visibility.kueue.x-k8s.io"),
+            (API_SERVICES, "v1alpha1.visibility.sluice.dev"),
         ] {
+            if of == Installation::Kueue && name.ends_with(".sluice.dev") {
+                continue;
+            }
             let mut object = labelled(name);
             if collection.contains("/namespaces/") {
                 object["metadata"]["namespace"] = NAMESPACE.into();

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::managers::{self, Managers};
 use super::owner::Owner;
 use crate::api::crd;
+use crate::api::visibility::API_SERVICES;
 use crate::kube::client::{CallError, Caller};
 use crate::kube::list::list_path;
 
@@ -103,9 +104,8 @@ impl Inventory {
             webhooks.extend(reader.get(&path).await?.map(|object| Placed { path, object }));
         }
         let mut api_services = Vec::new();
-        for version in ["v1beta1", "v1beta2"] {
-            let path =
-                format!("/apis/apiregistration.k8s.io/v1/apiservices/{version}.visibility.kueue.x-k8s.io");
+        for name in API_SERVICES {
+            let path = format!("/apis/apiregistration.k8s.io/v1/apiservices/{name}");
             api_services.extend(reader.get(&path).await?.map(|object| Placed { path, object }));
         }
         Ok(Self {

@@ -188,7 +188,7 @@ impl KueueCounters {
                 labels.insert(1, ("result", (*result).to_owned()));
                 self.recomputed.get_or_create(&labels).inc();
             }
-            Observation::Preempted { preempting_cluster_queue: preempting, reason } => {
+            Observation::Preempted { preempting_cluster_queue: preempting, reason, .. } => {
                 let mut labels = labels_with_role("preempting_cluster_queue", preempting, role);
                 labels.insert(1, ("reason", (*reason).to_owned()));
                 self.preempted.get_or_create(&labels).inc();

@@ -49,8 +49,14 @@ impl Counters {
 
     /// Counts an observation of the core.
     pub fn observe(&self, observation: &Observation, role: Role) {
-        if let Observation::IneffectiveWrite { resource, verb } = observation {
-            self.sluice.count_ineffective_write(resource, verb);
+        match observation {
+            Observation::IneffectiveWrite { resource, verb } => {
+                self.sluice.count_ineffective_write(resource, verb);
+            }
+            Observation::Preempted { preempting_cluster_queue, victim_cluster_queue, reason } => {
+                self.sluice.count_preemption(preempting_cluster_queue, victim_cluster_queue, reason);
+            }
+            _ => {}
         }
         self.kueue.observe(observation, role);
     }
@@ -155,6 +161,12 @@ mod tests {
         counters.count_refused_write("workloads/status", "apply", 403);
         let resource = "workloads/status".to_owned();
         counters.observe(&Observation::IneffectiveWrite { resource, verb: "apply" }, Role::Standalone);
+        let preempted = Observation::Preempted {
+            preempting_cluster_queue: "a".into(),
+            victim_cluster_queue: "b".into(),
+            reason: "InCohortReclamation",
+        };
+        counters.observe(&preempted, Role::Standalone);
         counters.count_dropped_events("full", 2);
         counters.set_queued_events(3);
         counters.count_visibility_request("visibility.kueue.x-k8s.io", "clusterqueues", 200);
@@ -178,6 +190,7 @@ mod tests {
             r#"sluice_writes_ineffective_total{resource="workloads/status",verb="apply"} 1"#,
             r#"sluice_writes_refused_total{resource="workloads/status",verb="apply",code="403"} 1"#,
             r#"sluice_events_dropped_total{reason="full"} 2"#,
+            r#"sluice_preemptions_total{preempting_cluster_queue="a",victim_cluster_queue="b",reason="InCohortReclamation"} 1"#,
             "sluice_events_queued 3",
             "# TYPE kueue_finished_workloads_total counter",
             "# HELP kueue_finished_workloads_total Workloads that finished.",

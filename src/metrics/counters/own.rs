@@ -14,6 +14,7 @@ pub(super) struct SluiceCounters {
     events_dropped: CounterFamily,
     events_queued: Gauge,
     visibility_requests: CounterFamily,
+    preemptions: CounterFamily,
 }
 
 impl SluiceCounters {
@@ -25,6 +26,7 @@ impl SluiceCounters {
             events_dropped: CounterFamily::default(),
             events_queued: Gauge::default(),
             visibility_requests: CounterFamily::default(),
+            preemptions: CounterFamily::default(),
         };
         registry.register("writes", "Writes to the API server, by verb and outcome", own.writes.clone());
         registry.register(
@@ -48,7 +50,21 @@ impl SluiceCounters {
             "Requests for resources of aggregated API groups, by group, resource and HTTP status",
             own.visibility_requests.clone(),
         );
+        registry.register(
+            "preemptions",
+            "Preemptions, by the ClusterQueues of preemptor and victim and by reason",
+            own.preemptions.clone(),
+        );
         own
+    }
+
+    pub(super) fn count_preemption(&self, preempting: &str, victim: &str, reason: &str) {
+        let labels = vec![
+            ("preempting_cluster_queue", preempting.to_owned()),
+            ("victim_cluster_queue", victim.to_owned()),
+            ("reason", reason.to_owned()),
+        ];
+        self.preemptions.get_or_create(&labels).inc();
     }
 
     pub(super) fn count_visibility_request(&self, group: &str, resource: &str, code: u16) {

@@ -28,6 +28,7 @@ impl Stored for Cohorts {
             });
             core.engine.set_cohort(&name, cohort);
             core.reconfigure_cluster_queues();
+            core.snapshot_builder.mark_references_stale();
         }
         Ok(())
     }
@@ -36,6 +37,7 @@ impl Stored for Cohorts {
         if core.cache.remove_cohort(&key.name) {
             core.engine.set_cohort(&key.name, None);
             core.reconfigure_cluster_queues();
+            core.snapshot_builder.mark_references_stale();
         }
     }
 }
@@ -64,6 +66,7 @@ impl Stored for ClusterQueues {
         let Ingested { key: name, changed } = core.cache.ingest_cluster_queue(decode(object)?);
         core.work_queue.add(ReconcileKey::named(Self::KIND, &name));
         if changed {
+            core.history_feed().follow_quota(&name);
             core.configure_cluster_queue(&name);
             core.mark_cluster_queue_and_workloads(&name);
             core.mark_deleting_references();
@@ -74,6 +77,7 @@ impl Stored for ClusterQueues {
 
     fn remove(&self, core: &mut Reconciler, key: &ObjectKey) {
         if core.cache.remove_cluster_queue(&key.name) {
+            core.history_feed().follow_quota(&key.name);
             core.engine.set_cluster_queue(&key.name, None);
             core.mark_cluster_queue_and_workloads(&key.name);
             core.mark_deleting_references();

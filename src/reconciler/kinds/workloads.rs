@@ -26,6 +26,7 @@ impl KindRules for Workloads {
         let (record, change) = core.cache.remove_workload(key);
         if let Some(record) = &record {
             core.second_passes.forget(key, &record.meta.uid);
+            core.history.delete(record);
         }
         core.writes.completing.remove(key);
         core.membership.assumed.remove(key);
@@ -48,6 +49,7 @@ impl Steps for Workloads {
     fn before_cycles(&self, core: &mut Reconciler, key: &ObjectKey, now: Timestamp) {
         let membership = core.sync_queue_membership(key, now);
         core.queue_updates().update_counts(key, membership, now);
+        core.history_feed().follow_changed_surroundings(key);
     }
 
     fn after_cycles(&self, core: &mut Reconciler, key: &ObjectKey, now: Timestamp) {

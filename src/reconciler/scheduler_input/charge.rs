@@ -18,6 +18,25 @@ use std::sync::Arc;
 impl SchedulerInput<'_> {
     /// Returns the charge of a Workload that holds quota, without the usage of pods that will not run again.
     pub(crate) fn charge_from_admission(&self, record: &WorkloadRecord) -> Option<Charge> {
+        let usage = self.charged_usage(record)?;
+        let admission = record.status.admission.as_ref()?;
+        Some(Charge {
+            cluster_queue: Arc::from(admission.cluster_queue.as_str()),
+            usage,
+            uid: record.meta.uid.clone(),
+            local_queue: record.queue_name.clone().unwrap_or_else(|| Arc::from("")),
+            priority: record.effective_priority(),
+            reserved_at: conditions::true_since(&record.status, ConditionType::QuotaReserved),
+            evicted: conditions::is_true(&record.status, ConditionType::Evicted),
+            deactivated: !record.active,
+            queued_since: self.queued_since(record),
+            variant: record.annotations.variant.clone(),
+            topology: self.occupancies(record, admission),
+        })
+    }
+
+    /// Returns the amounts that a Workload that holds quota is charged for.
+    pub(crate) fn charged_usage(&self, record: &WorkloadRecord) -> Option<BTreeMap<FlavorResource, Amount>> {
         if !reservation::holds_quota(&record.status) {
             return None;
         }
@@ -44,30 +63,13 @@ impl SchedulerInput<'_> {
                 *entry = entry.plus(amount);
             }
         }
-        Some(Charge {
-            cluster_queue: Arc::from(admission.cluster_queue.as_str()),
-            usage,
-            uid: record.meta.uid.clone(),
-            local_queue: record.queue_name.clone().unwrap_or_else(|| Arc::from("")),
-            priority: record.effective_priority(),
-            reserved_at: conditions::true_since(&record.status, ConditionType::QuotaReserved),
-            evicted: conditions::is_true(&record.status, ConditionType::Evicted),
-            deactivated: !record.active,
-            queued_since: self.queued_since(record),
-            variant: record.annotations.variant.clone(),
-            topology: self.occupancies(record, admission),
-        })
+        Some(usage)
     }
 
     /// Returns the time by which a Workload is ordered in its queue: that of an eviction by an admission check or a
     /// PodsReady timeout (unless configured to be ignored), else its creation.
     pub(crate) fn queued_since(&self, record: &WorkloadRecord) -> Timestamp {
-        let evicted = conditions::true_since(&record.status, ConditionType::Evicted);
-        match (evicted, conditions::reason(&record.status, ConditionType::Evicted)) {
-            (Some(at), "PodsReadyTimeout") if !self.settings.requeue_by_creation => at,
-            (Some(at), "AdmissionCheck") => at,
-            _ => record.meta.created,
-        }
+        record.queued_since(self.settings.requeue_by_creation)
     }
 
     /// Returns the usage of topology domains by an admission. An assignment that cannot be decoded uses none.

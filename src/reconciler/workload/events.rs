@@ -156,6 +156,7 @@ impl WorkloadFacts<'_> {
         let preempting = self.cache.cluster_queue_name(preemptor).unwrap_or_default().to_owned();
         effects.push(Effect::Observe(Observation::Preempted {
             preempting_cluster_queue: preempting,
+            victim_cluster_queue: queue.to_owned(),
             reason: reason.as_str(),
         }));
         effects

@@ -34,6 +34,11 @@ impl AssumedAdmissions {
         self.0.values()
     }
 
+    /// Returns the Workloads.
+    pub(crate) fn workloads(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.0.keys()
+    }
+
     pub(crate) fn insert(&mut self, workload: ObjectKey, admission: AssumedAdmission) {
         self.0.insert(workload, admission);
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 impl SchedulingContext<'_> {
     /// Workloads of the preemptor's own ClusterQueue that its policy allows to evict.
-    pub(super) fn own_candidates(&self, preemptor: &Preemptor) -> Vec<Arc<ReservingWorkload>> {
+    pub(in crate::scheduler) fn own_candidates(&self, preemptor: &Preemptor) -> Vec<Arc<ReservingWorkload>> {
         let policy = preemptor.queue.config.preemption.within_cluster_queue.unwrap_or_default();
         let lower = |workload: &ReservingWorkload| workload.charge.priority < preemptor.priority;
         let newer = |workload: &ReservingWorkload| {
@@ -31,7 +31,7 @@ impl SchedulingContext<'_> {
     }
 
     /// Workloads of another ClusterQueue that the preemptor's policy allows to evict.
-    pub(super) fn cohort_candidates(
+    pub(in crate::scheduler) fn cohort_candidates(
         &self,
         queue: NodeId,
         preemptor: &Preemptor,

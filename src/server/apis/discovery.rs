@@ -71,14 +71,22 @@ pub(super) fn group(group: &GroupDescription) -> Value {
     document
 }
 
+fn add_short_names(entry: &mut Value, resource: &ResourceDescription) {
+    if let Some(fields) = entry.as_object_mut().filter(|_| !resource.short_names.is_empty()) {
+        fields.insert("shortNames".into(), json!(resource.short_names));
+    }
+}
+
 /// Returns the answer to `/apis/GROUP/VERSION`.
 pub(super) fn resources(group: &GroupDescription, version: &str) -> Value {
     let mut resources = Vec::new();
     for resource in group.resources {
-        let ResourceDescription { plural, singular, kind, namespaced, verbs, subresources } = resource;
-        resources.push(json!({
+        let ResourceDescription { plural, singular, kind, namespaced, verbs, subresources, .. } = resource;
+        let mut entry = json!({
             "name": plural, "singularName": singular, "namespaced": namespaced, "kind": kind, "verbs": verbs,
-        }));
+        });
+        add_short_names(&mut entry, resource);
+        resources.push(entry);
         for part in *subresources {
             resources.push(json!({
                 "name": format!("{plural}/{}", part.name), "singularName": "", "namespaced": namespaced,
@@ -99,12 +107,14 @@ fn aggregated_group(group: &GroupDescription) -> Value {
             let parts = resource.subresources.iter().map(|part| {
                 json!({"subresource": part.name, "responseKind": response(part.kind), "verbs": part.verbs})
             });
-            json!({
+            let mut entry = json!({
                 "resource": resource.plural, "responseKind": response(resource.kind),
                 "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
                 "singularResource": resource.singular, "verbs": resource.verbs,
                 "subresources": parts.collect::<Vec<_>>(),
-            })
+            });
+            add_short_names(&mut entry, resource);
+            entry
         };
         let resources: Vec<Value> = group.resources.iter().map(resource).collect();
         json!({"version": version, "resources": resources, "freshness": "Current"})

@@ -5,6 +5,7 @@ use axum::response::Response;
 use futures::future::BoxFuture;
 use serde_json::Value;
 
+use super::front_proxy::User;
 use super::negotiation::Format;
 
 /// An API group.
@@ -31,10 +32,16 @@ pub struct ResourceDescription {
     pub singular: &'static str,
     /// Kind of its objects.
     pub kind: &'static str,
+    /// Short names.
+    pub short_names: &'static [&'static str],
     /// Whether its objects are in namespaces.
     pub namespaced: bool,
     /// Verbs on it; none where it only has subresources.
     pub verbs: &'static [&'static str],
+    /// Options of the query of its lists.
+    pub options: &'static [QueryOption],
+    /// What it is.
+    pub description: &'static str,
     /// Its subresources.
     pub subresources: &'static [SubresourceDescription],
 }
@@ -48,8 +55,19 @@ pub struct SubresourceDescription {
     pub kind: &'static str,
     /// Verbs on it.
     pub verbs: &'static [&'static str],
-    /// Options of the query: name and description. All are numbers.
-    pub options: &'static [(&'static str, &'static str)],
+    /// Options of the query.
+    pub options: &'static [QueryOption],
+    /// What it is.
+    pub description: &'static str,
+}
+
+/// An option of a query.
+#[derive(Clone, Copy, Debug)]
+pub struct QueryOption {
+    /// Its name.
+    pub name: &'static str,
+    /// Its type, as in OpenAPI.
+    pub kind: &'static str,
     /// What it is.
     pub description: &'static str,
 }
@@ -57,6 +75,8 @@ pub struct SubresourceDescription {
 /// A request that the client may make.
 #[derive(Clone, Debug)]
 pub struct ResourceRequest {
+    /// Who asks.
+    pub user: User,
     /// What is asked for.
     pub target: ResourcePath,
     /// Query of the URL.
@@ -88,11 +108,11 @@ pub struct ResourcePath {
     pub version: &'static str,
     /// Plural name.
     pub resource: &'static str,
-    /// Subresource.
+    /// Subresource; empty for the resource itself.
     pub subresource: &'static str,
-    /// Namespace; empty for resources of the cluster.
+    /// Namespace; empty for resources of the cluster, and for lists of all namespaces.
     pub namespace: String,
-    /// Name of the object.
+    /// Name of the object; empty for lists.
     pub name: String,
 }
 
@@ -101,7 +121,7 @@ pub trait ApiGroup: Send + Sync {
     /// Returns what the group has.
     fn description(&self) -> &'static GroupDescription;
 
-    /// Answers a request to get a subresource that the description has. The client is authorized.
+    /// Answers a request to get or list what the description has. The client is authorized.
     fn answer(&self, request: ResourceRequest) -> BoxFuture<'static, Response>;
 }
 
@@ -111,29 +131,44 @@ impl GroupDescription {
         self.versions.iter().find(|version| **version == name).copied()
     }
 
-    /// Returns what a path below `/apis/GROUP/` names: the version, and the resource with its subresource.
-    pub(super) fn parse(&self, path: &[String]) -> Option<(ResourcePath, &'static SubresourceDescription)> {
+    /// Returns what a path below `/apis/GROUP/` names: the version, the resource with its name and subresource, and the verbs on it.
+    pub(super) fn parse(&self, path: &[String]) -> Option<(ResourcePath, &'static [&'static str])> {
         let (version, rest) = path.split_first()?;
         let version = self.version(version)?;
-        let (namespace, [resource, name, subresource]) = match rest {
-            [namespaces, namespace, rest @ ..] if namespaces == "namespaces" && rest.len() == 3 => {
-                (Some(namespace), <&[String; 3]>::try_from(rest).ok()?)
+        let (namespace, rest) = match rest {
+            [namespaces, namespace, rest @ ..] if namespaces == "namespaces" && !rest.is_empty() => {
+                (Some(namespace), rest)
             }
-            rest => (None, <&[String; 3]>::try_from(rest).ok()?),
+            rest => (None, rest),
         };
-        let known = |known: &&ResourceDescription| {
-            known.plural == resource && known.namespaced == namespace.is_some()
+        let (plural, name, subresource) = match rest {
+            [plural] => (plural, None, None),
+            [plural, name] => (plural, Some(name), None),
+            [plural, name, subresource] => (plural, Some(name), Some(subresource)),
+            _ => return None,
         };
-        let resource = self.resources.iter().find(known)?;
-        let subresource = resource.subresources.iter().find(|known| known.name == subresource)?;
+        let resource = self.resources.iter().find(|known| known.plural == plural)?;
+        // Objects of namespaces may be listed together.
+        let is_everywhere = resource.namespaced && namespace.is_none();
+        if resource.namespaced != namespace.is_some() && !(is_everywhere && name.is_none()) {
+            return None;
+        }
+        let (subresource, verbs) = match subresource {
+            Some(name) => {
+                let known = resource.subresources.iter().find(|known| known.name == name)?;
+                (known.name, known.verbs)
+            }
+            None if resource.verbs.is_empty() => return None,
+            None => ("", resource.verbs),
+        };
         let path = ResourcePath {
             group: self.name,
             version,
             resource: resource.plural,
-            subresource: subresource.name,
+            subresource,
             namespace: namespace.cloned().unwrap_or_default(),
-            name: name.clone(),
+            name: name.cloned().unwrap_or_default(),
         };
-        Some((path, subresource))
+        Some((path, verbs))
     }
 }

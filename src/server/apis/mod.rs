@@ -11,7 +11,10 @@ pub mod front_proxy;
 pub mod group;
 mod negotiation;
 mod openapi;
+pub mod question_rate;
+pub mod questions;
 mod status;
+pub mod views;
 pub mod visibility;
 
 use std::sync::Arc;
@@ -28,6 +31,7 @@ use self::constants::Constants;
 use self::front_proxy::FrontProxy;
 use self::group::{ApiGroup, ResourceRequest};
 pub use self::negotiation::Format;
+use self::questions::PrivatePath;
 use crate::server::tls::PeerCertificates;
 
 /// Longest path in bytes.
@@ -47,6 +51,8 @@ pub struct ApiServer {
     pub access: AccessReviewer,
     /// Is told of requests.
     pub on_request: OnRequest,
+    /// Answers other processes of this installation, if they may ask.
+    pub private: Option<Arc<PrivatePath>>,
 }
 
 /// Returns the routes of the server.
@@ -61,6 +67,9 @@ async fn serve(State((server, constants)): State<(ApiServer, Arc<Constants>)>, r
     if path.len() > MAX_PATH_BYTES {
         return status::unknown_path();
     }
+    if let Some(private) = server.private.as_ref().filter(|_| path == questions::QUESTIONS_PATH) {
+        return private.respond(request).await;
+    }
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
     if let Some(response) = constants.answer(path.trim_matches('/'), request.headers()) {
         return if is_read { response } else { status::method_not_allowed("only GET is supported here") };
@@ -72,9 +81,9 @@ async fn serve(State((server, constants)): State<(ApiServer, Arc<Constants>)>, r
         return status::unknown_path();
     };
     let rest = segments.get(2..).unwrap_or_default();
-    let Some((target, subresource)) = group.description().parse(rest) else { return status::unknown_path() };
+    let Some((target, verbs)) = group.description().parse(rest) else { return status::unknown_path() };
     let resource = target.resource;
-    let response = server.resource(group.as_ref(), target, subresource.verbs, request).await;
+    let response = server.resource(group.as_ref(), target, verbs, request).await;
     (server.on_request)(group.description().name, resource, response.status());
     response
 }
@@ -108,10 +117,12 @@ impl ApiServer {
             group::first_option(query, "watch").is_some_and(|value| value == "true" || value == "1");
         let verb = match *request.method() {
             Method::GET | Method::HEAD if watches => "watch",
+            Method::GET | Method::HEAD if target.name.is_empty() => "list",
             Method::GET | Method::HEAD => "get",
             Method::POST => "create",
             Method::PUT => "update",
             Method::PATCH => "patch",
+            _ if target.name.is_empty() => "deletecollection",
             _ => "delete",
         };
         match self.access.allows(&user, verb, &target).await {
@@ -132,6 +143,6 @@ impl ApiServer {
         let Some(format) = Format::of(accept) else {
             return status::not_acceptable("application/json, application/json;as=Table;v=v1;g=meta.k8s.io");
         };
-        group.answer(ResourceRequest { target, query: query.map(str::to_owned), format }).await
+        group.answer(ResourceRequest { user, target, query: query.map(str::to_owned), format }).await
     }
 }

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::group::{GroupDescription, ResourceDescription, SubresourceDescription};
+use super::group::{GroupDescription, QueryOption, ResourceDescription};
 use crate::metrics::build;
 
 /// Where schemas refer to one another before they are in a document: `schema:NAME`.
@@ -51,18 +51,61 @@ fn resolve(value: Value, full_name: &impl Fn(&str) -> String, form: Form) -> Val
 
 /// Returns the schemas of a version by their full names. Those of answers have their kind.
 fn schemas(group: &GroupDescription, version: &str, form: Form) -> Map<String, Value> {
-    let kinds: Vec<&str> =
-        group.resources.iter().flat_map(|r| r.subresources).map(|part| part.kind).collect();
+    let operations: Vec<Operation> = group.resources.iter().flat_map(operations).collect();
     let full_name = |name: &str| schema_name(group, version, name);
     let mut all = Map::new();
     for (name, schema) in (group.schemas)(version) {
         let mut schema = resolve(schema, &full_name, form);
-        if let Some(fields) = schema.as_object_mut().filter(|_| kinds.contains(&name)) {
+        let is_answer = operations.iter().any(|operation| operation.kind == name);
+        if let Some(fields) = schema.as_object_mut().filter(|_| is_answer) {
             let kind = json!([{"group": group.name, "version": version, "kind": name}]);
             fields.insert("x-kubernetes-group-version-kind".into(), kind);
         }
         all.insert(full_name(name), schema);
     }
+    all
+}
+
+/// A request that may be made to a resource.
+struct Operation {
+    resource: &'static ResourceDescription,
+    /// `get` or `list`.
+    verb: &'static str,
+    /// Kind of the answer, which is the name of its schema.
+    kind: String,
+    subresource: &'static str,
+    options: &'static [QueryOption],
+    description: &'static str,
+    /// Whether the objects of one namespace are asked for.
+    in_namespace: bool,
+}
+
+/// Returns what may be asked of a resource.
+fn operations(resource: &'static ResourceDescription) -> Vec<Operation> {
+    let mut all = Vec::new();
+    let of = |verb, kind: String, in_namespace| Operation {
+        resource,
+        verb,
+        kind,
+        subresource: "",
+        options: if verb == "list" { resource.options } else { &[] },
+        description: resource.description,
+        in_namespace,
+    };
+    if resource.verbs.contains(&"get") {
+        all.push(of("get", resource.kind.to_owned(), resource.namespaced));
+    }
+    if resource.verbs.contains(&"list") {
+        let kind = format!("{}List", resource.kind);
+        all.push(of("list", kind.clone(), false));
+        all.extend(resource.namespaced.then(|| of("list", kind, true)));
+    }
+    all.extend(resource.subresources.iter().map(|part| Operation {
+        subresource: part.name,
+        options: part.options,
+        description: part.description,
+        ..of("get", part.kind.to_owned(), resource.namespaced)
+    }));
     all
 }
 
@@ -80,61 +123,68 @@ fn parameter(form: Form, place: &str, (name, kind, description): (&str, &str, &s
     parameter
 }
 
-/// Returns the only operation of a subresource.
-fn operation(
-    group: &GroupDescription,
-    version: &str,
-    (resource, part): (&ResourceDescription, &SubresourceDescription),
-    form: Form,
-) -> Value {
-    let schema = form.reference(&schema_name(group, version, part.kind));
-    let ok = match form {
-        Form::V2 => json!({"description": "OK", "schema": schema}),
-        Form::V3 => json!({"description": "OK", "content": {"application/json": {"schema": schema}}}),
-    };
-    let names =
-        [("name", "string", "name of the object"), ("namespace", "string", "namespace of the object")];
-    let in_path = names.into_iter().take(if resource.namespaced { 2 } else { 1 });
-    let options = part.options.iter().map(|(name, text)| parameter(form, "query", (name, "integer", text)));
-    let parameters: Vec<Value> = in_path.map(|name| parameter(form, "path", name)).chain(options).collect();
-    let capital = |text: &str| {
-        let mut letters = text.chars();
-        letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
-    };
-    let scope = if resource.namespaced { "Namespaced" } else { "" };
-    let group_words: String = group.name.split('.').take(1).map(capital).collect();
-    let id = format!(
-        "read{group_words}{}{scope}{}{}",
-        capital(version),
-        capital(resource.singular),
-        capital(part.name)
-    );
-    let mut operation = json!({
-        "operationId": id, "description": part.description, "parameters": parameters,
-        "responses": {"200": ok, "401": {"description": "Unauthorized"}},
-        "x-kubernetes-action": "get",
-        "x-kubernetes-group-version-kind": {"group": group.name, "version": version, "kind": part.kind},
-    });
-    if let Some(fields) = operation.as_object_mut().filter(|_| form == Form::V2) {
-        fields.insert("produces".into(), json!(["application/json"]));
-        fields.insert("schemes".into(), json!(["https"]));
+impl Operation {
+    fn path(&self, group: &GroupDescription, version: &str) -> String {
+        let namespace = if self.in_namespace { "/namespaces/{namespace}" } else { "" };
+        let name = if self.verb == "get" { "/{name}" } else { "" };
+        let slash = if self.subresource.is_empty() { "" } else { "/" };
+        let (plural, part) = (self.resource.plural, self.subresource);
+        format!("/apis/{}/{version}{namespace}/{plural}{name}{slash}{part}", group.name)
     }
-    json!({"get": operation})
+
+    fn id(&self, group: &GroupDescription, version: &str) -> String {
+        let capital = |text: &str| {
+            let mut letters = text.chars();
+            letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+        };
+        let scope = match (self.resource.namespaced, self.in_namespace) {
+            (true, true) => "Namespaced",
+            (true, false) => "ForAllNamespaces",
+            (false, _) => "",
+        };
+        let verb = if self.verb == "list" { "list" } else { "read" };
+        let group_words: String = group.name.split('.').take(group_words(group)).map(capital).collect();
+        let (version, singular) = (capital(version), capital(self.resource.singular));
+        format!("{verb}{group_words}{version}{singular}{scope}{}", capital(self.subresource))
+    }
+
+    fn document(&self, group: &GroupDescription, version: &str, form: Form) -> Value {
+        let schema = form.reference(&schema_name(group, version, &self.kind));
+        let ok = match form {
+            Form::V2 => json!({"description": "OK", "schema": schema}),
+            Form::V3 => json!({"description": "OK", "content": {"application/json": {"schema": schema}}}),
+        };
+        let name = ("name", "string", "name of the object");
+        let namespace = ("namespace", "string", "namespace of the object");
+        let in_path = [(name, self.verb == "get"), (namespace, self.in_namespace)];
+        let in_path = in_path.into_iter().filter(|(_, is_there)| *is_there);
+        let options = self.options.iter().map(|option| (option.name, option.kind, option.description));
+        let parameters: Vec<Value> = in_path
+            .map(|(name, _)| parameter(form, "path", name))
+            .chain(options.map(|option| parameter(form, "query", option)))
+            .collect();
+        let mut operation = json!({
+            "operationId": self.id(group, version), "description": self.description, "parameters": parameters,
+            "responses": {"200": ok, "401": {"description": "Unauthorized"}},
+            "x-kubernetes-action": self.verb,
+            "x-kubernetes-group-version-kind": {"group": group.name, "version": version, "kind": self.kind},
+        });
+        if let Some(fields) = operation.as_object_mut().filter(|_| form == Form::V2) {
+            fields.insert("produces".into(), json!(["application/json"]));
+            fields.insert("schemes".into(), json!(["https"]));
+        }
+        json!({"get": operation})
+    }
+}
+
+/// Number of words of the group's name that its operations have: as many as tell it from the other groups.
+fn group_words(group: &GroupDescription) -> usize {
+    if group.name == crate::api::visibility::GROUP { 1 } else { 2 }
 }
 
 fn paths(group: &GroupDescription, version: &str, form: Form) -> Map<String, Value> {
-    let mut paths = Map::new();
-    for resource in group.resources {
-        for part in resource.subresources {
-            let namespace = if resource.namespaced { "/namespaces/{namespace}" } else { "" };
-            let path = format!(
-                "/apis/{}/{version}{namespace}/{}/{{name}}/{}",
-                group.name, resource.plural, part.name
-            );
-            paths.insert(path, operation(group, version, (resource, part), form));
-        }
-    }
-    paths
+    let all = group.resources.iter().flat_map(operations);
+    all.map(|operation| (operation.path(group, version), operation.document(group, version, form))).collect()
 }
 
 fn info() -> Value {
@@ -190,6 +240,7 @@ pub(super) fn etag(document: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::apis::views;
     use crate::server::apis::visibility::GROUP;
 
     /// All references in a document.
@@ -206,9 +257,10 @@ mod tests {
 
     #[test]
     fn every_reference_is_to_a_schema_of_the_document() {
-        let documents: Vec<Value> =
-            GROUP.versions.iter().map(|version| v3(&GROUP, version)).chain([v2([GROUP].iter())]).collect();
-        for document in documents {
+        let groups = [&GROUP, &views::GROUP];
+        let of_versions =
+            groups.into_iter().flat_map(|group| group.versions.iter().map(|version| v3(group, version)));
+        for document in of_versions.chain([v2(groups.into_iter())]) {
             let mut found = Vec::new();
             references(&document, &mut found);
             assert!(found.len() >= 3, "{found:?}");
@@ -223,10 +275,12 @@ mod tests {
 
     #[test]
     fn operations_have_ids_of_their_own() {
-        let document = v2([GROUP].iter());
+        let document = v2([&GROUP, &views::GROUP].into_iter());
         let paths = document["paths"].as_object().unwrap();
         let ids: std::collections::BTreeSet<&str> =
             paths.values().map(|path| path["get"]["operationId"].as_str().unwrap()).collect();
-        assert_eq!((ids.len(), paths.len()), (4, 4), "{ids:?}");
+        assert_eq!(ids.len(), paths.len(), "{ids:?}");
+        assert!(paths.len() > 10, "{ids:?}");
+        assert_eq!(v2([&GROUP].into_iter())["paths"].as_object().unwrap().len(), 4);
     }
 }

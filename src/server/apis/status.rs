@@ -58,8 +58,10 @@ pub(super) fn forbidden(user: &str, verb: &str, path: &ResourcePath) -> Response
     } else {
         format!("in the namespace {namespace:?}")
     };
+    let object = if name.is_empty() { String::new() } else { format!(" {name:?}") };
+    let part = if subresource.is_empty() { String::new() } else { format!("/{subresource}") };
     let message = format!(
-        "{resource}.{group} {name:?} is forbidden: User {user:?} cannot {verb} resource \"{resource}/{subresource}\" in API group {group:?} {scope}"
+        "{resource}.{group}{object} is forbidden: User {user:?} cannot {verb} resource \"{resource}{part}\" in API group {group:?} {scope}"
     );
     let details = json!({"name": name, "group": group, "kind": resource});
     failure(StatusCode::FORBIDDEN, "Forbidden", &message, &details)
@@ -79,4 +81,10 @@ pub(super) fn not_acceptable(served: &str) -> Response {
 /// Returns that the client is not known.
 pub(super) fn unauthorized(message: &str) -> Response {
     failure(StatusCode::UNAUTHORIZED, "Unauthorized", message, &json!({}))
+}
+
+/// Returns that a client is none of this installation.
+pub(super) fn not_ours() -> Response {
+    let message = "only processes of this installation may ask, with a token of their own for this purpose";
+    failure(StatusCode::FORBIDDEN, "Forbidden", message, &json!({}))
 }

@@ -13,11 +13,13 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream;
 use http::header::CONTENT_TYPE;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::group::{
-    ApiGroup, GroupDescription, ResourceDescription, ResourcePath, ResourceRequest, SubresourceDescription,
+    ApiGroup, GroupDescription, QueryOption, ResourceDescription, ResourcePath, ResourceRequest,
+    SubresourceDescription,
 };
 use super::negotiation::Format;
 use super::status;
@@ -33,9 +35,17 @@ const MAX_READ_TIME: Duration = Duration::from_mins(1);
 /// Media type of all answers.
 const JSON: &str = "application/json";
 
-const OPTIONS: &[(&str, &str)] = &[
-    ("offset", "position of the first pending workload, starting from 0; 0 by default"),
-    ("limit", "most pending workloads; 1000 by default, at most 100000"),
+const OPTIONS: &[QueryOption] = &[
+    QueryOption {
+        name: "offset",
+        kind: "integer",
+        description: "position of the first pending workload, starting from 0; 0 by default",
+    },
+    QueryOption {
+        name: "limit",
+        kind: "integer",
+        description: "most pending workloads; 1000 by default, at most 100000",
+    },
 ];
 const SUMMARY: &str = "PendingWorkloadsSummary";
 
@@ -63,16 +73,22 @@ pub static GROUP: GroupDescription = GroupDescription {
             plural: "clusterqueues",
             singular: "clusterqueue",
             kind: SUMMARY,
+            short_names: &[],
             namespaced: false,
             verbs: &[],
+            options: &[],
+            description: "ClusterQueues with pending workloads.",
             subresources: &[OF_CLUSTER_QUEUE],
         },
         ResourceDescription {
             plural: "localqueues",
             singular: "localqueue",
             kind: SUMMARY,
+            short_names: &[],
             namespaced: true,
             verbs: &[],
+            options: &[],
+            description: "LocalQueues with pending workloads.",
             subresources: &[OF_LOCAL_QUEUE],
         },
     ],
@@ -207,7 +223,8 @@ impl Frame {
             }
             // Neither has keys that are no strings, so neither fails.
             let row = match self.include {
-                Some(include) => serde_json::to_string(&row.to_row(include)),
+                // No cell is an age.
+                Some(include) => serde_json::to_string(&row.to_row(include, Timestamp::UNIX_EPOCH)),
                 None => serde_json::to_string(row),
             };
             text.push_str(&row.unwrap_or_default());

@@ -4,6 +4,7 @@ mod clock_steps;
 mod dump;
 mod ended_rights;
 mod foreign_writers;
+mod history;
 mod inspection;
 mod invalid_topology;
 mod late_check_states;

@@ -172,6 +172,7 @@ impl World {
         }
         // I1: the ledger equals the usage recomputed from the objects, assumed admissions included.
         assert_eq!(self.harness.core.ledger_drift(), 0, "the ledger has drifted");
+        assert_eq!(self.harness.core.history_drift(), 0, "open runs are not the usage of the ledger");
     }
 
     /// Performs one action, chosen by the seed.

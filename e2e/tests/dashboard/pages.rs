@@ -1,0 +1,179 @@
+//! What holds for every page.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::Setting;
+
+/// Pages with data: name and path.
+const PAGES: [(&str, &str); 6] = [
+    ("overview", "/"),
+    ("cluster-queue", "/clusterqueues/nlp"),
+    ("workload", "/workloads/nlp-train/job-llama-ft-7c2-4b1d9"),
+    ("workload-running", "/workloads/rank/job-ranker-daily-77ac2"),
+    ("pending", "/pending"),
+    ("namespace", "/namespaces/nlp-train"),
+];
+/// Pages that are shown in one way only, if not all are shown in all ways.
+const ONCE: [(&str, &str); 2] = [
+    ("pending-empty", "/pending?cq=vision&reason=TopologyPlacementFailed"),
+    ("not-found", "/clusterqueues/none"),
+];
+const WIDTHS: [u32; 2] = [1280, 390];
+const THEMES: [&str; 2] = ["light", "dark"];
+
+/// What a page is asked about itself.
+const FACTS: &str = "({
+  scroll: document.documentElement.scrollWidth, width: window.innerWidth, title: document.title,
+  headings: document.querySelectorAll('h1').length,
+  foreign: performance.getEntriesByType('resource').map(e => e.name).filter(n => !n.startsWith(location.origin)),
+  wide: [...document.querySelectorAll('main *')].filter(e => e.getBoundingClientRect().right > window.innerWidth + 1
+    && !e.closest('.scroll')).slice(0, 5).map(e => e.outerHTML.slice(0, 120)),
+})";
+
+/// Shows each page at both widths in both themes: nothing is wider than the window, nothing is logged or loaded from elsewhere.
+pub(crate) async fn rendering(setting: &Setting) -> Result<()> {
+    let browser = &setting.browser;
+    browser.messages().await?;
+    for (name, path) in PAGES.into_iter().chain(ONCE) {
+        for width in WIDTHS {
+            for theme in THEMES {
+                let once = ONCE.iter().any(|(once, _)| *once == name);
+                if once && !setting.full && (width, theme) != (WIDTHS[0], THEMES[0]) {
+                    continue;
+                }
+                browser.show_as(width, theme).await?;
+                browser.open(&format!("{}{path}", setting.server.address)).await?;
+                let shown = format!("{name} at {width} px, {theme}");
+                let facts = browser.evaluate(FACTS).await?;
+                let number = |field: &str| facts[field].as_u64().unwrap_or_default();
+                browser.picture(&setting.folder.join(format!("{name}-{width}-{theme}.png"))).await?;
+                ensure!(number("scroll") <= number("width"), "{shown}: scrolls sideways: {facts}");
+                ensure!(
+                    facts["title"].as_str().is_some_and(|title| title.ends_with(" · Sluice")),
+                    "{shown}: {facts}"
+                );
+                ensure!(facts["headings"] == 1, "{shown}: {facts}");
+                ensure!(facts["foreign"] == json!([]), "{shown}: {facts}");
+                let messages = browser.messages().await?;
+                // A browser logs that a page was answered with an error.
+                let own: Vec<&String> = messages
+                    .iter()
+                    .filter(|text| !(name == "not-found" && text.contains("status of 404")))
+                    .collect();
+                ensure!(own.is_empty(), "{shown}: {own:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The text of a page without its clock times and durations.
+async fn text(setting: &Setting) -> Result<String> {
+    let script = "(() => { const main = document.querySelector('main').cloneNode(true);
+        main.querySelectorAll('time, [role=status]').forEach(e => e.remove());
+        return main.textContent.replace(/\\s+/g, ' ').trim(); })()";
+    Ok(setting.browser.evaluate(script).await?.as_str().unwrap_or_default().to_owned())
+}
+
+/// Each page shows the same after a reload and with scripts off.
+pub(crate) async fn reload_and_no_scripts(setting: &Setting) -> Result<()> {
+    let browser = &setting.browser;
+    browser.show_as(WIDTHS[0], THEMES[0]).await?;
+    for (name, path) in PAGES.into_iter().chain(ONCE) {
+        let address = format!("{}{path}", setting.server.address);
+        browser.open(&address).await?;
+        let first = text(setting).await?;
+        ensure!(first.len() > 50, "{name}: {first}");
+        browser.reload().await?;
+        let again = text(setting).await?;
+        ensure!(first == again, "{name} after a reload: {first}\n{again}");
+        browser.devtools("Emulation.setScriptExecutionDisabled", json!({"value": true})).await?;
+        browser.open(&address).await?;
+        let without = text(setting).await;
+        browser.devtools("Emulation.setScriptExecutionDisabled", json!({"value": false})).await?;
+        let without = without?;
+        ensure!(first == without, "{name} without scripts: {first}\n{without}");
+        let links = browser
+            .evaluate("[...document.links].map(a => a.href).filter(h => !h.startsWith(location.origin))");
+        ensure!(links.await? == json!([]), "{name} has links to other places");
+    }
+    browser.messages().await.map(drop)
+}
+
+/// Every table, image and control of the accessibility tree has a name, and headings do not skip a level.
+pub(crate) async fn accessibility(setting: &Setting) -> Result<()> {
+    const NAMED: [&str; 10] = [
+        "button",
+        "link",
+        "textbox",
+        "combobox",
+        "searchbox",
+        "table",
+        "image",
+        "img",
+        "navigation",
+        "region",
+    ];
+    for width in WIDTHS {
+        setting.browser.show_as(width, THEMES[0]).await?;
+        for (name, path) in PAGES.into_iter().chain(ONCE) {
+            setting.browser.open(&format!("{}{path}", setting.server.address)).await?;
+            setting.browser.devtools("Accessibility.enable", json!({})).await?;
+            let tree = setting.browser.devtools("Accessibility.getFullAXTree", json!({})).await?;
+            let nodes = tree["nodes"].as_array().cloned().unwrap_or_default();
+            ensure!(nodes.len() > 20, "{name}: {} nodes", nodes.len());
+            let shown: Vec<&Value> = nodes.iter().filter(|node| node["ignored"] != true).collect();
+            for node in &shown {
+                let role = node["role"]["value"].as_str().unwrap_or_default();
+                let label = node["name"]["value"].as_str().unwrap_or_default();
+                ensure!(
+                    !NAMED.contains(&role) || !label.trim().is_empty(),
+                    "{name}: {role} without a name: {node}"
+                );
+            }
+            let mut last = 1;
+            for node in shown.iter().filter(|node| node["role"]["value"] == "heading") {
+                let properties = node["properties"].as_array().into_iter().flatten();
+                let level = properties
+                    .filter(|one| one["name"] == "level")
+                    .find_map(|one| one["value"]["value"].as_u64());
+                let level = level.unwrap_or_default();
+                ensure!(level <= last + 1, "{name}: a heading of level {level} after {last}");
+                last = level;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What has the focus, and whether that can be seen.
+const FOCUSED: &str = "(() => { const e = document.activeElement; const s = getComputedStyle(e);
+    const seen = s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 2;
+    return {body: e === document.body, seen, what: e.outerHTML.slice(0, 90), index: [...document.querySelectorAll('*')].indexOf(e)}; })()";
+/// How many elements take the focus.
+const FOCUSABLE: &str =
+    "[...document.querySelectorAll('a[href], button, input:not([type=hidden]), select, [tabindex]')]
+    .filter(e => e.checkVisibility()).length";
+
+/// The Tab key reaches every control of a page in the order of the page, each visibly, and leaves the page again.
+pub(crate) async fn keyboard(setting: &Setting) -> Result<()> {
+    let browser = &setting.browser;
+    for (width, (name, path)) in WIDTHS.into_iter().flat_map(|width| PAGES.map(|page| (width, page))) {
+        browser.show_as(width, THEMES[0]).await?;
+        browser.open(&format!("{}{path}", setting.server.address)).await?;
+        let count = browser.evaluate(FOCUSABLE).await?.as_u64().unwrap_or_default();
+        ensure!(count > 5, "{name}: {count} controls");
+        let mut last = -1;
+        for number in 0..count {
+            browser.press("\u{e004}").await?;
+            let focused = browser.evaluate(FOCUSED).await?;
+            ensure!(focused["body"] == false, "{name}: the focus leaves after {number} of {count} controls");
+            ensure!(focused["seen"] == true, "{name}: the focus is not visible: {focused}");
+            let index = focused["index"].as_i64().unwrap_or_default();
+            ensure!(index > last, "{name}: the focus goes back: {focused}");
+            last = index;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! A dashboard that shows recorded values, with an API server that knows three tokens.
+
+use anyhow::{Context as _, Result};
+use http::{Request, Response};
+use kube::client::Body;
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use sluice::dashboard::{Freshness, Links, Question};
+use sluice::kube::client::Caller;
+use sluice::server::dashboard::models::{Answering, Models, Unanswered, Value as PageValue};
+use sluice::server::dashboard::{Settings, router};
+use sluice::server::listener::{Listener, ListenerLimits, ListenerStop};
+use sluice::server::user_authorizer::UserAuthorizer;
+use sluice::visibility::access::{Access, TenantDetail};
+use sluice_e2e::certs::CertificateAuthority;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Token of a user who sees the cluster.
+pub(crate) const ADMIN: &str = "admin-token";
+/// Token of a user who sees the namespace nlp-train.
+pub(crate) const TENANT: &str = "tenant-token";
+
+/// Values that pages show, which tests change.
+#[derive(Default)]
+pub(crate) struct Recorded {
+    version: AtomicU64,
+    freshness: Mutex<Freshness>,
+    starting: Mutex<bool>,
+    /// Changes to recorded values: file, pointer, value.
+    changes: Mutex<Vec<(&'static str, &'static str, Value)>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Recorded {
+    /// Changes a field of a recorded value.
+    pub(crate) fn change(&self, file: &'static str, pointer: &'static str, value: Value) {
+        lock(&self.changes).push((file, pointer, value));
+        self.version.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Sets how fresh the data is.
+    pub(crate) fn set_freshness(&self, freshness: Freshness) {
+        *lock(&self.freshness) = freshness;
+    }
+
+    /// Sets whether the lists are not complete.
+    pub(crate) fn set_starting(&self, starting: bool) {
+        *lock(&self.starting) = starting;
+    }
+
+    fn read<T: DeserializeOwned>(&self, file: &str) -> Result<T, Unanswered> {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/dashboard/{file}.json"));
+        let text = std::fs::read_to_string(&path).map_err(|error| Unanswered::Invalid(error.to_string()))?;
+        let mut value: Value =
+            serde_json::from_str(&text).map_err(|error| Unanswered::Invalid(error.to_string()))?;
+        for (changed, pointer, new) in lock(&self.changes).iter() {
+            if *changed == file
+                && let Some(field) = value.pointer_mut(pointer)
+            {
+                *field = new.clone();
+            }
+        }
+        serde_json::from_value(value).map_err(|error| Unanswered::Invalid(error.to_string()))
+    }
+
+    fn value(&self, question: &Question, access: &Access) -> Result<PageValue, Unanswered> {
+        let not_found = || Unanswered::NotFound {
+            text: format!("There is no {}, or none that you may see.", question.subject()),
+            similar: Vec::new(),
+        };
+        if *lock(&self.starting) {
+            let progress = "This replica waits for the first lists of workloads.".to_owned();
+            return Err(Unanswered::NotSynced { progress });
+        }
+        match question {
+            Question::Overview { .. } if access.cluster => Ok(PageValue::Overview(self.read("overview")?)),
+            Question::ClusterQueue(name) if name == "nlp" => {
+                Ok(PageValue::ClusterQueue(self.read("cluster_queue")?))
+            }
+            Question::Workload(namespace, _) if access.sees(namespace) => {
+                let file = if namespace == "rank" { "workload_running" } else { "workload" };
+                let cohorts = vec!["ai".to_owned(), "research".to_owned()];
+                Ok(PageValue::Workload(self.read(file)?, cohorts))
+            }
+            Question::Pending(query) => {
+                let file = if query.cluster_queue == "vision" { "pending_empty" } else { "pending" };
+                Ok(PageValue::Pending(self.read(file)?))
+            }
+            Question::Namespace(name) if name == "nlp-train" => {
+                Ok(PageValue::Namespace(self.read("namespace")?))
+            }
+            _ => Err(not_found()),
+        }
+    }
+}
+
+impl Models for Recorded {
+    fn version(&self) -> (String, u64) {
+        ("recorded".to_owned(), self.version.load(Ordering::SeqCst))
+    }
+
+    fn freshness(&self) -> Freshness {
+        lock(&self.freshness).clone()
+    }
+
+    fn answer(&self, question: Question, access: Access) -> Answering<'_> {
+        Box::pin(async move { self.value(&question, &access) })
+    }
+}
+
+/// Answers reviews: of the admin all, of the tenant those about nlp-train.
+fn review(uri: &str, body: &Value) -> Value {
+    if uri.contains("tokenreviews") {
+        let user = match body["spec"]["token"].as_str() {
+            Some(ADMIN) => "ml-admin",
+            Some(TENANT) => "nlp-user",
+            _ => return json!({"status": {"authenticated": false}}),
+        };
+        let user = json!({"username": user, "groups": ["system:authenticated"]});
+        return json!({"status": {"authenticated": true, "user": user, "audiences": body["spec"]["audiences"]}});
+    }
+    let (user, attributes) = (&body["spec"]["user"], &body["spec"]["resourceAttributes"]);
+    json!({"status": {"allowed": user == "ml-admin" || attributes["namespace"] == "nlp-train"}})
+}
+
+fn caller() -> Caller {
+    let service = tower::service_fn(|request: Request<Body>| async move {
+        let (parts, body) = request.into_parts();
+        let bytes = http_body_util::BodyExt::collect(body).await?.to_bytes();
+        let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let answer = review(&parts.uri.to_string(), &body).to_string();
+        let response = Response::builder().status(201).header("content-type", "application/json");
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(response.body(Body::from(answer.into_bytes()))?)
+    });
+    Caller::new(kube::Client::new(service, "default"), Duration::from_secs(5))
+}
+
+/// A running dashboard.
+pub(crate) struct Server {
+    /// `https://127.0.0.1:PORT` with the path prefix.
+    pub(crate) address: String,
+    pub(crate) recorded: Arc<Recorded>,
+    _stop: watch::Sender<bool>,
+    _retiring: watch::Sender<bool>,
+}
+
+impl Server {
+    /// Starts a dashboard below a path prefix.
+    pub(crate) async fn start(prefix: &str) -> Result<Self> {
+        let links = Links::below(prefix).map_err(anyhow::Error::msg)?;
+        let recorded = Arc::<Recorded>::default();
+        let (stop, stopped) = watch::channel(false);
+        let (retire, retiring) = watch::channel(false);
+        let router = router(Settings {
+            links,
+            authorizer: UserAuthorizer::new(&caller(), "sluice-dashboard"),
+            models: recorded.clone(),
+            tenant_detail: TenantDetail::default(),
+            retiring: retiring.clone(),
+        });
+        let pair = CertificateAuthority::new("dashboard")?.server("dashboard", &["127.0.0.1"])?;
+        let certificate = CertificateDer::from_pem_slice(pair.certificate.as_bytes())?;
+        let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let mut tls = tls.with_no_client_auth().with_single_cert(vec![certificate], key)?;
+        tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let any = vec!["127.0.0.1:0".parse().context("an address")?];
+        let limits = ListenerLimits::default();
+        let listener = Listener::bind("dashboard", any, Some(Arc::new(tls)), router, limits).await?;
+        let address = format!("https://{}{}", listener.address()?, prefix.trim_end_matches('/'));
+        tokio::spawn(listener.run(ListenerStop { retiring, stop: stopped }));
+        Ok(Self { address, recorded, _stop: stop, _retiring: retire })
+    }
+}

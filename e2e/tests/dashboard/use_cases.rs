@@ -1,0 +1,137 @@
+//! What users do: sign in, look while things change, look at data that is old, look without the right to.
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use sluice::dashboard::Freshness;
+use sluice_e2e::wait::within;
+use std::time::Duration;
+
+use crate::Setting;
+use crate::server::{ADMIN, TENANT};
+
+/// Signs in with a token.
+async fn sign_in(setting: &Setting, path: &str, token: &str) -> Result<()> {
+    setting.browser.open(&format!("{}{path}", setting.server.address)).await?;
+    setting.browser.type_into("#t", token).await?;
+    setting.browser.click(".primary").await
+}
+
+async fn heading(setting: &Setting) -> Result<String> {
+    let text = setting.browser.evaluate("document.querySelector('h1').textContent.trim()").await?;
+    Ok(text.as_str().unwrap_or_default().to_owned())
+}
+
+/// The form refuses a token that is not valid, takes one that is, and goes on to the page that was asked for.
+pub(crate) async fn signing_in(setting: &Setting) -> Result<()> {
+    let browser = &setting.browser;
+    browser.show_as(1280, "light").await?;
+    browser.open(&format!("{}/pending", setting.server.address)).await?;
+    ensure!(heading(setting).await? == "Sign in", "no page without a token");
+    browser.picture(&setting.folder.join("login-1280-light.png")).await?;
+    browser.show_as(390, "dark").await?;
+    browser.picture(&setting.folder.join("login-390-dark.png")).await?;
+    sign_in(setting, "/pending", "a-token-that-is-not-valid").await?;
+    let alert = browser.evaluate("document.querySelector('[role=alert]').textContent").await?;
+    ensure!(
+        alert.as_str().is_some_and(|text| text.contains("not valid for the audience sluice-dashboard")),
+        "{alert}"
+    );
+    sign_in(setting, "/pending", &"x".repeat(7_300)).await?;
+    let alert = browser.evaluate("document.querySelector('[role=alert]').textContent").await?;
+    ensure!(alert.as_str().is_some_and(|text| text.contains("at most 7 kB")), "{alert}");
+    sign_in(setting, "/pending", ADMIN).await?;
+    let address = browser.address().await?;
+    ensure!(address == format!("{}/pending", setting.server.address), "{address}");
+    ensure!(heading(setting).await? == "Pending workloads", "the page that was asked for");
+    let cookies = browser.evaluate("document.cookie").await?;
+    ensure!(cookies == "", "scripts see cookies: {cookies}");
+    // The browser logs each answer with an error.
+    browser.messages().await.map(drop)
+}
+
+/// A change is shown within seconds, without a reload; the field with the focus, its text and the scroll position stay.
+pub(crate) async fn updates(setting: &Setting) -> Result<()> {
+    let browser = &setting.browser;
+    browser.show_as(390, "light").await?;
+    browser.open(&format!("{}/pending", setting.server.address)).await?;
+    browser.type_into("input[name=q]", "llama").await?;
+    browser.evaluate("window.scrollTo(0, 300); window.kept = true").await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    setting.server.recorded.change(
+        "pending",
+        "/items/4/needs/0/amount",
+        json!({"value": "65", "number": 65}),
+    );
+    within(Duration::from_secs(3), "the row shows the change", async || {
+        let row = browser.evaluate("document.getElementById('w-4b1d9').textContent").await?;
+        ensure!(row.as_str().is_some_and(|text| text.contains("65 nvidia.com/gpu")), "{row}");
+        Ok(())
+    })
+    .await?;
+    let kept = browser
+        .evaluate("[window.kept, document.activeElement.name, document.activeElement.value, window.scrollY]")
+        .await?;
+    ensure!(kept == json!([true, "q", "llama", 300]), "{kept}");
+    browser.messages().await.map(drop)
+}
+
+/// Old data and a replica that starts are said.
+pub(crate) async fn old_data(setting: &Setting) -> Result<()> {
+    let (browser, recorded) = (&setting.browser, &setting.server.recorded);
+    browser.show_as(1280, "light").await?;
+    browser.open(&format!("{}/", setting.server.address)).await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    recorded.set_freshness(Freshness::SilentSince("2026-11-26T14:02:11Z".parse()?));
+    within(Duration::from_secs(10), "the open page says that its data is old", async || {
+        let alert = browser.evaluate("document.querySelector('[role=alert]').textContent").await?;
+        ensure!(alert.as_str().is_some_and(|text| text.contains("the state of 14:02:11")), "{alert}");
+        Ok(())
+    })
+    .await?;
+    browser.picture(&setting.folder.join("overview-stale-1280-light.png")).await?;
+    recorded.set_freshness(Freshness::Live);
+    within(Duration::from_secs(10), "the page is live again", async || {
+        let live = browser.evaluate("document.getElementById('live')?.textContent ?? ''").await?;
+        ensure!(live == "Live", "{live}");
+        Ok(())
+    })
+    .await?;
+    recorded.set_starting(true);
+    browser.open(&format!("{}/", setting.server.address)).await?;
+    let text = browser.evaluate("document.querySelector('main').textContent").await?;
+    recorded.set_starting(false);
+    ensure!(
+        text.as_str().is_some_and(|text| text.contains("waits for the first lists of workloads")),
+        "{text}"
+    );
+    browser.messages().await.map(drop)
+}
+
+/// A user of a namespace is told which right is missing, and sees nothing of the page.
+pub(crate) async fn tenant(setting: &Setting) -> Result<()> {
+    let browser = &setting.browser;
+    browser.forget().await?;
+    browser.show_as(1280, "light").await?;
+    sign_in(setting, "/namespaces/nlp-train", TENANT).await?;
+    ensure!(heading(setting).await? == "nlp-train", "the namespace is shown");
+    for path in
+        ["/", "/clusterqueues/nlp", "/pending", "/workloads/rank/job-ranker-daily-77ac2", "/namespaces/rank"]
+    {
+        browser.open(&format!("{}{path}", setting.server.address)).await?;
+        ensure!(heading(setting).await? == "No access", "{path}");
+        let text = browser.evaluate("document.body.textContent").await?;
+        let text = text.as_str().unwrap_or_default();
+        ensure!(
+            text.contains("list clusterqueueviews") || text.contains("list workloadviews"),
+            "{path}: {text}"
+        );
+        ensure!(!text.contains("ranker-ft") && !text.contains("speechlab"), "{path}: {text}");
+    }
+    browser.picture(&setting.folder.join("forbidden-1280-light.png")).await?;
+    browser.messages().await?;
+    browser.click("form[action$=logout] button").await?;
+    ensure!(heading(setting).await? == "Sign in", "signed out");
+    browser.open(&format!("{}/namespaces/nlp-train", setting.server.address)).await?;
+    ensure!(heading(setting).await? == "Sign in", "the token is gone");
+    Ok(())
+}

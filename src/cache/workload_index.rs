@@ -1,0 +1,89 @@
+//! Workloads by namespace and name, for readers outside the core.
+//!
+//! Invariants: it has every Workload of the cache, in the version that the cache has; a clone is a pointer, and a change after it
+//! copies one path of a tree; the start of a page and a look-up cost the logarithm of the number of Workloads.
+
+use super::records::WorkloadRecord;
+use crate::api::ObjectKey;
+use crate::queue::order_tree::{Copies, OrderTree, Weighted};
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+#[derive(Clone, Debug)]
+struct Indexed(Arc<WorkloadRecord>);
+
+impl Indexed {
+    fn key(&self) -> &ObjectKey {
+        &self.0.meta.key
+    }
+}
+
+impl Ord for Indexed {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(other.key())
+    }
+}
+
+impl PartialOrd for Indexed {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Indexed {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Indexed {}
+
+impl Weighted for Indexed {
+    fn weight(&self) -> u32 {
+        1
+    }
+}
+
+/// Workloads in order of namespace and name.
+#[derive(Clone, Debug, Default)]
+pub struct WorkloadIndex {
+    tree: OrderTree<Indexed>,
+    copies: Copies,
+}
+
+impl WorkloadIndex {
+    pub(super) fn insert(&mut self, record: &Arc<WorkloadRecord>) {
+        self.tree.insert(Indexed(Arc::clone(record)), &mut self.copies);
+    }
+
+    pub(super) fn remove(&mut self, record: &Arc<WorkloadRecord>) {
+        self.tree.remove(&Indexed(Arc::clone(record)), &mut self.copies);
+    }
+
+    /// Number of Workloads.
+    pub fn len(&self) -> usize {
+        self.tree.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns a Workload.
+    pub(crate) fn get(&self, key: &ObjectKey) -> Option<&Arc<WorkloadRecord>> {
+        self.tree.get(|item| key.cmp(item.key())).map(|item| &item.0)
+    }
+
+    /// Returns the number of Workloads whose key is not greater than this one.
+    pub(crate) fn up_to(&self, key: &ObjectKey) -> usize {
+        let before = self.tree.weight_before(|item| key.cmp(item.key()));
+        usize::try_from(before).unwrap_or(usize::MAX).saturating_add(usize::from(self.get(key).is_some()))
+    }
+
+    /// Iterates in order from this position.
+    pub(crate) fn starting_at(&self, position: usize) -> impl Iterator<Item = &Arc<WorkloadRecord>> {
+        let position = u32::try_from(position).unwrap_or(u32::MAX);
+        self.tree.iter_from(position).0.map(|item| &item.0)
+    }
+}

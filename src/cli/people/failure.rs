@@ -1,0 +1,80 @@
+//! Errors of verbs: what failed, on what, and what to do; and their exit status.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use serde_json::Value;
+
+use super::pages::{ListOptions, Pages, items};
+use crate::kube::client::{CallError, Caller};
+use crate::people::similar::similar;
+use crate::people::text_table::printable;
+use crate::people::workload_object::text_at;
+
+pub(crate) const NOT_FOUND: u16 = 404;
+pub(crate) const CONFLICT: u16 = 409;
+/// Some objects were skipped, or a right was missing for a part.
+pub(crate) const EXIT_PARTIAL: u8 = 3;
+/// Names that are compared with one that was not found.
+const COMPARED: i64 = 500;
+
+/// Prints an error.
+pub(crate) fn print_error(error: &anyhow::Error) -> ExitCode {
+    let text = match error.downcast_ref::<CallError>() {
+        Some(CallError::Status { message, .. }) => message.clone(),
+        Some(CallError::Transport(cause)) => format!("cannot reach the API server: {cause}"),
+        Some(CallError::Timeout(time)) => {
+            format!("the API server did not answer within {time:?}: use --request-timeout")
+        }
+        _ => format!("{error:#}"),
+    };
+    let lines: Vec<String> = text.lines().map(printable).collect();
+    let _ = writeln!(std::io::stderr(), "error: {}", lines.join("\n       "));
+    ExitCode::FAILURE
+}
+
+/// What became of several objects: each failure is named, and the rest goes on.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    done: usize,
+    failed: usize,
+}
+
+impl Tally {
+    /// Counts an object, and prints why it failed.
+    pub(crate) fn count(&mut self, outcome: anyhow::Result<()>) {
+        match outcome {
+            Ok(()) => self.done += 1,
+            Err(error) => {
+                self.failed += 1;
+                print_error(&error);
+            }
+        }
+    }
+
+    /// Returns the exit status: 1 if all failed, 3 if some did.
+    pub(crate) fn status(&self) -> ExitCode {
+        match (self.done, self.failed) {
+            (_, 0) => ExitCode::SUCCESS,
+            (0, _) => ExitCode::FAILURE,
+            _ => ExitCode::from(EXIT_PARTIAL),
+        }
+    }
+}
+
+/// Returns the error for a name that was not found, with names that are like it.
+pub(crate) async fn not_found(
+    caller: &Caller,
+    kind: &str,
+    name: &str,
+    collection: &str,
+    namespace: Option<&str>,
+) -> anyhow::Error {
+    let options = ListOptions { page: COMPARED, ..ListOptions::default() };
+    let page = Pages::new(caller, collection, &options).next().await;
+    let known: Vec<Value> = page.ok().flatten().map(|mut page| items(&mut page)).unwrap_or_default();
+    let names = known.iter().filter_map(|object| text_at(object, "/metadata/name"));
+    let place = namespace.map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
+    anyhow!("{kind} {name:?} not found{place}{}", similar(name, names))
+}

@@ -1,0 +1,44 @@
+//! The kinds that verbs name, with their aliases, and their paths.
+
+use crate::cache::{ApiResourceInfo, Kind};
+use crate::kube::client::collection_path;
+
+/// A kind of Kueue that verbs act on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeopleKind {
+    Workload,
+    ClusterQueue,
+    LocalQueue,
+    ResourceFlavor,
+}
+
+impl PeopleKind {
+    pub(crate) const fn kind(self) -> Kind {
+        match self {
+            Self::Workload => Kind::Workload,
+            Self::ClusterQueue => Kind::ClusterQueue,
+            Self::LocalQueue => Kind::LocalQueue,
+            Self::ResourceFlavor => Kind::ResourceFlavor,
+        }
+    }
+
+    pub(crate) fn resource(self) -> ApiResourceInfo {
+        self.kind().resource()
+    }
+
+    /// Returns the path of the objects in a namespace; with none, or of a kind without namespaces, of all.
+    pub(crate) fn collection(self, namespace: Option<&str>) -> String {
+        let resource = self.resource();
+        match namespace {
+            Some(namespace) if resource.namespaced => {
+                collection_path(&resource, &super::pages::encoded(namespace))
+            }
+            _ => crate::kube::client::all_path(&resource),
+        }
+    }
+
+    /// Returns the path of an object.
+    pub(crate) fn object(self, namespace: &str, name: &str) -> String {
+        format!("{}/{}", self.collection(Some(namespace)), super::pages::encoded(name))
+    }
+}

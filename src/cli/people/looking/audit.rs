@@ -1,0 +1,115 @@
+//! `sluice audit`.
+
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use super::{TableArgs, ViewQuery, note_partial, read, rows};
+use crate::cli::people::connection::ConnectionArgs;
+use crate::cli::people::note;
+use crate::cli::people::pages::encoded;
+use crate::kube::client::CallError;
+use crate::people::similar::similar;
+use crate::people::views;
+use crate::visibility::views::{Check, Finding, Severity};
+
+/// The answer is no, and a flag asked.
+const EXIT_NO: u8 = 4;
+
+/// Arguments of `audit`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AuditArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    #[command(flatten)]
+    table: TableArgs,
+    /// Only findings of this check, in full; repeatable.
+    #[arg(long, value_name = "CODE", value_parser = check)]
+    check: Vec<Check>,
+    /// Only findings as bad as this, or worse.
+    #[arg(long, value_name = "error|warning|note", value_parser = severity)]
+    severity: Option<Severity>,
+    /// Exit with status 4 if there is a finding as bad as this, or worse.
+    #[arg(long, value_name = "error|warning", value_parser = severity)]
+    fail_on: Option<Severity>,
+}
+
+fn check(text: &str) -> Result<Check, String> {
+    let known = || Check::ALL.iter().map(|check| check.as_str());
+    Check::ALL.iter().find(|check| check.as_str() == text).copied().ok_or_else(|| {
+        let like = similar(text, known());
+        if like.is_empty() {
+            format!("unknown check; known: {}", known().collect::<Vec<_>>().join(", "))
+        } else {
+            format!("unknown check{like}")
+        }
+    })
+}
+
+fn severity(text: &str) -> Result<Severity, String> {
+    [Severity::Error, Severity::Warning, Severity::Note]
+        .into_iter()
+        .find(|severity| severity.as_str() == text)
+        .ok_or_else(|| "use error, warning or note".to_owned())
+}
+
+pub(crate) async fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
+    args.table.format()?;
+    let session = args.connection.connect().await?;
+    let query = ViewQuery::default();
+    let in_namespace = format!("namespaces/{}/findings", encoded(&session.namespace));
+    let found = if args.connection.namespace.is_some() {
+        rows(&session, &in_namespace, &query, "findings").await?
+    } else {
+        match rows(&session, "clusterfindings", &query, "clusterfindings").await {
+            Ok(found) => found,
+            Err(error) if is_forbidden(&error) => {
+                note(&format!(
+                    "note: without the right to list clusterfindings: only findings of namespace {}",
+                    session.namespace
+                ));
+                rows(&session, &in_namespace, &query, "findings").await?
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    let mut list = found.into_list();
+    note_partial(&list);
+    let all: Vec<Finding> = read(&list.get("items").cloned().unwrap_or_default())?;
+    let is_wanted = |finding: &Finding| {
+        (args.check.is_empty() || args.check.contains(&finding.check))
+            && args.severity.is_none_or(|least| finding.severity <= least)
+    };
+    let wanted: Vec<Finding> = all.into_iter().filter(is_wanted).collect();
+    if let Some(fields) = list.as_object_mut() {
+        fields.insert("items".to_owned(), serde_json::to_value(&wanted)?);
+    }
+    args.table.print(&list, |_: Value, look| {
+        Ok(if args.check.is_empty() || wanted.is_empty() {
+            views::audit(&wanted, look)
+        } else {
+            wanted.iter().map(|finding| views::finding(finding, look)).collect::<Vec<_>>().join("\n")
+        })
+    })?;
+    let fails = args.fail_on.is_some_and(|least| wanted.iter().any(|finding| finding.severity <= least));
+    Ok(if fails { ExitCode::from(EXIT_NO) } else { ExitCode::SUCCESS })
+}
+
+fn is_forbidden(error: &anyhow::Error) -> bool {
+    let text = format!("{error:#}");
+    matches!(error.downcast_ref::<CallError>(), Some(CallError::Status { code: super::FORBIDDEN, .. }))
+        || text.starts_with("cannot read clusterfindings")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_checks_name_those_like_them() {
+        assert_eq!(check("starved"), Ok(Check::Starved));
+        assert_eq!(check("straved"), Err("unknown check; similar: starved".to_owned()));
+        assert!(check("x").unwrap_err().starts_with("unknown check; known: workload-never-fits, "));
+        assert_eq!(severity("bad"), Err("use error, warning or note".to_owned()));
+    }
+}

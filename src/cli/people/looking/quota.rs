@@ -1,0 +1,177 @@
+//! `sluice tree cohort` and `sluice share`: the quota of cohorts and ClusterQueues as trees.
+
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use serde_json::{Value, json};
+
+use super::{TableArgs, ViewQuery, note_partial, read, rows};
+use crate::cli::people::connection::{ConnectionArgs, Session};
+use crate::cli::people::failure::EXIT_PARTIAL;
+use crate::cli::people::note;
+use crate::people::similar::similar;
+use crate::people::views::{self, FlavorResource, Forest};
+use crate::visibility::views::{ClusterQueueView, CohortView};
+
+/// Which flavor-resource is shown.
+#[derive(Debug, clap::Args)]
+struct ShownArgs {
+    /// Resource; default: that with the highest use.
+    #[arg(long)]
+    resource: Option<String>,
+    /// Flavor; default: that with the highest use.
+    #[arg(long)]
+    flavor: Option<String>,
+}
+
+/// Arguments of `tree`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TreeArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    #[command(flatten)]
+    table: TableArgs,
+    #[command(subcommand)]
+    kind: TreeKind,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum TreeKind {
+    /// Show quota, usage, what is borrowed and what is lent, along the tree of cohorts
+    #[command(alias = "cohorts")]
+    Cohort {
+        /// Cohort; default: all without a parent.
+        name: Option<String>,
+        #[command(flatten)]
+        shown: ShownArgs,
+        /// Levels below the cohort.
+        #[arg(long, value_name = "N")]
+        depth: Option<usize>,
+    },
+}
+
+/// Arguments of `share`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShareArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    #[command(flatten)]
+    table: TableArgs,
+    /// Cohort, or ClusterQueue, whose cohort is shown; default: all.
+    name: Option<String>,
+    #[command(flatten)]
+    shown: ShownArgs,
+}
+
+/// The quota of the cluster.
+struct Quota {
+    cohorts: Vec<CohortView>,
+    queues: Vec<ClusterQueueView>,
+    /// Both lists as the server answered.
+    answer: Value,
+}
+
+impl Quota {
+    async fn read(session: &Session) -> anyhow::Result<Self> {
+        let query = ViewQuery::default();
+        let cohorts = rows(session, "cohortviews", &query, "cohortviews").await?.into_list();
+        let queues = rows(session, "clusterqueueviews", &query, "clusterqueueviews").await?.into_list();
+        note_partial(&cohorts);
+        let items = |list: &Value| list.get("items").cloned().unwrap_or_default();
+        Ok(Self {
+            cohorts: read(&items(&cohorts))?,
+            queues: read(&items(&queues))?,
+            answer: json!({"cohorts": items(&cohorts), "clusterQueues": items(&queues), "source": cohorts.get("source")}),
+        })
+    }
+
+    fn forest(&self) -> Forest<'_> {
+        Forest { cohorts: &self.cohorts, queues: &self.queues }
+    }
+
+    /// Returns the flavor-resource that is shown.
+    fn shown(&self, args: &ShownArgs) -> anyhow::Result<Option<FlavorResource>> {
+        let all = self
+            .queues
+            .iter()
+            .flat_map(|queue| &queue.quota)
+            .chain(self.cohorts.iter().flat_map(|cohort| &cohort.quota));
+        let matching = all.filter(|quota| {
+            args.resource.as_ref().is_none_or(|name| *name == quota.resource)
+                && args.flavor.as_ref().is_none_or(|name| *name == quota.flavor)
+        });
+        let shown = views::default_flavor_resource(matching);
+        if shown.is_none() && (args.resource.is_some() || args.flavor.is_some()) {
+            let wanted = [&args.resource, &args.flavor]
+                .into_iter()
+                .flatten()
+                .cloned()
+                .collect::<Vec<_>>()
+                .join(" in ");
+            return Err(anyhow!("no quota for {wanted}"));
+        }
+        Ok(shown)
+    }
+
+    /// Returns an error unless the cohort is known.
+    fn check(&self, name: &str) -> anyhow::Result<()> {
+        let names = || self.cohorts.iter().map(|cohort| cohort.metadata.name.as_str());
+        if names().any(|known| known == name) {
+            Ok(())
+        } else {
+            Err(anyhow!("cohort {name:?} not found{}", similar(name, names())))
+        }
+    }
+}
+
+/// `sluice tree cohort`.
+pub(crate) async fn tree(args: &TreeArgs) -> anyhow::Result<ExitCode> {
+    let TreeKind::Cohort { name, shown, depth } = &args.kind;
+    args.table.format()?;
+    let session = args.connection.connect().await?;
+    let quota = Quota::read(&session).await?;
+    if let Some(name) = name {
+        quota.check(name)?;
+    }
+    let shown = quota
+        .shown(shown)?
+        .unwrap_or_else(|| FlavorResource { flavor: String::new(), resource: String::new() });
+    let mut cycles = Vec::new();
+    args.table.print(&quota.answer, |_: Value, look| {
+        let (text, found) = views::cohort_tree(name.as_deref(), quota.forest(), &shown, *depth, look);
+        cycles = found;
+        Ok(text)
+    })?;
+    for cycle in &cycles {
+        note(cycle);
+    }
+    if !shown.resource.is_empty() && args.table.format()?.is_none() {
+        note(&format!("{} in {}", shown.resource, shown.flavor));
+    }
+    Ok(if cycles.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PARTIAL) })
+}
+
+/// `sluice share`.
+pub(crate) async fn share(args: &ShareArgs) -> anyhow::Result<ExitCode> {
+    args.table.format()?;
+    let session = args.connection.connect().await?;
+    let quota = Quota::read(&session).await?;
+    let root = match &args.name {
+        Some(name) => match quota.queues.iter().find(|queue| queue.metadata.name == *name) {
+            Some(queue) if queue.cohort.is_empty() => {
+                return Err(anyhow!("clusterqueue {name:?} has no cohort: it shares nothing"));
+            }
+            Some(queue) => Some(queue.cohort.clone()),
+            None => {
+                quota.check(name)?;
+                Some(name.clone())
+            }
+        },
+        None => None,
+    };
+    let shown = quota.shown(&args.shown)?;
+    args.table.print(&quota.answer, |_: Value, look| {
+        Ok(views::share(root.as_deref(), quota.forest(), shown.as_ref(), look))
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,76 @@
+//! Verbs for people: what they read and write, with the user's own rights.
+//!
+//! Invariants: standard output holds data only, notes and errors go to standard error; lists are read page by page; every write
+//! goes through `writing::Writer`.
+
+mod acting;
+mod activate;
+mod args;
+pub(crate) mod completion;
+pub(crate) mod connection;
+mod create;
+mod delete;
+pub(crate) mod discovery;
+mod failure;
+pub(crate) mod jobs;
+pub(crate) mod kinds;
+pub(crate) mod kueuectl;
+mod looking;
+mod move_workload;
+pub(crate) mod pages;
+mod reprioritize;
+mod targets;
+mod verbs;
+pub(crate) mod writing;
+
+pub(crate) use verbs::{PeopleVerb, run};
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Prints a note to standard error.
+pub(crate) fn note(text: &str) {
+    // If standard error is closed, the note is lost.
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Most lines of a list before a question.
+const SHOWN: usize = 20;
+
+/// Prints lines to standard error, indented; of many, the first ones and how many more there are.
+fn note_lines(lines: impl Iterator<Item = String>) {
+    let lines: Vec<String> = lines.collect();
+    note_all_lines(lines.iter().take(SHOWN).cloned());
+    if lines.len() > SHOWN {
+        note(&format!("  ... {} more (--show-all)", lines.len() - SHOWN));
+    }
+}
+
+/// Prints lines to standard error, indented.
+fn note_all_lines(lines: impl Iterator<Item = String>) {
+    lines.for_each(|line| note(&format!("  {line}")));
+}
+
+/// Returns a number with its noun.
+fn counted(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+/// Runs the command line of kueuectl, or prints candidates for it.
+pub(crate) fn run_kueuectl(args: &[OsString]) -> ExitCode {
+    if args.get(1).is_some_and(|verb| verb == completion::ASK) {
+        return complete(kueuectl::command(), args.get(2..));
+    }
+    kueuectl::run(args)
+}
+
+/// Prints candidates for the last word.
+pub(crate) fn complete(command: clap::Command, words: Option<&[OsString]>) -> ExitCode {
+    let words: Vec<String> =
+        words.unwrap_or_default().iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    match completion::run(command, &words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}

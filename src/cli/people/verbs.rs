@@ -1,0 +1,71 @@
+//! The verbs for people.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use super::completion::CompletionArgs;
+use super::{activate, create, delete, failure, looking, move_workload, reprioritize};
+use crate::cli::cluster_objects::block_on;
+
+/// A verb.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum PeopleVerb {
+    /// List Workloads, queues, cohorts or flavors
+    List(Box<looking::list::ListArgs>),
+    /// Say why a Workload waits, and what would change that
+    #[command(alias = "explain")]
+    Why(Box<looking::why::WhyArgs>),
+    /// Show the tree of cohorts with quota and usage
+    Tree(Box<looking::quota::TreeArgs>),
+    /// Show the shares by which fair sharing decides
+    Share(Box<looking::quota::ShareArgs>),
+    /// Show what is free, and the largest gang that fits
+    Capacity(Box<looking::capacity::CapacityArgs>),
+    /// Find configurations that cannot do what they say
+    Audit(Box<looking::audit::AuditArgs>),
+    /// Show the state of the manager
+    Status(Box<looking::status::StatusArgs>),
+    /// Create a ClusterQueue, LocalQueue or ResourceFlavor
+    Create(Box<create::CreateArgs>),
+    /// Stop queues or Workloads
+    Stop(Box<activate::StopArgs>),
+    /// Resume queues or Workloads
+    Resume(Box<activate::ResumeArgs>),
+    /// Give Workloads another LocalQueue
+    Move(Box<move_workload::MoveArgs>),
+    /// Give Workloads another priority class
+    Reprioritize(Box<reprioritize::ReprioritizeArgs>),
+    /// Delete the jobs of Workloads
+    Delete(Box<delete::DeleteArgs>),
+    /// Print the completion script of a shell
+    Completion(CompletionArgs),
+    /// Print candidates for the last word
+    #[command(name = super::completion::ASK, hide = true, disable_help_flag = true)]
+    Complete {
+        /// Words after the name of the program.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<OsString>,
+    },
+}
+
+/// Runs a verb. `command` is the whole command line, for completion.
+pub(crate) fn run(verb: PeopleVerb, command: impl FnOnce() -> clap::Command) -> ExitCode {
+    let outcome = match verb {
+        PeopleVerb::List(args) => block_on(looking::list::run(&args)),
+        PeopleVerb::Why(args) => block_on(looking::why::run(&args)),
+        PeopleVerb::Tree(args) => block_on(looking::quota::tree(&args)),
+        PeopleVerb::Share(args) => block_on(looking::quota::share(&args)),
+        PeopleVerb::Capacity(args) => block_on(looking::capacity::run(&args)),
+        PeopleVerb::Audit(args) => block_on(looking::audit::run(&args)),
+        PeopleVerb::Status(args) => block_on(looking::status::run(&args)),
+        PeopleVerb::Create(args) => block_on(create::run(&args)),
+        PeopleVerb::Stop(args) => block_on(activate::stop(&args)),
+        PeopleVerb::Resume(args) => block_on(activate::resume(&args)),
+        PeopleVerb::Move(args) => block_on(move_workload::run(&args)),
+        PeopleVerb::Reprioritize(args) => block_on(reprioritize::run(&args)),
+        PeopleVerb::Delete(args) => block_on(delete::run(&args)),
+        PeopleVerb::Completion(args) => args.print("sluice").map(|()| ExitCode::SUCCESS),
+        PeopleVerb::Complete { words } => return super::complete(command(), Some(&words)),
+    };
+    outcome.unwrap_or_else(|error| failure::print_error(&error))
+}

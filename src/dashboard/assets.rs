@@ -1,0 +1,85 @@
+//! Files that pages load: the style sheet, the script and the icon. They are part of the program.
+//!
+//! Invariant: an address holds the hash of the files' contents, so that it is cached for as long as a browser likes.
+
+use sha2::{Digest, Sha256};
+use std::fmt::Write;
+use std::sync::LazyLock;
+
+/// A file that pages load.
+#[derive(Clone, Copy, Debug)]
+pub struct Asset {
+    /// Its name.
+    pub name: &'static str,
+    /// Its media type.
+    pub content_type: &'static str,
+    /// Its contents.
+    pub contents: &'static str,
+}
+
+/// All files.
+pub const ASSETS: [Asset; 3] = [
+    Asset {
+        name: "sluice.css",
+        content_type: "text/css; charset=utf-8",
+        contents: include_str!("assets/sluice.css"),
+    },
+    Asset {
+        name: "live.js",
+        content_type: "text/javascript; charset=utf-8",
+        contents: include_str!("assets/live.js"),
+    },
+    Asset { name: "icon.svg", content_type: "image/svg+xml", contents: include_str!("assets/icon.svg") },
+];
+
+/// Hash of the contents of all files.
+static HASH: LazyLock<String> = LazyLock::new(|| {
+    let mut hash = Sha256::new();
+    for asset in ASSETS {
+        hash.update(asset.contents.as_bytes());
+    }
+    let mut text = String::new();
+    for byte in hash.finalize().iter().take(8) {
+        // Writing to a string cannot fail.
+        write!(text, "{byte:02x}").unwrap_or_default();
+    }
+    text
+});
+
+impl Asset {
+    /// Returns a file by the hash and the name in its address.
+    pub fn find(hash: &str, name: &str) -> Option<Self> {
+        ASSETS.into_iter().find(|asset| hash == *HASH && asset.name == name)
+    }
+}
+
+/// Returns the path of a file, below the path prefix.
+pub(super) fn path(name: &str) -> String {
+    format!("/assets/{}/{name}", *HASH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_found_by_their_address() {
+        for asset in ASSETS {
+            let path = path(asset.name);
+            let mut parts = path.split('/').skip(2);
+            let found = Asset::find(parts.next().unwrap(), parts.next().unwrap()).unwrap();
+            assert_eq!(found.contents, asset.contents);
+            assert!(Asset::find("0000000000000000", asset.name).is_none());
+        }
+    }
+
+    #[test]
+    fn the_script_stays_small_and_names_no_other_place() {
+        let script = ASSETS[1].contents;
+        assert!(script.lines().count() <= 100);
+        for asset in ASSETS {
+            let foreign = asset.contents.replace("http://www.w3.org/2000/svg", "");
+            assert!(!foreign.contains("http") && !foreign.contains("@import"), "{}", asset.name);
+        }
+    }
+}

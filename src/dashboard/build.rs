@@ -1,0 +1,439 @@
+//! The values of pages from the published state.
+//!
+//! Invariants: everything is read through `visibility`, with the viewer's access; a page costs what it shows and one pass over the
+//! queues, never over the workloads; a search passes over a bounded number of rows and says how to go on.
+
+use super::data::{ClusterQueuePage, NamespacePage, Overview, PathNode, PendingPage, PendingQuery};
+use super::marks::needs_change;
+use super::question::{DEFAULT_ROWS, Question};
+use crate::resources::{Quantity, to_f64};
+use crate::snapshot::Snapshot;
+use crate::visibility::access::Access;
+use crate::visibility::findings::{count, findings};
+use crate::visibility::page::{ModelError, PageQuery};
+use crate::visibility::queue_views::{cluster_queue, cluster_queues, cohort, cohorts, local_queues};
+use crate::visibility::selector::WorkloadSelector;
+use crate::visibility::views::{
+    AmountView, ClusterQueueView, CohortView, ListMetadata, LocalQueueView, QuotaView, ReasonCount, Source,
+    WorkloadView,
+};
+use crate::visibility::workloads::{Rowset, WorkloadQuery, workloads};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Rows of next and largest workloads on the page of a queue.
+const FEW_ROWS: usize = 5;
+/// Findings on the start page.
+const FEW_FINDINGS: usize = 3;
+/// Rows on the page of a namespace.
+const NAMESPACE_ROWS: usize = 20;
+/// Most rows that a search passes over for one page.
+const MAX_SEARCHED: usize = 4_000;
+/// Most similar names.
+const MAX_SIMILAR: usize = 5;
+/// Most names to choose from.
+const MAX_CHOICES: usize = 500;
+
+/// Reads all pages of a list.
+fn all<T>(page: impl Fn(&PageQuery) -> Result<Rowset<T>, ModelError>) -> Result<Vec<T>, ModelError> {
+    let (mut rows, mut query) = (Vec::new(), PageQuery::default());
+    loop {
+        let (some, metadata) = page(&query)?;
+        rows.extend(some);
+        if metadata.continue_token.is_empty() {
+            return Ok(rows);
+        }
+        query.continue_token = metadata.continue_token;
+    }
+}
+
+/// Adds up counts by reason, the most frequent first.
+fn sum_reasons<'a>(counts: impl Iterator<Item = &'a ReasonCount>) -> Vec<ReasonCount> {
+    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+    for count in counts {
+        let sum = sums.entry(&count.reason).or_default();
+        *sum = sum.saturating_add(count.count);
+    }
+    let row = |(reason, count): (&str, u64)| ReasonCount { reason: reason.to_owned(), count };
+    let mut rows: Vec<ReasonCount> = sums.into_iter().map(row).collect();
+    rows.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.reason.cmp(&b.reason)));
+    rows
+}
+
+fn sum_needing_change(reasons: &[ReasonCount]) -> u64 {
+    reasons.iter().filter(|row| needs_change(&row.reason)).map(|row| row.count).sum()
+}
+
+fn number(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+/// Returns the value of the start page, or of the page of a cohort.
+///
+/// # Errors
+/// The lists are not complete, the viewer does not see the cluster, or there is no such cohort.
+pub fn overview(
+    snapshot: &Snapshot,
+    access: &Access,
+    (root, source): (Option<&str>, Source),
+) -> Result<Overview, ModelError> {
+    let mut cohorts = all(|page| cohorts(snapshot, access, page))?;
+    let mut queues = all(|page| cluster_queues(snapshot, access, page))?;
+    if let Some(root) = root {
+        cohort(snapshot, access, root)?;
+        let below = subtree(&cohorts, root);
+        cohorts.retain(|cohort| below.contains(&cohort.metadata.name));
+        queues.retain(|queue| below.contains(&queue.cohort));
+    }
+    let found = findings(snapshot, access, None)?;
+    let reasons = sum_reasons(queues.iter().flat_map(|queue| &queue.reasons));
+    let waiting = |queue: &&ClusterQueueView| {
+        let view = snapshot.queues.cluster_queues.get(queue.metadata.name.as_str());
+        view.is_some_and(|view| view.waiting_head.is_some())
+    };
+    Ok(Overview {
+        cohort: root.unwrap_or_default().to_owned(),
+        pending: queues.iter().map(|queue| queue.pending.total).sum(),
+        needs_change: sum_needing_change(&reasons),
+        reasons,
+        admitted: queues.iter().map(|queue| queue.admitted).sum(),
+        cluster_queue_count: number(queues.len()),
+        cohort_count: number(cohorts.len()),
+        waiting_heads: number(queues.iter().filter(waiting).count()),
+        cohorts,
+        cluster_queues: queues,
+        finding_counts: Some(count(&found)),
+        findings: found.into_iter().take(FEW_FINDINGS).collect(),
+        source,
+        ..Overview::default()
+    })
+}
+
+/// Returns a cohort and those below it. Ends also where parents form a cycle.
+fn subtree(cohorts: &[CohortView], root: &str) -> BTreeSet<String> {
+    let (mut below, mut open) = (BTreeSet::new(), vec![root.to_owned()]);
+    while let Some(name) = open.pop() {
+        if let Some(cohort) = cohorts.iter().find(|cohort| cohort.metadata.name == name) {
+            open.extend(cohort.cohorts.iter().filter(|child| !below.contains(*child)).cloned());
+        }
+        below.insert(name);
+    }
+    below
+}
+
+/// Returns the value of the page of a ClusterQueue.
+///
+/// # Errors
+/// The lists are not complete, or there is no such ClusterQueue that the viewer may see.
+pub fn cluster_queue_page(
+    snapshot: &Snapshot,
+    access: &Access,
+    (name, source): (&str, Source),
+) -> Result<ClusterQueuePage, ModelError> {
+    let queue = cluster_queue(snapshot, access, name)?;
+    let selected = |status: &str, limit: usize| {
+        let selector = selector(&[("status", status), ("clusterQueue", name)])?;
+        let page = PageQuery { limit, ..PageQuery::default() };
+        workloads(snapshot, access, &WorkloadQuery { namespace: None, selector, page })
+    };
+    let queues = all(|page| local_queues(snapshot, access, (None, page)))?;
+    Ok(ClusterQueuePage {
+        path: path(snapshot, access, &queue),
+        next: selected("pending", FEW_ROWS)?.0,
+        local_queues: queues.into_iter().filter(|queue| queue.cluster_queue == name).collect(),
+        largest: Vec::new(),
+        cluster_queue: queue,
+        source,
+        partial: false,
+    })
+}
+
+/// Returns the names of the cohorts of a ClusterQueue from the root, if the viewer sees them.
+pub fn cohorts_above(snapshot: &Snapshot, access: &Access, queue: &str) -> Vec<String> {
+    let Ok(queue) = cluster_queue(snapshot, access, queue) else { return Vec::new() };
+    let mut names: Vec<String> =
+        above(snapshot, access, &queue).into_iter().map(|c| c.metadata.name).collect();
+    names.reverse();
+    names
+}
+
+/// Returns the cohorts of a ClusterQueue up to the root. Ends also where parents form a cycle.
+fn above(snapshot: &Snapshot, access: &Access, queue: &ClusterQueueView) -> Vec<CohortView> {
+    let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
+    let mut next = queue.cohort.clone();
+    while !next.is_empty() && seen.insert(next.clone()) {
+        let Ok(view) = cohort(snapshot, access, &next) else { break };
+        next.clone_from(&view.parent);
+        found.push(view);
+    }
+    found
+}
+
+/// Returns the nodes from a ClusterQueue to its root for the flavor-resource that is used most. The one that can provide least binds;
+/// of several, the first.
+fn path(snapshot: &Snapshot, access: &Access, queue: &ClusterQueueView) -> Vec<PathNode> {
+    let ratio = |quota: &&QuotaView| {
+        let value = |amount: &AmountView| super::text::value(amount).unwrap_or(0.0);
+        let limit = value(&quota.limit);
+        if limit > 0.0 { value(&quota.used) / limit } else { 0.0 }
+    };
+    let Some(first) = queue.quota.iter().max_by(|a, b| ratio(a).total_cmp(&ratio(b))) else {
+        return Vec::new();
+    };
+    let node = |kind: &str, name: &str, quota: &QuotaView| PathNode {
+        kind: kind.to_owned(),
+        name: name.to_owned(),
+        quota: quota.clone(),
+        binds: false,
+    };
+    let mut nodes = vec![node("ClusterQueue", &queue.metadata.name, first)];
+    for cohort in above(snapshot, access, queue) {
+        let same = |quota: &&QuotaView| quota.flavor == first.flavor && quota.resource == first.resource;
+        if let Some(quota) = cohort.quota.iter().find(same) {
+            nodes.push(node("Cohort", &cohort.metadata.name, quota));
+        }
+    }
+    let available = |node: &PathNode| super::text::value(&node.quota.available).unwrap_or(f64::MAX);
+    let least = nodes.iter().map(available).fold(f64::MAX, f64::min);
+    if let Some(binding) = nodes.iter_mut().rev().find(|node| available(node) <= least) {
+        binding.binds = true;
+    }
+    nodes
+}
+
+/// Makes a selector of fields with their values. An empty value selects nothing by that field.
+fn selector(fields: &[(&str, &str)]) -> Result<WorkloadSelector, ModelError> {
+    let mut parts = Vec::new();
+    for (field, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
+        if value.contains([',', '=', '|']) {
+            return Err(ModelError::Invalid(format!("{field}: {value:?} is no name")));
+        }
+        parts.push(format!("{field}={value}"));
+    }
+    WorkloadSelector::parse(&parts.join(",")).map_err(ModelError::Invalid)
+}
+
+/// What a search asks for beside the queue.
+struct Search {
+    /// Least amount of a resource.
+    min: Option<(String, f64)>,
+    /// Part of the name.
+    name: String,
+    /// A label.
+    label: Option<(String, String)>,
+}
+
+impl Search {
+    fn of(query: &PendingQuery) -> Result<Self, ModelError> {
+        let label =
+            query.q.split_once('=').map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()));
+        let min = match query.min.split_once('=') {
+            _ if query.min.is_empty() => None,
+            Some((resource, amount)) => {
+                let amount = amount.trim();
+                let parsed = Quantity::parse(amount)
+                    .map_err(|error| ModelError::Invalid(format!("min: {amount:?} is no amount: {error}")))?;
+                Some((resource.trim().to_owned(), to_f64(parsed.milli().into()) / 1_000.0))
+            }
+            None => return Err(ModelError::Invalid(format!("min: {:?} is not RESOURCE=AMOUNT", query.min))),
+        };
+        let name = if label.is_some() { String::new() } else { query.q.to_lowercase() };
+        Ok(Self { min, name, label })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.min.is_none() && self.name.is_empty() && self.label.is_none()
+    }
+
+    fn matches(&self, view: &WorkloadView) -> bool {
+        let labels = &view.metadata.labels;
+        let enough = |(resource, least): &(String, f64)| {
+            let needs = view.needs.iter().filter(|need| need.resource == *resource);
+            needs.filter_map(|need| super::text::value(&need.amount)).any(|amount| amount >= *least)
+        };
+        let job = view.job.as_ref().map_or("", |job| job.name.as_str());
+        let named =
+            [view.metadata.name.as_str(), job].iter().any(|name| name.to_lowercase().contains(&self.name));
+        named
+            && self.min.as_ref().is_none_or(enough)
+            && self.label.as_ref().is_none_or(|(key, value)| labels.get(key) == Some(value))
+    }
+}
+
+/// Returns the value of a page of pending workloads.
+///
+/// # Errors
+/// The lists are not complete, or a part of the question cannot be read.
+pub fn pending_page(
+    snapshot: &Snapshot,
+    access: &Access,
+    (query, source): (&PendingQuery, Source),
+) -> Result<PendingPage, ModelError> {
+    let search = Search::of(query)?;
+    let rows =
+        usize::try_from(if query.limit == 0 { DEFAULT_ROWS } else { query.limit }).unwrap_or(usize::MAX);
+    let namespace = Some(query.namespace.clone()).filter(|name| !name.is_empty());
+    let mut asked = WorkloadQuery {
+        namespace,
+        selector: selector(&[
+            ("status", "pending"),
+            ("clusterQueue", &query.cluster_queue),
+            ("localQueue", &query.local_queue),
+            ("reason", &query.reason),
+        ])?,
+        page: PageQuery { limit: rows, continue_token: query.after.clone() },
+    };
+    let (mut items, mut searched) = (Vec::new(), 0_usize);
+    let metadata: ListMetadata = loop {
+        let (found, metadata) = workloads(snapshot, access, &asked)?;
+        searched = searched.saturating_add(found.len());
+        items.extend(found.into_iter().filter(|view| search.matches(view)));
+        let enough = items.len() >= rows || searched >= MAX_SEARCHED || search.is_empty();
+        if enough || metadata.continue_token.is_empty() {
+            break metadata;
+        }
+        asked.page.continue_token.clone_from(&metadata.continue_token);
+    };
+    let is_cut = !search.is_empty() && !metadata.continue_token.is_empty();
+    let counts = Counts::of(snapshot, access, query)?;
+    let (cluster_queues, namespaces) = choices(snapshot, access);
+    Ok(PendingPage {
+        query: query.clone(),
+        metadata: if search.is_empty() {
+            metadata
+        } else {
+            ListMetadata { remaining_item_count: None, ..metadata }
+        },
+        items,
+        total: counts.total,
+        waiting: counts
+            .reasons
+            .iter()
+            .map(|row| row.count)
+            .sum::<u64>()
+            .saturating_sub(sum_needing_change(&counts.reasons)),
+        needs_change: sum_needing_change(&counts.reasons),
+        reasons: counts.reasons,
+        cluster_queues,
+        namespaces,
+        searched: is_cut.then(|| number(searched)),
+        source,
+        partial: false,
+    })
+}
+
+/// Counts that the queues keep, of the queues that are asked for.
+struct Counts {
+    total: Option<u64>,
+    reasons: Vec<ReasonCount>,
+}
+
+impl Counts {
+    fn of(snapshot: &Snapshot, access: &Access, query: &PendingQuery) -> Result<Self, ModelError> {
+        if query.namespace.is_empty() {
+            let mut queues = all(|page| cluster_queues(snapshot, access, page))?;
+            queues
+                .retain(|queue| query.cluster_queue.is_empty() || queue.metadata.name == query.cluster_queue);
+            let total = queues.iter().map(|queue| queue.pending.total).sum();
+            let reasons = sum_reasons(queues.iter().flat_map(|queue| &queue.reasons));
+            return Ok(Self { total: Some(total), reasons });
+        }
+        let mut queues = all(|page| local_queues(snapshot, access, (Some(&query.namespace), page)))?;
+        queues.retain(|queue| {
+            (query.cluster_queue.is_empty() || queue.cluster_queue == query.cluster_queue)
+                && (query.local_queue.is_empty() || queue.metadata.name == query.local_queue)
+        });
+        let total = queues.iter().map(|queue| queue.pending.total).sum();
+        let reasons = sum_reasons(queues.iter().flat_map(|queue| &queue.reasons));
+        Ok(Self { total: Some(total), reasons })
+    }
+}
+
+/// Returns the ClusterQueues and namespaces to choose from, as far as the viewer sees all of them.
+fn choices(snapshot: &Snapshot, access: &Access) -> (Vec<String>, Vec<String>) {
+    if !access.cluster {
+        return (Vec::new(), Vec::new());
+    }
+    let queues = snapshot.queues.cluster_queues.keys().take(MAX_CHOICES).map(ToString::to_string).collect();
+    let namespaces: BTreeSet<&str> = snapshot.queues.local_queues.keys().map(|key| &*key.namespace).collect();
+    (queues, namespaces.into_iter().take(MAX_CHOICES).map(str::to_owned).collect())
+}
+
+/// Returns the value of the page of a namespace.
+///
+/// # Errors
+/// The lists are not complete.
+pub fn namespace_page(
+    snapshot: &Snapshot,
+    access: &Access,
+    (namespace, source): (&str, Source),
+) -> Result<NamespacePage, ModelError> {
+    let queues: Vec<LocalQueueView> = all(|page| local_queues(snapshot, access, (Some(namespace), page)))?;
+    let page = PageQuery { limit: NAMESPACE_ROWS, ..PageQuery::default() };
+    let asked = WorkloadQuery {
+        namespace: Some(namespace.to_owned()),
+        selector: selector(&[("status", "pending")])?,
+        page,
+    };
+    let reasons = sum_reasons(queues.iter().flat_map(|queue| &queue.reasons));
+    Ok(NamespacePage {
+        namespace: namespace.to_owned(),
+        pending: queues.iter().map(|queue| queue.pending.total).sum(),
+        needs_change: sum_needing_change(&reasons),
+        admitted: queues.iter().map(|queue| queue.admitted).sum(),
+        workloads: workloads(snapshot, access, &asked)?.0,
+        local_queues: queues,
+        source,
+        partial: false,
+    })
+}
+
+/// Returns the name of the Workload of a job. Of several, as of an elastic job, the one that was created last.
+///
+/// # Errors
+/// The lists are not complete, or there is none that the viewer may see.
+pub fn workload_of_job(
+    snapshot: &Snapshot,
+    access: &Access,
+    (namespace, kind, name): (&str, &str, &str),
+) -> Result<String, ModelError> {
+    let job = format!("{}/{name}", kind.split('.').next().unwrap_or(kind));
+    if job.contains([',', '=', '|']) {
+        return Err(ModelError::NotFound);
+    }
+    let selector = WorkloadSelector::parse(&format!("status=all,job={job}")).map_err(ModelError::Invalid)?;
+    let asked = WorkloadQuery { namespace: Some(namespace.to_owned()), selector, page: PageQuery::default() };
+    let (found, _) = workloads(snapshot, access, &asked)?;
+    let newest = found.into_iter().max_by_key(|view| view.metadata.creation_timestamp);
+    newest.map(|view| view.metadata.name).ok_or(ModelError::NotFound)
+}
+
+/// Returns objects whose names are like that of the object that was asked for, if the viewer sees the cluster.
+pub fn similar(snapshot: &Snapshot, access: &Access, question: &Question) -> Vec<(String, Question)> {
+    if !access.cluster {
+        return Vec::new();
+    }
+    let like = |wanted: &str, known: &str| {
+        let (wanted, known) = (wanted.to_lowercase(), known.to_lowercase());
+        known.contains(&wanted) || wanted.contains(&known) || has_common_start(&wanted, &known)
+    };
+    let (queues, cohorts) = (&snapshot.queues.cluster_queues, &snapshot.queues.cohorts);
+    let found: Vec<(String, Question)> = match question {
+        Question::ClusterQueue(wanted) => {
+            let names = queues.keys().filter(|name| like(wanted, name));
+            names.map(|name| (name.to_string(), Question::ClusterQueue(name.to_string()))).collect()
+        }
+        Question::Cohort { name: wanted, .. } => {
+            let names = cohorts.keys().filter(|name| like(wanted, name));
+            let question = |name: &str| Question::Cohort { name: name.to_owned(), fr: String::new() };
+            names.map(|name| (name.to_string(), question(name))).collect()
+        }
+        _ => Vec::new(),
+    };
+    found.into_iter().take(MAX_SIMILAR).collect()
+}
+
+/// Whether two names start with the same three characters or more, at least half of the shorter one.
+fn has_common_start(a: &str, b: &str) -> bool {
+    let common = a.chars().zip(b.chars()).take_while(|(a, b)| a == b).count();
+    common >= 3 && common * 2 >= a.chars().count().min(b.chars().count())
+}

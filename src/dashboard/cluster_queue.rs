@@ -1,0 +1,128 @@
+//! The page of a ClusterQueue: quota by flavor-resource, the way to the root with the node that binds, who is next.
+
+use super::data::{ClusterQueuePage, PathNode};
+use super::frame::{Frame, Request, Section};
+use super::marks::{Shape, Tag};
+use super::rows::{Crumb, QuotaRow, WorkloadRow};
+use super::text;
+use askama::Template;
+
+#[derive(Template)]
+#[template(path = "cluster_queue.html", config = "src/dashboard/askama.toml")]
+struct ClusterQueueTemplate<'a> {
+    frame: Frame,
+    crumbs: Vec<Crumb>,
+    name: &'a str,
+    state: Tag,
+    strategy: &'a str,
+    message: &'a str,
+    facts: Facts,
+    quotas: Vec<QuotaRow>,
+    path_of: String,
+    path: Vec<PathRow>,
+    next: Vec<WorkloadRow>,
+    local_queues: Vec<LocalQueueRow>,
+    largest: Vec<WorkloadRow>,
+}
+
+/// Numbers at the top of the page.
+struct Facts {
+    pending: String,
+    pending_parts: String,
+    pending_href: String,
+    reserving: String,
+    admitted: String,
+    /// Empty without fair sharing.
+    share: String,
+    weight: String,
+}
+
+struct PathRow {
+    node: String,
+    href: String,
+    nominal: String,
+    used: String,
+    limit: String,
+    provides: String,
+    binds: bool,
+}
+
+struct LocalQueueRow {
+    namespace: String,
+    name: String,
+    href: String,
+    pending: String,
+    admitted: String,
+}
+
+/// Renders the page of a ClusterQueue.
+///
+/// # Errors
+/// The template fails, which is a bug.
+pub fn cluster_queue(request: &Request, data: &ClusterQueuePage) -> askama::Result<String> {
+    let (queue, links) = (&data.cluster_queue, &request.links);
+    let name = queue.metadata.name.as_str();
+    let state =
+        if queue.active { Tag::new(Shape::Good, "Active") } else { Tag::new(Shape::NeedsChange, "Inactive") };
+    let cohorts = data.path.iter().rev().filter(|node| node.kind == "Cohort");
+    let mut crumbs: Vec<Crumb> =
+        cohorts.map(|node| Crumb::new(&node.name, links.cohort(&node.name))).collect();
+    if crumbs.is_empty() && !queue.cohort.is_empty() {
+        crumbs.push(Crumb::new(&queue.cohort, links.cohort(&queue.cohort)));
+    }
+    crumbs.push(Crumb::new("ClusterQueue", String::new()));
+    let local_queue = |view: &crate::visibility::views::LocalQueueView| {
+        let (namespace, name) = (&view.metadata.namespace, &view.metadata.name);
+        LocalQueueRow {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            href: links.with_query("/pending", &[("ns", namespace), ("lq", name)]),
+            pending: text::count(view.pending.total),
+            admitted: text::count(view.admitted),
+        }
+    };
+    let share = queue.share.as_ref();
+    ClusterQueueTemplate {
+        frame: Frame::of(request, name, Section::None, (&data.source, data.partial)),
+        crumbs,
+        name,
+        state,
+        strategy: &queue.queueing_strategy,
+        message: if queue.active { "" } else { &queue.message },
+        facts: Facts {
+            pending: text::count(queue.pending.total),
+            pending_parts: format!(
+                "{} in evaluation, {} parked",
+                text::count(queue.pending.active),
+                text::count(queue.pending.inadmissible)
+            ),
+            pending_href: links.with_query("/pending", &[("cq", name)]),
+            reserving: text::count(queue.reserving),
+            admitted: text::count(queue.admitted),
+            share: share.map(|share| text::grouped(&share.value.to_string())).unwrap_or_default(),
+            weight: share.map(|share| share.weight.clone()).unwrap_or_default(),
+        },
+        quotas: queue.quota.iter().map(QuotaRow::of).collect(),
+        path_of: data.path.first().map_or_else(String::new, |node| {
+            format!("{} in {}, from the queue to the root", node.quota.resource, node.quota.flavor)
+        }),
+        path: data.path.iter().map(|node| path_row(node, links)).collect(),
+        next: WorkloadRow::all(&data.next, links, request.now),
+        local_queues: data.local_queues.iter().map(local_queue).collect(),
+        largest: WorkloadRow::all(&data.largest, links, request.now),
+    }
+    .render()
+}
+
+fn path_row(node: &PathNode, links: &super::links::Links) -> PathRow {
+    let is_queue = node.kind == "ClusterQueue";
+    PathRow {
+        node: format!("{} {}", node.kind, node.name),
+        href: if is_queue { links.cluster_queue(&node.name) } else { links.cohort(&node.name) },
+        nominal: text::amount(&node.quota.nominal),
+        used: text::amount(&node.quota.used),
+        limit: text::amount(&node.quota.limit),
+        provides: text::amount(&node.quota.available),
+        binds: node.binds,
+    }
+}

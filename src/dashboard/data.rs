@@ -1,0 +1,167 @@
+//! What pages show, as values: made of the objects of `visibility.sluice.dev`. The JSON of a page is its value.
+//!
+//! Invariants: a value is built for one viewer, and holds only what that viewer may see; each number of a page is in its value.
+
+use crate::visibility::views::{
+    ClusterQueueView, CohortView, Finding, FindingCounts, ListMetadata, LocalQueueView, ManagerView,
+    QuotaView, ReasonCount, Source, WorkloadView,
+};
+use serde::{Deserialize, Serialize};
+
+/// The start page: all queues, or those below a cohort.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Overview {
+    /// The cohort whose subtree is shown; empty for the whole tree.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cohort: String,
+    /// Number of pending workloads.
+    pub pending: u64,
+    /// Number of those that wait for a change, not for time.
+    pub needs_change: u64,
+    /// Number of workloads that are not admitted, by reason; the most frequent first.
+    pub reasons: Vec<ReasonCount>,
+    /// Number of admitted workloads.
+    pub admitted: u64,
+    /// Number of ClusterQueues.
+    pub cluster_queue_count: u64,
+    /// Number of cohorts.
+    pub cohort_count: u64,
+    /// Number of heads that fit and are not admitted.
+    pub waiting_heads: u64,
+    /// Cohorts.
+    pub cohorts: Vec<CohortView>,
+    /// ClusterQueues.
+    pub cluster_queues: Vec<ClusterQueueView>,
+    /// The manager, if the viewer may see it and it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manager: Option<ManagerView>,
+    /// Number of findings, if an audit has run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finding_counts: Option<FindingCounts>,
+    /// The first findings.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Finding>,
+    /// Where all this comes from.
+    pub source: Source,
+    /// Whether a part is missing or may differ from the leader's.
+    #[serde(default)]
+    pub partial: bool,
+}
+
+/// The page of a ClusterQueue.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterQueuePage {
+    /// The ClusterQueue.
+    pub cluster_queue: ClusterQueueView,
+    /// The nodes from the ClusterQueue to the root, for the flavor-resource that is used most.
+    pub path: Vec<PathNode>,
+    /// The first pending workloads.
+    pub next: Vec<WorkloadView>,
+    /// Its LocalQueues.
+    pub local_queues: Vec<LocalQueueView>,
+    /// The reserving workloads that use most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub largest: Vec<WorkloadView>,
+    /// Where all this comes from.
+    pub source: Source,
+    /// Whether a part is missing or may differ from the leader's.
+    #[serde(default)]
+    pub partial: bool,
+}
+
+/// A node on the way from a ClusterQueue to its root.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PathNode {
+    /// `ClusterQueue` or `Cohort`.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Its quota of the flavor-resource that the path is about.
+    pub quota: QuotaView,
+    /// Whether it is the node that limits the ClusterQueue.
+    pub binds: bool,
+}
+
+/// What is asked for on a page of pending workloads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PendingQuery {
+    /// Name of the ClusterQueue; empty for all.
+    #[serde(rename = "cq")]
+    pub cluster_queue: String,
+    /// The namespace; empty for all.
+    #[serde(rename = "ns")]
+    pub namespace: String,
+    /// Name of the LocalQueue, which needs a namespace; empty for all.
+    #[serde(rename = "lq")]
+    pub local_queue: String,
+    /// A pending reason, `waiting` or `stuck`; empty for all.
+    pub reason: String,
+    /// The least that a workload needs: `RESOURCE=AMOUNT`; empty for all.
+    pub min: String,
+    /// A part of the name, or a label as `KEY=VALUE`; empty for all.
+    pub q: String,
+    /// The order key of the last row of the page before; empty for the first page.
+    pub after: String,
+    /// Most rows.
+    pub limit: u64,
+}
+
+/// A page of pending workloads.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PendingPage {
+    /// What was asked for.
+    pub query: PendingQuery,
+    /// How to go on.
+    pub metadata: ListMetadata,
+    /// The rows.
+    pub items: Vec<WorkloadView>,
+    /// Number of pending workloads of the queue and namespace, whatever their reason; absent if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+    /// Number of those that wait for time alone.
+    pub waiting: u64,
+    /// Number of those that wait for a change.
+    pub needs_change: u64,
+    /// Their number by reason.
+    pub reasons: Vec<ReasonCount>,
+    /// Names of ClusterQueues to choose from.
+    pub cluster_queues: Vec<String>,
+    /// Names of namespaces to choose from.
+    pub namespaces: Vec<String>,
+    /// How many of the workloads were searched, if not all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub searched: Option<u64>,
+    /// Where all this comes from.
+    pub source: Source,
+    /// Whether a part is missing or may differ from the leader's.
+    #[serde(default)]
+    pub partial: bool,
+}
+
+/// The page of a namespace.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NamespacePage {
+    /// The namespace.
+    pub namespace: String,
+    /// Number of its pending workloads.
+    pub pending: u64,
+    /// Number of those that wait for a change.
+    pub needs_change: u64,
+    /// Number of its admitted workloads.
+    pub admitted: u64,
+    /// Its LocalQueues.
+    pub local_queues: Vec<LocalQueueView>,
+    /// Its first pending workloads.
+    pub workloads: Vec<WorkloadView>,
+    /// Where all this comes from.
+    pub source: Source,
+    /// Whether a part is missing or may differ from the leader's.
+    #[serde(default)]
+    pub partial: bool,
+}

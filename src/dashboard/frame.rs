@@ -1,0 +1,218 @@
+//! What all pages have around their content: navigation, who looks, how fresh the data is, where it comes from.
+
+use super::assets;
+use super::links::Links;
+use super::text;
+use crate::visibility::views::{Role, Source};
+use jiff::Timestamp;
+
+/// What a viewer sees of the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// No user has signed in.
+    #[default]
+    Nothing,
+    /// The whole cluster.
+    Cluster,
+    /// One namespace.
+    Namespace(String),
+}
+
+/// How fresh the data is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Freshness {
+    /// It is current.
+    #[default]
+    Live,
+    /// Nothing has been heard from the API server since then.
+    SilentSince(Timestamp),
+    /// No replica leads, so that nothing is admitted.
+    WithoutLeader,
+}
+
+/// Who asks for which page, and when.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// The start of all addresses.
+    pub links: Links,
+    /// Path and query of the page, below the path prefix.
+    pub path: String,
+    /// Name of the user; empty before signing in.
+    pub user: String,
+    /// What the user sees.
+    pub scope: Scope,
+    /// How fresh the data is.
+    pub freshness: Freshness,
+    /// The present.
+    pub now: Timestamp,
+    /// Namespaces that the user has visited.
+    pub namespaces: Vec<String>,
+}
+
+/// A part of the navigation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Section {
+    Overview,
+    Pending,
+    Namespace,
+    None,
+}
+
+/// A link of the navigation.
+#[derive(Clone, Debug)]
+pub(super) struct NavigationLink {
+    pub(super) text: String,
+    pub(super) href: String,
+    pub(super) current: bool,
+}
+
+/// What all pages have around their content.
+#[derive(Clone, Debug)]
+pub(super) struct Frame {
+    pub(super) title: String,
+    pub(super) home: String,
+    pub(super) style: String,
+    pub(super) script: String,
+    pub(super) icon: String,
+    /// Address of the stream of updates; empty for pages without.
+    pub(super) events: String,
+    pub(super) navigation: Vec<NavigationLink>,
+    pub(super) scope: String,
+    pub(super) user: String,
+    /// Address to which signing out is posted; empty without a user.
+    pub(super) logout: String,
+    /// Time of the data; empty if the page shows none.
+    pub(super) clock: String,
+    pub(super) staleness: Option<Staleness>,
+    pub(super) origin: Option<Origin>,
+}
+
+/// Why a page may not show the present.
+#[derive(Clone, Debug)]
+pub(super) struct Staleness {
+    /// The mark in the header.
+    pub(super) mark: String,
+    pub(super) headline: String,
+    pub(super) detail: String,
+    pub(super) reload: String,
+    /// Whether the data is old, so that its colours are taken back.
+    pub(super) old: bool,
+}
+
+/// Where the data of a page comes from.
+#[derive(Clone, Debug)]
+pub(super) struct Origin {
+    pub(super) at: String,
+    pub(super) clock: String,
+    pub(super) replica: String,
+    pub(super) role: &'static str,
+    pub(super) partial: bool,
+    pub(super) json: String,
+}
+
+impl Frame {
+    /// Returns the frame of a page without data.
+    pub(super) fn bare(request: &Request, title: &str) -> Self {
+        let links = &request.links;
+        let asset = |name: &str| links.to(&assets::path(name));
+        let scope = match &request.scope {
+            Scope::Nothing => String::new(),
+            Scope::Cluster => "Cluster view".to_owned(),
+            Scope::Namespace(name) => format!("Namespace {name}"),
+        };
+        let logout = if request.user.is_empty() { String::new() } else { links.to("/logout") };
+        Self {
+            title: title.to_owned(),
+            home: links.to("/"),
+            style: asset("sluice.css"),
+            script: asset("live.js"),
+            icon: asset("icon.svg"),
+            events: String::new(),
+            navigation: navigation(request, Section::None),
+            scope,
+            user: request.user.clone(),
+            logout,
+            clock: String::new(),
+            staleness: None,
+            origin: None,
+        }
+    }
+
+    /// Returns the frame of a page with data.
+    pub(super) fn of(
+        request: &Request,
+        title: &str,
+        section: Section,
+        (source, partial): (&Source, bool),
+    ) -> Self {
+        let links = &request.links;
+        let time = source.time.unwrap_or(request.now);
+        let json = if request.path.contains('?') { "&o=json" } else { "?o=json" };
+        let role = match source.role {
+            Some(Role::Leader) => "leader",
+            Some(Role::Follower) => "follower",
+            None => "",
+        };
+        Self {
+            navigation: navigation(request, section),
+            events: links.with_query("/events", &[("page", &request.path)]),
+            clock: text::clock(time),
+            staleness: staleness(request),
+            origin: Some(Origin {
+                at: text::rfc3339(time),
+                clock: text::clock(time),
+                replica: source.replica.clone(),
+                role,
+                partial,
+                json: links.to(&format!("{}{json}", request.path)),
+            }),
+            ..Self::bare(request, title)
+        }
+    }
+}
+
+fn navigation(request: &Request, section: Section) -> Vec<NavigationLink> {
+    let link = |text: &str, href: String, of: Section| NavigationLink {
+        text: text.to_owned(),
+        href,
+        current: of == section,
+    };
+    match &request.scope {
+        Scope::Nothing => Vec::new(),
+        Scope::Cluster => vec![
+            link("Overview", request.links.to("/"), Section::Overview),
+            link("Pending", request.links.to("/pending"), Section::Pending),
+        ],
+        Scope::Namespace(name) => vec![
+            link("Namespace", request.links.namespace(name), Section::Namespace),
+            link("Pending", request.links.with_query("/pending", &[("ns", name)]), Section::Pending),
+        ],
+    }
+}
+
+fn staleness(request: &Request) -> Option<Staleness> {
+    let reload = request.links.to(&request.path);
+    match request.freshness {
+        Freshness::Live => None,
+        Freshness::SilentSince(time) => {
+            let (clock, ago) = (text::clock(time), request.now.as_second().saturating_sub(time.as_second()));
+            Some(Staleness {
+                mark: format!("Data of {clock}"),
+                headline: format!("This page shows the state of {clock}, {} ago.", text::elapsed(ago)),
+                detail: "The replica has received nothing from the API server since then. Decisions may have been made that \
+                         are not shown."
+                    .to_owned(),
+                reload,
+                old: true,
+            })
+        }
+        Freshness::WithoutLeader => Some(Staleness {
+            mark: "No leader".to_owned(),
+            headline: "No workload is admitted at present.".to_owned(),
+            detail: "No replica of the manager leads. Workloads keep what they have, and all others wait."
+                .to_owned(),
+            reload,
+            old: false,
+        }),
+    }
+}

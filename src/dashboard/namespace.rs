@@ -1,0 +1,78 @@
+//! The page of a namespace: its LocalQueues with what they may use, and its pending workloads, without other tenants.
+
+use super::bar::Bar;
+use super::data::NamespacePage;
+use super::frame::{Frame, Request, Section};
+use super::links::Links;
+use super::rows::WorkloadRow;
+use super::text;
+use crate::visibility::views::{LocalQueueView, LocalQuotaView};
+use askama::Template;
+
+#[derive(Template)]
+#[template(path = "namespace.html", config = "src/dashboard/askama.toml")]
+struct NamespaceTemplate<'a> {
+    frame: Frame,
+    name: &'a str,
+    pending: String,
+    needs_change: String,
+    pending_href: String,
+    admitted: String,
+    queues: Vec<QueueRow>,
+    workloads: Vec<WorkloadRow>,
+}
+
+struct QueueRow {
+    name: String,
+    href: String,
+    cluster_queue: String,
+    /// `nvidia.com/gpu in h100-80g`; empty for a queue without quota.
+    quota: String,
+    bar: Option<Bar>,
+    used: String,
+    available: String,
+    pending: String,
+    admitted: String,
+}
+
+/// Renders the page of a namespace.
+///
+/// # Errors
+/// The template fails, which is a bug.
+pub fn namespace(request: &Request, data: &NamespacePage) -> askama::Result<String> {
+    let (links, name) = (&request.links, data.namespace.as_str());
+    NamespaceTemplate {
+        frame: Frame::of(request, name, Section::Namespace, (&data.source, data.partial)),
+        name,
+        pending: text::count(data.pending),
+        needs_change: text::count(data.needs_change),
+        pending_href: links.with_query("/pending", &[("ns", name)]),
+        admitted: text::count(data.admitted),
+        queues: data.local_queues.iter().flat_map(|queue| queue_rows(queue, links)).collect(),
+        workloads: WorkloadRow::all(&data.workloads, links, request.now),
+    }
+    .render()
+}
+
+/// Returns a row for each flavor-resource of a queue; the first one leads with the name.
+fn queue_rows(queue: &LocalQueueView, links: &Links) -> Vec<QueueRow> {
+    let row = |quota: Option<&LocalQuotaView>| {
+        let shared = quota.and_then(|quota| quota.shared.as_ref());
+        let name = &queue.metadata.name;
+        QueueRow {
+            name: name.clone(),
+            href: links.with_query("/pending", &[("ns", &queue.metadata.namespace), ("lq", name)]),
+            cluster_queue: queue.cluster_queue.clone(),
+            quota: quota.map(|quota| format!("{} in {}", quota.resource, quota.flavor)).unwrap_or_default(),
+            bar: shared.map(|shared| Bar::of(shared, &format!("ClusterQueue {}", queue.cluster_queue))),
+            used: quota.map(|quota| text::amount(&quota.used)).unwrap_or_default(),
+            available: quota.map(|quota| text::amount(&quota.available)).unwrap_or_default(),
+            pending: text::count(queue.pending.total),
+            admitted: text::count(queue.admitted),
+        }
+    };
+    if queue.quota.is_empty() {
+        return vec![row(None)];
+    }
+    queue.quota.iter().map(|quota| row(Some(quota))).collect()
+}

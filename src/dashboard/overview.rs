@@ -1,0 +1,355 @@
+//! The start page: key facts, the tree of cohorts with quota bars for one flavor-resource, reasons, findings.
+//!
+//! Invariant: the tree has at most 500 rows; of a larger one the deeper rows are left out, and the page says so.
+
+use super::bar::Bar;
+use super::data::Overview;
+use super::frame::{Frame, Request, Section};
+use super::links::Links;
+use super::marks::{Shape, Tag, needs_change};
+use super::text;
+use crate::visibility::views::{
+    ClusterQueueView, CohortView, Finding, QuotaView, ReasonCount, Severity, ShareView,
+};
+use askama::Template;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most rows of the tree.
+const MAX_ROWS: usize = 500;
+/// Depth of the rows that stay in a larger tree.
+const KEPT_DEPTH: usize = 2;
+/// Most findings.
+const MAX_FINDINGS: usize = 3;
+
+#[derive(Template)]
+#[template(path = "overview.html", config = "src/dashboard/askama.toml")]
+struct OverviewTemplate<'a> {
+    frame: Frame,
+    data: &'a Overview,
+    heading: String,
+    lede: String,
+    pending: String,
+    needs_change: String,
+    admitted: String,
+    in_use: String,
+    admissions: String,
+    evictions: String,
+    flavors: Flavors,
+    rows: Vec<TreeRow>,
+    is_cut: bool,
+    reasons: Vec<ReasonRow>,
+    findings: Vec<FindingRow>,
+}
+
+/// The flavor-resources to choose from.
+struct Flavors {
+    action: String,
+    options: Vec<FlavorOption>,
+    /// `nvidia.com/gpu in flavor h100-80g`; empty without any quota.
+    chosen: String,
+    note: String,
+}
+
+struct FlavorOption {
+    value: String,
+    words: String,
+    selected: bool,
+}
+
+struct TreeRow {
+    depth: usize,
+    is_cohort: bool,
+    name: String,
+    href: String,
+    bar: Bar,
+    used: String,
+    nominal: String,
+    borrowed: String,
+    borrowed_is_zero: bool,
+    limit: String,
+    lent: String,
+    lent_is_zero: bool,
+    pending: String,
+    pending_href: String,
+    share: String,
+}
+
+struct ReasonRow {
+    tag: Tag,
+    href: String,
+    /// Width of the bar, in percent of the most frequent reason.
+    width: String,
+    count: String,
+}
+
+/// A finding, as the start page shows it.
+pub(super) struct FindingRow {
+    pub(super) tag: Tag,
+    pub(super) message: String,
+    pub(super) object: String,
+    pub(super) correction: String,
+}
+
+/// Renders the start page, with the tree of a flavor-resource (`FLAVOR:RESOURCE`), or of the one that is used most.
+///
+/// # Errors
+/// The template fails, which is a bug.
+pub fn overview(request: &Request, data: &Overview, chosen: Option<&str>) -> askama::Result<String> {
+    let known = flavor_resources(data);
+    let chosen = chosen.and_then(|text| text.split_once(':')).map(|(f, r)| (f.to_owned(), r.to_owned()));
+    let chosen = chosen.filter(|key| known.contains_key(key)).or_else(|| most_used(&known));
+    let (rows, is_cut) = tree(data, chosen.as_ref(), &request.links);
+    let rate = |rate: Option<f64>| rate.map(|rate| rate.to_string()).unwrap_or_default();
+    let decisions = data.manager.as_ref().and_then(|manager| manager.decisions.as_ref());
+    let heading = if data.cohort.is_empty() { "Overview".to_owned() } else { data.cohort.clone() };
+    let path = if data.cohort.is_empty() { "/".to_owned() } else { request.links.cohort(&data.cohort) };
+    let action = if data.cohort.is_empty() { request.links.to(&path) } else { path };
+    OverviewTemplate {
+        frame: Frame::of(request, &heading, Section::Overview, (&data.source, data.partial)),
+        lede: lede(data),
+        heading,
+        pending: text::count(data.pending),
+        needs_change: if data.needs_change > 0 { text::count(data.needs_change) } else { String::new() },
+        admitted: text::count(data.admitted),
+        in_use: in_use(data, chosen.as_ref()),
+        admissions: rate(decisions.and_then(|decisions| decisions.admissions_per_minute)),
+        evictions: rate(decisions.and_then(|decisions| decisions.evictions_per_minute)),
+        flavors: flavors(action, &known, chosen.as_ref()),
+        rows,
+        is_cut,
+        reasons: reasons(&data.reasons, &request.links),
+        findings: data.findings.iter().take(MAX_FINDINGS).map(finding).collect(),
+        data,
+    }
+    .render()
+}
+
+type FlavorResourceKey = (String, String);
+
+/// Returns the flavor-resources of all ClusterQueues with their sums of usage and nominal quota, and how many have them.
+fn flavor_resources(data: &Overview) -> BTreeMap<FlavorResourceKey, (f64, f64, usize)> {
+    let mut known: BTreeMap<FlavorResourceKey, (f64, f64, usize)> = BTreeMap::new();
+    for quota in data.cluster_queues.iter().flat_map(|queue| &queue.quota) {
+        let sums = known.entry((quota.flavor.clone(), quota.resource.clone())).or_default();
+        sums.0 += text::value(&quota.used).unwrap_or(0.0);
+        sums.1 += text::value(&quota.nominal).unwrap_or(0.0);
+        sums.2 += 1;
+    }
+    known
+}
+
+fn most_used(known: &BTreeMap<FlavorResourceKey, (f64, f64, usize)>) -> Option<FlavorResourceKey> {
+    let ratio = |(used, nominal, _): &(f64, f64, usize)| if *nominal > 0.0 { used / nominal } else { 0.0 };
+    // Of equal ones the first by name.
+    known.iter().rev().max_by(|a, b| ratio(a.1).total_cmp(&ratio(b.1))).map(|(key, _)| key.clone())
+}
+
+fn flavors(
+    action: String,
+    known: &BTreeMap<FlavorResourceKey, (f64, f64, usize)>,
+    chosen: Option<&FlavorResourceKey>,
+) -> Flavors {
+    let option = |key: &FlavorResourceKey| FlavorOption {
+        value: format!("{}:{}", key.0, key.1),
+        words: format!("{} in {}", key.1, key.0),
+        selected: Some(key) == chosen,
+    };
+    Flavors {
+        action,
+        options: known.keys().map(option).collect(),
+        chosen: chosen.map(|(flavor, resource)| format!("{resource} in flavor {flavor}")).unwrap_or_default(),
+        note: String::new(),
+    }
+}
+
+fn lede(data: &Overview) -> String {
+    let queues = text::counted(data.cluster_queue_count, "ClusterQueue");
+    let cohorts = text::counted(data.cohort_count, "cohort");
+    let pending = match (data.pending, data.needs_change) {
+        (0, _) => "Nothing is pending.".to_owned(),
+        (pending, 0) => format!("All {} wait for capacity.", text::counted(pending, "pending workload")),
+        (pending, change) => format!(
+            "{} of {} {} a change; the others wait for capacity.",
+            text::count(change),
+            text::counted(pending, "pending workload"),
+            if change == 1 { "needs" } else { "need" }
+        ),
+    };
+    let heads = match data.waiting_heads {
+        0 => "No head waits although it fits.".to_owned(),
+        1 => "1 head fits and is not admitted yet.".to_owned(),
+        heads => format!("{} heads fit and are not admitted yet.", text::count(heads)),
+    };
+    format!("{queues} in {cohorts}. {pending} {heads}")
+}
+
+/// Returns how much of the chosen flavor-resource is in use, if one tree has all of it.
+fn in_use(data: &Overview, chosen: Option<&FlavorResourceKey>) -> String {
+    let Some((flavor, resource)) = chosen else { return String::new() };
+    let is_chosen = |quota: &&QuotaView| quota.flavor == *flavor && quota.resource == *resource;
+    let cohorts = data.cohorts.iter().filter(|cohort| cohort.parent.is_empty());
+    let alone = data.cluster_queues.iter().filter(|queue| queue.cohort.is_empty());
+    let quotas = cohorts.map(|cohort| &cohort.quota).chain(alone.map(|queue| &queue.quota));
+    let roots: Vec<&QuotaView> = quotas.filter_map(|quotas| quotas.iter().find(is_chosen)).collect();
+    let [only] = roots.as_slice() else { return String::new() };
+    format!("{} of {} {resource} in {flavor} in use", text::amount(&only.used), text::amount(&only.nominal))
+}
+
+fn tree(data: &Overview, chosen: Option<&FlavorResourceKey>, links: &Links) -> (Vec<TreeRow>, bool) {
+    let Some((flavor, resource)) = chosen else { return (Vec::new(), false) };
+    let mut tree = Tree {
+        cohorts: data.cohorts.iter().map(|cohort| (cohort.metadata.name.as_str(), cohort)).collect(),
+        queues: BTreeMap::new(),
+        key: (flavor, resource),
+        links,
+        seen: BTreeSet::new(),
+        rows: Vec::new(),
+    };
+    for queue in &data.cluster_queues {
+        tree.queues.entry(queue.cohort.as_str()).or_default().push(queue);
+    }
+    let is_root = |cohort: &&CohortView| {
+        if data.cohort.is_empty() {
+            !tree.cohorts.contains_key(cohort.parent.as_str())
+        } else {
+            cohort.metadata.name == data.cohort
+        }
+    };
+    let roots: Vec<&CohortView> = data.cohorts.iter().filter(is_root).collect();
+    for root in roots {
+        tree.add_cohort(root, 0);
+    }
+    if data.cohort.is_empty() {
+        // Those without a cohort, and those whose cohort is not shown.
+        let shown = |name: &str| !name.is_empty() && tree.seen.contains(name);
+        let alone: Vec<&ClusterQueueView> =
+            data.cluster_queues.iter().filter(|queue| !shown(&queue.cohort)).collect();
+        for queue in alone {
+            tree.add_queue(queue, 0);
+        }
+    }
+    let mut rows = tree.rows;
+    let is_cut = rows.len() > MAX_ROWS;
+    if is_cut {
+        rows.retain(|row| row.depth <= KEPT_DEPTH);
+        rows.truncate(MAX_ROWS);
+    }
+    (rows, is_cut)
+}
+
+/// The rows of a tree while they are collected.
+struct Tree<'a> {
+    cohorts: BTreeMap<&'a str, &'a CohortView>,
+    queues: BTreeMap<&'a str, Vec<&'a ClusterQueueView>>,
+    key: (&'a str, &'a str),
+    links: &'a Links,
+    /// Cohorts that have been added: their parents may form a cycle.
+    seen: BTreeSet<&'a str>,
+    rows: Vec<TreeRow>,
+}
+
+impl<'a> Tree<'a> {
+    fn quota(&self, quotas: &'a [QuotaView]) -> Option<&'a QuotaView> {
+        quotas.iter().find(|quota| (quota.flavor.as_str(), quota.resource.as_str()) == self.key)
+    }
+
+    fn add_cohort(&mut self, cohort: &'a CohortView, depth: usize) {
+        let name = cohort.metadata.name.as_str();
+        if !self.seen.insert(name) {
+            return;
+        }
+        if let Some(quota) = self.quota(&cohort.quota) {
+            let row = Self::row(quota, &format!("Cohort {name}"), cohort.share.as_ref());
+            let pending_href = self.links.cohort(name);
+            self.rows.push(TreeRow {
+                depth,
+                is_cohort: true,
+                name: name.to_owned(),
+                href: self.links.cohort(name),
+                pending: text::count(cohort.pending),
+                pending_href,
+                ..row
+            });
+        }
+        for child in &cohort.cohorts {
+            if let Some(child) = self.cohorts.get(child.as_str()).copied() {
+                self.add_cohort(child, depth + 1);
+            }
+        }
+        for queue in self.queues.get(name).cloned().unwrap_or_default() {
+            self.add_queue(queue, depth + 1);
+        }
+    }
+
+    fn add_queue(&mut self, queue: &'a ClusterQueueView, depth: usize) {
+        let Some(quota) = self.quota(&queue.quota) else { return };
+        let name = &queue.metadata.name;
+        let row = Self::row(quota, &format!("ClusterQueue {name}"), queue.share.as_ref());
+        self.rows.push(TreeRow {
+            depth,
+            name: name.clone(),
+            href: self.links.cluster_queue(name),
+            pending: text::count(queue.pending.total),
+            pending_href: self.links.with_query("/pending", &[("cq", name)]),
+            ..row
+        });
+    }
+
+    fn row(quota: &QuotaView, node: &str, share: Option<&ShareView>) -> TreeRow {
+        let in_cohort = quota.lent.is_some();
+        let lent = quota.lent.as_ref();
+        TreeRow {
+            depth: 0,
+            is_cohort: false,
+            name: String::new(),
+            href: String::new(),
+            bar: Bar::of(quota, node),
+            used: text::amount(&quota.used),
+            nominal: text::amount(&quota.nominal),
+            borrowed: if in_cohort { text::amount(&quota.borrowed) } else { text::NONE.to_owned() },
+            borrowed_is_zero: !in_cohort || text::is_zero(&quota.borrowed),
+            limit: quota.borrowing_limit.as_ref().map(text::amount).unwrap_or_default(),
+            lent: lent.map_or_else(|| text::NONE.to_owned(), text::amount),
+            lent_is_zero: lent.is_none_or(text::is_zero),
+            pending: String::new(),
+            pending_href: String::new(),
+            share: share
+                .map_or_else(|| text::NONE.to_owned(), |share| text::grouped(&share.value.to_string())),
+        }
+    }
+}
+
+fn reasons(counts: &[ReasonCount], links: &Links) -> Vec<ReasonRow> {
+    let most = counts.iter().map(|row| row.count).max().unwrap_or(1).max(1);
+    let row = |row: &ReasonCount| ReasonRow {
+        tag: Tag::of_reason(&row.reason),
+        href: links.with_query("/pending", &[("reason", &row.reason)]),
+        // Never so thin that it cannot be seen.
+        width: format!(
+            "{}.{}",
+            (row.count * 1_000 / most).max(4) / 10,
+            (row.count * 1_000 / most).max(4) % 10
+        ),
+        count: text::count(row.count),
+    };
+    let mut ordered: Vec<&ReasonCount> = counts.iter().filter(|row| row.count > 0).collect();
+    ordered.sort_by_key(|row| (needs_change(&row.reason), std::cmp::Reverse(row.count), row.reason.clone()));
+    ordered.into_iter().map(row).collect()
+}
+
+fn finding(finding: &Finding) -> FindingRow {
+    let (shape, word) = match finding.severity {
+        Severity::Error => (Shape::NeedsChange, "Error"),
+        Severity::Warning => (Shape::Warning, "Warning"),
+        Severity::Note => (Shape::Good, "Note"),
+    };
+    let object = &finding.object;
+    let namespace =
+        if object.namespace.is_empty() { String::new() } else { format!("{}/", object.namespace) };
+    FindingRow {
+        tag: Tag::new(shape, word),
+        message: finding.message.clone(),
+        object: format!("{} {namespace}{}", object.kind, object.name),
+        correction: finding.correction.clone(),
+    }
+}

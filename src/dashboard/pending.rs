@@ -1,0 +1,183 @@
+//! The list of pending workloads: filters in the address, counts by reason, pages by key.
+
+use super::data::{PendingPage, PendingQuery};
+use super::frame::{Frame, Request, Scope, Section};
+use super::links::Links;
+use super::marks::Shape;
+use super::rows::WorkloadRow;
+use super::text::{self, Moment};
+use askama::Template;
+
+#[derive(Template)]
+#[template(path = "pending.html", config = "src/dashboard/askama.toml")]
+struct PendingTemplate<'a> {
+    frame: Frame,
+    query: &'a PendingQuery,
+    lede: String,
+    action: String,
+    cluster_queues: Vec<Choice>,
+    namespaces: Vec<Choice>,
+    chips: Vec<Chip>,
+    rows: Vec<WorkloadRow>,
+    /// Whether the viewer may open the pages of ClusterQueues.
+    links_queues: bool,
+    paging: Paging,
+    empty: String,
+    all: String,
+}
+
+/// How to go on.
+struct Paging {
+    /// How many more there are.
+    left: String,
+    clock: Moment,
+    first: String,
+    /// Empty on the last page.
+    next: String,
+    /// How many were searched, if not all.
+    searched: String,
+}
+
+/// An option of a select.
+struct Choice {
+    value: String,
+    words: String,
+    selected: bool,
+}
+
+/// A filter by reason.
+struct Chip {
+    text: String,
+    count: String,
+    href: String,
+    current: bool,
+}
+
+/// Renders a page of pending workloads.
+///
+/// # Errors
+/// The template fails, which is a bug.
+pub fn pending(request: &Request, data: &PendingPage) -> askama::Result<String> {
+    let (query, links) = (&data.query, &request.links);
+    let without_page = PendingQuery { after: String::new(), ..query.clone() };
+    let next = match data.metadata.continue_token.as_str() {
+        "" => String::new(),
+        token => href(links, &PendingQuery { after: token.to_owned(), ..query.clone() }),
+    };
+    let remaining = data.metadata.remaining_item_count;
+    let shown = match remaining {
+        Some(left) if !data.items.is_empty() => format!("{} more after these", text::count(left)),
+        _ => String::new(),
+    };
+    let source_time = data.source.time.unwrap_or(request.now);
+    let namespaces = if request.scope == Scope::Cluster { &data.namespaces } else { &request.namespaces };
+    PendingTemplate {
+        frame: Frame::of(request, "Pending workloads", Section::Pending, (&data.source, data.partial)),
+        query,
+        lede: lede(data),
+        action: links.to("/pending"),
+        cluster_queues: choices(&data.cluster_queues, &query.cluster_queue),
+        namespaces: choices(namespaces, &query.namespace),
+        chips: chips(data, links),
+        rows: WorkloadRow::all(&data.items, links, request.now),
+        links_queues: request.scope == Scope::Cluster,
+        paging: Paging {
+            left: shown,
+            clock: Moment::clock(source_time),
+            first: href(links, &without_page),
+            next,
+            searched: data.searched.map(text::count).unwrap_or_default(),
+        },
+        empty: empty_text(query),
+        all: href(
+            links,
+            &PendingQuery {
+                cluster_queue: query.cluster_queue.clone(),
+                namespace: query.namespace.clone(),
+                ..PendingQuery::default()
+            },
+        ),
+    }
+    .render()
+}
+
+/// Returns the address of a page of pending workloads.
+pub fn href(links: &Links, query: &PendingQuery) -> String {
+    let limit = if query.limit == 0 { String::new() } else { query.limit.to_string() };
+    let pairs = [
+        ("cq", query.cluster_queue.as_str()),
+        ("ns", &query.namespace),
+        ("lq", &query.local_queue),
+        ("reason", &query.reason),
+        ("min", &query.min),
+        ("q", &query.q),
+        ("limit", &limit),
+        ("after", &query.after),
+    ];
+    links.with_query("/pending", &pairs)
+}
+
+fn choices(names: &[String], chosen: &str) -> Vec<Choice> {
+    let mut all = vec![Choice { value: String::new(), words: "all".to_owned(), selected: chosen.is_empty() }];
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    // What was asked for stays chosen, even if there is no such object.
+    if !chosen.is_empty() && !names.contains(&chosen) {
+        names.push(chosen);
+    }
+    let choice =
+        |name: &str| Choice { value: name.to_owned(), words: name.to_owned(), selected: name == chosen };
+    all.extend(names.into_iter().map(choice));
+    all
+}
+
+fn lede(data: &PendingPage) -> String {
+    let query = &data.query;
+    let order = if query.cluster_queue.is_empty() { "by namespace and name" } else { "by position" };
+    let mut parts = Vec::new();
+    if let Some(total) = data.total {
+        parts.push(format!("{} pending", text::count(total)));
+    }
+    for (name, value) in [
+        ("ClusterQueue", &query.cluster_queue),
+        ("namespace", &query.namespace),
+        ("LocalQueue", &query.local_queue),
+    ] {
+        if !value.is_empty() {
+            parts.push(format!("{name} {value}"));
+        }
+    }
+    parts.push(order.to_owned());
+    format!("{}.", parts.join(", "))
+}
+
+fn chips(data: &PendingPage, links: &Links) -> Vec<Chip> {
+    let query = &data.query;
+    let chip = |text: &str, reason: &str, count: Option<u64>| Chip {
+        text: text.to_owned(),
+        count: count.map(text::count).unwrap_or_default(),
+        href: href(links, &PendingQuery { reason: reason.to_owned(), after: String::new(), ..query.clone() }),
+        current: query.reason == reason,
+    };
+    let mut chips = vec![
+        chip("All", "", data.total),
+        chip("Waits for capacity", "waiting", Some(data.waiting)),
+        chip("Needs a change", "stuck", Some(data.needs_change)),
+    ];
+    let counted = data.reasons.iter().filter(|row| row.count > 0 || row.reason == query.reason);
+    chips.extend(counted.map(|row| chip(&row.reason, &row.reason, Some(row.count))));
+    chips
+}
+
+fn empty_text(query: &PendingQuery) -> String {
+    let queue = if query.cluster_queue.is_empty() {
+        String::new()
+    } else {
+        format!(" of ClusterQueue {}", query.cluster_queue)
+    };
+    let filtered = !(query.reason.is_empty() && query.min.is_empty() && query.q.is_empty());
+    if filtered {
+        format!("No workload{queue} matches the filters.")
+    } else {
+        format!("No workload{queue} is pending.")
+    }
+}

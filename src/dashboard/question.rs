@@ -1,0 +1,272 @@
+//! What an address asks for. The whole state of a page is in its address.
+//!
+//! Invariants: an address that is read and written again asks the same; what no page has is an error that names it.
+
+use super::data::PendingQuery;
+use super::links::{Links, encode};
+
+/// What an address asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// The start page: the tree of all cohorts, for a flavor-resource `FLAVOR:RESOURCE`.
+    Overview {
+        /// The flavor-resource; empty for the one that is used most.
+        fr: String,
+    },
+    /// The subtree of a cohort.
+    Cohort {
+        /// Name of the cohort.
+        name: String,
+        /// The flavor-resource; empty for the one that is used most.
+        fr: String,
+    },
+    /// A ClusterQueue.
+    ClusterQueue(String),
+    /// A Workload, by namespace and name.
+    Workload(String, String),
+    /// The Workload of a job, by namespace, type and name.
+    Job(String, String, String),
+    /// Pending workloads.
+    Pending(PendingQuery),
+    /// A namespace.
+    Namespace(String),
+}
+
+/// Form of an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// A page.
+    #[default]
+    Html,
+    /// The value of the page.
+    Json,
+    /// The rows of a list.
+    Csv,
+}
+
+/// Why an address asks for nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadAddress {
+    /// There is no such page.
+    NoPage,
+    /// A parameter cannot be read; the text names it.
+    Parameter(String),
+}
+
+/// Most rows of a list.
+pub const MAX_ROWS: u64 = 200;
+/// Rows of a list without `limit`.
+pub const DEFAULT_ROWS: u64 = 50;
+/// Longest parameter, in bytes.
+const MAX_PARAMETER: usize = 2_048;
+
+/// Decodes a part of an address; `None` if it is no text.
+pub fn decode(text: &str, plus_is_space: bool) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let (high, low) = (rest.next()?, rest.next()?);
+                let digit =
+                    |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+                digit(high)? * 16 + digit(low)?
+            }
+            b'+' if plus_is_space => b' ',
+            _ => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Reads `a=b&c=d`, as browsers write forms.
+///
+/// # Errors
+/// A parameter is no text, or too long; the text names it.
+pub fn parameters(query: &str) -> Result<Vec<(String, String)>, String> {
+    let mut all = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let name = decode(name, true).unwrap_or_default();
+        let value = decode(value, true).filter(|value| value.len() <= MAX_PARAMETER);
+        let value = value.ok_or_else(|| format!("parameter {name:?} is too long or no text"))?;
+        all.push((name, value));
+    }
+    Ok(all)
+}
+
+impl Question {
+    /// Reads path and query of an address, below the path prefix.
+    ///
+    /// # Errors
+    /// There is no such page, or a parameter cannot be read.
+    pub fn parse(address: &str) -> Result<(Self, Form), BadAddress> {
+        let (path, query) = address.split_once('?').unwrap_or((address, ""));
+        if !path.starts_with('/') {
+            return Err(BadAddress::NoPage);
+        }
+        let parameters = parameters(query).map_err(BadAddress::Parameter)?;
+        let value = |wanted: &str| {
+            let found = parameters.iter().find(|(name, _)| name == wanted);
+            found.map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
+        };
+        let form = match value("o").as_str() {
+            "" | "html" => Form::Html,
+            "json" => Form::Json,
+            "csv" => Form::Csv,
+            other => return Err(BadAddress::Parameter(format!("o: {other:?} is not json, csv or html"))),
+        };
+        let decoded: Option<Vec<String>> =
+            path.trim_matches('/').split('/').map(|segment| decode(segment, false)).collect();
+        let segments = decoded.ok_or(BadAddress::NoPage)?;
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        let question = match segments.as_slice() {
+            [""] => Self::Overview { fr: value("fr") },
+            ["cohorts", name] if !name.is_empty() => {
+                Self::Cohort { name: (*name).to_owned(), fr: value("fr") }
+            }
+            ["clusterqueues", name] if !name.is_empty() => Self::ClusterQueue((*name).to_owned()),
+            ["workloads", namespace, name] => Self::Workload((*namespace).to_owned(), (*name).to_owned()),
+            ["jobs", namespace, kind, name] => {
+                Self::Job((*namespace).to_owned(), (*kind).to_owned(), (*name).to_owned())
+            }
+            ["namespaces", name] if !name.is_empty() => Self::Namespace((*name).to_owned()),
+            ["pending"] => Self::Pending(pending(&value)?),
+            _ => return Err(BadAddress::NoPage),
+        };
+        Ok((question, form))
+    }
+
+    /// Returns path and query of the page, below the path prefix.
+    pub fn address(&self) -> String {
+        let links = Links::default();
+        match self {
+            Self::Overview { fr } => links.with_query("/", &[("fr", fr)]),
+            Self::Cohort { name, fr } => {
+                links.with_query(&format!("/cohorts/{}", encode(name)), &[("fr", fr)])
+            }
+            Self::ClusterQueue(name) => links.cluster_queue(name),
+            Self::Workload(namespace, name) => links.workload(namespace, name),
+            Self::Job(namespace, kind, name) => {
+                format!("/jobs/{}/{}/{}", encode(namespace), encode(kind), encode(name))
+            }
+            Self::Pending(query) => super::pending::href(&links, query),
+            Self::Namespace(name) => links.namespace(name),
+        }
+    }
+
+    /// Returns the namespace whose view is enough for this page; `None` if it needs the view of the cluster.
+    pub fn namespace(&self) -> Option<&str> {
+        match self {
+            Self::Workload(namespace, _) | Self::Job(namespace, ..) | Self::Namespace(namespace) => {
+                Some(namespace)
+            }
+            Self::Pending(query) if !query.namespace.is_empty() => Some(&query.namespace),
+            _ => None,
+        }
+    }
+
+    /// Returns what the page shows, as in `You may not see …`.
+    pub fn subject(&self) -> String {
+        match self {
+            Self::Overview { .. } => "the overview of the cluster".to_owned(),
+            Self::Cohort { name, .. } => format!("Cohort {name}"),
+            Self::ClusterQueue(name) => format!("ClusterQueue {name}"),
+            Self::Workload(namespace, _) | Self::Job(namespace, ..) => {
+                format!("workloads of namespace {namespace}")
+            }
+            Self::Pending(query) if query.namespace.is_empty() => {
+                "the pending workloads of all namespaces".to_owned()
+            }
+            Self::Pending(query) => format!("workloads of namespace {}", query.namespace),
+            Self::Namespace(name) => format!("namespace {name}"),
+        }
+    }
+}
+
+fn pending(value: &impl Fn(&str) -> String) -> Result<PendingQuery, BadAddress> {
+    let all_means_none = |text: String| if text == "all" { String::new() } else { text };
+    let limit = match value("limit").as_str() {
+        "" => 0,
+        text => {
+            let number: Result<u64, _> = text.parse();
+            let number =
+                number.map_err(|_| BadAddress::Parameter(format!("limit: {text:?} is not a number")))?;
+            number.clamp(1, MAX_ROWS)
+        }
+    };
+    let query = PendingQuery {
+        cluster_queue: all_means_none(value("cq")),
+        namespace: all_means_none(value("ns")),
+        local_queue: value("lq"),
+        reason: value("reason"),
+        min: value("min"),
+        q: value("q"),
+        after: value("after"),
+        limit,
+    };
+    if !query.local_queue.is_empty() && query.namespace.is_empty() {
+        return Err(BadAddress::Parameter("lq: a LocalQueue needs a namespace (ns)".to_owned()));
+    }
+    Ok(query)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(address: &str) -> Question {
+        Question::parse(address).unwrap().0
+    }
+
+    #[test]
+    fn addresses_ask_and_are_written_again() {
+        for (address, namespace) in [
+            ("/", None),
+            ("/?fr=h100%3Agpu", None),
+            ("/cohorts/ai", None),
+            ("/clusterqueues/a%2Fb", None),
+            ("/workloads/ns/w", Some("ns")),
+            ("/jobs/ns/job/x", Some("ns")),
+            ("/namespaces/ns", Some("ns")),
+            ("/pending", None),
+            ("/pending?cq=a&ns=b&lq=c&reason=stuck&min=gpu%3D8&q=x%20y&limit=20&after=k", Some("b")),
+        ] {
+            let question = asked(address);
+            assert_eq!(question.namespace(), namespace, "{address}");
+            assert_eq!(question.address(), address);
+            assert_eq!(asked(&question.address()), question);
+        }
+        assert_eq!(asked("/pending?cq=all&ns=all"), asked("/pending"));
+        assert_eq!(asked("/pending?limit=5000").address(), "/pending?limit=200");
+        assert_eq!(Question::parse("/pending?o=csv").unwrap().1, Form::Csv);
+        assert_eq!(decode("a+b%20c", true).unwrap(), "a b c");
+    }
+
+    #[test]
+    fn other_addresses_are_refused() {
+        for address in [
+            "/x",
+            "/clusterqueues/",
+            "/workloads/a",
+            "/clusterqueues/%ff",
+            "/clusterqueues/%4",
+            "/pending/x",
+            "",
+            "pending",
+        ] {
+            assert_eq!(Question::parse(address), Err(BadAddress::NoPage), "{address}");
+        }
+        for (address, named) in [
+            ("/?o=xml", "o:"),
+            ("/pending?limit=many", "limit:"),
+            ("/pending?lq=a", "lq:"),
+            ("/pending?q=%ff", "\"q\""),
+        ] {
+            let Err(BadAddress::Parameter(text)) = Question::parse(address) else { panic!("{address}") };
+            assert!(text.contains(named), "{text}");
+        }
+        let long = format!("/pending?q={}", "x".repeat(3_000));
+        assert!(Question::parse(&long).is_err());
+    }
+}

@@ -1,0 +1,150 @@
+//! Numbers, amounts and times as pages show them.
+//!
+//! Invariants: a number has the digits that it has in the JSON of the page, in groups of three; a duration is shown only inside a
+//! `<time>` that names the point in time.
+
+use crate::visibility::views::AmountView;
+use jiff::Timestamp;
+
+/// What a cell without a value shows.
+pub(super) const NONE: &str = "–";
+
+/// Writes the digits of a number in groups of three; other text as it is.
+pub(super) fn grouped(digits: &str) -> String {
+    let (sign, number) = digits.strip_prefix('-').map_or(("", digits), |rest| ("-", rest));
+    if number.len() < 4 || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return digits.to_owned();
+    }
+    let mut text = sign.to_owned();
+    for (index, digit) in number.chars().enumerate() {
+        if index > 0 && (number.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Writes a count.
+pub(super) fn count(number: u64) -> String {
+    grouped(&number.to_string())
+}
+
+/// Writes a count with its noun: `1 pod`, `2 pods`.
+pub(super) fn counted(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// Writes an amount in the unit of its quota.
+pub(super) fn amount(amount: &AmountView) -> String {
+    if amount.value == "unlimited" { "no limit".to_owned() } else { grouped(&amount.value) }
+}
+
+/// Returns whether an amount is nothing.
+pub(super) fn is_zero(amount: &AmountView) -> bool {
+    value(amount).is_some_and(|number| number.abs() < f64::EPSILON)
+}
+
+/// Returns an amount as a number; `None` for one without end, or beyond what a number holds exactly.
+pub(super) fn value(amount: &AmountView) -> Option<f64> {
+    amount.number.as_ref()?.as_f64()
+}
+
+/// A point in time, shown as the time since then.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Moment {
+    /// RFC 3339, in UTC; empty if it is not known.
+    pub(super) at: String,
+    /// How it is shown: `1 h 2 m`, or a time of the day.
+    pub(super) shown: String,
+}
+
+impl Moment {
+    /// Shows how long ago a time was.
+    pub(super) fn ago(time: Option<Timestamp>, now: Timestamp) -> Self {
+        time.map_or_else(Self::default, |time| Self {
+            at: rfc3339(time),
+            shown: elapsed(now.as_second().saturating_sub(time.as_second())),
+        })
+    }
+
+    /// Shows the time of the day.
+    pub(super) fn clock(time: Timestamp) -> Self {
+        Self { at: rfc3339(time), shown: clock(time) }
+    }
+}
+
+/// Writes a time as in objects.
+pub(super) fn rfc3339(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Writes the time of the day in UTC.
+pub(super) fn clock(time: Timestamp) -> String {
+    time.strftime("%H:%M:%S").to_string()
+}
+
+/// Writes a number of seconds by its two largest units: `3 d 4 h`, `22 h 40 m`, `48 m`, `38 s`.
+pub(super) fn elapsed(seconds: i64) -> String {
+    let seconds = seconds.max(0);
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} m"),
+        (0, _, 0) => format!("{hours} h"),
+        (0, ..) => format!("{hours} h {minutes} m"),
+        (_, 0, _) => format!("{days} d"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped() {
+        for (digits, expected) in [
+            ("0", "0"),
+            ("999", "999"),
+            ("1284", "1,284"),
+            ("-41280", "-41,280"),
+            ("1234567", "1,234,567"),
+            ("32Ti", "32Ti"),
+            ("1500m", "1500m"),
+            ("0.5", "0.5"),
+            ("-8", "-8"),
+        ] {
+            assert_eq!(grouped(digits), expected);
+        }
+        assert_eq!((counted(1, "pod"), counted(1_200, "pod")), ("1 pod".to_owned(), "1,200 pods".to_owned()));
+    }
+
+    #[test]
+    fn durations_have_their_two_largest_units() {
+        for (seconds, expected) in [
+            (-5, "0 s"),
+            (38, "38 s"),
+            (60, "1 m"),
+            (3_599, "59 m"),
+            (3_600, "1 h"),
+            (3_746, "1 h 2 m"),
+            (81_600, "22 h 40 m"),
+            (86_400, "1 d"),
+            (273_600, "3 d 4 h"),
+        ] {
+            assert_eq!(elapsed(seconds), expected);
+        }
+    }
+
+    #[test]
+    fn amounts_without_end_say_so() {
+        let amounts = |value: &str, number: Option<u64>| AmountView {
+            value: value.to_owned(),
+            number: number.map(Into::into),
+        };
+        assert_eq!(amount(&amounts("unlimited", None)), "no limit");
+        assert_eq!(amount(&amounts("3072", Some(3072))), "3,072");
+        assert!(is_zero(&amounts("0", Some(0))) && !is_zero(&amounts("unlimited", None)));
+    }
+}

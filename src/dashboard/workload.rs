@@ -1,0 +1,288 @@
+//! The page of a Workload: why it is where it is, what would have to change, what happened.
+//!
+//! Invariant: it says only what the verdict says; a part that the verdict lacks is absent.
+
+use super::frame::{Frame, Request, Scope, Section};
+use super::links::Links;
+use super::marks::{self, Shape, Tag};
+use super::rows::Crumb;
+use super::text::{self, Moment};
+use super::verdict_sentence::{Piece, sentence};
+use crate::visibility::views::{
+    Ahead, Answer, BlockerKindView, BlockerView, ChangeKind, ChangeOption, CheckView, HistoryEntry,
+    PodSetAdmission, Verdict, WorkloadState,
+};
+use askama::Template;
+
+#[derive(Template)]
+#[template(path = "workload.html", config = "src/dashboard/askama.toml")]
+struct WorkloadTemplate<'a> {
+    frame: Frame,
+    crumbs: Vec<Crumb>,
+    head: Head<'a>,
+    verdict: VerdictPart<'a>,
+    flavors: Vec<FlavorRow>,
+    options: Vec<OptionRow>,
+    ahead: Vec<AheadRow>,
+    ahead_note: String,
+    pod_sets: Vec<PodSetRow>,
+    history: Vec<HistoryRow>,
+    checks: Vec<CheckRow>,
+    command: String,
+}
+
+/// The name of the Workload and the line below it.
+struct Head<'a> {
+    namespace: &'a str,
+    name: &'a str,
+    state: Tag,
+    since: Moment,
+    facts: Vec<String>,
+    job: String,
+}
+
+/// Why the Workload is where it is.
+struct VerdictPart<'a> {
+    needs_change: bool,
+    sentence: Vec<Piece>,
+    reason: &'a str,
+    message: &'a str,
+}
+
+struct FlavorRow {
+    flavor: String,
+    resource: String,
+    result: &'static str,
+    binds: bool,
+    /// Instead of numbers.
+    why: String,
+    requested: String,
+    available: String,
+    limit: String,
+    at: String,
+    at_href: String,
+    missing: String,
+}
+
+struct OptionRow {
+    kind: &'static str,
+    detail: String,
+}
+
+struct AheadRow {
+    name: String,
+    href: String,
+    needs: String,
+    priority: String,
+}
+
+struct PodSetRow {
+    name: String,
+    count: String,
+    resources: Vec<String>,
+    domains: Vec<(String, String)>,
+}
+
+struct HistoryRow {
+    time: Moment,
+    event: String,
+    reason: String,
+    text: String,
+    ends_a_run: bool,
+    is_last: bool,
+}
+
+struct CheckRow {
+    name: String,
+    tag: Tag,
+    message: String,
+}
+
+/// Renders the page of a Workload. `cohorts` are those of its ClusterQueue from the root, as far as the viewer sees them.
+///
+/// # Errors
+/// The template fails, which is a bug.
+pub fn workload(request: &Request, answer: &Answer<Verdict>, cohorts: &[String]) -> askama::Result<String> {
+    let (verdict, links) = (&answer.view, &request.links);
+    let row = &verdict.workload;
+    let (namespace, name) = (row.metadata.namespace.as_str(), row.metadata.name.as_str());
+    let job = row.job.as_ref();
+    let target =
+        job.map_or_else(|| name.to_owned(), |job| format!("{}/{}", job.kind.to_lowercase(), job.name));
+    WorkloadTemplate {
+        frame: Frame::of(request, name, Section::None, (&answer.source, answer.partial)),
+        crumbs: crumbs(request, verdict, cohorts),
+        head: Head {
+            namespace,
+            name,
+            state: Tag::of_state(row.state),
+            since: Moment::ago(row.since, request.now),
+            facts: facts(verdict),
+            job: job.map(|job| format!("{} {}", job.kind, job.name)).unwrap_or_default(),
+        },
+        verdict: VerdictPart {
+            needs_change: verdict.never_fits
+                || (row.state == WorkloadState::Pending && marks::needs_change(&row.reason)),
+            sentence: sentence(verdict),
+            reason: &row.reason,
+            message: &row.message,
+        },
+        flavors: flavors(verdict, links, request.scope == Scope::Cluster),
+        options: verdict.options.iter().map(option).collect(),
+        ahead: verdict.ahead.as_ref().map(|ahead| ahead_rows(ahead, links)).unwrap_or_default(),
+        ahead_note: ahead_note(verdict),
+        pod_sets: verdict.admission.iter().flat_map(|admission| &admission.pod_sets).map(pod_set).collect(),
+        history: history(&verdict.history),
+        checks: verdict.checks.iter().map(check).collect(),
+        command: format!("sluice why {target} -n {namespace}"),
+    }
+    .render()
+}
+
+fn crumbs(request: &Request, verdict: &Verdict, cohorts: &[String]) -> Vec<Crumb> {
+    let (row, links) = (&verdict.workload, &request.links);
+    let namespace = &row.metadata.namespace;
+    let mut crumbs = Vec::new();
+    if request.scope == Scope::Cluster {
+        crumbs.extend(cohorts.iter().map(|name| Crumb::new(name, links.cohort(name))));
+        if !row.cluster_queue.is_empty() {
+            crumbs.push(Crumb::new(&row.cluster_queue, links.cluster_queue(&row.cluster_queue)));
+        }
+    }
+    crumbs.push(Crumb::new(namespace, links.namespace(namespace)));
+    if !row.local_queue.is_empty() {
+        let list = links.with_query("/pending", &[("ns", namespace), ("lq", &row.local_queue)]);
+        crumbs.push(Crumb::new(&row.local_queue, list));
+    }
+    crumbs
+}
+
+/// Returns what the line below the name says.
+fn facts(verdict: &Verdict) -> Vec<String> {
+    let row = &verdict.workload;
+    let mut facts = Vec::new();
+    if let Some(position) = &row.position {
+        facts.push(format!(
+            "position {} of {} in {}, {} of {} in its LocalQueue",
+            text::count(position.cluster_queue),
+            text::count(position.of),
+            row.cluster_queue,
+            text::count(position.local_queue),
+            text::count(position.of_local_queue)
+        ));
+    }
+    let class =
+        if row.priority_class.is_empty() { String::new() } else { format!(" ({})", row.priority_class) };
+    facts.push(format!("priority {}{class}", text::grouped(&row.priority.to_string())));
+    facts
+}
+
+/// Returns the rows about flavors: what blocks, what would block next, what fits, what does not match.
+fn flavors(verdict: &Verdict, links: &Links, links_nodes: bool) -> Vec<FlavorRow> {
+    let (mismatches, blockers): (Vec<_>, Vec<_>) =
+        verdict.blockers.iter().partition(|blocker| blocker.kind == BlockerKindView::Mismatch);
+    let ordered = blockers.into_iter().chain(&verdict.next).chain(&verdict.fits).chain(mismatches);
+    let mut rows: Vec<FlavorRow> = ordered.map(|blocker| flavor_row(blocker, links, links_nodes)).collect();
+    if let Some(first) = rows.iter_mut().find(|row| !row.missing.is_empty()) {
+        first.binds = true;
+    }
+    rows
+}
+
+fn flavor_row(blocker: &BlockerView, links: &Links, links_nodes: bool) -> FlavorRow {
+    let amount = |amount: &Option<crate::visibility::views::AmountView>| {
+        amount.as_ref().map(text::amount).unwrap_or_default()
+    };
+    let has_numbers = blocker.requested.is_some() || blocker.available.is_some();
+    FlavorRow {
+        flavor: blocker.flavor.clone(),
+        resource: blocker.resource.clone(),
+        result: marks::result(blocker.kind),
+        binds: false,
+        why: if has_numbers { String::new() } else { blocker.text.clone() },
+        requested: amount(&blocker.requested),
+        available: amount(&blocker.available),
+        limit: amount(&blocker.limit),
+        at: marks::node_words(&blocker.node),
+        at_href: if links_nodes { marks::node_href(links, &blocker.node) } else { String::new() },
+        missing: amount(&blocker.missing),
+    }
+}
+
+fn option(option: &ChangeOption) -> OptionRow {
+    let kind = match option.kind {
+        ChangeKind::Wait => "Wait",
+        ChangeKind::Preempt => "Preempt",
+        ChangeKind::Smaller => "Smaller",
+        ChangeKind::Flavor => "Other flavor",
+        ChangeKind::Quota => "Quota",
+        ChangeKind::Topology => "Topology",
+    };
+    let possible = if option.possible { "" } else { "Not enough: " };
+    OptionRow { kind, detail: format!("{possible}{}.", option.detail) }
+}
+
+fn ahead_rows(ahead: &Ahead, links: &Links) -> Vec<AheadRow> {
+    let row = |row: &crate::visibility::views::AheadRow| AheadRow {
+        name: format!("{}/{}", row.namespace, row.name),
+        href: links.workload(&row.namespace, &row.name),
+        needs: marks::need(&row.needs),
+        priority: text::grouped(&row.priority.to_string()),
+    };
+    ahead.first.iter().map(row).collect()
+}
+
+fn ahead_note(verdict: &Verdict) -> String {
+    let Some(ahead) = &verdict.ahead else { return String::new() };
+    let mut parts = Vec::new();
+    match ahead.count {
+        0 => parts.push("It is the first.".to_owned()),
+        number => parts.push(format!("{} ahead.", text::counted(number, "workload"))),
+    }
+    if ahead.hidden > 0 {
+        parts.push(format!("{} ahead in other namespaces.", text::counted(ahead.hidden, "workload")));
+    }
+    if verdict.queueing_strategy == "BestEffortFIFO" {
+        parts.push("BestEffortFIFO: a workload behind it may be admitted first if it fits.".to_owned());
+    }
+    parts.join(" ")
+}
+
+fn pod_set(pod_set: &PodSetAdmission) -> PodSetRow {
+    let resource = |need: &crate::visibility::views::Need| {
+        format!("{} {} in {}", text::amount(&need.amount), need.resource, need.flavor)
+    };
+    PodSetRow {
+        name: pod_set.name.clone(),
+        count: text::counted(pod_set.count, "pod"),
+        resources: pod_set.resources.iter().map(resource).collect(),
+        domains: pod_set
+            .domains
+            .iter()
+            .map(|(domain, pods)| (domain.replace('/', " / "), text::counted(*pods, "pod")))
+            .collect(),
+    }
+}
+
+fn history(entries: &[HistoryEntry]) -> Vec<HistoryRow> {
+    let last = entries.len();
+    let row = |(number, entry): (usize, &HistoryEntry)| HistoryRow {
+        time: Moment::clock(entry.time),
+        event: entry.event.clone(),
+        reason: entry.reason.clone(),
+        text: entry.text.clone(),
+        ends_a_run: matches!(entry.event.as_str(), "Preempted" | "Evicted"),
+        is_last: number + 1 == last,
+    };
+    entries.iter().enumerate().map(row).collect()
+}
+
+fn check(check: &CheckView) -> CheckRow {
+    let shape = match check.state.as_str() {
+        "Ready" => Shape::Good,
+        "Rejected" => Shape::NeedsChange,
+        "Retry" => Shape::Warning,
+        _ => Shape::Waits,
+    };
+    CheckRow { name: check.name.clone(), tag: Tag::new(shape, &check.state), message: check.message.clone() }
+}

@@ -1,0 +1,41 @@
+//! History of the last 24 hours, in memory: records of waits, evictions and ends, open runs, and series of each ClusterQueue.
+//!
+//! Invariants:
+//! - it says what the objects say: decisions whose write has not landed leave no trace, and amounts are those that the ledger
+//!   charges;
+//! - the amounts of the open runs of a ClusterQueue are its usage in the ledger, at each instant;
+//! - memory stays within the limit: the oldest records go first, then the oldest hours of the series;
+//! - the cost of a change is that of the Workload that changed.
+
+mod chunk;
+mod log;
+mod names;
+mod observe;
+mod preemptions;
+mod queue_usage;
+mod record;
+mod ring;
+mod seen;
+mod series;
+mod series_set;
+mod tracked;
+mod usage;
+mod view;
+
+pub use preemptions::{PreemptionQuery, PreemptionRecord, PreemptionSum, PreemptionSums};
+pub use record::{
+    Amounts, EvictionEvent, FinishEvent, Preemption, Preemptor, Record, RecordEvent, RecordKey, RecordKind,
+    Run, Subject, WaitEvent, WaitResult,
+};
+pub use ring::{HistoryStats, Ring};
+pub(crate) use seen::SeenWorkload;
+pub use series::{Bucket, Width};
+pub use series_set::{Measure, QueueNumber};
+pub use tracked::OpenRun;
+pub use usage::{OTHERS, Point, Usage, UsageGroup, UsageQuery, UsageRow};
+pub use view::HistoryView;
+
+#[cfg(test)]
+mod laws;
+#[cfg(test)]
+mod tests;

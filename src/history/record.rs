@@ -1,0 +1,246 @@
+//! Records: what happened to a Workload, with times of the conditions that say it.
+//!
+//! Invariants: a record follows from the object alone, so that two replicas write the same one; its key names an event once.
+
+use super::series::Millis;
+use crate::api::ObjectKey;
+use crate::api::reason::PendingReason;
+use std::sync::Arc;
+
+/// Names an event. Of two records with one key, the second one changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RecordKey {
+    /// UID of the Workload.
+    pub uid: Arc<str>,
+    /// What happened.
+    pub kind: RecordKind,
+    /// Number of evictions before.
+    pub attempt: u32,
+    /// Number of records of this kind in the same attempt before.
+    pub part: u32,
+}
+
+/// Kinds of records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RecordKind {
+    /// A pending episode ended.
+    Wait,
+    /// The Workload was evicted.
+    Eviction,
+    /// The Workload finished or was deleted.
+    Finish,
+    /// A run ended that neither an eviction nor a finish explains.
+    Segment,
+}
+
+impl RecordKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Wait, Self::Eviction, Self::Finish, Self::Segment];
+
+    /// Returns the name, as metrics and JSON have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Wait => "wait",
+            Self::Eviction => "eviction",
+            Self::Finish => "finish",
+            Self::Segment => "segment",
+        }
+    }
+}
+
+/// A record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its key.
+    pub key: RecordKey,
+    /// Whether it was made from the first lists: it happened before this history began.
+    pub seeded: bool,
+    /// The Workload as it was.
+    pub workload: Subject,
+    /// What happened.
+    pub event: RecordEvent,
+}
+
+/// A Workload as a record names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// Kind and name of its job.
+    pub job: Option<(Arc<str>, Arc<str>)>,
+    /// Its LocalQueue; empty if it names none.
+    pub local_queue: Arc<str>,
+    /// Its ClusterQueue; empty if it is not known.
+    pub cluster_queue: Arc<str>,
+    /// Its priority class; empty if it names none.
+    pub priority_class: Arc<str>,
+    /// Its effective priority.
+    pub priority: i64,
+}
+
+/// Amounts by the number of a flavor-resource.
+pub type Amounts = Arc<[(u32, i64)]>;
+
+/// A time with quota.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// When quota was reserved, in milliseconds since the epoch.
+    pub start: i64,
+    /// Amounts, as they were last.
+    pub amounts: Amounts,
+}
+
+/// What happened to a Workload. Times are milliseconds since the epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordEvent {
+    /// A pending episode.
+    Wait(WaitEvent),
+    /// An eviction.
+    Eviction(EvictionEvent),
+    /// The end of a Workload.
+    Finish(FinishEvent),
+    /// A run that ended without an eviction.
+    Segment {
+        /// The run.
+        run: Run,
+        /// Its end.
+        end: i64,
+    },
+}
+
+/// A pending episode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitEvent {
+    /// When it began.
+    pub start: i64,
+    /// When it ended.
+    pub end: i64,
+    /// How it ended.
+    pub result: WaitResult,
+    /// Milliseconds by pending reason, as far as they were observed.
+    pub by_reason: Box<[(PendingReason, i64)]>,
+}
+
+/// How a pending episode ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitResult {
+    /// Quota was reserved.
+    Reserved,
+    /// The Workload was deleted, or finished without a run.
+    Deleted,
+    /// The Workload was deactivated or left its queue.
+    Deactivated,
+}
+
+impl WaitResult {
+    /// Returns the name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Reserved => "reserved",
+            Self::Deleted => "deleted",
+            Self::Deactivated => "deactivated",
+        }
+    }
+}
+
+/// An eviction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EvictionEvent {
+    /// When the Workload was evicted.
+    pub at: i64,
+    /// Reason of the condition.
+    pub reason: Arc<str>,
+    /// The preemption that it was, if it was one.
+    pub preemption: Option<Box<Preemption>>,
+    /// The run that it ended, if that is known.
+    pub run: Option<Run>,
+    /// Whether the ClusterQueue borrowed a resource that the Workload used.
+    pub borrowed: bool,
+    /// When the quota was released, if it was.
+    pub released: Option<i64>,
+}
+
+/// A preemption.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preemption {
+    /// Reason of the preemption; empty if the conditions do not say it any more.
+    pub reason: Arc<str>,
+    /// UID of the preemptor; empty if the message does not say it.
+    pub preemptor_uid: Arc<str>,
+    /// The preemptor, if it was known.
+    pub preemptor: Option<Preemptor>,
+}
+
+/// A preemptor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preemptor {
+    /// Namespace and name.
+    pub key: ObjectKey,
+    /// Its ClusterQueue; empty if it is not known.
+    pub cluster_queue: Arc<str>,
+    /// Its effective priority.
+    pub priority: i64,
+}
+
+/// The end of a Workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FinishEvent {
+    /// When it ended.
+    pub at: i64,
+    /// Reason of the condition, or `Deleted`.
+    pub result: Arc<str>,
+    /// Number of runs.
+    pub attempts: u32,
+    /// Milliseconds pending, as far as they were observed.
+    pub waited: i64,
+    /// Milliseconds with quota, as far as they were observed.
+    pub ran: i64,
+    /// Milliseconds of runs that a preemption ended.
+    pub lost: i64,
+    /// The last run, if it lasted until the end.
+    pub run: Option<Run>,
+}
+
+impl Record {
+    /// Returns when it happened: the end of an episode.
+    pub const fn at(&self) -> Millis {
+        match &self.event {
+            RecordEvent::Wait(wait) => wait.end,
+            RecordEvent::Eviction(eviction) => eviction.at,
+            RecordEvent::Finish(finish) => finish.at,
+            RecordEvent::Segment { end, .. } => *end,
+        }
+    }
+
+    /// Returns the bytes that it takes: its own size and texts, which it may share with others.
+    pub(super) fn bytes(&self) -> usize {
+        let run = |run: &Run| run.amounts.len().saturating_mul(size_of::<(u32, i64)>());
+        let event = match &self.event {
+            RecordEvent::Wait(wait) => size_of_val(&*wait.by_reason),
+            RecordEvent::Eviction(eviction) => {
+                let preemption = eviction.preemption.as_deref().map_or(0, |preemption| {
+                    size_of::<Preemption>()
+                        .saturating_add(preemption.preemptor_uid.len())
+                        .saturating_add(preemption.preemptor.as_ref().map_or(0, |p| p.key.name.len()))
+                });
+                eviction.run.as_ref().map_or(0, run).saturating_add(preemption)
+            }
+            RecordEvent::Finish(finish) => finish.run.as_ref().map_or(0, run),
+            RecordEvent::Segment { run: segment, .. } => run(segment),
+        };
+        // Twice the key: it is also in the index.
+        size_of::<Self>()
+            .saturating_add(size_of::<RecordKey>())
+            .saturating_add(self.key.uid.len())
+            .saturating_add(self.workload.bytes())
+            .saturating_add(event)
+    }
+}
+
+impl Subject {
+    /// Returns the bytes of its own names; those of queues and namespaces are shared by many.
+    fn bytes(&self) -> usize {
+        let job = self.job.as_ref().map_or(0, |(_, name)| name.len());
+        self.key.name.len().saturating_add(job)
+    }
+}

@@ -1,0 +1,438 @@
+//! Usage in a period: hours by group, what of them was borrowed or lost, and waits.
+//!
+//! Invariants: hours are amount × milliseconds and exact; sums by ClusterQueue come from the series, all others from the runs, cut to
+//! the period. What a workload borrowed is its part of what its ClusterQueue borrowed in that hour, to a millionth.
+
+use super::record::{Amounts, RecordEvent, Subject, WaitResult};
+use super::seen::millis;
+use super::series::{Bucket, HOUR, Millis};
+use super::series_set::{Measure, QueueNumber};
+use super::view::HistoryView;
+use crate::api::ObjectKey;
+use crate::quota::FlavorResource;
+use jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Parts of the whole in which borrowed parts are counted.
+const PARTS: i128 = 1_000_000;
+
+/// What usage is grouped by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum UsageGroup {
+    /// ClusterQueues.
+    Queue,
+    /// The cohorts right above the ClusterQueues.
+    Cohort,
+    /// Namespaces.
+    Namespace,
+    /// LocalQueues, as `NAMESPACE/NAME`.
+    LocalQueue,
+    /// Priority classes.
+    PriorityClass,
+    /// Flavors.
+    Flavor,
+}
+
+impl UsageGroup {
+    /// All groups.
+    pub const ALL: [Self; 6] =
+        [Self::Queue, Self::Cohort, Self::Namespace, Self::LocalQueue, Self::PriorityClass, Self::Flavor];
+
+    /// Returns the name, as flags and JSON have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Queue => "queue",
+            Self::Cohort => "cohort",
+            Self::Namespace => "namespace",
+            Self::LocalQueue => "localqueue",
+            Self::PriorityClass => "priorityclass",
+            Self::Flavor => "flavor",
+        }
+    }
+
+    /// Reads a name.
+    ///
+    /// # Errors
+    /// If there is no group of the name; the text lists them.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|group| group.as_str() == text);
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(Self::as_str).join(", ");
+            format!("unknown group {text:?}: use {names}")
+        })
+    }
+
+    /// Returns whether the groups are sums of shared queues, which do not belong to a namespace.
+    const fn is_of_queues(self) -> bool {
+        matches!(self, Self::Queue | Self::Cohort | Self::Flavor)
+    }
+}
+
+/// A question for usage.
+#[derive(Clone, Debug)]
+pub struct UsageQuery<'a> {
+    /// The groups.
+    pub by: UsageGroup,
+    /// Start of the period.
+    pub from: Timestamp,
+    /// End of the period: the time of the history, or earlier.
+    pub until: Timestamp,
+    /// The resource; all if absent.
+    pub resource: Option<&'a str>,
+    /// The namespace whose workloads count; all if absent.
+    pub namespace: Option<&'a str>,
+    /// The cohort right above each ClusterQueue that has one.
+    pub cohorts: &'a BTreeMap<Arc<str>, Arc<str>>,
+}
+
+/// Usage of a resource by a group. Amounts of time are units × milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UsageRow {
+    /// Name of the group; empty for what belongs to none.
+    pub group: String,
+    /// The resource.
+    pub resource: Arc<str>,
+    /// Number of workloads that had quota in the period.
+    pub jobs: usize,
+    /// Used.
+    pub used: i128,
+    /// Used above the nominal quota.
+    pub borrowed: i128,
+    /// Used by runs that a preemption ended in the period.
+    pub lost: i128,
+    /// Median of the waits that ended in the period with a reservation, in milliseconds.
+    pub wait_median: Option<i64>,
+    /// 99th percentile of the same.
+    pub wait_p99: Option<i64>,
+}
+
+/// Usage in a period.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Since when it is recorded: the start of the period or later; absent if nothing is.
+    pub from: Option<Timestamp>,
+    /// By group and resource.
+    pub rows: Vec<UsageRow>,
+    /// The sums, by resource.
+    pub sums: Vec<UsageRow>,
+}
+
+/// A run in the period.
+struct CountedRun<'a> {
+    workload: &'a Subject,
+    start: Millis,
+    end: Millis,
+    amounts: &'a Amounts,
+    lost: bool,
+}
+
+#[derive(Default)]
+struct Group<'a> {
+    jobs: BTreeSet<&'a ObjectKey>,
+    waits: Vec<Millis>,
+    resources: BTreeMap<Arc<str>, Hours>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Hours {
+    used: i128,
+    borrowed: i128,
+    lost: i128,
+}
+
+type Groups<'a> = BTreeMap<String, Group<'a>>;
+/// By ClusterQueue and flavor-resource: parts of the usage that were borrowed, by hour.
+type BorrowedParts = BTreeMap<(Arc<str>, u32), BTreeMap<Millis, i128>>;
+
+impl HistoryView {
+    /// Returns usage in a period.
+    pub fn usage(&self, query: &UsageQuery<'_>) -> Usage {
+        let Some(recorded) = self.from else { return Usage::default() };
+        let from = query.from.max(recorded);
+        let period = (millis(from), millis(query.until).max(millis(from)));
+        let mut groups = Groups::new();
+        let by_series = query.by.is_of_queues() && query.namespace.is_none();
+        if by_series {
+            self.add_series(query, period, &mut groups);
+        }
+        self.add_runs(query, period, by_series, &mut groups);
+        self.add_waits(query, period, &mut groups);
+        let mut rows = Vec::new();
+        let mut sum = Group::default();
+        for (name, mut group) in groups {
+            sum.jobs.extend(&group.jobs);
+            sum.waits.extend(&group.waits);
+            for (resource, hours) in &group.resources {
+                sum.resources.entry(Arc::clone(resource)).or_default().add(*hours);
+            }
+            rows.extend(group.rows(&name));
+        }
+        Usage { from: Some(from), rows, sums: sum.rows("sum") }
+    }
+
+    fn named(&self, fr: u32) -> Option<&FlavorResource> {
+        self.flavor_resources.get(usize::try_from(fr).ok()?)
+    }
+
+    fn add_series<'a>(&'a self, query: &UsageQuery<'_>, period: (Millis, Millis), groups: &mut Groups<'a>) {
+        for (queue, measure) in self.series() {
+            let (Measure::Usage(number) | Measure::Borrowed(number)) = measure else { continue };
+            let Some(fr) = self.named(number) else { continue };
+            if query.resource.is_some_and(|resource| *fr.resource != *resource) {
+                continue;
+            }
+            let buckets = self.buckets(queue, measure, query.until);
+            let value = buckets.iter().map(|bucket| part_in(bucket, period)).fold(0, i128::saturating_add);
+            if value == 0 {
+                continue;
+            }
+            let name = self.queue_name(queue).map(AsRef::as_ref);
+            let group = groups.entry(query.group_of(name, &fr.flavor)).or_default();
+            let hours = group.resources.entry(Arc::clone(&fr.resource)).or_default();
+            if let Measure::Usage(_) = measure {
+                hours.used = hours.used.saturating_add(value);
+            } else {
+                hours.borrowed = hours.borrowed.saturating_add(value);
+            }
+        }
+    }
+
+    fn counted_runs(&self, until: Millis) -> impl Iterator<Item = CountedRun<'_>> {
+        let ended = self.records.iter().filter_map(|record| {
+            let (run, end, lost) = match &record.event {
+                RecordEvent::Eviction(e) => (e.run.as_ref()?, e.released?, e.preemption.is_some()),
+                RecordEvent::Finish(finish) => (finish.run.as_ref()?, finish.at, false),
+                RecordEvent::Segment { run, end } => (run, *end, false),
+                RecordEvent::Wait(_) => return None,
+            };
+            let workload = &record.workload;
+            Some(CountedRun { workload, start: run.start, end, amounts: &run.amounts, lost })
+        });
+        let open = self.runs.iter().map(move |run| CountedRun {
+            workload: &run.workload,
+            start: run.start,
+            end: until,
+            amounts: &run.amounts,
+            lost: false,
+        });
+        ended.chain(open)
+    }
+
+    fn add_runs<'a>(
+        &'a self,
+        query: &UsageQuery<'_>,
+        (from, until): (Millis, Millis),
+        by_series: bool,
+        groups: &mut Groups<'a>,
+    ) {
+        let parts = if by_series { BorrowedParts::new() } else { self.borrowed_parts(query.until) };
+        for run in self.counted_runs(until).filter(|run| query.counts(run.workload)) {
+            let (start, end) = (run.start.max(from), run.end.min(until));
+            if start >= end {
+                continue;
+            }
+            for (number, amount) in run.amounts.iter().filter(|(_, amount)| *amount != 0) {
+                let Some(fr) = self.named(*number) else { continue };
+                if query.resource.is_some_and(|resource| *fr.resource != *resource) {
+                    continue;
+                }
+                let name = query.group_of_workload(run.workload, &fr.flavor);
+                let group = groups.entry(name).or_default();
+                group.jobs.insert(&run.workload.key);
+                let hours = group.resources.entry(Arc::clone(&fr.resource)).or_default();
+                let amount = i128::from(*amount);
+                let used = amount.saturating_mul(i128::from(end.saturating_sub(start)));
+                if run.lost && run.end >= from && run.end <= until {
+                    hours.lost = hours.lost.saturating_add(used);
+                }
+                if !by_series {
+                    hours.used = hours.used.saturating_add(used);
+                    let key = (Arc::clone(&run.workload.cluster_queue), *number);
+                    let borrowed =
+                        parts.get(&key).map_or(0, |parts| borrowed_of(amount, (start, end), parts));
+                    hours.borrowed = hours.borrowed.saturating_add(borrowed);
+                }
+            }
+        }
+    }
+
+    /// Returns which part of its usage each ClusterQueue borrowed, by hour.
+    fn borrowed_parts(&self, until: Timestamp) -> BorrowedParts {
+        let mut parts = BorrowedParts::new();
+        for (queue, measure) in self.series() {
+            let Measure::Borrowed(fr) = measure else { continue };
+            let Some(name) = self.queue_name(queue) else { continue };
+            let used = by_hour(&self.buckets(queue, Measure::Usage(fr), until));
+            let borrowed = by_hour(&self.buckets(queue, measure, until));
+            let part = |(hour, borrowed): (Millis, i128)| {
+                let used = used.get(&hour).copied().filter(|used| *used > 0)?;
+                (borrowed > 0).then(|| (hour, borrowed.saturating_mul(PARTS).checked_div(used).unwrap_or(0)))
+            };
+            parts.insert((Arc::clone(name), fr), borrowed.into_iter().filter_map(part).collect());
+        }
+        parts
+    }
+
+    fn add_waits<'a>(
+        &'a self,
+        query: &UsageQuery<'_>,
+        (from, until): (Millis, Millis),
+        groups: &mut Groups<'a>,
+    ) {
+        for record in self.records.iter().filter(|record| query.counts(&record.workload)) {
+            let RecordEvent::Wait(wait) = &record.event else { continue };
+            if wait.result != WaitResult::Reserved || wait.end < from || wait.end > until {
+                continue;
+            }
+            let waited = wait.end.saturating_sub(wait.start);
+            if query.by != UsageGroup::Flavor {
+                let name = query.group_of_workload(&record.workload, "");
+                groups.entry(name).or_default().waits.push(waited);
+            }
+        }
+    }
+}
+
+impl UsageQuery<'_> {
+    fn counts(&self, workload: &Subject) -> bool {
+        self.namespace.is_none_or(|namespace| *workload.key.namespace == *namespace)
+    }
+
+    /// Returns the group of a ClusterQueue, or of the sum of those without series.
+    fn group_of(&self, queue: Option<&str>, flavor: &str) -> String {
+        match (self.by, queue) {
+            (UsageGroup::Flavor, _) => flavor.to_owned(),
+            (_, None) => OTHERS.to_owned(),
+            (UsageGroup::Cohort, Some(queue)) => {
+                self.cohorts.get(queue).map(ToString::to_string).unwrap_or_default()
+            }
+            (_, Some(queue)) => queue.to_owned(),
+        }
+    }
+
+    fn group_of_workload(&self, workload: &Subject, flavor: &str) -> String {
+        match self.by {
+            UsageGroup::Namespace => workload.key.namespace.to_string(),
+            UsageGroup::LocalQueue => format!("{}/{}", workload.key.namespace, workload.local_queue),
+            UsageGroup::PriorityClass => workload.priority_class.to_string(),
+            _ => self.group_of(Some(&workload.cluster_queue), flavor),
+        }
+    }
+}
+
+/// Group of the ClusterQueues without series of their own. No ClusterQueue can have the name.
+pub const OTHERS: &str = "(others)";
+
+impl Group<'_> {
+    fn rows(&mut self, name: &str) -> Vec<UsageRow> {
+        self.waits.sort_unstable();
+        let (jobs, median, p99) = (self.jobs.len(), quantile(&self.waits, 50), quantile(&self.waits, 99));
+        let row = |(resource, hours): (&Arc<str>, &Hours)| UsageRow {
+            group: name.to_owned(),
+            resource: Arc::clone(resource),
+            jobs,
+            used: hours.used,
+            borrowed: hours.borrowed,
+            lost: hours.lost,
+            wait_median: median,
+            wait_p99: p99,
+        };
+        self.resources.iter().map(row).collect()
+    }
+}
+
+impl Hours {
+    fn add(&mut self, other: Self) {
+        self.used = self.used.saturating_add(other.used);
+        self.borrowed = self.borrowed.saturating_add(other.borrowed);
+        self.lost = self.lost.saturating_add(other.lost);
+    }
+}
+
+/// Returns the value at a percentile of sorted values: the least that is not exceeded by more.
+fn quantile(sorted: &[Millis], percent: usize) -> Option<Millis> {
+    let rank = sorted.len().saturating_mul(percent).div_ceil(100).max(1);
+    sorted.get(rank.saturating_sub(1)).copied()
+}
+
+/// Returns the part of a bucket that is in a period; a bucket that is cut counts in proportion.
+fn part_in(bucket: &Bucket, (from, until): (Millis, Millis)) -> i128 {
+    let (start, end) = (bucket.start.max(from), bucket.end.min(until));
+    let (part, whole) = (end.saturating_sub(start), bucket.end.saturating_sub(bucket.start));
+    if part <= 0 || whole <= 0 {
+        0
+    } else if part == whole {
+        bucket.value
+    } else {
+        bucket.value.saturating_mul(i128::from(part)).checked_div(i128::from(whole)).unwrap_or_default()
+    }
+}
+
+fn by_hour(buckets: &[Bucket]) -> BTreeMap<Millis, i128> {
+    let mut hours: BTreeMap<Millis, i128> = BTreeMap::new();
+    for bucket in buckets {
+        let hour = hours.entry(hour_of(bucket.start)).or_default();
+        *hour = hour.saturating_add(bucket.value);
+    }
+    hours
+}
+
+const fn hour_of(time: Millis) -> Millis {
+    time.saturating_sub(time.rem_euclid(HOUR))
+}
+
+/// Returns what an amount borrowed in a time, by the parts of each hour.
+fn borrowed_of(amount: i128, (start, end): (Millis, Millis), parts: &BTreeMap<Millis, i128>) -> i128 {
+    let hours = parts.range(hour_of(start)..end);
+    let borrowed = |(hour, part): (&Millis, &i128)| {
+        let time = end.min(hour.saturating_add(HOUR)).saturating_sub(start.max(*hour)).max(0);
+        amount.saturating_mul(i128::from(time)).saturating_mul(*part).checked_div(PARTS).unwrap_or_default()
+    };
+    hours.map(borrowed).fold(0, i128::saturating_add)
+}
+
+/// A point of a line of a chart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// Start, in milliseconds since the epoch.
+    pub start: i64,
+    /// Mean over the time for levels, sum for counts, greatest for waits in seconds.
+    pub value: i128,
+    /// Number of milliseconds by which the value is to be divided for a mean; 1 otherwise.
+    pub divisor: i64,
+}
+
+impl HistoryView {
+    /// Returns a line of at most `number` points of equal width over a period, the newest last.
+    pub fn line(
+        &self,
+        (queue, measure): (QueueNumber, Measure),
+        (from, until): (Timestamp, Timestamp),
+        number: i64,
+    ) -> Vec<Point> {
+        let from = millis(from.max(self.from.unwrap_or(until)));
+        let end = millis(until);
+        let width = end.saturating_sub(from).max(1).div_euclid(number.max(1)).saturating_add(1);
+        let level = matches!(measure, Measure::Usage(_) | Measure::Borrowed(_) | Measure::Pending(_));
+        let latest = matches!(measure, Measure::WaitMedian | Measure::WaitP99);
+        let buckets = self.buckets(queue, measure, until);
+        let mut points = Vec::new();
+        let mut start = from;
+        while start < end {
+            let to = start.saturating_add(width).min(end);
+            let inside = buckets.iter().filter(|bucket| bucket.end > start && bucket.start < to);
+            let value = if level {
+                inside.map(|bucket| part_in(bucket, (start, to))).fold(0, i128::saturating_add)
+            } else {
+                // What happened in a bucket counts where the bucket begins.
+                let mine = inside.filter(|bucket| bucket.start >= start || start == from);
+                let values = mine.map(|bucket| bucket.value);
+                if latest { values.max().unwrap_or(0) } else { values.fold(0, i128::saturating_add) }
+            };
+            points.push(Point { start, value, divisor: if level { to.saturating_sub(start) } else { 1 } });
+            start = to;
+        }
+        points
+    }
+}

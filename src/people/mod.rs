@@ -1,0 +1,19 @@
+//! Texts for people: what the command line prints of objects and models, and what it reads from flags.
+//!
+//! Invariants: a text depends on its arguments alone, never on a terminal, a clock or the environment; names and numbers are
+//! never cut; texts of other people reach a terminal without control characters.
+
+pub mod duration;
+pub mod job_pods;
+pub mod json_path;
+pub mod json_path_parser;
+pub mod object_list;
+pub mod object_text;
+pub mod output;
+pub mod quota_text;
+pub mod server_table;
+pub mod similar;
+pub mod taint_text;
+pub mod text_table;
+pub mod views;
+pub mod workload_object;

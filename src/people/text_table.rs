@@ -1,0 +1,256 @@
+//! Tables of text as kubectl prints them: columns apart by three spaces, no borders.
+//!
+//! Invariant: a cell is one line without control characters, whatever an object says.
+
+/// Spaces between columns.
+const GAP: usize = 3;
+/// Least width of a column of kubectl's tables, the gap included.
+const KUBECTL_WIDTH: usize = 6;
+
+/// On which side the cells of a column are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Texts.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// What a cell says beside its text; colour never is the only carrier.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tone {
+    /// Nothing.
+    #[default]
+    Plain,
+    /// All is well.
+    Good,
+    /// Something waits.
+    Waiting,
+    /// Something is wrong.
+    Bad,
+}
+
+impl Tone {
+    /// Returns a text in its colour, of the sixteen that every terminal has.
+    pub fn paint(self, text: &str) -> String {
+        let code = match self {
+            Self::Plain => return text.to_owned(),
+            Self::Good => 32,
+            Self::Waiting => 33,
+            Self::Bad => 31,
+        };
+        format!("\u{1b}[{code}m{text}\u{1b}[0m")
+    }
+}
+
+/// A row of a table.
+#[derive(Clone, Debug)]
+struct Row {
+    cells: Vec<String>,
+    /// Column and tone of the cell that is painted.
+    tone: Option<(usize, Tone)>,
+    /// A text in place of the cells that are missing.
+    rest: Option<String>,
+}
+
+/// A table that is complete before it is printed, because widths follow from all rows.
+#[derive(Clone, Debug)]
+pub struct TextTable {
+    columns: Vec<(String, Side)>,
+    rows: Vec<Row>,
+    least_width: usize,
+}
+
+impl TextTable {
+    /// Creates a table with columns of text, as kubectl's own: with at least six characters for each column.
+    pub fn kubectl<'a>(headings: impl IntoIterator<Item = &'a str>) -> Self {
+        let columns = headings.into_iter().map(|heading| (heading.to_uppercase(), Side::Left)).collect();
+        Self { columns, rows: Vec::new(), least_width: KUBECTL_WIDTH }
+    }
+
+    /// Creates a table with these columns.
+    pub fn new<'a>(columns: impl IntoIterator<Item = (&'a str, Side)>) -> Self {
+        let columns = columns.into_iter().map(|(heading, side)| (heading.to_owned(), side)).collect();
+        Self { columns, rows: Vec::new(), least_width: 0 }
+    }
+
+    /// Adds a row with one cell for each column.
+    pub fn push(&mut self, cells: impl IntoIterator<Item = String>) {
+        let cells = cells.into_iter().map(|cell| one_line(&cell)).collect();
+        self.rows.push(Row { cells, tone: None, rest: None });
+    }
+
+    /// Adds a row of which one cell is painted.
+    pub fn push_toned(&mut self, cells: impl IntoIterator<Item = String>, column: usize, tone: Tone) {
+        self.push(cells);
+        if let Some(row) = self.rows.last_mut() {
+            row.tone = Some((column, tone));
+        }
+    }
+
+    /// Adds a row whose last columns are one text.
+    pub fn push_text(&mut self, cells: impl IntoIterator<Item = String>, rest: &str) {
+        self.push(cells);
+        if let Some(row) = self.rows.last_mut() {
+            row.rest = Some(one_line(rest));
+        }
+    }
+
+    /// Returns whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Returns the text without colour, with headings unless there shall be none.
+    pub fn text(&self, headings: bool, width: Option<usize>) -> String {
+        self.painted(headings, width, false)
+    }
+
+    /// Returns the text. With `width`, only the last column is cut to fit.
+    pub fn painted(&self, headings: bool, width: Option<usize>, color: bool) -> String {
+        let heading = Row {
+            cells: self.columns.iter().map(|(text, _)| text.clone()).collect(),
+            tone: None,
+            rest: None,
+        };
+        let lines = || headings.then_some(&heading).into_iter().chain(&self.rows);
+        let mut widths = vec![0; self.columns.len()];
+        for line in lines() {
+            for (width, cell) in widths.iter_mut().zip(&line.cells) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        lines().map(|line| self.line(line, &widths, width, color)).collect()
+    }
+
+    fn line(&self, row: &Row, widths: &[usize], width: Option<usize>, color: bool) -> String {
+        let last = self.columns.len().saturating_sub(1);
+        let mut out = String::new();
+        // Characters so far, without those that paint.
+        let mut used = 0;
+        for (position, ((cell, width_of), (_, side))) in
+            row.cells.iter().zip(widths).zip(&self.columns).enumerate()
+        {
+            let left = width.filter(|_| *side == Side::Left && position == last);
+            let cell = cut(cell, left.map(|width| width.saturating_sub(used).max(1)));
+            let length = cell.chars().count();
+            let missing = width_of.saturating_sub(length);
+            let tone = row
+                .tone
+                .filter(|(column, _)| color && *column == position)
+                .map_or(Tone::Plain, |(_, tone)| tone);
+            let (before, after) = match side {
+                Side::Right => (missing, GAP),
+                Side::Left => (0, (missing + GAP).max(self.least_width.saturating_sub(length))),
+            };
+            out.push_str(&" ".repeat(before));
+            out.push_str(&tone.paint(&cell));
+            if position != last {
+                out.push_str(&" ".repeat(after));
+            }
+            used += before + length + after;
+        }
+        if let Some(rest) = &row.rest {
+            out.push_str(&cut(rest, width.map(|width| width.saturating_sub(used).max(1))));
+        }
+        // kubectl pads an empty last cell by nothing, but keeps the gap before it.
+        let line = if self.least_width == 0 { out.trim_end() } else { &out };
+        format!("{line}\n")
+    }
+}
+
+/// Cuts a text to a number of characters, with a sign that it is cut.
+fn cut(text: &str, width: Option<usize>) -> String {
+    match width {
+        Some(width) if text.chars().count() > width => {
+            text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+        }
+        _ => text.to_owned(),
+    }
+}
+
+/// Returns the first line of a text, with a sign if there are more, and without characters that control a terminal.
+pub fn one_line(text: &str) -> String {
+    let mut lines = text.split(['\n', '\r', '\u{c}']);
+    let first = printable(lines.next().unwrap_or_default());
+    if lines.next().is_some() { first + "..." } else { first }
+}
+
+/// Replaces characters that control a terminal or the direction of text.
+pub fn printable(text: &str) -> String {
+    let controls = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().map(|c| if controls(c) { '\u{fffd}' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_looks_as_kubectls() {
+        let mut table = TextTable::kubectl(["Name", "Cohort", "A", "Age"]);
+        table.push(["cq1", "", "0", "5s"].map(str::to_owned));
+        table.push(["long-name-of-queue", "c", "", ""].map(str::to_owned));
+        let expected = "NAME                 COHORT   A     AGE\ncq1                           0     5s\nlong-name-of-queue   c              \n";
+        assert_eq!(table.text(true, None), expected);
+        let without: Vec<&str> = expected.lines().skip(1).collect();
+        let text = table.text(false, None);
+        assert_eq!(text.lines().count(), without.len());
+        assert_eq!(
+            text.lines().next(),
+            Some("cq1                        0     5s"),
+            "widths are those of the rows"
+        );
+    }
+
+    #[test]
+    fn numbers_are_right_aligned_and_only_the_last_text_is_cut() {
+        let mut table = TextTable::new([("NAME", Side::Left), ("USED", Side::Right), ("TEXT", Side::Left)]);
+        table.push(["a", "1", "short"].map(str::to_owned));
+        table.push(["bb", "10000", "a long text at the end"].map(str::to_owned));
+        assert_eq!(
+            table.text(true, None),
+            "NAME    USED   TEXT\na          1   short\nbb     10000   a long text at the end\n"
+        );
+        assert_eq!(
+            table.text(true, Some(24)),
+            "NAME    USED   TEXT\na          1   short\nbb     10000   a long t…\n"
+        );
+        assert_eq!(
+            table.text(false, Some(1)).lines().last(),
+            Some("bb   10000   …"),
+            "names and numbers stay"
+        );
+    }
+
+    #[test]
+    fn colour_changes_no_width() {
+        let mut table = TextTable::new([("NAME", Side::Left), ("STATE", Side::Left), ("N", Side::Right)]);
+        table.push_toned(["a", "in use", "1"].map(str::to_owned), 1, Tone::Bad);
+        table.push_text(["b", "mismatch"].map(str::to_owned), "a long text over all columns");
+        let plain = table.text(true, None);
+        assert_eq!(
+            plain,
+            "NAME   STATE      N\na      in use     1\nb      mismatch   a long text over all columns\n"
+        );
+        let painted = table.painted(true, None, true);
+        assert!(painted.contains("\u{1b}[31min use\u{1b}[0m"));
+        assert_eq!(painted.replace("\u{1b}[31m", "").replace("\u{1b}[0m", ""), plain);
+    }
+
+    #[test]
+    fn cells_are_one_line_without_controls() {
+        for (given, expected) in [
+            ("a\nb", "a..."),
+            ("a\r\nb", "a..."),
+            ("\u{1b}[31mred", "\u{fffd}[31mred"),
+            ("a\u{202e}b", "a\u{fffd}b"),
+            ("ü…", "ü…"),
+        ] {
+            assert_eq!(one_line(given), expected);
+        }
+    }
+}

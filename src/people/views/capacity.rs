@@ -1,0 +1,85 @@
+//! `capacity`.
+
+use super::Look;
+use super::amount::amount;
+use super::workloads::or_dash;
+use crate::people::text_table::{Side, TextTable, printable};
+use crate::visibility::views::FlavorView;
+use std::fmt::Write as _;
+
+/// Returns a row for each flavor, by its scarcest resource; of one flavor alone also a row for each level of its topology.
+pub fn capacity(flavors: &[FlavorView], look: Look) -> String {
+    let mut columns = vec![("FLAVOR", Side::Left)];
+    columns.extend(
+        ["NODES", "SCHEDULABLE", "QUOTA", "SLACK", "CHARGED", "OTHERS", "FREE"]
+            .map(|heading| (heading, Side::Right)),
+    );
+    columns.push(("RESOURCE", Side::Left));
+    let mut table = TextTable::new(columns);
+    for flavor in flavors {
+        let nodes = format!("{}/{}", flavor.nodes.schedulable, flavor.nodes.total);
+        let shown = if flavors.len() == 1 { flavor.resources.len() } else { 1 };
+        if flavor.resources.is_empty() {
+            let none = std::iter::repeat_n("-".to_owned(), 7);
+            table.push([flavor.metadata.name.clone(), nodes.clone()].into_iter().chain(none));
+        }
+        for resource in flavor.resources.iter().take(shown) {
+            let amounts = [
+                &resource.schedulable,
+                &resource.quota,
+                &resource.slack,
+                &resource.charged,
+                &resource.others,
+                &resource.free,
+            ];
+            let cells = [flavor.metadata.name.clone(), nodes.clone()].into_iter();
+            table.push(
+                cells.chain(amounts.map(|value| amount(Some(value)))).chain([resource.resource.clone()]),
+            );
+        }
+    }
+    let mut text = table.painted(look.headings, look.width, look.color);
+    if let [flavor] = flavors
+        && !flavor.levels.is_empty()
+    {
+        let _ = write!(text, "\n{}", levels(flavor, look));
+    }
+    text
+}
+
+fn levels(flavor: &FlavorView, look: Look) -> String {
+    let mut table = TextTable::new([
+        ("WITHIN ONE", Side::Left),
+        ("DOMAINS", Side::Right),
+        ("MOST FREE", Side::Right),
+        ("WHERE", Side::Left),
+        ("LARGEST GANG", Side::Right),
+        ("LIMITED BY", Side::Left),
+    ]);
+    for level in &flavor.levels {
+        let more = if level.more > 0 { format!(" (and {} more)", level.more) } else { String::new() };
+        let pods =
+            if level.largest_gang == 1 { "1 pod".to_owned() } else { format!("{} pods", level.largest_gang) };
+        let name = if level.level.is_empty() { "anywhere" } else { &level.level };
+        table.push([
+            name.to_owned(),
+            level.domains.to_string(),
+            amount(Some(&level.most_free)),
+            format!("{}{more}", or_dash(&level.location)),
+            pods,
+            or_dash(&level.limited_by),
+        ]);
+    }
+    let pod: Vec<String> =
+        flavor.pod.iter().map(|need| format!("{}={}", need.resource, need.amount.value)).collect();
+    let pod = if pod.is_empty() { String::new() } else { format!("A pod asks for {}. ", pod.join(", ")) };
+    let approximate =
+        if flavor.approximate { "Counted by node, without a topology: approximate. " } else { "" };
+    let checked =
+        "Checked: requests, taints, node selectors. Not checked: inter-pod affinity, host ports, volumes.";
+    format!(
+        "{}{}\n",
+        table.painted(look.headings, look.width, look.color),
+        printable(&format!("{pod}{approximate}{checked}"))
+    )
+}

@@ -1,0 +1,86 @@
+//! `list clusterqueue`.
+
+use super::amount::{amount, number};
+use super::quota_bar::quota_bar;
+use super::workloads::or_dash;
+use super::{FlavorResource, Look};
+use crate::people::text_table::{Side, TextTable, Tone};
+use crate::visibility::views::{ClusterQueueView, QuotaView};
+
+/// Returns the flavor-resource with the highest use relative to its quota, over all queues; `None` if no queue has a quota.
+pub fn default_flavor_resource<'a>(
+    quotas: impl IntoIterator<Item = &'a QuotaView>,
+) -> Option<FlavorResource> {
+    let mut highest: Option<(f64, &QuotaView)> = None;
+    for quota in quotas {
+        let nominal = number(&quota.nominal);
+        let use_of = if nominal > 0.0 { number(&quota.used) / nominal } else { number(&quota.used) };
+        if highest.is_none_or(|(most, _)| use_of > most) {
+            highest = Some((use_of, quota));
+        }
+    }
+    highest
+        .map(|(_, quota)| FlavorResource { flavor: quota.flavor.clone(), resource: quota.resource.clone() })
+}
+
+/// Returns the quota of a flavor-resource.
+pub(super) fn quota_of<'a>(quotas: &'a [QuotaView], wanted: &FlavorResource) -> Option<&'a QuotaView> {
+    quotas.iter().find(|quota| quota.flavor == wanted.flavor && quota.resource == wanted.resource)
+}
+
+/// Returns what is borrowed, with the limit if there is one.
+pub(super) fn borrowed(quota: &QuotaView) -> String {
+    let borrowed = amount(Some(&quota.borrowed));
+    match &quota.borrowing_limit {
+        Some(limit) => format!("{borrowed}/{}", limit.value),
+        None => borrowed,
+    }
+}
+
+/// Returns the table, with a bar of one flavor-resource.
+pub fn cluster_queues(rows: &[ClusterQueueView], shown: Option<&FlavorResource>, look: Look) -> String {
+    let heading = shown.map(|shown| format!("{} {}", shown.resource, shown.flavor)).unwrap_or_default();
+    let mut columns = vec![
+        ("NAME", Side::Left),
+        ("COHORT", Side::Left),
+        ("ACTIVE", Side::Left),
+        ("PENDING", Side::Right),
+        ("ADMITTED", Side::Right),
+    ];
+    if shown.is_some() {
+        columns.extend([(heading.as_str(), Side::Left), ("BORROWED", Side::Right)]);
+    }
+    if look.wide {
+        columns.extend([
+            ("USED", Side::Right),
+            ("NOMINAL", Side::Right),
+            ("STRATEGY", Side::Left),
+            ("REASON", Side::Left),
+        ]);
+    }
+    let mut table = TextTable::new(columns);
+    for row in rows {
+        let mut cells = vec![
+            row.metadata.name.clone(),
+            or_dash(&row.cohort),
+            if row.active { "True" } else { "False" }.to_owned(),
+            row.pending.total.to_string(),
+            row.admitted.to_string(),
+        ];
+        let quota = shown.and_then(|shown| quota_of(&row.quota, shown));
+        if shown.is_some() {
+            let bar = quota.map(|quota| [quota_bar(quota, look.utf8), borrowed(quota)]);
+            cells.extend(bar.unwrap_or_else(|| ["-".to_owned(), "-".to_owned()]));
+        }
+        if look.wide {
+            cells.extend([
+                amount(quota.map(|quota| &quota.used)),
+                amount(quota.map(|quota| &quota.nominal)),
+                or_dash(&row.queueing_strategy),
+                or_dash(&row.reason),
+            ]);
+        }
+        table.push_toned(cells, 2, if row.active { Tone::Good } else { Tone::Bad });
+    }
+    table.painted(look.headings, look.width, look.color)
+}

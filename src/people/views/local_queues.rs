@@ -1,0 +1,40 @@
+//! `list localqueue`.
+
+use super::Look;
+use super::workloads::or_dash;
+use crate::people::text_table::{Side, TextTable, Tone};
+use crate::visibility::views::LocalQueueView;
+
+/// Returns the table; of the resources, those that the queue's own workloads use are shown.
+pub fn local_queues(rows: &[LocalQueueView], namespaces: bool, look: Look) -> String {
+    let mut columns = vec![
+        ("NAME", Side::Left),
+        ("CLUSTERQUEUE", Side::Left),
+        ("ACTIVE", Side::Left),
+        ("PENDING", Side::Right),
+        ("ADMITTED", Side::Right),
+        ("USED", Side::Left),
+    ];
+    if namespaces {
+        columns.insert(0, ("NAMESPACE", Side::Left));
+    }
+    let mut table = TextTable::new(columns);
+    for row in rows {
+        let used = row.quota.iter().filter(|quota| quota.used.value != "0");
+        let used: Vec<String> =
+            used.map(|quota| format!("{} {} {}", quota.used.value, quota.resource, quota.flavor)).collect();
+        let mut cells = vec![
+            row.metadata.name.clone(),
+            row.cluster_queue.clone(),
+            if row.active { "True" } else { "False" }.to_owned(),
+            row.pending.total.to_string(),
+            row.admitted.to_string(),
+            or_dash(&used.join(", ")),
+        ];
+        if namespaces {
+            cells.insert(0, row.metadata.namespace.clone());
+        }
+        table.push_toned(cells, usize::from(namespaces) + 2, if row.active { Tone::Good } else { Tone::Bad });
+    }
+    table.painted(look.headings, look.width, look.color)
+}

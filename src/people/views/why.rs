@@ -1,0 +1,288 @@
+//! `why`: the verdict first, its numbers second, then the flavors, then what would have to change.
+
+use super::amount::{ResourceNames, amount};
+use super::time::{at, since};
+use super::workloads::{node, or_dash};
+use super::{Look, comparison::comparison};
+use crate::people::text_table::{Side, TextTable, Tone, printable};
+use crate::visibility::views::{
+    Answer, BlockerKindView, BlockerView, ChangeKind, Estimate, Role, Source, SourceKind, Verdict,
+    WorkloadState,
+};
+use std::fmt::Write as _;
+
+/// Returns the text of a verdict; with `all` also the message of the condition.
+pub fn why(answer: &Answer<Verdict>, all: bool, look: Look) -> String {
+    let verdict = &answer.view;
+    let mut text = String::new();
+    if let Some(before) = &verdict.before {
+        text.push_str(&comparison(before, look));
+    } else {
+        text.push_str(&printable(&headline(verdict, look)));
+        text.push('\n');
+        if let Some(numbers) = numbers(verdict) {
+            text.push_str(&printable(&numbers));
+            text.push('\n');
+        }
+        let table = if verdict.admission.is_some() {
+            admission_table(verdict, look)
+        } else {
+            blocker_table(verdict, look)
+        };
+        if !table.is_empty() {
+            let _ = write!(text, "\n{table}");
+        }
+        let lines = lines(verdict, all, look);
+        if !lines.is_empty() {
+            let width = lines.iter().map(|(label, _)| label.chars().count()).max().unwrap_or_default();
+            text.push('\n');
+            for (label, line) in lines {
+                let _ = writeln!(text, "{label:width$}   {}", printable(&line));
+            }
+        }
+    }
+    let _ = writeln!(text, "\n{}", origin(&answer.source, answer.partial, look));
+    text
+}
+
+fn headline(verdict: &Verdict, look: Look) -> String {
+    let row = &verdict.workload;
+    let name = format!("{}/{}", row.metadata.namespace, row.metadata.name);
+    let time = since(row.since, look);
+    let reason = if row.reason.is_empty() { String::new() } else { format!(": {}", row.reason) };
+    match row.state {
+        WorkloadState::Pending => format!("{name} has been pending for {time}{reason}"),
+        WorkloadState::QuotaReserved => {
+            format!(
+                "{name} has had quota in ClusterQueue {} for {time} and waits for its checks{reason}",
+                or_dash(&row.cluster_queue)
+            )
+        }
+        WorkloadState::Admitted => {
+            format!("{name} has been admitted in ClusterQueue {} for {time}", or_dash(&row.cluster_queue))
+        }
+        WorkloadState::Evicted => format!("{name} has been stopping for {time}{reason}"),
+        WorkloadState::Finished => format!("{name} finished {time} ago{reason}"),
+    }
+}
+
+/// Returns the first blocker as a sentence.
+fn numbers(verdict: &Verdict) -> Option<String> {
+    let blocker = verdict.blockers.first()?;
+    let value = |amount: &Option<_>| super::amount::amount(amount.as_ref());
+    let flavor = if blocker.flavor.is_empty() { String::new() } else { format!(" in {}", blocker.flavor) };
+    let named = !blocker.resource.is_empty() && !blocker.node.is_empty();
+    match blocker.kind {
+        _ if verdict.never_fits && named && blocker.requested.is_some() => Some(format!(
+            "It can never be admitted: request {} > {}, the most of {} that {} can have.",
+            value(&blocker.requested),
+            value(&blocker.limit),
+            blocker.resource,
+            node(&blocker.node)
+        )),
+        BlockerKindView::InUse if named => Some(format!(
+            "It needs {} {}{flavor}. {} may still use {}: {} are missing.",
+            value(&blocker.requested),
+            blocker.resource,
+            node(&blocker.node),
+            value(&blocker.available),
+            value(&blocker.missing)
+        )),
+        _ if !blocker.text.is_empty() => Some(format!("{}.", blocker.text.trim_end_matches('.'))),
+        _ => None,
+    }
+}
+
+fn result(kind: BlockerKindView) -> (&'static str, Tone) {
+    match kind {
+        BlockerKindView::NeverFits => ("never fits", Tone::Bad),
+        BlockerKindView::InUse => ("in use", Tone::Waiting),
+        BlockerKindView::Undeclared => ("undeclared", Tone::Bad),
+        BlockerKindView::NodesInUse => ("nodes in use", Tone::Waiting),
+        BlockerKindView::Mismatch => ("mismatch", Tone::Bad),
+        BlockerKindView::Behind => ("behind", Tone::Waiting),
+        BlockerKindView::Next => ("next", Tone::Waiting),
+        BlockerKindView::Fits => ("fits", Tone::Good),
+        BlockerKindView::PodGate => ("pod gate", Tone::Bad),
+        BlockerKindView::Unschedulable => ("unschedulable", Tone::Bad),
+    }
+}
+
+fn blocker_table(verdict: &Verdict, look: Look) -> String {
+    let (blockers, next, fits) = (verdict.blockers.iter(), verdict.next.iter(), verdict.fits.iter());
+    let rows: Vec<(BlockerKindView, &BlockerView)> = blockers
+        .map(|row| (row.kind, row))
+        .chain(next.map(|row| (BlockerKindView::Next, row)))
+        .chain(fits.map(|row| (BlockerKindView::Fits, row)))
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let first = rows.first().map(|(_, row)| row.pod_set.as_str()).unwrap_or_default();
+    let several = rows.iter().any(|(_, row)| row.pod_set != first);
+    let mut columns = vec![("FLAVOR", Side::Left), ("RESOURCE", Side::Left), ("RESULT", Side::Left)];
+    columns.extend([("REQUEST", Side::Right), ("AVAILABLE", Side::Right), ("LIMIT", Side::Right)]);
+    columns.extend([("AT", Side::Left), ("MISSING", Side::Right)]);
+    if several {
+        columns.insert(0, ("POD SET", Side::Left));
+    }
+    let mut table = TextTable::new(columns);
+    for (kind, row) in rows {
+        let (word, tone) = result(kind);
+        let pod_set = several.then(|| or_dash(&row.pod_set));
+        let start =
+            pod_set.into_iter().chain([or_dash(&row.flavor), or_dash(&row.resource), word.to_owned()]);
+        if row.requested.is_none() && row.available.is_none() && !row.text.is_empty() {
+            table.push_text(start, &row.text);
+            continue;
+        }
+        let is_fit = kind == BlockerKindView::Fits;
+        let cells = start.chain([
+            amount(row.requested.as_ref()),
+            amount(row.available.as_ref()),
+            amount(row.limit.as_ref()),
+            if is_fit { "-".to_owned() } else { node(&row.node) },
+            if is_fit { "-".to_owned() } else { amount(row.missing.as_ref()) },
+        ]);
+        table.push_toned(cells, 2 + usize::from(several), tone);
+    }
+    table.painted(look.headings, look.width, look.color)
+}
+
+fn admission_table(verdict: &Verdict, look: Look) -> String {
+    let Some(admission) = &verdict.admission else { return String::new() };
+    let mut table = TextTable::new([
+        ("POD SET", Side::Left),
+        ("PODS", Side::Right),
+        ("RESOURCE", Side::Left),
+        ("AMOUNT", Side::Right),
+        ("FLAVOR", Side::Left),
+        ("WHERE", Side::Left),
+    ]);
+    for pod_set in &admission.pod_sets {
+        let domains: Vec<String> =
+            pod_set.domains.iter().map(|(domain, pods)| format!("{domain} ({pods})")).collect();
+        for (number, need) in pod_set.resources.iter().enumerate() {
+            let (name, pods, domains) = match number {
+                0 => (pod_set.name.clone(), pod_set.count.to_string(), or_dash(&domains.join(", "))),
+                _ => (String::new(), String::new(), String::new()),
+            };
+            table.push([
+                name,
+                pods,
+                need.resource.clone(),
+                need.amount.value.clone(),
+                or_dash(&need.flavor),
+                domains,
+            ]);
+        }
+    }
+    if table.is_empty() { String::new() } else { table.painted(look.headings, look.width, look.color) }
+}
+
+/// Returns the lines below the table, each with its label.
+fn lines(verdict: &Verdict, all: bool, look: Look) -> Vec<(&'static str, String)> {
+    let row = &verdict.workload;
+    let mut lines: Vec<(&'static str, String)> = Vec::new();
+    if let Some(position) = &row.position {
+        let class =
+            if row.priority_class.is_empty() { String::new() } else { format!(" ({})", row.priority_class) };
+        lines.push((
+            "Position",
+            format!(
+                "{} of {} in {}, {} of {} in LocalQueue {}; priority {}{class}",
+                position.cluster_queue,
+                position.of,
+                row.cluster_queue,
+                position.local_queue,
+                position.of_local_queue,
+                row.local_queue,
+                row.priority
+            ),
+        ));
+    }
+    lines.extend(ahead(verdict).map(|line| ("Ahead", line)));
+    for option in &verdict.options {
+        let label = match option.kind {
+            ChangeKind::Wait => "Wait",
+            ChangeKind::Preempt => "Preempt",
+            ChangeKind::Smaller => "Smaller",
+            ChangeKind::Flavor => "Other flavor",
+            ChangeKind::Quota => "Quota",
+            ChangeKind::Topology => "Topology",
+        };
+        let no = if !option.possible && option.kind == ChangeKind::Preempt { "no: " } else { "" };
+        lines.push((label, format!("{no}{}", option.detail)));
+    }
+    for check in &verdict.checks {
+        let time = check.since.map(|time| format!(" since {}", at(time, look))).unwrap_or_default();
+        let message = if check.message.is_empty() { String::new() } else { format!(": {}", check.message) };
+        lines.push(("Check", format!("{} is {}{time}{message}", check.name, check.state)));
+    }
+    if let Some(admission) = &verdict.admission {
+        lines.extend(admission.ends_by.map(|time| ("Ends by", at(time, look))));
+        lines.extend(
+            admission.borrows.then(|| {
+                ("Borrows", "it uses quota beyond the nominal quota of its ClusterQueue".to_owned())
+            }),
+        );
+        lines.extend(admission.preemptible_by.iter().map(|text| ("Preempt", text.clone())));
+    }
+    match &verdict.estimate {
+        Some(Estimate::Refused { refused }) => lines.push(("Estimate", format!("no estimate: {refused}"))),
+        Some(Estimate::Range { earliest, latest, assumptions, .. }) => {
+            lines.push(("Earliest", at(*earliest, look)));
+            lines.push(("Latest", at(*latest, look)));
+            lines.extend(assumptions.iter().map(|text| ("Assumes", text.clone())));
+        }
+        None => {}
+    }
+    lines.extend(verdict.history.iter().map(|entry| {
+        let reason = if entry.reason.is_empty() { String::new() } else { format!(" ({})", entry.reason) };
+        let text = if entry.text.is_empty() { String::new() } else { format!(": {}", entry.text) };
+        ("History", format!("{} at {}{reason}{text}", entry.event, at(entry.time, look)))
+    }));
+    if all && !row.message.is_empty() {
+        lines.push(("Message", row.message.clone()));
+    }
+    lines
+}
+
+fn ahead(verdict: &Verdict) -> Option<String> {
+    let ahead = verdict.ahead.as_ref().filter(|ahead| ahead.count > 0)?;
+    let names = ResourceNames::of(
+        ahead.first.iter().flat_map(|row| row.needs.iter().map(|need| need.resource.as_str())),
+    );
+    let own = &verdict.workload.metadata.namespace;
+    let mut parts: Vec<String> = Vec::new();
+    for row in &ahead.first {
+        let name =
+            if row.namespace == *own { row.name.clone() } else { format!("{}/{}", row.namespace, row.name) };
+        parts.push(format!("{name} ({}, priority {})", names.need(&row.needs), row.priority));
+    }
+    let shown = u64::try_from(ahead.first.len()).unwrap_or(u64::MAX);
+    let rest = ahead.count.saturating_sub(shown);
+    if rest > 0 {
+        let what = if ahead.hidden == rest { "in other namespaces" } else { "more" };
+        parts.push(format!("{rest} {what}"));
+    }
+    Some(parts.join(", "))
+}
+
+/// Returns where an answer comes from.
+fn origin(source: &Source, partial: bool, look: Look) -> String {
+    let time = source.time.map(|time| format!("State of {}, ", at(time, look))).unwrap_or_default();
+    let from = match (source.kind, source.role) {
+        (SourceKind::Manager, Some(Role::Leader)) => "from the leader".to_owned(),
+        (SourceKind::Manager, _) => format!("from replica {}", or_dash(&source.replica)),
+        (SourceKind::Cluster, _) => "computed here from the cluster's objects".to_owned(),
+        (SourceKind::File, _) => format!("computed here from {}", source.replica),
+    };
+    let missing = if partial { " A part of the answer is missing." } else { "" };
+    let mut sentence =
+        format!("{time}{from}.{missing} Try a change: sluice simulate --from-cluster --then FILE");
+    if let Some(first) = sentence.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    printable(&sentence)
+}

@@ -1,0 +1,98 @@
+//! `list workload`.
+
+use super::Look;
+use super::amount::ResourceNames;
+use super::time::since;
+use crate::people::text_table::{Side, TextTable, Tone};
+use crate::visibility::views::{BlockerView, WorkloadState, WorkloadView};
+
+/// Returns the table; `namespaces` adds the namespace, `one_queue` says that all rows are of one ClusterQueue.
+pub fn workloads(rows: &[WorkloadView], namespaces: bool, look: Look) -> String {
+    let resources = rows.iter().flat_map(|row| row.needs.iter().map(|need| need.resource.as_str()));
+    let names = ResourceNames::of(resources);
+    let waits = rows.iter().filter(|row| row.state == WorkloadState::Pending).count();
+    let time = match waits {
+        0 if !rows.is_empty() => "RUN",
+        waits if waits == rows.len() => "WAIT",
+        _ => "WAIT/RUN",
+    };
+    let mut columns = vec![
+        ("NAME", Side::Left),
+        ("STATE", Side::Left),
+        (time, Side::Right),
+        ("POS", Side::Right),
+        ("PRIO", Side::Right),
+        ("NEEDS", Side::Right),
+        ("REASON", Side::Left),
+    ];
+    if namespaces {
+        columns.insert(0, ("NAMESPACE", Side::Left));
+    }
+    if look.wide {
+        let more = ["JOB", "LOCALQUEUE", "CLUSTERQUEUE", "FLAVOR", "AGE", "BLOCKED BY"];
+        columns.extend(more.map(|heading| (heading, Side::Left)));
+    }
+    let mut table = TextTable::new(columns);
+    for row in rows {
+        let mut cells = vec![
+            row.metadata.name.clone(),
+            row.state.as_str().to_owned(),
+            since(row.since, look),
+            row.position.map_or_else(|| "-".to_owned(), |position| position.cluster_queue.to_string()),
+            row.priority.to_string(),
+            names.need(&row.needs),
+            or_dash(&row.reason),
+        ];
+        if namespaces {
+            cells.insert(0, row.metadata.namespace.clone());
+        }
+        if look.wide {
+            cells.extend(wide(row, look));
+        }
+        table.push_toned(cells, usize::from(namespaces) + 1, tone(row.state));
+    }
+    table.painted(look.headings, look.width, look.color)
+}
+
+fn wide(row: &WorkloadView, look: Look) -> [String; 6] {
+    let job = row.job.as_ref().map(|job| format!("{}/{}", job.kind.to_lowercase(), job.name));
+    let mut flavors: Vec<&str> =
+        row.needs.iter().map(|need| need.flavor.as_str()).filter(|flavor| !flavor.is_empty()).collect();
+    flavors.dedup();
+    [
+        job.unwrap_or_else(|| "-".to_owned()),
+        or_dash(&row.local_queue),
+        or_dash(&row.cluster_queue),
+        or_dash(&flavors.join(",")),
+        since(row.metadata.creation_timestamp, look),
+        row.first_blocker.as_ref().map_or_else(|| "-".to_owned(), blocked_by),
+    ]
+}
+
+/// Returns a blocker in one line.
+pub(super) fn blocked_by(blocker: &BlockerView) -> String {
+    match &blocker.missing {
+        Some(missing) if !blocker.resource.is_empty() => {
+            format!("{} {} missing at {}", missing.value, blocker.resource, node(&blocker.node))
+        }
+        _ => or_dash(&blocker.text),
+    }
+}
+
+/// Returns a node of the quota tree: `ClusterQueue nlp` for `ClusterQueue/nlp`.
+pub(super) fn node(text: &str) -> String {
+    or_dash(&text.replacen('/', " ", 1))
+}
+
+pub(super) fn or_dash(text: &str) -> String {
+    if text.is_empty() { "-".to_owned() } else { text.to_owned() }
+}
+
+const fn tone(state: WorkloadState) -> Tone {
+    match state {
+        WorkloadState::Pending | WorkloadState::QuotaReserved => Tone::Waiting,
+        WorkloadState::Admitted => Tone::Good,
+        WorkloadState::Evicted => Tone::Bad,
+        WorkloadState::Finished => Tone::Plain,
+    }
+}

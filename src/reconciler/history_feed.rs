@@ -1,0 +1,135 @@
+//! Feeds the history with what the objects say, and compares its open runs with the ledger.
+//!
+//! Invariant: assumed admissions are left out, because their writes have not landed; the comparison adds them again.
+
+use super::scheduler_input::SchedulerInput;
+use super::settings::CoreSettings;
+use super::writes::assumed::AssumedAdmissions;
+use crate::api::ObjectKey;
+use crate::api::reason::ConditionType;
+use crate::cache::Cache;
+use crate::cache::records::WorkloadRecord;
+use crate::history::{Ring, SeenWorkload};
+use crate::lifecycle::conditions;
+use crate::quota::{FlavorResource, NodeRef};
+use crate::resources::Amount;
+use crate::scheduler::Engine;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What the history is fed from.
+pub(super) struct HistoryFeed<'a> {
+    pub(super) cache: &'a Cache,
+    pub(super) settings: &'a CoreSettings,
+    pub(super) engine: &'a Engine,
+    pub(super) assumed: &'a AssumedAdmissions,
+    pub(super) ring: &'a mut Ring,
+}
+
+type Sums = BTreeMap<Arc<str>, BTreeMap<FlavorResource, i128>>;
+
+impl HistoryFeed<'_> {
+    /// Follows a Workload that was stored. `before` is its record before.
+    pub(super) fn follow(&mut self, key: &ObjectKey, before: Option<&WorkloadRecord>) {
+        let Some(record) = self.cache.workload(key).filter(|_| self.ring.is_enabled()) else { return };
+        if let Some(before) = before {
+            if before.meta.uid != record.meta.uid {
+                self.ring.delete(before);
+            } else if is_finished(before) && is_finished(record) {
+                return;
+            }
+        }
+        self.observe(record);
+    }
+
+    /// Follows a Workload again whose ClusterQueue or charge may have changed with another object.
+    pub(super) fn follow_changed_surroundings(&mut self, key: &ObjectKey) {
+        let Some(record) = self.cache.workload(key).filter(|_| self.ring.is_enabled()) else { return };
+        let queue = self.cache.cluster_queue_name(record).unwrap_or_default();
+        let charged = conditions::is_true(&record.status, ConditionType::QuotaReserved)
+            && !self.is_charged_to_replacing(record);
+        if !is_finished(record) && !self.ring.is_current(&record.meta.uid, queue, charged) {
+            self.observe(record);
+        }
+    }
+
+    fn observe(&mut self, record: &WorkloadRecord) {
+        let queue = self.cache.cluster_queue_name(record).unwrap_or_default();
+        let input = SchedulerInput { cache: self.cache, settings: self.settings };
+        let charge = input.charged_usage(record).filter(|_| !self.is_charged_to_replacing(record));
+        let cluster_queue = self.cache.interned_cluster_queue_name(queue);
+        self.ring.observe(&SeenWorkload { record, cluster_queue, charge });
+    }
+
+    fn is_charged_to_replacing(&self, record: &WorkloadRecord) -> bool {
+        let input = SchedulerInput { cache: self.cache, settings: self.settings };
+        input.is_charged_to_replacing(record, &AssumedAdmissions::default())
+    }
+
+    /// Follows the nominal quotas of a ClusterQueue, or its deletion.
+    pub(super) fn follow_quota(&mut self, name: &Arc<str>) {
+        let groups =
+            self.cache.cluster_queue(name).map(|record| record.object.quota_groups()).unwrap_or_default();
+        let quotas =
+            crate::cache::kinds::to_resource_groups(groups).into_iter().flat_map(|group| group.flavors);
+        let quotas = quotas.flat_map(|flavor| {
+            let name = flavor.name;
+            flavor.limits.into_iter().map(move |(resource, limits)| {
+                (FlavorResource { flavor: Arc::clone(&name), resource }, limits.nominal.to_i128())
+            })
+        });
+        self.ring.set_nominal(name, quotas);
+    }
+
+    /// Returns the number of flavor-resources of ClusterQueues whose open runs, together with assumed admissions, are not the usage
+    /// in the ledger. It must be 0 at each instant after the first lists.
+    pub(super) fn drift(&self) -> usize {
+        if !self.ring.is_enabled() {
+            return 0;
+        }
+        let mut sums = self.ring.open_usage();
+        for key in self.assumed.workloads() {
+            self.add_assumed(key, &mut sums);
+        }
+        let mut drift = 0_usize;
+        for (name, _) in self.cache.cluster_queues() {
+            let mut expected = sums.remove(name).unwrap_or_default();
+            for (fr, usage) in self.engine.usage(&NodeRef::ClusterQueue(Arc::clone(name))) {
+                let runs = Amount::saturating_from_i128(expected.remove(&fr).unwrap_or_default());
+                drift = drift.saturating_add(usize::from(runs != usage.usage));
+            }
+            drift = drift.saturating_add(expected.values().filter(|amount| **amount != 0).count());
+        }
+        drift
+    }
+
+    /// Adds the charge of an assumed admission, and subtracts the run of the slice that it replaces.
+    fn add_assumed(&self, key: &ObjectKey, sums: &mut Sums) {
+        let input = SchedulerInput { cache: self.cache, settings: self.settings };
+        let Some(record) = self.cache.workload(key) else { return };
+        let Some(charge) = self.engine.charge_of(key).filter(|_| input.charged_usage(record).is_none())
+        else {
+            return;
+        };
+        let mut add = |queue: &Arc<str>, fr: FlavorResource, amount: i128| {
+            let sum = sums.entry(Arc::clone(queue)).or_default().entry(fr).or_default();
+            *sum = sum.saturating_add(amount);
+        };
+        for (fr, amount) in &charge.usage {
+            add(&charge.cluster_queue, fr.clone(), amount.to_i128());
+        }
+        let replaced = record.annotations.replaces.as_deref().and_then(|key| self.cache.workload(key));
+        let takes_over = |old: &&Arc<WorkloadRecord>| input.is_charged_to_replacing(old, self.assumed);
+        if let Some(old) = replaced.filter(takes_over)
+            && let Some(queue) = self.cache.cluster_queue_name(old)
+        {
+            for (fr, amount) in self.ring.open_run(&old.meta.uid) {
+                add(&Arc::from(queue), fr, amount.saturating_neg());
+            }
+        }
+    }
+}
+
+fn is_finished(record: &WorkloadRecord) -> bool {
+    conditions::is_true(&record.status, ConditionType::Finished)
+}

@@ -1,0 +1,367 @@
+//! Why a pending workload is not admitted, for users: the verdict as it is now, and what would change it.
+//!
+//! Invariants: nothing is changed; at most `MAX_EVALUATIONS` assignments are computed, and none after `keep_going` says no, so that a
+//! question delays a cycle by a bounded time.
+
+use super::engine::Engine;
+use super::granular_mode::PreemptionMode;
+use super::preemption::{Preemptor, SchedulingContext};
+use super::reserving_workloads::ReservingWorkload;
+use crate::api::ObjectKey;
+use crate::api::reason::PendingReason;
+use crate::api::v1beta2::{ReclaimPolicy, WithinClusterQueuePolicy};
+use crate::queue::{Blocker, BlockerKind, PodSet, Workload};
+use crate::quota::{FlavorResource, FlavorResourceId, UsageLayer};
+use crate::resources::Amount;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Most assignments that are computed for one question.
+pub const MAX_EVALUATIONS: u32 = 16;
+/// Most of them for fewer pods.
+const MAX_SMALLER: u32 = 12;
+
+/// Why a pending workload is not admitted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Explanation {
+    /// Reason; absent if the workload fits now.
+    pub reason: Option<PendingReason>,
+    /// Text of the verdict after the blockers.
+    pub text: Arc<str>,
+    /// What keeps it from being admitted, in the order in which it was found.
+    pub blockers: Vec<Blocker>,
+    /// The head of the StrictFIFO ClusterQueue that it waits behind.
+    pub behind: Option<ObjectKey>,
+    /// Whether capacity is reserved for it until its victims have terminated.
+    pub has_reservation: bool,
+    /// What it could preempt of the flavor-resources that are in use.
+    pub preemption: Option<PreemptionChances>,
+    /// The greatest number of its pods that would be admitted now, if that is fewer than all and not 0.
+    pub smaller: Option<SmallerFit>,
+    /// Whether the time was over before all was known.
+    pub is_cut: bool,
+}
+
+/// Workloads that policies allow a workload to preempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PreemptionChances {
+    /// Whether the ClusterQueue preempts at all.
+    pub is_allowed: bool,
+    /// Whether a closed gate keeps the workload from preempting.
+    pub is_gated: bool,
+    /// Number of candidates in its own ClusterQueue.
+    pub own: usize,
+    /// Number of candidates in borrowing ClusterQueues of the tree.
+    pub others: usize,
+    /// What all candidates use of the flavor-resources that are in use.
+    pub usage: BTreeMap<FlavorResource, Amount>,
+}
+
+/// Pods that would be admitted now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SmallerFit {
+    /// Their number.
+    pub pods: i64,
+    /// Number of all pods.
+    pub of: i64,
+    /// Whether the workload itself allows partial admission.
+    pub allows_partial_admission: bool,
+}
+
+impl Engine {
+    /// Explains why a workload is pending; `None` if it is not pending, or the other queue does not exist. `keep_going` is asked before
+    /// each evaluation. With a ClusterQueue, says what would block it there.
+    pub fn explain(
+        &mut self,
+        key: &ObjectKey,
+        other_queue: Option<&Arc<str>>,
+        keep_going: &mut dyn FnMut() -> bool,
+    ) -> Option<Explanation> {
+        let mut workload = self.pending.workload(key)?.clone();
+        let mut explanation = Explanation::default();
+        if let Some(queue) = other_queue {
+            self.config.cluster_queue(queue)?;
+            workload.cluster_queue = Arc::clone(queue);
+        } else if self.explain_as_known(&workload, &mut explanation) {
+            return Some(explanation);
+        }
+        let mut question = Question { keep_going, evaluations: 0, is_cut: false };
+        if question.may_go_on()
+            && let Some(evaluated) = self.evaluate(&workload)
+        {
+            match evaluated {
+                Ok(()) => (explanation.reason, explanation.blockers) = (None, Vec::new()),
+                Err((reason, blockers)) => {
+                    (explanation.reason, explanation.blockers) = (Some(reason), blockers);
+                }
+            }
+        }
+        if explanation.blockers.iter().any(|blocker| blocker.kind == BlockerKind::InUse) {
+            explanation.preemption = self.preemption_chances(&workload, &explanation.blockers);
+        }
+        if !explanation.blockers.is_empty() {
+            explanation.smaller = self.smaller_fit(&workload, &mut question);
+        }
+        explanation.is_cut = question.is_cut;
+        Some(explanation)
+    }
+
+    /// Says what is known without an evaluation. Returns whether that is all: an evaluation would say nothing of what it waits for.
+    fn explain_as_known(&self, workload: &Workload, explanation: &mut Explanation) -> bool {
+        let known = self.verdict(&workload.key);
+        explanation.reason = known.map(|verdict| verdict.reason).or(Some(PendingReason::PendingEvaluation));
+        explanation.text = known.map(|verdict| Arc::clone(&verdict.text)).unwrap_or_default();
+        explanation.blockers = known.map(|verdict| verdict.blockers.clone()).unwrap_or_default();
+        explanation.behind = self.waits_behind(&workload.key).map(|(head, _)| head.clone());
+        explanation.has_reservation = self.reservations.contains(&workload.key);
+        let is_text = known.is_some_and(|verdict| verdict.blockers.is_empty() && !verdict.text.is_empty());
+        let inactive = self.inactive.verdict(&workload.cluster_queue).is_some();
+        is_text || inactive || explanation.has_reservation || workload.precheck_failure.is_some()
+    }
+
+    /// Computes what a workload would get; the blockers if it would have to wait. A workload that may preempt does not wait.
+    fn evaluate(&mut self, workload: &Workload) -> Option<Result<(), (PendingReason, Vec<Blocker>)>> {
+        let (nominated, targets) = self.compute_assignment(&workload.cluster_queue, workload, None, None)?;
+        let assignment = nominated.assignment;
+        let waits = assignment.mode != PreemptionMode::Fit && targets.is_empty();
+        Some(if waits { Err((assignment.reason, assignment.blockers)) } else { Ok(()) })
+    }
+
+    /// Counts what a workload may preempt of the flavor-resources that are in use.
+    fn preemption_chances(&mut self, workload: &Workload, blockers: &[Blocker]) -> Option<PreemptionChances> {
+        let in_use = blockers.iter().filter(|blocker| blocker.kind == BlockerKind::InUse);
+        let names: Vec<FlavorResource> =
+            in_use.map(|blocker| FlavorResource::new(&blocker.flavor, &blocker.resource)).collect();
+        let frs: Vec<FlavorResourceId> = names.iter().filter_map(|fr| self.tree.fr_id(fr)).collect();
+        let usage = frs.iter().map(|fr| (*fr, 1)).collect();
+        let (context, queue, _) = self.scheduling_context(&workload.cluster_queue, &workload.key)?;
+        let preemptor = Preemptor {
+            queue,
+            priority: workload.priority,
+            queued_since: workload.queued_since,
+            usage: &usage,
+            frs_need_preemption: &frs,
+            pod_set_requests: &[],
+        };
+        let policies = &queue.config.preemption;
+        let within = policies.within_cluster_queue.unwrap_or_default();
+        let reclaim = policies.reclaim_within_cohort.unwrap_or_default();
+        let is_allowed = within != WithinClusterQueuePolicy::Never || reclaim != ReclaimPolicy::Never;
+        let (own, others) = context.candidate_counts(&preemptor);
+        let mut sums: BTreeMap<FlavorResourceId, i128> = BTreeMap::new();
+        for candidate in own.iter().chain(&others) {
+            for (fr, amount) in candidate.usage.iter().filter(|(fr, _)| frs.contains(fr)) {
+                *sums.entry(*fr).or_default() += amount;
+            }
+        }
+        let (own, others) = (own.len(), others.len());
+        let usage = self.tree.to_named(sums);
+        Some(PreemptionChances { is_allowed, is_gated: workload.preemption_gated, own, others, usage })
+    }
+
+    /// Searches the greatest number of pods that would be admitted now. Pod sets are made smaller in proportion.
+    fn smaller_fit(&mut self, workload: &Workload, question: &mut Question<'_>) -> Option<SmallerFit> {
+        let greatest =
+            workload.pod_sets.iter().map(|set| i64::from(set.count)).max().filter(|most| *most > 1)?;
+        let smaller = |size: i64| {
+            let sets = workload.pod_sets.iter().map(|set| {
+                let count = i64::from(set.count).saturating_mul(size).saturating_add(greatest - 1) / greatest;
+                // A smaller count than `count` has 32 bits as well.
+                PodSet { count: i32::try_from(count).unwrap_or(set.count), min_count: None, ..set.clone() }
+            });
+            Workload { pod_sets: sets.collect(), ..workload.clone() }
+        };
+        let (mut fits, mut too_many, mut searched) = (0, greatest, 0);
+        while too_many - fits > 1 && searched < MAX_SMALLER && question.may_go_on() {
+            searched += 1;
+            let middle = i64::midpoint(fits, too_many);
+            if self.evaluate(&smaller(middle)).is_some_and(|result| result.is_ok()) {
+                fits = middle;
+            } else {
+                too_many = middle;
+            }
+        }
+        let pods = |workload: &Workload| workload.pod_sets.iter().map(|set| i64::from(set.count)).sum();
+        (fits > 0).then(|| SmallerFit {
+            pods: pods(&smaller(fits)),
+            of: pods(workload),
+            allows_partial_admission: workload.pod_sets.iter().any(|set| set.min_count.is_some()),
+        })
+    }
+}
+
+/// How much of a question has been answered.
+struct Question<'a> {
+    keep_going: &'a mut dyn FnMut() -> bool,
+    evaluations: u32,
+    is_cut: bool,
+}
+
+impl Question<'_> {
+    /// Returns whether another evaluation may begin.
+    fn may_go_on(&mut self) -> bool {
+        let may = self.evaluations < MAX_EVALUATIONS && (self.keep_going)();
+        self.evaluations = self.evaluations.saturating_add(1);
+        self.is_cut |= !may;
+        may
+    }
+}
+
+impl SchedulingContext<'_> {
+    /// Returns the candidates of the preemptor's own ClusterQueue, and those of borrowing ClusterQueues of its tree.
+    fn candidate_counts(
+        &self,
+        preemptor: &Preemptor<'_>,
+    ) -> (Vec<Arc<ReservingWorkload>>, Vec<Arc<ReservingWorkload>>) {
+        let own = preemptor.queue.node;
+        let root = self.tree.root(own);
+        let borrows = |node| {
+            let frs = preemptor.frs_need_preemption;
+            frs.iter().any(|fr| self.tree.borrows_with(node, *fr, 0, UsageLayer::Projected))
+        };
+        let queues = self.reserving_workloads.cluster_queues();
+        let others = queues.filter(|node| *node != own && self.tree.root(*node) == root && borrows(*node));
+        let others: Vec<_> = others.flat_map(|node| self.cohort_candidates(node, preemptor)).collect();
+        (self.own_candidates(preemptor), others)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::v1beta2::ClusterQueuePreemption;
+    use crate::quota::{FlavorQuotas, QuotaLimits, ResourceGroup};
+    use crate::scheduler::{ClusterQueue, Flavor};
+    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+    fn engine(nominal: i64, preemption: ClusterQueuePreemption) -> Engine {
+        let mut engine = Engine::default();
+        engine.set_namespace("ns", Some(BTreeMap::new()));
+        engine.set_flavor("f", Some(Flavor::default()));
+        let limits = QuotaLimits { nominal: Amount::new(nominal), ..QuotaLimits::default() };
+        let limits = BTreeMap::from([(Arc::from("gpu"), limits)]);
+        let groups = vec![ResourceGroup::from_flavors(vec![FlavorQuotas { name: Arc::from("f"), limits }])];
+        let namespace_selector = Some(LabelSelector::default());
+        let queue = ClusterQueue { groups, namespace_selector, preemption, ..ClusterQueue::default() };
+        engine.set_cluster_queue("cq", Some(queue));
+        engine
+    }
+
+    fn workload(name: &str, pods: i32, priority: i64) -> Workload {
+        let requests = BTreeMap::from([(Arc::from("gpu"), Amount::new(1))]);
+        let set = PodSet { name: Arc::from("main"), count: pods, requests, ..PodSet::default() };
+        Workload {
+            key: ObjectKey::new("ns", name),
+            uid: Arc::from(name),
+            cluster_queue: Arc::from("cq"),
+            local_queue: Arc::from("lq"),
+            priority,
+            pod_sets: vec![set].into(),
+            ..Workload::default()
+        }
+    }
+
+    fn explain(engine: &mut Engine, name: &str) -> Explanation {
+        engine.explain(&ObjectKey::new("ns", name), None, &mut || true).unwrap()
+    }
+
+    fn run(engine: &mut Engine) {
+        while engine.has_work() {
+            engine.run_cycle(Timestamp::UNIX_EPOCH);
+        }
+    }
+
+    #[test]
+    fn blockers_and_fewer_pods_are_found() {
+        let mut engine = engine(10, ClusterQueuePreemption::default());
+        for (name, pods) in [("a", 7), ("b", 8)] {
+            engine.enqueue(workload(name, pods, 0));
+            run(&mut engine);
+        }
+        let explanation = explain(&mut engine, "b");
+        let [blocker] = &explanation.blockers[..] else { panic!("{explanation:?}") };
+        assert_eq!((blocker.requested, blocker.available), (Amount::new(8), Amount::new(3)));
+        let expected = SmallerFit { pods: 3, of: 8, allows_partial_admission: false };
+        assert_eq!(explanation.smaller, Some(expected));
+        assert!(!explanation.preemption.unwrap().is_allowed);
+        // The answer is the same when it is asked again, and the workload is admitted as if it had not been.
+        assert_eq!(explain(&mut engine, "b").blockers, explanation.blockers);
+        engine.release(&ObjectKey::new("ns", "a"));
+        assert_eq!(explain(&mut engine, "b").reason, None);
+        run(&mut engine);
+        assert_eq!(engine.explain(&ObjectKey::new("ns", "b"), None, &mut || true), None);
+    }
+
+    #[test]
+    fn preemption_counts_what_policies_allow() {
+        let policy = ClusterQueuePreemption {
+            within_cluster_queue: Some(WithinClusterQueuePolicy::LowerPriority),
+            ..ClusterQueuePreemption::default()
+        };
+        let mut engine = engine(10, policy);
+        for (name, pods, priority) in [("low", 2, 1), ("high", 8, 9), ("mid", 6, 5)] {
+            engine.enqueue(workload(name, pods, priority));
+            run(&mut engine);
+        }
+        let chances = explain(&mut engine, "mid").preemption.unwrap();
+        let usage = [(FlavorResource::new("f", "gpu"), Amount::new(2))].into();
+        assert_eq!(
+            chances,
+            PreemptionChances { is_allowed: true, own: 1, usage, ..PreemptionChances::default() }
+        );
+    }
+
+    #[test]
+    fn a_question_ends_when_its_time_is_over() {
+        let mut engine = engine(1_000, ClusterQueuePreemption::default());
+        for (name, pods) in [("a", 600), ("b", 1_000)] {
+            engine.enqueue(workload(name, pods, 0));
+            run(&mut engine);
+        }
+        let mut left = 3;
+        let mut keep_going = || {
+            left -= 1;
+            left >= 0
+        };
+        let explanation = engine.explain(&ObjectKey::new("ns", "b"), None, &mut keep_going).unwrap();
+        assert!(explanation.is_cut && !explanation.blockers.is_empty());
+        let all = explain(&mut engine, "b");
+        assert_eq!((all.smaller.unwrap().pods, all.is_cut), (400, false));
+    }
+
+    #[test]
+    fn another_queue_says_what_it_would_wait_for_there() {
+        let mut engine = engine(10, ClusterQueuePreemption::default());
+        let small = engine.config.cluster_queue("cq").unwrap().config.clone();
+        let limits = QuotaLimits { nominal: Amount::new(2), ..QuotaLimits::default() };
+        let limits = BTreeMap::from([(Arc::from("gpu"), limits)]);
+        let groups = vec![ResourceGroup::from_flavors(vec![FlavorQuotas { name: Arc::from("f"), limits }])];
+        engine.set_cluster_queue("small", Some(ClusterQueue { groups, ..small }));
+        for (name, pods) in [("a", 8), ("b", 3)] {
+            engine.enqueue(workload(name, pods, 0));
+            run(&mut engine);
+        }
+        let mut ask =
+            |queue: &str| engine.explain(&ObjectKey::new("ns", "b"), Some(&Arc::from(queue)), &mut || true);
+        let there = ask("small").unwrap();
+        assert_eq!(
+            (there.reason, &there.blockers[0].kind),
+            (Some(PendingReason::ExceedsMaxQuota), &BlockerKind::NeverFits)
+        );
+        assert_eq!(ask("cq").unwrap().blockers[0].kind, BlockerKind::InUse);
+        assert_eq!(ask("nothing"), None);
+    }
+
+    #[test]
+    fn a_workload_that_never_fits_says_so() {
+        let mut engine = engine(4, ClusterQueuePreemption::default());
+        engine.enqueue(workload("a", 5, 0));
+        run(&mut engine);
+        let explanation = explain(&mut engine, "a");
+        assert_eq!(explanation.reason, Some(PendingReason::ExceedsMaxQuota));
+        assert_eq!(explanation.blockers[0].kind, BlockerKind::NeverFits);
+        assert_eq!(explanation.smaller.unwrap().pods, 4);
+        assert_eq!(explanation.preemption, None);
+    }
+}

@@ -1,0 +1,460 @@
+//! The group `visibility.sluice.dev`: views of workloads and queues for users, and why a workload waits.
+//!
+//! Invariants: a view is built with the access of the user who asks; an answer takes the memory of its page; what only the leader
+//! knows is asked of it, and the answer is `partial` where it cannot be asked.
+
+mod audit;
+mod schemas;
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use axum::response::{IntoResponse, Response};
+use futures::future::BoxFuture;
+use http::header::CONTENT_TYPE;
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+pub use self::audit::AuditCache;
+use super::access::{AccessError, AccessReviewer};
+use super::group::{
+    ApiGroup, GroupDescription, QueryOption, ResourceDescription, ResourcePath, ResourceRequest,
+    SubresourceDescription,
+};
+use super::negotiation::Format;
+use super::question_rate::QuestionRate;
+use super::questions::AnswerQuestions;
+use super::status;
+use crate::api::ObjectKey;
+use crate::api::visibility as names;
+use crate::snapshot::Snapshot;
+use crate::visibility::access::{Access, TenantDetail};
+use crate::visibility::page::{ModelError, PageQuery};
+use crate::visibility::questions::{LeaderAnswer, Question, VerdictQuestion, WorkloadName};
+use crate::visibility::selector::WorkloadSelector;
+use crate::visibility::table::{IncludeObject, TableRow, column_definitions};
+use crate::visibility::views::{Answer, ListMetadata, Role, Source, SourceKind, ViewList};
+use crate::visibility::workloads::{Rowset, WorkloadQuery, workload, workloads};
+use crate::visibility::{queue_views, verdict};
+
+const READ: &[&str] = &["get", "list"];
+const LIMIT: QueryOption = QueryOption {
+    name: "limit",
+    kind: "integer",
+    description: "most rows of a page; at most 500, the default",
+};
+const CONTINUE: QueryOption =
+    QueryOption { name: "continue", kind: "string", description: "the token of the page before" };
+const PAGE: &[QueryOption] = &[LIMIT, CONTINUE];
+const SELECTED_PAGE: &[QueryOption] = &[
+    LIMIT,
+    CONTINUE,
+    QueryOption {
+        name: "fieldSelector",
+        kind: "string",
+        description: "clusterQueue, localQueue, status, reason, priority, job, metadata.name or metadata.namespace; several values of a field have | between them",
+    },
+];
+
+const VERDICT: SubresourceDescription = SubresourceDescription {
+    name: "verdict",
+    kind: "Verdict",
+    verbs: &["get"],
+    options: &[QueryOption {
+        name: "before",
+        kind: "string",
+        description: "another Workload, as NAME or NAMESPACE/NAME, to compare with",
+    }],
+    description: "Why a Workload is where it is, and what would change that.",
+};
+
+const fn resource(plural: &'static str, singular: &'static str, kind: &'static str) -> ResourceDescription {
+    ResourceDescription {
+        plural,
+        singular,
+        kind,
+        short_names: &[],
+        namespaced: false,
+        verbs: READ,
+        options: PAGE,
+        description: "",
+        subresources: &[],
+    }
+}
+
+/// What the group has.
+pub static GROUP: GroupDescription = GroupDescription {
+    name: names::VIEWS_GROUP,
+    versions: &[names::VIEWS_VERSION],
+    resources: &[
+        ResourceDescription {
+            short_names: &["wlv"],
+            namespaced: true,
+            options: SELECTED_PAGE,
+            description: "Workloads with state, position, reason, need and first blocker.",
+            subresources: &[VERDICT],
+            ..resource("workloadviews", "workloadview", "WorkloadView")
+        },
+        ResourceDescription {
+            short_names: &["lqv"],
+            namespaced: true,
+            description: "LocalQueues with own usage, counts, and what they may use.",
+            ..resource("localqueueviews", "localqueueview", "LocalQueueView")
+        },
+        ResourceDescription {
+            short_names: &["cqv"],
+            description: "ClusterQueues with quota, usage, share and counts.",
+            ..resource(CLUSTER_QUEUES, "clusterqueueview", "ClusterQueueView")
+        },
+        ResourceDescription {
+            short_names: &["cov"],
+            description: "Cohorts with the quota, usage and counts of their subtrees.",
+            ..resource("cohortviews", "cohortview", "CohortView")
+        },
+        ResourceDescription {
+            namespaced: true,
+            verbs: &["list"],
+            description: "What cannot work as it is configured, of the objects of a namespace.",
+            ..resource("findings", "finding", "Finding")
+        },
+        ResourceDescription {
+            verbs: &["list"],
+            description: "What cannot work as it is configured.",
+            ..resource("clusterfindings", "clusterfinding", "Finding")
+        },
+        ResourceDescription {
+            description: "The leading replica of the manager: its writes, watches and conditions.",
+            ..resource("managerviews", "managerview", "ManagerView")
+        },
+    ],
+    schemas: schemas::schemas,
+    schema_prefix: "dev.sluice.visibility",
+};
+/// Who may list these sees the cluster.
+const CLUSTER_QUEUES: &str = "clusterqueueviews";
+
+/// Answers from the published snapshot, and by asking the leader.
+pub struct ViewsGroup {
+    /// What is published.
+    pub published: Arc<ArcSwap<Snapshot>>,
+    /// What users may do.
+    pub access: AccessReviewer,
+    /// Asks the leader.
+    pub leader: Arc<dyn AnswerQuestions>,
+    /// How often users may ask the leader.
+    pub rate: Arc<QuestionRate>,
+    /// The findings of the last minute.
+    pub audits: Arc<AuditCache>,
+    /// Name of this replica.
+    pub replica: String,
+    /// What readers of a namespace are shown of shared queues.
+    pub tenant_detail: TenantDetail,
+}
+
+impl ApiGroup for ViewsGroup {
+    fn description(&self) -> &'static GroupDescription {
+        &GROUP
+    }
+
+    fn answer(&self, request: ResourceRequest) -> BoxFuture<'static, Response> {
+        let asked = Asked {
+            snapshot: self.published.load_full(),
+            reviewer: self.access.clone(),
+            leader: Arc::clone(&self.leader),
+            rate: Arc::clone(&self.rate),
+            audits: Arc::clone(&self.audits),
+            replica: self.replica.clone(),
+            tenant_detail: self.tenant_detail,
+            request,
+        };
+        Box::pin(async move { asked.answer().await.unwrap_or_else(|refusal| *refusal) })
+    }
+}
+
+/// A refusal as a response.
+type Refused = Box<Response>;
+
+/// A request with what answers it.
+struct Asked {
+    snapshot: Arc<Snapshot>,
+    reviewer: AccessReviewer,
+    leader: Arc<dyn AnswerQuestions>,
+    rate: Arc<QuestionRate>,
+    audits: Arc<AuditCache>,
+    replica: String,
+    tenant_detail: TenantDetail,
+    request: ResourceRequest,
+}
+
+impl Asked {
+    async fn answer(&self) -> Result<Response, Refused> {
+        let target = &self.request.target;
+        let is_list = target.name.is_empty();
+        let access = self.access().await?;
+        match (target.resource, target.subresource) {
+            ("workloadviews", "") if is_list => {
+                let query = self.workload_query()?;
+                self.list(workloads(&self.snapshot, &access, &query))
+            }
+            ("workloadviews", "") => self.one(workload(&self.snapshot, &access, &self.key())),
+            ("workloadviews", _) => self.verdict(access).await,
+            ("localqueueviews", _) if is_list => {
+                let namespace = Some(target.namespace.as_str()).filter(|name| !name.is_empty());
+                self.list(queue_views::local_queues(&self.snapshot, &access, (namespace, &self.page()?)))
+            }
+            ("localqueueviews", _) => {
+                self.one(queue_views::local_queue(&self.snapshot, &access, &self.key()))
+            }
+            (CLUSTER_QUEUES, _) if is_list => {
+                self.list(queue_views::cluster_queues(&self.snapshot, &access, &self.page()?))
+            }
+            (CLUSTER_QUEUES, _) => {
+                self.one(queue_views::cluster_queue(&self.snapshot, &access, &target.name))
+            }
+            ("findings" | "clusterfindings", _) => self.findings(&access),
+            ("managerviews", _) => self.manager().await,
+            _ if is_list => self.list(queue_views::cohorts(&self.snapshot, &access, &self.page()?)),
+            _ => self.one(queue_views::cohort(&self.snapshot, &access, &target.name)),
+        }
+    }
+
+    /// Returns what the user may see: the namespace, or all, for which this request was reviewed, and the cluster if the user may
+    /// list ClusterQueues.
+    async fn access(&self) -> Result<Access, Refused> {
+        let target = &self.request.target;
+        let resource = GROUP.resources.iter().find(|resource| resource.plural == target.resource);
+        if resource.is_some_and(|resource| !resource.namespaced) {
+            return Ok(Access { tenant_detail: self.tenant_detail, ..Access::everything() });
+        }
+        let cluster = ResourcePath {
+            resource: CLUSTER_QUEUES,
+            subresource: "",
+            namespace: String::new(),
+            name: String::new(),
+            ..target.clone()
+        };
+        let sees_cluster = match self.reviewer.allows(&self.request.user, "list", &cluster).await {
+            Ok(allowed) => allowed,
+            Err(AccessError::TooManyWaiting) => {
+                return Err(Box::new(status::too_many("too many requests at once")));
+            }
+            Err(AccessError::Call(error)) => {
+                tracing::warn!(%error, "access review of a user of the visibility API failed");
+                return Err(Box::new(status::unavailable("the access review failed")));
+            }
+        };
+        Ok(Access {
+            cluster: sees_cluster,
+            all_namespaces: target.namespace.is_empty(),
+            ..Access::to_namespace(&target.namespace, self.tenant_detail)
+        })
+    }
+
+    fn key(&self) -> ObjectKey {
+        ObjectKey::new(&self.request.target.namespace, &self.request.target.name)
+    }
+
+    fn page(&self) -> Result<PageQuery, Refused> {
+        let (limit, token) = (self.request.option("limit"), self.request.option("continue"));
+        let page = PageQuery::parse(limit.as_deref(), token.as_deref());
+        if self.request.option("labelSelector").is_some_and(|text| !text.is_empty()) {
+            let message = "labelSelector: views have no labels; select by fieldSelector, or list the objects themselves";
+            return Err(Box::new(status::bad_request(message)));
+        }
+        page.map_err(|error| Box::new(status::bad_request(&error)))
+    }
+
+    fn workload_query(&self) -> Result<WorkloadQuery, Refused> {
+        let text = self.request.option("fieldSelector").unwrap_or_default();
+        let selector =
+            WorkloadSelector::parse(&text).map_err(|error| Box::new(status::bad_request(&error)))?;
+        let namespace = Some(self.request.target.namespace.clone()).filter(|name| !name.is_empty());
+        Ok(WorkloadQuery { namespace, selector, page: self.page()? })
+    }
+
+    async fn verdict(&self, access: Access) -> Result<Response, Refused> {
+        // Before the leader is asked, so that its answer says nothing about what exists.
+        workload(&self.snapshot, &access, &self.key()).map_err(|error| self.refuse(&error))?;
+        if !self.rate.admits(&self.request.user.name) {
+            return Err(self.refuse(&ModelError::TooMany));
+        }
+        let target = &self.request.target;
+        let before = self.request.option("before").filter(|text| !text.is_empty());
+        let question = VerdictQuestion {
+            access,
+            workload: WorkloadName { namespace: target.namespace.clone(), name: target.name.clone() },
+            before: before.map(|text| WorkloadName::parse(&text, &target.namespace)),
+            queue: self.request.option("queue").filter(|text| !text.is_empty()),
+        };
+        match self.leader.answer(Question::Verdict(question.clone())).await {
+            Some(LeaderAnswer::Verdict(answer)) => self.send_one(*answer),
+            Some(LeaderAnswer::Refused(error)) => Err(self.refuse(&error)),
+            Some(LeaderAnswer::Manager(_)) | None => {
+                let own = verdict::verdict(&self.snapshot, &question, None);
+                let view = own.map_err(|error| self.refuse(&error))?;
+                self.send_one(Answer { view, source: self.source(), partial: true })
+            }
+        }
+    }
+
+    /// Answers with the state of the leader, as far as it is known.
+    async fn manager(&self) -> Result<Response, Refused> {
+        if !self.rate.admits(&self.request.user.name) {
+            return Err(self.refuse(&ModelError::TooMany));
+        }
+        let Some(LeaderAnswer::Manager(answer)) = self.leader.answer(Question::Manager).await else {
+            return Err(self.refuse(&ModelError::Unavailable));
+        };
+        let name = &self.request.target.name;
+        if name.is_empty() {
+            return self.send_list(vec![answer.view], ListMetadata::default(), None);
+        }
+        if *name != answer.view.metadata.name {
+            return Err(self.refuse(&ModelError::NotFound));
+        }
+        self.send_one(*answer)
+    }
+
+    /// Answers with the findings about objects that the user may see.
+    fn findings(&self, access: &Access) -> Result<Response, Refused> {
+        let audit = self.audits.get(&self.snapshot, access.cluster).map_err(|error| self.refuse(&error))?;
+        let (namespace, page) = (&self.request.target.namespace, self.page()?);
+        let all = audit.findings.iter().filter(|finding| {
+            let of_object = &finding.object.namespace;
+            let asked = namespace.is_empty() || namespace == of_object;
+            asked && (access.cluster || (!of_object.is_empty() && access.sees(of_object)))
+        });
+        let rows = page.rows("findings", all.cloned().collect(), |finding| &finding.metadata);
+        let (items, metadata) = rows.map_err(|error| self.refuse(&error))?;
+        self.send_list(items, metadata, Some(audit.checked_at))
+    }
+
+    fn source(&self) -> Source {
+        source_of(&self.snapshot, &self.replica)
+    }
+
+    #[expect(clippy::unnecessary_box_returns, reason = "refusals are boxed in results, which are small then")]
+    fn refuse(&self, error: &ModelError) -> Refused {
+        let target = &self.request.target;
+        Box::new(match error {
+            ModelError::NotSynced => status::unavailable("the first lists of objects are not complete yet"),
+            ModelError::NotFound => status::not_found(target, target.resource),
+            ModelError::Invalid(message) => status::bad_request(message),
+            ModelError::TooMany => status::too_many("too many questions at once"),
+            ModelError::Unavailable => status::unavailable("the leader does not answer"),
+        })
+    }
+
+    fn kind(&self) -> &'static str {
+        let target = &self.request.target;
+        let resource = GROUP.resources.iter().find(|resource| resource.plural == target.resource);
+        let part =
+            resource.and_then(|resource| resource.subresources.iter().find(|p| p.name == target.subresource));
+        part.map(|part| part.kind).or(resource.map(|resource| resource.kind)).unwrap_or_default()
+    }
+
+    fn include(&self) -> Result<IncludeObject, Refused> {
+        let include = IncludeObject::parse(self.request.option("includeObject").as_deref());
+        include.map_err(|error| Box::new(status::bad_request(&error)))
+    }
+
+    fn one<T: TableRow>(&self, view: Result<T, ModelError>) -> Result<Response, Refused> {
+        let view = view.map_err(|error| self.refuse(&error))?;
+        self.send_one(Answer { view, source: self.source(), partial: self.may_differ() })
+    }
+
+    /// Whether positions may differ from the leader's: only it knows the past usage by which LocalQueues are ordered to the full.
+    fn may_differ(&self) -> bool {
+        let has_positions = self.request.target.resource == "workloadviews";
+        has_positions && !self.snapshot.leading && self.snapshot.facts.orders_by_past_usage
+    }
+
+    fn send_one<T: TableRow>(&self, answer: Answer<T>) -> Result<Response, Refused> {
+        if self.request.format == Format::Table {
+            return Ok(self.table(&[answer.view], &json!({}), self.include()?));
+        }
+        Ok(send(&Typed::of(self, self.kind().to_owned(), answer)))
+    }
+
+    fn list<T: TableRow>(&self, rows: Result<Rowset<T>, ModelError>) -> Result<Response, Refused> {
+        let (items, metadata) = rows.map_err(|error| self.refuse(&error))?;
+        self.send_list(items, metadata, None)
+    }
+
+    fn send_list<T: TableRow>(
+        &self,
+        items: Vec<T>,
+        metadata: ListMetadata,
+        checked_at: Option<Timestamp>,
+    ) -> Result<Response, Refused> {
+        if self.request.format == Format::Table {
+            return Ok(self.table(&items, &json!(metadata), self.include()?));
+        }
+        let kind = self.kind();
+        let items = items.into_iter().map(|item| Typed::of(self, kind.to_owned(), item)).collect();
+        let partial = self.may_differ();
+        let list = ViewList { metadata, items, source: self.source(), partial, checked_at };
+        Ok(send(&Typed::of(self, format!("{kind}List"), list)))
+    }
+
+    fn table<T: TableRow>(&self, rows: &[T], metadata: &Value, include: IncludeObject) -> Response {
+        let now = Timestamp::now();
+        let row = |row: &T| {
+            let mut value = row.to_row(include, now);
+            if let Some(object) = value.get_mut("object").and_then(Value::as_object_mut)
+                && include == IncludeObject::Object
+            {
+                object.insert("apiVersion".into(), self.api_version().into());
+                object.insert("kind".into(), self.kind().into());
+            }
+            value
+        };
+        let rows: Vec<Value> = rows.iter().map(row).collect();
+        send(&json!({
+            "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+            "columnDefinitions": column_definitions(T::COLUMNS), "rows": rows,
+        }))
+    }
+
+    fn api_version(&self) -> String {
+        format!("{}/{}", self.request.target.group, self.request.target.version)
+    }
+}
+
+/// Returns where the answers of a snapshot come from.
+pub fn source_of(snapshot: &Snapshot, replica: &str) -> Source {
+    Source {
+        kind: SourceKind::Manager,
+        replica: replica.to_owned(),
+        role: Some(if snapshot.leading { Role::Leader } else { Role::Follower }),
+        state_version: snapshot.version,
+        time: snapshot.published_at,
+    }
+}
+
+/// An object with its type.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Typed<T> {
+    api_version: String,
+    kind: String,
+    #[serde(flatten)]
+    object: T,
+}
+
+impl<T> Typed<T> {
+    fn of(asked: &Asked, kind: String, object: T) -> Self {
+        Self { api_version: asked.api_version(), kind, object }
+    }
+}
+
+fn send(body: &impl Serialize) -> Response {
+    match serde_json::to_string(body) {
+        Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "a view cannot be written");
+            status::unavailable("the answer cannot be written")
+        }
+    }
+}

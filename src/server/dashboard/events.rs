@@ -1,0 +1,235 @@
+//! Streams of updates: the parts of a page that have changed, as HTML.
+//!
+//! Invariants: the number of streams is bounded, in total and for each user; a stream ends when the token or the permission ends, when
+//! this replica retires, and after an hour; a stream renders only if the state has changed or its times have aged.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse, Response};
+use futures::Stream;
+use http::{HeaderMap, StatusCode};
+use serde_json::json;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::models::Value;
+use super::viewer::Viewer;
+use super::{Dashboard, answer, requests};
+use crate::dashboard::question::parameters;
+use crate::dashboard::{Fragments, Freshness, Question, changes};
+
+/// Most streams.
+const MAX_STREAMS: usize = 500;
+/// Most streams of a user.
+const MAX_STREAMS_OF_USER: usize = 8;
+/// Shortest time between two batches.
+const BATCH: Duration = Duration::from_secs(2);
+/// Time between two signs of life, at each of which the permission is looked at again.
+const BEAT: Duration = Duration::from_secs(15);
+/// Longest time between two renderings: durations on a page age.
+const AGED: Duration = Duration::from_secs(30);
+/// Longest stream.
+const MAX_AGE: Duration = Duration::from_hours(1);
+
+/// Number of streams by user.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Streams(Arc<Mutex<BTreeMap<String, usize>>>);
+
+/// A place among the streams, given back when it is dropped.
+struct Place {
+    streams: Streams,
+    user: String,
+}
+
+impl Streams {
+    fn enter(&self, user: &str) -> Option<Place> {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let total: usize = open.values().sum();
+        let own = open.entry(user.to_owned()).or_default();
+        if total >= MAX_STREAMS || *own >= MAX_STREAMS_OF_USER {
+            return None;
+        }
+        *own += 1;
+        Some(Place { streams: self.clone(), user: user.to_owned() })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut open = self.streams.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = open.get_mut(&self.user) {
+            *own = own.saturating_sub(1);
+            if *own == 0 {
+                open.remove(&self.user);
+            }
+        }
+    }
+}
+
+/// A stream between two events.
+struct Updates {
+    dashboard: Arc<Dashboard>,
+    headers: HeaderMap,
+    question: Question,
+    viewer: Viewer,
+    known: Fragments,
+    /// Number of the state that the browser has; `None` if it has another one.
+    seen: Option<u64>,
+    was_live: bool,
+    rendered: Instant,
+    beat: Instant,
+    end: Instant,
+    ended: bool,
+    _place: Place,
+}
+
+/// Starts the stream of a page.
+pub(super) async fn stream(State(dashboard): State<Arc<Dashboard>>, request: Request) -> Response {
+    let headers = request.headers().clone();
+    let parameters = parameters(request.uri().query().unwrap_or_default()).unwrap_or_default();
+    let page = parameters.iter().find(|(name, _)| name == "page").map_or("", |(_, value)| value);
+    let refuse = |status, reason, text| answer::status(&headers, status, reason, text);
+    let Ok((question, _)) = Question::parse(page) else {
+        return refuse(StatusCode::BAD_REQUEST, "BadRequest", "page: there is no such page");
+    };
+    let Ok(viewer) = dashboard.viewer(&headers, &question).await else {
+        return refuse(StatusCode::FORBIDDEN, "Forbidden", "token or permission have ended");
+    };
+    let Some(place) = dashboard.streams.enter(&viewer.user.name) else {
+        let text = "too many streams are open";
+        return answer::retry_after(refuse(StatusCode::SERVICE_UNAVAILABLE, "TooManyStreams", text), 30);
+    };
+    let (replica, version) = dashboard.models.version();
+    let now = Instant::now();
+    let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
+    let has_this_state = last == Some(&format!("{replica}:{version}"));
+    let mut updates = Updates {
+        question,
+        viewer,
+        known: Fragments::default(),
+        seen: has_this_state.then_some(version),
+        was_live: dashboard.models.freshness() == Freshness::Live,
+        rendered: now,
+        beat: now + BEAT,
+        end: now + MAX_AGE,
+        ended: false,
+        _place: place,
+        dashboard,
+        headers,
+    };
+    let Some(html) = updates.render().await else {
+        return answer::status(&updates.headers, StatusCode::NOT_FOUND, "NotFound", "the page has no value");
+    };
+    // A browser that has another state is sent all parts; which of them it shows, it knows.
+    updates.known = if has_this_state { Fragments::of(&html) } else { Fragments::of(&html).unsent() };
+    Sse::new(updates.into_stream()).into_response()
+}
+
+impl Updates {
+    async fn render(&self) -> Option<String> {
+        let dashboard = &self.dashboard;
+        let access = self.viewer.access.clone();
+        let value = dashboard.models.answer(self.question.clone(), access).await.ok()?;
+        if matches!(value, Value::Elsewhere(_)) {
+            return None;
+        }
+        let shown = dashboard.page_request(&self.question.address(), Some(&self.viewer), &self.headers);
+        requests::render(&shown, &self.question, &value).ok()
+    }
+
+    fn into_stream(self) -> impl Stream<Item = Result<Event, Infallible>> {
+        futures::stream::unfold(self, |mut updates| async move {
+            let event = updates.next().await?;
+            Some((Ok(event), updates))
+        })
+    }
+
+    /// Returns the next event, or `None` at the end.
+    async fn next(&mut self) -> Option<Event> {
+        if self.ended {
+            return None;
+        }
+        let mut retiring = self.dashboard.retiring.clone();
+        loop {
+            let due = Instant::now() + if self.seen.is_none() { Duration::ZERO } else { BATCH };
+            tokio::select! {
+                () = sleep_until(due) => {}
+                _ = retiring.wait_for(|retiring| *retiring) => return self.say_bye(),
+            }
+            let now = Instant::now();
+            if now >= self.end {
+                return self.say_bye();
+            }
+            if now >= self.beat {
+                self.beat = now + BEAT;
+                match self.dashboard.viewer_of(&self.viewer.token, &self.question).await {
+                    Ok(viewer) if viewer.access == self.viewer.access => {}
+                    // The browser asks again, and is told what has changed.
+                    Ok(_)
+                    | Err(
+                        super::viewer::Refused::Unknown { .. } | super::viewer::Refused::Forbidden { .. },
+                    ) => {
+                        return self.say_reload();
+                    }
+                    // Without an answer the last one counts, as long as it is cached at other places, too.
+                    Err(super::viewer::Refused::NoReview(_)) => sleep(BATCH).await,
+                }
+                return Some(Event::default().event("beat").data("-"));
+            }
+            let is_live = self.dashboard.models.freshness() == Freshness::Live;
+            if is_live != self.was_live {
+                return self.say_reload();
+            }
+            let (replica, version) = self.dashboard.models.version();
+            if self.seen == Some(version) && now.duration_since(self.rendered) < AGED {
+                continue;
+            }
+            self.rendered = now;
+            self.seen = Some(version);
+            let Some(html) = self.render().await else { return self.say_reload() };
+            let parts = changes(&mut self.known, &html);
+            if parts.is_empty() {
+                continue;
+            }
+            let clock = jiff::Timestamp::now().strftime("%H:%M:%S").to_string();
+            let data = json!({"clock": clock, "parts": parts}).to_string();
+            return Some(Event::default().event("swap").id(format!("{replica}:{version}")).data(data));
+        }
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "the last event of a stream")]
+    fn say_bye(&mut self) -> Option<Event> {
+        self.ended = true;
+        Some(Event::default().event("bye").data("-"))
+    }
+
+    #[expect(clippy::unnecessary_wraps, reason = "the last event of a stream")]
+    fn say_reload(&mut self) -> Option<Event> {
+        self.ended = true;
+        Some(Event::default().event("reload").data("-"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_bounded_and_given_back() {
+        let streams = Streams::default();
+        let own: Vec<Place> = (0..MAX_STREAMS_OF_USER).map(|_| streams.enter("a").unwrap()).collect();
+        assert!(streams.enter("a").is_none());
+        let others: Vec<Place> = (MAX_STREAMS_OF_USER..MAX_STREAMS)
+            .map(|user| streams.enter(&user.to_string()).unwrap())
+            .collect();
+        assert!(streams.enter("z").is_none());
+        drop(own);
+        assert!(streams.enter("a").is_some());
+        drop(others);
+        assert!(streams.0.lock().unwrap().len() <= 1);
+    }
+}

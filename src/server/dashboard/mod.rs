@@ -1,0 +1,87 @@
+//! The dashboard as HTTPS: signing in, pages, JSON and CSV, streams of updates.
+//!
+//! Invariants: nothing is shown before token and permission are reviewed; only signing in and out is not a GET, and both are refused
+//! if they come from another place; tokens are in no log, error or stored value; addresses outside the path prefix are not found.
+
+mod answer;
+mod events;
+pub mod models;
+mod requests;
+mod session;
+mod signing_in;
+mod viewer;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware;
+use axum::routing::{get, post};
+use tokio::sync::watch;
+
+use self::events::Streams;
+use self::models::Models;
+use self::session::Cookies;
+use crate::dashboard::Links;
+use crate::server::user_authorizer::UserAuthorizer;
+use crate::visibility::access::TenantDetail;
+
+/// Largest form, in bytes: a token that fits no cookie must still be read, to say so.
+const MAX_FORM_BYTES: usize = 64 << 10;
+
+/// What the dashboard is made of.
+pub struct Settings {
+    /// The start of all addresses.
+    pub links: Links,
+    /// Reviews users.
+    pub authorizer: UserAuthorizer,
+    /// Makes the values of pages.
+    pub models: Arc<dyn Models>,
+    /// What a viewer of a namespace is shown of shared queues.
+    pub tenant_detail: TenantDetail,
+    /// True once browsers should use another replica.
+    pub retiring: watch::Receiver<bool>,
+}
+
+/// What handlers share.
+pub(crate) struct Dashboard {
+    links: Links,
+    cookies: Cookies,
+    authorizer: UserAuthorizer,
+    models: Arc<dyn Models>,
+    tenant_detail: TenantDetail,
+    retiring: watch::Receiver<bool>,
+    streams: Streams,
+}
+
+/// Returns the routes.
+pub fn router(settings: Settings) -> Router {
+    let dashboard = Arc::new(Dashboard {
+        cookies: Cookies::below(&settings.links),
+        links: settings.links,
+        authorizer: settings.authorizer,
+        models: settings.models,
+        tenant_detail: settings.tenant_detail,
+        retiring: settings.retiring,
+        streams: Streams::default(),
+    });
+    let at = |path: &str| dashboard.links.to(path);
+    let mut routes = Router::new()
+        .route(&at("/healthz"), get(|| async { "ok\n" }))
+        .route(&at("/assets/{hash}/{name}"), get(requests::asset))
+        .route(&at("/login"), post(signing_in::sign_in).get(signing_in::form))
+        .route(&at("/logout"), post(signing_in::sign_out))
+        .route(&at("/namespaces"), get(requests::choose_namespace))
+        .route(&at("/events"), get(events::stream))
+        .route(&at("/"), get(requests::page))
+        .route(&at("/{*path}"), get(requests::page));
+    if !dashboard.links.prefix().is_empty() {
+        // A prefix without the slash is the start page, too.
+        routes = routes.route(dashboard.links.prefix(), get(requests::page));
+    }
+    let routes = routes
+        .layer(DefaultBodyLimit::max(MAX_FORM_BYTES))
+        .fallback(requests::outside)
+        .with_state(Arc::clone(&dashboard));
+    routes.layer(middleware::map_response(|response| async { answer::with_strict_headers(response) }))
+}

@@ -1,0 +1,285 @@
+//! Pages, their JSON and CSV, and the files that they load.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Request, State};
+use axum::response::{IntoResponse, Response};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, SET_COOKIE};
+use http::{HeaderMap, StatusCode};
+use jiff::Timestamp;
+
+use super::models::{Unanswered, Value};
+use super::session;
+use super::viewer::{Refused, Viewer};
+use super::{Dashboard, answer};
+use crate::dashboard::question::{BadAddress, Form, parameters};
+use crate::dashboard::{self as pages, Asset, Message, MissingRight, Question, Scope};
+use crate::server::user_authorizer::NoReview;
+
+/// Returns path and query below the path prefix.
+fn address(dashboard: &Dashboard, request: &Request) -> String {
+    let path = request.uri().path().strip_prefix(dashboard.links.prefix()).unwrap_or_default();
+    let path = if path.is_empty() { "/" } else { path };
+    request.uri().query().map_or_else(|| path.to_owned(), |query| format!("{path}?{query}"))
+}
+
+fn wants_json(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    accepted.contains("application/json") && !accepted.contains("text/html")
+}
+
+/// Renders the page of a value.
+pub(super) fn render(request: &pages::Request, question: &Question, value: &Value) -> askama::Result<String> {
+    match (question, value) {
+        (Question::Overview { fr } | Question::Cohort { fr, .. }, Value::Overview(data)) => {
+            pages::overview(request, data, Some(fr.as_str()))
+        }
+        (_, Value::Overview(data)) => pages::overview(request, data, None),
+        (_, Value::ClusterQueue(data)) => pages::cluster_queue(request, data),
+        (_, Value::Workload(data, cohorts)) => pages::workload(request, data, cohorts),
+        (_, Value::Pending(data)) => pages::pending(request, data),
+        (_, Value::Namespace(data)) => pages::namespace(request, data),
+        (_, Value::Elsewhere(_)) => Ok(String::new()),
+    }
+}
+
+fn json(value: &Value) -> serde_json::Result<String> {
+    match value {
+        Value::Overview(data) => serde_json::to_string(data),
+        Value::ClusterQueue(data) => serde_json::to_string(data),
+        Value::Workload(data, _) => serde_json::to_string(data),
+        Value::Pending(data) => serde_json::to_string(data),
+        Value::Namespace(data) => serde_json::to_string(data),
+        Value::Elsewhere(_) => Ok("{}".to_owned()),
+    }
+}
+
+impl Dashboard {
+    /// Returns what pages are rendered with.
+    pub(super) fn page_request(
+        &self,
+        address: &str,
+        viewer: Option<&Viewer>,
+        headers: &HeaderMap,
+    ) -> pages::Request {
+        pages::Request {
+            links: self.links.clone(),
+            path: address.to_owned(),
+            user: viewer.map(|viewer| viewer.user.name.clone()).unwrap_or_default(),
+            scope: viewer.map(|viewer| viewer.scope.clone()).unwrap_or_default(),
+            freshness: self.models.freshness(),
+            now: Timestamp::now(),
+            namespaces: self.cookies.visited(headers),
+        }
+    }
+}
+
+/// Answers with a page, its JSON or its CSV.
+pub(super) async fn page(State(dashboard): State<Arc<Dashboard>>, request: Request) -> Response {
+    let (address, headers) = (address(&dashboard, &request), request.headers());
+    let (question, form) = match Question::parse(&address) {
+        Ok((question, Form::Html)) if wants_json(headers) => (question, Form::Json),
+        Ok(asked) => asked,
+        Err(bad) => return unanswered(&dashboard, headers, &address, bad.into()).await,
+    };
+    let viewer = match dashboard.viewer(headers, &question).await {
+        Ok(viewer) => viewer,
+        Err(refused) => return refuse(&dashboard, headers, &address, form, refused),
+    };
+    let shown = dashboard.page_request(&question.address(), Some(&viewer), headers);
+    let value = match dashboard.models.answer(question.clone(), viewer.access.clone()).await {
+        Ok(Value::Elsewhere(other)) => return answer::see_other(&dashboard.links.to(&other.address())),
+        Ok(value) => value,
+        Err(none) => return without_value(&dashboard, headers, (&shown, form), none),
+    };
+    let mut response = match form {
+        Form::Html => answer::page(headers, StatusCode::OK, render(&shown, &question, &value)),
+        Form::Json => {
+            answer::text(headers, StatusCode::OK, "application/json", &json(&value).unwrap_or_default())
+        }
+        Form::Csv => {
+            if let Value::Pending(data) = &value {
+                let text = pages::csv::workloads(&data.items);
+                answer::text(headers, StatusCode::OK, "text/csv; charset=utf-8", &text)
+            } else {
+                let none = Unanswered::Invalid("o: only lists have the form csv".to_owned());
+                return without_value(&dashboard, headers, (&shown, Form::Html), none);
+            }
+        }
+    };
+    if let Some(namespace) = question.namespace()
+        && let Some(cookie) = dashboard.cookies.visit(&shown.namespaces, namespace)
+    {
+        response.headers_mut().append(SET_COOKIE, cookie);
+    }
+    response
+}
+
+impl From<BadAddress> for Unanswered {
+    fn from(bad: BadAddress) -> Self {
+        match bad {
+            BadAddress::NoPage => {
+                Self::NotFound { text: "There is no such page.".to_owned(), similar: Vec::new() }
+            }
+            BadAddress::Parameter(text) => Self::Invalid(text),
+        }
+    }
+}
+
+/// Answers an address that asks for nothing. It needs a user, because who has not signed in is asked to, whatever the address.
+async fn unanswered(dashboard: &Dashboard, headers: &HeaderMap, address: &str, none: Unanswered) -> Response {
+    let form = if wants_json(headers) { Form::Json } else { Form::Html };
+    let token = dashboard.cookies.token(headers).unwrap_or_default();
+    let user = match dashboard.authorizer.identify(&token).await {
+        Ok(Some(user)) => user,
+        Ok(None) => {
+            let refused = Refused::Unknown { had_token: !token.is_empty() };
+            return refuse(dashboard, headers, address, form, refused);
+        }
+        Err(error) => return refuse(dashboard, headers, address, form, Refused::NoReview(error)),
+    };
+    let shown = pages::Request { user: user.name.clone(), ..dashboard.page_request("/", None, headers) };
+    without_value(dashboard, headers, (&shown, form), none)
+}
+
+/// Answers without a value.
+fn without_value(
+    dashboard: &Dashboard,
+    headers: &HeaderMap,
+    (shown, form): (&pages::Request, Form),
+    none: Unanswered,
+) -> Response {
+    let (code, reason, heading, text, similar, retry) = match none {
+        Unanswered::NotFound { text, similar } => {
+            (StatusCode::NOT_FOUND, "NotFound", "Not found", text, similar, None)
+        }
+        Unanswered::Invalid(text) => {
+            (StatusCode::BAD_REQUEST, "BadRequest", "Cannot be read", text, Vec::new(), None)
+        }
+        Unanswered::NotSynced { progress } => {
+            (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "Starting", progress, Vec::new(), Some(5))
+        }
+        Unanswered::TooMany => {
+            let text = "Too many questions at once. Try again in a few seconds.".to_owned();
+            (
+                StatusCode::TOO_MANY_REQUESTS,
+                "TooManyRequests",
+                "Too many questions",
+                text,
+                Vec::new(),
+                Some(2),
+            )
+        }
+    };
+    let response = if form == Form::Html {
+        let similar = similar
+            .into_iter()
+            .map(|(name, question)| (name, dashboard.links.to(&question.address())))
+            .collect();
+        let message = Message { heading: heading.to_owned(), text, similar };
+        answer::page(headers, code, pages::message(shown, &message))
+    } else {
+        answer::status(headers, code, reason, &text)
+    };
+    match retry {
+        Some(seconds) => answer::retry_after(response, seconds),
+        None => response,
+    }
+}
+
+/// Answers a user that may not see the page, or is not known.
+fn refuse(
+    dashboard: &Dashboard,
+    headers: &HeaderMap,
+    address: &str,
+    form: Form,
+    refused: Refused,
+) -> Response {
+    match refused {
+        Refused::Unknown { had_token } => {
+            let refusal = if had_token { dashboard.refusal() } else { String::new() };
+            if form != Form::Html {
+                let message = if had_token { refusal } else { "a token is required".to_owned() };
+                return answer::status(headers, StatusCode::UNAUTHORIZED, "Unauthorized", &message);
+            }
+            dashboard.login_page(headers, session::safe_next(address), &refusal)
+        }
+        Refused::Forbidden { user, missing } => {
+            forbidden(dashboard, headers, (address, form), (&user.name, &missing))
+        }
+        Refused::NoReview(error) => {
+            let (code, reason, text, seconds) = match error {
+                NoReview::TooMany => {
+                    let text = "Too many users sign in at once.";
+                    (StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", text, 2)
+                }
+                NoReview::Failed => {
+                    let text = "The API server does not answer, so that your rights cannot be reviewed.";
+                    (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", text, 5)
+                }
+            };
+            let response = if form == Form::Html {
+                let shown = dashboard.page_request(address, None, headers);
+                let message =
+                    Message { heading: "No answer".to_owned(), text: text.to_owned(), similar: Vec::new() };
+                answer::page(headers, code, pages::message(&shown, &message))
+            } else {
+                answer::status(headers, code, reason, text)
+            };
+            answer::retry_after(response, seconds)
+        }
+    }
+}
+
+fn forbidden(
+    dashboard: &Dashboard,
+    headers: &HeaderMap,
+    (address, form): (&str, Form),
+    (user, missing): (&str, &MissingRight),
+) -> Response {
+    if form != Form::Html {
+        let place = if missing.namespace.is_empty() {
+            String::new()
+        } else {
+            format!(" in namespace {}", missing.namespace)
+        };
+        let text = format!(
+            "user {user:?} has no right to {} in the group visibility.sluice.dev{place}",
+            missing.right
+        );
+        return answer::status(headers, StatusCode::FORBIDDEN, "Forbidden", &text);
+    }
+    let shown = pages::Request {
+        user: user.to_owned(),
+        scope: Scope::Nothing,
+        ..dashboard.page_request(address, None, headers)
+    };
+    answer::page(headers, StatusCode::FORBIDDEN, pages::forbidden(&shown, missing))
+}
+
+/// Answers with a file that pages load.
+pub(super) async fn asset(Path((hash, name)): Path<(String, String)>, request: Request) -> Response {
+    let headers = request.headers();
+    let Some(asset) = Asset::find(&hash, &name) else {
+        return answer::status(headers, StatusCode::NOT_FOUND, "NotFound", "there is no such file");
+    };
+    let mut response = answer::text(headers, StatusCode::OK, asset.content_type, asset.contents);
+    let for_a_year = HeaderValue::from_static("public, max-age=31536000, immutable");
+    response.headers_mut().insert(CACHE_CONTROL, for_a_year);
+    response
+}
+
+/// Goes to the namespace that was typed.
+pub(super) async fn choose_namespace(State(dashboard): State<Arc<Dashboard>>, request: Request) -> Response {
+    let parameters = parameters(request.uri().query().unwrap_or_default()).unwrap_or_default();
+    let name = parameters.iter().find(|(name, _)| name == "ns").map(|(_, value)| value.trim());
+    match name.filter(|name| session::is_namespace(name)) {
+        Some(name) => answer::see_other(&dashboard.links.namespace(name)),
+        None => answer::see_other(&dashboard.links.to("/")),
+    }
+}
+
+/// Answers addresses outside the path prefix.
+pub(super) async fn outside() -> Response {
+    (StatusCode::NOT_FOUND, [(CONTENT_TYPE, "text/plain; charset=utf-8")], "not found\n").into_response()
+}

@@ -1,0 +1,91 @@
+//! Who asks, and what that user may see of the page that is asked for.
+//!
+//! Invariants: the access is made of reviews for this user alone; at most two permissions are reviewed for a page, however many
+//! namespaces there are; without a permission that the page needs there is no access.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+
+use super::Dashboard;
+use crate::dashboard::{MissingRight, Question, Scope};
+use crate::server::apis::front_proxy::User;
+use crate::server::user_authorizer::{ListRight, NoReview};
+use crate::visibility::access::Access;
+
+/// The API group whose resources the pages are.
+const GROUP: &str = "visibility.sluice.dev";
+
+/// A user and what that user may see of a page.
+#[derive(Clone, Debug)]
+pub(super) struct Viewer {
+    pub(super) token: String,
+    pub(super) user: Arc<User>,
+    pub(super) access: Access,
+    pub(super) scope: Scope,
+}
+
+/// Why there is no viewer.
+#[derive(Clone, Debug)]
+pub(super) enum Refused {
+    /// No token, or none that is valid; whether there was one.
+    Unknown {
+        had_token: bool,
+    },
+    /// The user lacks a permission.
+    Forbidden {
+        user: Arc<User>,
+        missing: MissingRight,
+    },
+    NoReview(NoReview),
+}
+
+impl From<NoReview> for Refused {
+    fn from(error: NoReview) -> Self {
+        Self::NoReview(error)
+    }
+}
+
+impl Dashboard {
+    /// Returns who asks and what that user may see of the answer.
+    pub(super) async fn viewer(&self, headers: &HeaderMap, question: &Question) -> Result<Viewer, Refused> {
+        let Some(token) = self.cookies.token(headers) else {
+            return Err(Refused::Unknown { had_token: false });
+        };
+        self.viewer_of(&token, question).await
+    }
+
+    /// Returns the user of a token and what that user may see of the answer.
+    pub(super) async fn viewer_of(&self, token: &str, question: &Question) -> Result<Viewer, Refused> {
+        let reviews = &self.authorizer;
+        let Some(user) = reviews.identify(token).await? else {
+            return Err(Refused::Unknown { had_token: true });
+        };
+        let right = ListRight { group: GROUP, resource: "clusterqueueviews", namespace: "" };
+        let cluster = reviews.may_list(token, &user, right).await?;
+        let namespace = question.namespace().unwrap_or_default();
+        let in_namespace = !cluster && !namespace.is_empty() && {
+            let right = ListRight { group: GROUP, resource: "workloadviews", namespace };
+            reviews.may_list(token, &user, right).await?
+        };
+        let mut access = Access { tenant_detail: self.tenant_detail, ..Access::default() };
+        access.cluster = cluster;
+        if in_namespace {
+            access.namespaces.insert(namespace.to_owned());
+        }
+        let scope = match (cluster, in_namespace) {
+            (true, _) => Scope::Cluster,
+            (false, true) => Scope::Namespace(namespace.to_owned()),
+            (false, false) => {
+                let resource = if namespace.is_empty() { "clusterqueueviews" } else { "workloadviews" };
+                let missing = MissingRight {
+                    page: question.subject(),
+                    right: format!("list {resource}"),
+                    namespace: namespace.to_owned(),
+                };
+                return Err(Refused::Forbidden { user, missing });
+            }
+        };
+        Ok(Viewer { token: token.to_owned(), user, access, scope })
+    }
+}

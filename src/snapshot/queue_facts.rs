@@ -1,0 +1,64 @@
+//! What lists show of the objects of queues beside counts and usage.
+//!
+//! Invariant: it follows from specs and settings alone, so that it is rebuilt only when one of them changes.
+
+use crate::api::ObjectKey;
+use crate::api::v1beta2::{ClusterQueuePreemption, QueueingStrategy};
+use crate::quota::{FlavorResource, QuotaUnits};
+use jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Facts about queues and cohorts.
+#[derive(Clone, Debug, Default)]
+pub struct QueueFacts {
+    /// ClusterQueues by name.
+    pub cluster_queues: BTreeMap<Arc<str>, ClusterQueueFacts>,
+    /// Cohort objects by name.
+    pub cohorts: BTreeMap<Arc<str>, CohortFacts>,
+    /// LocalQueues by key.
+    pub local_queues: BTreeMap<ObjectKey, ObjectFacts>,
+    /// Units of all quotas.
+    pub units: QuotaUnits,
+    /// Names of the preemption strategies of fair sharing; absent if it is off.
+    pub fair_sharing: Option<Vec<&'static str>>,
+    /// Whether LocalQueues are ordered by past usage in some ClusterQueue.
+    pub orders_by_past_usage: bool,
+    /// Whether evicted workloads keep the time of their creation in the order of their queue.
+    pub requeue_by_creation: bool,
+}
+
+/// Facts about any object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectFacts {
+    /// UID.
+    pub uid: Arc<str>,
+    /// When it was created.
+    pub created: Timestamp,
+}
+
+/// Facts about a ClusterQueue.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClusterQueueFacts {
+    /// The object.
+    pub object: ObjectFacts,
+    /// How its heads are taken.
+    pub strategy: QueueingStrategy,
+    /// Its preemption policies, as its spec has them.
+    pub preemption: ClusterQueuePreemption,
+    /// Its weight as a quantity.
+    pub weight: String,
+    /// Its flavor-resources in the order of its spec.
+    pub order: Vec<FlavorResource>,
+    /// Whether its LocalQueues are ordered by past usage.
+    pub orders_by_past_usage: bool,
+}
+
+/// Facts about a Cohort object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CohortFacts {
+    /// The object.
+    pub object: ObjectFacts,
+    /// Its weight as a quantity.
+    pub weight: String,
+}

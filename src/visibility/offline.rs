@@ -1,0 +1,76 @@
+//! Views of objects that another process read: a dump, or a cluster without this API.
+//!
+//! Invariants: the same core takes the objects as in a manager, and decides nothing; objects of kinds that it does not watch, and
+//! objects that cannot be read, are left out and counted.
+
+use super::page::ModelError;
+use super::questions::VerdictQuestion;
+use super::verdict::verdict;
+use super::views::{Source, SourceKind, Verdict};
+use crate::cache::Kind;
+use crate::reconciler::{CoreSettings, Delta, Reconciler};
+use crate::snapshot::Snapshot;
+use jiff::Timestamp;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The state that follows from objects.
+pub struct OfflineState {
+    core: Reconciler,
+    snapshot: Snapshot,
+    source: Source,
+    /// Number of objects of kinds that are not watched, by kind.
+    pub ignored: BTreeMap<String, usize>,
+}
+
+impl OfflineState {
+    /// Takes objects with their `apiVersion` and `kind`, as they were at a time.
+    pub fn load(
+        settings: CoreSettings,
+        objects: impl IntoIterator<Item = Value>,
+        (kind, now): (SourceKind, Timestamp),
+    ) -> Self {
+        let mut core = Reconciler::new(settings);
+        let (mut by_kind, mut ignored) = (BTreeMap::<Kind, Vec<Value>>::new(), BTreeMap::new());
+        for object in objects {
+            let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+            let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
+            match Kind::from_group_kind(group, text("kind")).filter(|kind| core.kinds().contains(kind)) {
+                Some(kind) => by_kind.entry(kind).or_default().push(object),
+                None => *ignored.entry(text("kind").to_owned()).or_default() += 1,
+            }
+        }
+        for kind in core.kinds().to_vec() {
+            let objects = by_kind.remove(&kind).unwrap_or_default();
+            let applied = objects.into_iter().map(|object| Delta::Applied { kind, object });
+            let deltas =
+                std::iter::once(Delta::Restarted { kind }).chain(applied).chain([Delta::Synced { kind }]);
+            core.apply_all(deltas, now);
+        }
+        core.apply(Delta::Tick, now);
+        let snapshot = Snapshot { published_at: Some(now), ..core.snapshot() };
+        let source = Source { kind, time: Some(now), ..Source::default() };
+        Self { core, snapshot, source, ignored }
+    }
+
+    /// Returns the state, from which all models are made.
+    pub const fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    /// Returns where answers come from.
+    pub fn source(&self) -> Source {
+        self.source.clone()
+    }
+
+    /// Returns why a Workload is where it is, with what the engine says.
+    ///
+    /// # Errors
+    /// There is no such Workload that the reader may see, or none to compare with, or no such queue.
+    pub fn verdict(&mut self, question: &VerdictQuestion) -> Result<Verdict, ModelError> {
+        let target = question.target(&self.snapshot)?;
+        let key = question.workload.key();
+        let explanation = self.core.engine_mut().explain(&key, target.as_ref(), &mut || true);
+        verdict(&self.snapshot, question, explanation.as_ref())
+    }
+}

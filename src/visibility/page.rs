@@ -1,0 +1,208 @@
+//! Pages by key: a token holds the order key of the last row, so that any replica goes on after it, and nothing is kept for it.
+//!
+//! Invariant: a token holds no name but those of rows that its reader was shown.
+
+use super::views::{ListMetadata, ViewMetadata};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Most rows of a page; also the number of rows without a limit.
+pub const MAX_ROWS: usize = 500;
+/// Most bytes of a token.
+const MAX_TOKEN_BYTES: usize = 4 << 10;
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ModelError {
+    /// The first lists are not complete.
+    NotSynced,
+    /// No such object, or none that the reader may see.
+    NotFound,
+    /// The question cannot be read; the text names the field.
+    Invalid(String),
+    /// Too many questions.
+    TooMany,
+    /// The process that knows it cannot be asked now.
+    Unavailable,
+}
+
+/// Which rows are asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PageQuery {
+    /// Most rows.
+    pub limit: usize,
+    /// The token of the page before; empty for the first page.
+    pub continue_token: String,
+}
+
+impl Default for PageQuery {
+    fn default() -> Self {
+        Self { limit: MAX_ROWS, continue_token: String::new() }
+    }
+}
+
+impl PageQuery {
+    /// Reads the options `limit` and `continue`. No limit and 0 mean the greatest page, as does a greater one.
+    ///
+    /// # Errors
+    /// The limit is no number of 64 bits, or negative.
+    pub fn parse(limit: Option<&str>, continue_token: Option<&str>) -> Result<Self, String> {
+        let limit = match limit.filter(|text| !text.is_empty()) {
+            None => 0,
+            Some(text) => {
+                let number =
+                    text.parse::<i64>().map_err(|_| format!("limit: {text:?} is not a number of 64 bits"))?;
+                usize::try_from(number).map_err(|_| format!("limit: {text:?} is negative"))?
+            }
+        };
+        let limit = if limit == 0 { MAX_ROWS } else { limit.min(MAX_ROWS) };
+        Ok(Self { limit, continue_token: continue_token.unwrap_or_default().to_owned() })
+    }
+
+    /// Takes a page of rows that are all there, in an order of their own. A page after a row that is gone begins at the first again.
+    ///
+    /// # Errors
+    /// The token is none of this list.
+    pub fn rows<T>(
+        &self,
+        scope: &str,
+        all: Vec<T>,
+        metadata: impl Fn(&T) -> &ViewMetadata,
+    ) -> Result<(Vec<T>, ListMetadata), ModelError> {
+        let after = self.after(scope)?;
+        let is_last = |row: &T, key: &RowKey| {
+            let metadata = metadata(row);
+            metadata.namespace == key.namespace && metadata.name == key.name
+        };
+        let first = after
+            .and_then(|key| all.iter().position(|row| is_last(row, &key)))
+            .map_or(0, |last| last.saturating_add(1));
+        let left = all.len().saturating_sub(first).saturating_sub(self.limit);
+        let rows: Vec<T> = all.into_iter().skip(first).take(self.limit).collect();
+        let key = rows.last().filter(|_| left > 0).map(|row| {
+            let ViewMetadata { namespace, name, .. } = metadata(row);
+            RowKey { namespace: namespace.clone(), name: name.clone(), queued: None }
+        });
+        let remaining_item_count = key.as_ref().and_then(|_| u64::try_from(left).ok());
+        let continue_token = key.map(|key| token(scope, key)).unwrap_or_default();
+        Ok((rows, ListMetadata { continue_token, remaining_item_count }))
+    }
+
+    /// Returns the row after which the page begins; `None` for the first page.
+    ///
+    /// # Errors
+    /// The token is none of a list of this scope.
+    pub(super) fn after(&self, scope: &str) -> Result<Option<RowKey>, ModelError> {
+        let text = self.continue_token.as_str();
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let invalid = || {
+            ModelError::Invalid("continue: the token is not one of this list; begin without it".to_owned())
+        };
+        if text.len() > MAX_TOKEN_BYTES {
+            return Err(invalid());
+        }
+        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| invalid())?;
+        let token: Token = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
+        if token.scope == scope { Ok(Some(token.key)) } else { Err(invalid()) }
+    }
+}
+
+/// The order key of a row.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RowKey {
+    /// Namespace.
+    #[serde(rename = "n", default, skip_serializing_if = "String::is_empty")]
+    pub(super) namespace: String,
+    /// Name.
+    #[serde(rename = "o")]
+    pub(super) name: String,
+    /// Place in the order of a queue, if the list is in that order.
+    #[serde(rename = "q", default, skip_serializing_if = "Option::is_none")]
+    pub(super) queued: Option<QueuedKey>,
+}
+
+/// Place in the order of a queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct QueuedKey {
+    #[serde(rename = "p")]
+    pub(super) priority: i64,
+    #[serde(rename = "t")]
+    pub(super) since: Timestamp,
+    #[serde(rename = "u")]
+    pub(super) uid: String,
+    #[serde(rename = "l")]
+    pub(super) local_queue: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Token {
+    #[serde(rename = "s")]
+    scope: String,
+    #[serde(rename = "k")]
+    key: RowKey,
+}
+
+/// Returns the token of the page after this row.
+pub(super) fn token(scope: &str, key: RowKey) -> String {
+    // It has no keys that are no strings, so it does not fail.
+    let text = serde_json::to_vec(&Token { scope: scope.to_owned(), key }).unwrap_or_default();
+    URL_SAFE_NO_PAD.encode(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn limits_are_bounded() {
+        let limit = |text: Option<&str>| PageQuery::parse(text, None).map(|query| query.limit);
+        assert_eq!(limit(None), Ok(500));
+        assert_eq!(limit(Some("0")), Ok(500));
+        assert_eq!(limit(Some("7")), Ok(7));
+        assert_eq!(limit(Some("100000")), Ok(500));
+        for text in ["x", "-1", "9223372036854775808"] {
+            assert!(limit(Some(text)).unwrap_err().starts_with("limit: "), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_of_one_list() {
+        let key = RowKey { namespace: "a".to_owned(), name: "b".to_owned(), queued: None };
+        let query = |token: &str| PageQuery { limit: 1, continue_token: token.to_owned() };
+        let text = token("workloads", key.clone());
+        assert_eq!(query(&text).after("workloads"), Ok(Some(key)));
+        assert!(query(&text).after("queue/x").is_err());
+        assert!(query(&"A".repeat(5_000)).after("workloads").is_err());
+        assert_eq!(query("").after("workloads"), Ok(None));
+    }
+
+    #[test]
+    fn rows_that_are_all_there_come_in_pages() {
+        let names = ["a", "b", "c", "d", "e"];
+        let all =
+            || names.map(|name| ViewMetadata { name: name.to_owned(), ..ViewMetadata::default() }).to_vec();
+        let (mut query, mut seen) = (PageQuery { limit: 2, ..PageQuery::default() }, Vec::new());
+        loop {
+            let (rows, metadata) = query.rows("x", all(), |row| row).unwrap();
+            seen.extend(rows.into_iter().map(|row| row.name));
+            if metadata.continue_token.is_empty() {
+                break;
+            }
+            query.continue_token = metadata.continue_token;
+        }
+        assert_eq!(seen, names);
+    }
+
+    proptest! {
+        #[test]
+        fn any_token_is_read(text in ".{0,200}") {
+            let query = PageQuery { limit: 1, continue_token: text };
+            let _ = query.after("workloads");
+        }
+    }
+}

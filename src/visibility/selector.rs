@@ -1,0 +1,275 @@
+//! Field selectors of lists of workloads.
+//!
+//! Invariant: a field or value that is not known is an error that names it, never a selector that selects nothing.
+
+use super::views::WorkloadState;
+use crate::api::reason::PendingReason;
+
+/// The fields.
+const FIELDS: &str =
+    "clusterQueue, localQueue, status, reason, priority, job, metadata.name, metadata.namespace";
+/// Reasons that need a change; time ends the others.
+const STUCK: [PendingReason; 7] = [
+    PendingReason::ExceedsMaxQuota,
+    PendingReason::NoMatchingFlavor,
+    PendingReason::Misconfigured,
+    PendingReason::Deactivated,
+    PendingReason::Suspended,
+    PendingReason::AdmissionGated,
+    PendingReason::OnHold,
+];
+
+/// Whether a pending Workload with this reason needs a change of something.
+pub fn needs_change(reason: &str) -> bool {
+    STUCK.iter().any(|stuck| stuck.as_str() == reason)
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Field {
+    ClusterQueue(String),
+    LocalQueue(String),
+    /// Any of these.
+    Status(Vec<WorkloadState>),
+    /// Any of these, exactly as in the condition.
+    Reason(Vec<&'static str>),
+    Priority(i64),
+    Job {
+        kind: String,
+        name: String,
+    },
+    Name(String),
+    Namespace(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Requirement {
+    field: Field,
+    negated: bool,
+}
+
+/// Which workloads a list has. Without a requirement on the status, those that have not finished.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkloadSelector {
+    requirements: Vec<Requirement>,
+}
+
+/// Fields of a Workload that requirements read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SelectedFields<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+    pub(super) cluster_queue: &'a str,
+    pub(super) local_queue: &'a str,
+    pub(super) state: WorkloadState,
+    pub(super) reason: &'a str,
+    pub(super) priority: i64,
+    /// Kind and name of the job.
+    pub(super) job: (&'a str, &'a str),
+}
+
+impl WorkloadSelector {
+    /// Reads a field selector: `field=value`, `field==value` or `field!=value`, with commas between them. Several values of a field
+    /// have `|` between them. `status` takes states in any case, or `all`; `reason` takes reasons, `waiting` or `stuck`; `job` takes
+    /// `KIND/NAME`.
+    ///
+    /// # Errors
+    /// A field or value is not known; the text names it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        let requirements = parts.map(requirement).collect::<Result<_, _>>()?;
+        Ok(Self { requirements })
+    }
+
+    pub(super) fn matches(&self, fields: &SelectedFields<'_>) -> bool {
+        let is_status = |requirement: &Requirement| matches!(requirement.field, Field::Status(_));
+        let unfinished = self.requirements.iter().any(is_status) || fields.state != WorkloadState::Finished;
+        unfinished && self.requirements.iter().all(|requirement| requirement.matches(fields))
+    }
+
+    /// Fields of requirements that are not negated.
+    fn required(&self) -> impl Iterator<Item = &Field> {
+        self.requirements
+            .iter()
+            .filter(|requirement| !requirement.negated)
+            .map(|requirement| &requirement.field)
+    }
+
+    /// The ClusterQueue that all have.
+    pub(super) fn cluster_queue(&self) -> Option<&str> {
+        self.required()
+            .find_map(|field| if let Field::ClusterQueue(name) = field { Some(&**name) } else { None })
+    }
+
+    /// The LocalQueue that all have.
+    pub(super) fn local_queue(&self) -> Option<&str> {
+        self.required()
+            .find_map(|field| if let Field::LocalQueue(name) = field { Some(&**name) } else { None })
+    }
+
+    /// Whether only pending workloads match.
+    pub(super) fn only_pending(&self) -> bool {
+        self.required().any(|field| *field == Field::Status(vec![WorkloadState::Pending]))
+    }
+
+    /// Whether it selects by nothing but queue and status.
+    pub(super) fn is_by_queue(&self) -> bool {
+        self.requirements.iter().all(|requirement| {
+            !requirement.negated
+                && matches!(
+                    requirement.field,
+                    Field::ClusterQueue(_) | Field::LocalQueue(_) | Field::Status(_)
+                )
+        })
+    }
+}
+
+impl Requirement {
+    fn matches(&self, fields: &SelectedFields<'_>) -> bool {
+        let matches = match &self.field {
+            Field::ClusterQueue(name) => fields.cluster_queue == name,
+            Field::LocalQueue(name) => fields.local_queue == name,
+            Field::Status(states) => states.contains(&fields.state),
+            Field::Reason(reasons) => {
+                fields.state == WorkloadState::Pending && reasons.contains(&fields.reason)
+            }
+            Field::Priority(priority) => fields.priority == *priority,
+            Field::Job { kind, name } => fields.job.0.eq_ignore_ascii_case(kind) && fields.job.1 == name,
+            Field::Name(name) => fields.name == name,
+            Field::Namespace(name) => fields.namespace == name,
+        };
+        matches != self.negated
+    }
+}
+
+fn requirement(text: &str) -> Result<Requirement, String> {
+    let (name, value, negated) = if let Some((name, value)) = text.split_once("!=") {
+        (name, value, true)
+    } else if let Some((name, value)) = text.split_once('=') {
+        (name, value.strip_prefix('=').unwrap_or(value), false)
+    } else {
+        return Err(format!("fieldSelector: {text:?} has no =; fields: {FIELDS}"));
+    };
+    let field = match name.trim() {
+        "clusterQueue" => Field::ClusterQueue(value.to_owned()),
+        "localQueue" => Field::LocalQueue(value.to_owned()),
+        "status" => Field::Status(states(value)?),
+        "reason" => Field::Reason(reasons(value)?),
+        "priority" => {
+            let number = value.parse();
+            Field::Priority(number.map_err(|_| format!("fieldSelector: priority {value:?} is not a number"))?)
+        }
+        "job" => {
+            let job = value
+                .split_once('/')
+                .ok_or_else(|| format!("fieldSelector: job {value:?} is not KIND/NAME"))?;
+            Field::Job { kind: job.0.to_owned(), name: job.1.to_owned() }
+        }
+        "metadata.name" => Field::Name(value.to_owned()),
+        "metadata.namespace" => Field::Namespace(value.to_owned()),
+        other => return Err(format!("fieldSelector: unknown field {other:?}; fields: {FIELDS}")),
+    };
+    Ok(Requirement { field, negated })
+}
+
+fn states(text: &str) -> Result<Vec<WorkloadState>, String> {
+    if text.eq_ignore_ascii_case("all") {
+        return Ok(WorkloadState::ALL.to_vec());
+    }
+    let state = |word: &str| {
+        let known = WorkloadState::ALL.into_iter().find(|state| state.as_str().eq_ignore_ascii_case(word));
+        known.ok_or_else(|| {
+            format!("unknown status {word:?}: use pending, quotareserved, admitted, evicted, finished or all")
+        })
+    };
+    text.split('|').map(state).collect()
+}
+
+fn reasons(text: &str) -> Result<Vec<&'static str>, String> {
+    let mut all = Vec::new();
+    for word in text.split('|') {
+        let before = all.len();
+        let stuck = word.eq_ignore_ascii_case("stuck");
+        for reason in PendingReason::ALL.map(PendingReason::as_str) {
+            let in_group = if stuck || word.eq_ignore_ascii_case("waiting") {
+                needs_change(reason) == stuck
+            } else {
+                reason.eq_ignore_ascii_case(word)
+            };
+            if in_group {
+                all.push(reason);
+            }
+        }
+        if all.len() == before {
+            let known = PendingReason::ALL.map(PendingReason::as_str).join(", ");
+            return Err(format!("unknown reason {word:?}: use waiting, stuck, or one of {known}"));
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIELDS_OF_ONE: SelectedFields<'static> = SelectedFields {
+        namespace: "ns",
+        name: "w",
+        cluster_queue: "cq",
+        local_queue: "lq",
+        state: WorkloadState::Pending,
+        reason: "WaitingForQuota",
+        priority: 7,
+        job: ("Job", "train"),
+    };
+
+    #[test]
+    fn requirements_select() {
+        for (text, expected) in [
+            ("", true),
+            ("clusterQueue=cq,localQueue==lq", true),
+            ("clusterQueue!=cq", false),
+            ("status=pending", true),
+            ("status=admitted|Pending", true),
+            ("status=finished", false),
+            ("reason=waiting", true),
+            ("reason=stuck", false),
+            ("reason=waitingforquota", true),
+            ("reason!=WaitingForQuota", false),
+            ("priority=7", true),
+            ("priority!=7", false),
+            ("job=job/train", true),
+            ("job=Job/other", false),
+            ("metadata.name=w,metadata.namespace=ns", true),
+        ] {
+            assert_eq!(WorkloadSelector::parse(text).unwrap().matches(&FIELDS_OF_ONE), expected, "{text}");
+        }
+        let finished = SelectedFields { state: WorkloadState::Finished, ..FIELDS_OF_ONE };
+        for (text, expected) in
+            [("", false), ("clusterQueue=cq", false), ("status=all", true), ("status=finished", true)]
+        {
+            assert_eq!(WorkloadSelector::parse(text).unwrap().matches(&finished), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn unknown_words_are_named() {
+        for (text, named) in [
+            ("status=runing", "unknown status \"runing\": use pending"),
+            ("reason=x", "unknown reason \"x\""),
+            ("colour=red", "unknown field \"colour\""),
+            ("status", "has no ="),
+            ("priority=high", "priority \"high\""),
+            ("job=train", "not KIND/NAME"),
+        ] {
+            let error = WorkloadSelector::parse(text).unwrap_err();
+            assert!(error.contains(named), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_reason_waits_or_is_stuck() {
+        let of = |text: &str| reasons(text).unwrap();
+        assert_eq!(of("waiting").len() + of("stuck").len(), PendingReason::ALL.len());
+        assert_eq!(of("stuck|waiting").len(), PendingReason::ALL.len());
+    }
+}

@@ -1,0 +1,422 @@
+//! Why a Workload is where it is, and what would change that: the answer of the engine, with names and amounts that the reader may
+//! see.
+//!
+//! Invariants: a line is there only if the engine can show it; other tenants' workloads are numbers; without the engine's answer the
+//! verdict is that of the condition.
+
+use super::amounts::{amount_view, limit_view};
+use super::before::comparison;
+use super::page::ModelError;
+use super::questions::VerdictQuestion;
+use super::queue_views::strategy_name;
+use super::quota::{Children, PublishedQuota};
+use super::verdict_facts::{admission, checks, history};
+use super::views::{
+    Ahead, AheadRow, BlockerKindView, BlockerView, ChangeKind, ChangeOption, OptionNumber, Verdict,
+    WorkloadState, WorkloadView,
+};
+use super::workload_row::{Rows, node_text};
+use crate::api::ObjectKey;
+use crate::api::names;
+use crate::api::reason::PendingReason;
+use crate::cache::records::WorkloadRecord;
+use crate::queue::{Blocker, BlockerKind};
+use crate::quota::{FlavorResource, NodeRef};
+use crate::scheduler::Explanation;
+use crate::snapshot::Snapshot;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Most workloads of which the names are shown as ahead.
+const MAX_AHEAD: usize = 3;
+/// Workloads at the front of a queue that are looked at for these.
+const LOOKED_AT: usize = 100;
+
+/// Returns the verdict on a Workload, with the engine's answer if it is pending and the engine could be asked.
+///
+/// # Errors
+/// The lists are not complete, there is no Workload of this name that the reader may see, or none to compare with.
+pub fn verdict(
+    snapshot: &Snapshot,
+    question: &VerdictQuestion,
+    explanation: Option<&Explanation>,
+) -> Result<Verdict, ModelError> {
+    if !snapshot.synced {
+        return Err(ModelError::NotSynced);
+    }
+    let (access, key) = (&question.access, question.workload.key());
+    let visible = snapshot.workloads.get(&key).filter(|_| access.sees(&key.namespace));
+    let record = visible.ok_or(ModelError::NotFound)?;
+    let rows = Rows::of(snapshot, access);
+    let target = question.target(snapshot)?;
+    let is_elsewhere = target.is_some();
+    let cluster_queue = target.unwrap_or_else(|| rows.cluster_queue(record));
+    let facts = rows.quota.facts.cluster_queues.get(&cluster_queue);
+    let mut row = rows.row(record);
+    if let Some(queue) = question.queue.as_ref() {
+        (row.local_queue, row.cluster_queue) = (queue.clone(), cluster_queue.to_string());
+        row.position = None;
+    }
+    let before = question.before.as_ref().map(|other| comparison(rows, record, &other.key()));
+    let mut verdict = Verdict {
+        before: before.transpose()?,
+        queueing_strategy: facts.map(|facts| strategy_name(facts.strategy).to_owned()).unwrap_or_default(),
+        history: history(record),
+        checks: checks(record),
+        ..Verdict::default()
+    };
+    if row.state == WorkloadState::Pending {
+        let asked = Asked { rows, record, queue: NodeRef::ClusterQueue(Arc::clone(&cluster_queue)) };
+        verdict.ahead = asked.ahead(&row);
+        match explanation {
+            Some(explanation) => asked.explain(explanation, &mut verdict),
+            // What the condition says is of its own queue.
+            None if is_elsewhere => {}
+            None => {
+                verdict.blockers = row.first_blocker.iter().cloned().collect();
+                verdict.never_fits = row.reason == PendingReason::ExceedsMaxQuota.as_str();
+            }
+        }
+    } else if row.state != WorkloadState::Finished {
+        verdict.admission = Some(admission(rows, record, &row));
+    }
+    verdict.workload = WorkloadView {
+        first_blocker: None,
+        reason: explanation
+            .filter(|_| row.state == WorkloadState::Pending)
+            .and_then(|explanation| explanation.reason)
+            .map_or_else(|| row.reason.clone(), |reason| reason.as_str().to_owned()),
+        ..row
+    };
+    Ok(verdict)
+}
+
+/// A pending Workload that is asked about.
+struct Asked<'a> {
+    rows: Rows<'a>,
+    record: &'a WorkloadRecord,
+    queue: NodeRef,
+}
+
+impl Asked<'_> {
+    fn quota(&self) -> PublishedQuota<'_> {
+        self.rows.quota
+    }
+
+    /// Adds what the engine says.
+    fn explain(&self, explanation: &Explanation, verdict: &mut Verdict) {
+        let blockers = &explanation.blockers;
+        verdict.never_fits = never_fits(blockers);
+        verdict.blockers = blockers.iter().map(|blocker| self.blocker(blocker)).collect();
+        if let Some(head) = &explanation.behind {
+            verdict.blockers.push(self.behind(head));
+        }
+        let in_use = || blockers.iter().filter(|blocker| blocker.kind == BlockerKind::InUse);
+        verdict.next = in_use().flat_map(|blocker| self.next(blocker)).collect();
+        verdict.fits = self.fits(blockers);
+        if verdict.never_fits {
+            verdict.options.extend(self.smaller(explanation));
+            return;
+        }
+        verdict.options.extend(in_use().next().and_then(|blocker| self.wait(blocker)));
+        verdict.options.extend(self.preempt(explanation, blockers));
+        verdict.options.extend(self.smaller(explanation));
+        verdict.options.extend(blockers.iter().filter_map(|blocker| self.other_flavor(blocker, blockers)));
+        verdict.options.extend(in_use().next().and_then(|blocker| self.raise_quota(blocker, &verdict.next)));
+        verdict.options.extend(blockers.iter().filter_map(topology));
+    }
+
+    fn blocker(&self, blocker: &Blocker) -> BlockerView {
+        let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
+        let concerns_quota = matches!(blocker.kind, BlockerKind::NeverFits | BlockerKind::InUse);
+        let units = &self.quota().facts.units;
+        let amount = |amount: i128| concerns_quota.then(|| amount_view(units, &self.queue, &fr, amount));
+        let headroom = self.quota().headroom(&self.queue, &fr).0;
+        let never = blocker.kind == BlockerKind::NeverFits;
+        let available = if never { headroom.potential } else { headroom.available }.max(0);
+        let limit = blocker.node.is_some() && concerns_quota && self.rows.access.sees_sums();
+        let requested = blocker.requested.to_i128();
+        BlockerView {
+            kind: match blocker.kind {
+                BlockerKind::NeverFits => BlockerKindView::NeverFits,
+                BlockerKind::InUse => BlockerKindView::InUse,
+                BlockerKind::Undeclared => BlockerKindView::Undeclared,
+                BlockerKind::NodesInUse(_) => BlockerKindView::NodesInUse,
+                BlockerKind::Mismatch(_) => BlockerKindView::Mismatch,
+            },
+            pod_set: blocker.pod_set.to_string(),
+            flavor: blocker.flavor.to_string(),
+            resource: blocker.resource.to_string(),
+            node: blocker.node.as_ref().map(node_text).unwrap_or_default(),
+            requested: amount(requested),
+            available: amount(available),
+            limit: limit.then(|| limit_view(units, &self.queue, &fr, blocker.limit.to_i128())),
+            missing: amount((requested - available).max(0)),
+            borrowed: blocker.borrowed.to_string(),
+            text: blocker.to_string(),
+        }
+    }
+
+    fn behind(&self, head: &ObjectKey) -> BlockerView {
+        let queue = self.queue.as_str();
+        let name = if self.rows.access.sees(&head.namespace) {
+            head.to_string()
+        } else {
+            "a workload of another namespace".to_owned()
+        };
+        BlockerView {
+            kind: BlockerKindView::Behind,
+            node: node_text(&self.queue),
+            text: format!("behind {name} in the StrictFIFO ClusterQueue {queue}"),
+            ..BlockerView::default()
+        }
+    }
+
+    /// Returns what binds after a blocker, from the node above the one that binds now to the root.
+    fn next(&self, blocker: &Blocker) -> Vec<BlockerView> {
+        let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
+        let requested = blocker.requested.to_i128();
+        let units = &self.quota().facts.units;
+        let amount = |amount: i128| Some(amount_view(units, &self.queue, &fr, amount));
+        let later = self.quota().later_limits(&self.queue, &fr);
+        let binding = later.into_iter().filter(|(_, available)| *available < requested);
+        binding
+            .map(|(node, available)| BlockerView {
+                kind: BlockerKindView::Next,
+                pod_set: blocker.pod_set.to_string(),
+                flavor: fr.flavor.to_string(),
+                resource: fr.resource.to_string(),
+                node: node_text(&node),
+                requested: amount(requested),
+                available: amount(available.max(0)),
+                limit: self.quota().node_limit(&node, &fr).filter(|_| self.rows.access.sees_sums()),
+                missing: amount(requested - available.max(0)),
+                ..BlockerView::default()
+            })
+            .collect()
+    }
+
+    /// Returns the other resources of flavors with quota blockers, of which there is enough.
+    fn fits(&self, blockers: &[Blocker]) -> Vec<BlockerView> {
+        let mut rows = Vec::new();
+        for blocker in blockers.iter().filter(|blocker| blocker.kind == BlockerKind::InUse) {
+            let sets = self.record.effective_requests.pod_sets.iter().flat_map(|sets| sets.iter());
+            let mut requests: BTreeMap<&Arc<str>, i128> = BTreeMap::new();
+            for set in sets.filter(|set| blocker.pod_set.split(',').any(|name| *set.name == *name.trim())) {
+                for (resource, amount) in &set.requests {
+                    let sum = requests.entry(resource).or_default();
+                    *sum = sum.saturating_add(amount.to_i128().saturating_mul(set.count.into()));
+                }
+            }
+            for (resource, requested) in requests {
+                let fr = FlavorResource::new(&blocker.flavor, resource);
+                let is_blocked = blockers.iter().any(|other| {
+                    other.pod_set == blocker.pod_set
+                        && other.flavor == fr.flavor
+                        && other.resource == fr.resource
+                });
+                let declared = self.quota().declares(&self.queue, &fr);
+                let headroom = self.quota().headroom(&self.queue, &fr).0;
+                if is_blocked || !declared || headroom.available < requested {
+                    continue;
+                }
+                let units = &self.quota().facts.units;
+                let row = BlockerView {
+                    kind: BlockerKindView::Fits,
+                    pod_set: blocker.pod_set.to_string(),
+                    flavor: fr.flavor.to_string(),
+                    resource: fr.resource.to_string(),
+                    requested: Some(amount_view(units, &self.queue, &fr, requested)),
+                    available: Some(limit_view(units, &self.queue, &fr, headroom.available)),
+                    limit: Some(limit_view(units, &self.queue, &fr, headroom.potential))
+                        .filter(|_| self.rows.access.sees_sums()),
+                    ..BlockerView::default()
+                };
+                if !rows.contains(&row) {
+                    rows.push(row);
+                }
+            }
+        }
+        rows
+    }
+
+    fn ahead(&self, row: &WorkloadView) -> Option<Ahead> {
+        let position = row.position?;
+        let count = position.cluster_queue.saturating_sub(1);
+        let looked_at = usize::try_from(count).unwrap_or(usize::MAX).min(LOOKED_AT);
+        let snapshot = self.rows.snapshot;
+        let (mut first, mut hidden) = (Vec::new(), 0_u64);
+        for before in snapshot.pending.from_position(self.queue.as_str(), 0).take(looked_at) {
+            let key = &before.workload.key;
+            if !self.rows.access.sees(&key.namespace) {
+                hidden = hidden.saturating_add(1);
+            } else if let Some(record) = snapshot.workloads.get(key).filter(|_| first.len() < MAX_AHEAD) {
+                let queue = self.rows.cluster_queue(record);
+                first.push(AheadRow {
+                    namespace: key.namespace.to_string(),
+                    name: key.name.to_string(),
+                    priority: before.workload.priority,
+                    needs: self.rows.needs(record, &queue),
+                });
+            }
+        }
+        Some(Ahead { count, first, hidden })
+    }
+
+    fn wait(&self, blocker: &Blocker) -> Option<ChangeOption> {
+        let node = blocker.node.as_ref()?;
+        let view = self.blocker(blocker);
+        let missing = view.missing?;
+        let resource = short_name(&blocker.resource);
+        let what = format!("{} {resource} of {} must be released", missing.value, node.as_str());
+        let mut numbers = BTreeMap::from([("missing".to_owned(), OptionNumber::Amount(missing))]);
+        let mut detail = what;
+        if self.rows.access.sees_sums() {
+            let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
+            let (workloads, used) = self.below(node, &fr);
+            let used = amount_view(&self.quota().facts.units, &self.queue, &fr, used);
+            let (words, verb) = if workloads == 1 { ("workload", "uses") } else { ("workloads", "use") };
+            detail = format!("{detail}; {workloads} {words} {verb} {}", used.value);
+            numbers.insert("workloads".to_owned(), OptionNumber::Count(workloads));
+            numbers.insert("used".to_owned(), OptionNumber::Amount(used));
+        }
+        Some(ChangeOption { kind: ChangeKind::Wait, possible: true, detail, numbers })
+    }
+
+    /// Returns number and usage of the workloads with quota below a node.
+    fn below(&self, node: &NodeRef, fr: &FlavorResource) -> (u64, i128) {
+        let queues = &self.rows.snapshot.queues;
+        let (mut workloads, mut used) = (0_u64, 0_i128);
+        let mut add = |name: &Arc<str>| {
+            if let Some(queue) = queues.cluster_queues.get(name) {
+                workloads = workloads.saturating_add(u64::try_from(queue.reserving).unwrap_or(u64::MAX));
+                used += queue.usage_by_flavor_resource.get(fr).map_or(0, |usage| usage.usage.to_i128());
+            }
+        };
+        match node {
+            NodeRef::ClusterQueue(name) => add(name),
+            NodeRef::Cohort(name) => Children::of(queues).each_leaf(name, add),
+        }
+        (workloads, used)
+    }
+
+    fn preempt(&self, explanation: &Explanation, blockers: &[Blocker]) -> Option<ChangeOption> {
+        let chances = explanation.preemption.as_ref()?;
+        let option = |detail: String, numbers| {
+            Some(ChangeOption { kind: ChangeKind::Preempt, possible: false, detail, numbers })
+        };
+        if !chances.is_allowed {
+            return option(format!("ClusterQueue {} does not preempt", self.queue.as_str()), BTreeMap::new());
+        }
+        if chances.is_gated {
+            return option("a preemption gate of the workload is closed".to_owned(), BTreeMap::new());
+        }
+        if !self.rows.access.sees_sums() {
+            return None;
+        }
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        let (own, others) = (count(chances.own), count(chances.others));
+        let blocker = blockers.iter().find(|blocker| blocker.kind == BlockerKind::InUse)?;
+        let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
+        let used = chances.usage.get(&fr).map_or(0, |amount| amount.to_i128());
+        let used = amount_view(&self.quota().facts.units, &self.queue, &fr, used);
+        let resource = short_name(&blocker.resource);
+        let detail = match own.saturating_add(others) {
+            0 => "no workload may be preempted for it".to_owned(),
+            1 => format!("1 workload may be preempted and uses {} {resource}: not enough", used.value),
+            all => format!(
+                "{all} workloads may be preempted and use {} {resource} together: not enough",
+                used.value
+            ),
+        };
+        let numbers = BTreeMap::from([
+            ("own".to_owned(), OptionNumber::Count(own)),
+            ("others".to_owned(), OptionNumber::Count(others)),
+            ("used".to_owned(), OptionNumber::Amount(used)),
+        ]);
+        option(detail, numbers)
+    }
+
+    fn smaller(&self, explanation: &Explanation) -> Option<ChangeOption> {
+        let fit = explanation.smaller?;
+        let count = |number: i64| OptionNumber::Count(u64::try_from(number).unwrap_or(0));
+        let is_job = self.record.owner.as_ref().is_some_and(|owner| *owner.kind == *"Job");
+        let how = match (fit.allows_partial_admission, is_job) {
+            (true, _) => "it allows partial admission, but not so few".to_owned(),
+            (false, true) => format!("set {} to allow it", names::JOB_MIN_PARALLELISM_ANNOTATION),
+            (false, false) => "its kind would have to ask for fewer".to_owned(),
+        };
+        let (pods, all) = (fit.pods, fit.of);
+        let detail = format!("{pods} of {all} pods would be admitted now; {how}");
+        let numbers = BTreeMap::from([("pods".to_owned(), count(pods)), ("of".to_owned(), count(all))]);
+        Some(ChangeOption { kind: ChangeKind::Smaller, possible: true, detail, numbers })
+    }
+
+    /// Says what another flavor has, that does not match the pods.
+    fn other_flavor(&self, blocker: &Blocker, all: &[Blocker]) -> Option<ChangeOption> {
+        let BlockerKind::Mismatch(text) = &blocker.kind else { return None };
+        if blocker.flavor.is_empty() {
+            return None;
+        }
+        let wanted = all.iter().find(|other| other.kind == BlockerKind::InUse)?;
+        let fr = FlavorResource::new(&blocker.flavor, &wanted.resource);
+        let free = self.quota().headroom(&self.queue, &fr).0.available.max(0);
+        let enough = free >= wanted.requested.to_i128();
+        let free = limit_view(&self.quota().facts.units, &self.queue, &fr, free);
+        let words = if enough { "enough" } else { "not enough" };
+        let resource = short_name(&wanted.resource);
+        let detail = format!("{} has {} {resource} available: {words}, and {text}", fr.flavor, free.value);
+        let numbers = BTreeMap::from([("available".to_owned(), OptionNumber::Amount(free))]);
+        Some(ChangeOption { kind: ChangeKind::Flavor, possible: enough, detail, numbers })
+    }
+
+    /// Says which limit would have to be raised, if it is one, and whether that is enough.
+    fn raise_quota(&self, blocker: &Blocker, next: &[BlockerView]) -> Option<ChangeOption> {
+        let node = blocker.node.as_ref().filter(|_| self.rows.access.sees_sums())?;
+        let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
+        let usage = self.quota().usage(node, &fr);
+        let missing = self.blocker(blocker).missing?;
+        let missing_amount =
+            blocker.requested.to_i128() - self.quota().headroom(&self.queue, &fr).0.available.max(0);
+        let units = &self.quota().facts.units;
+        let is_root = self.quota().path(node).is_some_and(|path| path.len() == 1);
+        let (field, new) = match usage.limits.borrowing_limit.filter(|_| !is_root) {
+            Some(limit) => ("borrowing limit", limit.to_i128() + missing_amount),
+            None => ("nominal quota", usage.limits.nominal.to_i128() + missing_amount),
+        };
+        let new = amount_view(units, node, &fr, new);
+        let above = next.iter().find(|row| row.flavor == *fr.flavor && row.resource == *fr.resource);
+        let detail = match above {
+            Some(row) => format!(
+                "a {field} of {} at {node} is not enough alone: {} can provide {}",
+                new.value,
+                row.node.replace('/', " "),
+                row.available.as_ref().map(|amount| amount.value.as_str()).unwrap_or_default()
+            ),
+            None => format!("a {field} of {} at {node} would be enough", new.value),
+        };
+        let numbers = BTreeMap::from([
+            ("value".to_owned(), OptionNumber::Amount(new)),
+            ("missing".to_owned(), OptionNumber::Amount(missing)),
+        ]);
+        Some(ChangeOption { kind: ChangeKind::Quota, possible: above.is_none(), detail, numbers })
+    }
+}
+
+/// Whether some pod set fits no flavor, whatever finishes.
+fn never_fits(blockers: &[Blocker]) -> bool {
+    let in_use = |blocker: &Blocker| matches!(blocker.kind, BlockerKind::InUse | BlockerKind::NodesInUse(_));
+    let groups = blockers.chunk_by(|a, b| a.pod_set == b.pod_set);
+    groups.into_iter().any(|group| !group.iter().any(in_use))
+}
+
+fn topology(blocker: &Blocker) -> Option<ChangeOption> {
+    let BlockerKind::NodesInUse(text) = &blocker.kind else { return None };
+    let detail = text.to_string();
+    Some(ChangeOption { kind: ChangeKind::Topology, possible: false, detail, numbers: BTreeMap::new() })
+}
+
+/// Returns the name of a resource without its domain.
+fn short_name(resource: &str) -> &str {
+    resource.rsplit('/').next().unwrap_or(resource)
+}

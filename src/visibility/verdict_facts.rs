@@ -1,0 +1,96 @@
+//! What a Workload has and what happened to it, from its object.
+//!
+//! Invariant: messages of conditions are not repeated, because they may have names of other tenants.
+
+use super::views::{AdmissionView, CheckView, HistoryEntry, PodSetAdmission, WorkloadView};
+use super::workload_row::Rows;
+use crate::api::reason::ConditionType;
+use crate::cache::records::WorkloadRecord;
+use crate::lifecycle::conditions;
+use crate::quota::{FlavorResource, NodeRef};
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Returns the states of the admission checks.
+pub(super) fn checks(record: &WorkloadRecord) -> Vec<CheckView> {
+    let view = |check: &crate::api::v1beta2::AdmissionCheckState| CheckView {
+        name: check.name.clone(),
+        state: format!("{:?}", check.state),
+        message: check.message.clone(),
+        since: Some(check.last_transition_time.0),
+    };
+    record.status.admission_checks.iter().map(view).collect()
+}
+
+/// Returns what happened to a Workload, as its conditions say: without the names in messages, which may be those of others.
+pub(super) fn history(record: &WorkloadRecord) -> Vec<HistoryEntry> {
+    let told = [
+        ConditionType::QuotaReserved,
+        ConditionType::Admitted,
+        ConditionType::Evicted,
+        ConditionType::Preempted,
+        ConditionType::PodsReady,
+        ConditionType::Finished,
+    ];
+    let happened = |condition: &&Condition| {
+        condition.status == "True" && told.iter().any(|kind| kind.as_str() == condition.type_)
+    };
+    let entry = |condition: &Condition| HistoryEntry {
+        time: condition.last_transition_time.0,
+        event: condition.type_.clone(),
+        reason: condition.reason.clone(),
+        text: text_of(condition),
+    };
+    let mut entries: Vec<HistoryEntry> =
+        record.status.conditions.iter().filter(happened).map(entry).collect();
+    entries.sort_by(|a, b| a.time.cmp(&b.time).then_with(|| a.event.cmp(&b.event)));
+    entries
+}
+
+/// Returns what a condition says of a preemption: the ClusterQueue of the preemptor, which its path ends in.
+fn text_of(condition: &Condition) -> String {
+    if condition.type_ != ConditionType::Preempted.as_str() {
+        return String::new();
+    }
+    let path = condition.message.split_once("preemptor path: ").map(|(_, rest)| rest);
+    let path = path.map(|rest| rest.split([';', ' ', ',']).next().unwrap_or(rest));
+    let queue = path.and_then(|path| path.rsplit('/').next()).filter(|name| !name.is_empty());
+    queue.map(|name| format!("preempted by a workload of ClusterQueue {name}")).unwrap_or_default()
+}
+
+/// Returns what a Workload with quota has.
+pub(super) fn admission(rows: Rows<'_>, record: &WorkloadRecord, row: &WorkloadView) -> AdmissionView {
+    let admitted = conditions::true_since(&record.status, ConditionType::Admitted);
+    let past = record.status.accumulated_past_execution_time_seconds.unwrap_or(0);
+    let left = record.max_execution_seconds.map(|seconds| i64::from(seconds).saturating_sub(past.into()));
+    let queue = NodeRef::ClusterQueue(Arc::from(row.cluster_queue.as_str()));
+    let sets = record.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
+    let borrows = row.needs.iter().any(|need| {
+        let fr = FlavorResource::new(&need.flavor, &need.resource);
+        rows.quota.usage(&queue, &fr).borrowed().to_i128() > 0
+    });
+    AdmissionView {
+        pod_sets: sets
+            .map(|set| PodSetAdmission {
+                name: set.name.clone(),
+                count: set.count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0),
+                resources: row
+                    .needs
+                    .iter()
+                    .filter(|need| {
+                        set.flavors.get(&need.resource).is_some_and(|flavor| *flavor == need.flavor)
+                    })
+                    .cloned()
+                    .collect(),
+                domains: BTreeMap::new(),
+            })
+            .collect(),
+        ends_by: admitted
+            .zip(left)
+            .and_then(|(at, left)| at.checked_add(SignedDuration::from_secs(left)).ok()),
+        borrows: borrows && rows.access.sees_sums(),
+        preemptible_by: Vec::new(),
+    }
+}

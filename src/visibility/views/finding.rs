@@ -1,0 +1,154 @@
+//! Findings of an audit: configurations that cannot do what they say.
+
+use super::answer::{AmountView, ViewMetadata};
+use super::verdict::OptionNumber;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// A finding.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// A name made of check and object, the same in every answer.
+    pub metadata: ViewMetadata,
+    /// The check that found it.
+    pub check: Check,
+    /// How bad it is.
+    pub severity: Severity,
+    /// The object.
+    pub object: FindingObject,
+    /// As a sentence without a full stop.
+    pub message: String,
+    /// The numbers behind it, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub evidence: BTreeMap<String, OptionNumber>,
+    /// What it leads to.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub consequence: String,
+    /// How to correct it, as a command where there is one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub correction: String,
+}
+
+/// The object of a finding.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FindingObject {
+    /// Kind.
+    pub kind: String,
+    /// Namespace; empty for objects of the cluster.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+/// How bad a finding is; the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Severity {
+    /// Something cannot work.
+    Error,
+    /// Something probably does not do what was meant.
+    Warning,
+    /// Something has no effect.
+    Note,
+}
+
+impl Severity {
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Note => "note",
+        }
+    }
+}
+
+/// Number of findings by severity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FindingCounts {
+    /// Errors.
+    pub errors: u64,
+    /// Warnings.
+    pub warnings: u64,
+    /// Notes.
+    pub notes: u64,
+}
+
+macro_rules! checks {
+    ($($variant:ident $code:literal $severity:ident $text:literal,)*) => {
+        /// The checks of an audit, in the order in which their findings are shown.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+        pub enum Check {
+            $(#[doc = $text] #[serde(rename = $code)] $variant,)*
+        }
+
+        impl Check {
+            /// All checks.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// Its code.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $code,)* }
+            }
+
+            /// How bad its findings are.
+            pub const fn severity(self) -> Severity {
+                match self { $(Self::$variant => Severity::$severity,)* }
+            }
+
+            /// What it says.
+            pub const fn describe(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
+        }
+    };
+}
+
+checks! {
+    WorkloadNeverFits "workload-never-fits" Error "Workloads request more than their ClusterQueue can ever have.",
+    QuotaExceedsCapacity "quota-exceeds-capacity" Error
+        "The nominal quotas of a flavor-resource exceed the schedulable capacity of its nodes.",
+    CohortSingleMember "cohort-single-member" Error
+        "A cohort without a Cohort object has one member, and another has a similar name.",
+    CohortCycle "cohort-cycle" Error "The parents of a cohort form a cycle.",
+    ClusterQueueNoFlavor "clusterqueue-no-flavor" Error "A ClusterQueue has no resource groups.",
+    ClusterQueueInactive "clusterqueue-inactive" Error
+        "A ClusterQueue is inactive for a reason that needs a change.",
+    LocalQueueMissing "localqueue-missing" Error "Workloads name a LocalQueue that does not exist.",
+    LocalQueueOrphan "localqueue-orphan" Error "A LocalQueue names a ClusterQueue that does not exist.",
+    FlavorMissing "flavor-missing" Error "A ClusterQueue or Cohort names a flavor that does not exist.",
+    CheckUnanswered "check-unanswered" Error
+        "An AdmissionCheck has no active controller, or has been pending for more than an hour.",
+    TopologyLevelMissing "topology-level-missing" Error "Nodes of a flavor lack a level label of its Topology.",
+    RequestExceedsNode "request-exceeds-node" Warning "A pod fits the quota, but no node of the flavor.",
+    FlavorWithoutNodes "flavor-without-nodes" Warning "No node matches the labels of a flavor.",
+    FlavorUntolerated "flavor-untolerated" Warning
+        "Nodes have a taint that neither the flavor nor any pending pod tolerates.",
+    ClusterQueueUnreachable "clusterqueue-unreachable" Warning
+        "A ClusterQueue has no LocalQueue, or its namespace selector matches no namespace.",
+    PriorityClassMissing "priority-class-missing" Warning
+        "Jobs name a WorkloadPriorityClass that does not exist.",
+    JobUnmanaged "job-unmanaged" Warning
+        "Jobs of a managed namespace run without a queue name, or their kind is not supported.",
+    Starved "starved" Warning
+        "A ClusterQueue below its nominal quota waits for more than ten minutes while a sibling borrows.",
+    QuotaBelowCapacity "quota-below-capacity" Note "More than 5 % of the capacity of a flavor has no quota.",
+    LendingUseless "lending-useless" Note
+        "A lending limit has no effect: there is no cohort, or it is above the nominal quota.",
+    BorrowingUseless "borrowing-useless" Note
+        "A borrowing limit has no effect: there is no cohort, or it is above what the tree has.",
+    PreemptionAsymmetric "preemption-asymmetric" Note
+        "Two ClusterQueues can preempt each other without end under their policies.",
+    LocalQueueIdle "localqueue-idle" Note "A LocalQueue has had no workload for 30 days.",
+}
+
+impl From<AmountView> for OptionNumber {
+    fn from(amount: AmountView) -> Self {
+        Self::Amount(amount)
+    }
+}

@@ -1,0 +1,84 @@
+//! Flavors: nodes, quota, usage, and what still fits.
+
+use super::answer::{AmountView, ViewMetadata, is_false};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A ResourceFlavor.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FlavorView {
+    /// Metadata of the ResourceFlavor.
+    pub metadata: ViewMetadata,
+    /// Its Topology; empty for none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub topology: String,
+    /// Its nodes.
+    pub nodes: NodeCount,
+    /// Capacity, quota and usage by resource, the scarcest first.
+    #[serde(default)]
+    pub resources: Vec<FlavorResourceView>,
+    /// What one pod asks for in `largestGang`, by resource.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pod: Vec<super::workload::Need>,
+    /// What fits within one domain of each level, and anywhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub levels: Vec<LevelView>,
+    /// Whether `levels` is counted by node, without a topology.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub approximate: bool,
+}
+
+/// Number of nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeCount {
+    /// Those that match the flavor.
+    pub total: u64,
+    /// Those of them that are ready and not cordoned.
+    pub schedulable: u64,
+}
+
+/// Capacity, quota and usage of a resource of a flavor.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FlavorResourceView {
+    /// The resource.
+    pub resource: String,
+    /// Allocatable amount of the schedulable nodes.
+    pub schedulable: AmountView,
+    /// Sum of the nominal quotas.
+    pub quota: AmountView,
+    /// Schedulable less quota; negative if quotas exceed the capacity.
+    pub slack: AmountView,
+    /// What workloads are charged.
+    pub charged: AmountView,
+    /// What pods outside of any quota use.
+    pub others: AmountView,
+    /// What is free on the schedulable nodes.
+    pub free: AmountView,
+}
+
+/// What fits within one domain of a topology level.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LevelView {
+    /// Name of the level's label; empty for anywhere.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub level: String,
+    /// Number of its domains.
+    pub domains: u64,
+    /// The most that is free in one of them, of the first resource of the flavor.
+    pub most_free: AmountView,
+    /// The first domain with that much, its levels joined by `/`.
+    #[serde(rename = "where", default, skip_serializing_if = "String::is_empty")]
+    pub location: String,
+    /// Number of further domains with that much.
+    #[serde(default)]
+    pub more: u64,
+    /// Most pods that fit within one domain now.
+    pub largest_gang: u64,
+    /// The resource that limits it, or `quota`; empty if nothing does.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub limited_by: String,
+}

@@ -1,0 +1,210 @@
+//! What the history of the last 24 hours tells: preemptions and usage, and for which time that is complete.
+
+use super::answer::{AmountView, ViewMetadata, is_false};
+use super::workload::JobView;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// For which time an answer is complete.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Recorded {
+    /// Since when it is recorded: the start of the period, or later. Absent if nothing is recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<Timestamp>,
+    /// The end of the period.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+    /// The replica whose history it is.
+    pub replica: String,
+    /// Whether the whole period that was asked for is recorded.
+    pub complete: bool,
+    /// Number of flavor-resources whose open runs differed from the usage in the ledger at the last comparison; must be 0.
+    pub drift: u64,
+}
+
+/// A preemption.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PreemptionView {
+    /// Namespace and UID of the victim; the name is its name with the number of evictions before, `NAME.N`.
+    pub metadata: ViewMetadata,
+    /// When the victim was evicted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<Timestamp>,
+    /// The victim.
+    pub victim: HistoryWorkload,
+    /// The preemptor; absent if the conditions of the victim do not name one that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preemptor: Option<HistoryWorkload>,
+    /// Reason of the preemption; empty if it is not known.
+    pub reason: String,
+    /// What the victim used.
+    pub amounts: Vec<HistoryAmount>,
+    /// Seconds with quota until the eviction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ran_seconds: Option<i64>,
+    /// Seconds from the eviction until the quota was released; absent while it is held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub released_seconds: Option<i64>,
+    /// Whether the ClusterQueue of the victim borrowed a resource that the victim used.
+    #[serde(skip_serializing_if = "is_false")]
+    pub borrowed: bool,
+    /// Whether it was before the history began: it is known from the conditions of the victim alone.
+    #[serde(skip_serializing_if = "is_false")]
+    pub seeded: bool,
+}
+
+/// A workload of the history. Of one that the reader may not see, only the ClusterQueue is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HistoryWorkload {
+    /// Its namespace.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    /// Its name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Its job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobView>,
+    /// Its ClusterQueue.
+    pub cluster_queue: String,
+    /// Its effective priority.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i64>,
+}
+
+/// An amount of a flavor-resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HistoryAmount {
+    /// The flavor.
+    pub flavor: String,
+    /// The resource.
+    pub resource: String,
+    /// The amount.
+    pub amount: AmountView,
+}
+
+/// Preemptions, the newest first, with their sums.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PreemptionReport {
+    /// The preemptions.
+    pub items: Vec<PreemptionView>,
+    /// Number of those that match, with those after the last one here.
+    pub total: u64,
+    /// Sums by reason.
+    pub by_reason: Vec<PreemptionSumView>,
+    /// Sums by the ClusterQueues of preemptor and victim.
+    pub matrix: Vec<PreemptionSumView>,
+    /// For which time that is complete.
+    pub recorded: Recorded,
+}
+
+/// A sum of preemptions.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PreemptionSumView {
+    /// The reason, of a sum by reason.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// ClusterQueue of the preemptors; empty if they are not known.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub preemptor_cluster_queue: String,
+    /// ClusterQueue of the victims.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub victim_cluster_queue: String,
+    /// Number of preemptions.
+    pub count: u64,
+    /// What the victims had used until then, by resource.
+    pub lost: Vec<HoursOf>,
+}
+
+/// Hours of a resource.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HoursOf {
+    /// The resource.
+    pub resource: String,
+    /// The hours.
+    pub hours: HoursView,
+}
+
+/// Amount × time, of cores, bytes or pieces.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct HoursView {
+    /// Exactly: units (thousandths of cores, bytes, pieces) × milliseconds.
+    pub unit_milliseconds: String,
+    /// In cores, bytes or pieces × hours.
+    pub hours: f64,
+}
+
+/// Usage in a period.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UsageReport {
+    /// What it is grouped by.
+    pub by: String,
+    /// By group and resource.
+    pub items: Vec<UsageView>,
+    /// The sums, by resource.
+    pub sums: Vec<UsageView>,
+    /// For which time that is complete.
+    pub recorded: Recorded,
+    /// How borrowed hours are attributed, where they are not exact.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub attribution: String,
+}
+
+/// Usage of a resource by a group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UsageView {
+    /// Its name is that of the group with the resource.
+    pub metadata: ViewMetadata,
+    /// The group; empty for what belongs to none.
+    pub group: String,
+    /// The resource.
+    pub resource: String,
+    /// Number of workloads that had quota.
+    pub jobs: u64,
+    /// Used.
+    pub used: HoursView,
+    /// Used above the nominal quota.
+    pub borrowed: HoursView,
+    /// Used by runs that a preemption ended.
+    pub lost: HoursView,
+    /// Median of the waits that ended with a reservation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_p50_seconds: Option<i64>,
+    /// 99th percentile of the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_p99_seconds: Option<i64>,
+}
+
+/// A line of a chart.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LineView {
+    /// What it shows: `usage`, `borrowed`, `pending`, `admissions`, `evictions`, `waitP50` or `waitP99`.
+    pub measure: String,
+    /// Flavor, of usage.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub flavor: String,
+    /// Resource, of usage.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub resource: String,
+    /// Pending reason, of pending workloads.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// Start of the first point.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<Timestamp>,
+    /// Milliseconds between two points; the last one may cover less.
+    pub step_milliseconds: i64,
+    /// Means of amounts and counts in cores, bytes or pieces; numbers of admissions and evictions; seconds of waits.
+    pub values: Vec<f64>,
+}

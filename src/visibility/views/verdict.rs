@@ -1,0 +1,291 @@
+//! Why a Workload is where it is, and what would change that.
+//!
+//! Invariant: a verdict holds only what the engine can show; a line that would be a guess is absent.
+
+use super::answer::{AmountView, is_false};
+use super::comparison::Comparison;
+use super::workload::{Need, WorkloadView};
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Why a Workload is where it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Verdict {
+    /// The Workload as a row: state, reason, message, position.
+    #[serde(flatten)]
+    pub workload: WorkloadView,
+    /// Whether it cannot be admitted until quota, nodes or the Workload change, even if all others finish.
+    #[serde(default)]
+    pub never_fits: bool,
+    /// What it waits for, in the order in which the scheduler found it.
+    #[serde(default)]
+    pub blockers: Vec<BlockerView>,
+    /// What binds once the missing amounts of the blockers are there, up to the root.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub next: Vec<BlockerView>,
+    /// Flavor-resources of flavors with a blocker that would fit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fits: Vec<BlockerView>,
+    /// What would have to change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<ChangeOption>,
+    /// The workloads before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ahead: Option<Ahead>,
+    /// Queueing strategy of its ClusterQueue; empty if there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub queueing_strategy: String,
+    /// When it may be admitted, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<Estimate>,
+    /// What happened to it, the newest last, as far as it is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<HistoryEntry>,
+    /// States of its admission checks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checks: Vec<CheckView>,
+    /// What it has, if it has quota.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admission: Option<AdmissionView>,
+    /// The comparison with another Workload, if that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Comparison>,
+}
+
+/// Why a pod set cannot get a resource from a flavor. Fields that say nothing are absent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BlockerView {
+    /// Its kind.
+    pub kind: BlockerKindView,
+    /// Names of the pod sets.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub pod_set: String,
+    /// Name of the flavor.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub flavor: String,
+    /// Name of the resource.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub resource: String,
+    /// The node whose limit binds: `ClusterQueue/name` or `Cohort/name`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub node: String,
+    /// Requested amount.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requested: Option<AmountView>,
+    /// Amount that is available to the ClusterQueue now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub available: Option<AmountView>,
+    /// Maximum usage of the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<AmountView>,
+    /// What is missing: requested less available.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub missing: Option<AmountView>,
+    /// What the workload would borrow, if only that keeps it from reclaiming the quota.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub borrowed: String,
+    /// The blocker as text, as in the message of the condition.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub text: String,
+}
+
+/// Kinds of blockers, and results of flavor-resources beside them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum BlockerKindView {
+    /// The request exceeds what the ClusterQueue can ever have.
+    NeverFits,
+    /// Other workloads use the quota.
+    #[default]
+    InUse,
+    /// No resource group of the ClusterQueue covers the resource.
+    Undeclared,
+    /// Other workloads use the nodes.
+    NodesInUse,
+    /// The flavor does not match the pods, or its topology could not hold them even if it were empty.
+    Mismatch,
+    /// The head of a StrictFIFO ClusterQueue is before it.
+    Behind,
+    /// It binds once the blockers before it have gone.
+    Next,
+    /// There is enough.
+    Fits,
+    /// Another controller keeps the pods from being scheduled.
+    PodGate,
+    /// A pod of an admitted Workload finds no node.
+    Unschedulable,
+}
+
+/// A change that would admit a Workload, or that would not.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ChangeOption {
+    /// What changes.
+    pub kind: ChangeKind,
+    /// Whether it would be enough.
+    pub possible: bool,
+    /// As a sentence without a full stop.
+    pub detail: String,
+    /// The numbers in the sentence, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub numbers: BTreeMap<String, OptionNumber>,
+}
+
+/// What changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ChangeKind {
+    /// Other workloads release quota or nodes.
+    Wait,
+    /// Other workloads are preempted.
+    Preempt,
+    /// The Workload asks for fewer pods.
+    Smaller,
+    /// The Workload takes another flavor.
+    Flavor,
+    /// A quota or limit is raised.
+    Quota,
+    /// The Workload asks for less of the topology.
+    Topology,
+}
+
+/// A number of a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum OptionNumber {
+    /// A number of things.
+    Count(u64),
+    /// An amount of a resource.
+    Amount(AmountView),
+}
+
+/// The workloads before a pending one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Ahead {
+    /// Their number.
+    pub count: u64,
+    /// At most three of them, the first of the queue first, those that the reader may see.
+    #[serde(default)]
+    pub first: Vec<AheadRow>,
+    /// Number of those in namespaces that the reader may not see, among the first.
+    #[serde(default)]
+    pub hidden: u64,
+}
+
+/// A workload before another one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AheadRow {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Effective priority.
+    pub priority: i64,
+    /// What it asks for.
+    #[serde(default)]
+    pub needs: Vec<Need>,
+}
+
+/// When a Workload may be admitted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", untagged)]
+pub enum Estimate {
+    /// There is none, and why.
+    Refused {
+        /// Why.
+        refused: String,
+    },
+    /// A range.
+    #[serde(rename_all = "camelCase")]
+    Range {
+        /// If runs end early.
+        #[schemars(with = "String")]
+        earliest: Timestamp,
+        /// If runs end late.
+        #[schemars(with = "String")]
+        latest: Timestamp,
+        /// What is taken as given.
+        assumptions: Vec<String>,
+        /// Number of running workloads that declare a maximum execution time.
+        declared: u64,
+        /// Number of those whose time comes from earlier runs.
+        from_history: u64,
+        /// Number of those without either.
+        unknown: u64,
+    },
+}
+
+/// Something that happened to a Workload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryEntry {
+    /// When.
+    #[schemars(with = "String")]
+    pub time: Timestamp,
+    /// What: a condition type (`QuotaReserved`, `Admitted`, `Evicted`, `Preempted`, `Finished`, ...).
+    pub event: String,
+    /// Reason.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// As a sentence without a full stop; without names that the reader may not see.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
+}
+
+/// State of an admission check.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CheckView {
+    /// Name of the AdmissionCheck.
+    pub name: String,
+    /// `Pending`, `Ready`, `Retry` or `Rejected`.
+    pub state: String,
+    /// Its message.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// Since when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub since: Option<Timestamp>,
+}
+
+/// What a Workload has.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AdmissionView {
+    /// The pod sets.
+    #[serde(default)]
+    pub pod_sets: Vec<PodSetAdmission>,
+    /// When it must end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub ends_by: Option<Timestamp>,
+    /// Whether it uses borrowed quota.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub borrows: bool,
+    /// What may preempt it, one sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub preemptible_by: Vec<String>,
+}
+
+/// What a pod set has.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodSetAdmission {
+    /// Name of the pod set.
+    pub name: String,
+    /// Number of its pods.
+    pub count: u64,
+    /// Amounts with their flavors.
+    #[serde(default)]
+    pub resources: Vec<Need>,
+    /// Number of pods by topology domain (its levels joined by `/`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub domains: BTreeMap<String, u64>,
+}

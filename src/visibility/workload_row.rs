@@ -1,0 +1,305 @@
+//! A Workload as a row, from its object and the published state.
+//!
+//! Invariant: a row is the same on every replica that has seen the same objects.
+
+use super::access::Access;
+use super::amounts::{amount_view, plain_amount_view};
+use super::blocker_text::{self, BlockerText, QuotaBlockerText};
+use super::quota::PublishedQuota;
+use super::selector::SelectedFields;
+use super::views::{
+    BlockerKindView, BlockerView, JobView, Need, Position, ViewMetadata, WorkloadState, WorkloadView,
+};
+use crate::api::ObjectKey;
+use crate::api::reason::{ConditionType, PendingReason};
+use crate::cache::records::WorkloadRecord;
+use crate::lifecycle::{conditions, reservation};
+use crate::queue::Workload;
+use crate::quota::{FlavorResource, NodeRef};
+use crate::resources::{self, Amount, Quantity, to_f64};
+use crate::snapshot::Snapshot;
+use jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What rows are made from.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) access: &'a Access,
+    pub(super) quota: PublishedQuota<'a>,
+}
+
+/// Returns how far a Workload is.
+pub(super) fn state_of(record: &WorkloadRecord) -> WorkloadState {
+    let is_true = |kind| conditions::is_true(&record.status, kind);
+    if is_true(ConditionType::Finished) {
+        WorkloadState::Finished
+    } else if !reservation::holds_quota(&record.status) {
+        WorkloadState::Pending
+    } else if is_true(ConditionType::Evicted) {
+        WorkloadState::Evicted
+    } else if is_true(ConditionType::Admitted) {
+        WorkloadState::Admitted
+    } else {
+        WorkloadState::QuotaReserved
+    }
+}
+
+/// The condition that says why a Workload is in its state.
+const fn condition_of(state: WorkloadState) -> ConditionType {
+    match state {
+        WorkloadState::Pending | WorkloadState::QuotaReserved => ConditionType::QuotaReserved,
+        WorkloadState::Admitted => ConditionType::Admitted,
+        WorkloadState::Evicted => ConditionType::Evicted,
+        WorkloadState::Finished => ConditionType::Finished,
+    }
+}
+
+/// Returns the reason of a Workload's state.
+pub(super) fn reason_of(record: &WorkloadRecord, state: WorkloadState) -> &str {
+    match conditions::reason(&record.status, condition_of(state)) {
+        "" if state == WorkloadState::Pending => PendingReason::PendingEvaluation.as_str(),
+        reason => reason,
+    }
+}
+
+impl<'a> Rows<'a> {
+    pub(super) fn of(snapshot: &'a Snapshot, access: &'a Access) -> Self {
+        Self { snapshot, access, quota: PublishedQuota::of(snapshot) }
+    }
+
+    /// Returns the ClusterQueue in which a Workload holds quota, or else that of its LocalQueue; empty without one.
+    pub(super) fn cluster_queue(self, record: &WorkloadRecord) -> Arc<str> {
+        let admission = record.status.admission.as_ref();
+        if let Some(admission) =
+            admission.filter(|_| conditions::is_true(&record.status, ConditionType::QuotaReserved))
+        {
+            return Arc::from(admission.cluster_queue.as_str());
+        }
+        let key = record.local_queue();
+        let queue = key.and_then(|key| self.snapshot.references.local_queues.get(&key));
+        queue.map_or_else(|| Arc::from(""), |queue| Arc::clone(&queue.cluster_queue))
+    }
+
+    /// Returns the fields that selectors read.
+    pub(super) fn selected_fields<'r>(
+        record: &'r WorkloadRecord,
+        cluster_queue: &'r str,
+    ) -> SelectedFields<'r> {
+        let state = state_of(record);
+        SelectedFields {
+            namespace: &record.meta.key.namespace,
+            name: &record.meta.key.name,
+            cluster_queue,
+            local_queue: record.queue_name.as_deref().unwrap_or_default(),
+            state,
+            reason: reason_of(record, state),
+            priority: record.effective_priority(),
+            job: record.owner.as_ref().map_or(("", ""), |owner| (&*owner.kind, &*owner.name)),
+        }
+    }
+
+    /// Returns the order of a Workload in its queue.
+    pub(super) fn order_of(self, record: &WorkloadRecord, cluster_queue: &Arc<str>) -> Option<Workload> {
+        Some(Workload {
+            key: record.meta.key.clone(),
+            uid: Arc::clone(&record.meta.uid),
+            cluster_queue: Arc::clone(cluster_queue),
+            local_queue: record.queue_name.clone()?,
+            priority: record.effective_priority(),
+            queued_since: record.queued_since(self.quota.facts.requeue_by_creation),
+            ..Workload::default()
+        })
+    }
+
+    /// Returns the position of a pending Workload.
+    fn position(self, record: &WorkloadRecord, cluster_queue: &Arc<str>) -> Option<Position> {
+        let order = self.order_of(record, cluster_queue)?;
+        let (in_cluster_queue, in_local_queue) = self.snapshot.pending.position(&order)?;
+        let local = ObjectKey { namespace: order.key.namespace, name: order.local_queue };
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        Some(Position {
+            cluster_queue: count(in_cluster_queue.saturating_add(1)),
+            local_queue: count(in_local_queue.saturating_add(1)),
+            of: count(self.snapshot.pending.len(cluster_queue)),
+            of_local_queue: count(self.snapshot.pending.local_len(cluster_queue, &local)),
+        })
+    }
+
+    /// Returns the row of a Workload that the reader may see.
+    pub(super) fn row(self, record: &WorkloadRecord) -> WorkloadView {
+        let (state, cluster_queue) = (state_of(record), self.cluster_queue(record));
+        let condition = conditions::find(&record.status, condition_of(state));
+        let is_pending = state == WorkloadState::Pending;
+        let message = condition.map_or("", |condition| condition.message.as_str());
+        let blocker = is_pending.then(|| self.first_blocker(message, &cluster_queue)).flatten();
+        WorkloadView {
+            metadata: ViewMetadata {
+                namespace: record.meta.key.namespace.to_string(),
+                name: record.meta.key.name.to_string(),
+                uid: record.meta.uid.to_string(),
+                creation_timestamp: Some(record.meta.created),
+                labels: BTreeMap::new(),
+            },
+            job: record.owner.as_ref().map(|owner| JobView {
+                api_version: owner.api_version.to_string(),
+                kind: owner.kind.to_string(),
+                name: owner.name.to_string(),
+                uid: owner.uid.to_string(),
+            }),
+            local_queue: record.queue_name.as_deref().unwrap_or_default().to_owned(),
+            priority: record.effective_priority(),
+            priority_class: record
+                .priority_class
+                .as_ref()
+                .map(|class| class.name.clone())
+                .unwrap_or_default(),
+            boost: record.annotations.priority_boost.into(),
+            since: Some(Self::since(record, state)),
+            position: is_pending.then(|| self.position(record, &cluster_queue)).flatten(),
+            needs: self.needs(record, &cluster_queue),
+            reason: reason_of(record, state).to_owned(),
+            message: self.visible_text(message),
+            first_blocker: blocker,
+            cluster_queue: cluster_queue.to_string(),
+            state,
+        }
+    }
+
+    /// Returns a message without the name of a workload of another namespace, which one about the head of a StrictFIFO queue has.
+    fn visible_text(self, message: &str) -> String {
+        let Some((before, rest)) = message.split_once("behind ") else { return message.to_owned() };
+        let Some((key, after)) = rest.split_once(" in the StrictFIFO ") else { return message.to_owned() };
+        let foreign = key.split_once('/').is_some_and(|(namespace, _)| !self.access.sees(namespace));
+        let name = if foreign { "a workload of another namespace" } else { key };
+        format!("{before}behind {name} in the StrictFIFO {after}")
+    }
+
+    /// Returns since when a Workload is in its state. A pending one waits since its creation, or the end of its last reservation.
+    fn since(record: &WorkloadRecord, state: WorkloadState) -> Timestamp {
+        let at = |kind| conditions::true_since(&record.status, kind);
+        match state {
+            WorkloadState::Pending => at(ConditionType::Evicted)
+                .and_then(|_| conditions::find(&record.status, ConditionType::QuotaReserved))
+                .map(|condition| condition.last_transition_time.0),
+            other => at(condition_of(other)),
+        }
+        .unwrap_or(record.meta.created)
+    }
+
+    /// Returns what a Workload asks for, or has; the resource with the largest part of its limit first.
+    pub(super) fn needs(self, record: &WorkloadRecord, cluster_queue: &Arc<str>) -> Vec<Need> {
+        let node = NodeRef::ClusterQueue(Arc::clone(cluster_queue));
+        let mut needs: Vec<(f64, Need)> = Vec::new();
+        match record.status.admission.as_ref().filter(|_| reservation::holds_quota(&record.status)) {
+            Some(admission) => {
+                let mut granted: BTreeMap<FlavorResource, i128> = BTreeMap::new();
+                for set in &admission.pod_set_assignments {
+                    for (resource, quantity) in &set.resource_usage {
+                        let flavor = set.flavors.get(resource).map_or("", String::as_str);
+                        let amount = Quantity::parse(&quantity.0)
+                            .map_or(Amount::ZERO, |q| resources::amount(resource, &q));
+                        *granted.entry(FlavorResource::new(flavor, resource)).or_default() +=
+                            amount.to_i128();
+                    }
+                }
+                for (fr, amount) in granted {
+                    let part = self.part_of_limit(&node, &fr, amount);
+                    let amount = amount_view(&self.quota.facts.units, &node, &fr, amount);
+                    let (resource, flavor) = (fr.resource.to_string(), fr.flavor.to_string());
+                    needs.push((part, Need { resource, amount, flavor }));
+                }
+            }
+            None => {
+                for (resource, amount) in total_requests(record) {
+                    let fr = self.first_flavor(cluster_queue, &resource);
+                    let part = fr.as_ref().map_or(0.0, |fr| self.part_of_limit(&node, fr, amount));
+                    let view = match &fr {
+                        Some(fr) => amount_view(&self.quota.facts.units, &node, fr, amount),
+                        None => plain_amount_view(&resource, amount),
+                    };
+                    needs.push((
+                        part,
+                        Need { resource: resource.to_string(), amount: view, flavor: String::new() },
+                    ));
+                }
+            }
+        }
+        needs.sort_by(|(a, x), (b, y)| {
+            b.total_cmp(a).then_with(|| (&x.resource, &x.flavor).cmp(&(&y.resource, &y.flavor)))
+        });
+        needs.into_iter().map(|(_, need)| need).collect()
+    }
+
+    /// Returns what the pods of a pending Workload ask for.
+    pub(super) fn needs_of(record: &WorkloadRecord) -> BTreeMap<Arc<str>, i128> {
+        total_requests(record)
+    }
+
+    fn first_flavor(self, cluster_queue: &str, resource: &str) -> Option<FlavorResource> {
+        let facts = self.quota.facts.cluster_queues.get(cluster_queue)?;
+        facts.order.iter().find(|fr| *fr.resource == *resource).cloned()
+    }
+
+    /// Part of the most that a ClusterQueue can have of a flavor-resource.
+    fn part_of_limit(self, node: &NodeRef, fr: &FlavorResource, amount: i128) -> f64 {
+        let limit = self.quota.headroom(node, fr).0.potential;
+        if limit > 0 { to_f64(amount) / to_f64(limit) } else { f64::MAX }
+    }
+
+    /// Returns the first blocker that a message names, with the amounts of now.
+    fn first_blocker(self, message: &str, cluster_queue: &Arc<str>) -> Option<BlockerView> {
+        match blocker_text::first_blocker(message)? {
+            BlockerText::Undeclared { resource } => Some(BlockerView {
+                kind: BlockerKindView::Undeclared,
+                resource: resource.to_owned(),
+                text: format!("resource {resource} unavailable in ClusterQueue"),
+                ..BlockerView::default()
+            }),
+            BlockerText::Quota(blocker) => self.quota_blocker(&blocker, cluster_queue),
+        }
+    }
+
+    fn quota_blocker(self, blocker: &QuotaBlockerText<'_>, cluster_queue: &Arc<str>) -> Option<BlockerView> {
+        let queue = NodeRef::ClusterQueue(Arc::clone(cluster_queue));
+        let fr = FlavorResource::new(blocker.flavor, blocker.resource);
+        let request = resources::amount(&fr.resource, &Quantity::parse(blocker.request).ok()?).to_i128();
+        let (headroom, _) = self.quota.headroom(&queue, &fr);
+        let available = if blocker.never_fits { headroom.potential } else { headroom.available }.max(0);
+        let amount = |amount: i128| Some(amount_view(&self.quota.facts.units, &queue, &fr, amount));
+        let limit = self.quota.node_limit(&blocker.node, &fr);
+        Some(BlockerView {
+            kind: if blocker.never_fits { BlockerKindView::NeverFits } else { BlockerKindView::InUse },
+            flavor: fr.flavor.to_string(),
+            resource: fr.resource.to_string(),
+            node: node_text(&blocker.node),
+            requested: amount(request),
+            available: amount(available),
+            limit: limit.filter(|_| self.access.sees_sums()),
+            missing: amount((request - available).max(0)),
+            text: blocker.text.to_owned(),
+            ..BlockerView::default()
+        })
+    }
+}
+
+/// Returns what the pods of a Workload ask for together.
+fn total_requests(record: &WorkloadRecord) -> BTreeMap<Arc<str>, i128> {
+    let mut total: BTreeMap<Arc<str>, i128> = BTreeMap::new();
+    for set in record.effective_requests.pod_sets.iter().flat_map(|sets| sets.iter()) {
+        for (resource, amount) in &set.requests {
+            let sum = total.entry(Arc::clone(resource)).or_default();
+            *sum = sum.saturating_add(amount.to_i128().saturating_mul(set.count.into()));
+        }
+    }
+    total
+}
+
+/// Returns a node as blockers name it: `ClusterQueue/name` or `Cohort/name`.
+pub(super) fn node_text(node: &NodeRef) -> String {
+    match node {
+        NodeRef::ClusterQueue(name) => format!("ClusterQueue/{name}"),
+        NodeRef::Cohort(name) => format!("Cohort/{name}"),
+    }
+}

@@ -1,0 +1,228 @@
+//! Workloads as rows: one of them, and pages by name or in the order of a queue.
+//!
+//! Invariants: a page costs what it shows, or what it passes over, at most `MAX_PASSED` workloads; a page that ends early says how to
+//! go on.
+
+use super::access::Access;
+use super::page::{ModelError, PageQuery, QueuedKey, RowKey, token};
+use super::selector::WorkloadSelector;
+use super::views::{ListMetadata, WorkloadView};
+use super::workload_row::Rows;
+use crate::api::ObjectKey;
+use crate::queue::{PendingPosition, Workload};
+use crate::snapshot::Snapshot;
+use std::sync::Arc;
+
+/// Most workloads that a page passes over.
+const MAX_PASSED: usize = 20_000;
+
+/// Which workloads are asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkloadQuery {
+    /// Their namespace; `None` for all.
+    pub namespace: Option<String>,
+    /// Which of them.
+    pub selector: WorkloadSelector,
+    /// Which rows.
+    pub page: PageQuery,
+}
+
+/// Rows of a page, and how to go on.
+pub type Rowset<T> = (Vec<T>, ListMetadata);
+
+/// Returns a Workload as a row.
+///
+/// # Errors
+/// The lists are not complete, or there is no Workload of this key that the reader may see.
+pub fn workload(snapshot: &Snapshot, access: &Access, key: &ObjectKey) -> Result<WorkloadView, ModelError> {
+    if !snapshot.synced {
+        return Err(ModelError::NotSynced);
+    }
+    let visible = snapshot.workloads.get(key).filter(|_| access.sees(&key.namespace));
+    visible.map(|record| Rows::of(snapshot, access).row(record)).ok_or(ModelError::NotFound)
+}
+
+/// Returns a page of workloads: in the order of the queue if they are the pending ones of one, otherwise by namespace and name.
+///
+/// # Errors
+/// The lists are not complete, or the token is none of this list.
+pub fn workloads(
+    snapshot: &Snapshot,
+    access: &Access,
+    query: &WorkloadQuery,
+) -> Result<Rowset<WorkloadView>, ModelError> {
+    if !snapshot.synced {
+        return Err(ModelError::NotSynced);
+    }
+    let page = WorkloadPage { rows: Rows::of(snapshot, access), query };
+    match (query.selector.only_pending(), query.selector.cluster_queue(), query.namespace.as_deref()) {
+        (true, Some(queue), None) => page.of_cluster_queue(queue),
+        (true, queue, Some(namespace)) if queue.is_some() || query.selector.local_queue().is_some() => {
+            page.of_local_queues(namespace)
+        }
+        _ => page.by_name(),
+    }
+}
+
+#[derive(Clone, Copy)]
+struct WorkloadPage<'a> {
+    rows: Rows<'a>,
+    query: &'a WorkloadQuery,
+}
+
+impl<'a> WorkloadPage<'a> {
+    fn by_name(self) -> Result<Rowset<WorkloadView>, ModelError> {
+        let index = &self.rows.snapshot.workloads;
+        let scope = format!("name/{}", self.query.namespace.as_deref().unwrap_or_default());
+        let first = match (self.query.page.after(&scope)?, &self.query.namespace) {
+            (Some(after), _) => index.up_to(&ObjectKey::new(&after.namespace, &after.name)),
+            (None, Some(namespace)) => index.up_to(&ObjectKey::new(namespace, "")),
+            (None, None) => 0,
+        };
+        let in_namespace = |key: &ObjectKey| {
+            self.query.namespace.as_deref().is_none_or(|namespace| *key.namespace == *namespace)
+        };
+        let mut all = index.starting_at(first).take_while(|record| in_namespace(&record.meta.key)).peekable();
+        let (mut rows, mut passed, mut last) = (Vec::new(), 0_usize, None);
+        while rows.len() < self.query.page.limit && passed < MAX_PASSED {
+            let Some(record) = all.next() else { break };
+            passed = passed.saturating_add(1);
+            if !self.rows.access.sees(&record.meta.key.namespace) {
+                continue;
+            }
+            last = Some(&record.meta.key);
+            let queue = self.rows.cluster_queue(record);
+            if self.query.selector.matches(&Rows::selected_fields(record, &queue)) {
+                rows.push(self.rows.row(record));
+            }
+        }
+        let more = all.peek().is_some();
+        let key = last.filter(|_| more).map(|key| RowKey {
+            namespace: key.namespace.to_string(),
+            name: key.name.to_string(),
+            queued: None,
+        });
+        Ok((rows, list_metadata(&scope, key, None)))
+    }
+
+    /// The pending workloads of a ClusterQueue, for a reader of all namespaces.
+    fn of_cluster_queue(self, queue: &str) -> Result<Rowset<WorkloadView>, ModelError> {
+        let order = &self.rows.snapshot.pending;
+        let scope = format!("queue/{queue}");
+        let after = self.query.page.after(&scope)?.and_then(|key| to_order(&key, queue));
+        let first = after.map_or(0, |after| order.up_to(&after));
+        let total = order.len(queue);
+        Ok(self.in_order(&scope, order.from_position(queue, first), total))
+    }
+
+    /// The pending workloads of LocalQueues of a namespace, merged by their positions in the ClusterQueue.
+    fn of_local_queues(self, namespace: &str) -> Result<Rowset<WorkloadView>, ModelError> {
+        let (order, selector) = (&self.rows.snapshot.pending, &self.query.selector);
+        let known = &self.rows.snapshot.references.local_queues;
+        let all =
+            known.range(ObjectKey::new(namespace, "")..).take_while(|(key, _)| *key.namespace == *namespace);
+        let wanted = |key: &ObjectKey, queue: &str| {
+            selector.local_queue().is_none_or(|name| *key.name == *name)
+                && selector.cluster_queue().is_none_or(|name| queue == name)
+        };
+        let queues: Vec<(&ObjectKey, &Arc<str>)> = all
+            .map(|(key, reference)| (key, &reference.cluster_queue))
+            .filter(|(key, queue)| wanted(key, queue))
+            .collect();
+        let words = (selector.cluster_queue().unwrap_or("*"), selector.local_queue().unwrap_or("*"));
+        let scope = format!("queues/{namespace}/{}/{}", words.0, words.1);
+        let after = self.query.page.after(&scope)?;
+        let mut total = 0_usize;
+        let mut parts = Vec::new();
+        for (key, queue) in queues {
+            let probe = after.as_ref().and_then(|after| to_order(after, queue));
+            let first = probe.map_or(0, |probe| {
+                if *probe.local_queue == *key.name {
+                    return order.local_up_to(&probe);
+                }
+                // Positions grow along the LocalQueue: those up to the last row come before.
+                order.local_before(queue, key, order.up_to(&probe))
+            });
+            total = total.saturating_add(order.local_len(queue, key));
+            parts.push(order.local_from_position(queue, key, first).peekable());
+        }
+        let merged = std::iter::from_fn(move || {
+            let next = parts.iter_mut().enumerate().filter_map(|(index, part)| {
+                let head = part.peek()?;
+                Some((head.in_cluster_queue, index))
+            });
+            let (_, index) = next.min()?;
+            parts.get_mut(index)?.next()
+        });
+        Ok(self.in_order(&scope, merged, total))
+    }
+
+    /// Takes rows in the order of a queue.
+    fn in_order(
+        self,
+        scope: &str,
+        positions: impl Iterator<Item = PendingPosition<'a>>,
+        total: usize,
+    ) -> Rowset<WorkloadView> {
+        let mut positions = positions.peekable();
+        let (mut rows, mut passed, mut last) = (Vec::new(), 0_usize, None);
+        while rows.len() < self.query.page.limit && passed < MAX_PASSED {
+            let Some(position) = positions.next() else { break };
+            passed = passed.saturating_add(1);
+            let workload = position.workload;
+            if !self.rows.access.sees(&workload.key.namespace) {
+                continue;
+            }
+            last = Some((workload, position.in_cluster_queue));
+            let Some(record) = self.rows.snapshot.workloads.get(&workload.key) else { continue };
+            let queue = self.rows.cluster_queue(record);
+            if self.query.selector.matches(&Rows::selected_fields(record, &queue)) {
+                rows.push(self.rows.row(record));
+            }
+        }
+        let more = positions.peek().is_some();
+        // Where other namespaces are passed over, their number is not known.
+        let is_whole = self.query.selector.is_by_queue() && self.query.namespace.is_none();
+        let remaining = last.as_ref().filter(|_| is_whole && more);
+        let remaining = remaining.map(|(_, position)| total.saturating_sub(position.saturating_add(1)));
+        let key = last.filter(|_| more).map(|(workload, _)| row_key(workload));
+        (rows, list_metadata(scope, key, remaining))
+    }
+}
+
+fn row_key(workload: &Workload) -> RowKey {
+    RowKey {
+        namespace: workload.key.namespace.to_string(),
+        name: workload.key.name.to_string(),
+        queued: Some(QueuedKey {
+            priority: workload.priority,
+            since: workload.queued_since,
+            uid: workload.uid.to_string(),
+            local_queue: workload.local_queue.to_string(),
+        }),
+    }
+}
+
+/// Returns a workload with the order of a row.
+fn to_order(key: &RowKey, cluster_queue: &str) -> Option<Workload> {
+    let queued = key.queued.as_ref()?;
+    Some(Workload {
+        key: ObjectKey::new(&key.namespace, &key.name),
+        uid: Arc::from(queued.uid.as_str()),
+        cluster_queue: Arc::from(cluster_queue),
+        local_queue: Arc::from(queued.local_queue.as_str()),
+        priority: queued.priority,
+        queued_since: queued.since,
+        ..Workload::default()
+    })
+}
+
+/// Returns how to go on after a row.
+pub(super) fn list_metadata(scope: &str, after: Option<RowKey>, remaining: Option<usize>) -> ListMetadata {
+    ListMetadata {
+        remaining_item_count: remaining
+            .filter(|_| after.is_some())
+            .and_then(|remaining| u64::try_from(remaining).ok()),
+        continue_token: after.map(|key| token(scope, key)).unwrap_or_default(),
+    }
+}

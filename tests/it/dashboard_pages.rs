@@ -1,0 +1,300 @@
+//! Pages of the dashboard from recorded values: their HTML, what they escape, and that each number is in the JSON of the page.
+//! `SLUICE_WRITE=1` writes the expected pages again.
+
+use regex::Regex;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use sluice::dashboard::{
+    self, ClusterQueuePage, Freshness, Links, Message, MissingRight, NamespacePage, Overview, PendingPage,
+    Request, Scope,
+};
+use sluice::visibility::views::{Answer, Verdict};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+const NOW: &str = "2026-11-26T14:05:12Z";
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/dashboard")
+}
+
+fn recorded(name: &str) -> Value {
+    let text = std::fs::read_to_string(folder().join(format!("{name}.json"))).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn read<T: DeserializeOwned>(value: &Value) -> T {
+    serde_json::from_value(value.clone()).unwrap()
+}
+
+fn request(path: &str, scope: Scope) -> Request {
+    Request {
+        path: path.to_owned(),
+        user: "ml-admin".to_owned(),
+        scope,
+        now: NOW.parse().unwrap(),
+        ..Request::default()
+    }
+}
+
+fn tenant() -> Scope {
+    Scope::Namespace("nlp-train".to_owned())
+}
+
+/// Renders the page of a recorded value.
+fn render(name: &str, value: &Value, request: &Request) -> String {
+    let cohorts = ["ai".to_owned(), "research".to_owned()];
+    match name {
+        "overview" => dashboard::overview(request, &read::<Overview>(value), None),
+        "cluster_queue" => dashboard::cluster_queue(request, &read::<ClusterQueuePage>(value)),
+        "workload" | "workload_running" => {
+            dashboard::workload(request, &read::<Answer<Verdict>>(value), &cohorts)
+        }
+        "pending" | "pending_empty" => dashboard::pending(request, &read::<PendingPage>(value)),
+        "namespace" => dashboard::namespace(request, &read::<NamespacePage>(value)),
+        other => panic!("no page {other}"),
+    }
+    .unwrap()
+}
+
+const DATA_PAGES: [(&str, &str); 7] = [
+    ("overview", "/"),
+    ("cluster_queue", "/clusterqueues/nlp"),
+    ("workload", "/workloads/nlp-train/job-llama-ft-7c2-4b1d9"),
+    ("workload_running", "/workloads/rank/job-ranker-daily-77ac2"),
+    ("pending", "/pending"),
+    ("pending_empty", "/pending?cq=vision&reason=TopologyPlacementFailed"),
+    ("namespace", "/namespaces/nlp-train"),
+];
+
+/// All pages and states: name and HTML.
+fn pages(links: &Links) -> Vec<(String, String)> {
+    let with_links = |request: Request| Request { links: links.clone(), ..request };
+    let mut pages = Vec::new();
+    for (name, path) in DATA_PAGES {
+        let scope = if name == "namespace" { tenant() } else { Scope::Cluster };
+        let request = with_links(request(path, scope));
+        pages.push((name.to_owned(), render(name, &recorded(name), &request)));
+    }
+    let overview = recorded("overview");
+    for (name, freshness) in [
+        ("overview_stale", Freshness::SilentSince("2026-11-26T14:02:11Z".parse().unwrap())),
+        ("overview_without_leader", Freshness::WithoutLeader),
+    ] {
+        let request = with_links(Request { freshness, ..request("/", Scope::Cluster) });
+        pages.push((name.to_owned(), render("overview", &overview, &request)));
+    }
+    let nothing = serde_json::json!(Overview::default());
+    let empty = with_links(request("/", Scope::Cluster));
+    pages.push(("overview_empty".to_owned(), render("overview", &nothing, &empty)));
+    let anonymous = with_links(Request { user: String::new(), ..request("/login", Scope::Nothing) });
+    pages.push(("login".to_owned(), dashboard::login(&anonymous, "/", "", "sluice-dashboard").unwrap()));
+    let refusal = "The token is not valid for the audience sluice-dashboard, or it has expired.";
+    pages.push((
+        "login_refused".to_owned(),
+        dashboard::login(&anonymous, "/pending?cq=nlp", refusal, "sluice-dashboard").unwrap(),
+    ));
+    let tenant = with_links(Request {
+        user: "nlp-user".to_owned(),
+        namespaces: vec!["nlp-train".to_owned(), "speechlab".to_owned()],
+        ..request("/clusterqueues/nlp", tenant())
+    });
+    let missing = MissingRight {
+        page: "ClusterQueue nlp".to_owned(),
+        right: "list clusterqueueviews".to_owned(),
+        namespace: String::new(),
+    };
+    pages.push(("forbidden".to_owned(), dashboard::forbidden(&tenant, &missing).unwrap()));
+    let message = Message {
+        heading: "Not found".to_owned(),
+        text: "There is no ClusterQueue nlpx.".to_owned(),
+        similar: vec![("nlp".to_owned(), links.cluster_queue("nlp"))],
+    };
+    pages.push(("not_found".to_owned(), dashboard::message(&empty, &message).unwrap()));
+    pages
+}
+
+/// Returns a page without the hash of its files, which changes with them.
+fn without_hash(html: &str) -> String {
+    Regex::new("/assets/[0-9a-f]{16}/").unwrap().replace_all(html, "/assets/HASH/").into_owned()
+}
+
+#[test]
+fn pages_are_as_expected() {
+    #[expect(clippy::disallowed_methods, reason = "asks for the expected pages to be written")]
+    let write = std::env::var("SLUICE_WRITE").is_ok();
+    let mut stale = Vec::new();
+    let mut known = BTreeSet::new();
+    for (name, html) in pages(&Links::default()) {
+        let (path, html) = (folder().join(format!("golden/{name}.html")), without_hash(&html));
+        known.insert(path.clone());
+        if write {
+            std::fs::write(&path, &html).unwrap();
+        } else if std::fs::read_to_string(&path).unwrap_or_default() != html {
+            stale.push(name);
+        }
+    }
+    let files = std::fs::read_dir(folder().join("golden")).unwrap();
+    let left: Vec<_> =
+        files.map(|entry| entry.unwrap().path()).filter(|path| !known.contains(path)).collect();
+    assert!(stale.is_empty() && left.is_empty(), "changed: {stale:?}, without a page: {left:?}");
+}
+
+/// Returns the texts of a page and of its labels, without those of `<time>`, whose point in time is in the JSON instead.
+fn texts(html: &str) -> String {
+    let (_, main) = html.split_once("<main").unwrap();
+    let (main, _) = main.split_once("</main>").unwrap();
+    let time = Regex::new("(?s)<time datetime=\"([^\"]*)\">.*?</time>").unwrap();
+    let main = time.replace_all(main, " $1 ").into_owned();
+    let labels: Vec<String> = Regex::new("aria-label=\"([^\"]*)\"")
+        .unwrap()
+        .captures_iter(&main)
+        .map(|found| found[1].to_owned())
+        .collect();
+    let text = Regex::new("(?s)<[^>]*>").unwrap().replace_all(&main, " ").into_owned();
+    format!("{text} {}", labels.join(" "))
+}
+
+#[test]
+fn each_number_of_a_page_is_in_its_json() {
+    let number = Regex::new(r"\d[\d,]*(\.\d+)?").unwrap();
+    let digits = Regex::new(r"\d+(\.\d+)?").unwrap();
+    for (name, path) in DATA_PAGES {
+        let value = recorded(name);
+        let html = render(name, &value, &request(path, Scope::Cluster));
+        // The value as the page reads it: what it does not read is no source of a number.
+        let json = match name {
+            "overview" => serde_json::to_string(&read::<Overview>(&value)),
+            "cluster_queue" => serde_json::to_string(&read::<ClusterQueuePage>(&value)),
+            "workload" | "workload_running" => serde_json::to_string(&read::<Answer<Verdict>>(&value)),
+            "namespace" => serde_json::to_string(&read::<NamespacePage>(&value)),
+            _ => serde_json::to_string(&read::<PendingPage>(&value)),
+        }
+        .unwrap();
+        let known: BTreeSet<&str> = digits.find_iter(&json).map(|n| n.as_str()).collect();
+        let mut unknown = Vec::new();
+        let text = texts(&html).replace("&#39;", "'").replace("&quot;", "\"");
+        for found in number.find_iter(&text) {
+            let digits = found.as_str().trim_end_matches(',').replace(',', "");
+            if !known.contains(digits.as_str()) {
+                let start = found.start().saturating_sub(40);
+                let context: String = text.chars().skip(text[..start].chars().count()).take(70).collect();
+                unknown.push(format!("{digits} in {context:?}"));
+            }
+        }
+        assert!(unknown.is_empty(), "{name}: {unknown:#?}");
+    }
+}
+
+/// Calls `change` with each string of a value.
+fn each_string(value: &mut Value, change: &mut impl FnMut(&mut String)) {
+    match value {
+        Value::String(text) => change(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| each_string(item, change)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| each_string(field, change)),
+        _ => {}
+    }
+}
+
+const HOSTILE: &str = "<img src=x onerror=alert(1)>\"'\u{202e}\u{2066}\u{0}--><!--live:lede-->&lt;/main>";
+
+/// Whether a value may stand in place of the text: not where the text is a word of the API.
+fn accepts<T: DeserializeOwned>(value: &Value) -> bool {
+    serde_json::from_value::<T>(value.clone()).is_ok()
+}
+
+#[test]
+fn markup_and_direction_marks_in_any_text_are_shown_as_text() {
+    let mut replaced = 0;
+    let addresses = Regex::new("(?:href|action|src|data-events)=\"([^\"]*)\"").unwrap();
+    for (name, path) in DATA_PAGES {
+        let value = recorded(name);
+        let mut count = 0;
+        each_string(&mut value.clone(), &mut |_| count += 1);
+        let plain = render(name, &value, &request(path, Scope::Cluster));
+        let (tags, live) = (plain.matches('<').count(), plain.matches("<!--live:").count());
+        let mut everywhere = value.clone();
+        for index in 0..count {
+            let mut one = everywhere.clone();
+            let mut at = 0;
+            each_string(&mut one, &mut |text| {
+                if at == index {
+                    HOSTILE.clone_into(text);
+                }
+                at += 1;
+            });
+            let accepted = match name {
+                "overview" => accepts::<Overview>(&one),
+                "cluster_queue" => accepts::<ClusterQueuePage>(&one),
+                "workload" | "workload_running" => accepts::<Answer<Verdict>>(&one),
+                "namespace" => accepts::<NamespacePage>(&one),
+                _ => accepts::<PendingPage>(&one),
+            };
+            if accepted {
+                everywhere = one;
+                replaced += 1;
+            }
+        }
+        let hostile_request =
+            Request { user: HOSTILE.to_owned(), ..request(path, Scope::Namespace(HOSTILE.to_owned())) };
+        let html = render(name, &everywhere, &hostile_request);
+        assert!(!html.contains("<img") && !html.contains("onerror=alert(1)>"), "{name}");
+        for hidden in ['\u{202e}', '\u{2066}', '\u{0}'] {
+            assert!(!html.contains(hidden), "{name}: {hidden:?}");
+        }
+        assert!(html.contains("&lt;img src=x onerror=alert(1)&gt;&quot;&#39;[U+202E][U+2066]"), "{name}");
+        // Rows and parts vary with what the words mean, but no tag comes from a text.
+        assert!(
+            html.matches("<!--live:").count() <= live && html.matches('<').count() <= tags + 60,
+            "{name}"
+        );
+        for attribute in addresses.captures_iter(&html) {
+            let address = &attribute[1];
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-._~/%?=;&#".contains(c);
+            assert!(address.starts_with(['/', '#']) && address.chars().all(plain), "{name}: {address}");
+        }
+    }
+    assert!(replaced > 300, "{replaced} texts");
+}
+
+#[test]
+fn all_addresses_have_the_path_prefix() {
+    let plain = pages(&Links::default());
+    let address = Regex::new("(href|action|src|data-events)=\"([^\"]*)\"").unwrap();
+    for ((name, html), (_, without)) in pages(&Links::below("/a/b").unwrap()).iter().zip(&plain) {
+        for found in address.captures_iter(html) {
+            assert!(found[2].starts_with("/a/b/") || found[2].starts_with('#'), "{name}: {}", &found[0]);
+        }
+        assert_eq!(html.replace("=\"/a/b/", "=\"/"), *without, "{name}: nothing else differs");
+    }
+}
+
+#[test]
+fn pages_hold_to_the_rules_of_all_pages() {
+    let heading = Regex::new("<h([1-6])").unwrap();
+    let id = Regex::new(" id=\"([^\"]*)\"").unwrap();
+    let label = Regex::new("aria-labelledby=\"([^\"]*)\"").unwrap();
+    for (name, html) in pages(&Links::default()) {
+        assert_eq!(html.matches("<h1").count(), 1, "{name}");
+        for forbidden in [" style=", "<style", " onclick", "javascript:", "<script>"] {
+            assert!(!html.contains(forbidden), "{name}: {forbidden}");
+        }
+        let (_, main) = html.split_once("<main").unwrap();
+        let mut last = 1;
+        for found in heading.captures_iter(main) {
+            let level: u32 = found[1].parse().unwrap();
+            assert!(level <= last + 1, "{name}: h{level} after h{last}");
+            last = level;
+        }
+        for table in html.split("<table").skip(1) {
+            let named = table.split_once('>').unwrap().0.contains("aria-labelledby=");
+            assert!(named || table.contains("<caption"), "{name}: a table without a name");
+        }
+        let ids: Vec<&str> = id.captures_iter(&html).map(|found| found.get(1).unwrap().as_str()).collect();
+        assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "{name}: an id twice: {ids:?}");
+        for found in label.captures_iter(&html) {
+            assert!(ids.contains(&found.get(1).unwrap().as_str()), "{name}: {}", &found[0]);
+        }
+        assert!(html.len() < 150_000, "{name}: {} bytes", html.len());
+    }
+}

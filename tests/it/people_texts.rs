@@ -1,0 +1,297 @@
+//! The text of every view, compared with golden files: at 100 columns, in UTF-8 and ASCII, with and without colour.
+//! `SLUICE_GOLDEN=write` writes the files.
+#![expect(clippy::disallowed_methods, reason = "an environment variable asks for new files")]
+
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use sluice::people::views::{self, FlavorResource, Forest, Look};
+use sluice::visibility::views::{
+    Answer, ClusterQueueView, CohortView, Finding, FlavorView, LocalQueueView, ManagerView, Verdict,
+    WorkloadView,
+};
+use std::path::Path;
+
+fn look() -> Look {
+    let now: Timestamp = "2026-11-26T14:05:12Z".parse().unwrap();
+    Look { utf8: true, color: false, width: Some(100), headings: true, wide: false, now }
+}
+
+fn read<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn amount(value: i64) -> Value {
+    json!({"value": value.to_string(), "number": value})
+}
+
+/// Compares a text in all its looks with its file.
+fn check(name: &str, text: impl Fn(Look) -> String) {
+    let plain = look();
+    let looks = [
+        ("", plain),
+        ("ASCII", Look { utf8: false, ..plain }),
+        ("wide, without headings", Look { wide: true, headings: false, width: None, ..plain }),
+        ("60 columns", Look { width: Some(60), ..plain }),
+        ("20 columns", Look { width: Some(20), ..plain }),
+        ("colour", Look { color: true, ..plain }),
+    ];
+    let codes = regex::Regex::new("\u{1b}\\[[0-9]+m").unwrap();
+    let mut all = String::new();
+    for (title, look) in looks {
+        let shown = text(look);
+        assert!(shown.is_empty() || shown.ends_with('\n'), "{name}");
+        let escaped = shown.replace('\u{1b}', "\\e");
+        if title.is_empty() || !all.contains(&escaped) {
+            if !title.is_empty() {
+                all.push_str("\n--- ");
+                all.push_str(title);
+                all.push('\n');
+            }
+            all.push_str(&escaped);
+        }
+        if look.color {
+            assert_eq!(codes.replace_all(&shown, ""), text(plain), "{name}: colour changes no text");
+        }
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/it/golden/{name}.txt"));
+    if std::env::var("SLUICE_GOLDEN").as_deref() == Ok("write") {
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, &all).unwrap();
+    }
+    let expected = std::fs::read_to_string(&file).unwrap_or_default();
+    assert_eq!(all, expected, "{}: SLUICE_GOLDEN=write writes it", file.display());
+}
+
+/// A pending Workload, with position, priority and number of GPUs.
+fn row(name: &str, since: &str, [position, priority, gpus]: [i64; 3], reason: &str) -> Value {
+    json!({
+        "metadata": {"namespace": "nlp-train", "name": name, "uid": name, "creationTimestamp": "2026-11-25T08:00:00Z"},
+        "job": {"apiVersion": "batch/v1", "kind": "Job", "name": name}, "state": "Pending", "localQueue": "train", "clusterQueue": "nlp",
+        "priority": priority, "since": since, "position": {"clusterQueue": position, "localQueue": 1, "of": 412, "ofLocalQueue": 37},
+        "needs": [{"resource": "nvidia.com/gpu", "amount": amount(gpus)}, {"resource": "cpu", "amount": amount(768)}], "reason": reason,
+        "firstBlocker": {"kind": "inUse", "flavor": "h100-80g", "resource": "nvidia.com/gpu", "node": "ClusterQueue/nlp", "missing": amount(56)},
+    })
+}
+
+#[test]
+fn lists_of_workloads() {
+    let rows: Vec<WorkloadView> = read(json!([
+        row("job-mt-eval-0c1f2", "2026-11-25T08:01:13Z", [1, 200, 16], "WaitingForQuota"),
+        row("job-llama-ft-7c2-4b1d9", "2026-11-26T13:02:46Z", [3, 100, 64], "WaitingForQuota"),
+        row("job-rag-index-51f00", "2026-11-26T13:17:00Z", [4, 100, 8], "TopologyPlacementFailed"),
+    ]));
+    check("list-workload", |look| views::workloads(&rows, true, look));
+    let mixed: Vec<WorkloadView> = read(json!([
+        row("a", "2026-11-26T14:05:00Z", [1, 0, 1], "WaitingForQuota"),
+        {"metadata": {"namespace": "x", "name": "running"}, "state": "Admitted", "priority": -3, "since": "2026-11-26T13:05:00Z",
+         "needs": [{"resource": "nvidia.com/gpu", "amount": amount(4), "flavor": "h100"}, {"resource": "amd.com/gpu", "amount": amount(1)}]},
+        {"metadata": {"namespace": "x", "name": "odd\u{1b}[31m\nname"}, "state": "Evicted", "priority": 0},
+    ]));
+    check("list-workload-mixed", |look| views::workloads(&mixed, false, look));
+}
+
+/// A quota, with nominal amount, usage, what is borrowed, and the limit.
+fn quota(
+    [nominal, used, borrowed, limit]: [i64; 4],
+    lent: Option<i64>,
+    borrowing_limit: Option<i64>,
+) -> Value {
+    let mut quota = json!({
+        "flavor": "h100-80g", "resource": "nvidia.com/gpu", "nominal": amount(nominal), "used": amount(used), "borrowed": amount(borrowed),
+        "limit": amount(limit), "available": amount(0),
+    });
+    for (field, value) in [("lent", lent), ("borrowingLimit", borrowing_limit)] {
+        if let Some(value) = value {
+            quota[field] = amount(value);
+        }
+    }
+    quota
+}
+
+fn queues() -> Vec<ClusterQueueView> {
+    let queue = |name: &str, cohort: &str, pending: u64, share: Value, quota: Option<Value>| {
+        json!({"metadata": {"name": name}, "cohort": cohort, "active": name != "speech", "reason": if name == "speech" { "FlavorNotFound" } else { "" },
+            "pending": {"total": pending, "active": pending, "inadmissible": 0}, "reserving": 8, "admitted": 8, "share": share,
+            "queueingStrategy": "BestEffortFIFO", "quota": quota.into_iter().collect::<Vec<_>>()})
+    };
+    let share = |value: i64, next: u64| {
+        json!({"value": value, "weight": "1", "dominantResource": if value > 0 { json!("h100-80g nvidia.com/gpu") } else { Value::Null },
+            "next": next, "strategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]})
+    };
+    read(json!([
+        queue("interns", "research", 187, share(27, 2), Some(quota([0, 8, 8, 16], Some(0), Some(16)))),
+        queue("nlp", "research", 412, share(189, 3), Some(quota([128, 184, 56, 192], Some(0), Some(64)))),
+        queue("vision", "research", 38, share(0, 1), Some(quota([64, 16, 0, 320], Some(48), None))),
+        queue("speech", "reserach", 0, Value::Null, None),
+    ]))
+}
+
+fn cohorts() -> Vec<CohortView> {
+    let cohort = |name: &str,
+                  parent: &str,
+                  cohorts: Value,
+                  queues: Value,
+                  pending: u64,
+                  quota: Value,
+                  share: Value| {
+        json!({"metadata": {"name": name}, "parent": parent, "cohorts": cohorts, "clusterQueues": queues, "pending": pending,
+            "reserving": 0, "admitted": 0, "quota": [quota], "share": share})
+    };
+    read(json!([
+        cohort(
+            "ai",
+            "",
+            json!(["research"]),
+            json!([]),
+            637,
+            quota([320, 264, 0, 320], None, None),
+            Value::Null
+        ),
+        cohort(
+            "research",
+            "ai",
+            json!([]),
+            json!(["interns", "nlp", "vision"]),
+            637,
+            quota([192, 208, 16, 320], Some(0), None),
+            json!({"value": 54, "weight": "1", "dominantResource": "h100-80g nvidia.com/gpu"})
+        ),
+    ]))
+}
+
+#[test]
+fn queues_and_cohorts() {
+    let (queues, cohorts) = (queues(), cohorts());
+    let forest = Forest { cohorts: &cohorts, queues: &queues };
+    let shown = views::default_flavor_resource(queues.iter().flat_map(|queue| &queue.quota)).unwrap();
+    assert_eq!(shown, FlavorResource { flavor: "h100-80g".into(), resource: "nvidia.com/gpu".into() });
+    check("list-clusterqueue", |look| views::cluster_queues(&queues, Some(&shown), look));
+    check("list-clusterqueue-none", |look| views::cluster_queues(&[], None, look));
+    check("tree-cohort", |look| views::cohort_tree(Some("ai"), forest, &shown, None, look).0);
+    check("share", |look| views::share(Some("research"), forest, Some(&shown), look));
+    let without: Vec<ClusterQueueView> =
+        queues.iter().cloned().map(|queue| ClusterQueueView { share: None, ..queue }).collect();
+    check("share-off", |look| views::share(None, Forest { cohorts: &[], queues: &without }, None, look));
+    let local: Vec<LocalQueueView> = read(json!([{
+        "metadata": {"namespace": "nlp-train", "name": "train"}, "clusterQueue": "nlp", "active": true,
+        "pending": {"total": 37, "active": 30, "inadmissible": 7}, "reserving": 2, "admitted": 2,
+        "quota": [{"flavor": "h100-80g", "resource": "nvidia.com/gpu", "used": amount(24), "available": amount(8)},
+            {"flavor": "h100-80g", "resource": "cpu", "used": amount(0), "available": amount(800)}],
+    }]));
+    check("list-localqueue", |look| views::local_queues(&local, true, look));
+}
+
+fn verdict(more: Value) -> Answer<Verdict> {
+    let mut verdict = row("job-llama-ft-7c2-4b1d9", "2026-11-26T13:02:46Z", [3, 100, 64], "WaitingForQuota");
+    let source = json!({"source": {"kind": "manager", "replica": "m-0", "role": "leader", "stateVersion": 81231, "time": "2026-11-26T14:05:12Z"}});
+    verdict["priorityClass"] = json!("research-normal");
+    for fields in [source, more] {
+        verdict.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    }
+    read(verdict)
+}
+
+/// A blocker, with what is requested, available and the limit.
+fn blocker(
+    kind: &str,
+    resource: &str,
+    [requested, available, limit]: [i64; 3],
+    node: &str,
+    missing: Option<i64>,
+) -> Value {
+    let mut blocker = json!({"kind": kind, "podSet": "main", "flavor": "h100-80g", "resource": resource, "node": node,
+        "requested": amount(requested), "available": amount(available), "limit": amount(limit)});
+    if let Some(missing) = missing {
+        blocker["missing"] = amount(missing);
+    }
+    blocker
+}
+
+#[test]
+fn why_a_workload_waits() {
+    let gpu = "nvidia.com/gpu";
+    let pending = verdict(json!({
+        "blockers": [blocker("inUse", gpu, [64, 8, 192], "ClusterQueue/nlp", Some(56)),
+            {"kind": "mismatch", "podSet": "main", "flavor": "a100-40g", "text": "node affinity requires gpu.type in (h100)"}],
+        "next": [blocker("next", gpu, [64, 48, 320], "Cohort/ai", Some(16))],
+        "fits": [blocker("fits", "cpu", [768, 864, 4572], "", None)],
+        "options": [
+            {"kind": "wait", "possible": true, "detail": "56 gpu of nlp must be released; 61 workloads use 184"},
+            {"kind": "preempt", "possible": false, "detail": "12 workloads have a lower priority and use 40 together"},
+            {"kind": "smaller", "possible": true, "detail": "1 of 8 pods would be admitted now; set kueue.x-k8s.io/job-min-parallelism to allow it"},
+            {"kind": "quota", "possible": false, "detail": "a borrowing limit of 120 is not enough alone: Cohort ai can provide 48"},
+        ],
+        "ahead": {"count": 5, "first": [{"namespace": "nlp-train", "name": "job-mt-eval-0c1f2", "priority": 200, "needs": [{"resource": gpu, "amount": amount(16)}]}], "hidden": 4},
+        "history": [{"time": "2026-11-26T13:02:11Z", "event": "Preempted", "reason": "InCohortReclamation", "text": "by a workload of ClusterQueue ranking"}],
+    }));
+    check("why", |look| views::why(&pending, true, look));
+    let mut never = blocker("neverFits", gpu, [32, 8, 16], "ClusterQueue/interns", None);
+    never["podSet"] = json!("workers");
+    let never = verdict(
+        json!({"neverFits": true, "reason": "ExceedsMaxQuota", "blockers": [never, blocker("inUse", "cpu", [4, 2, 8], "Cohort/ai", Some(2))], "partial": true}),
+    );
+    check("why-never", |look| views::why(&never, false, look));
+    let admitted = verdict(
+        json!({"state": "Admitted", "reason": "", "position": null, "since": "2026-11-26T13:03:12Z", "admission": {
+        "podSets": [{"name": "main", "count": 4, "resources": [{"resource": gpu, "amount": amount(32), "flavor": "h100-80g"}, {"resource": "cpu", "amount": amount(8), "flavor": "h100-80g"}],
+            "domains": {"b1/r4": 1, "b2/r3": 3}}],
+        "endsBy": "2026-11-27T01:00:00Z", "borrows": true, "preemptibleBy": ["a workload of ClusterQueue vision that reclaims its quota"]},
+        "checks": [{"name": "capacity", "state": "Ready", "message": "Provisioned", "since": "2026-11-25T23:00:00Z"}]}),
+    );
+    check("why-admitted", |look| views::why(&admitted, false, look));
+    for state in ["QuotaReserved", "Evicted", "Finished"] {
+        let verdict = verdict(
+            json!({"state": state, "reason": "Preempted", "position": null, "source": {"kind": "file", "replica": "dump.yaml", "stateVersion": 0}}),
+        );
+        check(&format!("why-{}", state.to_lowercase()), |look| views::why(&verdict, false, look));
+    }
+    let compared = verdict(json!({"before": {
+        "workload": "nlp-train/job-llama-ft-7c2-4b1d9", "other": "nlp-train/job-mt-eval-0c1f2", "otherIsBefore": true, "because": "its priority is higher", "scope": "queue",
+        "factors": [
+            {"name": "ClusterQueue", "workload": "nlp", "other": "nlp"},
+            {"name": "LocalQueue usage", "workload": "off", "other": "off", "note": "admission fair sharing"},
+            {"name": "Priority", "workload": "100", "other": "200", "decides": true},
+            {"name": "class", "workload": "research-normal", "other": "eval", "part": true},
+        ],
+        "note": "In BestEffortFIFO a later workload may still be admitted first if it fits"}}));
+    check("why-before", |look| views::why(&compared, false, look));
+}
+
+#[test]
+fn capacity_audit_and_status() {
+    let flavor: FlavorView = read(json!({
+        "metadata": {"name": "h100-80g"}, "topology": "gpu", "nodes": {"total": 40, "schedulable": 39},
+        "resources": [{"resource": "nvidia.com/gpu", "schedulable": amount(312), "quota": amount(320), "slack": amount(-8), "charged": amount(264), "others": amount(4), "free": amount(44)}],
+        "pod": [{"resource": "nvidia.com/gpu", "amount": amount(8)}, {"resource": "cpu", "amount": amount(96)}],
+        "levels": [
+            {"level": "host", "domains": 39, "mostFree": amount(8), "where": "b1/r3/h1", "more": 1, "largestGang": 1, "limitedBy": "nvidia.com/gpu"},
+            {"level": "", "domains": 1, "mostFree": amount(44), "largestGang": 2, "limitedBy": "nvidia.com/gpu"}],
+    }));
+    let plain: FlavorView =
+        read(json!({"metadata": {"name": "cpu"}, "nodes": {"total": 2, "schedulable": 2}}));
+    check("capacity", |look| views::capacity(std::slice::from_ref(&flavor), look));
+    check("capacity-all", |look| views::capacity(&[flavor.clone(), plain.clone()], look));
+    let findings: Vec<Finding> = read(json!([
+        {"metadata": {"name": "a"}, "check": "workload-never-fits", "severity": "error", "object": {"kind": "ClusterQueue", "name": "interns"},
+         "message": "27 workloads request 24 to 32 gpu, at most 16", "evidence": {"workloads": 27, "limit": amount(16)},
+         "consequence": "They wait forever", "correction": "sluice create clusterqueue ..."},
+        {"metadata": {"name": "b"}, "check": "localqueue-idle", "severity": "note", "object": {"kind": "LocalQueue", "namespace": "serve", "name": "old"}, "message": "no workload for 30 days"},
+    ]));
+    check("audit", |look| views::audit(&findings, look));
+    check("audit-none", |look| views::audit(&[], look));
+    check("audit-check", |look| views::finding(&findings[0], look));
+    let manager: ManagerView = read(json!({
+        "metadata": {"name": "m-0"}, "version": "0.1.0", "leads": true,
+        "leader": {"name": "kueue-controller-manager-7d9c4", "since": "2026-11-23T14:05:12Z", "readyReplicas": 2, "replicas": 2},
+        "decisions": {"last": "2026-11-26T14:05:11Z", "admissionsPerMinute": 12.4, "evictionsPerMinute": 1.1, "cycleP99Seconds": 0.00021},
+        "writes": {"waiting": 0, "inFlight": 3, "failed": 0, "assumedAdmissions": 1}, "watches": {"total": 22, "current": 22, "oldestSeconds": 41},
+        "ledgerDrift": 0, "findings": {"errors": 4, "warnings": 3, "notes": 0},
+        "history": {"since": "2026-11-26T09:12:00Z", "usedBytes": 2_202_009, "limitBytes": 25_165_824, "durable": false}, "conditions": [],
+    }));
+    check("status", |look| views::status(&manager, look));
+    let follower: ManagerView = read(
+        json!({"metadata": {"name": "m-1"}, "version": "0.1.0", "leads": false, "conditions": ["KueueNoLeader", "KueueWatchStale"]}),
+    );
+    check("status-bad", |look| views::status(&follower, look));
+}
