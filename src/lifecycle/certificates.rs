@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! - No step removes the issuer of the valid serving leaf from a bundle.
-//! - A leaf that replaces a valid leaf is signed by a CA that every bundle has carried for the overlap. The overlap is
-//!   cut short if the valid leaf would expire first, so that no leaf expires while it is served.
+//! - A leaf that replaces a valid leaf is signed by the same CA, or by one that every bundle has carried for the overlap. The
+//!   overlap is cut short if the valid leaf would expire first, so that no leaf expires while it is served.
 //! - Bundles shrink only after the leaf has served for the retirement period.
 //!
 //! Any replica may run this: the same observation gives the same step, and Secrets are written by create-only requests
@@ -111,7 +111,11 @@ pub fn next_step(observed: &Observed, settings: &RotationSettings, now: Timestam
         return CertificateStep::IssueLeaf;
     };
     let mut wake = leaf_renewal_time(leaf, settings);
-    if leaf.issuer != current.fingerprint || !leaf.names_complete || wake <= now {
+    if leaf.issuer == current.fingerprint && (!leaf.names_complete || wake <= now) {
+        // Whoever trusts the leaf trusts its replacement: there is nothing to wait for.
+        return CertificateStep::IssueLeaf;
+    }
+    if leaf.issuer != current.fingerprint {
         let published = observed.published_since.unwrap_or(now);
         let ready = published.saturating_add(to_signed_duration(settings.overlap)).unwrap_or(Timestamp::MAX);
         let due = ready.min(latest_renewal_time(leaf, published));

@@ -100,6 +100,15 @@ fn step_cases() {
             CertificateStep::PublishBundle(set(&["a", "x"])),
         ),
         ("no leaf", modified(&|o| o.leaf = None), 10, CertificateStep::IssueLeaf),
+        (
+            "a name is missing and the replica has just started: an earlier installation had fewer names",
+            modified(&|o| {
+                o.leaf = Some(Leaf { names_complete: false, ..leaf("a", 0, days(90)) });
+                o.published_since = Some(time_at(days(1)));
+            }),
+            days(1),
+            CertificateStep::IssueLeaf,
+        ),
         ("settled", settled.clone(), 10, CertificateStep::Wait(time_at(days(60)))),
         ("a third of the leaf's life is left", settled.clone(), days(60), CertificateStep::IssueLeaf),
         (

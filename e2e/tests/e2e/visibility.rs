@@ -2,13 +2,16 @@
 //! server, which finds a replica by the Service, verifies its certificate and passes on who asks.
 
 use crate::cases::note;
+use crate::certificates::{CA_SECRET, SERVING_SECRET, certificate};
 use crate::fixture::Fixture;
 use crate::shipped_manifests::{Installation, is_supported};
 use anyhow::{Context as _, Result, ensure};
 use kube::config::Config;
 use serde_json::{Value, json};
+use sluice_e2e::certs::CertificateAuthority;
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::install::NAMESPACE;
+use sluice_e2e::kubeconfig::decode_base64;
 use sluice_e2e::manager::LEASE_NAME;
 use sluice_e2e::objects::{self, Job, Kind, condition, condition_is_true, text};
 use sluice_e2e::wait::{eventually, within};
@@ -31,7 +34,8 @@ const DEPLOYMENT: &str = "deployment/kueue-controller-manager";
 const RETURN: Duration = Duration::from_mins(1);
 
 /// Users with rights get pending workloads with positions, others get none; discovery and OpenAPI are merged; a deleted namespace
-/// waits for a replica, and no longer; a replica alone is enough, also one that only follows.
+/// waits for a replica, and no longer; a replica alone is enough, also one that only follows; a certificate of an earlier installation,
+/// without the name of the API's Service, is renewed.
 pub(crate) async fn pending_workloads_are_served(_: &mut Cluster, _: &Fixture) -> Result<()> {
     run("visibility", &["visibility-flow-control"]).await
 }
@@ -355,6 +359,30 @@ async fn follower_answers_alone(installation: &Installation) -> Result<()> {
     .await
 }
 
+/// An earlier installation issued the certificate for the names of the webhooks alone.
+async fn leave_older_certificate(installation: &Installation) -> Result<String> {
+    let objects = &installation.objects;
+    let secret = objects.must_get(Kind::SECRET, NAMESPACE, CA_SECRET).await?;
+    let decoded = |key: &str| anyhow::Ok(String::from_utf8(decode_base64(text(&secret, key))?)?);
+    let authority = CertificateAuthority::existing(&decoded("/data/ca.crt")?, &decoded("/data/ca.key")?)?;
+    let service = format!("kueue-webhook-service.{NAMESPACE}.svc");
+    let pair = authority.server("kueue", &[&service])?;
+    let data = json!({"stringData": {"tls.crt": pair.certificate, "tls.key": pair.key}});
+    objects.merge(Kind::SECRET, NAMESPACE, SERVING_SECRET, &data).await?;
+    certificate(objects).await
+}
+
+/// The certificate was issued again, for the visibility API's Service as well.
+async fn certificate_is_renewed(installation: &Installation, older: &str) -> Result<()> {
+    let renewed = certificate(&installation.objects).await?;
+    ensure!(renewed != older, "the older certificate is still there");
+    let chain = pem::parse_many(decode_base64(&renewed)?)?;
+    let name = format!("kueue-visibility-server.{NAMESPACE}.svc");
+    let leaf = chain.first().context("no certificate")?.contents();
+    ensure!(leaf.windows(name.len()).any(|window| window == name.as_bytes()), "not for {name}");
+    Ok(())
+}
+
 /// Without a replica a deleted namespace stays, because the API server cannot say what is in it. It goes soon after one is back.
 async fn namespaces_wait_for_a_replica(installation: &Installation) -> Result<()> {
     let (objects, kubectl) = (&installation.objects, &installation.kubectl);
@@ -372,8 +400,10 @@ async fn namespaces_wait_for_a_replica(installation: &Installation) -> Result<()
         Ok(())
     })
     .await?;
+    let older = leave_older_certificate(installation).await?;
     kubectl.run(&["-n", NAMESPACE, "scale", DEPLOYMENT, "--replicas=2"])?;
     wait_until_available(installation, true).await?;
+    certificate_is_renewed(installation, &older).await?;
     let returned = Instant::now();
     within(RETURN, "the namespace is gone", async || {
         let namespace = objects.get(Kind::NAMESPACE, "", "doomed").await?;
