@@ -20,6 +20,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// A recording that runs until dropped.
 pub struct History {
+    /// What was there when the recording began.
+    present: Vec<Value>,
     revisions: Arc<Mutex<Vec<(Instant, Value)>>>,
     lost: Arc<Mutex<Option<String>>>,
     /// Whether lost revisions may be replaced by a relist.
@@ -33,6 +35,7 @@ impl History {
         let api = objects.api(kind, namespace);
         let present = api.list(&ListParams::default()).await?;
         let mut position = present.metadata.resource_version.unwrap_or_default();
+        let present = present.items.iter().map(to_value).collect();
         let (revisions, lost) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(None)));
         let (sink, gap) = (Arc::clone(&revisions), Arc::clone(&lost));
         let allows_relist = Arc::new(AtomicBool::new(false));
@@ -80,13 +83,18 @@ impl History {
                 }
             }
         });
-        Ok(Self { revisions, lost, allows_relist, task })
+        Ok(Self { present, revisions, lost, allows_relist, task })
     }
 
     /// Allows a relist, for a test that restarts the API server. A relist is recorded as a null, then the listed
     /// objects.
     pub fn allow_relist(&self) {
         self.allows_relist.store(true, Ordering::Release);
+    }
+
+    /// Returns the objects that were there when the recording began.
+    pub fn present(&self) -> &[Value] {
+        &self.present
     }
 
     /// Returns all revisions so far, in store order.

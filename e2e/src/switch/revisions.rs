@@ -30,11 +30,11 @@ impl Revisions {
         let store = judgement.store;
         let tree = Tree::new(store.of_kind("ClusterQueue"), store.of_kind("Cohort"))?;
         let left: Vec<Value> = judgement.before.of_kind("Workload").cloned().collect();
-        let mut present: BTreeMap<&str, &Value> =
-            left.iter().map(|workload| (text(workload, "/metadata/uid"), workload)).collect();
-        let mut sums = vec![quota::held(present.values().copied())?];
+        // The manager may have worked before the recording began.
+        let mut present = by_uid(self.workloads.present());
+        let mut sums = vec![quota::held(left.iter())?, quota::held(present.values().copied())?];
         // What was reserved up to each sum.
-        let mut gains = vec![Usage::new()];
+        let mut gains = vec![Usage::new(), quota::held(reserved_since(&left, &present).into_iter())?];
         // The first status of each queue, and the number of sums before it.
         let mut published: BTreeMap<&str, (&Value, usize)> = BTreeMap::new();
         for (revision, object) in in_store_order(&[&workloads, &queues])? {
@@ -87,6 +87,18 @@ impl Revisions {
         }
         Ok(())
     }
+}
+
+fn by_uid(objects: &[Value]) -> BTreeMap<&str, &Value> {
+    objects.iter().map(|object| (text(object, "/metadata/uid"), object)).collect()
+}
+
+/// Returns the Workloads that have quota and had none.
+fn reserved_since<'a>(left: &[Value], present: &BTreeMap<&str, &'a Value>) -> Vec<&'a Value> {
+    let left = by_uid(left);
+    let had = |uid: &str| left.get(uid).is_some_and(|before| condition_is_true(before, "QuotaReserved"));
+    let gained = present.iter().filter(|(uid, now)| condition_is_true(now, "QuotaReserved") && !had(uid));
+    gained.map(|(_, now)| *now).collect()
 }
 
 fn of_queue(usage: &Usage, queue: &str) -> BTreeMap<quota::Cell, i64> {
