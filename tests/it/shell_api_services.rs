@@ -51,10 +51,19 @@ async fn api_services_get_the_authority() {
         None,
         "it belongs to another manager"
     );
-    // Kueue's, which replaces this installation: it has the same Service.
-    put(first, "ns", &json!({"control-plane": "controller-manager"}));
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
-    assert_eq!(api.object(&path(first)).unwrap()["spec"].get("caBundle"), None, "it is Kueue's");
+    // Kueue's, of its manifests and of its chart, which replaces this installation: it has the same Service.
+    for labels in [
+        json!({"control-plane": "controller-manager"}),
+        json!({"control-plane": "controller-manager", "app.kubernetes.io/component": "visibility-service"}),
+    ] {
+        put(first, "ns", &labels);
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        assert_eq!(
+            api.object(&path(first)).unwrap()["spec"].get("caBundle"),
+            None,
+            "it is Kueue's: {labels}"
+        );
+    }
     put(first, "ns", &own);
     running.wait_until("the other bundle", |_| verifies(first, &trusted)).await;
 }

@@ -16,8 +16,8 @@ use crate::lifecycle::certificates::{CertificateStep, Fingerprint, Observed};
 /// Delay after a failed write on which no certificate depends.
 const RETRY: SignedDuration = SignedDuration::from_mins(1);
 
-/// Label of all objects of an installation of Sluice, also of APIServices that replaced Kueue's.
-const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
+/// Label, and its value, of Sluice's APIServices, also of those that replaced Kueue's. In Kueue's chart it has other values.
+const COMPONENT: (&str, &str) = ("app.kubernetes.io/component", "controller");
 
 impl CertificateController {
     pub(super) async fn execute_step(
@@ -173,8 +173,8 @@ impl CertificateController {
             // Kueue's, which replaces this installation while this replica still ends, asks for no verification; its manager has
             // another authority.
             let unverified = spec.get("insecureSkipTLSVerify") == Some(&Value::Bool(true));
-            let labels = existing.metadata.labels.as_ref();
-            if unverified && labels.is_none_or(|labels| !labels.contains_key(COMPONENT_LABEL)) {
+            let component = existing.metadata.labels.as_ref().and_then(|labels| labels.get(COMPONENT.0));
+            if unverified && component.is_none_or(|component| component != COMPONENT.1) {
                 continue;
             }
             let bundle = ByteString(pem.as_bytes().to_vec());
