@@ -73,6 +73,15 @@ impl CallError {
             _ => None,
         }
     }
+
+    /// Returns whether the API server, its store, or a webhook that it asks did not answer, so that the same call may succeed later.
+    pub fn is_outage(&self) -> bool {
+        match self {
+            Self::Status { code, .. } => matches!(code, 429 | 500 | 502..=504),
+            Self::Timeout(_) | Self::Transport(_) => true,
+            Self::Request(_) => false,
+        }
+    }
 }
 
 impl From<::kube::Error> for CallError {

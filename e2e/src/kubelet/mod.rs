@@ -127,6 +127,15 @@ async fn register_node(objects: &ObjectClient, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Returns whether the API server does not answer, as while it restarts.
+fn is_outage(error: &anyhow::Error) -> bool {
+    let call = error.chain().find_map(|cause| cause.downcast_ref::<kube::Error>());
+    call.is_some_and(|call| match call {
+        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+        _ => true,
+    })
+}
+
 async fn run(context: Arc<NodeContext>) {
     let mut workers = JoinSet::new();
     let mut known: BTreeMap<String, watch::Sender<Option<Value>>> = BTreeMap::new();

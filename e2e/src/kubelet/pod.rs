@@ -4,7 +4,7 @@ use super::container::{Container, ContainerSpec};
 use super::network::PodNamespace;
 use super::probe::Probe;
 use super::volumes::Volumes;
-use super::{NodeContext, SYNC_INTERVAL};
+use super::{NodeContext, SYNC_INTERVAL, is_outage};
 use crate::container::Mount;
 use crate::objects::{Kind, number, text};
 use anyhow::{Context as _, Result, ensure};
@@ -61,8 +61,13 @@ impl<'a> PodWorker<'a> {
             // A program may wait for the Secret that it has written.
             let waits = !worker.readiness.passing && written.elapsed() > VOLUME_INTERVAL;
             if newest != generation || waits {
-                worker.write_volumes().await?;
-                (generation, written) = (newest, Instant::now());
+                match worker.write_volumes().await {
+                    Ok(()) => generation = newest,
+                    // The old ones are there, and are written again later.
+                    Err(error) if is_outage(&error) => {}
+                    Err(error) => return Err(error),
+                }
+                written = Instant::now();
             }
             worker.step().await?;
             tokio::time::sleep(SYNC_INTERVAL).await;
@@ -100,7 +105,10 @@ impl<'a> PodWorker<'a> {
             started: jiff::Timestamp::now(),
             written: None,
         };
-        worker.write_volumes().await?;
+        while let Err(error) = worker.write_volumes().await {
+            ensure!(is_outage(&error), "{error:#}");
+            tokio::time::sleep(VOLUME_INTERVAL).await;
+        }
         worker.start()?;
         Ok(worker)
     }
@@ -186,9 +194,13 @@ impl<'a> PodWorker<'a> {
         let (namespace, name) = (text(&self.pod, "/metadata/namespace"), text(&self.pod, "/metadata/name"));
         match self.context.objects.merge_status(Kind::POD, namespace, name, &status).await {
             Ok(_) => self.written = Some((ready, self.restarts)),
-            // The pod was deleted, or the server is restarting: the next step sees it.
+            // The pod was deleted: the next step sees it.
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                let error = error.into();
+                // The next step writes it again after an outage.
+                ensure!(is_outage(&error), "{error:#}");
+            }
         }
         Ok(())
     }
@@ -215,10 +227,16 @@ impl<'a> PodWorker<'a> {
         self.stop_container();
         let params = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
         let (namespace, name) = (text(&self.pod, "/metadata/namespace"), text(&self.pod, "/metadata/name"));
-        match self.context.objects.api(Kind::POD, namespace).delete(name, &params).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(error.into()),
+        loop {
+            match self.context.objects.api(Kind::POD, namespace).delete(name, &params).await {
+                Ok(_) => return Ok(()),
+                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+                Err(error) => {
+                    let error = error.into();
+                    ensure!(is_outage(&error), "{error:#}");
+                    tokio::time::sleep(RESTART_DELAY).await;
+                }
+            }
         }
     }
 }

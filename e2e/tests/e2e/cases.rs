@@ -182,6 +182,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Soak, Machine, 120, live_switch::manifests_are_replaced_and_come_back;
     Soak, Machine, 120, live_switch::release_is_upgraded_and_back;
     Soak, Machine, 120, live_switch::release_of_helm_3_is_upgraded_and_back;
+    Soak, Machine, 250, partitions::switch_meets_outages;
     Full, Packed, 20, image::manager_runs_in_image;
     Full + Versions, Packed, 109, shipped_manifests::deployment_runs_as_rendered;
     Soak, Packed, 111, shipped_manifests::split_deployments_run_as_rendered;

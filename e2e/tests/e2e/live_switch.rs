@@ -1,9 +1,9 @@
 //! The switch from a Kueue that runs, and back, as docs/switch.md says: Kueue's own manager of 0.19.2 in the Deployment of its manifests, or
 //! of its chart, on a control plane with a kubelet. The commands that `sluice migrate` prints are run as they are printed.
 
-use crate::cases::note;
 use crate::fixture::Fixture;
 use crate::image::unpack_image;
+use crate::migration_run::{Run, printed_components};
 use crate::shipped_manifests::{Installation, TAINT, is_supported};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
@@ -12,7 +12,6 @@ use sluice_e2e::cluster::{Cluster, wait_for_webhooks};
 use sluice_e2e::install::{self, NAMESPACE};
 use sluice_e2e::manager::LEASE_NAME;
 use sluice_e2e::objects::{self, Job, Kind, condition_is_true, text};
-use sluice_e2e::process::{Process, tail};
 use sluice_e2e::wait::{eventually, within};
 use sluice_e2e::{definitions, paths};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +26,7 @@ const API_SERVICE: Kind = Kind::new("apiregistration.k8s.io", "v1", "APIService"
 const DEPLOYMENT: &str = "kueue-controller-manager";
 const TEAM: &str = "team";
 /// A manager that waits for a lease of 15 s, and then becomes ready.
-const TAKEOVER: Duration = Duration::from_mins(2);
+pub(crate) const TAKEOVER: Duration = Duration::from_mins(2);
 const QUEUES: &str = "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/cq/pendingworkloads";
 /// Configuration of both managers.
 const CONFIGURATION: &str = "controller_manager_config.yaml";
@@ -36,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(8);
 
 /// Who installs both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
+pub(crate) enum Owner {
     Kubectl,
     /// With this version of helm.
     Helm(&'static str),
@@ -61,8 +60,7 @@ async fn run(name: &str, owner: Owner) -> Result<()> {
     if !is_supported() {
         return Ok(());
     }
-    let installation = Installation::with_images(name, images).await?;
-    let mut live = Live { installation, owner, configuration: String::new() };
+    let mut live = Live::start(name, owner).await?;
     let outcome = live.there_and_back().await;
     live.installation.report(outcome).await
 }
@@ -81,14 +79,20 @@ fn kueue_module() -> Result<PathBuf> {
 }
 
 /// A cluster that is switched.
-struct Live {
-    installation: Installation,
+pub(crate) struct Live {
+    pub(crate) installation: Installation,
     owner: Owner,
     /// Text of Kueue's configuration, which is kept.
     configuration: String,
 }
 
 impl Live {
+    /// Starts a control plane, on which nothing is installed.
+    pub(crate) async fn start(name: &str, owner: Owner) -> Result<Self> {
+        let installation = Installation::with_images(name, images).await?;
+        Ok(Self { installation, owner, configuration: String::new() })
+    }
+
     async fn there_and_back(&mut self) -> Result<()> {
         self.install_kueue().await.context("install Kueue")?;
         self.fill().await?;
@@ -113,7 +117,7 @@ impl Live {
         self.installation.kubelet.check()
     }
 
-    async fn install_kueue(&mut self) -> Result<()> {
+    pub(crate) async fn install_kueue(&mut self) -> Result<()> {
         let module = kueue_module()?;
         let kubectl = &self.installation.kubectl;
         match self.owner {
@@ -138,11 +142,11 @@ impl Live {
         Ok(())
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.installation.plane.folder().join(name)
     }
 
-    async fn wait_until_available(&self) -> Result<()> {
+    pub(crate) async fn wait_until_available(&self) -> Result<()> {
         within(TAKEOVER, "the manager is available", async || {
             self.installation.kubelet.check()?;
             let objects = &self.installation.objects;
@@ -155,7 +159,7 @@ impl Live {
     }
 
     /// Two Jobs run, the third waits; the queues come from a client of v1beta1.
-    async fn fill(&self) -> Result<()> {
+    pub(crate) async fn fill(&self) -> Result<()> {
         let objects = &self.installation.objects;
         objects.create(Kind::NAMESPACE, &json!({"metadata": {"name": TEAM}})).await?;
         objects.create(Kind::FLAVOR, &json!({"metadata": {"name": "any"}})).await?;
@@ -175,7 +179,7 @@ impl Live {
         .await
     }
 
-    async fn create_job(&self, name: &str) -> Result<()> {
+    pub(crate) async fn create_job(&self, name: &str) -> Result<()> {
         let job = Job::new(TEAM, name, "lq", &[("cpu", "1")])
             .pod_spec("tolerations", json!([{"key": TAINT, "operator": "Exists"}]))
             .pod_spec("nodeSelector", json!({TAINT: ""}));
@@ -184,7 +188,7 @@ impl Live {
         Ok(())
     }
 
-    async fn wait_until_admitted(&self, job: &str) -> Result<()> {
+    pub(crate) async fn wait_until_admitted(&self, job: &str) -> Result<()> {
         within(TAKEOVER, format!("Job {job} is admitted"), async || {
             let workloads = self.installation.objects.list(Kind::WORKLOAD, TEAM, "").await?;
             let owned = |w: &&Value| text(w, "/metadata/ownerReferences/0/name") == job;
@@ -196,14 +200,14 @@ impl Live {
     }
 
     /// Returns name and UID of each running pod.
-    async fn running_pods(&self) -> Result<BTreeSet<(String, String)>> {
+    pub(crate) async fn running_pods(&self) -> Result<BTreeSet<(String, String)>> {
         let pods = self.installation.objects.list(Kind::POD, TEAM, "").await?;
         let running = pods.iter().filter(|pod| text(pod, "/status/phase") == "Running");
         let owned = |pod: &Value, pointer: &str| text(pod, pointer).to_owned();
         Ok(running.map(|pod| (owned(pod, "/metadata/name"), owned(pod, "/metadata/uid"))).collect())
     }
 
-    async fn end_job(&self, name: &str) -> Result<()> {
+    pub(crate) async fn end_job(&self, name: &str) -> Result<()> {
         let objects = &self.installation.objects;
         for pod in objects.list(Kind::POD, TEAM, &format!("job-name={name}")).await? {
             let patch = json!({"metadata": {"annotations": {"sluice.dev/run-for": "1s"}}});
@@ -238,13 +242,13 @@ impl Live {
         Ok(())
     }
 
-    fn migrate(&self, arguments: &[&str]) -> Result<(Option<i32>, String)> {
+    pub(crate) fn migrate(&self, arguments: &[&str]) -> Result<(Option<i32>, String)> {
         let output = self.command(arguments)?.output().context("cannot run sluice")?;
         let text = [output.stdout, output.stderr].concat();
         Ok((output.status.code(), String::from_utf8_lossy(&text).into_owned()))
     }
 
-    fn command(&self, arguments: &[&str]) -> Result<Command> {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Result<Command> {
         let mut command = Command::new(binaries::sluice(Build::Dev)?);
         command
             .arg("migrate")
@@ -288,7 +292,7 @@ impl Live {
     }
 
     /// Applies Sluice's manifests with the components that are printed and Kueue's configuration, or upgrades the release.
-    fn apply_sluice(&self, run: &Run) -> Result<()> {
+    pub(crate) fn apply_sluice(&self, run: &Run) -> Result<()> {
         let components = printed_components(&run.text()?)?;
         let components: Vec<&str> = components.iter().map(String::as_str).collect();
         let mut all = install::manifests_with(&self.installation.kubectl, &components)?;
@@ -305,7 +309,7 @@ impl Live {
     }
 
     /// Runs a command as it is printed, with the files that a user has.
-    fn execute(&self, line: &str) -> Result<()> {
+    pub(crate) fn execute(&self, line: &str) -> Result<()> {
         let line = line.split("  #").next().unwrap_or(line);
         let (manifests, values) = (self.file("manifests.yaml"), self.file("values.yaml"));
         let is_kueue = line.contains("KUEUE_CHART");
@@ -359,7 +363,7 @@ impl Live {
     }
 
     /// The visibility API lists the waiting Job, v1beta1 is served, and a deleted namespace goes.
-    async fn serves(&self, waiting: &str) -> Result<()> {
+    pub(crate) async fn serves(&self, waiting: &str) -> Result<()> {
         let (objects, kubectl) = (&self.installation.objects, &self.installation.kubectl);
         within(TAKEOVER, "the visibility API lists the waiting Job", async || {
             for version in ["v1beta1", "v1beta2"] {
@@ -427,64 +431,5 @@ impl Live {
         run.wait_until_done().await?;
         ensure!(self.lease_holder().await? != before, "Sluice still leads");
         self.wait_until_available().await
-    }
-}
-
-/// Returns the components of `config` that a run has printed.
-fn printed_components(output: &str) -> Result<Vec<String>> {
-    let line = output.lines().find_map(|line| line.split_once("under components: "));
-    let (_, components) = line.context("no components are printed")?;
-    Ok(components.split(", ").map(|component| component.replace("../", "")).collect())
-}
-
-/// A migration that runs in the background.
-struct Run {
-    process: Process,
-    log: PathBuf,
-    verb: &'static str,
-}
-
-impl Run {
-    /// Begins one and waits until it asks for commands.
-    async fn begin(live: &Live, verb: &'static str) -> Result<Self> {
-        let log = live.file(&format!("migrate-{verb}.log"));
-        let mut command = live.command(&[verb, "--yes"])?;
-        let process = Process::start("sluice migrate", &mut command, &log, &live.installation.plane.guard)?;
-        let run = Self { process, log, verb };
-        within(TAKEOVER, format!("{verb} prints its commands"), async || {
-            ensure!(run.text()?.contains("waiting for"), "{}", run.text()?);
-            Ok(())
-        })
-        .await?;
-        Ok(run)
-    }
-
-    fn text(&self) -> Result<String> {
-        Ok(fs::read_to_string(&self.log)?)
-    }
-
-    /// Returns the commands that it has printed.
-    fn commands(&self) -> Result<Vec<String>> {
-        let output = self.text()?;
-        let lines = output.lines().map(str::trim);
-        let commands: Vec<String> = lines
-            .filter(|line| line.starts_with("kubectl ") || line.starts_with("helm "))
-            .map(str::to_owned)
-            .collect();
-        ensure!(!commands.is_empty(), "no commands in\n{output}");
-        Ok(commands)
-    }
-
-    /// Waits for its end; it must have come to its last step.
-    async fn wait_until_done(&self) -> Result<()> {
-        within(TAKEOVER, format!("{} is done", self.verb), async || {
-            let output = self.text()?;
-            ensure!(self.process.check().is_err(), "it still runs:\n{}", tail(&self.log, 20));
-            ensure!(output.contains("step 7 of 7, everything is stored in v1beta2: done"), "{output}");
-            Ok(())
-        })
-        .await?;
-        note(format_args!("{}: {} lines", self.verb, self.text()?.lines().count()));
-        Ok(())
     }
 }

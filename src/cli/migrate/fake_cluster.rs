@@ -1,5 +1,5 @@
-//! A cluster in memory for tests of the walk: an API server that stores objects by their paths, a user who runs the commands that are
-//! printed, and a run that dies at a chosen write.
+//! A cluster in memory for tests of the walk: an API server that stores objects by their paths and stops answering at a chosen call, a
+//! user who runs the commands that are printed, and a run that dies at a chosen write.
 //!
 //! Invariants: a write stores an object in v1beta2; a kind of which an object is stored in v1beta1 cannot be read while no manager is
 //! available, as on a real server.
@@ -22,6 +22,8 @@ pub(super) const NAMESPACE: &str = "kueue-system";
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kueue-system/leases";
 const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+/// Status of the write at which a run dies.
+const KILLED: u16 = 418;
 const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1";
 
 /// When a run dies.
@@ -31,6 +33,19 @@ pub(super) struct Death {
     pub(super) write: usize,
     /// Whether that write is stored: the run dies before the response.
     pub(super) stored: bool,
+}
+
+/// When the API server does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Outage {
+    /// Number of its first call without an answer, from 0.
+    pub(super) from: usize,
+    /// Number of such calls.
+    pub(super) calls: usize,
+    /// HTTP status in the place of an answer; `None`: the connection breaks.
+    pub(super) code: Option<u16>,
+    /// Whether writes are stored all the same.
+    pub(super) stores: bool,
 }
 
 #[derive(Default)]
@@ -44,6 +59,9 @@ struct State {
     /// Rights that the calls so far took, such as `delete services`.
     used: BTreeSet<String>,
     death: Option<Death>,
+    /// Calls so far.
+    calls: usize,
+    outage: Option<Outage>,
     version: u64,
 }
 
@@ -155,6 +173,13 @@ impl FakeCluster {
         std::mem::take(&mut state.writes)
     }
 
+    /// Counts calls from here, of which some get no answer; returns the number of the calls so far.
+    pub(super) fn begin_outage(&self, outage: Option<Outage>) -> usize {
+        let mut state = self.state();
+        state.outage = outage;
+        std::mem::take(&mut state.calls)
+    }
+
     /// Returns the rights that the calls so far took.
     pub(super) fn used_rights(&self) -> BTreeSet<String> {
         self.state().used.clone()
@@ -219,10 +244,17 @@ impl FakeCluster {
                     .is_some_and(|kind| kind == "application/json-patch+json");
                 let mut state = cluster.state();
                 state.used.extend(right_of(&parts.method, &path, &query));
+                let outage = state.next_call();
                 let answer = match parts.method {
                     Method::GET => state.read(&path, &query),
                     Method::POST => Ok(state.review(&path, &body)),
-                    method => state.write(&method, &path, &body, json_patch)?,
+                    _ if outage.is_some_and(|outage| !outage.stores) => Err(503),
+                    method => state.write(&method, &path, &body, json_patch),
+                };
+                let answer = match outage {
+                    None => answer,
+                    Some(Outage { code: Some(code), .. }) => Err(code),
+                    Some(_) => return Err("the connection was reset".into()),
                 };
                 let (code, answer) = match answer {
                     Ok(answer) => (200, answer),
@@ -294,14 +326,15 @@ impl State {
         json!({"status": {"allowed": !self.denied.contains(&right)}})
     }
 
-    /// Makes a write, or dies.
-    fn write(
-        &mut self,
-        method: &Method,
-        path: &str,
-        body: &Value,
-        json_patch: bool,
-    ) -> Result<Result<Value, u16>, &'static str> {
+    /// Counts a call; returns the outage if it gets no answer.
+    fn next_call(&mut self) -> Option<Outage> {
+        let number = self.calls;
+        self.calls += 1;
+        self.outage.filter(|outage| (outage.from..outage.from + outage.calls).contains(&number))
+    }
+
+    /// Makes a write, or refuses it in a way that ends the run as if it was killed.
+    fn write(&mut self, method: &Method, path: &str, body: &Value, json_patch: bool) -> Result<Value, u16> {
         let dies = self.death.filter(|death| death.write == self.writes.len());
         let stored = if dies.is_none_or(|death| death.stored) {
             Some(self.store(method, path, body, json_patch))
@@ -310,8 +343,8 @@ impl State {
         };
         self.writes.push(format!("{method} {path}"));
         match (dies, stored) {
-            (None, Some(answer)) => Ok(answer),
-            _ => Err("the run was killed"),
+            (None, Some(answer)) => answer,
+            _ => Err(KILLED),
         }
     }
 

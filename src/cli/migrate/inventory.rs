@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use anyhow::Context;
 use serde_json::Value;
 
+use super::leftovers::Installation;
 use super::managers::{self, Managers};
 use super::owner::Owner;
 use crate::api::crd;
@@ -125,6 +126,14 @@ impl Inventory {
         self.managers.deployment().or_else(definition).map_or(Owner::Kubectl, Owner::of)
     }
 
+    /// Returns a kind that cannot be read although a manager is available that converts its objects, and why.
+    pub(super) fn unread_kind(&self) -> Option<String> {
+        let converts =
+            [Installation::Kueue, Installation::Sluice].iter().any(|of| self.managers.is_available(*of));
+        let unread = |kind: &DefinedKind| Some(format!("{}: {}", kind.name(), kind.objects.as_ref().err()?));
+        self.kinds.iter().filter(|_| converts).find_map(unread)
+    }
+
     /// Returns the objects of a kind, by its singular name.
     pub(super) fn objects(&self, kind: &str) -> &[Value] {
         let named = |defined: &&DefinedKind| {
@@ -174,7 +183,15 @@ impl Reader<'_> {
             let definition =
                 self.get(&format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")).await?;
             let path = format!("/apis/kueue.x-k8s.io/v1beta2/{plural}");
-            let objects = self.list(&path, "").await.map_err(|error| error.to_string());
+            let objects = match list_path(self.caller, &path, "", PAGE_SIZE).await {
+                // Nobody answers; that is nothing about this kind.
+                Err(error @ (CallError::Timeout(_) | CallError::Transport(_))) => {
+                    return Err(error).with_context(|| format!("cannot list {path}"));
+                }
+                // Objects of a kind that is defined and not served exist all the same.
+                Err(error) if error.code() == Some(NOT_FOUND) && definition.is_none() => Ok(Vec::new()),
+                outcome => outcome.map_err(|error| error.to_string()),
+            };
             kinds.push(DefinedKind { own, definition, path, objects });
         }
         Ok(kinds)

@@ -82,7 +82,7 @@ struct StepArgs {
     /// Do the steps.
     #[arg(long)]
     yes: bool,
-    /// Seconds to wait for the effect of a command that is printed.
+    /// Seconds to wait for the effect of a command that is printed, and for an API server that does not answer.
     #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
     timeout: u64,
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::fake_cluster::{Death, FakeCluster, NAMESPACE};
+use super::fake_cluster::{Death, FakeCluster, NAMESPACE, Outage};
 use super::inventory::Inventory;
 use super::leftovers::Installation;
 use super::obstacles::obstacles;
@@ -80,6 +80,43 @@ async fn run_killed_at_any_write_is_repeated_to_the_same_end() {
         assert!(runs > 5, "{runs} runs");
         assert_eq!(cluster.content(), expected, "{direction:?}, killed again and again");
     }
+}
+
+/// A run in which the API server does not answer for a while, from any call on, whether it stored the write or not, goes on by itself and
+/// ends where an undisturbed run does.
+#[tokio::test(start_paused = true)]
+async fn outage_at_any_call_is_waited_for() {
+    for (direction, new) in BOTH {
+        let cluster = FakeCluster::run_by(new.other());
+        completed(&cluster, direction, new).await;
+        let (calls, expected) = (cluster.begin_outage(None), cluster.content());
+        assert!(calls > 500, "{calls}");
+        for from in (0..calls).step_by(31) {
+            let (code, stores) = ([None, Some(503), Some(504), Some(500)][from % 4], from % 3 == 0);
+            let outage = Outage { from, calls: 20, code, stores };
+            let cluster = FakeCluster::run_by(new.other());
+            cluster.begin_outage(Some(outage));
+            let (outcome, text) = run(&cluster, direction, new, true).await;
+            outcome.unwrap_or_else(|error| panic!("{outage:?}: {error:#}\n{text}"));
+            assert_eq!(cluster.content(), expected, "{direction:?}, {outage:?}");
+            assert!(text.contains("waiting for the API server"), "{outage:?}\n{text}");
+        }
+    }
+}
+
+/// An API server that stays away ends the run, with the step and the call.
+#[tokio::test(start_paused = true)]
+async fn outage_that_does_not_end_is_told() {
+    let cluster = FakeCluster::run_by(Installation::Kueue);
+    cluster.begin_outage(Some(Outage { from: 100, calls: usize::MAX / 2, code: None, stores: false }));
+    let (outcome, text) = run(&cluster, Direction::ToSluice, Installation::Sluice, true).await;
+    let error = format!("{:#}", outcome.unwrap_err());
+    assert!(
+        error.contains("step ") && error.contains("/apis/") && error.contains("reset"),
+        "{error}\n{text}"
+    );
+    cluster.begin_outage(None);
+    completed(&cluster, Direction::ToSluice, Installation::Sluice).await;
 }
 
 /// What a run does it has asked for before.

@@ -1,7 +1,7 @@
 //! The walk over the steps of one direction.
 //!
-//! Invariant: each write is one that its step found due in the cluster just before, so that a run that was killed between any two of
-//! them is repeated and ends in the same state.
+//! Invariants: each write is one that its step found due in the cluster just before, so that a run that was killed between any two of
+//! them is repeated and ends in the same state. While the API server does not answer nothing is decided: the cluster is read again first.
 
 use std::time::Duration;
 
@@ -10,10 +10,12 @@ use tokio::time::Instant;
 
 use super::inventory::{self, Inventory};
 use super::steps::{self, Change, Direction, State, Step};
-use crate::kube::client::Caller;
+use crate::kube::client::{CallError, Caller};
 
 /// Between two looks at the cluster while a command of the user takes effect.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// How long an API server that has just started may take to read all kinds, while a manager that converts them is available.
+const SETTLING: Duration = Duration::from_secs(30);
 /// A step that is done so often and is not done has another writer against it.
 const MAX_ATTEMPTS: usize = 5;
 
@@ -22,20 +24,42 @@ pub(super) struct Walk<'a> {
     pub(super) caller: &'a Caller,
     /// Namespace of the manager.
     pub(super) namespace: &'a str,
-    /// How long it waits for the effect of a command.
+    /// How long it waits for the effect of a command, and for an API server that does not answer.
     pub(super) timeout: Duration,
     /// Takes the text for the user.
     pub(super) print: &'a dyn Fn(&str) -> anyhow::Result<()>,
 }
 
 impl Walk<'_> {
-    async fn read(&self) -> anyhow::Result<Inventory> {
-        Inventory::read(self.caller, self.namespace).await
+    /// Reads the cluster. Waits for an API server that does not answer, and for one that cannot read all kinds yet.
+    async fn read(&self, deadline: Instant, told: &mut bool) -> anyhow::Result<Inventory> {
+        let settled = Instant::now() + SETTLING;
+        loop {
+            let why = match Inventory::read(self.caller, self.namespace).await {
+                Ok(inventory) => match inventory.unread_kind() {
+                    Some(why) if Instant::now() < settled => why,
+                    _ => return Ok(inventory),
+                },
+                Err(error) if is_outage(&error) && Instant::now() < deadline => format!("{error:#}"),
+                Err(error) => return Err(error),
+            };
+            self.tell_outage(told, &why)?;
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+
+    /// Says once, `told`, why nothing goes on.
+    fn tell_outage(&self, told: &mut bool, why: &str) -> anyhow::Result<()> {
+        if std::mem::replace(told, true) {
+            return Ok(());
+        }
+        (self.print)(&format!("  waiting for the API server: {why}\n"))
     }
 
     /// Prints the steps that are due; returns whether none is. What follows a step that waits for the user depends on its effect.
     pub(super) async fn preview(&self, direction: Direction) -> anyhow::Result<bool> {
-        let (inventory, steps) = (self.read().await?, steps::of(direction));
+        let inventory = self.read(Instant::now() + SETTLING, &mut false).await?;
+        let steps = steps::of(direction);
         let (mut done, mut waits) = (true, false);
         for (position, step) in steps.iter().enumerate() {
             let state = (step.state)(&inventory);
@@ -63,9 +87,10 @@ impl Walk<'_> {
     /// Does one step, or waits until a user has.
     async fn take_step(&self, title: &str, step: &Step) -> anyhow::Result<()> {
         let deadline = Instant::now() + self.timeout;
-        let (mut attempts, mut shown) = (0, None);
+        let (mut attempts, mut shown, mut told) = (0, None, false);
         loop {
-            let state = (step.state)(&self.read().await?);
+            let read = self.read(deadline, &mut told).await.with_context(|| title.to_owned());
+            let state = (step.state)(&read?);
             match &state {
                 State::Done => return self.show(title, &state),
                 State::Refused(_) => {
@@ -79,10 +104,14 @@ impl Walk<'_> {
                         );
                     }
                     self.show(title, &state)?;
-                    for change in changes {
-                        self.make(change).await.with_context(|| format!("{title}: {}", change.what))?;
+                    match self.make_all(changes).await {
+                        Ok(()) => attempts += 1,
+                        Err(error) if is_outage(&error) && Instant::now() < deadline => {
+                            self.tell_outage(&mut told, &format!("{error:#}"))?;
+                            tokio::time::sleep(POLL_INTERVAL).await;
+                        }
+                        Err(error) => return Err(error.context(title.to_owned())),
                     }
-                    attempts += 1;
                 }
                 State::Command { lines, waits_for } => {
                     match &shown {
@@ -108,6 +137,13 @@ impl Walk<'_> {
                 }
             }
         }
+    }
+
+    async fn make_all(&self, changes: &[Change]) -> anyhow::Result<()> {
+        for change in changes {
+            self.make(change).await.with_context(|| change.what.clone())?;
+        }
+        Ok(())
     }
 
     /// Makes one change. What is gone already needs none.
@@ -136,6 +172,12 @@ impl Walk<'_> {
         };
         (self.print)(&text)
     }
+}
+
+/// Returns whether a call failed because the API server, its store, or a webhook that it asks does not answer.
+fn is_outage(error: &anyhow::Error) -> bool {
+    let call = error.chain().find_map(|cause| cause.downcast_ref::<CallError>());
+    call.is_some_and(CallError::is_outage)
 }
 
 fn title(position: usize, count: usize, step: &Step) -> String {
