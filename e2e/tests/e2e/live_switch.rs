@@ -96,8 +96,7 @@ impl Live {
     async fn there_and_back(&mut self) -> Result<()> {
         self.install_kueue().await.context("install Kueue")?;
         self.fill().await?;
-        let pods = self.running_pods().await?;
-        ensure!(pods.len() == 2, "pods: {pods:?}");
+        let pods = self.both_pods().await?;
         self.look_first()?;
         self.to_sluice().await.context("to Sluice")?;
         ensure!(self.running_pods().await? == pods, "pods were replaced on the way to Sluice");
@@ -108,7 +107,7 @@ impl Live {
         self.end_job("b").await?;
         self.wait_until_admitted("a").await?;
         self.create_job("d").await?;
-        let pods = self.running_pods().await?;
+        let pods = self.both_pods().await?;
         self.to_kueue().await.context("to Kueue")?;
         ensure!(self.running_pods().await? == pods, "pods were replaced on the way to Kueue");
         self.serves("d").await.context("Kueue serves")?;
@@ -171,12 +170,7 @@ impl Live {
             self.create_job(name).await?;
             self.wait_until_admitted(name).await?;
         }
-        self.create_job("a").await?;
-        eventually("both pods run", async || {
-            ensure!(self.running_pods().await?.len() == 2, "not yet");
-            Ok(())
-        })
-        .await
+        self.create_job("a").await
     }
 
     pub(crate) async fn create_job(&self, name: &str) -> Result<()> {
@@ -195,6 +189,16 @@ impl Live {
             let workload = workloads.iter().find(owned).context("no Workload")?;
             ensure!(condition_is_true(workload, "Admitted"), "{}", workload["status"]["conditions"]);
             Ok(())
+        })
+        .await
+    }
+
+    /// Waits until the pods of both admitted Jobs run; returns name and UID of each.
+    pub(crate) async fn both_pods(&self) -> Result<BTreeSet<(String, String)>> {
+        eventually("both pods run", async || {
+            let pods = self.running_pods().await?;
+            ensure!(pods.len() == 2, "pods: {pods:?}");
+            Ok(pods)
         })
         .await
     }

@@ -32,14 +32,14 @@ pub(crate) async fn switch_meets_outages(_: &mut Cluster, _: &Fixture) -> Result
 async fn there_and_back(live: &mut Live) -> Result<()> {
     live.install_kueue().await.context("install Kueue")?;
     live.fill().await?;
-    let pods = live.running_pods().await?;
+    let pods = live.both_pods().await?;
     switch(live, "to-sluice").await?;
     ensure!(live.running_pods().await? == pods, "pods were replaced on the way to Sluice");
     live.serves("a").await.context("Sluice serves")?;
     live.end_job("b").await?;
     live.wait_until_admitted("a").await?;
     live.create_job("d").await?;
-    let pods = live.running_pods().await?;
+    let pods = live.both_pods().await?;
     switch(live, "to-kueue").await?;
     ensure!(live.running_pods().await? == pods, "pods were replaced on the way to Kueue");
     live.serves("d").await.context("Kueue serves")?;
