@@ -112,7 +112,7 @@ pub fn next_step(observed: &Observed, settings: &RotationSettings, now: Timestam
     };
     let mut wake = leaf_renewal_time(leaf, settings);
     if leaf.issuer == current.fingerprint && (!leaf.names_complete || wake <= now) {
-        // Whoever trusts the leaf trusts its replacement: there is nothing to wait for.
+        // Clients that trust the leaf trust its replacement: there is nothing to wait for.
         return CertificateStep::IssueLeaf;
     }
     if leaf.issuer != current.fingerprint {

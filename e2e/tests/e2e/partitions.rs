@@ -49,7 +49,7 @@ async fn there_and_back(live: &mut Live) -> Result<()> {
 
 async fn switch(live: &mut Live, verb: &'static str) -> Result<()> {
     let run = Run::begin(live, verb).await?;
-    // Nobody has run a command yet.
+    // No command has been run yet.
     lose_quorum(live, LONG_OUTAGE).await?;
     run.process.check()?;
     ensure!(!run.text()?.contains("step 4"), "it went on beside the other manager:\n{}", run.text()?);

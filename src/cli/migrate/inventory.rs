@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::leftovers::Installation;
 use super::managers::{self, Managers};
 use super::owner::Owner;
+use super::steps::STORED;
 use crate::api::crd;
 use crate::api::visibility::API_SERVICES;
 use crate::kube::client::{CallError, Caller};
@@ -74,6 +75,8 @@ impl DefinedKind {
 
 /// What a cluster has.
 pub(super) struct Inventory {
+    /// Minor version of Kubernetes, if the API server says one.
+    pub(super) minor: Option<u32>,
     pub(super) kinds: Vec<DefinedKind>,
     /// Kinds of Kueue's group that this build does not define, by their plurals.
     pub(super) unknown_kinds: Vec<String>,
@@ -110,6 +113,7 @@ impl Inventory {
             api_services.extend(reader.get(&path).await?.map(|object| Placed { path, object }));
         }
         Ok(Self {
+            minor: minor_version(&reader.get("/version").await?.unwrap_or_default()),
             configuration: configuration.map(str::to_owned),
             labelled: reader.labelled(namespace).await?,
             unknown_kinds: reader.unknown_kinds(&kinds).await?,
@@ -153,6 +157,18 @@ fn own_definitions() -> anyhow::Result<&'static [Value]> {
     Ok(DEFINITIONS.get_or_init(|| all))
 }
 
+/// Returns the minor version; some providers append a sign.
+fn minor_version(version: &Value) -> Option<u32> {
+    let text = version.get("minor")?.as_str()?;
+    text.trim_end_matches(|letter: char| !letter.is_ascii_digit()).parse().ok()
+}
+
+/// Returns whether a definition says that its objects are served in the version of this build.
+fn is_served(definition: Option<&Value>) -> bool {
+    let versions = definition.and_then(|definition| definition.pointer("/spec/versions")?.as_array());
+    versions.is_some_and(|all| all.iter().any(|v| v["name"] == *STORED && v["served"] == true))
+}
+
 struct Reader<'a> {
     caller: &'a Caller,
 }
@@ -184,12 +200,14 @@ impl Reader<'_> {
                 self.get(&format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")).await?;
             let path = format!("/apis/kueue.x-k8s.io/v1beta2/{plural}");
             let objects = match list_path(self.caller, &path, "", PAGE_SIZE).await {
-                // Nobody answers; that is nothing about this kind.
+                // The server does not answer; that says nothing about this kind.
                 Err(error @ (CallError::Timeout(_) | CallError::Transport(_))) => {
                     return Err(error).with_context(|| format!("cannot list {path}"));
                 }
-                // Objects of a kind that is defined and not served exist all the same.
-                Err(error) if error.code() == Some(NOT_FOUND) && definition.is_none() => Ok(Vec::new()),
+                // What is to be served and is not yet has objects all the same.
+                Err(error) if error.code() == Some(NOT_FOUND) && !is_served(definition.as_ref()) => {
+                    Ok(Vec::new())
+                }
                 outcome => outcome.map_err(|error| error.to_string()),
             };
             kinds.push(DefinedKind { own, definition, path, objects });
@@ -252,6 +270,7 @@ impl Inventory {
             DefinedKind { own, definition: Some(definition), path, objects: Ok(Vec::new()) }
         });
         Self {
+            minor: None,
             kinds: kinds.collect(),
             unknown_kinds: Vec::new(),
             managers: Managers::none("kueue-system"),

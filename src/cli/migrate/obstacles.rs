@@ -10,6 +10,10 @@ use crate::cli::settings;
 /// Versions that the definitions of Sluice have, with `config/v1beta1`.
 const VERSIONS: [&str; 2] = ["v1beta1", STORED];
 
+/// Fields of pods, each with the minor version of Kubernetes that no longer has it: no job of such a cluster has one. Definitions of an
+/// older Kueue still do.
+const GONE_FROM_PODS: [(&str, u32); 1] = [("workloadRef", 36)];
+
 /// Returns what stands in the way.
 pub(super) fn obstacles(inventory: &Inventory) -> Vec<String> {
     let managers = &inventory.managers;
@@ -67,14 +71,25 @@ fn of_kind(inventory: &Inventory, kind: &DefinedKind, definition: &Value) -> Vec
         Err(error) if inventory.managers.installation().is_some() => {
             found.push(format!("{name} cannot be read: {error}"));
         }
-        Err(error) => found.extend(lacking.first().map(|path| {
-            format!(
-                "{name} cannot be read ({error}), and has fields that Sluice does not know, such as {}: start Kueue's manager again, so that the objects can be checked",
-                path.join(".")
-            )
-        })),
+        Err(error) => {
+            let used = lacking.iter().filter(|path| !is_gone(path, inventory.minor));
+            let used: Vec<String> = used.map(|path| path.join(".")).collect();
+            found.extend((!used.is_empty()).then(|| {
+                format!(
+                    "{name} cannot be read ({error}), and has fields that Sluice does not know ({}): start Kueue's manager again, so that the objects can be checked",
+                    used.join(", ")
+                )
+            }));
+        }
     }
     found
+}
+
+/// Returns whether a field is one of pods that this minor version of Kubernetes no longer has.
+fn is_gone(path: &[String], minor: Option<u32>) -> bool {
+    let [.., template, spec, field] = path else { return false };
+    let gone = GONE_FROM_PODS.iter().find(|(name, _)| name == field);
+    template == "template" && spec == "spec" && gone.is_some_and(|(_, since)| minor >= Some(*since))
 }
 
 /// Returns what Sluice's definitions would drop or refuse: one object for each field.
@@ -163,9 +178,31 @@ mod tests {
         inventory.kinds[0].objects = Err("429".to_owned());
         expect(&inventory, &[]);
         add_field(&mut inventory, 0, "future");
-        expect(&inventory, &["such as spec.future: start Kueue's manager again"]);
+        expect(&inventory, &["does not know (spec.future): start Kueue's manager again"]);
         inventory.managers.deployments = vec![deployment(Installation::Kueue, "kueue-system", 1)];
         expect(&inventory, &["cannot be read: 429"]);
+    }
+
+    /// Kueue 0.17 defines a field of pods of Kubernetes 1.35, which 1.36 has no more.
+    #[test]
+    fn field_that_no_pod_has_any_more_is_not_lost() {
+        let mut inventory = Inventory::with_definitions();
+        let workloads = position(&inventory, "workloads.kueue.x-k8s.io");
+        let versions = &mut inventory.kinds[workloads].definition.as_mut().unwrap()["spec"]["versions"];
+        let version = versions.as_array_mut().unwrap().iter_mut().find(|v| v["name"] == "v1beta2").unwrap();
+        let pod_sets =
+            &mut version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["podSets"];
+        pod_sets["items"]["properties"]["template"]["properties"]["spec"]["properties"]["workloadRef"] =
+            json!({"type": "object"});
+        inventory.kinds[workloads].objects = Err("429".to_owned());
+        for (minor, parts) in [
+            (Some(36), &[][..]),
+            (Some(35), &["(spec.podSets.[].template.spec.workloadRef)"]),
+            (None, &["workloadRef"]),
+        ] {
+            inventory.minor = minor;
+            expect(&inventory, parts);
+        }
     }
 
     #[test]

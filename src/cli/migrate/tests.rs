@@ -119,6 +119,22 @@ async fn outage_that_does_not_end_is_told() {
     completed(&cluster, Direction::ToSluice, Installation::Sluice).await;
 }
 
+/// An API server that has just started answers 404 for a kind that it does not serve yet. Its objects are unread, and not none, so that
+/// nothing says that all of them are stored again.
+#[tokio::test(start_paused = true)]
+async fn kind_that_is_not_served_yet_is_not_empty() {
+    let cluster = FakeCluster::run_by(Installation::Kueue);
+    // Each kind takes a call for its definition and one for its objects.
+    for kind in 0..11 {
+        let outage = Outage { from: 2 * kind + 1, calls: 1, code: Some(404), stores: false };
+        cluster.begin_outage(Some(outage));
+        let inventory = Inventory::read(&cluster.caller(), NAMESPACE).await.unwrap();
+        let unread = inventory.kinds.iter().enumerate().filter(|(_, kind)| kind.objects.is_err());
+        assert_eq!(unread.map(|(position, _)| position).collect::<Vec<_>>(), [kind]);
+        assert!(inventory.unread_kind().unwrap().contains("404"));
+    }
+}
+
 /// What a run does it has asked for before.
 #[tokio::test(start_paused = true)]
 async fn calls_take_no_other_rights() {

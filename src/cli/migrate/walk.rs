@@ -87,7 +87,7 @@ impl Walk<'_> {
     /// Does one step, or waits until a user has.
     async fn take_step(&self, title: &str, step: &Step) -> anyhow::Result<()> {
         let deadline = Instant::now() + self.timeout;
-        let (mut attempts, mut shown, mut told) = (0, None, false);
+        let (mut attempts, mut shown, mut told, mut interrupted) = (0, None, false, false);
         loop {
             let read = self.read(deadline, &mut told).await.with_context(|| title.to_owned());
             let state = (step.state)(&read?);
@@ -103,11 +103,14 @@ impl Walk<'_> {
                             "{title}: still due after {attempts} attempts: something else writes the same objects"
                         );
                     }
-                    self.show(title, &state)?;
+                    if !std::mem::take(&mut interrupted) {
+                        self.show(title, &state)?;
+                    }
                     match self.make_all(changes).await {
                         Ok(()) => attempts += 1,
                         Err(error) if is_outage(&error) && Instant::now() < deadline => {
                             self.tell_outage(&mut told, &format!("{error:#}"))?;
+                            interrupted = true;
                             tokio::time::sleep(POLL_INTERVAL).await;
                         }
                         Err(error) => return Err(error.context(title.to_owned())),
