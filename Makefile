@@ -9,7 +9,7 @@ RELEASE = $(CARGO) run --quiet --locked --bin sluice-release -- $(if $(IMAGE),--
 MEASURE = $(CARGO) run --release --quiet --locked --package sluice-e2e --bin sluice-e2e -- bench
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo up down unit test test-rest test-all soak mutants e2e e2e-operators metrics-test dashboard-test conformance switch upgrade upgrade-dump third-party bench bench-cluster bench-manager bench-sizing bench-ungating lint fmt crds gates settings flags frameworks chart chart-test generated deny image image-check release
+.PHONY: help tools demo up down unit test test-rest test-all soak mutants e2e e2e-operators kueuectl-test kueuectl-compare metrics-test dashboard-test conformance switch upgrade upgrade-dump third-party bench bench-cluster bench-manager bench-sizing bench-viewers bench-ungating lint fmt crds gates settings flags frameworks chart chart-test generated deny image image-check release
 
 help: ## list what there is
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,8 +35,9 @@ test: tools ## unit, and the core of the end-to-end tests on a real control plan
 	$(MAKE) unit
 	$(E2E_TEST) --tier core
 
-test-rest: tools ## the end-to-end tests that `make test` leaves out: faults, load, whole matrices
+test-rest: tools ## what `make test` leaves out: faults, load and whole matrices of the end-to-end tests, pages in a browser
 	$(E2E_TEST) --tier full
+	$(MAKE) dashboard-test
 
 test-all: test test-rest ## everything but soak
 
@@ -53,6 +54,14 @@ e2e: tools ## the end-to-end tests alone; CASE=WORD runs those whose names conta
 
 e2e-operators: tools ## jobs with the real operators of their kinds, built from their Go modules; KIND=word: kinds whose names contain it
 	@$(E2E) operators $(if $(KIND),--kind "$(KIND)")
+
+kueuectl-test: tools ## Kueue's own tests of kueuectl with this program in its place, from their Go module; CASE=word
+	$(CARGO) build --locked --bin sluice
+	@e2e/kueuectl/run.sh tests $(if $(CASE),"$(CASE)")
+
+kueuectl-compare: tools ## what kueuectl and this program print, command by command, on the cluster of KUBECONFIG, such as that of `make up`
+	$(CARGO) build --locked --bin sluice
+	@e2e/kueuectl/run.sh compare
 
 metrics-test: tools ## alerts and dashboards with a real Prometheus (from the PATH, or Debian's package): each value, and each alert in its fault
 	$(CARGO) test --locked --test metrics -- $(CASE)
@@ -95,6 +104,9 @@ bench-manager: ## memory and start with 15,000 pending Workloads, and with 40,00
 
 bench-sizing: ## memory, CPU and start of a replica with 1,000 to 100,000 pending Jobs in 10 and in 1,000 queues
 	@$(MEASURE) sizing
+
+bench-viewers: ## pages of the dashboard with 50 viewers, 100,000 pending Jobs and 1,000 queues, and what open pages cost
+	@$(MEASURE) viewers $(ARGS)
 
 bench-ungating: ## from admission to the last gate gone: 100 pod groups of 30, and a JobSet of 3,000 pods with a topology, beside bare patches; ARGS="--groups 10 --jobs 3"
 	@$(MEASURE) ungating $(ARGS)

@@ -3,7 +3,7 @@
 //! Chromium and chromedriver come as a pair from the distribution. They are found in PATH, or named by `SLUICE_CHROMIUM` and
 //! `SLUICE_CHROMEDRIVER`.
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -20,6 +20,9 @@ use crate::wait::eventually;
 const TIMEOUT: Duration = Duration::from_mins(1);
 /// The name under which WebDriver returns an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+
+/// Packages of Debian that have them.
+const PACKAGES: [&str; 2] = ["chromium", "chromium-driver"];
 
 /// The programs of a browser.
 #[derive(Clone, Debug)]
@@ -42,8 +45,28 @@ impl Programs {
         let driver = named("SLUICE_CHROMEDRIVER").or_else(|| in_path("chromedriver"));
         match (chromium, driver) {
             (Some(chromium), Some(driver)) => Ok(Self { chromium, driver }),
-            _ => bail!("chromium and chromedriver are not in PATH: apt-get install chromium chromium-driver"),
+            _ => bail!("chromium and chromedriver are not in PATH: apt-get install {}", PACKAGES.join(" ")),
         }
+    }
+
+    /// Finds them, or installs them where the variable CI is set and this process is root; otherwise says how to install them.
+    pub fn find_or_install() -> Result<Self> {
+        let missing = match Self::find() {
+            Ok(found) => return Ok(found),
+            Err(missing) => missing,
+        };
+        let is_root = rustix::process::geteuid().is_root();
+        if std::env::var_os("CI").is_none() || !is_root {
+            return Err(missing);
+        }
+        let apt = |arguments: &[&str]| -> Result<()> {
+            let status = Command::new("apt-get").args(arguments).status().context("apt-get")?;
+            ensure!(status.success(), "apt-get {} failed: {status}", arguments.join(" "));
+            Ok(())
+        };
+        apt(&["update", "--quiet"])?;
+        apt(&[&["install", "--quiet", "--yes", "--no-install-recommends"], &PACKAGES[..]].concat())?;
+        Self::find()
     }
 }
 
@@ -139,7 +162,17 @@ impl Browser {
 
     /// Writes a picture of the whole page.
     pub async fn picture(&self, file: &Path) -> Result<()> {
-        let answer = self.devtools("Page.captureScreenshot", json!({"captureBeyondViewport": true})).await?;
+        self.capture(file, json!({"captureBeyondViewport": true})).await
+    }
+
+    /// Writes a picture of the upper part of the page.
+    pub async fn picture_of_top(&self, file: &Path, (width, height): (u32, u32)) -> Result<()> {
+        let clip = json!({"x": 0, "y": 0, "width": width, "height": height, "scale": 1});
+        self.capture(file, json!({"captureBeyondViewport": true, "clip": clip})).await
+    }
+
+    async fn capture(&self, file: &Path, parameters: Value) -> Result<()> {
+        let answer = self.devtools("Page.captureScreenshot", parameters).await?;
         let text = answer["data"].as_str().context("no picture")?;
         std::fs::write(file, STANDARD.decode(text)?).with_context(|| file.display().to_string())
     }
@@ -156,10 +189,18 @@ impl Browser {
         self.post(&format!("/element/{element}/value"), json!({"text": text})).await.map(drop)
     }
 
-    /// Clicks an element, and waits for the page that follows.
+    /// Clicks an element that leads to another page, and waits until that is loaded.
     pub async fn click(&self, selector: &str) -> Result<()> {
         let element = self.element(selector).await?;
-        self.post(&format!("/element/{element}/click"), json!({})).await.map(drop)
+        self.evaluate("window.isLeft = true").await?;
+        self.post(&format!("/element/{element}/click"), json!({})).await?;
+        let loaded = "window.isLeft !== true && document.readyState === 'complete'";
+        eventually("another page is loaded", async || {
+            // Between two pages there is none to evaluate in.
+            ensure!(self.evaluate(loaded).await? == true, "the page is still the old one");
+            Ok(())
+        })
+        .await
     }
 
     /// Presses a key.

@@ -6,11 +6,13 @@
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::control_plane::ControlPlane;
 use crate::objects::{Job, Kind, condition, condition_is_true, number, text};
+use crate::process::output_with_input;
 use crate::wait::eventually;
 use crate::{demo_group, demo_racks};
 use JobState::{Finished, NeverFits, Pending, Running};
 use anyhow::{Result, bail, ensure};
 use serde_json::Value;
+use std::process::Command;
 use std::time::Instant;
 
 pub(crate) const NAMESPACE: &str = "demo";
@@ -48,7 +50,8 @@ pub async fn run() -> Result<()> {
     println!("  ready after {:.1} s, on {}\n", begun.elapsed().as_secs_f64(), cluster.plane.server());
     let outcome = async {
         scenario(&cluster).await?;
-        demo_racks::scenario(&cluster).await
+        demo_racks::scenario(&cluster).await?;
+        say_why(&cluster)
     }
     .await;
     if outcome.is_err() {
@@ -148,6 +151,18 @@ async fn scenario(cluster: &Cluster) -> Result<()> {
         let arguments: Vec<&str> = ["get"].into_iter().chain(columns.split(' ')).collect();
         println!("{}", cluster.kubectl.run(&arguments)?);
     }
+    Ok(())
+}
+
+/// Asks why the Job that is still pending waits.
+fn say_why(cluster: &Cluster) -> Result<()> {
+    chapter("10. giant is still pending. One command says why:");
+    println!("$ sluice why job/giant -n {NAMESPACE}\n");
+    let mut command = Command::new(&cluster.manager()?.settings().program);
+    command.args(["why", "job/giant", "-n", NAMESPACE]).env("KUBECONFIG", cluster.plane.admin_kubeconfig());
+    let answer = output_with_input(&mut command, "sluice why", "")?;
+    println!("{answer}");
+    ensure!(answer.contains("can never be admitted: request 100 > 6"), "why says nothing of the quota");
     Ok(())
 }
 

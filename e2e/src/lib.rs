@@ -18,6 +18,7 @@ pub mod cluster;
 pub mod conformance;
 pub mod container;
 pub mod control_plane;
+pub mod dashboard;
 pub mod decisions;
 pub mod definitions;
 pub mod demo;

@@ -146,6 +146,18 @@ enum Bench {
         #[arg(long, value_delimiter = ',', default_values_t = [10, 1_000])]
         queues: Vec<usize>,
     },
+    /// Pages of the dashboard with many viewers, and what open pages cost.
+    Viewers {
+        /// Number of pending Jobs.
+        #[arg(long, default_value_t = 100_000)]
+        jobs: usize,
+        /// Number of queues.
+        #[arg(long, default_value_t = 1_000)]
+        queues: usize,
+        /// Number of viewers.
+        #[arg(long, default_value_t = 50)]
+        viewers: usize,
+    },
     /// Latency of the webhooks.
     Webhooks {
         /// Reviews per second.
@@ -239,6 +251,7 @@ async fn run_bench(what: Bench) -> Result<()> {
             bench::start::run(nodes, pods, non_empty_path(controller)).await
         }
         Bench::Sizing { jobs, queues } => bench::sizing::run(&jobs, &queues).await,
+        Bench::Viewers { jobs, queues, viewers } => bench::viewers::run(jobs, queues, viewers).await,
         Bench::Webhooks { rate, seconds } => bench::webhooks::run(rate, seconds).await,
         Bench::Load { scenario, controller, divided } => {
             let scenario = bench::scenario::Scenario::by_name(&scenario)?.scaled_down(divided);

@@ -11,7 +11,11 @@ use crate::frameworks::{PodSetInfo, PodSetView, TemplateInfo, pod_set_fingerprin
 use crate::scheduler;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// Labels of an object.
+pub(crate) type Labels = BTreeMap<String, String>;
 
 /// Interned parts of Workloads and jobs.
 #[derive(Debug, Default)]
@@ -33,6 +37,7 @@ pub(crate) struct InternedTemplates {
     /// Requests as `status.resourceRequests` shows them.
     status_requests: WeakInterner<[PodSetRequest]>,
     classes: WeakInterner<PriorityClassRef>,
+    labels: WeakInterner<Labels>,
     names: StringInterner,
     /// Finalizers of the Workload decoded last: the next one usually has the same.
     finalizers: Arc<[String]>,
@@ -45,6 +50,11 @@ impl InternedTemplates {
 
     pub(crate) fn intern_priority_class(&mut self, class: PriorityClassRef) -> Arc<PriorityClassRef> {
         self.classes.intern(Arc::new(class))
+    }
+
+    /// Returns `known` if it equals the labels, otherwise interned labels.
+    pub(crate) fn intern_labels(&mut self, labels: Labels, known: &Arc<Labels>) -> Arc<Labels> {
+        if **known == labels { Arc::clone(known) } else { self.labels.intern(Arc::new(labels)) }
     }
 
     pub(crate) fn intern_finalizers(&mut self, finalizers: Arc<[String]>) -> Arc<[String]> {

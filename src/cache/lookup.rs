@@ -31,6 +31,11 @@ impl Cache {
         &self.priority_classes
     }
 
+    /// Returns the names of the WorkloadPriorityClasses.
+    pub(crate) fn workload_class_names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.priority_classes.workload_class_names()
+    }
+
     pub(crate) fn workload_priority(&self, class: &str) -> Option<i32> {
         self.priority_classes.workload_class(class)
     }

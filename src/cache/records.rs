@@ -6,7 +6,7 @@ use crate::api::v1beta2::{
     PreemptionGate, PriorityClassRef, ResourceFlavor, WorkloadStatus,
 };
 use crate::api::{ObjectKey, OwnerRecord, names};
-use crate::cache::interned_templates::InternedTemplates;
+use crate::cache::interned_templates::{InternedTemplates, Labels};
 use crate::cache::interner::Digest;
 use crate::cache::workload_object::{RawFieldRef, WorkloadObject};
 use crate::frameworks::{PodSetInfo, TemplateFingerprint};
@@ -88,6 +88,8 @@ pub(crate) struct WorkloadRecord {
     /// The owners besides `owner`: members of a pod group, as a rule.
     pub(crate) other_owners: Arc<[Arc<OwnerRecord>]>,
     pub(crate) job_uid: Option<Arc<str>>,
+    /// The labels but that with the UID of the job, which Workloads of one kind of job would not share.
+    pub(crate) labels: Arc<Labels>,
     pub(crate) queue_name: Option<Arc<str>>,
     /// As the spec has it, without the boost.
     pub(crate) priority: i32,
@@ -172,6 +174,7 @@ impl WorkloadRecord {
             owner: None,
             other_owners: Arc::default(),
             job_uid: None,
+            labels: Arc::default(),
             queue_name: spec.queue_name.map(|name| templates.intern_name(&name)),
             priority: spec.priority.unwrap_or(0),
             priority_class: spec.priority_class_ref.map(|class| templates.intern_priority_class(class)),
@@ -230,6 +233,9 @@ impl WorkloadRecord {
             let owner = self.owner.as_ref().filter(|owner| *owner.uid == **uid);
             owner.map_or_else(|| Arc::from(uid.as_str()), |owner| Arc::clone(&owner.uid))
         });
+        let others = labels.iter().filter(|(key, _)| *key != names::JOB_UID_LABEL);
+        let others = others.map(|(key, value)| (key.clone(), value.clone())).collect();
+        self.labels = templates.intern_labels(others, &self.labels);
         self.annotations = WorkloadAnnotations {
             admission_gated_by: gated_by.cloned(),
             priority_boost: priority_boost_of(annotations),
@@ -241,6 +247,12 @@ impl WorkloadRecord {
             is_pod_group: annotations.get(names::GROUP_WORKLOAD_ANNOTATION).is_some_and(|v| v == "true"),
         };
         self
+    }
+
+    /// Returns its labels, all of them.
+    pub(crate) fn all_labels(&self) -> Labels {
+        let uid = self.job_uid.iter().map(|uid| (names::JOB_UID_LABEL.to_owned(), uid.to_string()));
+        self.labels.iter().map(|(key, value)| (key.clone(), value.clone())).chain(uid).collect()
     }
 
     /// Returns the priority by which it is ordered, preempts and is preempted.

@@ -79,8 +79,8 @@ pub(super) struct ManagerArgs {
     /// File with the token by which this replica asks the leader, of the audience leader.visibility.sluice.dev.
     #[arg(long, value_name = "FILE", default_value = "/var/run/secrets/sluice.dev/leader/token")]
     pub(super) leader_token: PathBuf,
-    /// Account whose tokens the leader accepts, as system:serviceaccount:NAMESPACE:NAME; repeatable. Default: the account of
-    /// this process's own token.
+    /// Account whose tokens the leader accepts beside those of this process's own account: NAME in this namespace, or
+    /// system:serviceaccount:NAMESPACE:NAME; repeatable.
     #[arg(long, value_name = "ACCOUNT")]
     pub(super) leader_caller: Vec<String>,
 

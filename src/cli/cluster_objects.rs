@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::cache::Kind;
 use crate::kube::client::{self, CallError, Caller};
-use crate::kube::list::list;
+use crate::kube::list::{list, list_path};
 use crate::simulate::SkippedResource;
 
 /// Timeout of one page of a list.
@@ -34,6 +34,42 @@ impl ClusterReader {
     pub(super) async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> anyhow::Result<Self> {
         let caller = client::caller_from_kubeconfig(kubeconfig, context, PAGE_TIMEOUT).await?;
         Ok(Self { caller })
+    }
+
+    /// Reads with this caller.
+    pub(super) fn of(caller: Caller) -> Self {
+        Self { caller }
+    }
+
+    /// Returns the number of objects of a kind; `None` if it cannot be read.
+    pub(super) async fn count(&self, kind: Kind) -> Option<u64> {
+        let page = self.caller.get(&format!("{}?limit=1", client::all_path(&kind.resource()))).await.ok()?;
+        let first = u64::try_from(page.get("items")?.as_array()?.len()).ok()?;
+        let left = page.pointer("/metadata/remainingItemCount").and_then(Value::as_u64).unwrap_or_default();
+        Some(first.saturating_add(left))
+    }
+
+    /// Like `objects`; of a kind that is forbidden in the cluster, those of a namespace are read, and it still counts as skipped.
+    pub(super) async fn objects_of(&self, kinds: &[Kind], namespace: &str) -> anyhow::Result<ClusterObjects> {
+        let mut cluster = self.objects(kinds).await?;
+        for kind in kinds {
+            let resource = kind.resource();
+            let is_skipped = cluster.skipped.iter().any(|skipped| skipped.resource == resource.plural);
+            if !is_skipped || !resource.namespaced {
+                continue;
+            }
+            let path = client::collection_path(&resource, namespace);
+            let Ok(objects) = list_path(&self.caller, &path, "", PAGE_SIZE).await else { continue };
+            let typed = |mut object: Value| {
+                if let Some(fields) = object.as_object_mut() {
+                    fields.insert("apiVersion".to_owned(), resource.api_version().into());
+                    fields.insert("kind".to_owned(), resource.kind.into());
+                }
+                (*kind, object)
+            };
+            cluster.objects.extend(objects.into_iter().map(typed));
+        }
+        Ok(cluster)
     }
 
     /// Lists the kinds on which decisions depend. A forbidden kind is skipped; an unreachable server is an error.

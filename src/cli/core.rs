@@ -19,6 +19,7 @@ use crate::kube::task_queue::Task;
 use crate::lifecycle::clock::SlewedClock;
 use crate::metrics::counters::Counters;
 use crate::metrics::model::Role;
+use crate::metrics::recent::RecentDecisions;
 use crate::reconciler::{Delta, Effect, Event, Observation, Reconciler};
 use crate::snapshot::{Snapshot, WaitingHead};
 
@@ -58,6 +59,7 @@ pub(super) struct Core {
     pub(super) leading: watch::Receiver<Option<i32>>,
     pub(super) synced: watch::Sender<bool>,
     pub(super) counters: Arc<Counters>,
+    pub(super) recent: Arc<RecentDecisions>,
     pub(super) stop: watch::Receiver<bool>,
     pub(super) heartbeat: Heartbeat,
     /// Metric label of this manager while it leads.
@@ -160,6 +162,7 @@ impl Core {
         let number = u32::try_from(effects.iter().filter_map(attempt).count()).unwrap_or(u32::MAX);
         for admitted in effects.iter().filter_map(attempt) {
             self.counters.observe_attempt_duration(admitted, took / number.max(1), self.role);
+            self.recent.observe_cycle(took / number.max(1), std::time::Instant::now());
         }
     }
 
@@ -169,7 +172,10 @@ impl Core {
             Effect::Write(write) => drop(self.tasks.send(Task::Write(write))),
             Effect::Refetch { kind, key } => drop(self.tasks.send(Task::Refetch { kind, key })),
             Effect::Event(event) => drop(self.events.send(event)),
-            Effect::Observe(observation) => self.counters.observe(&observation, self.role),
+            Effect::Observe(observation) => {
+                self.recent.observe(&observation, std::time::Instant::now());
+                self.counters.observe(&observation, self.role);
+            }
             Effect::LogWaitingHead { cluster_queue, head: WaitingHead { workload, since } } => {
                 tracing::warn!(%cluster_queue, %workload, %since, "head fits and is not admitted");
             }

@@ -5,19 +5,24 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::api::ObjectKey;
 use crate::history::HistoryView;
 use crate::reconciler::Reconciler;
-use crate::scheduler::Explanation;
-use crate::snapshot::{Inspection, QueueListing};
+use crate::scheduler::{CapacityQuestion, CapacityReport, Explanation};
+use crate::server::apis::capacity::AskCapacity;
+use crate::server::apis::views::AskAudit;
+use crate::snapshot::{AuditFacts, Inspection, QueueListing};
 
 /// Maximum number of questions that wait.
 pub(super) const CAPACITY: usize = 16;
 /// Longest time for which the core works on why a workload waits.
 const MAX_EXPLAINING: Duration = Duration::from_millis(20);
+/// Time after which the core begins to count no other flavor.
+const MAX_COUNTING: Duration = Duration::from_millis(50);
 /// Maximum number of entries of a list in an inspection.
 const INSPECTED: usize = 100;
 /// Maximum number of names of a list of workloads.
@@ -29,10 +34,14 @@ pub(super) enum CoreQuery {
     Inspect(oneshot::Sender<Inspection>),
     /// Queues and the names of their workloads.
     ListQueues(oneshot::Sender<QueueListing>),
-    /// The history, from which answers are made elsewhere: a copy of open runs and series, records shared.
+    /// The history, from which answers are made elsewhere: shared with the core, which copies what it changes later.
     History(oneshot::Sender<HistoryView>),
     /// Why a workload waits, or would wait in another ClusterQueue; `None` if it is not pending.
     Explain(ObjectKey, Option<Arc<str>>, oneshot::Sender<Option<Explanation>>),
+    /// What flavors have on their nodes, and what fits.
+    Capacity(CapacityQuestion, oneshot::Sender<CapacityReport>),
+    /// What an audit reads beside the snapshot.
+    Audit(oneshot::Sender<AuditFacts>),
 }
 
 impl CoreQuery {
@@ -50,6 +59,14 @@ impl CoreQuery {
                     state.engine_mut().explain(&key, queue.as_ref(), &mut || Instant::now() < until);
                 drop(reply.send(explanation));
             }
+            Self::Capacity(_, reply) if reply.is_closed() => {}
+            Self::Capacity(question, reply) => {
+                let until = Instant::now() + MAX_COUNTING;
+                let report = state.engine_mut().capacity(&question, &mut || Instant::now() < until);
+                drop(reply.send(report));
+            }
+            Self::Audit(reply) if reply.is_closed() => {}
+            Self::Audit(reply) => drop(reply.send(state.audit_facts())),
         }
     }
 }
@@ -62,4 +79,21 @@ pub(super) async fn ask<T>(
     let (reply, answer) = oneshot::channel();
     queries.try_send(question(reply)).ok()?;
     answer.await.ok()
+}
+
+/// The core of this process, for those who ask it about flavors and audits.
+pub(super) struct OwnCore(pub(super) mpsc::Sender<CoreQuery>);
+
+impl AskCapacity for OwnCore {
+    fn capacity(&self, question: CapacityQuestion) -> BoxFuture<'static, Option<CapacityReport>> {
+        let queries = self.0.clone();
+        Box::pin(async move { ask(&queries, |reply| CoreQuery::Capacity(question, reply)).await })
+    }
+}
+
+impl AskAudit for OwnCore {
+    fn audit_facts(&self) -> BoxFuture<'static, Option<AuditFacts>> {
+        let queries = self.0.clone();
+        Box::pin(async move { ask(&queries, CoreQuery::Audit).await })
+    }
 }

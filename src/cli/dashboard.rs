@@ -10,24 +10,33 @@ use arc_swap::ArcSwap;
 use axum::Router;
 use jiff::Timestamp;
 
+use super::core_queries::OwnCore;
+use super::dashboard_history::PageHistory;
 use super::manager::ManagerContext;
 use super::settings::ManagerSettings;
 use super::visibility;
 use crate::api::ObjectKey;
 use crate::dashboard::{Freshness, Links, Question, build};
+use crate::kube::lease_follower::LeaseFollower;
 use crate::kube::watch_status::WatchStatuses;
+use crate::server::apis::capacity::CapacityCache;
 use crate::server::apis::questions::AnswerQuestions;
+use crate::server::apis::views::AuditCache;
 use crate::server::dashboard::models::{Answering, Models, Unanswered, Value};
 use crate::server::dashboard::{self, Settings};
+use crate::server::shared_answers::SharedAnswers;
 use crate::server::user_authorizer::UserAuthorizer;
 use crate::snapshot::Snapshot;
 use crate::visibility::access::Access;
+use crate::visibility::flavors;
 use crate::visibility::page::ModelError;
 use crate::visibility::questions::{self, LeaderAnswer, VerdictQuestion, WorkloadName};
 use crate::visibility::verdict::verdict;
 use crate::visibility::views::{Answer, Role, Source, SourceKind};
 use crate::visibility::workloads::workload;
 
+/// How long an answer of the leader is used: as long as a page is not rendered again.
+const ANSWER_TTL: Duration = Duration::from_secs(2);
 /// Silence of a watch after which a page says that its data is old.
 const MAX_SILENCE: Duration = Duration::from_mins(2);
 
@@ -44,6 +53,9 @@ pub(super) struct DashboardArgs {
     /// Audience for which tokens of users of the dashboard must be; empty for that of the API server.
     #[arg(long, value_name = "NAME", default_value = "sluice-dashboard")]
     pub(super) dashboard_audience: String,
+    /// Name of the Service of the dashboard, which is a SAN of the serving certificate.
+    #[arg(long, value_name = "NAME")]
+    pub(super) dashboard_service: Option<String>,
 }
 
 fn path_prefix(text: &str) -> Result<Links, String> {
@@ -51,14 +63,23 @@ fn path_prefix(text: &str) -> Result<Links, String> {
 }
 
 /// Returns the routes of the dashboard.
-pub(super) fn router(settings: &ManagerSettings, shared: &ManagerContext) -> Router {
+pub(super) fn router(
+    settings: &ManagerSettings,
+    shared: &ManagerContext,
+    lease: Arc<LeaseFollower>,
+) -> Router {
     let args = &settings.args.dashboard;
     let authorizer = UserAuthorizer::new(&shared.clients.call, &args.dashboard_audience);
     let models = PublishedState {
         published: Arc::clone(&shared.core.published),
         watches: shared.watch_statuses.clone(),
         leader: visibility::leader(settings, shared),
+        answers: SharedAnswers::for_time(ANSWER_TTL),
+        audits: Arc::clone(&shared.core.audits),
+        history: PageHistory::new(visibility::leader(settings, shared)),
+        capacity: CapacityCache::new(Arc::new(OwnCore(shared.core.queries.clone()))),
         replica: settings.replica(),
+        lease,
     };
     dashboard::router(Settings {
         links: args.dashboard_path_prefix.clone(),
@@ -74,7 +95,13 @@ struct PublishedState {
     published: Arc<ArcSwap<Snapshot>>,
     watches: WatchStatuses,
     leader: Arc<dyn AnswerQuestions>,
+    /// Answers of the leader.
+    answers: SharedAnswers<LeaderAnswer>,
+    audits: Arc<AuditCache>,
+    history: PageHistory,
+    capacity: CapacityCache,
     replica: String,
+    lease: Arc<LeaseFollower>,
 }
 
 impl PublishedState {
@@ -93,54 +120,121 @@ impl PublishedState {
         }
     }
 
-    fn value(&self, question: &Question, access: &Access) -> Result<Value, Unanswered> {
+    async fn value(&self, question: &Question, access: &Access) -> Result<Value, Unanswered> {
         let snapshot = self.published.load_full();
-        let source = self.source(&snapshot);
-        let found = match question {
-            Question::Overview { .. } => {
-                build::overview(&snapshot, access, (None, source)).map(|page| Value::Overview(Box::new(page)))
-            }
-            Question::Cohort { name, .. } => build::overview(&snapshot, access, (Some(name), source))
-                .map(|page| Value::Overview(Box::new(page))),
-            Question::ClusterQueue(name) => build::cluster_queue_page(&snapshot, access, (name, source))
-                .map(|page| Value::ClusterQueue(Box::new(page))),
-            Question::Job(namespace, kind, name) => {
-                build::workload_of_job(&snapshot, access, (namespace, kind, name))
-                    .map(|name| Value::Elsewhere(Question::Workload(namespace.clone(), name)))
-            }
-            Question::Pending(query) => build::pending_page(&snapshot, access, (query, source))
-                .map(|page| Value::Pending(Box::new(page))),
-            Question::Workload(..) => Err(ModelError::NotFound),
-            Question::Namespace(name) => build::namespace_page(&snapshot, access, (name, source))
-                .map(|page| Value::Namespace(Box::new(page))),
-        };
+        let found = self.model(question, access, &snapshot).await;
         found.map_err(|error| self.unanswered(error, question, (&snapshot, access)))
+    }
+
+    async fn model(
+        &self,
+        question: &Question,
+        access: &Access,
+        snapshot: &Arc<Snapshot>,
+    ) -> Result<Value, ModelError> {
+        let source = self.source(snapshot);
+        Ok(match question {
+            Question::Overview { .. } => self.overview((snapshot, access), (None, source)).await?,
+            Question::Cohort { name, .. } => self.overview((snapshot, access), (Some(name), source)).await?,
+            Question::Audit(query) => {
+                let audit = self.audits.get(snapshot, access.cluster).await?;
+                let found = (audit.checked_at, &*audit.findings);
+                Value::Audit(Box::new(build::audit_page(snapshot, access, (query, source), found)?))
+            }
+            Question::Flavors(query) => {
+                let flavor = Some(query.flavor.as_str()).filter(|name| !name.is_empty());
+                let report = self.capacity.get(flavors::question(flavor, &query.pod)?).await?;
+                Value::Flavors(Box::new(build::flavor_page(snapshot, access, (query, source), &report)?))
+            }
+            Question::ClusterQueue(name) => {
+                Value::ClusterQueue(Box::new(build::cluster_queue_page(snapshot, access, (name, source))?))
+            }
+            Question::Job(namespace, kind, name) => {
+                let name = build::workload_of_job(snapshot, access, (namespace, kind, name))?;
+                Value::Elsewhere(Question::Workload(namespace.clone(), name))
+            }
+            Question::Pending(query) => {
+                Value::Pending(Box::new(build::pending_page(snapshot, access, (query, source))?))
+            }
+            Question::Preemptions(query) => {
+                Value::Preemptions(Box::new(self.history.preemptions(query, access).await?))
+            }
+            Question::Workload(namespace, name) => {
+                self.verdict(access, &ObjectKey::new(namespace, name), snapshot).await?
+            }
+            Question::Namespace(name) => {
+                Value::Namespace(Box::new(build::namespace_page(snapshot, access, (name, source))?))
+            }
+        })
+    }
+
+    async fn overview(
+        &self,
+        (snapshot, access): (&Arc<Snapshot>, &Access),
+        root: (Option<&str>, Source),
+    ) -> Result<Value, ModelError> {
+        let audit = self.audits.get(snapshot, access.cluster).await?;
+        let page = build::overview(snapshot, access, root, &audit.findings)?;
+        Ok(Value::Overview(Box::new(page)))
+    }
+
+    /// Adds what the leader decides and writes to the start page.
+    async fn with_manager(&self, value: Value) -> Value {
+        let Value::Overview(mut page) = value else { return value };
+        if page.cohort.is_empty()
+            && let Some(LeaderAnswer::Manager(answer)) = self.ask(questions::Question::Manager).await
+        {
+            page.manager = Some(answer.view);
+        }
+        Value::Overview(page)
+    }
+
+    /// Adds the lines of the last 24 hours to a page that shows some.
+    async fn with_lines(&self, value: Value, access: &Access) -> Result<Value, Unanswered> {
+        Ok(match value {
+            Value::Overview(mut page) if page.cohort.is_empty() => {
+                page.trend = self.history.lines(None, access).await;
+                Value::Overview(page)
+            }
+            Value::ClusterQueue(mut page) => {
+                let name = page.cluster_queue.metadata.name.clone();
+                page.trend = self.history.lines(Some(&name), access).await;
+                Value::ClusterQueue(page)
+            }
+            other => other,
+        })
+    }
+
+    /// Returns an answer of the leader that is at most two seconds old; `None` if there is none now.
+    async fn ask(&self, question: questions::Question) -> Option<LeaderAnswer> {
+        let key = serde_json::to_string(&question).ok()?;
+        let answer = async { self.leader.answer(question).await.ok_or(()) };
+        self.answers.get(key, answer).await.ok()
     }
 
     /// Asks the leader why a Workload is where it is. Without its answer the page shows what the condition says.
     async fn verdict(
         &self,
-        question: &Question,
         access: &Access,
         key: &ObjectKey,
-    ) -> Result<Value, Unanswered> {
-        let snapshot = self.published.load_full();
-        let refused = |error| self.unanswered(error, question, (&snapshot, access));
+        snapshot: &Snapshot,
+    ) -> Result<Value, ModelError> {
         // Before the leader is asked, so that its answer says nothing about what exists.
-        let row = workload(&snapshot, access, key).map_err(refused)?;
-        let cohorts = build::cohorts_above(&snapshot, access, &row.cluster_queue);
+        let row = workload(snapshot, access, key)?;
+        let cohorts = build::cohorts_above(snapshot, access, &row.cluster_queue);
         let asked = VerdictQuestion {
             access: access.clone(),
             workload: WorkloadName { namespace: key.namespace.to_string(), name: key.name.to_string() },
             before: None,
             queue: None,
+            priority: None,
         };
-        let answer = match self.leader.answer(questions::Question::Verdict(asked.clone())).await {
+        let answer = match self.ask(questions::Question::Verdict(asked.clone())).await {
             Some(LeaderAnswer::Verdict(answer)) => answer,
-            Some(LeaderAnswer::Refused(ModelError::NotFound)) => return Err(refused(ModelError::NotFound)),
+            Some(LeaderAnswer::Refused(ModelError::NotFound)) => return Err(ModelError::NotFound),
             _ => {
-                let view = verdict(&snapshot, &asked, None).map_err(refused)?;
-                Box::new(Answer { view, source: self.source(&snapshot), partial: true })
+                let view = verdict(snapshot, &asked, None)?;
+                Box::new(Answer { view, source: self.source(snapshot), partial: true })
             }
         };
         Ok(Value::Workload(answer, cohorts))
@@ -163,7 +257,7 @@ impl PublishedState {
                 Unanswered::NotSynced { progress }
             }
             ModelError::NotFound => Unanswered::NotFound {
-                text: format!("There is no {}, or none that you may see.", question.subject()),
+                text: format!("There is no {}, or none that you may see.", question.object()),
                 similar: build::similar(snapshot, access, question),
             },
             ModelError::Invalid(text) => Unanswered::Invalid(text),
@@ -184,7 +278,8 @@ impl Models for PublishedState {
         let silence = self.watches.iter().filter(|(_, health)| health.synced() && !health.not_served());
         let silence = silence.map(|(_, health)| health.time_since_activity()).max().unwrap_or_default();
         if silence <= MAX_SILENCE {
-            return Freshness::Live;
+            let is_leaderless = !self.published.load().leading && self.lease.is_leaderless();
+            return if is_leaderless { Freshness::WithoutLeader } else { Freshness::Live };
         }
         let silence = jiff::SignedDuration::try_from(silence).unwrap_or_default();
         Freshness::SilentSince(Timestamp::now().checked_sub(silence).unwrap_or(Timestamp::UNIX_EPOCH))
@@ -192,12 +287,8 @@ impl Models for PublishedState {
 
     fn answer(&self, question: Question, access: Access) -> Answering<'_> {
         Box::pin(async move {
-            match &question {
-                Question::Workload(namespace, name) => {
-                    self.verdict(&question, &access, &ObjectKey::new(namespace, name)).await
-                }
-                _ => self.value(&question, &access),
-            }
+            let value = self.value(&question, &access).await?;
+            self.with_lines(self.with_manager(value).await, &access).await
         })
     }
 }

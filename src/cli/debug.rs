@@ -20,6 +20,7 @@ use crate::server::debug::{AskCore, DebugSources, LogLevel, ReadShell};
 use crate::snapshot::{Inspection, Snapshot};
 use crate::visibility::access::Access;
 use crate::visibility::history::{HistorySource, lines};
+use crate::visibility::page::PageQuery;
 
 /// Points of a line of the history: one for ten minutes.
 const LINE_POINTS: i64 = 144;
@@ -59,7 +60,7 @@ fn describe_history(history: &HistoryView, replica: &str, now: Timestamp) -> Val
         source.usage(&query, &access).map_or_else(|error| json!({"error": error}), |usage| json!(usage))
     };
     json!({
-        "preemptions": source.preemptions(&since, 0, &access),
+        "preemptions": source.preemptions(&since, &PageQuery::default(), &access).ok(),
         "usageByNamespace": usage(UsageGroup::Namespace),
         "usageByQueue": usage(UsageGroup::Queue),
         "lines": lines(&source, None, LINE_POINTS, &access),

@@ -4,26 +4,40 @@
 //! leader's timeout and the core.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::core_queries::{self, CoreQuery};
+use super::history_answers::HistoryAnswers;
 use crate::kube::leader_call::LeaderCall;
 use crate::kube::lease::LeaseHolder;
 use crate::kube::watch_status::WatchStatuses;
 use crate::metrics::build;
+use crate::metrics::recent::RecentDecisions;
 use crate::server::apis::questions::AnswerQuestions;
-use crate::server::apis::views::source_of;
+use crate::server::apis::views::{AuditCache, source_of};
 use crate::snapshot::Snapshot;
 use crate::visibility::managers::{self, ReplicaFacts};
 use crate::visibility::page::ModelError;
 use crate::visibility::questions::{LeaderAnswer, Question};
 use crate::visibility::views::{Answer, WatchView};
+
+/// Longest silence of a watch with which nothing has changed that this process does not know.
+const MAX_SILENCE: Duration = Duration::from_mins(2);
+
+/// Returns now, or nothing while a watch is silent.
+pub(super) fn heard_until(watches: &WatchStatuses) -> Option<Timestamp> {
+    let served = watches.iter().filter(|(_, health)| !health.not_served());
+    let silence = served.map(|(_, health)| health.time_since_activity()).max();
+    silence.filter(|silence| *silence <= MAX_SILENCE).map(|_| Timestamp::now())
+}
 
 /// Answers from the state of this process.
 #[derive(Clone)]
@@ -37,6 +51,9 @@ pub(super) struct LocalAnswers {
     /// Whether there is an election.
     pub(super) elects: bool,
     pub(super) watches: WatchStatuses,
+    pub(super) recent: Arc<RecentDecisions>,
+    pub(super) audits: Arc<AuditCache>,
+    pub(super) history: HistoryAnswers,
 }
 
 impl AnswerQuestions for LocalAnswers {
@@ -46,6 +63,11 @@ impl AnswerQuestions for LocalAnswers {
             let question = match question {
                 Question::Verdict(question) => question,
                 Question::Manager => return Some(own.manager().await),
+                Question::History(question) => return Some(own.history.answer(&question).await),
+                Question::Ring(report) => {
+                    own.history.hear(report);
+                    return Some(LeaderAnswer::Noted);
+                }
             };
             let key = question.workload.key();
             let target = match question.target(&own.published.load()) {
@@ -57,8 +79,12 @@ impl AnswerQuestions for LocalAnswers {
                 return Some(LeaderAnswer::Refused(ModelError::TooMany));
             };
             let snapshot = own.published.load_full();
-            let source = source_of(&snapshot, &own.replica);
-            Some(question.answer(&snapshot, explanation.as_ref(), source))
+            let source = source_of(&snapshot, &own.replica, heard_until(&own.watches));
+            let mut answer = question.answer(&snapshot, explanation.as_ref(), source);
+            if let LeaderAnswer::Verdict(verdict) = &mut answer {
+                own.history.add_evictions(&mut verdict.view, &question.access).await;
+            }
+            Some(answer)
         })
     }
 }
@@ -67,16 +93,19 @@ impl LocalAnswers {
     async fn manager(self) -> LeaderAnswer {
         let inspection = core_queries::ask(&self.queries, CoreQuery::Inspect).await;
         let snapshot = self.published.load_full();
+        let findings = self.audits.counts(&snapshot).await;
         let facts = ReplicaFacts {
             replica: self.replica.clone(),
             version: build::describe(),
             holder: self.holder.get(),
             elects: self.elects,
             watches: self.watches(),
-            findings: None,
+            rates: self.recent.rates(std::time::Instant::now()),
+            findings,
+            other_replicas: self.history.other_replicas(),
         };
         let view = managers::manager(&snapshot, facts, inspection.as_ref());
-        let source = source_of(&snapshot, &self.replica);
+        let source = source_of(&snapshot, &self.replica, heard_until(&self.watches));
         LeaderAnswer::Manager(Box::new(Answer { view, source, partial: inspection.is_none() }))
     }
 
@@ -101,7 +130,8 @@ pub(super) struct LeaderLink {
 
 impl AnswerQuestions for LeaderLink {
     fn answer(&self, question: Question) -> BoxFuture<'static, Option<LeaderAnswer>> {
-        let remote = self.remote.clone().filter(|_| !self.local.published.load().leading);
+        let asks = !matches!(question, Question::History(_)) && !self.local.published.load().leading;
+        let remote = self.remote.clone().filter(|_| asks);
         let local = self.local.clone();
         Box::pin(async move {
             let Some(remote) = remote else { return local.answer(question).await };
@@ -120,7 +150,7 @@ impl AnswerQuestions for LeaderLink {
                     answer.partial = true;
                     LeaderAnswer::Manager(answer)
                 }
-                refused @ LeaderAnswer::Refused(_) => refused,
+                other => other,
             })
         })
     }
@@ -134,9 +164,20 @@ pub(super) fn account_of(token: &str) -> Option<String> {
     account.starts_with("system:serviceaccount:").then(|| account.to_owned())
 }
 
+/// Returns the account of a name in a namespace; a name with its namespace is returned as it is.
+pub(super) fn account_named(name: &str, namespace: &str) -> String {
+    if name.contains(':') { name.to_owned() } else { format!("system:serviceaccount:{namespace}:{name}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn accounts_are_named_in_full() {
+        assert_eq!(account_named("a", "ns"), "system:serviceaccount:ns:a");
+        assert_eq!(account_named("system:serviceaccount:b:a", "ns"), "system:serviceaccount:b:a");
+    }
 
     #[test]
     fn the_account_is_read_from_a_token() {

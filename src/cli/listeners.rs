@@ -17,6 +17,7 @@ use super::threads::Threads;
 use super::workers::run_until;
 use super::{address, dashboard, debug, visibility};
 use crate::admission::{self, ReviewContext};
+use crate::kube::lease_follower::LeaseFollower;
 use crate::metrics::{self, model::Role};
 use crate::server::apis;
 use crate::server::authorizer::{self, Authorizer};
@@ -91,7 +92,15 @@ pub(super) async fn start(
     }
     let dashboard = &args.dashboard.dashboard_bind_address;
     if let Some(addresses) = address::parse("dashboard address", dashboard).await? {
-        let router = dashboard::router(settings, shared);
+        let follower = Arc::<LeaseFollower>::default();
+        if let Some(lease) = settings.lease()? {
+            // A process that takes part in the election learns from it who leads.
+            let holder = Arc::clone(&shared.leadership.holder);
+            let holder = (!args.component.reconciles()).then_some(holder);
+            let following = Arc::clone(&follower).follow(shared.clients.call.clone(), lease.path(), holder);
+            servers.start(&threads.api, "lease follower", run_until(shared.stop.serving.clone(), following));
+        }
+        let router = dashboard::router(settings, shared, follower);
         let listener = Listener::bind("dashboard", addresses, Some(Arc::clone(&tls)), router, limits);
         let listener = bind_on(&threads.dashboard, listener).await.context("dashboard")?;
         serve(&mut servers, &threads.dashboard, "dashboard", listener, shared);

@@ -11,7 +11,8 @@ use arc_swap::ArcSwap;
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::args::ManagerArgs;
-use super::core_queries::{self, CoreQuery};
+use super::core_queries::{self, CoreQuery, OwnCore};
+use super::history_answers::HistoryShared;
 use super::listed_frameworks::ListedFrameworks;
 use super::logs::LogLevel;
 use super::settings::{self, ManagerSettings};
@@ -29,7 +30,9 @@ use crate::kube::watch_status::WatchStatuses;
 use crate::metrics::ConfigurationGaps;
 use crate::metrics::counters::Counters;
 use crate::metrics::model::Role;
+use crate::metrics::recent::RecentDecisions;
 use crate::reconciler::{Delta, Event, Reconciler};
+use crate::server::apis::views::AuditCache;
 use crate::snapshot::Snapshot;
 
 /// Capacity of the channel to the core; watches wait while it is full. Each delta contains a whole object, so a larger
@@ -81,6 +84,11 @@ pub(super) struct CoreLink {
     pub(super) deltas: mpsc::WeakSender<Delta>,
     pub(super) queries: mpsc::Sender<CoreQuery>,
     pub(super) published: Arc<ArcSwap<Snapshot>>,
+    /// What it decided in the last minutes.
+    pub(super) recent: Arc<RecentDecisions>,
+    /// Findings of the last minute.
+    pub(super) audits: Arc<AuditCache>,
+    pub(super) history: Arc<HistoryShared>,
 }
 
 /// Which replica leads.
@@ -157,8 +165,11 @@ async fn run(settings: &ManagerSettings, threads: &Threads, log_level: LogLevel)
         refused_writes: Arc::default(),
         core: CoreLink {
             deltas: deltas.0.downgrade(),
+            audits: Arc::new(AuditCache::new(Arc::new(OwnCore(queries.clone())))),
             queries,
             published: Arc::new(ArcSwap::from_pointee(state.snapshot())),
+            recent: Arc::new(RecentDecisions::new(std::time::Instant::now())),
+            history: Arc::default(),
         },
         counters: Arc::new(Counters::new(std::env::consts::OS, settings.families())),
         configuration_gaps: Arc::default(),

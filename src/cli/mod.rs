@@ -14,6 +14,7 @@ mod core;
 mod core_queries;
 mod crds;
 mod dashboard;
+mod dashboard_history;
 mod debug;
 mod dump;
 mod entry;
@@ -21,6 +22,7 @@ mod entry;
 mod failpoints;
 mod files;
 mod framework;
+mod history_answers;
 mod import;
 mod leader_questions;
 mod leadership;
@@ -46,7 +48,7 @@ mod zap;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::metrics::build;
 use names::Grammar;
@@ -105,7 +107,7 @@ pub fn main() -> ExitCode {
         Grammar::Plugin => args,
         _ => entry::command_line(args, is_subcommand),
     };
-    let result = match Cli::parse_from(line).command {
+    let result = match parsed(grammar, line).command {
         Command::Manager(args) => manager::start(*args).map(success),
         Command::Config(args) => config::run(&args),
         Command::Crds(args) => crds::run(&args).map(success),
@@ -124,6 +126,19 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Parses the command line. A plugin of kubectl calls itself by the words that users type, and has no verb for the manager.
+fn parsed(grammar: Grammar, line: Vec<OsString>) -> Cli {
+    let mut command = Cli::command();
+    if grammar == Grammar::Plugin {
+        command = command
+            .name("kubectl sluice")
+            .bin_name("kubectl sluice")
+            .mut_subcommand("manager", |manager| manager.hide(true));
+    }
+    let matches = command.get_matches_from(line);
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
 fn success(_: ()) -> ExitCode {

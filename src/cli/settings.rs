@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::address;
 use super::args::ManagerArgs;
+use super::component::Component;
 use super::config_mapping;
 use crate::admission::AdmissionSettings;
 use crate::api::config::{self, Configuration, LoadedConfiguration};
@@ -124,7 +125,9 @@ impl ManagerSettings {
             ..reconciler::WriteLimits::default()
         };
         core.gates.provisioning_requests = self.args.provisioning_requests;
-        core.gates.history_bytes = self.args.history_ring;
+        // The dashboard asks the leader: a history of its own would begin with its own start.
+        let records = self.args.component != Component::Dashboard;
+        core.gates.history_bytes = if records { self.args.history_ring } else { 0 };
         #[cfg(feature = "failpoints")]
         {
             core.failpoints = super::failpoints::from_env();
@@ -156,7 +159,7 @@ impl ManagerSettings {
 
     /// Returns where other replicas ask this one while it leads: the port of the visibility API on the pod's address. `None` if
     /// either is not known.
-    fn leader_address(&self) -> Option<String> {
+    pub(super) fn leader_address(&self) -> Option<String> {
         let address = self.visibility_address()?;
         let port = address.rsplit(':').next()?.parse::<u16>().ok()?;
         let ip = self.args.pod_ip.as_ref()?.parse::<IpAddr>().ok()?;
@@ -245,10 +248,10 @@ impl ManagerSettings {
         duration.unwrap_or_default().max(Duration::from_secs(2))
     }
 
-    /// Returns the lease settings, or `None` without leader election, or if this process never leads.
+    /// Returns the lease settings, or `None` without leader election, or if this process neither leads nor needs to know who does.
     pub(super) fn lease(&self) -> anyhow::Result<Option<LeaseSettings>> {
         let election = &self.configuration.leader_election;
-        if !election.leader_elect || !self.args.component.reconciles() {
+        if !election.leader_elect || self.args.component == Component::Webhooks {
             return Ok(None);
         }
         let settings = lease::ElectionSettings {
@@ -280,6 +283,7 @@ impl ManagerSettings {
         let services = [&internal.webhook_service_name, &args.metrics_service];
         let visibility = self.visibility_address().map(|_| &args.visibility_service);
         let services = services.into_iter().chain(visibility).chain(&args.conversion_service);
+        let services = services.chain(&args.dashboard.dashboard_service);
         let dns_names = |service: &String| {
             let name = format!("{service}.{}.svc", self.namespace);
             [name.clone(), format!("{name}.cluster.local")]

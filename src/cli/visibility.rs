@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use super::leader_questions::{LeaderLink, LocalAnswers, account_of};
+use super::core_queries::OwnCore;
+use super::history_answers::{AskReplicas, HistoryAnswers};
+use super::leader_questions::{LeaderLink, LocalAnswers, account_named, account_of, heard_until};
 use super::manager::ManagerContext;
 use super::settings::ManagerSettings;
 use crate::kube::leader_call::{LeaderCall, LeaderCallSettings};
 use crate::metrics::model::Role;
 use crate::server::apis::access::AccessReviewer;
+use crate::server::apis::capacity::CapacityCache;
 use crate::server::apis::front_proxy::FrontProxy;
 use crate::server::apis::group::ApiGroup;
 use crate::server::apis::questions::{PrivatePath, QUESTIONS_PATH, TokenReviewer};
@@ -30,7 +33,12 @@ pub(super) fn server(settings: &ManagerSettings, shared: &ManagerContext) -> (Ap
         access: access.clone(),
         leader: leader(settings, shared),
         rate: Arc::default(),
-        audits: Arc::default(),
+        audits: Arc::clone(&shared.core.audits),
+        capacity: Arc::new(CapacityCache::new(Arc::new(OwnCore(shared.core.queries.clone())))),
+        heard_until: Arc::new({
+            let watches = shared.watch_statuses.clone();
+            move || heard_until(&watches)
+        }),
         replica: settings.replica(),
         tenant_detail: settings.tenant_detail(),
     };
@@ -54,6 +62,21 @@ fn local_answers(settings: &ManagerSettings, shared: &ManagerContext) -> LocalAn
         holder: Arc::clone(&shared.leadership.holder),
         elects: shared.leadership.role != Role::Standalone,
         watches: shared.watch_statuses.clone(),
+        recent: Arc::clone(&shared.core.recent),
+        audits: Arc::clone(&shared.core.audits),
+        history: history(settings, shared),
+    }
+}
+
+/// Returns what answers from the history.
+pub(super) fn history(settings: &ManagerSettings, shared: &ManagerContext) -> HistoryAnswers {
+    HistoryAnswers {
+        shared: Arc::clone(&shared.core.history),
+        queries: shared.core.queries.clone(),
+        published: Arc::clone(&shared.core.published),
+        replica: settings.replica(),
+        holder: Arc::clone(&shared.leadership.holder),
+        call: leader_call(settings, shared).map(|call| -> Arc<dyn AskReplicas> { Arc::new(call) }),
     }
 }
 
@@ -82,13 +105,12 @@ fn private_path(
     shared: &ManagerContext,
     local: LocalAnswers,
 ) -> Option<Arc<PrivatePath>> {
-    let mut accounts = settings.args.leader_caller.clone();
-    if accounts.is_empty() {
-        // A pod without the token asks no leader, and is asked by none.
-        accounts.extend(
-            std::fs::read_to_string(&settings.args.leader_token).ok().and_then(|token| account_of(&token)),
-        );
-    }
+    let callers = settings.args.leader_caller.iter();
+    let mut accounts: Vec<String> = callers.map(|name| account_named(name, &settings.namespace)).collect();
+    // A pod without the token asks no leader.
+    accounts.extend(
+        std::fs::read_to_string(&settings.args.leader_token).ok().and_then(|token| account_of(&token)),
+    );
     let published = Arc::clone(&shared.core.published);
     (!accounts.is_empty()).then(|| {
         Arc::new(PrivatePath {

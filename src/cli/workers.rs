@@ -17,6 +17,7 @@ use super::reload;
 use super::settings::ManagerSettings;
 use super::supervise::SupervisedTasks;
 use super::threads::Threads;
+use super::visibility;
 use super::webhook_configurations;
 use crate::cache::Kind;
 use crate::kube::client::Rate;
@@ -26,7 +27,7 @@ use crate::kube::lease::LeaseSettings;
 use crate::kube::rbac_check::{PermissionCheck, PermissionRequirements, WriteRequirements};
 use crate::kube::watch::run_watch;
 use crate::kube::{certificates, events, rbac_check};
-use crate::reconciler::{Delta, Reconciler, Write, WriteOutcome};
+use crate::reconciler::{Delta, Event, Reconciler, Write, WriteOutcome};
 
 /// Interval between two heartbeats of the threads that call the API server.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(250);
@@ -60,12 +61,7 @@ pub(super) fn start(
         Ok(())
     });
     let emitter = event_task(settings, shared, under_load);
-    let mut stop = shared.stop.acting.clone();
-    workers.start(api, "events", async move {
-        let stopped = async { stop.wait_for(|stop| *stop).await.map_or((), drop) };
-        emitter.run(ends.events.1, stopped).await;
-        Ok(())
-    });
+    workers.start(api, "events", emit_events(emitter, ends.events.1, shared.stop.acting.clone()));
     let certificates = certificates::CertificateTask {
         client: shared.clients.watch.clone(),
         caller: shared.clients.call.clone(),
@@ -104,6 +100,10 @@ pub(super) fn start(
     start_config_checks(&mut workers, settings, shared, sends_ownership, api);
     let reloads = reload::run(settings, shared);
     workers.start(api, "configuration", run_until(shared.stop.serving.clone(), reloads));
+    if let Some(address) = settings.leader_address() {
+        let told = visibility::history(settings, shared).tell(address);
+        workers.start(api, "history", run_until(shared.stop.acting.clone(), told));
+    }
     let dumps = queue_dump::run(shared.core.queries.clone());
     workers.start(api, "queue dump", try_run_until(shared.stop.serving.clone(), dumps));
     let watch_statuses = shared.watch_statuses.clone();
@@ -122,6 +122,7 @@ pub(super) fn start(
         leading: shared.leadership.leading.clone(),
         synced: ends.synced,
         counters: Arc::clone(&shared.counters),
+        recent: Arc::clone(&shared.core.recent),
         stop: shared.stop.acting.clone(),
         heartbeat: shared.heartbeats.core.clone(),
         role: shared.leadership.role,
@@ -155,6 +156,17 @@ fn start_config_checks(
 }
 
 /// Creates the task that writes events.
+/// Sends events until the process stops.
+async fn emit_events(
+    emitter: events::EventTask,
+    events: mpsc::UnboundedReceiver<Event>,
+    mut stop: watch::Receiver<bool>,
+) -> anyhow::Result<()> {
+    let stopped = async { stop.wait_for(|stop| *stop).await.map_or((), drop) };
+    emitter.run(events, stopped).await;
+    Ok(())
+}
+
 fn event_task(
     settings: &ManagerSettings,
     shared: &ManagerContext,
@@ -183,11 +195,15 @@ fn executor(
     deltas: mpsc::Sender<Delta>,
 ) -> Executor {
     let counters = Arc::clone(&shared.counters);
+    let recent = Arc::clone(&shared.core.recent);
     let recheck = Arc::clone(&shared.permissions.recheck);
     let (refused, fence) = (Arc::clone(&shared.refused_writes), shared.fence.clone());
     let on_call: OnCall = Arc::new(move |write, outcome| {
         let (verb, resource) = (write.verb.as_str(), resource_label(write));
         counters.count_write(verb, outcome_label(outcome));
+        if matches!(outcome, WriteOutcome::Conflict) {
+            recent.count_conflict(std::time::Instant::now());
+        }
         if let WriteOutcome::Rejected { code, .. } = outcome {
             counters.count_refused_write(&resource, verb, *code);
             if *code == 403 {

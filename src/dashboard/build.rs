@@ -3,21 +3,28 @@
 //! Invariants: everything is read through `visibility`, with the viewer's access; a page costs what it shows and one pass over the
 //! queues, never over the workloads; a search passes over a bounded number of rows and says how to go on.
 
-use super::data::{ClusterQueuePage, NamespacePage, Overview, PathNode, PendingPage, PendingQuery};
-use super::marks::needs_change;
-use super::question::{DEFAULT_ROWS, Question};
-use crate::resources::{Quantity, to_f64};
+mod pending;
+
+pub use pending::pending_page;
+
+use super::audit::{AuditPage, AuditQuery, MAX_FINDINGS};
+use super::data::{ClusterQueuePage, NamespacePage, Overview, OverviewNumbers, PathNode};
+use super::flavors::{FlavorPage, FlavorQuery};
+use super::heat::HeatMap;
+use super::question::Question;
+use crate::scheduler::CapacityReport;
 use crate::snapshot::Snapshot;
 use crate::visibility::access::Access;
-use crate::visibility::findings::{count, findings};
+use crate::visibility::findings::count;
+use crate::visibility::flavors::flavors;
 use crate::visibility::page::{ModelError, PageQuery};
 use crate::visibility::queue_views::{cluster_queue, cluster_queues, cohort, cohorts, local_queues};
-use crate::visibility::selector::WorkloadSelector;
+use crate::visibility::selector::{WorkloadSelector, needs_change};
 use crate::visibility::views::{
-    AmountView, ClusterQueueView, CohortView, ListMetadata, LocalQueueView, QuotaView, ReasonCount, Source,
-    WorkloadView,
+    AmountView, ClusterQueueView, CohortView, Finding, LocalQueueView, QuotaView, ReasonCount, Source,
 };
 use crate::visibility::workloads::{Rowset, WorkloadQuery, workloads};
+use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Rows of next and largest workloads on the page of a queue.
@@ -26,8 +33,6 @@ const FEW_ROWS: usize = 5;
 const FEW_FINDINGS: usize = 3;
 /// Rows on the page of a namespace.
 const NAMESPACE_ROWS: usize = 20;
-/// Most rows that a search passes over for one page.
-const MAX_SEARCHED: usize = 4_000;
 /// Most similar names.
 const MAX_SIMILAR: usize = 5;
 /// Most names to choose from.
@@ -75,6 +80,7 @@ pub fn overview(
     snapshot: &Snapshot,
     access: &Access,
     (root, source): (Option<&str>, Source),
+    found: &[Finding],
 ) -> Result<Overview, ModelError> {
     let mut cohorts = all(|page| cohorts(snapshot, access, page))?;
     let mut queues = all(|page| cluster_queues(snapshot, access, page))?;
@@ -84,7 +90,14 @@ pub fn overview(
         cohorts.retain(|cohort| below.contains(&cohort.metadata.name));
         queues.retain(|queue| below.contains(&queue.cohort));
     }
-    let found = findings(snapshot, access, None)?;
+    let is_meant = |finding: &&Finding| {
+        let object = &finding.object;
+        root.is_none()
+            || (object.kind == "Cohort" && cohorts.iter().any(|known| known.metadata.name == object.name))
+            || (object.kind == "ClusterQueue"
+                && queues.iter().any(|known| known.metadata.name == object.name))
+    };
+    let found: Vec<Finding> = found.iter().filter(is_meant).cloned().collect();
     let reasons = sum_reasons(queues.iter().flat_map(|queue| &queue.reasons));
     let waiting = |queue: &&ClusterQueueView| {
         let view = snapshot.queues.cluster_queues.get(queue.metadata.name.as_str());
@@ -96,9 +109,11 @@ pub fn overview(
         needs_change: sum_needing_change(&reasons),
         reasons,
         admitted: queues.iter().map(|queue| queue.admitted).sum(),
-        cluster_queue_count: number(queues.len()),
-        cohort_count: number(cohorts.len()),
-        waiting_heads: number(queues.iter().filter(waiting).count()),
+        numbers: OverviewNumbers {
+            cluster_queue_count: number(queues.len()),
+            cohort_count: number(cohorts.len()),
+            waiting_heads: number(queues.iter().filter(waiting).count()),
+        },
         cohorts,
         cluster_queues: queues,
         finding_counts: Some(count(&found)),
@@ -106,6 +121,61 @@ pub fn overview(
         source,
         ..Overview::default()
     })
+}
+
+/// Returns the value of the page of findings. `found` are all findings for readers like the viewer.
+///
+/// # Errors
+/// The viewer sees neither the cluster nor the namespace.
+pub fn audit_page(
+    snapshot: &Snapshot,
+    access: &Access,
+    (query, source): (&AuditQuery, Source),
+    (checked_at, found): (Timestamp, &[Finding]),
+) -> Result<AuditPage, ModelError> {
+    let namespace = query.namespace.as_str();
+    if !(access.cluster || (!namespace.is_empty() && access.sees(namespace))) {
+        return Err(ModelError::NotFound);
+    }
+    let meant = |finding: &&Finding| namespace.is_empty() || finding.object.namespace == namespace;
+    let seen: Vec<Finding> = found.iter().filter(meant).cloned().collect();
+    let counts = count(&seen);
+    let mut items: Vec<Finding> = seen.into_iter().filter(|finding| query.selects(finding)).collect();
+    let total = number(items.len());
+    items.truncate(MAX_FINDINGS);
+    let of_cluster = |count: usize| access.cluster.then(|| number(count));
+    Ok(AuditPage {
+        query: query.clone(),
+        counts,
+        items,
+        total,
+        checked_at: Some(checked_at),
+        cluster_queue_count: of_cluster(snapshot.queues.cluster_queues.len()),
+        workload_count: of_cluster(snapshot.workloads.len()),
+        source,
+        partial: false,
+    })
+}
+
+/// Returns the value of a page of flavors from what the core found on the nodes.
+///
+/// # Errors
+/// The viewer does not see the cluster, or there is no such flavor or ClusterQueue.
+pub fn flavor_page(
+    snapshot: &Snapshot,
+    access: &Access,
+    (query, source): (&FlavorQuery, Source),
+    report: &CapacityReport,
+) -> Result<FlavorPage, ModelError> {
+    let queue = Some(query.cluster_queue.as_str()).filter(|name| !name.is_empty());
+    let mut items = flavors(snapshot, access, (report, queue))?;
+    if items.is_empty() && !query.flavor.is_empty() {
+        return Err(ModelError::NotFound);
+    }
+    let cluster_queues = choices(snapshot, access).0;
+    // Only a flavor that was asked for by its name has domains.
+    let map = items.first_mut().and_then(|flavor| HeatMap::of(&std::mem::take(&mut flavor.domains)));
+    Ok(FlavorPage { query: query.clone(), items, map, cluster_queues, source, partial: report.is_cut })
 }
 
 /// Returns a cohort and those below it. Ends also where parents form a cycle.
@@ -142,6 +212,7 @@ pub fn cluster_queue_page(
         local_queues: queues.into_iter().filter(|queue| queue.cluster_queue == name).collect(),
         largest: Vec::new(),
         cluster_queue: queue,
+        trend: None,
         source,
         partial: false,
     })
@@ -210,142 +281,6 @@ fn selector(fields: &[(&str, &str)]) -> Result<WorkloadSelector, ModelError> {
         parts.push(format!("{field}={value}"));
     }
     WorkloadSelector::parse(&parts.join(",")).map_err(ModelError::Invalid)
-}
-
-/// What a search asks for beside the queue.
-struct Search {
-    /// Least amount of a resource.
-    min: Option<(String, f64)>,
-    /// Part of the name.
-    name: String,
-    /// A label.
-    label: Option<(String, String)>,
-}
-
-impl Search {
-    fn of(query: &PendingQuery) -> Result<Self, ModelError> {
-        let label =
-            query.q.split_once('=').map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()));
-        let min = match query.min.split_once('=') {
-            _ if query.min.is_empty() => None,
-            Some((resource, amount)) => {
-                let amount = amount.trim();
-                let parsed = Quantity::parse(amount)
-                    .map_err(|error| ModelError::Invalid(format!("min: {amount:?} is no amount: {error}")))?;
-                Some((resource.trim().to_owned(), to_f64(parsed.milli().into()) / 1_000.0))
-            }
-            None => return Err(ModelError::Invalid(format!("min: {:?} is not RESOURCE=AMOUNT", query.min))),
-        };
-        let name = if label.is_some() { String::new() } else { query.q.to_lowercase() };
-        Ok(Self { min, name, label })
-    }
-
-    fn is_empty(&self) -> bool {
-        self.min.is_none() && self.name.is_empty() && self.label.is_none()
-    }
-
-    fn matches(&self, view: &WorkloadView) -> bool {
-        let labels = &view.metadata.labels;
-        let enough = |(resource, least): &(String, f64)| {
-            let needs = view.needs.iter().filter(|need| need.resource == *resource);
-            needs.filter_map(|need| super::text::value(&need.amount)).any(|amount| amount >= *least)
-        };
-        let job = view.job.as_ref().map_or("", |job| job.name.as_str());
-        let named =
-            [view.metadata.name.as_str(), job].iter().any(|name| name.to_lowercase().contains(&self.name));
-        named
-            && self.min.as_ref().is_none_or(enough)
-            && self.label.as_ref().is_none_or(|(key, value)| labels.get(key) == Some(value))
-    }
-}
-
-/// Returns the value of a page of pending workloads.
-///
-/// # Errors
-/// The lists are not complete, or a part of the question cannot be read.
-pub fn pending_page(
-    snapshot: &Snapshot,
-    access: &Access,
-    (query, source): (&PendingQuery, Source),
-) -> Result<PendingPage, ModelError> {
-    let search = Search::of(query)?;
-    let rows =
-        usize::try_from(if query.limit == 0 { DEFAULT_ROWS } else { query.limit }).unwrap_or(usize::MAX);
-    let namespace = Some(query.namespace.clone()).filter(|name| !name.is_empty());
-    let mut asked = WorkloadQuery {
-        namespace,
-        selector: selector(&[
-            ("status", "pending"),
-            ("clusterQueue", &query.cluster_queue),
-            ("localQueue", &query.local_queue),
-            ("reason", &query.reason),
-        ])?,
-        page: PageQuery { limit: rows, continue_token: query.after.clone() },
-    };
-    let (mut items, mut searched) = (Vec::new(), 0_usize);
-    let metadata: ListMetadata = loop {
-        let (found, metadata) = workloads(snapshot, access, &asked)?;
-        searched = searched.saturating_add(found.len());
-        items.extend(found.into_iter().filter(|view| search.matches(view)));
-        let enough = items.len() >= rows || searched >= MAX_SEARCHED || search.is_empty();
-        if enough || metadata.continue_token.is_empty() {
-            break metadata;
-        }
-        asked.page.continue_token.clone_from(&metadata.continue_token);
-    };
-    let is_cut = !search.is_empty() && !metadata.continue_token.is_empty();
-    let counts = Counts::of(snapshot, access, query)?;
-    let (cluster_queues, namespaces) = choices(snapshot, access);
-    Ok(PendingPage {
-        query: query.clone(),
-        metadata: if search.is_empty() {
-            metadata
-        } else {
-            ListMetadata { remaining_item_count: None, ..metadata }
-        },
-        items,
-        total: counts.total,
-        waiting: counts
-            .reasons
-            .iter()
-            .map(|row| row.count)
-            .sum::<u64>()
-            .saturating_sub(sum_needing_change(&counts.reasons)),
-        needs_change: sum_needing_change(&counts.reasons),
-        reasons: counts.reasons,
-        cluster_queues,
-        namespaces,
-        searched: is_cut.then(|| number(searched)),
-        source,
-        partial: false,
-    })
-}
-
-/// Counts that the queues keep, of the queues that are asked for.
-struct Counts {
-    total: Option<u64>,
-    reasons: Vec<ReasonCount>,
-}
-
-impl Counts {
-    fn of(snapshot: &Snapshot, access: &Access, query: &PendingQuery) -> Result<Self, ModelError> {
-        if query.namespace.is_empty() {
-            let mut queues = all(|page| cluster_queues(snapshot, access, page))?;
-            queues
-                .retain(|queue| query.cluster_queue.is_empty() || queue.metadata.name == query.cluster_queue);
-            let total = queues.iter().map(|queue| queue.pending.total).sum();
-            let reasons = sum_reasons(queues.iter().flat_map(|queue| &queue.reasons));
-            return Ok(Self { total: Some(total), reasons });
-        }
-        let mut queues = all(|page| local_queues(snapshot, access, (Some(&query.namespace), page)))?;
-        queues.retain(|queue| {
-            (query.cluster_queue.is_empty() || queue.cluster_queue == query.cluster_queue)
-                && (query.local_queue.is_empty() || queue.metadata.name == query.local_queue)
-        });
-        let total = queues.iter().map(|queue| queue.pending.total).sum();
-        let reasons = sum_reasons(queues.iter().flat_map(|queue| &queue.reasons));
-        Ok(Self { total: Some(total), reasons })
-    }
 }
 
 /// Returns the ClusterQueues and namespaces to choose from, as far as the viewer sees all of them.
@@ -425,6 +360,12 @@ pub fn similar(snapshot: &Snapshot, access: &Access, question: &Question) -> Vec
         Question::Cohort { name: wanted, .. } => {
             let names = cohorts.keys().filter(|name| like(wanted, name));
             let question = |name: &str| Question::Cohort { name: name.to_owned(), fr: String::new() };
+            names.map(|name| (name.to_string(), question(name))).collect()
+        }
+        Question::Flavors(query) => {
+            let names = snapshot.facts.flavors.keys().filter(|name| like(&query.flavor, name));
+            let question =
+                |name: &str| Question::Flavors(FlavorQuery { flavor: name.to_owned(), ..query.clone() });
             names.map(|name| (name.to_string(), question(name))).collect()
         }
         _ => Vec::new(),

@@ -1,10 +1,12 @@
 //! The page of a ClusterQueue: quota by flavor-resource, the way to the root with the node that binds, who is next.
 
+use super::chart::{self, Chart};
 use super::data::{ClusterQueuePage, PathNode};
 use super::frame::{Frame, Request, Section};
 use super::marks::{Shape, Tag};
 use super::rows::{Crumb, QuotaRow, WorkloadRow};
 use super::text;
+use crate::visibility::views::QuotaView;
 use askama::Template;
 
 #[derive(Template)]
@@ -18,6 +20,8 @@ struct ClusterQueueTemplate<'a> {
     message: &'a str,
     facts: Facts,
     quotas: Vec<QuotaRow>,
+    charts: Vec<Chart>,
+    period: String,
     path_of: String,
     path: Vec<PathRow>,
     next: Vec<WorkloadRow>,
@@ -103,6 +107,12 @@ pub fn cluster_queue(request: &Request, data: &ClusterQueuePage) -> askama::Resu
             weight: share.map(|share| share.weight.clone()).unwrap_or_default(),
         },
         quotas: queue.quota.iter().map(QuotaRow::of).collect(),
+        charts: data
+            .trend
+            .as_ref()
+            .map(|trend| chart::of_queue(trend, shown_quota(data)))
+            .unwrap_or_default(),
+        period: data.trend.as_ref().map(|trend| chart::period(&trend.recorded)).unwrap_or_default(),
         path_of: data.path.first().map_or_else(String::new, |node| {
             format!("{} in {}, from the queue to the root", node.quota.resource, node.quota.flavor)
         }),
@@ -112,6 +122,14 @@ pub fn cluster_queue(request: &Request, data: &ClusterQueuePage) -> askama::Resu
         largest: WorkloadRow::all(&data.largest, links, request.now),
     }
     .render()
+}
+
+/// Returns the quota that the charts are about: that of the path, or the first one.
+fn shown_quota(data: &ClusterQueuePage) -> Option<&QuotaView> {
+    let of_path = data.path.first().map(|node| (&node.quota.flavor, &node.quota.resource));
+    let quotas = &data.cluster_queue.quota;
+    let same = |quota: &&QuotaView| of_path == Some((&quota.flavor, &quota.resource));
+    quotas.iter().find(same).or_else(|| quotas.first())
 }
 
 fn path_row(node: &PathNode, links: &super::links::Links) -> PathRow {

@@ -3,7 +3,7 @@
 //! Invariant: no cell is read as a formula by a spreadsheet.
 
 use super::text::rfc3339;
-use crate::visibility::views::WorkloadView;
+use crate::visibility::views::{Finding, FlavorView, WorkloadView};
 
 const HEADER: &str =
     "namespace,name,clusterQueue,localQueue,position,priority,since,resource,amount,reason,message\r\n";
@@ -28,6 +28,44 @@ pub fn workloads(views: &[WorkloadView]) -> String {
         ];
         let cells: Vec<String> = cells.iter().map(|text| cell(text)).collect();
         text.push_str(&cells.join(","));
+        text.push_str("\r\n");
+    }
+    text
+}
+
+/// Writes flavors, one line for each of their resources.
+pub fn flavors(views: &[FlavorView]) -> String {
+    let mut text =
+        "flavor,nodes,schedulableNodes,resource,schedulable,quota,slack,charged,others,free\r\n".to_owned();
+    for view in views {
+        let nodes = [view.nodes.total.to_string(), view.nodes.schedulable.to_string()];
+        for row in &view.resources {
+            let amounts = [&row.schedulable, &row.quota, &row.slack, &row.charged, &row.others, &row.free];
+            let start = [&view.metadata.name, &nodes[0], &nodes[1], &row.resource];
+            let cells = start.into_iter().chain(amounts.map(|amount| &amount.value));
+            text.push_str(&cells.map(|text| cell(text)).collect::<Vec<_>>().join(","));
+            text.push_str("\r\n");
+        }
+    }
+    text
+}
+
+/// Writes findings.
+pub fn findings(found: &[Finding]) -> String {
+    let mut text = "severity,check,kind,namespace,name,message,consequence,correction\r\n".to_owned();
+    for finding in found {
+        let object = &finding.object;
+        let cells = [
+            finding.severity.as_str(),
+            finding.check.as_str(),
+            &object.kind,
+            &object.namespace,
+            &object.name,
+            &finding.message,
+            &finding.consequence,
+            &finding.correction,
+        ];
+        text.push_str(&cells.map(cell).join(","));
         text.push_str("\r\n");
     }
     text

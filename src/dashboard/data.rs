@@ -3,8 +3,8 @@
 //! Invariants: a value is built for one viewer, and holds only what that viewer may see; each number of a page is in its value.
 
 use crate::visibility::views::{
-    ClusterQueueView, CohortView, Finding, FindingCounts, ListMetadata, LocalQueueView, ManagerView,
-    QuotaView, ReasonCount, Source, WorkloadView,
+    ClusterQueueView, CohortView, Finding, FindingCounts, LineReport, ListMetadata, LocalQueueView,
+    ManagerView, QuotaView, ReasonCount, Source, WorkloadView,
 };
 use serde::{Deserialize, Serialize};
 
@@ -23,12 +23,9 @@ pub struct Overview {
     pub reasons: Vec<ReasonCount>,
     /// Number of admitted workloads.
     pub admitted: u64,
-    /// Number of ClusterQueues.
-    pub cluster_queue_count: u64,
-    /// Number of cohorts.
-    pub cohort_count: u64,
-    /// Number of heads that fit and are not admitted.
-    pub waiting_heads: u64,
+    /// Numbers of what is below.
+    #[serde(flatten)]
+    pub numbers: OverviewNumbers,
     /// Cohorts.
     pub cohorts: Vec<CohortView>,
     /// ClusterQueues.
@@ -42,11 +39,26 @@ pub struct Overview {
     /// The first findings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
+    /// Lines of the last 24 hours, of the whole cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trend: Option<LineReport>,
     /// Where all this comes from.
     pub source: Source,
     /// Whether a part is missing or may differ from the leader's.
     #[serde(default)]
     pub partial: bool,
+}
+
+/// Numbers of the start page.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OverviewNumbers {
+    /// Number of ClusterQueues.
+    pub cluster_queue_count: u64,
+    /// Number of cohorts.
+    pub cohort_count: u64,
+    /// Number of heads that fit and are not admitted.
+    pub waiting_heads: u64,
 }
 
 /// The page of a ClusterQueue.
@@ -64,6 +76,9 @@ pub struct ClusterQueuePage {
     /// The reserving workloads that use most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub largest: Vec<WorkloadView>,
+    /// Lines of the last 24 hours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trend: Option<LineReport>,
     /// Where all this comes from.
     pub source: Source,
     /// Whether a part is missing or may differ from the leader's.

@@ -54,6 +54,9 @@ pub struct Request {
 pub(super) enum Section {
     Overview,
     Pending,
+    Flavors,
+    Preemptions,
+    Audit,
     Namespace,
     None,
 }
@@ -182,10 +185,19 @@ fn navigation(request: &Request, section: Section) -> Vec<NavigationLink> {
         Scope::Cluster => vec![
             link("Overview", request.links.to("/"), Section::Overview),
             link("Pending", request.links.to("/pending"), Section::Pending),
+            link("Flavors", request.links.to("/flavors"), Section::Flavors),
+            link("Preemptions", request.links.to("/preemptions"), Section::Preemptions),
+            link("Audit", request.links.to("/audit"), Section::Audit),
         ],
         Scope::Namespace(name) => vec![
             link("Namespace", request.links.namespace(name), Section::Namespace),
             link("Pending", request.links.with_query("/pending", &[("ns", name)]), Section::Pending),
+            link(
+                "Preemptions",
+                request.links.with_query("/preemptions", &[("ns", name)]),
+                Section::Preemptions,
+            ),
+            link("Audit", request.links.with_query("/audit", &[("ns", name)]), Section::Audit),
         ],
     }
 }

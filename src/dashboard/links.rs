@@ -60,6 +60,11 @@ impl Links {
         format!("{}/cohorts/{}", self.0, encode(name))
     }
 
+    /// Returns the page of a ResourceFlavor.
+    pub fn flavor(&self, name: &str) -> String {
+        format!("{}/flavors/{}", self.0, encode(name))
+    }
+
     /// Returns the page of a Workload.
     pub fn workload(&self, namespace: &str, name: &str) -> String {
         format!("{}/workloads/{}/{}", self.0, encode(namespace), encode(name))

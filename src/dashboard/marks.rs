@@ -2,24 +2,8 @@
 
 use super::links::Links;
 use super::text;
-use crate::api::reason::PendingReason;
+use crate::visibility::selector::needs_change;
 use crate::visibility::views::{BlockerKindView, BlockerView, Need, WorkloadState};
-
-/// Reasons that no time ends: something must be changed.
-const NEED_A_CHANGE: [PendingReason; 7] = [
-    PendingReason::ExceedsMaxQuota,
-    PendingReason::NoMatchingFlavor,
-    PendingReason::Misconfigured,
-    PendingReason::Deactivated,
-    PendingReason::Suspended,
-    PendingReason::AdmissionGated,
-    PendingReason::OnHold,
-];
-
-/// Returns whether a workload with this reason waits for a change, not for time.
-pub fn needs_change(reason: &str) -> bool {
-    NEED_A_CHANGE.iter().any(|known| known.as_str() == reason)
-}
 
 /// A shape before a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +18,8 @@ pub(super) enum Shape {
     Good,
     /// It may not be as it should be.
     Warning,
+    /// Something to know.
+    Note,
 }
 
 /// A shape with its word.

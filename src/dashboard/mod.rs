@@ -5,13 +5,17 @@
 //! streams are in `server`.
 
 mod assets;
+mod audit;
 mod bar;
 pub mod build;
+mod chart;
 mod cluster_queue;
 pub mod csv;
 mod data;
 mod escape;
+mod flavors;
 mod frame;
+mod heat;
 mod links;
 mod live;
 mod marks;
@@ -19,6 +23,7 @@ mod messages;
 mod namespace;
 mod overview;
 mod pending;
+mod preemptions;
 pub mod question;
 mod rows;
 mod text;
@@ -26,15 +31,18 @@ mod verdict_sentence;
 mod workload;
 
 pub use assets::{ASSETS, Asset};
+pub use audit::{AuditPage, AuditQuery, audit};
 pub use cluster_queue::cluster_queue;
 pub use data::{ClusterQueuePage, NamespacePage, Overview, PathNode, PendingPage, PendingQuery};
+pub use flavors::{FlavorPage, FlavorQuery, flavors};
 pub use frame::{Freshness, Request, Scope};
+pub use heat::{HeatBlock, HeatCell, HeatMap, HeatRow};
 pub use links::{Links, encode};
 pub use live::{Fragments, changes};
-pub use marks::needs_change;
 pub use messages::{Message, MissingRight, forbidden, login, message};
 pub use namespace::namespace;
 pub use overview::overview;
 pub use pending::{href as pending_href, pending};
+pub use preemptions::{PreemptionFilter, PreemptionPage, preemptions};
 pub use question::Question;
 pub use workload::workload;

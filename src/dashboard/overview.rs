@@ -2,15 +2,16 @@
 //!
 //! Invariant: the tree has at most 500 rows; of a larger one the deeper rows are left out, and the page says so.
 
+use super::audit::FindingRow;
 use super::bar::Bar;
+use super::chart::{self, Chart};
 use super::data::Overview;
 use super::frame::{Frame, Request, Section};
 use super::links::Links;
-use super::marks::{Shape, Tag, needs_change};
+use super::marks::{Shape, Tag};
 use super::text;
-use crate::visibility::views::{
-    ClusterQueueView, CohortView, Finding, QuotaView, ReasonCount, Severity, ShareView,
-};
+use crate::visibility::selector::needs_change;
+use crate::visibility::views::{ClusterQueueView, CohortView, QuotaView, ReasonCount, ShareView};
 use askama::Template;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,13 +33,21 @@ struct OverviewTemplate<'a> {
     needs_change: String,
     admitted: String,
     in_use: String,
-    admissions: String,
-    evictions: String,
+    rates: Rates,
     flavors: Flavors,
     rows: Vec<TreeRow>,
     is_cut: bool,
     reasons: Vec<ReasonRow>,
     findings: Vec<FindingRow>,
+    audit: String,
+}
+
+/// Admissions and evictions a minute.
+struct Rates {
+    admissions: String,
+    evictions: String,
+    chart: Option<Chart>,
+    period: String,
 }
 
 /// The flavor-resources to choose from.
@@ -82,14 +91,6 @@ struct ReasonRow {
     count: String,
 }
 
-/// A finding, as the start page shows it.
-pub(super) struct FindingRow {
-    pub(super) tag: Tag,
-    pub(super) message: String,
-    pub(super) object: String,
-    pub(super) correction: String,
-}
-
 /// Renders the start page, with the tree of a flavor-resource (`FLAVOR:RESOURCE`), or of the one that is used most.
 ///
 /// # Errors
@@ -112,16 +113,25 @@ pub fn overview(request: &Request, data: &Overview, chosen: Option<&str>) -> ask
         needs_change: if data.needs_change > 0 { text::count(data.needs_change) } else { String::new() },
         admitted: text::count(data.admitted),
         in_use: in_use(data, chosen.as_ref()),
-        admissions: rate(decisions.and_then(|decisions| decisions.admissions_per_minute)),
-        evictions: rate(decisions.and_then(|decisions| decisions.evictions_per_minute)),
+        rates: Rates {
+            admissions: rate(decisions.and_then(|decisions| decisions.admissions_per_minute)),
+            evictions: rate(decisions.and_then(|decisions| decisions.evictions_per_minute)),
+            chart: data.trend.as_ref().and_then(chart::admissions),
+            period: data.trend.as_ref().map(|trend| chart::period(&trend.recorded)).unwrap_or_default(),
+        },
         flavors: flavors(action, &known, chosen.as_ref()),
         rows,
         is_cut,
         reasons: reasons(&data.reasons, &request.links),
-        findings: data.findings.iter().take(MAX_FINDINGS).map(finding).collect(),
+        findings: findings(data, request),
+        audit: request.links.to("/audit"),
         data,
     }
     .render()
+}
+
+fn findings(data: &Overview, request: &Request) -> Vec<FindingRow> {
+    data.findings.iter().take(MAX_FINDINGS).map(|finding| FindingRow::of(finding, request, "")).collect()
 }
 
 type FlavorResourceKey = (String, String);
@@ -163,8 +173,8 @@ fn flavors(
 }
 
 fn lede(data: &Overview) -> String {
-    let queues = text::counted(data.cluster_queue_count, "ClusterQueue");
-    let cohorts = text::counted(data.cohort_count, "cohort");
+    let queues = text::counted(data.numbers.cluster_queue_count, "ClusterQueue");
+    let cohorts = text::counted(data.numbers.cohort_count, "cohort");
     let pending = match (data.pending, data.needs_change) {
         (0, _) => "Nothing is pending.".to_owned(),
         (pending, 0) => format!("All {} wait for capacity.", text::counted(pending, "pending workload")),
@@ -175,7 +185,7 @@ fn lede(data: &Overview) -> String {
             if change == 1 { "needs" } else { "need" }
         ),
     };
-    let heads = match data.waiting_heads {
+    let heads = match data.numbers.waiting_heads {
         0 => "No head waits although it fits.".to_owned(),
         1 => "1 head fits and is not admitted yet.".to_owned(),
         heads => format!("{} heads fit and are not admitted yet.", text::count(heads)),
@@ -335,21 +345,4 @@ fn reasons(counts: &[ReasonCount], links: &Links) -> Vec<ReasonRow> {
     let mut ordered: Vec<&ReasonCount> = counts.iter().filter(|row| row.count > 0).collect();
     ordered.sort_by_key(|row| (needs_change(&row.reason), std::cmp::Reverse(row.count), row.reason.clone()));
     ordered.into_iter().map(row).collect()
-}
-
-fn finding(finding: &Finding) -> FindingRow {
-    let (shape, word) = match finding.severity {
-        Severity::Error => (Shape::NeedsChange, "Error"),
-        Severity::Warning => (Shape::Warning, "Warning"),
-        Severity::Note => (Shape::Good, "Note"),
-    };
-    let object = &finding.object;
-    let namespace =
-        if object.namespace.is_empty() { String::new() } else { format!("{}/", object.namespace) };
-    FindingRow {
-        tag: Tag::new(shape, word),
-        message: finding.message.clone(),
-        object: format!("{} {namespace}{}", object.kind, object.name),
-        correction: finding.correction.clone(),
-    }
 }

@@ -2,8 +2,11 @@
 //!
 //! Invariants: an address that is read and written again asks the same; what no page has is an error that names it.
 
+use super::audit::AuditQuery;
 use super::data::PendingQuery;
+use super::flavors::FlavorQuery;
 use super::links::{Links, encode};
+use super::preemptions::PreemptionFilter;
 
 /// What an address asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +31,12 @@ pub enum Question {
     Job(String, String, String),
     /// Pending workloads.
     Pending(PendingQuery),
+    /// Findings.
+    Audit(AuditQuery),
+    /// Flavors, or one of them.
+    Flavors(FlavorQuery),
+    /// Preemptions.
+    Preemptions(PreemptionFilter),
     /// A namespace.
     Namespace(String),
 }
@@ -132,6 +141,15 @@ impl Question {
             }
             ["namespaces", name] if !name.is_empty() => Self::Namespace((*name).to_owned()),
             ["pending"] => Self::Pending(pending(&value)?),
+            ["audit"] => Self::Audit(audit(&value)?),
+            ["flavors"] => Self::Flavors(flavors("", &value)),
+            ["flavors", name] if !name.is_empty() => Self::Flavors(flavors(name, &value)),
+            ["preemptions"] => Self::Preemptions(PreemptionFilter {
+                cluster_queue: value("cq"),
+                namespace: value("ns"),
+                after: value("after"),
+                limit: limit(&value)?,
+            }),
             _ => return Err(BadAddress::NoPage),
         };
         Ok((question, form))
@@ -151,6 +169,9 @@ impl Question {
                 format!("/jobs/{}/{}/{}", encode(namespace), encode(kind), encode(name))
             }
             Self::Pending(query) => super::pending::href(&links, query),
+            Self::Audit(query) => super::audit::href(&links, query),
+            Self::Flavors(query) => super::flavors::href(&links, query),
+            Self::Preemptions(query) => super::preemptions::href(&links, query),
             Self::Namespace(name) => links.namespace(name),
         }
     }
@@ -161,8 +182,25 @@ impl Question {
             Self::Workload(namespace, _) | Self::Job(namespace, ..) | Self::Namespace(namespace) => {
                 Some(namespace)
             }
-            Self::Pending(query) if !query.namespace.is_empty() => Some(&query.namespace),
+            Self::Pending(PendingQuery { namespace, .. })
+            | Self::Preemptions(PreemptionFilter { namespace, .. })
+            | Self::Audit(AuditQuery { namespace, .. })
+                if !namespace.is_empty() =>
+            {
+                Some(namespace)
+            }
             _ => None,
+        }
+    }
+
+    /// Returns what there may not be, as in `There is no …`.
+    pub fn object(&self) -> String {
+        match self {
+            Self::Workload(namespace, name) => format!("Workload {name} in namespace {namespace}"),
+            Self::Job(namespace, kind, name) => {
+                format!("Workload of {kind}/{name} in namespace {namespace}")
+            }
+            _ => self.subject(),
         }
     }
 
@@ -179,22 +217,41 @@ impl Question {
                 "the pending workloads of all namespaces".to_owned()
             }
             Self::Pending(query) => format!("workloads of namespace {}", query.namespace),
+            Self::Flavors(query) if query.flavor.is_empty() => "the flavors".to_owned(),
+            Self::Flavors(query) => format!("ResourceFlavor {}", query.flavor),
+            Self::Audit(query) if query.namespace.is_empty() => "the findings of the cluster".to_owned(),
+            Self::Audit(query) => format!("findings of namespace {}", query.namespace),
+            Self::Preemptions(query) if query.namespace.is_empty() => {
+                "the preemptions of all namespaces".to_owned()
+            }
+            Self::Preemptions(query) => format!("preemptions of namespace {}", query.namespace),
             Self::Namespace(name) => format!("namespace {name}"),
         }
     }
 }
 
+fn flavors(name: &str, value: &impl Fn(&str) -> String) -> FlavorQuery {
+    FlavorQuery { flavor: name.to_owned(), pod: value("pod"), cluster_queue: value("cq") }
+}
+
+fn audit(value: &impl Fn(&str) -> String) -> Result<AuditQuery, BadAddress> {
+    let query = AuditQuery { severity: value("severity"), check: value("check"), namespace: value("ns") };
+    query.unknown().map_or(Ok(query), |text| Err(BadAddress::Parameter(text)))
+}
+
+/// Reads the number of rows; 0 if there is none.
+fn limit(value: &impl Fn(&str) -> String) -> Result<u64, BadAddress> {
+    let text = value("limit");
+    if text.is_empty() {
+        return Ok(0);
+    }
+    let number: Result<u64, _> = text.parse();
+    let number = number.map_err(|_| BadAddress::Parameter(format!("limit: {text:?} is not a number")))?;
+    Ok(number.clamp(1, MAX_ROWS))
+}
+
 fn pending(value: &impl Fn(&str) -> String) -> Result<PendingQuery, BadAddress> {
     let all_means_none = |text: String| if text == "all" { String::new() } else { text };
-    let limit = match value("limit").as_str() {
-        "" => 0,
-        text => {
-            let number: Result<u64, _> = text.parse();
-            let number =
-                number.map_err(|_| BadAddress::Parameter(format!("limit: {text:?} is not a number")))?;
-            number.clamp(1, MAX_ROWS)
-        }
-    };
     let query = PendingQuery {
         cluster_queue: all_means_none(value("cq")),
         namespace: all_means_none(value("ns")),
@@ -203,7 +260,7 @@ fn pending(value: &impl Fn(&str) -> String) -> Result<PendingQuery, BadAddress> 
         min: value("min"),
         q: value("q"),
         after: value("after"),
-        limit,
+        limit: limit(value)?,
     };
     if !query.local_queue.is_empty() && query.namespace.is_empty() {
         return Err(BadAddress::Parameter("lq: a LocalQueue needs a namespace (ns)".to_owned()));
@@ -230,6 +287,12 @@ mod tests {
             ("/jobs/ns/job/x", Some("ns")),
             ("/namespaces/ns", Some("ns")),
             ("/pending", None),
+            ("/flavors", None),
+            ("/flavors/a%2Fb?pod=gpu%3D8&cq=c", None),
+            ("/audit", None),
+            ("/audit?severity=error&check=cohort-cycle&ns=a", Some("a")),
+            ("/preemptions", None),
+            ("/preemptions?cq=a&ns=b&limit=20&after=k", Some("b")),
             ("/pending?cq=a&ns=b&lq=c&reason=stuck&min=gpu%3D8&q=x%20y&limit=20&after=k", Some("b")),
         ] {
             let question = asked(address);
@@ -260,7 +323,10 @@ mod tests {
         for (address, named) in [
             ("/?o=xml", "o:"),
             ("/pending?limit=many", "limit:"),
+            ("/preemptions?limit=-1", "limit:"),
             ("/pending?lq=a", "lq:"),
+            ("/audit?severity=bad", "severity:"),
+            ("/audit?check=none", "check:"),
             ("/pending?q=%ff", "\"q\""),
         ] {
             let Err(BadAddress::Parameter(text)) = Question::parse(address) else { panic!("{address}") };

@@ -8,6 +8,7 @@ use super::marks::{self, Shape, Tag};
 use super::rows::Crumb;
 use super::text::{self, Moment};
 use super::verdict_sentence::{Piece, sentence};
+use crate::visibility::selector::needs_change;
 use crate::visibility::views::{
     Ahead, Answer, BlockerKindView, BlockerView, ChangeKind, ChangeOption, CheckView, HistoryEntry,
     PodSetAdmission, Verdict, WorkloadState,
@@ -122,7 +123,7 @@ pub fn workload(request: &Request, answer: &Answer<Verdict>, cohorts: &[String])
         },
         verdict: VerdictPart {
             needs_change: verdict.never_fits
-                || (row.state == WorkloadState::Pending && marks::needs_change(&row.reason)),
+                || (row.state == WorkloadState::Pending && needs_change(&row.reason)),
             sentence: sentence(verdict),
             reason: &row.reason,
             message: &row.message,

@@ -121,7 +121,7 @@ impl Ring {
                 if run.amounts != new.amounts {
                     self.usage.add(queue, &run.amounts, -1, (&mut self.series, self.now));
                     self.usage.add(queue, &new.amounts, 1, (&mut self.series, self.now));
-                    run.amounts = new.amounts;
+                    Arc::make_mut(run).amounts = new.amounts;
                 }
                 return;
             }
@@ -151,7 +151,7 @@ impl Ring {
         self.usage.add(queue, &new.amounts, 1, (&mut self.series, self.now));
         let workload = self.subject(seen.record, queue);
         let Run { start, amounts } = new;
-        tracked.phase = Phase::Running(Box::new(OpenRun { workload, start, amounts, evicted: false }));
+        tracked.phase = Phase::Running(Arc::new(OpenRun { workload, start, amounts, evicted: false }));
     }
 
     /// Follows a Workload that is not charged.
@@ -241,7 +241,7 @@ impl Ring {
             sums.runs = sums.runs.saturating_add(1);
         });
         let cause = if run.evicted { RunEnd::Eviction } else { cause };
-        let run = Run { start: run.start, amounts: run.amounts };
+        let run = Run { start: run.start, amounts: Arc::clone(&run.amounts) };
         match cause {
             RunEnd::Finish => return Some(run),
             RunEnd::Eviction => self.complete_eviction(record, tracked, end),
@@ -273,7 +273,7 @@ impl Ring {
         tracked.waits = 0;
         let mut run = None;
         if let Phase::Running(open) = &mut tracked.phase {
-            open.evicted = true;
+            Arc::make_mut(open).evicted = true;
             run = Some(Run { start: open.start, amounts: Arc::clone(&open.amounts) });
         }
         if let Some(run) = run.as_ref().filter(|_| eviction.preemption.is_some()) {

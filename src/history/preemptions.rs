@@ -7,6 +7,7 @@ use super::seen::millis;
 use super::usage::OTHERS;
 use super::view::HistoryView;
 use jiff::Timestamp;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -88,7 +89,7 @@ impl PreemptionRecord<'_> {
 }
 
 impl HistoryView {
-    /// Returns the preemptions that match, the newest first; of one time those that were recorded last.
+    /// Returns the preemptions that match, the newest first; of one time by UID, so that every replica has the same order.
     pub fn preemptions(&self, query: &PreemptionQuery<'_>) -> Vec<PreemptionRecord<'_>> {
         let mut found: Vec<PreemptionRecord<'_>> = self
             .records
@@ -100,7 +101,11 @@ impl HistoryView {
             })
             .filter(|found| found.matches(query))
             .collect();
-        found.sort_by_key(|found| std::cmp::Reverse(found.eviction.at));
+        let order = |found: &PreemptionRecord<'_>| {
+            let key = &found.record.key;
+            (Reverse(found.eviction.at), Arc::clone(&key.uid), Reverse(key.attempt))
+        };
+        found.sort_by_cached_key(order);
         found
     }
 }
@@ -116,6 +121,15 @@ impl PreemptionSums {
             sums.matrix.entry(pair).or_default().add(&found);
         }
         sums.bound_matrix();
+        sums
+    }
+
+    /// Returns the sums of the rows of the matrix.
+    pub fn by_preemptor(&self) -> BTreeMap<Arc<str>, PreemptionSum> {
+        let mut sums: BTreeMap<Arc<str>, PreemptionSum> = BTreeMap::new();
+        for ((preemptor, _), sum) in &self.matrix {
+            sums.entry(Arc::clone(preemptor)).or_default().merge(sum);
+        }
         sums
     }
 

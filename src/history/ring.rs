@@ -199,10 +199,10 @@ impl Ring {
         }
     }
 
-    /// Returns all that answers need, as of the last change. Records are shared; series and open runs are copied.
+    /// Returns all that answers need, as of the last change. It is shared: what changes later is copied then, piece by piece.
     pub fn view(&self) -> HistoryView {
         let runs = self.workloads.values().filter_map(|tracked| match &tracked.phase {
-            Phase::Running(run) => Some((**run).clone()),
+            Phase::Running(run) => Some(Arc::clone(run)),
             Phase::Idle | Phase::Pending(_) => None,
         });
         HistoryView {

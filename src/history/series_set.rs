@@ -7,6 +7,7 @@
 use super::series::{Bucket, HOUR, Millis, Mode, Series, Width};
 use crate::api::reason::PendingReason;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Series with buckets of a minute.
 const MAX_BY_MINUTE: usize = 700;
@@ -63,7 +64,8 @@ type SeriesKey = (QueueNumber, Measure);
 /// All series.
 #[derive(Clone, Debug)]
 pub(super) struct SeriesSet {
-    series: BTreeMap<SeriesKey, Series>,
+    /// Shared with views of the history; one that changes is copied then.
+    series: BTreeMap<SeriesKey, Arc<Series>>,
     width: Width,
     /// Most series.
     limit: usize,
@@ -160,11 +162,13 @@ impl SeriesSet {
     fn series_of(&mut self, queue: QueueNumber, measure: Measure, now: Millis) -> &mut Series {
         let key = (queue, measure);
         if !self.series.contains_key(&key) {
-            self.series.insert(key, Series::new(measure.mode(), self.width, now));
+            self.series.insert(key, Arc::new(Series::new(measure.mode(), self.width, now)));
             self.fit_width();
         }
         let width = self.width;
-        self.series.entry(key).or_insert_with(|| Series::new(measure.mode(), width, now))
+        let series =
+            self.series.entry(key).or_insert_with(|| Arc::new(Series::new(measure.mode(), width, now)));
+        Arc::make_mut(series)
     }
 
     /// Widens the buckets if there are too many series for the width.
@@ -178,7 +182,7 @@ impl SeriesSet {
         if width > self.width {
             self.width = width;
             for series in self.series.values_mut() {
-                series.widen(width);
+                Arc::make_mut(series).widen(width);
             }
         }
     }
@@ -189,7 +193,8 @@ impl SeriesSet {
         let measures: Vec<Measure> = self.series_of_queue(own).map(|(measure, _)| measure).collect();
         let mut levels = BTreeMap::new();
         for measure in measures {
-            let Some(mut series) = self.series.remove(&(own, measure)) else { continue };
+            let Some(series) = self.series.remove(&(own, measure)) else { continue };
+            let mut series = Arc::unwrap_or_clone(series);
             if measure.mode() == Mode::Latest {
                 continue;
             }
@@ -212,7 +217,10 @@ impl SeriesSet {
 
     fn series_of_queue(&self, queue: QueueNumber) -> impl Iterator<Item = (Measure, &Series)> {
         let first = (queue, Measure::Usage(0));
-        self.series.range(first..).take_while(move |((of, _), _)| *of == queue).map(|((_, m), s)| (*m, s))
+        self.series
+            .range(first..)
+            .take_while(move |((of, _), _)| *of == queue)
+            .map(|((_, m), s)| (*m, s.as_ref()))
     }
 
     /// Drops series that were 0 for 24 hours; once an hour, gives the queues with most changes their own series.
@@ -222,6 +230,7 @@ impl SeriesSet {
         }
         self.ranked_at = now;
         self.series.retain(|_, series| {
+            let series = Arc::make_mut(series);
             series.advance(now);
             !series.is_zero()
         });
@@ -267,14 +276,15 @@ impl SeriesSet {
 
     /// Drops the oldest hour of all series. Returns whether there was one.
     pub(super) fn drop_oldest_hour(&mut self) -> bool {
-        let most = self.series.values().map(Series::hours).max().unwrap_or_default();
-        most > 1 && self.series.values_mut().filter(|s| s.hours() == most).all(Series::drop_oldest)
+        let most = self.series.values().map(|series| series.hours()).max().unwrap_or_default();
+        let oldest = self.series.values_mut().filter(|series| series.hours() == most);
+        most > 1 && oldest.map(Arc::make_mut).all(Series::drop_oldest)
     }
 
     /// Returns the buckets of a series until `now`.
     pub(super) fn buckets(&self, queue: QueueNumber, measure: Measure, now: Millis) -> Vec<Bucket> {
         let Some(series) = self.series.get(&(queue, measure)) else { return Vec::new() };
-        let mut series = series.clone();
+        let mut series = Series::clone(series);
         series.advance(now);
         series.buckets()
     }
@@ -293,7 +303,7 @@ impl SeriesSet {
     pub(super) fn bytes(&self) -> usize {
         let slots = self.series.len().saturating_mul(size_of::<SeriesKey>().saturating_mul(2));
         let waits = self.waits.len().saturating_mul(size_of::<WaitClasses>().saturating_mul(2));
-        let series: usize = self.series.values().map(Series::bytes).sum();
+        let series: usize = self.series.values().map(|series| series.bytes()).sum();
         series.saturating_add(slots).saturating_add(waits)
     }
 }

@@ -274,6 +274,30 @@ fn a_slice_that_is_charged_to_another_one_gets_a_record_of_its_run() {
 }
 
 #[test]
+fn hours_by_queue_are_whole_when_the_history_begins_within_a_bucket() {
+    // 50 seconds after a full minute.
+    let mut ring = Ring::new(24 << 20);
+    ring.set_time(time(50));
+    ring.begin();
+    let mut life = Life { ring };
+    life.see(51, &record("a", 0, &[reserved(51)]), Some(3));
+    life.see(57, &record("a", 0, &[reserved(51), condition("Finished", true, "Succeeded", "m", 57)]), None);
+    let view = life.ring.view();
+    for by in [UsageGroup::Queue, UsageGroup::Namespace] {
+        let cohorts = BTreeMap::new();
+        let query = UsageQuery {
+            by,
+            from: time(-90_000),
+            until: time(90),
+            resource: None,
+            namespace: None,
+            cohorts: &cohorts,
+        };
+        assert_eq!(view.usage(&query).sums[0].used, 3 * 6_000, "{by:?}");
+    }
+}
+
+#[test]
 fn nothing_is_recorded_without_memory() {
     let mut ring = Ring::new(0);
     ring.set_time(time(0));

@@ -37,8 +37,8 @@ pub(super) enum Phase {
     Idle,
     /// It waits for quota.
     Pending(Pending),
-    /// It has quota.
-    Running(Box<OpenRun>),
+    /// It has quota. Shared with views of the history, which costs nothing as long as it does not change.
+    Running(Arc<OpenRun>),
 }
 
 /// An open pending episode.
@@ -95,7 +95,8 @@ impl Tracked {
             Phase::Pending(pending) => pending.earlier.as_ref().map_or(0, |earlier| {
                 earlier.0.len().saturating_mul(size_of::<(PendingReason, Millis)>()).saturating_add(88)
             }),
-            Phase::Running(_) => size_of::<OpenRun>(),
+            // With both counters.
+            Phase::Running(_) => size_of::<OpenRun>().saturating_add(2 * size_of::<usize>()),
         };
         let sums = self.sums.as_ref().map_or(0, |_| size_of::<Sums>());
         // A map is filled to two thirds.

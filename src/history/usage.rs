@@ -11,6 +11,7 @@ use super::view::HistoryView;
 use crate::api::ObjectKey;
 use crate::quota::FlavorResource;
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -18,7 +19,8 @@ use std::sync::Arc;
 const PARTS: i128 = 1_000_000;
 
 /// What usage is grouped by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum UsageGroup {
     /// ClusterQueues.
     Queue,

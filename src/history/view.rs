@@ -2,7 +2,7 @@
 
 use super::record::Record;
 use super::seen::millis;
-use super::series::{Bucket, Width};
+use super::series::{Bucket, Millis, Width};
 use super::series_set::{Measure, QueueNumber, SeriesSet};
 use super::tracked::OpenRun;
 use crate::quota::FlavorResource;
@@ -21,7 +21,7 @@ pub struct HistoryView {
     /// Whether older records were dropped.
     pub dropped: bool,
     /// Runs that have not ended.
-    pub runs: Vec<OpenRun>,
+    pub runs: Vec<Arc<OpenRun>>,
     pub(super) series: Arc<SeriesSet>,
     /// Names of ClusterQueues: the position of each is its number.
     pub(super) queues: Vec<Arc<str>>,
@@ -32,7 +32,13 @@ pub struct HistoryView {
 impl HistoryView {
     /// Returns the buckets of a series until `now`; none if it was 0 all the time.
     pub fn buckets(&self, queue: QueueNumber, measure: Measure, now: Timestamp) -> Vec<Bucket> {
-        self.series.buckets(queue, measure, millis(now))
+        // The first bucket began before this history: what it holds is of the time since then.
+        let from = self.from.map_or(Millis::MIN, millis);
+        let mut buckets = self.series.buckets(queue, measure, millis(now));
+        for bucket in buckets.iter_mut().take_while(|bucket| bucket.start < from) {
+            bucket.start = from.min(bucket.end);
+        }
+        buckets
     }
 
     /// Returns the number of a ClusterQueue, if it has one.

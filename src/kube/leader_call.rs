@@ -1,4 +1,4 @@
-//! Asks the leader, by the address in the annotation of the Lease.
+//! Asks the leader, by the address in the annotation of the Lease, or another replica by the address that it told the leader.
 //!
 //! Invariants: the leader's certificate is verified by the name of the visibility Service and the authority that the webhooks trust; a
 //! call has a short timeout, so that an answer without it is not late; without a token of this process nothing is asked.
@@ -72,12 +72,24 @@ impl LeaderCall {
         Self { caller: caller.clone(), settings, holder, client: Mutex::default() }
     }
 
-    /// Sends a question and returns the answer.
+    /// Sends a question to the leader and returns the answer.
     ///
     /// # Errors
     /// There is no leader to ask, or it did not answer.
     pub async fn ask(&self, question: &impl serde::Serialize) -> Result<Value, LeaderCallError> {
         let address = self.holder.address().ok_or(LeaderCallError::NoAddress)?;
+        self.ask_at(&address, question).await
+    }
+
+    /// Sends a question to a replica and returns the answer.
+    ///
+    /// # Errors
+    /// The replica did not answer.
+    pub async fn ask_at(
+        &self,
+        address: &str,
+        question: &impl serde::Serialize,
+    ) -> Result<Value, LeaderCallError> {
         let token = tokio::fs::read_to_string(&self.settings.token_file).await;
         let token = token.map_err(LeaderCallError::Token)?;
         let body = serde_json::to_vec(question).map_err(|error| LeaderCallError::Call(error.to_string()))?;
@@ -86,7 +98,7 @@ impl LeaderCall {
             .header(CONTENT_TYPE, "application/json")
             .body(body)
             .map_err(|error| LeaderCallError::Call(error.to_string()))?;
-        let client = self.client(&address).await?;
+        let client = self.client(address).await?;
         let answer = tokio::time::timeout(TIMEOUT, client.request::<Value>(request)).await;
         let answer = answer.map_err(|_| LeaderCallError::Call(format!("no answer within {TIMEOUT:?}")));
         let answer =

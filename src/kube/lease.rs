@@ -98,7 +98,7 @@ impl LeaseHolder {
         self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set(&self, holder: &str) {
+    pub(super) fn set(&self, holder: &str) {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) =
             Some((holder.to_owned(), Timestamp::now()));
     }
@@ -244,12 +244,19 @@ fn wall_time() -> String {
     Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
 
-fn collection(settings: &LeaseSettings) -> String {
-    format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", settings.namespace)
+impl LeaseSettings {
+    fn collection(&self) -> String {
+        format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.namespace)
+    }
+
+    /// Returns the path of the Lease.
+    pub fn path(&self) -> String {
+        format!("{}/{}", self.collection(), self.name)
+    }
 }
 
 async fn read(caller: &Caller, settings: &LeaseSettings, seen: &LeaseHolder) -> LeaseResponse {
-    match caller.get(&format!("{}/{}", collection(settings), settings.name)).await {
+    match caller.get(&settings.path()).await {
         Ok(lease) => {
             seen.read_address(&lease);
             LeaseResponse::Found(decode(&lease))
@@ -265,7 +272,7 @@ async fn write(
     (record, seen): (LeaseRecord, &LeaseHolder),
     (acquire_time, renew_time): (&str, &str),
 ) -> LeaseResponse {
-    let collection = collection(settings);
+    let collection = settings.collection();
     let body = encode(settings, &record, acquire_time, renew_time);
     let response = if record.resource_version.is_some() {
         caller.put(&format!("{collection}/{}", settings.name), &body).await

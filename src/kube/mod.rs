@@ -14,6 +14,7 @@ pub mod executor;
 pub mod heartbeat;
 pub mod leader_call;
 pub mod lease;
+pub mod lease_follower;
 pub mod list;
 mod metadata;
 pub mod object;

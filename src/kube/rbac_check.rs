@@ -78,7 +78,7 @@ pub struct PermissionRequirements<'a> {
     pub kinds: &'a [Kind],
     /// Settings of certificates.
     pub certificates: &'a CertificateSettings,
-    /// Settings of the lease, if there is an election.
+    /// Settings of the lease, if there is an election; a process that only reads looks at it.
     pub lease: Option<&'a LeaseSettings>,
     /// Whether clients of the metrics endpoint are authorized.
     pub authorizes_metrics: bool,
@@ -146,7 +146,8 @@ pub fn required_permissions(requirements: &PermissionRequirements<'_>) -> Vec<Pe
     if requirements.writes.is_some() {
         permissions.extend(ownership_permissions(requirements.certificates));
     }
-    permissions.extend(requirements.lease.into_iter().flat_map(lease_permissions));
+    let leads = requirements.writes.is_some();
+    permissions.extend(requirements.lease.into_iter().flat_map(|lease| lease_permissions(lease, leads)));
     permissions
 }
 
@@ -289,14 +290,18 @@ fn certificate_permissions(settings: &CertificateSettings) -> Vec<Permission> {
     permissions
 }
 
-fn lease_permissions(settings: &LeaseSettings) -> Vec<Permission> {
+fn lease_permissions(settings: &LeaseSettings, leads: bool) -> Vec<Permission> {
     let lease = |name: Option<&String>, verb| Permission {
         namespace: Some(settings.namespace.clone()),
         name: name.cloned(),
         ..cluster_permission("coordination.k8s.io", "leases", verb)
     };
     let name = Some(&settings.name);
-    vec![lease(None, "create"), lease(name, "get"), lease(name, "update")]
+    let mut permissions = vec![lease(name, "get")];
+    if leads {
+        permissions.extend([lease(None, "create"), lease(name, "update")]);
+    }
+    permissions
 }
 
 /// Permissions known to be missing.

@@ -8,6 +8,7 @@ mod exposition;
 mod gauges;
 mod history;
 pub mod model;
+pub mod recent;
 
 pub use configuration_gaps::ConfigurationGaps;
 pub use counters::text;

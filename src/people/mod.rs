@@ -3,8 +3,10 @@
 //! Invariants: a text depends on its arguments alone, never on a terminal, a clock or the environment; names and numbers are
 //! never cut; texts of other people reach a terminal without control characters.
 
+pub mod description;
 pub mod duration;
 pub mod job_pods;
+pub mod job_tree;
 pub mod json_path;
 pub mod json_path_parser;
 pub mod object_list;
@@ -12,7 +14,6 @@ pub mod object_text;
 pub mod output;
 pub mod quota_text;
 pub mod server_table;
-pub mod similar;
 pub mod taint_text;
 pub mod text_table;
 pub mod views;

@@ -17,7 +17,7 @@ pub enum Side {
 }
 
 /// What a cell says beside its text; colour never is the only carrier.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tone {
     /// Nothing.
     #[default]
@@ -106,6 +106,14 @@ impl TextTable {
         self.painted(headings, width, false)
     }
 
+    /// Returns the rows as comma-separated values (RFC 4180, with line feeds).
+    pub fn csv(&self, headings: bool) -> String {
+        let heading = headings.then(|| self.columns.iter().map(|(text, _)| text.clone()).collect());
+        let rows = self.rows.iter().map(|row| row.cells.iter().chain(&row.rest).cloned().collect());
+        let line = |cells: Vec<String>| cells.iter().map(|cell| quoted(cell)).collect::<Vec<_>>().join(",");
+        heading.into_iter().chain(rows).map(|cells: Vec<String>| line(cells) + "\n").collect()
+    }
+
     /// Returns the text. With `width`, only the last column is cut to fit.
     pub fn painted(&self, headings: bool, width: Option<usize>, color: bool) -> String {
         let heading = Row {
@@ -156,6 +164,15 @@ impl TextTable {
         // kubectl pads an empty last cell by nothing, but keeps the gap before it.
         let line = if self.least_width == 0 { out.trim_end() } else { &out };
         format!("{line}\n")
+    }
+}
+
+/// Quotes a value if a reader would split it.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
     }
 }
 
@@ -224,6 +241,15 @@ mod tests {
             Some("bb   10000   …"),
             "names and numbers stay"
         );
+    }
+
+    #[test]
+    fn values_are_separated_by_commas() {
+        let mut table = TextTable::new([("NAME", Side::Left), ("BLOCKED BY", Side::Left)]);
+        table.push(["a", "8 gpu, \"x\""].map(str::to_owned));
+        table.push_toned(["b", "-"].map(str::to_owned), 0, Tone::Bad);
+        assert_eq!(table.csv(true), "NAME,BLOCKED BY\na,\"8 gpu, \"\"x\"\"\"\nb,-\n");
+        assert_eq!(table.csv(false).lines().next(), Some("a,\"8 gpu, \"\"x\"\"\""));
     }
 
     #[test]

@@ -3,14 +3,15 @@
 //! Invariant: nothing is changed, and nothing is kept between two answers.
 
 use super::Reconciler;
+use super::audit::Audit;
 use super::work_queue::{Alarm, ReconcileKey, WorkQueue};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::quota::NodeRef;
 use crate::scheduler::Engine;
 use crate::snapshot::{
-    ClusterQueueListing, Excerpt, FailedWrite, Inspection, QueueListing, QueuedWrite, SentWrite, Timer,
-    TimerCount, TimerView,
+    AuditFacts, ClusterQueueListing, Excerpt, FailedWrite, Inspection, QueueListing, QueuedWrite, SentWrite,
+    Timer, TimerCount, TimerView,
 };
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
@@ -52,6 +53,11 @@ impl Reconciler {
             due_now: self.work_queue.due_count(),
             timers: timer_view(&self.work_queue, &self.engine, limit),
         }
+    }
+
+    /// Returns what an audit reads beside the snapshot.
+    pub fn audit_facts(&mut self) -> AuditFacts {
+        Audit { cache: &self.cache, settings: &self.settings, engine: &mut self.engine }.facts()
     }
 
     /// Returns the queues with the names of their workloads; each list has at most `limit` entries.

@@ -9,6 +9,7 @@
 //! - an object that cannot be read, and a write that fails, affect that object alone (I23);
 //! - before all lists are complete nothing is decided, and without leadership nothing is written (I16, I17).
 
+mod audit;
 mod cycles;
 mod events;
 mod history_feed;
@@ -165,7 +166,8 @@ impl Reconciler {
     /// Returns the latest time at which `Tick` must be applied.
     pub fn next_due(&self) -> Option<Timestamp> {
         if !self.leading {
-            return None;
+            // Counts that are behind: nothing else may come to a follower for long.
+            return self.snapshot_builder.queues_due();
         }
         let expiry = self.engine.next_reservation_expiry();
         self.work_queue.next_due().into_iter().chain(expiry).min()

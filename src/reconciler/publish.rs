@@ -49,9 +49,12 @@ impl Reconciler {
         let queues = self.cache.cluster_queues().len().saturating_add(self.cache.local_queues().len());
         let minimum = MIN_INTERVAL_PER_QUEUE.saturating_mul(i32::try_from(queues).unwrap_or(i32::MAX));
         let intervals = self.settings.snapshot;
-        if self.snapshot_builder.are_queues_due(intervals.queues.max(minimum), now) {
+        let interval = intervals.queues.max(minimum);
+        if self.snapshot_builder.are_queues_due(interval, now) {
             self.snapshot_builder.set_queues(self.queue_view(), now);
             self.snapshot_builder.set_history(self.history.stats());
+        } else {
+            self.snapshot_builder.postpone_queues(interval);
         }
         if self.snapshot_builder.is_drift_check_due(intervals.drift_check, now) {
             self.snapshot_builder.set_ledger_drift(self.ledger_drift(), now);

@@ -41,6 +41,10 @@ pub(super) fn queue_facts(cache: &Cache, settings: &CoreSettings) -> QueueFacts 
             .local_queues()
             .map(|(key, record)| (key.clone(), object_facts(&record.meta)))
             .collect(),
+        flavors: cache
+            .flavors()
+            .map(|(name, record)| (Arc::clone(name), object_facts(&record.meta)))
+            .collect(),
         units,
         fair_sharing: strategies.map(|all| all.iter().map(|one| strategy_name(*one)).collect()),
         requeue_by_creation: settings.requeue_by_creation,

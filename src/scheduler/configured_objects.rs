@@ -48,6 +48,10 @@ impl ConfiguredObjects {
         self.cohorts.get(name)
     }
 
+    pub(super) fn cohorts(&self) -> impl Iterator<Item = (&Arc<str>, &Cohort)> {
+        self.cohorts.iter()
+    }
+
     /// Sets or removes a Cohort. Returns whether it changed.
     pub(super) fn set_cohort(&mut self, name: &str, cohort: Option<Cohort>) -> bool {
         set_entry(&mut self.cohorts, name, cohort)

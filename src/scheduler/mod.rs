@@ -25,6 +25,7 @@ mod explanation;
 mod fair_sharing;
 mod fitting_heads;
 mod flavor_assigner;
+mod flavor_capacity;
 mod granular_mode;
 mod head_state;
 mod matching;
@@ -57,4 +58,5 @@ pub use decision::{
 };
 pub use engine::Engine;
 pub use explanation::{Explanation, MAX_EVALUATIONS, PreemptionChances, SmallerFit};
+pub use flavor_capacity::{CapacityQuestion, CapacityReport, FlavorCapacity};
 pub use second_pass::SecondPassRequest;

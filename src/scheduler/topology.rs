@@ -379,6 +379,11 @@ impl Engine {
         &self.topology
     }
 
+    /// Nodes and their usage, for questions that fill caches.
+    pub(crate) fn topology_mut(&mut self) -> &mut TasCache {
+        &mut self.topology
+    }
+
     /// Passes a changed flavor on to the topology cache.
     pub(super) fn update_topology_flavor(&mut self, name: &str) {
         let spec = self.config.flavors().get(name).and_then(|flavor| {

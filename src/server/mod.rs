@@ -15,6 +15,7 @@ mod decision_cache;
 pub mod health;
 pub mod listener;
 pub mod metrics;
+pub mod shared_answers;
 pub mod tls;
 pub mod user_authorizer;
 pub mod webhooks;

@@ -18,6 +18,8 @@ pub(crate) struct SnapshotBuilder {
     current: Snapshot,
     references_stale: bool,
     queues_updated_at: Option<Timestamp>,
+    /// When the view of the queues, which is behind, may be rebuilt.
+    queues_due: Option<Timestamp>,
     drift_checked_at: Option<Timestamp>,
 }
 
@@ -54,8 +56,19 @@ impl SnapshotBuilder {
         is_due(self.queues_updated_at, interval, now)
     }
 
+    /// Notes that something has changed since the view of the queues was set, `interval` before it may be set again.
+    pub(crate) fn postpone_queues(&mut self, interval: SignedDuration) {
+        self.queues_due = self.queues_updated_at.and_then(|at| at.checked_add(interval).ok());
+    }
+
+    /// Returns when the view of the queues is to be set again; `None` if it is current.
+    pub(crate) const fn queues_due(&self) -> Option<Timestamp> {
+        self.queues_due
+    }
+
     pub(crate) fn set_queues(&mut self, queues: QueueView, now: Timestamp) {
         self.queues_updated_at = Some(now);
+        self.queues_due = None;
         self.current.queues = Arc::new(queues);
     }
 

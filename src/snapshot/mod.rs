@@ -3,10 +3,12 @@
 //! Parts that change rarely are rebuilt when they change, the view of the queues at most once per interval. The index
 //! of jobs is a persistent map, so that publishing it copies nothing.
 
+mod audit_facts;
 mod builder;
 mod inspection;
 mod queue_facts;
 
+pub use audit_facts::{AuditFacts, AuditedFlavor, covers};
 pub(crate) use builder::SnapshotBuilder;
 pub use inspection::{
     ClusterQueueListing, Excerpt, FailedWrite, FailureCounts, Inspection, QueueListing, QueuedWrite,

@@ -18,6 +18,8 @@ pub struct QueueFacts {
     pub cohorts: BTreeMap<Arc<str>, CohortFacts>,
     /// LocalQueues by key.
     pub local_queues: BTreeMap<ObjectKey, ObjectFacts>,
+    /// ResourceFlavors by name.
+    pub flavors: BTreeMap<Arc<str>, ObjectFacts>,
     /// Units of all quotas.
     pub units: QuotaUnits,
     /// Names of the preemption strategies of fair sharing; absent if it is off.

@@ -13,6 +13,8 @@ mod counts;
 mod domain_selection;
 mod encoding;
 mod filter;
+mod flavor_capacity;
+mod flavor_nodes;
 mod leaf_capacity;
 mod node_replacement;
 mod place;
@@ -26,6 +28,8 @@ mod tree;
 
 pub use encoding::{decode, encode};
 pub use filter::{LabelMap, prevents_scheduling, requirement_holds, tolerates};
+pub use flavor_capacity::{AskedFlavor, CapacityLimit, LeafView, LevelCapacity, NodeAmount, NodeAmounts};
+pub use flavor_nodes::FlavorNodes;
 pub use leaf_capacity::{CapacityView, Footprint};
 pub use place::{PodSetPlacementError, PriorPlacement, TasPodSetRequest};
 pub use placement_error::{CapacityShortage, PlacementError};

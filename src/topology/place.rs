@@ -72,6 +72,11 @@ impl<'a> PlacementRequest<'a> {
         let count = i64::from(workers.count);
         Self { workers, leader, count, allowed_leaves: None, excluded_hosts: &[], params: None }
     }
+
+    /// Whether its counts are kept: requests restricted to some leaves rarely repeat.
+    const fn is_repeated(&self) -> bool {
+        self.allowed_leaves.is_none() && self.excluded_hosts.is_empty()
+    }
 }
 
 /// Placements of workers and leader, domains sorted by value.
@@ -259,14 +264,16 @@ impl TasCache {
         Ok(to_placement_result(tree, &layout, &assignments, request.leader.is_some()))
     }
 
-    /// Assigns the pods of a request to leaves of the flavor's current layout, sorted. All pods are assigned, whatever the size
-    /// of slices: a pod without a domain would keep its scheduling gate for ever.
-    fn assign_leaves(
+    /// Counts how many pods of a request fit into each domain of the flavor's current layout.
+    ///
+    /// # Errors
+    /// The flavor has no topology, or not the levels that the pods request.
+    pub(super) fn count(
         &mut self,
         request: &PlacementRequest,
         view: CapacityView,
         gates: TasGates,
-    ) -> Result<(Arc<DomainLayout>, Vec<DomainAssignment>), PlacementError> {
+    ) -> Result<(Arc<DomainLayout>, CachedCounts), PlacementError> {
         let pod_set = request.workers;
         let Some(tree) = self.trees.get_mut(&pod_set.flavor) else {
             return Err(PlacementError::NoTopology);
@@ -276,8 +283,6 @@ impl TasCache {
             None => PlacementParams::resolve(&pod_set.pods, tree, gates)?,
         };
         let layout = tree.layout();
-        // Requests restricted to some leaves rarely repeat, so they are not cached.
-        let cacheable = request.allowed_leaves.is_none() && request.excluded_hosts.is_empty();
         let leader = request.leader.map(|leader| Arc::clone(&leader.pods));
         let key = CountKey {
             pods: Arc::clone(&pod_set.pods),
@@ -286,7 +291,7 @@ impl TasCache {
             view,
             respect_preferred_affinity: gates.respect_preferred_affinity,
         };
-        let existing = if cacheable { self.count_cache.take(&key, &layout) } else { None };
+        let existing = if request.is_repeated() { self.count_cache.take(&key, &layout) } else { None };
         let mut cached = existing.unwrap_or_else(|| {
             let pod = self.resource_names.pod_requests(&pod_set.pods.requests);
             let leader = request.leader.map(|leader| self.resource_names.pod_requests(&leader.pods.requests));
@@ -305,10 +310,22 @@ impl TasCache {
             excluded_hosts: request.excluded_hosts,
         };
         self.update_fits(&mut cached, tree, &layout, &count_request);
+        Ok((layout, cached))
+    }
+
+    /// Assigns the pods of a request to leaves of the flavor's current layout, sorted. All pods are assigned, whatever the size
+    /// of slices: a pod without a domain would keep its scheduling gate for ever.
+    fn assign_leaves(
+        &mut self,
+        request: &PlacementRequest,
+        view: CapacityView,
+        gates: TasGates,
+    ) -> Result<(Arc<DomainLayout>, Vec<DomainAssignment>), PlacementError> {
+        let (layout, mut cached) = self.count(request, view, gates)?;
         // The last slice may be incomplete: it gets the capacity of a whole one.
         let excess = (-request.count).rem_euclid(cached.key.params.slice_size);
         let assignments = cached.select_domains(&layout, request.count.saturating_add(excess), gates);
-        if cacheable {
+        if request.is_repeated() {
             self.count_cache.insert(cached);
         }
         let mut assignments = assignments?;

@@ -31,6 +31,11 @@ impl ResourceNames {
         index
     }
 
+    /// Returns the index of a name that is known.
+    pub(super) fn find(&self, name: &str) -> Option<usize> {
+        self.index_by_name.get(name).copied()
+    }
+
     pub(super) fn name(&self, index: usize) -> &str {
         self.names.get(index).map_or("", |name| name)
     }

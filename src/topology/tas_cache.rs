@@ -270,6 +270,11 @@ impl TasCache {
         self.flavors_of_node(node)
     }
 
+    /// Returns what pods outside topology assignments use on a node.
+    pub(super) fn non_tas_usage_of(&self, node: &str) -> &[i128] {
+        self.non_tas_usage.get(node).map(Vec::as_slice).unwrap_or_default()
+    }
+
     /// Returns the usage of occupancies in a form that is cheap to add and subtract repeatedly.
     pub fn footprint(&mut self, occupancies: &[super::Occupancy]) -> Footprint {
         Footprint::from_occupancies(occupancies, &mut self.resource_names, &self.leaf_capacities)

@@ -3,8 +3,9 @@
 //! Invariant: decisions and writes are those of the leader; another replica leaves them out.
 
 use super::views::{
-    DecisionView, FindingCounts, LeaderView, ManagerView, ViewMetadata, WatchView, WriteView,
+    DecisionView, FindingCounts, HistoryView, LeaderView, ManagerView, ViewMetadata, WatchView, WriteView,
 };
+use crate::metrics::recent::RecentRates;
 use crate::snapshot::{Inspection, Snapshot};
 use jiff::Timestamp;
 
@@ -24,8 +25,12 @@ pub struct ReplicaFacts {
     pub elects: bool,
     /// Its watches.
     pub watches: WatchView,
+    /// What it decided in the last ten minutes.
+    pub rates: RecentRates,
     /// Findings of the last audit.
     pub findings: Option<FindingCounts>,
+    /// Number of other replicas that told the leader lately that they are there.
+    pub other_replicas: usize,
 }
 
 /// Returns the view of a replica. `inspection` is what its core says of its writes.
@@ -36,7 +41,7 @@ pub fn manager(snapshot: &Snapshot, facts: ReplicaFacts, inspection: Option<&Ins
     let leader = facts.holder.map(|(name, since)| LeaderView {
         name,
         since: Some(since),
-        ready_replicas: None,
+        ready_replicas: leads.then(|| count(facts.other_replicas.saturating_add(1))),
         replicas: None,
     });
     ManagerView {
@@ -44,19 +49,38 @@ pub fn manager(snapshot: &Snapshot, facts: ReplicaFacts, inspection: Option<&Ins
         version: facts.version,
         leads,
         leader,
-        decisions: leads.then(|| DecisionView { last: snapshot.published_at, ..DecisionView::default() }),
+        decisions: leads.then(|| DecisionView {
+            last: snapshot.published_at,
+            admissions_per_minute: Some(facts.rates.admissions_per_minute),
+            evictions_per_minute: Some(facts.rates.evictions_per_minute),
+            cycle_p99_seconds: facts.rates.cycle_p99.map(|time| time.as_secs_f64()),
+        }),
         writes: inspection.filter(|_| leads).map(|inspection| WriteView {
             waiting: count(inspection.write_queue.total),
             in_flight: count(inspection.in_flight_writes.total),
             failed: count(inspection.failed_writes.total),
             assumed_admissions: count(inspection.assumed_admissions),
+            conflicts_per_minute: Some(facts.rates.conflicts_per_minute),
         }),
         watches: Some(facts.watches),
         ledger_drift: count(snapshot.ledger_drift),
         findings: facts.findings,
-        history: None,
+        history: history(snapshot),
         conditions,
     }
+}
+
+/// Returns since when this replica records, and what that takes.
+fn history(snapshot: &Snapshot) -> Option<HistoryView> {
+    let stats = &snapshot.history;
+    let bytes = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+    (stats.limit_bytes > 0).then(|| HistoryView {
+        since: stats.from,
+        until: None,
+        used_bytes: bytes(stats.bytes),
+        limit_bytes: bytes(stats.limit_bytes),
+        durable: false,
+    })
 }
 
 /// Returns the names of the alerts of `docs/operate.md` whose conditions this replica sees.
@@ -66,6 +90,7 @@ fn conditions(snapshot: &Snapshot, facts: &ReplicaFacts) -> Vec<String> {
         ("SluiceNoLeader", facts.elects && !snapshot.leading && facts.holder.is_none()),
         ("SluiceHeadFitsButWaits", waits),
         ("SluiceLedgerDrift", snapshot.ledger_drift > 0),
+        ("SluiceHistoryDrift", snapshot.history.drift > 0),
         ("SluiceWatchStale", facts.watches.oldest_seconds.is_some_and(|seconds| seconds > MAX_WATCH_SILENCE)),
     ];
     all.into_iter().filter(|(_, holds)| *holds).map(|(name, _)| name.to_owned()).collect()
@@ -99,13 +124,16 @@ mod tests {
 
     #[test]
     fn only_the_leader_has_writes_and_decisions() {
-        let facts = ReplicaFacts { replica: "m-0".to_owned(), elects: true, ..ReplicaFacts::default() };
+        let rates = RecentRates { admissions_per_minute: 12.5, ..RecentRates::default() };
+        let facts =
+            ReplicaFacts { replica: "m-0".to_owned(), elects: true, rates, ..ReplicaFacts::default() };
         let follower = manager(&Snapshot::default(), facts.clone(), Some(&inspection()));
         assert_eq!((follower.writes, follower.decisions), (None, None));
         assert_eq!(follower.conditions, ["SluiceNoLeader"]);
         let snapshot = Snapshot { leading: true, ledger_drift: 2, ..Snapshot::default() };
         let leader = manager(&snapshot, facts, Some(&inspection()));
         assert_eq!(leader.writes.unwrap().assumed_admissions, 3);
+        assert_eq!(leader.decisions.unwrap().admissions_per_minute, Some(12.5));
         assert_eq!((leader.conditions, leader.ledger_drift), (vec!["SluiceLedgerDrift".to_owned()], 2));
     }
 

@@ -9,7 +9,8 @@ use super::verdict::verdict;
 use super::views::{Source, SourceKind, Verdict};
 use crate::cache::Kind;
 use crate::reconciler::{CoreSettings, Delta, Reconciler};
-use crate::snapshot::Snapshot;
+use crate::scheduler::{CapacityQuestion, CapacityReport};
+use crate::snapshot::{AuditFacts, Snapshot};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -61,6 +62,16 @@ impl OfflineState {
     /// Returns where answers come from.
     pub fn source(&self) -> Source {
         self.source.clone()
+    }
+
+    /// Returns what an audit reads beside the snapshot.
+    pub fn audit_facts(&mut self) -> AuditFacts {
+        self.core.audit_facts()
+    }
+
+    /// Returns what flavors have, and what fits.
+    pub fn capacity(&mut self, question: &CapacityQuestion) -> CapacityReport {
+        self.core.engine_mut().capacity(question, &mut || true)
     }
 
     /// Returns why a Workload is where it is, with what the engine says.

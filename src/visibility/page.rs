@@ -29,7 +29,7 @@ pub enum ModelError {
 }
 
 /// Which rows are asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PageQuery {
     /// Most rows.
     pub limit: usize,

@@ -1,8 +1,9 @@
-//! Questions that only the leader can answer, as they travel to it, and its answers.
+//! Questions that not every replica can answer, as they travel between replicas, and their answers.
 //!
 //! Invariant: a question has the access of the user who asks, and its answer holds nothing beyond that.
 
 use super::access::Access;
+use super::history::{HistoryAnswer, HistoryQuestion, RingReport};
 use super::page::ModelError;
 use super::verdict::verdict;
 use super::views::{Answer, ManagerView, Source, Verdict};
@@ -20,6 +21,17 @@ pub enum Question {
     Verdict(VerdictQuestion),
     /// What it decides and writes. Only for readers of the cluster.
     Manager,
+    /// What a history tells.
+    History(HistoryQuestion),
+    /// No question: a replica tells since when it records.
+    Ring(RingReport),
+}
+
+impl Question {
+    /// Returns whether every replica answers it, also if another one leads.
+    pub const fn is_for_any_replica(&self) -> bool {
+        matches!(self, Self::History(HistoryQuestion { own: true, .. }))
+    }
 }
 
 /// Why a Workload is where it is.
@@ -36,6 +48,9 @@ pub struct VerdictQuestion {
     /// LocalQueue of its namespace in which it would be, instead of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
+    /// Effective priority that it would have, instead of its own. Only its position follows from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i64>,
 }
 
 /// Name of a Workload.
@@ -69,6 +84,10 @@ pub enum LeaderAnswer {
     Verdict(Box<Answer<Verdict>>),
     /// The state of the manager.
     Manager(Box<Answer<ManagerView>>),
+    /// What a history tells.
+    History(Box<HistoryAnswer>),
+    /// What was told is known now.
+    Noted,
     /// There is no answer.
     Refused(ModelError),
 }

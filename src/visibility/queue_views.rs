@@ -4,10 +4,12 @@
 
 use super::access::Access;
 use super::amounts::{amount_view, limit_view};
+use super::next_heads::NextHeads;
 use super::page::{ModelError, PageQuery, RowKey};
 use super::quota::{Children, Lending, PublishedQuota, Sums};
 use super::views::{
-    ClusterQueueView, CohortView, LocalQueueView, LocalQuotaView, PendingView, ReasonCount, ViewMetadata,
+    ClusterQueueView, CohortView, LocalQueueView, LocalQuotaView, PendingView, ReasonCount, ShareView,
+    ViewMetadata,
 };
 use super::workloads::{Rowset, list_metadata};
 use crate::api::ObjectKey;
@@ -66,13 +68,20 @@ struct QueueViews<'a> {
     children: Children,
     lending: Lending,
     sums: Sums,
+    next: NextHeads,
 }
 
 impl<'a> QueueViews<'a> {
     fn of(snapshot: &'a Snapshot) -> Self {
         let (quota, children) = (PublishedQuota::of(snapshot), Children::of(&snapshot.queues));
         let lending = Lending::of(quota, &children);
-        Self { snapshot, quota, children, lending, sums: Sums::of(quota) }
+        let next = NextHeads::of(snapshot, &children);
+        Self { snapshot, quota, children, lending, sums: Sums::of(quota), next }
+    }
+
+    fn share(&self, node: &NodeRef, value: Option<i64>) -> Option<ShareView> {
+        let share = self.quota.share(node, value)?;
+        Some(ShareView { next: self.next.get(node), ..share })
     }
 
     fn cluster_queue(&self, name: &Arc<str>, queue: &snapshot::ClusterQueueView) -> ClusterQueueView {
@@ -92,7 +101,7 @@ impl<'a> QueueViews<'a> {
             reserving: count(queue.reserving),
             admitted: count(queue.admitted),
             quota: self.quota.views(&node, (&self.lending, &self.sums)),
-            share: self.quota.share(&node, queue.weighted_share),
+            share: self.share(&node, queue.weighted_share),
             reasons: reasons(&queue.unadmitted),
         }
     }
@@ -122,7 +131,7 @@ impl<'a> QueueViews<'a> {
             reserving,
             admitted,
             quota: self.quota.views(&node, (&self.lending, &self.sums)),
-            share: self.quota.share(&node, cohort.weighted_share),
+            share: self.share(&node, cohort.weighted_share),
             cycle: self.quota.path(&node).is_none(),
         }
     }

@@ -4,6 +4,9 @@
 
 use super::views::WorkloadState;
 use crate::api::reason::PendingReason;
+use crate::api::{names, selector};
+use crate::cache::records::WorkloadRecord;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 /// The fields.
 const FIELDS: &str =
@@ -48,9 +51,11 @@ struct Requirement {
 }
 
 /// Which workloads a list has. Without a requirement on the status, those that have not finished.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkloadSelector {
     requirements: Vec<Requirement>,
+    /// Labels that all have.
+    labels: Option<LabelSelector>,
 }
 
 /// Fields of a Workload that requirements read.
@@ -77,7 +82,27 @@ impl WorkloadSelector {
     pub fn parse(text: &str) -> Result<Self, String> {
         let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
         let requirements = parts.map(requirement).collect::<Result<_, _>>()?;
-        Ok(Self { requirements })
+        Ok(Self { requirements, labels: None })
+    }
+
+    /// Adds a label selector, as `kubectl` takes it.
+    ///
+    /// # Errors
+    /// A part is no requirement; the text names it.
+    pub fn with_labels(self, text: &str) -> Result<Self, String> {
+        let parsed = selector::parse(text).map_err(|error| format!("labelSelector: {error}"))?;
+        let labels = Some(parsed).filter(|labels| *labels != LabelSelector::default());
+        Ok(Self { labels, ..self })
+    }
+
+    /// Whether the labels of a Workload match.
+    pub(super) fn matches_labels(&self, record: &WorkloadRecord) -> bool {
+        let Some(labels) = &self.labels else { return true };
+        if selector::keys(labels).contains(names::JOB_UID_LABEL) {
+            selector::matches(labels, &record.all_labels())
+        } else {
+            selector::matches(labels, &record.labels)
+        }
     }
 
     pub(super) fn matches(&self, fields: &SelectedFields<'_>) -> bool {
@@ -113,13 +138,14 @@ impl WorkloadSelector {
 
     /// Whether it selects by nothing but queue and status.
     pub(super) fn is_by_queue(&self) -> bool {
-        self.requirements.iter().all(|requirement| {
-            !requirement.negated
-                && matches!(
-                    requirement.field,
-                    Field::ClusterQueue(_) | Field::LocalQueue(_) | Field::Status(_)
-                )
-        })
+        self.labels.is_none()
+            && self.requirements.iter().all(|requirement| {
+                !requirement.negated
+                    && matches!(
+                        requirement.field,
+                        Field::ClusterQueue(_) | Field::LocalQueue(_) | Field::Status(_)
+                    )
+            })
     }
 }
 

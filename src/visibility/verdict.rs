@@ -53,9 +53,14 @@ pub fn verdict(
     let cluster_queue = target.unwrap_or_else(|| rows.cluster_queue(record));
     let facts = rows.quota.facts.cluster_queues.get(&cluster_queue);
     let mut row = rows.row(record);
-    if let Some(queue) = question.queue.as_ref() {
-        (row.local_queue, row.cluster_queue) = (queue.clone(), cluster_queue.to_string());
-        row.position = None;
+    if question.queue.is_some() || question.priority.is_some() {
+        let queue = question.queue.clone().unwrap_or_else(|| row.local_queue.clone());
+        row.priority = question.priority.unwrap_or(row.priority);
+        let local_queue: Arc<str> = Arc::from(queue.as_str());
+        let is_pending = row.state == WorkloadState::Pending;
+        let there = rows.position_in(record, (&cluster_queue, &local_queue), row.priority);
+        row.position = there.filter(|_| is_pending);
+        (row.local_queue, row.cluster_queue) = (queue, cluster_queue.to_string());
     }
     let before = question.before.as_ref().map(|other| comparison(rows, record, &other.key()));
     let mut verdict = Verdict {

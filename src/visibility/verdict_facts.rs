@@ -2,9 +2,12 @@
 //!
 //! Invariant: messages of conditions are not repeated, because they may have names of other tenants.
 
+use super::preemptors::preemptible_by;
 use super::views::{AdmissionView, CheckView, HistoryEntry, PodSetAdmission, WorkloadView};
 use super::workload_row::Rows;
 use crate::api::reason::ConditionType;
+use crate::api::v1beta2::PodSetAssignment;
+use crate::cache::nodes::placement_of;
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::conditions;
 use crate::quota::{FlavorResource, NodeRef};
@@ -12,6 +15,9 @@ use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// Most domains of a pod set that are told.
+const MAX_DOMAINS: usize = 500;
 
 /// Returns the states of the admission checks.
 pub(super) fn checks(record: &WorkloadRecord) -> Vec<CheckView> {
@@ -60,12 +66,22 @@ fn text_of(condition: &Condition) -> String {
     queue.map(|name| format!("preempted by a workload of ClusterQueue {name}")).unwrap_or_default()
 }
 
+/// Returns where the pods of a pod set are placed.
+fn domains(set: &PodSetAssignment) -> BTreeMap<String, u64> {
+    let placement = placement_of(set);
+    let domains = placement.iter().flat_map(|placement| &placement.domains).take(MAX_DOMAINS);
+    domains.map(|(values, pods)| (values.join("/"), u64::try_from(*pods).unwrap_or(0))).collect()
+}
+
 /// Returns what a Workload with quota has.
 pub(super) fn admission(rows: Rows<'_>, record: &WorkloadRecord, row: &WorkloadView) -> AdmissionView {
     let admitted = conditions::true_since(&record.status, ConditionType::Admitted);
     let past = record.status.accumulated_past_execution_time_seconds.unwrap_or(0);
     let left = record.max_execution_seconds.map(|seconds| i64::from(seconds).saturating_sub(past.into()));
-    let queue = NodeRef::ClusterQueue(Arc::from(row.cluster_queue.as_str()));
+    let name: Arc<str> = Arc::from(row.cluster_queue.as_str());
+    let queue = NodeRef::ClusterQueue(Arc::clone(&name));
+    let used: Vec<FlavorResource> =
+        row.needs.iter().map(|need| FlavorResource::new(&need.flavor, &need.resource)).collect();
     let sets = record.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
     let borrows = row.needs.iter().any(|need| {
         let fr = FlavorResource::new(&need.flavor, &need.resource);
@@ -84,13 +100,13 @@ pub(super) fn admission(rows: Rows<'_>, record: &WorkloadRecord, row: &WorkloadV
                     })
                     .cloned()
                     .collect(),
-                domains: BTreeMap::new(),
+                domains: domains(set),
             })
             .collect(),
         ends_by: admitted
             .zip(left)
             .and_then(|(at, left)| at.checked_add(SignedDuration::from_secs(left)).ok()),
         borrows: borrows && rows.access.sees_sums(),
-        preemptible_by: Vec::new(),
+        preemptible_by: preemptible_by(rows, record, (&name, &used)),
     }
 }

@@ -5,25 +5,25 @@
 use super::age::age;
 use super::table::{Column, TableRow};
 use super::views::{
-    BlockerView, ClusterQueueView, CohortView, Finding, LocalQueueView, ManagerView, Need, QuotaView,
-    Verdict, WorkloadView,
+    AmountView, BlockerView, ClusterQueueView, CohortView, Finding, FlavorResourceView, FlavorView,
+    LocalQueueView, ManagerView, Need, QuotaView, Verdict, WorkloadView,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-const fn text(name: &'static str, description: &'static str) -> Column {
+pub(super) const fn text(name: &'static str, description: &'static str) -> Column {
     Column { name, kind: "string", format: "", description, wide: false }
 }
 
-const fn number(name: &'static str, description: &'static str) -> Column {
+pub(super) const fn number(name: &'static str, description: &'static str) -> Column {
     Column { name, kind: "integer", format: "", description, wide: false }
 }
 
-const fn wide(column: Column) -> Column {
+pub(super) const fn wide(column: Column) -> Column {
     Column { wide: true, ..column }
 }
 
-const NAME: Column = Column { format: "name", ..text("Name", "Name of the object.") };
+pub(super) const NAME: Column = Column { format: "name", ..text("Name", "Name of the object.") };
 
 /// Formats the scarcest resource, without the domain of its name.
 fn need(need: Option<&Need>) -> String {
@@ -205,6 +205,49 @@ impl TableRow for LocalQueueView {
     }
 }
 
+impl TableRow for FlavorView {
+    const COLUMNS: &'static [Column] = &[
+        NAME,
+        text("Nodes", "Nodes that are schedulable, of all that match."),
+        text("Schedulable", "Allocatable amount of the schedulable nodes."),
+        text("Quota", "Sum of the nominal quotas."),
+        text("Slack", "Schedulable less quota."),
+        text("Charged", "What workloads are charged."),
+        text("Others", "What pods outside of any quota use."),
+        text("Free", "What is free on the schedulable nodes."),
+        text("Resource", "The resource: the scarcest of the flavor."),
+        text("Largest Gang", "Most pods that fit anywhere, each of what Pod says."),
+        wide(text("Pod", "What one pod asks for.")),
+        wide(text("Topology", "Its Topology.")),
+    ];
+
+    fn cells(&self, _: Timestamp) -> Vec<Value> {
+        let first = self.resources.first();
+        let amount = |value: fn(&FlavorResourceView) -> &AmountView| {
+            json!(first.map(|resource| value(resource).value.as_str()).unwrap_or_default())
+        };
+        let pod = self.pod.iter().map(|need| format!("{}={}", need.resource, need.amount.value));
+        vec![
+            json!(self.metadata.name),
+            json!(format!("{}/{}", self.nodes.schedulable, self.nodes.total)),
+            amount(|resource| &resource.schedulable),
+            amount(|resource| &resource.quota),
+            amount(|resource| &resource.slack),
+            amount(|resource| &resource.charged),
+            amount(|resource| &resource.others),
+            amount(|resource| &resource.free),
+            json!(first.map(|resource| resource.resource.as_str()).unwrap_or_default()),
+            json!(self.levels.last().map(|level| level.largest_gang.to_string()).unwrap_or_default()),
+            json!(pod.collect::<Vec<_>>().join(",")),
+            json!(self.topology),
+        ]
+    }
+
+    fn metadata(&self) -> Value {
+        json!(self.metadata)
+    }
+}
+
 impl TableRow for Finding {
     const COLUMNS: &'static [Column] = &[
         NAME,
@@ -253,7 +296,7 @@ impl TableRow for ManagerView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::visibility::views::{AmountView, Check, FindingObject, Position, Severity, ViewMetadata};
+    use crate::visibility::views::{Check, FindingObject, Position, Severity, ViewMetadata};
 
     fn assert_complete<T: TableRow>(row: &T) {
         assert_eq!(row.cells(Timestamp::UNIX_EPOCH).len(), T::COLUMNS.len());
@@ -266,6 +309,7 @@ mod tests {
         assert_complete(&ClusterQueueView::default());
         assert_complete(&CohortView::default());
         assert_complete(&LocalQueueView::default());
+        assert_complete(&FlavorView::default());
         assert_complete(&ManagerView::default());
         assert_complete(&Finding {
             metadata: ViewMetadata::default(),

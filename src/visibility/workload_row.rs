@@ -127,6 +127,41 @@ impl<'a> Rows<'a> {
         })
     }
 
+    /// Returns the position that a Workload would have in a LocalQueue of its namespace, with a priority.
+    pub(super) fn position_in(
+        self,
+        record: &WorkloadRecord,
+        (cluster_queue, local_queue): (&Arc<str>, &Arc<str>),
+        priority: i64,
+    ) -> Option<Position> {
+        let (pending, own_queue) = (&self.snapshot.pending, self.cluster_queue(record));
+        let own = self.order_of(record, &own_queue)?;
+        let there = Workload {
+            cluster_queue: Arc::clone(cluster_queue),
+            local_queue: Arc::clone(local_queue),
+            priority,
+            ..own.clone()
+        };
+        let key = ObjectKey { namespace: Arc::clone(&own.key.namespace), name: Arc::clone(local_queue) };
+        let now = pending.position(&own);
+        // Where it stands now, it makes room for itself.
+        let same_queue = now.filter(|_| own.cluster_queue == there.cluster_queue);
+        let same_local = same_queue.filter(|_| own.local_queue == there.local_queue);
+        let place = |up_to: usize, own: Option<usize>| {
+            let before = own.filter(|own| *own < up_to).map_or(up_to, |_| up_to.saturating_sub(1));
+            u64::try_from(before.saturating_add(1)).unwrap_or(u64::MAX)
+        };
+        let all = |length: usize, is_in: bool| {
+            u64::try_from(length.saturating_add(usize::from(!is_in))).unwrap_or(u64::MAX)
+        };
+        Some(Position {
+            cluster_queue: place(pending.up_to(&there), same_queue.map(|(own, _)| own)),
+            local_queue: place(pending.local_up_to(&there), same_local.map(|(_, own)| own)),
+            of: all(pending.len(cluster_queue), same_queue.is_some()),
+            of_local_queue: all(pending.local_len(cluster_queue, &key), same_local.is_some()),
+        })
+    }
+
     /// Returns the row of a Workload that the reader may see.
     pub(super) fn row(self, record: &WorkloadRecord) -> WorkloadView {
         let (state, cluster_queue) = (state_of(record), self.cluster_queue(record));
@@ -140,7 +175,7 @@ impl<'a> Rows<'a> {
                 name: record.meta.key.name.to_string(),
                 uid: record.meta.uid.to_string(),
                 creation_timestamp: Some(record.meta.created),
-                labels: BTreeMap::new(),
+                labels: (*record.labels).clone(),
             },
             job: record.owner.as_ref().map(|owner| JobView {
                 api_version: owner.api_version.to_string(),

@@ -9,6 +9,7 @@ use super::selector::WorkloadSelector;
 use super::views::{ListMetadata, WorkloadView};
 use super::workload_row::Rows;
 use crate::api::ObjectKey;
+use crate::cache::records::WorkloadRecord;
 use crate::queue::{PendingPosition, Workload};
 use crate::snapshot::Snapshot;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 const MAX_PASSED: usize = 20_000;
 
 /// Which workloads are asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct WorkloadQuery {
     /// Their namespace; `None` for all.
     pub namespace: Option<String>,
@@ -71,6 +72,11 @@ struct WorkloadPage<'a> {
 }
 
 impl<'a> WorkloadPage<'a> {
+    fn selects(self, record: &WorkloadRecord, queue: &str) -> bool {
+        let selector = &self.query.selector;
+        selector.matches(&Rows::selected_fields(record, queue)) && selector.matches_labels(record)
+    }
+
     fn by_name(self) -> Result<Rowset<WorkloadView>, ModelError> {
         let index = &self.rows.snapshot.workloads;
         let scope = format!("name/{}", self.query.namespace.as_deref().unwrap_or_default());
@@ -92,8 +98,8 @@ impl<'a> WorkloadPage<'a> {
             }
             last = Some(&record.meta.key);
             let queue = self.rows.cluster_queue(record);
-            if self.query.selector.matches(&Rows::selected_fields(record, &queue)) {
-                rows.push(self.rows.row(record));
+            if self.selects(record, &queue) {
+                rows.push(brief(self.rows.row(record)));
             }
         }
         let more = all.peek().is_some();
@@ -176,8 +182,8 @@ impl<'a> WorkloadPage<'a> {
             last = Some((workload, position.in_cluster_queue));
             let Some(record) = self.rows.snapshot.workloads.get(&workload.key) else { continue };
             let queue = self.rows.cluster_queue(record);
-            if self.query.selector.matches(&Rows::selected_fields(record, &queue)) {
-                rows.push(self.rows.row(record));
+            if self.selects(record, &queue) {
+                rows.push(brief(self.rows.row(record)));
             }
         }
         let more = positions.peek().is_some();
@@ -188,6 +194,14 @@ impl<'a> WorkloadPage<'a> {
         let key = last.filter(|_| more).map(|(workload, _)| row_key(workload));
         (rows, list_metadata(scope, key, remaining))
     }
+}
+
+/// Leaves out what a row says twice: the text of a blocker whose amounts it has is a part of the message.
+fn brief(mut row: WorkloadView) -> WorkloadView {
+    if let Some(blocker) = row.first_blocker.as_mut().filter(|blocker| blocker.missing.is_some()) {
+        blocker.text.clear();
+    }
+    row
 }
 
 fn row_key(workload: &Workload) -> RowKey {

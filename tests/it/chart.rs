@@ -31,7 +31,7 @@ const fn copied(source: &'static str, target: &'static str, part: &'static str) 
 const SERVES_VISIBILITY: &str = r#"include "sluice.servesVisibility" ."#;
 const FLOW_CONTROL: &str = r#"and (include "sluice.servesVisibility" .) .Values.enableVisibilityAPF"#;
 
-const COPIED: [Copied; 23] = [
+const COPIED: [Copied; 24] = [
     copied("config/metrics/role.yaml", "rbac/metrics_role.yaml", ""),
     copied("config/rbac/batch_admin_role.yaml", "rbac/batch_admin_role.yaml", ""),
     copied("config/rbac/batch_user_role.yaml", "rbac/batch_user_role.yaml", ""),
@@ -58,6 +58,10 @@ const COPIED: [Copied; 23] = [
     Copied {
         condition: ".Values.webhooks.separate",
         ..copied("config/split/webhooks_role.yaml", "rbac/webhooks_role.yaml", "webhookRules")
+    },
+    Copied {
+        condition: r#"include "sluice.dashboardComponent" ."#,
+        ..copied("config/dashboard/role.yaml", "rbac/dashboard_role.yaml", "webhookRules")
     },
     Copied {
         condition: SERVES_VISIBILITY,

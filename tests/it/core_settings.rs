@@ -413,3 +413,25 @@ fn scheduling_budget_lets_events_in() {
     assert_eq!(first + admissions(&rest), MANY);
     assert_ne!(core.state.next_due(), Some(core.now));
 }
+
+/// Nothing may come to a follower for long after the last change: the counts of its queues are right soon all the same.
+#[test]
+fn counts_of_a_quiet_follower_are_soon_right() {
+    let mut core = Core::new(CoreSettings::default());
+    core.feed(Delta::Leading(false));
+    core.advance_seconds(60);
+    let pending = |core: &Core| {
+        let snapshot = core.state.snapshot();
+        let counts = &snapshot.queues.cluster_queues["cq"].pending;
+        counts.active + counts.inadmissible
+    };
+    for name in ["a", "b"] {
+        core.put(JOB, job(name));
+        core.put(Kind::Workload, workload(name, &[condition("QuotaReserved", "False", "WaitingForQuota")]));
+    }
+    assert_eq!(pending(&core), 0, "the view is rebuilt at intervals");
+    let due = core.state.next_due().expect("the view is behind");
+    let wait = due.duration_since(core.now).as_secs() + 1;
+    core.advance_seconds(wait);
+    assert_eq!((pending(&core), core.state.next_due()), (2, None));
+}

@@ -159,7 +159,7 @@ fn needed_by((writes, reads_all): (bool, bool), features: Features) -> BTreeSet<
     let required = rbac_check::required_permissions(&rbac_check::PermissionRequirements {
         kinds: &kinds,
         certificates: &certificates,
-        lease: writes.then_some(&lease),
+        lease: reads_all.then_some(&lease),
         serves_visibility: features.visibility,
         authorizes_metrics: true,
         writes: writes.then_some(rbac_check::WriteRequirements {

@@ -343,6 +343,27 @@ fn manager_is_hardened_and_replicated() {
     assert_eq!(texts(&container["capabilities"]["drop"]), ["ALL"]);
 }
 
+/// The dashboard never leads and writes nothing; it asks the leader by a token of its own, and the leader knows its account.
+#[test]
+fn dashboard_is_hardened_and_asks_the_leader() {
+    let mut objects = objects("Deployment");
+    objects.retain(|(path, _)| path.starts_with(root().join("config/dashboard")));
+    let pod = &objects[0].1["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], true);
+    assert_eq!(texts(&container["securityContext"]["capabilities"]["drop"]), ["ALL"]);
+    assert!(texts(&container["args"]).contains(&"--component=dashboard"));
+    let manager = of_the_manager("Deployment");
+    let token = |pod: &Value| {
+        let volumes = pod["volumes"].as_array().unwrap();
+        volumes.iter().find(|volume| volume["name"] == "leader-token").unwrap().clone()
+    };
+    assert_eq!(token(pod), token(&manager["spec"]["template"]["spec"]));
+    let text = fs::read_to_string(root().join("config/dashboard/kustomization.yaml")).unwrap();
+    let account = pod["serviceAccountName"].as_str().unwrap();
+    assert!(text.contains(&format!("--leader-caller={account}")), "{account}");
+}
+
 /// Probes come from the node, which policies do not restrict: a port opened for them would be open to every pod.
 #[test]
 fn network_policy_opens_only_what_clients_call() {

@@ -70,7 +70,7 @@ fn a_workload_is_named_by_itself_or_by_its_job() {
             "error: job/unmanaged has no Workload: it has no label kueue.x-k8s.io/queue-name\n",
         ),
         ("stop workload a/b/c", "error: arguments in resource/name form may not have more than one slash\n"),
-        ("stop workload foo/a", "error: no matches for /, Resource=foo\n"),
+        ("stop workload foo/a", "error: the server has no kind \"foo\"\n"),
         ("stop clusterqueue nlpx", "error: clusterqueue \"nlpx\" not found; similar: nlp\n"),
         (
             "stop localqueue nigth",

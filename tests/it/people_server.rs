@@ -264,7 +264,8 @@ fn get(state: &ServerState, path: &str, parameters: &BTreeMap<String, String>) -
         .filter(|(found, object)| is_member(found) && matches(object, parameters))
         .map(|(_, object)| object)
         .collect();
-    let first = parameters.get("continue").map_or(0, |token| token.parse::<usize>().unwrap());
+    let token = parameters.get("continue").filter(|token| !token.is_empty());
+    let first = token.map_or(0, |token| token.parse::<usize>().unwrap());
     let limit = parameters.get("limit").map_or(usize::MAX, |text| text.parse().unwrap());
     let items: Vec<&&Value> = all.iter().skip(first).take(limit).collect();
     let next = first.saturating_add(items.len());
@@ -316,6 +317,8 @@ fn delete(state: &mut ServerState, path: &str, options: &Value, dry_run: bool) -
     if !uid.is_null() && *uid != known["metadata"]["uid"] {
         return failure(409, "Conflict", "Precondition failed: UID in precondition");
     }
+    // As an API server: options in the body take the place of those in the query.
+    let dry_run = if options.is_null() { dry_run } else { options["dryRun"] == json!(["All"]) };
     if !dry_run {
         state.objects.remove(path);
     }

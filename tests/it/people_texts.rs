@@ -5,6 +5,8 @@
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use sluice::people::description;
+use sluice::people::job_tree::{JobParts, Part, job_tree};
 use sluice::people::views::{self, FlavorResource, Forest, Look};
 use sluice::visibility::views::{
     Answer, ClusterQueueView, CohortView, Finding, FlavorView, LocalQueueView, ManagerView, Verdict,
@@ -14,7 +16,16 @@ use std::path::Path;
 
 fn look() -> Look {
     let now: Timestamp = "2026-11-26T14:05:12Z".parse().unwrap();
-    Look { utf8: true, color: false, width: Some(100), headings: true, wide: false, now }
+    Look {
+        utf8: true,
+        color: false,
+        width: Some(100),
+        headings: true,
+        wide: false,
+        labels: false,
+        csv: false,
+        now,
+    }
 }
 
 fn read<T: DeserializeOwned>(value: Value) -> T {
@@ -26,7 +37,7 @@ fn amount(value: i64) -> Value {
 }
 
 /// Compares a text in all its looks with its file.
-fn check(name: &str, text: impl Fn(Look) -> String) {
+pub(crate) fn check(name: &str, text: impl Fn(Look) -> String) {
     let plain = look();
     let looks = [
         ("", plain),
@@ -35,6 +46,7 @@ fn check(name: &str, text: impl Fn(Look) -> String) {
         ("60 columns", Look { width: Some(60), ..plain }),
         ("20 columns", Look { width: Some(20), ..plain }),
         ("colour", Look { color: true, ..plain }),
+        ("csv, with labels", Look { csv: true, labels: true, wide: true, ..plain }),
     ];
     let codes = regex::Regex::new("\u{1b}\\[[0-9]+m").unwrap();
     let mut all = String::new();
@@ -172,7 +184,11 @@ fn queues_and_cohorts() {
     check("share", |look| views::share(Some("research"), forest, Some(&shown), look));
     let without: Vec<ClusterQueueView> =
         queues.iter().cloned().map(|queue| ClusterQueueView { share: None, ..queue }).collect();
-    check("share-off", |look| views::share(None, Forest { cohorts: &[], queues: &without }, None, look));
+    let plain: Vec<CohortView> =
+        cohorts.iter().cloned().map(|cohort| CohortView { share: None, ..cohort }).collect();
+    let unshared = Forest { cohorts: &plain, queues: &without };
+    check("share-off", |look| views::share(Some("research"), unshared, Some(&shown), look));
+    check("share-none", |look| views::share(None, Forest { cohorts: &[], queues: &[] }, None, look));
     let local: Vec<LocalQueueView> = read(json!([{
         "metadata": {"namespace": "nlp-train", "name": "train"}, "clusterQueue": "nlp", "active": true,
         "pending": {"total": 37, "active": 30, "inadmissible": 7}, "reserving": 2, "admitted": 2,
@@ -180,6 +196,17 @@ fn queues_and_cohorts() {
             {"flavor": "h100-80g", "resource": "cpu", "used": amount(0), "available": amount(800)}],
     }]));
     check("list-localqueue", |look| views::local_queues(&local, true, look));
+    check("share-localqueue-off", |look| views::local_shares(&local, look));
+    let used: Vec<LocalQueueView> = [0.5, 12.25]
+        .into_iter()
+        .zip(["night", "train"])
+        .map(|(usage, name)| {
+            let mut queue = local[0].clone();
+            (queue.past_usage, queue.metadata.name) = (Some(usage), name.to_owned());
+            queue
+        })
+        .collect();
+    check("share-localqueue", |look| views::local_shares(&used, look));
 }
 
 fn verdict(more: Value) -> Answer<Verdict> {
@@ -256,6 +283,17 @@ fn why_a_workload_waits() {
         ],
         "note": "In BestEffortFIFO a later workload may still be admitted first if it fits"}}));
     check("why-before", |look| views::why(&compared, false, look));
+    let cycle = verdict(json!({"before": {
+        "workload": "nlp-train/a", "other": "rank/b", "otherIsBefore": false, "because": "its priority is higher", "scope": "cycle",
+        "factors": [
+            {"name": "Queued since", "workload": "2026-11-26T13:02:46Z (eviction)", "other": "2026-11-25T08:01:13Z"},
+            {"name": "UID", "workload": "1", "other": "2"}],
+        "note": "They are in different ClusterQueues: the order holds within one scheduling cycle only"}}));
+    check("why-before-cycle", |look| views::why(&cycle, false, look));
+    let misconfigured = verdict(
+        json!({"reason": "Misconfigured", "position": null, "message": "LocalQueue default doesn't exist", "source": {"kind": "file", "replica": "dump.yaml", "stateVersion": 0}}),
+    );
+    check("why-misconfigured", |look| views::why(&misconfigured, false, look));
 }
 
 #[test]
@@ -294,4 +332,114 @@ fn capacity_audit_and_status() {
         json!({"metadata": {"name": "m-1"}, "version": "0.1.0", "leads": false, "conditions": ["KueueNoLeader", "KueueWatchStale"]}),
     );
     check("status-bad", |look| views::status(&follower, look));
+}
+
+#[test]
+fn trees_of_jobs() {
+    let since = |seconds: i64| format!("2026-11-26T13:{:02}:{:02}Z", seconds / 60, seconds % 60);
+    let condition = |kind: &str, at: i64| json!({"type": kind, "status": "True", "lastTransitionTime": since(at), "reason": kind});
+    let pod = |name: &str, node: &str, phase: &str, ready: bool| {
+        json!({"metadata": {"name": name, "uid": format!("u-{name}"), "labels": {"kueue.x-k8s.io/podset": "main"}}, "spec": {"nodeName": node},
+            "status": {"phase": phase, "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]}})
+    };
+    let parts = JobParts {
+        name: "Job ranker-daily".to_owned(),
+        job: Some(json!({"metadata": {"uid": "u-job"}, "spec": {"parallelism": 4}, "status": {"ready": 3}})),
+        workloads: vec![json!({
+            "metadata": {"name": "job-ranker-daily-77ac2", "uid": "u-wl"},
+            "spec": {"queueName": "main", "podSets": [{"name": "main", "count": 4, "topologyRequest": {"preferred": "dc.example/block"}}]},
+            "status": {
+                "admission": {"clusterQueue": "ranking", "podSetAssignments": [{"name": "main", "count": 4, "flavors": {"cpu": "h100-80g", "nvidia.com/gpu": "h100-80g"}}]},
+                "admissionChecks": [
+                    {"name": "capacity", "state": "Ready", "lastTransitionTime": since(18)},
+                    {"name": "gpu-budget", "state": "Pending", "message": "the budget of this month is used up", "lastTransitionTime": since(0)}],
+                "conditions": [condition("QuotaReserved", 0), condition("Admitted", 18)],
+            },
+        })],
+        provisioning: Part::Read(vec![
+            json!({"metadata": {"name": "job-ranker-daily-77ac2-capacity-1"}, "status": {"conditions": [condition("Provisioned", 18)]}}),
+        ]),
+        pods: Part::Read(vec![
+            pod("a", "h1", "Running", true),
+            pod("b", "h1", "Running", true),
+            pod("c", "h3", "Running", true),
+            pod("d", "", "Pending", false),
+        ]),
+        nodes: [("h3".to_owned(), "cordoned")].into(),
+    };
+    check("tree-job", |look| job_tree(&parts, look.wide, look));
+    let forbidden = JobParts {
+        pods: Part::Forbidden,
+        provisioning: Part::Forbidden,
+        job: Some(json!({"spec": {"suspend": true}})),
+        ..parts.clone()
+    };
+    check("tree-job-forbidden", |look| job_tree(&forbidden, false, look));
+    let bare = JobParts {
+        name: "no job".to_owned(),
+        job: None,
+        workloads: vec![
+            json!({"metadata": {"name": "bare"}, "spec": {"queueName": "main", "podSets": [{"name": "main"}]}, "status": {"nominatedClusterNames": ["eu", "us"]}}),
+            json!({"metadata": {"name": "odd\u{1b}[31m\nname"}, "spec": {}}),
+        ],
+        provisioning: Part::Read(Vec::new()),
+        pods: Part::Read(Vec::new()),
+        nodes: std::collections::BTreeMap::new(),
+    };
+    check("tree-job-bare", |look| job_tree(&bare, false, look));
+}
+
+#[test]
+fn descriptions() {
+    let workload = json!({
+        "kind": "Workload", "metadata": {"name": "job-train-1", "namespace": "ml", "creationTimestamp": "2026-11-26T13:00:00Z",
+            "ownerReferences": [{"kind": "Job", "name": "train"}]},
+        "spec": {"queueName": "main", "priority": 100, "priorityClassRef": {"name": "research"}, "active": false, "podSets": [
+            {"name": "main", "count": 3, "template": {"spec": {"containers": [{"resources": {"requests": {"cpu": "1", "nvidia.com/gpu": 4}}}]}}}]},
+        "status": {"conditions": [
+            {"type": "QuotaReserved", "status": "False", "reason": "WaitingForQuota", "message": "insufficient unused quota", "lastTransitionTime": "2026-11-26T14:00:00Z"},
+            {"type": "Evicted", "status": "True", "reason": "Preempted", "message": "Preempted to accommodate a workload", "lastTransitionTime": "2026-11-26T13:30:00Z"}]},
+    });
+    let queue = json!({
+        "kind": "ClusterQueue", "metadata": {"name": "nlp"},
+        "spec": {"cohortName": "research", "queueingStrategy": "BestEffortFIFO", "namespaceSelector": {}, "stopPolicy": "None",
+            "preemption": {"reclaimWithinCohort": "Any", "borrowWithinCohort": {"policy": "Never"}}},
+    });
+    let events = [
+        json!({"type": "Normal", "reason": "Preempted", "message": "Preempted to accommodate a workload", "lastTimestamp": "2026-11-26T13:30:00Z", "count": 3}),
+        json!({"type": "Warning", "reason": "Pending", "message": "couldn't assign flavors\nand more", "eventTime": "2026-11-26T13:00:00.000001Z"}),
+    ];
+    check("describe-workload", |look| {
+        [
+            description::fields_text(&workload),
+            description::conditions(&workload, look),
+            description::events(Some(&events), look),
+        ]
+        .join("\n")
+    });
+    check("describe-queue", |look| {
+        let quota = [read(quota([128, 184, 56, 192], Some(0), Some(64)))];
+        let local =
+            json!({"flavor": "h100-80g", "resource": "cpu", "used": amount(3), "available": amount(5)});
+        [
+            description::fields_text(&queue),
+            views::quota_table(&quota, look),
+            views::local_quota_table(&[read(local)], look),
+            description::events(Some(&[]), look),
+            description::events(None, look),
+        ]
+        .join("\n")
+    });
+}
+
+#[test]
+fn a_text_without_end_is_shortened() {
+    let long = "x".repeat(500_000);
+    let texts = json!({"kind": "mismatch", "flavor": "f", "text": long});
+    let checks = json!([{"name": "c", "state": "Pending", "message": long}]);
+    let found =
+        verdict(json!({"reason": long.get(..10), "message": long, "blockers": [texts], "checks": checks}));
+    let text = views::why(&found, true, look());
+    assert!(text.len() < 20_000, "{}", text.len());
+    assert_eq!(text.matches("(498000 more characters: -o json)").count(), 3, "{text}");
 }

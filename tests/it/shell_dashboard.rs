@@ -57,8 +57,11 @@ impl Models for Recorded {
                 Ok(PageValue::Overview(page))
             }
             Question::Pending(_) => Ok(PageValue::Pending(read("pending"))),
+            Question::Preemptions(_) => Ok(PageValue::Preemptions(read("preemptions"))),
             Question::Workload(..) => Ok(PageValue::Workload(read("workload"), Vec::new())),
             Question::Namespace(_) => Ok(PageValue::Namespace(read("namespace"))),
+            Question::Audit(_) => Ok(PageValue::Audit(read("audit"))),
+            Question::Flavors(_) => Ok(PageValue::Flavors(read("flavors"))),
             Question::Job(namespace, _, name) => {
                 Ok(PageValue::Elsewhere(Question::Workload(namespace, name)))
             }
@@ -212,6 +215,8 @@ async fn access_is_that_of_the_user_and_few_reviews_are_made() {
         ("/", "list clusterqueueviews"),
         ("/pending", "list clusterqueueviews"),
         ("/clusterqueues/nlp", "list clusterqueueviews"),
+        ("/preemptions", "list clusterqueueviews"),
+        ("/preemptions?ns=rank", "list workloadviews"),
         ("/workloads/rank/w", "list workloadviews"),
     ] {
         let answer = fixture.get(path, "tenant", &[]).await;
@@ -382,6 +387,8 @@ async fn answers_have_the_form_that_was_asked_for() {
         (csv.headers["content-type"].to_str().unwrap(), csv.body.lines().count()),
         ("text/csv; charset=utf-8", 13)
     );
+    let csv = fixture.get("/preemptions?o=csv", "admin", &[]).await;
+    assert!(csv.body.starts_with("time,victim_namespace,") && csv.body.lines().count() == 4, "{}", csv.body);
     assert_eq!(fixture.get("/?o=csv", "admin", &[]).await.status, StatusCode::BAD_REQUEST);
     let job = fixture.get("/jobs/nlp-train/job/x", "admin", &[]).await;
     assert_eq!(

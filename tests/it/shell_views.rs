@@ -1,4 +1,5 @@
 //! The group of views over TLS: lists, Tables, errors, rights, and the private path to the leader.
+#![expect(clippy::disallowed_methods, reason = "the server reads the clock too")]
 
 use crate::client_certificates::{Authority, Identity};
 use crate::core_fixture::{Core, JOB, condition, job, workload};
@@ -7,22 +8,27 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use sluice::cache::Kind;
 use sluice::reconciler::{CoreSettings, Delta};
+use sluice::scheduler::{CapacityQuestion, CapacityReport};
+use sluice::server::apis::capacity::{AskCapacity, CapacityCache};
 use sluice::server::apis::question_rate::QuestionRate;
 use sluice::server::apis::questions::{
     AUDIENCE, AnswerQuestions, PrivatePath, QUESTIONS_PATH, TokenReviewer,
 };
-use sluice::server::apis::views::ViewsGroup;
+use sluice::server::apis::views::{AskAudit, AuditCache, ViewsGroup};
+use sluice::snapshot::AuditFacts;
 use sluice::visibility::access::{Access, TenantDetail};
+use sluice::visibility::history::{HistoryAnswer, HistoryQuestion, HistoryTopic, LineTopic, RingReport};
 use sluice::visibility::questions::{LeaderAnswer, Question, VerdictQuestion, WorkloadName};
 use sluice::visibility::views::{
-    Answer as Answered, ManagerView, Source, Verdict, ViewMetadata, WorkloadView,
+    AmountView, Answer as Answered, HistoryAmount, ManagerView, PreemptionReport, PreemptionView, Recorded,
+    Source, UsageReport, UsageView, Verdict, ViewMetadata, WorkloadView,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 const GROUP: &str = "/apis/visibility.sluice.dev/v1alpha1";
 const ACCOUNT: &str = "system:serviceaccount:kueue-system:kueue-controller-manager";
-const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+pub(crate) const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
 /// A leader that answers, or does not, and keeps the questions.
 #[derive(Clone, Default)]
@@ -41,6 +47,10 @@ impl AnswerQuestions for Leader {
             let answers = self.answers.load(Ordering::Relaxed);
             return Box::pin(async move { answers.then(|| LeaderAnswer::Manager(Box::new(answer))) });
         }
+        if let Question::History(question) = question {
+            let answers = self.answers.load(Ordering::Relaxed);
+            return Box::pin(async move { answers.then(|| history(&question)) });
+        }
         let verdict = Verdict {
             workload: WorkloadView { message: "of the leader".to_owned(), ..WorkloadView::default() },
             ..Verdict::default()
@@ -51,8 +61,63 @@ impl AnswerQuestions for Leader {
     }
 }
 
-struct Views {
-    server: Server,
+/// The core of this replica.
+#[derive(Clone, Default)]
+pub(crate) struct OwnCore(pub(crate) Arc<Mutex<Option<Core>>>);
+
+impl AskCapacity for OwnCore {
+    fn capacity(&self, question: CapacityQuestion) -> BoxFuture<'static, Option<CapacityReport>> {
+        let report = self
+            .0
+            .lock()
+            .unwrap()
+            .as_mut()
+            .map(|core| core.state.engine_mut().capacity(&question, &mut || true));
+        Box::pin(async move { report })
+    }
+}
+
+impl AskAudit for OwnCore {
+    fn audit_facts(&self) -> BoxFuture<'static, Option<AuditFacts>> {
+        let facts = self.0.lock().unwrap().as_mut().map(|core| core.state.audit_facts());
+        Box::pin(async move { facts })
+    }
+}
+
+/// What a history answers: one row, with what was asked for in its names.
+fn history(question: &HistoryQuestion) -> LeaderAnswer {
+    let recorded = Recorded { replica: "m-1".to_owned(), drift: 0, ..Recorded::default() };
+    let metadata = ViewMetadata { name: "row".to_owned(), ..ViewMetadata::default() };
+    let source = Source::default();
+    LeaderAnswer::History(Box::new(match &question.topic {
+        HistoryTopic::Preemptions(_) => {
+            let amount = AmountView { value: "64".to_owned(), number: None };
+            let row = PreemptionView {
+                metadata,
+                amounts: vec![HistoryAmount {
+                    resource: "nvidia.com/gpu".to_owned(),
+                    amount,
+                    ..HistoryAmount::default()
+                }],
+                ..PreemptionView::default()
+            };
+            let view =
+                PreemptionReport { items: vec![row], total: 1, recorded, ..PreemptionReport::default() };
+            HistoryAnswer::Preemptions(Answered { view, source, partial: true })
+        }
+        HistoryTopic::Usage(topic) => {
+            let row = UsageView { metadata, group: "nlp".to_owned(), ..UsageView::default() };
+            let by = topic.by.as_str().to_owned();
+            let view = UsageReport { by, items: vec![row], recorded, ..UsageReport::default() };
+            HistoryAnswer::Usage(Answered { view, source, partial: false })
+        }
+        HistoryTopic::Lines(_) => panic!("no page asks for lines here"),
+    }))
+}
+
+pub(crate) struct Views {
+    pub(crate) core: OwnCore,
+    pub(crate) server: Server,
     rate: Arc<QuestionRate>,
     leader: Leader,
     leads: Arc<AtomicBool>,
@@ -60,10 +125,12 @@ struct Views {
 }
 
 impl Views {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let (leader, leads) = (Leader::default(), Arc::new(AtomicBool::new(true)));
         let rate = Arc::<QuestionRate>::default();
         let counted = Arc::clone(&rate);
+        let core = OwnCore::default();
+        let own_core = core.clone();
         let (own, private, is_leading) = (leader.clone(), leader.clone(), Arc::clone(&leads));
         let server = Server::start_with(
             Box::new(move |published, access| {
@@ -72,7 +139,9 @@ impl Views {
                     access: access.clone(),
                     leader: Arc::new(own),
                     rate: counted,
-                    audits: Arc::default(),
+                    audits: Arc::new(AuditCache::new(Arc::new(own_core.clone()))),
+                    capacity: Arc::new(CapacityCache::new(Arc::new(own_core))),
+                    heard_until: Arc::new(|| None),
                     replica: "m-0".to_owned(),
                     tenant_detail: TenantDetail::Sums,
                 })]
@@ -89,20 +158,20 @@ impl Views {
         let ours = Authority::new("ours");
         server.trust(&ours);
         let proxy = ours.user("front-proxy");
-        Self { server, rate, leader, leads, proxy }
+        Self { core, server, rate, leader, leads, proxy }
     }
 
-    async fn get_as(&self, user: &str, path: &str, accept: &str) -> Answer {
+    pub(crate) async fn get_as(&self, user: &str, path: &str, accept: &str) -> Answer {
         let headers = [("x-remote-user", user), ("accept", accept)];
         self.server.get(&format!("{GROUP}{path}"), Some(&self.proxy), &headers).await
     }
 
-    async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
         self.get_as("ann", path, "application/json").await
     }
 
     /// Publishes a few pending Workloads of two namespaces.
-    fn publish(&self) {
+    pub(crate) fn publish(&self) {
         let mut core = Core::new(CoreSettings::default());
         core.feed(Delta::Leading(false));
         core.put(Kind::Namespace, json!({"metadata": {"name": "other"}}));
@@ -151,6 +220,12 @@ async fn views_are_listed_in_pages() {
     let rest = views.get(&format!("/workloadviews?limit=3&continue={token}")).await.json();
     assert_eq!(names(&rest), ["w-secret"]);
     assert_eq!(rest["metadata"].get("continue"), None);
+    let uid = |uid: &str| format!("/workloadviews?labelSelector=kueue.x-k8s.io%2Fjob-uid%3D{uid}");
+    assert_eq!(names(&views.get(&uid("jobs-b")).await.json()), ["w-b"]);
+    assert_eq!(
+        names(&views.get("/workloadviews?labelSelector=!kueue.x-k8s.io%2Fjob-uid").await.json()),
+        [""; 0]
+    );
     let in_order =
         views.get("/workloadviews?fieldSelector=clusterQueue%3Dcq%2Cstatus%3Dpending&limit=1").await.json();
     assert_eq!(in_order["metadata"]["remainingItemCount"], 3, "{in_order}");
@@ -198,7 +273,9 @@ async fn bad_questions_are_refused() {
         ("/workloadviews?limit=-1", 400, "limit"),
         ("/workloadviews?continue=x", 400, "continue"),
         ("/workloadviews?fieldSelector=status%3Druning", 400, "unknown status \"runing\""),
-        ("/workloadviews?labelSelector=a%3Db", 400, "labelSelector"),
+        ("/workloadviews?labelSelector=a%20b", 400, "labelSelector: \"a b\" is no requirement"),
+        ("/clusterqueueviews?labelSelector=a%3Db", 400, "labelSelector: clusterqueueviews"),
+        ("/clusterqueueviews?fieldSelector=status%3Dpending", 400, "fieldSelector: clusterqueueviews"),
         ("/workloadviews?includeObject=Half", 200, ""),
         ("/workloadviews?watch=true", 405, "watch"),
         ("/namespaces/ns/workloadviews/w-x", 404, "w-x"),
@@ -253,44 +330,60 @@ async fn rights_decide_what_a_view_holds() {
 }
 
 #[tokio::test]
-async fn findings_are_listed_for_their_reader() {
+async fn the_history_is_asked_with_the_access_of_the_reader() {
     let views = Views::start().await;
-    assert_eq!(views.get("/clusterfindings").await.status, 503);
+    assert_eq!(views.get("/preemptions").await.status, 503, "the lists are not complete");
     views.publish();
-    let mut core = Core::new(CoreSettings::default());
-    for name in ["lq", "gone"] {
-        core.put(
-            Kind::LocalQueue,
-            json!({"metadata": {"name": name, "namespace": "ns"}, "spec": {"clusterQueue": "nothing"}}),
-        );
-    }
-    core.put(Kind::ClusterQueue, json!({"metadata": {"name": "empty"}, "spec": {"namespaceSelector": {}}}));
-    core.advance_seconds(60);
-    views.server.published.store(Arc::new(core.state.snapshot()));
-    let all = views.get("/clusterfindings").await.json();
-    let shown: Vec<(&Value, &Value)> = all["items"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|item| (&item["check"], &item["object"]["name"]))
-        .collect();
-    assert!(shown.contains(&(&json!("localqueue-orphan"), &json!("gone"))), "{shown:?}");
-    assert!(shown.contains(&(&json!("clusterqueue-no-flavor"), &json!("empty"))), "{shown:?}");
-    assert!(all["checkedAt"].is_string() && all["items"][0]["kind"] == "Finding", "{all}");
-    assert_eq!(views.get_as("tenant", "/clusterfindings", "*/*").await.status, 403);
-    let own = views.get_as("tenant", "/namespaces/ns/findings?limit=1", "*/*").await.json();
+    assert_eq!(views.get("/clusterusagereports").await.status, 503, "no history answers");
+    views.leader.answers.store(true, Ordering::Relaxed);
+    views.leader.asked.lock().unwrap().clear();
+    let path = "/namespaces/ns/preemptions?since=2h&victim=a&preemptor=b&clusterQueue=c&limit=7";
+    let list = views.get_as("tenant", path, "*/*").await.json();
+    assert_eq!((&list["kind"], &list["partial"]), (&json!("PreemptionList"), &json!(true)));
+    assert_eq!((&list["items"][0]["kind"], &list["total"]), (&json!("Preemption"), &json!(1)));
+    assert_eq!(list["recorded"]["replica"], "m-1");
+    let Question::History(asked) = views.leader.asked.lock().unwrap()[0].clone() else { panic!() };
+    assert_eq!((asked.access, asked.own), (Access::to_namespace("ns", TenantDetail::Sums), false));
+    let HistoryTopic::Preemptions(topic) = asked.topic else { panic!("{:?}", asked.topic) };
+    assert_eq!(topic.namespace.as_deref(), Some("ns"));
+    assert_eq!((topic.victim.as_deref(), topic.preemptor.as_deref()), (Some("a"), Some("b")));
+    assert_eq!((topic.cluster_queue.as_deref(), topic.page.limit), (Some("c"), 7));
+    let ago = jiff::Timestamp::now().as_second() - topic.since.unwrap().as_second();
+    assert!((7_200..7_260).contains(&ago), "{ago}");
+
+    let table = views.get_as("ann", "/preemptions", TABLE).await.json();
     assert_eq!(
-        (&own["items"][0]["object"]["name"], own["items"].as_array().unwrap().len()),
-        (&json!("gone"), 1)
+        (&table["rows"][0]["cells"][0], &table["rows"][0]["cells"][4]),
+        (&json!("row"), &json!("64 gpu"))
     );
-    let token = own["metadata"]["continue"].as_str().unwrap();
-    let rest = views
-        .get_as("tenant", &format!("/namespaces/ns/findings?limit=1&continue={token}"), "*/*")
-        .await
-        .json();
-    assert_eq!(rest["items"][0]["object"]["name"], "lq");
-    let table = views.get_as("ann", "/namespaces/ns/findings", TABLE).await.json();
-    assert_eq!(table["rows"][0]["cells"][2], "localqueue-orphan");
+    for (path, kind, by) in [
+        ("/clusterusagereports", "ClusterUsageReportList", "queue"),
+        ("/clusterusagereports?by=cohort&resource=cpu", "ClusterUsageReportList", "cohort"),
+        ("/namespaces/ns/usagereports", "UsageReportList", "localqueue"),
+        ("/usagereports?by=namespace", "UsageReportList", "namespace"),
+    ] {
+        let report = views.get(path).await.json();
+        assert_eq!((&report["kind"], &report["by"]), (&json!(kind), &json!(by)), "{path}");
+        assert_eq!(report["items"][0]["group"], "nlp", "{path}");
+    }
+    for (path, named) in [
+        ("/clusterusagereports?by=quue", "by: "),
+        ("/clusterusagereports?since=yesterday", "since: \"yesterday\""),
+        ("/clusterusagereports?since=1h&until=2h", "until: "),
+        ("/preemptions?since=-1h", "since: "),
+        ("/preemptions?limit=x", "limit"),
+        ("/preemptions?fieldSelector=a%3Db", "fieldSelector"),
+        ("/usagereports?labelSelector=a%3Db", "labelSelector"),
+    ] {
+        let answer = views.get(path).await;
+        assert_eq!(answer.status, 400, "{path}: {}", answer.body);
+        assert!(answer.json()["message"].as_str().unwrap().contains(named), "{path}: {}", answer.body);
+    }
+    for path in ["/clusterusagereports", "/preemptions", "/usagereports"] {
+        assert_eq!(views.get_as("tenant", path, "*/*").await.status, 403, "{path}");
+    }
+    assert_eq!(views.get("/preemptions?watch=true").await.status, 405);
+    assert_eq!(views.get("/namespaces/ns/preemptions/row").await.status, 405, "it can only be listed");
 }
 
 #[tokio::test]
@@ -340,6 +433,7 @@ async fn only_our_processes_ask_by_the_private_path() {
         workload: WorkloadName::parse("w-a", "ns"),
         before: None,
         queue: None,
+        priority: None,
     });
     let body = json!(question).to_string();
     let ask = async |token: &str, body: &str| {
@@ -383,4 +477,19 @@ async fn only_our_processes_ask_by_the_private_path() {
         "a replica that does not lead does not answer for the leader"
     );
     assert_eq!(views.leader.asked.lock().unwrap().len(), 1);
+    // Each replica tells its own history; what another one recorded, and since when, is for the leader.
+    let lines = |is_own: bool| {
+        let topic = HistoryTopic::Lines(LineTopic { cluster_queue: None, points: 1 });
+        Question::History(HistoryQuestion { access: Access::everything(), topic, own: is_own })
+    };
+    let report = RingReport {
+        replica: "m-2".to_owned(),
+        address: "10.0.0.1:8082".to_owned(),
+        from: jiff::Timestamp::UNIX_EPOCH,
+    };
+    views.leader.answers.store(false, Ordering::Relaxed);
+    for (question, status) in [(lines(true), 429), (lines(false), 503), (Question::Ring(report), 503)] {
+        let body = serde_json::to_string(&question).unwrap();
+        assert_eq!(ask(&own, &body).await.status, status, "{body}");
+    }
 }

@@ -64,6 +64,8 @@ async fn review_token(Json(review): Json<Value>) -> Json<Value> {
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) roots: RootCertStore,
+    /// The authority that signed its certificate.
+    pub(crate) authority: String,
     pub(crate) published: Arc<ArcSwap<Snapshot>>,
     front_proxy: Arc<FrontProxy>,
     pub(crate) reviews: Reviews,
@@ -137,7 +139,7 @@ impl Server {
         tokio::spawn(listener.run(stops));
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(ca.certificate.as_bytes()).unwrap()).unwrap();
-        Self { address, roots, published, front_proxy, reviews, _stop: stop }
+        Self { address, roots, authority: ca.certificate, published, front_proxy, reviews, _stop: stop }
     }
 
     pub(crate) async fn get(
@@ -229,7 +231,7 @@ impl Server {
     }
 }
 
-async fn clients(server: &str) -> Clients {
+pub(crate) async fn clients(server: &str) -> Clients {
     let kubeconfig = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "fake",
         "clusters": [{"name": "fake", "cluster": {"server": server}}], "users": [{"name": "fake", "user": {}}],

@@ -6,8 +6,8 @@ use sluice::api::ObjectKey;
 use sluice::api::v1beta2::PodSetTopologyRequest;
 use sluice::resources::{Amount, Requests, UsageLayer};
 use sluice::topology::{
-    CapacityView, DomainPath, FlavorSpec, Footprint, HOSTNAME_LABEL, NodeSpec, Occupancy, Placement,
-    PodRequirements, PriorPlacement, TasCache, TasGates, TasPodSetRequest,
+    AskedFlavor, CapacityView, DomainPath, FlavorSpec, Footprint, HOSTNAME_LABEL, NodeSpec, Occupancy,
+    Placement, PodRequirements, PriorPlacement, TasCache, TasGates, TasPodSetRequest,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -349,6 +349,94 @@ fn placement_exists_exactly_when_capacity_suffices() {
             }
         }
     }
+}
+
+/// What users are told: as many pods of a level are placed as it says, and one more is not; and the amounts are those of the model.
+#[test]
+fn capacity_is_what_placements_find() {
+    let mut random = SeededRandom(17);
+    for _ in 0..60 {
+        let (mut cluster, mut model) = (cluster(), Model::default());
+        for _ in 0..60 {
+            step(&mut cluster, &mut model, &mut random);
+        }
+        for (name, topology) in [("f", "topo"), ("r", "racks")] {
+            let node_labels = BTreeMap::from([("pool".to_owned(), "a".to_owned())]);
+            let spec = FlavorSpec { node_labels, tolerations: Vec::new(), topology: Arc::from(topology) };
+            let name: Arc<str> = Arc::from(name);
+            let asked = AskedFlavor { name: &name, spec: &spec };
+            let per_pod = requests(&[("cpu", Amount::new(1 + random.amount(3).get()))]);
+            let pods = Arc::new(PodRequirements { requests: per_pod.clone(), ..PodRequirements::default() });
+            let levels = cluster.level_capacities(asked, &pods, &Arc::from("cpu"));
+            assert_eq!(levels.len(), if topology == "topo" { 3 } else { 2 });
+            for level in &levels {
+                let required = Some(level.level.to_string()).filter(|label| !label.is_empty());
+                let request = PodSetTopologyRequest {
+                    unconstrained: required.is_none().then_some(true),
+                    required,
+                    ..PodSetTopologyRequest::default()
+                };
+                let mut fits = |count: i64| {
+                    let count = i32::try_from(count).unwrap();
+                    let part = pod_set_request(&name, count, per_pod.clone(), Some(request.clone()));
+                    let rules = TasGates::default();
+                    cluster.place_all(&[part], CapacityView::AvailableNow, rules).is_ok()
+                };
+                assert!(level.gang == 0 || fits(level.gang), "{level:?}");
+                assert!(!fits(level.gang + 1), "{level:?}");
+            }
+            if topology == "topo" {
+                let amounts = cluster.node_amounts(asked);
+                let usable: Vec<(&String, &NodeSpec)> =
+                    model.nodes.iter().filter(|(_, node)| node.usable).collect();
+                assert_eq!((amounts.total, amounts.schedulable), (model.nodes.len(), usable.len()));
+                let untainted = usable.iter().filter(|(_, node)| node.taints.is_empty());
+                let free: i128 = untainted.map(|(host, _)| i128::from(model.free(host, "cpu").max(0))).sum();
+                assert_eq!(levels.last().unwrap().most_free, free, "of nodes that take the pods");
+                let most = levels[0].most_free;
+                let hosts = usable.iter().filter(|(_, node)| node.taints.is_empty());
+                let frees: Vec<i128> =
+                    hosts.map(|(host, _)| i128::from(model.free(host, "cpu").max(0))).collect();
+                assert_eq!(most, frees.iter().copied().max().unwrap_or(0));
+            }
+        }
+        let placed = model.placed.values().map(|(_, footprint)| footprint);
+        assert!(cluster.equals_recount(placed), "asking changes nothing");
+    }
+}
+
+#[test]
+fn flavors_without_a_topology_are_counted_by_node() {
+    let mut cluster = small_cluster(&vec![vec![4, 3], vec![5]]);
+    let spec = FlavorSpec {
+        node_labels: BTreeMap::from([("pool".to_owned(), "a".to_owned())]),
+        ..FlavorSpec::default()
+    };
+    let name: Arc<str> = Arc::from("plain");
+    let asked = AskedFlavor { name: &name, spec: &spec };
+    let pods = requests(&[("cpu", Amount::new(2))]);
+    let pods = Arc::new(PodRequirements { requests: pods, ..PodRequirements::default() });
+    let cpu: Arc<str> = Arc::from("cpu");
+    let anywhere = |cluster: &mut TasCache| {
+        let levels = cluster.level_capacities(asked, &pods, &cpu);
+        let [level] = &levels[..] else { panic!("{levels:?}") };
+        (level.gang, level.most_free)
+    };
+    assert_eq!(anywhere(&mut cluster), (2 + 1 + 2, 12));
+    let own = requests(&[("cpu", Amount::new(3))]);
+    cluster.set_non_tas_pod(&ObjectKey::new("ns", "p"), Some((Arc::from("r0h0"), own)));
+    assert_eq!(anywhere(&mut cluster), (1 + 2, 9));
+    let assigned = pod_set_request("f", 1, requests(&[("cpu", Amount::new(5))]), None);
+    let placed =
+        cluster.place_all(std::slice::from_ref(&assigned), CapacityView::AvailableNow, TasGates::default());
+    let footprint = cluster.footprint(&[assigned.occupancy(placed.unwrap().remove(0))]);
+    cluster.shift_usage(&footprint, 1, UsageLayer::Current);
+    assert_eq!(anywhere(&mut cluster), (1, 4), "what workloads with a topology use is not free");
+    let amounts = cluster.node_amounts(asked);
+    let cpu = amounts.amounts["cpu"];
+    assert_eq!((amounts.total, cpu.allocatable, cpu.largest, cpu.others, cpu.free), (3, 12, 5, 3, 4));
+    cluster.set_node("r0h1", None);
+    assert_eq!(anywhere(&mut cluster).0, 0);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use sluice::visibility::page::ModelError;
 use sluice::visibility::questions::{VerdictQuestion, WorkloadName};
 use sluice::visibility::queue_views::cluster_queue;
 use sluice::visibility::verdict::verdict;
-use sluice::visibility::views::{BlockerKindView, ChangeKind, SourceKind, Verdict};
+use sluice::visibility::views::{BlockerKindView, ChangeKind, Position, SourceKind, Verdict};
 
 /// A Workload of pods with one CPU each.
 fn put(core: &mut Core, (namespace, name): (&str, &str), (pods, priority): (i32, i32), conditions: &[Value]) {
@@ -36,6 +36,7 @@ fn question(access: Access, name: &str, before: Option<&str>) -> VerdictQuestion
         workload: WorkloadName::parse(name, "ns"),
         before: before.map(|before| WorkloadName::parse(before, "ns")),
         queue: None,
+        priority: None,
     }
 }
 
@@ -113,7 +114,20 @@ fn another_queue_says_what_would_block_there() {
     let explanation = core.state.engine_mut().explain(&asked.workload.key(), target.as_ref(), &mut || true);
     let found = verdict(&core.state.snapshot(), &asked, explanation.as_ref()).unwrap();
     assert_eq!((found.never_fits, &*found.workload.cluster_queue), (true, "night"));
-    assert_eq!((&*found.workload.local_queue, found.workload.position), ("night", None));
+    let first = Position { cluster_queue: 1, local_queue: 1, of: 1, of_local_queue: 1 };
+    assert_eq!((&*found.workload.local_queue, found.workload.position), ("night", Some(first)));
+    // With a lower priority it stands behind another one of its queue, where it makes room for itself.
+    put(&mut core, ("ns", "b"), (1, 5), &[]);
+    core.advance_seconds(60);
+    let position = |core: &Core, priority: Option<i64>| {
+        let asked = VerdictQuestion { priority, ..question(Access::everything(), "b", None) };
+        verdict(&core.state.snapshot(), &asked, None).unwrap().workload.position
+    };
+    let now = position(&core, None).unwrap();
+    assert_eq!((now.cluster_queue, now.of), (1, 2));
+    let later = position(&core, Some(-5)).unwrap();
+    assert_eq!((later.cluster_queue, later.of, later.local_queue), (2, 2, 2));
+    assert_eq!(position(&core, Some(7)), Some(now));
     assert_eq!(&*found.blockers[0].node, "ClusterQueue/night");
     asked.queue = Some("nigth".to_owned());
     let unknown = ModelError::Invalid("queue: localqueue \"nigth\" not found in namespace ns".to_owned());

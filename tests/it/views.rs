@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::reconciler::{CoreSettings, Delta};
+use sluice::scheduler::FairStrategy;
 use sluice::snapshot::Snapshot;
 use sluice::visibility::access::{Access, TenantDetail};
-use sluice::visibility::findings::findings;
 use sluice::visibility::page::{ModelError, PageQuery};
+use sluice::visibility::questions::{VerdictQuestion, WorkloadName};
 use sluice::visibility::queue_views;
 use sluice::visibility::selector::WorkloadSelector;
 use sluice::visibility::views::{BlockerKindView, WorkloadState, WorkloadView};
@@ -295,56 +296,79 @@ fn a_cycle_of_cohorts_ends_the_answer() {
     assert_eq!(queue.quota[0].available.value, "0");
 }
 
+/// Siblings have places among those that have heads, the smallest share first; and an admitted workload says who may preempt it.
 #[test]
-fn an_audit_finds_what_cannot_work() {
-    let mut core = core();
-    put(&mut core, ("ns", "big", "lq"), 0, &[condition("QuotaReserved", "False", "ExceedsMaxQuota")]);
-    put(&mut core, ("ns", "lost", "secnd"), 0, &[]);
-    let mut queue = |name: &str, spec: Value| {
-        core.put(Kind::ClusterQueue, json!({"metadata": {"name": name}, "spec": spec}));
+fn heads_have_places_by_share() {
+    let mut settings = CoreSettings::default();
+    settings.engine.fair_sharing = Some(vec![FairStrategy::LessThanOrEqualToFinalShare]);
+    let mut core = Core::new(settings);
+    core.feed(Delta::Leading(false));
+    let quota = |cpu: &str| json!([{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": cpu}]}]}]);
+    let queue = |core: &mut Core, name: &str, cpu: &str, preemption: Value| {
+        core.put(
+            Kind::ClusterQueue,
+            json!({"metadata": {"name": name}, "spec": {"namespaceSelector": {}, "cohortName": "team",
+            "preemption": preemption, "resourceGroups": quota(cpu)}}),
+        );
+        core.put(Kind::LocalQueue, json!({"metadata": {"name": format!("to-{name}"), "namespace": "ns"}, "spec": {"clusterQueue": name}}));
     };
-    let quota = json!([{"coveredResources": ["cpu"], "flavors": [
-        {"name": "f", "resources": [{"name": "cpu", "nominalQuota": "2", "borrowingLimit": "1"}]}]}]);
-    queue("alone", json!({"namespaceSelector": {}, "resourceGroups": quota}));
-    queue("empty", json!({"namespaceSelector": {}, "cohortName": "taem"}));
-    let flavor = json!([{"coveredResources": ["cpu"], "flavors": [
-        {"name": "gone", "resources": [{"name": "cpu", "nominalQuota": "2"}]}]}]);
-    queue("broken", json!({"namespaceSelector": {}, "cohortName": "team", "resourceGroups": flavor}));
-    let orphan =
-        json!({"metadata": {"name": "orphan", "namespace": "other"}, "spec": {"clusterQueue": "cp"}});
-    core.put(Kind::LocalQueue, orphan);
-    core.now = Timestamp::from_second(crate::core_fixture::START + 120).unwrap();
-    core.feed(Delta::Tick);
-    let snapshot = core.state.snapshot();
-    let found = findings(&snapshot, &Access::everything(), None).unwrap();
-    let shown: Vec<(&str, &str)> = found.iter().map(|f| (f.check.as_str(), &*f.object.name)).collect();
+    queue(&mut core, "owner", "6", json!({"reclaimWithinCohort": "Any"}));
+    queue(
+        &mut core,
+        "lower",
+        "0",
+        json!({"reclaimWithinCohort": "LowerPriority", "borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": 5}}),
+    );
+    queue(&mut core, "idle", "0", json!({}));
+    // The queue of the fixture uses 4 of its 2 CPUs.
+    for name in ["a", "b", "c", "d"] {
+        let reserved =
+            [condition("QuotaReserved", "True", "QuotaReserved"), condition("Admitted", "True", "Admitted")];
+        put_job_and_workload(&mut core, ("ns", name, "lq"), (1, 7), &template(), &reserved);
+    }
+    for (name, queue) in [("e", "lq"), ("f", "to-owner"), ("g", "to-lower")] {
+        put_job_and_workload(
+            &mut core,
+            ("ns", name, queue),
+            (1, if name == "g" { 3 } else { 0 }),
+            &template(),
+            &[],
+        );
+    }
+    core.advance_seconds(120);
+    let (snapshot, everything) = (core.state.snapshot(), Access::everything());
+    let place =
+        |name: &str| queue_views::cluster_queue(&snapshot, &everything, name).unwrap().share.unwrap().next;
+    // Of equal shares the head with the higher priority is first.
     assert_eq!(
-        shown,
+        [place("lower"), place("owner"), place("cq"), place("idle")],
+        [Some(1), Some(2), Some(3), None]
+    );
+    let verdict = |access: &Access| {
+        let question = VerdictQuestion {
+            access: access.clone(),
+            workload: WorkloadName::parse("a", "ns"),
+            before: None,
+            queue: None,
+            priority: None,
+        };
+        let found = sluice::visibility::verdict::verdict(&snapshot, &question, None).unwrap();
+        found.admission.unwrap().preemptible_by
+    };
+    assert_eq!(
+        verdict(&everything),
         [
-            ("workload-never-fits", "cq"),
-            ("cohort-single-member", "empty"),
-            ("clusterqueue-no-flavor", "empty"),
-            ("clusterqueue-inactive", "broken"),
-            ("localqueue-missing", "secnd"),
-            ("localqueue-orphan", "orphan"),
-            ("clusterqueue-unreachable", "alone"),
-            ("clusterqueue-unreachable", "broken"),
-            ("clusterqueue-unreachable", "empty"),
-            ("borrowing-useless", "alone"),
+            "a workload of ClusterQueue owner that reclaims its nominal quota",
+            "a workload of ClusterQueue lower with a priority above 7 that reclaims its nominal quota",
+            "under fair sharing, only of a ClusterQueue or cohort with a smaller share",
         ]
     );
-    let message = |check: &str| found.iter().find(|f| f.check.as_str() == check).unwrap().message.clone();
-    assert_eq!(
-        message("localqueue-missing"),
-        "1 workloads name LocalQueue secnd, which does not exist; similar: second"
-    );
-    assert_eq!(message("localqueue-orphan"), "it names ClusterQueue cp, which does not exist; similar: cq");
-    assert_eq!(message("cohort-single-member"), "Cohort taem has no other member; similar: team");
-    // A tenant reads of its own objects, and no name of a ClusterQueue that it did not write.
-    let tenant = Access::to_namespace("other", TenantDetail::Sums);
-    let own = findings(&snapshot, &tenant, Some("other")).unwrap();
-    let messages: Vec<&str> = own.iter().map(|finding| &*finding.message).collect();
-    assert_eq!(messages, ["it names ClusterQueue cp, which does not exist"]);
-    assert_eq!(findings(&snapshot, &tenant, None).unwrap(), own);
-    assert_eq!(findings(&Snapshot::default(), &tenant, None), Err(ModelError::NotSynced));
+    let tenant = verdict(&Access::to_namespace("ns", TenantDetail::Sums));
+    assert_eq!(tenant[0], "a workload of another ClusterQueue that reclaims its nominal quota");
+    assert!(!tenant.concat().contains("owner") && !tenant.concat().contains("lower with"), "{tenant:?}");
+}
+
+fn template() -> Value {
+    let container = json!({"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}});
+    json!({"spec": {"restartPolicy": "Never", "containers": [container]}})
 }

@@ -167,6 +167,9 @@ app.kubernetes.io/name: {{ include "sluice.name" . }}
 {{- if .Values.v1beta1.enabled }}
 {{- $services = append $services (include "sluice.conversionServiceName" .) }}
 {{- end }}
+{{- if include "sluice.dashboard" . }}
+{{- $services = append $services (include "sluice.dashboardName" .) }}
+{{- end }}
 {{- toJson $services }}
 {{- end }}
 

@@ -6,9 +6,6 @@
 {{- if .Values.webhooks.separate }}
 - --component={{ .component }}
 {{- end }}
-{{- if not .Values.provisioningRequests.enabled }}
-- --provisioning-requests=false
-{{- end }}
 {{- if .Values.v1beta1.enabled }}
 {{- if .Values.webhookClientCA.configMap }}
 {{- fail "v1beta1.enabled: API servers have objects converted without a client certificate, which webhookClientCA demands" }}
@@ -17,14 +14,9 @@
 {{- end }}
 {{- if not .Values.visibility.enabled }}
 - --visibility-bind-address=0
-{{- else if ne (.Values.visibility.tenantDetail | default "sums") "sums" }}
-- --visibility-tenant-detail={{ .Values.visibility.tenantDetail }}
 {{- end }}
 {{- if ne (include "sluice.fullname" .) "kueue" }}
-- --visibility-service={{ include "sluice.visibilityServiceName" . }}
 - --metrics-service={{ include "sluice.metricsServiceName" . }}
-- --mutating-webhook-configuration={{ include "sluice.fullname" . }}-mutating-webhook-configuration
-- --validating-webhook-configuration={{ include "sluice.fullname" . }}-validating-webhook-configuration
 {{- end }}
 {{- if ne .Values.kubernetesClusterDomain "cluster.local" }}
 {{- range include "sluice.certifiedServices" . | fromJsonArray }}
@@ -41,6 +33,28 @@
 {{- fail "webhookClientCA.names: webhookClientCA.configMap is required" }}
 {{- end }}
 {{- end }}
+{{- include "sluice.manager.sharedArgs" . }}
+{{- if ne .component "webhooks" }}
+{{- include "sluice.dashboardManagerArgs" . }}
+{{- end }}
+{{- with .Values.controllerManager.manager.extraArgs }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Arguments of every component. */}}
+{{- define "sluice.manager.sharedArgs" -}}
+{{- if not .Values.provisioningRequests.enabled }}
+- --provisioning-requests=false
+{{- end }}
+{{- if ne (.Values.visibility.tenantDetail | default "sums") "sums" }}
+- --visibility-tenant-detail={{ .Values.visibility.tenantDetail }}
+{{- end }}
+{{- if ne (include "sluice.fullname" .) "kueue" }}
+- --visibility-service={{ include "sluice.visibilityServiceName" . }}
+- --mutating-webhook-configuration={{ include "sluice.fullname" . }}-mutating-webhook-configuration
+- --validating-webhook-configuration={{ include "sluice.fullname" . }}-validating-webhook-configuration
+{{- end }}
 {{- with .Values.controllerManager.featureGates }}
 {{- if hasKey (include "sluice.config" $ | fromJson) "featureGates" }}
 {{- fail "controllerManager.featureGates: managerConfig.controllerManagerConfigYaml has featureGates as well; set one of both" }}
@@ -53,9 +67,6 @@
 {{- end }}
 {{- with include "sluice.manager.logLevel" . }}
 - {{ printf "--log-level=%s" . | quote }}
-{{- end }}
-{{- with .Values.controllerManager.manager.extraArgs }}
-{{ toYaml . }}
 {{- end }}
 {{- end }}
 
@@ -138,6 +149,11 @@ ports:
 {{- if and (include "sluice.servesVisibility" .) (ne .component "webhooks") }}
 - name: visibility
   containerPort: {{ include "sluice.visibilityPort" . }}
+  protocol: TCP
+{{- end }}
+{{- if and (include "sluice.dashboardInManager" .) (ne .component "webhooks") }}
+- name: dashboard
+  containerPort: 8444
   protocol: TCP
 {{- end }}
 {{- with include "sluice.healthPort" . }}

@@ -14,4 +14,5 @@ pub mod scenario;
 pub mod sizing;
 pub mod start;
 pub mod ungating;
+pub mod viewers;
 pub mod webhooks;

@@ -49,7 +49,7 @@ pub async fn run(jobs: &[usize], queues: &[usize]) -> Result<()> {
 
 /// Creates the queues, a Job that fills each of them, and the pending Job that is copied, with a manager that runs until
 /// all have their status.
-async fn prepare(bare: &ApiServerOnly, queues: usize) -> Result<Originals> {
+pub(super) async fn prepare(bare: &ApiServerOnly, queues: usize) -> Result<Originals> {
     let objects = &bare.objects;
     let webhooks = bare.remove_webhooks().await?;
     for name in [NAMESPACE, BUSY_NAMESPACE] {
@@ -98,7 +98,7 @@ async fn prepare(bare: &ApiServerOnly, queues: usize) -> Result<Originals> {
     Ok(originals)
 }
 
-fn queue_name(index: usize) -> String {
+pub(super) fn queue_name(index: usize) -> String {
     format!("queue-{index:04}")
 }
 
@@ -115,14 +115,19 @@ async fn make_queue(objects: &ObjectClient, index: usize) -> Result<()> {
 }
 
 /// The pending Job and its Workload, of which the pending Jobs after it are copies.
-struct Originals {
+pub(super) struct Originals {
     job: Value,
     workload: Value,
 }
 
 impl Originals {
     /// Writes copies with these numbers, evenly over the queues.
-    async fn copy(&self, plane: &ControlPlane, numbers: std::ops::Range<usize>, queues: usize) -> Result<()> {
+    pub(super) async fn copy(
+        &self,
+        plane: &ControlPlane,
+        numbers: std::ops::Range<usize>,
+        queues: usize,
+    ) -> Result<()> {
         let etcd = EtcdWriter::new(plane.etcd_server()?)?;
         let stored = |object: &Value| {
             let mut object = object.clone();
@@ -183,7 +188,7 @@ async fn measure(bare: &ApiServerOnly, pending: usize, queues: usize, round: usi
     ))
 }
 
-async fn wait_until_counted(objects: &ObjectClient, pending: usize) -> Result<()> {
+pub(super) async fn wait_until_counted(objects: &ObjectClient, pending: usize) -> Result<()> {
     within(Duration::from_mins(5), "the queues count every pending Workload", async || {
         let queues: Vec<Value> = objects.list(Kind::CLUSTER_QUEUE, "", "").await?;
         let counted: i64 = queues.iter().map(|queue| number(queue, "/status/pendingWorkloads")).sum();

@@ -19,8 +19,8 @@ const KEEP: (&str, &str) = ("helm.sh/resource-policy", "keep");
 pub(super) const CHECKSUM: &str = "sluice.dev/config-checksum";
 /// Label of every namespace with its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
-/// Role of separate webhooks.
-const WEBHOOKS_ROLE: &str = "kueue-webhooks-role";
+/// Roles of separate webhooks and of the dashboard.
+const READING_ROLES: [&str; 2] = ["kueue-webhooks-role", "kueue-dashboard-role"];
 /// Key of the configuration in its ConfigMap.
 const CONFIGURATION: &str = "controller_manager_config.yaml";
 
@@ -79,19 +79,20 @@ fn chart_object(mut object: Value) -> Result<Value> {
     Ok(object)
 }
 
-/// Removes the kinds of jobs that the shipped configuration does not enable from the role of separate webhooks. A component
-/// of `config/frameworks` cannot know whether the role exists, so the role has all kinds; the chart knows the configuration.
+/// Removes the kinds of jobs that the shipped configuration does not enable from the roles of separate webhooks and of the dashboard. A
+/// component of `config/frameworks` cannot know whether such a role exists, so it has all kinds; the chart knows the configuration.
 fn remove_unlisted_kinds(object: &mut Value) -> Result<()> {
-    if object["kind"] != "ClusterRole" || object["metadata"]["name"] != WEBHOOKS_ROLE {
+    let name = text(object, "/metadata/name").to_owned();
+    if object["kind"] != "ClusterRole" || !READING_ROLES.contains(&name.as_str()) {
         return Ok(());
     }
-    let rules = object["rules"].as_array_mut().with_context(|| format!("{WEBHOOKS_ROLE} has no rules"))?;
+    let rules = object["rules"].as_array_mut().with_context(|| format!("{name} has no rules"))?;
     for row in frameworks().filter(|row| !row.is_shipped()) {
         let before = rules.len();
         rules.retain(|rule| {
             rule["apiGroups"] != json!([row.gvk.group]) || rule["resources"] != json!([row.gvk.plural])
         });
-        ensure!(before == rules.len() + 1, "{WEBHOOKS_ROLE} lacks {}.{}", row.gvk.plural, row.gvk.group);
+        ensure!(before == rules.len() + 1, "{name} lacks {}.{}", row.gvk.plural, row.gvk.group);
     }
     Ok(())
 }

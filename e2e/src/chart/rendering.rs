@@ -73,6 +73,11 @@ fn variants() -> Vec<Variant> {
             Overlay { split: true, ..DEFAULT },
         ),
         variant(
+            "dashboard",
+            json!({"dashboard": {"enabled": true}}),
+            Overlay { namespace: OTHER_NAMESPACE, components: &["dashboard"], ..DEFAULT },
+        ),
+        variant(
             "Prometheus",
             json!({"enablePrometheus": true}),
             Overlay { components: &["prometheus"], ..DEFAULT },

@@ -74,7 +74,10 @@ impl Container {
             .env("KUBERNETES_SERVICE_HOST", API_SERVICE)
             .env("KUBERNETES_SERVICE_PORT", "443");
         for variable in spec.container["env"].as_array().into_iter().flatten() {
-            let value = variable["value"].as_str();
+            let value = match text(variable, "/valueFrom/fieldRef/fieldPath") {
+                "status.podIP" => Some(spec.network.address.as_str()),
+                _ => variable["value"].as_str(),
+            };
             let value = value.with_context(|| format!("the variable is not handled: {variable}"))?;
             command.env(text(variable, "/name"), value);
         }

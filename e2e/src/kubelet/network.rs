@@ -1,9 +1,11 @@
 //! The network of pods: each has a network namespace of its own, joined to this machine by a pair of virtual interfaces.
 //!
-//! Invariants: nothing is reachable but this machine; interfaces, namespaces and addresses are removed on drop. The API
-//! server dials pods at their addresses, and pods dial it at the address of the Service `kubernetes`.
+//! Invariants: nothing is reachable but this machine and other pods; interfaces, namespaces and addresses are removed on drop. The
+//! API server dials pods at their addresses, and pods dial it at the address of the Service `kubernetes`, and one another: a replica
+//! asks the leader.
 
 use anyhow::{Context as _, Result, bail};
+use std::fs;
 use std::process::Command;
 use std::sync::atomic::{AtomicU8, Ordering};
 use tokio::io::copy_bidirectional;
@@ -69,12 +71,15 @@ impl PodNetwork {
         ip(&["address", "add", &format!("{HOST}/32"), "dev", interface])?;
         ip(&["link", "set", interface, "up"])?;
         ip(&["route", "add", &format!("{}/32", pod.address), "dev", interface])?;
+        let forwarding = format!("/proc/sys/net/ipv4/conf/{interface}/forwarding");
+        fs::write(&forwarding, "1").with_context(|| forwarding.clone())?;
         for arguments in [
             vec!["link", "set", "lo", "up"],
             vec!["address", "add", &format!("{}/32", pod.address), "dev", "eth0"],
             vec!["link", "set", "eth0", "up"],
             vec!["route", "add", &format!("{HOST}/32"), "dev", "eth0"],
-            vec!["route", "add", "default", "via", HOST, "dev", "eth0"],
+            vec!["route", "add", &format!("{POD_PREFIX}.0/24"), "via", HOST, "dev", "eth0"],
+            vec!["route", "add", &format!("{API_SERVICE}/32"), "via", HOST, "dev", "eth0"],
         ] {
             ip(&[vec!["-n", name], arguments].concat())?;
         }

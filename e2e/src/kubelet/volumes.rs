@@ -67,7 +67,7 @@ impl<'a> Volumes<'a> {
 
     async fn write_projection(&self, source: &Value, folder: &Path) -> Result<()> {
         if let Some(token) = source.get("serviceAccountToken") {
-            let content = self.request_token(number(token, "/expirationSeconds")).await?;
+            let content = self.request_token(token).await?;
             self.write_file(&folder.join(text(token, "/path")), content.as_bytes())
         } else if let Some(source) = source.get("configMap") {
             self.write_object(Kind::CONFIG_MAP, text(source, "/name"), source, folder).await
@@ -114,19 +114,21 @@ impl<'a> Volumes<'a> {
         Ok(fs::rename(&new, path)?)
     }
 
-    /// Requests a token of the pod's service account that is bound to the pod.
-    async fn request_token(&self, seconds: i64) -> Result<String> {
+    /// Requests the token that a source describes, of the pod's service account and bound to the pod; without an audience, for the API
+    /// server.
+    async fn request_token(&self, source: &Value) -> Result<String> {
+        let audience = Some(text(source, "/audience")).filter(|audience| !audience.is_empty());
         let (namespace, pod) = (text(self.pod, "/metadata/namespace"), text(self.pod, "/metadata/name"));
         let accounts = Api::<ServiceAccount>::namespaced(self.objects.client().clone(), namespace);
         let spec = TokenRequestSpec {
-            expiration_seconds: Some(seconds),
+            audiences: audience.map(str::to_owned).into_iter().collect(),
+            expiration_seconds: Some(number(source, "/expirationSeconds")),
             bound_object_ref: Some(BoundObjectReference {
                 api_version: Some("v1".to_owned()),
                 kind: Some("Pod".to_owned()),
                 name: Some(pod.to_owned()),
                 uid: Some(text(self.pod, "/metadata/uid").to_owned()),
             }),
-            ..TokenRequestSpec::default()
         };
         let request = TokenRequest { spec, ..TokenRequest::default() };
         let account = text(self.pod, "/spec/serviceAccountName");

@@ -50,10 +50,12 @@ pub(crate) struct Setting {
 
 async fn run() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
-    let programs = match Programs::find() {
+    let programs = match Programs::find_or_install() {
         Ok(programs) => programs,
+        // In CI nothing may be skipped in silence.
+        Err(error) if std::env::var_os("CI").is_some() => return Err(error),
         Err(error) => {
-            println!("skipped: {error}");
+            println!("skipped: {error:#}");
             return Ok(());
         }
     };
@@ -84,7 +86,7 @@ async fn run() -> Result<()> {
 type Part = for<'a> fn(&'a Setting) -> futures::future::LocalBoxFuture<'a, Result<()>>;
 
 /// The parts, in this order: later ones use what earlier ones leave.
-const PARTS: [(&str, Part); 8] = [
+const PARTS: [(&str, Part); 9] = [
     ("signing_in", |setting| use_cases::signing_in(setting).boxed_local()),
     ("rendering", |setting| pages::rendering(setting).boxed_local()),
     ("reload_and_no_scripts", |setting| pages::reload_and_no_scripts(setting).boxed_local()),
@@ -92,5 +94,6 @@ const PARTS: [(&str, Part); 8] = [
     ("keyboard", |setting| pages::keyboard(setting).boxed_local()),
     ("updates", |setting| use_cases::updates(setting).boxed_local()),
     ("old_data", |setting| use_cases::old_data(setting).boxed_local()),
+    ("pictures", |setting| pages::pictures(setting).boxed_local()),
     ("tenant", |setting| use_cases::tenant(setting).boxed_local()),
 ];

@@ -1,18 +1,23 @@
 //! What holds for every page.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
+use std::path::PathBuf;
 
 use crate::Setting;
 
 /// Pages with data: name and path.
-const PAGES: [(&str, &str); 6] = [
+const PAGES: [(&str, &str); 10] = [
     ("overview", "/"),
     ("cluster-queue", "/clusterqueues/nlp"),
     ("workload", "/workloads/nlp-train/job-llama-ft-7c2-4b1d9"),
     ("workload-running", "/workloads/rank/job-ranker-daily-77ac2"),
     ("pending", "/pending"),
     ("namespace", "/namespaces/nlp-train"),
+    ("flavors", "/flavors"),
+    ("flavor", "/flavors/h100-80g"),
+    ("preemptions", "/preemptions"),
+    ("audit", "/audit"),
 ];
 /// Pages that are shown in one way only, if not all are shown in all ways.
 const ONCE: [(&str, &str); 2] = [
@@ -47,6 +52,8 @@ pub(crate) async fn rendering(setting: &Setting) -> Result<()> {
                 let shown = format!("{name} at {width} px, {theme}");
                 let facts = browser.evaluate(FACTS).await?;
                 let number = |field: &str| facts[field].as_u64().unwrap_or_default();
+                // A page that is too wide makes the window of a telephone wider, too.
+                ensure!(number("width") == u64::from(width), "{shown}: wider than the window: {facts}");
                 browser.picture(&setting.folder.join(format!("{name}-{width}-{theme}.png"))).await?;
                 ensure!(number("scroll") <= number("width"), "{shown}: scrolls sideways: {facts}");
                 ensure!(
@@ -64,6 +71,35 @@ pub(crate) async fn rendering(setting: &Setting) -> Result<()> {
                 ensure!(own.is_empty(), "{shown}: {own:?}");
             }
         }
+    }
+    Ok(())
+}
+
+/// Most bytes of a picture of the documentation.
+const MAX_PICTURE: u64 = 200_000;
+
+/// Pictures of the documentation, written again if that is asked for: each is there and not too large.
+pub(crate) async fn pictures(setting: &Setting) -> Result<()> {
+    const HEIGHTS: [(&str, u32); 6] = [
+        ("overview", 785),
+        ("workload", 1_000),
+        ("pending", 760),
+        ("cluster-queue", 900),
+        ("flavor", 940),
+        ("namespace", 700),
+    ];
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/pictures");
+    let write = std::env::var_os("SLUICE_PICTURES").is_some();
+    for (name, height) in HEIGHTS {
+        let file = folder.join(format!("dashboard-{name}.png"));
+        let (_, path) = PAGES.into_iter().find(|(page, _)| *page == name).context("no such page")?;
+        if write {
+            setting.browser.show_as(1_120, THEMES[0]).await?;
+            setting.browser.open(&format!("{}{path}", setting.server.address)).await?;
+            setting.browser.picture_of_top(&file, (1_120, height)).await?;
+        }
+        let size = std::fs::metadata(&file).with_context(|| file.display().to_string())?.len();
+        ensure!(size <= MAX_PICTURE, "{}: {size} bytes, at most {MAX_PICTURE}", file.display());
     }
     Ok(())
 }

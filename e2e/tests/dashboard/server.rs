@@ -75,7 +75,7 @@ impl Recorded {
 
     fn value(&self, question: &Question, access: &Access) -> Result<PageValue, Unanswered> {
         let not_found = || Unanswered::NotFound {
-            text: format!("There is no {}, or none that you may see.", question.subject()),
+            text: format!("There is no {}, or none that you may see.", question.object()),
             similar: Vec::new(),
         };
         if *lock(&self.starting) {
@@ -96,6 +96,14 @@ impl Recorded {
                 let file = if query.cluster_queue == "vision" { "pending_empty" } else { "pending" };
                 Ok(PageValue::Pending(self.read(file)?))
             }
+            Question::Audit(_) => Ok(PageValue::Audit(self.read("audit")?)),
+            Question::Flavors(query) if query.flavor.is_empty() => {
+                Ok(PageValue::Flavors(self.read("flavors")?))
+            }
+            Question::Flavors(query) if query.flavor == "h100-80g" => {
+                Ok(PageValue::Flavors(self.read("flavor")?))
+            }
+            Question::Preemptions(_) => Ok(PageValue::Preemptions(self.read("preemptions")?)),
             Question::Namespace(name) if name == "nlp-train" => {
                 Ok(PageValue::Namespace(self.read("namespace")?))
             }

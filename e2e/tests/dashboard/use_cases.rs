@@ -97,6 +97,8 @@ pub(crate) async fn old_data(setting: &Setting) -> Result<()> {
     })
     .await?;
     recorded.set_starting(true);
+    // The value of a page is shared for half a second.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     browser.open(&format!("{}/", setting.server.address)).await?;
     let text = browser.evaluate("document.querySelector('main').textContent").await?;
     recorded.set_starting(false);

@@ -80,6 +80,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core + Versions, Queues, 24, job_lifecycle::jobs_deleted_in_every_state;
     Core + Versions, Queues, 4, job_lifecycle::prebuilt_workload_without_defaults;
     Core, Plane, 15, import::running_pods_are_imported;
+    Core, Plane, 30, people::verbs_answer_and_act;
     Full, Plane, 15, migrate::rights_owners_and_namespaces;
     Core, Plane, 20, job_kinds::each_served_kind_runs;
     Core, Plane, 20, framework_file::kind_of_a_file_is_queued;
@@ -185,9 +186,11 @@ pub(crate) const CASES: &[Case] = &cases! {
     Soak, Machine, 250, partitions::switch_meets_outages;
     Full, Packed, 20, image::manager_runs_in_image;
     Full + Versions, Packed, 109, shipped_manifests::deployment_runs_as_rendered;
+    Full, Packed, 120, recorded_history::replicas_tell_what_happened;
     Soak, Packed, 111, shipped_manifests::split_deployments_run_as_rendered;
+    Core, Plane, 60, dashboard::is_a_process_of_its_own;
     Full + Versions, Packed, 60, visibility::pending_workloads_are_served;
-    Full, Packed, 60, visibility::split_deployments_serve;
+    Soak, Packed, 60, visibility::split_deployments_serve;
     Full, Packed, 25, v1beta1::store_is_taken_over;
     Full, Packed, 25, v1beta1::split_deployments_take_over_a_store;
     Core, Plane, 38, certificates::invalid_or_untrusted_certificate;
@@ -206,5 +209,5 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core, Plane, 34, deep_queue::freed_capacity_is_refilled;
     Full, Plane, 69, write_counts::settled_cluster_writes_nothing;
     Soak, Machine, 90, burst::burst_is_deleted;
-    Full, Machine, 72, burst::thousand_jobs_over_three_levels;
+    Soak, Machine, 72, burst::thousand_jobs_over_three_levels;
 };

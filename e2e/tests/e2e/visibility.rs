@@ -15,6 +15,7 @@ use sluice_e2e::kubeconfig::decode_base64;
 use sluice_e2e::manager::LEASE_NAME;
 use sluice_e2e::objects::{self, Job, Kind, condition, condition_is_true, text};
 use sluice_e2e::wait::{eventually, within};
+use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -64,6 +65,8 @@ async fn check(installation: &Installation) -> Result<()> {
     answers_are_right(installation).await?;
     rights_decide(installation)?;
     views_are_shown(installation).await?;
+    pages_go_on_at_any_replica(installation).await?;
+    the_cluster_is_described(installation).await?;
     rights_decide_on_views(installation).await?;
     discovery_is_merged(installation)?;
     only_the_api_server_is_heard(installation).await?;
@@ -241,6 +244,61 @@ async fn views_are_shown(installation: &Installation) -> Result<()> {
     .await
 }
 
+/// A page goes on at another replica, and no view can be watched.
+async fn pages_go_on_at_any_replica(installation: &Installation) -> Result<()> {
+    let path = format!("{VIEWS}/workloadviews?fieldSelector=clusterQueue%3Dcq%2Cstatus%3Dpending&limit=1");
+    eventually("pages go on at another replica", async || {
+        let (mut token, mut names, mut replicas) = (String::new(), Vec::new(), BTreeSet::new());
+        for _ in 0..4 {
+            let page = get(installation, &format!("{path}&continue={token}"), &[])?;
+            names
+                .extend(page["items"].as_array().into_iter().flatten().map(|row| row["job"]["name"].clone()));
+            replicas.insert(text(&page, "/source/replica").to_owned());
+            page["metadata"]["continue"].as_str().unwrap_or_default().clone_into(&mut token);
+            if token.is_empty() {
+                break;
+            }
+        }
+        ensure!(names == ["third", "first", "second"], "{names:?}");
+        ensure!(replicas.len() > 1, "only {replicas:?} answered");
+        Ok(())
+    })
+    .await?;
+    for resource in ["workloadviews", "clusterqueueviews", "flavorviews", "managerviews"] {
+        match get(installation, &format!("{VIEWS}/{resource}?watch=true"), &[]) {
+            Ok(answer) => anyhow::bail!("{resource} can be watched: {answer}"),
+            Err(error) => ensure!(format!("{error:#}").contains("watch is not supported"), "{error:#}"),
+        }
+    }
+    Ok(())
+}
+
+/// Flavors, findings and the state of the manager, as an administrator asks for them.
+async fn the_cluster_is_described(installation: &Installation) -> Result<()> {
+    let kubectl = &installation.kubectl;
+    let flavors = kubectl.run(&["get", "flavorviews", "--output=name"])?;
+    ensure!(flavors.trim() == "flavorview.visibility.sluice.dev/any", "{flavors}");
+    let flavor = get(installation, &format!("{VIEWS}/flavorviews/any?pod=cpu%3D1&clusterQueue=cq"), &[])?;
+    let gang = &flavor["levels"][0];
+    ensure!(gang["largestGang"] == 0 && flavor["approximate"] == true, "{flavor}");
+    let nodes = installation.objects.list(Kind::NODE, "", "").await?.len();
+    ensure!(flavor["nodes"]["total"] == nodes, "{nodes} nodes: {flavor}");
+    let findings = get(installation, &format!("{VIEWS}/clusterfindings"), &[])?;
+    let found = findings["items"].as_array().into_iter().flatten();
+    let never = found.filter(|item| item["check"] == "workload-never-fits").collect::<Vec<_>>();
+    ensure!(never.len() == 1 && never[0]["message"] == "3 workloads request 1 cpu, at most 0", "{findings}");
+    eventually("the leader says how it is", async || {
+        let managers = get(installation, &format!("{VIEWS}/managerviews"), &[])?;
+        let leader = &managers["items"][0];
+        ensure!(leader["leads"] == true && leader["conditions"] == json!([]), "{managers}");
+        ensure!(leader["watches"]["current"] == leader["watches"]["total"], "{managers}");
+        ensure!(leader["findings"]["errors"].as_u64() >= Some(1), "{managers}");
+        ensure!(leader["decisions"]["admissionsPerMinute"] == 0.0, "{managers}");
+        Ok(())
+    })
+    .await
+}
+
 /// A user of the namespace sees its Workloads, an admin all, others nothing.
 async fn rights_decide_on_views(installation: &Installation) -> Result<()> {
     let (own, all) = (format!("{VIEWS}/namespaces/{TEAM}/workloadviews"), format!("{VIEWS}/workloadviews"));
@@ -332,9 +390,24 @@ async fn follower_answers_alone(installation: &Installation) -> Result<()> {
     let lease = installation.objects.must_get(Kind::LEASE, NAMESPACE, LEASE_NAME).await?;
     let (leader, _) = text(&lease, "/spec/holderIdentity").rsplit_once('_').context("no replica leads")?;
     let pid = installation.kubelet.pid(leader)?.to_string();
+    let own = installation.kubectl.run(&["get", "workloads", "-n", TEAM, "--output=name"])?;
+    let name = own.lines().next().and_then(|name| name.split('/').nth(1)).context("no Workload")?;
+    let verdict = format!("{VIEWS}/namespaces/{TEAM}/workloadviews/{name}/verdict");
     let stopped = Command::new("kill").args(["-STOP", &pid]).status()?;
     ensure!(stopped.success(), "cannot stop the leader");
     let begun = Instant::now();
+    // Until another one leads, it is asked in vain: the answer says that it may differ. Calls that reach the one that hangs are given up.
+    let asked = (0..12).map(async |_| {
+        let request = http::Request::get(&verdict).body(Vec::new())?;
+        let answer = installation.objects.client().request::<Value>(request);
+        anyhow::Ok(tokio::time::timeout(Duration::from_secs(8), answer).await??)
+    });
+    let answers: Vec<Value> = futures::future::join_all(asked).await.into_iter().flatten().collect();
+    let by_follower = answers.iter().filter(|answer| answer["source"]["role"] == "follower");
+    ensure!(by_follower.clone().count() > 0, "no follower answered: {answers:?}");
+    for answer in by_follower {
+        ensure!(answer["partial"] == true, "{answer}");
+    }
     eventually("the follower answers alone", async || {
         let pod = installation.objects.must_get(Kind::POD, NAMESPACE, leader).await?;
         ensure!(!condition_is_true(&pod, "Ready"), "the leader is ready");

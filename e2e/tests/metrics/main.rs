@@ -13,6 +13,7 @@
 
 mod expected;
 mod faults;
+mod hours;
 mod load;
 mod page;
 mod prometheus;
@@ -125,6 +126,7 @@ async fn check_all(setup: &mut Setup, wanted: impl Fn(&str) -> bool) -> Result<(
 async fn check_without_fault(setup: &Setup, load: &Load) -> Result<()> {
     let begin = now();
     check_queries(setup, load).await?;
+    hours::are_the_integral(setup).await?;
     load.delete_all().await?;
     let fired = setup.prometheus.fired_since(begin).await?;
     ensure!(fired.is_empty(), "{fired:?} fired without a fault");

@@ -13,17 +13,22 @@ type Sample = (BTreeMap<String, String>, f64);
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Page(BTreeMap<String, Vec<Sample>>);
 
+/// Reads a path of a metrics port with a token.
+pub(crate) async fn read_text(port: u16, path: &str, ca: &str, token: &str) -> Result<String> {
+    let client = kubeconfig::anonymous(&format!("https://127.0.0.1:{port}"), ca)?;
+    let request = http::Request::get(path).header("authorization", format!("Bearer {token}"));
+    let response = client.send(request.body(Body::empty())?).await?;
+    let status = response.status();
+    let body = response.into_body().collect().await?.to_bytes();
+    let text = String::from_utf8_lossy(&body).into_owned();
+    ensure!(status.is_success(), "{status}: {text}");
+    Ok(text)
+}
+
 impl Page {
     /// Reads the metrics at a port with a token.
     pub(crate) async fn read(port: u16, ca: &str, token: &str) -> Result<Self> {
-        let client = kubeconfig::anonymous(&format!("https://127.0.0.1:{port}"), ca)?;
-        let request = http::Request::get("/metrics").header("authorization", format!("Bearer {token}"));
-        let response = client.send(request.body(Body::empty())?).await?;
-        let status = response.status();
-        let body = response.into_body().collect().await?.to_bytes();
-        let text = String::from_utf8_lossy(&body).into_owned();
-        ensure!(status.is_success(), "{status}: {text}");
-        Self::parse(&text)
+        Self::parse(&read_text(port, "/metrics", ca, token).await?)
     }
 
     fn parse(text: &str) -> Result<Self> {

@@ -22,7 +22,8 @@ use std::path::PathBuf;
 /// Namespace and account of Prometheus in config/prometheus/kube-prometheus/role.yaml.
 const PROMETHEUS: (&str, &str) = ("monitoring", "prometheus-k8s");
 /// Account whose token the ServiceMonitor names.
-const SCRAPER: &str = "kueue-metrics-scraper";
+/// The ServiceAccount that reads metrics.
+pub(crate) const SCRAPER: &str = "kueue-metrics-scraper";
 /// Version of the operator whose definitions validate the manifests.
 const OPERATOR: &str = "github.com/prometheus-operator/prometheus-operator@v0.85.0";
 

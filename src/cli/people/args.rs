@@ -22,7 +22,15 @@ pub(crate) struct OutputArgs {
 }
 
 impl OutputArgs {
+    /// Whether a table is wanted as comma-separated values, which only lists and `usage` print.
+    pub(crate) fn is_csv(&self) -> bool {
+        self.output.as_deref().is_some_and(|format| format.eq_ignore_ascii_case("csv"))
+    }
+
     pub(crate) fn parsed(&self) -> anyhow::Result<Output> {
+        if self.is_csv() {
+            bail!("-o csv is a format of list and usage");
+        }
         let read = |path: &str| std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
         Output::parse(self.output.as_deref(), &OutputOptions::default(), read).map_err(anyhow::Error::msg)
     }

@@ -1,13 +1,16 @@
 //! The flags by which kubectl reaches a cluster, and the client that follows from them.
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use ::kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use ::kube::{Client, Config};
 use anyhow::{Context, bail};
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::failure::EXIT_PARTIAL;
 use crate::kube::client::Caller;
 use crate::people::duration::{self, TimeLimit};
 
@@ -97,16 +100,57 @@ struct IgnoredArgs {
     warnings_as_errors: Option<String>,
 }
 
-/// A client with the user's own rights, and the namespace of the command.
+/// What answers with the user's own rights, and the namespace of the command.
 pub(crate) struct Session {
     pub(crate) caller: Caller,
+    pub(crate) namespace: String,
+    /// Whether a part could not be read, so that the answers lack it.
+    pub(crate) is_partial: bool,
+    /// When a file was written whose objects answer.
+    pub(crate) as_of: Option<Timestamp>,
+}
+
+impl Session {
+    /// Returns the time that ages count to.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.as_of.unwrap_or_else(Timestamp::now)
+    }
+
+    /// Returns the exit status of a verb that would end with `code`: a part that is missing is a status of its own.
+    pub(crate) fn ended(&self, code: ExitCode) -> ExitCode {
+        if self.is_partial && code == ExitCode::SUCCESS { ExitCode::from(EXIT_PARTIAL) } else { code }
+    }
+}
+
+/// A client of the API server, and what flags say about its use.
+pub(crate) struct Connection {
+    pub(crate) client: Client,
+    pub(crate) timeout: Duration,
     pub(crate) namespace: String,
 }
 
 impl ConnectionArgs {
     /// Makes the client; reads files, and calls no server.
     pub(crate) async fn connect(&self) -> anyhow::Result<Session> {
+        let Connection { client, timeout, namespace } = self.connection().await?;
+        Ok(Session { caller: Caller::new(client, timeout), namespace, is_partial: false, as_of: None })
+    }
+
+    /// Returns the namespace of the command without a cluster: that of the flag, or of the context if there is one.
+    pub(crate) async fn namespace_alone(&self) -> String {
+        match self.namespace.clone().filter(|name| !name.is_empty()) {
+            Some(name) => name,
+            None => {
+                self.config().await.map_or_else(|_| "default".to_owned(), |config| config.default_namespace)
+            }
+        }
+    }
+
+    /// Makes the client; reads files, and calls no server.
+    pub(crate) async fn connection(&self) -> anyhow::Result<Connection> {
         let mut config = self.config().await?;
+        // Who waits is told why, instead of waiting for an answer that was refused.
+        config.default_retry = false;
         if let Some(url) = &self.server {
             let url = if url.contains("://") { url.clone() } else { format!("http://{url}") };
             config.cluster_url = url.parse().with_context(|| format!("--server {url:?}"))?;
@@ -125,7 +169,7 @@ impl ConnectionArgs {
         let namespace = self.namespace.clone().filter(|name| !name.is_empty());
         let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
         let client = Client::try_from(config).context("client")?;
-        Ok(Session { caller: Caller::new(client, timeout), namespace })
+        Ok(Connection { client, timeout, namespace })
     }
 
     /// Returns an error in the words of kubectl.

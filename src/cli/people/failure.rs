@@ -7,13 +7,16 @@ use anyhow::anyhow;
 use serde_json::Value;
 
 use super::pages::{ListOptions, Pages, items};
+use crate::api::similar;
 use crate::kube::client::{CallError, Caller};
-use crate::people::similar::similar;
 use crate::people::text_table::printable;
 use crate::people::workload_object::text_at;
 
+const UNAUTHORIZED: u16 = 401;
+pub(crate) const FORBIDDEN: u16 = 403;
 pub(crate) const NOT_FOUND: u16 = 404;
 pub(crate) const CONFLICT: u16 = 409;
+pub(crate) const UNAVAILABLE: u16 = 503;
 /// Some objects were skipped, or a right was missing for a part.
 pub(crate) const EXIT_PARTIAL: u8 = 3;
 /// Names that are compared with one that was not found.
@@ -22,8 +25,11 @@ const COMPARED: i64 = 500;
 /// Prints an error.
 pub(crate) fn print_error(error: &anyhow::Error) -> ExitCode {
     let text = match error.downcast_ref::<CallError>() {
+        Some(CallError::Status { code: UNAUTHORIZED, message, .. }) => format!(
+            "the API server does not know the user ({UNAUTHORIZED}: {message}): log in again, or use another --token, --user or --context"
+        ),
         Some(CallError::Status { message, .. }) => message.clone(),
-        Some(CallError::Transport(cause)) => format!("cannot reach the API server: {cause}"),
+        Some(CallError::Transport(cause)) => format!("cannot reach the API server: {}", plain_cause(cause)),
         Some(CallError::Timeout(time)) => {
             format!("the API server did not answer within {time:?}: use --request-timeout")
         }
@@ -32,6 +38,17 @@ pub(crate) fn print_error(error: &anyhow::Error) -> ExitCode {
     let lines: Vec<String> = text.lines().map(printable).collect();
     let _ = writeln!(std::io::stderr(), "error: {}", lines.join("\n       "));
     ExitCode::FAILURE
+}
+
+/// Returns a cause without the layers of the client that it went through.
+pub(crate) fn plain_cause(cause: &str) -> &str {
+    const LAYERS: [&str; 4] =
+        ["ServiceError: ", "client error (Connect): ", "tcp connect error: ", "HyperError: "];
+    let mut rest = cause;
+    while let Some(inner) = LAYERS.iter().find_map(|layer| rest.strip_prefix(layer)) {
+        rest = inner;
+    }
+    rest
 }
 
 /// What became of several objects: each failure is named, and the rest goes on.
@@ -76,5 +93,5 @@ pub(crate) async fn not_found(
     let known: Vec<Value> = page.ok().flatten().map(|mut page| items(&mut page)).unwrap_or_default();
     let names = known.iter().filter_map(|object| text_at(object, "/metadata/name"));
     let place = namespace.map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
-    anyhow!("{kind} {name:?} not found{place}{}", similar(name, names))
+    anyhow!("{kind} {name:?} not found{place}{}", similar::hint(name, names))
 }

@@ -16,6 +16,7 @@ use super::args::{WorkloadArgs, WriteArgs};
 use super::connection::{ConnectionArgs, Session};
 use super::failure::{NOT_FOUND, Tally, not_found};
 use super::kinds::PeopleKind;
+use super::standing::{self, Standing};
 use super::targets::{self, Owner, Target};
 use super::writing::{DryRun, Writer};
 use super::{counted, note, note_lines};
@@ -65,6 +66,8 @@ struct Move<'a> {
     to: &'a str,
     evict: bool,
     timeout: Option<Duration>,
+    /// Whether it is said where Workloads would stand.
+    asks: bool,
 }
 
 pub(crate) async fn run(args: &MoveArgs) -> anyhow::Result<ExitCode> {
@@ -85,7 +88,14 @@ pub(crate) async fn run(args: &MoveArgs) -> anyhow::Result<ExitCode> {
     for error in failed {
         tally.count(Err(error));
     }
-    let moved = Move { session: &session, write: &args.write, to, evict: *evict, timeout: timeout.0 };
+    let moved = Move {
+        session: &session,
+        write: &args.write,
+        to,
+        evict: *evict,
+        timeout: timeout.0,
+        asks: targets.len() <= standing::MOST,
+    };
     if workloads.is_bulk() && !targets.is_empty() {
         let count = counted(targets.len(), "workload");
         note(&format!("This moves {count} to LocalQueue {to}:"));
@@ -132,6 +142,12 @@ impl Move<'_> {
             self.to,
             before.as_deref().unwrap_or("none")
         ));
+        if self.asks {
+            let change = standing::change("queue", &json!(self.to));
+            let standing = Standing::after(self.session, &target, &change).await;
+            let lines = standing.iter().flat_map(|standing| [standing.position(), standing.warning()]);
+            lines.flatten().for_each(|line| note(&format!("  {line}")));
+        }
         let writer = Writer { caller: &self.session.caller, dry_run: self.write.dry_run };
         if !has_quota {
             return self.relabel(&writer, &target).await;
@@ -227,22 +243,26 @@ pub(super) fn subject(target: &Target) -> String {
 }
 
 fn refusal(target: &Target, names: &str) -> anyhow::Error {
-    let pods: u64 = target
+    let pods: usize = target
         .workload
         .pointer("/status/admission/podSetAssignments")
         .and_then(Value::as_array)
         .into_iter()
         .flatten()
-        .filter_map(|assignment| assignment.get("count")?.as_u64())
+        .filter_map(|assignment| usize::try_from(assignment.get("count")?.as_u64()?).ok())
         .sum();
     match run_time(&target.workload, Timestamp::now()) {
         Some(seconds) => {
             anyhow!(
-                "{names} is admitted; moving it stops {pods} pods that have run for {}: use --evict",
+                "{names} is admitted; moving it stops {} that have run for {}: use --evict",
+                counted(pods, "pod"),
                 human(seconds)
             )
         }
-        None => anyhow!("{names} has quota for {pods} pods; moving it gives the quota back: use --evict"),
+        None => anyhow!(
+            "{names} has quota for {}; moving it gives the quota back: use --evict",
+            counted(pods, "pod")
+        ),
     }
 }
 

@@ -10,6 +10,7 @@ use super::args::{WorkloadArgs, WriteArgs};
 use super::connection::ConnectionArgs;
 use super::failure::{NOT_FOUND, Tally, not_found};
 use super::move_workload::{set_label, subject};
+use super::standing::{self, Standing};
 use super::targets::{self, Target};
 use super::writing::Writer;
 use super::{counted, note, note_lines};
@@ -70,8 +71,12 @@ pub(crate) async fn run(args: &ReprioritizeArgs) -> anyhow::Result<ExitCode> {
         }
     }
     let writer = Writer { caller: &session.caller, dry_run: args.write.dry_run };
+    let asks = targets.len() <= standing::MOST;
     for target in targets {
-        tally.count(one(&writer, &args.write, &target, class, value).await);
+        let change = standing::change("priority", &json!(value));
+        let standing = if asks { Standing::after(&session, &target, &change).await } else { None };
+        let position = standing.and_then(|standing| standing.position());
+        tally.count(one(&writer, &args.write, &target, (class, value, position)).await);
     }
     Ok(tally.status())
 }
@@ -80,15 +85,15 @@ async fn one(
     writer: &Writer<'_>,
     write: &WriteArgs,
     target: &Target,
-    class: &str,
-    value: i64,
+    (class, value, position): (&str, i64, Option<String>),
 ) -> anyhow::Result<()> {
     let names = subject(target);
     if target.state() == WorkloadState::Finished {
         bail!("{names} has finished");
     }
     let before = target.workload.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or_default();
-    note(&format!("{names}: priority {before} -> {value}"));
+    let position = position.map(|position| format!(", {position}")).unwrap_or_default();
+    note(&format!("{names}: priority {before} -> {value}{position}"));
     if target.owners.is_empty() {
         let reference = json!({"group": GROUP, "kind": "WorkloadPriorityClass", "name": class});
         let decide = |_: &Value| Ok(json!({"spec": {"priorityClassRef": reference, "priority": value}}));

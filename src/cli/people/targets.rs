@@ -130,6 +130,10 @@ pub(crate) async fn one(
 ) -> anyhow::Result<Target> {
     let namespace = session.namespace.as_str();
     if type_and_name(text).map_err(anyhow::Error::msg)?.is_some() {
+        let (kind, _) = text.split_once('/').unwrap_or((text, ""));
+        if discovery.find(kind).await?.is_none() {
+            bail!("the server has no kind {kind:?}");
+        }
         let job = match for_object(discovery, &session.caller, Some(namespace), text).await? {
             ForObject::Found(job) => job,
             ForObject::NotFound | ForObject::NoName => bail!("{text} not found in namespace {namespace}"),

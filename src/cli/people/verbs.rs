@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use super::completion::CompletionArgs;
+use super::kubectl::{self, KubectlArgs};
 use super::{activate, create, delete, failure, looking, move_workload, reprioritize};
 use crate::cli::cluster_objects::block_on;
 
@@ -21,10 +22,24 @@ pub(crate) enum PeopleVerb {
     Share(Box<looking::quota::ShareArgs>),
     /// Show what is free, and the largest gang that fits
     Capacity(Box<looking::capacity::CapacityArgs>),
+    /// Show hours of quota by queue, namespace or other groups
+    Usage(Box<looking::usage::UsageArgs>),
     /// Find configurations that cannot do what they say
     Audit(Box<looking::audit::AuditArgs>),
     /// Show the state of the manager
     Status(Box<looking::status::StatusArgs>),
+    /// Show an object: its spec, why it waits or its quota, conditions and events; other kinds by kubectl
+    #[command(disable_help_flag = true)]
+    Describe(KubectlArgs),
+    /// Print objects, by kubectl
+    #[command(disable_help_flag = true)]
+    Get(KubectlArgs),
+    /// Edit an object, by kubectl
+    #[command(disable_help_flag = true)]
+    Edit(KubectlArgs),
+    /// Change fields of an object, by kubectl
+    #[command(disable_help_flag = true)]
+    Patch(KubectlArgs),
     /// Create a ClusterQueue, LocalQueue or ResourceFlavor
     Create(Box<create::CreateArgs>),
     /// Stop queues or Workloads
@@ -56,8 +71,13 @@ pub(crate) fn run(verb: PeopleVerb, command: impl FnOnce() -> clap::Command) -> 
         PeopleVerb::Tree(args) => block_on(looking::quota::tree(&args)),
         PeopleVerb::Share(args) => block_on(looking::quota::share(&args)),
         PeopleVerb::Capacity(args) => block_on(looking::capacity::run(&args)),
+        PeopleVerb::Usage(args) => block_on(looking::usage::run(&args)),
         PeopleVerb::Audit(args) => block_on(looking::audit::run(&args)),
         PeopleVerb::Status(args) => block_on(looking::status::run(&args)),
+        PeopleVerb::Describe(args) => looking::describe::run(&args),
+        PeopleVerb::Get(args) => kubectl::hand_over("get", &args),
+        PeopleVerb::Edit(args) => kubectl::hand_over("edit", &args),
+        PeopleVerb::Patch(args) => kubectl::hand_over("patch", &args),
         PeopleVerb::Create(args) => block_on(create::run(&args)),
         PeopleVerb::Stop(args) => block_on(activate::stop(&args)),
         PeopleVerb::Resume(args) => block_on(activate::resume(&args)),

@@ -81,11 +81,15 @@ impl Writer<'_> {
                 }
                 (Method::PATCH, Content::Merge, patch)
             }
-            Write::Delete { uid } => (
-                Method::DELETE,
-                Content::Json,
-                json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}}),
-            ),
+            Write::Delete { uid } => {
+                let mut options =
+                    json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}});
+                // An API server that gets options in the body does not read those of the query.
+                if let (DryRun::Server, Value::Object(fields)) = (self.dry_run, &mut options) {
+                    fields.insert("dryRun".to_owned(), json!(["All"]));
+                }
+                (Method::DELETE, Content::Json, options)
+            }
         };
         self.caller.call(verb, &path, content, Some(&body)).await.map(Some)
     }

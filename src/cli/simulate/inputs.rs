@@ -13,7 +13,7 @@ use crate::simulate::{Manifests, Problem, SourceLocation};
 const EXTENSIONS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// Reads the manifests at a path of the command line; `-` is standard input.
-pub(super) fn read(path: &Path, namespace: &str, manifests: &mut Manifests) -> anyhow::Result<()> {
+pub(in crate::cli) fn read(path: &Path, namespace: &str, manifests: &mut Manifests) -> anyhow::Result<()> {
     if path == Path::new("-") {
         let mut bytes = Vec::new();
         std::io::stdin().lock().read_to_end(&mut bytes).context("standard input")?;

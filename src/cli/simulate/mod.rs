@@ -129,6 +129,8 @@ struct SimulatedManagerArgs {
     feature_gates: Option<String>,
 }
 
+pub(in crate::cli) use inputs::read as read_manifests;
+
 pub(super) fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     args.manager.framework_files.add()?;
     if args.jsonl {

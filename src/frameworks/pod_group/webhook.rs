@@ -29,7 +29,9 @@ pub fn hold_pod(pod: &Value, gates: &Gates) -> Result<Vec<FieldChange>, JobError
     }
     changes.push(FieldChange::new(&["spec", "schedulingGates"], Value::Array(held)));
 
-    let mut finalizers = read::list(pod, "/metadata/finalizers")?.to_vec();
+    // The API server refuses what is no text here; without it the answer does not depend on how the pod was read.
+    let known = read::list(pod, "/metadata/finalizers")?.iter().filter(|name| name.is_string());
+    let mut finalizers: Vec<Value> = known.cloned().collect();
     // The finalizer keeps ended pods countable. Pods of another object need none, as that object replaces them.
     if !parent && !finalizers.iter().any(|name| name == names::MANAGED_LABEL) {
         finalizers.push(json!(names::MANAGED_LABEL));

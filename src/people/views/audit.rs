@@ -20,13 +20,16 @@ pub fn audit(findings: &[Finding], look: Look) -> String {
         ];
         table.push_toned(cells, 0, tone(finding.severity));
     }
+    if look.csv {
+        return look.show(&table);
+    }
     let count = |severity: Severity, noun: &str| {
         let number = findings.iter().filter(|finding| finding.severity == severity).count();
         if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
     };
     format!(
         "{}{}, {}, {}. How to correct one: sluice audit --check CODE\n",
-        table.painted(look.headings, look.width, look.color),
+        look.show(&table),
         count(Severity::Error, "error"),
         count(Severity::Warning, "warning"),
         count(Severity::Note, "note")

@@ -38,7 +38,7 @@ pub fn capacity(flavors: &[FlavorView], look: Look) -> String {
             );
         }
     }
-    let mut text = table.painted(look.headings, look.width, look.color);
+    let mut text = look.show(&table);
     if let [flavor] = flavors
         && !flavor.levels.is_empty()
     {
@@ -77,9 +77,5 @@ fn levels(flavor: &FlavorView, look: Look) -> String {
         if flavor.approximate { "Counted by node, without a topology: approximate. " } else { "" };
     let checked =
         "Checked: requests, taints, node selectors. Not checked: inter-pod affinity, host ports, volumes.";
-    format!(
-        "{}{}\n",
-        table.painted(look.headings, look.width, look.color),
-        printable(&format!("{pod}{approximate}{checked}"))
-    )
+    format!("{}{}\n", look.show(&table), printable(&format!("{pod}{approximate}{checked}")))
 }

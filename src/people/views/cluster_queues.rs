@@ -47,13 +47,18 @@ pub fn cluster_queues(rows: &[ClusterQueueView], shown: Option<&FlavorResource>,
         ("PENDING", Side::Right),
         ("ADMITTED", Side::Right),
     ];
+    let has_bar = shown.is_some() && !look.csv;
+    if has_bar {
+        columns.push((heading.as_str(), Side::Left));
+    }
     if shown.is_some() {
-        columns.extend([(heading.as_str(), Side::Left), ("BORROWED", Side::Right)]);
+        columns.push(("BORROWED", Side::Right));
     }
     if look.wide {
         columns.extend([
             ("USED", Side::Right),
             ("NOMINAL", Side::Right),
+            ("RESOURCE", Side::Left),
             ("STRATEGY", Side::Left),
             ("REASON", Side::Left),
         ]);
@@ -68,19 +73,22 @@ pub fn cluster_queues(rows: &[ClusterQueueView], shown: Option<&FlavorResource>,
             row.admitted.to_string(),
         ];
         let quota = shown.and_then(|shown| quota_of(&row.quota, shown));
+        if has_bar {
+            cells.push(quota.map_or_else(|| "-".to_owned(), |quota| quota_bar(quota, look.utf8)));
+        }
         if shown.is_some() {
-            let bar = quota.map(|quota| [quota_bar(quota, look.utf8), borrowed(quota)]);
-            cells.extend(bar.unwrap_or_else(|| ["-".to_owned(), "-".to_owned()]));
+            cells.push(quota.map_or_else(|| "-".to_owned(), borrowed));
         }
         if look.wide {
             cells.extend([
                 amount(quota.map(|quota| &quota.used)),
                 amount(quota.map(|quota| &quota.nominal)),
+                or_dash(&heading),
                 or_dash(&row.queueing_strategy),
                 or_dash(&row.reason),
             ]);
         }
         table.push_toned(cells, 2, if row.active { Tone::Good } else { Tone::Bad });
     }
-    table.painted(look.headings, look.width, look.color)
+    look.show(&table)
 }

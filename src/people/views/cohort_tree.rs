@@ -121,7 +121,7 @@ pub fn cohort_tree(
             node.pending.to_string(),
         ]);
     }
-    (table.painted(look.headings, look.width, look.color), cycles(forest.cohorts))
+    (look.show(&table), cycles(forest.cohorts))
 }
 
 /// Returns the cycles of cohorts, each once, from its first name.

@@ -1,9 +1,14 @@
 //! `why --before`.
 
 use super::Look;
+use super::time::at;
 use crate::people::text_table::{Side, TextTable, Tone, printable};
-use crate::visibility::views::{Comparison, Scope};
+use crate::visibility::views::{Comparison, Factor, Scope};
+use jiff::Timestamp;
 use std::fmt::Write as _;
+
+/// A factor that says something to people only if it decides.
+const LAST_FACTOR: &str = "UID";
 
 /// Returns the comparison of two Workloads, factor by factor.
 pub fn comparison(comparison: &Comparison, look: Look) -> String {
@@ -27,7 +32,8 @@ pub fn comparison(comparison: &Comparison, look: Look) -> String {
         ("", Side::Left),
     ];
     let mut table = TextTable::new(columns);
-    for factor in &comparison.factors {
+    let is_shown = |factor: &&Factor| factor.decides || factor.name != LAST_FACTOR;
+    for factor in comparison.factors.iter().filter(is_shown) {
         let name = if factor.part { format!("  {}", factor.name) } else { factor.name.clone() };
         let note = match (factor.decides, factor.note.as_str()) {
             (true, "") => "<- decides".to_owned(),
@@ -35,14 +41,26 @@ pub fn comparison(comparison: &Comparison, look: Look) -> String {
             (false, note) => note.to_owned(),
         };
         let tone = if factor.decides { Tone::Waiting } else { Tone::Plain };
-        table.push_toned([name, factor.workload.clone(), factor.other.clone(), note], 3, tone);
+        table.push_toned([name, value(&factor.workload, look), value(&factor.other, look), note], 3, tone);
     }
-    text.push_str(&table.painted(look.headings, look.width, look.color));
-    let scope =
-        (comparison.scope == Scope::Cycle).then_some("The order holds within one scheduling cycle only");
-    let notes = scope.into_iter().chain(Some(comparison.note.as_str()).filter(|note| !note.is_empty()));
-    for note in notes {
+    text.push_str(&look.show(&table));
+    let note = match (comparison.note.as_str(), comparison.scope) {
+        ("", Scope::Cycle) => "The order holds within one scheduling cycle only",
+        (note, _) => note,
+    };
+    if !note.is_empty() {
         let _ = writeln!(text, "\n{}.", printable(note));
     }
     text
+}
+
+/// Returns the value of a factor, a time as elsewhere.
+fn value(text: &str, look: Look) -> String {
+    // What begins with a time may say after it where it is from.
+    let (first, rest) = text.split_once(' ').unwrap_or((text, ""));
+    match first.parse::<Timestamp>() {
+        Ok(time) if rest.is_empty() => at(time, look),
+        Ok(time) => format!("{} {rest}", at(time, look)),
+        Err(_) => text.to_owned(),
+    }
 }

@@ -36,5 +36,5 @@ pub fn local_queues(rows: &[LocalQueueView], namespaces: bool, look: Look) -> St
         }
         table.push_toned(cells, usize::from(namespaces) + 2, if row.active { Tone::Good } else { Tone::Bad });
     }
-    table.painted(look.headings, look.width, look.color)
+    look.show(&table)
 }

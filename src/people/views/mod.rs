@@ -10,10 +10,14 @@ mod cluster_queues;
 mod cohort_tree;
 mod comparison;
 mod local_queues;
+mod preemptions;
 mod quota_bar;
+mod quota_table;
+mod recorded;
 mod share;
 mod status;
 mod time;
+mod usage;
 mod why;
 mod workloads;
 
@@ -24,11 +28,17 @@ pub use cluster_queues::{cluster_queues, default_flavor_resource};
 pub use cohort_tree::{Forest, cohort_tree};
 pub use comparison::comparison;
 pub use local_queues::local_queues;
-pub use share::share;
+pub use preemptions::preemptions;
+pub use quota_table::{local_quota_table, quota_table};
+pub use recorded::{conservation, recorded};
+pub use share::{local_shares, share};
 pub use status::status;
-pub use why::why;
+pub(in crate::people) use time::since;
+pub use usage::usage;
+pub use why::{never_fits, why};
 pub use workloads::workloads;
 
+use super::text_table::TextTable;
 use jiff::Timestamp;
 
 /// How a text looks.
@@ -44,8 +54,30 @@ pub struct Look {
     pub headings: bool,
     /// Whether tables have more columns.
     pub wide: bool,
+    /// Whether lists have the labels of objects.
+    pub labels: bool,
+    /// Whether tables are comma-separated values.
+    pub csv: bool,
     /// The time that ages count to.
     pub now: Timestamp,
+}
+
+impl Look {
+    /// Returns the same look without headings.
+    #[must_use]
+    pub(in crate::people) const fn without_headings(self) -> Self {
+        Self { headings: false, ..self }
+    }
+
+    /// Returns a table as it looks.
+    pub(in crate::people) fn show(&self, table: &TextTable) -> String {
+        if self.csv {
+            return table.csv(self.headings);
+        }
+        let text = table.painted(self.headings, self.width, self.color);
+        // The sign of a cut, for terminals that have only ASCII.
+        if self.utf8 { text } else { text.replace('…', "~") }
+    }
 }
 
 /// A flavor and a resource.

@@ -6,27 +6,31 @@ use super::cohort_tree::Forest;
 use super::workloads::or_dash;
 use super::{FlavorResource, Look};
 use crate::people::text_table::{Side, TextTable};
+use crate::visibility::views::LocalQueueView;
 
 /// Returns the shares of a cohort's tree, or of all if `root` is none; the first line says whether fair sharing is on.
 pub fn share(root: Option<&str>, forest: Forest<'_>, shown: Option<&FlavorResource>, look: Look) -> String {
     let Forest { cohorts, queues } = forest;
     let shares = cohorts.iter().map(|cohort| &cohort.share).chain(queues.iter().map(|queue| &queue.share));
-    let Some(first) = shares.flatten().next() else {
-        return "fair sharing: off; workloads are ordered by borrowing, priority and time\n".to_owned();
-    };
-    let mut columns = vec![("NAME", Side::Left), ("WEIGHT", Side::Right)];
+    let first = shares.flatten().next();
+    let mut columns = vec![("NAME", Side::Left)];
+    if first.is_some() {
+        columns.push(("WEIGHT", Side::Right));
+    }
     if shown.is_some() {
         columns.extend([("NOMINAL", Side::Right), ("USED", Side::Right), ("BORROWED", Side::Right)]);
     }
-    columns.extend([("DOMINANT RESOURCE", Side::Left), ("SHARE", Side::Right), ("NEXT", Side::Right)]);
+    if first.is_some() {
+        columns.extend([("DOMINANT RESOURCE", Side::Left), ("SHARE", Side::Right), ("NEXT", Side::Right)]);
+    }
     let mut table = TextTable::new(columns);
     let roots = root.map_or_else(|| forest.roots(), |root| vec![root]);
     for node in roots.iter().flat_map(|root| forest.nodes(root, None, look.utf8)) {
         let share = node.share;
-        let mut cells = vec![
-            format!("{}{}", node.lead, node.name),
-            share.map_or_else(|| "-".to_owned(), |share| share.weight.clone()),
-        ];
+        let mut cells = vec![format!("{}{}", node.lead, node.name)];
+        if first.is_some() {
+            cells.push(share.map_or_else(|| "-".to_owned(), |share| share.weight.clone()));
+        }
         if let Some(shown) = shown {
             let quota = quota_of(node.quota, shown);
             cells.extend([
@@ -35,6 +39,10 @@ pub fn share(root: Option<&str>, forest: Forest<'_>, shown: Option<&FlavorResour
                 amount(quota.map(|quota| &quota.borrowed)),
             ]);
         }
+        if first.is_none() {
+            table.push(cells);
+            continue;
+        }
         cells.extend([
             or_dash(share.and_then(|share| share.dominant_resource.as_deref()).unwrap_or_default()),
             share.map_or_else(|| "-".to_owned(), |share| share.value.to_string()),
@@ -42,9 +50,37 @@ pub fn share(root: Option<&str>, forest: Forest<'_>, shown: Option<&FlavorResour
         ]);
         table.push(cells);
     }
-    let strategies = match first.strategies.as_slice() {
-        [] => String::new(),
-        strategies => format!("; preemption strategies {}", strategies.join(", ")),
+    let says = match first.map(|share| share.strategies.as_slice()) {
+        None => "off; workloads are ordered by borrowing, priority and time".to_owned(),
+        Some([]) => "on".to_owned(),
+        Some(strategies) => format!("on; preemption strategies {}", strategies.join(", ")),
     };
-    format!("fair sharing: on{strategies}\n\n{}", table.painted(look.headings, look.width, look.color))
+    if table.is_empty() {
+        return format!("fair sharing: {says}\n");
+    }
+    format!("fair sharing: {says}\n\n{}", look.show(&table))
+}
+
+/// Returns the past usage of LocalQueues, by which admission fair sharing orders their workloads: the least first.
+pub fn local_shares(queues: &[LocalQueueView], look: Look) -> String {
+    if queues.iter().all(|queue| queue.past_usage.is_none()) {
+        return "admission fair sharing: off; LocalQueues of one ClusterQueue are not told apart\n"
+            .to_owned();
+    }
+    let columns = ["NAMESPACE", "NAME", "CLUSTERQUEUE"].map(|heading| (heading, Side::Left));
+    let mut table =
+        TextTable::new(columns.into_iter().chain([("PAST USAGE", Side::Right), ("PENDING", Side::Right)]));
+    let mut ordered: Vec<&LocalQueueView> = queues.iter().collect();
+    let usage = |queue: &LocalQueueView| queue.past_usage.unwrap_or_default();
+    ordered.sort_by(|a, b| a.cluster_queue.cmp(&b.cluster_queue).then_with(|| usage(a).total_cmp(&usage(b))));
+    for queue in ordered {
+        table.push([
+            queue.metadata.namespace.clone(),
+            queue.metadata.name.clone(),
+            or_dash(&queue.cluster_queue),
+            queue.past_usage.map_or_else(|| "-".to_owned(), |usage| format!("{usage:.2}")),
+            queue.pending.total.to_string(),
+        ]);
+    }
+    format!("admission fair sharing: on\n\n{}", look.show(&table))
 }

@@ -17,6 +17,8 @@ pub fn status(view: &ManagerView, look: Look) -> String {
             decided.map(|time| format!(", decided {} ago", since(Some(time), look))).unwrap_or_default();
         let replicas = match (leader.ready_replicas, leader.replicas) {
             (Some(ready), Some(all)) => format!("; {ready} of {all} replicas ready"),
+            (Some(1), None) => "; 1 replica answers".to_owned(),
+            (Some(ready), None) => format!("; {ready} replicas answer"),
             _ => String::new(),
         };
         lines.push((
@@ -45,8 +47,10 @@ pub fn status(view: &ManagerView, look: Look) -> String {
         lines.push(("decisions", parts.join("; ")));
     }
     if let Some(writes) = &view.writes {
+        let conflicts = writes.conflicts_per_minute;
+        let conflicts = conflicts.map(|rate| format!("; conflicts {rate:.1}/min")).unwrap_or_default();
         let text = format!(
-            "{} waiting, {} in flight, {} failed; {} assumed admissions",
+            "{} waiting, {} in flight, {} failed; {} assumed admissions{conflicts}",
             writes.waiting, writes.in_flight, writes.failed, writes.assumed_admissions
         );
         lines.push(("writes", text));

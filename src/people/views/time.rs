@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 /// Returns how long ago something was; `-` if it is not known.
-pub(super) fn since(time: Option<Timestamp>, look: Look) -> String {
+pub(in crate::people) fn since(time: Option<Timestamp>, look: Look) -> String {
     time.map_or_else(|| "-".to_owned(), |time| human(look.now.as_second() - time.as_second()))
 }
 

@@ -6,8 +6,8 @@ use super::workloads::{node, or_dash};
 use super::{Look, comparison::comparison};
 use crate::people::text_table::{Side, TextTable, Tone, printable};
 use crate::visibility::views::{
-    Answer, BlockerKindView, BlockerView, ChangeKind, Estimate, Role, Source, SourceKind, Verdict,
-    WorkloadState,
+    Answer, BlockerKindView, BlockerView, ChangeKind, Estimate, HistoryEntry, Role, Source, SourceKind,
+    Verdict, WorkloadState,
 };
 use std::fmt::Write as _;
 
@@ -66,9 +66,27 @@ fn headline(verdict: &Verdict, look: Look) -> String {
     }
 }
 
+/// Returns what a Workload that can never be admitted lacks: `request 64 > 16 at ClusterQueue interns`.
+pub fn never_fits(verdict: &Verdict) -> Option<String> {
+    let blocker = verdict.blockers.iter().find(|blocker| blocker.kind == BlockerKindView::NeverFits);
+    let blocker = blocker.filter(|_| verdict.never_fits)?;
+    let named = !blocker.node.is_empty() && blocker.requested.is_some();
+    Some(if named {
+        let (requested, limit) = (amount(blocker.requested.as_ref()), amount(blocker.limit.as_ref()));
+        format!("request {requested} > {limit} at {}", node(&blocker.node))
+    } else {
+        blocker.text.clone()
+    })
+}
+
 /// Returns the first blocker as a sentence.
 fn numbers(verdict: &Verdict) -> Option<String> {
-    let blocker = verdict.blockers.first()?;
+    let Some(blocker) = verdict.blockers.first() else {
+        // What no quota decides is said by the condition alone.
+        let says = verdict.workload.message.trim_end_matches('.');
+        let shown = verdict.workload.state == WorkloadState::Pending && !says.is_empty();
+        return shown.then(|| sentence(says));
+    };
     let value = |amount: &Option<_>| super::amount::amount(amount.as_ref());
     let flavor = if blocker.flavor.is_empty() { String::new() } else { format!(" in {}", blocker.flavor) };
     let named = !blocker.resource.is_empty() && !blocker.node.is_empty();
@@ -88,9 +106,31 @@ fn numbers(verdict: &Verdict) -> Option<String> {
             value(&blocker.available),
             value(&blocker.missing)
         )),
-        _ if !blocker.text.is_empty() => Some(format!("{}.", blocker.text.trim_end_matches('.'))),
+        _ if !blocker.text.is_empty() => Some(sentence(blocker.text.trim_end_matches('.'))),
         _ => None,
     }
+}
+
+/// Most characters of a text that comes from an object, in a line that is read.
+const SHOWN: usize = 2_000;
+
+/// Returns the start of a text that is too long to be read.
+fn shortened(text: &str) -> String {
+    let length = text.chars().count();
+    if length <= SHOWN {
+        return text.to_owned();
+    }
+    let start: String = text.chars().take(SHOWN).collect();
+    format!("{start}... ({} more characters: -o json)", length - SHOWN)
+}
+
+/// Returns a text as a sentence.
+fn sentence(text: &str) -> String {
+    let mut sentence = format!("{}.", shortened(text));
+    if let Some(first) = sentence.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    sentence
 }
 
 fn result(kind: BlockerKindView) -> (&'static str, Tone) {
@@ -133,7 +173,7 @@ fn blocker_table(verdict: &Verdict, look: Look) -> String {
         let start =
             pod_set.into_iter().chain([or_dash(&row.flavor), or_dash(&row.resource), word.to_owned()]);
         if row.requested.is_none() && row.available.is_none() && !row.text.is_empty() {
-            table.push_text(start, &row.text);
+            table.push_text(start, &shortened(&row.text));
             continue;
         }
         let is_fit = kind == BlockerKindView::Fits;
@@ -146,7 +186,7 @@ fn blocker_table(verdict: &Verdict, look: Look) -> String {
         ]);
         table.push_toned(cells, 2 + usize::from(several), tone);
     }
-    table.painted(look.headings, look.width, look.color)
+    look.show(&table)
 }
 
 fn admission_table(verdict: &Verdict, look: Look) -> String {
@@ -177,7 +217,19 @@ fn admission_table(verdict: &Verdict, look: Look) -> String {
             ]);
         }
     }
-    if table.is_empty() { String::new() } else { table.painted(look.headings, look.width, look.color) }
+    if table.is_empty() { String::new() } else { look.show(&table) }
+}
+
+/// Returns what happened as a line: `preempted at 13:02:11 by a workload of ClusterQueue ranking (InCohortReclamation)`.
+fn happened(entry: &HistoryEntry, look: Look) -> String {
+    let time = at(entry.time, look);
+    let says_more = !entry.reason.is_empty() && entry.reason != entry.event;
+    let reason = if says_more { format!(" ({})", entry.reason) } else { String::new() };
+    match entry.text.split_once(" by ") {
+        Some((word, by)) => format!("{word} at {time} by {by}{reason}"),
+        None if entry.text.is_empty() => format!("{} at {time}{reason}", entry.event),
+        None => format!("{} at {time}{reason}: {}", entry.event, entry.text),
+    }
 }
 
 /// Returns the lines below the table, each with its label.
@@ -216,7 +268,8 @@ fn lines(verdict: &Verdict, all: bool, look: Look) -> Vec<(&'static str, String)
     }
     for check in &verdict.checks {
         let time = check.since.map(|time| format!(" since {}", at(time, look))).unwrap_or_default();
-        let message = if check.message.is_empty() { String::new() } else { format!(": {}", check.message) };
+        let message =
+            if check.message.is_empty() { String::new() } else { format!(": {}", shortened(&check.message)) };
         lines.push(("Check", format!("{} is {}{time}{message}", check.name, check.state)));
     }
     if let Some(admission) = &verdict.admission {
@@ -237,13 +290,11 @@ fn lines(verdict: &Verdict, all: bool, look: Look) -> Vec<(&'static str, String)
         }
         None => {}
     }
-    lines.extend(verdict.history.iter().map(|entry| {
-        let reason = if entry.reason.is_empty() { String::new() } else { format!(" ({})", entry.reason) };
-        let text = if entry.text.is_empty() { String::new() } else { format!(": {}", entry.text) };
-        ("History", format!("{} at {}{reason}{text}", entry.event, at(entry.time, look)))
-    }));
+    let mut history: Vec<&HistoryEntry> = verdict.history.iter().collect();
+    history.sort_by_key(|entry| entry.time);
+    lines.extend(history.into_iter().map(|entry| ("History", happened(entry, look))));
     if all && !row.message.is_empty() {
-        lines.push(("Message", row.message.clone()));
+        lines.push(("Message", shortened(&row.message)));
     }
     lines
 }
@@ -254,11 +305,15 @@ fn ahead(verdict: &Verdict) -> Option<String> {
         ahead.first.iter().flat_map(|row| row.needs.iter().map(|need| need.resource.as_str())),
     );
     let own = &verdict.workload.metadata.namespace;
+    let first = ahead.first.first().map(|row| row.priority);
+    // One priority is said once.
+    let shared = first.filter(|first| ahead.first.iter().all(|row| row.priority == *first));
     let mut parts: Vec<String> = Vec::new();
     for row in &ahead.first {
         let name =
             if row.namespace == *own { row.name.clone() } else { format!("{}/{}", row.namespace, row.name) };
-        parts.push(format!("{name} ({}, priority {})", names.need(&row.needs), row.priority));
+        let priority = if shared.is_some() { String::new() } else { format!(", priority {}", row.priority) };
+        parts.push(format!("{name} ({}{priority})", names.need(&row.needs)));
     }
     let shown = u64::try_from(ahead.first.len()).unwrap_or(u64::MAX);
     let rest = ahead.count.saturating_sub(shown);
@@ -266,7 +321,8 @@ fn ahead(verdict: &Verdict) -> Option<String> {
         let what = if ahead.hidden == rest { "in other namespaces" } else { "more" };
         parts.push(format!("{rest} {what}"));
     }
-    Some(parts.join(", "))
+    let priority = shared.filter(|_| rest == 0).map(|priority| format!(": priority {priority}"));
+    Some(parts.join(", ") + &priority.unwrap_or_default())
 }
 
 /// Returns where an answer comes from.
@@ -278,11 +334,11 @@ fn origin(source: &Source, partial: bool, look: Look) -> String {
         (SourceKind::Cluster, _) => "computed here from the cluster's objects".to_owned(),
         (SourceKind::File, _) => format!("computed here from {}", source.replica),
     };
+    let of = match source.kind {
+        SourceKind::File => source.replica.as_str(),
+        SourceKind::Manager | SourceKind::Cluster => "--from-cluster",
+    };
     let missing = if partial { " A part of the answer is missing." } else { "" };
-    let mut sentence =
-        format!("{time}{from}.{missing} Try a change: sluice simulate --from-cluster --then FILE");
-    if let Some(first) = sentence.get_mut(..1) {
-        first.make_ascii_uppercase();
-    }
-    printable(&sentence)
+    let said = sentence(&format!("{time}{from}"));
+    printable(&format!("{said}{missing} Try a change: sluice simulate {of} --then FILE"))
 }

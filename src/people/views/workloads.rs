@@ -4,7 +4,7 @@ use super::Look;
 use super::amount::ResourceNames;
 use super::time::since;
 use crate::people::text_table::{Side, TextTable, Tone};
-use crate::visibility::views::{BlockerView, WorkloadState, WorkloadView};
+use crate::visibility::views::{BlockerView, ViewMetadata, WorkloadState, WorkloadView};
 
 /// Returns the table; `namespaces` adds the namespace, `one_queue` says that all rows are of one ClusterQueue.
 pub fn workloads(rows: &[WorkloadView], namespaces: bool, look: Look) -> String {
@@ -32,6 +32,9 @@ pub fn workloads(rows: &[WorkloadView], namespaces: bool, look: Look) -> String 
         let more = ["JOB", "LOCALQUEUE", "CLUSTERQUEUE", "FLAVOR", "AGE", "BLOCKED BY"];
         columns.extend(more.map(|heading| (heading, Side::Left)));
     }
+    if look.labels {
+        columns.push(("LABELS", Side::Left));
+    }
     let mut table = TextTable::new(columns);
     for row in rows {
         let mut cells = vec![
@@ -41,7 +44,8 @@ pub fn workloads(rows: &[WorkloadView], namespaces: bool, look: Look) -> String 
             row.position.map_or_else(|| "-".to_owned(), |position| position.cluster_queue.to_string()),
             row.priority.to_string(),
             names.need(&row.needs),
-            or_dash(&row.reason),
+            // A reason that only repeats the state says nothing.
+            or_dash(if row.reason == row.state.as_str() { "" } else { &row.reason }),
         ];
         if namespaces {
             cells.insert(0, row.metadata.namespace.clone());
@@ -49,9 +53,18 @@ pub fn workloads(rows: &[WorkloadView], namespaces: bool, look: Look) -> String 
         if look.wide {
             cells.extend(wide(row, look));
         }
+        if look.labels {
+            cells.push(label_text(&row.metadata));
+        }
         table.push_toned(cells, usize::from(namespaces) + 1, tone(row.state));
     }
-    table.painted(look.headings, look.width, look.color)
+    look.show(&table)
+}
+
+/// Returns labels as kubectl prints them.
+pub(super) fn label_text(metadata: &ViewMetadata) -> String {
+    let labels: Vec<String> = metadata.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    if labels.is_empty() { "<none>".to_owned() } else { labels.join(",") }
 }
 
 fn wide(row: &WorkloadView, look: Look) -> [String; 6] {

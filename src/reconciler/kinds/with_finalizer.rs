@@ -18,6 +18,7 @@ impl Stored for Flavors {
     fn store(&self, core: &mut Reconciler, _: &ObjectKey, object: &Value) -> Result<(), String> {
         let Ingested { key: name, changed } = core.cache.ingest_flavor(decode(object)?);
         core.work_queue.add(ReconcileKey::named(Self::KIND, &name));
+        core.snapshot_builder.mark_references_stale();
         if changed {
             let flavor = core.cache.flavor(&name).map(|record| &record.object.spec).map(|spec| Flavor {
                 node_labels: spec.node_labels.clone(),
@@ -33,6 +34,7 @@ impl Stored for Flavors {
 
     fn remove(&self, core: &mut Reconciler, key: &ObjectKey) {
         if core.cache.remove_flavor(&key.name) {
+            core.snapshot_builder.mark_references_stale();
             core.engine.set_flavor(&key.name, None);
             core.reconfigure_cluster_queues();
         }

@@ -49,7 +49,7 @@ impl<'a> Units<'a> {
 
     /// Returns the controller that a job names if that is queued, or below a job that is. It need not create objects of the
     /// kind, so the job is not exempt from its queue, but a job that names none waits for it, as with Kueue.
-    pub(super) fn queued_controller_of(self, kind: JobKind, view: &JobView) -> Option<OwnerRef> {
+    pub(crate) fn queued_controller_of(self, kind: JobKind, view: &JobView) -> Option<OwnerRef> {
         let controller = view.controller.as_ref().filter(|_| !is_managed_by_other_controller(kind, view))?;
         let id = self.cache.job_id(&controller.uid).filter(|(_, key)| key.namespace == view.key.namespace)?;
         let owner = self.cache.job(id)?;

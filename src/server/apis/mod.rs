@@ -5,6 +5,7 @@
 //! answered only to a user that the API server names and permits.
 
 pub mod access;
+pub mod capacity;
 mod constants;
 mod discovery;
 pub mod front_proxy;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::response::Response;
+use futures::future::BoxFuture;
 use http::header::ACCEPT;
 use http::{Method, StatusCode};
 use rustls::pki_types::UnixTime;
@@ -112,19 +114,7 @@ impl ApiServer {
             Ok(user) => user,
             Err(reason) => return status::unauthorized(reason),
         };
-        let query = request.uri().query();
-        let watches =
-            group::first_option(query, "watch").is_some_and(|value| value == "true" || value == "1");
-        let verb = match *request.method() {
-            Method::GET | Method::HEAD if watches => "watch",
-            Method::GET | Method::HEAD if target.name.is_empty() => "list",
-            Method::GET | Method::HEAD => "get",
-            Method::POST => "create",
-            Method::PUT => "update",
-            Method::PATCH => "patch",
-            _ if target.name.is_empty() => "deletecollection",
-            _ => "delete",
-        };
+        let verb = verb_of(&request, &target);
         match self.access.allows(&user, verb, &target).await {
             Ok(true) => {}
             Ok(false) => return status::forbidden(&user.name, verb, &target),
@@ -134,15 +124,58 @@ impl ApiServer {
                 return status::unavailable("the access review failed");
             }
         }
-        if !verbs.contains(&verb) {
-            return status::method_not_allowed(&format!(
-                "the verb {verb} is not supported; verbs: {verbs:?}"
-            ));
-        }
-        let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
-        let Some(format) = Format::of(accept) else {
-            return status::not_acceptable("application/json, application/json;as=Table;v=v1;g=meta.k8s.io");
-        };
-        group.answer(ResourceRequest { user, target, query: query.map(str::to_owned), format }).await
+        let answer = answer_permitted(group, user, (target, verbs, verb), &request);
+        drop(request);
+        answer.await
     }
+}
+
+/// Answers a request of a user who may see everything that the group has: of this process itself.
+pub async fn answer_as(group: &dyn ApiGroup, user: front_proxy::User, request: Request) -> Response {
+    let Some(segments) = segments(request.uri().path()) else {
+        return status::bad_request("the path is not UTF-8");
+    };
+    let rest = segments.get(2..).unwrap_or_default();
+    let Some((target, verbs)) = group.description().parse(rest) else { return status::unknown_path() };
+    let verb = verb_of(&request, &target);
+    let answer = answer_permitted(group, user, (target, verbs, verb), &request);
+    drop(request);
+    answer.await
+}
+
+/// Returns the verb of a request, as in rules of RBAC.
+fn verb_of(request: &Request, target: &group::ResourcePath) -> &'static str {
+    let watch = group::first_option(request.uri().query(), "watch");
+    let watches = watch.is_some_and(|value| value == "true" || value == "1");
+    match *request.method() {
+        Method::GET | Method::HEAD if watches => "watch",
+        Method::GET | Method::HEAD if target.name.is_empty() => "list",
+        Method::GET | Method::HEAD => "get",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        _ if target.name.is_empty() => "deletecollection",
+        _ => "delete",
+    }
+}
+
+/// Answers a request that may be made. The request is read before the answer is awaited.
+fn answer_permitted(
+    group: &dyn ApiGroup,
+    user: front_proxy::User,
+    (target, verbs, verb): (group::ResourcePath, &[&str], &str),
+    request: &Request,
+) -> BoxFuture<'static, Response> {
+    let refused = |response: Response| Box::pin(std::future::ready(response));
+    if !verbs.contains(&verb) {
+        let message = format!("the verb {verb} is not supported; verbs: {verbs:?}");
+        return refused(status::method_not_allowed(&message));
+    }
+    let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
+    let Some(format) = Format::of(accept) else {
+        let types = "application/json, application/json;as=Table;v=v1;g=meta.k8s.io";
+        return refused(status::not_acceptable(types));
+    };
+    let query = request.uri().query().map(str::to_owned);
+    group.answer(ResourceRequest { user, target, query, format })
 }

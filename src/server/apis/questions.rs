@@ -1,8 +1,9 @@
-//! The private path by which other processes of this installation ask the leader what only it knows.
+//! The private path by which other processes of this installation ask the leader what only it knows, and the replica whose history
+//! began first what it recorded.
 //!
 //! Invariants: a question counts only with a token of one of our own ServiceAccounts for the audience of this path, which the API
 //! server reviews; the rights of that account decide nothing, because the question has the access of the user who asks; only the
-//! leader answers.
+//! leader answers for the leader.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -118,9 +119,6 @@ impl PrivatePath {
                 return status::unavailable("the token review failed");
             }
         }
-        if !(self.leads)() {
-            return status::unavailable("this replica does not lead");
-        }
         let Ok(body) = Limited::new(request.into_body(), MAX_QUESTION_BYTES).collect().await else {
             return status::bad_request("the question is too large or cannot be read");
         };
@@ -128,6 +126,9 @@ impl PrivatePath {
             Ok(question) => question,
             Err(error) => return status::bad_request(&format!("the question cannot be read: {error}")),
         };
+        if !(self.leads)() && !question.is_for_any_replica() {
+            return status::unavailable("this replica does not lead");
+        }
         match self.local.answer(question).await {
             Some(answer) => axum::Json(answer).into_response(),
             None => status::too_many("too many questions at once"),

@@ -4,20 +4,24 @@
 //! knows is asked of it, and the answer is `partial` where it cannot be asked.
 
 mod audit;
+mod body;
+mod flavors;
+mod history;
 mod schemas;
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use futures::future::BoxFuture;
-use http::header::CONTENT_TYPE;
 use jiff::Timestamp;
-use serde::Serialize;
 use serde_json::{Value, json};
 
-pub use self::audit::AuditCache;
+pub use self::audit::{AskAudit, AuditCache};
+pub use self::body::{HeardUntil, source_of};
+use self::body::{Typed, send};
 use super::access::{AccessError, AccessReviewer};
+use super::capacity::CapacityCache;
 use super::group::{
     ApiGroup, GroupDescription, QueryOption, ResourceDescription, ResourcePath, ResourceRequest,
     SubresourceDescription,
@@ -34,7 +38,7 @@ use crate::visibility::page::{ModelError, PageQuery};
 use crate::visibility::questions::{LeaderAnswer, Question, VerdictQuestion, WorkloadName};
 use crate::visibility::selector::WorkloadSelector;
 use crate::visibility::table::{IncludeObject, TableRow, column_definitions};
-use crate::visibility::views::{Answer, ListMetadata, Role, Source, SourceKind, ViewList};
+use crate::visibility::views::{Answer, ListMetadata, Source, ViewList};
 use crate::visibility::workloads::{Rowset, WorkloadQuery, workload, workloads};
 use crate::visibility::{queue_views, verdict};
 
@@ -50,6 +54,7 @@ const PAGE: &[QueryOption] = &[LIMIT, CONTINUE];
 const SELECTED_PAGE: &[QueryOption] = &[
     LIMIT,
     CONTINUE,
+    QueryOption { name: "labelSelector", kind: "string", description: "labels of the Workloads" },
     QueryOption {
         name: "fieldSelector",
         kind: "string",
@@ -57,15 +62,42 @@ const SELECTED_PAGE: &[QueryOption] = &[
     },
 ];
 
+const CAPACITY: &[QueryOption] = &[
+    LIMIT,
+    CONTINUE,
+    QueryOption {
+        name: "pod",
+        kind: "string",
+        description: "what one pod asks for, as RESOURCE=QUANTITY,...; default: all of the scarcest resource of the largest node",
+    },
+    QueryOption {
+        name: "clusterQueue",
+        kind: "string",
+        description: "the ClusterQueue whose quota bounds the answer too",
+    },
+];
+
 const VERDICT: SubresourceDescription = SubresourceDescription {
     name: "verdict",
     kind: "Verdict",
     verbs: &["get"],
-    options: &[QueryOption {
-        name: "before",
-        kind: "string",
-        description: "another Workload, as NAME or NAMESPACE/NAME, to compare with",
-    }],
+    options: &[
+        QueryOption {
+            name: "before",
+            kind: "string",
+            description: "another Workload, as NAME or NAMESPACE/NAME, to compare with",
+        },
+        QueryOption {
+            name: "queue",
+            kind: "string",
+            description: "a LocalQueue of the namespace: the answer is that of the Workload in it",
+        },
+        QueryOption {
+            name: "priority",
+            kind: "integer",
+            description: "a priority: the position is that of the Workload with it",
+        },
+    ],
     description: "Why a Workload is where it is, and what would change that.",
 };
 
@@ -113,6 +145,12 @@ pub static GROUP: GroupDescription = GroupDescription {
             ..resource("cohortviews", "cohortview", "CohortView")
         },
         ResourceDescription {
+            short_names: &["flv"],
+            options: CAPACITY,
+            description: "ResourceFlavors with nodes, quota, usage, and the most pods that fit.",
+            ..resource("flavorviews", "flavorview", "FlavorView")
+        },
+        ResourceDescription {
             namespaced: true,
             verbs: &["list"],
             description: "What cannot work as it is configured, of the objects of a namespace.",
@@ -123,6 +161,9 @@ pub static GROUP: GroupDescription = GroupDescription {
             description: "What cannot work as it is configured.",
             ..resource("clusterfindings", "clusterfinding", "Finding")
         },
+        history::PREEMPTIONS,
+        history::USAGE,
+        history::CLUSTER_USAGE,
         ResourceDescription {
             description: "The leading replica of the manager: its writes, watches and conditions.",
             ..resource("managerviews", "managerview", "ManagerView")
@@ -146,6 +187,10 @@ pub struct ViewsGroup {
     pub rate: Arc<QuestionRate>,
     /// The findings of the last minute.
     pub audits: Arc<AuditCache>,
+    /// What flavors have.
+    pub capacity: Arc<CapacityCache>,
+    /// Until when this replica has heard of changes.
+    pub heard_until: HeardUntil,
     /// Name of this replica.
     pub replica: String,
     /// What readers of a namespace are shown of shared queues.
@@ -164,6 +209,8 @@ impl ApiGroup for ViewsGroup {
             leader: Arc::clone(&self.leader),
             rate: Arc::clone(&self.rate),
             audits: Arc::clone(&self.audits),
+            capacity: Arc::clone(&self.capacity),
+            heard_until: (self.heard_until)(),
             replica: self.replica.clone(),
             tenant_detail: self.tenant_detail,
             request,
@@ -182,6 +229,8 @@ struct Asked {
     leader: Arc<dyn AnswerQuestions>,
     rate: Arc<QuestionRate>,
     audits: Arc<AuditCache>,
+    capacity: Arc<CapacityCache>,
+    heard_until: Option<Timestamp>,
     replica: String,
     tenant_detail: TenantDetail,
     request: ResourceRequest,
@@ -212,8 +261,11 @@ impl Asked {
             (CLUSTER_QUEUES, _) => {
                 self.one(queue_views::cluster_queue(&self.snapshot, &access, &target.name))
             }
-            ("findings" | "clusterfindings", _) => self.findings(&access),
+            ("findings" | "clusterfindings", _) => self.findings(&access).await,
+            ("flavorviews", _) => self.flavors(&access).await,
             ("managerviews", _) => self.manager().await,
+            ("preemptions", _) => self.preemptions(access).await,
+            ("usagereports" | "clusterusagereports", _) => self.usage(access).await,
             _ if is_list => self.list(queue_views::cohorts(&self.snapshot, &access, &self.page()?)),
             _ => self.one(queue_views::cohort(&self.snapshot, &access, &target.name)),
         }
@@ -258,19 +310,35 @@ impl Asked {
     fn page(&self) -> Result<PageQuery, Refused> {
         let (limit, token) = (self.request.option("limit"), self.request.option("continue"));
         let page = PageQuery::parse(limit.as_deref(), token.as_deref());
-        if self.request.option("labelSelector").is_some_and(|text| !text.is_empty()) {
-            let message = "labelSelector: views have no labels; select by fieldSelector, or list the objects themselves";
-            return Err(Box::new(status::bad_request(message)));
+        let is_selective = self.request.target.resource == "workloadviews";
+        let given = |option: &&str| self.request.option(option).is_some_and(|text| !text.is_empty());
+        if let Some(option) =
+            ["labelSelector", "fieldSelector"].iter().find(|option| !is_selective && given(option))
+        {
+            let message =
+                format!("{option}: {} cannot be selected; list all of them", self.request.target.resource);
+            return Err(Box::new(status::bad_request(&message)));
         }
         page.map_err(|error| Box::new(status::bad_request(&error)))
     }
 
     fn workload_query(&self) -> Result<WorkloadQuery, Refused> {
         let text = self.request.option("fieldSelector").unwrap_or_default();
-        let selector =
-            WorkloadSelector::parse(&text).map_err(|error| Box::new(status::bad_request(&error)))?;
+        let labels = self.request.option("labelSelector").unwrap_or_default();
+        let selector = WorkloadSelector::parse(&text).and_then(|selector| selector.with_labels(&labels));
+        let selector = selector.map_err(|error| Box::new(status::bad_request(&error)))?;
         let namespace = Some(self.request.target.namespace.clone()).filter(|name| !name.is_empty());
         Ok(WorkloadQuery { namespace, selector, page: self.page()? })
+    }
+
+    /// Returns the priority that the Workload would have.
+    fn priority(&self) -> Result<Option<i64>, Refused> {
+        let Some(text) = self.request.option("priority").filter(|text| !text.is_empty()) else {
+            return Ok(None);
+        };
+        let refused =
+            |_| Box::new(status::bad_request(&format!("priority: {text:?} is not a number of 64 bits")));
+        text.parse().map(Some).map_err(refused)
     }
 
     async fn verdict(&self, access: Access) -> Result<Response, Refused> {
@@ -286,11 +354,12 @@ impl Asked {
             workload: WorkloadName { namespace: target.namespace.clone(), name: target.name.clone() },
             before: before.map(|text| WorkloadName::parse(&text, &target.namespace)),
             queue: self.request.option("queue").filter(|text| !text.is_empty()),
+            priority: self.priority()?,
         };
         match self.leader.answer(Question::Verdict(question.clone())).await {
             Some(LeaderAnswer::Verdict(answer)) => self.send_one(*answer),
             Some(LeaderAnswer::Refused(error)) => Err(self.refuse(&error)),
-            Some(LeaderAnswer::Manager(_)) | None => {
+            _ => {
                 let own = verdict::verdict(&self.snapshot, &question, None);
                 let view = own.map_err(|error| self.refuse(&error))?;
                 self.send_one(Answer { view, source: self.source(), partial: true })
@@ -308,7 +377,7 @@ impl Asked {
         };
         let name = &self.request.target.name;
         if name.is_empty() {
-            return self.send_list(vec![answer.view], ListMetadata::default(), None);
+            return self.send_list(self.view_list(vec![answer.view], ListMetadata::default()));
         }
         if *name != answer.view.metadata.name {
             return Err(self.refuse(&ModelError::NotFound));
@@ -316,22 +385,8 @@ impl Asked {
         self.send_one(*answer)
     }
 
-    /// Answers with the findings about objects that the user may see.
-    fn findings(&self, access: &Access) -> Result<Response, Refused> {
-        let audit = self.audits.get(&self.snapshot, access.cluster).map_err(|error| self.refuse(&error))?;
-        let (namespace, page) = (&self.request.target.namespace, self.page()?);
-        let all = audit.findings.iter().filter(|finding| {
-            let of_object = &finding.object.namespace;
-            let asked = namespace.is_empty() || namespace == of_object;
-            asked && (access.cluster || (!of_object.is_empty() && access.sees(of_object)))
-        });
-        let rows = page.rows("findings", all.cloned().collect(), |finding| &finding.metadata);
-        let (items, metadata) = rows.map_err(|error| self.refuse(&error))?;
-        self.send_list(items, metadata, Some(audit.checked_at))
-    }
-
     fn source(&self) -> Source {
-        source_of(&self.snapshot, &self.replica)
+        source_of(&self.snapshot, &self.replica, self.heard_until)
     }
 
     #[expect(clippy::unnecessary_box_returns, reason = "refusals are boxed in results, which are small then")]
@@ -374,28 +429,31 @@ impl Asked {
         if self.request.format == Format::Table {
             return Ok(self.table(&[answer.view], &json!({}), self.include()?));
         }
-        Ok(send(&Typed::of(self, self.kind().to_owned(), answer)))
+        Ok(send(&self.typed(self.kind().to_owned(), answer)))
     }
 
     fn list<T: TableRow>(&self, rows: Result<Rowset<T>, ModelError>) -> Result<Response, Refused> {
         let (items, metadata) = rows.map_err(|error| self.refuse(&error))?;
-        self.send_list(items, metadata, None)
+        self.send_list(self.view_list(items, metadata))
     }
 
-    fn send_list<T: TableRow>(
-        &self,
-        items: Vec<T>,
-        metadata: ListMetadata,
-        checked_at: Option<Timestamp>,
-    ) -> Result<Response, Refused> {
+    fn view_list<T>(&self, items: Vec<T>, metadata: ListMetadata) -> ViewList<T> {
+        ViewList { metadata, items, source: self.source(), partial: self.may_differ(), checked_at: None }
+    }
+
+    fn send_list<T: TableRow>(&self, list: ViewList<T>) -> Result<Response, Refused> {
         if self.request.format == Format::Table {
-            return Ok(self.table(&items, &json!(metadata), self.include()?));
+            return Ok(self.table(&list.items, &json!(list.metadata), self.include()?));
         }
         let kind = self.kind();
-        let items = items.into_iter().map(|item| Typed::of(self, kind.to_owned(), item)).collect();
-        let partial = self.may_differ();
-        let list = ViewList { metadata, items, source: self.source(), partial, checked_at };
-        Ok(send(&Typed::of(self, format!("{kind}List"), list)))
+        let items = list.items.into_iter().map(|item| self.typed(kind.to_owned(), item)).collect();
+        let ViewList { metadata, source, partial, checked_at, .. } = list;
+        let list = ViewList { metadata, items, source, partial, checked_at };
+        Ok(send(&self.typed(format!("{kind}List"), list)))
+    }
+
+    fn typed<T>(&self, kind: String, object: T) -> Typed<T> {
+        Typed { api_version: self.api_version(), kind, object }
     }
 
     fn table<T: TableRow>(&self, rows: &[T], metadata: &Value, include: IncludeObject) -> Response {
@@ -419,42 +477,5 @@ impl Asked {
 
     fn api_version(&self) -> String {
         format!("{}/{}", self.request.target.group, self.request.target.version)
-    }
-}
-
-/// Returns where the answers of a snapshot come from.
-pub fn source_of(snapshot: &Snapshot, replica: &str) -> Source {
-    Source {
-        kind: SourceKind::Manager,
-        replica: replica.to_owned(),
-        role: Some(if snapshot.leading { Role::Leader } else { Role::Follower }),
-        state_version: snapshot.version,
-        time: snapshot.published_at,
-    }
-}
-
-/// An object with its type.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Typed<T> {
-    api_version: String,
-    kind: String,
-    #[serde(flatten)]
-    object: T,
-}
-
-impl<T> Typed<T> {
-    fn of(asked: &Asked, kind: String, object: T) -> Self {
-        Self { api_version: asked.api_version(), kind, object }
-    }
-}
-
-fn send(body: &impl Serialize) -> Response {
-    match serde_json::to_string(body) {
-        Ok(text) => ([(CONTENT_TYPE, "application/json")], text).into_response(),
-        Err(error) => {
-            tracing::error!(%error, "a view cannot be written");
-            status::unavailable("the answer cannot be written")
-        }
     }
 }

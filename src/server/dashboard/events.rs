@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::models::Value;
 use super::viewer::Viewer;
-use super::{Dashboard, answer, requests};
+use super::{Dashboard, answer, page_key, requests};
 use crate::dashboard::question::parameters;
 use crate::dashboard::{Fragments, Freshness, Question, changes};
 
@@ -27,7 +27,7 @@ const MAX_STREAMS: usize = 500;
 /// Most streams of a user.
 const MAX_STREAMS_OF_USER: usize = 8;
 /// Shortest time between two batches.
-const BATCH: Duration = Duration::from_secs(2);
+pub(super) const BATCH: Duration = Duration::from_secs(2);
 /// Time between two signs of life, at each of which the permission is looked at again.
 const BEAT: Duration = Duration::from_secs(15);
 /// Longest time between two renderings: durations on a page age.
@@ -77,7 +77,7 @@ struct Updates {
     question: Question,
     viewer: Viewer,
     known: Fragments,
-    /// Number of the state that the browser has; `None` if it has another one.
+    /// Number of the state that the browser has; `None` if that is not known.
     seen: Option<u64>,
     was_live: bool,
     rendered: Instant,
@@ -103,15 +103,12 @@ pub(super) async fn stream(State(dashboard): State<Arc<Dashboard>>, request: Req
         let text = "too many streams are open";
         return answer::retry_after(refuse(StatusCode::SERVICE_UNAVAILABLE, "TooManyStreams", text), 30);
     };
-    let (replica, version) = dashboard.models.version();
     let now = Instant::now();
-    let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());
-    let has_this_state = last == Some(&format!("{replica}:{version}"));
     let mut updates = Updates {
         question,
         viewer,
         known: Fragments::default(),
-        seen: has_this_state.then_some(version),
+        seen: None,
         was_live: dashboard.models.freshness() == Freshness::Live,
         rendered: now,
         beat: now + BEAT,
@@ -121,24 +118,30 @@ pub(super) async fn stream(State(dashboard): State<Arc<Dashboard>>, request: Req
         dashboard,
         headers,
     };
-    let Some(html) = updates.render().await else {
+    let Some((_, html)) = updates.render().await else {
         return answer::status(&updates.headers, StatusCode::NOT_FOUND, "NotFound", "the page has no value");
     };
-    // A browser that has another state is sent all parts; which of them it shows, it knows.
-    updates.known = if has_this_state { Fragments::of(&html) } else { Fragments::of(&html).unsent() };
+    // A browser may have another state: it is sent all parts; which of them it shows, it knows.
+    updates.known = Fragments::of(&html).unsent();
     Sse::new(updates.into_stream()).into_response()
 }
 
 impl Updates {
-    async fn render(&self) -> Option<String> {
+    /// Returns the page, and the number of the state that it shows at least. Who looks is in no part that is replaced, so that all with
+    /// the same access share it.
+    async fn render(&self) -> Option<(u64, Arc<str>)> {
         let dashboard = &self.dashboard;
-        let access = self.viewer.access.clone();
-        let value = dashboard.models.answer(self.question.clone(), access).await.ok()?;
-        if matches!(value, Value::Elsewhere(_)) {
-            return None;
-        }
-        let shown = dashboard.page_request(&self.question.address(), Some(&self.viewer), &self.headers);
-        requests::render(&shown, &self.question, &value).ok()
+        let access = &self.viewer.access;
+        let make = async {
+            let (version, value) = dashboard.value(&self.question, access).await.map_err(drop)?;
+            if matches!(*value, Value::Elsewhere(_)) {
+                return Err(());
+            }
+            let shown = dashboard.page_request(&self.question.address(), Some(&self.viewer), &self.headers);
+            let html = requests::render(&shown, &self.question, &value).map_err(drop)?;
+            Ok((version, Arc::from(html)))
+        };
+        dashboard.rendered.get(page_key(&self.question, access), make).await.ok()
     }
 
     fn into_stream(self) -> impl Stream<Item = Result<Event, Infallible>> {
@@ -189,15 +192,15 @@ impl Updates {
                 continue;
             }
             self.rendered = now;
-            self.seen = Some(version);
-            let Some(html) = self.render().await else { return self.say_reload() };
+            let Some((shown, html)) = self.render().await else { return self.say_reload() };
+            self.seen = Some(shown);
             let parts = changes(&mut self.known, &html);
             if parts.is_empty() {
                 continue;
             }
             let clock = jiff::Timestamp::now().strftime("%H:%M:%S").to_string();
             let data = json!({"clock": clock, "parts": parts}).to_string();
-            return Some(Event::default().event("swap").id(format!("{replica}:{version}")).data(data));
+            return Some(Event::default().event("swap").id(format!("{replica}:{shown}")).data(data));
         }
     }
 

@@ -12,6 +12,7 @@ mod signing_in;
 mod viewer;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -20,14 +21,19 @@ use axum::routing::{get, post};
 use tokio::sync::watch;
 
 use self::events::Streams;
-use self::models::Models;
+use self::models::{Models, Unanswered, Value};
 use self::session::Cookies;
-use crate::dashboard::Links;
+use crate::dashboard::{Links, Question};
+use crate::server::apis::question_rate::QuestionRate;
+use crate::server::shared_answers::SharedAnswers;
 use crate::server::user_authorizer::UserAuthorizer;
-use crate::visibility::access::TenantDetail;
+use crate::visibility::access::{Access, TenantDetail};
 
 /// Largest form, in bytes: a token that fits no cookie must still be read, to say so.
 const MAX_FORM_BYTES: usize = 64 << 10;
+
+/// How long the value of a page is used for others with the same access: shorter than anyone notices.
+const VALUE_TTL: Duration = Duration::from_millis(500);
 
 /// What the dashboard is made of.
 pub struct Settings {
@@ -52,6 +58,30 @@ pub(crate) struct Dashboard {
     tenant_detail: TenantDetail,
     retiring: watch::Receiver<bool>,
     streams: Streams,
+    rate: QuestionRate,
+    /// Values of pages that were made a moment ago, by page and access, with the number of the state that each shows at least.
+    values: SharedAnswers<(u64, Arc<Value>)>,
+    /// Pages that open pages were given a moment ago, in the same way.
+    rendered: SharedAnswers<(u64, Arc<str>)>,
+}
+
+impl Dashboard {
+    /// Returns the value of a page, which many viewers with the same access share, and the number of the state that it shows at least.
+    async fn value(&self, question: &Question, access: &Access) -> Result<(u64, Arc<Value>), Unanswered> {
+        let make = async {
+            let (_, version) = self.models.version();
+            let value = self.models.answer(question.clone(), access.clone()).await?;
+            Ok((version, Arc::new(value)))
+        };
+        self.values.get(page_key(question, access), make).await
+    }
+}
+
+/// Returns what tells a page for an access from all others.
+fn page_key(question: &Question, access: &Access) -> String {
+    // The access can be written as JSON; if not, its debug form is as distinct.
+    let access = serde_json::to_string(access).unwrap_or_else(|_| format!("{access:?}"));
+    format!("{access} {}", question.address())
 }
 
 /// Returns the routes.
@@ -64,6 +94,9 @@ pub fn router(settings: Settings) -> Router {
         tenant_detail: settings.tenant_detail,
         retiring: settings.retiring,
         streams: Streams::default(),
+        rate: QuestionRate::default(),
+        values: SharedAnswers::for_time(VALUE_TTL),
+        rendered: SharedAnswers::for_time(events::BATCH),
     });
     let at = |path: &str| dashboard.links.to(path);
     let mut routes = Router::new()

@@ -2,7 +2,10 @@
 
 use std::pin::Pin;
 
-use crate::dashboard::{ClusterQueuePage, Freshness, NamespacePage, Overview, PendingPage, Question};
+use crate::dashboard::{
+    AuditPage, ClusterQueuePage, FlavorPage, Freshness, NamespacePage, Overview, PendingPage, PreemptionPage,
+    Question,
+};
 use crate::visibility::access::Access;
 use crate::visibility::views::{Answer, Verdict};
 
@@ -17,6 +20,12 @@ pub enum Value {
     Workload(Box<Answer<Verdict>>, Vec<String>),
     /// Of a list of pending workloads.
     Pending(Box<PendingPage>),
+    /// Of flavors.
+    Flavors(Box<FlavorPage>),
+    /// Of findings.
+    Audit(Box<AuditPage>),
+    /// Of preemptions.
+    Preemptions(Box<PreemptionPage>),
     /// Of a namespace.
     Namespace(Box<NamespacePage>),
     /// Another page answers.

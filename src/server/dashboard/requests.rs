@@ -38,6 +38,9 @@ pub(super) fn render(request: &pages::Request, question: &Question, value: &Valu
         (_, Value::ClusterQueue(data)) => pages::cluster_queue(request, data),
         (_, Value::Workload(data, cohorts)) => pages::workload(request, data, cohorts),
         (_, Value::Pending(data)) => pages::pending(request, data),
+        (_, Value::Flavors(data)) => pages::flavors(request, data),
+        (_, Value::Audit(data)) => pages::audit(request, data),
+        (_, Value::Preemptions(data)) => pages::preemptions(request, data),
         (_, Value::Namespace(data)) => pages::namespace(request, data),
         (_, Value::Elsewhere(_)) => Ok(String::new()),
     }
@@ -49,8 +52,22 @@ fn json(value: &Value) -> serde_json::Result<String> {
         Value::ClusterQueue(data) => serde_json::to_string(data),
         Value::Workload(data, _) => serde_json::to_string(data),
         Value::Pending(data) => serde_json::to_string(data),
+        Value::Flavors(data) => serde_json::to_string(data),
+        Value::Audit(data) => serde_json::to_string(data),
+        Value::Preemptions(data) => serde_json::to_string(data),
         Value::Namespace(data) => serde_json::to_string(data),
         Value::Elsewhere(_) => Ok("{}".to_owned()),
+    }
+}
+
+/// Returns the rows of a list.
+fn csv(value: &Value) -> Option<String> {
+    match value {
+        Value::Pending(data) => Some(pages::csv::workloads(&data.items)),
+        Value::Flavors(data) => Some(pages::csv::flavors(&data.items)),
+        Value::Audit(data) => Some(pages::csv::findings(&data.items)),
+        Value::Preemptions(data) => Some(crate::visibility::history::csv::preemptions(&data.answer.view)),
+        _ => None,
     }
 }
 
@@ -87,19 +104,24 @@ pub(super) async fn page(State(dashboard): State<Arc<Dashboard>>, request: Reque
         Err(refused) => return refuse(&dashboard, headers, &address, form, refused),
     };
     let shown = dashboard.page_request(&question.address(), Some(&viewer), headers);
-    let value = match dashboard.models.answer(question.clone(), viewer.access.clone()).await {
-        Ok(Value::Elsewhere(other)) => return answer::see_other(&dashboard.links.to(&other.address())),
-        Ok(value) => value,
+    let asks_core = matches!(question, Question::Workload(..) | Question::Flavors(_));
+    if asks_core && !dashboard.rate.admits(&viewer.user.name) {
+        return without_value(&dashboard, headers, (&shown, form), Unanswered::TooMany);
+    }
+    let value = match dashboard.value(&question, &viewer.access).await {
+        Ok((_, value)) => value,
         Err(none) => return without_value(&dashboard, headers, (&shown, form), none),
     };
+    if let Value::Elsewhere(other) = &*value {
+        return answer::see_other(&dashboard.links.to(&other.address()));
+    }
     let mut response = match form {
         Form::Html => answer::page(headers, StatusCode::OK, render(&shown, &question, &value)),
         Form::Json => {
             answer::text(headers, StatusCode::OK, "application/json", &json(&value).unwrap_or_default())
         }
         Form::Csv => {
-            if let Value::Pending(data) = &value {
-                let text = pages::csv::workloads(&data.items);
+            if let Some(text) = csv(&value) {
                 answer::text(headers, StatusCode::OK, "text/csv; charset=utf-8", &text)
             } else {
                 let none = Unanswered::Invalid("o: only lists have the form csv".to_owned());
@@ -128,7 +150,9 @@ impl From<BadAddress> for Unanswered {
 
 /// Answers an address that asks for nothing. It needs a user, because who has not signed in is asked to, whatever the address.
 async fn unanswered(dashboard: &Dashboard, headers: &HeaderMap, address: &str, none: Unanswered) -> Response {
-    let form = if wants_json(headers) { Form::Json } else { Form::Html };
+    let query = address.split_once('?').map_or("", |(_, query)| query);
+    let asks_json = query.split('&').any(|pair| pair == "o=json");
+    let form = if asks_json || wants_json(headers) { Form::Json } else { Form::Html };
     let token = dashboard.cookies.token(headers).unwrap_or_default();
     let user = match dashboard.authorizer.identify(&token).await {
         Ok(Some(user)) => user,

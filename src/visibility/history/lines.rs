@@ -1,15 +1,13 @@
 //! Lines of charts: the series of a ClusterQueue, or of all, as a number of points.
 
-use super::{HistorySource, units_per_whole};
+use super::HistorySource;
+use super::question::day_before;
 use crate::history::{Measure, Point, QueueNumber};
-use crate::resources::to_f64;
+use crate::resources::{to_f64, units_per_whole};
 use crate::visibility::access::Access;
 use crate::visibility::views::LineView;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use std::collections::BTreeMap;
-
-/// Period of a line.
-const PERIOD: SignedDuration = SignedDuration::from_hours(24);
 
 /// Returns the lines of a ClusterQueue, or the sums over all of them, with at most `points` points each over the last 24 hours or
 /// since the start. A measure that was 0 all the time has no line; so has everything for a reader who may not see sums. Waits
@@ -22,9 +20,12 @@ pub fn lines(
 ) -> Vec<LineView> {
     let history = source.history;
     let visible = if cluster_queue.is_some() { access.sees_sums() } else { access.cluster };
-    let from = source.now.checked_sub(PERIOD).unwrap_or(Timestamp::MIN);
+    let from = day_before(source.now);
     let Some(recorded) = history.from.filter(|_| visible && points > 0) else { return Vec::new() };
     let period = (from.max(recorded), source.now);
+    // A point is not narrower than a bucket, which counts where it begins.
+    let buckets = period.1.duration_since(period.0).as_millis() / i128::from(history.width().millis());
+    let points = i64::try_from(buckets).unwrap_or(points).clamp(1, points);
     let number = cluster_queue.map(|name| history.queue(name));
     let wanted = |queue: QueueNumber, measure: Measure| match number {
         Some(number) => number == Some(queue),

@@ -5,28 +5,45 @@
 
 pub mod csv;
 mod lines;
+mod period;
+mod question;
+mod replicas;
+mod tables;
+mod timeline;
 
 pub use lines::lines;
+pub use period::since;
+pub use question::{
+    HistoryAnswer, HistoryQuestion, HistoryState, HistoryTopic, LineTopic, PERIOD, PreemptionTopic,
+    UsageTopic,
+};
+pub use replicas::{RingReport, RingStarts, TELL_INTERVAL};
+pub use tables::workload_text;
+pub use timeline::add_evictions;
 
 use super::access::Access;
+use super::amounts::plain_amount_view;
+use super::page::{ModelError, PageQuery, QueuedKey, RowKey, token};
 use super::views::{
-    AmountView, HistoryAmount, HistoryWorkload, HoursOf, HoursView, JobView, PreemptionReport,
+    HistoryAmount, HistoryWorkload, HoursOf, HoursView, JobView, ListMetadata, PreemptionReport,
     PreemptionSumView, PreemptionView, Recorded, UsageReport, UsageView, ViewMetadata,
 };
 use crate::history::{
-    HistoryView, PreemptionQuery, PreemptionRecord, PreemptionSum, PreemptionSums, Preemptor, Subject,
+    HistoryView, PreemptionQuery, PreemptionRecord, PreemptionSum, PreemptionSums, Preemptor, Record,
     UsageGroup, UsageQuery, UsageRow,
 };
 use crate::quota::FlavorResource;
-use crate::resources::{Amount, format_quantity, to_f64};
+use crate::resources::{to_f64, units_per_whole};
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Most rows of usage.
 const MAX_ROWS: usize = 10_000;
-/// Most preemptions of a page.
-const MAX_PREEMPTIONS: usize = 500;
+/// Bytes of the unit in which amounts of memory are shown.
+const GIBIBYTE: f64 = 1_073_741_824.0;
+/// List of a continue token.
+const PREEMPTIONS: &str = "preemptions";
 
 /// A history with the replica that recorded it.
 #[derive(Clone, Copy, Debug)]
@@ -55,14 +72,18 @@ impl HistorySource<'_> {
         self.history.flavor_resources.get(usize::try_from(fr).ok()?)
     }
 
-    /// Returns preemptions, the newest first, from the one at `offset` on, with the sums of all that match. Those whose victim the
-    /// reader may not see are left out.
+    /// Returns a page of preemptions, the newest first, with the sums of all that match. Those whose victim the reader may not see
+    /// are left out.
+    ///
+    /// # Errors
+    /// The token of the page is none of this list.
     pub fn preemptions(
         &self,
         query: &PreemptionQuery<'_>,
-        offset: usize,
+        page: &PageQuery,
         access: &Access,
-    ) -> PreemptionReport {
+    ) -> Result<PreemptionReport, ModelError> {
+        let after = page.after(PREEMPTIONS)?;
         let mut found = self.history.preemptions(query);
         found.retain(|found| access.sees(&found.record.workload.key.namespace));
         let sums = PreemptionSums::of(found.iter().copied());
@@ -76,14 +97,31 @@ impl HistorySource<'_> {
                 victim_cluster_queue: victim.to_string(),
                 ..self.sum_view(sum)
             };
-        let page = found.iter().skip(offset).take(MAX_PREEMPTIONS);
-        PreemptionReport {
-            items: page.map(|found| self.preemption_view(found, access)).collect(),
+        let skipped = after.map_or(0, |key| found.partition_point(|found| is_up_to(found, &key)));
+        let rows = found.get(skipped..).unwrap_or_default();
+        let shown = rows.get(..page.limit).unwrap_or(rows);
+        let left = rows.len().saturating_sub(shown.len());
+        let last = shown.last().filter(|_| left > 0);
+        Ok(PreemptionReport {
+            metadata: ListMetadata {
+                continue_token: last.map(|last| token(PREEMPTIONS, row_key(last))).unwrap_or_default(),
+                remaining_item_count: last.map(|_| number(left)),
+            },
+            items: shown.iter().map(|found| self.preemption_view(found, access)).collect(),
             total: number(found.len()),
+            lost: self.sum_view(&sums.total).lost,
             by_reason: sums.by_reason.iter().map(of_reason).collect(),
+            by_preemptor: sums
+                .by_preemptor()
+                .iter()
+                .map(|(preemptor, sum)| PreemptionSumView {
+                    preemptor_cluster_queue: preemptor.to_string(),
+                    ..self.sum_view(sum)
+                })
+                .collect(),
             matrix: sums.matrix.iter().map(of_pair).collect(),
             recorded: self.recorded((query.since, self.now), self.history.records_from()),
-        }
+        })
     }
 
     fn sum_view(&self, sum: &PreemptionSum) -> PreemptionSumView {
@@ -113,19 +151,18 @@ impl HistorySource<'_> {
             Some(HistoryAmount {
                 flavor: fr.flavor.to_string(),
                 resource: fr.resource.to_string(),
-                amount: amount_view(&fr.resource, *amount),
+                amount: plain_amount_view(&fr.resource, (*amount).into()),
             })
         };
         let seconds = |milliseconds: i64| milliseconds.div_euclid(1_000);
         PreemptionView {
             metadata: ViewMetadata {
                 namespace: record.workload.key.namespace.to_string(),
-                name: format!("{}.{}", record.workload.key.name, record.key.attempt),
-                uid: record.key.uid.to_string(),
+                name: row_name(record),
                 ..ViewMetadata::default()
             },
             time: Timestamp::from_millisecond(eviction.at).ok(),
-            victim: victim_view(&record.workload),
+            victim: victim_view(record),
             preemptor: found.preemption.preemptor.as_ref().map(|p| preemptor_view(p, access)),
             reason: found.preemption.reason.to_string(),
             amounts: amounts.iter().filter_map(amount).collect(),
@@ -141,12 +178,15 @@ impl HistorySource<'_> {
     /// # Errors
     /// If the reader may not see what is asked for, or if there are too many rows; the text says what to do.
     pub fn usage(&self, query: &UsageQuery<'_>, access: &Access) -> Result<UsageReport, String> {
-        let visible = query.namespace.map_or(access.cluster, |namespace| access.sees(namespace));
+        let sees_all = access.cluster || access.all_namespaces;
+        let visible = query.namespace.map_or(sees_all, |namespace| access.sees(namespace));
         if !visible {
             return Err(
                 "usage of the whole cluster is for readers of the cluster: use -n NAMESPACE".to_owned()
             );
         }
+        let (asked, day_ago) = (query.from, question::day_before(self.now));
+        let query = &UsageQuery { from: asked.max(day_ago), ..query.clone() };
         let usage = self.history.usage(query);
         if usage.rows.len() > MAX_ROWS {
             return Err(format!(
@@ -161,15 +201,18 @@ impl HistorySource<'_> {
         let hidden = !access.sees_sums();
         let view = |row: &UsageRow| {
             let mut view = usage_view(row);
+            query.namespace.unwrap_or_default().clone_into(&mut view.metadata.namespace);
             if hidden {
                 view.borrowed = HoursView::default();
             }
             view
         };
-        let mut recorded = self.recorded((Some(query.from), query.until), self.history.from);
+        let kept_from = self.history.from.map(|from| from.max(day_ago));
+        let mut recorded = self.recorded((Some(asked), query.until), kept_from);
         // Runs that ended are read from records.
         recorded.complete &= exact || self.history.records_from().is_some_and(|from| from <= query.from);
         Ok(UsageReport {
+            metadata: ListMetadata::default(),
             by: query.by.as_str().to_owned(),
             items: usage.rows.iter().map(view).collect(),
             sums: usage.sums.iter().map(view).collect(),
@@ -179,11 +222,40 @@ impl HistorySource<'_> {
     }
 }
 
+/// Returns the key of a preemption in the order of the list.
+fn row_key(found: &PreemptionRecord<'_>) -> RowKey {
+    let record = found.record;
+    RowKey {
+        namespace: record.workload.key.namespace.to_string(),
+        name: row_name(record),
+        queued: Some(QueuedKey {
+            priority: i64::from(record.key.attempt),
+            since: Timestamp::from_millisecond(found.eviction.at).unwrap_or_default(),
+            uid: record.key.uid.to_string(),
+            local_queue: String::new(),
+        }),
+    }
+}
+
+/// Returns whether a preemption is the one with this key, or before it: every replica has the same order.
+fn is_up_to(found: &PreemptionRecord<'_>, key: &RowKey) -> bool {
+    let Some(last) = &key.queued else { return false };
+    let attempt = i64::from(found.record.key.attempt);
+    let at = (last.since.as_millisecond(), found.eviction.at);
+    (at.0, &*found.record.key.uid, last.priority) <= (at.1, &*last.uid, attempt)
+}
+
+/// Returns the name of a preemption: that of the victim with the number of evictions before.
+fn row_name(record: &Record) -> String {
+    format!("{}.{}", record.workload.key.name, record.key.attempt)
+}
+
 fn number(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
-fn victim_view(workload: &Subject) -> HistoryWorkload {
+fn victim_view(record: &Record) -> HistoryWorkload {
+    let workload = &record.workload;
     let job = |(kind, name): &(Arc<str>, Arc<str>)| JobView {
         kind: kind.to_string(),
         name: name.to_string(),
@@ -192,6 +264,7 @@ fn victim_view(workload: &Subject) -> HistoryWorkload {
     HistoryWorkload {
         namespace: workload.key.namespace.to_string(),
         name: workload.key.name.to_string(),
+        uid: record.key.uid.to_string(),
         job: workload.job.as_ref().map(job),
         cluster_queue: workload.cluster_queue.to_string(),
         priority: Some(workload.priority),
@@ -206,6 +279,7 @@ fn preemptor_view(preemptor: &Preemptor, access: &Access) -> HistoryWorkload {
     HistoryWorkload {
         namespace: preemptor.key.namespace.to_string(),
         name: preemptor.key.name.to_string(),
+        uid: String::new(),
         job: None,
         cluster_queue,
         priority: Some(preemptor.priority),
@@ -227,29 +301,24 @@ fn usage_view(row: &UsageRow) -> UsageView {
     }
 }
 
-/// Greatest whole number up to which every reader of JSON has all digits.
-const MAX_EXACT: i64 = 1 << 53;
-
-fn amount_view(resource: &str, units: i64) -> AmountView {
-    let exact = (-MAX_EXACT..=MAX_EXACT).contains(&units);
-    let whole = units_per_whole(resource);
-    let number = match units.checked_rem(whole) {
-        Some(0) => units.checked_div(whole).map(serde_json::Number::from),
-        _ => serde_json::Number::from_f64(to_f64(units.into()) / to_f64(whole.into())),
-    };
-    AmountView { value: format_quantity(resource, Amount::new(units)), number: number.filter(|_| exact) }
-}
-
-/// Returns how many units a core, a byte or a piece has.
-fn units_per_whole(resource: &str) -> i64 {
-    if resource == "cpu" { 1_000 } else { 1 }
-}
-
 /// Returns units × milliseconds of a resource as hours.
 fn hours_view(resource: &str, time: i128) -> HoursView {
     let whole = i128::from(units_per_whole(resource)).saturating_mul(3_600_000).max(1);
     let (hours, rest) = (time.div_euclid(whole), time.rem_euclid(whole));
-    HoursView { unit_milliseconds: time.to_string(), hours: to_f64(hours) + to_f64(rest) / to_f64(whole) }
+    let hours = to_f64(hours) + to_f64(rest) / to_f64(whole);
+    HoursView { unit_milliseconds: time.to_string(), hours, text: hours_text(resource, hours) }
+}
+
+/// Writes hours with as many digits as are of use, amounts of bytes in gibibytes.
+fn hours_text(resource: &str, hours: f64) -> String {
+    let is_bytes =
+        resource == "memory" || resource == "ephemeral-storage" || resource.starts_with("hugepages-");
+    let (number, unit) = if is_bytes { (hours / GIBIBYTE, "Gi") } else { (hours, "") };
+    match number.abs() {
+        size if size <= f64::EPSILON || size >= 100.0 => format!("{number:.0}{unit}"),
+        size if size >= 1.0 => format!("{number:.1}{unit}"),
+        _ => format!("{number:.3}{unit}"),
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use crate::api::ObjectKey;
 use crate::cache::WorkloadObject;
 use crate::cache::interned_templates::InternedTemplates;
 use crate::cache::records::WorkloadRecord;
-use crate::history::{Ring, SeenWorkload};
+use crate::history::{RecordEvent, RecordKind, Ring, SeenWorkload};
+use crate::resources::Amount;
 use crate::visibility::access::TenantDetail;
 use serde_json::{Value, json};
 
@@ -83,22 +84,24 @@ fn source(history: &HistoryView) -> HistorySource<'_> {
 #[test]
 fn a_preemption_has_its_numbers() {
     let history = history();
-    let report = source(&history).preemptions(&PreemptionQuery::default(), 0, &Access::everything());
+    let report = source(&history)
+        .preemptions(&PreemptionQuery::default(), &PageQuery::default(), &Access::everything())
+        .unwrap();
     let gpus =
         json!([{"flavor": "h100", "resource": "nvidia.com/gpu", "amount": {"value": "6", "number": 6}}]);
-    let lost =
-        json!([{"resource": "nvidia.com/gpu", "hours": {"unitMilliseconds": "21600000", "hours": 6.0}}]);
+    let lost = json!([{"resource": "nvidia.com/gpu", "hours": {"unitMilliseconds": "21600000", "hours": 6.0, "text": "6.0"}}]);
     let expected = json!({
-        "items": [{
-            "metadata": {"namespace": "a", "name": "victim.0", "uid": "uid-victim"}, "time": time(3_700),
-            "victim": {"namespace": "a", "name": "victim", "job": {"kind": "Job", "name": "victim-job"},
+        "metadata": {}, "items": [{
+            "metadata": {"namespace": "a", "name": "victim.0"}, "time": time(3_700),
+            "victim": {"namespace": "a", "name": "victim", "uid": "uid-victim", "job": {"kind": "Job", "name": "victim-job"},
                 "clusterQueue": "nlp", "priority": 5},
             "preemptor": {"namespace": "b", "name": "big", "clusterQueue": "rank", "priority": 5},
             "reason": "InCohortReclamation", "amounts": gpus, "ranSeconds": 3_600, "releasedSeconds": 60,
             "borrowed": true,
         }],
-        "total": 1,
+        "total": 1, "lost": lost,
         "byReason": [{"reason": "InCohortReclamation", "count": 1, "lost": lost}],
+        "byPreemptor": [{"preemptorClusterQueue": "rank", "count": 1, "lost": lost}],
         "matrix": [{"preemptorClusterQueue": "rank", "victimClusterQueue": "nlp", "count": 1, "lost": lost}],
         "recorded": {"from": time(0), "until": time(7_200), "replica": "m-0", "complete": false, "drift": 0},
     });
@@ -111,14 +114,34 @@ fn a_preemption_has_its_numbers() {
 }
 
 #[test]
+fn hours_have_the_digits_that_are_of_use() {
+    for (resource, hours, expected) in [
+        ("nvidia.com/gpu", 9_744.4, "9744"),
+        ("nvidia.com/gpu", 0.0, "0"),
+        ("cpu", 3.05, "3.0"),
+        ("cpu", 99.96, "100.0"),
+        ("cpu", 0.25, "0.250"),
+        ("cpu", -1_234.0, "-1234"),
+        ("memory", 2_147_483_648.0, "2.0Gi"),
+        ("hugepages-2Mi", 0.0, "0Gi"),
+    ] {
+        assert_eq!(hours_text(resource, hours), expected, "{resource} {hours}");
+    }
+}
+
+#[test]
 fn a_tenant_sees_own_victims_and_of_others_the_queue_alone() {
     let history = history();
     let tenant = |namespace| Access::to_namespace(namespace, TenantDetail::Sums);
-    let of_victim = source(&history).preemptions(&PreemptionQuery::default(), 0, &tenant("a"));
+    let of_victim = source(&history)
+        .preemptions(&PreemptionQuery::default(), &PageQuery::default(), &tenant("a"))
+        .unwrap();
     assert_eq!(json!(of_victim.items[0].preemptor), json!({"clusterQueue": "rank"}));
     let text = json!(of_victim).to_string() + &csv::preemptions(&of_victim);
     assert!(!text.contains("big"), "{text}");
-    let of_preemptor = source(&history).preemptions(&PreemptionQuery::default(), 0, &tenant("b"));
+    let of_preemptor = source(&history)
+        .preemptions(&PreemptionQuery::default(), &PageQuery::default(), &tenant("b"))
+        .unwrap();
     assert_eq!((of_preemptor.items.len(), of_preemptor.total, of_preemptor.matrix.len()), (0, 0, 0));
     let none = BTreeMap::new();
     for by in UsageGroup::ALL {
@@ -135,10 +158,82 @@ fn a_tenant_sees_own_victims_and_of_others_the_queue_alone() {
 }
 
 #[test]
+fn a_timeline_has_the_evictions_that_conditions_do_not_tell_any_more() {
+    let history = history();
+    let entry = |seconds: i64, event: &str, text: &str| crate::visibility::views::HistoryEntry {
+        time: time(seconds),
+        event: event.to_owned(),
+        reason: String::new(),
+        text: text.to_owned(),
+    };
+    let conditions = [
+        entry(3_700, "Evicted", ""),
+        entry(3_700, "Preempted", "preempted by a workload of ClusterQueue rank"),
+        entry(9_000, "QuotaReserved", ""),
+    ];
+    let told = |conditions: &[_], access: &Access| {
+        let mut entries = conditions.to_vec();
+        add_evictions(&mut entries, &history, "uid-victim", access);
+        entries
+            .iter()
+            .map(|entry| format!("{} {} {}", entry.event, entry.reason, entry.text))
+            .collect::<Vec<_>>()
+    };
+    let tenant = Access::to_namespace("a", TenantDetail::Sums);
+    for conditions in [&conditions[..], &conditions[2..]] {
+        let own = told(conditions, &tenant);
+        assert_eq!(
+            own,
+            ["Preempted InCohortReclamation preempted by a workload of ClusterQueue rank", "QuotaReserved  "]
+        );
+        let all = told(conditions, &Access::everything());
+        assert_eq!(all[0], "Preempted InCohortReclamation preempted by b/big");
+    }
+    let mut other = conditions.to_vec();
+    add_evictions(&mut other, &history, "uid-big", &tenant);
+    assert_eq!(other, conditions, "of another workload there is nothing");
+}
+
+#[test]
+fn pages_go_on_after_a_row_that_every_replica_has() {
+    let mut history = history();
+    let first =
+        Arc::clone(history.records.iter().find(|record| record.key.kind == RecordKind::Eviction).unwrap());
+    for (number, at) in [(1_i64, 3_700), (2, 3_800), (3, 3_800), (4, 3_600)] {
+        let mut record = (*first).clone();
+        record.key.uid = Arc::from(format!("uid-{number}"));
+        record.workload.key = ObjectKey::new("a", &format!("w{number}"));
+        let RecordEvent::Eviction(eviction) = &mut record.event else { panic!() };
+        eviction.at = time(at).as_millisecond();
+        history.records.push(Arc::new(record));
+    }
+    let page = |history: &HistoryView, token: &str| {
+        let page = PageQuery { limit: 2, continue_token: token.to_owned() };
+        let report = source(history).preemptions(&PreemptionQuery::default(), &page, &Access::everything());
+        let report = report.unwrap();
+        let names: Vec<String> = report.items.iter().map(|item| item.victim.name.clone()).collect();
+        (names.join(" "), report.metadata)
+    };
+    let (names, first) = page(&history, "");
+    assert_eq!((names.as_str(), first.remaining_item_count), ("w2 w3", Some(3)));
+    // Another replica has them in another order, and does not have the last row any more.
+    history.records.reverse();
+    history.records.retain(|record| *record.key.uid != *"uid-3");
+    let (names, second) = page(&history, &first.continue_token);
+    assert_eq!((names.as_str(), second.remaining_item_count), ("w1 victim", Some(1)));
+    let (names, third) = page(&history, &second.continue_token);
+    assert_eq!((names.as_str(), third), ("w4", ListMetadata::default()));
+    let wrong = PageQuery { limit: 2, continue_token: "x".to_owned() };
+    let refused = source(&history).preemptions(&PreemptionQuery::default(), &wrong, &Access::everything());
+    assert!(matches!(refused, Err(ModelError::Invalid(_))), "{refused:?}");
+}
+
+#[test]
 fn queries_choose_preemptions() {
     let history = history();
     let number = |query: &PreemptionQuery<'_>| {
-        let report = source(&history).preemptions(query, 0, &Access::everything());
+        let report =
+            source(&history).preemptions(query, &PageQuery::default(), &Access::everything()).unwrap();
         (report.items.len(), report.recorded.complete)
     };
     let all = PreemptionQuery::default();
@@ -156,8 +251,6 @@ fn queries_choose_preemptions() {
     ] {
         assert_eq!(number(&query), (found, query.since.is_some()), "{query:?}");
     }
-    let offset = source(&history).preemptions(&all, 1, &Access::everything());
-    assert_eq!((offset.items.len(), offset.total), (0, 1));
 }
 
 #[test]
@@ -222,7 +315,9 @@ fn nothing_is_recorded_without_a_ring() {
     let report =
         source(&history).usage(&query(UsageGroup::Queue, None, &none), &Access::everything()).unwrap();
     assert_eq!((report.items.len(), report.recorded.from, report.recorded.complete), (0, None, false));
-    let report = source(&history).preemptions(&PreemptionQuery::default(), 0, &Access::everything());
+    let report = source(&history)
+        .preemptions(&PreemptionQuery::default(), &PageQuery::default(), &Access::everything())
+        .unwrap();
     assert_eq!((report.total, report.recorded.from), (0, None));
     assert!(lines(&source(&history), None, 10, &Access::everything()).is_empty());
 }

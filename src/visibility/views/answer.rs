@@ -33,7 +33,7 @@ pub struct ViewMetadata {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub creation_timestamp: Option<Timestamp>,
-    /// Labels of the object.
+    /// Labels of the object; of a Workload but that with the UID of its job.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }

@@ -27,6 +27,32 @@ pub struct FlavorView {
     /// Whether `levels` is counted by node, without a topology.
     #[serde(default, skip_serializing_if = "is_false")]
     pub approximate: bool,
+    /// The ClusterQueue whose quota bounds `levels` too; empty for none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cluster_queue: String,
+    /// Hosts, or the narrowest domains, in the order of their levels, then those that are not schedulable; only of a flavor that is
+    /// asked for by its name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub domains: Vec<DomainView>,
+}
+
+/// A host, or a narrowest domain, of a topology.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DomainView {
+    /// Values of its levels, the widest first.
+    pub values: Vec<String>,
+    /// What is free, of the first resource of the flavor.
+    pub free: AmountView,
+    /// Allocatable amount of it, less what pods outside of topology assignments use.
+    pub capacity: AmountView,
+    /// Whether it is ready and not cordoned.
+    pub schedulable: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Number of nodes.
@@ -35,8 +61,11 @@ pub struct FlavorView {
 pub struct NodeCount {
     /// Those that match the flavor.
     pub total: u64,
-    /// Those of them that are ready and not cordoned.
+    /// Those of them that are ready, not cordoned and in all levels of the topology.
     pub schedulable: u64,
+    /// Those of all that lack a label of the topology.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub without_level: u64,
 }
 
 /// Capacity, quota and usage of a resource of a flavor.
@@ -78,7 +107,7 @@ pub struct LevelView {
     pub more: u64,
     /// Most pods that fit within one domain now.
     pub largest_gang: u64,
-    /// The resource that limits it, or `quota`; empty if nothing does.
+    /// The resource that limits it, or `quota`, `taints` or `nodes` if there are none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub limited_by: String,
 }

@@ -1,19 +1,22 @@
 //! What the history of the last 24 hours tells: preemptions and usage, and for which time that is complete.
 
-use super::answer::{AmountView, ViewMetadata, is_false};
+use super::answer::{AmountView, ListMetadata, ViewMetadata, is_false};
 use super::workload::JobView;
 use jiff::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// For which time an answer is complete.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Recorded {
     /// Since when it is recorded: the start of the period, or later. Absent if nothing is recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub from: Option<Timestamp>,
     /// The end of the period.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub until: Option<Timestamp>,
     /// The replica whose history it is.
     pub replica: String,
@@ -24,13 +27,14 @@ pub struct Recorded {
 }
 
 /// A preemption.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PreemptionView {
-    /// Namespace and UID of the victim; the name is its name with the number of evictions before, `NAME.N`.
+    /// Namespace of the victim; the name is its name with the number of evictions before, `NAME.N`.
     pub metadata: ViewMetadata,
     /// When the victim was evicted.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub time: Option<Timestamp>,
     /// The victim.
     pub victim: HistoryWorkload,
@@ -56,7 +60,7 @@ pub struct PreemptionView {
 }
 
 /// A workload of the history. Of one that the reader may not see, only the ClusterQueue is there.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HistoryWorkload {
     /// Its namespace.
@@ -65,6 +69,9 @@ pub struct HistoryWorkload {
     /// Its name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
+    /// Its UID, if it is the victim.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
     /// Its job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job: Option<JobView>,
@@ -76,7 +83,7 @@ pub struct HistoryWorkload {
 }
 
 /// An amount of a flavor-resource.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HistoryAmount {
     /// The flavor.
@@ -88,15 +95,21 @@ pub struct HistoryAmount {
 }
 
 /// Preemptions, the newest first, with their sums.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PreemptionReport {
+    /// How to go on.
+    pub metadata: ListMetadata,
     /// The preemptions.
     pub items: Vec<PreemptionView>,
-    /// Number of those that match, with those after the last one here.
+    /// Number of those that match, on all pages.
     pub total: u64,
+    /// What the victims had used until then, by resource, of all that match.
+    pub lost: Vec<HoursOf>,
     /// Sums by reason.
     pub by_reason: Vec<PreemptionSumView>,
+    /// Sums by the ClusterQueue of the preemptor.
+    pub by_preemptor: Vec<PreemptionSumView>,
     /// Sums by the ClusterQueues of preemptor and victim.
     pub matrix: Vec<PreemptionSumView>,
     /// For which time that is complete.
@@ -104,7 +117,7 @@ pub struct PreemptionReport {
 }
 
 /// A sum of preemptions.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PreemptionSumView {
     /// The reason, of a sum by reason.
@@ -123,7 +136,7 @@ pub struct PreemptionSumView {
 }
 
 /// Hours of a resource.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HoursOf {
     /// The resource.
@@ -133,19 +146,23 @@ pub struct HoursOf {
 }
 
 /// Amount × time, of cores, bytes or pieces.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HoursView {
     /// Exactly: units (thousandths of cores, bytes, pieces) × milliseconds.
     pub unit_milliseconds: String,
     /// In cores, bytes or pieces × hours.
     pub hours: f64,
+    /// The same as texts show it: with the digits that are of use, bytes in gibibytes.
+    pub text: String,
 }
 
 /// Usage in a period.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UsageReport {
+    /// Empty: all rows are here.
+    pub metadata: ListMetadata,
     /// What it is grouped by.
     pub by: String,
     /// By group and resource.
@@ -160,7 +177,7 @@ pub struct UsageReport {
 }
 
 /// Usage of a resource by a group.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UsageView {
     /// Its name is that of the group with the resource.
@@ -185,8 +202,18 @@ pub struct UsageView {
     pub wait_p99_seconds: Option<i64>,
 }
 
+/// Lines of charts over the last 24 hours.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LineReport {
+    /// The lines.
+    pub lines: Vec<LineView>,
+    /// For which time they are complete.
+    pub recorded: Recorded,
+}
+
 /// A line of a chart.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LineView {
     /// What it shows: `usage`, `borrowed`, `pending`, `admissions`, `evictions`, `waitP50` or `waitP99`.
@@ -202,6 +229,7 @@ pub struct LineView {
     pub reason: String,
     /// Start of the first point.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub from: Option<Timestamp>,
     /// Milliseconds between two points; the last one may cover less.
     pub step_milliseconds: i64,

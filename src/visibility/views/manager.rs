@@ -52,7 +52,7 @@ pub struct LeaderView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub since: Option<Timestamp>,
-    /// Number of replicas that are ready.
+    /// Number of replicas that have told the leader lately that they answer, with itself; absent where another replica leads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<u64>,
     /// Number of replicas.
@@ -91,6 +91,9 @@ pub struct WriteView {
     pub failed: u64,
     /// Decisions to admit that are not confirmed by their write.
     pub assumed_admissions: u64,
+    /// Conflicts in a minute, over the last ten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conflicts_per_minute: Option<f64>,
 }
 
 /// Watches of a replica.

@@ -20,10 +20,10 @@ pub use answer::{
 };
 pub use comparison::{Comparison, Factor, Scope};
 pub use finding::{Check, Finding, FindingCounts, FindingObject, Severity};
-pub use flavor::{FlavorResourceView, FlavorView, LevelView, NodeCount};
+pub use flavor::{DomainView, FlavorResourceView, FlavorView, LevelView, NodeCount};
 pub use history::{
-    HistoryAmount, HistoryWorkload, HoursOf, HoursView, LineView, PreemptionReport, PreemptionSumView,
-    PreemptionView, Recorded, UsageReport, UsageView,
+    HistoryAmount, HistoryWorkload, HoursOf, HoursView, LineReport, LineView, PreemptionReport,
+    PreemptionSumView, PreemptionView, Recorded, UsageReport, UsageView,
 };
 pub use manager::{DecisionView, HistoryView, LeaderView, ManagerView, WatchView, WriteView};
 pub use queues::{

@@ -95,7 +95,8 @@ pub struct ShareView {
     /// The flavor and resource that make the share; absent if nothing is borrowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dominant_resource: Option<String>,
-    /// The node's place among its siblings in the next cycle if all heads fit; 1 is the first, absent without a head.
+    /// The node's place among its siblings in the next cycle if all heads fit, by the shares as they are now; 1 is the first, absent
+    /// without a head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
     /// The preemption strategies, in order.

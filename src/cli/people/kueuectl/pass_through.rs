@@ -1,10 +1,8 @@
-//! Verbs that kubectl does: this process becomes it, with the same arguments.
+//! Verbs that kubectl does, with the same arguments.
 
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 
-use anyhow::bail;
+use crate::cli::people::kubectl::become_kubectl;
 
 /// A kind, and arguments of kubectl.
 #[derive(Debug, clap::Args)]
@@ -38,12 +36,5 @@ pub(super) struct RestArgs {
 
 /// Runs kubectl with the arguments of this process; returns only if that fails.
 pub(super) fn run(args: &[OsString]) -> anyhow::Result<()> {
-    let error = Command::new("kubectl").args(args.iter().skip(1)).exec();
-    if error.kind() == std::io::ErrorKind::NotFound {
-        let path = std::env::var("PATH").unwrap_or_default();
-        bail!(
-            "pass-through command are not available: exec: \"kubectl\": executable file not found in $PATH, PATH={path:?}"
-        );
-    }
-    bail!("kubectl: {error}")
+    become_kubectl(args.iter().skip(1))
 }

@@ -5,14 +5,15 @@ use std::process::ExitCode;
 use serde_json::Value;
 
 use super::{TableArgs, ViewQuery, note_partial, read, rows};
-use crate::cli::people::connection::ConnectionArgs;
+use crate::api::similar;
+use crate::cli::files;
+use crate::cli::people::connection::{ConnectionArgs, Session};
 use crate::cli::people::note;
 use crate::cli::people::pages::encoded;
-use crate::kube::client::CallError;
-use crate::people::similar::similar;
 use crate::people::views;
 use crate::visibility::views::{Check, Finding, Severity};
 
+const CLUSTER_FINDINGS: &str = "clusterfindings";
 /// The answer is no, and a flag asked.
 const EXIT_NO: u8 = 4;
 
@@ -37,7 +38,7 @@ pub(crate) struct AuditArgs {
 fn check(text: &str) -> Result<Check, String> {
     let known = || Check::ALL.iter().map(|check| check.as_str());
     Check::ALL.iter().find(|check| check.as_str() == text).copied().ok_or_else(|| {
-        let like = similar(text, known());
+        let like = similar::hint(text, known());
         if like.is_empty() {
             format!("unknown check; known: {}", known().collect::<Vec<_>>().join(", "))
         } else {
@@ -55,26 +56,8 @@ fn severity(text: &str) -> Result<Severity, String> {
 
 pub(crate) async fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
     args.table.format()?;
-    let session = args.connection.connect().await?;
-    let query = ViewQuery::default();
-    let in_namespace = format!("namespaces/{}/findings", encoded(&session.namespace));
-    let found = if args.connection.namespace.is_some() {
-        rows(&session, &in_namespace, &query, "findings").await?
-    } else {
-        match rows(&session, "clusterfindings", &query, "clusterfindings").await {
-            Ok(found) => found,
-            Err(error) if is_forbidden(&error) => {
-                note(&format!(
-                    "note: without the right to list clusterfindings: only findings of namespace {}",
-                    session.namespace
-                ));
-                rows(&session, &in_namespace, &query, "findings").await?
-            }
-            Err(error) => return Err(error),
-        }
-    };
-    let mut list = found.into_list();
-    note_partial(&list);
+    let session = args.table.connect(&args.connection).await?;
+    let mut list = findings(&session, args.connection.namespace.is_some()).await?;
     let all: Vec<Finding> = read(&list.get("items").cloned().unwrap_or_default())?;
     let is_wanted = |finding: &Finding| {
         (args.check.is_empty() || args.check.contains(&finding.check))
@@ -92,13 +75,49 @@ pub(crate) async fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
         })
     })?;
     let fails = args.fail_on.is_some_and(|least| wanted.iter().any(|finding| finding.severity <= least));
-    Ok(if fails { ExitCode::from(EXIT_NO) } else { ExitCode::SUCCESS })
+    Ok(if fails { ExitCode::from(EXIT_NO) } else { session.ended(ExitCode::SUCCESS) })
 }
 
+/// Reads the findings: of the cluster, or of the namespace if it is named or if that is all that the user may read.
+async fn findings(session: &Session, is_namespace: bool) -> anyhow::Result<Value> {
+    let query = ViewQuery::default();
+    let in_namespace = format!("namespaces/{}/findings", encoded(&session.namespace));
+    let found = if is_namespace {
+        rows(session, &in_namespace, &query, "findings").await?
+    } else {
+        match rows(session, "clusterfindings", &query, CLUSTER_FINDINGS).await {
+            Ok(found) => found,
+            Err(error) if is_forbidden(&error) => {
+                note(&format!(
+                    "note: without the right to list {CLUSTER_FINDINGS}: only findings of namespace {}",
+                    session.namespace
+                ));
+                rows(session, &in_namespace, &query, "findings").await?
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    let list = found.into_list();
+    note_partial(&list);
+    Ok(list)
+}
+
+/// `sluice list finding`: the table of an audit.
+pub(super) async fn list(table: &TableArgs, session: &Session, is_namespace: bool) -> anyhow::Result<()> {
+    let list = findings(session, is_namespace).await?;
+    let text = |list: Value, look: views::Look| {
+        let findings: Vec<Finding> = read(&list.get("items").cloned().unwrap_or_default())?;
+        Ok(views::audit(&findings, look))
+    };
+    if table.output.is_csv() {
+        return files::print(&text(list, table.look(session.now()))?);
+    }
+    table.print(&list, text)
+}
+
+/// Whether a right is missing.
 fn is_forbidden(error: &anyhow::Error) -> bool {
-    let text = format!("{error:#}");
-    matches!(error.downcast_ref::<CallError>(), Some(CallError::Status { code: super::FORBIDDEN, .. }))
-        || text.starts_with("cannot read clusterfindings")
+    error.to_string().contains(&format!("{CLUSTER_FINDINGS}: forbidden"))
 }
 
 #[cfg(test)]

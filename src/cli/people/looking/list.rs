@@ -1,20 +1,23 @@
 //! `sluice list`.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use serde_json::Value;
 
-use super::{PAGE, Rows, TableArgs, ViewQuery, note_partial, read, rows};
+use super::preemptions::{self, PreemptionFilter};
+use super::server_tables::{self, PodFilter};
+use super::workload_list::WorkloadFilter;
+use super::{PAGE, Rows, TableArgs, ViewQuery, WatchArgs, note_partial, read, rows, time_of};
+use crate::cache::Kind;
 use crate::cli::files;
 use crate::cli::people::connection::{ConnectionArgs, Session};
-use crate::cli::people::discovery::{Discovery, type_and_name};
+use crate::cli::people::failure::{NOT_FOUND, not_found};
 use crate::cli::people::kinds::PeopleKind;
 use crate::cli::people::note;
-use crate::cli::people::pages::{ListOptions, Pages, items};
-use crate::people::object_list::ObjectList;
-use crate::people::views::{self, FlavorResource, Forest};
+use crate::people::views::{self, FlavorResource, Forest, Look};
 use crate::visibility::views::{ClusterQueueView, CohortView, FlavorView, LocalQueueView, WorkloadView};
 
 /// Arguments of `list`.
@@ -30,6 +33,11 @@ pub(crate) struct ListArgs {
     /// Label selector.
     #[arg(short = 'l', long, global = true, value_name = "SELECTOR")]
     selector: Option<String>,
+    /// Print the labels of objects too.
+    #[arg(long, global = true)]
+    show_labels: bool,
+    #[command(flatten)]
+    watch: WatchArgs,
     #[command(subcommand)]
     kind: ListKind,
 }
@@ -68,90 +76,244 @@ enum ListKind {
     /// List ResourceFlavors with their nodes and what is free
     #[command(aliases = ["rf", "resourceflavors"])]
     Resourceflavor,
-}
-
-/// Which Workloads are listed.
-#[derive(Debug, clap::Args)]
-pub(crate) struct WorkloadFilter {
-    /// In all namespaces.
-    #[arg(short = 'A', long)]
-    all_namespaces: bool,
-    /// Only those of this ClusterQueue.
-    #[arg(short = 'c', long, value_name = "NAME")]
-    clusterqueue: Option<String>,
-    /// Only those of this LocalQueue.
-    #[arg(short = 'q', long, value_name = "NAME")]
-    localqueue: Option<String>,
-    /// Only those with this status: pending, quotareserved, admitted, evicted, finished or all; repeatable. Default: all but finished.
-    #[arg(long, value_name = "STATUS")]
-    status: Vec<String>,
-    /// Only pending ones with this reason, or waiting or stuck: reasons that time can end, and those that need a change.
-    #[arg(long, value_name = "REASON")]
-    reason: Vec<String>,
-    /// Only those of this job.
-    #[arg(long = "for", value_name = "TYPE/NAME")]
-    for_job: Option<String>,
-    /// Further fields: priority=N, metadata.name=NAME.
-    #[arg(long, value_name = "SELECTOR")]
-    field_selector: Option<String>,
-    /// With -o json, yaml, name or jsonpath: print the views instead of the Workloads.
-    #[arg(long)]
-    views: bool,
-    /// Order of the rows.
-    #[arg(long, value_name = "ORDER")]
-    sort_by: Option<SortBy>,
-}
-
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum SortBy {
-    Wait,
-    Need,
-    Priority,
-    Age,
+    /// List the pods of a job, or of the group of a pod
+    #[command(aliases = ["po", "pod"])]
+    Pods(PodFilter),
+    /// List what an audit finds
+    #[command(alias = "findings")]
+    Finding,
+    /// List preemptions of the last 24 hours, the newest first
+    #[command(alias = "preemptions")]
+    Preemption(PreemptionFilter),
+    /// List Topologies
+    #[command(alias = "topologies")]
+    Topology,
+    /// List WorkloadPriorityClasses
+    #[command(aliases = ["wpc", "priorityclasses", "workloadpriorityclass", "workloadpriorityclasses"])]
+    Priorityclass,
 }
 
 pub(crate) async fn run(args: &ListArgs) -> anyhow::Result<ExitCode> {
-    args.table.format()?;
-    let session = args.connection.connect().await?;
-    let limit = match args.limit {
-        Some(0) => None,
-        Some(limit) => Some(limit),
-        None => std::io::stdout().is_terminal().then_some(PAGE),
-    };
-    let query =
-        ViewQuery { labels: args.selector.clone().unwrap_or_default(), limit, ..ViewQuery::default() };
+    if !args.table.output.is_csv() {
+        args.table.format()?;
+    }
     match &args.kind {
-        ListKind::Workload(filter) => workloads(&session, args, filter, query).await?,
-        ListKind::Clusterqueue { active, resource, flavor } => {
-            let mut found = rows(&session, "clusterqueueviews", &query, "clusterqueueviews").await?;
-            if let Some(active) = active {
+        ListKind::Pods(filter) => {
+            return server_tables::pods(&args.table, &args.connection, (filter, args.selector.as_ref()))
+                .await;
+        }
+        ListKind::Topology => return args.server_table(Kind::Topology).await,
+        ListKind::Priorityclass => return args.server_table(Kind::WorkloadPriorityClass).await,
+        _ => {}
+    }
+    if let ListKind::Preemption(filter) = &args.kind {
+        args.table.check_manager("the history")?;
+        // Objects do not tell what happened: without a manager that records there is no answer.
+        let session = args.connection.connect().await?;
+        let query = ViewQuery { limit: args.most_rows(), ..ViewQuery::default() };
+        return preemptions::run(&session, &args.table, filter, query).await;
+    }
+    let session = match args.kind {
+        ListKind::Preemption(_) => args.connection.connect().await?,
+        _ => args.table.connect(&args.connection).await?,
+    };
+    if let ListKind::Finding = args.kind {
+        super::audit::list(&args.table, &session, args.connection.namespace.is_some()).await?;
+        return Ok(session.ended(ExitCode::SUCCESS));
+    }
+    let list = ViewList::of(args, &session).await?;
+    let found = list.read().await?;
+    if found.items.is_empty() {
+        list.check_queues().await?;
+    }
+    if let (ListKind::Workload(filter), Some(format)) = (&args.kind, args.format()?)
+        && !filter.views
+    {
+        if args.watch.watch {
+            bail!("-w with -o json, yaml, name or jsonpath takes --views");
+        }
+        filter.print_objects(&session, args, (found, format), &list.nothing).await?;
+        return Ok(session.ended(ExitCode::SUCCESS));
+    }
+    let seen = args.watch.watch.then(|| by_key(&found.items));
+    list.print(found, true)?;
+    if let Some(seen) = seen {
+        list.watch(seen).await?;
+    }
+    Ok(session.ended(ExitCode::SUCCESS))
+}
+
+impl ListArgs {
+    async fn server_table(&self, kind: Kind) -> anyhow::Result<ExitCode> {
+        let selected = (kind.resource(), self.selector.clone());
+        server_tables::of_kind(&self.table, &self.connection, selected).await
+    }
+
+    /// Returns the format of objects; `None` for a table, which may be of comma-separated values.
+    fn format(&self) -> anyhow::Result<Option<crate::people::output::ObjectFormat>> {
+        if self.table.output.is_csv() { Ok(None) } else { self.table.format() }
+    }
+
+    /// Label selector, as it was given.
+    pub(super) const fn selector(&self) -> Option<&String> {
+        self.selector.as_ref()
+    }
+
+    pub(super) const fn shows_managed_fields(&self) -> bool {
+        self.table.output.show_managed_fields
+    }
+
+    /// Most rows; `None` for all.
+    fn most_rows(&self) -> Option<usize> {
+        match self.limit {
+            // It is read again and again.
+            _ if self.watch.watch => Some(PAGE),
+            Some(0) => None,
+            Some(limit) => Some(limit),
+            None => std::io::stdout().is_terminal().then_some(PAGE),
+        }
+    }
+
+    const fn all_namespaces(&self) -> bool {
+        match &self.kind {
+            ListKind::Workload(filter) => filter.all_namespaces,
+            ListKind::Localqueue { all_namespaces, .. } => *all_namespaces,
+            _ => false,
+        }
+    }
+}
+
+/// Returns the path of a list below the group's version.
+pub(super) fn resource(session: &Session, plural: &str, all_namespaces: bool) -> String {
+    if all_namespaces {
+        plural.to_owned()
+    } else {
+        format!("namespaces/{}/{plural}", super::encoded(&session.namespace))
+    }
+}
+
+/// Returns what is said of an empty list.
+pub(super) fn nothing(session: &Session, all_namespaces: bool) -> String {
+    if all_namespaces {
+        "No resources found".to_owned()
+    } else {
+        format!("No resources found in {} namespace.", session.namespace)
+    }
+}
+
+/// A list of views.
+struct ViewList<'a> {
+    args: &'a ListArgs,
+    session: &'a Session,
+    /// Resource of the views.
+    plural: &'static str,
+    query: ViewQuery,
+    /// What is said of an empty list.
+    nothing: String,
+}
+
+impl<'a> ViewList<'a> {
+    async fn of(args: &'a ListArgs, session: &'a Session) -> anyhow::Result<Self> {
+        let fields = match &args.kind {
+            ListKind::Workload(filter) => filter.fields(session).await?,
+            _ => String::new(),
+        };
+        let plural = match &args.kind {
+            ListKind::Workload(_) => "workloadviews",
+            ListKind::Clusterqueue { .. } => "clusterqueueviews",
+            ListKind::Localqueue { .. } => "localqueueviews",
+            ListKind::Cohort => "cohortviews",
+            _ => "flavorviews",
+        };
+        let is_namespaced = matches!(args.kind, ListKind::Workload(_) | ListKind::Localqueue { .. });
+        let nothing = nothing(session, !is_namespaced || args.all_namespaces());
+        let labels = args.selector.clone().unwrap_or_default();
+        let query = ViewQuery { fields, labels, limit: args.most_rows(), ..ViewQuery::default() };
+        Ok(Self { args, session, plural, query, nothing })
+    }
+
+    async fn read(&self) -> anyhow::Result<Rows> {
+        let is_namespaced = matches!(self.args.kind, ListKind::Workload(_) | ListKind::Localqueue { .. });
+        let resource = resource(self.session, self.plural, !is_namespaced || self.args.all_namespaces());
+        let mut found = rows(self.session, &resource, &self.query, self.plural).await?;
+        let text = |row: &Value, field: &str| row.get(field).and_then(Value::as_str).map(str::to_owned);
+        match &self.args.kind {
+            ListKind::Clusterqueue { active: Some(active), .. } => {
                 found.items.retain(|row| row.get("active").and_then(Value::as_bool) == Some(*active));
             }
-            print(args, found, "No resources found", |rows: Vec<ClusterQueueView>, look| {
+            ListKind::Localqueue { clusterqueue: Some(name), .. } => {
+                found.items.retain(|row| text(row, "clusterQueue").as_ref() == Some(name));
+            }
+            ListKind::Workload(filter) => filter.sort(&mut found.items),
+            _ => {}
+        }
+        Ok(found)
+    }
+
+    /// Returns an error if the list is empty because a queue that a flag names does not exist.
+    async fn check_queues(&self) -> anyhow::Result<()> {
+        let (cluster_queue, local_queue) = match &self.args.kind {
+            ListKind::Workload(filter) => (&filter.clusterqueue, filter.localqueue.as_ref()),
+            ListKind::Localqueue { clusterqueue, .. } => (clusterqueue, None),
+            _ => return Ok(()),
+        };
+        let local_queue = local_queue.filter(|_| !self.args.all_namespaces());
+        let named =
+            [(PeopleKind::ClusterQueue, cluster_queue.as_ref()), (PeopleKind::LocalQueue, local_queue)];
+        for (kind, name) in named {
+            let Some(name) = name else { continue };
+            let (caller, namespace) = (&self.session.caller, self.session.namespace.as_str());
+            // Who may not read queues gets the empty list.
+            if caller.get(&kind.object(namespace, name)).await.err().and_then(|error| error.code())
+                == Some(NOT_FOUND)
+            {
+                let place = kind.resource().namespaced.then_some(namespace);
+                let lower = kind.resource().kind.to_lowercase();
+                return Err(not_found(caller, &lower, name, &kind.collection(place), place).await);
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints rows as a table, or as the list that they are.
+    fn print(&self, found: Rows, headings: bool) -> anyhow::Result<()> {
+        let (left, is_empty) = (found.left.unwrap_or_default(), found.items.is_empty());
+        let list = found.into_list();
+        note_partial(&list);
+        if let Some(format) = self.args.format()? {
+            return files::print(&format.text(&list, true).map_err(anyhow::Error::msg)?);
+        }
+        if is_empty {
+            note(&self.nothing);
+            return Ok(());
+        }
+        let look = Look { labels: self.args.show_labels, ..self.args.table.look(time_of(&list)) };
+        let look = Look { headings: look.headings && headings, ..look };
+        let items = list.get("items").cloned().unwrap_or_default();
+        files::print(&self.text(&items, look)?)?;
+        if left > 0 {
+            note(&format!("{left} more: --limit 0 lists all"));
+        }
+        Ok(())
+    }
+
+    fn text(&self, items: &Value, look: Look) -> anyhow::Result<String> {
+        Ok(match &self.args.kind {
+            ListKind::Clusterqueue { resource, flavor, .. } => {
+                let rows: Vec<ClusterQueueView> = read(items)?;
                 let all = rows.iter().flat_map(|row| &row.quota);
                 let matching = all.filter(|quota| {
                     resource.as_ref().is_none_or(|name| *name == quota.resource)
                         && flavor.as_ref().is_none_or(|name| *name == quota.flavor)
                 });
-                let shown: Option<FlavorResource> = views::default_flavor_resource(matching);
+                let shown = views::default_flavor_resource(matching);
                 views::cluster_queues(&rows, shown.as_ref(), look)
-            })?;
-        }
-        ListKind::Localqueue { clusterqueue, all_namespaces } => {
-            let resource = resource(&session, "localqueueviews", *all_namespaces);
-            let mut found = rows(&session, &resource, &query, "localqueueviews").await?;
-            if let Some(name) = clusterqueue {
-                found
-                    .items
-                    .retain(|row| row.get("clusterQueue").and_then(Value::as_str) == Some(name.as_str()));
             }
-            print(args, found, &nothing(&session, *all_namespaces), |rows: Vec<LocalQueueView>, look| {
-                views::local_queues(&rows, *all_namespaces, look)
-            })?;
-        }
-        ListKind::Cohort => {
-            let found = rows(&session, "cohortviews", &query, "cohortviews").await?;
-            print(args, found, "No resources found", |rows: Vec<CohortView>, look| {
+            ListKind::Localqueue { all_namespaces, .. } => {
+                views::local_queues(&read::<Vec<LocalQueueView>>(items)?, *all_namespaces, look)
+            }
+            ListKind::Cohort => {
+                let rows: Vec<CohortView> = read(items)?;
                 let shown = views::default_flavor_resource(rows.iter().flat_map(|row| &row.quota));
                 let shown = shown
                     .unwrap_or_else(|| FlavorResource { flavor: String::new(), resource: String::new() });
@@ -162,142 +324,49 @@ pub(crate) async fn run(args: &ListArgs) -> anyhow::Result<ExitCode> {
                     note(cycle);
                 }
                 text
-            })?;
-        }
-        ListKind::Resourceflavor => {
-            let found = rows(&session, "flavorviews", &query, "flavorviews").await?;
-            print(args, found, "No resources found", |rows: Vec<FlavorView>, look| {
-                views::capacity(&rows, look)
-            })?;
-        }
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn resource(session: &Session, plural: &str, all_namespaces: bool) -> String {
-    if all_namespaces {
-        plural.to_owned()
-    } else {
-        format!("namespaces/{}/{plural}", crate::cli::people::pages::encoded(&session.namespace))
-    }
-}
-
-fn nothing(session: &Session, all_namespaces: bool) -> String {
-    if all_namespaces {
-        "No resources found".to_owned()
-    } else {
-        format!("No resources found in {} namespace.", session.namespace)
-    }
-}
-
-/// Prints rows as a table, or as the list that they are.
-fn print<T: serde::de::DeserializeOwned>(
-    args: &ListArgs,
-    found: Rows,
-    nothing: &str,
-    text: impl FnOnce(Vec<T>, views::Look) -> String,
-) -> anyhow::Result<()> {
-    let (left, is_empty) = (found.left.unwrap_or_default(), found.items.is_empty());
-    let list = found.into_list();
-    note_partial(&list);
-    if is_empty && args.table.format()?.is_none() {
-        note(nothing);
-        return Ok(());
-    }
-    args.table.print(&list, |list: Value, look| {
-        let items = list.get("items").cloned().unwrap_or_default();
-        Ok(text(read(&items)?, look))
-    })?;
-    if left > 0 {
-        note(&format!("{left} more: --limit 0 lists all"));
-    }
-    Ok(())
-}
-
-impl WorkloadFilter {
-    /// Returns the field selector that the server reads.
-    async fn fields(&self, session: &Session) -> anyhow::Result<String> {
-        let mut fields = Vec::new();
-        for (field, value) in [("clusterQueue", &self.clusterqueue), ("localQueue", &self.localqueue)] {
-            fields.extend(value.as_ref().map(|value| format!("{field}={value}")));
-        }
-        for (field, values) in [("status", &self.status), ("reason", &self.reason)] {
-            if values.iter().any(|value| value.eq_ignore_ascii_case("all")) {
-                fields.push(format!("{field}=all"));
-            } else if !values.is_empty() {
-                fields.push(format!("{field}={}", values.join("|")));
             }
-        }
-        if let Some(job) = &self.for_job {
-            let Some((kind, name)) = type_and_name(job).map_err(anyhow::Error::msg)? else {
-                anyhow::bail!("--for must be in resource/name form");
+            ListKind::Workload(filter) => {
+                views::workloads(&read::<Vec<WorkloadView>>(items)?, filter.all_namespaces, look)
+            }
+            _ => views::capacity(&read::<Vec<FlavorView>>(items)?, look),
+        })
+    }
+
+    /// Reads again and again, and prints the rows that changed.
+    async fn watch(&self, mut seen: BTreeMap<String, Value>) -> anyhow::Result<()> {
+        loop {
+            super::wait_to_read_again().await;
+            let mut found = match self.read().await {
+                Ok(found) => found,
+                // What passes is waited for.
+                Err(error) => {
+                    crate::cli::people::failure::print_error(&error);
+                    continue;
+                }
             };
-            let served = Discovery::new(&session.caller).find(kind).await?;
-            let served = served.ok_or_else(|| anyhow::anyhow!("the server has no kind {kind:?}"))?;
-            fields.push(format!("job={}/{name}", served.kind));
-        }
-        fields.extend(self.field_selector.clone());
-        Ok(fields.join(","))
-    }
-
-    fn sort(&self, rows: &mut [WorkloadView]) {
-        let Some(order) = self.sort_by else { return };
-        let need = |row: &WorkloadView| {
-            let number = row.needs.first().and_then(|need| need.amount.number.as_ref()?.as_f64());
-            number.unwrap_or_default()
-        };
-        match order {
-            SortBy::Wait => rows.sort_by_key(|row| row.since),
-            SortBy::Need => rows.sort_by(|a, b| need(b).total_cmp(&need(a))),
-            SortBy::Priority => rows.sort_by_key(|row| std::cmp::Reverse(row.priority)),
-            SortBy::Age => rows.sort_by_key(|row| row.metadata.creation_timestamp),
+            let now = by_key(&found.items);
+            found.items.retain(|item| seen.get(&key(item)) != Some(item));
+            found.left = None;
+            if !found.items.is_empty() {
+                self.print(found, false)?;
+            }
+            for gone in seen.keys().filter(|key| !now.contains_key(*key)) {
+                note(&format!("{gone} is gone"));
+            }
+            seen = now;
         }
     }
 }
 
-async fn workloads(
-    session: &Session,
-    args: &ListArgs,
-    filter: &WorkloadFilter,
-    query: ViewQuery,
-) -> anyhow::Result<()> {
-    let query = ViewQuery { fields: filter.fields(session).await?, ..query };
-    let resource = resource(session, "workloadviews", filter.all_namespaces);
-    let found = rows(session, &resource, &query, "workloadviews").await?;
-    let nothing = nothing(session, filter.all_namespaces);
-    if args.table.format()?.is_some() && !filter.views {
-        return objects(session, args, filter, found, &nothing).await;
+/// Returns what a row is of: `NAMESPACE/NAME`, or the name.
+fn key(row: &Value) -> String {
+    let text = |pointer| row.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    match text("/metadata/namespace") {
+        "" => text("/metadata/name").to_owned(),
+        namespace => format!("{namespace}/{}", text("/metadata/name")),
     }
-    print(args, found, &nothing, |mut rows: Vec<WorkloadView>, look| {
-        filter.sort(&mut rows);
-        views::workloads(&rows, filter.all_namespaces, look)
-    })
 }
 
-/// Prints the Workloads of the rows, read page by page.
-async fn objects(
-    session: &Session,
-    args: &ListArgs,
-    filter: &WorkloadFilter,
-    found: Rows,
-    nothing: &str,
-) -> anyhow::Result<()> {
-    let Some(format) = args.table.format()? else { return Ok(()) };
-    let uid = |object: &Value| {
-        object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default().to_owned()
-    };
-    let wanted: BTreeSet<String> = found.items.iter().map(uid).collect();
-    let namespace = (!filter.all_namespaces).then_some(session.namespace.as_str());
-    let page = i64::try_from(PAGE).unwrap_or(i64::MAX);
-    let options = ListOptions { labels: args.selector.clone(), page, ..ListOptions::default() };
-    let mut pages = Pages::new(&session.caller, &PeopleKind::Workload.collection(namespace), &options);
-    let mut list = ObjectList::new(format, args.table.output.show_managed_fields);
-    while let Some(mut page) = pages.next().await? {
-        let kept = items(&mut page).into_iter().filter(|object| wanted.contains(&uid(object))).collect();
-        files::print(&list.push(&page, kept).map_err(anyhow::Error::msg)?)?;
-    }
-    if wanted.is_empty() {
-        note(nothing);
-    }
-    files::print(&list.end().map_err(anyhow::Error::msg)?)
+fn by_key(rows: &[Value]) -> BTreeMap<String, Value> {
+    rows.iter().map(|row| (key(row), row.clone())).collect()
 }

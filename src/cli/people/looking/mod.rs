@@ -4,13 +4,21 @@
 
 pub(super) mod audit;
 pub(super) mod capacity;
+pub(super) mod describe;
+mod job_tree;
 pub(super) mod list;
+mod preemptions;
 pub(super) mod quota;
+mod server_tables;
 pub(super) mod status;
+pub(super) mod usage;
 pub(super) mod why;
+mod workload_list;
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
@@ -19,21 +27,20 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::args::OutputArgs;
-use super::connection::Session;
+use super::connection::{ConnectionArgs, Session};
+use super::failure::{FORBIDDEN, NOT_FOUND, UNAVAILABLE, print_error};
 use super::note;
 use super::pages::encoded;
+use super::source::{SourceArgs, VIEWS};
 use crate::cli::files;
 use crate::kube::client::CallError;
 use crate::people::output::{ObjectFormat, Output};
 use crate::people::views::Look;
 
-/// Path of the group's version.
-const GROUP: &str = "/apis/visibility.sluice.dev/v1alpha1";
+/// Between two readings of `-w`.
+const READ_AGAIN: Duration = Duration::from_secs(2);
 /// Rows of a page, the most that the server answers.
 const PAGE: usize = 500;
-const FORBIDDEN: u16 = 403;
-const NOT_FOUND: u16 = 404;
-const UNAVAILABLE: u16 = 503;
 
 /// How tables look.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -46,6 +53,8 @@ pub(super) struct TableArgs {
     /// Colours: auto on a terminal without NO_COLOR.
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     color: ColorChoice,
+    #[command(flatten)]
+    source: SourceArgs,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -57,8 +66,13 @@ enum ColorChoice {
 }
 
 impl TableArgs {
-    /// Returns how texts look on this terminal.
-    pub(super) fn look(&self) -> Look {
+    /// Returns the connection to what answers.
+    pub(super) async fn connect(&self, connection: &ConnectionArgs) -> anyhow::Result<Session> {
+        self.source.connect(connection).await
+    }
+
+    /// Returns how texts look on this terminal, at a time.
+    pub(super) fn look(&self, now: Timestamp) -> Look {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let is_terminal = std::io::stdout().is_terminal();
         let locale =
@@ -71,10 +85,12 @@ impl TableArgs {
                 ColorChoice::Always => true,
                 ColorChoice::Never => false,
             },
-            width: variable("COLUMNS").filter(|_| is_terminal).and_then(|width| width.parse().ok()),
+            width: terminal_width().filter(|_| is_terminal),
             headings: !self.no_headers,
-            wide: matches!(self.output.parsed(), Ok(Output::Wide)),
-            now: Timestamp::now(),
+            wide: self.output.is_csv() || matches!(self.output.parsed(), Ok(Output::Wide)),
+            labels: false,
+            csv: self.output.is_csv(),
+            now,
         }
     }
 
@@ -86,13 +102,95 @@ impl TableArgs {
     ) -> anyhow::Result<()> {
         match self.format()? {
             Some(format) => files::print(&format.text(answer, true).map_err(anyhow::Error::msg)?),
-            None => files::print(&text(read(answer)?, self.look())?),
+            None => files::print(&text(read(answer)?, self.look(time_of(answer)))?),
         }
+    }
+
+    /// Returns the connection to what has the objects themselves: the cluster, or a file.
+    pub(super) async fn connect_to_objects(&self, connection: &ConnectionArgs) -> anyhow::Result<Session> {
+        self.source.connect_to_objects(connection).await
+    }
+
+    /// Returns an error if another source than the cluster is asked for: `what` is read there.
+    fn check_cluster(&self, what: &str) -> anyhow::Result<()> {
+        self.source.check_cluster(what)
+    }
+
+    /// Returns an error unless the manager may answer: `what` is known to it alone.
+    pub(super) fn check_manager(&self, what: &str) -> anyhow::Result<()> {
+        self.source.check_manager(what)
     }
 
     pub(super) fn format(&self) -> anyhow::Result<Option<ObjectFormat>> {
         self.output.format()
     }
+}
+
+/// Whether a verb goes on reading.
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
+pub(super) struct WatchArgs {
+    /// Read again every 2 s, and print what changed.
+    #[arg(short, long, global = true)]
+    pub(super) watch: bool,
+}
+
+impl WatchArgs {
+    /// Prints an answer whenever it changes, where its origin does not count; once without the flag. `read` reads it, `print` prints
+    /// it and returns the exit status.
+    pub(super) async fn run<T>(
+        self,
+        read: impl AsyncFn() -> anyhow::Result<T>,
+        compared: impl Fn(&T) -> Value,
+        print: impl Fn(&T) -> anyhow::Result<ExitCode>,
+    ) -> anyhow::Result<ExitCode> {
+        let first = read().await?;
+        let code = print(&first)?;
+        let mut seen = without_origin(compared(&first));
+        if !self.watch {
+            return Ok(code);
+        }
+        loop {
+            wait_to_read_again().await;
+            match read().await {
+                Ok(answer) => {
+                    let now = without_origin(compared(&answer));
+                    if now != seen {
+                        files::print("\n")?;
+                        print(&answer)?;
+                        seen = now;
+                    }
+                }
+                // What passes is waited for.
+                Err(error) => drop(print_error(&error)),
+            }
+        }
+    }
+}
+
+/// Drops what changes with every answer.
+fn without_origin(mut answer: Value) -> Value {
+    if let Some(fields) = answer.as_object_mut() {
+        fields.shift_remove("source");
+    }
+    answer
+}
+
+/// Waits between two readings.
+async fn wait_to_read_again() {
+    tokio::time::sleep(READ_AGAIN).await;
+}
+
+/// Returns the width of the terminal; `None` if there is none.
+fn terminal_width() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
+/// Returns the time that ages count to: now, or that of a dump.
+pub(super) fn time_of(answer: &Value) -> Timestamp {
+    let is_file = answer.pointer("/source/kind").and_then(Value::as_str) == Some("file");
+    let time = answer.pointer("/source/time").and_then(Value::as_str).filter(|_| is_file);
+    time.and_then(|time| time.parse().ok()).unwrap_or_else(Timestamp::now)
 }
 
 /// Reads an answer as views.
@@ -103,24 +201,59 @@ pub(super) fn read<T: DeserializeOwned>(answer: &Value) -> anyhow::Result<T> {
 
 /// Asks the group for a path below its version.
 pub(super) async fn ask(session: &Session, path: &str, what: &str) -> anyhow::Result<Value> {
-    match session.caller.get(&format!("{GROUP}/{path}")).await {
+    match session.caller.get(&format!("{VIEWS}/{path}")).await {
         Ok(answer) => Ok(answer),
-        Err(CallError::Status { code: FORBIDDEN, message, .. }) => Err(anyhow!(
-            "cannot read {what}: {message}\nbind ClusterRole sluice-namespace-viewer, or sluice-cluster-viewer for the whole cluster"
-        )),
+        Err(CallError::Status { code: FORBIDDEN, message, .. }) => Err(forbidden(path, what, &message)),
         Err(CallError::Status { code: UNAVAILABLE, message, .. }) => {
-            bail!("the visibility API does not answer (503: {message})")
+            bail!("the visibility API does not answer (503: {message}){}", other_source(what, "; try"))
         }
-        Err(error) if error.code() == Some(NOT_FOUND) => match session.caller.get(GROUP).await {
+        Err(error) if error.code() == Some(NOT_FOUND) => match session.caller.get(VIEWS).await {
             Err(missing) if missing.code() == Some(NOT_FOUND) => {
                 bail!(
-                    "the cluster does not serve visibility.sluice.dev: the manager is another one, or older, or its APIService is not installed"
+                    "the cluster does not serve visibility.sluice.dev: the manager is another one, or older, or its APIService is not installed{}",
+                    other_source(what, "; try")
+                )
+            }
+            Ok(group) if !serves(&group, what) => {
+                bail!(
+                    "the manager of this cluster does not serve {what}: it is older{}",
+                    other_source(what, "; try")
                 )
             }
             _ => Err(error.into()),
         },
         Err(error) => Err(error.into()),
     }
+}
+
+/// Resources that only a manager has.
+const OF_MANAGER: [&str; 4] = ["managerviews", "preemptions", "usagereports", "clusterusagereports"];
+
+/// Returns the advice to take the cluster's objects instead, where they answer, too.
+fn other_source(what: &str, before: &str) -> String {
+    if OF_MANAGER.contains(&what) { String::new() } else { format!("{before} --source cluster") }
+}
+
+/// Whether the resources of a version have this one; a list that cannot be read has all.
+fn serves(group: &Value, what: &str) -> bool {
+    let resources = group.get("resources").and_then(Value::as_array);
+    let named = |resource: &Value| resource.get("name").and_then(Value::as_str) == Some(what);
+    resources.is_none_or(|resources| resources.iter().any(named))
+}
+
+/// Returns the error of a user without a right: on what, who, and what grants it.
+pub(super) fn forbidden(path: &str, what: &str, message: &str) -> anyhow::Error {
+    let quoted = |before: &str| message.split_once(before)?.1.split_once('"').map(|(text, _)| text);
+    let verb = message
+        .split_once(" cannot ")
+        .and_then(|(_, rest)| rest.split_once(' '))
+        .map_or("get", |(verb, _)| verb);
+    let Some(user) = quoted("User \"") else { return anyhow!("cannot read {what}: {message}") };
+    let in_namespace = path.starts_with("namespaces/");
+    let place = quoted("in the namespace \"").map(|name| format!(" in namespace {name}")).unwrap_or_default();
+    let role = if in_namespace { "sluice-namespace-viewer" } else { "sluice-cluster-viewer" };
+    let other = other_source(what, ", or use");
+    anyhow!("cannot {verb} {what}{place}: forbidden for user {user:?}\nbind ClusterRole {role}{other}")
 }
 
 /// What of a list is read.
@@ -201,5 +334,41 @@ pub(super) async fn rows(
 pub(super) fn note_partial(answer: &Value) {
     if answer.get("partial").and_then(Value::as_bool) == Some(true) {
         note("note: a part of the answer is missing or may differ from the leader's");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_right_names_user_place_and_role() {
+        let message = |place: &str| {
+            format!(
+                "workloadviews.visibility.sluice.dev is forbidden: User \"nlp-user\" cannot list resource \"workloadviews\" in API group \"visibility.sluice.dev\" {place}"
+            )
+        };
+        let text = |path: &str, message: &str| forbidden(path, "workloadviews", message).to_string();
+        assert_eq!(
+            text("namespaces/nlp-train/workloadviews?limit=500", &message("in the namespace \"nlp-train\"")),
+            "cannot list workloadviews in namespace nlp-train: forbidden for user \"nlp-user\"\nbind ClusterRole sluice-namespace-viewer, or use --source cluster"
+        );
+        assert_eq!(
+            text("workloadviews?limit=500", &message("at the cluster scope")),
+            "cannot list workloadviews: forbidden for user \"nlp-user\"\nbind ClusterRole sluice-cluster-viewer, or use --source cluster"
+        );
+        assert_eq!(text("workloadviews", "no"), "cannot read workloadviews: no");
+        // What only a manager has is nowhere else.
+        let manager = forbidden("managerviews?limit=500", "managerviews", &message("at the cluster scope"));
+        assert_eq!(
+            manager.to_string(),
+            "cannot list managerviews: forbidden for user \"nlp-user\"\nbind ClusterRole sluice-cluster-viewer"
+        );
+    }
+
+    #[test]
+    fn an_answer_is_the_same_whatever_its_origin() {
+        let answer = |version: u64| json!({"items": [1], "source": {"stateVersion": version}});
+        assert_eq!(without_origin(answer(1)), without_origin(answer(2)));
     }
 }

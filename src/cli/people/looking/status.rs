@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
-use super::{TableArgs, ViewQuery, note_partial, read, rows};
+use super::{TableArgs, ViewQuery, WatchArgs, note_partial, read, rows};
 use crate::cli::people::connection::ConnectionArgs;
 use crate::people::views;
 use crate::visibility::views::ManagerView;
@@ -20,6 +20,8 @@ pub(crate) struct StatusArgs {
     connection: ConnectionArgs,
     #[command(flatten)]
     table: TableArgs,
+    #[command(flatten)]
+    watch: WatchArgs,
     /// Exit with status 4 unless all is well.
     #[arg(long)]
     fail: bool,
@@ -27,9 +29,17 @@ pub(crate) struct StatusArgs {
 
 pub(crate) async fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     args.table.format()?;
+    args.table.check_manager("the state of the manager")?;
     let session = args.connection.connect().await?;
-    let list = rows(&session, "managerviews", &ViewQuery::default(), "managerviews").await?.into_list();
-    note_partial(&list);
+    let read_list = async || {
+        let found = rows(&session, "managerviews", &ViewQuery::default(), "managerviews").await?;
+        Ok(found.into_list())
+    };
+    args.watch.run(read_list, Value::clone, |list| print(args, list)).await
+}
+
+fn print(args: &StatusArgs, list: &Value) -> anyhow::Result<ExitCode> {
+    note_partial(list);
     let views: Vec<ManagerView> = read(&list.get("items").cloned().unwrap_or_default())?;
     // The leader knows most; a replica that answers without one is better than nothing.
     let Some(place) = views.iter().position(|view| view.leads).or((!views.is_empty()).then_some(0)) else {

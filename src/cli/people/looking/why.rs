@@ -3,13 +3,17 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use serde_json::Value;
 
 use super::{TableArgs, ask, note_partial};
-use crate::cli::people::connection::ConnectionArgs;
-use crate::cli::people::discovery::Discovery;
-use crate::cli::people::pages::encoded;
+use crate::cli::people::connection::{ConnectionArgs, Session};
+use crate::cli::people::discovery::{Discovery, type_and_name};
+use crate::cli::people::failure::FORBIDDEN;
+use crate::cli::people::pages::{encoded, items};
+use crate::cli::people::source::VIEWS;
 use crate::cli::people::targets;
+use crate::kube::client::CallError;
 use crate::people::views;
 use crate::visibility::views::{Answer, Verdict};
 
@@ -39,14 +43,10 @@ pub(crate) struct WhyArgs {
 
 pub(crate) async fn run(args: &WhyArgs) -> anyhow::Result<ExitCode> {
     args.table.format()?;
-    let session = args.connection.connect().await?;
+    let session = args.table.connect(&args.connection).await?;
     let mut discovery = Discovery::new(&session.caller);
-    let target = targets::one(&session, &mut discovery, &args.name).await?;
-    let mut path = format!(
-        "namespaces/{}/workloadviews/{}/verdict",
-        encoded(target.namespace()),
-        encoded(target.name())
-    );
+    let (namespace, name) = workload(&session, &mut discovery, &args.name).await?;
+    let mut path = format!("namespaces/{}/workloadviews/{}/verdict", encoded(&namespace), encoded(&name));
     if let Some(other) = &args.before {
         // Another namespace may be named; a job is TYPE/NAME.
         let is_key = match other.split_once('/') {
@@ -56,8 +56,8 @@ pub(crate) async fn run(args: &WhyArgs) -> anyhow::Result<ExitCode> {
         let other = if is_key {
             other.clone()
         } else {
-            let other = targets::one(&session, &mut discovery, other).await?;
-            format!("{}/{}", other.namespace(), other.name())
+            let (namespace, name) = workload(&session, &mut discovery, other).await?;
+            format!("{namespace}/{name}")
         };
         let _ = write!(path, "?before={}", encoded(&other));
     }
@@ -65,5 +65,52 @@ pub(crate) async fn run(args: &WhyArgs) -> anyhow::Result<ExitCode> {
     note_partial(&answer);
     args.table.print(&answer, |verdict: Answer<Verdict>, look| Ok(views::why(&verdict, args.all, look)))?;
     let is_pending = answer.get("state").and_then(Value::as_str) == Some("Pending");
-    Ok(if args.fail_pending && is_pending { ExitCode::from(EXIT_NO) } else { ExitCode::SUCCESS })
+    Ok(if args.fail_pending && is_pending {
+        ExitCode::from(EXIT_NO)
+    } else {
+        session.ended(ExitCode::SUCCESS)
+    })
+}
+
+/// Returns an answer about views if there is one; a missing right is an error.
+fn permitted(path: &str, answer: Result<Value, CallError>) -> anyhow::Result<Option<Value>> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(CallError::Status { code: FORBIDDEN, message, .. }) => {
+            Err(super::forbidden(path, "workloadviews", &message))
+        }
+        Err(_) => Ok(None),
+    }
+}
+
+/// Returns namespace and name of the Workload that a text names. The views are asked first, so that their right is enough; what they
+/// do not know is looked for among the objects, which says why there is no Workload.
+pub(super) async fn workload(
+    session: &Session,
+    discovery: &mut Discovery<'_>,
+    text: &str,
+) -> anyhow::Result<(String, String)> {
+    if text.is_empty() {
+        bail!("a workload has no empty name");
+    }
+    let namespaced = format!("namespaces/{}/workloadviews", encoded(&session.namespace));
+    let views = format!("{VIEWS}/{namespaced}");
+    let found = match type_and_name(text).map_err(anyhow::Error::msg)? {
+        Some((kind, name)) => {
+            let Some(served) = discovery.find(kind).await? else { bail!("the server has no kind {kind:?}") };
+            let selector = encoded(&format!("job={}/{name},status=all", served.kind));
+            let list = session.caller.get(&format!("{views}?fieldSelector={selector}")).await;
+            let list = permitted(&namespaced, list)?;
+            let mut rows = list.map(|mut list| items(&mut list)).unwrap_or_default();
+            // Of several, as slices of an elastic job, the one that has not finished counts.
+            rows.sort_by_key(|row| row.get("state").and_then(Value::as_str) == Some("Finished"));
+            rows.into_iter().next()
+        }
+        None => permitted(&namespaced, session.caller.get(&format!("{views}/{}", encoded(text))).await)?,
+    };
+    if let Some(name) = found.as_ref().and_then(|row| row.pointer("/metadata/name")?.as_str()) {
+        return Ok((session.namespace.clone(), name.to_owned()));
+    }
+    let target = targets::one(session, discovery, text).await?;
+    Ok((target.namespace().to_owned(), target.name().to_owned()))
 }

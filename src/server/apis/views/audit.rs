@@ -1,20 +1,31 @@
 //! Findings as lists, computed at most once a minute.
 //!
-//! Invariant: readers who do not see the cluster get findings that were made for such readers.
+//! Invariants: readers who do not see the cluster get findings that were made for such readers; while findings are computed, others
+//! wait for them instead of computing their own.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::response::Response;
+use futures::future::BoxFuture;
 use jiff::Timestamp;
+use tokio::sync::Mutex;
 
-use crate::snapshot::Snapshot;
+use super::{Asked, Refused};
+use crate::snapshot::{AuditFacts, Snapshot};
 use crate::visibility::access::Access;
 use crate::visibility::findings;
 use crate::visibility::page::ModelError;
-use crate::visibility::views::Finding;
+use crate::visibility::views::{Finding, FindingCounts, ViewList};
 
 /// How long findings are used.
 const FINDINGS_TTL: Duration = Duration::from_mins(1);
+
+/// Asks the core of this process.
+pub trait AskAudit: Send + Sync {
+    /// Returns what an audit reads beside the snapshot; `None` if too many questions wait.
+    fn audit_facts(&self) -> BoxFuture<'static, Option<AuditFacts>>;
+}
 
 /// The findings of the last audit.
 #[derive(Clone)]
@@ -25,26 +36,69 @@ pub struct Audit {
     pub findings: Arc<[Finding]>,
 }
 
+/// An audit, and when it was made.
+type Kept = Option<(Instant, Audit)>;
+
 /// The last audits: for readers of the cluster, and for others.
-#[derive(Default)]
-pub struct AuditCache(Mutex<[Option<(Instant, Audit)>; 2]>);
+pub struct AuditCache {
+    core: Arc<dyn AskAudit>,
+    kept: Mutex<[Kept; 2]>,
+}
 
 impl AuditCache {
+    /// Returns a cache in front of a core.
+    pub fn new(core: Arc<dyn AskAudit>) -> Self {
+        Self { core, kept: Mutex::default() }
+    }
+
     /// Returns the findings for readers like this one, not yet those that it may see.
     ///
     /// # Errors
-    /// The lists are not complete.
-    pub fn get(&self, snapshot: &Snapshot, sees_cluster: bool) -> Result<Audit, ModelError> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The lists are not complete, or too many questions wait.
+    pub async fn get(&self, snapshot: &Arc<Snapshot>, sees_cluster: bool) -> Result<Audit, ModelError> {
+        let mut kept = self.kept.lock().await;
         let [cluster, others] = &mut *kept;
         let slot = if sees_cluster { cluster } else { others };
         if let Some((_, audit)) = slot.as_ref().filter(|(made, _)| made.elapsed() < FINDINGS_TTL) {
             return Ok(audit.clone());
         }
+        if !snapshot.synced {
+            return Err(ModelError::NotSynced);
+        }
+        let facts = self.core.audit_facts().await.ok_or(ModelError::TooMany)?;
+        let (snapshot, checked_at) = (Arc::clone(snapshot), Timestamp::now());
         let access = Access { cluster: sees_cluster, all_namespaces: true, ..Access::default() };
-        let found = findings::findings(snapshot, &access, None)?;
-        let audit = Audit { checked_at: Timestamp::now(), findings: found.into() };
+        // It passes over all workloads.
+        let found = tokio::task::spawn_blocking(move || {
+            findings::audit((&snapshot, Some(&facts)), &access, (None, checked_at))
+        });
+        let found = found.await.map_err(|_| ModelError::Unavailable)??;
+        let audit = Audit { checked_at, findings: found.into() };
         *slot = Some((Instant::now(), audit.clone()));
         Ok(audit)
+    }
+
+    /// Counts the findings of the cluster.
+    pub async fn counts(&self, snapshot: &Arc<Snapshot>) -> Option<FindingCounts> {
+        let audit = self.get(snapshot, true).await.ok()?;
+        Some(findings::count(&audit.findings))
+    }
+}
+
+impl Asked {
+    /// Answers with the findings about objects that the user may see.
+    pub(super) async fn findings(&self, access: &Access) -> Result<Response, Refused> {
+        let audit = self.audits.get(&self.snapshot, access.cluster).await;
+        let audit = audit.map_err(|error| self.refuse(&error))?;
+        let (namespace, page) = (&self.request.target.namespace, self.page()?);
+        let all = audit.findings.iter().filter(|finding| {
+            let of_object = &finding.metadata.namespace;
+            let asked = namespace.is_empty() || namespace == of_object;
+            asked && (access.cluster || (!of_object.is_empty() && access.sees(of_object)))
+        });
+        let rows = page.rows("findings", all.cloned().collect(), |finding| &finding.metadata);
+        let (items, metadata) = rows.map_err(|error| self.refuse(&error))?;
+        let list = self.view_list(items, metadata);
+        self.send_list(ViewList { checked_at: Some(audit.checked_at), ..list })
     }
 }

@@ -5,7 +5,8 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use crate::visibility::views::{
-    ClusterQueueView, CohortView, Finding, LocalQueueView, ManagerView, Source, Verdict, WorkloadView,
+    ClusterQueueView, CohortView, Finding, FlavorView, LocalQueueView, ManagerView, PreemptionReport,
+    PreemptionView, Source, UsageReport, UsageView, Verdict, WorkloadView,
 };
 
 /// Keywords that both versions of OpenAPI have; readers of the merged document of a cluster fail on others.
@@ -134,6 +135,15 @@ fn list(item: &str) -> Value {
     }
 }
 
+/// Returns the schema of a list of objects with this schema that says more than they do.
+fn report<T: JsonSchema>(item: &str) -> Value {
+    let mut schema = answer::<T>();
+    if let Some(items) = schema.pointer_mut("/properties/items/items") {
+        *items = json!({"$ref": format!("schema:{item}")});
+    }
+    schema
+}
+
 /// Returns the schemas of a version.
 pub(super) fn schemas(_: &str) -> Vec<(&'static str, Value)> {
     vec![
@@ -146,8 +156,16 @@ pub(super) fn schemas(_: &str) -> Vec<(&'static str, Value)> {
         ("ClusterQueueViewList", list("ClusterQueueView")),
         ("CohortView", object::<CohortView>()),
         ("CohortViewList", list("CohortView")),
+        ("FlavorView", object::<FlavorView>()),
+        ("FlavorViewList", list("FlavorView")),
         ("Finding", object::<Finding>()),
         ("FindingList", list("Finding")),
+        ("Preemption", object::<PreemptionView>()),
+        ("PreemptionList", report::<PreemptionReport>("Preemption")),
+        ("UsageReport", object::<UsageView>()),
+        ("UsageReportList", report::<UsageReport>("UsageReport")),
+        ("ClusterUsageReport", object::<UsageView>()),
+        ("ClusterUsageReportList", report::<UsageReport>("ClusterUsageReport")),
         ("ManagerView", object::<ManagerView>()),
         ("ManagerViewList", list("ManagerView")),
     ]

@@ -1,0 +1,368 @@
+//! The dashboard as a process of its own, beside a leader in another one: pages, streams, access, a leader that is gone.
+
+use crate::cases::note;
+use crate::fixture::Fixture;
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+use sluice_e2e::cluster::Cluster;
+use sluice_e2e::dashboard::{Dashboard, MANAGER_FLAGS, Page, Viewer};
+use sluice_e2e::objects::{self, Job, Kind, ObjectClient, text};
+use sluice_e2e::wait::{eventually, within};
+use std::time::{Duration, Instant};
+
+/// Namespaces of two tenants. Their names, and those of all their objects, are found nowhere else.
+const TENANTS: [&str; 2] = ["tenant-aster", "tenant-birch"];
+/// A part of the names of all objects of each tenant.
+const MARKS: [&str; 2] = ["aster", "birch"];
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+/// Number of tokens that are not valid.
+const JUNK: usize = 300;
+/// Most time from a change of an object to its update on an open page.
+const UPDATE: Duration = Duration::from_secs(5);
+/// Most time from the removal of a role to the end of what it allowed.
+const REVOKED: Duration = Duration::from_mins(1);
+
+/// A user of the cluster sees all pages; each of two tenants that share a ClusterQueue sees its own namespace and no name of the other,
+/// in no form; verdicts come from the leader in another process; streams bring changes; without a leader the pages say so.
+pub(crate) async fn is_a_process_of_its_own(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    let mut settings = cluster.manager()?.settings().clone();
+    settings.flags.extend(MANAGER_FLAGS.map(str::to_owned));
+    let before = cluster.replace_manager(&settings).await?;
+    let dashboard = Dashboard::start(cluster, "/").await?;
+    let outcome = check(cluster, fixture, &dashboard).await;
+    let log = std::fs::read_to_string(dashboard.process().log()).unwrap_or_default();
+    dashboard.stop();
+    outcome?;
+    ensure!(!log.contains("eyJ"), "a token is in the log");
+    cluster.start_manager(&before).await
+}
+
+async fn check(cluster: &mut Cluster, fixture: &Fixture, dashboard: &Dashboard) -> Result<()> {
+    let address = dashboard.address.as_str();
+    fill(cluster, fixture).await?;
+    let ops = Viewer::account(cluster, address, ("ops", "sluice-cluster-viewer", ""))?;
+    let mut tenants = Vec::new();
+    for (tenant, mark) in TENANTS.into_iter().zip(MARKS) {
+        let name = format!("{mark}-user");
+        tenants.push(Viewer::account(cluster, address, (&name, "sluice-namespace-viewer", tenant))?);
+    }
+    let [aster, birch] = &tenants[..] else { anyhow::bail!("two tenants") };
+    anonymous_users_are_asked_to_sign_in(address).await?;
+    ops_sees_all(&cluster.objects, fixture, &ops).await.context("the cluster view")?;
+    for (own, other, viewer) in [(0, 1, aster), (1, 0, birch)] {
+        tenant_sees_its_own(&cluster.objects, viewer, (own, other)).await.context(TENANTS[own])?;
+    }
+    junk_delays_no_user(&ops).await?;
+    changes_come(fixture, &ops).await?;
+    rights_end(cluster, birch).await?;
+    leader_goes(cluster, &ops).await
+}
+
+/// Two namespaces share a ClusterQueue: birch has a running and a waiting job of a higher priority, aster a preempted and a waiting one.
+async fn fill(cluster: &Cluster, fixture: &Fixture) -> Result<()> {
+    let spec = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
+    let queue = fixture.create_queue("shared", "", &[("cpu", "2", None)], spec).await?;
+    let high = fixture.create_priority_class("high", 9).await?;
+    for (tenant, mark) in TENANTS.into_iter().zip(MARKS) {
+        fixture.create_namespace(tenant, &json!({})).await?;
+        let local = objects::local_queue(tenant, &format!("{mark}-queue"), &queue);
+        cluster.objects.create(Kind::LOCAL_QUEUE, &local).await?;
+    }
+    let job = |tenant: usize, name: &str, cpu: &str| {
+        let mark = MARKS[tenant];
+        Job::new(TENANTS[tenant], &format!("{mark}-{name}"), &format!("{mark}-queue"), &[("cpu", cpu)])
+    };
+    let submit = async |job: Job| cluster.objects.create(Kind::JOB, job.body()).await;
+    submit(job(0, "victim", "2")).await?;
+    wait_for_workload(&cluster.objects, 0, "victim", "Admitted").await?;
+    submit(job(1, "winner", "2").priority(&high)).await?;
+    wait_for_workload(&cluster.objects, 1, "winner", "Admitted").await?;
+    submit(job(1, "next", "2").priority(&high)).await?;
+    submit(job(0, "waits", "1")).await?;
+    submit(job(0, "never", "5")).await?;
+    for (tenant, name) in [(1, "next"), (0, "waits"), (0, "never"), (0, "victim")] {
+        wait_for_workload(&cluster.objects, tenant, name, "").await?;
+    }
+    Ok(())
+}
+
+/// Waits until the Workload of a job has a condition, or is pending, and returns its name.
+async fn wait_for_workload(
+    objects: &ObjectClient,
+    tenant: usize,
+    job: &str,
+    condition: &str,
+) -> Result<String> {
+    eventually(format!("{job} is {condition}"), async || {
+        let all = objects.list(Kind::WORKLOAD, TENANTS[tenant], "").await?;
+        let wanted = format!("{}-{job}", MARKS[tenant]);
+        let owned = |w: &&Value| w["metadata"]["ownerReferences"][0]["name"] == wanted.as_str();
+        let workload = all.iter().find(owned).with_context(|| format!("{wanted} has no Workload"))?;
+        if condition.is_empty() {
+            objects::expect_condition(workload, "QuotaReserved", "False", "")?;
+        } else {
+            ensure!(objects::condition_is_true(workload, condition), "{}", workload["status"]);
+        }
+        Ok(text(workload, "/metadata/name").to_owned())
+    })
+    .await
+}
+
+/// Every answer has the strict headers.
+fn check_headers(page: &Page, path: &str) -> Result<()> {
+    ensure!(page.header("content-security-policy") == POLICY, "{path}: {:?}", page.headers);
+    ensure!(page.header("x-content-type-options") == "nosniff", "{path}: {:?}", page.headers);
+    ensure!(page.header("referrer-policy") == "same-origin", "{path}: {:?}", page.headers);
+    ensure!(page.header("cache-control") == "no-store", "{path}: {:?}", page.headers);
+    ensure!(page.header("access-control-allow-origin").is_empty(), "{path}: {:?}", page.headers);
+    Ok(())
+}
+
+async fn anonymous_users_are_asked_to_sign_in(address: &str) -> Result<()> {
+    let anonymous = Viewer::new(address, "")?;
+    for path in ["/", "/pending", "/clusterqueues/x", "/nothing", "/audit"] {
+        let page = anonymous.get(path).await?;
+        ensure!(page.status == 401 && page.text.contains("<h1>Sign in"), "{path}: {}", page.status);
+        check_headers(&page, path)?;
+        let page = anonymous.get(&format!("{path}?o=json")).await?;
+        ensure!(page.status == 401 && page.json()?["reason"] == "Unauthorized", "{path}: {}", page.text);
+    }
+    ensure!(anonymous.get("/healthz").await?.status == 200, "the probe needs a token");
+    Ok(())
+}
+
+/// Fails unless a page is answered with this status; returns it.
+async fn expect(viewer: &Viewer, path: &str, status: u16) -> Result<Page> {
+    let page = viewer.get(path).await?;
+    let start: String = page.text.chars().take(2_000).collect();
+    ensure!(page.status == status, "{path}: {} instead of {status}: {start}", page.status);
+    if status != 303 {
+        check_headers(&page, path)?;
+    }
+    Ok(page)
+}
+
+async fn ops_sees_all(objects: &ObjectClient, fixture: &Fixture, ops: &Viewer) -> Result<()> {
+    let queue = fixture.own_name("shared");
+    // The controller that aggregates roles may be later, and the dashboard follows the objects by itself.
+    eventually("the overview counts the pending workloads", async || {
+        let page = ops.get("/?o=json").await?;
+        ensure!(page.status == 200, "{}: {}", page.status, page.text);
+        let overview = page.json()?;
+        ensure!(overview["pending"] == 4 && overview["admitted"] == 1, "{overview}");
+        ensure!(overview["manager"]["leads"] == true, "the leader is not asked: {overview}");
+        Ok(())
+    })
+    .await?;
+    let status = objects.must_get(Kind::CLUSTER_QUEUE, "", &queue).await?;
+    let page = expect(ops, &format!("/clusterqueues/{queue}?o=json"), 200).await?.json()?;
+    let view = &page["clusterQueue"];
+    ensure!(view["pending"]["total"] == status["status"]["pendingWorkloads"], "{view}, {status}");
+    ensure!(view["admitted"] == status["status"]["admittedWorkloads"], "{view}, {status}");
+    for (path, shown) in [
+        ("/".to_owned(), "Pending by reason"),
+        (format!("/clusterqueues/{queue}"), "Quota and usage"),
+        ("/pending".to_owned(), "aster-waits"),
+        (format!("/pending?cq={queue}&reason=stuck"), "aster-never"),
+        ("/flavors".to_owned(), "Capacity"),
+        (format!("/flavors/{}", fixture.own_name("any")), "Largest gang that fits now"),
+        ("/preemptions".to_owned(), "birch-winner"),
+        ("/audit".to_owned(), "workload-never-fits"),
+        (format!("/namespaces/{}", TENANTS[0]), "aster-queue"),
+    ] {
+        let page = expect(ops, &path, 200).await?;
+        ensure!(page.text.contains(shown), "{path} does not show {shown:?}: {}", page.text);
+        ensure!(page.text.contains("id=\"live\""), "{path} is not live");
+        let json = ops.get_with(&path, &[("accept", "application/json")]).await?;
+        // Preemptions come from the replica whose history began first.
+        let replica = &json.json()?["source"]["replica"];
+        ensure!(path == "/preemptions" || replica == "dashboard", "{path}: {}", json.text);
+    }
+    for path in ["/pending?o=csv", "/audit?o=csv", "/flavors?o=csv", "/preemptions?o=csv"] {
+        let page = expect(ops, path, 200).await?;
+        ensure!(page.header("content-type").starts_with("text/csv"), "{path}: {:?}", page.headers);
+        ensure!(page.text.lines().count() > 1, "{path}: {}", page.text);
+    }
+    let waits = wait_for_workload(objects, 0, "waits", "").await?;
+    let path = format!("/workloads/{}/{waits}", TENANTS[0]);
+    eventually("the verdict is that of the leader", async || {
+        let verdict = expect(ops, &format!("{path}?o=json"), 200).await?.json()?;
+        ensure!(
+            verdict["source"]["role"] == "leader" && verdict["source"]["replica"] != "dashboard",
+            "{verdict}"
+        );
+        ensure!(verdict.get("partial").is_none_or(|partial| partial == false), "{verdict}");
+        ensure!(verdict["position"]["clusterQueue"].is_u64(), "{verdict}");
+        Ok(())
+    })
+    .await?;
+    let page = expect(ops, &path, 200).await?;
+    for shown in ["WaitingForQuota", "Flavors that were tried", "birch-next", "What happened"] {
+        ensure!(page.text.contains(shown), "{path} does not show {shown:?}: {}", page.text);
+    }
+    let moved = expect(ops, &format!("/jobs/{}/job/aster-waits", TENANTS[0]), 303).await?;
+    ensure!(moved.header("location") == path, "{:?}", moved.headers);
+    let wrong = format!("/clusterqueues/{queue}x");
+    let missing = expect(ops, &wrong, 404).await?;
+    ensure!(missing.text.contains(&format!("/clusterqueues/{queue}\"")), "no similar name: {}", missing.text);
+    for (path, named) in [("/pending?limit=many", "limit"), ("/audit?check=x", "check"), ("/?o=xml", "o:")] {
+        let page = expect(ops, path, 400).await?;
+        ensure!(page.text.contains(named), "{path}: {}", page.text);
+    }
+    expect(ops, "/nothing", 404).await.map(drop)
+}
+
+/// A tenant sees the pages of its namespace, and is refused all others. No name of the other tenant is anywhere.
+async fn tenant_sees_its_own(
+    objects: &ObjectClient,
+    viewer: &Viewer,
+    (own, other): (usize, usize),
+) -> Result<()> {
+    let (namespace, mark) = (TENANTS[own], MARKS[other]);
+    let mut allowed = vec![
+        format!("/namespaces/{namespace}"),
+        format!("/pending?ns={namespace}"),
+        format!("/audit?ns={namespace}"),
+        format!("/preemptions?ns={namespace}"),
+    ];
+    for workload in objects.list(Kind::WORKLOAD, namespace, "").await? {
+        allowed.push(format!("/workloads/{namespace}/{}", text(&workload, "/metadata/name")));
+    }
+    eventually("the namespace is shown", async || expect(viewer, &allowed[0], 200).await.map(drop)).await?;
+    for path in &allowed {
+        for form in ["html", "json", "csv"] {
+            let join = if path.contains('?') { '&' } else { '?' };
+            let address = format!("{path}{join}o={form}");
+            let page = viewer.get(&address).await?;
+            let has_form = form != "csv" || path.contains('?');
+            ensure!(
+                page.status == if has_form { 200 } else { 400 },
+                "{address}: {}: {}",
+                page.status,
+                page.text
+            );
+            ensure!(!page.text.contains(mark), "{address} names the other tenant: {}", page.text);
+            ensure!(form == "csv" || page.text.contains(MARKS[own]), "{address}: {}", page.text);
+        }
+        let (event, data) = viewer.stream(path).await?.next(UPDATE).await?;
+        ensure!(event == "swap" && !data.contains(mark), "the stream of {path}: {event}: {data}");
+    }
+    let waiting = if own == 0 { "waits" } else { "next" };
+    let name = wait_for_workload(objects, own, waiting, "").await?;
+    let verdict = expect(viewer, &format!("/workloads/{namespace}/{name}?o=json"), 200).await?.json()?;
+    ensure!(verdict["source"]["role"] == "leader", "{verdict}");
+    if own == 0 {
+        ensure!(verdict["ahead"]["hidden"].as_u64() > Some(0), "who is ahead is not counted: {verdict}");
+    }
+    let foreign = objects.list(Kind::WORKLOAD, TENANTS[other], "").await?;
+    let foreign = text(foreign.first().context("no Workload")?, "/metadata/name").to_owned();
+    for (path, right) in [
+        ("/".to_owned(), "list clusterqueueviews"),
+        ("/clusterqueues/anything".to_owned(), "list clusterqueueviews"),
+        ("/cohorts/anything".to_owned(), "list clusterqueueviews"),
+        ("/pending".to_owned(), "list clusterqueueviews"),
+        ("/flavors".to_owned(), "list clusterqueueviews"),
+        ("/preemptions".to_owned(), "list clusterqueueviews"),
+        ("/audit".to_owned(), "list clusterqueueviews"),
+        (format!("/namespaces/{}", TENANTS[other]), "list workloadviews"),
+        (format!("/pending?ns={}", TENANTS[other]), "list workloadviews"),
+        (format!("/workloads/{}/{foreign}", TENANTS[other]), "list workloadviews"),
+        (format!("/jobs/{}/job/{mark}-next", TENANTS[other]), "list workloadviews"),
+    ] {
+        let page = expect(viewer, &path, 403).await?;
+        ensure!(page.text.contains(right), "{path} does not name the right {right:?}: {}", page.text);
+        // What was asked for may be repeated, nothing beside it.
+        let rest = page.text.replace(TENANTS[other], "").replace(&foreign, "");
+        let rest = rest.replace(&format!("{mark}-next"), "");
+        ensure!(!rest.contains(mark), "{path}: {}", page.text);
+        let encoded = path.replace('?', "%3F").replace('=', "%3D");
+        let refused = viewer.send(&format!("/events?page={encoded}"), &[]).await?;
+        ensure!(refused.status() == 403, "a stream of {path}");
+    }
+    // What does not exist is told like what may not be seen.
+    let missing = expect(viewer, &format!("/workloads/{namespace}/missing"), 404).await?;
+    ensure!(!missing.text.contains(mark), "{}", missing.text);
+    Ok(())
+}
+
+/// Many tokens that are not valid do not delay a user.
+async fn junk_delays_no_user(ops: &Viewer) -> Result<()> {
+    let mut slowest = Duration::ZERO;
+    let others: Vec<Viewer> = (0..JUNK).map(|number| ops.with_token(&format!("junk-{number}"))).collect();
+    let (statuses, ()) = tokio::try_join!(
+        futures::future::try_join_all(others.iter().map(|other| async { Ok(other.get("/").await?.status) })),
+        async {
+            for _ in 0..10 {
+                let begun = Instant::now();
+                expect(ops, "/pending", 200).await?;
+                slowest = slowest.max(begun.elapsed());
+            }
+            anyhow::Ok(())
+        }
+    )?;
+    ensure!(statuses.iter().all(|status| [401, 429].contains(status)), "{statuses:?}");
+    ensure!(slowest < Duration::from_secs(2), "a page took {slowest:?}");
+    note(format_args!("beside {JUNK} bad tokens a page took at most {} ms", slowest.as_millis()));
+    Ok(())
+}
+
+/// A stream brings what changes, within seconds, and signs of life.
+async fn changes_come(fixture: &Fixture, ops: &Viewer) -> Result<()> {
+    let mut updates = ops.stream("/").await?;
+    let (event, _) = updates.next(UPDATE).await?;
+    ensure!(event == "swap", "the first event is {event}");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let mark = MARKS[0];
+    let job = Job::new(TENANTS[0], "aster-later", &format!("{mark}-queue"), &[("cpu", "2")]);
+    fixture.objects.create(Kind::JOB, job.body()).await?;
+    let begun = Instant::now();
+    loop {
+        let (event, data) = updates.next(Duration::from_secs(20)).await?;
+        if event == "swap" && data.contains("5 pending workloads") {
+            break;
+        }
+        ensure!(begun.elapsed() < UPDATE, "no update: {event}: {data}");
+    }
+    note(format_args!("a new Job was on an open page after {:.1} s", begun.elapsed().as_secs_f64()));
+    Ok(())
+}
+
+/// Without its role a user is refused within a minute, and its stream ends.
+async fn rights_end(cluster: &Cluster, birch: &Viewer) -> Result<()> {
+    let page = format!("/namespaces/{}", TENANTS[1]);
+    let mut updates = birch.stream(&page).await?;
+    cluster.kubectl.run(&["delete", "rolebinding", "birch-user", "-n", TENANTS[1]])?;
+    let begun = Instant::now();
+    within(REVOKED, "the right ends", async || expect(birch, &page, 403).await.map(drop)).await?;
+    loop {
+        let (event, _) = updates.next(REVOKED).await?;
+        ensure!(begun.elapsed() < REVOKED, "the stream goes on: {event}");
+        if event == "reload" {
+            break;
+        }
+    }
+    note(format_args!("a removed role ended after {:.0} s", begun.elapsed().as_secs_f64()));
+    Ok(())
+}
+
+/// Without a leader the pages say so, and show the condition instead of the verdict.
+async fn leader_goes(cluster: &mut Cluster, ops: &Viewer) -> Result<()> {
+    cluster.take_manager().context("no manager")?.terminate();
+    let begun = Instant::now();
+    within(REVOKED, "the pages say that no replica leads", async || {
+        let page = expect(ops, "/", 200).await?;
+        ensure!(page.text.contains("No workload is admitted at present."), "{}", page.text);
+        Ok(())
+    })
+    .await?;
+    note(format_args!("no leader was said after {:.0} s", begun.elapsed().as_secs_f64()));
+    let waits = wait_for_workload(&cluster.objects, 0, "waits", "").await?;
+    let path = format!("/workloads/{}/{waits}", TENANTS[0]);
+    let verdict = expect(ops, &format!("{path}?o=json"), 200).await?.json()?;
+    ensure!(verdict["partial"] == true, "{verdict}");
+    let page = expect(ops, &path, 200).await?;
+    ensure!(page.text.contains("WaitingForQuota"), "{}", page.text);
+    ensure!(page.text.contains("Parts that only the leader knows are missing"), "{}", page.text);
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! What pages show of the history, kept for a while, so that many viewers of a page cost one question.
+//!
+//! Invariant: an answer is kept for the access of its viewer, and for no other.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use crate::dashboard::{PreemptionFilter, PreemptionPage};
+use crate::server::apis::questions::AnswerQuestions;
+use crate::visibility::access::Access;
+use crate::visibility::history::{
+    HistoryAnswer, HistoryQuestion, HistoryTopic, LineTopic, PERIOD, PreemptionTopic,
+};
+use crate::visibility::page::{ModelError, PageQuery};
+use crate::visibility::questions::{LeaderAnswer, Question};
+use crate::visibility::views::LineReport;
+
+/// Points of a line: one for half an hour.
+const POINTS: u16 = 48;
+/// How long lines are kept: the least width of a bucket of theirs.
+const LINES_TTL: Duration = Duration::from_mins(1);
+/// How long preemptions are kept: as short as a viewer waits for the one that has just happened.
+const PREEMPTIONS_TTL: Duration = Duration::from_secs(5);
+/// Most answers that are kept.
+const MAX_KEPT: usize = 128;
+
+type Kept = BTreeMap<HistoryQuestion, (Instant, Arc<HistoryAnswer>)>;
+
+/// Asks the history for pages.
+pub(super) struct PageHistory {
+    leader: Arc<dyn AnswerQuestions>,
+    kept: Mutex<Kept>,
+}
+
+/// Returns the minute a day ago: the same for all that ask within a minute.
+fn day_ago() -> Timestamp {
+    let second = Timestamp::now().as_second().saturating_sub(PERIOD.as_secs());
+    Timestamp::from_second(second.saturating_sub(second.rem_euclid(60))).unwrap_or_default()
+}
+
+impl PageHistory {
+    pub(super) fn new(leader: Arc<dyn AnswerQuestions>) -> Self {
+        Self { leader, kept: Mutex::default() }
+    }
+
+    /// Returns the lines of a ClusterQueue, or of all; none if the history does not answer.
+    pub(super) async fn lines(&self, cluster_queue: Option<&str>, access: &Access) -> Option<LineReport> {
+        let topic = LineTopic { cluster_queue: cluster_queue.map(str::to_owned), points: POINTS };
+        match &*self.ask(access, HistoryTopic::Lines(topic), LINES_TTL).await.ok()? {
+            HistoryAnswer::Lines(answer) => Some(answer.view.clone()),
+            _ => None,
+        }
+    }
+
+    /// Returns a page of preemptions.
+    pub(super) async fn preemptions(
+        &self,
+        query: &PreemptionFilter,
+        access: &Access,
+    ) -> Result<PreemptionPage, ModelError> {
+        let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        let limit = if query.limit == 0 { crate::dashboard::question::DEFAULT_ROWS } else { query.limit };
+        let topic = PreemptionTopic {
+            since: Some(day_ago()),
+            namespace: text(&query.namespace),
+            cluster_queue: text(&query.cluster_queue),
+            page: PageQuery {
+                limit: usize::try_from(limit).unwrap_or_default(),
+                continue_token: query.after.clone(),
+            },
+            ..PreemptionTopic::default()
+        };
+        match &*self.ask(access, HistoryTopic::Preemptions(topic), PREEMPTIONS_TTL).await? {
+            HistoryAnswer::Preemptions(answer) => {
+                Ok(PreemptionPage { query: query.clone(), answer: answer.clone() })
+            }
+            _ => Err(ModelError::Unavailable),
+        }
+    }
+
+    async fn ask(
+        &self,
+        access: &Access,
+        topic: HistoryTopic,
+        ttl: Duration,
+    ) -> Result<Arc<HistoryAnswer>, ModelError> {
+        let question = HistoryQuestion { access: access.clone(), topic, own: false };
+        if let Some((_, answer)) = self.kept().get(&question).filter(|(made, _)| made.elapsed() < ttl) {
+            return Ok(Arc::clone(answer));
+        }
+        let answer = match self.leader.answer(Question::History(question.clone())).await {
+            Some(LeaderAnswer::History(answer)) => Arc::new(*answer),
+            Some(LeaderAnswer::Refused(error)) => return Err(error),
+            _ => return Err(ModelError::Unavailable),
+        };
+        let mut kept = self.kept();
+        kept.retain(|_, (made, _)| made.elapsed() < LINES_TTL);
+        if kept.len() < MAX_KEPT {
+            kept.insert(question, (Instant::now(), Arc::clone(&answer)));
+        }
+        Ok(answer)
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

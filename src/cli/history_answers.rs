@@ -1,0 +1,370 @@
+//! Answers from the history: of this replica, or of the one that began first.
+//!
+//! Invariants: a history that has all that is asked for answers itself; otherwise a follower asks the leader, and the leader the
+//! replica that began first; without them the answer is that of this replica, marked as `partial`. The core hands out its history at
+//! most once in a second, however often it is asked.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+
+use super::core_queries::{self, CoreQuery};
+use crate::history::HistoryView;
+use crate::kube::leader_call::LeaderCall;
+use crate::kube::lease::LeaseHolder;
+use crate::server::apis::views::source_of;
+use crate::snapshot::Snapshot;
+use crate::visibility::access::Access;
+use crate::visibility::history::{
+    HistoryQuestion, HistorySource, HistoryState, RingReport, RingStarts, TELL_INTERVAL, add_evictions,
+};
+use crate::visibility::page::ModelError;
+use crate::visibility::questions::{LeaderAnswer, Question};
+use crate::visibility::views::Verdict;
+
+/// How long a copy of the history is used.
+const COPY_TTL: Duration = Duration::from_secs(1);
+/// How often it is looked at whether the leader has to be told.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What all that answer from the history of this process share.
+pub(super) struct HistoryShared {
+    /// What other replicas told this one.
+    starts: Mutex<RingStarts>,
+    copy: tokio::sync::Mutex<Option<HistoryCopy>>,
+    origin: Instant,
+}
+
+impl Default for HistoryShared {
+    fn default() -> Self {
+        Self { starts: Mutex::default(), copy: tokio::sync::Mutex::default(), origin: Instant::now() }
+    }
+}
+
+/// A copy of the history.
+#[derive(Clone)]
+struct HistoryCopy {
+    made: Instant,
+    at: Timestamp,
+    history: Arc<HistoryView>,
+}
+
+/// Asks other replicas.
+pub(super) trait AskReplicas: Send + Sync {
+    /// Asks the leader, or the replica at an address; `None` without an answer.
+    fn ask(&self, address: Option<String>, question: Question) -> BoxFuture<'static, Option<LeaderAnswer>>;
+}
+
+impl AskReplicas for Arc<LeaderCall> {
+    fn ask(&self, address: Option<String>, question: Question) -> BoxFuture<'static, Option<LeaderAnswer>> {
+        let call = Self::clone(self);
+        Box::pin(async move {
+            let answer = match address {
+                Some(address) => call.ask_at(&address, &question).await,
+                None => LeaderCall::ask(&call, &question).await,
+            };
+            match answer.map(serde_json::from_value::<LeaderAnswer>) {
+                Ok(Ok(answer)) => return Some(answer),
+                Ok(Err(error)) => tracing::warn!(%error, "the answer of another replica cannot be read"),
+                Err(error) => tracing::debug!(%error, "another replica was not asked"),
+            }
+            None
+        })
+    }
+}
+
+/// Answers from histories.
+#[derive(Clone)]
+pub(super) struct HistoryAnswers {
+    pub(super) shared: Arc<HistoryShared>,
+    pub(super) queries: mpsc::Sender<CoreQuery>,
+    pub(super) published: Arc<ArcSwap<Snapshot>>,
+    /// Name of this replica.
+    pub(super) replica: String,
+    pub(super) holder: Arc<LeaseHolder>,
+    /// Asks other replicas; `None` without an election: there are no others.
+    pub(super) call: Option<Arc<dyn AskReplicas>>,
+}
+
+impl HistoryAnswers {
+    /// Keeps what another replica told.
+    pub(super) fn hear(&self, report: RingReport) {
+        self.starts(|starts, now| starts.hear(report, now));
+    }
+
+    /// Returns the number of other replicas that told lately.
+    pub(super) fn other_replicas(&self) -> usize {
+        self.starts(RingStarts::count)
+    }
+
+    /// Adds what the history of this replica has of a workload to its verdict.
+    pub(super) async fn add_evictions(&self, verdict: &mut Verdict, access: &Access) {
+        if let Some(own) = self.copy().await {
+            let uid = verdict.workload.metadata.uid.clone();
+            add_evictions(&mut verdict.history, &own.history, &uid, access);
+        }
+    }
+
+    fn starts<T>(&self, read: impl FnOnce(&mut RingStarts, Duration) -> T) -> T {
+        let mut starts = self.shared.starts.lock().unwrap_or_else(PoisonError::into_inner);
+        read(&mut starts, self.shared.origin.elapsed())
+    }
+
+    /// Answers a user, or another process that asks for one.
+    pub(super) async fn answer(&self, question: &HistoryQuestion) -> LeaderAnswer {
+        let Some(own) = self.copy().await else {
+            return LeaderAnswer::Refused(ModelError::TooMany);
+        };
+        let Some(call) = self.call.as_ref().filter(|_| !question.own) else {
+            return self.own(question, &own);
+        };
+        if question.is_covered(own.history.from, own.at) {
+            return self.own(question, &own);
+        }
+        if !self.published.load().leading {
+            return match self.ask(call, None, question).await {
+                Some(answer) => answer,
+                None => self.partial(question, &own),
+            };
+        }
+        match self.starts(|starts, now| starts.earlier_than(own.history.from, now)) {
+            Some(first) => match self.ask(call, Some(first.address), question).await {
+                Some(answer) => answer,
+                None => self.partial(question, &own),
+            },
+            None if self.leads_for_long(own.at) => self.own(question, &own),
+            None => self.partial(question, &own),
+        }
+    }
+
+    /// Returns whether the other replicas have told by now since when they record.
+    fn leads_for_long(&self, now: Timestamp) -> bool {
+        let since = self.holder.get().map(|(_, since)| since);
+        let known = TELL_INTERVAL.saturating_add(LOOK_INTERVAL);
+        since.is_some_and(|since| Duration::try_from(now.duration_since(since)).is_ok_and(|led| led > known))
+    }
+
+    /// Asks the leader, or the replica at an address for its own history.
+    async fn ask(
+        &self,
+        call: &Arc<dyn AskReplicas>,
+        address: Option<String>,
+        question: &HistoryQuestion,
+    ) -> Option<LeaderAnswer> {
+        let asked = Question::History(HistoryQuestion { own: address.is_some(), ..question.clone() });
+        match call.ask(address, asked).await? {
+            LeaderAnswer::Refused(ModelError::TooMany | ModelError::Unavailable | ModelError::NotSynced) => {
+                None
+            }
+            answer => Some(answer),
+        }
+    }
+
+    fn own(&self, question: &HistoryQuestion, own: &HistoryCopy) -> LeaderAnswer {
+        let snapshot = self.published.load_full();
+        if !snapshot.synced {
+            return LeaderAnswer::Refused(ModelError::NotSynced);
+        }
+        let origin = source_of(&snapshot, &self.replica, Some(own.at));
+        let source = HistorySource { history: &own.history, replica: &self.replica, now: own.at };
+        let state = HistoryState { source, snapshot: &snapshot, origin: &origin };
+        match question.answer(&state) {
+            Ok(answer) => LeaderAnswer::History(Box::new(answer)),
+            Err(error) => LeaderAnswer::Refused(error),
+        }
+    }
+
+    fn partial(&self, question: &HistoryQuestion, own: &HistoryCopy) -> LeaderAnswer {
+        match self.own(question, own) {
+            LeaderAnswer::History(answer) => LeaderAnswer::History(Box::new(answer.into_partial())),
+            other => other,
+        }
+    }
+
+    /// Returns a copy of the history that is not older than a second; `None` if the core has too many questions.
+    async fn copy(&self) -> Option<HistoryCopy> {
+        let mut kept = self.shared.copy.lock().await;
+        if let Some(copy) = kept.as_ref().filter(|copy| copy.made.elapsed() < COPY_TTL) {
+            return Some(copy.clone());
+        }
+        let history = core_queries::ask(&self.queries, CoreQuery::History).await?;
+        let copy = HistoryCopy { made: Instant::now(), at: Timestamp::now(), history: Arc::new(history) };
+        *kept = Some(copy.clone());
+        // What changes meanwhile is twice in memory, so that a copy is not kept for longer than it is used.
+        let shared = Arc::clone(&self.shared);
+        tokio::spawn(async move {
+            tokio::time::sleep(COPY_TTL).await;
+            shared.copy.lock().await.take_if(|copy| copy.made.elapsed() >= COPY_TTL);
+        });
+        Some(copy)
+    }
+
+    /// Tells the leader since when this replica records: at each interval, and at once when another one leads. Never ends.
+    pub(super) async fn tell(self, address: String) {
+        let Some(call) = self.call.clone() else { return std::future::pending().await };
+        let mut told: Option<(Option<String>, Instant)> = None;
+        loop {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+            let snapshot = self.published.load_full();
+            let Some(from) = snapshot.history.from.filter(|_| !snapshot.leading) else { continue };
+            let leader = self.holder.address();
+            let is_due = told.as_ref().is_none_or(|(to, at)| *to != leader || at.elapsed() >= TELL_INTERVAL);
+            if !is_due || leader.is_none() {
+                continue;
+            }
+            let report = RingReport { replica: self.replica.clone(), address: address.clone(), from };
+            if call.ask(None, Question::Ring(report)).await.is_some() {
+                told = Some((leader, Instant::now()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::Ring;
+    use crate::visibility::access::Access;
+    use crate::visibility::history::{HistoryAnswer, HistoryTopic, PreemptionTopic};
+    use crate::visibility::page::PageQuery;
+    use crate::visibility::views::{Answer, PreemptionReport, Source};
+
+    /// Other replicas, which answer or not, and what they were asked.
+    #[derive(Default)]
+    struct Others {
+        answer: bool,
+        asked: Mutex<Vec<(Option<String>, bool)>>,
+    }
+
+    impl AskReplicas for Others {
+        fn ask(
+            &self,
+            address: Option<String>,
+            question: Question,
+        ) -> BoxFuture<'static, Option<LeaderAnswer>> {
+            let Question::History(question) = question else { panic!("{question:?}") };
+            self.asked.lock().unwrap().push((address, question.own));
+            let view = PreemptionReport { total: 77, ..PreemptionReport::default() };
+            let answer =
+                HistoryAnswer::Preemptions(Answer { view, source: Source::default(), partial: false });
+            let answer = self.answer.then(|| LeaderAnswer::History(Box::new(answer)));
+            Box::pin(async move { answer })
+        }
+    }
+
+    fn hours_ago(hours: i64) -> Timestamp {
+        Timestamp::now().checked_sub(jiff::SignedDuration::from_hours(hours)).unwrap()
+    }
+
+    /// A replica whose history began some hours ago, with others.
+    fn replica(hours: i64, leading: bool, others: Option<Arc<Others>>) -> HistoryAnswers {
+        let (queries, mut received) = mpsc::channel(4);
+        tokio::spawn(async move {
+            let mut ring = Ring::new(1 << 20);
+            ring.set_time(hours_ago(hours));
+            ring.begin();
+            while let Some(query) = received.recv().await {
+                if let CoreQuery::History(reply) = query {
+                    drop(reply.send(ring.view()));
+                }
+            }
+        });
+        let snapshot = Snapshot { synced: true, leading, ..Snapshot::default() };
+        HistoryAnswers {
+            shared: Arc::default(),
+            queries,
+            published: Arc::new(ArcSwap::from_pointee(snapshot)),
+            replica: "m-0".to_owned(),
+            holder: Arc::default(),
+            call: others.map(|others| -> Arc<dyn AskReplicas> { others }),
+        }
+    }
+
+    fn question(hours: i64, own: bool) -> HistoryQuestion {
+        let page = PageQuery::default();
+        let topic = PreemptionTopic { since: Some(hours_ago(hours)), page, ..PreemptionTopic::default() };
+        HistoryQuestion { access: Access::everything(), topic: HistoryTopic::Preemptions(topic), own }
+    }
+
+    /// Whether the answer is that of the others, and whether it is partial.
+    async fn ask(replica: &HistoryAnswers, question: &HistoryQuestion) -> (bool, bool) {
+        match replica.answer(question).await {
+            LeaderAnswer::History(answer) => match *answer {
+                HistoryAnswer::Preemptions(answer) => (answer.view.total == 77, answer.partial),
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn others(answer: bool) -> Arc<Others> {
+        Arc::new(Others { answer, ..Others::default() })
+    }
+
+    #[tokio::test]
+    async fn a_history_that_has_the_whole_period_answers_itself() {
+        for leading in [true, false] {
+            let all = others(true);
+            let own = replica(30, leading, Some(Arc::clone(&all)));
+            for hours in [1, 24, 100] {
+                assert_eq!(ask(&own, &question(hours, false)).await, (false, false), "{hours}");
+            }
+            let young = replica(2, leading, Some(Arc::clone(&all)));
+            assert_eq!(ask(&young, &question(1, false)).await, (false, false));
+            assert_eq!(ask(&young, &question(24, true)).await, (false, false), "it is asked for its own");
+            assert!(all.asked.lock().unwrap().is_empty());
+        }
+        assert_eq!(
+            ask(&replica(2, true, None), &question(24, false)).await,
+            (false, false),
+            "there are no others"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_follower_asks_the_leader() {
+        let all = others(true);
+        let follower = replica(2, false, Some(Arc::clone(&all)));
+        assert_eq!(ask(&follower, &question(24, false)).await, (true, false));
+        assert_eq!(*all.asked.lock().unwrap(), [(None, false)]);
+        let follower = replica(2, false, Some(others(false)));
+        assert_eq!(ask(&follower, &question(24, false)).await, (false, true), "the leader does not answer");
+    }
+
+    #[tokio::test]
+    async fn the_leader_asks_the_replica_that_began_first() {
+        let report = |replica: &str, hours: i64| RingReport {
+            replica: replica.to_owned(),
+            address: format!("{replica}:8082"),
+            from: hours_ago(hours),
+        };
+        for (answers, expected) in [(true, (true, false)), (false, (false, true))] {
+            let all = others(answers);
+            let leader = replica(2, true, Some(Arc::clone(&all)));
+            assert_eq!(
+                ask(&leader, &question(24, false)).await,
+                (false, true),
+                "it does not know the others yet"
+            );
+            leader.hear(report("m-1", 1));
+            assert_eq!(ask(&leader, &question(24, false)).await, (false, true));
+            leader.hear(report("m-2", 9));
+            leader.hear(report("m-3", 5));
+            assert_eq!(ask(&leader, &question(24, false)).await, expected);
+            assert_eq!(*all.asked.lock().unwrap(), [(Some("m-2:8082".to_owned()), true)]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_copy_is_not_kept() {
+        let own = replica(30, true, None);
+        ask(&own, &question(1, false)).await;
+        assert!(own.shared.copy.lock().await.is_some());
+        tokio::time::sleep(COPY_TTL + Duration::from_millis(200)).await;
+        assert!(own.shared.copy.lock().await.is_none());
+    }
+}

@@ -1,0 +1,183 @@
+//! Answers of this process: the core takes objects of a cluster or a file, and the server's own code answers from it, so that every
+//! verb reads the same answers as from a manager.
+//!
+//! Invariants: nothing is decided and nothing is written; the user may see everything that could be read; what could not be read is
+//! named on standard error, and the answers are partial.
+
+mod answers;
+mod objects;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::kube::Client;
+use anyhow::{Context, bail};
+use axum::body::Body;
+use http::{Request, Response};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use self::answers::Answers;
+use self::objects::StoredObjects;
+use super::connection::{Connection, Session};
+use super::note;
+use crate::cache::Kind;
+use crate::cli::cluster_objects::{ClusterObjects, ClusterReader};
+use crate::cli::simulate::read_manifests;
+use crate::cli::{config_mapping, settings};
+use crate::kube::client::Caller;
+use crate::reconciler::CoreSettings;
+use crate::simulate::Manifests;
+use crate::visibility::offline::OfflineState;
+use crate::visibility::views::{Source, SourceKind};
+
+/// From this number on it is said how much is read.
+const MANY_WORKLOADS: u64 = 20_000;
+/// Bytes of a Workload in a list, about.
+const WORKLOAD_BYTES: u64 = 3_000;
+/// The manager's ConfigMap and its field.
+const CONFIG_MAP: (&str, &str) = ("kueue-system", "kueue-manager-config");
+const CONFIG_FIELD: &str = "controller_manager_config.yaml";
+/// Time for an answer of this process.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// What answers requests that are not for the views.
+#[derive(Clone)]
+enum Objects {
+    /// The API server.
+    Cluster(Client),
+    /// The objects of a file.
+    Stored(Arc<StoredObjects>),
+}
+
+/// What of the objects could not be read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Missing {
+    /// Anything.
+    any: bool,
+    /// Kinds without which the engine cannot say what a workload waits for.
+    decisive: bool,
+}
+
+impl Missing {
+    fn of<'a>(skipped: impl Iterator<Item = &'a str>) -> Self {
+        const DECISIVE: [&str; 6] =
+            ["workloads", "clusterqueues", "localqueues", "cohorts", "resourceflavors", "namespaces"];
+        skipped.fold(Self::default(), |missing, resource| Self {
+            any: true,
+            decisive: missing.decisive || DECISIVE.contains(&resource),
+        })
+    }
+}
+
+/// Reads the objects of a cluster.
+pub(super) async fn of_cluster(connection: Connection) -> anyhow::Result<Session> {
+    let Connection { client, timeout, namespace } = connection;
+    let caller = Caller::new(client.clone(), timeout);
+    let cluster = ClusterReader::of(caller.clone());
+    let core = cluster_settings(&cluster).await?;
+    if let Some(count) = cluster.count(Kind::Workload).await.filter(|count| *count > MANY_WORKLOADS) {
+        let megabytes = count.saturating_mul(WORKLOAD_BYTES) / 1_000_000;
+        note(&format!("reading {count} workloads (about {megabytes} MB)..."));
+    }
+    let ClusterObjects { objects, skipped } = cluster.objects_of(&core.kinds(), &namespace).await?;
+    if let Some(first) = skipped.first() {
+        let names: Vec<&str> = skipped.iter().map(|skipped| skipped.resource.as_str()).collect();
+        note(&format!("note: cannot read in the whole cluster: {} ({})", names.join(", "), first.reason));
+    }
+    let is_partial = !skipped.is_empty();
+    let missing = Missing::of(skipped.iter().map(|skipped| skipped.resource.as_str()));
+    let source = Source { kind: SourceKind::Cluster, time: Some(Timestamp::now()), ..Source::default() };
+    let state = load(core, objects.into_iter().map(|(_, object)| object), &source);
+    let answers = Answers::new(state, source, missing);
+    Ok(session(answers, Objects::Cluster(client), (namespace, timeout, is_partial)))
+}
+
+/// Reads the objects of a file.
+pub(super) fn of_file(path: &Path, namespace: String) -> anyhow::Result<Session> {
+    let mut manifests = Manifests::default();
+    read_manifests(path, &namespace, &mut manifests).context("--source")?;
+    let Some(dump) = manifests.dump.take() else {
+        bail!("--source {}: no file of sluice dump", path.display());
+    };
+    for problem in &manifests.problems {
+        note(&format!("note: {problem}"));
+    }
+    // What the dump lacks is a problem, too.
+    let is_partial = !manifests.problems.is_empty() || !dump.skipped.is_empty();
+    let mut missing = Missing::of(dump.skipped.iter().map(|skipped| skipped.resource.as_str()));
+    missing.any |= is_partial;
+    let core = match dump.configuration {
+        Some(document) => settings::checked("configuration of the dump", document)?,
+        None => settings::configuration(None, None)?,
+    };
+    let core = config_mapping::core_settings(&core.configuration, settings::DEFAULT_NAMESPACE);
+    let replica = path.display().to_string();
+    let source = Source { kind: SourceKind::File, replica, time: Some(dump.time), ..Source::default() };
+    let objects: Vec<(Kind, Value)> =
+        manifests.objects.into_iter().map(|manifest| (manifest.kind, manifest.object)).collect();
+    let state = load(core, objects.iter().map(|(_, object)| object.clone()), &source);
+    let answers = Answers::new(state, source, missing);
+    let stored = Arc::new(StoredObjects::of(objects));
+    let session = session(answers, Objects::Stored(stored), (namespace, ANSWER_TIMEOUT, is_partial));
+    Ok(Session { as_of: Some(dump.time), ..session })
+}
+
+fn load(core: CoreSettings, objects: impl Iterator<Item = Value>, source: &Source) -> OfflineState {
+    let now = source.time.unwrap_or_default();
+    OfflineState::load(core, objects, (source.kind, now))
+}
+
+/// Returns the settings of the cluster's manager; the built-in ones, with a note, if its configuration cannot be read.
+async fn cluster_settings(cluster: &ClusterReader) -> anyhow::Result<CoreSettings> {
+    let (namespace, name) = CONFIG_MAP;
+    let loaded = match cluster.config_map_field(namespace, name, CONFIG_FIELD).await? {
+        Ok(text) => {
+            let what = format!("ConfigMap {namespace}/{name}");
+            settings::checked(&what, settings::document_of(&text, &what, None)?)?
+        }
+        Err(reason) => {
+            note(&format!(
+                "note: the manager's configuration is not known ({reason}): taken as the built-in one"
+            ));
+            settings::configuration(None, None)?
+        }
+    };
+    Ok(config_mapping::core_settings(&loaded.configuration, settings::DEFAULT_NAMESPACE))
+}
+
+/// Returns a session whose requests this process answers.
+fn session(
+    answers: Answers,
+    objects: Objects,
+    (namespace, timeout, is_partial): (String, Duration, bool),
+) -> Session {
+    let answers = Arc::new(answers);
+    let service = tower::service_fn(move |request: Request<::kube::client::Body>| {
+        let (answers, objects) = (Arc::clone(&answers), objects.clone());
+        async move { respond(&answers, &objects, request).await }
+    });
+    let client = Client::new(service, namespace.clone());
+    Session { caller: Caller::new(client, timeout), namespace, is_partial, as_of: None }
+}
+
+async fn respond(
+    answers: &Answers,
+    objects: &Objects,
+    request: Request<::kube::client::Body>,
+) -> Result<Response<Body>, tower::BoxError> {
+    if request.uri().path().starts_with(answers::GROUP_PATH) {
+        return Ok(answers.respond(request.map(Body::new)).await);
+    }
+    match objects {
+        Objects::Cluster(client) => Ok(client.send(request).await?.map(Body::new)),
+        Objects::Stored(stored) => Ok(stored.respond(request.method(), request.uri())),
+    }
+}
+
+/// Returns the kinds of objects.
+fn kinds(objects: &[(Kind, Value)]) -> BTreeSet<Kind> {
+    objects.iter().map(|(kind, _)| *kind).collect()
+}

@@ -1,0 +1,83 @@
+//! `sluice list preemption`.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use jiff::Timestamp;
+
+use super::usage::period_start;
+use super::{TableArgs, ViewQuery, note_partial, read, rows};
+use crate::cli::files;
+use crate::cli::people::connection::Session;
+use crate::cli::people::failure::EXIT_PARTIAL;
+use crate::cli::people::note;
+use crate::cli::people::pages::encoded;
+use crate::people::views;
+use crate::visibility::history::csv;
+use crate::visibility::views::PreemptionReport;
+
+/// Which preemptions are listed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PreemptionFilter {
+    /// In all namespaces.
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// Those since then: a duration as 24h, or a time.
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = period_start)]
+    since: Timestamp,
+    /// Only those of this victim, or of its job.
+    #[arg(long, value_name = "NAME")]
+    victim: Option<String>,
+    /// Only those by this preemptor.
+    #[arg(long, value_name = "NAME")]
+    preemptor: Option<String>,
+    /// Only those whose victim or preemptor is of this ClusterQueue.
+    #[arg(short = 'c', long, value_name = "NAME")]
+    clusterqueue: Option<String>,
+}
+
+impl PreemptionFilter {
+    fn more(&self) -> String {
+        let mut more = format!("&since={}", encoded(&self.since.to_string()));
+        let fields =
+            [("victim", &self.victim), ("preemptor", &self.preemptor), ("clusterQueue", &self.clusterqueue)];
+        for (name, value) in fields {
+            if let Some(value) = value {
+                let _ = write!(more, "&{name}={}", encoded(value));
+            }
+        }
+        more
+    }
+}
+
+pub(super) async fn run(
+    session: &Session,
+    table: &TableArgs,
+    filter: &PreemptionFilter,
+    query: ViewQuery,
+) -> anyhow::Result<ExitCode> {
+    let resource = super::list::resource(session, "preemptions", filter.all_namespaces);
+    let query = ViewQuery { more: filter.more(), ..query };
+    let found = rows(session, &resource, &query, "preemptions").await?;
+    let left = found.left.unwrap_or_default();
+    let list = found.into_list();
+    note_partial(&list);
+    let report: PreemptionReport = read(&list)?;
+    if table.output.is_csv() {
+        files::print(&csv::preemptions(&report))?;
+    } else if table.format()?.is_some() || !report.items.is_empty() {
+        table.print(&list, |report: PreemptionReport, look| {
+            Ok(views::preemptions(&report, filter.all_namespaces, look))
+        })?;
+    } else {
+        note(&super::list::nothing(session, filter.all_namespaces));
+    }
+    if left > 0 {
+        note(&format!("{left} more: --limit 0 lists all"));
+    }
+    if report.recorded.complete {
+        return Ok(ExitCode::SUCCESS);
+    }
+    note(&views::recorded(&report.recorded, filter.since, table.look(Timestamp::now())));
+    Ok(ExitCode::from(EXIT_PARTIAL))
+}

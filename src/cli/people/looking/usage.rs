@@ -1,0 +1,107 @@
+//! `sluice usage`.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{TableArgs, ask, note_partial, read};
+use crate::cli::files;
+use crate::cli::people::connection::{ConnectionArgs, Session};
+use crate::cli::people::failure::{EXIT_PARTIAL, FORBIDDEN};
+use crate::cli::people::note;
+use crate::cli::people::pages::encoded;
+use crate::cli::people::source::VIEWS;
+use crate::history::UsageGroup;
+use crate::kube::client::CallError;
+use crate::people::views;
+use crate::visibility::history::{csv, since};
+use crate::visibility::views::UsageReport;
+
+/// Arguments of `usage`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct UsageArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    #[command(flatten)]
+    table: TableArgs,
+    /// What the hours are grouped by: queue, cohort, namespace, localqueue, priorityclass or flavor. Default: queue, in one namespace localqueue.
+    #[arg(long, value_name = "GROUP", value_parser = UsageGroup::parse)]
+    by: Option<UsageGroup>,
+    /// Start of the period: a duration as 24h, or a time; at most the last 24 hours are recorded.
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = period_start)]
+    since: Timestamp,
+    /// End of the period: a duration before now, or a time. Default: now.
+    #[arg(long, value_name = "TIME", value_parser = period_start)]
+    until: Option<Timestamp>,
+    /// Only this resource.
+    #[arg(long, value_name = "NAME")]
+    resource: Option<String>,
+}
+
+/// Reads the start of a period that ends now.
+pub(super) fn period_start(text: &str) -> Result<Timestamp, String> {
+    since(text, Timestamp::now())
+}
+
+impl UsageArgs {
+    fn query(&self) -> String {
+        let mut query = format!("?since={}", encoded(&self.since.to_string()));
+        let until = self.until.map(|until| until.to_string());
+        let by = self.by.map(UsageGroup::as_str);
+        for (name, value) in [("until", until.as_deref()), ("by", by), ("resource", self.resource.as_deref())]
+        {
+            if let Some(value) = value {
+                let _ = write!(query, "&{name}={}", encoded(value));
+            }
+        }
+        query
+    }
+
+    /// Reads the report of the cluster, or that of the namespace where it is asked for or all that the user may see.
+    async fn read(&self, session: &Session) -> anyhow::Result<Value> {
+        let query = self.query();
+        let own = format!("namespaces/{}/usagereports{query}", encoded(&session.namespace));
+        if self.connection.namespace.is_some() {
+            return ask(session, &own, "usagereports").await;
+        }
+        let all = format!("clusterusagereports{query}");
+        match session.caller.get(&format!("{VIEWS}/{all}")).await {
+            Ok(answer) => Ok(answer),
+            Err(CallError::Status { code: FORBIDDEN, .. }) => {
+                let answer = ask(session, &own, "usagereports").await?;
+                note(&format!(
+                    "note: usage of namespace {} alone: the whole cluster is for its readers",
+                    session.namespace
+                ));
+                Ok(answer)
+            }
+            Err(_) => ask(session, &all, "clusterusagereports").await,
+        }
+    }
+}
+
+pub(crate) async fn run(args: &UsageArgs) -> anyhow::Result<ExitCode> {
+    let is_csv = args.table.output.is_csv();
+    if !is_csv {
+        args.table.format()?;
+    }
+    if args.until.is_some_and(|until| until <= args.since) {
+        anyhow::bail!("--until: the end of the period is not after its start");
+    }
+    args.table.check_manager("the history")?;
+    let session = args.connection.connect().await?;
+    let answer = args.read(&session).await?;
+    note_partial(&answer);
+    let report: UsageReport = read(&answer)?;
+    if is_csv {
+        files::print(&csv::usage(&report))?;
+    } else {
+        args.table.print(&answer, |report: UsageReport, look| Ok(views::usage(&report, args.since, look)))?;
+    }
+    if !report.attribution.is_empty() && !is_csv && args.table.format()?.is_none() {
+        note(&report.attribution);
+    }
+    Ok(if report.recorded.complete { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PARTIAL) })
+}

@@ -1,0 +1,116 @@
+//! Where answers come from: the manager's group, the cluster's objects, or a dump.
+//!
+//! Invariants: `auto` takes the manager where its group is served; another source than the manager is named on standard error.
+
+use std::path::PathBuf;
+
+use super::connection::{Connection, ConnectionArgs, Session};
+use super::failure::{NOT_FOUND, UNAVAILABLE};
+use super::{here, note};
+use crate::kube::client::Caller;
+
+/// Path of the group's version.
+pub(super) const VIEWS: &str = "/apis/visibility.sluice.dev/v1alpha1";
+
+/// The flag `--source`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct SourceArgs {
+    /// Where answers come from: the manager, the cluster's objects (read with your rights and evaluated here), or a file of sluice
+    /// dump; auto takes the manager where it answers.
+    #[arg(long, global = true, value_name = "auto|manager|cluster|FILE", default_value = "auto", value_parser = parse)]
+    source: Source,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Source {
+    #[default]
+    Auto,
+    Manager,
+    Cluster,
+    File(PathBuf),
+}
+
+fn parse(text: &str) -> Result<Source, String> {
+    match text {
+        "" => Err("use auto, manager, cluster or a file of sluice dump".to_owned()),
+        "auto" => Ok(Source::Auto),
+        "manager" => Ok(Source::Manager),
+        "cluster" => Ok(Source::Cluster),
+        path => Ok(Source::File(path.into())),
+    }
+}
+
+impl SourceArgs {
+    /// Returns the connection to what answers.
+    pub(super) async fn connect(&self, args: &ConnectionArgs) -> anyhow::Result<Session> {
+        match &self.source {
+            Source::Manager => args.connect().await,
+            Source::Cluster => here::of_cluster(args.connection().await?).await,
+            Source::File(path) => here::of_file(path, args.namespace_alone().await),
+            Source::Auto => {
+                let Connection { client, timeout, namespace } = args.connection().await?;
+                let caller = Caller::new(client.clone(), timeout);
+                let Some(missing) = missing(&caller).await else {
+                    return Ok(Session { caller, namespace, is_partial: false, as_of: None });
+                };
+                note(&format!("note: {missing}: answers are computed here from the cluster's objects"));
+                here::of_cluster(Connection { client, timeout, namespace }).await
+            }
+        }
+    }
+
+    /// Returns the connection to what has the objects themselves: the cluster, or a file.
+    pub(super) async fn connect_to_objects(&self, args: &ConnectionArgs) -> anyhow::Result<Session> {
+        match &self.source {
+            Source::File(path) => here::of_file(path, args.namespace_alone().await),
+            Source::Auto | Source::Cluster | Source::Manager => args.connect().await,
+        }
+    }
+
+    /// Returns an error if another source than the cluster is asked for: `what` is read there.
+    pub(super) fn check_cluster(&self, what: &str) -> anyhow::Result<()> {
+        match self.source {
+            Source::Auto | Source::Cluster => Ok(()),
+            Source::Manager | Source::File(_) => anyhow::bail!("--source: {what} are read from the cluster"),
+        }
+    }
+
+    /// Returns an error unless the manager may answer: `what` is known to it alone.
+    pub(super) fn check_manager(&self, what: &str) -> anyhow::Result<()> {
+        match self.source {
+            Source::Auto | Source::Manager => Ok(()),
+            Source::Cluster | Source::File(_) => {
+                anyhow::bail!("--source: {what} is known to the manager alone")
+            }
+        }
+    }
+}
+
+/// Returns why the manager's group cannot be asked; `None` if it can, or if asking says more.
+async fn missing(caller: &Caller) -> Option<&'static str> {
+    match caller.get(VIEWS).await {
+        Err(error) if error.code() == Some(NOT_FOUND) => {
+            Some("the cluster does not serve visibility.sluice.dev")
+        }
+        Err(error) if error.code() == Some(UNAVAILABLE) => Some("the visibility API does not answer"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_word_is_a_file() {
+        for (text, expected) in [
+            ("auto", Ok(Source::Auto)),
+            ("manager", Ok(Source::Manager)),
+            ("cluster", Ok(Source::Cluster)),
+            ("./cluster", Ok(Source::File("./cluster".into()))),
+            ("", Err("use auto, manager, cluster or a file of sluice dump".to_owned())),
+        ] {
+            assert_eq!(parse(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! The page of findings: what cannot work or does not do what was meant, with its correction.
+//!
+//! Invariant: it has at most 200 findings; counts are those of all that the viewer may see.
+
+use super::frame::{Frame, Request, Scope, Section};
+use super::links::Links;
+use super::marks::{Shape, Tag};
+use super::text::{self, Moment};
+use crate::visibility::views::{Check, Finding, FindingCounts, Severity, Source};
+use askama::Template;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Most findings of a page.
+pub(super) const MAX_FINDINGS: usize = 200;
+
+/// What is asked for on the page of findings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AuditQuery {
+    /// `error`, `warning` or `note`; empty for all.
+    pub severity: String,
+    /// Code of a check; empty for all.
+    pub check: String,
+    /// The namespace whose objects are meant; empty for the cluster.
+    #[serde(rename = "ns")]
+    pub namespace: String,
+}
+
+/// The page of findings.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AuditPage {
+    /// What was asked for.
+    pub query: AuditQuery,
+    /// Number of findings of the cluster or namespace, whatever their severity and check.
+    pub counts: FindingCounts,
+    /// The findings that were asked for, the first 200.
+    pub items: Vec<Finding>,
+    /// Number of findings that were asked for.
+    pub total: u64,
+    /// When the objects were looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked_at: Option<Timestamp>,
+    /// Number of ClusterQueues that were looked at, if the viewer sees the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_queue_count: Option<u64>,
+    /// Number of workloads that were looked at, if the viewer sees the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload_count: Option<u64>,
+    /// Where all this comes from.
+    pub source: Source,
+    /// Whether a part is missing or may differ from the leader's.
+    #[serde(default)]
+    pub partial: bool,
+}
+
+impl AuditQuery {
+    /// Returns whether a finding was asked for.
+    pub(super) fn selects(&self, finding: &Finding) -> bool {
+        (self.severity.is_empty() || finding.severity.as_str() == self.severity)
+            && (self.check.is_empty() || finding.check.as_str() == self.check)
+    }
+
+    /// Returns what cannot be asked for: a severity or check that does not exist.
+    pub(super) fn unknown(&self) -> Option<String> {
+        let severities = [Severity::Error, Severity::Warning, Severity::Note];
+        if !self.severity.is_empty() && severities.iter().all(|known| known.as_str() != self.severity) {
+            return Some(format!("severity: {:?} is not error, warning or note", self.severity));
+        }
+        let is_known = Check::ALL.iter().any(|known| known.as_str() == self.check);
+        (!self.check.is_empty() && !is_known).then(|| format!("check: there is no check {:?}", self.check))
+    }
+}
+
+#[derive(Template)]
+#[template(path = "audit.html", config = "src/dashboard/askama.toml")]
+struct AuditTemplate<'a> {
+    frame: Frame,
+    lede: String,
+    checked: Moment,
+    looked_at: String,
+    chips: Vec<Chip>,
+    check: &'a str,
+    all: String,
+    findings: Vec<FindingRow>,
+    /// How many there are, if not all are shown.
+    total: String,
+    csv: String,
+}
+
+struct Chip {
+    text: &'static str,
+    count: String,
+    href: String,
+    current: bool,
+}
+
+/// A finding, as pages show it.
+pub(super) struct FindingRow {
+    pub(super) tag: Tag,
+    /// As a sentence without a full stop.
+    pub(super) message: String,
+    pub(super) code: &'static str,
+    pub(super) check_href: String,
+    pub(super) object: String,
+    /// Page about the object; empty for none.
+    pub(super) object_href: String,
+    pub(super) consequence: String,
+    pub(super) correction: String,
+    /// Whether the correction is a command.
+    pub(super) is_command: bool,
+}
+
+/// Renders the page of findings.
+///
+/// # Errors
+/// The template fails, which is a bug.
+pub fn audit(request: &Request, data: &AuditPage) -> askama::Result<String> {
+    let (query, links) = (&data.query, &request.links);
+    let shown = data.items.get(..MAX_FINDINGS).unwrap_or(&data.items);
+    let is_cut = usize::try_from(data.total).unwrap_or(usize::MAX) > shown.len();
+    AuditTemplate {
+        frame: Frame::of(request, "Audit", Section::Audit, (&data.source, data.partial)),
+        lede: lede(data),
+        checked: Moment::ago(data.checked_at, request.now),
+        looked_at: looked_at(data),
+        chips: chips(data, links),
+        check: &query.check,
+        all: href(links, &AuditQuery { check: String::new(), ..query.clone() }),
+        findings: shown.iter().map(|finding| FindingRow::of(finding, request, &query.namespace)).collect(),
+        total: if is_cut { text::count(data.total) } else { String::new() },
+        csv: with_form(&href(links, query), "csv"),
+    }
+    .render()
+}
+
+/// Returns the address of the page of findings.
+pub(super) fn href(links: &Links, query: &AuditQuery) -> String {
+    let pairs =
+        [("severity", query.severity.as_str()), ("check", &query.check), ("ns", query.namespace.as_str())];
+    links.with_query("/audit", &pairs)
+}
+
+/// Returns an address with the form of the answer.
+pub(super) fn with_form(address: &str, form: &str) -> String {
+    let start = if address.contains('?') { '&' } else { '?' };
+    format!("{address}{start}o={form}")
+}
+
+fn lede(data: &AuditPage) -> String {
+    let counts = &data.counts;
+    let all = counts.errors.saturating_add(counts.warnings).saturating_add(counts.notes);
+    let of = match data.query.namespace.as_str() {
+        "" => "queues, quotas, flavors and workloads".to_owned(),
+        namespace => format!("objects of namespace {namespace}"),
+    };
+    if all == 0 {
+        return format!("No findings about {of}.");
+    }
+    format!("{} about {of}.", text::counted(all, "finding"))
+}
+
+fn looked_at(data: &AuditPage) -> String {
+    match (data.cluster_queue_count, data.workload_count) {
+        (Some(queues), Some(workloads)) => format!(
+            "against {} and {}",
+            text::counted(queues, "ClusterQueue"),
+            text::counted(workloads, "workload")
+        ),
+        _ => String::new(),
+    }
+}
+
+fn chips(data: &AuditPage, links: &Links) -> Vec<Chip> {
+    let (query, counts) = (&data.query, &data.counts);
+    let all = counts.errors.saturating_add(counts.warnings).saturating_add(counts.notes);
+    let chip = |(text, severity, count): (&'static str, &str, u64)| Chip {
+        text,
+        count: text::count(count),
+        href: href(links, &AuditQuery { severity: severity.to_owned(), ..query.clone() }),
+        current: query.severity == severity,
+    };
+    let chips = [
+        ("All", "", all),
+        ("Errors", "error", counts.errors),
+        ("Warnings", "warning", counts.warnings),
+        ("Notes", "note", counts.notes),
+    ];
+    chips.into_iter().map(chip).collect()
+}
+
+impl FindingRow {
+    /// Returns the row of a finding, with links to what the viewer may see.
+    pub(super) fn of(finding: &Finding, request: &Request, namespace: &str) -> Self {
+        let (shape, word) = match finding.severity {
+            Severity::Error => (Shape::NeedsChange, "Error"),
+            Severity::Warning => (Shape::Warning, "Warning"),
+            Severity::Note => (Shape::Note, "Note"),
+        };
+        let object = &finding.object;
+        let of_namespace =
+            if object.namespace.is_empty() { String::new() } else { format!("{}/", object.namespace) };
+        let check = AuditQuery {
+            check: finding.check.as_str().to_owned(),
+            namespace: namespace.to_owned(),
+            ..AuditQuery::default()
+        };
+        let is_command = ["kubectl ", "sluice "].iter().any(|start| finding.correction.starts_with(start));
+        Self {
+            tag: Tag::new(shape, word),
+            message: capitalized(&finding.message),
+            code: finding.check.as_str(),
+            check_href: href(&request.links, &check),
+            object: format!("{} {of_namespace}{}", object.kind, object.name),
+            object_href: object_href(finding, request),
+            consequence: finding.consequence.clone(),
+            correction: if is_command || finding.correction.is_empty() {
+                finding.correction.clone()
+            } else {
+                format!("{}.", capitalized(&finding.correction))
+            },
+            is_command,
+        }
+    }
+}
+
+/// Returns the page about the object of a finding; for workloads their list.
+fn object_href(finding: &Finding, request: &Request) -> String {
+    let (links, object) = (&request.links, &finding.object);
+    let in_cluster = request.scope == Scope::Cluster;
+    match object.kind.as_str() {
+        "ClusterQueue" if in_cluster && finding.check == Check::WorkloadNeverFits => {
+            links.with_query("/pending", &[("cq", &object.name), ("reason", "ExceedsMaxQuota")])
+        }
+        "ClusterQueue" if in_cluster => links.cluster_queue(&object.name),
+        "Cohort" if in_cluster => links.cohort(&object.name),
+        "ResourceFlavor" if in_cluster => links.flavor(&object.name),
+        "LocalQueue" => links.with_query("/pending", &[("ns", &object.namespace), ("lq", &object.name)]),
+        "Workload" => links.workload(&object.namespace, &object.name),
+        "Namespace" => links.namespace(&object.name),
+        _ => String::new(),
+    }
+}
+
+fn capitalized(text: &str) -> String {
+    let mut rest = text.chars();
+    rest.next().map(|first| first.to_uppercase().chain(rest).collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_known_severities_and_checks_are_asked_for() {
+        let query = |severity: &str, check: &str| AuditQuery {
+            severity: severity.to_owned(),
+            check: check.to_owned(),
+            ..AuditQuery::default()
+        };
+        assert_eq!(query("", "").unknown(), None);
+        assert_eq!(query("note", "cohort-cycle").unknown(), None);
+        assert_eq!(
+            query("bad", "").unknown().as_deref(),
+            Some("severity: \"bad\" is not error, warning or note")
+        );
+        assert_eq!(query("", "x").unknown().as_deref(), Some("check: there is no check \"x\""));
+    }
+
+    #[test]
+    fn messages_begin_as_sentences() {
+        assert_eq!(capitalized("it has no resource groups"), "It has no resource groups");
+        assert_eq!(capitalized("27 workloads"), "27 workloads");
+        assert_eq!(capitalized(""), "");
+    }
+}

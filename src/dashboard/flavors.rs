@@ -1,0 +1,196 @@
+//! Pages of flavors: what nodes have, what quotas promise and workloads are charged, what is free where, and the largest gang that fits.
+//!
+//! Invariant: the page of a flavor shows one map and one table of gangs; that of all flavors one row for each.
+
+use super::frame::{Frame, Request, Section};
+use super::heat::{DrawnBlock, HeatMap};
+use super::links::{Links, encode};
+use super::text;
+use crate::visibility::views::{AmountView, FlavorResourceView, FlavorView, LevelView, Source};
+use askama::Template;
+use serde::{Deserialize, Serialize};
+
+/// What is asked for on a page of flavors.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FlavorQuery {
+    /// Name of the flavor; empty for all.
+    pub flavor: String,
+    /// What one pod of a gang asks for: `RESOURCE=QUANTITY,...`; empty for all of the scarcest resource of the largest node.
+    pub pod: String,
+    /// Name of the ClusterQueue whose quota bounds a gang; empty for the nodes alone.
+    #[serde(rename = "cq")]
+    pub cluster_queue: String,
+}
+
+/// A page of flavors.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FlavorPage {
+    /// What was asked for.
+    pub query: FlavorQuery,
+    /// The flavors; one, if it was asked for by its name. Their domains are in `map`.
+    pub items: Vec<FlavorView>,
+    /// What is free in the domains of the flavor that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub map: Option<HeatMap>,
+    /// Names of ClusterQueues to choose from.
+    pub cluster_queues: Vec<String>,
+    /// Where all this comes from.
+    pub source: Source,
+    /// Whether a part is missing or may differ from the leader's.
+    #[serde(default)]
+    pub partial: bool,
+}
+
+#[derive(Template)]
+#[template(path = "flavors.html", config = "src/dashboard/askama.toml")]
+struct FlavorTemplate<'a> {
+    frame: Frame,
+    query: &'a FlavorQuery,
+    heading: &'a str,
+    all: String,
+    rows: Vec<FlavorRow>,
+    topology: &'a str,
+    /// `free nvidia.com/gpu on each host`.
+    cells: String,
+    blocks: Vec<DrawnBlock>,
+    gang: Option<Gang>,
+    csv: String,
+}
+
+struct FlavorRow {
+    name: String,
+    href: String,
+    resource: String,
+    nodes: String,
+    /// Those of them that are schedulable.
+    schedulable_nodes: String,
+    no_nodes: bool,
+    schedulable: String,
+    quota: String,
+    slack: String,
+    is_short: bool,
+    charged: String,
+    others: String,
+    free: String,
+    gang: String,
+}
+
+/// The largest gang by level.
+struct Gang {
+    action: String,
+    queues: Vec<(String, bool)>,
+    pod: String,
+    rows: Vec<GangRow>,
+    approximate: bool,
+}
+
+struct GangRow {
+    level: String,
+    domains: String,
+    most_free: String,
+    location: String,
+    pods: String,
+    limited_by: String,
+}
+
+/// Renders the page of all flavors, or of one.
+///
+/// # Errors
+/// The template fails, which is a bug.
+pub fn flavors(request: &Request, data: &FlavorPage) -> askama::Result<String> {
+    let (query, links) = (&data.query, &request.links);
+    let only = data.items.first().filter(|_| !query.flavor.is_empty());
+    let heading = if query.flavor.is_empty() { "Flavors" } else { &query.flavor };
+    let rows = match only {
+        Some(flavor) => resource_rows(flavor, links),
+        None => data.items.iter().map(|flavor| flavor_row(flavor, flavor.resources.first(), links)).collect(),
+    };
+    let is_wide = data.map.as_ref().is_some_and(|map| map.wider);
+    let resource = only.and_then(|flavor| flavor.resources.first()).map(|row| row.resource.as_str());
+    let of = if is_wide { "wider domain, because there are too many hosts to show" } else { "host" };
+    FlavorTemplate {
+        frame: Frame::of(request, heading, Section::Flavors, (&data.source, data.partial)),
+        query,
+        heading,
+        all: links.to("/flavors"),
+        rows,
+        topology: only.map(|flavor| flavor.topology.as_str()).unwrap_or_default(),
+        cells: resource.map(|resource| format!("free {resource} by {of}")).unwrap_or_default(),
+        blocks: data.map.as_ref().map(HeatMap::drawn).unwrap_or_default(),
+        gang: only.map(|flavor| gang(flavor, data, links)),
+        csv: super::audit::with_form(&href(links, query), "csv"),
+    }
+    .render()
+}
+
+/// Returns the address of a page of flavors.
+pub(super) fn href(links: &Links, query: &FlavorQuery) -> String {
+    let pairs = [("pod", query.pod.as_str()), ("cq", &query.cluster_queue)];
+    if query.flavor.is_empty() {
+        return links.with_query("/flavors", &pairs);
+    }
+    links.with_query(&format!("/flavors/{}", encode(&query.flavor)), &pairs)
+}
+
+fn resource_rows(flavor: &FlavorView, links: &Links) -> Vec<FlavorRow> {
+    if flavor.resources.is_empty() {
+        return vec![flavor_row(flavor, None, links)];
+    }
+    flavor.resources.iter().map(|resource| flavor_row(flavor, Some(resource), links)).collect()
+}
+
+fn flavor_row(flavor: &FlavorView, resource: Option<&FlavorResourceView>, links: &Links) -> FlavorRow {
+    let amount = |of: fn(&FlavorResourceView) -> &AmountView| {
+        resource.map_or_else(|| text::NONE.to_owned(), |row| text::amount(of(row)))
+    };
+    let nodes = flavor.nodes;
+    let gang = flavor.levels.last().map(|level| text::counted(level.largest_gang, "pod"));
+    FlavorRow {
+        name: flavor.metadata.name.clone(),
+        href: links.flavor(&flavor.metadata.name),
+        resource: resource.map(|row| row.resource.clone()).unwrap_or_default(),
+        nodes: text::count(nodes.total),
+        schedulable_nodes: text::count(nodes.schedulable),
+        no_nodes: nodes.total == 0,
+        schedulable: amount(|row| &row.schedulable),
+        quota: amount(|row| &row.quota),
+        slack: amount(|row| &row.slack),
+        is_short: resource.is_some_and(|row| row.slack.value.starts_with('-')),
+        charged: amount(|row| &row.charged),
+        others: amount(|row| &row.others),
+        free: amount(|row| &row.free),
+        gang: gang.unwrap_or_else(|| text::NONE.to_owned()),
+    }
+}
+
+fn gang(flavor: &FlavorView, data: &FlavorPage, links: &Links) -> Gang {
+    let pod: Vec<String> =
+        flavor.pod.iter().map(|need| format!("{} {}", text::amount(&need.amount), need.resource)).collect();
+    let row = |level: &LevelView| GangRow {
+        level: if level.level.is_empty() { "anywhere".to_owned() } else { level.level.clone() },
+        domains: text::count(level.domains),
+        most_free: text::amount(&level.most_free),
+        location: match (level.location.as_str(), level.more) {
+            ("", _) => text::NONE.to_owned(),
+            (place, 0) => place.to_owned(),
+            (place, more) => format!("{place} (and {} more)", text::count(more)),
+        },
+        pods: text::count(level.largest_gang),
+        limited_by: if level.limited_by.is_empty() {
+            text::NONE.to_owned()
+        } else {
+            level.limited_by.clone()
+        },
+    };
+    let chosen = &data.query.cluster_queue;
+    let queues = data.cluster_queues.iter().map(|name| (name.clone(), name == chosen));
+    Gang {
+        action: links.flavor(&flavor.metadata.name),
+        queues: queues.collect(),
+        pod: pod.join(", "),
+        rows: flavor.levels.iter().map(row).collect(),
+        approximate: flavor.approximate,
+    }
+}

@@ -1,0 +1,308 @@
+//! The page of preemptions: preemptors and victims, reasons, and the latest ones.
+//!
+//! Invariants: a number in the matrix is a link to its rows; of a workload that the viewer may not see, the page has the ClusterQueue
+//! alone.
+
+use super::chart;
+use super::frame::{Frame, Request, Section};
+use super::links::Links;
+use super::text::{self, Moment};
+use crate::visibility::history::workload_text;
+use crate::visibility::views::{
+    Answer, HistoryWorkload, HoursOf, PreemptionReport, PreemptionSumView, PreemptionView,
+};
+use askama::Template;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Most rows by reason.
+const MAX_REASONS: usize = 20;
+
+/// What is asked for on the page of preemptions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PreemptionFilter {
+    /// Name of the ClusterQueue of victim or preemptor; empty for all.
+    #[serde(rename = "cq")]
+    pub cluster_queue: String,
+    /// Namespace of the victims; empty for all.
+    #[serde(rename = "ns")]
+    pub namespace: String,
+    /// The token of the page before; empty for the first page.
+    pub after: String,
+    /// Most rows.
+    pub limit: u64,
+}
+
+/// The page of preemptions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PreemptionPage {
+    /// What was asked for.
+    pub query: PreemptionFilter,
+    /// The preemptions with their sums.
+    #[serde(flatten)]
+    pub answer: Answer<PreemptionReport>,
+}
+
+#[derive(Template)]
+#[template(path = "preemptions.html", config = "src/dashboard/askama.toml")]
+struct PreemptionTemplate<'a> {
+    frame: Frame,
+    query: &'a PreemptionFilter,
+    lede: String,
+    period: String,
+    /// Names of the columns of the matrix.
+    victims: Vec<String>,
+    matrix: Vec<MatrixRow>,
+    /// Resources of the hours, for headings.
+    resources: Vec<String>,
+    reasons: Vec<ReasonRow>,
+    rows: Vec<Row>,
+    kept: String,
+    all: String,
+    csv: String,
+    first: String,
+    next: String,
+    left: String,
+}
+
+struct MatrixRow {
+    name: String,
+    cells: Vec<Cell>,
+    sum: String,
+}
+
+struct Cell {
+    class: &'static str,
+    count: String,
+}
+
+struct ReasonRow {
+    reason: String,
+    count: String,
+    hours: Vec<String>,
+}
+
+struct Row {
+    id: String,
+    time: Moment,
+    namespace: String,
+    name: String,
+    href: String,
+    preemptor: Preemptor,
+    reason: String,
+    priority: String,
+    by: String,
+    amounts: String,
+    ran: Moment,
+    released: Moment,
+    is_held: bool,
+}
+
+#[derive(Default)]
+struct Preemptor {
+    namespace: String,
+    name: String,
+    /// Its address; empty if it may not be seen.
+    href: String,
+}
+
+/// Returns the address of the page.
+pub(super) fn href(links: &Links, query: &PreemptionFilter) -> String {
+    let limit = if query.limit == 0 { String::new() } else { query.limit.to_string() };
+    let pairs = [
+        ("cq", query.cluster_queue.as_str()),
+        ("ns", &query.namespace),
+        ("limit", &limit),
+        ("after", &query.after),
+    ];
+    links.with_query("/preemptions", &pairs)
+}
+
+/// Renders the page of preemptions.
+///
+/// # Errors
+/// The template fails, which is a bug.
+pub fn preemptions(request: &Request, data: &PreemptionPage) -> askama::Result<String> {
+    let (report, links, query) = (&data.answer.view, &request.links, &data.query);
+    let lost = resources(report);
+    let to = |change: &dyn Fn(&mut PreemptionFilter)| {
+        let mut other = query.clone();
+        change(&mut other);
+        href(links, &other)
+    };
+    let first = to(&|query| query.after.clear());
+    let csv = if first.contains('?') { "&o=csv" } else { "?o=csv" };
+    let token = &report.metadata.continue_token;
+    let left = report.metadata.remaining_item_count;
+    let (victims, matrix) = matrix(report);
+    PreemptionTemplate {
+        frame: Frame::of(
+            request,
+            "Preemptions",
+            Section::Preemptions,
+            (&data.answer.source, data.answer.partial),
+        ),
+        query,
+        lede: lede(report),
+        period: chart::period(&report.recorded),
+        victims,
+        matrix,
+        reasons: report.by_reason.iter().take(MAX_REASONS).map(|sum| reason_row(sum, &lost)).collect(),
+        resources: lost,
+        rows: report.items.iter().map(|item| row(item, links)).collect(),
+        kept: kept(report),
+        all: to(&|query| {
+            *query = PreemptionFilter { namespace: query.namespace.clone(), ..PreemptionFilter::default() }
+        }),
+        csv: format!("{first}{csv}"),
+        next: if token.is_empty() { String::new() } else { to(&|query| query.after.clone_from(token)) },
+        left: left.map(|left| format!("{} more", text::count(left))).unwrap_or_default(),
+        first,
+    }
+    .render()
+}
+
+/// Returns the resources that victims lost, the first ones by name.
+fn resources(report: &PreemptionReport) -> Vec<String> {
+    let all: BTreeSet<&str> = report.lost.iter().map(|lost| lost.resource.as_str()).collect();
+    // Devices are what people ask for; CPU and memory come with them.
+    let devices: Vec<&str> = all.iter().copied().filter(|name| name.contains('/')).collect();
+    let chosen = if devices.is_empty() { all.into_iter().collect() } else { devices };
+    chosen.into_iter().take(2).map(str::to_owned).collect()
+}
+
+fn lost_of<'a>(sum: &'a PreemptionSumView, resource: &str) -> Option<&'a HoursOf> {
+    sum.lost.iter().find(|lost| lost.resource == resource)
+}
+
+fn lede(report: &PreemptionReport) -> String {
+    if report.recorded.from.is_none() {
+        return "Nothing is recorded: the manager runs with --history-ring=0, or has just started."
+            .to_owned();
+    }
+    if report.total == 0 {
+        return format!("No workload was preempted ({}).", chart::period(&report.recorded));
+    }
+    let most = report.matrix.iter().max_by_key(|sum| sum.count);
+    let most = most.filter(|most| report.total > 1 && !most.preemptor_cluster_queue.is_empty()).map(|most| {
+        let (by, of) = (&most.preemptor_cluster_queue, &most.victim_cluster_queue);
+        let pair = if by == of { format!("within {of}") } else { format!("{by} taking from {of}") };
+        format!(" {} were {pair}.", text::count(most.count))
+    });
+    let took = resources(report).into_iter().next().and_then(|resource| {
+        let lost = report.lost.iter().find(|lost| lost.resource == resource)?;
+        let (hours, word) = (text::grouped(&lost.hours.text), short(&resource));
+        Some(format!(" took {hours} {word} hours of work from their victims"))
+    });
+    let period = match report.recorded.from {
+        Some(from) if !report.recorded.complete => format!("since {}", from.strftime("%H:%M")),
+        _ => "in the last 24 hours".to_owned(),
+    };
+    let (total, took) = (text::count(report.total), took.unwrap_or_default());
+    format!("{total} {period}{took}.{}", most.unwrap_or_default())
+}
+
+/// Returns the name of a resource without its domain; abbreviations in capitals.
+fn short(resource: &str) -> String {
+    match resource.rsplit('/').next().unwrap_or(resource) {
+        name @ ("gpu" | "cpu" | "tpu") => name.to_uppercase(),
+        name => name.to_owned(),
+    }
+}
+
+/// Returns the matrix: names of the columns, and the rows.
+fn matrix(report: &PreemptionReport) -> (Vec<String>, Vec<MatrixRow>) {
+    let sums = &report.matrix;
+    let named = |name: &str| if name.is_empty() { "unknown".to_owned() } else { name.to_owned() };
+    let victims: BTreeSet<&str> = sums.iter().map(|sum| sum.victim_cluster_queue.as_str()).collect();
+    let mut rows: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
+    for sum in sums {
+        rows.entry(&sum.preemptor_cluster_queue).or_default().insert(&sum.victim_cluster_queue, sum.count);
+    }
+    let most = sums.iter().map(|sum| sum.count).max().unwrap_or_default();
+    let matrix = rows.into_iter().map(|(name, counts)| MatrixRow {
+        name: named(name),
+        cells: victims
+            .iter()
+            .map(|victim| cell(counts.get(victim).copied().unwrap_or_default(), most))
+            .collect(),
+        sum: text::count(counts.values().sum()),
+    });
+    let matrix = matrix.collect();
+    (victims.into_iter().map(named).collect(), matrix)
+}
+
+fn cell(count: u64, most: u64) -> Cell {
+    // Four shades, by the part of the greatest count.
+    let shade = count.saturating_mul(4).checked_div(most).unwrap_or_default();
+    let class = match (count, shade) {
+        (0, _) => "h0",
+        (_, 0 | 1) => "h1",
+        (_, 2) => "h2",
+        (_, 3) => "h3",
+        _ => "h4",
+    };
+    Cell { class, count: if count == 0 { "·".to_owned() } else { text::count(count) } }
+}
+
+fn reason_row(sum: &PreemptionSumView, resources: &[String]) -> ReasonRow {
+    let hours = |resource: &String| {
+        lost_of(sum, resource).map_or_else(|| text::NONE.to_owned(), |lost| text::grouped(&lost.hours.text))
+    };
+    ReasonRow {
+        reason: if sum.reason.is_empty() { "not known".to_owned() } else { sum.reason.clone() },
+        count: text::count(sum.count),
+        hours: resources.iter().map(hours).collect(),
+    }
+}
+
+fn row(item: &PreemptionView, links: &Links) -> Row {
+    let duration = |seconds: Option<i64>| {
+        seconds.map_or_else(Moment::default, |seconds| Moment {
+            at: format!("PT{seconds}S"),
+            shown: text::elapsed(seconds),
+        })
+    };
+    let amounts = item
+        .amounts
+        .iter()
+        .map(|amount| format!("{} {}", text::amount(&amount.amount), short(&amount.resource)));
+    let priority = |workload: Option<&HistoryWorkload>| {
+        let priority = workload.and_then(|workload| workload.priority);
+        priority.map(|priority| text::grouped(&priority.to_string())).unwrap_or_default()
+    };
+    Row {
+        id: format!("p-{}-{}", item.victim.uid, item.metadata.name.rsplit('.').next().unwrap_or_default()),
+        time: item.time.map(Moment::clock).unwrap_or_default(),
+        namespace: item.victim.namespace.clone(),
+        name: item.victim.name.clone(),
+        href: links.workload(&item.victim.namespace, &item.victim.name),
+        preemptor: item.preemptor.as_ref().map(|known| preemptor(known, links)).unwrap_or_default(),
+        reason: item.reason.clone(),
+        priority: priority(Some(&item.victim)),
+        by: priority(item.preemptor.as_ref()),
+        amounts: amounts.collect::<Vec<_>>().join(", "),
+        ran: duration(item.ran_seconds),
+        released: duration(item.released_seconds),
+        is_held: item.released_seconds.is_none() && !item.seeded,
+    }
+}
+
+fn preemptor(known: &HistoryWorkload, links: &Links) -> Preemptor {
+    if known.name.is_empty() {
+        return Preemptor { name: workload_text(known), ..Preemptor::default() };
+    }
+    Preemptor {
+        namespace: known.namespace.clone(),
+        name: known.name.clone(),
+        href: links.workload(&known.namespace, &known.name),
+    }
+}
+
+/// Says how many are kept, and since when.
+fn kept(report: &PreemptionReport) -> String {
+    let Some(from) = report.recorded.from else { return String::new() };
+    let number = text::counted(report.total, "preemption");
+    format!("{number} recorded since {}", text::rfc3339(from))
+}

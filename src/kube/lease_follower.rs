@@ -1,0 +1,133 @@
+//! Looks at the Lease of the election from outside: who leads, where that replica answers, and whether any replica leads at all.
+//!
+//! Invariants: the Lease is only read; "no replica leads" is said only while the Lease itself can be read, because an API server that
+//! does not answer says nothing about the leader.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::client::Caller;
+use super::lease::LeaseHolder;
+
+/// Time between two looks.
+const INTERVAL: Duration = Duration::from_secs(3);
+/// How long a Lease may be past its end before no replica leads: a change of the leader takes a few seconds.
+const HANDOVER: Duration = Duration::from_secs(10);
+/// Age of the last look from which on nothing is known.
+const MAX_AGE: Duration = Duration::from_secs(10);
+
+/// What the Lease has said.
+#[derive(Debug, Default)]
+pub struct LeaseFollower(Mutex<Option<Seen>>);
+
+#[derive(Debug)]
+struct Seen {
+    holder: String,
+    renewed: String,
+    /// How long a renewal holds.
+    duration: Duration,
+    /// When a renewal was last seen, or the first look.
+    lived: Instant,
+    looked: Instant,
+}
+
+impl LeaseFollower {
+    /// Returns whether no replica leads; false if it is not known.
+    pub fn is_leaderless(&self) -> bool {
+        self.is_leaderless_at(Instant::now())
+    }
+
+    fn is_leaderless_at(&self, now: Instant) -> bool {
+        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.as_ref().is_some_and(|seen| {
+            let is_current = now.saturating_duration_since(seen.looked) < MAX_AGE;
+            is_current && now.saturating_duration_since(seen.lived) > seen.duration + HANDOVER
+        })
+    }
+
+    /// Takes what a look has found; `None` if there is no Lease. Returns the holder if it has changed.
+    fn see(&self, lease: Option<&Value>, now: Instant) -> Option<String> {
+        let text = |pointer: &str| {
+            let found = lease.and_then(|lease| lease.pointer(pointer));
+            found.and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let (holder, renewed) = (text("/spec/holderIdentity"), text("/spec/renewTime"));
+        let seconds = lease.and_then(|lease| lease.pointer("/spec/leaseDurationSeconds"));
+        let duration = Duration::from_secs(seconds.and_then(Value::as_u64).unwrap_or(15));
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = seen.as_ref();
+        // The clock of the holder may differ: only a change of its time is a sign of life.
+        let lives = !holder.is_empty() && before.is_none_or(|before| before.renewed != renewed);
+        let lived = before.filter(|_| !lives).map_or(now, |before| before.lived);
+        let has_changed = !holder.is_empty() && before.is_none_or(|before| before.holder != holder);
+        let changed = has_changed.then(|| holder.clone());
+        *seen = Some(Seen { holder, renewed, duration, lived, looked: now });
+        changed
+    }
+
+    /// Looks at the Lease of this path again and again, and tells `holder`, if given, who holds it and where that replica answers.
+    pub async fn follow(self: Arc<Self>, caller: Caller, path: String, holder: Option<Arc<LeaseHolder>>) {
+        loop {
+            let looked = match caller.get(&path).await {
+                Ok(lease) => Some(Some(lease)),
+                Err(error) if error.code() == Some(404) => Some(None),
+                Err(error) => {
+                    tracing::debug!(%error, path, "the Lease cannot be read");
+                    None
+                }
+            };
+            if let Some(lease) = looked {
+                let changed = self.see(lease.as_ref(), Instant::now());
+                if let Some(holder) = &holder {
+                    if let Some(name) = changed {
+                        tracing::info!(holder = name, "another replica leads");
+                        holder.set(&name);
+                    }
+                    holder.read_address(&lease.unwrap_or_default());
+                }
+            }
+            tokio::time::sleep(INTERVAL).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_lease_that_is_not_renewed_has_no_leader() {
+        let (follower, start) = (LeaseFollower::default(), Instant::now());
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let lease = |holder: &str, renewed: &str| json!({"spec": {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15}});
+        assert!(!follower.is_leaderless_at(start), "nothing is known yet");
+        assert_eq!(follower.see(Some(&lease("a", "1")), start).as_deref(), Some("a"));
+        assert_eq!(follower.see(Some(&lease("a", "2")), after(20)), None);
+        assert!(!follower.is_leaderless_at(after(20)));
+        follower.see(Some(&lease("a", "2")), after(44));
+        assert!(!follower.is_leaderless_at(after(44)), "it may still be taken over");
+        follower.see(Some(&lease("a", "2")), after(47));
+        assert!(follower.is_leaderless_at(after(47)));
+        assert!(!follower.is_leaderless_at(after(58)), "the API server does not answer: nothing is known");
+        assert_eq!(follower.see(Some(&lease("b", "3")), after(60)).as_deref(), Some("b"));
+        assert!(!follower.is_leaderless_at(after(60)));
+    }
+
+    #[test]
+    fn a_lease_that_was_released_or_deleted_has_no_leader_after_a_while() {
+        let (follower, start) = (LeaseFollower::default(), Instant::now());
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let released = json!({"spec": {"holderIdentity": "", "renewTime": "1", "leaseDurationSeconds": 1}});
+        for lease in [Some(&released), None] {
+            let follower = LeaseFollower::default();
+            assert_eq!(follower.see(lease, start), None);
+            follower.see(lease, after(26));
+            assert!(follower.is_leaderless_at(after(26)));
+        }
+        follower.see(None, start);
+        assert!(!follower.is_leaderless_at(after(5)));
+    }
+}

@@ -1,0 +1,97 @@
+//! `usage`.
+//!
+//! Invariant: the last line says for which time the numbers are complete, and whether they are conserved.
+
+use super::recorded::{conservation, recorded};
+use super::{Look, ResourceNames};
+use crate::people::duration::human;
+use crate::people::text_table::{Side, TextTable};
+use crate::visibility::views::{HoursView, UsageReport, UsageView};
+use jiff::Timestamp;
+use std::collections::BTreeSet;
+
+/// Returns the rows, their sums and the sentence about them. `asked` is the start of the period.
+pub fn usage(report: &UsageReport, asked: Timestamp, look: Look) -> String {
+    let resources: BTreeSet<&str> = report.items.iter().map(|row| row.resource.as_str()).collect();
+    let names = ResourceNames::of(resources.iter().copied());
+    let only = Some(&resources).filter(|all| all.len() == 1).and_then(|all| all.first());
+    let unit = only.map_or_else(|| "units".to_owned(), |resource| word(names.short(resource)));
+    let mut text = String::new();
+    if !report.items.is_empty() {
+        let group = report.by.to_uppercase();
+        let hours = only.map_or_else(|| "HOURS".to_owned(), |_| format!("{} HOURS", unit.to_uppercase()));
+        let mut columns = vec![(group.as_str(), Side::Left)];
+        columns.extend(only.is_none().then_some(("RESOURCE", Side::Left)));
+        columns.extend([("JOBS", Side::Right), (hours.as_str(), Side::Right), ("BORROWED", Side::Right)]);
+        columns.extend([
+            ("LOST TO PREEMPTION", Side::Right),
+            ("WAIT P50", Side::Right),
+            ("WAIT P99", Side::Right),
+        ]);
+        let mut table = TextTable::new(columns);
+        for row in report.items.iter().chain(&report.sums) {
+            table.push(cells(row, only.is_none().then(|| names.short(&row.resource))));
+        }
+        text = look.show(&table);
+    }
+    format!("{text}{}; {}.\n", recorded(&report.recorded, asked, look), conservation(&report.recorded, &unit))
+}
+
+fn cells(row: &UsageView, resource: Option<&str>) -> Vec<String> {
+    let group = if row.group.is_empty() { "-" } else { &row.group };
+    let amount = |hours: &HoursView| {
+        if hours.text.is_empty() { "-".to_owned() } else { grouped(&hours.text) }
+    };
+    let wait = |seconds: Option<i64>| seconds.map_or_else(|| "-".to_owned(), human);
+    let mut cells = vec![group.to_owned()];
+    cells.extend(resource.map(str::to_owned));
+    cells.extend([
+        grouped(&row.jobs.to_string()),
+        amount(&row.used),
+        amount(&row.borrowed),
+        amount(&row.lost),
+    ]);
+    cells.extend([wait(row.wait_p50_seconds), wait(row.wait_p99_seconds)]);
+    cells
+}
+
+/// Returns the word for a unit: abbreviations in capitals.
+fn word(resource: &str) -> String {
+    match resource {
+        "gpu" | "cpu" | "tpu" => resource.to_uppercase(),
+        other => other.to_owned(),
+    }
+}
+
+/// Returns a number with a comma before each group of three of its whole digits.
+fn grouped(number: &str) -> String {
+    let whole = number.find(|c: char| !c.is_ascii_digit() && c != '-').unwrap_or(number.len());
+    let (whole, rest) = number.split_at(whole);
+    let (sign, digits) = whole.strip_prefix('-').map_or(("", whole), |digits| ("-", digits));
+    let mut text = sign.to_owned();
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_grouped() {
+        for (number, expected) in [
+            ("0", "0"),
+            ("999", "999"),
+            ("9744", "9,744"),
+            ("-1234567.5Gi", "-1,234,567.5Gi"),
+            ("100Gi", "100Gi"),
+        ] {
+            assert_eq!(grouped(number), expected);
+        }
+    }
+}

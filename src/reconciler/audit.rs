@@ -1,0 +1,120 @@
+//! Answers for audits: what the objects say that no snapshot holds.
+//!
+//! Invariants: nothing is changed; the answer costs a pass over nodes and jobs, which is why it is asked for at most once a minute.
+
+use super::unit::units::Units;
+use super::{CoreSettings, is_managed_by_other_controller};
+use crate::cache::Cache;
+use crate::frameworks::{JobKind, JobView};
+use crate::scheduler::Engine;
+use crate::snapshot::{AuditFacts, AuditedFlavor};
+use crate::topology::{AskedFlavor, FlavorSpec};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Most entries of a list that names of jobs make.
+const MAX_ENTRIES: usize = 1_000;
+
+/// What an audit is made from.
+pub(super) struct Audit<'a> {
+    pub(super) cache: &'a Cache,
+    pub(super) settings: &'a CoreSettings,
+    pub(super) engine: &'a mut Engine,
+}
+
+impl Audit<'_> {
+    /// Returns what an audit reads beside the snapshot.
+    pub(super) fn facts(&mut self) -> AuditFacts {
+        let flavors = self.audited_flavors();
+        let mut facts = AuditFacts {
+            knows_nodes: self.settings.engine.gates.topology,
+            flavors,
+            checks: self
+                .cache
+                .checks()
+                .map(|(name, check)| (Arc::clone(name), is_active(&check.object)))
+                .collect(),
+            namespace_selectors: self
+                .cache
+                .cluster_queues()
+                .filter_map(|(name, record)| {
+                    Some((Arc::clone(name), record.object.spec.namespace_selector.clone()?))
+                })
+                .collect(),
+            classes: self.cache.workload_class_names().cloned().collect(),
+            ..AuditFacts::default()
+        };
+        self.audit_jobs(&mut facts);
+        facts
+    }
+
+    const fn units(&self) -> Units<'_> {
+        Units { cache: self.cache, settings: self.settings }
+    }
+
+    fn audited_flavors(&mut self) -> BTreeMap<Arc<str>, AuditedFlavor> {
+        let specs: Vec<(Arc<str>, FlavorSpec)> = self
+            .cache
+            .flavors()
+            .map(|(name, record)| {
+                let spec = &record.object.spec;
+                let topology = Arc::from(spec.topology_name.as_deref().unwrap_or_default());
+                let (node_labels, tolerations) = (spec.node_labels.clone(), spec.tolerations.clone());
+                (Arc::clone(name), FlavorSpec { node_labels, tolerations, topology })
+            })
+            .collect();
+        let topology = self.engine.topology_mut();
+        let audited = |(name, spec): (Arc<str>, FlavorSpec)| {
+            let asked = AskedFlavor { name: &name, spec: &spec };
+            let (amounts, nodes) = (topology.node_amounts(asked), topology.flavor_nodes(asked));
+            let topology = Some(spec.topology).filter(|name| !name.is_empty());
+            (name, AuditedFlavor { node_labels: spec.node_labels, topology, amounts, nodes })
+        };
+        specs.into_iter().map(audited).collect()
+    }
+
+    /// Counts jobs that run past the queues, and those whose priority class does not exist.
+    fn audit_jobs(&self, facts: &mut AuditFacts) {
+        let with_queues: BTreeSet<&Arc<str>> =
+            self.cache.local_queues().map(|(key, _)| &key.namespace).collect();
+        for ((kind, key), view) in self.cache.jobs() {
+            if view.deleting || view.status.finished.is_some() {
+                continue;
+            }
+            if let Some(class) = &view.options.priority_class
+                && self.cache.workload_priority(class).is_none()
+                && self.units().manages_job(*kind, view)
+            {
+                count(&mut facts.missing_classes, (Arc::clone(&key.namespace), Arc::clone(class)));
+            }
+            if with_queues.contains(&key.namespace) && self.runs_past_queues(*kind, view) {
+                count(&mut facts.unmanaged_jobs, (Arc::clone(&key.namespace), kind.gvk.kind));
+            }
+        }
+    }
+
+    /// Whether a job runs in a managed namespace although neither it nor an owner is in a queue.
+    fn runs_past_queues(&self, kind: JobKind, view: &JobView) -> bool {
+        let units = self.units();
+        !view.suspended
+            && view.queue_name.is_none()
+            && units.manages_namespace(&view.key.namespace)
+            && !units.manages_job(kind, view)
+            && !is_managed_by_other_controller(kind, view)
+            && units.ancestor_of(kind, view).is_none()
+            && units.queued_controller_of(kind, view).is_none()
+    }
+}
+
+fn count<K: Ord>(counts: &mut BTreeMap<K, usize>, key: K) {
+    if let Some(number) = counts.get_mut(&key) {
+        *number = number.saturating_add(1);
+    } else if counts.len() < MAX_ENTRIES {
+        counts.insert(key, 1);
+    }
+}
+
+/// Whether the controller of a check says that it is there.
+fn is_active(check: &crate::api::v1beta2::AdmissionCheck) -> bool {
+    check.status.conditions.iter().any(|condition| condition.type_ == "Active" && condition.status == "True")
+}

@@ -1,0 +1,165 @@
+//! Preemptions and usage, from the history that began first.
+//!
+//! Invariant: an answer says since when it is recorded, and is `partial` where another replica may know more.
+
+use axum::response::Response;
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{Asked, LIMIT, Refused, resource, send};
+use crate::history::UsageGroup;
+use crate::server::apis::group::{QueryOption, ResourceDescription};
+use crate::server::apis::negotiation::Format;
+use crate::server::apis::status;
+use crate::visibility::access::Access;
+use crate::visibility::history::{
+    HistoryAnswer, HistoryQuestion, HistoryTopic, PERIOD, PreemptionTopic, UsageTopic, since,
+};
+use crate::visibility::page::ModelError;
+use crate::visibility::questions::{LeaderAnswer, Question};
+use crate::visibility::table::TableRow;
+use crate::visibility::views::ListMetadata;
+
+const fn option(name: &'static str, description: &'static str) -> QueryOption {
+    QueryOption { name, kind: "string", description }
+}
+
+const SINCE: QueryOption = option("since", "start of the period: a time, or a duration as 24h");
+
+pub(super) const PREEMPTIONS: ResourceDescription = ResourceDescription {
+    namespaced: true,
+    verbs: &["list"],
+    options: &[
+        LIMIT,
+        super::CONTINUE,
+        SINCE,
+        option("victim", "name of the victim, or of its job"),
+        option("preemptor", "name of the preemptor"),
+        option("clusterQueue", "ClusterQueue of the victim or the preemptor"),
+    ],
+    description: "Preemptions, in the namespaces of their victims; the newest first, with sums.",
+    ..resource("preemptions", "preemption", "Preemption")
+};
+const USAGE_OPTIONS: &[QueryOption] = &[
+    option("by", "the groups: queue, cohort, namespace, localqueue, priorityclass or flavor"),
+    SINCE,
+    option("until", "end of the period: a time, or a duration before now"),
+    option("resource", "only this resource"),
+];
+pub(super) const USAGE: ResourceDescription = ResourceDescription {
+    namespaced: true,
+    verbs: &["list"],
+    options: USAGE_OPTIONS,
+    description: "Hours of quota that the workloads of a namespace had, of at most the last 24 hours.",
+    ..resource("usagereports", "usagereport", "UsageReport")
+};
+pub(super) const CLUSTER_USAGE: ResourceDescription = ResourceDescription {
+    verbs: &["list"],
+    options: USAGE_OPTIONS,
+    description: "Hours of quota by queue, cohort or other groups, of at most the last 24 hours.",
+    ..resource("clusterusagereports", "clusterusagereport", "ClusterUsageReport")
+};
+
+impl Asked {
+    /// Answers with a page of preemptions.
+    pub(super) async fn preemptions(&self, access: Access) -> Result<Response, Refused> {
+        let text = |name: &str| self.request.option(name).filter(|text| !text.is_empty());
+        let topic = PreemptionTopic {
+            since: self.time("since", Timestamp::now())?,
+            namespace: self.asked_namespace(),
+            victim: text("victim"),
+            preemptor: text("preemptor"),
+            cluster_queue: text("clusterQueue"),
+            page: self.page()?,
+        };
+        match self.ask_history(access, HistoryTopic::Preemptions(topic)).await? {
+            HistoryAnswer::Preemptions(answer) if self.request.format == Format::Table => {
+                self.rows_of(&answer.view.items, &answer.view.metadata)
+            }
+            HistoryAnswer::Preemptions(answer) => Ok(self.send_report(answer)),
+            _ => Err(self.refuse(&ModelError::Unavailable)),
+        }
+    }
+
+    /// Answers with usage in a period.
+    pub(super) async fn usage(&self, access: Access) -> Result<Response, Refused> {
+        self.page()?;
+        let (now, is_cluster) = (Timestamp::now(), self.request.target.resource == CLUSTER_USAGE.plural);
+        let by = match self.request.option("by").filter(|text| !text.is_empty()) {
+            Some(text) => UsageGroup::parse(&text)
+                .map_err(|error| Box::new(status::bad_request(&format!("by: {error}"))))?,
+            None if is_cluster => UsageGroup::Queue,
+            None => UsageGroup::LocalQueue,
+        };
+        let day_ago = now.checked_sub(PERIOD).unwrap_or(Timestamp::MIN);
+        let topic = UsageTopic {
+            by,
+            since: self.time("since", now)?.unwrap_or(day_ago),
+            until: self.time("until", now)?,
+            resource: self.request.option("resource").filter(|text| !text.is_empty()),
+            namespace: self.asked_namespace(),
+        };
+        if topic.until.is_some_and(|until| until <= topic.since) {
+            return Err(Box::new(status::bad_request("until: the end of the period is not after its start")));
+        }
+        match self.ask_history(access, HistoryTopic::Usage(topic)).await? {
+            HistoryAnswer::Usage(answer) if self.request.format == Format::Table => {
+                self.rows_of(&answer.view.items, &answer.view.metadata)
+            }
+            HistoryAnswer::Usage(answer) => Ok(self.send_report(answer)),
+            _ => Err(self.refuse(&ModelError::Unavailable)),
+        }
+    }
+
+    fn asked_namespace(&self) -> Option<String> {
+        Some(self.request.target.namespace.clone()).filter(|name| !name.is_empty())
+    }
+
+    /// Reads a time of the query.
+    fn time(&self, name: &str, now: Timestamp) -> Result<Option<Timestamp>, Refused> {
+        let Some(text) = self.request.option(name).filter(|text| !text.is_empty()) else { return Ok(None) };
+        // The client's clock may be ahead.
+        let latest = now.checked_add(SignedDuration::from_mins(5)).unwrap_or(now);
+        let time = match text.parse::<Timestamp>() {
+            Ok(time) if time <= latest => Ok(time.min(now)),
+            _ => since(&text, now),
+        };
+        time.map(Some).map_err(|error| Box::new(status::bad_request(&format!("{name}: {error}"))))
+    }
+
+    async fn ask_history(&self, access: Access, topic: HistoryTopic) -> Result<HistoryAnswer, Refused> {
+        if !self.snapshot.synced {
+            return Err(self.refuse(&ModelError::NotSynced));
+        }
+        if self.request.option("fieldSelector").is_some_and(|text| !text.is_empty()) {
+            let message = "fieldSelector: use the options of the query that the API description names";
+            return Err(Box::new(status::bad_request(message)));
+        }
+        if !self.rate.admits(&self.request.user.name) {
+            return Err(self.refuse(&ModelError::TooMany));
+        }
+        let question = Question::History(HistoryQuestion { access, topic, own: false });
+        match self.leader.answer(question).await {
+            Some(LeaderAnswer::History(answer)) => Ok(*answer),
+            Some(LeaderAnswer::Refused(error)) => Err(self.refuse(&error)),
+            _ => Err(self.refuse(&ModelError::Unavailable)),
+        }
+    }
+
+    fn rows_of<T: TableRow>(&self, rows: &[T], metadata: &ListMetadata) -> Result<Response, Refused> {
+        Ok(self.table(rows, &json!(metadata), self.include()?))
+    }
+
+    /// Sends a report as a list of objects, with what it has beside them.
+    fn send_report(&self, report: impl Serialize) -> Response {
+        let kind = self.kind();
+        let mut list = json!(self.typed(format!("{kind}List"), report));
+        let items = list.get_mut("items").and_then(Value::as_array_mut);
+        for item in items.into_iter().flatten().filter_map(Value::as_object_mut) {
+            item.insert("apiVersion".to_owned(), self.api_version().into());
+            item.insert("kind".to_owned(), kind.into());
+        }
+        send(&list)
+    }
+}

@@ -1,0 +1,158 @@
+//! Findings: configurations that cannot do what they say, from the published state and what the core knows beside it.
+//!
+//! Invariants: a finding is there only if the state shows it, and goes with it; the finding of a namespace names its objects alone;
+//! findings come in the order of their checks and objects; the audit costs a pass over pending workloads, not one for each check.
+
+mod flavors;
+mod jobs;
+mod queues;
+mod starved;
+mod workloads;
+
+use super::access::Access;
+use super::flavors::QuotaSums;
+use super::page::ModelError;
+use super::quota::PublishedQuota;
+use super::views::{Check, Finding, FindingCounts, FindingObject, OptionNumber, Severity, ViewMetadata};
+use super::workload_row::Rows;
+use crate::api::ObjectKey;
+use crate::snapshot::{AuditFacts, Snapshot};
+use jiff::Timestamp;
+use std::collections::BTreeMap;
+
+/// Returns the findings that the snapshot alone shows, without nodes and jobs.
+///
+/// # Errors
+/// The lists are not complete.
+pub fn findings(
+    snapshot: &Snapshot,
+    access: &Access,
+    namespace: Option<&str>,
+) -> Result<Vec<Finding>, ModelError> {
+    audit((snapshot, None), access, (namespace, snapshot.published_at.unwrap_or_default()))
+}
+
+/// Returns the findings about objects that the reader may see, those of one namespace if it is given.
+///
+/// # Errors
+/// The lists are not complete.
+pub fn audit(
+    (snapshot, facts): (&Snapshot, Option<&AuditFacts>),
+    access: &Access,
+    (namespace, now): (Option<&str>, Timestamp),
+) -> Result<Vec<Finding>, ModelError> {
+    if !snapshot.synced {
+        return Err(ModelError::NotSynced);
+    }
+    let audit = Audit {
+        snapshot,
+        facts,
+        quota: PublishedQuota::of(snapshot),
+        sums: QuotaSums::of(snapshot),
+        rows: Rows::of(snapshot, access),
+        now,
+    };
+    let mut found = Vec::new();
+    audit.workloads(&mut found);
+    audit.local_queues(&mut found);
+    audit.cluster_queues(&mut found);
+    audit.cohorts(&mut found);
+    audit.starved(&mut found);
+    if let Some(facts) = facts {
+        audit.flavors(facts, &mut found);
+        audit.jobs(facts, &mut found);
+    }
+    let visible = |finding: &Finding| match &*finding.metadata.namespace {
+        "" => access.cluster && namespace.is_none(),
+        of_object => access.sees(of_object) && namespace.is_none_or(|namespace| namespace == of_object),
+    };
+    found.retain(visible);
+    found.sort_by(|a, b| (a.check, &a.object).cmp(&(b.check, &b.object)));
+    Ok(found)
+}
+
+/// Counts findings by severity.
+pub fn count(findings: &[Finding]) -> FindingCounts {
+    let of = |severity: Severity| {
+        u64::try_from(findings.iter().filter(|finding| finding.severity == severity).count())
+            .unwrap_or(u64::MAX)
+    };
+    FindingCounts { errors: of(Severity::Error), warnings: of(Severity::Warning), notes: of(Severity::Note) }
+}
+
+/// What is audited.
+struct Audit<'a> {
+    snapshot: &'a Snapshot,
+    facts: Option<&'a AuditFacts>,
+    quota: PublishedQuota<'a>,
+    sums: QuotaSums,
+    rows: Rows<'a>,
+    now: Timestamp,
+}
+
+/// What is said of an object.
+#[derive(Default)]
+struct Said {
+    message: String,
+    evidence: BTreeMap<String, OptionNumber>,
+    consequence: &'static str,
+    correction: String,
+}
+
+impl Said {
+    /// Adds a number behind the message.
+    fn with(mut self, name: &str, number: impl Into<OptionNumber>) -> Self {
+        self.evidence.insert(name.to_owned(), number.into());
+        self
+    }
+}
+
+fn finding(check: Check, (kind, key): (&str, &ObjectKey), said: Said) -> Finding {
+    let (namespace, name) = (key.namespace.to_string(), key.name.to_string());
+    Finding {
+        metadata: ViewMetadata {
+            name: format!("{}.{}.{name}", check.as_str(), kind.to_ascii_lowercase()),
+            namespace: namespace.clone(),
+            ..ViewMetadata::default()
+        },
+        check,
+        severity: check.severity(),
+        object: FindingObject { kind: kind.to_owned(), namespace, name },
+        message: said.message,
+        evidence: said.evidence,
+        consequence: said.consequence.to_owned(),
+        correction: said.correction,
+    }
+}
+
+/// Returns a finding about a namespace, which its readers see; `part` tells it from others about the same one.
+fn finding_in_namespace(check: Check, (namespace, part): (&str, &str), said: Said) -> Finding {
+    let mut found = finding(check, ("Namespace", &ObjectKey::cluster(namespace)), said);
+    namespace.clone_into(&mut found.metadata.namespace);
+    found.metadata.name = format!("{}.{part}", check.as_str()).to_ascii_lowercase();
+    found
+}
+
+/// Asks whether another name was meant: `; NAME?`.
+fn meant(similar: Option<&str>) -> String {
+    similar.map(|name| format!("; {name}?")).unwrap_or_default()
+}
+
+fn number(count: usize) -> OptionNumber {
+    OptionNumber::Count(u64::try_from(count).unwrap_or(u64::MAX))
+}
+
+/// `1 workload`, `2 workloads`.
+fn counted(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+/// `names` after one thing, `name` after several.
+fn verb(count: usize, plural: &str) -> String {
+    if count == 1 { format!("{plural}s") } else { plural.to_owned() }
+}
+
+/// The name of a resource without its domain.
+fn word(resource: &str) -> &str {
+    resource.rsplit('/').next().unwrap_or(resource)
+}

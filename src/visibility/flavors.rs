@@ -1,0 +1,307 @@
+//! ResourceFlavors: nodes, quota, usage, and how many pods still fit.
+//!
+//! Invariants: only for readers of the cluster; the number of pods of a level is what the core found on the nodes, less what the quota
+//! of a ClusterQueue does not allow; a flavor without a topology is marked as approximate.
+
+use super::access::Access;
+use super::amounts::{amount_view, plain_amount_view};
+use super::page::ModelError;
+use super::quota::PublishedQuota;
+use super::views::{
+    AmountView, DomainView, FlavorResourceView, FlavorView, LevelView, Need, NodeCount, ViewMetadata,
+};
+use crate::api::similar;
+use crate::quota::{FlavorResource, NodeRef};
+use crate::resources::{self, Amount, Quantity, Requests};
+use crate::scheduler::{CapacityQuestion, CapacityReport, FlavorCapacity};
+use crate::snapshot::Snapshot;
+use crate::topology::{CapacityLimit, LevelCapacity, NodeAmount};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Most resources of a pod that is asked for.
+const MAX_RESOURCES: usize = 32;
+
+/// Reads what one pod asks for: `RESOURCE=QUANTITY,...`; nothing if the text is empty.
+///
+/// # Errors
+/// A part is no resource with a positive quantity, or a resource comes twice.
+pub fn parse_pod(text: &str) -> Result<Requests, ModelError> {
+    let invalid = |problem: String| ModelError::Invalid(format!("pod: {problem}"));
+    let mut pod = Requests::new();
+    for part in text.split(',').filter(|part| !part.trim().is_empty()) {
+        let named = part.split_once('=').map(|(name, quantity)| (name.trim(), quantity.trim()));
+        let (name, quantity) = named
+            .filter(|(name, _)| !name.is_empty())
+            .ok_or_else(|| invalid(format!("{part:?}: RESOURCE=QUANTITY expected")))?;
+        let parsed = Quantity::parse(quantity)
+            .map_err(|problem| invalid(format!("{name}: invalid quantity {quantity:?}: {problem}")))?;
+        let amount = resources::amount(name, &parsed);
+        if amount <= Amount::ZERO {
+            return Err(invalid(format!("{name}: the quantity {quantity:?} is not positive")));
+        }
+        if pod.insert(Arc::from(name), amount).is_some() {
+            return Err(invalid(format!("{name} is given twice")));
+        }
+        if pod.len() > MAX_RESOURCES {
+            return Err(invalid(format!("more than {MAX_RESOURCES} resources")));
+        }
+    }
+    Ok(pod)
+}
+
+/// Returns the question to the core about a flavor, or all of them.
+///
+/// # Errors
+/// `pod` cannot be read.
+pub fn question(flavor: Option<&str>, pod: &str) -> Result<CapacityQuestion, ModelError> {
+    Ok(CapacityQuestion { flavor: flavor.map(Arc::from), pod: parse_pod(pod)? })
+}
+
+/// Returns the flavors of a report by name, bounded by the quota of a ClusterQueue if one is given.
+///
+/// # Errors
+/// The lists are not complete, the reader does not see the cluster, the manager watches no nodes, or the ClusterQueue does not exist.
+pub fn flavors(
+    snapshot: &Snapshot,
+    access: &Access,
+    (report, cluster_queue): (&CapacityReport, Option<&str>),
+) -> Result<Vec<FlavorView>, ModelError> {
+    if !snapshot.synced {
+        return Err(ModelError::NotSynced);
+    }
+    if !access.cluster {
+        return Err(ModelError::NotFound);
+    }
+    if !report.knows_nodes {
+        let message = "nodes are not watched: feature gate TopologyAwareScheduling is off";
+        return Err(ModelError::Invalid(message.to_owned()));
+    }
+    let known = &snapshot.facts.cluster_queues;
+    if let Some(name) = cluster_queue.filter(|name| !known.contains_key(*name)) {
+        let near = similar::hint(name, known.keys().map(AsRef::as_ref));
+        return Err(ModelError::Invalid(format!("clusterqueue {name:?} not found{near}")));
+    }
+    let sums = QuotaSums::of(snapshot);
+    let queue = cluster_queue.map(|name| NodeRef::ClusterQueue(Arc::from(name)));
+    let view = |capacity| FlavorOf { snapshot, sums: &sums, queue: queue.as_ref(), capacity }.view();
+    Ok(report.flavors.iter().map(view).collect())
+}
+
+/// Quota and usage of all flavor-resources of the cluster.
+#[derive(Debug, Default)]
+pub(super) struct QuotaSums(BTreeMap<FlavorResource, QuotaSum>);
+
+/// Quota and usage of a flavor-resource.
+#[derive(Clone, Debug)]
+pub(super) struct QuotaSum {
+    /// Sum of the nominal quotas.
+    pub(super) nominal: i128,
+    /// Sum of what workloads are charged.
+    pub(super) charged: i128,
+    /// The first node with a quota: amounts have its unit.
+    pub(super) node: NodeRef,
+}
+
+impl QuotaSums {
+    pub(super) fn of(snapshot: &Snapshot) -> Self {
+        let mut sums = Self::default();
+        let queues = &snapshot.queues;
+        let leaves = queues.cluster_queues.iter();
+        let leaves = leaves.map(|(name, queue)| {
+            (NodeRef::ClusterQueue(Arc::clone(name)), &queue.usage_by_flavor_resource, true)
+        });
+        let cohorts = queues.cohorts.iter();
+        let cohorts = cohorts.map(|(name, cohort)| {
+            (NodeRef::Cohort(Arc::clone(name)), &cohort.usage_by_flavor_resource, false)
+        });
+        for (node, usages, is_leaf) in leaves.chain(cohorts) {
+            for (fr, usage) in usages {
+                let empty = || QuotaSum { nominal: 0, charged: 0, node: node.clone() };
+                let sum = sums.0.entry(fr.clone()).or_insert_with(empty);
+                sum.nominal = sum.nominal.saturating_add(usage.limits.nominal.to_i128());
+                let used = if is_leaf { usage.usage.to_i128() } else { 0 };
+                sum.charged = sum.charged.saturating_add(used);
+            }
+        }
+        sums
+    }
+
+    pub(super) fn get(&self, fr: &FlavorResource) -> Option<&QuotaSum> {
+        self.0.get(fr)
+    }
+
+    /// Returns an amount in the unit of the quota.
+    pub(super) fn view(&self, snapshot: &Snapshot, fr: &FlavorResource, amount: i128) -> AmountView {
+        match self.get(fr) {
+            Some(sum) => amount_view(&snapshot.facts.units, &sum.node, fr, amount),
+            None => plain_amount_view(&fr.resource, amount),
+        }
+    }
+}
+
+/// A flavor as a view.
+struct FlavorOf<'a> {
+    snapshot: &'a Snapshot,
+    sums: &'a QuotaSums,
+    queue: Option<&'a NodeRef>,
+    capacity: &'a FlavorCapacity,
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+impl FlavorOf<'_> {
+    fn fr(&self, resource: &Arc<str>) -> FlavorResource {
+        FlavorResource { flavor: Arc::clone(&self.capacity.name), resource: Arc::clone(resource) }
+    }
+
+    fn amount(&self, resource: &Arc<str>, amount: i128) -> AmountView {
+        self.sums.view(self.snapshot, &self.fr(resource), amount)
+    }
+
+    /// What pods outside of any quota use, and what is free. By node it is not known which pods have quota: those that use more than
+    /// is charged have none.
+    fn others_and_free(&self, resource: &Arc<str>, amount: &NodeAmount) -> (i128, i128) {
+        if !self.capacity.by_node {
+            return (amount.others, amount.free);
+        }
+        let charged = self.sums.get(&self.fr(resource)).map_or(0, |sum| sum.charged);
+        let free = (amount.allocatable - charged.max(amount.others)).max(0).min(amount.free);
+        ((amount.others - charged).max(0), free)
+    }
+
+    fn view(&self) -> FlavorView {
+        let capacity = self.capacity;
+        let facts = self.snapshot.facts.flavors.get(&capacity.name);
+        let shown = capacity.resources.first().map(|(resource, _)| resource);
+        let plain: Arc<str> = Arc::from("");
+        let shown = shown.unwrap_or(&plain);
+        FlavorView {
+            metadata: ViewMetadata {
+                name: capacity.name.to_string(),
+                uid: facts.map(|facts| facts.uid.to_string()).unwrap_or_default(),
+                creation_timestamp: facts.map(|facts| facts.created),
+                ..ViewMetadata::default()
+            },
+            topology: capacity.topology.as_deref().unwrap_or_default().to_owned(),
+            nodes: NodeCount {
+                total: count(capacity.nodes.total),
+                schedulable: count(capacity.nodes.schedulable),
+                without_level: count(capacity.nodes.without_level),
+            },
+            resources: capacity.resources.iter().map(|(name, amount)| self.resource(name, amount)).collect(),
+            pod: capacity.pod.iter().map(|(resource, amount)| self.need(resource, *amount)).collect(),
+            levels: capacity.levels.iter().map(|level| self.level(level, shown)).collect(),
+            approximate: capacity.by_node,
+            cluster_queue: self.queue.map(|queue| queue.as_str().to_owned()).unwrap_or_default(),
+            domains: capacity
+                .leaves
+                .iter()
+                .map(|leaf| DomainView {
+                    values: leaf.values.iter().map(ToString::to_string).collect(),
+                    free: self.amount(shown, leaf.free),
+                    capacity: self.amount(shown, leaf.capacity),
+                    schedulable: leaf.schedulable,
+                })
+                .collect(),
+        }
+    }
+
+    fn need(&self, resource: &Arc<str>, amount: Amount) -> Need {
+        let amount = self.amount(resource, amount.to_i128());
+        Need { resource: resource.to_string(), amount, flavor: String::new() }
+    }
+
+    fn resource(&self, resource: &Arc<str>, amount: &NodeAmount) -> FlavorResourceView {
+        let sum = self.sums.get(&self.fr(resource));
+        let (nominal, charged) = sum.map_or((0, 0), |sum| (sum.nominal, sum.charged));
+        let (others, free) = self.others_and_free(resource, amount);
+        FlavorResourceView {
+            resource: resource.to_string(),
+            schedulable: self.amount(resource, amount.allocatable),
+            quota: self.amount(resource, nominal),
+            slack: self.amount(resource, amount.allocatable - nominal),
+            charged: self.amount(resource, charged),
+            others: self.amount(resource, others),
+            free: self.amount(resource, free),
+        }
+    }
+
+    fn level(&self, level: &LevelCapacity, shown: &Arc<str>) -> LevelView {
+        let mut gang = u64::try_from(level.gang).unwrap_or(0);
+        let mut limited_by = match &level.limit {
+            CapacityLimit::NoNodes => "nodes".to_owned(),
+            CapacityLimit::Excluded => "taints".to_owned(),
+            CapacityLimit::Resource(resource) => resource.to_string(),
+        };
+        let mut most_free = level.most_free;
+        // Workloads that are charged and have no pods yet are on no node.
+        if self.capacity.by_node {
+            for (resource, amount) in &self.capacity.resources {
+                let (_, free) = self.others_and_free(resource, amount);
+                if resource == shown {
+                    most_free = most_free.min(free);
+                }
+                let fit = self.fit(resource, free);
+                if fit < gang {
+                    (gang, limited_by) = (fit, resource.to_string());
+                }
+            }
+        }
+        if let Some(queue) = self.queue {
+            let quota = PublishedQuota::of(self.snapshot);
+            for resource in self.capacity.pod.keys() {
+                let fr = self.fr(resource);
+                let declared = quota.declares(queue, &fr);
+                let available = if declared { quota.headroom(queue, &fr).0.available } else { 0 };
+                let fit = self.fit(resource, available);
+                if fit < gang {
+                    (gang, limited_by) = (fit, "quota".to_owned());
+                }
+            }
+        }
+        let location: Vec<&str> = level.location.iter().map(AsRef::as_ref).collect();
+        LevelView {
+            level: level.level.to_string(),
+            domains: count(level.domains),
+            most_free: self.amount(shown, most_free),
+            location: location.join("/"),
+            more: count(level.more),
+            largest_gang: gang,
+            limited_by,
+        }
+    }
+
+    /// Number of pods for which an amount is enough.
+    fn fit(&self, resource: &Arc<str>, amount: i128) -> u64 {
+        let Some(need) = self.capacity.pod.get(resource).map(|need| need.to_i128()) else { return u64::MAX };
+        let fit = amount.max(0).checked_div(need).unwrap_or(i128::MAX);
+        u64::try_from(fit).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_are_read() {
+        let pod = parse_pod("nvidia.com/gpu=8, cpu=96,memory=1Gi").unwrap();
+        let expected = [("cpu", 96_000), ("memory", 1 << 30), ("nvidia.com/gpu", 8)];
+        assert_eq!(pod, expected.map(|(name, amount)| (Arc::from(name), Amount::new(amount))).into());
+        assert_eq!(parse_pod(""), Ok(Requests::new()));
+        for (text, named) in [
+            ("gpu", "RESOURCE=QUANTITY"),
+            ("=1", "RESOURCE=QUANTITY"),
+            ("gpu=x", "gpu: invalid quantity \"x\""),
+            ("gpu=0", "not positive"),
+            ("gpu=-1", "not positive"),
+            ("gpu=1,gpu=2", "given twice"),
+        ] {
+            let Err(ModelError::Invalid(error)) = parse_pod(text) else { panic!("{text}") };
+            assert!(error.starts_with("pod: ") && error.contains(named), "{error}");
+        }
+    }
+}

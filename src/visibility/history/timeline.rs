@@ -1,0 +1,47 @@
+//! What happened to a workload, from its conditions and from the history, which has the evictions before the last one, too.
+//!
+//! Invariant: the name of a preemptor that the reader may not see is not there; its ClusterQueue is.
+
+use super::{preemptor_view, workload_text};
+use crate::api::reason::ConditionType;
+use crate::history::{EvictionEvent, HistoryView, RecordEvent};
+use crate::visibility::access::Access;
+use crate::visibility::views::HistoryEntry;
+use jiff::Timestamp;
+
+/// Adds what a history has of a Workload to what its conditions say, in order of time.
+pub fn add_evictions(entries: &mut Vec<HistoryEntry>, history: &HistoryView, uid: &str, access: &Access) {
+    let (evicted, preempted) = (ConditionType::Evicted.as_str(), ConditionType::Preempted.as_str());
+    for record in history.records.iter().filter(|record| *record.key.uid == *uid) {
+        let RecordEvent::Eviction(eviction) = &record.event else { continue };
+        let Ok(time) = Timestamp::from_millisecond(eviction.at) else { continue };
+        let is_told =
+            |entry: &HistoryEntry| entry.time == time && (entry.event == evicted || entry.event == preempted);
+        let told = entries.iter().find(|entry| is_told(entry) && !entry.text.is_empty()).cloned();
+        entries.retain(|entry| !is_told(entry));
+        let mut entry = entry(time, eviction, access);
+        if entry.text.is_empty() {
+            entry.text = told.map(|told| told.text).unwrap_or_default();
+        }
+        entries.push(entry);
+    }
+    entries.sort_by(|a, b| a.time.cmp(&b.time).then_with(|| a.event.cmp(&b.event)));
+}
+
+fn entry(time: Timestamp, eviction: &EvictionEvent, access: &Access) -> HistoryEntry {
+    let Some(preemption) = &eviction.preemption else {
+        return HistoryEntry {
+            time,
+            event: ConditionType::Evicted.as_str().to_owned(),
+            reason: eviction.reason.to_string(),
+            text: String::new(),
+        };
+    };
+    let by = preemption.preemptor.as_ref().map(|preemptor| workload_text(&preemptor_view(preemptor, access)));
+    HistoryEntry {
+        time,
+        event: ConditionType::Preempted.as_str().to_owned(),
+        reason: preemption.reason.to_string(),
+        text: by.map(|by| format!("preempted by {by}")).unwrap_or_default(),
+    }
+}

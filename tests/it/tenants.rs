@@ -1,0 +1,135 @@
+//! Two tenants share queues: nothing that is made for one names the other, in views, in answers of the leader and in findings.
+
+use crate::core_fixture::{Core, condition, put_job_and_workload};
+use serde_json::{Value, json};
+use sluice::api::ObjectKey;
+use sluice::cache::Kind;
+use sluice::reconciler::{CoreSettings, Delta};
+use sluice::visibility::access::{Access, TenantDetail};
+use sluice::visibility::findings::audit;
+use sluice::visibility::page::PageQuery;
+use sluice::visibility::questions::{LeaderAnswer, VerdictQuestion, WorkloadName};
+use sluice::visibility::queue_views;
+use sluice::visibility::selector::WorkloadSelector;
+use sluice::visibility::views::Source;
+use sluice::visibility::workloads::{WorkloadQuery, workload, workloads};
+
+/// A word in every name of the other tenant.
+const SECRET: &str = "secret";
+
+/// A StrictFIFO queue in which workloads of the other tenant run, and are before those of `ns`; one of these was preempted.
+fn core() -> Core {
+    let mut core = Core::new(CoreSettings::default());
+    core.feed(Delta::Leading(false));
+    core.put(Kind::Namespace, json!({"metadata": {"name": "secret-ns"}}));
+    let groups = json!([{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": "2"}]}]}]);
+    core.put(Kind::ClusterQueue, json!({"metadata": {"name": "cq"}, "spec": {"namespaceSelector": {}, "cohortName": "team",
+        "queueingStrategy": "StrictFIFO", "preemption": {"withinClusterQueue": "LowerPriority"}, "resourceGroups": groups}}));
+    let queue =
+        json!({"metadata": {"name": "secret-lq", "namespace": "secret-ns"}, "spec": {"clusterQueue": "cq"}});
+    core.put(Kind::LocalQueue, queue);
+    let template = |cpu: &str| json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}]}});
+    let reserved = || condition("QuotaReserved", "True", "QuotaReserved");
+    put_job_and_workload(
+        &mut core,
+        ("secret-ns", "secret-runs", "secret-lq"),
+        (1, 9),
+        &template("1"),
+        &[reserved(), condition("Admitted", "True", "Admitted")],
+    );
+    put_job_and_workload(
+        &mut core,
+        ("secret-ns", "secret-head", "secret-lq"),
+        (1, 8),
+        &template("2"),
+        &[condition("QuotaReserved", "False", "WaitingForQuota")],
+    );
+    let mut behind = condition("QuotaReserved", "False", "WaitingForQuota");
+    behind["message"] = json!("behind secret-ns/secret-head in the StrictFIFO ClusterQueue cq");
+    put_job_and_workload(&mut core, ("ns", "waits", "lq"), (1, 1), &template("1"), &[behind]);
+    let mut preempted = condition("Preempted", "True", "InClusterQueue");
+    preempted["message"] = json!(
+        "Preempted to accommodate a workload (UID: 7, JobUID: 8) due to prioritization in the ClusterQueue; preemptor path: /team/cq; preemptee path: /team/cq"
+    );
+    put_job_and_workload(
+        &mut core,
+        ("ns", "was-preempted", "lq"),
+        (1, 0),
+        &template("1"),
+        &[condition("QuotaReserved", "False", "WaitingForQuota"), preempted],
+    );
+    put_job_and_workload(
+        &mut core,
+        ("ns", "runs", "lq"),
+        (1, 7),
+        &template("1"),
+        &[reserved(), condition("Admitted", "True", "Admitted")],
+    );
+    core.advance_seconds(120);
+    core
+}
+
+/// What the leader says to a question with this access.
+fn ask(core: &mut Core, access: &Access, name: &str) -> LeaderAnswer {
+    let key = ObjectKey::new("ns", name);
+    let explanation = core.state.engine_mut().explain(&key, None, &mut || true);
+    let workload = WorkloadName::parse(name, "ns");
+    let question =
+        VerdictQuestion { access: access.clone(), workload, before: None, queue: None, priority: None };
+    question.answer(&core.state.snapshot(), explanation.as_ref(), Source::default())
+}
+
+#[test]
+fn the_other_tenant_has_no_name() {
+    let mut core = core();
+    let snapshot = core.state.snapshot();
+    let facts = core.state.audit_facts();
+    for detail in [TenantDetail::Sums, TenantDetail::None] {
+        let access = Access::to_namespace("ns", detail);
+        let query = |selector: &str| WorkloadQuery {
+            selector: WorkloadSelector::parse(selector).unwrap(),
+            ..WorkloadQuery::default()
+        };
+        let mut shown: Vec<Value> = Vec::new();
+        for selector in [
+            "",
+            "status=all",
+            "clusterQueue=cq,status=pending",
+            "localQueue=secret-lq",
+            "metadata.namespace=secret-ns",
+        ] {
+            let (rows, metadata) = workloads(&snapshot, &access, &query(selector)).unwrap();
+            shown.push(json!([rows, metadata]));
+        }
+        shown.push(json!(
+            queue_views::local_queues(&snapshot, &access, (None, &PageQuery::default())).unwrap().0
+        ));
+        shown.push(json!(audit((&snapshot, Some(&facts)), &access, (None, core.now)).unwrap()));
+        for name in ["waits", "was-preempted", "runs"] {
+            shown.push(json!(ask(&mut core, &access, name)));
+        }
+        let text = json!(shown).to_string();
+        assert!(text.contains("was-preempted"), "{text}");
+        assert!(!text.contains(SECRET), "{text}");
+        for (namespace, name) in [("secret-ns", "secret-head"), ("secret-ns", "secret-runs")] {
+            assert!(workload(&snapshot, &access, &ObjectKey::new(namespace, name)).is_err());
+        }
+        // Not even whether it exists.
+        let before = |other: &str| {
+            let workload = WorkloadName::parse("waits", "ns");
+            let other = Some(WorkloadName::parse(other, "ns"));
+            let question = VerdictQuestion {
+                access: access.clone(),
+                workload,
+                before: other,
+                queue: None,
+                priority: None,
+            };
+            format!("{:?}", question.answer(&snapshot, None, Source::default()))
+        };
+        assert_eq!(before("secret-ns/secret-head").replace("secret-head", "x"), before("secret-ns/x"));
+    }
+    // A reader of the cluster sees both.
+    let LeaderAnswer::Verdict(all) = ask(&mut core, &Access::everything(), "waits") else { panic!() };
+    assert!(json!(all).to_string().contains("secret-ns"));
+}

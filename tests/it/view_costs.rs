@@ -1,0 +1,136 @@
+//! What views cost with many workloads: `cargo test --locked --test it view_costs -- --ignored --nocapture` prints the figures of
+//! BENCHMARKS.md. In every run: a page costs what it shows, not what is queued.
+#![expect(clippy::disallowed_methods, reason = "it measures time")]
+
+use crate::core_fixture::{Core, condition};
+use serde_json::{Value, json};
+use sluice::api::ObjectKey;
+use sluice::cache::Kind;
+use sluice::reconciler::{CoreSettings, Delta};
+use sluice::snapshot::Snapshot;
+use sluice::visibility::access::Access;
+use sluice::visibility::findings::audit;
+use sluice::visibility::page::PageQuery;
+use sluice::visibility::questions::{VerdictQuestion, WorkloadName};
+use sluice::visibility::queue_views::cluster_queues;
+use sluice::visibility::selector::WorkloadSelector;
+use sluice::visibility::verdict::verdict;
+use sluice::visibility::workloads::{WorkloadQuery, workloads};
+use std::time::{Duration, Instant};
+
+/// A follower with this many pending Workloads in this many queues.
+fn core_with(count: usize, queues: usize) -> Core {
+    let mut core = Core::new(CoreSettings::default());
+    core.feed(Delta::Leading(false));
+    let quota = json!([{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": "2"}]}]}]);
+    let mut deltas = Vec::new();
+    for number in 0..queues {
+        let name = format!("q{number}");
+        let spec = json!({"namespaceSelector": {}, "resourceGroups": quota});
+        deltas
+            .push(core.applied_delta(Kind::ClusterQueue, json!({"metadata": {"name": name}, "spec": spec})));
+        let local = json!({"metadata": {"name": name, "namespace": "ns"}, "spec": {"clusterQueue": name}});
+        deltas.push(core.applied_delta(Kind::LocalQueue, local));
+    }
+    core.feed_all(deltas);
+    let mut waits = condition("QuotaReserved", "False", "WaitingForQuota");
+    waits["message"] = json!(
+        "couldn't assign flavors to pod set main: insufficient unused quota for cpu in flavor f, request 3, limit 2 at ClusterQueue q1"
+    );
+    let template = json!({"spec": {"containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "3"}}}]}});
+    let mut made = 0;
+    while made < count {
+        let deltas: Vec<Delta> = (made..count.min(made + 1_000))
+            .map(|number| {
+                core.applied_delta(
+                    Kind::Workload,
+                    json!({
+                        "metadata": {"name": format!("job-train-{number:06}-1a2b3"), "namespace": "ns"},
+                        "spec": {"queueName": format!("q{}", number % queues), "priority": number % 7, "podSets": [{"name": "main", "count": 1, "template": template}]},
+                        "status": {"conditions": [waits]},
+                    }),
+                )
+            })
+            .collect();
+        core.feed_all(deltas);
+        made += 1_000;
+    }
+    core.advance_seconds(120);
+    core
+}
+
+/// The fastest of some runs, and what the last one made.
+fn fastest<T>(mut act: impl FnMut() -> T) -> (Duration, T) {
+    let mut best: Option<(Duration, T)> = None;
+    for _ in 0..5 {
+        let began = Instant::now();
+        let made = act();
+        let took = began.elapsed();
+        let least = best.as_ref().map_or(took, |(least, _)| took.min(*least));
+        best = Some((least, made));
+    }
+    best.unwrap()
+}
+
+fn page(snapshot: &Snapshot, selector: &str) -> Value {
+    let query = WorkloadQuery {
+        selector: WorkloadSelector::parse(selector).unwrap(),
+        page: PageQuery::default(),
+        ..WorkloadQuery::default()
+    };
+    json!(workloads(snapshot, &Access::everything(), &query).unwrap().0)
+}
+
+fn question(number: usize) -> VerdictQuestion {
+    VerdictQuestion {
+        access: Access::everything(),
+        workload: WorkloadName::parse(&format!("job-train-{number:06}-1a2b3"), "ns"),
+        before: None,
+        queue: None,
+        priority: None,
+    }
+}
+
+/// Time of a page by name, of a page of a queue, and of a verdict with the answer of the engine.
+fn figures(count: usize, queues: usize) -> [Duration; 3] {
+    let mut core = core_with(count, queues);
+    let snapshot = core.state.snapshot();
+    let (by_name, rows) = fastest(|| page(&snapshot, ""));
+    let bytes = rows.to_string().len();
+    let (of_queue, of_one) = fastest(|| page(&snapshot, "clusterQueue=q1,status=pending"));
+    assert_eq!(
+        (rows.as_array().unwrap().len(), of_one.as_array().unwrap().len()),
+        (500, (count / queues).min(500))
+    );
+    let key = ObjectKey::new("ns", &format!("job-train-{:06}-1a2b3", count / 2));
+    let (why, explained) = fastest(|| {
+        let explanation = core.state.engine_mut().explain(&key, None, &mut || true);
+        verdict(&snapshot, &question(count / 2), explanation.as_ref()).unwrap()
+    });
+    assert!(!explained.blockers.is_empty());
+    let (lists, _) =
+        fastest(|| cluster_queues(&snapshot, &Access::everything(), &PageQuery::default()).unwrap());
+    let began = Instant::now();
+    let facts = core.state.audit_facts();
+    let in_core = began.elapsed();
+    let (audited, findings) =
+        fastest(|| audit((&snapshot, Some(&facts)), &Access::everything(), (None, core.now)).unwrap());
+    println!(
+        "{count} workloads, {queues} queues: page of 500 {by_name:?} ({bytes} B), of a queue {of_queue:?}, why {why:?}, \
+         500 queues {lists:?}, audit {audited:?} ({in_core:?} of it in the core, {} findings)",
+        findings.len()
+    );
+    [by_name, of_queue, why]
+}
+
+#[test]
+#[ignore = "takes minutes: figures for BENCHMARKS.md"]
+fn with_a_hundred_thousand_workloads() {
+    let few = figures(1_000, 10);
+    let many = figures(100_000, 1_000);
+    for (what, few, many) in
+        [("page by name", few[0], many[0]), ("page of a queue", few[1], many[1]), ("why", few[2], many[2])]
+    {
+        println!("{what}: {:.1} times as long", many.as_secs_f64() / few.as_secs_f64());
+    }
+}
