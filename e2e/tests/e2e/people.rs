@@ -17,9 +17,10 @@ use std::process::Command;
 pub(crate) async fn verbs_answer_and_act(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
     fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
     fixture.create_queue("small", "", &[("cpu", "1", None)], json!({})).await?;
-    for name in ["first", "second"] {
-        fixture.submit(fixture.job(name, "main", "1")).await?;
-    }
+    // One after the other: two of one second are in the order of their UIDs.
+    fixture.submit(fixture.job("first", "main", "1")).await?;
+    fixture.wait_for_queue_counts("main", (0, 1, 1), &[("cpu", "1")]).await?;
+    fixture.submit(fixture.job("second", "main", "1")).await?;
     fixture.wait_for_queue_counts("main", (1, 1, 1), &[("cpu", "1")]).await?;
     let people = People::link(cluster, fixture)?;
     // This plane may have no Service of the manager: the objects answer, too.
