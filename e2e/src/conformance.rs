@@ -151,8 +151,8 @@ async fn check_job_lifecycles(request: &ConformanceRequest, folder: &Path) -> Re
     let mut arguments = request.options("--kind", &job_suites(), "jobs-deviations.tsv");
     // A state that is reached late counts as reached: speed depends on the machine.
     arguments.extend(["--timeout".into(), "60".into()]);
-    // Lives mostly wait: those of a kind are played at once.
-    arguments.extend(["--jobs".into(), "24".into()]);
+    // Lives mostly wait.
+    arguments.extend(["--jobs".into(), "12".into()]);
     let checker = folder.join("check-jobs");
     run_checker(&options, &checker, &arguments, "job lifecycles differ from the recording").await
 }

@@ -186,7 +186,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Soak, Machine, 250, partitions::switch_meets_outages;
     Full, Packed, 20, image::manager_runs_in_image;
     Full + Versions, Packed, 109, shipped_manifests::deployment_runs_as_rendered;
-    Full, Packed, 120, recorded_history::replicas_tell_what_happened;
+    Soak, Packed, 120, recorded_history::replicas_tell_what_happened;
     Soak, Packed, 111, shipped_manifests::split_deployments_run_as_rendered;
     Core, Plane, 60, dashboard::is_a_process_of_its_own;
     Full + Versions, Packed, 60, visibility::pending_workloads_are_served;
