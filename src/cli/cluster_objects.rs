@@ -11,6 +11,8 @@ use crate::kube::client::{self, CallError, Caller};
 use crate::kube::list::{list, list_path};
 use crate::simulate::SkippedResource;
 
+/// Field of the ConfigMap with the manager's configuration.
+pub(super) const CONFIGURATION_FIELD: &str = "controller_manager_config.yaml";
 /// Timeout of one page of a list.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 const PAGE_SIZE: u32 = 500;

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::cluster_objects::{self, ClusterObjects, ClusterReader};
+use super::cluster_objects::{self, CONFIGURATION_FIELD, ClusterObjects, ClusterReader};
 use super::framework::FrameworkFileArgs;
 use super::{config_mapping, settings};
 use crate::metrics::build;
@@ -20,8 +20,6 @@ use crate::simulate::{Dump, Redaction, SkippedResource};
 
 /// A resource could not be read.
 const EXIT_SKIPPED: u8 = 3;
-/// Field of the ConfigMap with the manager's configuration.
-const CONFIGURATION_FIELD: &str = "controller_manager_config.yaml";
 
 /// Arguments of `sluice dump`.
 #[derive(Debug, clap::Args)]

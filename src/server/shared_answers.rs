@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Most answers.
+/// Most answers, if no other number is set.
 const MAX_KEPT: usize = 256;
 
 /// The last answer to a question; locked while it is made.
@@ -17,22 +17,29 @@ type Slot<T> = Arc<tokio::sync::Mutex<Option<(Instant, T)>>>;
 
 /// Answers by key.
 #[derive(Debug)]
-pub struct SharedAnswers<T> {
+pub struct SharedAnswers<T, K = String> {
     ttl: Duration,
-    kept: Mutex<BTreeMap<String, (Instant, Slot<T>)>>,
+    most: usize,
+    kept: Mutex<BTreeMap<K, (Instant, Slot<T>)>>,
 }
 
-impl<T: Clone> SharedAnswers<T> {
+impl<T: Clone, K: Ord> SharedAnswers<T, K> {
     /// Returns what keeps answers for this time.
     pub fn for_time(ttl: Duration) -> Self {
-        Self { ttl, kept: Mutex::default() }
+        Self { ttl, most: MAX_KEPT, kept: Mutex::default() }
+    }
+
+    /// Keeps at most this number of answers.
+    #[must_use]
+    pub fn at_most(self, most: usize) -> Self {
+        Self { most, ..self }
     }
 
     /// Returns the kept answer of a key, or the one that `make` makes.
     ///
     /// # Errors
     /// `make` fails.
-    pub async fn get<E>(&self, key: String, make: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+    pub async fn get<E>(&self, key: K, make: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         let slot = self.slot(key);
         let mut known = slot.lock().await;
         if let Some((_, answer)) = known.as_ref().filter(|(made, _)| made.elapsed() < self.ttl) {
@@ -43,11 +50,11 @@ impl<T: Clone> SharedAnswers<T> {
         Ok(answer)
     }
 
-    fn slot(&self, key: String) -> Slot<T> {
+    fn slot(&self, key: K) -> Slot<T> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= MAX_KEPT && !kept.contains_key(&key) {
+        if kept.len() >= self.most && !kept.contains_key(&key) {
             kept.retain(|_, (asked, _)| asked.elapsed() < self.ttl);
-            if kept.len() >= MAX_KEPT {
+            if kept.len() >= self.most {
                 kept.clear();
             }
         }

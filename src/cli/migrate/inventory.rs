@@ -11,6 +11,7 @@ use super::owner::Owner;
 use super::steps::STORED;
 use crate::api::crd;
 use crate::api::visibility::API_SERVICES;
+use crate::cli::cluster_objects::CONFIGURATION_FIELD;
 use crate::kube::client::{CallError, Caller};
 use crate::kube::list::list_path;
 
@@ -19,8 +20,6 @@ pub(super) const NOT_FOUND: u16 = 404;
 /// Label that both installations have on everything.
 pub(super) const SELECTOR: &str = "labelSelector=app.kubernetes.io%2Fname%3Dkueue";
 const PAGE_SIZE: u32 = 500;
-/// Field of the ConfigMap with the manager's configuration.
-const CONFIGURATION: &str = "controller_manager_config.yaml";
 
 /// Collections in which installations leave objects; `{}` is the namespace of the manager.
 const COLLECTIONS: [&str; 9] = [
@@ -99,7 +98,8 @@ impl Inventory {
         let prefix = managers.prefix();
         let config_map = format!("/api/v1/namespaces/{namespace}/configmaps/{prefix}-manager-config");
         let config_map = reader.get(&config_map).await?;
-        let configuration = config_map.as_ref().and_then(|map| map.get("data")?.get(CONFIGURATION)?.as_str());
+        let configuration =
+            config_map.as_ref().and_then(|map| map.get("data")?.get(CONFIGURATION_FIELD)?.as_str());
         let mut webhooks = Vec::new();
         for kind in ["mutating", "validating"] {
             let path = format!(

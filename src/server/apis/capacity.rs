@@ -2,13 +2,13 @@
 //!
 //! Invariants: the number of kept answers is bounded; a follower answers from its own state.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 
 use crate::scheduler::{CapacityQuestion, CapacityReport};
+use crate::server::shared_answers::SharedAnswers;
 use crate::visibility::page::ModelError;
 
 /// How long an answer is used.
@@ -25,13 +25,13 @@ pub trait AskCapacity: Send + Sync {
 /// The answers of the last seconds.
 pub struct CapacityCache {
     core: Arc<dyn AskCapacity>,
-    kept: Mutex<BTreeMap<CapacityQuestion, (Instant, Arc<CapacityReport>)>>,
+    kept: SharedAnswers<Arc<CapacityReport>, CapacityQuestion>,
 }
 
 impl CapacityCache {
     /// Returns a cache in front of a core.
     pub fn new(core: Arc<dyn AskCapacity>) -> Self {
-        Self { core, kept: Mutex::default() }
+        Self { core, kept: SharedAnswers::for_time(TTL).at_most(MAX_KEPT) }
     }
 
     /// Returns the answer to a question.
@@ -39,23 +39,9 @@ impl CapacityCache {
     /// # Errors
     /// Too many questions wait.
     pub async fn get(&self, question: CapacityQuestion) -> Result<Arc<CapacityReport>, ModelError> {
-        if let Some(report) = self.fresh(&question) {
-            return Ok(report);
-        }
-        let report = self.core.capacity(question.clone()).await.ok_or(ModelError::TooMany)?;
-        let report = Arc::new(report);
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.retain(|_, (made, _)| made.elapsed() < TTL);
-        if kept.len() < MAX_KEPT {
-            kept.insert(question, (Instant::now(), Arc::clone(&report)));
-        }
-        Ok(report)
-    }
-
-    fn fresh(&self, question: &CapacityQuestion) -> Option<Arc<CapacityReport>> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let (made, report) = kept.get(question)?;
-        (made.elapsed() < TTL).then(|| Arc::clone(report))
+        let asked = question.clone();
+        let report = async { self.core.capacity(asked).await.map(Arc::new).ok_or(ModelError::TooMany) };
+        self.kept.get(question, report).await
     }
 }
 

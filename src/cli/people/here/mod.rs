@@ -24,7 +24,7 @@ use self::objects::StoredObjects;
 use super::connection::{Connection, Session};
 use super::note;
 use crate::cache::Kind;
-use crate::cli::cluster_objects::{ClusterObjects, ClusterReader};
+use crate::cli::cluster_objects::{CONFIGURATION_FIELD, ClusterObjects, ClusterReader};
 use crate::cli::simulate::read_manifests;
 use crate::cli::{config_mapping, settings};
 use crate::kube::client::Caller;
@@ -37,9 +37,8 @@ use crate::visibility::views::{Source, SourceKind};
 const MANY_WORKLOADS: u64 = 20_000;
 /// Bytes of a Workload in a list, about.
 const WORKLOAD_BYTES: u64 = 3_000;
-/// The manager's ConfigMap and its field.
-const CONFIG_MAP: (&str, &str) = ("kueue-system", "kueue-manager-config");
-const CONFIG_FIELD: &str = "controller_manager_config.yaml";
+/// Namespace and name of the manager's ConfigMap.
+const CONFIG_MAP: (&str, &str) = (settings::DEFAULT_NAMESPACE, "kueue-manager-config");
 /// Time for an answer of this process.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -133,7 +132,7 @@ fn load(core: CoreSettings, objects: impl Iterator<Item = Value>, source: &Sourc
 /// Returns the settings of the cluster's manager; the built-in ones, with a note, if its configuration cannot be read.
 async fn cluster_settings(cluster: &ClusterReader) -> anyhow::Result<CoreSettings> {
     let (namespace, name) = CONFIG_MAP;
-    let loaded = match cluster.config_map_field(namespace, name, CONFIG_FIELD).await? {
+    let loaded = match cluster.config_map_field(namespace, name, CONFIGURATION_FIELD).await? {
         Ok(text) => {
             let what = format!("ConfigMap {namespace}/{name}");
             settings::checked(&what, settings::document_of(&text, &what, None)?)?
