@@ -10,8 +10,8 @@ use super::text::{self, Moment};
 use super::verdict_sentence::{Piece, sentence};
 use crate::visibility::selector::needs_change;
 use crate::visibility::views::{
-    Ahead, Answer, BlockerKindView, BlockerView, ChangeKind, ChangeOption, CheckView, HistoryEntry,
-    PodSetAdmission, Verdict, WorkloadState,
+    Ahead, Answer, BlockerKindView, BlockerView, ChangeOption, CheckView, HistoryEntry, PodSetAdmission,
+    Verdict, WorkloadState,
 };
 use askama::Template;
 
@@ -211,14 +211,7 @@ fn flavor_row(blocker: &BlockerView, links: &Links, links_nodes: bool) -> Flavor
 }
 
 fn option(option: &ChangeOption) -> OptionRow {
-    let kind = match option.kind {
-        ChangeKind::Wait => "Wait",
-        ChangeKind::Preempt => "Preempt",
-        ChangeKind::Smaller => "Smaller",
-        ChangeKind::Flavor => "Other flavor",
-        ChangeKind::Quota => "Quota",
-        ChangeKind::Topology => "Topology",
-    };
+    let kind = option.kind.label();
     let possible = if option.possible { "" } else { "Not enough: " };
     OptionRow { kind, detail: format!("{possible}{}.", option.detail) }
 }

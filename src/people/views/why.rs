@@ -255,14 +255,7 @@ fn lines(verdict: &Verdict, all: bool, look: Look) -> Vec<(&'static str, String)
     }
     lines.extend(ahead(verdict).map(|line| ("Ahead", line)));
     for option in &verdict.options {
-        let label = match option.kind {
-            ChangeKind::Wait => "Wait",
-            ChangeKind::Preempt => "Preempt",
-            ChangeKind::Smaller => "Smaller",
-            ChangeKind::Flavor => "Other flavor",
-            ChangeKind::Quota => "Quota",
-            ChangeKind::Topology => "Topology",
-        };
+        let label = option.kind.label();
         let no = if !option.possible && option.kind == ChangeKind::Preempt { "no: " } else { "" };
         lines.push((label, format!("{no}{}", option.detail)));
     }

@@ -153,6 +153,20 @@ pub enum ChangeKind {
     Topology,
 }
 
+impl ChangeKind {
+    /// Returns the words that begin its line, in a terminal and on a page.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Wait => "Wait",
+            Self::Preempt => "Preempt",
+            Self::Smaller => "Smaller",
+            Self::Flavor => "Other flavor",
+            Self::Quota => "Quota",
+            Self::Topology => "Topology",
+        }
+    }
+}
+
 /// A number of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
