@@ -272,14 +272,15 @@ impl Installation {
         Ok(())
     }
 
-    /// Returns the ids of the tokens that are mounted.
+    /// Returns the ids of the mounted tokens that are for the API server.
     async fn token_ids(&self) -> Result<BTreeSet<String>> {
         let mut ids = BTreeSet::new();
         for pod in self.pods().await? {
             let volumes = self.kubelet.pod_folder(text(&pod, "/metadata/name")).join("volumes");
             for volume in fs::read_dir(volumes)? {
-                let token = volume?.path().join("token");
-                if token.exists() {
+                let volume = volume?;
+                let token = volume.path().join("token");
+                if volume.file_name().to_string_lossy().starts_with("kube-api-access-") && token.exists() {
                     ids.insert(token_id(&fs::read_to_string(token)?)?);
                 }
             }
