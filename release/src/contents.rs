@@ -24,7 +24,8 @@ const GROUP: &str = "root:x:0:\nnonroot:x:65532:\n";
 const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files dns\n";
 
 const FOLDER_MODE: u32 = 0o755;
-const PROGRAM_MODE: u32 = 0o755;
+/// Permissions of a program.
+pub const PROGRAM_MODE: u32 = 0o755;
 /// Permissions of a file that is only read.
 pub const FILE_MODE: u32 = 0o644;
 
@@ -69,7 +70,8 @@ impl Entry {
         }
     }
 
-    fn link(path: &str, target: &str) -> Self {
+    /// A symbolic link to a path.
+    pub fn link(path: &str, target: &str) -> Self {
         let path = path.trim_start_matches('/').to_owned();
         Self { path, mode: 0o777, content: Content::Link(target.to_owned()) }
     }

@@ -1,5 +1,6 @@
 //! A release: every file of it in one folder, with checksums. Also the check that two builds give the same image.
 
+use crate::archive;
 use crate::image::{self, Image};
 use crate::libraries::Debian;
 use crate::source::{Source, VERSION, check_version};
@@ -31,7 +32,7 @@ pub fn build_image(source: &Source, target: &Path, name: &str) -> Result<Image> 
 /// Writes archive and SBOM of an image.
 pub fn write_image(image: &Image, source: &Source, folder: &Path) -> Result<ImageFiles> {
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-    let stem = format!("sluice-{VERSION}-linux-{}", image.architecture.oci());
+    let stem = archive::stem(image.architecture);
     let files = ImageFiles {
         archive: folder.join(format!("{stem}.oci.tar")),
         sbom: folder.join(format!("{stem}.cdx.json")),
@@ -68,9 +69,12 @@ pub fn write_release(
 ) -> Result<Image> {
     check_version(version)?;
     source.check_clean()?;
-    let image = build_image(source, target, name)?;
+    let program = build::program(source, target)?;
+    let image = image::pack(&program, name, source, &Debian)?;
     remove_old_files(folder)?;
     write_image(&image, source, folder)?;
+    let archive = archive::pack(&program, image.architecture, source)?;
+    fs::write(folder.join(format!("{}.tar.gz", archive::stem(image.architecture))), archive)?;
     fs::write(folder.join(INSTALL), manifests::install(&source.root, name, &image.digest)?)?;
     let chart = manifests::chart(&source.root, name, &image.digest, source.epoch()?)?;
     fs::write(folder.join(format!("sluice-chart-{VERSION}.tgz")), chart)?;
@@ -88,7 +92,7 @@ fn remove_old_files(folder: &Path) -> Result<()> {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let is_image_file = name.starts_with("sluice-")
-            && [".oci.tar", ".cdx.json", ".tgz"].iter().any(|end| name.ends_with(end));
+            && [".oci.tar", ".cdx.json", ".tar.gz", ".tgz"].iter().any(|end| name.ends_with(end));
         let is_ours = is_image_file || [INSTALL, CHANGELOG, CHECKSUMS].contains(&name.as_str());
         ensure!(is_ours, "{} is no file of a release; move it elsewhere", path.display());
         fs::remove_file(&path).with_context(|| path.display().to_string())?;
@@ -137,9 +141,14 @@ mod tests {
     fn only_files_of_a_release_are_removed() {
         let folder = std::env::temp_dir().join(format!("sluice-old-release-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        for name in
-            ["sluice-0.0.1-linux-amd64.oci.tar", "sluice-chart-0.0.1.tgz", INSTALL, CHANGELOG, CHECKSUMS]
-        {
+        for name in [
+            "sluice-0.0.1-linux-amd64.oci.tar",
+            "sluice-0.0.1-linux-amd64.tar.gz",
+            "sluice-chart-0.0.1.tgz",
+            INSTALL,
+            CHANGELOG,
+            CHECKSUMS,
+        ] {
             fs::write(folder.join(name), "").unwrap();
         }
         remove_old_files(&folder).unwrap();

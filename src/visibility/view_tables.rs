@@ -323,6 +323,22 @@ mod tests {
         });
     }
 
+    /// k9s shows nothing under a name that no column has.
+    #[test]
+    fn columns_for_k9s_exist() {
+        let views: Value = serde_saphyr::from_str(include_str!("../../k9s/views.yaml")).unwrap();
+        for (resource, columns) in
+            [("workloadviews", WorkloadView::COLUMNS), ("clusterqueueviews", ClusterQueueView::COLUMNS)]
+        {
+            let view = &views["views"][format!("visibility.sluice.dev/v1alpha1/{resource}")];
+            let names = view["columns"].as_array().expect(resource).iter().filter_map(Value::as_str);
+            for name in names.chain(view["sortColumn"].as_str().and_then(|order| order.split(':').next())) {
+                let is_column = |column: &Column| column.name.to_uppercase() == name;
+                assert!(name == "NAMESPACE" || columns.iter().any(is_column), "{resource} has no {name}");
+            }
+        }
+    }
+
     #[test]
     fn a_pending_workload_says_what_is_missing() {
         let amount = |value: &str| AmountView { value: value.to_owned(), number: None };

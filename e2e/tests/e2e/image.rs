@@ -14,10 +14,10 @@ use sluice_e2e::manager::ManagerSettings;
 use sluice_e2e::process::ProcessUsage;
 use sluice_e2e::{kubeconfig, paths};
 use sluice_release::contents::{KUEUE_PROGRAM, PROGRAM};
-use sluice_release::image;
-use sluice_release::libraries::Debian;
+use sluice_release::libraries::{self, Debian};
 use sluice_release::source::Source;
 use sluice_release::unpack::ImageArchive;
+use sluice_release::{archive, command, image};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
@@ -73,6 +73,7 @@ pub(crate) async fn manager_runs_in_image(cluster: &mut Cluster, fixture: &Fixtu
     let folder = cluster.plane.folder().to_owned();
     let root = folder.join("image-root");
     unpack_image(Build::Packed, &root)?;
+    check_command_line(&folder)?;
     let cgroup = Cgroup::with_memory(MEMORY_LIMIT);
     let old = cluster.manager()?.settings().clone();
     let pod = write_pod_files(&cluster.plane).await?;
@@ -118,6 +119,32 @@ pub(crate) fn can_pack() -> bool {
         note(format_args!("skipped: no dpkg-query; the image is packed on Debian"));
     }
     is_debian
+}
+
+/// The archive of the command line has a program that answers by each of its names, manual pages and scripts.
+fn check_command_line(folder: &Path) -> Result<()> {
+    let program = binaries::sluice(Build::Packed)?;
+    let architecture = libraries::requirements(&program, &Debian)?.architecture;
+    let bytes = archive::pack(&program, architecture, &Source::read(paths::root())?)?;
+    archive::unpack(&bytes, folder)?;
+    let unpacked = folder.join(archive::stem(architecture));
+    let run = |name: &str, words: &[&str]| command::output(Command::new(unpacked.join(name)).args(words));
+    ensure!(run("sluice", &["version"])?.starts_with("sluice "), "the program does not say its version");
+    ensure!(run("kubectl-sluice", &["why", "--help"])?.contains("kubectl sluice why"), "no help as a plugin");
+    ensure!(run("kueuectl", &["--help"])?.contains("kueuectl"), "no help as kueuectl");
+    ensure!(run("kubectl_complete-kueue", &["st"])?.contains("stop"), "no completion");
+    for (file, words) in [
+        ("man/man1/sluice-why.1", "sluice\\-why"),
+        ("completion/_sluice", "#compdef sluice"),
+        ("k9s/plugins.yaml", "sluice why"),
+        ("LICENSE", "Apache License"),
+        ("LICENSES-crates", "clap_mangen"),
+    ] {
+        let text = fs::read_to_string(unpacked.join(file)).with_context(|| file.to_owned())?;
+        ensure!(text.contains(words), "{file} does not contain {words}");
+    }
+    note(format_args!("{} KiB with the command line", bytes.len() >> 10));
+    Ok(())
 }
 
 /// Packs a build, checks the archive and unpacks it into a folder.

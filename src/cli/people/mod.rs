@@ -18,6 +18,7 @@ pub(crate) mod kinds;
 mod kubectl;
 pub(crate) mod kueuectl;
 mod looking;
+mod manual;
 mod move_workload;
 pub(crate) mod pages;
 mod reprioritize;

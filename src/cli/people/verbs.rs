@@ -54,6 +54,8 @@ pub(crate) enum PeopleVerb {
     Delete(Box<delete::DeleteArgs>),
     /// Print the completion script of a shell
     Completion(CompletionArgs),
+    /// Print the manual page of a verb, or write all
+    Man(super::manual::ManArgs),
     /// Print candidates for the last word
     #[command(name = super::completion::ASK, hide = true, disable_help_flag = true)]
     Complete {
@@ -85,6 +87,7 @@ pub(crate) fn run(verb: PeopleVerb, command: impl FnOnce() -> clap::Command) -> 
         PeopleVerb::Reprioritize(args) => block_on(reprioritize::run(&args)),
         PeopleVerb::Delete(args) => block_on(delete::run(&args)),
         PeopleVerb::Completion(args) => args.print("sluice").map(|()| ExitCode::SUCCESS),
+        PeopleVerb::Man(args) => super::manual::run(&args, command()).map(|()| ExitCode::SUCCESS),
         PeopleVerb::Complete { words } => return super::complete(command(), Some(&words)),
     };
     outcome.unwrap_or_else(|error| failure::print_error(&error))
