@@ -16,5 +16,6 @@ pub mod quota_text;
 pub mod server_table;
 pub mod taint_text;
 pub mod text_table;
+pub mod top;
 pub mod views;
 pub mod workload_object;

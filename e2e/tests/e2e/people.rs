@@ -8,9 +8,12 @@ use sluice_e2e::binaries::{self, Build};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::objects::Kind;
 use sluice_e2e::wait::eventually;
+use std::io::Write as _;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 /// A Job waits behind another one: verbs say why, move it, and delete its Job; no dry run changes anything. The same by a plugin of
 /// kubectl, and with the lists of kueuectl.
@@ -33,6 +36,7 @@ pub(crate) async fn verbs_answer_and_act(cluster: &mut Cluster, fixture: &Fixtur
     }
     let (_, text) = people.run("sluice", &["tree", "job", "job/first"])?;
     ensure!(text.contains("Admitted") && text.contains("pod set main"), "{text}");
+    people.look_at_top()?;
     for verb in [
         vec!["delete", "workload", "job/second"],
         vec!["move", "workload", "job/second", "--to", "small"],
@@ -91,6 +95,30 @@ impl People {
         }
         let kubeconfig = cluster.plane.admin_kubeconfig();
         Ok(Self { folder, kubeconfig, namespace: fixture.name.clone() })
+    }
+
+    /// `top` on a terminal: the rows, the text of `why` for the first one, and the terminal as it was.
+    fn look_at_top(&self) -> Result<()> {
+        let line = format!("{}/sluice top -n {}", self.folder.display(), self.namespace);
+        let mut command = Command::new("script");
+        command.args(["--quiet", "--return", "--echo", "never", "--command", &line, "/dev/null"]);
+        command.env("KUBECONFIG", &self.kubeconfig).env("TERM", "xterm").env("LC_ALL", "C");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("script, of util-linux, gives a program a terminal")?;
+        let mut keys = child.stdin.take().context("no input")?;
+        // Each key after the frame that it is for.
+        for key in ["\r", "q", "q"] {
+            thread::sleep(Duration::from_secs(1));
+            keys.write_all(key.as_bytes())?;
+        }
+        let output = child.wait_with_output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        ensure!(output.status.success(), "{}: {text}", output.status);
+        ensure!(text.contains("> job-second") && text.contains("q quit  / filter"), "{text}");
+        ensure!(text.contains("job-second has been pending") || text.contains("FLAVOR"), "{text}");
+        let (taken, given_back) = ("\u{1b}[?1049h", "\u{1b}[?1049l");
+        ensure!(text.find(taken) < text.rfind(given_back) && text.contains(taken), "{text}");
+        Ok(())
     }
 
     /// Runs a program of the folder; returns exit code and output.

@@ -28,6 +28,8 @@ pub(crate) enum PeopleVerb {
     Audit(Box<looking::audit::AuditArgs>),
     /// Show the state of the manager
     Status(Box<looking::status::StatusArgs>),
+    /// Show Workloads or queues on the whole terminal, read again and again
+    Top(Box<looking::top::TopArgs>),
     /// Show an object: its spec, why it waits or its quota, conditions and events; other kinds by kubectl
     #[command(disable_help_flag = true)]
     Describe(KubectlArgs),
@@ -76,6 +78,7 @@ pub(crate) fn run(verb: PeopleVerb, command: impl FnOnce() -> clap::Command) -> 
         PeopleVerb::Usage(args) => block_on(looking::usage::run(&args)),
         PeopleVerb::Audit(args) => block_on(looking::audit::run(&args)),
         PeopleVerb::Status(args) => block_on(looking::status::run(&args)),
+        PeopleVerb::Top(args) => block_on(looking::top::run(&args)),
         PeopleVerb::Describe(args) => looking::describe::run(&args),
         PeopleVerb::Get(args) => kubectl::hand_over("get", &args),
         PeopleVerb::Edit(args) => kubectl::hand_over("edit", &args),

@@ -36,6 +36,7 @@ pub use status::status;
 pub(in crate::people) use time::since;
 pub use usage::usage;
 pub use why::{never_fits, why};
+pub(in crate::people) use workloads::blocked_by;
 pub use workloads::workloads;
 
 use super::text_table::TextTable;

@@ -83,7 +83,7 @@ fn wide(row: &WorkloadView, look: Look) -> [String; 6] {
 }
 
 /// Returns a blocker in one line.
-pub(super) fn blocked_by(blocker: &BlockerView) -> String {
+pub(in crate::people) fn blocked_by(blocker: &BlockerView) -> String {
     match &blocker.missing {
         Some(missing) if !blocker.resource.is_empty() => {
             format!("{} {} missing at {}", missing.value, blocker.resource, node(&blocker.node))

@@ -11,6 +11,7 @@ mod preemptions;
 pub(super) mod quota;
 mod server_tables;
 pub(super) mod status;
+pub(super) mod top;
 pub(super) mod usage;
 pub(super) mod why;
 mod workload_list;
