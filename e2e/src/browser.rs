@@ -60,7 +60,13 @@ impl Programs {
             return Err(missing);
         }
         let apt = |arguments: &[&str]| -> Result<()> {
-            let status = Command::new("apt-get").args(arguments).status().context("apt-get")?;
+            let mut command = Command::new("apt-get");
+            // No package asks a question, and a mirror that fails once is asked again.
+            command
+                .args(["-o", "Acquire::Retries=3"])
+                .args(arguments)
+                .env("DEBIAN_FRONTEND", "noninteractive");
+            let status = command.status().context("apt-get")?;
             ensure!(status.success(), "apt-get {} failed: {status}", arguments.join(" "));
             Ok(())
         };

@@ -25,6 +25,7 @@ mod queues;
 pub(crate) mod records;
 pub(crate) mod related;
 mod removal;
+pub(crate) mod state_index;
 mod tombstones;
 mod units;
 mod workload_index;

@@ -4,9 +4,12 @@
 //! copies one path of a tree; the start of a page and a look-up cost the logarithm of the number of Workloads.
 
 use super::records::WorkloadRecord;
+use super::state_index::{ReasonSummary, StateIndex, Waiting};
 use crate::api::ObjectKey;
+use crate::api::reason::PendingReason;
 use crate::queue::order_tree::{Copies, OrderTree, Weighted};
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
@@ -48,16 +51,19 @@ impl Weighted for Indexed {
 #[derive(Clone, Debug, Default)]
 pub struct WorkloadIndex {
     tree: OrderTree<Indexed>,
+    states: StateIndex,
     copies: Copies,
 }
 
 impl WorkloadIndex {
     pub(super) fn insert(&mut self, record: &Arc<WorkloadRecord>) {
-        self.tree.insert(Indexed(Arc::clone(record)), &mut self.copies);
+        let old = self.tree.insert(Indexed(Arc::clone(record)), &mut self.copies);
+        self.states.replace(old.as_ref().map(|old| &*old.0), Some(record));
     }
 
     pub(super) fn remove(&mut self, record: &Arc<WorkloadRecord>) {
-        self.tree.remove(&Indexed(Arc::clone(record)), &mut self.copies);
+        let old = self.tree.remove(&Indexed(Arc::clone(record)), &mut self.copies);
+        self.states.replace(old.as_ref().map(|old| &*old.0), None);
     }
 
     /// Number of Workloads.
@@ -85,5 +91,24 @@ impl WorkloadIndex {
     pub(crate) fn starting_at(&self, position: usize) -> impl Iterator<Item = &Arc<WorkloadRecord>> {
         let position = u32::try_from(position).unwrap_or(u32::MAX);
         self.tree.iter_from(position).0.map(|item| &item.0)
+    }
+
+    /// Returns the number of pending Workloads by reason, with the oldest of each.
+    pub(crate) fn pending_by_reason(&self) -> impl Iterator<Item = ReasonSummary> {
+        self.states.by_reason()
+    }
+
+    /// Iterates over the pending Workloads of reasons, those that wait longest first, after a place in that order.
+    pub(crate) fn longest_waiting<'a, F: Fn(PendingReason) -> bool>(
+        &'a self,
+        is_meant: F,
+        after: Option<&Waiting>,
+    ) -> impl Iterator<Item = &'a Waiting> + use<'a, F> {
+        self.states.longest_waiting(is_meant, after)
+    }
+
+    /// Returns the Workloads that have most quota of any flavor-resource of a ClusterQueue: `most` of each.
+    pub(crate) fn largest(&self, cluster_queue: &str, most: usize) -> BTreeSet<&ObjectKey> {
+        self.states.largest(cluster_queue, most)
     }
 }

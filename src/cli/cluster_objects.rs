@@ -18,6 +18,8 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 const PAGE_SIZE: u32 = 500;
 /// HTTP status for a kind that is not installed.
 const NOT_FOUND: u16 = 404;
+/// The server does not know the user: then nothing can be read.
+const UNAUTHORIZED: u16 = 401;
 
 /// The objects of a cluster, Workloads last, and the kinds that could not be read.
 #[derive(Clone)]
@@ -74,7 +76,7 @@ impl ClusterReader {
         Ok(cluster)
     }
 
-    /// Lists the kinds on which decisions depend. A forbidden kind is skipped; an unreachable server is an error.
+    /// Lists the kinds on which decisions depend. A forbidden kind is skipped; an unreachable server is an error, and a user that it does not know.
     pub(super) async fn objects(&self, kinds: &[Kind]) -> anyhow::Result<ClusterObjects> {
         let mut kinds = kinds.to_vec();
         kinds.sort_by_key(|kind| *kind == Kind::Workload);
@@ -85,7 +87,7 @@ impl ClusterReader {
                 Ok(objects) => cluster.objects.extend(objects.into_iter().map(|object| (kind, object))),
                 // A kind that is not installed has no objects; without queues there is nothing to simulate.
                 Err(CallError::Status { code: NOT_FOUND, .. }) if kind != Kind::ClusterQueue => {}
-                Err(CallError::Status { message, .. }) => {
+                Err(CallError::Status { code, message, .. }) if code != UNAUTHORIZED => {
                     cluster
                         .skipped
                         .push(SkippedResource { resource: resource.plural.to_owned(), reason: message });
@@ -109,7 +111,7 @@ impl ClusterReader {
                 let text = object.get("data").and_then(|data| data.get(field)).and_then(Value::as_str);
                 Ok(text.map(str::to_owned).ok_or_else(|| format!("it has no field {field:?}")))
             }
-            Err(CallError::Status { message, .. }) => Ok(Err(message)),
+            Err(CallError::Status { code, message, .. }) if code != UNAUTHORIZED => Ok(Err(message)),
             Err(error) => Err(error.into()),
         }
     }

@@ -2,7 +2,6 @@
 //!
 //! Invariant: few questions wait at once, and the lists of an answer are bounded.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
@@ -12,10 +11,11 @@ use tokio::sync::{mpsc, oneshot};
 use crate::api::ObjectKey;
 use crate::history::HistoryView;
 use crate::reconciler::Reconciler;
-use crate::scheduler::{CapacityQuestion, CapacityReport, Explanation};
+use crate::scheduler::{CapacityQuestion, CapacityReport, Explanation, Supposition};
 use crate::server::apis::capacity::AskCapacity;
 use crate::server::apis::views::AskAudit;
 use crate::snapshot::{AuditFacts, Inspection, QueueListing};
+use crate::visibility::offline::capacity;
 
 /// Maximum number of questions that wait.
 pub(super) const CAPACITY: usize = 16;
@@ -36,8 +36,8 @@ pub(super) enum CoreQuery {
     ListQueues(oneshot::Sender<QueueListing>),
     /// The history, from which answers are made elsewhere: shared with the core, which copies what it changes later.
     History(oneshot::Sender<HistoryView>),
-    /// Why a workload waits, or would wait in another ClusterQueue; `None` if it is not pending.
-    Explain(ObjectKey, Option<Arc<str>>, oneshot::Sender<Option<Explanation>>),
+    /// Why a workload or its pods wait, or would wait with what is supposed; `None` if they do not.
+    Explain(ObjectKey, Supposition, oneshot::Sender<Option<Explanation>>),
     /// What flavors have on their nodes, and what fits.
     Capacity(CapacityQuestion, oneshot::Sender<CapacityReport>),
     /// What an audit reads beside the snapshot.
@@ -53,16 +53,16 @@ impl CoreQuery {
             Self::History(reply) => drop(reply.send(state.history().view())),
             // A client that has given up costs nothing.
             Self::Explain(_, _, reply) if reply.is_closed() => {}
-            Self::Explain(key, queue, reply) => {
+            Self::Explain(key, supposed, reply) => {
                 let until = Instant::now() + MAX_EXPLAINING;
-                let explanation =
-                    state.engine_mut().explain(&key, queue.as_ref(), &mut || Instant::now() < until);
+                let explanation = state.engine_mut().explain(&key, &supposed, &mut || Instant::now() < until);
+                let explanation = explanation.or_else(|| state.units().explain_pods(&key));
                 drop(reply.send(explanation));
             }
             Self::Capacity(_, reply) if reply.is_closed() => {}
             Self::Capacity(question, reply) => {
                 let until = Instant::now() + MAX_COUNTING;
-                let report = state.engine_mut().capacity(&question, &mut || Instant::now() < until);
+                let report = capacity(state, &question, &mut || Instant::now() < until);
                 drop(reply.send(report));
             }
             Self::Audit(reply) if reply.is_closed() => {}

@@ -143,7 +143,7 @@ impl PublishedState {
             }
             Question::Flavors(query) => {
                 let flavor = Some(query.flavor.as_str()).filter(|name| !name.is_empty());
-                let report = self.capacity.get(flavors::question(flavor, &query.pod)?).await?;
+                let report = self.capacity.get(flavors::question(flavor, &query.pod, "")?).await?;
                 Value::Flavors(Box::new(build::flavor_page(snapshot, access, (query, source), &report)?))
             }
             Question::ClusterQueue(name) => {
@@ -157,7 +157,9 @@ impl PublishedState {
                 Value::Pending(Box::new(build::pending_page(snapshot, access, (query, source))?))
             }
             Question::Preemptions(query) => {
-                Value::Preemptions(Box::new(self.history.preemptions(query, access).await?))
+                let mut page = self.history.preemptions(query, access).await?;
+                page.now = build::victims_now(snapshot, access, &page.answer.view);
+                Value::Preemptions(Box::new(page))
             }
             Question::Workload(namespace, name) => {
                 self.verdict(access, &ObjectKey::new(namespace, name), snapshot).await?

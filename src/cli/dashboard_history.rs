@@ -67,6 +67,8 @@ impl PageHistory {
             since: Some(day_ago()),
             namespace: text(&query.namespace),
             cluster_queue: text(&query.cluster_queue),
+            preemptor_queue: text(&query.preemptor_queue),
+            victim_queue: text(&query.victim_queue),
             page: PageQuery {
                 limit: usize::try_from(limit).unwrap_or_default(),
                 continue_token: query.after.clone(),
@@ -75,7 +77,7 @@ impl PageHistory {
         };
         match &*self.ask(access, HistoryTopic::Preemptions(topic), PREEMPTIONS_TTL).await? {
             HistoryAnswer::Preemptions(answer) => {
-                Ok(PreemptionPage { query: query.clone(), answer: answer.clone() })
+                Ok(PreemptionPage { query: query.clone(), now: BTreeMap::new(), answer: answer.clone() })
             }
             _ => Err(ModelError::Unavailable),
         }

@@ -1,13 +1,15 @@
 //! The command line as Kueue's manifests give it: `/manager --config=…`, without a subcommand and in Go's notation.
 //!
-//! Invariant: a command line that names a subcommand, or asks for help or the version, is not changed.
+//! And that of people, who write flags for the cluster before the verb, as kubectl takes them.
+//!
+//! Invariant: a command line that begins with a subcommand, or asks for help or the version, is not changed.
 
 use std::ffi::OsString;
 
 use super::names::Grammar;
 
 /// The subcommand that stands for Kueue's program.
-const SUBCOMMAND: &str = "manager";
+pub(super) const SUBCOMMAND: &str = "manager";
 
 /// Inserts the subcommand `manager` if the program is called as Kueue's is: by its name, or with a flag in the place of
 /// the subcommand. Go accepts `-flag` for `--flag`; so does that command line. `is_subcommand` tells whether a word is one.
@@ -29,6 +31,42 @@ pub(super) fn command_line(
     }
     args.insert(1, SUBCOMMAND.into());
     args
+}
+
+/// Moves flags for the cluster that stand before a verb behind the rest: `sluice -n team list workload`. Any other flag before a word,
+/// and any other word, leaves the command line as it is. `is_verb` tells whether a word takes these flags.
+pub(super) fn flags_last(
+    mut args: Vec<OsString>,
+    flags: &clap::Command,
+    is_verb: impl Fn(&str) -> bool,
+) -> Vec<OsString> {
+    let mut verb = 1;
+    while let Some(arg) = args.get(verb).and_then(|arg| arg.to_str()).filter(|arg| arg.starts_with('-')) {
+        let Some(words) = words_of(arg, flags) else { return args };
+        verb += words;
+    }
+    if verb == 1 || !args.get(verb).and_then(|arg| arg.to_str()).is_some_and(is_verb) {
+        return args;
+    }
+    let moved: Vec<OsString> = args.drain(1..verb).collect();
+    let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
+    args.splice(end..end, moved);
+    args
+}
+
+/// Returns how many words a flag takes with its value; `None` if it is none of these flags.
+fn words_of(arg: &str, flags: &clap::Command) -> Option<usize> {
+    let (name, has_value) = match arg.strip_prefix("--") {
+        Some(long) => (long.split('=').next()?, long.contains('=')),
+        // `-nteam` is `-n team`.
+        None => (arg.get(1..2)?, arg.len() > 2),
+    };
+    let known = flags.get_arguments().find(|flag| {
+        let short = flag.get_short().is_some_and(|short| name.len() == 1 && name.starts_with(short));
+        short && !arg.starts_with("--") || flag.get_long() == Some(name) && arg.starts_with("--")
+    })?;
+    let takes_next = known.get_action().takes_values() && !known.is_require_equals_set();
+    Some(if has_value || !takes_next { 1 } else { 2 })
 }
 
 /// Returns `--flag` for Go's `-flag`.
@@ -63,6 +101,35 @@ mod tests {
             ("/manager -- -x", "/manager manager -- -x"),
         ] {
             assert_eq!(read(given), expected, "{given}");
+        }
+    }
+
+    #[test]
+    fn flags_for_the_cluster_may_stand_before_the_verb() {
+        let flags = crate::cli::people::connection_flags();
+        for (given, expected) in [
+            ("sluice -n team list workload", "sluice list workload -n team"),
+            (
+                "sluice --context=c --namespace a why job/x -o json",
+                "sluice why job/x -o json --context=c --namespace a",
+            ),
+            ("sluice -nteam list", "sluice list -nteam"),
+            ("sluice --insecure-skip-tls-verify list cq", "sluice list cq --insecure-skip-tls-verify"),
+            ("sluice -s https://x --token t list -- y", "sluice list -s https://x --token t -- y"),
+            // These are the manager's, or wrong.
+            ("sluice --kubeconfig list", "sluice --kubeconfig list"),
+            ("sluice --kubeconfig x", "sluice --kubeconfig x"),
+            ("sluice --kubeconfig x manager", "sluice --kubeconfig x manager"),
+            ("sluice --config=c --feature-gates=A=true", "sluice --config=c --feature-gates=A=true"),
+            ("sluice --zap-devel list", "sluice --zap-devel list"),
+            ("sluice list -n team", "sluice list -n team"),
+            ("sluice", "sluice"),
+            ("sluice -", "sluice -"),
+        ] {
+            let args = given.split(' ').map(OsString::from).collect();
+            let read = flags_last(args, &flags, |word| ["list", "why"].contains(&word));
+            let read: Vec<&str> = read.iter().map(|arg| arg.to_str().unwrap()).collect();
+            assert_eq!(read.join(" "), expected);
         }
     }
 

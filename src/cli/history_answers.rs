@@ -106,6 +106,9 @@ impl HistoryAnswers {
         if let Some(own) = self.copy().await {
             let uid = verdict.workload.metadata.uid.clone();
             add_evictions(&mut verdict.history, &own.history, &uid, access);
+            let created = verdict.workload.metadata.creation_timestamp;
+            verdict.history_since =
+                own.history.from.filter(|from| created.is_some_and(|created| created < *from));
         }
     }
 
@@ -136,15 +139,19 @@ impl HistoryAnswers {
                 Some(answer) => answer,
                 None => self.partial(question, &own),
             },
-            None if self.leads_for_long(own.at) => self.own(question, &own),
+            None if self.knows_others(own.at) => self.own(question, &own),
             None => self.partial(question, &own),
         }
     }
 
-    /// Returns whether the other replicas have told by now since when they record.
-    fn leads_for_long(&self, now: Timestamp) -> bool {
+    /// Returns whether the other replicas have told by now since when they record. They tell a new leader as soon as they see it; a
+    /// Lease that never had another holder is as young as this replica, and so are the others.
+    fn knows_others(&self, now: Timestamp) -> bool {
+        if self.holder.is_first() {
+            return true;
+        }
         let since = self.holder.get().map(|(_, since)| since);
-        let known = TELL_INTERVAL.saturating_add(LOOK_INTERVAL);
+        let known = LOOK_INTERVAL.saturating_mul(3);
         since.is_some_and(|since| Duration::try_from(now.duration_since(since)).is_ok_and(|led| led > known))
     }
 
@@ -356,6 +363,16 @@ mod tests {
             leader.hear(report("m-3", 5));
             assert_eq!(ask(&leader, &question(24, false)).await, expected);
             assert_eq!(*all.asked.lock().unwrap(), [(Some("m-2:8082".to_owned()), true)]);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_leader_of_all_knows_that_no_other_began_before_it() {
+        let lease = |transitions: u32| serde_json::json!({"spec": {"holderIdentity": "m-0", "leaseTransitions": transitions}});
+        for (transitions, is_partial) in [(0, false), (1, true)] {
+            let leader = replica(2, true, Some(others(true)));
+            leader.holder.read_address(&lease(transitions));
+            assert_eq!(ask(&leader, &question(24, false)).await, (false, is_partial), "{transitions}");
         }
     }
 

@@ -70,11 +70,12 @@ impl AnswerQuestions for LocalAnswers {
                 }
             };
             let key = question.workload.key();
-            let target = match question.target(&own.published.load()) {
-                Ok(target) => target,
+            let supposed = match question.supposition(&own.published.load()) {
+                Ok(supposed) => supposed,
                 Err(error) => return Some(LeaderAnswer::Refused(error)),
             };
-            let asked = core_queries::ask(&own.queries, |reply| CoreQuery::Explain(key, target, reply)).await;
+            let asked =
+                core_queries::ask(&own.queries, |reply| CoreQuery::Explain(key, supposed, reply)).await;
             let Some(explanation) = asked else {
                 return Some(LeaderAnswer::Refused(ModelError::TooMany));
             };

@@ -103,9 +103,19 @@ pub fn main() -> ExitCode {
         Grammar::Sluice | Grammar::Plugin | Grammar::Manager => {}
     }
     let is_subcommand = |word: &str| Cli::command().find_subcommand(word).is_some();
+    let takes_cluster = |word: &str| {
+        let command = Cli::command();
+        let has_flag =
+            |verb: &clap::Command| verb.get_arguments().any(|flag| flag.get_long() == Some("kubeconfig"));
+        word != entry::SUBCOMMAND && command.find_subcommand(word).is_some_and(has_flag)
+    };
     let line = match grammar {
-        Grammar::Plugin => args,
-        _ => entry::command_line(args, is_subcommand),
+        Grammar::Manager => args,
+        _ => entry::flags_last(args, &people::connection_flags(), takes_cluster),
+    };
+    let line = match grammar {
+        Grammar::Plugin => line,
+        _ => entry::command_line(line, is_subcommand),
     };
     let result = match parsed(grammar, line).command {
         Command::Manager(args) => manager::start(*args).map(success),

@@ -341,17 +341,17 @@ mod tests {
     /// scraper can verify the certificate of the metrics Service.
     #[test]
     fn certificate_names_cover_both_services() {
-        let line = Line::try_parse_from(["manager", "--namespace=kueue-system"]).unwrap();
-        let names = load(line.args).unwrap().certificates().names;
+        // The certificate of cert-manager also has the name of the dashboard, whether or not it is installed.
+        let flags = ["manager", "--namespace=kueue-system", "--dashboard-service=kueue-dashboard"];
+        let names = load(Line::try_parse_from(flags).unwrap().args).unwrap().certificates().names;
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let read = |file: &str| -> Vec<Value> {
             serde_saphyr::from_multiple(&std::fs::read_to_string(root.join(file)).unwrap()).unwrap()
         };
         let certificate = read("webhook-certs/cert-manager/certificate.yaml").pop().unwrap();
         assert_eq!(certificate["spec"]["dnsNames"], json!(names));
-        for file in
-            ["config/webhooks/service.yaml", "config/metrics/service.yaml", "config/visibility/service.yaml"]
-        {
+        for folder in ["webhooks", "metrics", "visibility", "dashboard"] {
+            let file = &format!("config/{folder}/service.yaml");
             let service = read(file).pop().unwrap();
             let name = format!("{}.kueue-system.svc", service["metadata"]["name"].as_str().unwrap());
             assert!(names.contains(&name), "{name}");

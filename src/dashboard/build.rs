@@ -11,19 +11,25 @@ use super::audit::{AuditPage, AuditQuery, MAX_FINDINGS};
 use super::data::{ClusterQueuePage, NamespacePage, Overview, OverviewNumbers, PathNode};
 use super::flavors::{FlavorPage, FlavorQuery};
 use super::heat::HeatMap;
+use super::preemptions::VictimNow;
 use super::question::Question;
+use crate::api::ObjectKey;
 use crate::scheduler::CapacityReport;
 use crate::snapshot::Snapshot;
 use crate::visibility::access::Access;
 use crate::visibility::findings::count;
 use crate::visibility::flavors::flavors;
 use crate::visibility::page::{ModelError, PageQuery};
-use crate::visibility::queue_views::{cluster_queue, cluster_queues, cohort, cohorts, local_queues};
+use crate::visibility::pending_list::{ListOrder, pending_workloads};
+use crate::visibility::queue_views::{
+    cluster_queue, cluster_queues, cohort, cohorts, local_queues, without_queue,
+};
 use crate::visibility::selector::{WorkloadSelector, needs_change};
 use crate::visibility::views::{
-    AmountView, ClusterQueueView, CohortView, Finding, LocalQueueView, QuotaView, ReasonCount, Source,
+    AmountView, ClusterQueueView, CohortView, Finding, LocalQueueView, PreemptionReport, QuotaView,
+    ReasonCount, Source, WorkloadState,
 };
-use crate::visibility::workloads::{Rowset, WorkloadQuery, workloads};
+use crate::visibility::workloads::{Rowset, WorkloadQuery, largest, workload, workloads};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,6 +70,16 @@ fn sum_reasons<'a>(counts: impl Iterator<Item = &'a ReasonCount>) -> Vec<ReasonC
     rows
 }
 
+/// Returns the reasons of LocalQueues whose ClusterQueues exist. What waits in the others is counted by `without_queue`.
+fn queues_that_exist<'a>(
+    snapshot: &Snapshot,
+    queues: &'a [LocalQueueView],
+) -> impl Iterator<Item = &'a ReasonCount> {
+    let exists =
+        |queue: &&LocalQueueView| snapshot.queues.cluster_queues.contains_key(queue.cluster_queue.as_str());
+    queues.iter().filter(exists).flat_map(|queue| &queue.reasons)
+}
+
 fn sum_needing_change(reasons: &[ReasonCount]) -> u64 {
     reasons.iter().filter(|row| needs_change(&row.reason)).map(|row| row.count).sum()
 }
@@ -98,14 +114,15 @@ pub fn overview(
                 && queues.iter().any(|known| known.metadata.name == object.name))
     };
     let found: Vec<Finding> = found.iter().filter(is_meant).cloned().collect();
-    let reasons = sum_reasons(queues.iter().flat_map(|queue| &queue.reasons));
+    let lost = if root.is_none() { without_queue(snapshot, access, None) } else { Vec::new() };
+    let reasons = sum_reasons(queues.iter().flat_map(|queue| &queue.reasons).chain(&lost));
     let waiting = |queue: &&ClusterQueueView| {
         let view = snapshot.queues.cluster_queues.get(queue.metadata.name.as_str());
         view.is_some_and(|view| view.waiting_head.is_some())
     };
     Ok(Overview {
         cohort: root.unwrap_or_default().to_owned(),
-        pending: queues.iter().map(|queue| queue.pending.total).sum(),
+        pending: queues.iter().map(|queue| queue.pending.total).chain(lost.iter().map(|row| row.count)).sum(),
         needs_change: sum_needing_change(&reasons),
         reasons,
         admitted: queues.iter().map(|queue| queue.admitted).sum(),
@@ -113,6 +130,7 @@ pub fn overview(
             cluster_queue_count: number(queues.len()),
             cohort_count: number(cohorts.len()),
             waiting_heads: number(queues.iter().filter(waiting).count()),
+            oldest: if root.is_none() { oldest(snapshot) } else { BTreeMap::new() },
         },
         cohorts,
         cluster_queues: queues,
@@ -121,6 +139,12 @@ pub fn overview(
         source,
         ..Overview::default()
     })
+}
+
+/// Returns since when the oldest pending workload of each reason waits.
+fn oldest(snapshot: &Snapshot) -> BTreeMap<String, Timestamp> {
+    let reasons = snapshot.workloads.pending_by_reason();
+    reasons.map(|summary| (summary.reason.as_str().to_owned(), summary.oldest)).collect()
 }
 
 /// Returns the value of the page of findings. `found` are all findings for readers like the viewer.
@@ -210,7 +234,7 @@ pub fn cluster_queue_page(
         path: path(snapshot, access, &queue),
         next: selected("pending", FEW_ROWS)?.0,
         local_queues: queues.into_iter().filter(|queue| queue.cluster_queue == name).collect(),
-        largest: Vec::new(),
+        largest: largest(snapshot, access, name, FEW_ROWS),
         cluster_queue: queue,
         trend: None,
         source,
@@ -309,13 +333,14 @@ pub fn namespace_page(
         selector: selector(&[("status", "pending")])?,
         page,
     };
-    let reasons = sum_reasons(queues.iter().flat_map(|queue| &queue.reasons));
+    let lost = without_queue(snapshot, access, Some(namespace));
+    let reasons = sum_reasons(queues_that_exist(snapshot, &queues).chain(&lost));
     Ok(NamespacePage {
         namespace: namespace.to_owned(),
-        pending: queues.iter().map(|queue| queue.pending.total).sum(),
+        pending: queues.iter().map(|queue| queue.pending.total).chain(lost.iter().map(|row| row.count)).sum(),
         needs_change: sum_needing_change(&reasons),
         admitted: queues.iter().map(|queue| queue.admitted).sum(),
-        workloads: workloads(snapshot, access, &asked)?.0,
+        workloads: pending_workloads(snapshot, access, &asked, ListOrder::Position)?.0,
         local_queues: queues,
         source,
         partial: false,
@@ -340,6 +365,32 @@ pub fn workload_of_job(
     let (found, _) = workloads(snapshot, access, &asked)?;
     let newest = found.into_iter().max_by_key(|view| view.metadata.creation_timestamp);
     newest.map(|view| view.metadata.name).ok_or(ModelError::NotFound)
+}
+
+/// Returns what became of the victims of preemptions, by UID. Of those that are gone, or that the viewer may not see, there is nothing.
+pub fn victims_now(
+    snapshot: &Snapshot,
+    access: &Access,
+    report: &PreemptionReport,
+) -> BTreeMap<String, VictimNow> {
+    let mut found = BTreeMap::new();
+    for item in &report.items {
+        let victim = &item.victim;
+        let key = ObjectKey::new(&victim.namespace, &victim.name);
+        let Ok(row) = workload(snapshot, access, &key) else { continue };
+        if row.metadata.uid != victim.uid {
+            continue;
+        }
+        let admitted = row.since.filter(|_| row.state == WorkloadState::Admitted);
+        let after = admitted.zip(item.time).map(|(at, evicted)| at.duration_since(evicted).as_secs());
+        let now = VictimNow {
+            state: row.state,
+            position: row.position.map(|position| position.cluster_queue),
+            admitted_after_seconds: after.filter(|after| *after >= 0),
+        };
+        found.insert(victim.uid.clone(), now);
+    }
+    found
 }
 
 /// Returns objects whose names are like that of the object that was asked for, if the viewer sees the cluster.

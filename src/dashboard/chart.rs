@@ -305,7 +305,7 @@ mod tests {
     }
 
     fn report(lines: Vec<LineView>) -> LineReport {
-        LineReport { lines, recorded: Recorded::default() }
+        LineReport { lines, ..LineReport::default() }
     }
 
     #[test]

@@ -6,7 +6,9 @@ use crate::visibility::views::{
     ClusterQueueView, CohortView, Finding, FindingCounts, LineReport, ListMetadata, LocalQueueView,
     ManagerView, QuotaView, ReasonCount, Source, WorkloadView,
 };
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The start page: all queues, or those below a cohort.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -59,6 +61,9 @@ pub struct OverviewNumbers {
     pub cohort_count: u64,
     /// Number of heads that fit and are not admitted.
     pub waiting_heads: u64,
+    /// Since when the oldest pending workload of each reason waits; only of the whole tree.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub oldest: BTreeMap<String, Timestamp>,
 }
 
 /// The page of a ClusterQueue.
@@ -119,6 +124,8 @@ pub struct PendingQuery {
     pub min: String,
     /// A part of the name, or a label as `KEY=VALUE`; empty for all.
     pub q: String,
+    /// The order: `position`, `priority` or `wait`; empty for `position`.
+    pub sort: String,
     /// The order key of the last row of the page before; empty for the first page.
     pub after: String,
     /// Most rows.
@@ -148,6 +155,9 @@ pub struct PendingPage {
     pub cluster_queues: Vec<String>,
     /// Names of namespaces to choose from.
     pub namespaces: Vec<String>,
+    /// Number of ClusterQueues in which they wait, if the viewer sees all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_count: Option<u64>,
     /// How many of the workloads were searched, if not all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub searched: Option<u64>,

@@ -10,9 +10,23 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fragments(BTreeMap<String, [u8; 32]>);
 
-/// Returns the parts of a page, in their order: the text between `<!--live:ID-->` and `<!--end:ID-->`. What templates insert is
-/// escaped and cannot hold such a mark.
+/// Start of a row of a list, up to its id.
+const ROW: &str = "<tr id=\"";
+
+/// Returns the parts of a page: the text between `<!--live:ID-->` and `<!--end:ID-->`, and the rows of a list. What templates insert
+/// is escaped and cannot hold such a mark; a row has no other row in it.
 fn parts(html: &str) -> Vec<(&str, &str)> {
+    let mut found = marked(html);
+    let rows = html.match_indices(ROW).filter_map(|(at, _)| html.get(at..));
+    found.extend(rows.filter_map(|from| {
+        let (id, _) = from.get(ROW.len()..)?.split_once('"')?;
+        let end = from.find("</tr>")?.checked_add("</tr>".len())?;
+        Some((id, from.get(..end)?))
+    }));
+    found
+}
+
+fn marked(html: &str) -> Vec<(&str, &str)> {
     let (mut found, mut rest) = (Vec::new(), html);
     while let Some((_, after)) = rest.split_once("<!--live:") {
         let Some((id, body)) = after.split_once("-->") else { break };
@@ -35,6 +49,12 @@ impl Fragments {
     pub fn unsent(self) -> Self {
         Self(self.0.into_keys().map(|id| (id, [0; 32])).collect())
     }
+}
+
+/// Returns the ids of the rows of a list in their order; `None` of a page that does not say how many have changed.
+pub fn row_ids(html: &str) -> Option<Vec<String>> {
+    let rows = || parts(html).into_iter().filter(|(_, part)| part.starts_with(ROW));
+    html.contains(" id=\"changes\" ").then(|| rows().map(|(id, _)| id.to_owned()).collect())
 }
 
 /// Returns the parts that differ between what a browser has and a page, by id, and notes that the browser now has them.
@@ -69,5 +89,17 @@ mod tests {
         assert_eq!(changed, [("b".to_owned(), "<p id=\"b\">5</p>".to_owned())]);
         assert_eq!(changes(&mut known, &page(&[("b", "5")])), [], "the browser has it by now");
         assert_eq!(parts("<!--live:a--> no end"), []);
+    }
+
+    #[test]
+    fn rows_are_those_of_a_list() {
+        let row = "<tr id=\"w-1\"><td>a</td></tr><tr><td>b</td></tr>";
+        let list =
+            format!("<p class=\"note\" id=\"changes\" hidden></p><!--live:a--><p></p><!--end:a-->{row}");
+        assert_eq!(row_ids(&list), Some(vec!["w-1".to_owned()]));
+        assert_eq!(row_ids(row), None, "no list");
+        let mut known = Fragments::of(&list);
+        let changed = changes(&mut known, &list.replace(">a<", ">c<"));
+        assert_eq!(changed, [("w-1".to_owned(), "<tr id=\"w-1\"><td>c</td></tr>".to_owned())]);
     }
 }

@@ -66,7 +66,12 @@ pub(super) fn blocked_by(blocker: Option<&BlockerView>, message: &str) -> String
     let node = node_words(&blocker.node);
     match (blocker.kind, &blocker.missing, &blocker.requested, &blocker.limit) {
         (BlockerKindView::NeverFits, _, Some(requested), Some(limit)) if !node.is_empty() => {
-            format!("requests {}, {node} can have at most {}", text::amount(requested), text::amount(limit))
+            format!(
+                "requests {} {}, {node} can have at most {}",
+                text::amount(requested),
+                blocker.resource,
+                text::amount(limit)
+            )
         }
         (BlockerKindView::InUse | BlockerKindView::Next, Some(missing), ..) if !node.is_empty() => {
             format!("{} {} missing at {node}", text::amount(missing), blocker.resource)
@@ -124,7 +129,7 @@ mod tests {
         };
         assert_eq!(blocked_by(Some(&blocker), "m"), "16 gpu missing at ClusterQueue nlp");
         let never = BlockerView { kind: BlockerKindView::NeverFits, ..blocker.clone() };
-        assert_eq!(blocked_by(Some(&never), "m"), "requests 32, ClusterQueue nlp can have at most 16");
+        assert_eq!(blocked_by(Some(&never), "m"), "requests 32 gpu, ClusterQueue nlp can have at most 16");
         let gate = BlockerView { kind: BlockerKindView::PodGate, text: "gate a".to_owned(), ..blocker };
         assert_eq!(blocked_by(Some(&gate), "m"), "gate a");
         assert_eq!(blocked_by(None, "m"), "m");

@@ -45,7 +45,7 @@ pub fn namespace(request: &Request, data: &NamespacePage) -> askama::Result<Stri
         frame: Frame::of(request, name, Section::Namespace, (&data.source, data.partial)),
         name,
         pending: text::count(data.pending),
-        needs_change: text::count(data.needs_change),
+        needs_change: text::changes(data.needs_change),
         pending_href: links.with_query("/pending", &[("ns", name)]),
         admitted: text::count(data.admitted),
         queues: data.local_queues.iter().flat_map(|queue| queue_rows(queue, links)).collect(),

@@ -9,9 +9,11 @@ use super::data::Overview;
 use super::frame::{Frame, Request, Section};
 use super::links::Links;
 use super::marks::{Shape, Tag};
-use super::text;
-use crate::visibility::selector::needs_change;
-use crate::visibility::views::{ClusterQueueView, CohortView, QuotaView, ReasonCount, ShareView};
+use super::text::{self, Moment};
+use crate::visibility::selector::{is_pending_reason, needs_change};
+use crate::visibility::views::{
+    ClusterQueueView, CohortView, FindingCounts, LineReport, QuotaView, ReasonCount, ShareView,
+};
 use askama::Template;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,6 +23,8 @@ const MAX_ROWS: usize = 500;
 const KEPT_DEPTH: usize = 2;
 /// Most findings.
 const MAX_FINDINGS: usize = 3;
+/// Reason of an eviction that a preemption was.
+const PREEMPTED: &str = "Preempted";
 
 #[derive(Template)]
 #[template(path = "overview.html", config = "src/dashboard/askama.toml")]
@@ -29,10 +33,7 @@ struct OverviewTemplate<'a> {
     data: &'a Overview,
     heading: String,
     lede: String,
-    pending: String,
-    needs_change: String,
-    admitted: String,
-    in_use: String,
+    facts: Facts,
     rates: Rates,
     flavors: Flavors,
     rows: Vec<TreeRow>,
@@ -42,12 +43,39 @@ struct OverviewTemplate<'a> {
     audit: String,
 }
 
+/// Key facts beside the rates.
+struct Facts {
+    pending: String,
+    needs_change: String,
+    admitted: String,
+    in_use: String,
+    /// Numbers of errors, and of the others in words; absent without an audit.
+    findings: Option<(String, String, String)>,
+    /// Number of all key facts, and whether findings are one of them.
+    count: usize,
+    has_findings: bool,
+}
+
 /// Admissions and evictions a minute.
 struct Rates {
     admissions: String,
     evictions: String,
+    day: Option<Day>,
     chart: Option<Chart>,
     period: String,
+}
+
+/// Sums of the last 24 hours, in words.
+struct Day {
+    /// `24 h`, or since when it is recorded.
+    period: String,
+    wait: Moment,
+    wait_p99: Moment,
+    evictions: String,
+    preempted: String,
+    /// Other evictions than preemptions, by reason.
+    others: String,
+    preemptions: String,
 }
 
 /// The flavor-resources to choose from.
@@ -89,6 +117,7 @@ struct ReasonRow {
     /// Width of the bar, in percent of the most frequent reason.
     width: String,
     count: String,
+    oldest: Moment,
 }
 
 /// Renders the start page, with the tree of a flavor-resource (`FLAVOR:RESOURCE`), or of the one that is used most.
@@ -105,29 +134,48 @@ pub fn overview(request: &Request, data: &Overview, chosen: Option<&str>) -> ask
     let heading = if data.cohort.is_empty() { "Overview".to_owned() } else { data.cohort.clone() };
     let path = if data.cohort.is_empty() { "/".to_owned() } else { request.links.cohort(&data.cohort) };
     let action = if data.cohort.is_empty() { request.links.to(&path) } else { path };
+    let rates = Rates {
+        admissions: rate(decisions.and_then(|decisions| decisions.admissions_per_minute)),
+        evictions: rate(decisions.and_then(|decisions| decisions.evictions_per_minute)),
+        day: data.trend.as_ref().and_then(|trend| day(trend, &request.links)),
+        chart: data.trend.as_ref().and_then(chart::admissions),
+        period: data.trend.as_ref().map(|trend| chart::period(&trend.recorded)).unwrap_or_default(),
+    };
+    // With all the others, findings have their place below alone.
+    let has_findings = rates.admissions.is_empty() || rates.day.is_none();
+    let evictions = if rates.day.is_some() { 2 } else { usize::from(!rates.evictions.is_empty()) };
+    let fact_count = 2 + usize::from(has_findings) + usize::from(!rates.admissions.is_empty()) + evictions;
     OverviewTemplate {
         frame: Frame::of(request, &heading, Section::Overview, (&data.source, data.partial)),
         lede: lede(data),
         heading,
-        pending: text::count(data.pending),
-        needs_change: if data.needs_change > 0 { text::count(data.needs_change) } else { String::new() },
-        admitted: text::count(data.admitted),
-        in_use: in_use(data, chosen.as_ref()),
-        rates: Rates {
-            admissions: rate(decisions.and_then(|decisions| decisions.admissions_per_minute)),
-            evictions: rate(decisions.and_then(|decisions| decisions.evictions_per_minute)),
-            chart: data.trend.as_ref().and_then(chart::admissions),
-            period: data.trend.as_ref().map(|trend| chart::period(&trend.recorded)).unwrap_or_default(),
+        facts: Facts {
+            pending: text::count(data.pending),
+            needs_change: text::changes(data.needs_change),
+            findings: data.finding_counts.as_ref().map(finding_words),
+            admitted: text::count(data.admitted),
+            in_use: in_use(data, chosen.as_ref()),
+            count: fact_count,
+            has_findings,
         },
+        rates,
         flavors: flavors(action, &known, chosen.as_ref()),
         rows,
         is_cut,
-        reasons: reasons(&data.reasons, &request.links),
+        reasons: reasons(data, request),
         findings: findings(data, request),
         audit: request.links.to("/audit"),
         data,
     }
     .render()
+}
+
+/// Returns the number of errors with its noun, and the numbers of warnings and notes.
+fn finding_words(counts: &FindingCounts) -> (String, String, String) {
+    let noun = if counts.errors == 1 { "error" } else { "errors" };
+    let others =
+        format!("{}, {}", text::counted(counts.warnings, "warning"), text::counted(counts.notes, "note"));
+    (text::count(counts.errors), noun.to_owned(), others)
 }
 
 fn findings(data: &Overview, request: &Request) -> Vec<FindingRow> {
@@ -329,11 +377,39 @@ impl<'a> Tree<'a> {
     }
 }
 
-fn reasons(counts: &[ReasonCount], links: &Links) -> Vec<ReasonRow> {
+/// Returns the sums of the last 24 hours in words.
+fn day(trend: &LineReport, links: &Links) -> Option<Day> {
+    let day = trend.day.as_ref()?;
+    let wait = |seconds: Option<i64>| seconds.map_or_else(Moment::default, Moment::lasting);
+    let is_preemption = |row: &&ReasonCount| row.reason == PREEMPTED;
+    let preempted = day.evictions_by_reason.iter().find(is_preemption).map_or(0, |row| row.count);
+    let others = day.evictions_by_reason.iter().filter(|row| !is_preemption(row));
+    let others: Vec<String> =
+        others.map(|row| format!("{}\u{a0}{}", text::count(row.count), row.reason)).collect();
+    Some(Day {
+        period: match day.from {
+            Some(from) if !trend.recorded.complete => format!("since {}", from.strftime("%H:%M")),
+            _ => "24 h".to_owned(),
+        },
+        wait: wait(day.wait_p50_seconds),
+        wait_p99: wait(day.wait_p99_seconds),
+        evictions: text::count(day.evictions),
+        preempted: if preempted > 0 { text::count(preempted) } else { String::new() },
+        others: others.join(", "),
+        preemptions: links.to("/preemptions"),
+    })
+}
+
+fn reasons(data: &Overview, request: &Request) -> Vec<ReasonRow> {
+    let (counts, links) = (&data.reasons, &request.links);
     let most = counts.iter().map(|row| row.count).max().unwrap_or(1).max(1);
     let row = |row: &ReasonCount| ReasonRow {
         tag: Tag::of_reason(&row.reason),
-        href: links.with_query("/pending", &[("reason", &row.reason)]),
+        href: if is_pending_reason(&row.reason) {
+            links.with_query("/pending", &[("reason", &row.reason)])
+        } else {
+            String::new()
+        },
         // Never so thin that it cannot be seen.
         width: format!(
             "{}.{}",
@@ -341,6 +417,7 @@ fn reasons(counts: &[ReasonCount], links: &Links) -> Vec<ReasonRow> {
             (row.count * 1_000 / most).max(4) % 10
         ),
         count: text::count(row.count),
+        oldest: Moment::ago(data.numbers.oldest.get(&row.reason).copied(), request.now),
     };
     let mut ordered: Vec<&ReasonCount> = counts.iter().filter(|row| row.count > 0).collect();
     ordered.sort_by_key(|row| (needs_change(&row.reason), std::cmp::Reverse(row.count), row.reason.clone()));

@@ -6,6 +6,7 @@ use super::links::Links;
 use super::marks::Shape;
 use super::rows::WorkloadRow;
 use super::text::{self, Moment};
+use crate::visibility::pending_list::ListOrder;
 use askama::Template;
 
 #[derive(Template)]
@@ -17,6 +18,8 @@ struct PendingTemplate<'a> {
     action: String,
     cluster_queues: Vec<Choice>,
     namespaces: Vec<Choice>,
+    orders: Vec<Choice>,
+    sorted: Sorted,
     chips: Vec<Chip>,
     rows: Vec<WorkloadRow>,
     /// Whether the viewer may open the pages of ClusterQueues.
@@ -36,6 +39,24 @@ struct Paging {
     next: String,
     /// How many were searched, if not all.
     searched: String,
+}
+
+/// What `aria-sort` says of the columns; empty for those that the rows are not in order of.
+#[derive(Default)]
+struct Sorted {
+    position: &'static str,
+    priority: &'static str,
+    wait: &'static str,
+}
+
+impl Sorted {
+    fn of(order: ListOrder) -> Self {
+        match order {
+            ListOrder::Position => Self { position: "ascending", ..Self::default() },
+            ListOrder::Priority => Self { priority: "descending", ..Self::default() },
+            ListOrder::Wait => Self { wait: "descending", ..Self::default() },
+        }
+    }
 }
 
 /// An option of a select.
@@ -69,15 +90,19 @@ pub fn pending(request: &Request, data: &PendingPage) -> askama::Result<String> 
         Some(left) if !data.items.is_empty() => format!("{} more after these", text::count(left)),
         _ => String::new(),
     };
+    // What cannot be read has been refused before.
+    let order = ListOrder::parse(&query.sort).unwrap_or_default();
     let source_time = data.source.time.unwrap_or(request.now);
     let namespaces = if request.scope == Scope::Cluster { &data.namespaces } else { &request.namespaces };
     PendingTemplate {
         frame: Frame::of(request, "Pending workloads", Section::Pending, (&data.source, data.partial)),
         query,
-        lede: lede(data),
+        lede: lede(data, order),
         action: links.to("/pending"),
         cluster_queues: choices(&data.cluster_queues, &query.cluster_queue),
         namespaces: choices(namespaces, &query.namespace),
+        orders: ListOrder::ALL.map(|one| order_choice(one, order)).into(),
+        sorted: Sorted::of(order),
         chips: chips(data, links),
         rows: WorkloadRow::all(&data.items, links, request.now),
         links_queues: request.scope == Scope::Cluster,
@@ -94,6 +119,7 @@ pub fn pending(request: &Request, data: &PendingPage) -> askama::Result<String> 
             &PendingQuery {
                 cluster_queue: query.cluster_queue.clone(),
                 namespace: query.namespace.clone(),
+                sort: query.sort.clone(),
                 ..PendingQuery::default()
             },
         ),
@@ -111,6 +137,7 @@ pub fn href(links: &Links, query: &PendingQuery) -> String {
         ("reason", &query.reason),
         ("min", &query.min),
         ("q", &query.q),
+        ("sort", &query.sort),
         ("limit", &limit),
         ("after", &query.after),
     ];
@@ -130,12 +157,30 @@ fn choices(names: &[String], chosen: &str) -> Vec<Choice> {
     all
 }
 
-fn lede(data: &PendingPage) -> String {
+fn order_choice(order: ListOrder, chosen: ListOrder) -> Choice {
+    let words = match order {
+        ListOrder::Position => "queue and position",
+        ListOrder::Priority => "priority",
+        ListOrder::Wait => "longest wait",
+    };
+    // The default needs no parameter.
+    let value = if order == ListOrder::default() { "" } else { order.as_str() };
+    Choice { value: value.to_owned(), words: words.to_owned(), selected: order == chosen }
+}
+
+fn lede(data: &PendingPage, order: ListOrder) -> String {
     let query = &data.query;
-    let order = if query.cluster_queue.is_empty() { "by namespace and name" } else { "by position" };
+    let order = match order {
+        ListOrder::Position if query.cluster_queue.is_empty() => "by ClusterQueue and position",
+        ListOrder::Position => "by position",
+        ListOrder::Priority => "highest priority first",
+        ListOrder::Wait => "longest wait first",
+    };
     let mut parts = Vec::new();
     if let Some(total) = data.total {
-        parts.push(format!("{} pending", text::count(total)));
+        let queues = data.queue_count.filter(|count| *count > 0 && query.cluster_queue.is_empty());
+        let queues = queues.map(|count| format!(" in {}", text::counted(count, "ClusterQueue")));
+        parts.push(format!("{} pending{}", text::count(total), queues.unwrap_or_default()));
     }
     for (name, value) in [
         ("ClusterQueue", &query.cluster_queue),

@@ -6,12 +6,15 @@
 use super::chart;
 use super::frame::{Frame, Request, Section};
 use super::links::Links;
+use super::marks::{Shape, Tag};
 use super::text::{self, Moment};
+use crate::history::OTHERS;
 use crate::visibility::history::workload_text;
 use crate::visibility::views::{
-    Answer, HistoryWorkload, HoursOf, PreemptionReport, PreemptionSumView, PreemptionView,
+    Answer, HistoryWorkload, HoursOf, PreemptionReport, PreemptionSumView, PreemptionView, WorkloadState,
 };
 use askama::Template;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +28,12 @@ pub struct PreemptionFilter {
     /// Name of the ClusterQueue of victim or preemptor; empty for all.
     #[serde(rename = "cq")]
     pub cluster_queue: String,
+    /// Name of the ClusterQueue of the preemptor; empty for all.
+    #[serde(rename = "by")]
+    pub preemptor_queue: String,
+    /// Name of the ClusterQueue of the victim; empty for all.
+    #[serde(rename = "of")]
+    pub victim_queue: String,
     /// Namespace of the victims; empty for all.
     #[serde(rename = "ns")]
     pub namespace: String,
@@ -34,11 +43,28 @@ pub struct PreemptionFilter {
     pub limit: u64,
 }
 
+/// What became of a victim.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct VictimNow {
+    /// How far it is.
+    pub state: WorkloadState,
+    /// Its position in its ClusterQueue, if it is queued; 1 is the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<u64>,
+    /// Seconds from the eviction until it was admitted again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admitted_after_seconds: Option<i64>,
+}
+
 /// The page of preemptions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PreemptionPage {
     /// What was asked for.
     pub query: PreemptionFilter,
+    /// What became of the victims, by UID; of those that are gone there is nothing.
+    #[serde(default)]
+    pub now: BTreeMap<String, VictimNow>,
     /// The preemptions with their sums.
     #[serde(flatten)]
     pub answer: Answer<PreemptionReport>,
@@ -51,23 +77,39 @@ struct PreemptionTemplate<'a> {
     query: &'a PreemptionFilter,
     lede: String,
     period: String,
-    /// Names of the columns of the matrix.
-    victims: Vec<String>,
+    /// What selects, in words; empty for nothing.
+    selected: String,
+    /// The columns of the matrix.
+    victims: Vec<Side>,
     matrix: Vec<MatrixRow>,
     /// Resources of the hours, for headings.
     resources: Vec<String>,
     reasons: Vec<ReasonRow>,
     rows: Vec<Row>,
-    kept: String,
     all: String,
+    paging: Paging,
+}
+
+/// How to go on.
+struct Paging {
+    kept: String,
     csv: String,
+    clock: String,
     first: String,
+    /// Empty on the last page.
     next: String,
     left: String,
 }
 
-struct MatrixRow {
+/// A ClusterQueue beside the matrix.
+struct Side {
     name: String,
+    /// Its preemptions; empty if it is not known.
+    href: String,
+}
+
+struct MatrixRow {
+    side: Side,
     cells: Vec<Cell>,
     sum: String,
 }
@@ -75,6 +117,8 @@ struct MatrixRow {
 struct Cell {
     class: &'static str,
     count: String,
+    /// The rows that it counts; empty for none.
+    href: String,
 }
 
 struct ReasonRow {
@@ -97,6 +141,15 @@ struct Row {
     ran: Moment,
     released: Moment,
     is_held: bool,
+    now: Now,
+}
+
+/// What became of a victim, in words.
+struct Now {
+    /// Absent if the victim is gone.
+    tag: Option<Tag>,
+    /// How long it took to be admitted again.
+    after: Moment,
 }
 
 #[derive(Default)]
@@ -112,6 +165,8 @@ pub(super) fn href(links: &Links, query: &PreemptionFilter) -> String {
     let limit = if query.limit == 0 { String::new() } else { query.limit.to_string() };
     let pairs = [
         ("cq", query.cluster_queue.as_str()),
+        ("by", &query.preemptor_queue),
+        ("of", &query.victim_queue),
         ("ns", &query.namespace),
         ("limit", &limit),
         ("after", &query.after),
@@ -135,7 +190,7 @@ pub fn preemptions(request: &Request, data: &PreemptionPage) -> askama::Result<S
     let csv = if first.contains('?') { "&o=csv" } else { "?o=csv" };
     let token = &report.metadata.continue_token;
     let left = report.metadata.remaining_item_count;
-    let (victims, matrix) = matrix(report);
+    let (victims, matrix) = matrix(report, query, links);
     PreemptionTemplate {
         frame: Frame::of(
             request,
@@ -144,21 +199,29 @@ pub fn preemptions(request: &Request, data: &PreemptionPage) -> askama::Result<S
             (&data.answer.source, data.answer.partial),
         ),
         query,
+        selected: selected(query),
         lede: lede(report),
         period: chart::period(&report.recorded),
         victims,
         matrix,
         reasons: report.by_reason.iter().take(MAX_REASONS).map(|sum| reason_row(sum, &lost)).collect(),
-        resources: lost,
-        rows: report.items.iter().map(|item| row(item, links)).collect(),
-        kept: kept(report),
+        resources: lost.iter().map(|resource| short(resource)).collect(),
+        rows: report
+            .items
+            .iter()
+            .map(|item| row(item, data.now.get(&item.victim.uid), (links, request.now)))
+            .collect(),
         all: to(&|query| {
             *query = PreemptionFilter { namespace: query.namespace.clone(), ..PreemptionFilter::default() }
         }),
-        csv: format!("{first}{csv}"),
-        next: if token.is_empty() { String::new() } else { to(&|query| query.after.clone_from(token)) },
-        left: left.map(|left| format!("{} more", text::count(left))).unwrap_or_default(),
-        first,
+        paging: Paging {
+            kept: kept(report),
+            csv: format!("{first}{csv}"),
+            clock: text::clock(data.answer.source.time.unwrap_or(request.now)),
+            next: if token.is_empty() { String::new() } else { to(&|query| query.after.clone_from(token)) },
+            left: left.map(|left| format!("{} more", text::count(left))).unwrap_or_default(),
+            first,
+        },
     }
     .render()
 }
@@ -211,10 +274,41 @@ fn short(resource: &str) -> String {
     }
 }
 
-/// Returns the matrix: names of the columns, and the rows.
-fn matrix(report: &PreemptionReport) -> (Vec<String>, Vec<MatrixRow>) {
+/// Says which preemptions are shown, if not all.
+fn selected(query: &PreemptionFilter) -> String {
+    let (by, of) = (&query.preemptor_queue, &query.victim_queue);
+    let pair = match (by.is_empty(), of.is_empty()) {
+        (true, true) => String::new(),
+        (false, true) => format!("By ClusterQueue {by}."),
+        (true, false) => format!("Victims of ClusterQueue {of}."),
+        (false, false) => format!("By ClusterQueue {by}, victims of ClusterQueue {of}."),
+    };
+    let either = match query.cluster_queue.as_str() {
+        "" => String::new(),
+        name => format!("Of ClusterQueue {name}."),
+    };
+    [either, pair].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the matrix: the columns, and the rows.
+fn matrix(report: &PreemptionReport, query: &PreemptionFilter, links: &Links) -> (Vec<Side>, Vec<MatrixRow>) {
     let sums = &report.matrix;
-    let named = |name: &str| if name.is_empty() { "unknown".to_owned() } else { name.to_owned() };
+    let to = |by: &str, of: &str| {
+        let with = PreemptionFilter {
+            preemptor_queue: by.to_owned(),
+            victim_queue: of.to_owned(),
+            after: String::new(),
+            ..query.clone()
+        };
+        href(links, &with)
+    };
+    let side = |name: &str, address: String| match name {
+        "" => Side { name: "unknown".to_owned(), href: String::new() },
+        // The rest of a large matrix is no queue.
+        OTHERS => Side { name: "others".to_owned(), href: String::new() },
+        name => Side { name: name.to_owned(), href: address },
+    };
+    let is_queue = |name: &str| !name.is_empty() && name != OTHERS;
     let victims: BTreeSet<&str> = sums.iter().map(|sum| sum.victim_cluster_queue.as_str()).collect();
     let mut rows: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
     for sum in sums {
@@ -222,15 +316,19 @@ fn matrix(report: &PreemptionReport) -> (Vec<String>, Vec<MatrixRow>) {
     }
     let most = sums.iter().map(|sum| sum.count).max().unwrap_or_default();
     let matrix = rows.into_iter().map(|(name, counts)| MatrixRow {
-        name: named(name),
+        side: side(name, to(name, "")),
         cells: victims
             .iter()
-            .map(|victim| cell(counts.get(victim).copied().unwrap_or_default(), most))
+            .map(|victim| {
+                let count = counts.get(victim).copied().unwrap_or_default();
+                let has_rows = count > 0 && is_queue(name) && is_queue(victim);
+                Cell { href: if has_rows { to(name, victim) } else { String::new() }, ..cell(count, most) }
+            })
             .collect(),
         sum: text::count(counts.values().sum()),
     });
     let matrix = matrix.collect();
-    (victims.into_iter().map(named).collect(), matrix)
+    (victims.iter().map(|name| side(name, to("", name))).collect(), matrix)
 }
 
 fn cell(count: u64, most: u64) -> Cell {
@@ -243,7 +341,8 @@ fn cell(count: u64, most: u64) -> Cell {
         (_, 3) => "h3",
         _ => "h4",
     };
-    Cell { class, count: if count == 0 { "·".to_owned() } else { text::count(count) } }
+    let count = if count == 0 { "·".to_owned() } else { text::count(count) };
+    Cell { class, count, href: String::new() }
 }
 
 fn reason_row(sum: &PreemptionSumView, resources: &[String]) -> ReasonRow {
@@ -257,13 +356,26 @@ fn reason_row(sum: &PreemptionSumView, resources: &[String]) -> ReasonRow {
     }
 }
 
-fn row(item: &PreemptionView, links: &Links) -> Row {
-    let duration = |seconds: Option<i64>| {
-        seconds.map_or_else(Moment::default, |seconds| Moment {
-            at: format!("PT{seconds}S"),
-            shown: text::elapsed(seconds),
-        })
+/// Says what became of a victim.
+fn now_of(victim: Option<&VictimNow>) -> Now {
+    let Some(victim) = victim else { return Now { tag: None, after: Moment::default() } };
+    let tag = match (victim.state, victim.position) {
+        (WorkloadState::Evicted, _) => Tag::new(Shape::Waits, "terminating"),
+        (WorkloadState::Pending, Some(position)) => {
+            Tag::new(Shape::Waits, &format!("pending, position {}", text::count(position)))
+        }
+        (WorkloadState::Pending, None) => Tag::new(Shape::Waits, "pending"),
+        (WorkloadState::Admitted, _) if victim.admitted_after_seconds.is_some() => {
+            Tag::new(Shape::Runs, "admitted again after")
+        }
+        (state, _) => Tag::of_state(state),
     };
+    let after = victim.admitted_after_seconds.filter(|_| victim.state == WorkloadState::Admitted);
+    Now { tag: Some(tag), after: after.map_or_else(Moment::default, Moment::lasting) }
+}
+
+fn row(item: &PreemptionView, victim: Option<&VictimNow>, (links, now): (&Links, Timestamp)) -> Row {
+    let duration = |seconds: Option<i64>| seconds.map_or_else(Moment::default, Moment::lasting);
     let amounts = item
         .amounts
         .iter()
@@ -274,7 +386,7 @@ fn row(item: &PreemptionView, links: &Links) -> Row {
     };
     Row {
         id: format!("p-{}-{}", item.victim.uid, item.metadata.name.rsplit('.').next().unwrap_or_default()),
-        time: item.time.map(Moment::clock).unwrap_or_default(),
+        time: item.time.map(|time| Moment::clock_on(time, now)).unwrap_or_default(),
         namespace: item.victim.namespace.clone(),
         name: item.victim.name.clone(),
         href: links.workload(&item.victim.namespace, &item.victim.name),
@@ -286,6 +398,7 @@ fn row(item: &PreemptionView, links: &Links) -> Row {
         ran: duration(item.ran_seconds),
         released: duration(item.released_seconds),
         is_held: item.released_seconds.is_none() && !item.seeded,
+        now: now_of(victim),
     }
 }
 
@@ -304,5 +417,5 @@ fn preemptor(known: &HistoryWorkload, links: &Links) -> Preemptor {
 fn kept(report: &PreemptionReport) -> String {
     let Some(from) = report.recorded.from else { return String::new() };
     let number = text::counted(report.total, "preemption");
-    format!("{number} recorded since {}", text::rfc3339(from))
+    format!("{number} recorded since {} UTC", from.strftime("%Y-%m-%d %H:%M"))
 }

@@ -7,6 +7,7 @@ use super::data::PendingQuery;
 use super::flavors::FlavorQuery;
 use super::links::{Links, encode};
 use super::preemptions::PreemptionFilter;
+use crate::visibility::pending_list::ListOrder;
 
 /// What an address asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,6 +147,8 @@ impl Question {
             ["flavors", name] if !name.is_empty() => Self::Flavors(flavors(name, &value)),
             ["preemptions"] => Self::Preemptions(PreemptionFilter {
                 cluster_queue: value("cq"),
+                preemptor_queue: value("by"),
+                victim_queue: value("of"),
                 namespace: value("ns"),
                 after: value("after"),
                 limit: limit(&value)?,
@@ -259,9 +262,11 @@ fn pending(value: &impl Fn(&str) -> String) -> Result<PendingQuery, BadAddress> 
         reason: value("reason"),
         min: value("min"),
         q: value("q"),
+        sort: value("sort"),
         after: value("after"),
         limit: limit(value)?,
     };
+    ListOrder::parse(&query.sort).map_err(|text| BadAddress::Parameter(format!("sort: {text}")))?;
     if !query.local_queue.is_empty() && query.namespace.is_empty() {
         return Err(BadAddress::Parameter("lq: a LocalQueue needs a namespace (ns)".to_owned()));
     }
@@ -292,8 +297,11 @@ mod tests {
             ("/audit", None),
             ("/audit?severity=error&check=cohort-cycle&ns=a", Some("a")),
             ("/preemptions", None),
-            ("/preemptions?cq=a&ns=b&limit=20&after=k", Some("b")),
-            ("/pending?cq=a&ns=b&lq=c&reason=stuck&min=gpu%3D8&q=x%20y&limit=20&after=k", Some("b")),
+            ("/preemptions?cq=a&by=c&of=d&ns=b&limit=20&after=k", Some("b")),
+            (
+                "/pending?cq=a&ns=b&lq=c&reason=stuck&min=gpu%3D8&q=x%20y&sort=wait&limit=20&after=k",
+                Some("b"),
+            ),
         ] {
             let question = asked(address);
             assert_eq!(question.namespace(), namespace, "{address}");
@@ -325,6 +333,7 @@ mod tests {
             ("/pending?limit=many", "limit:"),
             ("/preemptions?limit=-1", "limit:"),
             ("/pending?lq=a", "lq:"),
+            ("/pending?sort=size", "sort: unknown order"),
             ("/audit?severity=bad", "severity:"),
             ("/audit?check=none", "check:"),
             ("/pending?q=%ff", "\"q\""),

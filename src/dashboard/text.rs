@@ -4,7 +4,7 @@
 //! `<time>` that names the point in time.
 
 use crate::visibility::views::AmountView;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 /// What a cell without a value shows.
 pub(super) const NONE: &str = "–";
@@ -33,6 +33,15 @@ pub(super) fn count(number: u64) -> String {
 /// Writes a count with its noun: `1 pod`, `2 pods`.
 pub(super) fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// Says how many need a change.
+pub(super) fn changes(number: u64) -> String {
+    match number {
+        0 => "none needs a change".to_owned(),
+        1 => "1 needs a change".to_owned(),
+        number => format!("{} need a change", count(number)),
+    }
 }
 
 /// Writes an amount in the unit of its quota.
@@ -66,6 +75,20 @@ impl Moment {
             at: rfc3339(time),
             shown: elapsed(now.as_second().saturating_sub(time.as_second())),
         })
+    }
+
+    /// Shows a number of seconds.
+    pub(super) fn lasting(seconds: i64) -> Self {
+        Self { at: format!("PT{seconds}S"), shown: elapsed(seconds) }
+    }
+
+    /// Shows the time of the day, after the date unless it is that of `now`.
+    pub(super) fn clock_on(time: Timestamp, now: Timestamp) -> Self {
+        let date = |time: Timestamp| time.strftime("%b %-d").to_string();
+        let is_today =
+            now.duration_since(time).abs() < SignedDuration::from_hours(24) && date(time) == date(now);
+        let day = if is_today { String::new() } else { format!("{}, ", date(time)) };
+        Self { at: rfc3339(time), shown: format!("{day}{}", clock(time)) }
     }
 
     /// Shows the time of the day.
@@ -118,6 +141,24 @@ mod tests {
             assert_eq!(grouped(digits), expected);
         }
         assert_eq!((counted(1, "pod"), counted(1_200, "pod")), ("1 pod".to_owned(), "1,200 pods".to_owned()));
+    }
+
+    #[test]
+    fn times_of_other_days_have_a_date() {
+        let shown = |time: &str| {
+            Moment::clock_on(time.parse().unwrap(), "2026-11-26T14:05:12Z".parse().unwrap()).shown
+        };
+        assert_eq!(shown("2026-11-26T00:00:01Z"), "00:00:01");
+        assert_eq!(shown("2026-11-25T14:06:00Z"), "Nov 25, 14:06:00");
+        assert_eq!(shown("2025-11-26T14:05:00Z"), "Nov 26, 14:05:00");
+    }
+
+    #[test]
+    fn changes_are_in_the_right_number() {
+        assert_eq!(
+            [0, 1, 2_000].map(changes),
+            ["none needs a change", "1 needs a change", "2,000 need a change"]
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::marks;
 use super::text;
-use crate::visibility::views::{BlockerKindView, BlockerView, Verdict, WorkloadState};
+use crate::visibility::views::{BlockerKindView, Verdict, WorkloadState};
 
 /// A piece of a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,9 +34,7 @@ pub(super) fn sentence(verdict: &Verdict) -> Vec<Piece> {
 }
 
 fn pending(verdict: &Verdict) -> Vec<Piece> {
-    let numbers = |blocker: &&BlockerView| blocker.requested.is_some() && blocker.limit.is_some();
-    let blocker = verdict.blockers.iter().find(numbers).or(verdict.blockers.first());
-    let Some(blocker) = blocker else {
+    let Some(blocker) = verdict.main_blocker() else {
         return vec![plain(if verdict.workload.message.is_empty() {
             "It has not been evaluated yet.".to_owned()
         } else {
@@ -45,7 +43,7 @@ fn pending(verdict: &Verdict) -> Vec<Piece> {
     };
     let node = marks::node_words(&blocker.node);
     match (blocker.kind, &blocker.requested, &blocker.limit) {
-        (BlockerKindView::NeverFits, Some(requested), Some(limit)) => vec![
+        (BlockerKindView::NeverFits, Some(requested), Some(limit)) if verdict.never_fits => vec![
             plain("It can never be admitted: it requests "),
             strong(text::amount(requested)),
             plain(format!(" {} in {}, and {node} can have at most ", blocker.resource, blocker.flavor)),
@@ -68,6 +66,9 @@ fn pending(verdict: &Verdict) -> Vec<Piece> {
                 ]);
             }
             pieces
+        }
+        _ if !blocker.text.is_empty() && verdict.never_fits => {
+            vec![plain(format!("It can never be admitted as it is: {}", blocker.text))]
         }
         _ if !blocker.text.is_empty() => vec![plain(blocker.text.clone())],
         _ => vec![plain(verdict.workload.message.clone())],
@@ -99,6 +100,7 @@ fn admitted(verdict: &Verdict) -> Vec<Piece> {
     } else {
         ", within nominal quota."
     }));
+    pieces.extend(verdict.blockers.iter().map(|blocker| strong(format!(" {}.", blocker.text))));
     let preemptors = admission.preemptible_by.iter().map(|by| plain(format!(" {by}.")));
     pieces.extend(preemptors);
     pieces
@@ -107,7 +109,7 @@ fn admitted(verdict: &Verdict) -> Vec<Piece> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::visibility::views::{AmountView, WorkloadView};
+    use crate::visibility::views::{AmountView, BlockerView, WorkloadView};
 
     fn said(verdict: &Verdict) -> String {
         sentence(verdict).into_iter().map(|piece| piece.text).collect()
@@ -138,6 +140,7 @@ mod tests {
             "It needs 64 gpu in h100. ClusterQueue nlp may still use 8: 56 are missing."
         );
         verdict.blockers[0].kind = BlockerKindView::NeverFits;
+        verdict.never_fits = true;
         assert_eq!(
             said(&verdict),
             "It can never be admitted: it requests 64 gpu in h100, and ClusterQueue nlp can have at most 192."

@@ -14,6 +14,7 @@ use crate::visibility::views::{
     Verdict, WorkloadState,
 };
 use askama::Template;
+use jiff::Timestamp;
 
 #[derive(Template)]
 #[template(path = "workload.html", config = "src/dashboard/askama.toml")]
@@ -133,7 +134,7 @@ pub fn workload(request: &Request, answer: &Answer<Verdict>, cohorts: &[String])
         ahead: verdict.ahead.as_ref().map(|ahead| ahead_rows(ahead, links)).unwrap_or_default(),
         ahead_note: ahead_note(verdict),
         pod_sets: verdict.admission.iter().flat_map(|admission| &admission.pod_sets).map(pod_set).collect(),
-        history: history(&verdict.history),
+        history: history(&verdict.history, request.now),
         checks: verdict.checks.iter().map(check).collect(),
         command: format!("sluice why {target} -n {namespace}"),
     }
@@ -258,10 +259,10 @@ fn pod_set(pod_set: &PodSetAdmission) -> PodSetRow {
     }
 }
 
-fn history(entries: &[HistoryEntry]) -> Vec<HistoryRow> {
+fn history(entries: &[HistoryEntry], now: Timestamp) -> Vec<HistoryRow> {
     let last = entries.len();
     let row = |(number, entry): (usize, &HistoryEntry)| HistoryRow {
-        time: Moment::clock(entry.time),
+        time: Moment::clock_on(entry.time, now),
         event: entry.event.clone(),
         reason: entry.reason.clone(),
         text: entry.text.clone(),

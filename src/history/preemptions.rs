@@ -27,6 +27,10 @@ pub struct PreemptionQuery<'a> {
     pub preemptor: Option<&'a str>,
     /// ClusterQueue of the victim or the preemptor.
     pub cluster_queue: Option<&'a str>,
+    /// ClusterQueue of the preemptor.
+    pub preemptor_queue: Option<&'a str>,
+    /// ClusterQueue of the victim.
+    pub victim_queue: Option<&'a str>,
 }
 
 /// A preemption.
@@ -85,6 +89,8 @@ impl PreemptionRecord<'_> {
             && query.victim.is_none_or(|name| *victim.key.name == *name || of_job(name))
             && query.preemptor.is_none_or(|name| preemptor.is_some_and(|p| *p.key.name == *name))
             && query.cluster_queue.is_none_or(of_queue)
+            && query.preemptor_queue.is_none_or(|queue| *self.preemptor_queue() == *queue)
+            && query.victim_queue.is_none_or(|queue| *victim.cluster_queue == *queue)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Invariants: hours are amount × milliseconds and exact; sums by ClusterQueue come from the series, all others from the runs, cut to
 //! the period. What a workload borrowed is its part of what its ClusterQueue borrowed in that hour, to a millionth.
 
-use super::record::{Amounts, RecordEvent, Subject, WaitResult};
+use super::record::{Amounts, Record, RecordEvent, Subject, WaitResult};
 use super::seen::millis;
 use super::series::{Bucket, HOUR, Millis};
 use super::series_set::{Measure, QueueNumber};
@@ -282,17 +282,28 @@ impl HistoryView {
         (from, until): (Millis, Millis),
         groups: &mut Groups<'a>,
     ) {
-        for record in self.records.iter().filter(|record| query.counts(&record.workload)) {
-            let RecordEvent::Wait(wait) = &record.event else { continue };
-            if wait.result != WaitResult::Reserved || wait.end < from || wait.end > until {
-                continue;
-            }
-            let waited = wait.end.saturating_sub(wait.start);
-            if query.by != UsageGroup::Flavor {
-                let name = query.group_of_workload(&record.workload, "");
-                groups.entry(name).or_default().waits.push(waited);
-            }
+        let counted = self.ended_waits((from, until)).filter(|(record, _)| query.counts(&record.workload));
+        for (record, waited) in counted.filter(|_| query.by != UsageGroup::Flavor) {
+            let name = query.group_of_workload(&record.workload, "");
+            groups.entry(name).or_default().waits.push(waited);
         }
+    }
+
+    /// Returns the waits that ended in a period with a reservation.
+    fn ended_waits(&self, (from, until): (Millis, Millis)) -> impl Iterator<Item = (&Record, Millis)> {
+        self.records.iter().filter_map(move |record| {
+            let RecordEvent::Wait(wait) = &record.event else { return None };
+            let counts = wait.result == WaitResult::Reserved && wait.end >= from && wait.end <= until;
+            counts.then(|| (&**record, wait.end.saturating_sub(wait.start)))
+        })
+    }
+
+    /// Returns median and 99th percentile of the waits that ended in a period with a reservation, in milliseconds.
+    pub fn waits(&self, from: Timestamp, until: Timestamp) -> (Option<i64>, Option<i64>) {
+        let ended = self.ended_waits((millis(from), millis(until)));
+        let mut waits: Vec<Millis> = ended.map(|(_, waited)| waited).collect();
+        waits.sort_unstable();
+        (quantile(&waits, 50), quantile(&waits, 99))
     }
 }
 

@@ -3,7 +3,7 @@
 //! Invariant: the fence is open only while the state machine says that this replica leads (I16), and it closes by itself at
 //! the deadline, whether or not this task gets to run: a process that was paused finds it closed.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -85,6 +85,8 @@ pub const ADDRESS_ANNOTATION: &str = "sluice.dev/leader-address";
 pub struct LeaseHolder {
     seen: Mutex<Option<(String, Timestamp)>>,
     address: Mutex<Option<String>>,
+    /// Whether the Lease never had another holder.
+    is_first: AtomicBool,
 }
 
 impl LeaseHolder {
@@ -98,13 +100,20 @@ impl LeaseHolder {
         self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Whether the Lease never had another holder than the present one.
+    pub fn is_first(&self) -> bool {
+        self.is_first.load(Ordering::Relaxed)
+    }
+
     pub(super) fn set(&self, holder: &str) {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner) =
             Some((holder.to_owned(), Timestamp::now()));
     }
 
-    /// Takes the address from a Lease.
+    /// Takes the address of the holder from a Lease, and whether there was another one.
     pub fn read_address(&self, lease: &Value) {
+        let transitions = lease.pointer("/spec/leaseTransitions").and_then(Value::as_i64);
+        self.is_first.store(transitions == Some(0), Ordering::Relaxed);
         *self.address.lock().unwrap_or_else(PoisonError::into_inner) = leader_address(lease);
     }
 }

@@ -3,7 +3,7 @@
 //! Invariant: fields that an object lacks are left out.
 
 use super::text_table::{Side, TextTable, printable};
-use super::views::{Look, since};
+use super::views::{Look, shortened, since};
 use super::workload_object::{text_at, time_at};
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -110,7 +110,7 @@ pub fn conditions(object: &Value, look: Look) -> String {
             text(condition, "/type"),
             text(condition, "/status"),
             text(condition, "/reason"),
-            text(condition, "/message"),
+            shortened(&text(condition, "/message")),
         ]);
     }
     if table.is_empty() { String::new() } else { look.show(&table) }
@@ -139,7 +139,7 @@ pub fn events(events: Option<&[Value]>, look: Look) -> String {
             format!("{}{times}", since(last(event), look)),
             text(event, "/type"),
             text(event, "/reason"),
-            text(event, "/message"),
+            shortened(&text(event, "/message")),
         ]);
     }
     look.show(&table)

@@ -7,7 +7,7 @@ use super::views::Look;
 use super::workload_object::{WorkloadState, condition, is_true, text_at, time_at};
 use crate::api::names::POD_SET_LABEL;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A part that may not be readable.
 #[derive(Clone, Debug)]
@@ -33,7 +33,12 @@ pub struct JobParts {
     pub pods: Part,
     /// What is wrong with nodes, by name.
     pub nodes: BTreeMap<String, &'static str>,
+    /// Topology domains of nodes above the host, by the name of the node, as far as they are known.
+    pub domains: BTreeMap<String, String>,
 }
+
+/// Most nodes of a domain that are named.
+const MAX_NAMED: usize = 8;
 
 /// A line of the tree with what is below it.
 #[derive(Clone, Debug, Default)]
@@ -232,7 +237,7 @@ fn pod_sets(workload: &Value, parts: &JobParts) -> Vec<Branch> {
                     let label = format!("/metadata/labels/{}", POD_SET_LABEL.replace('/', "~1"));
                     // A job of one pod set may not label its pods.
                     let is_own = |pod: &&Value| is_only || text_at(pod, &label) == Some(name);
-                    by_node(pods.iter().filter(is_own), &parts.nodes)
+                    by_place(pods.iter().filter(is_own), parts)
                 }
             };
             let tone = Tone::Plain;
@@ -276,30 +281,58 @@ fn topology(set: &Value) -> Option<String> {
     }
 }
 
-/// Returns a line for the pods of each node, and for those without one.
-fn by_node<'a>(pods: impl Iterator<Item = &'a Value>, nodes: &BTreeMap<String, &'static str>) -> Vec<Branch> {
-    let mut groups: BTreeMap<(&str, &str, Tone), Vec<&Value>> = BTreeMap::new();
+/// Returns a line for the pods of each domain or node, and for those without one.
+fn by_place<'a>(pods: impl Iterator<Item = &'a Value>, parts: &JobParts) -> Vec<Branch> {
+    let mut groups: BTreeMap<Place<'_>, Vec<&Value>> = BTreeMap::new();
     for pod in pods {
         let node = text_at(pod, "/spec/nodeName").unwrap_or_default();
         let (state, tone) = pod_state(pod);
-        groups.entry((node, state, tone)).or_default().push(pod);
+        let trouble = parts.nodes.get(node).copied().unwrap_or_default();
+        let domain = parts.domains.get(node).map(String::as_str).unwrap_or_default();
+        let node = if domain.is_empty() { node } else { "" };
+        groups.entry(Place { domain, node, state, tone, trouble }).or_default().push(pod);
     }
     groups
         .into_iter()
-        .map(|((node, state, tone), pods)| {
-            let trouble = nodes.get(node).map(|trouble| format!(", node {trouble}")).unwrap_or_default();
-            let count = u64::try_from(pods.len()).unwrap_or(u64::MAX);
+        .map(|(place, pods)| {
+            let trouble =
+                if place.trouble.is_empty() { String::new() } else { format!(", node {}", place.trouble) };
             let only = pods.first().filter(|_| pods.len() == 1);
             Branch {
-                label: if node.is_empty() { "no node".to_owned() } else { node.to_owned() },
-                state: pods_text(count),
-                detail: format!("{state}{trouble}"),
-                tone,
+                label: place.label(&pods),
+                state: pods_text(u64::try_from(pods.len()).unwrap_or(u64::MAX)),
+                detail: format!("{}{trouble}", place.state),
+                tone: place.tone,
                 uid: only.map(|pod| uid(pod)).unwrap_or_default(),
                 ..Branch::default()
             }
         })
         .collect()
+}
+
+/// Where pods are that are alike. A domain has several nodes.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Place<'a> {
+    domain: &'a str,
+    node: &'a str,
+    state: &'static str,
+    tone: Tone,
+    trouble: &'static str,
+}
+
+impl Place<'_> {
+    fn label(&self, pods: &[&Value]) -> String {
+        if self.domain.is_empty() {
+            return if self.node.is_empty() { "no node".to_owned() } else { self.node.to_owned() };
+        }
+        let names: BTreeSet<&str> = pods.iter().filter_map(|pod| text_at(pod, "/spec/nodeName")).collect();
+        let left = names.len().saturating_sub(MAX_NAMED);
+        let mut shown: Vec<String> = names.into_iter().take(MAX_NAMED).map(str::to_owned).collect();
+        if left > 0 {
+            shown.push(format!("{left} more"));
+        }
+        format!("{}: {}", self.domain, shown.join(", "))
+    }
 }
 
 fn pod_state(pod: &Value) -> (&'static str, Tone) {

@@ -4,7 +4,8 @@
 //! Invariants: each node knows the size and the weight of its subtree; no subtree has more than `DELTA` times the nodes of its
 //! sibling, so that the depth is logarithmic for any input.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 /// Most nodes that a subtree may have for each one of its sibling.
@@ -296,10 +297,36 @@ impl<T: Weighted> OrderTree<T> {
         (Iter { path: Vec::new() }, 0)
     }
 
+    /// Iterates in order over the items behind the place for which `compare` says Equal, whether or not there is an item.
+    pub(crate) fn iter_after(&self, compare: impl Fn(&T) -> Ordering) -> Iter<'_, T> {
+        let at_place = self.get(&compare).map_or(0, Weighted::weight);
+        self.iter_from(self.weight_before(compare).saturating_add(at_place)).0
+    }
+
     /// Iterates in order.
     pub(crate) fn iter(&self) -> Iter<'_, T> {
         self.iter_from(0).0
     }
+}
+
+/// Iterates over the items of several trees in one order. The start costs one look at each, an item the logarithm of their number.
+pub(crate) fn merged<'a, T: Ord + 'a>(
+    parts: impl IntoIterator<Item = Iter<'a, T>>,
+) -> impl Iterator<Item = &'a T> {
+    let (mut heads, mut rest) = (BinaryHeap::new(), Vec::new());
+    for mut part in parts {
+        if let Some(head) = part.next() {
+            heads.push(Reverse((head, rest.len())));
+            rest.push(part);
+        }
+    }
+    std::iter::from_fn(move || {
+        let Reverse((item, index)) = heads.pop()?;
+        if let Some(next) = rest.get_mut(index).and_then(Iterator::next) {
+            heads.push(Reverse((next, index)));
+        }
+        Some(item)
+    })
 }
 
 /// Items in order.

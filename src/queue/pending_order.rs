@@ -7,7 +7,7 @@
 
 use super::Workload;
 use super::equivalence_class::UsageRank;
-use super::order_tree::{Copies, OrderTree, Weighted};
+use super::order_tree::{Copies, OrderTree, Weighted, merged};
 use crate::api::ObjectKey;
 use jiff::Timestamp;
 use rpds::RedBlackTreeMapSync;
@@ -380,5 +380,40 @@ impl PendingOrder {
                 PendingPosition { workload: &item.workload, in_cluster_queue, in_local_queue }
             })
         })
+    }
+
+    /// The ClusterQueues with pending workloads by name, from this name on.
+    pub fn cluster_queues_from<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Arc<str>> + use<'a> {
+        self.by_queue.range(Arc::<str>::from(name)..).map(|(name, _)| name)
+    }
+
+    /// The workloads of ClusterQueues by priority and, of one priority, by time, after a place in that order; of the LocalQueues of a
+    /// namespace alone, if one is named. It costs a look into each queue, and then what is read.
+    pub fn by_priority<'a>(
+        &'a self,
+        cluster_queue: Option<&str>,
+        namespace: Option<&str>,
+        after: Option<&Workload>,
+    ) -> impl Iterator<Item = &'a Arc<Workload>> + use<'a> {
+        let mut runs = Vec::new();
+        let mut add = |members: &'a Members| {
+            runs.push(match after {
+                Some(after) => members.iter_after(|other| other.compare(after)),
+                None => members.iter(),
+            });
+        };
+        let queues = self.by_queue.iter();
+        for (_, queue) in queues.filter(|(name, _)| cluster_queue.is_none_or(|wanted| ***name == *wanted)) {
+            match namespace {
+                None => queue.groups.iter().for_each(|group| add(&group.members)),
+                Some(namespace) => {
+                    let start = (Arc::from(namespace), Arc::from(""));
+                    let locals = queue.local_queues.range(start..);
+                    let locals = locals.take_while(|((of, _), _)| **of == *namespace);
+                    locals.for_each(|(_, local)| add(&local.members));
+                }
+            }
+        }
+        merged(runs).map(|item| &item.workload)
     }
 }

@@ -4,8 +4,10 @@
 
 use super::unit::units::Units;
 use super::{CoreSettings, is_managed_by_other_controller};
+use crate::api::ObjectKey;
 use crate::cache::Cache;
 use crate::frameworks::{JobKind, JobView};
+use crate::history::Ring;
 use crate::scheduler::Engine;
 use crate::snapshot::{AuditFacts, AuditedFlavor};
 use crate::topology::{AskedFlavor, FlavorSpec};
@@ -20,6 +22,7 @@ pub(super) struct Audit<'a> {
     pub(super) cache: &'a Cache,
     pub(super) settings: &'a CoreSettings,
     pub(super) engine: &'a mut Engine,
+    pub(super) history: &'a Ring,
 }
 
 impl Audit<'_> {
@@ -45,7 +48,21 @@ impl Audit<'_> {
             ..AuditFacts::default()
         };
         self.audit_jobs(&mut facts);
+        self.audit_local_queues(&mut facts);
         facts
+    }
+
+    /// Finds the LocalQueues without use.
+    fn audit_local_queues(&self, facts: &mut AuditFacts) {
+        let history = self.history.view();
+        facts.recorded_since = history.records_from();
+        let mut used: BTreeSet<ObjectKey> =
+            self.cache.workloads().filter_map(|(_, record)| record.local_queue()).collect();
+        let recorded = history.records.iter().map(|record| &record.workload);
+        used.extend(recorded.map(|workload| ObjectKey::new(&workload.key.namespace, &workload.local_queue)));
+        let unused = self.cache.local_queues().filter(|(key, _)| !used.contains(*key));
+        facts.unused_queues =
+            unused.map(|(key, record)| (key.clone(), record.meta.created)).take(MAX_ENTRIES).collect();
     }
 
     const fn units(&self) -> Units<'_> {

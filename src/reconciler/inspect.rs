@@ -57,7 +57,8 @@ impl Reconciler {
 
     /// Returns what an audit reads beside the snapshot.
     pub fn audit_facts(&mut self) -> AuditFacts {
-        Audit { cache: &self.cache, settings: &self.settings, engine: &mut self.engine }.facts()
+        let Self { cache, settings, engine, history, .. } = self;
+        Audit { cache, settings, engine, history }.facts()
     }
 
     /// Returns the queues with the names of their workloads; each list has at most `limit` entries.

@@ -136,6 +136,9 @@ impl Reconciler {
     }
 
     fn queue_view(&self) -> QueueView {
+        let target =
+            |key| self.cache.local_queue(key).and_then(|queue| queue.object.spec.cluster_queue.as_deref());
+        let lacks_queue = |key| target(key).is_none_or(|target| self.cache.cluster_queue(target).is_none());
         QueueView {
             cluster_queues: self
                 .cache
@@ -170,6 +173,12 @@ impl Reconciler {
                 .map(|(key, r)| (key.clone(), self.local_queue_view(key, r)))
                 .collect(),
             cohorts: self.cohort_views(),
+            without_queue: self
+                .queues
+                .unadmitted()
+                .filter(|(key, _)| lacks_queue(key))
+                .map(|(key, counts)| (key.clone(), counts.clone()))
+                .collect(),
             inactive: self
                 .cache
                 .cluster_queues()

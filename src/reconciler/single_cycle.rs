@@ -28,9 +28,9 @@ impl Reconciler {
         &mut self.engine
     }
 
-    /// Returns whether a Workload exists and was decoded.
-    pub(crate) fn knows_workload(&self, key: &ObjectKey) -> bool {
-        self.cache.workload(key).is_some()
+    /// Returns a Workload that exists and was decoded.
+    pub(crate) fn workload(&self, key: &ObjectKey) -> Option<&WorkloadRecord> {
+        self.cache.workload(key).map(AsRef::as_ref)
     }
 
     /// Returns the Workloads that count as pending without being queued, with their ClusterQueues.

@@ -11,7 +11,7 @@ use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::{ReclaimPolicy, WithinClusterQueuePolicy};
 use crate::queue::{Blocker, BlockerKind, PodSet, Workload};
-use crate::quota::{FlavorResource, FlavorResourceId, UsageLayer};
+use crate::quota::{FlavorResource, FlavorResourceId, NodeId, UsageLayer};
 use crate::resources::Amount;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,12 +34,41 @@ pub struct Explanation {
     pub behind: Option<ObjectKey>,
     /// Whether capacity is reserved for it until its victims have terminated.
     pub has_reservation: bool,
+    /// Number of workloads with quota below the node of the first blocker that others cause, which use what it lacks.
+    pub users: usize,
+    /// Whether the flavor of that blocker has a topology, so that its nodes need the room, too.
+    pub has_topology: bool,
     /// What it could preempt of the flavor-resources that are in use.
     pub preemption: Option<PreemptionChances>,
     /// The greatest number of its pods that would be admitted now, if that is fewer than all and not 0.
     pub smaller: Option<SmallerFit>,
+    /// What keeps the pods of an admitted workload from running. The scheduler does not know it.
+    pub pods: Option<PodsExplanation>,
+    /// What it would preempt, if it may and that is enough.
+    pub victims: Vec<ObjectKey>,
     /// Whether the time was over before all was known.
     pub is_cut: bool,
+}
+
+/// What a workload would preempt, or why it would wait.
+type Evaluated = Result<Vec<ObjectKey>, (PendingReason, Vec<Blocker>)>;
+
+/// What is supposed of a workload that is explained.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Supposition {
+    /// Its ClusterQueue, if it is in another one.
+    pub cluster_queue: Option<Arc<str>>,
+    /// Its priority, if it has another one.
+    pub priority: Option<i64>,
+}
+
+/// Why the pods of an admitted workload do not run, although they have the quota.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodsExplanation {
+    /// As a sentence without a full stop, with pods, gates and the message of the scheduler of pods.
+    pub text: String,
+    /// Whether a scheduling gate of another controller holds a pod.
+    pub is_gated: bool,
 }
 
 /// Workloads that policies allow a workload to preempt.
@@ -66,20 +95,23 @@ pub struct SmallerFit {
     pub of: i64,
     /// Whether the workload itself allows partial admission.
     pub allows_partial_admission: bool,
+    /// Whether others would be preempted for them.
+    pub preempts: bool,
 }
 
 impl Engine {
     /// Explains why a workload is pending; `None` if it is not pending, or the other queue does not exist. `keep_going` is asked before
-    /// each evaluation. With a ClusterQueue, says what would block it there.
+    /// each evaluation. With a supposition, says what would block it then.
     pub fn explain(
         &mut self,
         key: &ObjectKey,
-        other_queue: Option<&Arc<str>>,
+        supposed: &Supposition,
         keep_going: &mut dyn FnMut() -> bool,
     ) -> Option<Explanation> {
         let mut workload = self.pending.workload(key)?.clone();
+        workload.priority = supposed.priority.unwrap_or(workload.priority);
         let mut explanation = Explanation::default();
-        if let Some(queue) = other_queue {
+        if let Some(queue) = &supposed.cluster_queue {
             self.config.cluster_queue(queue)?;
             workload.cluster_queue = Arc::clone(queue);
         } else if self.explain_as_known(&workload, &mut explanation) {
@@ -90,13 +122,20 @@ impl Engine {
             && let Some(evaluated) = self.evaluate(&workload)
         {
             match evaluated {
-                Ok(()) => (explanation.reason, explanation.blockers) = (None, Vec::new()),
+                Ok(victims) => {
+                    (explanation.reason, explanation.blockers) = (None, Vec::new());
+                    explanation.victims = victims;
+                }
                 Err((reason, blockers)) => {
                     (explanation.reason, explanation.blockers) = (Some(reason), blockers);
                 }
             }
         }
-        if explanation.blockers.iter().any(|blocker| blocker.kind == BlockerKind::InUse) {
+        if let Some(blocker) = explanation.blockers.iter().find(|blocker| blocker.kind == BlockerKind::InUse)
+        {
+            explanation.users = self.users(blocker);
+            explanation.has_topology =
+                self.settings.gates.topology && self.config.has_topology(&blocker.flavor);
             explanation.preemption = self.preemption_chances(&workload, &explanation.blockers);
         }
         if !explanation.blockers.is_empty() {
@@ -119,12 +158,29 @@ impl Engine {
         is_text || inactive || explanation.has_reservation || workload.precheck_failure.is_some()
     }
 
-    /// Computes what a workload would get; the blockers if it would have to wait. A workload that may preempt does not wait.
-    fn evaluate(&mut self, workload: &Workload) -> Option<Result<(), (PendingReason, Vec<Blocker>)>> {
+    /// Computes what a workload would get: what it would preempt, or the blockers if it would have to wait. A workload that may preempt
+    /// does not wait.
+    fn evaluate(&mut self, workload: &Workload) -> Option<Evaluated> {
         let (nominated, targets) = self.compute_assignment(&workload.cluster_queue, workload, None, None)?;
         let assignment = nominated.assignment;
+        let victims = targets.iter().map(|target| target.workload.key.clone()).collect();
         let waits = assignment.mode != PreemptionMode::Fit && targets.is_empty();
-        Some(if waits { Err((assignment.reason, assignment.blockers)) } else { Ok(()) })
+        Some(if waits { Err((assignment.reason, assignment.blockers)) } else { Ok(victims) })
+    }
+
+    /// Counts the workloads below the node of a blocker that use its flavor-resource.
+    fn users(&self, blocker: &Blocker) -> usize {
+        let fr = self.tree.fr_id(&FlavorResource::new(&blocker.flavor, &blocker.resource));
+        let node = blocker.node.as_ref().and_then(|node| self.tree.find(node));
+        let (Some(fr), Some(node)) = (fr, node) else { return 0 };
+        let is_below = |queue: &NodeId| {
+            std::iter::successors(Some(*queue), |below| self.tree.parent(*below)).any(|above| above == node)
+        };
+        let queues = self.reserving_workloads.cluster_queues().filter(is_below);
+        let workloads = queues.flat_map(|queue| self.reserving_workloads.in_cluster_queue(queue));
+        workloads
+            .filter(|workload| workload.usage.iter().any(|(used, amount)| *used == fr && *amount > 0))
+            .count()
     }
 
     /// Counts what a workload may preempt of the flavor-resources that are in use.
@@ -171,12 +227,12 @@ impl Engine {
             });
             Workload { pod_sets: sets.collect(), ..workload.clone() }
         };
-        let (mut fits, mut too_many, mut searched) = (0, greatest, 0);
+        let (mut fits, mut too_many, mut searched, mut preempts) = (0, greatest, 0, false);
         while too_many - fits > 1 && searched < MAX_SMALLER && question.may_go_on() {
             searched += 1;
             let middle = i64::midpoint(fits, too_many);
-            if self.evaluate(&smaller(middle)).is_some_and(|result| result.is_ok()) {
-                fits = middle;
+            if let Some(Ok(victims)) = self.evaluate(&smaller(middle)) {
+                (fits, preempts) = (middle, !victims.is_empty());
             } else {
                 too_many = middle;
             }
@@ -186,6 +242,7 @@ impl Engine {
             pods: pods(&smaller(fits)),
             of: pods(workload),
             allows_partial_admission: workload.pod_sets.iter().any(|set| set.min_count.is_some()),
+            preempts,
         })
     }
 }
@@ -262,8 +319,22 @@ mod tests {
         }
     }
 
+    /// An engine with workloads of three priorities, of which "mid" waits.
+    fn preempting() -> Engine {
+        let policy = ClusterQueuePreemption {
+            within_cluster_queue: Some(WithinClusterQueuePolicy::LowerPriority),
+            ..ClusterQueuePreemption::default()
+        };
+        let mut engine = engine(10, policy);
+        for (name, pods, priority) in [("low", 2, 1), ("high", 8, 9), ("mid", 6, 5)] {
+            engine.enqueue(workload(name, pods, priority));
+            run(&mut engine);
+        }
+        engine
+    }
+
     fn explain(engine: &mut Engine, name: &str) -> Explanation {
-        engine.explain(&ObjectKey::new("ns", name), None, &mut || true).unwrap()
+        engine.explain(&ObjectKey::new("ns", name), &Supposition::default(), &mut || true).unwrap()
     }
 
     fn run(engine: &mut Engine) {
@@ -282,7 +353,7 @@ mod tests {
         let explanation = explain(&mut engine, "b");
         let [blocker] = &explanation.blockers[..] else { panic!("{explanation:?}") };
         assert_eq!((blocker.requested, blocker.available), (Amount::new(8), Amount::new(3)));
-        let expected = SmallerFit { pods: 3, of: 8, allows_partial_admission: false };
+        let expected = SmallerFit { pods: 3, of: 8, ..SmallerFit::default() };
         assert_eq!(explanation.smaller, Some(expected));
         assert!(!explanation.preemption.unwrap().is_allowed);
         // The answer is the same when it is asked again, and the workload is admitted as if it had not been.
@@ -290,26 +361,70 @@ mod tests {
         engine.release(&ObjectKey::new("ns", "a"));
         assert_eq!(explain(&mut engine, "b").reason, None);
         run(&mut engine);
-        assert_eq!(engine.explain(&ObjectKey::new("ns", "b"), None, &mut || true), None);
+        assert_eq!(engine.explain(&ObjectKey::new("ns", "b"), &Supposition::default(), &mut || true), None);
     }
 
     #[test]
     fn preemption_counts_what_policies_allow() {
-        let policy = ClusterQueuePreemption {
-            within_cluster_queue: Some(WithinClusterQueuePolicy::LowerPriority),
-            ..ClusterQueuePreemption::default()
-        };
-        let mut engine = engine(10, policy);
-        for (name, pods, priority) in [("low", 2, 1), ("high", 8, 9), ("mid", 6, 5)] {
-            engine.enqueue(workload(name, pods, priority));
-            run(&mut engine);
-        }
+        let mut engine = preempting();
         let chances = explain(&mut engine, "mid").preemption.unwrap();
         let usage = [(FlavorResource::new("f", "gpu"), Amount::new(2))].into();
         assert_eq!(
             chances,
             PreemptionChances { is_allowed: true, own: 1, usage, ..PreemptionChances::default() }
         );
+    }
+
+    /// Three workloads have quota, two of them of what the others lack.
+    #[test]
+    fn only_those_are_counted_that_use_what_is_missing() {
+        let mut engine = engine(4, ClusterQueuePreemption::default());
+        let mut queue = engine.config.cluster_queue("cq").unwrap().config.clone();
+        let limits = QuotaLimits { nominal: Amount::new(9), ..QuotaLimits::default() };
+        let limits = BTreeMap::from([(Arc::from("cpu"), limits)]);
+        queue.groups.push(ResourceGroup::from_flavors(vec![FlavorQuotas { name: Arc::from("f"), limits }]));
+        engine.set_cluster_queue("cq", Some(queue));
+        let mut other = workload("other", 1, 0);
+        let mut sets = other.pod_sets.to_vec();
+        sets[0].requests = BTreeMap::from([(Arc::from("cpu"), Amount::new(1))]);
+        other.pod_sets = sets.into();
+        for workload in [other, workload("a", 1, 0), workload("b", 2, 0), workload("c", 4, 0)] {
+            engine.enqueue(workload);
+            run(&mut engine);
+        }
+        assert_eq!(engine.charges().count(), 3);
+        assert_eq!(explain(&mut engine, "c").users, 2);
+    }
+
+    #[test]
+    fn another_priority_says_what_it_would_preempt() {
+        let policy = ClusterQueuePreemption {
+            within_cluster_queue: Some(WithinClusterQueuePolicy::LowerPriority),
+            ..ClusterQueuePreemption::default()
+        };
+        let mut engine = engine(10, policy);
+        for (name, pods, priority) in [("a", 4, 1), ("b", 6, 2), ("c", 5, 0)] {
+            engine.enqueue(workload(name, pods, priority));
+            run(&mut engine);
+        }
+        let key = ObjectKey::new("ns", "c");
+        let mut at = |priority: i64| {
+            let supposed = Supposition { cluster_queue: None, priority: Some(priority) };
+            let found = engine.explain(&key, &supposed, &mut || true).unwrap();
+            let names: Vec<String> = found.victims.iter().map(|key| key.name.to_string()).collect();
+            (found.reason.is_none(), names)
+        };
+        assert_eq!(at(0), (false, vec![]));
+        assert_eq!(at(2), (false, vec![]), "one of lower priority is not enough");
+        assert_eq!(at(3), (true, vec!["b".to_owned()]));
+        assert_eq!(explain(&mut engine, "c").victims, []);
+    }
+
+    #[test]
+    fn fewer_pods_may_preempt() {
+        let mut engine = preempting();
+        let expected = SmallerFit { pods: 2, of: 6, preempts: true, ..SmallerFit::default() };
+        assert_eq!(explain(&mut engine, "mid").smaller, Some(expected));
     }
 
     #[test]
@@ -324,7 +439,8 @@ mod tests {
             left -= 1;
             left >= 0
         };
-        let explanation = engine.explain(&ObjectKey::new("ns", "b"), None, &mut keep_going).unwrap();
+        let explanation =
+            engine.explain(&ObjectKey::new("ns", "b"), &Supposition::default(), &mut keep_going).unwrap();
         assert!(explanation.is_cut && !explanation.blockers.is_empty());
         let all = explain(&mut engine, "b");
         assert_eq!((all.smaller.unwrap().pods, all.is_cut), (400, false));
@@ -342,8 +458,10 @@ mod tests {
             engine.enqueue(workload(name, pods, 0));
             run(&mut engine);
         }
-        let mut ask =
-            |queue: &str| engine.explain(&ObjectKey::new("ns", "b"), Some(&Arc::from(queue)), &mut || true);
+        let mut ask = |queue: &str| {
+            let supposed = Supposition { cluster_queue: Some(Arc::from(queue)), priority: None };
+            engine.explain(&ObjectKey::new("ns", "b"), &supposed, &mut || true)
+        };
         let there = ask("small").unwrap();
         assert_eq!(
             (there.reason, &there.blockers[0].kind),

@@ -3,6 +3,8 @@
 //! Invariants: nothing is changed; quota plays no part; no flavor is counted after `keep_going` says no.
 
 use super::engine::Engine;
+use super::job_capacity::{JobCapacity, JobPods};
+use crate::api::ObjectKey;
 use crate::resources::{Amount, Requests};
 use crate::topology::{
     AskedFlavor, FlavorSpec, LeafView, LevelCapacity, NodeAmount, NodeAmounts, PodRequirements,
@@ -20,6 +22,8 @@ pub struct CapacityQuestion {
     pub flavor: Option<Arc<str>>,
     /// What one pod asks for; all of the scarcest resource of the largest node if it is empty.
     pub pod: Requests,
+    /// A Workload whose pod sets are placed all together.
+    pub workload: Option<ObjectKey>,
 }
 
 /// What a flavor has.
@@ -41,6 +45,8 @@ pub struct FlavorCapacity {
     pub levels: Vec<LevelCapacity>,
     /// Hosts or narrowest domains; only where one flavor was asked for.
     pub leaves: Vec<LeafView>,
+    /// How often the Workload that was asked for fits.
+    pub job: Option<JobCapacity>,
 }
 
 /// Capacity of flavors.
@@ -50,15 +56,19 @@ pub struct CapacityReport {
     pub flavors: Vec<FlavorCapacity>,
     /// Whether nodes are known at all.
     pub knows_nodes: bool,
+    /// The Workload that was asked for, if there is none or its pods are not known.
+    pub unknown_workload: Option<ObjectKey>,
     /// Whether the time was over before all was counted.
     pub is_cut: bool,
 }
 
 impl Engine {
-    /// Returns what flavors have, and what fits. `keep_going` is asked before each flavor is counted.
+    /// Returns what flavors have, and what fits, also of a job. `keep_going` is asked before each flavor and each copy of the job is
+    /// counted.
     pub fn capacity(
         &mut self,
         question: &CapacityQuestion,
+        job: Option<&JobPods>,
         keep_going: &mut dyn FnMut() -> bool,
     ) -> CapacityReport {
         let knows_nodes = self.settings.gates.topology;
@@ -71,7 +81,8 @@ impl Engine {
             let may = keep_going();
             report.is_cut |= !may;
             let covered = quotas.get(&name).cloned().unwrap_or_default();
-            report.flavors.extend(self.flavor_capacity(&name, &covered, (question, may)));
+            let found = self.flavor_capacity(&name, &covered, (question, job, may), keep_going);
+            report.flavors.extend(found);
         }
         report
     }
@@ -93,7 +104,8 @@ impl Engine {
         &mut self,
         name: &Arc<str>,
         covered: &BTreeSet<Arc<str>>,
-        (question, may_count): (&CapacityQuestion, bool),
+        (question, job, may_count): (&CapacityQuestion, Option<&JobPods>, bool),
+        keep_going: &mut dyn FnMut() -> bool,
     ) -> Option<FlavorCapacity> {
         let flavor = self.config.flavors().get(name)?;
         let topology = flavor.topology_name.clone();
@@ -113,8 +125,17 @@ impl Engine {
             return Some(found);
         }
         found.nodes = self.topology.node_amounts(asked);
-        found.resources = by_scarcity(&found.nodes, covered, &question.pod);
-        found.pod = question.pod.clone();
+        // A job with pods of one shape is also counted by domain.
+        let alike = job.and_then(|job| match &*job.pod_sets {
+            [only] => Some(&only.pod_requirements),
+            _ => None,
+        });
+        found.pod = alike.map_or_else(|| question.pod.clone(), |pods| pods.requests.clone());
+        found.resources = by_scarcity(&found.nodes, covered, &found.pod);
+        found.job = job.map(|job| self.job_capacity(asked, job, keep_going));
+        if job.is_some() && alike.is_none() {
+            return Some(found);
+        }
         if found.pod.is_empty()
             && let Some((resource, amount)) = found.resources.first().filter(|(_, amount)| amount.largest > 0)
         {
@@ -122,7 +143,8 @@ impl Engine {
             found.pod.insert(Arc::clone(resource), all);
         }
         if let Some(shown) = found.resources.first().map(|(resource, _)| Arc::clone(resource)) {
-            let pods = PodRequirements { requests: found.pod.clone(), ..PodRequirements::default() };
+            let of_job = alike.map(|pods| (**pods).clone()).unwrap_or_default();
+            let pods = PodRequirements { requests: found.pod.clone(), request: None, ..of_job };
             found.levels = self.topology.level_capacities(asked, &Arc::new(pods), &shown);
             if question.flavor.is_some() {
                 found.leaves = self.topology.leaf_views(asked, &shown, MAX_LEAVES);

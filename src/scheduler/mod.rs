@@ -28,6 +28,7 @@ mod flavor_assigner;
 mod flavor_capacity;
 mod granular_mode;
 mod head_state;
+mod job_capacity;
 mod matching;
 mod nominate;
 mod pods_ready_gate;
@@ -57,6 +58,9 @@ pub use decision::{
     Assignment, Decision, Outcome, PodSetAssignment, PodSetPlacement, PreemptionReason, Victim,
 };
 pub use engine::Engine;
-pub use explanation::{Explanation, MAX_EVALUATIONS, PreemptionChances, SmallerFit};
+pub use explanation::{
+    Explanation, MAX_EVALUATIONS, PodsExplanation, PreemptionChances, SmallerFit, Supposition,
+};
 pub use flavor_capacity::{CapacityQuestion, CapacityReport, FlavorCapacity};
+pub use job_capacity::{JobCapacity, JobPodSet, JobPods};
 pub use second_pass::SecondPassRequest;

@@ -2,14 +2,15 @@
 //!
 //! Invariants: only the pods of marked templates are made, as others run without quota; a pod passes the webhook of pods before it
 //! is stored. All pods of an object are made at once, and roll-outs are not simulated: pods keep the template that they were made of.
-//! Objects that were loaded from a cluster have their pods there.
+//! Objects that were loaded from a cluster have their pods there; those of a job go when it stops or ends.
 
+use super::fake_api_server::FakeApiServer;
 use super::objects::{field, field_text, key_of, set, text_at, value_at};
 use super::simulation::Simulation;
 use crate::admission::{self, ReviewContext};
 use crate::api::{ObjectKey, names};
 use crate::cache::Kind;
-use crate::frameworks::{JobKind, PodGrouping, Role, WebhookHandler};
+use crate::frameworks::{JobKind, PodGrouping, PodMember, Role, WebhookHandler};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,6 +36,8 @@ pub(super) struct PodOwners {
     gone: Vec<String>,
     /// Number of pods that were made of each object whose pods have no fixed names.
     made: BTreeMap<String, usize>,
+    /// Pods that were loaded, by the UIDs of the jobs above them; `None` before the first job stops.
+    loaded: Option<BTreeMap<String, Vec<ObjectKey>>>,
 }
 
 impl PodOwners {
@@ -44,7 +47,45 @@ impl PodOwners {
     }
 }
 
+/// Most owners between a pod and its job.
+const MAX_DEPTH: usize = 4;
+
+fn controller_uid(object: &Value) -> Option<&str> {
+    let owners = value_at(object, "/metadata/ownerReferences").and_then(Value::as_array)?;
+    let controller = owners.iter().find(|owner| field(owner, "controller") == Some(&Value::Bool(true)))?;
+    Some(field_text(controller, "uid"))
+}
+
+/// Returns the pods that no kubelet of the simulation ends, by the UIDs of all that are above them.
+fn loaded_pods(server: &FakeApiServer, kinds: &[Kind]) -> BTreeMap<String, Vec<ObjectKey>> {
+    let jobs = kinds.iter().filter(|kind| matches!(kind, Kind::Job(_))).flat_map(|kind| server.all(*kind));
+    let above: BTreeMap<&str, &str> =
+        jobs.filter_map(|job| Some((text_at(job, "/metadata/uid"), controller_uid(job)?))).collect();
+    let mut pods: BTreeMap<String, Vec<ObjectKey>> = BTreeMap::new();
+    for pod in server.all(Kind::Pod).filter(|pod| !PodMember::is_managed(pod)) {
+        let mut owner = controller_uid(pod);
+        for _ in 0..MAX_DEPTH {
+            let Some(uid) = owner else { break };
+            pods.entry(uid.to_owned()).or_default().push(key_of(pod));
+            owner = above.get(uid).copied();
+        }
+    }
+    pods
+}
+
 impl Simulation {
+    /// Deletes the loaded pods of a job, which stops or has ended: whatever they waited for in the cluster, nothing in a simulation
+    /// takes it away.
+    pub(super) fn end_loaded_pods(&mut self, job_uid: &str) {
+        let (harness, now) = (&mut self.harness, self.now);
+        let loaded =
+            self.pod_owners.loaded.get_or_insert_with(|| loaded_pods(&harness.server, harness.core.kinds()));
+        for pod in loaded.remove(job_uid).unwrap_or_default() {
+            harness.server.edit(Kind::Pod, &pod, |pod| set(pod, &["metadata", "finalizers"], json!([])));
+            harness.server.delete(Kind::Pod, &pod, now);
+        }
+    }
+
     /// Creates and deletes pods as their controllers do. Returns whether any was.
     pub(super) fn follow_pod_owners(&mut self) -> bool {
         let mut changed = self.collect_workloads_of_pods() | self.delete_ownerless_pods();

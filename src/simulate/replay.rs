@@ -79,7 +79,7 @@ impl Replay {
     /// Returns the statuses of the Workloads that can be read.
     fn statuses(&self) -> BTreeMap<ObjectKey, WorkloadStatus> {
         let all = self.harness.server.all(Kind::Workload).map(|object| (key_of(object), object));
-        let known = all.filter(|(key, _)| self.harness.core.knows_workload(key));
+        let known = all.filter(|(key, _)| self.harness.core.workload(key).is_some());
         known.map(|(key, object)| (key, status_of(object))).collect()
     }
 

@@ -290,8 +290,10 @@ impl Simulation {
                 }
                 Delta::Deleted { kind, key, uid } => {
                     self.job_runner.forget(&(*kind, key.clone()));
-                    if *kind == Kind::Pod {
-                        self.pod_owners.forget_pod(uid);
+                    match kind {
+                        Kind::Pod => self.pod_owners.forget_pod(uid),
+                        Kind::Job(_) => self.end_loaded_pods(uid),
+                        _ => {}
                     }
                 }
                 _ => {}
@@ -366,6 +368,10 @@ impl Simulation {
             return;
         }
         self.writes_so_far = self.writes_so_far.saturating_add(1);
+        if matches!((kind, step), (Kind::Job(_), JobStep::Stop | JobStep::End)) {
+            let uid = self.harness.server.get(kind, key).map(|job| text_at(job, "/metadata/uid").to_owned());
+            self.end_loaded_pods(&uid.unwrap_or_default());
+        }
         if let (Some(old), Some(new)) = (before, self.harness.server.get(kind, key)) {
             self.timeline.observe(&old, new, elapsed);
         }

@@ -2,8 +2,10 @@
 //!
 //! Invariant: lists are bounded by the number of flavors, checks, namespaces and classes, not by that of nodes and jobs.
 
+use crate::api::ObjectKey;
 use crate::resources::Requests;
 use crate::topology::{FlavorNodes, NodeAmounts};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,6 +25,10 @@ pub struct AuditFacts {
     pub unmanaged_jobs: BTreeMap<(Arc<str>, &'static str), usize>,
     /// Jobs that name a WorkloadPriorityClass that does not exist, by namespace and class.
     pub missing_classes: BTreeMap<(Arc<str>, Arc<str>), usize>,
+    /// LocalQueues without a Workload, also in the history, with the times of their creation.
+    pub unused_queues: BTreeMap<ObjectKey, Timestamp>,
+    /// Since when the history knows of all Workloads; absent without one.
+    pub recorded_since: Option<Timestamp>,
     /// Names of the WorkloadPriorityClasses.
     pub classes: BTreeSet<Arc<str>>,
 }

@@ -114,6 +114,8 @@ pub struct QueueView {
     pub cohorts: BTreeMap<Arc<str>, CohortView>,
     /// Why ClusterQueues are inactive, by their names.
     pub inactive: BTreeMap<Arc<str>, Inactive>,
+    /// Number of workloads that wait for a LocalQueue or ClusterQueue that does not exist, by LocalQueue and reason.
+    pub without_queue: BTreeMap<ObjectKey, BTreeMap<UnadmittedKey, usize>>,
 }
 
 /// A ClusterQueue with counts and usage.

@@ -225,7 +225,7 @@ impl TasCache {
     }
 
     /// Returns what is free on a node of a flavor without a tree: what pods use, and what workloads with a topology were assigned.
-    fn free_on(&self, name: &Arc<str>, entry: &NodeEntry, resource: &Arc<str>) -> i128 {
+    pub(super) fn free_on(&self, name: &Arc<str>, entry: &NodeEntry, resource: &Arc<str>) -> i128 {
         let host =
             entry.spec.labels.get(HOSTNAME_LABEL).map_or_else(|| Arc::clone(name), |host| Arc::from(&**host));
         let leaf = self.leaf_capacities.find(&CapacityKey::Host(host));

@@ -8,6 +8,7 @@
 //! resource, which excludes only pods that request it; no input causes a panic (I23).
 
 mod balance;
+mod copies;
 mod count_cache;
 mod counts;
 mod domain_selection;
@@ -26,6 +27,7 @@ mod slice_growth;
 mod tas_cache;
 mod tree;
 
+pub use copies::PlacedCopies;
 pub use encoding::{decode, encode};
 pub use filter::{LabelMap, prevents_scheduling, requirement_holds, tolerates};
 pub use flavor_capacity::{AskedFlavor, CapacityLimit, LeafView, LevelCapacity, NodeAmount, NodeAmounts};

@@ -60,6 +60,11 @@ impl Access {
         self.cluster || self.all_namespaces || self.namespaces.contains(namespace)
     }
 
+    /// Whether the workloads of all namespaces may be shown.
+    pub const fn sees_everything(&self) -> bool {
+        self.cluster || self.all_namespaces
+    }
+
     /// Whether limits and sums of shared queues may be shown.
     pub fn sees_sums(&self) -> bool {
         self.cluster || self.tenant_detail == TenantDetail::Sums

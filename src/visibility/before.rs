@@ -48,6 +48,9 @@ pub(super) fn comparison(
     let not_found = || ModelError::Invalid(format!("before: workload {text:?} not found"));
     let found = rows.snapshot.workloads.get(other).filter(|_| rows.access.sees(&other.namespace));
     let found = found.ok_or_else(not_found)?;
+    if *other == record.meta.key {
+        return Err(ModelError::Invalid(format!("before: {text:?} is the workload itself")));
+    }
     let compared = |record| {
         let queue = rows.cluster_queue(record);
         let order = rows.order_of(record, &queue).filter(|_| state_of(record) == WorkloadState::Pending);

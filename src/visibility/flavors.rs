@@ -8,12 +8,13 @@ use super::amounts::{amount_view, plain_amount_view};
 use super::page::ModelError;
 use super::quota::PublishedQuota;
 use super::views::{
-    AmountView, DomainView, FlavorResourceView, FlavorView, LevelView, Need, NodeCount, ViewMetadata,
+    AmountView, DomainView, FlavorResourceView, FlavorView, JobFitView, LevelView, Need, NodeCount,
+    PodSetShape, ViewMetadata,
 };
-use crate::api::similar;
+use crate::api::{ObjectKey, similar};
 use crate::quota::{FlavorResource, NodeRef};
 use crate::resources::{self, Amount, Quantity, Requests};
-use crate::scheduler::{CapacityQuestion, CapacityReport, FlavorCapacity};
+use crate::scheduler::{CapacityQuestion, CapacityReport, FlavorCapacity, JobCapacity, JobPodSet};
 use crate::snapshot::Snapshot;
 use crate::topology::{CapacityLimit, LevelCapacity, NodeAmount};
 use std::collections::BTreeMap;
@@ -50,12 +51,27 @@ pub fn parse_pod(text: &str) -> Result<Requests, ModelError> {
     Ok(pod)
 }
 
-/// Returns the question to the core about a flavor, or all of them.
+/// Returns the question to the core about a flavor, or all of them. A Workload, as namespace/name, is asked for with a flavor alone.
 ///
 /// # Errors
-/// `pod` cannot be read.
-pub fn question(flavor: Option<&str>, pod: &str) -> Result<CapacityQuestion, ModelError> {
-    Ok(CapacityQuestion { flavor: flavor.map(Arc::from), pod: parse_pod(pod)? })
+/// `pod` or `workload` cannot be read, both are given, or there is a Workload without a flavor.
+pub fn question(flavor: Option<&str>, pod: &str, workload: &str) -> Result<CapacityQuestion, ModelError> {
+    let invalid = |problem: &str| ModelError::Invalid(format!("workload: {problem}"));
+    let workload = Some(workload).filter(|text| !text.is_empty());
+    let workload = workload.map(|text| {
+        let (namespace, name) = text.split_once('/').ok_or_else(|| invalid("NAMESPACE/NAME expected"))?;
+        Ok(ObjectKey::new(namespace, name))
+    });
+    let question = CapacityQuestion {
+        flavor: flavor.map(Arc::from),
+        pod: parse_pod(pod)?,
+        workload: workload.transpose()?,
+    };
+    match &question {
+        CapacityQuestion { workload: Some(_), flavor: None, .. } => Err(invalid("only with one flavor")),
+        CapacityQuestion { workload: Some(_), pod, .. } if !pod.is_empty() => Err(invalid("not with pod")),
+        _ => Ok(question),
+    }
 }
 
 /// Returns the flavors of a report by name, bounded by the quota of a ClusterQueue if one is given.
@@ -72,6 +88,9 @@ pub fn flavors(
     }
     if !access.cluster {
         return Err(ModelError::NotFound);
+    }
+    if let Some(key) = &report.unknown_workload {
+        return Err(ModelError::Invalid(format!("workload {key} not found, or its pods are not known")));
     }
     if !report.knows_nodes {
         let message = "nodes are not watched: feature gate TopologyAwareScheduling is off";
@@ -206,7 +225,63 @@ impl FlavorOf<'_> {
                     schedulable: leaf.schedulable,
                 })
                 .collect(),
+            job: capacity.job.as_ref().map(|job| self.job(job)),
         }
+    }
+
+    fn job(&self, job: &JobCapacity) -> JobFitView {
+        let shape = |set: &JobPodSet| PodSetShape {
+            name: set.name.to_string(),
+            count: u64::try_from(set.count).unwrap_or(0),
+            pod: set.pod.iter().map(|(resource, amount)| self.need(resource, *amount)).collect(),
+        };
+        let mut view = JobFitView {
+            workload: job.workload.to_string(),
+            pod_sets: job.pod_sets.iter().map(shape).collect(),
+            copies: job.copies,
+            at_least: job.failure.is_none(),
+            limited_by: job
+                .failure
+                .as_ref()
+                .map(|(name, text)| format!("pod set {name}: {text}"))
+                .unwrap_or_default(),
+        };
+        if let Some((copies, limit)) = self.queue.and_then(|queue| self.jobs_within_quota(queue, job))
+            && (copies < view.copies || (view.at_least && copies == view.copies))
+        {
+            (view.copies, view.at_least, view.limited_by) = (copies, false, limit);
+        }
+        view
+    }
+
+    /// Number of jobs that the quota of a ClusterQueue allows now, and what keeps one more from it; `None` if nothing of it is charged.
+    fn jobs_within_quota(&self, queue: &NodeRef, job: &JobCapacity) -> Option<(u64, String)> {
+        let quota = PublishedQuota::of(self.snapshot);
+        let mut needs = BTreeMap::<Arc<str>, i128>::new();
+        for set in &job.pod_sets {
+            let pods: Arc<str> = Arc::from("pods");
+            let charged = set.charged.iter().filter(|(resource, _)| ***resource != *pods);
+            let charged = charged.map(|(resource, amount)| (Arc::clone(resource), amount.to_i128()));
+            for (resource, amount) in charged.chain([(Arc::clone(&pods), 1)]) {
+                let sum = needs.entry(resource).or_default();
+                *sum = sum.saturating_add(amount.saturating_mul(i128::from(set.count.max(0))));
+            }
+        }
+        let within = |(resource, need): (&Arc<str>, &i128)| {
+            let declared = quota.flavors_of(queue, resource);
+            // The number of pods is charged only where it has a quota.
+            if *need <= 0 || (declared.is_empty() && **resource == *"pods") {
+                return None;
+            }
+            // A resource of another group goes to any flavor of it.
+            let own = self.fr(resource);
+            let usable = |fr: &&FlavorResource| !declared.contains(&own) || **fr == own;
+            let available = declared.iter().filter(usable).map(|fr| quota.headroom(queue, fr).0.available);
+            let available = available.max().unwrap_or(0).max(0);
+            let copies = u64::try_from(available.checked_div(*need).unwrap_or(0)).unwrap_or(u64::MAX);
+            Some((copies, format!("quota of {resource} in ClusterQueue {}", queue.as_str())))
+        };
+        needs.iter().filter_map(within).min_by_key(|(copies, _)| *copies)
     }
 
     fn need(&self, resource: &Arc<str>, amount: Amount) -> Need {

@@ -7,13 +7,33 @@ use super::page::ModelError;
 use super::questions::VerdictQuestion;
 use super::verdict::verdict;
 use super::views::{Source, SourceKind, Verdict};
+use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::reconciler::{CoreSettings, Delta, Reconciler};
-use crate::scheduler::{CapacityQuestion, CapacityReport};
+use crate::scheduler::{CapacityQuestion, CapacityReport, JobPods};
 use crate::snapshot::{AuditFacts, Snapshot};
 use jiff::Timestamp;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Returns what flavors have, and what fits, also of a Workload. `keep_going` is asked before each flavor and each copy of the Workload.
+pub fn capacity(
+    core: &mut Reconciler,
+    question: &CapacityQuestion,
+    keep_going: &mut dyn FnMut() -> bool,
+) -> CapacityReport {
+    let pods = |key: &ObjectKey| {
+        let pod_sets = Arc::clone(core.workload(key)?.effective_requests.pod_sets.as_ref()?);
+        Some(JobPods { workload: key.clone(), pod_sets })
+    };
+    let job = question.workload.as_ref().and_then(pods);
+    let unknown_workload = question.workload.clone().filter(|_| job.is_none());
+    if unknown_workload.is_some() {
+        return CapacityReport { unknown_workload, ..CapacityReport::default() };
+    }
+    core.engine_mut().capacity(question, job.as_ref(), keep_going)
+}
 
 /// The state that follows from objects.
 pub struct OfflineState {
@@ -71,7 +91,7 @@ impl OfflineState {
 
     /// Returns what flavors have, and what fits.
     pub fn capacity(&mut self, question: &CapacityQuestion) -> CapacityReport {
-        self.core.engine_mut().capacity(question, &mut || true)
+        capacity(&mut self.core, question, &mut || true)
     }
 
     /// Returns why a Workload is where it is, with what the engine says.
@@ -79,9 +99,10 @@ impl OfflineState {
     /// # Errors
     /// There is no such Workload that the reader may see, or none to compare with, or no such queue.
     pub fn verdict(&mut self, question: &VerdictQuestion) -> Result<Verdict, ModelError> {
-        let target = question.target(&self.snapshot)?;
+        let supposed = question.supposition(&self.snapshot)?;
         let key = question.workload.key();
-        let explanation = self.core.engine_mut().explain(&key, target.as_ref(), &mut || true);
+        let explanation = self.core.engine_mut().explain(&key, &supposed, &mut || true);
+        let explanation = explanation.or_else(|| self.core.units().explain_pods(&key));
         verdict(&self.snapshot, question, explanation.as_ref())
     }
 }

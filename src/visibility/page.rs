@@ -83,7 +83,7 @@ impl PageQuery {
         let rows: Vec<T> = all.into_iter().skip(first).take(self.limit).collect();
         let key = rows.last().filter(|_| left > 0).map(|row| {
             let ViewMetadata { namespace, name, .. } = metadata(row);
-            RowKey { namespace: namespace.clone(), name: name.clone(), queued: None }
+            RowKey { namespace: namespace.clone(), name: name.clone(), ..RowKey::default() }
         });
         let remaining_item_count = key.as_ref().and_then(|_| u64::try_from(left).ok());
         let continue_token = key.map(|key| token(scope, key)).unwrap_or_default();
@@ -123,6 +123,9 @@ pub(super) struct RowKey {
     /// Place in the order of a queue, if the list is in that order.
     #[serde(rename = "q", default, skip_serializing_if = "Option::is_none")]
     pub(super) queued: Option<QueuedKey>,
+    /// Since when it waits, if the list is in that order.
+    #[serde(rename = "w", default, skip_serializing_if = "Option::is_none")]
+    pub(super) waiting: Option<Timestamp>,
 }
 
 /// Place in the order of a queue.
@@ -136,6 +139,9 @@ pub(super) struct QueuedKey {
     pub(super) uid: String,
     #[serde(rename = "l")]
     pub(super) local_queue: String,
+    /// The ClusterQueue, in a list over several.
+    #[serde(rename = "c", default, skip_serializing_if = "String::is_empty")]
+    pub(super) cluster_queue: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -172,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_token_is_of_one_list() {
-        let key = RowKey { namespace: "a".to_owned(), name: "b".to_owned(), queued: None };
+        let key = RowKey { namespace: "a".to_owned(), name: "b".to_owned(), ..RowKey::default() };
         let query = |token: &str| PageQuery { limit: 1, continue_token: token.to_owned() };
         let text = token("workloads", key.clone());
         assert_eq!(query(&text).after("workloads"), Ok(Some(key)));

@@ -5,7 +5,6 @@
 
 use super::workload_row::Rows;
 use crate::api::v1beta2::{BorrowPolicy, ReclaimPolicy, WithinClusterQueuePolicy};
-use crate::cache::records::WorkloadRecord;
 use crate::quota::{FlavorResource, NodeRef};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,15 +23,14 @@ enum Way {
     Borrows,
 }
 
-/// Returns a sentence without a full stop for each group of workloads that may preempt one in a ClusterQueue.
+/// Returns a sentence without a full stop for each group of workloads that may preempt one of a priority in a ClusterQueue.
 pub(super) fn preemptible_by(
     rows: Rows<'_>,
-    record: &WorkloadRecord,
+    priority: i64,
     (queue, used): (&Arc<str>, &[FlavorResource]),
 ) -> Vec<String> {
     let mut sentences = Vec::new();
     let all = &rows.quota.facts.cluster_queues;
-    let priority = record.effective_priority();
     let own = all.get(queue).and_then(|facts| facts.preemption.within_cluster_queue).unwrap_or_default();
     match own {
         WithinClusterQueuePolicy::Never => {}
@@ -52,6 +50,10 @@ pub(super) fn preemptible_by(
     }
     let root = |node: &NodeRef| rows.quota.path(node).and_then(|mut path| path.pop());
     let tree = root(&node);
+    if tree.is_none() {
+        // In a cycle of cohorts no queue takes anything of another one.
+        return sentences;
+    }
     let mut others: BTreeSet<(Way, &Arc<str>)> = BTreeSet::new();
     for (name, facts) in all.iter().filter(|(name, _)| *name != queue) {
         let other = NodeRef::ClusterQueue(Arc::clone(name));
@@ -100,7 +102,8 @@ fn named(names: &[&str]) -> String {
     let shown: Vec<&str> = names.iter().take(NAMED).copied().collect();
     let left = names.len().saturating_sub(shown.len());
     if left > 0 {
-        return format!("ClusterQueue {} or {left} others", shown.join(", "));
+        let others = if left == 1 { "other" } else { "others" };
+        return format!("ClusterQueue {} or {left} {others}", shown.join(", "));
     }
     match shown.split_last() {
         Some((last, [])) => format!("ClusterQueue {last}"),
@@ -117,6 +120,7 @@ mod tests {
     fn few_queues_are_named() {
         assert_eq!(named(&["a"]), "ClusterQueue a");
         assert_eq!(named(&["a", "b", "c"]), "ClusterQueue a, b or c");
+        assert_eq!(named(&["a", "b", "c", "d"]), "ClusterQueue a, b, c or 1 other");
         assert_eq!(named(&["a", "b", "c", "d", "e"]), "ClusterQueue a, b, c or 2 others");
     }
 }

@@ -8,7 +8,7 @@ use super::page::ModelError;
 use super::verdict::verdict;
 use super::views::{Answer, ManagerView, Source, Verdict};
 use crate::api::ObjectKey;
-use crate::scheduler::Explanation;
+use crate::scheduler::{Explanation, Supposition};
 use crate::snapshot::Snapshot;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub struct VerdictQuestion {
     /// LocalQueue of its namespace in which it would be, instead of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// Effective priority that it would have, instead of its own. Only its position follows from it.
+    /// Effective priority that it would have, instead of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
 }
@@ -104,6 +104,14 @@ impl VerdictQuestion {
         let missing =
             || ModelError::Invalid(format!("queue: localqueue {queue:?} not found in namespace {namespace}"));
         known.map(|known| Some(Arc::clone(&known.cluster_queue))).ok_or_else(missing)
+    }
+
+    /// Returns what is supposed of the Workload.
+    ///
+    /// # Errors
+    /// The LocalQueue does not exist.
+    pub fn supposition(&self, snapshot: &Snapshot) -> Result<Supposition, ModelError> {
+        Ok(Supposition { cluster_queue: self.target(snapshot)?, priority: self.priority })
     }
 
     /// Answers from the state of the process that knows most: the leader's, with what its engine says.

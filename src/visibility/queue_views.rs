@@ -53,6 +53,15 @@ fn reasons(unadmitted: &BTreeMap<UnadmittedKey, usize>) -> Vec<ReasonCount> {
     sums.into_iter().map(|(reason, count)| ReasonCount { reason: reason.to_owned(), count }).collect()
 }
 
+/// Returns how many workloads wait for a queue that does not exist, by reason: those of a namespace, or all that the reader sees.
+pub fn without_queue(snapshot: &Snapshot, access: &Access, namespace: Option<&str>) -> Vec<ReasonCount> {
+    let wanted = |key: &ObjectKey| {
+        access.sees(&key.namespace) && namespace.is_none_or(|namespace| *key.namespace == *namespace)
+    };
+    let counts = snapshot.queues.without_queue.iter().filter(|(key, _)| wanted(key));
+    counts.flat_map(|(_, unadmitted)| reasons(unadmitted)).collect()
+}
+
 /// Name of a strategy, as in the spec of a ClusterQueue.
 pub(super) const fn strategy_name(strategy: QueueingStrategy) -> &'static str {
     match strategy {

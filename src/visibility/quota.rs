@@ -69,12 +69,12 @@ impl<'a> PublishedQuota<'a> {
         (headroom, binding)
     }
 
-    /// Returns what the nodes above the one that binds leave to a node, the lowest first: what binds once its limit is gone.
-    pub(super) fn later_limits(self, node: &NodeRef, fr: &FlavorResource) -> Vec<(NodeRef, i128)> {
+    /// Returns what the limits of the nodes from this one to its root leave to it, the least first.
+    pub(super) fn limits(self, node: &NodeRef, fr: &FlavorResource) -> Vec<(NodeRef, i128)> {
         let Some(path) = self.path(node) else { return Vec::new() };
         let usages: Vec<NodeUsage> = path.iter().map(|node| self.usage(node, fr)).collect();
-        let later = PathHeadroom::limits(&usages).into_iter().skip(1);
-        later.filter_map(|(index, headroom)| Some((path.get(index)?.clone(), headroom))).collect()
+        let limits = PathHeadroom::limits(&usages).into_iter();
+        limits.filter_map(|(index, headroom)| Some((path.get(index)?.clone(), headroom))).collect()
     }
 
     /// Returns whether a node has a quota of a flavor-resource, even 0.
@@ -85,6 +85,13 @@ impl<'a> PublishedQuota<'a> {
             }
             NodeRef::Cohort(_) => self.usages(node).is_some_and(|usages| usages.contains_key(fr)),
         }
+    }
+
+    /// Returns the flavors in which a ClusterQueue has a quota of a resource.
+    pub(super) fn flavors_of(self, queue: &NodeRef, resource: &str) -> Vec<FlavorResource> {
+        let facts = self.facts.cluster_queues.get(queue.as_str());
+        let order = facts.into_iter().flat_map(|facts| &facts.order);
+        order.filter(|fr| *fr.resource == *resource).cloned().collect()
     }
 
     /// Returns the most that a node may use, its own limit or what it has as a root; `None` for a node that is not known.

@@ -27,6 +27,11 @@ pub fn needs_change(reason: &str) -> bool {
     STUCK.iter().any(|stuck| stuck.as_str() == reason)
 }
 
+/// Whether lists of pending Workloads can be selected by this reason: that of `QuotaReserved=False`.
+pub fn is_pending_reason(reason: &str) -> bool {
+    PendingReason::ALL.iter().any(|known| known.as_str() == reason)
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Field {
     ClusterQueue(String),

@@ -22,7 +22,7 @@ use crate::api::reason::PendingReason;
 use crate::cache::records::WorkloadRecord;
 use crate::queue::{Blocker, BlockerKind};
 use crate::quota::{FlavorResource, NodeRef};
-use crate::scheduler::Explanation;
+use crate::scheduler::{Explanation, PodsExplanation};
 use crate::snapshot::Snapshot;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -74,16 +74,20 @@ pub fn verdict(
         let asked = Asked { rows, record, queue: NodeRef::ClusterQueue(Arc::clone(&cluster_queue)) };
         verdict.ahead = asked.ahead(&row);
         match explanation {
-            Some(explanation) => asked.explain(explanation, &mut verdict),
+            Some(explanation) if explanation.pods.is_none() => {
+                asked.explain(explanation, &mut verdict);
+            }
             // What the condition says is of its own queue.
-            None if is_elsewhere => {}
-            None => {
+            _ if is_elsewhere => {}
+            _ => {
                 verdict.blockers = row.first_blocker.iter().cloned().collect();
                 verdict.never_fits = row.reason == PendingReason::ExceedsMaxQuota.as_str();
             }
         }
     } else if row.state != WorkloadState::Finished {
         verdict.admission = Some(admission(rows, record, &row));
+        let blocked = explanation.and_then(|explanation| explanation.pods.as_ref());
+        verdict.blockers.extend(blocked.map(blocked_pods));
     }
     verdict.workload = WorkloadView {
         first_blocker: None,
@@ -97,14 +101,14 @@ pub fn verdict(
 }
 
 /// A pending Workload that is asked about.
-struct Asked<'a> {
-    rows: Rows<'a>,
-    record: &'a WorkloadRecord,
-    queue: NodeRef,
+pub(super) struct Asked<'a> {
+    pub(super) rows: Rows<'a>,
+    pub(super) record: &'a WorkloadRecord,
+    pub(super) queue: NodeRef,
 }
 
 impl Asked<'_> {
-    fn quota(&self) -> PublishedQuota<'_> {
+    pub(super) fn quota(&self) -> PublishedQuota<'_> {
         self.rows.quota
     }
 
@@ -117,17 +121,25 @@ impl Asked<'_> {
             verdict.blockers.push(self.behind(head));
         }
         let in_use = || blockers.iter().filter(|blocker| blocker.kind == BlockerKind::InUse);
-        verdict.next = in_use().flat_map(|blocker| self.next(blocker)).collect();
+        verdict.next = self.next_limits(blockers);
         verdict.fits = self.fits(blockers);
         if verdict.never_fits {
             verdict.options.extend(self.smaller(explanation));
+            verdict
+                .options
+                .extend(blockers.iter().filter_map(|blocker| self.other_flavor(blocker, blockers)));
             return;
         }
-        verdict.options.extend(in_use().next().and_then(|blocker| self.wait(blocker)));
+        verdict.options.extend(self.victims(&explanation.victims));
+        verdict.options.extend(in_use().next().and_then(|blocker| self.wait(blocker, explanation.users)));
         verdict.options.extend(self.preempt(explanation, blockers));
         verdict.options.extend(self.smaller(explanation));
         verdict.options.extend(blockers.iter().filter_map(|blocker| self.other_flavor(blocker, blockers)));
-        verdict.options.extend(in_use().next().and_then(|blocker| self.raise_quota(blocker, &verdict.next)));
+        verdict.options.extend(
+            in_use()
+                .next()
+                .and_then(|blocker| self.raise_quota(blocker, &verdict.next, explanation.has_topology)),
+        );
         verdict.options.extend(blockers.iter().filter_map(topology));
     }
 
@@ -138,7 +150,8 @@ impl Asked<'_> {
         let amount = |amount: i128| concerns_quota.then(|| amount_view(units, &self.queue, &fr, amount));
         let headroom = self.quota().headroom(&self.queue, &fr).0;
         let never = blocker.kind == BlockerKind::NeverFits;
-        let available = if never { headroom.potential } else { headroom.available }.max(0);
+        // What is used beyond the limits must be released, too.
+        let available = if never { headroom.potential } else { headroom.available };
         let limit = blocker.node.is_some() && concerns_quota && self.rows.access.sees_sums();
         let requested = blocker.requested.to_i128();
         BlockerView {
@@ -154,7 +167,7 @@ impl Asked<'_> {
             resource: blocker.resource.to_string(),
             node: blocker.node.as_ref().map(node_text).unwrap_or_default(),
             requested: amount(requested),
-            available: amount(available),
+            available: amount(available.max(0)),
             limit: limit.then(|| limit_view(units, &self.queue, &fr, blocker.limit.to_i128())),
             missing: amount((requested - available).max(0)),
             borrowed: blocker.borrowed.to_string(),
@@ -175,30 +188,6 @@ impl Asked<'_> {
             text: format!("behind {name} in the StrictFIFO ClusterQueue {queue}"),
             ..BlockerView::default()
         }
-    }
-
-    /// Returns what binds after a blocker, from the node above the one that binds now to the root.
-    fn next(&self, blocker: &Blocker) -> Vec<BlockerView> {
-        let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
-        let requested = blocker.requested.to_i128();
-        let units = &self.quota().facts.units;
-        let amount = |amount: i128| Some(amount_view(units, &self.queue, &fr, amount));
-        let later = self.quota().later_limits(&self.queue, &fr);
-        let binding = later.into_iter().filter(|(_, available)| *available < requested);
-        binding
-            .map(|(node, available)| BlockerView {
-                kind: BlockerKindView::Next,
-                pod_set: blocker.pod_set.to_string(),
-                flavor: fr.flavor.to_string(),
-                resource: fr.resource.to_string(),
-                node: node_text(&node),
-                requested: amount(requested),
-                available: amount(available.max(0)),
-                limit: self.quota().node_limit(&node, &fr).filter(|_| self.rows.access.sees_sums()),
-                missing: amount(requested - available.max(0)),
-                ..BlockerView::default()
-            })
-            .collect()
     }
 
     /// Returns the other resources of flavors with quota blockers, of which there is enough.
@@ -268,7 +257,7 @@ impl Asked<'_> {
         Some(Ahead { count, first, hidden })
     }
 
-    fn wait(&self, blocker: &Blocker) -> Option<ChangeOption> {
+    fn wait(&self, blocker: &Blocker, users: usize) -> Option<ChangeOption> {
         let node = blocker.node.as_ref()?;
         let view = self.blocker(blocker);
         let missing = view.missing?;
@@ -278,7 +267,8 @@ impl Asked<'_> {
         let mut detail = what;
         if self.rows.access.sees_sums() {
             let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
-            let (workloads, used) = self.below(node, &fr);
+            let workloads = u64::try_from(users).unwrap_or(u64::MAX);
+            let used = self.used_below(node, &fr);
             let used = amount_view(&self.quota().facts.units, &self.queue, &fr, used);
             let (words, verb) = if workloads == 1 { ("workload", "uses") } else { ("workloads", "use") };
             detail = format!("{detail}; {workloads} {words} {verb} {}", used.value);
@@ -288,21 +278,35 @@ impl Asked<'_> {
         Some(ChangeOption { kind: ChangeKind::Wait, possible: true, detail, numbers })
     }
 
-    /// Returns number and usage of the workloads with quota below a node.
-    fn below(&self, node: &NodeRef, fr: &FlavorResource) -> (u64, i128) {
+    /// Returns the usage of all ClusterQueues below a node.
+    fn used_below(&self, node: &NodeRef, fr: &FlavorResource) -> i128 {
         let queues = &self.rows.snapshot.queues;
-        let (mut workloads, mut used) = (0_u64, 0_i128);
+        let mut used = 0;
         let mut add = |name: &Arc<str>| {
-            if let Some(queue) = queues.cluster_queues.get(name) {
-                workloads = workloads.saturating_add(u64::try_from(queue.reserving).unwrap_or(u64::MAX));
-                used += queue.usage_by_flavor_resource.get(fr).map_or(0, |usage| usage.usage.to_i128());
-            }
+            let usage =
+                queues.cluster_queues.get(name).and_then(|queue| queue.usage_by_flavor_resource.get(fr));
+            used += usage.map_or(0, |usage| usage.usage.to_i128());
         };
         match node {
             NodeRef::ClusterQueue(name) => add(name),
             NodeRef::Cohort(name) => Children::of(queues).each_leaf(name, add),
         }
-        (workloads, used)
+        used
+    }
+
+    /// Says what it preempts, if it may and that is enough.
+    fn victims(&self, victims: &[ObjectKey]) -> Option<ChangeOption> {
+        let count = u64::try_from(victims.len()).ok().filter(|count| *count > 0)?;
+        let seen = victims.iter().filter(|key| self.rows.access.sees(&key.namespace));
+        let mut names: Vec<String> = seen.take(MAX_AHEAD).map(ToString::to_string).collect();
+        let rest = victims.len().saturating_sub(names.len());
+        if rest > 0 {
+            names.push(format!("{rest} more"));
+        }
+        let noun = if count == 1 { "workload" } else { "workloads" };
+        let detail = format!("{count} {noun} would be preempted for it: {}", names.join(", "));
+        let numbers = BTreeMap::from([("workloads".to_owned(), OptionNumber::Count(count))]);
+        Some(ChangeOption { kind: ChangeKind::Preempt, possible: true, detail, numbers })
     }
 
     fn preempt(&self, explanation: &Explanation, blockers: &[Blocker]) -> Option<ChangeOption> {
@@ -324,13 +328,16 @@ impl Asked<'_> {
         let blocker = blockers.iter().find(|blocker| blocker.kind == BlockerKind::InUse)?;
         let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
         let used = chances.usage.get(&fr).map_or(0, |amount| amount.to_i128());
+        let missing = blocker.requested.to_i128() - self.quota().headroom(&self.queue, &fr).0.available;
+        // Limits that candidates do not count in, their number, or the nodes are what then is in the way.
+        let outcome = if used < missing { "not enough" } else { "no choice of them makes it fit" };
         let used = amount_view(&self.quota().facts.units, &self.queue, &fr, used);
         let resource = short_name(&blocker.resource);
         let detail = match own.saturating_add(others) {
             0 => "no workload may be preempted for it".to_owned(),
-            1 => format!("1 workload may be preempted and uses {} {resource}: not enough", used.value),
+            1 => format!("1 workload may be preempted and uses {} {resource}: {outcome}", used.value),
             all => format!(
-                "{all} workloads may be preempted and use {} {resource} together: not enough",
+                "{all} workloads may be preempted and use {} {resource} together: {outcome}",
                 used.value
             ),
         };
@@ -352,37 +359,58 @@ impl Asked<'_> {
             (false, false) => "its kind would have to ask for fewer".to_owned(),
         };
         let (pods, all) = (fit.pods, fit.of);
-        let detail = format!("{pods} of {all} pods would be admitted now; {how}");
+        let by = if fit.preempts { ", and others preempted" } else { "" };
+        let detail = format!("{pods} of {all} pods would be admitted now{by}; {how}");
         let numbers = BTreeMap::from([("pods".to_owned(), count(pods)), ("of".to_owned(), count(all))]);
         Some(ChangeOption { kind: ChangeKind::Smaller, possible: true, detail, numbers })
     }
 
-    /// Says what another flavor has, that does not match the pods.
+    /// Says what another flavor has, that does not match the pods: of the resource that it lacks, if it lacks one.
     fn other_flavor(&self, blocker: &Blocker, all: &[Blocker]) -> Option<ChangeOption> {
         let BlockerKind::Mismatch(text) = &blocker.kind else { return None };
         if blocker.flavor.is_empty() {
             return None;
         }
-        let wanted = all.iter().find(|other| other.kind == BlockerKind::InUse)?;
-        let fr = FlavorResource::new(&blocker.flavor, &wanted.resource);
-        let free = self.quota().headroom(&self.queue, &fr).0.available.max(0);
-        let enough = free >= wanted.requested.to_i128();
-        let free = limit_view(&self.quota().facts.units, &self.queue, &fr, free);
-        let words = if enough { "enough" } else { "not enough" };
-        let resource = short_name(&wanted.resource);
-        let detail = format!("{} has {} {resource} available: {words}, and {text}", fr.flavor, free.value);
-        let numbers = BTreeMap::from([("available".to_owned(), OptionNumber::Amount(free))]);
+        let of_set =
+            |kind| all.iter().filter(move |other| other.pod_set == blocker.pod_set && other.kind == kind);
+        let kinds = [BlockerKind::InUse, BlockerKind::NeverFits];
+        let first = kinds.into_iter().find_map(|kind| of_set(kind).next())?;
+        let never = first.kind == BlockerKind::NeverFits;
+        let has = |wanted: &Blocker| {
+            let fr = FlavorResource::new(&blocker.flavor, &wanted.resource);
+            let headroom = self.quota().headroom(&self.queue, &fr).0;
+            let has = if never { headroom.potential } else { headroom.available }.max(0);
+            (fr, has, has >= wanted.requested.to_i128())
+        };
+        let mut wanted = of_set(first.kind.clone()).filter(|other| other.flavor == first.flavor).map(has);
+        let short = wanted.clone().find(|(.., enough)| !enough);
+        let (fr, amount, enough) = short.or_else(|| wanted.next())?;
+        let amount = limit_view(&self.quota().facts.units, &self.queue, &fr, amount);
+        let words = if enough { "enough, but" } else { "not enough, and" };
+        let (flavor, resource) = (&fr.flavor, short_name(&fr.resource));
+        let has = if never {
+            format!("can have {} {resource}", amount.value)
+        } else {
+            format!("has {} {resource} available", amount.value)
+        };
+        let detail = format!("{flavor} {has}: {words} {text}");
+        let numbers = BTreeMap::from([("available".to_owned(), OptionNumber::Amount(amount))]);
         Some(ChangeOption { kind: ChangeKind::Flavor, possible: enough, detail, numbers })
     }
 
     /// Says which limit would have to be raised, if it is one, and whether that is enough.
-    fn raise_quota(&self, blocker: &Blocker, next: &[BlockerView]) -> Option<ChangeOption> {
+    fn raise_quota(
+        &self,
+        blocker: &Blocker,
+        next: &[BlockerView],
+        has_topology: bool,
+    ) -> Option<ChangeOption> {
         let node = blocker.node.as_ref().filter(|_| self.rows.access.sees_sums())?;
         let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
         let usage = self.quota().usage(node, &fr);
         let missing = self.blocker(blocker).missing?;
         let missing_amount =
-            blocker.requested.to_i128() - self.quota().headroom(&self.queue, &fr).0.available.max(0);
+            blocker.requested.to_i128() - self.quota().headroom(&self.queue, &fr).0.available;
         let units = &self.quota().facts.units;
         let is_root = self.quota().path(node).is_some_and(|path| path.len() == 1);
         let (field, new) = match usage.limits.borrowing_limit.filter(|_| !is_root) {
@@ -398,6 +426,12 @@ impl Asked<'_> {
                 row.node.replace('/', " "),
                 row.available.as_ref().map(|amount| amount.value.as_str()).unwrap_or_default()
             ),
+            None if has_topology => {
+                format!(
+                    "a {field} of {} at {node} would be enough, if nodes of {} have room",
+                    new.value, fr.flavor
+                )
+            }
             None => format!("a {field} of {} at {node} would be enough", new.value),
         };
         let numbers = BTreeMap::from([
@@ -419,6 +453,12 @@ fn topology(blocker: &Blocker) -> Option<ChangeOption> {
     let BlockerKind::NodesInUse(text) = &blocker.kind else { return None };
     let detail = text.to_string();
     Some(ChangeOption { kind: ChangeKind::Topology, possible: false, detail, numbers: BTreeMap::new() })
+}
+
+/// Returns what keeps the pods of an admitted workload from running.
+fn blocked_pods(blocked: &PodsExplanation) -> BlockerView {
+    let kind = if blocked.is_gated { BlockerKindView::PodGate } else { BlockerKindView::Unschedulable };
+    BlockerView { kind, text: blocked.text.clone(), ..BlockerView::default() }
 }
 
 /// Returns the name of a resource without its domain.

@@ -2,13 +2,15 @@
 //!
 //! Invariant: messages of conditions are not repeated, because they may have names of other tenants.
 
+use super::amounts::amount_view;
 use super::preemptors::preemptible_by;
-use super::views::{AdmissionView, CheckView, HistoryEntry, PodSetAdmission, WorkloadView};
+use super::views::{AdmissionView, CheckView, HistoryEntry, Need, PodSetAdmission, WorkloadView};
 use super::workload_row::Rows;
 use crate::api::reason::ConditionType;
 use crate::api::v1beta2::PodSetAssignment;
 use crate::cache::nodes::placement_of;
 use crate::cache::records::WorkloadRecord;
+use crate::cache::state_index::granted_amount;
 use crate::lifecycle::conditions;
 use crate::quota::{FlavorResource, NodeRef};
 use jiff::SignedDuration;
@@ -51,7 +53,7 @@ pub(super) fn history(record: &WorkloadRecord) -> Vec<HistoryEntry> {
     };
     let mut entries: Vec<HistoryEntry> =
         record.status.conditions.iter().filter(happened).map(entry).collect();
-    entries.sort_by(|a, b| a.time.cmp(&b.time).then_with(|| a.event.cmp(&b.event)));
+    HistoryEntry::sort(&mut entries);
     entries
 }
 
@@ -73,6 +75,18 @@ fn domains(set: &PodSetAssignment) -> BTreeMap<String, u64> {
     domains.map(|(values, pods)| (values.join("/"), u64::try_from(*pods).unwrap_or(0))).collect()
 }
 
+/// Returns what a pod set has, the resource first that is the scarcest for the whole Workload.
+fn resources_of(rows: Rows<'_>, queue: &NodeRef, set: &PodSetAssignment, row: &WorkloadView) -> Vec<Need> {
+    let of_set = row.needs.iter().filter_map(|need| {
+        let quantity = set.resource_usage.get(&need.resource)?;
+        let has_flavor = set.flavors.get(&need.resource).is_some_and(|flavor| *flavor == need.flavor);
+        let amount = has_flavor.then(|| granted_amount(&need.resource, quantity))?;
+        let fr = FlavorResource::new(&need.flavor, &need.resource);
+        Some(Need { amount: amount_view(&rows.quota.facts.units, queue, &fr, amount), ..need.clone() })
+    });
+    of_set.collect()
+}
+
 /// Returns what a Workload with quota has.
 pub(super) fn admission(rows: Rows<'_>, record: &WorkloadRecord, row: &WorkloadView) -> AdmissionView {
     let admitted = conditions::true_since(&record.status, ConditionType::Admitted);
@@ -92,14 +106,7 @@ pub(super) fn admission(rows: Rows<'_>, record: &WorkloadRecord, row: &WorkloadV
             .map(|set| PodSetAdmission {
                 name: set.name.clone(),
                 count: set.count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0),
-                resources: row
-                    .needs
-                    .iter()
-                    .filter(|need| {
-                        set.flavors.get(&need.resource).is_some_and(|flavor| *flavor == need.flavor)
-                    })
-                    .cloned()
-                    .collect(),
+                resources: resources_of(rows, &queue, set, row),
                 domains: domains(set),
             })
             .collect(),
@@ -107,6 +114,6 @@ pub(super) fn admission(rows: Rows<'_>, record: &WorkloadRecord, row: &WorkloadV
             .zip(left)
             .and_then(|(at, left)| at.checked_add(SignedDuration::from_secs(left)).ok()),
         borrows: borrows && rows.access.sees_sums(),
-        preemptible_by: preemptible_by(rows, record, (&name, &used)),
+        preemptible_by: preemptible_by(rows, row.priority, (&name, &used)),
     }
 }

@@ -13,10 +13,11 @@ use super::views::{
 use crate::api::ObjectKey;
 use crate::api::reason::{ConditionType, PendingReason};
 use crate::cache::records::WorkloadRecord;
+use crate::cache::state_index::{granted, pending_since};
 use crate::lifecycle::{conditions, reservation};
 use crate::queue::Workload;
 use crate::quota::{FlavorResource, NodeRef};
-use crate::resources::{self, Amount, Quantity, to_f64};
+use crate::resources::{self, Quantity, to_f64};
 use crate::snapshot::Snapshot;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
@@ -211,35 +212,33 @@ impl<'a> Rows<'a> {
         format!("{before}behind {name} in the StrictFIFO {after}")
     }
 
-    /// Returns since when a Workload is in its state. A pending one waits since its creation, or the end of its last reservation.
+    /// Returns since when a Workload is in its state.
     fn since(record: &WorkloadRecord, state: WorkloadState) -> Timestamp {
         let at = |kind| conditions::true_since(&record.status, kind);
         match state {
-            WorkloadState::Pending => at(ConditionType::Evicted)
-                .and_then(|_| conditions::find(&record.status, ConditionType::QuotaReserved))
-                .map(|condition| condition.last_transition_time.0),
-            other => at(condition_of(other)),
+            WorkloadState::Pending => pending_since(record),
+            other => at(condition_of(other)).unwrap_or(record.meta.created),
         }
-        .unwrap_or(record.meta.created)
     }
 
     /// Returns what a Workload asks for, or has; the resource with the largest part of its limit first.
     pub(super) fn needs(self, record: &WorkloadRecord, cluster_queue: &Arc<str>) -> Vec<Need> {
+        self.needs_by_part(record, cluster_queue).into_iter().map(|(_, need)| need).collect()
+    }
+
+    /// Returns the largest part of a limit that a Workload asks for, or has, and the amount.
+    pub(super) fn largest_part(self, record: &WorkloadRecord, cluster_queue: &Arc<str>) -> (f64, f64) {
+        let needs = self.needs_by_part(record, cluster_queue);
+        let amount = |need: &Need| need.amount.number.as_ref().and_then(serde_json::Number::as_f64);
+        needs.first().map_or((0.0, 0.0), |(part, need)| (*part, amount(need).unwrap_or(f64::MAX)))
+    }
+
+    fn needs_by_part(self, record: &WorkloadRecord, cluster_queue: &Arc<str>) -> Vec<(f64, Need)> {
         let node = NodeRef::ClusterQueue(Arc::clone(cluster_queue));
         let mut needs: Vec<(f64, Need)> = Vec::new();
         match record.status.admission.as_ref().filter(|_| reservation::holds_quota(&record.status)) {
             Some(admission) => {
-                let mut granted: BTreeMap<FlavorResource, i128> = BTreeMap::new();
-                for set in &admission.pod_set_assignments {
-                    for (resource, quantity) in &set.resource_usage {
-                        let flavor = set.flavors.get(resource).map_or("", String::as_str);
-                        let amount = Quantity::parse(&quantity.0)
-                            .map_or(Amount::ZERO, |q| resources::amount(resource, &q));
-                        *granted.entry(FlavorResource::new(flavor, resource)).or_default() +=
-                            amount.to_i128();
-                    }
-                }
-                for (fr, amount) in granted {
+                for (fr, amount) in granted(admission) {
                     let part = self.part_of_limit(&node, &fr, amount);
                     let amount = amount_view(&self.quota.facts.units, &node, &fr, amount);
                     let (resource, flavor) = (fr.resource.to_string(), fr.flavor.to_string());
@@ -264,7 +263,7 @@ impl<'a> Rows<'a> {
         needs.sort_by(|(a, x), (b, y)| {
             b.total_cmp(a).then_with(|| (&x.resource, &x.flavor).cmp(&(&y.resource, &y.flavor)))
         });
-        needs.into_iter().map(|(_, need)| need).collect()
+        needs
     }
 
     /// Returns what the pods of a pending Workload ask for.

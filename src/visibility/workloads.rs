@@ -10,12 +10,12 @@ use super::views::{ListMetadata, WorkloadView};
 use super::workload_row::Rows;
 use crate::api::ObjectKey;
 use crate::cache::records::WorkloadRecord;
-use crate::queue::{PendingPosition, Workload};
+use crate::queue::{PendingOrder, PendingPosition, Workload};
 use crate::snapshot::Snapshot;
 use std::sync::Arc;
 
 /// Most workloads that a page passes over.
-const MAX_PASSED: usize = 20_000;
+pub(super) const MAX_PASSED: usize = 20_000;
 
 /// Which workloads are asked for.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -65,14 +65,31 @@ pub fn workloads(
     }
 }
 
+/// Returns the workloads with quota of a ClusterQueue that have most: by the largest part of a limit. Those of namespaces that the
+/// reader does not see are left out.
+pub fn largest(snapshot: &Snapshot, access: &Access, cluster_queue: &str, most: usize) -> Vec<WorkloadView> {
+    let rows = Rows::of(snapshot, access);
+    let queue: Arc<str> = Arc::from(cluster_queue);
+    // The largest of each resource have the largest part of any.
+    let keys = snapshot.workloads.largest(cluster_queue, most);
+    let records = keys.into_iter().filter(|key| access.sees(&key.namespace));
+    let records = records.filter_map(|key| snapshot.workloads.get(key));
+    let mut found: Vec<_> = records.map(|record| (rows.largest_part(record, &queue), record)).collect();
+    found.sort_by(|((part, amount), record), ((other, less), next)| {
+        let by_size = other.total_cmp(part).then_with(|| less.total_cmp(amount));
+        by_size.then_with(|| record.meta.key.cmp(&next.meta.key))
+    });
+    found.into_iter().take(most).map(|(_, record)| rows.row(record)).collect()
+}
+
 #[derive(Clone, Copy)]
-struct WorkloadPage<'a> {
-    rows: Rows<'a>,
-    query: &'a WorkloadQuery,
+pub(super) struct WorkloadPage<'a> {
+    pub(super) rows: Rows<'a>,
+    pub(super) query: &'a WorkloadQuery,
 }
 
 impl<'a> WorkloadPage<'a> {
-    fn selects(self, record: &WorkloadRecord, queue: &str) -> bool {
+    pub(super) fn selects(self, record: &WorkloadRecord, queue: &str) -> bool {
         let selector = &self.query.selector;
         selector.matches(&Rows::selected_fields(record, queue)) && selector.matches_labels(record)
     }
@@ -106,7 +123,7 @@ impl<'a> WorkloadPage<'a> {
         let key = last.filter(|_| more).map(|key| RowKey {
             namespace: key.namespace.to_string(),
             name: key.name.to_string(),
-            queued: None,
+            ..RowKey::default()
         });
         Ok((rows, list_metadata(&scope, key, None)))
     }
@@ -138,28 +155,8 @@ impl<'a> WorkloadPage<'a> {
         let words = (selector.cluster_queue().unwrap_or("*"), selector.local_queue().unwrap_or("*"));
         let scope = format!("queues/{namespace}/{}/{}", words.0, words.1);
         let after = self.query.page.after(&scope)?;
-        let mut total = 0_usize;
-        let mut parts = Vec::new();
-        for (key, queue) in queues {
-            let probe = after.as_ref().and_then(|after| to_order(after, queue));
-            let first = probe.map_or(0, |probe| {
-                if *probe.local_queue == *key.name {
-                    return order.local_up_to(&probe);
-                }
-                // Positions grow along the LocalQueue: those up to the last row come before.
-                order.local_before(queue, key, order.up_to(&probe))
-            });
-            total = total.saturating_add(order.local_len(queue, key));
-            parts.push(order.local_from_position(queue, key, first).peekable());
-        }
-        let merged = std::iter::from_fn(move || {
-            let next = parts.iter_mut().enumerate().filter_map(|(index, part)| {
-                let head = part.peek()?;
-                Some((head.in_cluster_queue, index))
-            });
-            let (_, index) = next.min()?;
-            parts.get_mut(index)?.next()
-        });
+        let total: usize = queues.iter().map(|(key, queue)| order.local_len(queue, key)).sum();
+        let merged = merged_by_position(order, &queues, after.as_ref());
         Ok(self.in_order(&scope, merged, total))
     }
 
@@ -196,15 +193,43 @@ impl<'a> WorkloadPage<'a> {
     }
 }
 
+/// Merges the workloads of LocalQueues by their positions in their ClusterQueues, after a row.
+pub(super) fn merged_by_position<'a>(
+    order: &'a PendingOrder,
+    queues: &[(&ObjectKey, &Arc<str>)],
+    after: Option<&RowKey>,
+) -> impl Iterator<Item = PendingPosition<'a>> + use<'a> {
+    let mut parts = Vec::new();
+    for (key, queue) in queues {
+        let probe = after.and_then(|after| to_order(after, queue));
+        let first = probe.map_or(0, |probe| {
+            if *probe.local_queue == *key.name {
+                return order.local_up_to(&probe);
+            }
+            // Positions grow along the LocalQueue: those up to the last row come before.
+            order.local_before(queue, key, order.up_to(&probe))
+        });
+        parts.push(order.local_from_position(queue, key, first).peekable());
+    }
+    std::iter::from_fn(move || {
+        let next = parts.iter_mut().enumerate().filter_map(|(index, part)| {
+            let head = part.peek()?;
+            Some((head.in_cluster_queue, index))
+        });
+        let (_, index) = next.min()?;
+        parts.get_mut(index)?.next()
+    })
+}
+
 /// Leaves out what a row says twice: the text of a blocker whose amounts it has is a part of the message.
-fn brief(mut row: WorkloadView) -> WorkloadView {
+pub(super) fn brief(mut row: WorkloadView) -> WorkloadView {
     if let Some(blocker) = row.first_blocker.as_mut().filter(|blocker| blocker.missing.is_some()) {
         blocker.text.clear();
     }
     row
 }
 
-fn row_key(workload: &Workload) -> RowKey {
+pub(super) fn row_key(workload: &Workload) -> RowKey {
     RowKey {
         namespace: workload.key.namespace.to_string(),
         name: workload.key.name.to_string(),
@@ -213,12 +238,14 @@ fn row_key(workload: &Workload) -> RowKey {
             since: workload.queued_since,
             uid: workload.uid.to_string(),
             local_queue: workload.local_queue.to_string(),
+            cluster_queue: String::new(),
         }),
+        waiting: None,
     }
 }
 
 /// Returns a workload with the order of a row.
-fn to_order(key: &RowKey, cluster_queue: &str) -> Option<Workload> {
+pub(super) fn to_order(key: &RowKey, cluster_queue: &str) -> Option<Workload> {
     let queued = key.queued.as_ref()?;
     Some(Workload {
         key: ObjectKey::new(&key.namespace, &key.name),

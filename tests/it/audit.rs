@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use sluice::cache::Kind;
 use sluice::reconciler::{CoreSettings, Delta};
-use sluice::snapshot::Snapshot;
+use sluice::snapshot::{AuditFacts, Snapshot};
 use sluice::visibility::access::{Access, TenantDetail};
 use sluice::visibility::findings::{audit, count, findings};
 use sluice::visibility::page::ModelError;
@@ -176,6 +176,63 @@ fn limits_without_effect_are_found() {
 }
 
 #[test]
+fn one_sided_preemption_is_found() {
+    let spec = |policy: Option<&str>, limits: &Value| {
+        let mut resource = json!({"name": "cpu", "nominalQuota": "2"});
+        resource.as_object_mut().unwrap().extend(limits.as_object().unwrap().clone());
+        let mut spec = json!({"cohortName": "pair", "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [{"name": "f", "resources": [resource]}]}]});
+        if let Some(policy) = policy {
+            spec["preemption"] = json!({"reclaimWithinCohort": policy});
+        }
+        spec
+    };
+    let says = "preemption-asymmetric ClusterQueue/gives: it lends cpu to takes, which takes back quota, and never takes back its own";
+    for (what, gives, takes, expected) in [
+        ("one reclaims", spec(None, &json!({})), spec(Some("Any"), &json!({})), &[says][..]),
+        ("by priority", spec(Some("Never"), &json!({})), spec(Some("LowerPriority"), &json!({})), &[says]),
+        ("both reclaim", spec(Some("Any"), &json!({})), spec(Some("Any"), &json!({})), &[]),
+        ("none reclaims", spec(None, &json!({})), spec(None, &json!({})), &[]),
+        ("it lends nothing", spec(None, &json!({"lendingLimit": "0"})), spec(Some("Any"), &json!({})), &[]),
+        (
+            "the other one borrows nothing",
+            spec(None, &json!({})),
+            spec(Some("Any"), &json!({"borrowingLimit": "0"})),
+            &[],
+        ),
+    ] {
+        let mut core = core();
+        queue(&mut core, "gives", &gives);
+        queue(&mut core, "takes", &takes);
+        let all = found(&mut core).into_iter().filter(|one| one.starts_with("preemption-asymmetric"));
+        assert_eq!(all.collect::<Vec<_>>(), expected, "{what}");
+    }
+}
+
+#[test]
+fn unused_queues_are_found_after_a_day() {
+    let mut core = core();
+    queue(&mut core, "used", &json!({"resourceGroups": quota("f", "0")}));
+    queue(&mut core, "unused", &json!({"resourceGroups": quota("f", "0")}));
+    workload(&mut core, ("a", "to-used"), &json!({"cpu": "1"}), &[]);
+    let idle = |core: &mut Core| -> Vec<String> {
+        found(core).into_iter().filter(|one| one.starts_with("localqueue-idle")).collect()
+    };
+    core.advance_seconds(29 * 86_400);
+    assert_eq!(idle(&mut core), Vec::<String>::new(), "they are younger than 30 days");
+    core.advance_seconds(2 * 86_400);
+    let says = |name: &str| {
+        format!(
+            "localqueue-idle LocalQueue/ns/{name}: it is 31 days old and has no workload; none was recorded for a day"
+        )
+    };
+    assert_eq!(idle(&mut core), [says("lq"), says("to-unused")]);
+    // What was read just now tells nothing of the time before.
+    let facts = AuditFacts { recorded_since: Some(core.now), ..core.state.audit_facts() };
+    let all = audit((&core.state.snapshot(), Some(&facts)), &Access::everything(), (None, core.now)).unwrap();
+    assert!(all.iter().all(|one| one.check.as_str() != "localqueue-idle"));
+}
+
+#[test]
 fn faults_of_workloads_are_found() {
     let waits = |reason: &str, message: &str| {
         let mut waits = condition("QuotaReserved", "False", reason);
@@ -265,6 +322,15 @@ fn faults_of_flavors_are_found() {
         "less quota than nodes",
         |core| node(core, "n1", &json!({}), &[]),
         &["quota-below-capacity ResourceFlavor/f: quotas 2 cpu, schedulable 4"],
+    );
+    assert_found(
+        "another flavor has the rest of the same nodes",
+        |core| {
+            node(core, "n1", &json!({"pool": "p"}), &[]);
+            put(core, flavor("spot", json!({"nodeLabels": {"pool": "p"}})));
+            queue(core, "spots", &json!({"resourceGroups": quota("spot", "2")}));
+        },
+        &[],
     );
     let taint = json!({"key": "reserved", "value": "x", "effect": "NoSchedule"});
     assert_found(
@@ -395,10 +461,11 @@ fn a_queue_that_waits_for_its_own_quota_is_found() {
             "starved ClusterQueue/owner: its head has waited for 14m below nominal quota (0 of 2 f cpu) while cq borrows 2; preemption.reclaimWithinCohort is {policy}"
         )
     };
-    for policy in ["Never", "LowerPriority"] {
-        assert_found(policy, |core| starve(core, policy), &[&text(policy)]);
-    }
-    assert_found("it reclaims", |core| starve(core, "Any"), &[]);
+    // The queue of the fixture never takes back quota.
+    let other = "preemption-asymmetric ClusterQueue/cq: it lends cpu to owner, which takes back quota, and never takes back its own";
+    assert_found("Never", |core| starve(core, "Never"), &[&text("Never")]);
+    assert_found("LowerPriority", |core| starve(core, "LowerPriority"), &[&text("LowerPriority"), other]);
+    assert_found("it reclaims", |core| starve(core, "Any"), &[other]);
 }
 
 #[test]

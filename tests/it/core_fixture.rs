@@ -89,8 +89,10 @@ impl Core {
         if object["metadata"]["generation"].is_null() {
             object["metadata"]["generation"] = json!(1);
         }
-        object["metadata"]["creationTimestamp"] =
-            json!(Timestamp::from_second(START - 3).unwrap().to_string());
+        if object["metadata"]["creationTimestamp"].is_null() {
+            object["metadata"]["creationTimestamp"] =
+                json!(Timestamp::from_second(START - 3).unwrap().to_string());
+        }
         if kind == Kind::Workload {
             self.workloads.insert(ObjectKey::new("ns", &name), object.clone());
         }

@@ -320,3 +320,54 @@ fn pages_hold_to_the_rules_of_all_pages() {
         assert!(html.len() < 150_000, "{name}: {} bytes", html.len());
     }
 }
+
+/// Returns a recorded value with a list of this many rows, made of those that it has under names of their own.
+fn with_rows(name: &str, list: &str, count: usize) -> Value {
+    let mut value = recorded(name);
+    let rows = value[list].as_array().unwrap().clone();
+    let many = (0..count).map(|number| {
+        let mut row = rows[number % rows.len()].clone();
+        let uid = format!("f81d4fae-7dec-11d0-a765-00a0c91e{number:04}");
+        for object in ["metadata", "victim"] {
+            if row.get(object).is_some() {
+                row[object]["uid"] = uid.as_str().into();
+            }
+        }
+        row
+    });
+    value[list] = many.collect();
+    value
+}
+
+/// Bytes of a page, and of what is sent of it.
+fn sizes(html: &str) -> (usize, usize) {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut encoder, html.as_bytes()).unwrap();
+    (html.len(), encoder.finish().unwrap().len())
+}
+
+#[test]
+fn the_longest_pages_are_small() {
+    for (name, list, count, path, bounds) in [
+        ("pending", "items", 50, "/pending", (60_000, 12_000)),
+        ("pending", "items", 200, "/pending?limit=200", (150_000, 64_000)),
+        ("preemptions", "items", 200, "/preemptions?limit=200", (180_000, 64_000)),
+        ("namespace", "workloads", 20, "/namespaces/nlp-train", (60_000, 12_000)),
+    ] {
+        let html = render(name, &with_rows(name, list, count), &request(path, Scope::Cluster));
+        let size = sizes(&html);
+        println!("{name}, {count} rows: {size:?} bytes");
+        assert!(size.0 < bounds.0 && size.1 < bounds.1, "{name}, {count} rows: {size:?}");
+    }
+    let mut overview = recorded("overview");
+    let queue = overview["clusterQueues"][1].clone();
+    let many = (0..600).map(|number| {
+        let mut queue = queue.clone();
+        queue["metadata"]["name"] = format!("team-{number:03}-batch").into();
+        queue
+    });
+    overview["clusterQueues"] = many.collect();
+    let size = sizes(&render("overview", &overview, &request("/", Scope::Cluster)));
+    println!("overview, 500 rows: {size:?} bytes");
+    assert!(size.0 < 420_000 && size.1 < 64_000, "overview: {size:?}");
+}

@@ -251,7 +251,7 @@ fn other_namespace_renders_with_cert_manager() {
     check_namespace(&text);
     let names = &objects(&text, "Certificate")[0]["spec"]["dnsNames"];
     let names: Vec<&str> = names.as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
-    for service in ["kueue-webhook-service", "kueue-controller-manager-metrics-service"] {
+    for service in ["kueue-webhook-service", "kueue-controller-manager-metrics-service", "kueue-dashboard"] {
         for name in [
             format!("{service}.{OTHER_NAMESPACE}.svc"),
             format!("{service}.{OTHER_NAMESPACE}.svc.cluster.local"),

@@ -24,6 +24,12 @@ pub(crate) struct ServerState {
     pub(crate) requests: Vec<(String, String)>,
     /// Runs once before the next write to this path.
     pub(crate) before_write: Option<(String, ChangeBefore)>,
+    /// Every user is unknown to it.
+    pub(crate) knows_no_user: bool,
+    /// Warnings with every answer.
+    pub(crate) warnings: Vec<String>,
+    /// Requests below this path are never answered.
+    pub(crate) silent: Option<&'static str>,
 }
 
 /// A server that runs as long as the test.
@@ -93,6 +99,10 @@ impl PeopleServer {
 
     pub(crate) fn get(&self, path: &str) -> Option<Value> {
         self.state.lock().unwrap().objects.get(path).cloned()
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
     }
 
     /// Forgets the requests and returns them.
@@ -169,22 +179,42 @@ async fn handle(
     RawQuery(query): RawQuery,
     body: Bytes,
 ) -> Response {
+    let is_silent = state.lock().unwrap().silent.is_some_and(|path| uri.path().starts_with(path));
+    if is_silent {
+        std::future::pending::<()>().await;
+    }
     let mut state = state.lock().unwrap();
     state.requests.push((method.to_string(), uri.to_string()));
+    if state.knows_no_user {
+        return failure(401, "Unauthorized", "Unauthorized");
+    }
+    let mut response = answer(&mut state, &method, &uri, (query, body));
+    for text in &state.warnings {
+        response.headers_mut().append("warning", format!("299 - \"{text}\"").parse().unwrap());
+    }
+    response
+}
+
+fn answer(
+    state: &mut ServerState,
+    method: &Method,
+    uri: &Uri,
+    (query, body): (Option<String>, Bytes),
+) -> Response {
     let path = uri.path().to_owned();
     let parameters = parameters(query.as_deref());
-    if method != Method::GET
+    if *method != Method::GET
         && let Some((_, change)) = state.before_write.take_if(|(target, _)| *target == path)
     {
-        change(&mut state, &path);
+        change(state, &path);
     }
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     let dry_run = parameters.contains_key("dryRun");
-    match method {
-        Method::GET => get(&state, &path, &parameters),
-        Method::POST => create(&mut state, &path, body, dry_run),
-        Method::PATCH => patch(&mut state, &path, &body, dry_run),
-        Method::DELETE => delete(&mut state, &path, &body, dry_run),
+    match *method {
+        Method::GET => get(state, &path, &parameters),
+        Method::POST => create(state, &path, body, dry_run),
+        Method::PATCH => patch(state, &path, &body, dry_run),
+        Method::DELETE => delete(state, &path, &body, dry_run),
         _ => failure(405, "MethodNotAllowed", "not allowed"),
     }
 }

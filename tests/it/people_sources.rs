@@ -242,6 +242,14 @@ fn the_objects_of_a_cluster_answer_without_the_group() {
     let outcome = server.run("sluice", "why job/second --source manager");
     assert_eq!(outcome.code, 1);
     assert!(outcome.err.contains("the cluster does not serve visibility.sluice.dev"), "{outcome:?}");
+    // A manager that is there and hangs is no reason to wait for it, and not the API server's fault.
+    server.state.lock().unwrap().silent = Some("/apis/visibility.sluice.dev");
+    let outcome = server.run("sluice", "why job/second --request-timeout 1s");
+    assert_lines(&outcome, &["It needs 4 cpu in any. Cohort ai may still use 0: 4 are missing."]);
+    assert!(outcome.err.contains("note: the visibility API does not answer: answers are"), "{outcome:?}");
+    let outcome = server.run("sluice", "list cohort --source manager --request-timeout 1s");
+    let advice = "error: the visibility API does not answer within 1s; try --source cluster\n";
+    assert_eq!((outcome.code, &*outcome.err), (1, advice));
     let writes: Vec<_> = server.requests().into_iter().filter(|(method, _)| method != "GET").collect();
     assert_eq!(writes, [], "nothing is written");
 }

@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sluice::people::description;
-use sluice::people::job_tree::{JobParts, Part, job_tree};
 use sluice::people::views::{self, FlavorResource, Forest, Look};
 use sluice::visibility::views::{
     Answer, ClusterQueueView, CohortView, Finding, FlavorView, LocalQueueView, ManagerView, Verdict,
@@ -296,6 +295,52 @@ fn why_a_workload_waits() {
     check("why-misconfigured", |look| views::why(&misconfigured, false, look));
 }
 
+/// What never goes is said, not what others cause, nor another flavor that does not match.
+#[test]
+fn the_blocker_that_matters_is_said_first() {
+    let gpu = "nvidia.com/gpu";
+    let mismatch = json!({"kind": "mismatch", "podSet": "main", "flavor": "a100", "text": "flavor a100 supports only topology-aware scheduling"});
+    let said = |more: Value| views::why(&verdict(more), false, look()).lines().nth(1).unwrap().to_owned();
+    let (in_use, huge) = (
+        blocker("inUse", "cpu", [4, 2, 8], "Cohort/ai", Some(2)),
+        blocker("neverFits", gpu, [32, 8, 16], "Cohort/ai", None),
+    );
+    let mut hidden = huge.clone();
+    hidden.as_object_mut().unwrap().remove("limit");
+    for (never, blockers, expected) in [
+        (
+            true,
+            json!([mismatch, in_use, huge]),
+            "It can never be admitted: request 32 > 16, the most of nvidia.com/gpu that Cohort ai can have.",
+        ),
+        (
+            false,
+            json!([mismatch, huge, in_use]),
+            "It needs 4 cpu in h100-80g. Cohort ai may still use 2: 2 are missing.",
+        ),
+        (
+            true,
+            json!([mismatch]),
+            "It can never be admitted as it is: flavor a100 supports only topology-aware scheduling.",
+        ),
+        (
+            true,
+            json!([hidden]),
+            "It can never be admitted: it requests more of nvidia.com/gpu than Cohort ai can have.",
+        ),
+        (
+            false,
+            json!([mismatch, {"kind": "nodesInUse", "podSet": "main", "text": "topology \"t\" allows to fit only 2 out of 3 pod(s)"}]),
+            "Topology \"t\" allows to fit only 2 out of 3 pod(s).",
+        ),
+    ] {
+        assert_eq!(said(json!({"neverFits": never, "blockers": blockers})), expected);
+    }
+    let no_node = "Admitted, but no node takes pod train-0: 0/3 nodes are available";
+    let blocked = json!({"state": "Admitted", "reason": "", "position": null, "admission": {}, "blockers": [{"kind": "unschedulable", "text": no_node}]});
+    assert_eq!(said(blocked), format!("{no_node}."));
+}
+
 #[test]
 fn capacity_audit_and_status() {
     let flavor: FlavorView = read(json!({
@@ -309,6 +354,13 @@ fn capacity_audit_and_status() {
     let plain: FlavorView =
         read(json!({"metadata": {"name": "cpu"}, "nodes": {"total": 2, "schedulable": 2}}));
     check("capacity", |look| views::capacity(std::slice::from_ref(&flavor), look));
+    let mut job = flavor.clone();
+    job.levels.clear();
+    job.job = Some(read(
+        json!({"workload": "nlp-train/job-llama", "copies": 2, "limitedBy": "pod set workers: topology \"gpu\" allows to fit only 1 out of 3 pod(s)",
+        "podSets": [{"name": "leader", "count": 1, "pod": [{"resource": "cpu", "amount": amount(1)}]}, {"name": "workers", "count": 3, "pod": [{"resource": "nvidia.com/gpu", "amount": amount(8)}]}]}),
+    ));
+    check("capacity-job", |look| views::capacity(std::slice::from_ref(&job), look));
     check("capacity-all", |look| views::capacity(&[flavor.clone(), plain.clone()], look));
     let findings: Vec<Finding> = read(json!([
         {"metadata": {"name": "a"}, "check": "workload-never-fits", "severity": "error", "object": {"kind": "ClusterQueue", "name": "interns"},
@@ -332,61 +384,6 @@ fn capacity_audit_and_status() {
         json!({"metadata": {"name": "m-1"}, "version": "0.1.0", "leads": false, "conditions": ["KueueNoLeader", "KueueWatchStale"]}),
     );
     check("status-bad", |look| views::status(&follower, look));
-}
-
-#[test]
-fn trees_of_jobs() {
-    let since = |seconds: i64| format!("2026-11-26T13:{:02}:{:02}Z", seconds / 60, seconds % 60);
-    let condition = |kind: &str, at: i64| json!({"type": kind, "status": "True", "lastTransitionTime": since(at), "reason": kind});
-    let pod = |name: &str, node: &str, phase: &str, ready: bool| {
-        json!({"metadata": {"name": name, "uid": format!("u-{name}"), "labels": {"kueue.x-k8s.io/podset": "main"}}, "spec": {"nodeName": node},
-            "status": {"phase": phase, "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]}})
-    };
-    let parts = JobParts {
-        name: "Job ranker-daily".to_owned(),
-        job: Some(json!({"metadata": {"uid": "u-job"}, "spec": {"parallelism": 4}, "status": {"ready": 3}})),
-        workloads: vec![json!({
-            "metadata": {"name": "job-ranker-daily-77ac2", "uid": "u-wl"},
-            "spec": {"queueName": "main", "podSets": [{"name": "main", "count": 4, "topologyRequest": {"preferred": "dc.example/block"}}]},
-            "status": {
-                "admission": {"clusterQueue": "ranking", "podSetAssignments": [{"name": "main", "count": 4, "flavors": {"cpu": "h100-80g", "nvidia.com/gpu": "h100-80g"}}]},
-                "admissionChecks": [
-                    {"name": "capacity", "state": "Ready", "lastTransitionTime": since(18)},
-                    {"name": "gpu-budget", "state": "Pending", "message": "the budget of this month is used up", "lastTransitionTime": since(0)}],
-                "conditions": [condition("QuotaReserved", 0), condition("Admitted", 18)],
-            },
-        })],
-        provisioning: Part::Read(vec![
-            json!({"metadata": {"name": "job-ranker-daily-77ac2-capacity-1"}, "status": {"conditions": [condition("Provisioned", 18)]}}),
-        ]),
-        pods: Part::Read(vec![
-            pod("a", "h1", "Running", true),
-            pod("b", "h1", "Running", true),
-            pod("c", "h3", "Running", true),
-            pod("d", "", "Pending", false),
-        ]),
-        nodes: [("h3".to_owned(), "cordoned")].into(),
-    };
-    check("tree-job", |look| job_tree(&parts, look.wide, look));
-    let forbidden = JobParts {
-        pods: Part::Forbidden,
-        provisioning: Part::Forbidden,
-        job: Some(json!({"spec": {"suspend": true}})),
-        ..parts.clone()
-    };
-    check("tree-job-forbidden", |look| job_tree(&forbidden, false, look));
-    let bare = JobParts {
-        name: "no job".to_owned(),
-        job: None,
-        workloads: vec![
-            json!({"metadata": {"name": "bare"}, "spec": {"queueName": "main", "podSets": [{"name": "main"}]}, "status": {"nominatedClusterNames": ["eu", "us"]}}),
-            json!({"metadata": {"name": "odd\u{1b}[31m\nname"}, "spec": {}}),
-        ],
-        provisioning: Part::Read(Vec::new()),
-        pods: Part::Read(Vec::new()),
-        nodes: std::collections::BTreeMap::new(),
-    };
-    check("tree-job-bare", |look| job_tree(&bare, false, look));
 }
 
 #[test]

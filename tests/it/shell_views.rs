@@ -18,6 +18,7 @@ use sluice::server::apis::views::{AskAudit, AuditCache, ViewsGroup};
 use sluice::snapshot::AuditFacts;
 use sluice::visibility::access::{Access, TenantDetail};
 use sluice::visibility::history::{HistoryAnswer, HistoryQuestion, HistoryTopic, LineTopic, RingReport};
+use sluice::visibility::offline::capacity;
 use sluice::visibility::questions::{LeaderAnswer, Question, VerdictQuestion, WorkloadName};
 use sluice::visibility::views::{
     AmountView, Answer as Answered, HistoryAmount, ManagerView, PreemptionReport, PreemptionView, Recorded,
@@ -67,12 +68,8 @@ pub(crate) struct OwnCore(pub(crate) Arc<Mutex<Option<Core>>>);
 
 impl AskCapacity for OwnCore {
     fn capacity(&self, question: CapacityQuestion) -> BoxFuture<'static, Option<CapacityReport>> {
-        let report = self
-            .0
-            .lock()
-            .unwrap()
-            .as_mut()
-            .map(|core| core.state.engine_mut().capacity(&question, &mut || true));
+        let report =
+            self.0.lock().unwrap().as_mut().map(|core| capacity(&mut core.state, &question, &mut || true));
         Box::pin(async move { report })
     }
 }
@@ -278,6 +275,9 @@ async fn bad_questions_are_refused() {
         ("/clusterqueueviews?fieldSelector=status%3Dpending", 400, "fieldSelector: clusterqueueviews"),
         ("/workloadviews?includeObject=Half", 200, ""),
         ("/workloadviews?watch=true", 405, "watch"),
+        ("/workloadviews?watch=True", 405, "watch"),
+        ("/workloadviews?watch=", 405, "watch"),
+        ("/workloadviews?watch=false", 200, ""),
         ("/namespaces/ns/workloadviews/w-x", 404, "w-x"),
         ("/namespaces/ns/workloadviews/w-a/verdict?before=w-x", 400, "before"),
         ("/namespaces/ns/workloadviews/w-a/verdict?queue=nothing", 400, "queue"),

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::reconciler::{CoreSettings, Delta};
+use sluice::scheduler::Supposition;
 use sluice::visibility::access::{Access, TenantDetail};
 use sluice::visibility::findings::audit;
 use sluice::visibility::page::PageQuery;
@@ -72,7 +73,7 @@ fn core() -> Core {
 /// What the leader says to a question with this access.
 fn ask(core: &mut Core, access: &Access, name: &str) -> LeaderAnswer {
     let key = ObjectKey::new("ns", name);
-    let explanation = core.state.engine_mut().explain(&key, None, &mut || true);
+    let explanation = core.state.engine_mut().explain(&key, &Supposition::default(), &mut || true);
     let workload = WorkloadName::parse(name, "ns");
     let question =
         VerdictQuestion { access: access.clone(), workload, before: None, queue: None, priority: None };

@@ -4,6 +4,7 @@ use crate::core_fixture::{Core, condition, put_job_and_workload};
 use serde_json::{Value, json};
 use sluice::cache::Kind;
 use sluice::reconciler::{CoreSettings, Delta};
+use sluice::scheduler::Supposition;
 use sluice::visibility::access::{Access, TenantDetail};
 use sluice::visibility::offline::OfflineState;
 use sluice::visibility::page::ModelError;
@@ -43,7 +44,8 @@ fn question(access: Access, name: &str, before: Option<&str>) -> VerdictQuestion
 /// The verdict with the engine's answer, as a leader makes it.
 fn ask(core: &mut Core, question: &VerdictQuestion) -> Result<Verdict, ModelError> {
     core.advance_seconds(60);
-    let explanation = core.state.engine_mut().explain(&question.workload.key(), None, &mut || true);
+    let supposed = Supposition::default();
+    let explanation = core.state.engine_mut().explain(&question.workload.key(), &supposed, &mut || true);
     verdict(&core.state.snapshot(), question, explanation.as_ref())
 }
 
@@ -93,6 +95,30 @@ fn a_verdict_has_the_missing_amount_and_what_would_change_it() {
     assert_eq!(found.blockers, []);
 }
 
+/// Quota alone does not admit pods whose nodes are full.
+#[test]
+fn quota_of_a_flavor_with_a_topology_needs_nodes_too() {
+    let mut core = core();
+    let levels = json!({"levels": [{"nodeLabel": "kubernetes.io/hostname"}]});
+    core.put(Kind::Topology, json!({"metadata": {"name": "hosts"}, "spec": levels}));
+    let flavor = json!({"nodeLabels": {"pool": "f"}, "topologyName": "hosts"});
+    core.put(Kind::ResourceFlavor, json!({"metadata": {"name": "f"}, "spec": flavor}));
+    let labels = json!({"pool": "f", "kubernetes.io/hostname": "n"});
+    let status = json!({"allocatable": {"cpu": "8", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]});
+    core.put(Kind::Node, json!({"metadata": {"name": "n", "labels": labels}, "status": status}));
+    let reserved =
+        [condition("QuotaReserved", "True", "QuotaReserved"), condition("Admitted", "True", "Admitted")];
+    put(&mut core, ("other", "runs"), (1, 0), &reserved);
+    put(&mut core, ("ns", "big"), (2, 5), &[]);
+    let found = ask(&mut core, &question(Access::everything(), "big", None)).unwrap();
+    let quota = found.options.iter().find(|option| option.kind == ChangeKind::Quota).unwrap();
+    assert_eq!(
+        quota.detail, "a nominal quota of 1 at Cohort org would be enough, if nodes of f have room",
+        "{:?}",
+        found.blockers
+    );
+}
+
 #[test]
 fn another_queue_says_what_would_block_there() {
     let mut core = core();
@@ -110,8 +136,8 @@ fn another_queue_says_what_would_block_there() {
     core.advance_seconds(60);
     let mut asked = question(Access::to_namespace("ns", TenantDetail::Sums), "a", None);
     asked.queue = Some("night".to_owned());
-    let target = asked.target(&core.state.snapshot()).unwrap();
-    let explanation = core.state.engine_mut().explain(&asked.workload.key(), target.as_ref(), &mut || true);
+    let supposed = asked.supposition(&core.state.snapshot()).unwrap();
+    let explanation = core.state.engine_mut().explain(&asked.workload.key(), &supposed, &mut || true);
     let found = verdict(&core.state.snapshot(), &asked, explanation.as_ref()).unwrap();
     assert_eq!((found.never_fits, &*found.workload.cluster_queue), (true, "night"));
     let first = Position { cluster_queue: 1, local_queue: 1, of: 1, of_local_queue: 1 };

@@ -7,10 +7,12 @@ use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::reconciler::{CoreSettings, Delta};
+use sluice::scheduler::Supposition;
 use sluice::snapshot::Snapshot;
 use sluice::visibility::access::Access;
 use sluice::visibility::findings::audit;
 use sluice::visibility::page::PageQuery;
+use sluice::visibility::pending_list::{ListOrder, pending_workloads};
 use sluice::visibility::questions::{VerdictQuestion, WorkloadName};
 use sluice::visibility::queue_views::cluster_queues;
 use sluice::visibility::selector::WorkloadSelector;
@@ -104,7 +106,7 @@ fn figures(count: usize, queues: usize) -> [Duration; 3] {
     );
     let key = ObjectKey::new("ns", &format!("job-train-{:06}-1a2b3", count / 2));
     let (why, explained) = fastest(|| {
-        let explanation = core.state.engine_mut().explain(&key, None, &mut || true);
+        let explanation = core.state.engine_mut().explain(&key, &Supposition::default(), &mut || true);
         verdict(&snapshot, &question(count / 2), explanation.as_ref()).unwrap()
     });
     assert!(!explained.blockers.is_empty());
@@ -120,7 +122,26 @@ fn figures(count: usize, queues: usize) -> [Duration; 3] {
          500 queues {lists:?}, audit {audited:?} ({in_core:?} of it in the core, {} findings)",
         findings.len()
     );
+    lists_in_order(&snapshot, (count, queues));
     [by_name, of_queue, why]
+}
+
+/// Pages of pending workloads over all queues in each order, from the middle of the list where that is possible.
+fn lists_in_order(snapshot: &Snapshot, (count, queues): (usize, usize)) {
+    for order in ListOrder::ALL {
+        let mut query = WorkloadQuery {
+            selector: WorkloadSelector::parse("status=pending").unwrap(),
+            page: PageQuery { limit: 50, ..PageQuery::default() },
+            ..WorkloadQuery::default()
+        };
+        for page in ["first", "second"] {
+            let (took, (rows, metadata)) =
+                fastest(|| pending_workloads(snapshot, &Access::everything(), &query, order).unwrap());
+            assert_eq!(rows.len(), 50);
+            println!("{count} workloads, {queues} queues: {page} page of 50 by {}: {took:?}", order.as_str());
+            query.page.continue_token = metadata.continue_token;
+        }
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::Setting;
 
@@ -73,6 +74,54 @@ pub(crate) async fn rendering(setting: &Setting) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Texts that are replaced by a long name: file and pointers.
+const NAMES: [(&str, &[&str]); 6] = [
+    ("overview", &["/clusterQueues/0/metadata/name", "/cohorts/0/metadata/name", "/findings/0/message"]),
+    (
+        "cluster_queue",
+        &["/clusterQueue/metadata/name", "/next/0/metadata/name", "/localQueues/0/metadata/namespace"],
+    ),
+    ("workload", &["/metadata/name", "/message", "/job/name"]),
+    ("pending", &["/items/0/metadata/name", "/items/1/clusterQueue", "/items/2/message", "/items/3/reason"]),
+    (
+        "preemptions",
+        &["/items/0/victim/name", "/items/0/preemptor/namespace", "/matrix/0/victimClusterQueue"],
+    ),
+    ("namespace", &["/localQueues/0/clusterQueue", "/workloads/0/metadata/name"]),
+];
+
+/// Tables of which a part is outside of the window.
+const HIDDEN_COLUMNS: &str =
+    "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1)
+    .map(e => e.outerHTML.slice(0, 120))";
+
+/// Names of 253 characters, as objects may have, make no page wider than its window.
+pub(crate) async fn long_names(setting: &Setting) -> Result<()> {
+    let browser = &setting.browser;
+    let name = "a-very-long-name-".repeat(15);
+    let name = name.get(..253).context("a shorter name")?;
+    for (file, pointers) in NAMES {
+        for pointer in pointers {
+            setting.server.recorded.change(file, pointer, json!(name));
+        }
+    }
+    // The value of a page is shared for half a second.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for (page, path) in PAGES {
+        for width in WIDTHS {
+            browser.show_as(width, THEMES[0]).await?;
+            browser.open(&format!("{}{path}", setting.server.address)).await?;
+            browser.picture(&setting.folder.join(format!("{page}-long-{width}.png"))).await?;
+            let facts = browser.evaluate(FACTS).await?;
+            let is_wide = facts["width"] != width || facts["scroll"].as_u64() > Some(u64::from(width));
+            ensure!(!is_wide && facts["wide"] == json!([]), "{page} with long names at {width} px: {facts}");
+            let hidden = browser.evaluate(HIDDEN_COLUMNS).await?;
+            ensure!(hidden == json!([]) || width < 1_000, "{page} with long names hides columns: {hidden}");
+        }
+    }
+    browser.messages().await.map(drop)
 }
 
 /// Most bytes of a picture of the documentation.

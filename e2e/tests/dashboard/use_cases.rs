@@ -59,7 +59,7 @@ pub(crate) async fn updates(setting: &Setting) -> Result<()> {
     tokio::time::sleep(Duration::from_secs(3)).await;
     setting.server.recorded.change(
         "pending",
-        "/items/4/needs/0/amount",
+        "/items/3/needs/0/amount",
         json!({"value": "65", "number": 65}),
     );
     within(Duration::from_secs(3), "the row shows the change", async || {
@@ -72,6 +72,21 @@ pub(crate) async fn updates(setting: &Setting) -> Result<()> {
         .evaluate("[window.kept, document.activeElement.name, document.activeElement.value, window.scrollY]")
         .await?;
     ensure!(kept == json!([true, "q", "llama", 300]), "{kept}");
+    // Another row takes the place of one: the page says so, and keeps its rows.
+    let rows = "[...document.querySelectorAll('tr[id]')].map(row => row.id).join(' ')";
+    let (before, mark) = (browser.evaluate(rows).await?, "document.getElementById('changes')");
+    ensure!(browser.evaluate(&format!("{mark}.hidden")).await? == true, "nothing has changed yet");
+    setting.server.recorded.change("pending", "/items/9/metadata/uid", json!("other"));
+    within(Duration::from_secs(5), "the page says how much has changed", async || {
+        let said = browser.evaluate(&format!("{mark}.hidden ? '' : {mark}.textContent")).await?;
+        ensure!(said.as_str().is_some_and(|said| said.starts_with("1 change since ")), "{said}");
+        Ok(())
+    })
+    .await?;
+    ensure!(browser.evaluate(rows).await? == before, "rows have moved");
+    browser.click("#changes a").await?;
+    ensure!(browser.evaluate(rows).await? != before, "the link leads to the rows of now");
+    ensure!(browser.evaluate(&format!("{mark}.hidden")).await? == true, "the page is new");
     browser.messages().await.map(drop)
 }
 

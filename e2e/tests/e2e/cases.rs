@@ -189,6 +189,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Soak, Packed, 120, recorded_history::replicas_tell_what_happened;
     Soak, Packed, 111, shipped_manifests::split_deployments_run_as_rendered;
     Core, Plane, 60, dashboard::is_a_process_of_its_own;
+    Soak, Packed, 90, shipped_dashboard::dashboard_runs_as_rendered;
     Full + Versions, Packed, 60, visibility::pending_workloads_are_served;
     Soak, Packed, 60, visibility::split_deployments_serve;
     Full, Packed, 25, v1beta1::store_is_taken_over;

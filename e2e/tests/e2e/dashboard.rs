@@ -184,6 +184,7 @@ async fn ops_sees_all(objects: &ObjectClient, fixture: &Fixture, ops: &Viewer) -
         ensure!(page.header("content-type").starts_with("text/csv"), "{path}: {:?}", page.headers);
         ensure!(page.text.lines().count() > 1, "{path}: {}", page.text);
     }
+    lists_and_sums(ops, &queue).await?;
     let waits = wait_for_workload(objects, 0, "waits", "").await?;
     let path = format!("/workloads/{}/{waits}", TENANTS[0]);
     eventually("the verdict is that of the leader", async || {
@@ -211,6 +212,54 @@ async fn ops_sees_all(objects: &ObjectClient, fixture: &Fixture, ops: &Viewer) -
         ensure!(page.text.contains(named), "{path}: {}", page.text);
     }
     expect(ops, "/nothing", 404).await.map(drop)
+}
+
+/// Lists have the order that is asked for, the matrix leads to its rows, and the sums of the day are there.
+async fn lists_and_sums(ops: &Viewer, queue: &str) -> Result<()> {
+    let names = async |path: &str| -> Result<Vec<String>> {
+        let page = expect(ops, path, 200).await?.json()?;
+        let items = page["items"].as_array().cloned().unwrap_or_default();
+        Ok(items.iter().map(|item| text(item, "/job/name").to_owned()).collect())
+    };
+    let by_position = names("/pending?o=json").await?;
+    ensure!(by_position == names(&format!("/pending?cq={queue}&o=json")).await?, "{by_position:?}");
+    let mut sorted = by_position.clone();
+    sorted.sort();
+    ensure!(sorted == ["aster-never", "aster-victim", "aster-waits", "birch-next"], "{by_position:?}");
+    ensure!(
+        by_position.first().is_some_and(|name| name == "birch-next"),
+        "the highest priority: {by_position:?}"
+    );
+    let by_priority = names("/pending?sort=priority&o=json").await?;
+    ensure!(by_priority == by_position, "{by_priority:?}, {by_position:?}");
+    let mut paged = Vec::new();
+    let mut path = "/pending?sort=wait&limit=1&o=json".to_owned();
+    while paged.len() < 5 {
+        let page = expect(ops, &path, 200).await?.json()?;
+        paged.push(text(&page, "/items/0/job/name").to_owned());
+        let token = page["metadata"]["continue"].as_str().unwrap_or_default();
+        if token.is_empty() {
+            break;
+        }
+        path = format!("/pending?sort=wait&limit=1&o=json&after={token}");
+    }
+    ensure!(paged == names("/pending?sort=wait&o=json").await?, "pages of one row: {paged:?}");
+    let victims = expect(ops, &format!("/preemptions?by={queue}&of={queue}&o=json"), 200).await?.json()?;
+    let uid = text(&victims, "/items/0/victim/uid");
+    ensure!(victims["total"] == 1 && victims["now"][uid]["state"] == "Pending", "{victims}");
+    let none = expect(ops, "/preemptions?by=none&o=json", 200).await?.json()?;
+    ensure!(none["total"] == 0, "{none}");
+    let page = expect(ops, &format!("/clusterqueues/{queue}?o=json"), 200).await?.json()?;
+    ensure!(page["largest"][0]["job"]["name"] == "birch-winner", "{}", page["largest"]);
+    let overview = expect(ops, "/?o=json", 200).await?.json()?;
+    ensure!(overview["oldest"]["WaitingForQuota"].is_string(), "{}", overview["oldest"]);
+    let day = &overview["trend"]["day"];
+    ensure!(
+        day["evictions"].as_u64() >= Some(1) && day["waitP50Seconds"].is_i64(),
+        "{}",
+        overview["trend"]["day"]
+    );
+    Ok(())
 }
 
 /// A tenant sees the pages of its namespace, and is refused all others. No name of the other tenant is anywhere.

@@ -74,6 +74,7 @@ mod second_pass_crashes;
 mod second_pass_guards;
 mod second_pass_matrix;
 mod second_pass_races;
+mod shipped_dashboard;
 mod shipped_manifests;
 mod simulate_matches_cluster;
 mod simulate_refusals;

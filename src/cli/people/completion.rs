@@ -70,7 +70,8 @@ const ZSH: &str = r#"#compdef PROGRAM
 _complete_NAME() {
     local -a candidates
     candidates=("${(@f)$("${words[1]}" __complete "${(@)words[2,$CURRENT]}" 2>/dev/null | sed '$d')}")
-    compadd -- $candidates
+    candidates=(${candidates:#})
+    (( $#candidates )) && compadd -- $candidates
 }
 compdef _complete_NAME PROGRAM
 "#;

@@ -4,13 +4,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use ::kube::client::{ClientBuilder, DynBody};
 use ::kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use ::kube::{Client, Config};
 use anyhow::{Context, bail};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use tower::util::MapResponseLayer;
 
 use super::failure::EXIT_PARTIAL;
+use super::warnings::Warnings;
 use crate::kube::client::Caller;
 use crate::people::duration::{self, TimeLimit};
 
@@ -168,7 +171,12 @@ impl ConnectionArgs {
         };
         let namespace = self.namespace.clone().filter(|name| !name.is_empty());
         let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
-        let client = Client::try_from(config).context("client")?;
+        let warnings = Warnings::default();
+        let told = MapResponseLayer::new(move |response: http::Response<Box<DynBody>>| {
+            warnings.print(response.headers());
+            response
+        });
+        let client = ClientBuilder::try_from(config).context("client")?.with_layer(&told).build();
         Ok(Connection { client, timeout, namespace })
     }
 

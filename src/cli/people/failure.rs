@@ -12,7 +12,7 @@ use crate::kube::client::{CallError, Caller};
 use crate::people::text_table::printable;
 use crate::people::workload_object::text_at;
 
-const UNAUTHORIZED: u16 = 401;
+pub(crate) const UNAUTHORIZED: u16 = 401;
 pub(crate) const FORBIDDEN: u16 = 403;
 pub(crate) const NOT_FOUND: u16 = 404;
 pub(crate) const CONFLICT: u16 = 409;
@@ -22,8 +22,17 @@ pub(crate) const EXIT_PARTIAL: u8 = 3;
 /// Names that are compared with one that was not found.
 const COMPARED: i64 = 500;
 
+/// Whether the reader of standard output has gone, as behind `head`: that is no error to tell.
+pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+    kind == Some(std::io::ErrorKind::BrokenPipe)
+}
+
 /// Prints an error.
 pub(crate) fn print_error(error: &anyhow::Error) -> ExitCode {
+    if is_closed_pipe(error) {
+        return ExitCode::FAILURE;
+    }
     let text = match error.downcast_ref::<CallError>() {
         Some(CallError::Status { code: UNAUTHORIZED, message, .. }) => format!(
             "the API server does not know the user ({UNAUTHORIZED}: {message}): log in again, or use another --token, --user or --context"

@@ -3,6 +3,9 @@
 use crate::cache::{ApiResourceInfo, Kind};
 use crate::kube::client::collection_path;
 
+/// Labels of the Deployments of Kueue's manifests and chart, and of ours.
+pub(super) const MANAGER: &str = "control-plane=controller-manager,app.kubernetes.io/name=kueue";
+
 /// A kind of Kueue that verbs act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeopleKind {

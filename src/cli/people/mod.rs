@@ -26,6 +26,7 @@ mod source;
 mod standing;
 mod targets;
 mod verbs;
+mod warnings;
 pub(crate) mod writing;
 
 pub(crate) use verbs::{PeopleVerb, run};
@@ -33,6 +34,11 @@ pub(crate) use verbs::{PeopleVerb, run};
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
+
+/// Returns a command with the flags for the cluster and the user.
+pub(crate) fn connection_flags() -> clap::Command {
+    <connection::ConnectionArgs as clap::Args>::augment_args(clap::Command::new(""))
+}
 
 /// Prints a note to standard error.
 pub(crate) fn note(text: &str) {

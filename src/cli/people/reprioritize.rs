@@ -13,7 +13,7 @@ use super::move_workload::{set_label, subject};
 use super::standing::{self, Standing};
 use super::targets::{self, Target};
 use super::writing::Writer;
-use super::{counted, note, note_lines};
+use super::{counted, note, note_all_lines, note_lines};
 use crate::api::GROUP;
 use crate::api::names::PRIORITY_CLASS_LABEL;
 use crate::cache::Kind;
@@ -75,8 +75,7 @@ pub(crate) async fn run(args: &ReprioritizeArgs) -> anyhow::Result<ExitCode> {
     for target in targets {
         let change = standing::change("priority", &json!(value));
         let standing = if asks { Standing::after(&session, &target, &change).await } else { None };
-        let position = standing.and_then(|standing| standing.position());
-        tally.count(one(&writer, &args.write, &target, (class, value, position)).await);
+        tally.count(one(&writer, &args.write, &target, (class, value, standing)).await);
     }
     Ok(tally.status())
 }
@@ -85,15 +84,17 @@ async fn one(
     writer: &Writer<'_>,
     write: &WriteArgs,
     target: &Target,
-    (class, value, position): (&str, i64, Option<String>),
+    (class, value, standing): (&str, i64, Option<Standing>),
 ) -> anyhow::Result<()> {
     let names = subject(target);
     if target.state() == WorkloadState::Finished {
         bail!("{names} has finished");
     }
     let before = target.workload.pointer("/spec/priority").and_then(Value::as_i64).unwrap_or_default();
+    let position = standing.as_ref().and_then(Standing::position);
     let position = position.map(|position| format!(", {position}")).unwrap_or_default();
     note(&format!("{names}: priority {before} -> {value}{position}"));
+    note_all_lines(standing.iter().flat_map(Standing::preemptions));
     if target.owners.is_empty() {
         let reference = json!({"group": GROUP, "kind": "WorkloadPriorityClass", "name": class});
         let decide = |_: &Value| Ok(json!({"spec": {"priorityClassRef": reference, "priority": value}}));

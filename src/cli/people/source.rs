@@ -3,14 +3,18 @@
 //! Invariants: `auto` takes the manager where its group is served; another source than the manager is named on standard error.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::connection::{Connection, ConnectionArgs, Session};
 use super::failure::{NOT_FOUND, UNAVAILABLE};
 use super::{here, note};
-use crate::kube::client::Caller;
+use crate::kube::client::{CallError, Caller};
 
 /// Path of the group's version.
 pub(super) const VIEWS: &str = "/apis/visibility.sluice.dev/v1alpha1";
+
+/// Longest time for which `auto` waits for the manager.
+const PROBE: Duration = Duration::from_secs(10);
 
 /// The flag `--source`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -88,11 +92,14 @@ impl SourceArgs {
 
 /// Returns why the manager's group cannot be asked; `None` if it can, or if asking says more.
 async fn missing(caller: &Caller) -> Option<&'static str> {
-    match caller.get(VIEWS).await {
+    const SILENT: &str = "the visibility API does not answer";
+    let Ok(found) = tokio::time::timeout(PROBE, caller.get(VIEWS)).await else { return Some(SILENT) };
+    match found {
+        Err(CallError::Timeout(_)) => Some(SILENT),
         Err(error) if error.code() == Some(NOT_FOUND) => {
             Some("the cluster does not serve visibility.sluice.dev")
         }
-        Err(error) if error.code() == Some(UNAVAILABLE) => Some("the visibility API does not answer"),
+        Err(error) if error.code() == Some(UNAVAILABLE) => Some(SILENT),
         _ => None,
     }
 }

@@ -7,7 +7,7 @@ use super::pages::encoded;
 use super::source::VIEWS;
 use super::targets::Target;
 use crate::people::views::never_fits;
-use crate::visibility::views::{Position, Verdict};
+use crate::visibility::views::{ChangeKind, Position, Verdict};
 
 /// Most Workloads of one command whose standing is asked for: more would wait for each other.
 pub(super) const MOST: usize = 10;
@@ -16,6 +16,8 @@ pub(super) const MOST: usize = 10;
 pub(super) struct Standing {
     now: Option<Position>,
     then: Verdict,
+    /// What may preempt it now, if it has quota.
+    preemptible_by: Vec<String>,
 }
 
 impl Standing {
@@ -28,11 +30,32 @@ impl Standing {
         );
         let now = session.caller.get(&view).await.ok()?;
         let then = session.caller.get(&format!("{view}/verdict?{change}")).await.ok()?;
+        let then: Verdict = serde_json::from_value(then).ok()?;
+        let mut preemptible_by = Vec::new();
+        if then.admission.is_some() {
+            let verdict = session.caller.get(&format!("{view}/verdict")).await.ok()?;
+            let verdict: Verdict = serde_json::from_value(verdict).ok()?;
+            preemptible_by = verdict.admission.map(|admission| admission.preemptible_by).unwrap_or_default();
+        }
         let position = now.get("position").filter(|position| !position.is_null()).cloned();
-        Some(Self {
-            now: position.and_then(|position| serde_json::from_value(position).ok()),
-            then: serde_json::from_value::<Verdict>(then).ok()?,
-        })
+        let now = position.and_then(|position| serde_json::from_value(position).ok());
+        Some(Self { now, then, preemptible_by })
+    }
+
+    /// Returns what preemptions the change makes possible or impossible: of others by a pending Workload, of one that has quota by
+    /// others.
+    pub(super) fn preemptions(&self) -> Vec<String> {
+        let mut options = self.then.options.iter();
+        let would = options.find(|option| option.kind == ChangeKind::Preempt && option.possible);
+        let mut lines: Vec<String> = would.map(|option| option.detail.clone()).into_iter().collect();
+        let Some(admission) = &self.then.admission else { return lines };
+        let difference = |these: &[String], others: &[String], what: &str| {
+            let new = these.iter().filter(|text| !others.contains(text));
+            new.map(|text| format!("{what}: {text}")).collect::<Vec<_>>()
+        };
+        lines.extend(difference(&self.preemptible_by, &admission.preemptible_by, "may no longer preempt it"));
+        lines.extend(difference(&admission.preemptible_by, &self.preemptible_by, "may now preempt it"));
+        lines
     }
 
     /// Returns `position 3 of 412 -> 188 of 188`; `None` unless it is queued before and after.
@@ -54,5 +77,41 @@ pub(super) fn change(name: &str, value: &Value) -> String {
     match value {
         Value::String(text) => format!("{name}={}", encoded(text)),
         other => format!("{name}={other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::visibility::views::AdmissionView;
+    use serde_json::json;
+
+    #[test]
+    fn a_change_of_priority_changes_preemptions() {
+        let sentences = |priority: u32| {
+            vec![
+                format!("a workload of ClusterQueue a with a priority above {priority}"),
+                "a workload of ClusterQueue b that reclaims its nominal quota".to_owned(),
+            ]
+        };
+        let admission = AdmissionView { preemptible_by: sentences(300), ..AdmissionView::default() };
+        let then = Verdict { admission: Some(admission), ..Verdict::default() };
+        let standing = Standing { now: None, then, preemptible_by: sentences(100) };
+        assert_eq!(
+            standing.preemptions(),
+            [
+                "may no longer preempt it: a workload of ClusterQueue a with a priority above 100",
+                "may now preempt it: a workload of ClusterQueue a with a priority above 300",
+            ]
+        );
+        let option = json!({"kind": "preempt", "possible": true, "detail": "1 workload would be preempted for it: ns/a"});
+        let not = json!({"kind": "preempt", "possible": false, "detail": "ClusterQueue cq does not preempt"});
+        for (option, expected) in
+            [(option, vec!["1 workload would be preempted for it: ns/a"]), (not, vec![])]
+        {
+            let then =
+                Verdict { options: vec![serde_json::from_value(option).unwrap()], ..Verdict::default() };
+            assert_eq!(Standing { now: None, then, preemptible_by: Vec::new() }.preemptions(), expected);
+        }
     }
 }

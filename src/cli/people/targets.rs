@@ -13,7 +13,7 @@ use super::jobs::{ForObject, for_object};
 use super::kinds::PeopleKind;
 use super::note;
 use super::pages::{ListOptions, Pages, items};
-use crate::api::names::{JOB_UID_LABEL, POD_GROUP_NAME, QUEUE_NAME_LABEL};
+use crate::api::names::{JOB_UID_LABEL, POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT_ANNOTATION, QUEUE_NAME_LABEL};
 use crate::cache::Kind;
 use crate::frameworks::{JobKind, frameworks};
 use crate::kube::client::{CallError, collection_path};
@@ -171,7 +171,10 @@ async fn of_job(
         match session.caller.get(&PeopleKind::Workload.object(namespace, group)).await {
             Ok(workload) => return with_owners(discovery, workload).await,
             Err(error) if error.code() == Some(NOT_FOUND) => {
-                bail!("{text} has no Workload: its group {group} has none yet")
+                let total = job.get("metadata").and_then(|it| it.get("annotations"));
+                let total = total.and_then(|all| all.get(POD_GROUP_TOTAL_COUNT_ANNOTATION)?.as_str());
+                let until = total.map(|total| format!(": it has one when all {total} pods exist"));
+                bail!("{text} has no Workload: its group {group} has none yet{}", until.unwrap_or_default())
             }
             Err(error) => return Err(error.into()),
         }

@@ -20,8 +20,7 @@
     if (mark) {
       mark.classList.toggle("t-warn", isStale);
       mark.querySelector(".live-text").textContent = isStale ? `Data of ${data.clock}` : "Live";
-      const dot = mark.querySelector("circle");
-      if (dot) dot.setAttribute("class", isStale ? "live-off" : "live-dot");
+      mark.querySelector("circle")?.setAttribute("class", isStale ? "live-off" : "live-dot");
     }
     if (banner) banner.hidden = !isStale;
     document.getElementById("page").classList.toggle("stale", isStale);
@@ -39,16 +38,25 @@
     template.innerHTML = html;
     const fresh = template.content.firstElementChild;
     if (!fresh || fresh.id !== id) return;
-    const open = [...old.querySelectorAll("details[open]")].map((details) => details.id);
-    open.forEach((name) => {
+    for (const { id: name } of old.querySelectorAll("details[open]")) {
       const details = name && fresh.querySelector(`#${CSS.escape(name)}`);
       if (details) details.open = true;
-    });
+    }
     const links = [...old.querySelectorAll("a, button, summary")];
     const place = links.indexOf(document.activeElement);
     old.replaceWith(fresh);
     const next = place < 0 ? null : fresh.querySelectorAll("a, button, summary")[place];
     if (next) next.focus({ preventScroll: true });
+  };
+
+  // Rows stay where they are while they are read: how many differ is said, with a link to those of now.
+  const count = (now) => {
+    const mark = document.getElementById("changes");
+    const shown = [...document.querySelectorAll("tr[id]")].map((row) => row.id);
+    const missing = (some, others) => some.filter((id) => !others.includes(id)).length;
+    const number = Math.max(missing(now, shown), missing(shown, now)) || now.filter((id, at) => id !== shown[at]).length;
+    mark.hidden = number === 0;
+    mark.firstElementChild.textContent = number ? `${number} change${number > 1 ? "s" : ""} since ${mark.dataset.since}` : "";
   };
 
   const hear = () => {
@@ -64,6 +72,7 @@
       const batch = JSON.parse(event.data);
       if (batch.clock) document.body.dataset.clock = batch.clock;
       for (const [id, html] of batch.parts) swap(id, html);
+      if (batch.rows) count(batch.rows);
     });
     source.addEventListener("beat", hear);
     source.addEventListener("reload", () => location.reload());

@@ -1,6 +1,6 @@
 //! The value of a list of pending workloads: filters of the address, counts that the queues keep, and a bounded search.
 
-use super::{all, choices, number, selector, sum_needing_change, sum_reasons};
+use super::{all, choices, number, queues_that_exist, selector, sum_needing_change, sum_reasons};
 use crate::dashboard::data::{PendingPage, PendingQuery};
 use crate::dashboard::question::DEFAULT_ROWS;
 use crate::dashboard::text;
@@ -8,9 +8,11 @@ use crate::resources::{Quantity, to_f64};
 use crate::snapshot::Snapshot;
 use crate::visibility::access::Access;
 use crate::visibility::page::{ModelError, PageQuery};
-use crate::visibility::queue_views::{cluster_queues, local_queues};
+use crate::visibility::pending_list::{ListOrder, pending_workloads};
+use crate::visibility::queue_views::{cluster_queues, local_queues, without_queue};
+use crate::visibility::selector::is_pending_reason;
 use crate::visibility::views::{ListMetadata, ReasonCount, Source, WorkloadView};
-use crate::visibility::workloads::{WorkloadQuery, workloads};
+use crate::visibility::workloads::WorkloadQuery;
 
 /// Most rows that a search passes over for one page.
 const MAX_SEARCHED: usize = 4_000;
@@ -72,6 +74,7 @@ pub fn pending_page(
     (query, source): (&PendingQuery, Source),
 ) -> Result<PendingPage, ModelError> {
     let search = Search::of(query)?;
+    let order = ListOrder::parse(&query.sort).map_err(|text| ModelError::Invalid(format!("sort: {text}")))?;
     let rows =
         usize::try_from(if query.limit == 0 { DEFAULT_ROWS } else { query.limit }).unwrap_or(usize::MAX);
     let namespace = Some(query.namespace.clone()).filter(|name| !name.is_empty());
@@ -87,7 +90,7 @@ pub fn pending_page(
     };
     let (mut items, mut searched) = (Vec::new(), 0_usize);
     let metadata: ListMetadata = loop {
-        let (found, metadata) = workloads(snapshot, access, &asked)?;
+        let (found, metadata) = pending_workloads(snapshot, access, &asked, order)?;
         searched = searched.saturating_add(found.len());
         items.extend(found.into_iter().filter(|view| search.matches(view)));
         let enough = items.len() >= rows || searched >= MAX_SEARCHED || search.is_empty();
@@ -99,8 +102,12 @@ pub fn pending_page(
     let is_cut = !search.is_empty() && !metadata.continue_token.is_empty();
     let counts = Counts::of(snapshot, access, query)?;
     let (cluster_queues, namespaces) = choices(snapshot, access);
+    let by_queue = query.namespace.is_empty() && query.cluster_queue.is_empty();
+    let queue_count = (by_queue && access.sees_everything())
+        .then(|| number(snapshot.pending.cluster_queues_from("").count()));
     Ok(PendingPage {
         query: query.clone(),
+        queue_count,
         metadata: if search.is_empty() {
             metadata
         } else {
@@ -132,12 +139,25 @@ struct Counts {
 
 impl Counts {
     fn of(snapshot: &Snapshot, access: &Access, query: &PendingQuery) -> Result<Self, ModelError> {
+        if query.namespace.is_empty() && query.cluster_queue.is_empty() && access.sees_everything() {
+            let reasons = snapshot.workloads.pending_by_reason().map(|summary| ReasonCount {
+                reason: summary.reason.as_str().to_owned(),
+                count: number(summary.count),
+            });
+            let reasons = sum_reasons(reasons.collect::<Vec<_>>().iter());
+            return Ok(Self { total: Some(reasons.iter().map(|row| row.count).sum()), reasons });
+        }
         if query.namespace.is_empty() {
             let mut queues = all(|page| cluster_queues(snapshot, access, page))?;
             queues
                 .retain(|queue| query.cluster_queue.is_empty() || queue.metadata.name == query.cluster_queue);
-            let total = queues.iter().map(|queue| queue.pending.total).sum();
-            let reasons = sum_reasons(queues.iter().flat_map(|queue| &queue.reasons));
+            let lost = match &*query.cluster_queue {
+                "" => without_queue(snapshot, access, None),
+                _ => Vec::new(),
+            };
+            let total = queues.iter().map(|queue| queue.pending.total);
+            let total = total.chain(lost.iter().map(|row| row.count)).sum();
+            let reasons = pending_reasons(queues.iter().flat_map(|queue| &queue.reasons).chain(&lost));
             return Ok(Self { total: Some(total), reasons });
         }
         let mut queues = all(|page| local_queues(snapshot, access, (Some(&query.namespace), page)))?;
@@ -145,8 +165,17 @@ impl Counts {
             (query.cluster_queue.is_empty() || queue.cluster_queue == query.cluster_queue)
                 && (query.local_queue.is_empty() || queue.metadata.name == query.local_queue)
         });
-        let total = queues.iter().map(|queue| queue.pending.total).sum();
-        let reasons = sum_reasons(queues.iter().flat_map(|queue| &queue.reasons));
+        let is_whole = query.cluster_queue.is_empty() && query.local_queue.is_empty();
+        let lost =
+            if is_whole { without_queue(snapshot, access, Some(&query.namespace)) } else { Vec::new() };
+        let total = queues.iter().map(|queue| queue.pending.total);
+        let total = total.chain(lost.iter().map(|row| row.count)).sum();
+        let reasons = pending_reasons(queues_that_exist(snapshot, &queues).chain(&lost));
         Ok(Self { total: Some(total), reasons })
     }
+}
+
+/// Adds up counts of pending workloads by reason: those that have quota and wait for checks are in no list of pending ones.
+fn pending_reasons<'a>(counts: impl Iterator<Item = &'a ReasonCount>) -> Vec<ReasonCount> {
+    sum_reasons(counts.filter(|row| is_pending_reason(&row.reason)))
 }

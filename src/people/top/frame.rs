@@ -7,6 +7,7 @@ use super::{Overlay, Reading, TopKind, TopScreen};
 use crate::people::text_table::printable;
 use crate::people::views::{self, Look, blocked_by, default_flavor_resource};
 use crate::visibility::views::{ClusterQueueView, WorkloadState, WorkloadView};
+use std::fmt::Write as _;
 
 /// Lines above the rows, with the headings, and below them.
 const AROUND: usize = 5;
@@ -116,7 +117,8 @@ impl TopScreen {
 
 /// Says how many Workloads there are and what is decided.
 fn counts(reading: &Reading) -> String {
-    let count = |state| reading.workloads.iter().filter(|row| row.state == state).count() as u64;
+    let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+    let count = |state| number(reading.workloads.iter().filter(|row| row.state == state).count());
     // Those of the queues count Workloads that were not read, too.
     let (admitted, pending) = match &reading.queues {
         Some(queues) => (
@@ -132,15 +134,12 @@ fn counts(reading: &Reading) -> String {
             (decisions.evictions_per_minute, "evictions/min"),
         ];
         for (rate, unit) in rates.iter().filter_map(|(rate, unit)| rate.map(|rate| (rate, unit))) {
-            text.push_str(&format!("; {rate:.1} {unit}"));
+            let _ = write!(text, "; {rate:.1} {unit}");
         }
     }
     if reading.left > 0 {
-        text.push_str(&format!(
-            "; rows are the first {} of {}",
-            reading.workloads.len(),
-            reading.workloads.len() as u64 + reading.left
-        ));
+        let read = number(reading.workloads.len());
+        let _ = write!(text, "; rows are the first {read} of {}", read.saturating_add(reading.left));
     }
     text
 }

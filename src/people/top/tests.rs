@@ -1,3 +1,5 @@
+//! Keys, frames and rows of the screen.
+
 use super::*;
 use crate::people::views::Look;
 use crate::visibility::views::{PendingView, Position, ViewMetadata, WorkloadState};
@@ -133,7 +135,8 @@ fn mark_stays_with_its_row() {
 #[test]
 fn a_text_scrolls_and_goes() {
     let (mut screen, reading) = (TopScreen::default(), reading());
-    let text: String = (0..50).map(|line| format!("line {line}\n")).collect();
+    let lines: Vec<String> = (0..50).map(|line| format!("line {line}")).collect();
+    let text = lines.join("\n");
     screen.show_text(text);
     assert_eq!(screen.frame(&reading, look(), SIZE).first().unwrap(), "line 0");
     press(&mut screen, &[Key::Down, Key::PageDown], &reading);

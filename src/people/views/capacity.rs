@@ -4,7 +4,7 @@ use super::Look;
 use super::amount::amount;
 use super::workloads::or_dash;
 use crate::people::text_table::{Side, TextTable, printable};
-use crate::visibility::views::FlavorView;
+use crate::visibility::views::{FlavorView, JobFitView, Need};
 use std::fmt::Write as _;
 
 /// Returns a row for each flavor, by its scarcest resource; of one flavor alone also a row for each level of its topology.
@@ -44,7 +44,42 @@ pub fn capacity(flavors: &[FlavorView], look: Look) -> String {
     {
         let _ = write!(text, "\n{}", levels(flavor, look));
     }
+    if let [FlavorView { job: Some(job), .. }] = flavors {
+        let _ = write!(text, "\n{}", job_fit(job, look));
+    }
     text
+}
+
+fn job_fit(job: &JobFitView, look: Look) -> String {
+    let mut table =
+        TextTable::new([("POD SET", Side::Left), ("PODS", Side::Right), ("A POD ASKS FOR", Side::Left)]);
+    for set in &job.pod_sets {
+        table.push([set.name.clone(), set.count.to_string(), or_dash(&needs(&set.pod))]);
+    }
+    let (fit, not) = match &job.pod_sets[..] {
+        [_] => ("They fit", "They do not fit"),
+        _ => ("All together they fit", "All together they do not fit"),
+    };
+    let verdict = match (job.copies, job.at_least) {
+        (0, true) => "Nothing was counted: the time was over".to_owned(),
+        (0, false) => format!("{not} now: {}", job.limited_by),
+        (copies, true) => format!("{fit} now, and at least {} in all", times(copies)),
+        (1, false) => format!("{fit} now, but not twice: {}", job.limited_by),
+        (copies, false) => {
+            format!("{fit} now, and {} in all; not once more: {}", times(copies), job.limited_by)
+        }
+    };
+    format!("{}{}\n", look.show(&table), printable(&verdict))
+}
+
+fn times(number: u64) -> String {
+    if number == 1 { "once".to_owned() } else { format!("{number} times") }
+}
+
+fn needs(needs: &[Need]) -> String {
+    let needs: Vec<String> =
+        needs.iter().map(|need| format!("{}={}", need.resource, need.amount.value)).collect();
+    needs.join(", ")
 }
 
 fn levels(flavor: &FlavorView, look: Look) -> String {
@@ -70,9 +105,8 @@ fn levels(flavor: &FlavorView, look: Look) -> String {
             or_dash(&level.limited_by),
         ]);
     }
-    let pod: Vec<String> =
-        flavor.pod.iter().map(|need| format!("{}={}", need.resource, need.amount.value)).collect();
-    let pod = if pod.is_empty() { String::new() } else { format!("A pod asks for {}. ", pod.join(", ")) };
+    let pod = needs(&flavor.pod);
+    let pod = if pod.is_empty() { String::new() } else { format!("A pod asks for {pod}. ") };
     let approximate =
         if flavor.approximate { "Counted by node, without a topology: approximate. " } else { "" };
     let checked =

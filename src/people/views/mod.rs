@@ -35,6 +35,7 @@ pub use share::{local_shares, share};
 pub use status::status;
 pub(in crate::people) use time::since;
 pub use usage::usage;
+pub(in crate::people) use why::shortened;
 pub use why::{never_fits, why};
 pub(in crate::people) use workloads::blocked_by;
 pub use workloads::workloads;

@@ -64,7 +64,11 @@ pub fn status(view: &ManagerView, look: Look) -> String {
     if let Some(findings) = &view.findings {
         lines.push((
             "findings",
-            format!("{} errors, {} warnings (sluice audit)", findings.errors, findings.warnings),
+            format!(
+                "{}, {} (sluice audit)",
+                counted(findings.errors, "error"),
+                counted(findings.warnings, "warning")
+            ),
         ));
     }
     if let Some(history) = &view.history {
@@ -87,4 +91,8 @@ pub fn status(view: &ManagerView, look: Look) -> String {
     text.push_str(&if look.color { tone.paint(&verdict) } else { verdict });
     text.push('\n');
     text
+}
+
+fn counted(number: u64, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }

@@ -49,7 +49,9 @@ fn headline(verdict: &Verdict, look: Look) -> String {
     let row = &verdict.workload;
     let name = format!("{}/{}", row.metadata.namespace, row.metadata.name);
     let time = since(row.since, look);
-    let reason = if row.reason.is_empty() { String::new() } else { format!(": {}", row.reason) };
+    // The state itself is no reason.
+    let says_more = !row.reason.is_empty() && row.reason != row.state.as_str();
+    let reason = if says_more { format!(": {}", row.reason) } else { String::new() };
     match row.state {
         WorkloadState::Pending => format!("{name} has been pending for {time}{reason}"),
         WorkloadState::QuotaReserved => {
@@ -81,7 +83,7 @@ pub fn never_fits(verdict: &Verdict) -> Option<String> {
 
 /// Returns the first blocker as a sentence.
 fn numbers(verdict: &Verdict) -> Option<String> {
-    let Some(blocker) = verdict.blockers.first() else {
+    let Some(blocker) = verdict.main_blocker() else {
         // What no quota decides is said by the condition alone.
         let says = verdict.workload.message.trim_end_matches('.');
         let shown = verdict.workload.state == WorkloadState::Pending && !says.is_empty();
@@ -89,9 +91,16 @@ fn numbers(verdict: &Verdict) -> Option<String> {
     };
     let value = |amount: &Option<_>| super::amount::amount(amount.as_ref());
     let flavor = if blocker.flavor.is_empty() { String::new() } else { format!(" in {}", blocker.flavor) };
-    let named = !blocker.resource.is_empty() && !blocker.node.is_empty();
+    let named = !blocker.resource.is_empty() && !blocker.node.is_empty() && blocker.requested.is_some();
     match blocker.kind {
-        _ if verdict.never_fits && named && blocker.requested.is_some() => Some(format!(
+        BlockerKindView::NeverFits if verdict.never_fits && named && blocker.limit.is_none() => {
+            Some(format!(
+                "It can never be admitted: it requests more of {} than {} can have.",
+                blocker.resource,
+                node(&blocker.node)
+            ))
+        }
+        BlockerKindView::NeverFits if verdict.never_fits && named => Some(format!(
             "It can never be admitted: request {} > {}, the most of {} that {} can have.",
             value(&blocker.requested),
             value(&blocker.limit),
@@ -106,8 +115,12 @@ fn numbers(verdict: &Verdict) -> Option<String> {
             value(&blocker.available),
             value(&blocker.missing)
         )),
-        _ if !blocker.text.is_empty() => Some(sentence(blocker.text.trim_end_matches('.'))),
-        _ => None,
+        _ if blocker.text.is_empty() => None,
+        _ if verdict.never_fits => Some(format!(
+            "It can never be admitted as it is: {}.",
+            shortened(blocker.text.trim_end_matches('.'))
+        )),
+        _ => Some(sentence(blocker.text.trim_end_matches('.'))),
     }
 }
 
@@ -115,7 +128,7 @@ fn numbers(verdict: &Verdict) -> Option<String> {
 const SHOWN: usize = 2_000;
 
 /// Returns the start of a text that is too long to be read.
-fn shortened(text: &str) -> String {
+pub(in crate::people) fn shortened(text: &str) -> String {
     let length = text.chars().count();
     if length <= SHOWN {
         return text.to_owned();
@@ -283,9 +296,13 @@ fn lines(verdict: &Verdict, all: bool, look: Look) -> Vec<(&'static str, String)
         }
         None => {}
     }
-    let mut history: Vec<&HistoryEntry> = verdict.history.iter().collect();
-    history.sort_by_key(|entry| entry.time);
-    lines.extend(history.into_iter().map(|entry| ("History", happened(entry, look))));
+    lines.extend(verdict.history.iter().map(|entry| ("History", happened(entry, look))));
+    lines.extend(verdict.history_since.map(|time| {
+        (
+            "Recorded",
+            format!("by this replica since {}; of earlier evictions only the last is known", at(time, look)),
+        )
+    }));
     if all && !row.message.is_empty() {
         lines.push(("Message", shortened(&row.message)));
     }

@@ -74,6 +74,12 @@ impl QueueCountIndex {
         self.by_local_queue.get(key).unwrap_or(&self.empty)
     }
 
+    /// Returns why workloads are not admitted, by LocalQueue.
+    pub(crate) fn unadmitted(&self) -> impl Iterator<Item = (&ObjectKey, &BTreeMap<UnadmittedKey, usize>)> {
+        let counts = self.by_local_queue.iter().map(|(key, counts)| (key, &counts.unadmitted));
+        counts.filter(|(_, unadmitted)| !unadmitted.is_empty())
+    }
+
     /// Returns the LocalQueues whose admitted usage changes if a Workload contributes `new`.
     fn queues_with_changed_usage(&self, key: &ObjectKey, new: Option<&CountedWorkload>) -> Vec<ObjectKey> {
         let old = self.entries.get(key).map(AsRef::as_ref);
@@ -230,7 +236,10 @@ impl QueueUpdates<'_> {
         let key = &record.meta.key;
         let charge = self.engine.charge_of(key).filter(|c| c.uid == record.meta.uid);
         let charge = charge.filter(|_| reservation::holds_quota(&record.status));
-        let name = charge.map(|c| &*c.cluster_queue).or_else(|| self.cache.cluster_queue_name(record))?;
+        let name = charge.map(|c| &*c.cluster_queue).or_else(|| self.cache.cluster_queue_name(record));
+        // One whose LocalQueue is missing waits, too, although in no ClusterQueue.
+        let name =
+            name.or_else(|| (!conditions::is_true(&record.status, ConditionType::Finished)).then_some(""))?;
         let local_queue = charge.map(|c| c.local_queue.clone()).or_else(|| record.queue_name.clone())?;
         let input = SchedulerInput { cache: self.cache, settings: self.settings };
         let pod_sets = || input.pod_sets_left(record);

@@ -12,6 +12,7 @@ use super::work_queue::{ReconcileKey, WorkQueue};
 use crate::api::ObjectKey;
 use crate::cache::{Cache, Kind};
 use crate::scheduler::{ClusterQueue, Engine};
+use crate::snapshot::UnadmittedKey;
 use counts::{QueueCountIndex, QueueCounts};
 use status::StatusSchedule;
 use std::collections::BTreeMap;
@@ -50,6 +51,11 @@ pub(super) struct QueueState {
 impl QueueState {
     pub(super) fn cluster_queue_counts(&self, name: &str) -> &QueueCounts {
         self.counts.cluster_queue(name)
+    }
+
+    /// Returns why workloads are not admitted, by LocalQueue.
+    pub(super) fn unadmitted(&self) -> impl Iterator<Item = (&ObjectKey, &BTreeMap<UnadmittedKey, usize>)> {
+        self.counts.unadmitted()
     }
 
     pub(super) fn local_queue_counts(&self, key: &ObjectKey) -> &QueueCounts {

@@ -146,7 +146,8 @@ pub async fn answer_as(group: &dyn ApiGroup, user: front_proxy::User, request: R
 /// Returns the verb of a request, as in rules of RBAC.
 fn verb_of(request: &Request, target: &group::ResourcePath) -> &'static str {
     let watch = group::first_option(request.uri().query(), "watch");
-    let watches = watch.is_some_and(|value| value == "true" || value == "1");
+    // As API servers read it.
+    let watches = watch.is_some_and(|value| !value.eq_ignore_ascii_case("false") && value != "0");
     match *request.method() {
         Method::GET | Method::HEAD if watches => "watch",
         Method::GET | Method::HEAD if target.name.is_empty() => "list",

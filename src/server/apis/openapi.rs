@@ -56,7 +56,8 @@ fn schemas(group: &GroupDescription, version: &str, form: Form) -> Map<String, V
     let mut all = Map::new();
     for (name, schema) in (group.schemas)(version) {
         let mut schema = resolve(schema, &full_name, form);
-        let is_answer = operations.iter().any(|operation| operation.kind == name);
+        let is_answer =
+            operations.iter().any(|operation| operation.kind == name || operation.object() == name);
         if let Some(fields) = schema.as_object_mut().filter(|_| is_answer) {
             let kind = json!([{"group": group.name, "version": version, "kind": name}]);
             fields.insert("x-kubernetes-group-version-kind".into(), kind);
@@ -124,6 +125,11 @@ fn parameter(form: Form, place: &str, (name, kind, description): (&str, &str, &s
 }
 
 impl Operation {
+    /// Kind of the objects that it is about: of a list, those in it, as the API server says of its own lists.
+    fn object(&self) -> &str {
+        if self.verb == "list" { self.resource.kind } else { &self.kind }
+    }
+
     fn path(&self, group: &GroupDescription, version: &str) -> String {
         let namespace = if self.in_namespace { "/namespaces/{namespace}" } else { "" };
         let name = if self.verb == "get" { "/{name}" } else { "" };
@@ -167,7 +173,7 @@ impl Operation {
             "operationId": self.id(group, version), "description": self.description, "parameters": parameters,
             "responses": {"200": ok, "401": {"description": "Unauthorized"}},
             "x-kubernetes-action": self.verb,
-            "x-kubernetes-group-version-kind": {"group": group.name, "version": version, "kind": self.kind},
+            "x-kubernetes-group-version-kind": {"group": group.name, "version": version, "kind": self.object()},
         });
         if let Some(fields) = operation.as_object_mut().filter(|_| form == Form::V2) {
             fields.insert("produces".into(), json!(["application/json"]));
@@ -270,6 +276,23 @@ mod tests {
             }
             let text = document.to_string();
             assert!(!text.contains("io.k8s.apimachinery"), "a name that the API server defines itself");
+        }
+    }
+
+    /// `kubectl explain` takes the kind of the operation, and the schema of this kind.
+    #[test]
+    fn a_resource_that_is_only_listed_is_explained_by_its_objects() {
+        let document = v3(&views::GROUP, "v1alpha1");
+        for (plural, kind) in
+            [("preemptions", "Preemption"), ("clusterfindings", "Finding"), ("workloadviews", "WorkloadView")]
+        {
+            let path = &document["paths"][format!("/apis/visibility.sluice.dev/v1alpha1/{plural}")];
+            assert_eq!(path["get"]["x-kubernetes-group-version-kind"]["kind"], kind, "{plural}");
+            let schemas = document["components"]["schemas"].as_object().unwrap();
+            let of_kind = schemas
+                .iter()
+                .filter(|(_, schema)| schema["x-kubernetes-group-version-kind"][0]["kind"] == kind);
+            assert_eq!(of_kind.count(), 1, "{kind}");
         }
     }
 

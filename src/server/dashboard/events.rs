@@ -20,7 +20,7 @@ use super::models::Value;
 use super::viewer::Viewer;
 use super::{Dashboard, answer, page_key, requests};
 use crate::dashboard::question::parameters;
-use crate::dashboard::{Fragments, Freshness, Question, changes};
+use crate::dashboard::{Fragments, Freshness, Question, changes, row_ids};
 
 /// Most streams.
 const MAX_STREAMS: usize = 500;
@@ -49,11 +49,11 @@ impl Streams {
     fn enter(&self, user: &str) -> Option<Place> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let total: usize = open.values().sum();
-        let own = open.entry(user.to_owned()).or_default();
-        if total >= MAX_STREAMS || *own >= MAX_STREAMS_OF_USER {
+        let own = open.get(user).copied().unwrap_or_default();
+        if total >= MAX_STREAMS || own >= MAX_STREAMS_OF_USER {
             return None;
         }
-        *own += 1;
+        open.insert(user.to_owned(), own + 1);
         Some(Place { streams: self.clone(), user: user.to_owned() })
     }
 }
@@ -77,6 +77,8 @@ struct Updates {
     question: Question,
     viewer: Viewer,
     known: Fragments,
+    /// The rows of a list that the browser was told of.
+    rows: Option<Vec<String>>,
     /// Number of the state that the browser has; `None` if that is not known.
     seen: Option<u64>,
     was_live: bool,
@@ -108,6 +110,7 @@ pub(super) async fn stream(State(dashboard): State<Arc<Dashboard>>, request: Req
         question,
         viewer,
         known: Fragments::default(),
+        rows: None,
         seen: None,
         was_live: dashboard.models.freshness() == Freshness::Live,
         rendered: now,
@@ -195,11 +198,20 @@ impl Updates {
             let Some((shown, html)) = self.render().await else { return self.say_reload() };
             self.seen = Some(shown);
             let parts = changes(&mut self.known, &html);
-            if parts.is_empty() {
+            let rows = row_ids(&html).filter(|rows| self.rows.as_ref() != Some(rows));
+            if parts.is_empty() && rows.is_none() {
                 continue;
             }
             let clock = jiff::Timestamp::now().strftime("%H:%M:%S").to_string();
-            let data = json!({"clock": clock, "parts": parts}).to_string();
+            let data = match rows {
+                Some(rows) => {
+                    let data = json!({"clock": clock, "parts": parts, "rows": rows});
+                    self.rows = Some(rows);
+                    data
+                }
+                None => json!({"clock": clock, "parts": parts}),
+            };
+            let data = data.to_string();
             return Some(Event::default().event("swap").id(format!("{replica}:{shown}")).data(data));
         }
     }
@@ -230,6 +242,7 @@ mod tests {
             .map(|user| streams.enter(&user.to_string()).unwrap())
             .collect();
         assert!(streams.enter("z").is_none());
+        assert!(!streams.0.lock().unwrap().contains_key("z"), "who is refused leaves nothing behind");
         drop(own);
         assert!(streams.enter("a").is_some());
         drop(others);

@@ -60,7 +60,8 @@ impl Cookies {
     /// Returns the token of a request: that of a proxy in front, or that of the cookies.
     pub(super) fn token(&self, headers: &HeaderMap) -> Option<String> {
         let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        if let Some(token) = bearer.and_then(|value| value.strip_prefix("Bearer ")) {
+        let bearer = bearer.and_then(|value| value.split_once(' '));
+        if let Some((_, token)) = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("Bearer")) {
             return Some(token.trim().to_owned());
         }
         let first = self.value(headers, "").filter(|value| !value.is_empty())?;
@@ -198,6 +199,8 @@ mod tests {
         let cookies = Cookies::below(&Links::default());
         let both = headers(&[("authorization", "Bearer proxy"), ("cookie", "__Host-sluice=browser")]);
         assert_eq!(cookies.token(&both).unwrap(), "proxy");
+        assert_eq!(cookies.token(&headers(&[("authorization", "bearer  proxy")])).unwrap(), "proxy");
+        assert_eq!(cookies.token(&headers(&[("authorization", "Basic YTpi")])), None);
         assert_eq!(
             cookies.token(&headers(&[("cookie", "other=1; __Host-sluice=browser")])).unwrap(),
             "browser"

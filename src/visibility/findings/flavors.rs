@@ -22,7 +22,7 @@ impl Audit<'_> {
                 found.push(without_nodes(&key, flavor));
                 continue;
             }
-            self.capacity(name, flavor, found);
+            self.capacity((name, flavor), facts, found);
             if flavor.amounts.without_level > 0 {
                 let (nodes, topology) =
                     (flavor.amounts.without_level, flavor.topology.as_deref().unwrap_or_default());
@@ -42,8 +42,32 @@ impl Audit<'_> {
         }
     }
 
+    /// Returns the nominal quotas of other flavors that may be on the same nodes.
+    fn beside(
+        &self,
+        (name, flavor): (&Arc<str>, &AuditedFlavor),
+        resource: &Arc<str>,
+        facts: &AuditFacts,
+    ) -> i128 {
+        let may_share = |other: &AuditedFlavor| {
+            let differs = |(label, value)| flavor.node_labels.get(label).is_some_and(|own| own != value);
+            !other.node_labels.iter().any(differs)
+        };
+        let others = facts.flavors.iter().filter(|(other, found)| *other != name && may_share(found));
+        let quota = |other: &Arc<str>| {
+            let fr = FlavorResource { flavor: Arc::clone(other), resource: Arc::clone(resource) };
+            self.sums.get(&fr).map_or(0, |sum| sum.nominal)
+        };
+        others.map(|(other, _)| quota(other)).sum()
+    }
+
     /// Compares quotas with what the nodes have.
-    fn capacity(&self, name: &Arc<str>, flavor: &AuditedFlavor, found: &mut Vec<Finding>) {
+    fn capacity(
+        &self,
+        (name, flavor): (&Arc<str>, &AuditedFlavor),
+        facts: &AuditFacts,
+        found: &mut Vec<Finding>,
+    ) {
         let (mut exceeded, mut unused) = (None, None);
         for (resource, amounts) in &flavor.amounts.amounts {
             let fr = FlavorResource { flavor: Arc::clone(name), resource: Arc::clone(resource) };
@@ -51,7 +75,9 @@ impl Audit<'_> {
             let slack = amounts.allocatable - sum.nominal;
             if slack < 0 {
                 exceeded.get_or_insert((fr, sum.nominal, amounts.allocatable));
-            } else if slack.saturating_mul(TOLD_SLACK) > amounts.allocatable {
+            } else if (slack - self.beside((name, flavor), resource, facts)).saturating_mul(TOLD_SLACK)
+                > amounts.allocatable
+            {
                 unused.get_or_insert((fr, sum.nominal, amounts.allocatable));
             }
         }

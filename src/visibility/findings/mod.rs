@@ -3,7 +3,9 @@
 //! Invariants: a finding is there only if the state shows it, and goes with it; the finding of a namespace names its objects alone;
 //! findings come in the order of their checks and objects; the audit costs a pass over pending workloads, not one for each check.
 
+mod asymmetric;
 mod flavors;
+mod idle;
 mod jobs;
 mod queues;
 mod starved;
@@ -58,9 +60,11 @@ pub fn audit(
     audit.cluster_queues(&mut found);
     audit.cohorts(&mut found);
     audit.starved(&mut found);
+    audit.asymmetric(&mut found);
     if let Some(facts) = facts {
         audit.flavors(facts, &mut found);
         audit.jobs(facts, &mut found);
+        audit.idle(facts, &mut found);
     }
     let visible = |finding: &Finding| match &*finding.metadata.namespace {
         "" => access.cluster && namespace.is_none(),

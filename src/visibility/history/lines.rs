@@ -2,10 +2,10 @@
 
 use super::HistorySource;
 use super::question::day_before;
-use crate::history::{Measure, Point, QueueNumber};
+use crate::history::{Measure, Point, QueueNumber, RecordEvent};
 use crate::resources::{to_f64, units_per_whole};
 use crate::visibility::access::Access;
-use crate::visibility::views::LineView;
+use crate::visibility::views::{DayReport, LineView, ReasonCount};
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 
@@ -44,6 +44,33 @@ pub fn lines(
         }
     }
     by_measure.into_iter().map(|(measure, points)| line_view(source, measure, &points)).collect()
+}
+
+/// Returns the sums of the last 24 hours, or since the start; none for a reader who may not see the whole cluster.
+pub(super) fn day(source: &HistorySource<'_>, access: &Access) -> Option<DayReport> {
+    let recorded = source.history.records_from().filter(|_| access.cluster)?;
+    let (from, until) = (day_before(source.now).max(recorded), source.now);
+    let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
+    for record in source.history.records.iter().filter(|record| !record.seeded) {
+        if let RecordEvent::Eviction(eviction) = &record.event
+            && eviction.at >= from.as_millisecond()
+        {
+            let count = reasons.entry(&eviction.reason).or_default();
+            *count = count.saturating_add(1);
+        }
+    }
+    let (median, p99) = source.history.waits(from, until);
+    let mut by_reason: Vec<ReasonCount> =
+        reasons.into_iter().map(|(reason, count)| ReasonCount { reason: reason.to_owned(), count }).collect();
+    by_reason.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.reason.cmp(&b.reason)));
+    let seconds = |wait: i64| wait.div_euclid(1_000);
+    Some(DayReport {
+        from: Some(from),
+        wait_p50_seconds: median.map(seconds),
+        wait_p99_seconds: p99.map(seconds),
+        evictions: by_reason.iter().map(|row| row.count).sum(),
+        evictions_by_reason: by_reason,
+    })
 }
 
 fn line_view(source: &HistorySource<'_>, measure: Measure, points: &[Point]) -> LineView {

@@ -233,7 +233,9 @@ fn row_key(found: &PreemptionRecord<'_>) -> RowKey {
             since: Timestamp::from_millisecond(found.eviction.at).unwrap_or_default(),
             uid: record.key.uid.to_string(),
             local_queue: String::new(),
+            cluster_queue: String::new(),
         }),
+        waiting: None,
     }
 }
 

@@ -3,6 +3,7 @@
 //! Invariants: a question has the access of the user who asks; an answer is that of one replica, and says which one and since when it
 //! recorded.
 
+use super::lines::day;
 use super::{HistorySource, lines};
 use crate::history::{PreemptionQuery, UsageGroup, UsageQuery};
 use crate::snapshot::Snapshot;
@@ -56,6 +57,10 @@ pub struct PreemptionTopic {
     pub preemptor: Option<String>,
     /// ClusterQueue of the victim or the preemptor.
     pub cluster_queue: Option<String>,
+    /// ClusterQueue of the preemptor.
+    pub preemptor_queue: Option<String>,
+    /// ClusterQueue of the victim.
+    pub victim_queue: Option<String>,
     /// Which page.
     pub page: PageQuery,
 }
@@ -180,7 +185,8 @@ impl HistoryQuestion {
                 let found = lines(source, topic.cluster_queue.as_deref(), topic.points.into(), &self.access);
                 let asked = (Some(day_before(source.now)), source.now);
                 let recorded = source.recorded(asked, source.history.from);
-                HistoryAnswer::Lines(answered(LineReport { lines: found, recorded }, origin))
+                let day = topic.cluster_queue.is_none().then(|| day(source, &self.access)).flatten();
+                HistoryAnswer::Lines(answered(LineReport { lines: found, day, recorded }, origin))
             }
         })
     }
@@ -194,6 +200,8 @@ impl PreemptionTopic {
             victim: self.victim.as_deref(),
             preemptor: self.preemptor.as_deref(),
             cluster_queue: self.cluster_queue.as_deref(),
+            preemptor_queue: self.preemptor_queue.as_deref(),
+            victim_queue: self.victim_queue.as_deref(),
         }
     }
 }

@@ -246,6 +246,9 @@ fn queries_choose_preemptions() {
         (PreemptionQuery { preemptor: Some("big"), ..all.clone() }, 1),
         (PreemptionQuery { cluster_queue: Some("rank"), ..all.clone() }, 1),
         (PreemptionQuery { cluster_queue: Some("nlp"), namespace: Some("a"), ..all.clone() }, 1),
+        (PreemptionQuery { preemptor_queue: Some("rank"), victim_queue: Some("nlp"), ..all.clone() }, 1),
+        (PreemptionQuery { preemptor_queue: Some("nlp"), ..all.clone() }, 0),
+        (PreemptionQuery { victim_queue: Some("rank"), ..all.clone() }, 0),
         (PreemptionQuery { cluster_queue: Some("nl"), ..all.clone() }, 0),
         (PreemptionQuery { namespace: Some("b"), ..all.clone() }, 0),
     ] {
@@ -320,6 +323,23 @@ fn nothing_is_recorded_without_a_ring() {
         .unwrap();
     assert_eq!((report.total, report.recorded.from), (0, None));
     assert!(lines(&source(&history), None, 10, &Access::everything()).is_empty());
+}
+
+#[test]
+fn a_day_has_its_waits_and_evictions() {
+    let history = history();
+    let day = super::lines::day(&source(&history), &Access::everything());
+    let expected = json!({
+        "from": time(0), "waitP50Seconds": 100, "waitP99Seconds": 100, "evictions": 1,
+        "evictionsByReason": [{"reason": "Preempted", "count": 1}],
+    });
+    assert_eq!(json!(day), expected);
+    let later = HistorySource { now: time(90_200), ..source(&history) };
+    let day = super::lines::day(&later, &Access::everything()).unwrap();
+    assert_eq!((day.from, day.evictions, day.wait_p50_seconds), (Some(time(3_800)), 0, None), "a day later");
+    let tenant = Access::to_namespace("a", TenantDetail::Sums);
+    assert_eq!(super::lines::day(&source(&history), &tenant), None, "sums of the cluster");
+    assert_eq!(super::lines::day(&source(&Ring::new(0).view()), &Access::everything()), None);
 }
 
 #[test]

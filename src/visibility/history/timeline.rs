@@ -25,7 +25,7 @@ pub fn add_evictions(entries: &mut Vec<HistoryEntry>, history: &HistoryView, uid
         }
         entries.push(entry);
     }
-    entries.sort_by(|a, b| a.time.cmp(&b.time).then_with(|| a.event.cmp(&b.event)));
+    HistoryEntry::sort(entries);
 }
 
 fn entry(time: Timestamp, eviction: &EvictionEvent, access: &Access) -> HistoryEntry {

@@ -143,8 +143,9 @@ checks! {
     BorrowingUseless "borrowing-useless" Note
         "A borrowing limit has no effect: there is no cohort, or it is above what the tree has.",
     PreemptionAsymmetric "preemption-asymmetric" Note
-        "Two ClusterQueues can preempt each other without end under their policies.",
-    LocalQueueIdle "localqueue-idle" Note "A LocalQueue has had no workload for 30 days.",
+        "A ClusterQueue lends to others that take their quota back, and never takes its own back.",
+    LocalQueueIdle "localqueue-idle" Note
+        "A LocalQueue that is older than 30 days has no workload, and none was recorded for a day.",
 }
 
 impl From<AmountView> for OptionNumber {

@@ -34,6 +34,39 @@ pub struct FlavorView {
     /// asked for by its name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub domains: Vec<DomainView>,
+    /// How often all pods of the Workload that was asked for fit, all pod sets together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<JobFitView>,
+}
+
+/// How often all pods of a Workload would be placed on a flavor, as the scheduler places one such job after the other.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct JobFitView {
+    /// The Workload, as namespace/name.
+    pub workload: String,
+    /// Its pod sets.
+    pub pod_sets: Vec<PodSetShape>,
+    /// Number of such jobs that fit one beside the other now; 0 if the job does not fit.
+    pub copies: u64,
+    /// Whether no more than that were counted.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub at_least: bool,
+    /// Why no further one fits.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub limited_by: String,
+}
+
+/// A pod set of a Workload.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodSetShape {
+    /// Its name.
+    pub name: String,
+    /// Number of pods.
+    pub count: u64,
+    /// What one pod asks for, by resource.
+    pub pod: Vec<super::workload::Need>,
 }
 
 /// A host, or a narrowest domain, of a topology.

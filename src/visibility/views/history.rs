@@ -1,6 +1,7 @@
 //! What the history of the last 24 hours tells: preemptions and usage, and for which time that is complete.
 
 use super::answer::{AmountView, ListMetadata, ViewMetadata, is_false};
+use super::queues::ReasonCount;
 use super::workload::JobView;
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -208,8 +209,31 @@ pub struct UsageView {
 pub struct LineReport {
     /// The lines.
     pub lines: Vec<LineView>,
+    /// Sums of the same time, of the lines of all ClusterQueues.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub day: Option<DayReport>,
     /// For which time they are complete.
     pub recorded: Recorded,
+}
+
+/// Sums of the last 24 hours.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DayReport {
+    /// Since when they are complete.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub from: Option<Timestamp>,
+    /// Median of the waits that ended with a reservation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_p50_seconds: Option<i64>,
+    /// 99th percentile of the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_p99_seconds: Option<i64>,
+    /// Number of evictions.
+    pub evictions: u64,
+    /// Their number by reason, the most frequent first.
+    pub evictions_by_reason: Vec<ReasonCount>,
 }
 
 /// A line of a chart.

@@ -20,9 +20,9 @@ pub use answer::{
 };
 pub use comparison::{Comparison, Factor, Scope};
 pub use finding::{Check, Finding, FindingCounts, FindingObject, Severity};
-pub use flavor::{DomainView, FlavorResourceView, FlavorView, LevelView, NodeCount};
+pub use flavor::{DomainView, FlavorResourceView, FlavorView, JobFitView, LevelView, NodeCount, PodSetShape};
 pub use history::{
-    HistoryAmount, HistoryWorkload, HoursOf, HoursView, LineReport, LineView, PreemptionReport,
+    DayReport, HistoryAmount, HistoryWorkload, HoursOf, HoursView, LineReport, LineView, PreemptionReport,
     PreemptionSumView, PreemptionView, Recorded, UsageReport, UsageView,
 };
 pub use manager::{DecisionView, HistoryView, LeaderView, ManagerView, WatchView, WriteView};

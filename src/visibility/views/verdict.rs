@@ -23,7 +23,7 @@ pub struct Verdict {
     /// What it waits for, in the order in which the scheduler found it.
     #[serde(default)]
     pub blockers: Vec<BlockerView>,
-    /// What binds once the missing amounts of the blockers are there, up to the root.
+    /// What binds once the missing amounts before it are there: nodes up to the root, and pod sets that were not tried.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub next: Vec<BlockerView>,
     /// Flavor-resources of flavors with a blocker that would fit.
@@ -44,6 +44,11 @@ pub struct Verdict {
     /// What happened to it, the newest last, as far as it is known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<HistoryEntry>,
+    /// Since when the replica that answers records evictions, if that is after the creation of the Workload: of what was before,
+    /// `history` has only what the conditions say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub history_since: Option<Timestamp>,
     /// States of its admission checks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<CheckView>,
@@ -53,6 +58,22 @@ pub struct Verdict {
     /// The comparison with another Workload, if that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<Comparison>,
+}
+
+impl Verdict {
+    /// Returns the blocker that says most: of a Workload that never fits the one that never goes, of others one that time ends.
+    pub fn main_blocker(&self) -> Option<&BlockerView> {
+        let with_amounts = if self.never_fits { BlockerKindView::NeverFits } else { BlockerKindView::InUse };
+        let stays = |kind| {
+            use BlockerKindView::{Mismatch, NeverFits, Undeclared};
+            matches!(kind, Mismatch | NeverFits | Undeclared)
+        };
+        let mut blockers = self.blockers.iter();
+        let best = blockers.find(|blocker| blocker.kind == with_amounts && blocker.requested.is_some());
+        let best =
+            best.or_else(|| self.blockers.iter().find(|blocker| stays(blocker.kind) == self.never_fits));
+        best.or(self.blockers.first())
+    }
 }
 
 /// Why a pod set cannot get a resource from a flavor. Fields that say nothing are absent.
@@ -82,7 +103,7 @@ pub struct BlockerView {
     /// Maximum usage of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<AmountView>,
-    /// What is missing: requested less available.
+    /// What is missing: requested less available, and what is used beyond the limits now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing: Option<AmountView>,
     /// What the workload would borrow, if only that keeps it from reclaiming the quota.
@@ -250,6 +271,16 @@ pub struct HistoryEntry {
     /// As a sentence without a full stop; without names that the reader may not see.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
+}
+
+impl HistoryEntry {
+    /// Sorts by time; what happened in the same second, in the order in which it happens in the life of a Workload.
+    pub fn sort(entries: &mut [Self]) {
+        const LIFE: [&str; 5] = ["QuotaReserved", "Admitted", "PodsReady", "Evicted", "Preempted"];
+        entries.sort_by_key(|entry| {
+            (entry.time, LIFE.iter().position(|event| entry.event == *event).unwrap_or(LIFE.len()))
+        });
+    }
 }
 
 /// State of an admission check.

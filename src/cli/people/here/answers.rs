@@ -98,7 +98,7 @@ impl Answers {
             access: AccessReviewer::new(&Caller::new(permitting(), REVIEW_TIMEOUT)),
             leader: Arc::<State>::clone(&state),
             rate: Arc::new(QuestionRate::default()),
-            audits: Arc::new(AuditCache::new(Arc::<State>::clone(&state))),
+            audits: Arc::new(AuditCache::new(Arc::<State>::clone(&state)).as_of(source.time)),
             capacity: Arc::new(CapacityCache::new(state)),
             heard_until: Arc::new(|| None),
             replica: source.replica.clone(),

@@ -10,7 +10,7 @@ mod objects;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::kube::Client;
 use anyhow::{Context, bail};
@@ -18,6 +18,7 @@ use axum::body::Body;
 use http::{Request, Response};
 use jiff::Timestamp;
 use serde_json::Value;
+use tokio::sync::Mutex;
 
 use self::answers::Answers;
 use self::objects::StoredObjects;
@@ -29,7 +30,7 @@ use crate::cli::simulate::read_manifests;
 use crate::cli::{config_mapping, settings};
 use crate::kube::client::Caller;
 use crate::reconciler::CoreSettings;
-use crate::simulate::Manifests;
+use crate::simulate::{Manifests, SkippedResource};
 use crate::visibility::offline::OfflineState;
 use crate::visibility::views::{Source, SourceKind};
 
@@ -39,6 +40,10 @@ const MANY_WORKLOADS: u64 = 20_000;
 const WORKLOAD_BYTES: u64 = 3_000;
 /// Namespace and name of the manager's ConfigMap.
 const CONFIG_MAP: (&str, &str) = (settings::DEFAULT_NAMESPACE, "kueue-manager-config");
+/// Least age of objects that are read again; between two readings of `-w`.
+const MIN_AGE: Duration = Duration::from_millis(1_500);
+/// How many times longer objects are used than it takes to read them.
+const COST_FACTOR: u32 = 10;
 /// Time for an answer of this process.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -71,27 +76,80 @@ impl Missing {
     }
 }
 
-/// Reads the objects of a cluster.
+/// Reads the objects of a cluster, and again for a verb that goes on reading.
 pub(super) async fn of_cluster(connection: Connection) -> anyhow::Result<Session> {
     let Connection { client, timeout, namespace } = connection;
-    let caller = Caller::new(client.clone(), timeout);
-    let cluster = ClusterReader::of(caller.clone());
+    let cluster = ClusterReader::of(Caller::new(client.clone(), timeout));
     let core = cluster_settings(&cluster).await?;
     if let Some(count) = cluster.count(Kind::Workload).await.filter(|count| *count > MANY_WORKLOADS) {
         let megabytes = count.saturating_mul(WORKLOAD_BYTES) / 1_000_000;
         note(&format!("reading {count} workloads (about {megabytes} MB)..."));
     }
-    let ClusterObjects { objects, skipped } = cluster.objects_of(&core.kinds(), &namespace).await?;
+    let begun = Instant::now();
+    let (answers, skipped) = read_cluster(&cluster, &core, &namespace).await?;
     if let Some(first) = skipped.first() {
         let names: Vec<&str> = skipped.iter().map(|skipped| skipped.resource.as_str()).collect();
         note(&format!("note: cannot read in the whole cluster: {} ({})", names.join(", "), first.reason));
     }
     let is_partial = !skipped.is_empty();
+    let kept = Kept { answers: Arc::new(answers), made: Instant::now(), cost: begun.elapsed() };
+    let reading = Reading { cluster, core, namespace: namespace.clone(), kept: Mutex::new(kept) };
+    Ok(session(State::Cluster(Arc::new(reading)), Objects::Cluster(client), (namespace, timeout, is_partial)))
+}
+
+async fn read_cluster(
+    cluster: &ClusterReader,
+    core: &CoreSettings,
+    namespace: &str,
+) -> anyhow::Result<(Answers, Vec<SkippedResource>)> {
+    let ClusterObjects { objects, skipped } = cluster.objects_of(&core.kinds(), namespace).await?;
     let missing = Missing::of(skipped.iter().map(|skipped| skipped.resource.as_str()));
     let source = Source { kind: SourceKind::Cluster, time: Some(Timestamp::now()), ..Source::default() };
-    let state = load(core, objects.into_iter().map(|(_, object)| object), &source);
-    let answers = Answers::new(state, source, missing);
-    Ok(session(answers, Objects::Cluster(client), (namespace, timeout, is_partial)))
+    let state = load(core.clone(), objects.into_iter().map(|(_, object)| object), &source);
+    Ok((Answers::new(state, source, missing), skipped))
+}
+
+/// What answers for the views.
+#[derive(Clone)]
+enum State {
+    /// Objects that are read again when they are old.
+    Cluster(Arc<Reading>),
+    /// Those of a file.
+    Stored(Arc<Answers>),
+}
+
+/// Objects of a cluster, and how to read them again.
+struct Reading {
+    cluster: ClusterReader,
+    core: CoreSettings,
+    namespace: String,
+    kept: Mutex<Kept>,
+}
+
+/// Answers, when their objects were read, and how long that took.
+struct Kept {
+    answers: Arc<Answers>,
+    made: Instant,
+    cost: Duration,
+}
+
+impl State {
+    /// Returns the answers. Objects are read again after a while that is long beside the time that it takes, but not between the
+    /// pages of a list.
+    async fn answers(&self, query: Option<&str>) -> anyhow::Result<Arc<Answers>> {
+        let reading = match self {
+            Self::Stored(answers) => return Ok(Arc::clone(answers)),
+            Self::Cluster(reading) => reading,
+        };
+        let mut kept = reading.kept.lock().await;
+        let is_first = !query.unwrap_or_default().contains("continue=");
+        if is_first && kept.made.elapsed() > MIN_AGE.max(kept.cost.saturating_mul(COST_FACTOR)) {
+            let begun = Instant::now();
+            let (answers, _) = read_cluster(&reading.cluster, &reading.core, &reading.namespace).await?;
+            *kept = Kept { answers: Arc::new(answers), made: Instant::now(), cost: begun.elapsed() };
+        }
+        Ok(Arc::clone(&kept.answers))
+    }
 }
 
 /// Reads the objects of a file.
@@ -120,7 +178,8 @@ pub(super) fn of_file(path: &Path, namespace: String) -> anyhow::Result<Session>
     let state = load(core, objects.iter().map(|(_, object)| object.clone()), &source);
     let answers = Answers::new(state, source, missing);
     let stored = Arc::new(StoredObjects::of(objects));
-    let session = session(answers, Objects::Stored(stored), (namespace, ANSWER_TIMEOUT, is_partial));
+    let state = State::Stored(Arc::new(answers));
+    let session = session(state, Objects::Stored(stored), (namespace, ANSWER_TIMEOUT, is_partial));
     Ok(Session { as_of: Some(dump.time), ..session })
 }
 
@@ -149,25 +208,25 @@ async fn cluster_settings(cluster: &ClusterReader) -> anyhow::Result<CoreSetting
 
 /// Returns a session whose requests this process answers.
 fn session(
-    answers: Answers,
+    state: State,
     objects: Objects,
     (namespace, timeout, is_partial): (String, Duration, bool),
 ) -> Session {
-    let answers = Arc::new(answers);
     let service = tower::service_fn(move |request: Request<::kube::client::Body>| {
-        let (answers, objects) = (Arc::clone(&answers), objects.clone());
-        async move { respond(&answers, &objects, request).await }
+        let (state, objects) = (state.clone(), objects.clone());
+        async move { respond(&state, &objects, request).await }
     });
     let client = Client::new(service, namespace.clone());
     Session { caller: Caller::new(client, timeout), namespace, is_partial, as_of: None }
 }
 
 async fn respond(
-    answers: &Answers,
+    state: &State,
     objects: &Objects,
     request: Request<::kube::client::Body>,
 ) -> Result<Response<Body>, tower::BoxError> {
     if request.uri().path().starts_with(answers::GROUP_PATH) {
+        let answers = state.answers(request.uri().query()).await?;
         return Ok(answers.respond(request.map(Body::new)).await);
     }
     match objects {

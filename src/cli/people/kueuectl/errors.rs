@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::cli::files;
+use crate::cli::people::failure::{UNAUTHORIZED, is_closed_pipe};
 use crate::kube::client::CallError;
 
 /// Prints what is wrong with a command line, or the help that it asks for.
@@ -110,8 +111,14 @@ fn command_line_error(error: &clap::Error, args: &[OsString]) -> String {
 
 /// Prints an error of a command that was understood.
 pub(super) fn print_error(error: &anyhow::Error) {
+    if is_closed_pipe(error) {
+        return;
+    }
     // The server's message says all; its code and reason are in it.
     let text = match error.downcast_ref::<CallError>() {
+        Some(CallError::Status { code: UNAUTHORIZED, .. }) => {
+            "You must be logged in to the server (Unauthorized)".to_owned()
+        }
         Some(CallError::Status { message, .. }) => message.clone(),
         Some(CallError::Transport(cause)) => format!("cannot reach the API server: {cause}"),
         _ => format!("{error:#}"),

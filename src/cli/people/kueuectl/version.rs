@@ -4,12 +4,11 @@ use serde_json::Value;
 
 use crate::cli::files;
 use crate::cli::people::connection::ConnectionArgs;
+use crate::cli::people::kinds::MANAGER;
 use crate::cli::people::pages::{ListOptions, Pages, encoded, items};
 use crate::metrics::build;
 use crate::people::workload_object::text_at;
 
-/// Labels of the Deployments of Kueue's manifests and chart, and of ours.
-const MANAGER: &str = "control-plane=controller-manager,app.kubernetes.io/name=kueue";
 const CONTAINER: &str = "manager";
 const NOT_FOUND: u16 = 404;
 const PAGE: i64 = 100;

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{TableArgs, ViewQuery, note_partial, read, rows};
@@ -14,6 +15,8 @@ use crate::people::views;
 use crate::visibility::views::{Check, Finding, Severity};
 
 const CLUSTER_FINDINGS: &str = "clusterfindings";
+/// Age from which on it is said.
+const STALE_SECONDS: i64 = 5;
 /// The answer is no, and a flag asked.
 const EXIT_NO: u8 = 4;
 
@@ -79,7 +82,7 @@ pub(crate) async fn run(args: &AuditArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Reads the findings: of the cluster, or of the namespace if it is named or if that is all that the user may read.
-async fn findings(session: &Session, is_namespace: bool) -> anyhow::Result<Value> {
+pub(super) async fn findings(session: &Session, is_namespace: bool) -> anyhow::Result<Value> {
     let query = ViewQuery::default();
     let in_namespace = format!("namespaces/{}/findings", encoded(&session.namespace));
     let found = if is_namespace {
@@ -99,20 +102,39 @@ async fn findings(session: &Session, is_namespace: bool) -> anyhow::Result<Value
     };
     let list = found.into_list();
     note_partial(&list);
+    note_age(&list);
     Ok(list)
 }
 
-/// `sluice list finding`: the table of an audit.
-pub(super) async fn list(table: &TableArgs, session: &Session, is_namespace: bool) -> anyhow::Result<()> {
-    let list = findings(session, is_namespace).await?;
+/// Returns findings without the time at which they were looked for.
+pub(super) fn without_time(list: &Value) -> Value {
+    let mut list = list.clone();
+    if let Some(fields) = list.as_object_mut() {
+        fields.shift_remove("checkedAt");
+    }
+    list
+}
+
+/// Says how old findings are that were not made for this answer: what has been corrected since is still among them.
+fn note_age(list: &Value) {
+    let checked =
+        list.get("checkedAt").and_then(Value::as_str).and_then(|text| text.parse::<Timestamp>().ok());
+    let seconds = checked.map_or(0, |checked| Timestamp::now().duration_since(checked).as_secs());
+    if seconds >= STALE_SECONDS {
+        note(&format!("note: checked {seconds}s ago; the manager checks at most once a minute"));
+    }
+}
+
+/// Prints what `sluice list finding` shows: the table of an audit.
+pub(super) fn print_list(table: &TableArgs, session: &Session, list: &Value) -> anyhow::Result<()> {
     let text = |list: Value, look: views::Look| {
         let findings: Vec<Finding> = read(&list.get("items").cloned().unwrap_or_default())?;
         Ok(views::audit(&findings, look))
     };
     if table.output.is_csv() {
-        return files::print(&text(list, table.look(session.now()))?);
+        return files::print(&text(list.clone(), table.look(session.now()))?);
     }
-    table.print(&list, text)
+    table.print(list, text)
 }
 
 /// Whether a right is missing.

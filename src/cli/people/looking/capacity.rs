@@ -2,20 +2,18 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use serde_json::{Value, json};
 
 use super::{TableArgs, ViewQuery, ask, note_partial, read, rows, why};
-use crate::api::v1beta2::{PodSet, Workload};
 use crate::cli::people::connection::{ConnectionArgs, Session};
 use crate::cli::people::discovery::Discovery;
 use crate::cli::people::failure::{NOT_FOUND, not_found};
 use crate::cli::people::kinds::PeopleKind;
-use crate::cli::people::note;
 use crate::cli::people::pages::encoded;
 use crate::kube::client::CallError;
 use crate::people::views;
-use crate::resources::{Quantity, format_quantity, pod_requests};
+use crate::resources::Quantity;
 use crate::visibility::views::FlavorView;
 
 /// The answer is no, and a flag asked.
@@ -33,7 +31,7 @@ pub(crate) struct CapacityArgs {
     /// What one pod asks for, RESOURCE=QUANTITY,...; default: all of the scarcest resource of the largest node.
     #[arg(long, value_name = "RESOURCE=QUANTITY,...", requires = "flavor", conflicts_with = "for_job")]
     pod: Option<String>,
-    /// Job whose pod sets are counted, one after the other.
+    /// Job or Workload whose pods are counted, all pod sets together.
     #[arg(long = "for", id = "for_job", value_name = "TYPE/NAME", requires = "flavor")]
     for_job: Option<String>,
     /// ClusterQueue whose quota bounds the answer too.
@@ -45,13 +43,6 @@ pub(crate) struct CapacityArgs {
     /// Exit with status 4 if the pods do not fit: one, or with --for those of the job.
     #[arg(long, requires = "flavor")]
     fail: bool,
-}
-
-/// Pods that are asked for.
-struct Gang {
-    pod_set: String,
-    pod: String,
-    count: u64,
 }
 
 pub(crate) async fn run(args: &CapacityArgs) -> anyhow::Result<ExitCode> {
@@ -76,34 +67,34 @@ pub(crate) async fn run(args: &CapacityArgs) -> anyhow::Result<ExitCode> {
         })?;
         return Ok(session.ended(ExitCode::SUCCESS));
     };
-    let gangs = match &args.for_job {
-        Some(job) => gangs(&session, job).await?,
-        None => {
-            vec![Gang { pod_set: String::new(), pod: args.pod.clone().unwrap_or_default(), count: 1 }]
-        }
+    let answer = args.ask(&session, flavor).await?;
+    let fits = match answer.get("job") {
+        Some(job) => job.get("copies").and_then(Value::as_u64).unwrap_or_default() > 0,
+        None => largest_gang(&answer) > 0,
     };
-    let mut all_fit = true;
-    for gang in &gangs {
-        let answer = args.ask(&session, flavor, gang).await?;
-        let fitting = largest_gang(&answer);
-        all_fit &= fitting >= gang.count;
-        args.table.print(&answer, |flavor: FlavorView, look| Ok(views::capacity(&[flavor], look)))?;
-        if args.for_job.is_some() {
-            let fits = if fitting >= gang.count { "fit" } else { "do not fit" };
-            note(&format!("pod set {}: its {} pods {fits} now", gang.pod_set, gang.count));
-        }
+    args.table.print(&answer, |flavor: FlavorView, look| Ok(views::capacity(&[flavor], look)))?;
+    if args.for_job.is_some() && answer.get("job").is_none() {
+        bail!("the manager does not count jobs: it is older than this program; use --source cluster");
     }
-    if gangs.len() > 1 {
-        note("note: each pod set is counted as if the others were not there");
-    }
-    Ok(if args.fail && !all_fit { ExitCode::from(EXIT_NO) } else { session.ended(ExitCode::SUCCESS) })
+    Ok(if args.fail && !fits { ExitCode::from(EXIT_NO) } else { session.ended(ExitCode::SUCCESS) })
 }
 
 impl CapacityArgs {
-    /// Asks for a flavor with the pods of a gang, and keeps the level that is wanted.
-    async fn ask(&self, session: &Session, flavor: &str, gang: &Gang) -> anyhow::Result<Value> {
-        let pod = Some(&gang.pod).filter(|pod| !pod.is_empty());
-        let options = [("pod", pod), ("clusterQueue", self.clusterqueue.as_ref())];
+    /// Asks for a flavor with the pods, and keeps the level that is wanted.
+    async fn ask(&self, session: &Session, flavor: &str) -> anyhow::Result<Value> {
+        let workload = match &self.for_job {
+            Some(job) => {
+                let mut discovery = Discovery::new(&session.caller);
+                let (namespace, name) = why::workload(session, &mut discovery, job).await?;
+                Some(format!("{namespace}/{name}"))
+            }
+            None => None,
+        };
+        let options = [
+            ("pod", self.pod.as_ref()),
+            ("workload", workload.as_ref()),
+            ("clusterQueue", self.clusterqueue.as_ref()),
+        ];
         let options: Vec<String> = options
             .iter()
             .filter_map(|(name, value)| Some(format!("{name}={}", encoded(value.as_ref()?))))
@@ -137,25 +128,4 @@ fn is_not_found(error: &anyhow::Error) -> bool {
 fn largest_gang(answer: &Value) -> u64 {
     let levels = answer.get("levels").and_then(Value::as_array).into_iter().flatten();
     levels.filter_map(|row| row.get("largestGang").unwrap_or(&json!(0)).as_u64()).max().unwrap_or_default()
-}
-
-/// Returns what the pod sets of a job ask for.
-async fn gangs(session: &Session, job: &str) -> anyhow::Result<Vec<Gang>> {
-    let mut discovery = Discovery::new(&session.caller);
-    let (namespace, name) = why::workload(session, &mut discovery, job).await?;
-    let object = session.caller.get(&PeopleKind::Workload.object(&namespace, &name)).await?;
-    let workload: Workload = serde_path_to_error::deserialize(&object).context("Workload")?;
-    let gang = |set: &PodSet| {
-        let requests = set.template.spec.as_ref().map(pod_requests).unwrap_or_default();
-        let pod: Vec<String> = requests
-            .iter()
-            .map(|(resource, amount)| format!("{resource}={}", format_quantity(resource, *amount)))
-            .collect();
-        Gang {
-            pod_set: set.name.clone(),
-            pod: pod.join(","),
-            count: u64::try_from(set.count).unwrap_or_default(),
-        }
-    };
-    Ok(workload.spec.pod_sets.iter().map(gang).collect())
 }

@@ -18,11 +18,12 @@ use crate::kube::list::list_path;
 use crate::people::job_pods::pod_selector;
 use crate::people::job_tree::{JobParts, Part, job_tree};
 use crate::people::workload_object::{is_true, text_at};
+use crate::topology::HOSTNAME_LABEL;
 
 /// Objects of a page.
 const PAGE: u32 = 500;
 /// Most nodes that are looked at.
-const MAX_NODES: usize = 20;
+const MAX_NODES: usize = 50;
 
 /// Arguments of `tree job`.
 #[derive(Debug, clap::Args)]
@@ -87,8 +88,9 @@ async fn read(session: &Session, name: &str) -> anyhow::Result<JobParts> {
         }
         None => Part::Read(Vec::new()),
     };
-    let nodes = troubled_nodes(session, &pods).await;
-    Ok(JobParts { name, job, workloads, provisioning, pods, nodes })
+    let levels = super::topology_levels::of(session, &workloads).await;
+    let (nodes, domains) = nodes(session, &pods, &levels).await;
+    Ok(JobParts { name, job, workloads, provisioning, pods, nodes, domains })
 }
 
 /// Returns the job that owns a Workload, and what to call it.
@@ -153,18 +155,34 @@ async fn part(session: &Session, path: &str, query: &str) -> anyhow::Result<Part
     }
 }
 
-/// Returns what is wrong with the first nodes of pods, as far as the user may read nodes.
-async fn troubled_nodes(session: &Session, pods: &Part) -> BTreeMap<String, &'static str> {
-    let Part::Read(pods) = pods else { return BTreeMap::new() };
+/// Returns what is wrong with the first nodes of pods, and the domains of all that are read, as far as the user may read nodes. Pods
+/// that were placed by their topology say their domains themselves.
+async fn nodes(
+    session: &Session,
+    pods: &Part,
+    levels: &[String],
+) -> (BTreeMap<String, &'static str>, BTreeMap<String, String>) {
+    let (mut troubled, mut domains) = (BTreeMap::new(), BTreeMap::new());
+    let Part::Read(pods) = pods else { return (troubled, domains) };
+    let above: Vec<&String> = levels.iter().filter(|level| *level != HOSTNAME_LABEL).collect();
+    let domain = |labels: Option<&Value>| {
+        let value = |level: &&String| labels?.get(level.as_str())?.as_str();
+        let values: Option<Vec<&str>> = above.iter().map(value).collect();
+        values.filter(|values| !values.is_empty()).map(|values| values.join("/"))
+    };
+    for pod in pods {
+        let Some(name) = text_at(pod, "/spec/nodeName") else { continue };
+        domains.extend(domain(pod.pointer("/spec/nodeSelector")).map(|domain| (name.to_owned(), domain)));
+    }
     let names: BTreeSet<&str> = pods.iter().filter_map(|pod| text_at(pod, "/spec/nodeName")).collect();
-    let mut troubled = BTreeMap::new();
     for name in names.into_iter().take(MAX_NODES) {
         let Ok(node) = session.caller.get(&format!("/api/v1/nodes/{}", encoded(name))).await else { break };
+        domains.extend(domain(node.pointer("/metadata/labels")).map(|domain| (name.to_owned(), domain)));
         if node.pointer("/spec/unschedulable") == Some(&Value::Bool(true)) {
             troubled.insert(name.to_owned(), "cordoned");
         } else if !is_true(&node, "Ready") {
             troubled.insert(name.to_owned(), "not ready");
         }
     }
-    troubled
+    (troubled, domains)
 }

@@ -81,7 +81,11 @@ enum ListKind {
     Pods(PodFilter),
     /// List what an audit finds
     #[command(alias = "findings")]
-    Finding,
+    Finding {
+        /// Of the whole cluster, which is the default without a namespace.
+        #[arg(short = 'A', long)]
+        all_namespaces: bool,
+    },
     /// List preemptions of the last 24 hours, the newest first
     #[command(alias = "preemptions")]
     Preemption(PreemptionFilter),
@@ -97,6 +101,15 @@ pub(crate) async fn run(args: &ListArgs) -> anyhow::Result<ExitCode> {
     if !args.table.output.is_csv() {
         args.table.format()?;
     }
+    let kind = match &args.kind {
+        ListKind::Pods(_) => "pods",
+        ListKind::Topology => "topologies",
+        ListKind::Priorityclass => "workloadpriorityclasses",
+        _ => "",
+    };
+    if args.watch.watch && !kind.is_empty() {
+        bail!("-w: {kind} are objects of the cluster: use kubectl get {kind} --watch");
+    }
     match &args.kind {
         ListKind::Pods(filter) => {
             return server_tables::pods(&args.table, &args.connection, (filter, args.selector.as_ref()))
@@ -111,15 +124,23 @@ pub(crate) async fn run(args: &ListArgs) -> anyhow::Result<ExitCode> {
         // Objects do not tell what happened: without a manager that records there is no answer.
         let session = args.connection.connect().await?;
         let query = ViewQuery { limit: args.most_rows(), ..ViewQuery::default() };
-        return preemptions::run(&session, &args.table, filter, query).await;
+        let read = async || preemptions::read(&session, filter, &query).await;
+        let print = |list: &Value| preemptions::print(&session, &args.table, filter, list);
+        let compared = |list: &Value| list.get("items").cloned().unwrap_or_default();
+        return args.watch.run(read, compared, print).await;
     }
     let session = match args.kind {
         ListKind::Preemption(_) => args.connection.connect().await?,
         _ => args.table.connect(&args.connection).await?,
     };
-    if let ListKind::Finding = args.kind {
-        super::audit::list(&args.table, &session, args.connection.namespace.is_some()).await?;
-        return Ok(session.ended(ExitCode::SUCCESS));
+    if let ListKind::Finding { all_namespaces } = args.kind {
+        let of_namespace = args.connection.namespace.is_some() && !all_namespaces;
+        let read = async || super::audit::findings(&session, of_namespace).await;
+        let print = |list: &Value| {
+            super::audit::print_list(&args.table, &session, list)?;
+            Ok(session.ended(ExitCode::SUCCESS))
+        };
+        return args.watch.run(read, super::audit::without_time, print).await;
     }
     let list = ViewList::of(args, &session).await?;
     let found = list.read().await?;
@@ -307,6 +328,10 @@ impl<'a> ViewList<'a> {
                         && flavor.as_ref().is_none_or(|name| *name == quota.flavor)
                 });
                 let shown = views::default_flavor_resource(matching);
+                if shown.is_none() && (resource.is_some() || flavor.is_some()) {
+                    let wanted: Vec<&str> = resource.iter().chain(flavor).map(String::as_str).collect();
+                    bail!("no quota for {}", wanted.join(" in "));
+                }
                 views::cluster_queues(&rows, shown.as_ref(), look)
             }
             ListKind::Localqueue { all_namespaces, .. } => {
@@ -334,16 +359,17 @@ impl<'a> ViewList<'a> {
 
     /// Reads again and again, and prints the rows that changed.
     async fn watch(&self, mut seen: BTreeMap<String, Value>) -> anyhow::Result<()> {
+        let mut failures = super::Failures::default();
         loop {
             super::wait_to_read_again().await;
             let mut found = match self.read().await {
                 Ok(found) => found,
-                // What passes is waited for.
                 Err(error) => {
-                    crate::cli::people::failure::print_error(&error);
+                    failures.print(&error);
                     continue;
                 }
             };
+            failures.end();
             let now = by_key(&found.items);
             found.items.retain(|item| seen.get(&key(item)) != Some(item));
             found.left = None;

@@ -12,6 +12,7 @@ pub(super) mod quota;
 mod server_tables;
 pub(super) mod status;
 pub(super) mod top;
+mod topology_levels;
 pub(super) mod usage;
 pub(super) mod why;
 mod workload_list;
@@ -150,10 +151,12 @@ impl WatchArgs {
         if !self.watch {
             return Ok(code);
         }
+        let mut failures = Failures::default();
         loop {
             wait_to_read_again().await;
             match read().await {
                 Ok(answer) => {
+                    failures.end();
                     let now = without_origin(compared(&answer));
                     if now != seen {
                         files::print("\n")?;
@@ -161,9 +164,30 @@ impl WatchArgs {
                         seen = now;
                     }
                 }
-                // What passes is waited for.
-                Err(error) => drop(print_error(&error)),
+                Err(error) => failures.print(&error),
             }
+        }
+    }
+}
+
+/// Errors of a verb that goes on reading: what passes is waited for, and said once.
+#[derive(Debug, Default)]
+struct Failures {
+    last: Option<String>,
+}
+
+impl Failures {
+    fn print(&mut self, error: &anyhow::Error) {
+        let text = format!("{error:#}");
+        if self.last.as_ref() != Some(&text) {
+            print_error(error);
+            self.last = Some(text);
+        }
+    }
+
+    fn end(&mut self) {
+        if self.last.take().is_some() {
+            note("note: answers come again");
         }
     }
 }
@@ -207,6 +231,9 @@ pub(super) async fn ask(session: &Session, path: &str, what: &str) -> anyhow::Re
         Err(CallError::Status { code: FORBIDDEN, message, .. }) => Err(forbidden(path, what, &message)),
         Err(CallError::Status { code: UNAVAILABLE, message, .. }) => {
             bail!("the visibility API does not answer (503: {message}){}", other_source(what, "; try"))
+        }
+        Err(CallError::Timeout(time)) => {
+            bail!("the visibility API does not answer within {time:?}{}", other_source(what, "; try"))
         }
         Err(error) if error.code() == Some(NOT_FOUND) => match session.caller.get(VIEWS).await {
             Err(missing) if missing.code() == Some(NOT_FOUND) => {

@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use jiff::Timestamp;
+use serde_json::Value;
 
 use super::usage::period_start;
-use super::{TableArgs, ViewQuery, note_partial, read, rows};
+use super::{TableArgs, ViewQuery, note_partial, rows};
 use crate::cli::files;
 use crate::cli::people::connection::Session;
 use crate::cli::people::failure::EXIT_PARTIAL;
@@ -50,23 +51,31 @@ impl PreemptionFilter {
     }
 }
 
-pub(super) async fn run(
+/// Reads the preemptions, the newest first.
+pub(super) async fn read(
+    session: &Session,
+    filter: &PreemptionFilter,
+    query: &ViewQuery,
+) -> anyhow::Result<Value> {
+    let resource = super::list::resource(session, "preemptions", filter.all_namespaces);
+    let query = ViewQuery { more: filter.more(), ..query.clone() };
+    Ok(rows(session, &resource, &query, "preemptions").await?.into_list())
+}
+
+/// Prints what was read, and since when it is recorded.
+pub(super) fn print(
     session: &Session,
     table: &TableArgs,
     filter: &PreemptionFilter,
-    query: ViewQuery,
+    list: &Value,
 ) -> anyhow::Result<ExitCode> {
-    let resource = super::list::resource(session, "preemptions", filter.all_namespaces);
-    let query = ViewQuery { more: filter.more(), ..query };
-    let found = rows(session, &resource, &query, "preemptions").await?;
-    let left = found.left.unwrap_or_default();
-    let list = found.into_list();
-    note_partial(&list);
-    let report: PreemptionReport = read(&list)?;
+    let left = list.pointer("/metadata/remainingItemCount").and_then(Value::as_u64).unwrap_or_default();
+    note_partial(list);
+    let report: PreemptionReport = super::read(list)?;
     if table.output.is_csv() {
         files::print(&csv::preemptions(&report))?;
     } else if table.format()?.is_some() || !report.items.is_empty() {
-        table.print(&list, |report: PreemptionReport, look| {
+        table.print(list, |report: PreemptionReport, look| {
             Ok(views::preemptions(&report, filter.all_namespaces, look))
         })?;
     } else {

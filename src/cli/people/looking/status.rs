@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::{TableArgs, ViewQuery, WatchArgs, note_partial, read, rows};
-use crate::cli::people::connection::ConnectionArgs;
+use super::{PAGE, TableArgs, ViewQuery, WatchArgs, encoded, note_partial, read, rows};
+use crate::cli::people::connection::{ConnectionArgs, Session};
+use crate::cli::people::kinds::MANAGER;
 use crate::people::views;
 use crate::visibility::views::ManagerView;
 
@@ -33,7 +34,14 @@ pub(crate) async fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let session = args.connection.connect().await?;
     let read_list = async || {
         let found = rows(&session, "managerviews", &ViewQuery::default(), "managerviews").await?;
-        Ok(found.into_list())
+        let mut list = found.into_list();
+        if let Some((ready, replicas)) = replicas(&session).await {
+            for leader in leaders(&mut list) {
+                leader.insert("readyReplicas".to_owned(), json!(ready));
+                leader.insert("replicas".to_owned(), json!(replicas));
+            }
+        }
+        Ok(list)
     };
     args.watch.run(read_list, Value::clone, |list| print(args, list)).await
 }
@@ -50,4 +58,41 @@ fn print(args: &StatusArgs, list: &Value) -> anyhow::Result<ExitCode> {
     args.table.print(&answer, |_: Value, look| Ok(views::status(view, look)))?;
     let is_well = view.conditions.is_empty() && view.leader.is_some();
     Ok(if args.fail && !is_well { ExitCode::from(EXIT_NO) } else { ExitCode::SUCCESS })
+}
+
+/// Returns the leaders in the rows of replicas.
+fn leaders(list: &mut Value) -> impl Iterator<Item = &mut Map<String, Value>> {
+    let rows = list.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten();
+    rows.filter_map(|row| row.get_mut("leader")?.as_object_mut())
+}
+
+/// Returns how many replicas of the manager are ready, and how many there should be: what their Deployments say, if the user may read
+/// them. The manager itself knows only those that answer.
+async fn replicas(session: &Session) -> Option<(u64, u64)> {
+    let path = format!("/apis/apps/v1/deployments?limit={PAGE}&labelSelector={}", encoded(MANAGER));
+    let found = session.caller.get(&path).await.ok()?;
+    let deployments = found.get("items")?.as_array()?;
+    let sum = |pointer: &str, default: u64| {
+        let number =
+            |deployment: &Value| deployment.pointer(pointer).and_then(Value::as_u64).unwrap_or(default);
+        deployments.iter().map(number).fold(0, u64::saturating_add)
+    };
+    (!deployments.is_empty()).then(|| (sum("/status/readyReplicas", 0), sum("/spec/replicas", 1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_rows_with_a_leader_are_completed() {
+        let mut list = json!({"items": [{"leads": true, "leader": {"name": "m-0"}}, {"leads": false}]});
+        for leader in leaders(&mut list) {
+            leader.insert("replicas".to_owned(), json!(2));
+        }
+        assert_eq!(
+            list,
+            json!({"items": [{"leads": true, "leader": {"name": "m-0", "replicas": 2}}, {"leads": false}]})
+        );
+    }
 }

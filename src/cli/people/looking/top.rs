@@ -141,12 +141,12 @@ impl Source<'_> {
 
     /// Shows the screen until a key or a signal ends it.
     async fn show(&self, mut screen: TopScreen, mut reading: Reading) -> anyhow::Result<ExitCode> {
-        let terminal = Terminal::take()?;
+        let _terminal = Terminal::take()?;
         let mut keys = terminal_events();
         let mut end = std::pin::pin!(terminated());
         let mut next = std::pin::pin!(tokio::time::sleep(self.args.interval()));
         loop {
-            terminal.draw(&screen.frame(&reading, self.args.table.look(Timestamp::now()), size()))?;
+            Terminal::draw(&screen.frame(&reading, self.args.table.look(Timestamp::now()), size()))?;
             let key = tokio::select! {
                 () = &mut end => return Ok(self.session.ended(ExitCode::SUCCESS)),
                 () = &mut next => {
@@ -195,7 +195,7 @@ impl Terminal {
     }
 
     /// Replaces what is shown, in one write.
-    fn draw(&self, lines: &[String]) -> anyhow::Result<()> {
+    fn draw(lines: &[String]) -> anyhow::Result<()> {
         let mut frame = Vec::new();
         for (row, line) in lines.iter().enumerate() {
             let row = u16::try_from(row)?;

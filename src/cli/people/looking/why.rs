@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use serde_json::Value;
 
-use super::{TableArgs, ask, note_partial};
+use super::{TableArgs, WatchArgs, ask, note_partial};
 use crate::cli::people::connection::{ConnectionArgs, Session};
 use crate::cli::people::discovery::{Discovery, type_and_name};
 use crate::cli::people::failure::FORBIDDEN;
@@ -39,6 +39,8 @@ pub(crate) struct WhyArgs {
     /// Exit with status 4 while the Workload is pending.
     #[arg(long)]
     fail_pending: bool,
+    #[command(flatten)]
+    watch: WatchArgs,
 }
 
 pub(crate) async fn run(args: &WhyArgs) -> anyhow::Result<ExitCode> {
@@ -61,15 +63,19 @@ pub(crate) async fn run(args: &WhyArgs) -> anyhow::Result<ExitCode> {
         };
         let _ = write!(path, "?before={}", encoded(&other));
     }
-    let answer = ask(&session, &path, "workloadviews/verdict").await?;
-    note_partial(&answer);
-    args.table.print(&answer, |verdict: Answer<Verdict>, look| Ok(views::why(&verdict, args.all, look)))?;
-    let is_pending = answer.get("state").and_then(Value::as_str) == Some("Pending");
-    Ok(if args.fail_pending && is_pending {
-        ExitCode::from(EXIT_NO)
-    } else {
-        session.ended(ExitCode::SUCCESS)
-    })
+    let read = async || ask(&session, &path, "workloadviews/verdict").await;
+    let print = |answer: &Value| {
+        note_partial(answer);
+        args.table
+            .print(answer, |verdict: Answer<Verdict>, look| Ok(views::why(&verdict, args.all, look)))?;
+        let is_pending = answer.get("state").and_then(Value::as_str) == Some("Pending");
+        Ok(if args.fail_pending && is_pending {
+            ExitCode::from(EXIT_NO)
+        } else {
+            session.ended(ExitCode::SUCCESS)
+        })
+    };
+    args.watch.run(read, Value::clone, print).await
 }
 
 /// Returns an answer about views if there is one; a missing right is an error.

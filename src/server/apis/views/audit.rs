@@ -42,13 +42,21 @@ type Kept = Option<(Instant, Audit)>;
 /// The last audits: for readers of the cluster, and for others.
 pub struct AuditCache {
     core: Arc<dyn AskAudit>,
+    /// The time that waits count to, if it is not now: that of a dump.
+    as_of: Option<Timestamp>,
     kept: Mutex<[Kept; 2]>,
 }
 
 impl AuditCache {
     /// Returns a cache in front of a core.
     pub fn new(core: Arc<dyn AskAudit>) -> Self {
-        Self { core, kept: Mutex::default() }
+        Self { core, as_of: None, kept: Mutex::default() }
+    }
+
+    /// Returns the same cache for a state as it was at a time.
+    #[must_use]
+    pub fn as_of(self, time: Option<Timestamp>) -> Self {
+        Self { as_of: time, ..self }
     }
 
     /// Returns the findings for readers like this one, not yet those that it may see.
@@ -66,7 +74,7 @@ impl AuditCache {
             return Err(ModelError::NotSynced);
         }
         let facts = self.core.audit_facts().await.ok_or(ModelError::TooMany)?;
-        let (snapshot, checked_at) = (Arc::clone(snapshot), Timestamp::now());
+        let (snapshot, checked_at) = (Arc::clone(snapshot), self.as_of.unwrap_or_else(Timestamp::now));
         let access = Access { cluster: sees_cluster, all_namespaces: true, ..Access::default() };
         // It passes over all workloads.
         let found = tokio::task::spawn_blocking(move || {

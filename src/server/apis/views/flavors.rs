@@ -15,7 +15,7 @@ impl Asked {
         let text = |option: &str| self.request.option(option).unwrap_or_default();
         let cluster_queue = [text("clusterQueue"), text("cq")].into_iter().find(|text| !text.is_empty());
         let refuse = |error: ModelError| self.refuse(&error);
-        let question = flavors::question(name, &text("pod")).map_err(refuse)?;
+        let question = flavors::question(name, &text("pod"), &text("workload")).map_err(refuse)?;
         if !self.rate.admits(&self.request.user.name) {
             return Err(self.refuse(&ModelError::TooMany));
         }

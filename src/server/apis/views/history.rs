@@ -71,6 +71,8 @@ impl Asked {
             victim: text("victim"),
             preemptor: text("preemptor"),
             cluster_queue: text("clusterQueue"),
+            preemptor_queue: None,
+            victim_queue: None,
             page: self.page()?,
         };
         match self.ask_history(access, HistoryTopic::Preemptions(topic)).await? {

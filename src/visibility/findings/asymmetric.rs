@@ -1,0 +1,85 @@
+//! Findings about preemption between ClusterQueues of one tree.
+//!
+//! Invariant: a finding follows from the policies alone; that a queue has lost quota by them is the check `starved`.
+
+use super::{Audit, Said, finding, number, verb, word};
+use crate::api::ObjectKey;
+use crate::api::v1beta2::ReclaimPolicy;
+use crate::quota::{FlavorResource, NodeRef};
+use crate::resources::Amount;
+use crate::visibility::views::{Check, Finding};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Most ClusterQueues that are named.
+const NAMED: usize = 3;
+
+impl Audit<'_> {
+    /// ClusterQueues that lend to others which take their own quota back, and do not take back theirs.
+    pub(super) fn asymmetric(&self, found: &mut Vec<Finding>) {
+        let mut trees: BTreeMap<NodeRef, Vec<&Arc<str>>> = BTreeMap::new();
+        for name in self.quota.facts.cluster_queues.keys() {
+            let path = self.quota.path(&NodeRef::ClusterQueue(Arc::clone(name)));
+            if let Some(root) = path.filter(|path| path.len() > 1).and_then(|mut path| path.pop()) {
+                trees.entry(root).or_default().push(name);
+            }
+        }
+        for names in trees.values() {
+            let reclaiming: Vec<&Arc<str>> =
+                names.iter().filter(|name| self.reclaims(name)).copied().collect();
+            for name in names.iter().filter(|name| !self.reclaims(name)) {
+                let lent = self.quota.facts.cluster_queues.get(*name).map(|facts| facts.order.as_slice());
+                for fr in lent.unwrap_or_default().iter().filter(|fr| self.lends(name, fr)) {
+                    let borrowers: Vec<&str> = reclaiming
+                        .iter()
+                        .filter(|other| self.may_borrow(other, fr))
+                        .map(|name| &***name)
+                        .collect();
+                    if !borrowers.is_empty() {
+                        found.push(one_sided(name, fr, &borrowers));
+                        // One flavor-resource says it.
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    fn reclaims(&self, name: &Arc<str>) -> bool {
+        let facts = self.quota.facts.cluster_queues.get(name);
+        let policy = facts.and_then(|facts| facts.preemption.reclaim_within_cohort);
+        policy.unwrap_or_default() != ReclaimPolicy::Never
+    }
+
+    fn lends(&self, name: &Arc<str>, fr: &FlavorResource) -> bool {
+        let limits = self.quota.usage(&NodeRef::ClusterQueue(Arc::clone(name)), fr).limits;
+        limits.nominal > Amount::ZERO && limits.lending_limit != Some(Amount::ZERO)
+    }
+
+    fn may_borrow(&self, name: &Arc<str>, fr: &FlavorResource) -> bool {
+        let node = NodeRef::ClusterQueue(Arc::clone(name));
+        let limits = self.quota.usage(&node, fr).limits;
+        self.quota.declares(&node, fr) && limits.borrowing_limit != Some(Amount::ZERO)
+    }
+}
+
+fn one_sided(name: &str, fr: &FlavorResource, borrowers: &[&str]) -> Finding {
+    let left = borrowers.len().saturating_sub(NAMED);
+    let mut shown: Vec<String> = borrowers.iter().take(NAMED).map(|name| (*name).to_owned()).collect();
+    if left > 0 {
+        shown.push(format!("{left} more"));
+    }
+    let said = Said {
+        message: format!(
+            "it lends {} to {}, which {} back quota, and never takes back its own",
+            word(&fr.resource),
+            shown.join(", "),
+            verb(borrowers.len(), "take")
+        ),
+        consequence: "its workloads wait until those that borrow end",
+        correction: format!("kubectl edit clusterqueue {name}: spec.preemption.reclaimWithinCohort"),
+        ..Said::default()
+    };
+    let said = said.with("borrowers", number(borrowers.len()));
+    finding(Check::PreemptionAsymmetric, ("ClusterQueue", &ObjectKey::cluster(name)), said)
+}

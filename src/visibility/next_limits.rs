@@ -1,0 +1,84 @@
+//! What binds a pending Workload once the missing amounts of its blockers are there: nodes further up, and pod sets that were not
+//! tried because one before them got no flavor.
+//!
+//! Invariants: what a pod set requests is told with what those before it request, so the greatest missing amount of a node is what its
+//! limit lacks for the whole Workload; of pod sets that were not tried there are rows only where their ClusterQueue has one flavor
+//! for the resource, because it is not known which of several they would get.
+
+use super::amounts::{amount_view, limit_view};
+use super::verdict::Asked;
+use super::views::{BlockerKindView, BlockerView};
+use super::workload_row::node_text;
+use crate::queue::{Blocker, BlockerKind, PodSet};
+use crate::quota::{FlavorResource, NodeRef};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl Asked<'_> {
+    /// Returns what binds after the blockers, from the node above the one that binds now to the root, then for later pod sets.
+    pub(super) fn next_limits(&self, blockers: &[Blocker]) -> Vec<BlockerView> {
+        let in_use = || blockers.iter().filter(|blocker| blocker.kind == BlockerKind::InUse);
+        let above = in_use().flat_map(|blocker| {
+            let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
+            let requested = blocker.requested.to_i128();
+            let limits = self.quota().limits(&self.queue, &fr);
+            limits
+                .into_iter()
+                .skip(1)
+                .filter_map(|limit| self.limit_row((&fr, &blocker.pod_set), requested, limit))
+                .collect::<Vec<_>>()
+        });
+        let mut rows: Vec<BlockerView> = above.collect();
+        rows.extend(self.later_pod_sets(blockers));
+        rows
+    }
+
+    /// Returns a row for a node whose limit leaves less than is requested.
+    fn limit_row(
+        &self,
+        (fr, pod_set): (&FlavorResource, &str),
+        requested: i128,
+        (node, available): (NodeRef, i128),
+    ) -> Option<BlockerView> {
+        if available >= requested {
+            return None;
+        }
+        let units = &self.quota().facts.units;
+        let amount = |amount: i128| Some(amount_view(units, &self.queue, fr, amount));
+        Some(BlockerView {
+            kind: BlockerKindView::Next,
+            pod_set: pod_set.to_owned(),
+            flavor: fr.flavor.to_string(),
+            resource: fr.resource.to_string(),
+            node: node_text(&node),
+            requested: amount(requested),
+            available: Some(limit_view(units, &self.queue, fr, available.max(0))),
+            limit: self.quota().node_limit(&node, fr).filter(|_| self.rows.access.sees_sums()),
+            missing: amount(requested - available),
+            ..BlockerView::default()
+        })
+    }
+
+    fn later_pod_sets(&self, blockers: &[Blocker]) -> Vec<BlockerView> {
+        let sets: &[PodSet] = self.record.effective_requests.pod_sets.as_deref().unwrap_or_default();
+        let is_blocked = |set: &PodSet| {
+            blockers.iter().any(|blocker| blocker.pod_set.split(',').any(|name| *set.name == *name.trim()))
+        };
+        let Some(last) = sets.iter().rposition(is_blocked) else { return Vec::new() };
+        if !blockers.iter().any(|blocker| blocker.kind == BlockerKind::InUse) {
+            return Vec::new();
+        }
+        let (mut sums, mut rows) = (BTreeMap::<&Arc<str>, i128>::new(), Vec::new());
+        for (index, set) in sets.iter().enumerate() {
+            for (resource, amount) in &set.requests {
+                let sum = sums.entry(resource).or_default();
+                *sum = sum.saturating_add(amount.to_i128().saturating_mul(set.count.into()));
+                let flavors = self.quota().flavors_of(&self.queue, resource);
+                let ([fr], true) = (&flavors[..], index > last) else { continue };
+                let (requested, limits) = (*sum, self.quota().limits(&self.queue, fr).into_iter());
+                rows.extend(limits.filter_map(|limit| self.limit_row((fr, &set.name), requested, limit)));
+            }
+        }
+        rows
+    }
+}

@@ -1,0 +1,296 @@
+//! Pending workloads of all queues, or of some, in an order of the reader's choice.
+//!
+//! Invariants: a page costs one look into each queue and what it passes over, at most `MAX_PASSED` workloads; those that are in no
+//! queue come last, except in the order of the wait, which has them where they belong; any replica goes on after a row.
+
+use super::access::Access;
+use super::page::{ModelError, QueuedKey, RowKey};
+use super::views::WorkloadView;
+use super::workload_row::Rows;
+use super::workloads::{
+    MAX_PASSED, Rowset, WorkloadPage, WorkloadQuery, brief, list_metadata, merged_by_position, row_key,
+    to_order,
+};
+use crate::api::ObjectKey;
+use crate::api::reason::PendingReason;
+use crate::cache::state_index::Waiting;
+use crate::queue::{PendingOrder, PendingPosition, Workload};
+use crate::snapshot::Snapshot;
+use jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Most workloads that are sorted for one page: of fewer than these, the order of the wait is made, not read.
+const MAX_SORTED: usize = 4_000;
+
+/// The order of a list of pending workloads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ListOrder {
+    /// By ClusterQueue and the position there.
+    #[default]
+    Position,
+    /// By priority, the highest first, then by time.
+    Priority,
+    /// By wait, the longest first.
+    Wait,
+}
+
+impl ListOrder {
+    /// All orders.
+    pub const ALL: [Self; 3] = [Self::Position, Self::Priority, Self::Wait];
+
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Position => "position",
+            Self::Priority => "priority",
+            Self::Wait => "wait",
+        }
+    }
+
+    /// Reads the word; the empty one is the default.
+    ///
+    /// # Errors
+    /// There is no such order; the text names those that there are.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|order| order.as_str() == text);
+        known.or_else(|| text.is_empty().then(Self::default)).ok_or_else(|| {
+            let words = Self::ALL.map(Self::as_str).join(", ");
+            format!("unknown order {text:?}: use one of {words}")
+        })
+    }
+}
+
+/// Returns a page of pending workloads. A namespace, ClusterQueue, LocalQueue and reason select as in every list.
+///
+/// # Errors
+/// The lists are not complete, or the token is none of this list.
+pub fn pending_workloads(
+    snapshot: &Snapshot,
+    access: &Access,
+    query: &WorkloadQuery,
+    order: ListOrder,
+) -> Result<Rowset<WorkloadView>, ModelError> {
+    if !snapshot.synced {
+        return Err(ModelError::NotSynced);
+    }
+    PendingList { page: WorkloadPage { rows: Rows::of(snapshot, access), query }, order }.page()
+}
+
+/// Number of pending workloads that are in no queue.
+fn in_no_queue(snapshot: &Snapshot) -> usize {
+    let pending: usize = snapshot.workloads.pending_by_reason().map(|summary| summary.count).sum();
+    let queued = snapshot.pending.cluster_queues_from("").map(|queue| snapshot.pending.len(queue));
+    pending.saturating_sub(queued.sum())
+}
+
+/// Whether a workload with this reason may be in no queue: the scheduler has not evaluated it.
+fn is_unevaluated(reason: PendingReason) -> bool {
+    reason <= PendingReason::PendingEvaluation
+}
+
+/// A row with its place in the order.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    Queued(&'a Arc<Workload>),
+    Waits(&'a ObjectKey, Timestamp),
+}
+
+impl<'a> Place<'a> {
+    fn key(self) -> &'a ObjectKey {
+        match self {
+            Self::Queued(workload) => &workload.key,
+            Self::Waits(key, _) => key,
+        }
+    }
+
+    fn row_key(self) -> RowKey {
+        match self {
+            Self::Queued(workload) => {
+                let key = row_key(workload);
+                let cluster_queue = workload.cluster_queue.to_string();
+                RowKey { queued: key.queued.map(|queued| QueuedKey { cluster_queue, ..queued }), ..key }
+            }
+            Self::Waits(key, since) => RowKey {
+                namespace: key.namespace.to_string(),
+                name: key.name.to_string(),
+                queued: None,
+                waiting: Some(since),
+            },
+        }
+    }
+}
+
+type Places<'a> = Box<dyn Iterator<Item = Place<'a>> + 'a>;
+
+#[derive(Clone, Copy)]
+struct PendingList<'a> {
+    page: WorkloadPage<'a>,
+    order: ListOrder,
+}
+
+impl<'a> PendingList<'a> {
+    const fn snapshot(self) -> &'a Snapshot {
+        self.page.rows.snapshot
+    }
+
+    const fn pending(self) -> &'a PendingOrder {
+        &self.snapshot().pending
+    }
+
+    fn namespace(self) -> Option<&'a str> {
+        self.page.query.namespace.as_deref()
+    }
+
+    fn cluster_queue(self) -> Option<&'a str> {
+        self.page.query.selector.cluster_queue()
+    }
+
+    fn scope(self) -> String {
+        let words = [self.namespace(), self.cluster_queue(), self.page.query.selector.local_queue()];
+        format!("pending/{}/{}", self.order.as_str(), words.map(|word| word.unwrap_or("*")).join("/"))
+    }
+
+    fn page(self) -> Result<Rowset<WorkloadView>, ModelError> {
+        let (scope, query) = (self.scope(), self.page.query);
+        let after = query.page.after(&scope)?;
+        let mut places = self.places(after.as_ref()).peekable();
+        let (mut rows, mut passed, mut last) = (Vec::new(), 0_usize, None);
+        while rows.len() < query.page.limit && passed < MAX_PASSED {
+            let Some(place) = places.next() else { break };
+            passed = passed.saturating_add(1);
+            let key = place.key();
+            if !self.page.rows.access.sees(&key.namespace)
+                || self.namespace().is_some_and(|namespace| *key.namespace != *namespace)
+            {
+                continue;
+            }
+            last = Some(place);
+            let Some(record) = self.snapshot().workloads.get(key) else { continue };
+            let queue = self.page.rows.cluster_queue(record);
+            if self.page.selects(record, &queue) {
+                let row = brief(self.page.rows.row(record));
+                // Behind the queues come those that are in none.
+                if matches!(place, Place::Queued(_))
+                    || self.order == ListOrder::Wait
+                    || row.position.is_none()
+                {
+                    rows.push(row);
+                }
+            }
+        }
+        let last = last.filter(|_| places.peek().is_some());
+        let remaining = last.and_then(|place| self.remaining(place));
+        Ok((rows, list_metadata(&scope, last.map(Place::row_key), remaining)))
+    }
+
+    /// Returns the rows after a place.
+    fn places(self, after: Option<&RowKey>) -> Places<'a> {
+        let waits = after.and_then(|key| {
+            Some(Waiting { since: key.waiting?, key: ObjectKey::new(&key.namespace, &key.name) })
+        });
+        if self.order == ListOrder::Wait {
+            return self.by_wait(waits.as_ref());
+        }
+        let queued: Places<'a> = match (&waits, self.order) {
+            (Some(_), _) => Box::new(std::iter::empty()),
+            (None, ListOrder::Priority) => {
+                let after = after.and_then(|key| to_order(key, ""));
+                let all = self.pending().by_priority(self.cluster_queue(), self.namespace(), after.as_ref());
+                Box::new(all.map(Place::Queued))
+            }
+            (None, _) => self.by_position(after),
+        };
+        if in_no_queue(self.snapshot()) == 0 {
+            return queued;
+        }
+        let waiting = self.snapshot().workloads.longest_waiting(is_unevaluated, waits.as_ref());
+        Box::new(queued.chain(waiting.map(|item| Place::Waits(&item.key, item.since))))
+    }
+
+    fn by_wait(self, after: Option<&Waiting>) -> Places<'a> {
+        let index = &self.snapshot().workloads;
+        let is_part = self.cluster_queue().is_some() || self.namespace().is_some();
+        let queued = self.pending().by_priority(self.cluster_queue(), self.namespace(), None);
+        let queued: Vec<&ObjectKey> =
+            queued.take(MAX_SORTED.saturating_add(1)).map(|workload| &workload.key).collect();
+        if !is_part || queued.len() > MAX_SORTED {
+            let all = index.longest_waiting(|_| true, after);
+            return Box::new(all.map(|item| Place::Waits(&item.key, item.since)));
+        }
+        let since = |key: &'a ObjectKey| {
+            let record = index.get(key)?;
+            Some((crate::cache::state_index::pending_since(record), &record.meta.key))
+        };
+        let mut all: Vec<(Timestamp, &ObjectKey)> = queued.into_iter().filter_map(since).collect();
+        if in_no_queue(self.snapshot()) > 0 {
+            let others = index.longest_waiting(is_unevaluated, None).take(MAX_PASSED);
+            all.extend(others.map(|item| (item.since, &item.key)));
+        }
+        all.sort_unstable();
+        all.dedup();
+        if let Some(after) = after {
+            all.retain(|(since, key)| (*since, *key) > (after.since, &after.key));
+        }
+        Box::new(all.into_iter().map(|(since, key)| Place::Waits(key, since)))
+    }
+
+    /// The rows of one ClusterQueue after another.
+    fn by_position(self, after: Option<&RowKey>) -> Places<'a> {
+        let after = after.cloned();
+        let last = after.as_ref().and_then(|key| key.queued.as_ref());
+        let from = last.map(|queued| queued.cluster_queue.clone()).unwrap_or_default();
+        let local = self.local_queues();
+        let queues: Vec<Arc<str>> = match (&local, self.cluster_queue()) {
+            (Some(local), _) => local.keys().map(Arc::clone).collect(),
+            (None, Some(queue)) => vec![Arc::from(queue)],
+            (None, None) => self.pending().cluster_queues_from(&from).map(Arc::clone).collect(),
+        };
+        let queues: Vec<Arc<str>> = queues.into_iter().skip_while(|queue| **queue < *from).collect();
+        Box::new(queues.into_iter().flat_map(move |queue| {
+            let after = after.as_ref().filter(|_| *queue == *from);
+            let positions: Box<dyn Iterator<Item = PendingPosition<'a>> + 'a> = if let Some(local) = &local {
+                let keys = local.get(&queue).map_or(&[][..], Vec::as_slice);
+                let queues: Vec<_> = keys.iter().map(|key| (*key, &queue)).collect();
+                Box::new(merged_by_position(self.pending(), &queues, after))
+            } else {
+                let probe = after.and_then(|after| to_order(after, &queue));
+                let first = probe.map_or(0, |probe| self.pending().up_to(&probe));
+                Box::new(self.pending().from_position(&queue, first))
+            };
+            positions.map(|position| Place::Queued(position.workload))
+        }))
+    }
+
+    /// Returns the LocalQueues of the namespace by ClusterQueue, or `None` for all namespaces.
+    fn local_queues(self) -> Option<BTreeMap<Arc<str>, Vec<&'a ObjectKey>>> {
+        let (namespace, selector) = (self.namespace()?, &self.page.query.selector);
+        let known = self.snapshot().references.local_queues.range(ObjectKey::new(namespace, "")..);
+        let mut found: BTreeMap<Arc<str>, Vec<&ObjectKey>> = BTreeMap::new();
+        for (key, reference) in known.take_while(|(key, _)| *key.namespace == *namespace) {
+            let is_wanted = selector.local_queue().is_none_or(|name| *key.name == *name)
+                && selector.cluster_queue().is_none_or(|name| *reference.cluster_queue == *name);
+            if is_wanted {
+                found.entry(Arc::clone(&reference.cluster_queue)).or_default().push(key);
+            }
+        }
+        Some(found)
+    }
+
+    /// Returns the number of rows after one, if nothing but queues selects.
+    fn remaining(self, place: Place<'_>) -> Option<usize> {
+        let Place::Queued(workload) = place else { return None };
+        let by_queue = self.page.query.selector.is_by_queue() && self.namespace().is_none();
+        if !by_queue || self.order != ListOrder::Position || !self.page.rows.access.sees_everything() {
+            return None;
+        }
+        let (position, _) = self.pending().position(workload)?;
+        let here = self.pending().len(&workload.cluster_queue).saturating_sub(position.saturating_add(1));
+        if self.cluster_queue().is_some() {
+            return Some(here);
+        }
+        let queues = self.pending().cluster_queues_from(&workload.cluster_queue).skip(1);
+        let later: usize = queues.map(|queue| self.pending().len(queue)).sum();
+        Some(here.saturating_add(later).saturating_add(in_no_queue(self.snapshot())))
+    }
+}

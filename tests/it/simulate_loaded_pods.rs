@@ -1,0 +1,89 @@
+//! Pods of jobs that were read from a cluster: nothing but the simulation can end them.
+
+use crate::simulate_cluster::{KUEUE_API_VERSION, empty_simulation, job, manifests, queue, report};
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+use sluice::cache::Kind;
+use sluice::frameworks::JobKind;
+use sluice::simulate::{Simulation, Until};
+
+/// A node with 2 CPU below a Topology, and a queue that preempts.
+fn racks() -> Vec<Value> {
+    let mut objects = vec![
+        json!({"apiVersion": KUEUE_API_VERSION, "kind": "Topology", "metadata": {"name": "t"},
+            "spec": {"levels": [{"nodeLabel": "kubernetes.io/hostname"}]}}),
+        json!({"apiVersion": KUEUE_API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": "f"},
+            "spec": {"nodeLabels": {"pool": "p"}, "topologyName": "t"}}),
+        json!({"apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": "n", "labels": {"pool": "p", "kubernetes.io/hostname": "n"}},
+            "status": {"allocatable": {"cpu": "2", "pods": "10"}, "conditions": [{"type": "Ready", "status": "True"}]}}),
+        json!({"apiVersion": KUEUE_API_VERSION, "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 10}),
+    ];
+    objects.extend(queue("q", "2", &json!({"preemption": {"withinClusterQueue": "LowerPriority"}})));
+    objects
+}
+
+/// A pod of a Job, as it is in a cluster.
+fn pod(owner: &str, workload: &str, index: usize) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": format!("{owner}-{index}"), "namespace": "team", "uid": format!("pod-{owner}-{index}"),
+            "labels": {"kueue.x-k8s.io/podset": "main"}, "annotations": {"kueue.x-k8s.io/workload": workload},
+            "finalizers": ["batch.kubernetes.io/job-tracking"],
+            "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": format!("uid-of-{owner}"), "controller": true}]},
+        "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]},
+        "status": {"phase": "Running"}})
+}
+
+/// A Job of two pods that ran in the cluster.
+fn running(annotations: &Value) -> Simulation {
+    let mut simulation = empty_simulation();
+    simulation.apply_all(manifests(&racks()));
+    let mut low = job("low", "q", 2, annotations);
+    low["metadata"]["namespace"] = json!("team");
+    low["metadata"]["uid"] = json!("uid-of-low");
+    low["spec"]["suspend"] = json!(true);
+    simulation.load_stored(Kind::Job(JobKind::BATCH_JOB), low);
+    simulation.run(Until::After(SignedDuration::from_secs(1)));
+    let admitted = &report(&mut simulation)["admitted"][0];
+    assert_eq!(admitted["job"], "team/low");
+    let workload = admitted["workload"].as_str().unwrap().trim_start_matches("team/");
+    for index in 0..2 {
+        simulation.load_stored(Kind::Pod, pod("low", workload, index));
+    }
+    simulation
+}
+
+fn high() -> Value {
+    let mut high = job("high", "q", 2, &json!({}));
+    high["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = json!("high");
+    high
+}
+
+#[test]
+fn pods_of_a_preempted_job_leave_their_nodes() {
+    let mut simulation = running(&json!({}));
+    simulation.apply_change("high", manifests(&[high()]));
+    simulation.run(Until::Settled);
+    let report = report(&mut simulation);
+    assert_eq!(report["admitted"][0]["job"], "team/high", "{report:#}");
+    assert_eq!(report["pending"][0]["job"], "team/low", "{report:#}");
+}
+
+#[test]
+fn pods_of_a_finished_or_deleted_job_leave_their_nodes() {
+    let next = || manifests(&[job("next", "q", 2, &json!({}))]);
+    let mut simulation = running(&json!({"sluice.dev/run-for": "10m"}));
+    simulation.apply_change("next", next());
+    simulation.run(Until::Settled);
+    let ended = report(&mut simulation);
+    assert_eq!(ended["admitted"][0]["job"], "team/next", "{ended:#}");
+
+    let mut simulation = running(&json!({}));
+    let mut gone = job("low", "q", 2, &json!({}));
+    gone["metadata"]["deletionTimestamp"] = json!("2027-01-01T00:00:00Z");
+    simulation.apply_change("delete", manifests(&[gone]));
+    simulation.apply_change("next", next());
+    simulation.run(Until::Settled);
+    let deleted = report(&mut simulation);
+    assert_eq!(deleted["admitted"][0]["job"], "team/next", "{deleted:#}");
+}

@@ -1,0 +1,161 @@
+//! Lines of verdicts that are wrong as soon as one number of them is: from objects as a cluster has them.
+
+use serde_json::{Value, json};
+use sluice::reconciler::CoreSettings;
+use sluice::visibility::access::Access;
+use sluice::visibility::offline::OfflineState;
+use sluice::visibility::page::ModelError;
+use sluice::visibility::questions::{VerdictQuestion, WorkloadName};
+use sluice::visibility::views::{BlockerKindView, ChangeKind, SourceKind, Verdict};
+
+const CREATED: &str = "2027-01-15T08:00:00Z";
+
+fn meta(name: &str, namespace: &str) -> Value {
+    json!({"name": name, "namespace": namespace, "uid": format!("u-{name}"), "resourceVersion": "1", "generation": 1,
+        "creationTimestamp": CREATED})
+}
+
+fn kueue(kind: &str, name: &str, namespace: &str, spec: &Value) -> Value {
+    json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": meta(name, namespace), "spec": spec})
+}
+
+/// Namespace, flavor, and a LocalQueue for each ClusterQueue, of nominal quotas of CPU and more fields of its spec.
+fn queues(queues: &[(&str, u32, Value)]) -> Vec<Value> {
+    let mut objects = vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": meta("ns", "")}),
+        kueue("ResourceFlavor", "f", "", &json!({})),
+    ];
+    for (name, nominal, more) in queues {
+        let mut spec = json!({"namespaceSelector": {}, "cohortName": "c", "resourceGroups": [{"coveredResources": ["cpu"],
+            "flavors": [{"name": "f", "resources": [{"name": "cpu", "nominalQuota": nominal}]}]}]});
+        for (field, value) in more.as_object().unwrap() {
+            spec[field] = value.clone();
+        }
+        objects.push(kueue("ClusterQueue", name, "", &spec));
+        objects.push(kueue("LocalQueue", name, "ns", &json!({"clusterQueue": name})));
+    }
+    objects
+}
+
+/// A Workload whose pod sets have this many pods of one CPU.
+fn workload(name: &str, queue: &str, pods: &[u32], admitted: bool) -> Value {
+    let container = json!({"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}});
+    let set = |(index, count): (usize, &u32)| json!({"name": format!("set-{index}"), "count": count, "template": {"spec": {"containers": [container]}}});
+    let sets: Vec<Value> = pods.iter().enumerate().map(set).collect();
+    let mut workload = kueue("Workload", name, "ns", &json!({"queueName": queue, "podSets": sets}));
+    if admitted {
+        let assigned = |(index, count): (usize, &u32)| json!({"name": format!("set-{index}"), "count": count, "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": count.to_string()}});
+        let assigned: Vec<Value> = pods.iter().enumerate().map(assigned).collect();
+        let condition = |kind: &str| json!({"type": kind, "status": "True", "reason": kind, "message": "", "lastTransitionTime": CREATED});
+        workload["status"] = json!({"admission": {"clusterQueue": queue, "podSetAssignments": assigned},
+            "conditions": [condition("Admitted"), condition("QuotaReserved")]});
+    }
+    workload
+}
+
+fn question(name: &str) -> VerdictQuestion {
+    let workload = WorkloadName::parse(name, "ns");
+    VerdictQuestion { access: Access::everything(), workload, before: None, queue: None, priority: None }
+}
+
+fn why(objects: Vec<Value>, name: &str) -> Verdict {
+    let now = "2027-01-15T09:00:00Z".parse().unwrap();
+    OfflineState::load(CoreSettings::default(), objects, (SourceKind::File, now))
+        .verdict(&question(name))
+        .unwrap()
+}
+
+fn line(verdict: &Verdict, kind: ChangeKind) -> &str {
+    &verdict.options.iter().find(|option| option.kind == kind).unwrap().detail
+}
+
+#[test]
+fn candidates_that_have_enough_are_not_called_too_few() {
+    let mut objects = queues(&[
+        ("lends", 4, json!({})),
+        ("borrows", 0, json!({})),
+        ("small", 1, json!({"preemption": {"reclaimWithinCohort": "Any"}})),
+    ]);
+    let small =
+        |object: &&mut Value| object["kind"] == "ClusterQueue" && object["metadata"]["name"] == "small";
+    let small = objects.iter_mut().find(small).unwrap();
+    small["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["borrowingLimit"] = json!("0");
+    objects.extend([
+        workload("a", "borrows", &[4], true),
+        workload("b", "small", &[1], true),
+        workload("c", "small", &[1], false),
+    ]);
+    let found = why(objects, "c");
+    assert_eq!(line(&found, ChangeKind::Wait), "1 cpu of small must be released; 1 workload uses 1");
+    assert_eq!(
+        line(&found, ChangeKind::Preempt),
+        "1 workload may be preempted and uses 4 cpu: no choice of them makes it fit"
+    );
+}
+
+#[test]
+fn each_pod_set_has_its_own_amounts() {
+    let mut objects = queues(&[("q", 9, json!({}))]);
+    objects.push(workload("w", "q", &[1, 5], true));
+    let found = why(objects, "w");
+    let sets = &found.admission.as_ref().unwrap().pod_sets;
+    let amounts: Vec<&str> = sets.iter().map(|set| &*set.resources[0].amount.value).collect();
+    assert_eq!(amounts, ["1", "5"]);
+    let events: Vec<&str> = found.history.iter().map(|entry| &*entry.event).collect();
+    assert_eq!(events, ["QuotaReserved", "Admitted"], "in the same second");
+}
+
+#[test]
+fn pods_that_do_not_run_are_said_of_an_admitted_workload() {
+    let owner =
+        || json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u-j", "controller": true}]);
+    let pod = |name: &str, gates: Value, conditions: Value| {
+        let mut metadata = meta(name, "ns");
+        metadata["annotations"] = json!({"kueue.x-k8s.io/workload": "w"});
+        metadata["labels"] = json!({"kueue.x-k8s.io/podset": "set-0"});
+        metadata["ownerReferences"] = owner();
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+            "spec": {"schedulingGates": gates, "containers": [{"name": "c", "image": "x"}]},
+            "status": {"phase": "Pending", "conditions": conditions}})
+    };
+    let refused = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"}]);
+    for (pods, expected) in [
+        (vec![pod("p", json!([]), json!([]))], None),
+        (
+            vec![pod("p", json!([]), refused.clone())],
+            Some((
+                BlockerKindView::Unschedulable,
+                "Admitted, but no node takes pod p: 0/3 nodes are available",
+            )),
+        ),
+        (
+            vec![pod("p", json!([{"name": "example.com/license"}]), json!([]))],
+            Some((
+                BlockerKindView::PodGate,
+                "Admitted, but scheduling gates of other controllers (example.com/license) hold pod p",
+            )),
+        ),
+    ] {
+        let mut objects = queues(&[("q", 9, json!({}))]);
+        let mut admitted = workload("w", "q", &[1], true);
+        admitted["metadata"]["ownerReferences"] = owner();
+        objects.push(admitted);
+        objects.extend(pods);
+        let found = why(objects, "w");
+        let blocked = found.blockers.first().map(|blocker| (blocker.kind, &*blocker.text));
+        assert_eq!(blocked, expected);
+        assert!(found.admission.is_some());
+    }
+}
+
+#[test]
+fn a_workload_is_not_compared_with_itself() {
+    let mut objects = queues(&[("q", 1, json!({}))]);
+    objects.push(workload("w", "q", &[2], false));
+    let now = "2027-01-15T09:00:00Z".parse().unwrap();
+    let mut state = OfflineState::load(CoreSettings::default(), objects, (SourceKind::File, now));
+    let mut asked = question("w");
+    asked.before = Some(WorkloadName::parse("w", "ns"));
+    let refused = ModelError::Invalid("before: \"ns/w\" is the workload itself".to_owned());
+    assert_eq!(state.verdict(&asked), Err(refused));
+}
