@@ -25,6 +25,7 @@ mod queues;
 pub(crate) mod records;
 pub(crate) mod related;
 mod removal;
+pub(crate) mod size_index;
 pub(crate) mod state_index;
 mod tombstones;
 mod units;

@@ -4,6 +4,7 @@
 //! copies one path of a tree; the start of a page and a look-up cost the logarithm of the number of Workloads.
 
 use super::records::WorkloadRecord;
+use super::size_index::{Requesting, SizeIndex};
 use super::state_index::{ReasonSummary, StateIndex, Waiting};
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
@@ -52,18 +53,23 @@ impl Weighted for Indexed {
 pub struct WorkloadIndex {
     tree: OrderTree<Indexed>,
     states: StateIndex,
+    sizes: SizeIndex,
     copies: Copies,
 }
 
 impl WorkloadIndex {
     pub(super) fn insert(&mut self, record: &Arc<WorkloadRecord>) {
         let old = self.tree.insert(Indexed(Arc::clone(record)), &mut self.copies);
-        self.states.replace(old.as_ref().map(|old| &*old.0), Some(record));
+        let old = old.as_ref().map(|old| &*old.0);
+        self.states.replace(old, Some(record));
+        self.sizes.replace(old, Some(record));
     }
 
     pub(super) fn remove(&mut self, record: &Arc<WorkloadRecord>) {
         let old = self.tree.remove(&Indexed(Arc::clone(record)), &mut self.copies);
-        self.states.replace(old.as_ref().map(|old| &*old.0), None);
+        let old = old.as_ref().map(|old| &*old.0);
+        self.states.replace(old, None);
+        self.sizes.replace(old, None);
     }
 
     /// Number of Workloads.
@@ -110,5 +116,19 @@ impl WorkloadIndex {
     /// Returns the Workloads that have most quota of any flavor-resource of a ClusterQueue: `most` of each.
     pub(crate) fn largest(&self, cluster_queue: &str, most: usize) -> BTreeSet<&ObjectKey> {
         self.states.largest(cluster_queue, most)
+    }
+
+    /// Iterates over the pending Workloads of LocalQueues, the largest first, after a place in that order.
+    pub(crate) fn largest_first<'a, F: Fn(&ObjectKey) -> bool>(
+        &'a self,
+        is_meant: F,
+        after: Option<&Requesting>,
+    ) -> impl Iterator<Item = &'a Requesting> + use<'a, F> {
+        self.sizes.largest_first(is_meant, after)
+    }
+
+    /// Returns the number of pending Workloads of LocalQueues behind a place in that order.
+    pub(crate) fn count_after(&self, is_meant: impl Fn(&ObjectKey) -> bool, place: &Requesting) -> usize {
+        self.sizes.count_after(is_meant, place)
     }
 }

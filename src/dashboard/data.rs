@@ -124,7 +124,7 @@ pub struct PendingQuery {
     pub min: String,
     /// A part of the name, or a label as `KEY=VALUE`; empty for all.
     pub q: String,
-    /// The order: `position`, `priority` or `wait`; empty for `position`.
+    /// The order: `position`, `priority`, `wait` or `size`; empty for `position`.
     pub sort: String,
     /// The order key of the last row of the page before; empty for the first page.
     pub after: String,

@@ -47,6 +47,7 @@ struct Sorted {
     position: &'static str,
     priority: &'static str,
     wait: &'static str,
+    size: &'static str,
 }
 
 impl Sorted {
@@ -55,6 +56,7 @@ impl Sorted {
             ListOrder::Position => Self { position: "ascending", ..Self::default() },
             ListOrder::Priority => Self { priority: "descending", ..Self::default() },
             ListOrder::Wait => Self { wait: "descending", ..Self::default() },
+            ListOrder::Size => Self { size: "descending", ..Self::default() },
         }
     }
 }
@@ -162,6 +164,7 @@ fn order_choice(order: ListOrder, chosen: ListOrder) -> Choice {
         ListOrder::Position => "queue and position",
         ListOrder::Priority => "priority",
         ListOrder::Wait => "longest wait",
+        ListOrder::Size => "largest request",
     };
     // The default needs no parameter.
     let value = if order == ListOrder::default() { "" } else { order.as_str() };
@@ -175,6 +178,7 @@ fn lede(data: &PendingPage, order: ListOrder) -> String {
         ListOrder::Position => "by position",
         ListOrder::Priority => "highest priority first",
         ListOrder::Wait => "longest wait first",
+        ListOrder::Size => "largest request first",
     };
     let mut parts = Vec::new();
     if let Some(total) = data.total {

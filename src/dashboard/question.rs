@@ -299,7 +299,7 @@ mod tests {
             ("/preemptions", None),
             ("/preemptions?cq=a&by=c&of=d&ns=b&limit=20&after=k", Some("b")),
             (
-                "/pending?cq=a&ns=b&lq=c&reason=stuck&min=gpu%3D8&q=x%20y&sort=wait&limit=20&after=k",
+                "/pending?cq=a&ns=b&lq=c&reason=stuck&min=gpu%3D8&q=x%20y&sort=size&limit=20&after=k",
                 Some("b"),
             ),
         ] {
@@ -333,7 +333,7 @@ mod tests {
             ("/pending?limit=many", "limit:"),
             ("/preemptions?limit=-1", "limit:"),
             ("/pending?lq=a", "lq:"),
-            ("/pending?sort=size", "sort: unknown order"),
+            ("/pending?sort=name", "sort: unknown order"),
             ("/audit?severity=bad", "severity:"),
             ("/audit?check=none", "check:"),
             ("/pending?q=%ff", "\"q\""),

@@ -3,6 +3,7 @@
 //! Invariant: a token holds no name but those of rows that its reader was shown.
 
 use super::views::{ListMetadata, ViewMetadata};
+use crate::cache::size_index::Size;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
@@ -126,6 +127,9 @@ pub(super) struct RowKey {
     /// Since when it waits, if the list is in that order.
     #[serde(rename = "w", default, skip_serializing_if = "Option::is_none")]
     pub(super) waiting: Option<Timestamp>,
+    /// What it asks for, if the list is in that order.
+    #[serde(rename = "z", default, skip_serializing_if = "Option::is_none")]
+    pub(super) size: Option<Size>,
 }
 
 /// Place in the order of a queue.

@@ -1,7 +1,7 @@
 //! Pending workloads of all queues, or of some, in an order of the reader's choice.
 //!
 //! Invariants: a page costs one look into each queue and what it passes over, at most `MAX_PASSED` workloads; those that are in no
-//! queue come last, except in the order of the wait, which has them where they belong; any replica goes on after a row.
+//! queue come last, except in the orders of wait and size, which have them where they belong; any replica goes on after a row.
 
 use super::access::Access;
 use super::page::{ModelError, QueuedKey, RowKey};
@@ -13,6 +13,7 @@ use super::workloads::{
 };
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
+use crate::cache::size_index::Requesting;
 use crate::cache::state_index::Waiting;
 use crate::queue::{PendingOrder, PendingPosition, Workload};
 use crate::snapshot::Snapshot;
@@ -33,11 +34,13 @@ pub enum ListOrder {
     Priority,
     /// By wait, the longest first.
     Wait,
+    /// By what they ask for, the largest first: devices, then CPU, then memory.
+    Size,
 }
 
 impl ListOrder {
     /// All orders.
-    pub const ALL: [Self; 3] = [Self::Position, Self::Priority, Self::Wait];
+    pub const ALL: [Self; 4] = [Self::Position, Self::Priority, Self::Wait, Self::Size];
 
     /// The word for it.
     pub const fn as_str(self) -> &'static str {
@@ -45,7 +48,13 @@ impl ListOrder {
             Self::Position => "position",
             Self::Priority => "priority",
             Self::Wait => "wait",
+            Self::Size => "size",
         }
+    }
+
+    /// Whether it has the workloads that are in no queue where they belong, instead of behind all others.
+    const fn is_of_all(self) -> bool {
+        matches!(self, Self::Wait | Self::Size)
     }
 
     /// Reads the word; the empty one is the default.
@@ -94,6 +103,7 @@ fn is_unevaluated(reason: PendingReason) -> bool {
 enum Place<'a> {
     Queued(&'a Arc<Workload>),
     Waits(&'a ObjectKey, Timestamp),
+    Requesting(&'a Requesting),
 }
 
 impl<'a> Place<'a> {
@@ -101,6 +111,7 @@ impl<'a> Place<'a> {
         match self {
             Self::Queued(workload) => &workload.key,
             Self::Waits(key, _) => key,
+            Self::Requesting(item) => &item.key,
         }
     }
 
@@ -111,13 +122,13 @@ impl<'a> Place<'a> {
                 let cluster_queue = workload.cluster_queue.to_string();
                 RowKey { queued: key.queued.map(|queued| QueuedKey { cluster_queue, ..queued }), ..key }
             }
-            Self::Waits(key, since) => RowKey {
-                namespace: key.namespace.to_string(),
-                name: key.name.to_string(),
-                queued: None,
-                waiting: Some(since),
-            },
+            Self::Waits(key, since) => RowKey { waiting: Some(since), ..Self::named(key) },
+            Self::Requesting(item) => RowKey { size: Some(item.size()), ..Self::named(&item.key) },
         }
+    }
+
+    fn named(key: &ObjectKey) -> RowKey {
+        RowKey { namespace: key.namespace.to_string(), name: key.name.to_string(), ..RowKey::default() }
     }
 }
 
@@ -171,10 +182,7 @@ impl<'a> PendingList<'a> {
             if self.page.selects(record, &queue) {
                 let row = brief(self.page.rows.row(record));
                 // Behind the queues come those that are in none.
-                if matches!(place, Place::Queued(_))
-                    || self.order == ListOrder::Wait
-                    || row.position.is_none()
-                {
+                if matches!(place, Place::Queued(_)) || self.order.is_of_all() || row.position.is_none() {
                     rows.push(row);
                 }
             }
@@ -189,8 +197,19 @@ impl<'a> PendingList<'a> {
         let waits = after.and_then(|key| {
             Some(Waiting { since: key.waiting?, key: ObjectKey::new(&key.namespace, &key.name) })
         });
-        if self.order == ListOrder::Wait {
-            return self.by_wait(waits.as_ref());
+        match self.order {
+            ListOrder::Wait => return self.by_wait(waits.as_ref()),
+            ListOrder::Size => {
+                let after = after.and_then(|key| {
+                    Some(Requesting::new(key.size?, ObjectKey::new(&key.namespace, &key.name)))
+                });
+                let all = self
+                    .snapshot()
+                    .workloads
+                    .largest_first(move |queue| self.is_meant(queue), after.as_ref());
+                return Box::new(all.map(Place::Requesting));
+            }
+            ListOrder::Position | ListOrder::Priority => {}
         }
         let queued: Places<'a> = match (&waits, self.order) {
             (Some(_), _) => Box::new(std::iter::empty()),
@@ -206,6 +225,17 @@ impl<'a> PendingList<'a> {
         }
         let waiting = self.snapshot().workloads.longest_waiting(is_unevaluated, waits.as_ref());
         Box::new(queued.chain(waiting.map(|item| Place::Waits(&item.key, item.since))))
+    }
+
+    /// Whether the workloads of a LocalQueue are selected.
+    fn is_meant(self, queue: &ObjectKey) -> bool {
+        let of_cluster_queue = |name: &str| {
+            let known = self.snapshot().references.local_queues.get(queue);
+            known.is_some_and(|reference| *reference.cluster_queue == *name)
+        };
+        self.namespace().is_none_or(|namespace| *queue.namespace == *namespace)
+            && self.page.query.selector.local_queue().is_none_or(|name| *queue.name == *name)
+            && self.cluster_queue().is_none_or(of_cluster_queue)
     }
 
     fn by_wait(self, after: Option<&Waiting>) -> Places<'a> {
@@ -279,11 +309,18 @@ impl<'a> PendingList<'a> {
 
     /// Returns the number of rows after one, if nothing but queues selects.
     fn remaining(self, place: Place<'_>) -> Option<usize> {
-        let Place::Queued(workload) = place else { return None };
-        let by_queue = self.page.query.selector.is_by_queue() && self.namespace().is_none();
-        if !by_queue || self.order != ListOrder::Position || !self.page.rows.access.sees_everything() {
+        if !self.page.query.selector.is_by_queue() || !self.page.rows.access.sees_everything() {
             return None;
         }
+        let workload = match place {
+            Place::Requesting(item) => {
+                return Some(self.snapshot().workloads.count_after(|queue| self.is_meant(queue), item));
+            }
+            Place::Queued(workload) if self.order == ListOrder::Position && self.namespace().is_none() => {
+                workload
+            }
+            _ => return None,
+        };
         let (position, _) = self.pending().position(workload)?;
         let here = self.pending().len(&workload.cluster_queue).saturating_sub(position.saturating_add(1));
         if self.cluster_queue().is_some() {

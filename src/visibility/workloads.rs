@@ -241,6 +241,7 @@ pub(super) fn row_key(workload: &Workload) -> RowKey {
             cluster_queue: String::new(),
         }),
         waiting: None,
+        size: None,
     }
 }
 

@@ -39,8 +39,10 @@ fn core() -> Core {
     core
 }
 
+/// Puts a Workload that asks for more than there is: for more CPU, the longer its name is.
 fn put(core: &mut Core, (namespace, name, queue): (&str, &str, &str), priority: i32) {
-    let container = json!({"name": "c", "image": "x", "resources": {"requests": {"cpu": "3"}}});
+    let cpu = (2 + name.len()).to_string();
+    let container = json!({"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}});
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
     let reason = if queue == "missing" || queue == "lost" { "Misconfigured" } else { "WaitingForQuota" };
     core.put(
@@ -106,6 +108,10 @@ fn sorted(mut rows: Vec<WorkloadView>, order: ListOrder) -> Vec<WorkloadView> {
             }
             ListOrder::Priority => (false, String::new(), 0, -row.priority, since, uid, key),
             ListOrder::Wait => (false, String::new(), 0, 0, since, String::new(), key),
+            ListOrder::Size => {
+                let cpu = row.needs[0].amount.value.parse::<i64>().unwrap();
+                (false, String::new(), 0, -cpu, START_TIME, String::new(), key)
+            }
         }
     });
     rows
@@ -135,7 +141,7 @@ proptest! {
             let (rows, left) = all_rows(&mut core, &everything, (None, ""), (order, limit));
             prop_assert_eq!(rows.len(), all.len());
             prop_assert_eq!(names(&rows), names(&sorted(rows.clone(), order)), "{:?}", order);
-            if order == ListOrder::Position {
+            if matches!(order, ListOrder::Position | ListOrder::Size) {
                 for (page, left) in left.iter().enumerate() {
                     let expected = all.len().saturating_sub((page + 1) * limit);
                     prop_assert!(left.is_none_or(|left| left == u64::try_from(expected).unwrap()), "{left:?}");
@@ -168,7 +174,7 @@ proptest! {
 
     /// A page goes on after a row that is gone, also if its queue is.
     #[test]
-    fn a_page_goes_on_after_a_row_that_is_gone(last in 1_usize..6, order in 0_usize..3) {
+    fn a_page_goes_on_after_a_row_that_is_gone(last in 1_usize..6, order in 0_usize..4) {
         let order = ListOrder::ALL[order];
         let mut core = core();
         for (index, name) in ["a", "b", "c", "d", "e", "f"].into_iter().enumerate() {
@@ -260,7 +266,7 @@ fn orders_are_read_by_their_words() {
     }
     assert_eq!(ListOrder::parse(""), Ok(ListOrder::Position));
     assert_eq!(
-        ListOrder::parse("size").unwrap_err(),
-        "unknown order \"size\": use one of position, priority, wait"
+        ListOrder::parse("name").unwrap_err(),
+        "unknown order \"name\": use one of position, priority, wait, size"
     );
 }

@@ -236,6 +236,7 @@ fn row_key(found: &PreemptionRecord<'_>) -> RowKey {
             cluster_queue: String::new(),
         }),
         waiting: None,
+        size: None,
     }
 }
 
