@@ -72,6 +72,16 @@ impl Bar {
         }
     }
 
+    /// Id of the shape of what is below: the zones, and the line between them.
+    pub(super) const fn base(&self) -> &'static str {
+        match (self.no_nominal, self.can_borrow) {
+            (false, true) => "q-both",
+            (false, false) => "q-own",
+            (true, true) => "q-more",
+            (true, false) => "q-end",
+        }
+    }
+
     /// Start of what is lent, as written.
     pub(super) fn lent_start(&self) -> String {
         percent(self.lent.0)

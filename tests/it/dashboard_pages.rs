@@ -351,7 +351,7 @@ fn the_longest_pages_are_small() {
     for (name, list, count, path, bounds) in [
         ("pending", "items", 50, "/pending", (60_000, 12_000)),
         ("pending", "items", 200, "/pending?limit=200", (150_000, 64_000)),
-        ("preemptions", "items", 200, "/preemptions?limit=200", (180_000, 64_000)),
+        ("preemptions", "items", 200, "/preemptions?limit=200", (150_000, 64_000)),
         ("namespace", "workloads", 20, "/namespaces/nlp-train", (60_000, 12_000)),
     ] {
         let html = render(name, &with_rows(name, list, count), &request(path, Scope::Cluster));
@@ -369,5 +369,5 @@ fn the_longest_pages_are_small() {
     overview["clusterQueues"] = many.collect();
     let size = sizes(&render("overview", &overview, &request("/", Scope::Cluster)));
     println!("overview, 500 rows: {size:?} bytes");
-    assert!(size.0 < 420_000 && size.1 < 64_000, "overview: {size:?}");
+    assert!(size.0 < 225_000 && size.1 < 64_000, "overview: {size:?}");
 }
