@@ -7,9 +7,9 @@ const SHOWN: usize = 3;
 /// A shorter text is a part of too many names.
 const SHORTEST_PART: usize = 3;
 
-/// Returns the names that resemble `wanted` most, the best first; of equal ones the first by name. A name of which it is a part
+/// Returns the few names that resemble `wanted` most, the best first; of equal ones the first by name. A name of which it is a part
 /// resembles it, too.
-fn names<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+pub fn names<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let is_part = |name: &str| wanted.len() >= SHORTEST_PART && name.contains(wanted);
     let scored = known.into_iter().map(|name| (strsim::jaro_winkler(wanted, name), name));
     let mut scored: Vec<(f64, &str)> =

@@ -4,15 +4,16 @@
 //! queues, never over the workloads; a search passes over a bounded number of rows and says how to go on.
 
 mod pending;
+mod similar;
 
 pub use pending::pending_page;
+pub use similar::similar;
 
 use super::audit::{AuditPage, AuditQuery, MAX_FINDINGS};
 use super::data::{ClusterQueuePage, NamespacePage, Overview, OverviewNumbers, PathNode};
 use super::flavors::{FlavorPage, FlavorQuery};
 use super::heat::HeatMap;
 use super::preemptions::VictimNow;
-use super::question::Question;
 use crate::api::ObjectKey;
 use crate::scheduler::CapacityReport;
 use crate::snapshot::Snapshot;
@@ -39,8 +40,6 @@ const FEW_ROWS: usize = 5;
 const FEW_FINDINGS: usize = 3;
 /// Rows on the page of a namespace.
 const NAMESPACE_ROWS: usize = 20;
-/// Most similar names.
-const MAX_SIMILAR: usize = 5;
 /// Most names to choose from.
 const MAX_CHOICES: usize = 500;
 
@@ -320,13 +319,16 @@ fn choices(snapshot: &Snapshot, access: &Access) -> (Vec<String>, Vec<String>) {
 /// Returns the value of the page of a namespace.
 ///
 /// # Errors
-/// The lists are not complete.
+/// The lists are not complete, or there is no such namespace.
 pub fn namespace_page(
     snapshot: &Snapshot,
     access: &Access,
     (namespace, source): (&str, Source),
 ) -> Result<NamespacePage, ModelError> {
     let queues: Vec<LocalQueueView> = all(|page| local_queues(snapshot, access, (Some(namespace), page)))?;
+    if queues.is_empty() && !snapshot.references.namespaces.contains_key(namespace) {
+        return Err(ModelError::NotFound);
+    }
     let page = PageQuery { limit: NAMESPACE_ROWS, ..PageQuery::default() };
     let asked = WorkloadQuery {
         namespace: Some(namespace.to_owned()),
@@ -391,41 +393,4 @@ pub fn victims_now(
         found.insert(victim.uid.clone(), now);
     }
     found
-}
-
-/// Returns objects whose names are like that of the object that was asked for, if the viewer sees the cluster.
-pub fn similar(snapshot: &Snapshot, access: &Access, question: &Question) -> Vec<(String, Question)> {
-    if !access.cluster {
-        return Vec::new();
-    }
-    let like = |wanted: &str, known: &str| {
-        let (wanted, known) = (wanted.to_lowercase(), known.to_lowercase());
-        known.contains(&wanted) || wanted.contains(&known) || has_common_start(&wanted, &known)
-    };
-    let (queues, cohorts) = (&snapshot.queues.cluster_queues, &snapshot.queues.cohorts);
-    let found: Vec<(String, Question)> = match question {
-        Question::ClusterQueue(wanted) => {
-            let names = queues.keys().filter(|name| like(wanted, name));
-            names.map(|name| (name.to_string(), Question::ClusterQueue(name.to_string()))).collect()
-        }
-        Question::Cohort { name: wanted, .. } => {
-            let names = cohorts.keys().filter(|name| like(wanted, name));
-            let question = |name: &str| Question::Cohort { name: name.to_owned(), fr: String::new() };
-            names.map(|name| (name.to_string(), question(name))).collect()
-        }
-        Question::Flavors(query) => {
-            let names = snapshot.facts.flavors.keys().filter(|name| like(&query.flavor, name));
-            let question =
-                |name: &str| Question::Flavors(FlavorQuery { flavor: name.to_owned(), ..query.clone() });
-            names.map(|name| (name.to_string(), question(name))).collect()
-        }
-        _ => Vec::new(),
-    };
-    found.into_iter().take(MAX_SIMILAR).collect()
-}
-
-/// Whether two names start with the same three characters or more, at least half of the shorter one.
-fn has_common_start(a: &str, b: &str) -> bool {
-    let common = a.chars().zip(b.chars()).take_while(|(a, b)| a == b).count();
-    common >= 3 && common * 2 >= a.chars().count().min(b.chars().count())
 }

@@ -398,6 +398,10 @@ async fn answers_have_the_form_that_was_asked_for() {
     let missing = fixture.get("/clusterqueues/nlpx", "admin", &[]).await;
     assert_eq!(missing.status, StatusCode::NOT_FOUND);
     assert!(missing.body.contains("href=\"/clusterqueues/nlp\""));
+    assert!(missing.body.contains("There is no ClusterQueue nlpx."), "{}", missing.body);
+    let missing = fixture.get("/clusterqueues/nlpx?o=json", "admin", &[]).await;
+    assert_eq!(missing.status, StatusCode::NOT_FOUND);
+    assert!(missing.body.contains("There is no ClusterQueue nlpx. Similar: nlp."), "{}", missing.body);
     let starting = fixture.get("/cohorts/x", "admin", &[]).await;
     assert_eq!(
         (starting.status, &starting.headers["retry-after"]),

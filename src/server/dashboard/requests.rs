@@ -203,7 +203,9 @@ fn without_value(
         let message = Message { heading: heading.to_owned(), text, similar };
         answer::page(headers, code, pages::message(shown, &message))
     } else {
-        answer::status(headers, code, reason, &text)
+        let names: Vec<&str> = similar.iter().map(|(name, _)| name.as_str()).collect();
+        let hint = if names.is_empty() { String::new() } else { format!(" Similar: {}.", names.join(", ")) };
+        answer::status(headers, code, reason, &format!("{text}{hint}"))
     };
     match retry {
         Some(seconds) => answer::retry_after(response, seconds),
