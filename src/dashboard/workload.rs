@@ -90,6 +90,9 @@ struct HistoryRow {
     event: String,
     reason: String,
     text: String,
+    /// The workload at the end of the text, and its page; empty without one that the viewer may see.
+    by: String,
+    by_href: String,
     ends_a_run: bool,
     is_last: bool,
 }
@@ -134,7 +137,7 @@ pub fn workload(request: &Request, answer: &Answer<Verdict>, cohorts: &[String])
         ahead: verdict.ahead.as_ref().map(|ahead| ahead_rows(ahead, links)).unwrap_or_default(),
         ahead_note: ahead_note(verdict),
         pod_sets: verdict.admission.iter().flat_map(|admission| &admission.pod_sets).map(pod_set).collect(),
-        history: history(&verdict.history, request.now),
+        history: history(&verdict.history, links, request.now),
         checks: verdict.checks.iter().map(check).collect(),
         command: format!("sluice why {target} -n {namespace}"),
     }
@@ -259,17 +262,32 @@ fn pod_set(pod_set: &PodSetAdmission) -> PodSetRow {
     }
 }
 
-fn history(entries: &[HistoryEntry], now: Timestamp) -> Vec<HistoryRow> {
+fn history(entries: &[HistoryEntry], links: &Links, now: Timestamp) -> Vec<HistoryRow> {
     let last = entries.len();
-    let row = |(number, entry): (usize, &HistoryEntry)| HistoryRow {
-        time: Moment::clock_on(entry.time, now),
-        event: entry.event.clone(),
-        reason: entry.reason.clone(),
-        text: entry.text.clone(),
-        ends_a_run: matches!(entry.event.as_str(), "Preempted" | "Evicted"),
-        is_last: number + 1 == last,
+    let row = |(number, entry): (usize, &HistoryEntry)| {
+        let (text, by, by_href) = with_link(entry, links);
+        HistoryRow {
+            time: Moment::clock_on(entry.time, now),
+            event: entry.event.clone(),
+            reason: entry.reason.clone(),
+            text,
+            by,
+            by_href,
+            ends_a_run: matches!(entry.event.as_str(), "Preempted" | "Evicted"),
+            is_last: number + 1 == last,
+        }
     };
     entries.iter().enumerate().map(row).collect()
+}
+
+/// Returns the text of an entry up to the workload that it names last, that name, and its page.
+fn with_link(entry: &HistoryEntry, links: &Links) -> (String, String, String) {
+    let named = entry.by.as_ref().and_then(|by| {
+        let name = format!("{}/{}", by.namespace, by.name);
+        let text = entry.text.strip_suffix(&name)?.to_owned();
+        Some((text, name, links.workload(&by.namespace, &by.name)))
+    });
+    named.unwrap_or_else(|| (entry.text.clone(), String::new(), String::new()))
 }
 
 fn check(check: &CheckView) -> CheckRow {

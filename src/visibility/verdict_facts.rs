@@ -50,6 +50,7 @@ pub(super) fn history(record: &WorkloadRecord) -> Vec<HistoryEntry> {
         event: condition.type_.clone(),
         reason: condition.reason.clone(),
         text: text_of(condition),
+        by: None,
     };
     let mut entries: Vec<HistoryEntry> =
         record.status.conditions.iter().filter(happened).map(entry).collect();

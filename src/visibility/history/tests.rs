@@ -165,6 +165,7 @@ fn a_timeline_has_the_evictions_that_conditions_do_not_tell_any_more() {
         event: event.to_owned(),
         reason: String::new(),
         text: text.to_owned(),
+        by: None,
     };
     let conditions = [
         entry(3_700, "Evicted", ""),
@@ -179,6 +180,11 @@ fn a_timeline_has_the_evictions_that_conditions_do_not_tell_any_more() {
             .map(|entry| format!("{} {} {}", entry.event, entry.reason, entry.text))
             .collect::<Vec<_>>()
     };
+    let preemptor = |conditions: &[_], access: &Access| {
+        let mut entries = conditions.to_vec();
+        add_evictions(&mut entries, &history, "uid-victim", access);
+        entries.into_iter().find_map(|entry| entry.by).map(|by| (by.namespace, by.name))
+    };
     let tenant = Access::to_namespace("a", TenantDetail::Sums);
     for conditions in [&conditions[..], &conditions[2..]] {
         let own = told(conditions, &tenant);
@@ -188,6 +194,8 @@ fn a_timeline_has_the_evictions_that_conditions_do_not_tell_any_more() {
         );
         let all = told(conditions, &Access::everything());
         assert_eq!(all[0], "Preempted InCohortReclamation preempted by b/big");
+        assert_eq!(preemptor(conditions, &tenant), None, "of another tenant");
+        assert_eq!(preemptor(conditions, &Access::everything()).unwrap(), ("b".to_owned(), "big".to_owned()));
     }
     let mut other = conditions.to_vec();
     add_evictions(&mut other, &history, "uid-big", &tenant);

@@ -6,7 +6,7 @@ use super::{preemptor_view, workload_text};
 use crate::api::reason::ConditionType;
 use crate::history::{EvictionEvent, HistoryView, RecordEvent};
 use crate::visibility::access::Access;
-use crate::visibility::views::HistoryEntry;
+use crate::visibility::views::{HistoryEntry, WorkloadReference};
 use jiff::Timestamp;
 
 /// Adds what a history has of a Workload to what its conditions say, in order of time.
@@ -35,13 +35,18 @@ fn entry(time: Timestamp, eviction: &EvictionEvent, access: &Access) -> HistoryE
             event: ConditionType::Evicted.as_str().to_owned(),
             reason: eviction.reason.to_string(),
             text: String::new(),
+            by: None,
         };
     };
-    let by = preemption.preemptor.as_ref().map(|preemptor| workload_text(&preemptor_view(preemptor, access)));
+    let by = preemption.preemptor.as_ref().map(|preemptor| preemptor_view(preemptor, access));
+    let text = by.as_ref().map(|by| format!("preempted by {}", workload_text(by)));
     HistoryEntry {
         time,
         event: ConditionType::Preempted.as_str().to_owned(),
         reason: preemption.reason.to_string(),
-        text: by.map(|by| format!("preempted by {by}")).unwrap_or_default(),
+        text: text.unwrap_or_default(),
+        by: by
+            .filter(|by| !by.name.is_empty())
+            .map(|by| WorkloadReference { namespace: by.namespace, name: by.name }),
     }
 }

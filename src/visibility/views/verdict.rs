@@ -271,6 +271,19 @@ pub struct HistoryEntry {
     /// As a sentence without a full stop; without names that the reader may not see.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub text: String,
+    /// The workload that the sentence names last: the preemptor, if the reader may see it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<WorkloadReference>,
+}
+
+/// Which Workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadReference {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
 }
 
 impl HistoryEntry {
