@@ -147,7 +147,10 @@ fn parsed(grammar: Grammar, line: Vec<OsString>) -> Cli {
             .bin_name("kubectl sluice")
             .mut_subcommand("manager", |manager| manager.hide(true));
     }
-    let matches = command.get_matches_from(line);
+    let matches = command.clone().try_get_matches_from(&line);
+    let matches = matches.unwrap_or_else(|error| {
+        people::advice::with_advice(error, command.find_subcommand("list"), &line).exit()
+    });
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 

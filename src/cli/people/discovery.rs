@@ -198,6 +198,22 @@ pub(crate) fn type_and_name(text: &str) -> Result<Option<(&str, &str)>, String> 
     }
 }
 
+/// Reads a flag that names a job.
+pub(crate) fn job_name(text: &str) -> Result<String, String> {
+    match type_and_name(text)? {
+        Some((kind, name)) if !kind.is_empty() && !name.is_empty() => Ok(text.to_owned()),
+        _ => Err("TYPE[.GROUP]/NAME expected".to_owned()),
+    }
+}
+
+/// Reads a flag that names a Workload, or a job.
+pub(crate) fn workload_name(text: &str) -> Result<String, String> {
+    match type_and_name(text)? {
+        None if !text.is_empty() => Ok(text.to_owned()),
+        _ => job_name(text).map_err(|_| "NAME or TYPE[.GROUP]/NAME expected".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,5 +241,19 @@ mod tests {
         assert_eq!(type_and_name("job/x"), Ok(Some(("job", "x"))));
         assert_eq!(type_and_name("x"), Ok(None));
         assert!(type_and_name("a/b/c").is_err());
+        for (text, of_job, of_workload) in [
+            ("job/x", true, true),
+            ("x", false, true),
+            ("", false, false),
+            ("job/", false, false),
+            ("/x", false, false),
+            ("a/b/c", false, false),
+        ] {
+            assert_eq!(
+                (job_name(text).is_ok(), workload_name(text).is_ok()),
+                (of_job, of_workload),
+                "{text}"
+            );
+        }
     }
 }

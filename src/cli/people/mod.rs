@@ -5,6 +5,7 @@
 
 mod acting;
 mod activate;
+pub(crate) mod advice;
 mod args;
 pub(crate) mod completion;
 pub(crate) mod connection;

@@ -125,7 +125,7 @@ pub fn cohort_tree(
 }
 
 /// Returns the cycles of cohorts, each once, from its first name.
-fn cycles(cohorts: &[CohortView]) -> Vec<String> {
+pub fn cycles(cohorts: &[CohortView]) -> Vec<String> {
     let parent = |name: &str| {
         cohorts.iter().find(|cohort| cohort.metadata.name == name).map(|cohort| cohort.parent.as_str())
     };

@@ -25,7 +25,7 @@ pub use amount::ResourceNames;
 pub use audit::{audit, finding};
 pub use capacity::capacity;
 pub use cluster_queues::{cluster_queues, default_flavor_resource};
-pub use cohort_tree::{Forest, cohort_tree};
+pub use cohort_tree::{Forest, cohort_tree, cycles};
 pub use comparison::comparison;
 pub use local_queues::local_queues;
 pub use preemptions::preemptions;

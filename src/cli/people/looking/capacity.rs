@@ -5,16 +5,17 @@ use std::process::ExitCode;
 use anyhow::bail;
 use serde_json::{Value, json};
 
-use super::{TableArgs, ViewQuery, ask, note_partial, read, rows, why};
+use super::{Rows, TableArgs, ViewQuery, ask, note_partial, read, rows, why};
 use crate::cli::people::connection::{ConnectionArgs, Session};
-use crate::cli::people::discovery::Discovery;
+use crate::cli::people::discovery::{Discovery, workload_name};
 use crate::cli::people::failure::{NOT_FOUND, not_found};
 use crate::cli::people::kinds::PeopleKind;
+use crate::cli::people::note;
 use crate::cli::people::pages::encoded;
 use crate::kube::client::CallError;
 use crate::people::views;
 use crate::resources::Quantity;
-use crate::visibility::views::FlavorView;
+use crate::visibility::views::{ClusterQueueView, FlavorView};
 
 /// The answer is no, and a flag asked.
 const EXIT_NO: u8 = 4;
@@ -26,22 +27,22 @@ pub(crate) struct CapacityArgs {
     connection: ConnectionArgs,
     #[command(flatten)]
     table: TableArgs,
-    /// ResourceFlavor; default: all.
+    /// ResourceFlavor; default: all, with --for or -c those of the ClusterQueue.
     flavor: Option<String>,
     /// What one pod asks for, RESOURCE=QUANTITY,...; default: all of the scarcest resource of the largest node.
-    #[arg(long, value_name = "RESOURCE=QUANTITY,...", requires = "flavor", conflicts_with = "for_job")]
+    #[arg(long, value_name = "RESOURCE=QUANTITY,...", conflicts_with = "for_job")]
     pod: Option<String>,
     /// Job or Workload whose pods are counted, all pod sets together.
-    #[arg(long = "for", id = "for_job", value_name = "TYPE/NAME", requires = "flavor")]
+    #[arg(long = "for", id = "for_job", value_name = "TYPE/NAME", value_parser = workload_name)]
     for_job: Option<String>,
     /// ClusterQueue whose quota bounds the answer too.
-    #[arg(short = 'c', long, value_name = "NAME", requires = "flavor")]
+    #[arg(short = 'c', long, value_name = "NAME")]
     clusterqueue: Option<String>,
     /// Only this level of the topology.
-    #[arg(long, value_name = "LABEL", requires = "flavor")]
+    #[arg(long, value_name = "LABEL")]
     level: Option<String>,
     /// Exit with status 4 if the pods do not fit: one, or with --for those of the job.
-    #[arg(long, requires = "flavor")]
+    #[arg(long)]
     fail: bool,
 }
 
@@ -56,40 +57,136 @@ pub(crate) async fn run(args: &CapacityArgs) -> anyhow::Result<ExitCode> {
         }
     }
     let session = args.table.connect(&args.connection).await?;
-    let Some(flavor) = &args.flavor else {
+    if args.flavor.is_none() && !args.asks_about_pods() {
         let found = rows(&session, "flavorviews", &ViewQuery::default(), "flavorviews").await?.into_list();
         note_partial(&found);
-        args.table.print(&found, |list: Value, look| {
-            Ok(views::capacity(
-                &read::<Vec<FlavorView>>(&list.get("items").cloned().unwrap_or_default())?,
-                look,
-            ))
-        })?;
+        args.table.print(&found, |list: Value, look| Ok(views::capacity(&flavors_of(&list)?, look)))?;
         return Ok(session.ended(ExitCode::SUCCESS));
+    }
+    let workload = args.workload(&session).await?;
+    let answers = match &args.flavor {
+        Some(flavor) => vec![args.ask(&session, flavor, workload.as_ref()).await?],
+        None => args.of_each(&session, workload.as_ref()).await?,
     };
-    let answer = args.ask(&session, flavor).await?;
-    let fits = match answer.get("job") {
-        Some(job) => job.get("copies").and_then(Value::as_u64).unwrap_or_default() > 0,
-        None => largest_gang(&answer) > 0,
-    };
-    args.table.print(&answer, |flavor: FlavorView, look| Ok(views::capacity(&[flavor], look)))?;
-    if args.for_job.is_some() && answer.get("job").is_none() {
+    match (&args.flavor, answers.as_slice()) {
+        (Some(_), [answer]) => {
+            args.table.print(answer, |flavor: FlavorView, look| Ok(views::capacity(&[flavor], look)))?;
+        }
+        _ => {
+            let head = json!({"source": answers.first().and_then(|answer| answer.get("source"))});
+            let list = Rows { head, items: answers.clone(), left: None }.into_list();
+            args.table.print(&list, |list: Value, look| {
+                let texts = flavors_of(&list)?.into_iter().map(|flavor| views::capacity(&[flavor], look));
+                Ok(texts.collect::<Vec<_>>().join("\n"))
+            })?;
+        }
+    }
+    if args.for_job.is_some() && answers.iter().any(|answer| answer.get("job").is_none()) {
         bail!("the manager does not count jobs: it is older than this program; use --source cluster");
     }
+    let fits = answers.iter().any(|answer| match answer.get("job") {
+        Some(job) => job.get("copies").and_then(Value::as_u64).unwrap_or_default() > 0,
+        None => largest_gang(answer) > 0,
+    });
     Ok(if args.fail && !fits { ExitCode::from(EXIT_NO) } else { session.ended(ExitCode::SUCCESS) })
 }
 
+fn flavors_of(list: &Value) -> anyhow::Result<Vec<FlavorView>> {
+    read(&list.get("items").cloned().unwrap_or_default())
+}
+
+/// Namespace and name of a Workload.
+type WorkloadName = (String, String);
+
 impl CapacityArgs {
-    /// Asks for a flavor with the pods, and keeps the level that is wanted.
-    async fn ask(&self, session: &Session, flavor: &str) -> anyhow::Result<Value> {
-        let workload = match &self.for_job {
-            Some(job) => {
-                let mut discovery = Discovery::new(&session.caller);
-                let (namespace, name) = why::workload(session, &mut discovery, job).await?;
-                Some(format!("{namespace}/{name}"))
+    /// Whether more is asked for than what is free.
+    const fn asks_about_pods(&self) -> bool {
+        self.pod.is_some()
+            || self.for_job.is_some()
+            || self.clusterqueue.is_some()
+            || self.level.is_some()
+            || self.fail
+    }
+
+    /// Returns the Workload whose pods are counted.
+    async fn workload(&self, session: &Session) -> anyhow::Result<Option<WorkloadName>> {
+        let Some(job) = &self.for_job else { return Ok(None) };
+        let mut discovery = Discovery::new(&session.caller);
+        why::workload(session, &mut discovery, job).await.map(Some)
+    }
+
+    /// Returns the flavors that may serve the pods: those of the ClusterQueue that is named, or that the Workload is in; otherwise all.
+    async fn flavors(
+        &self,
+        session: &Session,
+        workload: Option<&WorkloadName>,
+    ) -> anyhow::Result<Vec<String>> {
+        let queue = match (&self.clusterqueue, workload) {
+            (None, Some((namespace, name))) => {
+                let path = format!("namespaces/{}/workloadviews/{}", encoded(namespace), encoded(name));
+                let view = ask(session, &path, "workloadviews").await?;
+                view.get("clusterQueue").and_then(Value::as_str).map(str::to_owned)
             }
-            None => None,
+            (queue, _) => queue.clone(),
         };
+        let mut names: Vec<String> = Vec::new();
+        if let Some(queue) = queue.filter(|name| !name.is_empty()) {
+            let path = format!("clusterqueueviews/{}", encoded(&queue));
+            let view: ClusterQueueView = match ask(session, &path, "clusterqueueviews").await {
+                Err(error) if is_not_found(&error) => {
+                    let collection = PeopleKind::ClusterQueue.collection(None);
+                    return Err(not_found(&session.caller, "clusterqueue", &queue, &collection, None).await);
+                }
+                answer => read(&answer?)?,
+            };
+            for quota in view.quota {
+                if !names.contains(&quota.flavor) {
+                    names.push(quota.flavor);
+                }
+            }
+        }
+        if names.is_empty() {
+            let found = rows(session, "flavorviews", &ViewQuery::default(), "flavorviews").await?;
+            let name = |row: &Value| Some(row.pointer("/metadata/name")?.as_str()?.to_owned());
+            names = found.items.iter().filter_map(name).collect();
+        }
+        Ok(names)
+    }
+
+    /// Asks for each flavor. One that does not exist, or lacks the level that is wanted, is left out and named.
+    async fn of_each(
+        &self,
+        session: &Session,
+        workload: Option<&WorkloadName>,
+    ) -> anyhow::Result<Vec<Value>> {
+        let (mut answers, mut failed) = (Vec::new(), Vec::new());
+        for flavor in self.flavors(session, workload).await? {
+            match self.ask(session, &flavor, workload).await {
+                Ok(answer) => answers.push(answer),
+                // The server's own refusals are of the question, not of the flavor.
+                Err(error) if error.downcast_ref::<CallError>().is_some() => return Err(error),
+                Err(error) => failed.push(error),
+            }
+        }
+        if answers.is_empty()
+            && let Some(error) = failed.pop()
+        {
+            return Err(error);
+        }
+        for error in failed {
+            note(&format!("note: left out: {error:#}"));
+        }
+        Ok(answers)
+    }
+
+    /// Asks for a flavor with the pods, and keeps the level that is wanted.
+    async fn ask(
+        &self,
+        session: &Session,
+        flavor: &str,
+        workload: Option<&WorkloadName>,
+    ) -> anyhow::Result<Value> {
+        let workload = workload.map(|(namespace, name)| format!("{namespace}/{name}"));
         let options = [
             ("pod", self.pod.as_ref()),
             ("workload", workload.as_ref()),

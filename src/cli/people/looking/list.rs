@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::preemptions::{self, PreemptionFilter};
 use super::server_tables::{self, PodFilter};
+use super::watched_rows::Printed;
 use super::workload_list::WorkloadFilter;
 use super::{PAGE, Rows, TableArgs, ViewQuery, WatchArgs, note_partial, read, rows, time_of};
 use crate::cache::Kind;
@@ -156,10 +157,11 @@ pub(crate) async fn run(args: &ListArgs) -> anyhow::Result<ExitCode> {
         filter.print_objects(&session, args, (found, format), &list.nothing).await?;
         return Ok(session.ended(ExitCode::SUCCESS));
     }
-    let seen = args.watch.watch.then(|| by_key(&found.items));
-    list.print(found, true)?;
-    if let Some(seen) = seen {
-        list.watch(seen).await?;
+    let seen = by_key(&found.items);
+    let (mut printed, all) = (Printed::default(), vec![true; found.items.len()]);
+    list.print(found, &all, &mut printed)?;
+    if args.watch.watch {
+        list.watch(seen, printed).await?;
     }
     Ok(session.ended(ExitCode::SUCCESS))
 }
@@ -296,12 +298,17 @@ impl<'a> ViewList<'a> {
         Ok(())
     }
 
-    /// Prints rows as a table, or as the list that they are.
-    fn print(&self, found: Rows, headings: bool) -> anyhow::Result<()> {
+    /// Prints the rows that changed as a table, or as the list that they are.
+    fn print(&self, mut found: Rows, is_changed: &[bool], printed: &mut Printed) -> anyhow::Result<()> {
         let (left, is_empty) = (found.left.unwrap_or_default(), found.items.is_empty());
+        let format = self.args.format()?;
+        if format.is_some() {
+            let mut changed = is_changed.iter();
+            found.items.retain(|_| changed.next() == Some(&true));
+        }
         let list = found.into_list();
         note_partial(&list);
-        if let Some(format) = self.args.format()? {
+        if let Some(format) = format {
             return files::print(&format.text(&list, true).map_err(anyhow::Error::msg)?);
         }
         if is_empty {
@@ -309,9 +316,11 @@ impl<'a> ViewList<'a> {
             return Ok(());
         }
         let look = Look { labels: self.args.show_labels, ..self.args.table.look(time_of(&list)) };
-        let look = Look { headings: look.headings && headings, ..look };
         let items = list.get("items").cloned().unwrap_or_default();
-        files::print(&self.text(&items, look)?)?;
+        let text = self.text(&items, look)?;
+        // The tree of cohorts is one picture: its lines are not those of its rows.
+        let is_changed = if matches!(self.args.kind, ListKind::Cohort) { &[] } else { is_changed };
+        files::print(&printed.changed(&text, is_changed, look.headings))?;
         if left > 0 {
             note(&format!("{left} more: --limit 0 lists all"));
         }
@@ -358,7 +367,7 @@ impl<'a> ViewList<'a> {
     }
 
     /// Reads again and again, and prints the rows that changed.
-    async fn watch(&self, mut seen: BTreeMap<String, Value>) -> anyhow::Result<()> {
+    async fn watch(&self, mut seen: BTreeMap<String, Value>, mut printed: Printed) -> anyhow::Result<()> {
         let mut failures = super::Failures::default();
         loop {
             super::wait_to_read_again().await;
@@ -371,10 +380,11 @@ impl<'a> ViewList<'a> {
             };
             failures.end();
             let now = by_key(&found.items);
-            found.items.retain(|item| seen.get(&key(item)) != Some(item));
+            let is_changed: Vec<bool> =
+                found.items.iter().map(|item| seen.get(&key(item)) != Some(item)).collect();
             found.left = None;
-            if !found.items.is_empty() {
-                self.print(found, false)?;
+            if is_changed.contains(&true) {
+                self.print(found, &is_changed, &mut printed)?;
             }
             for gone in seen.keys().filter(|key| !now.contains_key(*key)) {
                 note(&format!("{gone} is gone"));

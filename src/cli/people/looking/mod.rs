@@ -14,6 +14,7 @@ pub(super) mod status;
 pub(super) mod top;
 mod topology_levels;
 pub(super) mod usage;
+mod watched_rows;
 pub(super) mod why;
 mod workload_list;
 

@@ -199,7 +199,12 @@ pub(crate) async fn share(args: &ShareArgs) -> anyhow::Result<ExitCode> {
         args.table.print(&quota.answer, |_: Value, look| {
             Ok(views::share(root.as_deref(), quota.forest(), shown.as_ref(), look))
         })?;
-        Ok(session.ended(ExitCode::SUCCESS))
+        // Cohorts of a cycle have no root, and no share.
+        let cycles = views::cycles(&quota.cohorts);
+        for cycle in &cycles {
+            note(cycle);
+        }
+        Ok(if cycles.is_empty() { session.ended(ExitCode::SUCCESS) } else { ExitCode::from(EXIT_PARTIAL) })
     };
     args.watch.run(async || Quota::read(&session).await, |quota| quota.answer.clone(), print).await
 }

@@ -9,7 +9,7 @@ use super::TableArgs;
 use crate::cache::ApiResourceInfo;
 use crate::cli::files;
 use crate::cli::people::connection::{ConnectionArgs, Session};
-use crate::cli::people::discovery::Discovery;
+use crate::cli::people::discovery::{Discovery, job_name};
 use crate::cli::people::jobs::{ForObject, for_object};
 use crate::cli::people::note;
 use crate::cli::people::pages::{ListOptions, Pages, encoded, items};
@@ -26,7 +26,7 @@ const PAGE: i64 = 500;
 #[derive(Debug, clap::Args)]
 pub(super) struct PodFilter {
     /// The job; of a pod, its group.
-    #[arg(long = "for", value_name = "TYPE[.GROUP]/NAME")]
+    #[arg(long = "for", value_name = "TYPE[.GROUP]/NAME", value_parser = job_name)]
     for_job: String,
     /// In all namespaces.
     #[arg(short = 'A', long)]

@@ -10,12 +10,13 @@ use super::list::ListArgs;
 use super::{PAGE, Rows};
 use crate::cli::files;
 use crate::cli::people::connection::Session;
-use crate::cli::people::discovery::{Discovery, type_and_name};
+use crate::cli::people::discovery::{Discovery, job_name, type_and_name};
 use crate::cli::people::kinds::PeopleKind;
 use crate::cli::people::note;
 use crate::cli::people::pages::{ListOptions, Pages, items};
 use crate::people::object_list::ObjectList;
 use crate::people::output::ObjectFormat;
+use crate::visibility::selector::WorkloadSelector;
 
 /// Which Workloads are listed.
 #[derive(Debug, clap::Args)]
@@ -30,13 +31,13 @@ pub(crate) struct WorkloadFilter {
     #[arg(short = 'q', long, value_name = "NAME")]
     pub(super) localqueue: Option<String>,
     /// Only those with this status: pending, quotareserved, admitted, evicted, finished or all; repeatable. Default: all but finished.
-    #[arg(long, value_name = "STATUS")]
+    #[arg(long, value_name = "STATUS", value_parser = status)]
     status: Vec<String>,
     /// Only pending ones with this reason, or waiting or stuck: reasons that time can end, and those that need a change.
-    #[arg(long, value_name = "REASON")]
+    #[arg(long, value_name = "REASON", value_parser = reason)]
     reason: Vec<String>,
     /// Only those of this job.
-    #[arg(long = "for", value_name = "TYPE/NAME")]
+    #[arg(long = "for", value_name = "TYPE/NAME", value_parser = job_name)]
     for_job: Option<String>,
     /// Further fields: priority=N, metadata.name=NAME.
     #[arg(long, value_name = "SELECTOR")]
@@ -55,6 +56,22 @@ enum SortBy {
     Need,
     Priority,
     Age,
+}
+
+/// Reads a value of a field of Workloads: what the server would refuse is a wrong command line already.
+fn value_of(field: &str, text: &str) -> Result<String, String> {
+    if text.contains([',', '=']) {
+        return Err("one value expected; the flag may be repeated".to_owned());
+    }
+    WorkloadSelector::parse(&format!("{field}={text}")).map(|_| text.to_owned())
+}
+
+fn status(text: &str) -> Result<String, String> {
+    value_of("status", text)
+}
+
+fn reason(text: &str) -> Result<String, String> {
+    value_of("reason", text)
 }
 
 impl WorkloadFilter {

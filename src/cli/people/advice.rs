@@ -1,0 +1,33 @@
+//! What is said of a wrong command line beside what its grammar says.
+
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// Adds to the error about a name that a list does not take, how one object is shown. `list` is the verb, `line` the command line.
+pub(crate) fn with_advice(
+    mut error: clap::Error,
+    list: Option<&clap::Command>,
+    line: &[OsString],
+) -> clap::Error {
+    let argument = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(text)) if error.kind() == ErrorKind::UnknownArgument => text.clone(),
+        _ => return error,
+    };
+    let Some(list) = list.filter(|_| !argument.starts_with('-')) else { return error };
+    let mut words = line.iter().filter_map(|word| word.to_str()).skip_while(|word| *word != list.get_name());
+    let Some(kind) = words.find_map(|word| list.find_subcommand(word)) else { return error };
+    let advice = match kind.get_name() {
+        "preemption" => format!("name it by a flag: list preemption --victim {argument}"),
+        "finding" => {
+            "a list takes no name: audit --check CODE prints findings of one check in full".to_owned()
+        }
+        "pods" => "name the job by a flag: list pods --for TYPE/NAME".to_owned(),
+        "workload" => format!(
+            "a list takes no name: describe workload {argument} and why {argument} show one, --for TYPE/NAME those of a job"
+        ),
+        kind => format!("a list takes no name: describe {kind} {argument} shows one"),
+    };
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![advice.into()]));
+    error
+}
