@@ -111,10 +111,10 @@ impl SizeIndex {
         }
     }
 
-    fn trees<'a, F: Fn(&ObjectKey) -> bool>(
-        &'a self,
+    fn trees<F: Fn(&ObjectKey) -> bool>(
+        &self,
         is_meant: F,
-    ) -> impl Iterator<Item = &'a OrderTree<Requesting>> + use<'a, F> {
+    ) -> impl Iterator<Item = &OrderTree<Requesting>> + use<'_, F> {
         self.queues.iter().filter(move |(queue, _)| is_meant(queue)).map(|(_, tree)| tree)
     }
 

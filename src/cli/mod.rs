@@ -117,7 +117,7 @@ pub fn main() -> ExitCode {
         Grammar::Plugin => line,
         _ => entry::command_line(line, is_subcommand),
     };
-    let result = match parsed(grammar, line).command {
+    let result = match parsed(grammar, &line).command {
         Command::Manager(args) => manager::start(*args).map(success),
         Command::Config(args) => config::run(&args),
         Command::Crds(args) => crds::run(&args).map(success),
@@ -139,7 +139,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Parses the command line. A plugin of kubectl calls itself by the words that users type, and has no verb for the manager.
-fn parsed(grammar: Grammar, line: Vec<OsString>) -> Cli {
+fn parsed(grammar: Grammar, line: &[OsString]) -> Cli {
     let mut command = Cli::command();
     if grammar == Grammar::Plugin {
         command = command
@@ -147,9 +147,9 @@ fn parsed(grammar: Grammar, line: Vec<OsString>) -> Cli {
             .bin_name("kubectl sluice")
             .mut_subcommand("manager", |manager| manager.hide(true));
     }
-    let matches = command.clone().try_get_matches_from(&line);
+    let matches = command.clone().try_get_matches_from(line);
     let matches = matches.unwrap_or_else(|error| {
-        people::advice::with_advice(error, command.find_subcommand("list"), &line).exit()
+        people::advice::with_advice(error, command.find_subcommand("list"), line).exit()
     });
     Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }

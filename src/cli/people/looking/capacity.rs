@@ -68,18 +68,15 @@ pub(crate) async fn run(args: &CapacityArgs) -> anyhow::Result<ExitCode> {
         Some(flavor) => vec![args.ask(&session, flavor, workload.as_ref()).await?],
         None => args.of_each(&session, workload.as_ref()).await?,
     };
-    match (&args.flavor, answers.as_slice()) {
-        (Some(_), [answer]) => {
-            args.table.print(answer, |flavor: FlavorView, look| Ok(views::capacity(&[flavor], look)))?;
-        }
-        _ => {
-            let head = json!({"source": answers.first().and_then(|answer| answer.get("source"))});
-            let list = Rows { head, items: answers.clone(), left: None }.into_list();
-            args.table.print(&list, |list: Value, look| {
-                let texts = flavors_of(&list)?.into_iter().map(|flavor| views::capacity(&[flavor], look));
-                Ok(texts.collect::<Vec<_>>().join("\n"))
-            })?;
-        }
+    if let (Some(_), [answer]) = (&args.flavor, answers.as_slice()) {
+        args.table.print(answer, |flavor: FlavorView, look| Ok(views::capacity(&[flavor], look)))?;
+    } else {
+        let head = json!({"source": answers.first().and_then(|answer| answer.get("source"))});
+        let list = Rows { head, items: answers.clone(), left: None }.into_list();
+        args.table.print(&list, |list: Value, look| {
+            let texts = flavors_of(&list)?.into_iter().map(|flavor| views::capacity(&[flavor], look));
+            Ok(texts.collect::<Vec<_>>().join("\n"))
+        })?;
     }
     if args.for_job.is_some() && answers.iter().any(|answer| answer.get("job").is_none()) {
         bail!("the manager does not count jobs: it is older than this program; use --source cluster");
