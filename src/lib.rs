@@ -41,6 +41,8 @@ pub mod people;
 
 pub mod dashboard;
 
+pub mod record;
+
 pub mod kube;
 
 pub mod server;

@@ -38,6 +38,7 @@ pub mod paths;
 pub mod persistent_cluster;
 pub mod process;
 pub mod proxy;
+pub mod recorder;
 pub mod samples;
 pub mod signals;
 pub mod stale_lists;

@@ -8,6 +8,7 @@ use super::component::Component;
 use super::dashboard::DashboardArgs;
 use super::framework::FrameworkFileArgs;
 use super::logs::{LogFormat, LogSettings};
+use super::record_args::RecordArgs;
 use super::zap::{TimeFormat, ZapArgs};
 use crate::api::config;
 use crate::visibility::access::TenantDetail;
@@ -132,6 +133,8 @@ pub(super) struct ManagerArgs {
     /// Memory for the history of the last 24 hours, such as 24MiB: waits, evictions, preemptors and usage. 0 records nothing.
     #[arg(long, value_name = "SIZE", value_parser = memory_size, default_value = "24MiB")]
     pub(super) history_ring: usize,
+    #[command(flatten)]
+    pub(super) record: RecordArgs,
     /// Maximum number of concurrent writes.
     #[arg(long, default_value_t = 16)]
     pub(super) write_concurrency: usize,

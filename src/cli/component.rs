@@ -1,7 +1,8 @@
 //! Which part of the manager a process runs. Webhooks and controller can be two Deployments, so that the process that
-//! parses what clients send may only read. The dashboard can be a Deployment of its own for the same reason.
+//! parses what clients send may only read. The dashboard can be a Deployment of its own for the same reason, and what records history is
+//! one because it has a volume.
 //!
-//! Invariant: a process that only serves webhooks or the dashboard never leads and never writes an object.
+//! Invariant: a process that only serves webhooks or the dashboard, or only records history, never leads and never writes an object.
 
 use crate::cache::Kind;
 use crate::reconciler::CoreSettings;
@@ -18,6 +19,8 @@ pub(super) enum Component {
     Controller,
     /// Dashboard only; reads what the controller reads, and writes nothing.
     Dashboard,
+    /// Records history in a file; reads what the controller reads, and writes no object.
+    History,
 }
 
 impl Component {
@@ -46,6 +49,13 @@ mod tests {
         let settings = CoreSettings::default();
         assert_eq!(Component::Dashboard.kinds(&settings), settings.kinds());
         assert!(!Component::Dashboard.reconciles() && !Component::Dashboard.serves_webhooks());
+    }
+
+    #[test]
+    fn the_recorder_reads_all_and_does_nothing_else() {
+        let settings = CoreSettings::default();
+        assert_eq!(Component::History.kinds(&settings), settings.kinds());
+        assert!(!Component::History.reconciles() && !Component::History.serves_webhooks());
     }
 
     #[test]

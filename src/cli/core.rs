@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::batch_pacing::BatchPacer;
 use super::core_queries::CoreQuery;
+use crate::history::Entry;
 use crate::kube::heartbeat::Heartbeat;
 use crate::kube::task_queue::Task;
 use crate::lifecycle::clock::SlewedClock;
@@ -62,6 +63,8 @@ pub(super) struct Core {
     pub(super) recent: Arc<RecentDecisions>,
     pub(super) stop: watch::Receiver<bool>,
     pub(super) heartbeat: Heartbeat,
+    /// Takes what the history has for the durable record; none in a process that does not keep it.
+    pub(super) recorder: Option<std::sync::mpsc::Sender<Vec<Entry>>>,
     /// Metric label of this manager while it leads.
     pub(super) role: Role,
 }
@@ -126,6 +129,7 @@ impl Core {
                     self.execute_effect(effect);
                 }
             }
+            self.send_entries(clock.now());
             if stale && Instant::now() >= publish {
                 version = version.wrapping_add(1);
                 let published = Some(Timestamp::now());
@@ -144,6 +148,16 @@ impl Core {
                 let skip_pause = !self.state.is_synced() || self.deltas.len() >= MAX_BATCH / 2;
                 std::thread::sleep(pacer.pause_after_batch(Instant::now(), skip_pause));
             }
+        }
+    }
+
+    /// Sends what the history has for the record: also while nothing changes, because an hour may have ended.
+    fn send_entries(&mut self, now: Timestamp) {
+        let Some(recorder) = &self.recorder else { return };
+        let entries = self.state.history().take_entries(now);
+        if !entries.is_empty() {
+            // The receiver is dropped only when the process ends.
+            let _ = recorder.send(entries);
         }
     }
 

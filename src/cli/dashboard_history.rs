@@ -100,7 +100,8 @@ impl PageHistory {
         };
         let mut kept = self.kept();
         kept.retain(|_, (made, _)| made.elapsed() < LINES_TTL);
-        if kept.len() < MAX_KEPT {
+        // One without the leader's answer has less than there is: it is asked for again.
+        if !answer.is_partial() && kept.len() < MAX_KEPT {
             kept.insert(question, (Instant::now(), Arc::clone(&answer)));
         }
         Ok(answer)
@@ -108,5 +109,37 @@ impl PageHistory {
 
     fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::visibility::views::{Answer, DayReport, Source};
+    use futures::future::BoxFuture;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// A leader that is known from the second question on.
+    #[derive(Default)]
+    struct LateLeader(AtomicUsize);
+
+    impl AnswerQuestions for LateLeader {
+        fn answer(&self, _: Question) -> BoxFuture<'static, Option<LeaderAnswer>> {
+            let partial = self.0.fetch_add(1, Ordering::Relaxed) == 0;
+            let view = LineReport { day: (!partial).then(DayReport::default), ..LineReport::default() };
+            let answer = HistoryAnswer::Lines(Answer { view, source: Source::default(), partial });
+            Box::pin(async move { Some(LeaderAnswer::History(Box::new(answer))) })
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_the_leader_is_not_kept() {
+        let leader = Arc::new(LateLeader::default());
+        let history = PageHistory::new(Arc::<LateLeader>::clone(&leader));
+        let access = Access::everything();
+        for (has_day, asked) in [(false, 1), (true, 2), (true, 2)] {
+            let lines = history.lines(None, &access).await.unwrap();
+            assert_eq!((lines.day.is_some(), leader.0.load(Ordering::Relaxed)), (has_day, asked));
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! replica that began first; without them the answer is that of this replica, marked as `partial`. The core hands out its history at
 //! most once in a second, however often it is asked.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -13,14 +13,17 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 
 use super::core_queries::{self, CoreQuery};
+use super::recording::Recording;
 use crate::history::HistoryView;
 use crate::kube::leader_call::LeaderCall;
 use crate::kube::lease::LeaseHolder;
+use crate::record::Recorder;
 use crate::server::apis::views::source_of;
 use crate::snapshot::Snapshot;
 use crate::visibility::access::Access;
 use crate::visibility::history::{
-    HistoryQuestion, HistorySource, HistoryState, RingReport, RingStarts, TELL_INTERVAL, add_evictions,
+    HistoryQuestion, HistorySource, HistoryState, ReadRecord, RingReport, RingStarts, TELL_INTERVAL,
+    add_evictions,
 };
 use crate::visibility::page::ModelError;
 use crate::visibility::questions::{LeaderAnswer, Question};
@@ -88,6 +91,18 @@ pub(super) struct HistoryAnswers {
     pub(super) holder: Arc<LeaseHolder>,
     /// Asks other replicas; `None` without an election: there are no others.
     pub(super) call: Option<Arc<dyn AskReplicas>>,
+    pub(super) record: RecordSource,
+}
+
+/// Where the durable record is.
+#[derive(Clone)]
+pub(super) enum RecordSource {
+    /// There is none.
+    None,
+    /// In this process, once its file is open.
+    Own(Arc<OnceLock<Arc<Recording>>>),
+    /// In another process, at an address.
+    At(String, Arc<dyn AskReplicas>),
 }
 
 impl HistoryAnswers {
@@ -122,25 +137,66 @@ impl HistoryAnswers {
         let Some(own) = self.copy().await else {
             return LeaderAnswer::Refused(ModelError::TooMany);
         };
+        let asks_record = match &self.record {
+            RecordSource::None => false,
+            RecordSource::Own(_) => true,
+            // Another replica that asks for what this one has does so because it has asked the record already.
+            RecordSource::At(..) => !question.own,
+        };
+        if !asks_record || !question.needs_record(own.history.from, own.at) {
+            return self.of_histories(question, &own).await;
+        }
+        if let Some(answer) = self.of_record(question, &own).await {
+            return answer;
+        }
+        match self.of_histories(question, &own).await {
+            // A day is all that histories have.
+            LeaderAnswer::History(answer) if question.is_beyond_a_day(own.at) => {
+                LeaderAnswer::History(Box::new(answer.into_partial()))
+            }
+            answer => answer,
+        }
+    }
+
+    /// Returns the answer of the history that began first.
+    async fn of_histories(&self, question: &HistoryQuestion, own: &HistoryCopy) -> LeaderAnswer {
         let Some(call) = self.call.as_ref().filter(|_| !question.own) else {
-            return self.own(question, &own);
+            return self.own(question, own);
         };
         if question.is_covered(own.history.from, own.at) {
-            return self.own(question, &own);
+            return self.own(question, own);
         }
         if !self.published.load().leading {
             return match self.ask(call, None, question).await {
                 Some(answer) => answer,
-                None => self.partial(question, &own),
+                None => self.partial(question, own),
             };
         }
         match self.starts(|starts, now| starts.earlier_than(own.history.from, now)) {
             Some(first) => match self.ask(call, Some(first.address), question).await {
                 Some(answer) => answer,
-                None => self.partial(question, &own),
+                None => self.partial(question, own),
             },
-            None if self.knows_others(own.at) => self.own(question, &own),
-            None => self.partial(question, &own),
+            None if self.knows_others(own.at) => self.own(question, own),
+            None => self.partial(question, own),
+        }
+    }
+
+    /// Returns the answer of the durable record; `None` if there is none, or if it does not answer now.
+    async fn of_record(&self, question: &HistoryQuestion, own: &HistoryCopy) -> Option<LeaderAnswer> {
+        match &self.record {
+            RecordSource::None => None,
+            RecordSource::At(address, call) => {
+                let call = call.ask(Some(address.clone()), asked_of(question)).await?;
+                usable(call)
+            }
+            RecordSource::Own(recording) => {
+                let recording = Arc::clone(recording.get().filter(|recording| recording.has_begun())?);
+                let (answers, question, own) = (self.clone(), question.clone(), own.clone());
+                // Reading a file is no work for a thread that serves others.
+                let answer = move || answers.from(&question, &own, Some(&recording.recorder));
+                tokio::task::spawn_blocking(answer).await.ok()
+            }
         }
     }
 
@@ -162,23 +218,26 @@ impl HistoryAnswers {
         address: Option<String>,
         question: &HistoryQuestion,
     ) -> Option<LeaderAnswer> {
-        let asked = Question::History(HistoryQuestion { own: address.is_some(), ..question.clone() });
-        match call.ask(address, asked).await? {
-            LeaderAnswer::Refused(ModelError::TooMany | ModelError::Unavailable | ModelError::NotSynced) => {
-                None
-            }
-            answer => Some(answer),
-        }
+        let asked = match &address {
+            Some(_) => asked_of(question),
+            None => Question::History(question.clone()),
+        };
+        usable(call.ask(address, asked).await?)
     }
 
     fn own(&self, question: &HistoryQuestion, own: &HistoryCopy) -> LeaderAnswer {
+        self.from(question, own, None)
+    }
+
+    fn from(&self, question: &HistoryQuestion, own: &HistoryCopy, record: Option<&Recorder>) -> LeaderAnswer {
         let snapshot = self.published.load_full();
         if !snapshot.synced {
             return LeaderAnswer::Refused(ModelError::NotSynced);
         }
         let origin = source_of(&snapshot, &self.replica, Some(own.at));
         let source = HistorySource { history: &own.history, replica: &self.replica, now: own.at };
-        let state = HistoryState { source, snapshot: &snapshot, origin: &origin };
+        let record = record.map(|record| -> &dyn ReadRecord { record });
+        let state = HistoryState { source, snapshot: &snapshot, origin: &origin, record };
         match question.answer(&state) {
             Ok(answer) => LeaderAnswer::History(Box::new(answer)),
             Err(error) => LeaderAnswer::Refused(error),
@@ -229,6 +288,19 @@ impl HistoryAnswers {
             }
         }
     }
+}
+
+/// Returns a question for the history of the process that is asked, and of no other.
+fn asked_of(question: &HistoryQuestion) -> Question {
+    Question::History(HistoryQuestion { own: true, ..question.clone() })
+}
+
+/// Returns an answer that says more than that there is none now.
+fn usable(answer: LeaderAnswer) -> Option<LeaderAnswer> {
+    let none = |error: &ModelError| {
+        matches!(error, ModelError::TooMany | ModelError::Unavailable | ModelError::NotSynced)
+    };
+    Some(answer).filter(|answer| !matches!(answer, LeaderAnswer::Refused(error) if none(error)))
 }
 
 #[cfg(test)]
@@ -288,6 +360,7 @@ mod tests {
             replica: "m-0".to_owned(),
             holder: Arc::default(),
             call: others.map(|others| -> Arc<dyn AskReplicas> { others }),
+            record: RecordSource::None,
         }
     }
 
@@ -305,6 +378,41 @@ mod tests {
                 other => panic!("{other:?}"),
             },
             other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_record_answers_what_no_history_reaches_back_to() {
+        for (hours, own, asked) in
+            [(100, false, true), (24, false, false), (1, false, false), (100, true, false)]
+        {
+            let record = others(true);
+            let replica = HistoryAnswers {
+                record: RecordSource::At("history:8082".to_owned(), Arc::<Others>::clone(&record)),
+                ..replica(30, true, None)
+            };
+            assert_eq!(ask(&replica, &question(hours, own)).await, (asked, false), "{hours}");
+            let addresses = if asked { vec![(Some("history:8082".to_owned()), true)] } else { Vec::new() };
+            assert_eq!(*record.asked.lock().unwrap(), addresses);
+        }
+        // A history that began later has less than the record.
+        let young = HistoryAnswers {
+            record: RecordSource::At("history:8082".to_owned(), others(true)),
+            ..replica(2, true, None)
+        };
+        assert_eq!(ask(&young, &question(24, false)).await, (true, false));
+    }
+
+    #[tokio::test]
+    async fn without_the_record_histories_answer_and_say_so() {
+        for (hours, partial) in [(100, true), (24, false)] {
+            let (record, first) = (others(false), others(true));
+            let follower = HistoryAnswers {
+                record: RecordSource::At("history:8082".to_owned(), record),
+                ..replica(2, false, Some(Arc::clone(&first)))
+            };
+            assert_eq!(ask(&follower, &question(hours, false)).await, (true, partial), "{hours}");
+            assert_eq!(*first.asked.lock().unwrap(), [(None, false)]);
         }
     }
 

@@ -82,8 +82,10 @@ pub(super) async fn start(
         let addresses = address::parse("visibility address", &address).await?.unwrap_or_default();
         let tls = tls::server_config_with_any_client(Arc::clone(&shared.serving), configuration.tls.as_ref());
         let (server, front_proxy) = visibility::server(settings, shared);
-        let following = front_proxy.watch(shared.clients.watch.clone(), settings.watch());
-        servers.start(&threads.api, "front proxy", run_until(shared.stop.serving.clone(), following));
+        if settings.serves_users() {
+            let following = front_proxy.watch(shared.clients.watch.clone(), settings.watch());
+            servers.start(&threads.api, "front proxy", run_until(shared.stop.serving.clone(), following));
+        }
         let tls = tls.context("tls")?;
         let router = apis::router(server);
         let listener = Listener::bind("visibility", addresses, Some(tls), router, limits.for_low_traffic());
@@ -166,6 +168,8 @@ fn readiness(settings: &ManagerSettings, shared: &ManagerContext) -> NotReadyRea
     let (missing, listed) = (Arc::clone(&shared.permissions.missing), Arc::clone(&shared.listed_frameworks));
     let serves_webhooks = settings.args.component.serves_webhooks();
     let silence = (settings.watch().timeout * 5).max(MAX_WATCH_SILENCE);
+    let (records, recording) =
+        (settings.args.record.history_record.is_some(), Arc::clone(&shared.core.recording));
     Arc::new(move || {
         let permissions = missing.list();
         let needed = permissions.iter().filter(|permission| permission.needed_for_reviews);
@@ -177,6 +181,13 @@ fn readiness(settings: &ManagerSettings, shared: &ManagerContext) -> NotReadyRea
         }
         if serves_webhooks {
             reasons.extend(serving.not_ready_reason().map(|reason| reason.to_string()));
+        }
+        match recording.get() {
+            None if records => reasons.push("the record of history is not open yet".to_owned()),
+            Some(recording) if !recording.has_begun() => {
+                reasons.push("the first lists are not in the record of history yet".to_owned());
+            }
+            _ => {}
         }
         let unsynced = watch_statuses.unsynced_for_reviews();
         if !unsynced.is_empty() {
@@ -209,6 +220,7 @@ fn renderer(settings: &ManagerSettings, shared: &ManagerContext) -> Render {
     let (families, standalone) = (settings.families(), shared.leadership.role == Role::Standalone);
     let (serving, clock) = (Arc::clone(&shared.serving), Arc::clone(&shared.clients.clock));
     let (process, gaps) = (ProcessState::new(shared), Arc::clone(&shared.configuration_gaps));
+    let recording = Arc::clone(&shared.core.recording);
     Arc::new(move || {
         let snapshot = published.load();
         let role = match (standalone, snapshot.leading) {
@@ -222,6 +234,9 @@ fn renderer(settings: &ManagerSettings, shared: &ManagerContext) -> Render {
         text.push_str(&metrics::render(&gauges, families, role).unwrap_or_default());
         text.push_str(&process_metrics::render(&process));
         text.push_str(&gaps.render().unwrap_or_default());
+        if let Some(recording) = recording.get() {
+            text.push_str(&metrics::record::render(&recording.stats()).unwrap_or_default());
+        }
         text
     })
 }

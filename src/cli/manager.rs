@@ -4,7 +4,8 @@
 //! stop acting and release the lease, keep serving for the shutdown delay, drain, exit 0. Exits 1 if any task ends
 //! without a shutdown signal.
 
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -15,8 +16,9 @@ use super::core_queries::{self, CoreQuery, OwnCore};
 use super::history_answers::HistoryShared;
 use super::listed_frameworks::ListedFrameworks;
 use super::logs::LogLevel;
+use super::recording::{self, Recording};
 use super::settings::{self, ManagerSettings};
-use super::supervise::shutdown_signal;
+use super::supervise::{SupervisedTasks, shutdown_signal};
 use super::threads::Threads;
 use super::{listeners, logs, workers};
 use crate::kube::certificates::ServingCertificate;
@@ -89,6 +91,8 @@ pub(super) struct CoreLink {
     /// Findings of the last minute.
     pub(super) audits: Arc<AuditCache>,
     pub(super) history: Arc<HistoryShared>,
+    /// The durable record, of a process that keeps it, once its file is open.
+    pub(super) recording: Arc<OnceLock<Arc<Recording>>>,
 }
 
 /// Which replica leads.
@@ -147,7 +151,7 @@ async fn run(settings: &ManagerSettings, threads: &Threads, log_level: LogLevel)
     let elects = settings.configuration.leader_election.leader_elect || !component.reconciles();
     let core = settings.core();
     let kinds = component.kinds(&core);
-    let state = Reconciler::watching(core, kinds.clone());
+    let mut state = Reconciler::watching(core, kinds.clone());
     let fence = Fence::default();
     let deltas = mpsc::channel(DELTA_CHANNEL_CAPACITY);
     let (queries, received_queries) = mpsc::channel(core_queries::CAPACITY);
@@ -170,6 +174,7 @@ async fn run(settings: &ManagerSettings, threads: &Threads, log_level: LogLevel)
             published: Arc::new(ArcSwap::from_pointee(state.snapshot())),
             recent: Arc::new(RecentDecisions::new(std::time::Instant::now())),
             history: Arc::default(),
+            recording: Arc::default(),
         },
         counters: Arc::new(Counters::new(std::env::consts::OS, settings.families())),
         configuration_gaps: Arc::default(),
@@ -192,6 +197,13 @@ async fn run(settings: &ManagerSettings, threads: &Threads, log_level: LogLevel)
         leading: leading_sender,
     };
     let mut servers = listeners::start(settings, &shared, threads).await?;
+    if let Some(file) = &settings.args.record.history_record {
+        tokio::select! {
+            opened = open_record(file, &shared, &mut state) => opened?,
+            error = servers.join_next() => return Err(error),
+            signal = shutdown_signal() => return signal.map(|signal| tracing::info!(signal, "stopped")),
+        }
+    }
     let mut workers = workers::start(settings, &shared, threads, ends, state)?;
     let asked = tokio::select! {
         error = workers.join_next() => Err(error),
@@ -209,6 +221,16 @@ async fn run(settings: &ManagerSettings, threads: &Threads, log_level: LogLevel)
         }
     };
     tracing::info!(signal = asked, "stopping");
+    stop(settings, &serve, (servers, workers)).await;
+    Ok(())
+}
+
+/// Serves for the shutdown delay, then ends listeners and workers.
+async fn stop(
+    settings: &ManagerSettings,
+    serve: &watch::Sender<bool>,
+    (servers, workers): (SupervisedTasks, SupervisedTasks),
+) {
     let args = &settings.args;
     let began = tokio::time::Instant::now();
     let time_left = || args.shutdown_timeout.saturating_sub(began.elapsed());
@@ -217,5 +239,16 @@ async fn run(settings: &ManagerSettings, threads: &Threads, log_level: LogLevel)
     servers.shutdown(time_left()).await;
     workers.shutdown(time_left().min(Duration::from_secs(5))).await;
     tracing::info!("stopped");
+}
+
+/// Opens the durable record. Probes are answered already: another process may have the file for a while.
+async fn open_record(file: &Path, shared: &ManagerContext, state: &mut Reconciler) -> anyhow::Result<()> {
+    let beat = || {
+        shared.heartbeats.core.beat();
+        shared.heartbeats.api.beat();
+    };
+    let (recording, left) = recording::open(file, beat).await?;
+    state.history().record(left.runs, left.until);
+    let _ = shared.core.recording.set(recording);
     Ok(())
 }

@@ -35,6 +35,8 @@ mod names;
 mod people;
 mod process_metrics;
 mod queue_dump;
+mod record_args;
+mod recording;
 mod reload;
 mod settings;
 mod simulate;

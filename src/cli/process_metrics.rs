@@ -341,6 +341,7 @@ mod tests {
             metrics::certificates::render(&certificates, Some(jiff::SignedDuration::ZERO)).unwrap(),
             metrics::render(&gauges, families_of_kueue, Role::Leader).unwrap(),
             gaps.render().unwrap(),
+            metrics::record::render(&metrics::record::RecordStats::default()).unwrap(),
         ];
         let mut exported = families(&without_sums(&page.concat()));
         exported.retain(|name, _| !name.starts_with("kueue_"));

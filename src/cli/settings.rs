@@ -46,6 +46,7 @@ pub(super) fn load(args: ManagerArgs) -> anyhow::Result<ManagerSettings> {
     for warning in &loaded.warnings {
         tracing::warn!(warning, "configuration");
     }
+    args.record.check(args.component, args.history_ring)?;
     Ok(from_configuration(args, loaded.configuration))
 }
 
@@ -152,9 +153,17 @@ impl ManagerSettings {
         // The default means all addresses of both families, as Kueue's does.
         let host = Some(&*configured.bind_address).filter(|host| *host != "0.0.0.0").unwrap_or_default();
         let address = || address::join(host, configured.bind_port);
-        let served = self.configuration.gates.enabled(visibility::GATE) && self.args.component.reconciles();
+        let component = self.args.component;
+        // What records history is asked by the managers on this address, whether or not users are served.
+        let served = component == Component::History
+            || (self.configuration.gates.enabled(visibility::GATE) && component.reconciles());
         let address = self.args.visibility_bind_address.clone().unwrap_or_else(address);
         Some(address).filter(|address| served && !address.is_empty() && address != "0")
+    }
+
+    /// Returns whether API servers ask this process for users. What records history answers the manager alone, on the same port.
+    pub(super) fn serves_users(&self) -> bool {
+        self.args.component.reconciles() && self.visibility_address().is_some()
     }
 
     /// Returns where other replicas ask this one while it leads: the port of the visibility API on the pod's address. `None` if
@@ -251,7 +260,8 @@ impl ManagerSettings {
     /// Returns the lease settings, or `None` without leader election, or if this process neither leads nor needs to know who does.
     pub(super) fn lease(&self) -> anyhow::Result<Option<LeaseSettings>> {
         let election = &self.configuration.leader_election;
-        if !election.leader_elect || self.args.component == Component::Webhooks {
+        let follows = !matches!(self.args.component, Component::Webhooks | Component::History);
+        if !election.leader_elect || !follows {
             return Ok(None);
         }
         let settings = lease::ElectionSettings {
@@ -356,6 +366,21 @@ mod tests {
             let name = format!("{}.kueue-system.svc", service["metadata"]["name"].as_str().unwrap());
             assert!(names.contains(&name), "{name}");
         }
+    }
+
+    /// What the shipped role of the recorder grants is all that it needs: it looks at no Lease, and no API server calls it.
+    #[test]
+    fn the_recorder_follows_no_lease_and_serves_no_users() {
+        let of = |component: &str| {
+            let record = (component == "history").then_some("--history-record=/history.redb");
+            let flags = ["manager", &format!("--component={component}")].map(str::to_owned);
+            let flags = flags.into_iter().chain(record.map(str::to_owned));
+            load(Line::try_parse_from(flags).unwrap().args).unwrap()
+        };
+        let (recorder, controller) = (of("history"), of("controller"));
+        assert!(recorder.lease().unwrap().is_none() && !recorder.serves_users());
+        assert!(controller.lease().unwrap().is_some() && controller.serves_users());
+        assert!(of("dashboard").lease().unwrap().is_some(), "the dashboard says which replica leads");
     }
 
     /// Renamed flags are accepted under both names.

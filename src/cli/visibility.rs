@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::core_queries::OwnCore;
-use super::history_answers::{AskReplicas, HistoryAnswers};
+use super::history_answers::{AskReplicas, HistoryAnswers, RecordSource};
 use super::leader_questions::{LeaderLink, LocalAnswers, account_named, account_of, heard_until};
 use super::manager::ManagerContext;
 use super::settings::ManagerSettings;
@@ -77,6 +77,7 @@ pub(super) fn history(settings: &ManagerSettings, shared: &ManagerContext) -> Hi
         replica: settings.replica(),
         holder: Arc::clone(&shared.leadership.holder),
         call: leader_call(settings, shared).map(|call| -> Arc<dyn AskReplicas> { Arc::new(call) }),
+        record: record_source(settings, shared),
     }
 }
 
@@ -85,18 +86,32 @@ pub(super) fn leader(settings: &ManagerSettings, shared: &ManagerContext) -> Arc
     Arc::new(LeaderLink { local: local_answers(settings, shared), remote: leader_call(settings, shared) })
 }
 
+/// Returns where the durable record is.
+fn record_source(settings: &ManagerSettings, shared: &ManagerContext) -> RecordSource {
+    let args = &settings.args.record;
+    if args.history_record.is_some() {
+        RecordSource::Own(Arc::clone(&shared.core.recording))
+    } else if args.history_address.is_empty() {
+        RecordSource::None
+    } else {
+        RecordSource::At(args.history_address.clone(), Arc::new(Arc::new(replica_call(settings, shared))))
+    }
+}
+
 /// Returns what asks the leader; `None` without an election, where this process leads.
 fn leader_call(settings: &ManagerSettings, shared: &ManagerContext) -> Option<Arc<LeaderCall>> {
-    if shared.leadership.role == Role::Standalone {
-        return None;
-    }
+    (shared.leadership.role != Role::Standalone).then(|| Arc::new(replica_call(settings, shared)))
+}
+
+/// Returns what asks other processes of this installation.
+fn replica_call(settings: &ManagerSettings, shared: &ManagerContext) -> LeaderCall {
     let call = LeaderCallSettings {
         server_name: format!("{}.{}.svc", settings.args.visibility_service, settings.namespace),
         validating: settings.args.validating_webhook_configuration.clone(),
         token_file: settings.args.leader_token.clone(),
         path: QUESTIONS_PATH,
     };
-    Some(Arc::new(LeaderCall::new(&shared.clients.call, call, Arc::clone(&shared.leadership.holder))))
+    LeaderCall::new(&shared.clients.call, call, Arc::clone(&shared.leadership.holder))
 }
 
 /// Returns the path for other processes of this installation; `None` if no account may use it.

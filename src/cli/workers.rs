@@ -13,6 +13,7 @@ use super::core::Core;
 use super::leadership;
 use super::manager::{ChannelEnds, ManagerContext};
 use super::queue_dump;
+use super::recording;
 use super::reload;
 use super::settings::ManagerSettings;
 use super::supervise::SupervisedTasks;
@@ -20,6 +21,7 @@ use super::threads::Threads;
 use super::visibility;
 use super::webhook_configurations;
 use crate::cache::Kind;
+use crate::history::Entry;
 use crate::kube::client::Rate;
 use crate::kube::executor::{Executor, OnCall, RefusalLog};
 use crate::kube::heartbeat::{Heartbeat, wait_for_stall};
@@ -100,10 +102,7 @@ pub(super) fn start(
     start_config_checks(&mut workers, settings, shared, sends_ownership, api);
     let reloads = reload::run(settings, shared);
     workers.start(api, "configuration", run_until(shared.stop.serving.clone(), reloads));
-    if let Some(address) = settings.leader_address() {
-        let told = visibility::history(settings, shared).tell(address);
-        workers.start(api, "history", run_until(shared.stop.acting.clone(), told));
-    }
+    start_telling(&mut workers, settings, shared, api);
     let dumps = queue_dump::run(shared.core.queries.clone());
     workers.start(api, "queue dump", try_run_until(shared.stop.serving.clone(), dumps));
     let watch_statuses = shared.watch_statuses.clone();
@@ -112,6 +111,7 @@ pub(super) fn start(
             watch_statuses.unsynced()
         });
     workers.start(api, "first lists", try_run_until(shared.stop.acting.clone(), listed));
+    let recorder = start_recording(&mut workers, shared, api)?;
     let core = Core {
         state,
         deltas: received,
@@ -125,11 +125,38 @@ pub(super) fn start(
         recent: Arc::clone(&shared.core.recent),
         stop: shared.stop.acting.clone(),
         heartbeat: shared.heartbeats.core.clone(),
+        recorder,
         role: shared.leadership.role,
     };
     let end = core.start().context("core")?;
     workers.start(api, "core", core_exited(end));
     Ok(workers)
+}
+
+/// Starts to tell the leader since when this replica records.
+fn start_telling(
+    workers: &mut SupervisedTasks,
+    settings: &ManagerSettings,
+    shared: &ManagerContext,
+    api: &Runtime,
+) {
+    if let Some(address) = settings.leader_address().filter(|_| settings.args.component.reconciles()) {
+        let told = visibility::history(settings, shared).tell(address);
+        workers.start(api, "history", run_until(shared.stop.acting.clone(), told));
+    }
+}
+
+/// Starts what commits to the durable record, if this process keeps it. Returns where the core sends what it observes.
+fn start_recording(
+    workers: &mut SupervisedTasks,
+    shared: &ManagerContext,
+    api: &Runtime,
+) -> anyhow::Result<Option<std::sync::mpsc::Sender<Vec<Entry>>>> {
+    let Some(recording) = shared.core.recording.get() else { return Ok(None) };
+    let (entries, end) = Arc::clone(recording).start(shared.watch_statuses.clone()).context("record")?;
+    // Awaited at the end: it commits what the core observed last.
+    workers.start(api, "record", recording::ended(end));
+    Ok(Some(entries))
 }
 
 /// Starts the checks of what the cluster must have for the configuration and for this version.
@@ -235,7 +262,7 @@ fn permission_check(
         certificates: &settings.certificates(),
         lease,
         authorizes_metrics: settings.guards_metrics(),
-        serves_visibility: settings.visibility_address().is_some(),
+        serves_visibility: settings.serves_users(),
         writes: settings.args.component.reconciles().then(|| WriteRequirements {
             deletes_jobs: settings.deletes_jobs(),
             pods_are_jobs: core.manages_pods(),

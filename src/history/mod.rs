@@ -5,15 +5,18 @@
 //!   charges;
 //! - the amounts of the open runs of a ClusterQueue are its usage in the ledger, at each instant;
 //! - memory stays within the limit: the oldest records go first, then the oldest hours of the series;
-//! - the cost of a change is that of the Workload that changed.
+//! - the cost of a change is that of the Workload that changed;
+//! - a recorder gets every record and every change of a run once, in order.
 
 mod chunk;
 mod log;
 mod names;
 mod observe;
+mod outbox;
 mod preemptions;
 mod queue_usage;
 mod record;
+mod recorded;
 mod ring;
 mod seen;
 mod series;
@@ -22,17 +25,19 @@ mod tracked;
 mod usage;
 mod view;
 
+pub use outbox::{Entry, NamedAmounts, QueueHour, RunEnd, RunState};
 pub use preemptions::{PreemptionQuery, PreemptionRecord, PreemptionSum, PreemptionSums};
 pub use record::{
     Amounts, EvictionEvent, FinishEvent, Preemption, Preemptor, Record, RecordEvent, RecordKey, RecordKind,
     Run, Subject, WaitEvent, WaitResult,
 };
+pub use recorded::{Gap, RecordedUsage};
 pub use ring::{HistoryStats, Ring};
 pub(crate) use seen::SeenWorkload;
 pub use series::{Bucket, Width};
 pub use series_set::{Measure, QueueNumber};
-pub use tracked::OpenRun;
-pub use usage::{OTHERS, Point, Usage, UsageGroup, UsageQuery, UsageRow};
+pub use tracked::{OpenRun, Sums};
+pub use usage::{BorrowedParts, OTHERS, PARTS, Point, Usage, UsageGroup, UsageQuery, UsageRow};
 pub use view::HistoryView;
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! Invariants: a Workload has at most one open episode; an episode that ended is in one record; a run counts in the usage of its
 //! ClusterQueue from its first to its last observation; no length is negative.
 
+use super::outbox::{Entry, RunEnd};
 use super::record::{
     EvictionEvent, FinishEvent, Preemption, Record, RecordEvent, RecordKey, RecordKind, Run, Subject,
     WaitEvent, WaitResult,
@@ -18,18 +19,7 @@ use std::mem;
 use std::sync::Arc;
 
 /// Result of the record of a Workload that was deleted before it finished.
-const DELETED: &str = "Deleted";
-
-/// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RunEnd {
-    /// With the Workload: its record has the run.
-    Finish,
-    /// By an eviction: its record has the run.
-    Eviction,
-    /// Otherwise, as when a slice takes over: the run gets a record of its own.
-    Other,
-}
+pub(super) const DELETED: &str = "Deleted";
 
 impl Ring {
     /// Follows a Workload that was stored. The caller leaves out one that was finished before.
@@ -38,6 +28,7 @@ impl Ring {
             return;
         }
         let uid = &seen.record.meta.uid;
+        self.outbox.see(uid);
         let known = self.take(uid);
         let first = known.is_none();
         let mut tracked = known.unwrap_or_else(|| self.begin_tracking(seen));
@@ -70,13 +61,13 @@ impl Ring {
         })
     }
 
-    fn take(&mut self, uid: &str) -> Option<Tracked> {
+    pub(super) fn take(&mut self, uid: &str) -> Option<Tracked> {
         let tracked = self.workloads.remove(uid)?;
         self.tracked_bytes = self.tracked_bytes.saturating_sub(tracked.bytes());
         Some(tracked)
     }
 
-    fn put(&mut self, uid: &Arc<str>, tracked: Tracked) {
+    pub(super) fn put(&mut self, uid: &Arc<str>, tracked: Tracked) {
         self.tracked_bytes = self.tracked_bytes.saturating_add(tracked.bytes());
         self.workloads.insert(Arc::clone(uid), tracked);
     }
@@ -111,23 +102,29 @@ impl Ring {
             let end = seen.released().unwrap_or(self.now);
             self.end_run(seen.record, tracked, end, RunEnd::Other);
             self.follow_wait(seen, tracked, queue);
+            if let Some(since) = seen.reservation() {
+                tracked.reserved_at = since;
+            }
         }
     }
 
     /// Follows a Workload that is charged.
     fn follow_run(&mut self, seen: &SeenWorkload<'_>, tracked: &mut Tracked, queue: u32, new: Run) {
         if let Phase::Running(run) = &mut tracked.phase {
-            if run.start == new.start && tracked.queue == queue {
+            if tracked.reserved_at == new.start && tracked.queue == queue {
                 if run.amounts != new.amounts {
                     self.usage.add(queue, &run.amounts, -1, (&mut self.series, self.now));
                     self.usage.add(queue, &new.amounts, 1, (&mut self.series, self.now));
+                    self.tell_resized(&seen.record.meta.uid, &run.amounts, &new.amounts);
                     Arc::make_mut(run).amounts = new.amounts;
                 }
                 return;
             }
-            // The versions between two reservations were not delivered.
-            let missed = seen.earlier_eviction();
-            let end = missed.as_ref().map_or(new.start, |eviction| eviction.at.min(new.start));
+            // Another ClusterQueue has the same reservation, or the versions between two reservations were not delivered.
+            let same = tracked.reserved_at == new.start;
+            let missed = seen.earlier_eviction().filter(|_| !same);
+            let end = if same { self.now } else { new.start };
+            let end = missed.as_ref().map_or(end, |eviction| eviction.at.min(new.start));
             if let Some(eviction) = missed.filter(|_| !run.evicted) {
                 self.record_eviction(seen.record, tracked, &eviction, None);
             }
@@ -150,8 +147,13 @@ impl Ring {
         tracked.reserved_at = new.start;
         self.usage.add(queue, &new.amounts, 1, (&mut self.series, self.now));
         let workload = self.subject(seen.record, queue);
-        let Run { start, amounts } = new;
-        tracked.phase = Phase::Running(Arc::new(OpenRun { workload, start, amounts, evicted: false }));
+        // A slice that is charged to the one that replaces it, and then is not, ran for neither of both in between.
+        let start =
+            if resumed { self.now } else { self.outbox.counted_from(&seen.record.meta.uid, new.start) };
+        let amounts = new.amounts;
+        let run = OpenRun { workload, start, amounts, evicted: false };
+        self.tell_opened(&seen.record.meta.uid, tracked, &run);
+        tracked.phase = Phase::Running(Arc::new(run));
     }
 
     /// Follows a Workload that is not charged.
@@ -240,11 +242,13 @@ impl Ring {
             sums.ran = sums.ran.saturating_add(ran);
             sums.runs = sums.runs.saturating_add(1);
         });
-        let cause = if run.evicted { RunEnd::Eviction } else { cause };
+        let cause = if run.evicted { RunEnd::Released } else { cause };
+        let uid = &record.meta.uid;
+        self.outbox.add(|| Entry::Ended { uid: Arc::clone(uid), at: end, end: cause });
         let run = Run { start: run.start, amounts: Arc::clone(&run.amounts) };
         match cause {
-            RunEnd::Finish => return Some(run),
-            RunEnd::Eviction => self.complete_eviction(record, tracked, end),
+            RunEnd::Finished | RunEnd::Deleted => return Some(run),
+            RunEnd::Released => self.complete_eviction(record, tracked, end),
             RunEnd::Other => {
                 let key = (RecordKind::Segment, tracked.evictions, part);
                 self.add_record(record, tracked, key, RecordEvent::Segment { run, end });
@@ -275,6 +279,13 @@ impl Ring {
         if let Phase::Running(open) = &mut tracked.phase {
             Arc::make_mut(open).evicted = true;
             run = Some(Run { start: open.start, amounts: Arc::clone(&open.amounts) });
+            let reason = self.names.text(eviction.reason);
+            self.outbox.add(|| Entry::Evicted {
+                uid: Arc::clone(&record.meta.uid),
+                at: eviction.at,
+                reason,
+                preempted: eviction.preemption.is_some(),
+            });
         }
         if let Some(run) = run.as_ref().filter(|_| eviction.preemption.is_some()) {
             let lost = self.length(run.start, eviction.at);
@@ -313,16 +324,19 @@ impl Ring {
                 eviction.released = Some(end.max(eviction.at));
             }
         };
-        match self.seeds.get_mut(&key) {
-            Some(seed) => complete(seed),
-            None => self.log.complete(&key, complete),
+        if let Some(seed) = self.seeds.get_mut(&key) {
+            complete(seed);
+        } else {
+            self.log.complete(&key, complete);
+            self.tell_completed(&key);
         }
     }
 
     /// Ends what is known of a Workload.
     fn end(&mut self, record: &WorkloadRecord, mut tracked: Tracked, at: Millis, result: &str) {
         self.end_wait(record, &mut tracked, at, WaitResult::Deleted);
-        let run = self.end_run(record, &mut tracked, at, RunEnd::Finish);
+        let end = if result == DELETED { RunEnd::Deleted } else { RunEnd::Finished };
+        let run = self.end_run(record, &mut tracked, at, end);
         let sums = tracked.sums.as_deref().copied().unwrap_or_default();
         let event = FinishEvent {
             at,
@@ -354,11 +368,12 @@ impl Ring {
         match self.from {
             Some(from) => {
                 record.seeded = kind == RecordKind::Eviction && record.at() < from;
-                self.log.add(record);
+                self.keep(record);
             }
-            // Before the first lists are complete, only evictions are of use: all else began earlier.
-            None if kind == RecordKind::Eviction => {
-                record.seeded = true;
+            // Before the first lists are complete, only evictions are of use: all else began earlier, but for what an earlier process
+            // recorded.
+            None if kind == RecordKind::Eviction || self.outbox.follows(&record.key.uid) => {
+                record.seeded = kind == RecordKind::Eviction;
                 self.seeds.insert(record.key.clone(), record);
             }
             None => {}

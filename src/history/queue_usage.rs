@@ -13,12 +13,13 @@ pub(super) struct QueueUsage(BTreeMap<u32, BTreeMap<u32, Sum>>);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
     used: i128,
-    nominal: i128,
+    /// None while the ClusterQueue is not known: nothing is borrowed from a quota that is not.
+    nominal: Option<i128>,
 }
 
 impl Sum {
     fn borrowed(self) -> i128 {
-        self.used.saturating_sub(self.nominal).max(0)
+        self.nominal.map_or(0, |nominal| self.used.saturating_sub(nominal).max(0))
     }
 }
 
@@ -56,7 +57,7 @@ impl QueueUsage {
         }
         for (fr, sum) in sums {
             let borrowed = sum.borrowed();
-            sum.nominal = quotas.get(fr).copied().unwrap_or_default();
+            sum.nominal = Some(quotas.get(fr).copied().unwrap_or_default());
             let change = sum.borrowed().saturating_sub(borrowed);
             series.add_level(queue, Measure::Borrowed(*fr), change, now);
         }
@@ -65,7 +66,7 @@ impl QueueUsage {
 
     fn drop_empty(&mut self, queue: u32) {
         if let Some(sums) = self.0.get_mut(&queue) {
-            sums.retain(|_, sum| *sum != Sum::default());
+            sums.retain(|_, sum| sum.used != 0 || sum.nominal.is_some_and(|nominal| nominal != 0));
             if sums.is_empty() {
                 self.0.remove(&queue);
             }

@@ -2,6 +2,7 @@
 
 use super::log::RecordLog;
 use super::names::Names;
+use super::outbox::Outbox;
 use super::queue_usage::QueueUsage;
 use super::record::{Record, RecordEvent, RecordKey, RecordKind};
 use super::seen::millis;
@@ -32,6 +33,8 @@ pub struct Ring {
     pub(super) seeds: BTreeMap<RecordKey, Record>,
     pub(super) series: SeriesSet,
     pub(super) usage: QueueUsage,
+    /// What a recorder has not taken yet.
+    pub(super) outbox: Outbox,
     /// Number of runs and waits that would have had a negative length.
     pub(super) cut: u64,
     /// Bytes of the tracked Workloads.
@@ -75,6 +78,7 @@ impl Ring {
             seeds: BTreeMap::new(),
             series: SeriesSet::default(),
             usage: QueueUsage::default(),
+            outbox: Outbox::default(),
             cut: 0,
             tracked_bytes: 0,
             swept_at: 0,
@@ -109,8 +113,9 @@ impl Ring {
             {
                 preemption.preemptor = self.preemptor(&preemption.preemptor_uid);
             }
-            self.log.add(record);
+            self.keep(record);
         }
+        self.end_unseen();
         self.fit_memory();
     }
 

@@ -55,6 +55,11 @@ impl SeenWorkload<'_> {
         self.charge.as_ref().map(|charge| (since, charge))
     }
 
+    /// Returns since when quota is reserved, whether or not the Workload is charged.
+    pub(super) fn reservation(&self) -> Option<Millis> {
+        conditions::true_since(self.status(), ConditionType::QuotaReserved).map(millis)
+    }
+
     /// Returns when quota was released, if the conditions say so.
     pub(super) fn released(&self) -> Option<Millis> {
         let reserved = conditions::find(self.status(), ConditionType::QuotaReserved)?;

@@ -69,12 +69,16 @@ pub struct OpenRun {
 }
 
 /// Sums over the ended episodes of a Workload.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sums {
-    pub(super) waited: Millis,
-    pub(super) ran: Millis,
-    pub(super) lost: Millis,
-    pub(super) runs: u32,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// Milliseconds pending.
+    pub waited: i64,
+    /// Milliseconds with quota.
+    pub ran: i64,
+    /// Milliseconds of runs that a preemption ended.
+    pub lost: i64,
+    /// Number of runs.
+    pub runs: u32,
 }
 
 impl Tracked {

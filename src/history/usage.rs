@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Parts of the whole in which borrowed parts are counted.
-const PARTS: i128 = 1_000_000;
+pub const PARTS: i128 = 1_000_000;
 
 /// What usage is grouped by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -144,8 +144,8 @@ struct Hours {
 }
 
 type Groups<'a> = BTreeMap<String, Group<'a>>;
-/// By ClusterQueue and flavor-resource: parts of the usage that were borrowed, by hour.
-type BorrowedParts = BTreeMap<(Arc<str>, u32), BTreeMap<Millis, i128>>;
+/// Parts of usage that were borrowed, in millionths, by ClusterQueue, flavor-resource and start of the hour.
+pub type BorrowedParts = BTreeMap<Arc<str>, BTreeMap<FlavorResource, BTreeMap<i64, i128>>>;
 
 impl HistoryView {
     /// Returns usage in a period.
@@ -250,9 +250,8 @@ impl HistoryView {
                 }
                 if !by_series {
                     hours.used = hours.used.saturating_add(used);
-                    let key = (Arc::clone(&run.workload.cluster_queue), *number);
-                    let borrowed =
-                        parts.get(&key).map_or(0, |parts| borrowed_of(amount, (start, end), parts));
+                    let parts = parts.get(&run.workload.cluster_queue).and_then(|parts| parts.get(fr));
+                    let borrowed = parts.map_or(0, |parts| borrowed_of(amount, (start, end), parts));
                     hours.borrowed = hours.borrowed.saturating_add(borrowed);
                 }
             }
@@ -260,18 +259,19 @@ impl HistoryView {
     }
 
     /// Returns which part of its usage each ClusterQueue borrowed, by hour.
-    fn borrowed_parts(&self, until: Timestamp) -> BorrowedParts {
+    pub fn borrowed_parts(&self, until: Timestamp) -> BorrowedParts {
         let mut parts = BorrowedParts::new();
         for (queue, measure) in self.series() {
             let Measure::Borrowed(fr) = measure else { continue };
-            let Some(name) = self.queue_name(queue) else { continue };
+            let (Some(name), Some(named)) = (self.queue_name(queue), self.named(fr)) else { continue };
             let used = by_hour(&self.buckets(queue, Measure::Usage(fr), until));
             let borrowed = by_hour(&self.buckets(queue, measure, until));
             let part = |(hour, borrowed): (Millis, i128)| {
                 let used = used.get(&hour).copied().filter(|used| *used > 0)?;
                 (borrowed > 0).then(|| (hour, borrowed.saturating_mul(PARTS).checked_div(used).unwrap_or(0)))
             };
-            parts.insert((Arc::clone(name), fr), borrowed.into_iter().filter_map(part).collect());
+            let borrowed = borrowed.into_iter().filter_map(part).collect();
+            parts.entry(Arc::clone(name)).or_default().insert(named.clone(), borrowed);
         }
         parts
     }
@@ -382,7 +382,7 @@ fn part_in(bucket: &Bucket, (from, until): (Millis, Millis)) -> i128 {
     }
 }
 
-fn by_hour(buckets: &[Bucket]) -> BTreeMap<Millis, i128> {
+pub(super) fn by_hour(buckets: &[Bucket]) -> BTreeMap<Millis, i128> {
     let mut hours: BTreeMap<Millis, i128> = BTreeMap::new();
     for bucket in buckets {
         let hour = hours.entry(hour_of(bucket.start)).or_default();
@@ -391,7 +391,8 @@ fn by_hour(buckets: &[Bucket]) -> BTreeMap<Millis, i128> {
     hours
 }
 
-const fn hour_of(time: Millis) -> Millis {
+/// Returns the start of the hour of a time.
+pub(super) const fn hour_of(time: Millis) -> Millis {
     time.saturating_sub(time.rem_euclid(HOUR))
 }
 

@@ -9,6 +9,7 @@ mod gauges;
 mod history;
 pub mod model;
 pub mod recent;
+pub mod record;
 
 pub use configuration_gaps::ConfigurationGaps;
 pub use counters::text;

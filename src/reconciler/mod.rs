@@ -242,9 +242,9 @@ impl Reconciler {
         }
     }
 
-    /// Returns the history of the last 24 hours.
-    pub const fn history(&self) -> &Ring {
-        &self.history
+    /// Returns the history of the last 24 hours; to a recorder, which takes what it observes, and to readers.
+    pub const fn history(&mut self) -> &mut Ring {
+        &mut self.history
     }
 
     const fn queue_updates(&mut self) -> QueueUpdates<'_> {

@@ -31,7 +31,7 @@ const fn copied(source: &'static str, target: &'static str, part: &'static str) 
 const SERVES_VISIBILITY: &str = r#"include "sluice.servesVisibility" ."#;
 const FLOW_CONTROL: &str = r#"and (include "sluice.servesVisibility" .) .Values.enableVisibilityAPF"#;
 
-const COPIED: [Copied; 24] = [
+const COPIED: [Copied; 25] = [
     copied("config/metrics/role.yaml", "rbac/metrics_role.yaml", ""),
     copied("config/rbac/batch_admin_role.yaml", "rbac/batch_admin_role.yaml", ""),
     copied("config/rbac/batch_user_role.yaml", "rbac/batch_user_role.yaml", ""),
@@ -62,6 +62,10 @@ const COPIED: [Copied; 24] = [
     Copied {
         condition: r#"include "sluice.dashboardComponent" ."#,
         ..copied("config/dashboard/role.yaml", "rbac/dashboard_role.yaml", "webhookRules")
+    },
+    Copied {
+        condition: ".Values.history.enabled",
+        ..copied("config/history/role.yaml", "rbac/history_role.yaml", "webhookRules")
     },
     Copied {
         condition: SERVES_VISIBILITY,

@@ -33,6 +33,7 @@ fn wanted() -> Vec<(PathBuf, String)> {
         ("config/rbac/kustomization.yaml", manifests::user_role_files()),
         ("config/split/webhooks_role.yaml", manifests::webhook_rules()),
         ("config/dashboard/role.yaml", manifests::webhook_rules()),
+        ("config/history/role.yaml", manifests::webhook_rules()),
         ("config/manager/controller_manager_config.yaml", manifests::shipped_frameworks()),
         ("README.md", manifests::readme_table()),
         ("docs/simulate.md", manifests::simulated_kinds()),

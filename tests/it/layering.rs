@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Modules in the order of their dependencies: each may use the modules before it.
-const LAYERS: [&str; 22] = [
+const LAYERS: [&str; 23] = [
     "resources",
     "api",
     "topology",
@@ -27,6 +27,7 @@ const LAYERS: [&str; 22] = [
     "visibility",
     "people",
     "dashboard",
+    "record",
     "kube",
     "server",
     "cli",

@@ -44,6 +44,7 @@ fn workloads_without_a_queue_are_counted_where_they_are_listed() {
     put(&mut core, "b", "dangling");
     assert_eq!(counts(&mut core), [(2, 2, 2); 3]);
     // Another tenant's are not among them.
+    core.put(Kind::Namespace, json!({"metadata": {"name": "other"}}));
     let other = Access::to_namespace("other", TenantDetail::Sums);
     let view = namespace_page(&core.state.snapshot(), &other, ("other", Source::default())).unwrap();
     assert_eq!((view.pending, view.needs_change), (0, 0));

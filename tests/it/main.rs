@@ -79,6 +79,7 @@ mod recorded_conversions;
 mod recorded_lives;
 mod recorded_reviews;
 mod recorded_tables;
+mod recorder_manifests;
 mod reference_data;
 mod related_objects;
 mod released_pods;

@@ -97,21 +97,29 @@ const ALL_FEATURES: Features = Features {
     visibility: true,
 };
 
-/// Permissions that the manager requires with all features, or that its webhooks require alone.
-fn needed_permissions(writes: bool) -> BTreeSet<Permission> {
-    needed_with(
-        writes,
-        Features { own_certificates: writes, v1beta1: writes, visibility: writes, ..ALL_FEATURES },
-    )
+/// What a process does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Manager,
+    Webhooks,
+    Dashboard,
+    History,
 }
 
-/// Permissions that the manager requires with these features, or its webhooks.
-fn needed_with(writes: bool, features: Features) -> BTreeSet<Permission> {
-    needed_by((writes, writes), features)
+/// The features of a process that only reads, and serves no resource of an API.
+const READS: Features =
+    Features { own_certificates: false, v1beta1: false, visibility: false, ..ALL_FEATURES };
+
+/// Permissions that the manager requires with these features.
+fn needed_with(features: Features) -> BTreeSet<Permission> {
+    needed_by(Part::Manager, features)
 }
 
-/// Permissions of a part that writes or not, and reads all kinds or those of reviews.
-fn needed_by((writes, reads_all): (bool, bool), features: Features) -> BTreeSet<Permission> {
+/// Permissions that a part requires.
+fn needed_by(part: Part, features: Features) -> BTreeSet<Permission> {
+    let (writes, reads_all) = (part == Part::Manager, part != Part::Webhooks);
+    // What records history follows no leader.
+    let looks_at_lease = matches!(part, Part::Manager | Part::Dashboard);
     let mut core = CoreSettings::default();
     core.gates.provisioning_requests = features.provisioning;
     // The same role is for pods of elastic jobs.
@@ -159,7 +167,7 @@ fn needed_by((writes, reads_all): (bool, bool), features: Features) -> BTreeSet<
     let required = rbac_check::required_permissions(&rbac_check::PermissionRequirements {
         kinds: &kinds,
         certificates: &certificates,
-        lease: reads_all.then_some(&lease),
+        lease: looks_at_lease.then_some(&lease),
         serves_visibility: features.visibility,
         authorizes_metrics: true,
         writes: writes.then_some(rbac_check::WriteRequirements {
@@ -174,7 +182,7 @@ fn needed_by((writes, reads_all): (bool, bool), features: Features) -> BTreeSet<
 
 #[test]
 fn manager_role_equals_needed_permissions() {
-    assert_permissions(&granted_permissions("kueue-controller-manager"), &needed_permissions(true));
+    assert_permissions(&granted_permissions("kueue-controller-manager"), &needed_with(ALL_FEATURES));
 }
 
 /// Without the role of a feature, the manager has exactly the permissions that it needs while the feature is off. So it is with
@@ -190,12 +198,12 @@ fn permissions_follow_features() {
     ];
     for (left_out, features) in cases {
         let granted = granted_without("kueue-controller-manager", &[left_out]);
-        assert_permissions(&granted, &needed_with(true, features));
+        assert_permissions(&granted, &needed_with(features));
     }
     let certificates = "config/visibility/certificates_role.yaml";
     let left_out = ["webhook-certs/self-managed", "config/v1beta1", certificates];
     let features = Features { own_certificates: false, v1beta1: false, ..ALL_FEATURES };
-    assert_permissions(&granted_without("kueue-controller-manager", &left_out), &needed_with(true, features));
+    assert_permissions(&granted_without("kueue-controller-manager", &left_out), &needed_with(features));
     let created = |permission: &Permission| permission.2 == "secrets" && permission.4 == "create";
     assert!(!granted_permissions("kueue-controller-manager").iter().any(created));
 }
@@ -203,21 +211,27 @@ fn permissions_follow_features() {
 /// The account of the webhooks, where they are a Deployment of their own, only reads.
 #[test]
 fn webhooks_role_equals_needed_permissions() {
-    let granted = granted_permissions("kueue-webhooks");
-    assert_permissions(&granted, &needed_permissions(false));
-    for permission in granted {
-        let permission = format!("{permission:?}");
-        let reads = ["\"get\"", "\"list\"", "\"watch\""].iter().any(|verb| permission.contains(verb));
-        assert!(reads || permission.contains("reviews"), "{permission}");
-    }
+    assert_reads("kueue-webhooks", Part::Webhooks);
 }
 
 /// The account of the dashboard reads what the manager reads, and creates reviews of its users.
 #[test]
 fn dashboard_role_equals_needed_permissions() {
-    let features = Features { own_certificates: false, v1beta1: false, visibility: false, ..ALL_FEATURES };
-    let granted = granted_permissions("kueue-dashboard");
-    assert_permissions(&granted, &needed_by((false, true), features));
+    assert_reads("kueue-dashboard", Part::Dashboard);
+}
+
+/// The account of what records history reads what the manager reads, and creates reviews of the manager's tokens.
+#[test]
+fn history_role_equals_needed_permissions() {
+    assert_reads("kueue-history", Part::History);
+    let lease = |permission: &Permission| permission.2 == "leases";
+    assert!(!granted_permissions("kueue-history").iter().any(lease), "no leader is asked");
+}
+
+/// An account has what its part needs, and creates nothing but reviews.
+fn assert_reads(account: &str, part: Part) {
+    let granted = granted_permissions(account);
+    assert_permissions(&granted, &needed_by(part, READS));
     for permission in granted {
         let reads = ["get", "list", "watch"].contains(&permission.4.as_str());
         assert!(reads || permission.2.ends_with("reviews"), "{permission:?}");

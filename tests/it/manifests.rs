@@ -84,6 +84,7 @@ fn every_manifest_is_valid_and_referenced() {
         "config/samples/kustomization.yaml",
         "config/split/kustomization.yaml",
         "config/dashboard/kustomization.yaml",
+        "config/history/kustomization.yaml",
         "config/v1beta1/kustomization.yaml",
         "config/visibility-flow-control/kustomization.yaml",
         "config/v1beta1/cert-manager/kustomization.yaml",
@@ -279,10 +280,9 @@ fn deployments_match_kueues_form_and_the_configuration() {
     let text = fs::read_to_string(root().join("config/manager").join(FILE)).unwrap();
     let configuration = config::parse(&text, &known_frameworks()).unwrap().configuration;
     let mut deployments = objects("Deployment");
-    // The dashboard is none of Kueue's.
-    deployments.retain(|(path, _)| {
-        ["config/samples", "config/dashboard"].iter().all(|folder| !path.starts_with(root().join(folder)))
-    });
+    // The dashboard and the record of history are none of Kueue's.
+    let others = ["config/samples", "config/dashboard", "config/history"];
+    deployments.retain(|(path, _)| others.iter().all(|folder| !path.starts_with(root().join(folder))));
     assert_eq!(deployments.len(), 2);
     for (path, deployment) in deployments {
         let path = path.display();
@@ -323,10 +323,15 @@ fn deployments_match_kueues_form_and_the_configuration() {
 }
 
 /// Returns the object of a kind in the folder of the manager.
-fn of_the_manager(kind: &str) -> Value {
+pub(crate) fn of_the_manager(kind: &str) -> Value {
+    only_object("config/manager", kind)
+}
+
+/// Returns the only object of a kind in a folder.
+pub(crate) fn only_object(folder: &str, kind: &str) -> Value {
     let mut objects = objects(kind);
-    objects.retain(|(path, _)| path.starts_with(root().join("config/manager")));
-    let [(_, object)] = &objects[..] else { panic!("{} of kind {kind}", objects.len()) };
+    objects.retain(|(path, _)| path.starts_with(root().join(folder)));
+    let [(_, object)] = &objects[..] else { panic!("{}: {} of kind {kind}", folder, objects.len()) };
     object.clone()
 }
 

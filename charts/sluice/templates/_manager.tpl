@@ -36,6 +36,7 @@
 {{- include "sluice.manager.sharedArgs" . }}
 {{- if ne .component "webhooks" }}
 {{- include "sluice.dashboardManagerArgs" . }}
+{{- include "sluice.historyManagerArgs" . }}
 {{- end }}
 {{- with .Values.controllerManager.manager.extraArgs }}
 {{ toYaml . }}

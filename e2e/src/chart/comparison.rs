@@ -13,14 +13,14 @@ const HELM_LABELS: [&str; 4] = [
     "app.kubernetes.io/version",
     "helm.sh/chart",
 ];
-/// Annotation of the chart's CustomResourceDefinitions.
+/// Annotation of the chart's CustomResourceDefinitions, and of the claim of the volume.
 const KEEP: (&str, &str) = ("helm.sh/resource-policy", "keep");
 /// Annotation of the chart's pods, so that a changed configuration replaces them.
 pub(super) const CHECKSUM: &str = "sluice.dev/config-checksum";
 /// Label of every namespace with its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
-/// Roles of separate webhooks and of the dashboard.
-const READING_ROLES: [&str; 2] = ["kueue-webhooks-role", "kueue-dashboard-role"];
+/// Roles of processes beside the manager, which only read.
+const READING_ROLES: [&str; 3] = ["kueue-webhooks-role", "kueue-dashboard-role", "kueue-history-role"];
 /// Key of the configuration in its ConfigMap.
 const CONFIGURATION: &str = "controller_manager_config.yaml";
 
@@ -58,13 +58,11 @@ pub(super) fn compare(chart: Vec<Value>, config: Vec<Value>) -> Result<usize> {
 fn chart_object(mut object: Value) -> Result<Value> {
     let name = format!("{} {}", text(&object, "/kind"), text(&object, "/metadata/name"));
     if object["kind"] == "CustomResourceDefinition" {
-        let annotations = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
-        let annotations = annotations.with_context(|| format!("{name} has no annotations"))?;
-        ensure!(annotations.remove(KEEP.0) == Some(KEEP.1.into()), "{name} would not stay");
-        if annotations.is_empty() {
-            remove(&mut object, "/metadata", "annotations");
-        }
+        remove_keep(&mut object, &name)?;
         return Ok(object);
+    }
+    if object["kind"] == "PersistentVolumeClaim" {
+        remove_keep(&mut object, &name)?;
     }
     for label in HELM_LABELS {
         ensure!(remove(&mut object, "/metadata/labels", label).is_some(), "{name} has no label {label}");
@@ -79,8 +77,19 @@ fn chart_object(mut object: Value) -> Result<Value> {
     Ok(object)
 }
 
-/// Removes the kinds of jobs that the shipped configuration does not enable from the roles of separate webhooks and of the dashboard. A
-/// component of `config/frameworks` cannot know whether such a role exists, so it has all kinds; the chart knows the configuration.
+/// Removes the annotation by which Helm leaves an object when the release ends.
+fn remove_keep(object: &mut Value, name: &str) -> Result<()> {
+    let annotations = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
+    let annotations = annotations.with_context(|| format!("{name} has no annotations"))?;
+    ensure!(annotations.remove(KEEP.0) == Some(KEEP.1.into()), "{name} would not stay");
+    if annotations.is_empty() {
+        remove(object, "/metadata", "annotations");
+    }
+    Ok(())
+}
+
+/// Removes the kinds of jobs that the shipped configuration does not enable from the roles of processes that only read. A component of
+/// `config/frameworks` cannot know whether such a role exists, so it has all kinds; the chart knows the configuration.
 fn remove_unlisted_kinds(object: &mut Value) -> Result<()> {
     let name = text(object, "/metadata/name").to_owned();
     if object["kind"] != "ClusterRole" || !READING_ROLES.contains(&name.as_str()) {

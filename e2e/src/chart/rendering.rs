@@ -73,11 +73,6 @@ fn variants() -> Vec<Variant> {
             Overlay { split: true, ..DEFAULT },
         ),
         variant(
-            "dashboard",
-            json!({"dashboard": {"enabled": true}}),
-            Overlay { namespace: OTHER_NAMESPACE, components: &["dashboard"], ..DEFAULT },
-        ),
-        variant(
             "Prometheus",
             json!({"enablePrometheus": true}),
             Overlay { components: &["prometheus"], ..DEFAULT },
@@ -117,6 +112,28 @@ fn variants() -> Vec<Variant> {
     ]
 }
 
+/// Processes beside the manager, which are Deployments of their own.
+fn variants_with_readers() -> [Variant; 3] {
+    let variant = |name, values, overlay| Variant { name, values, overlay };
+    [
+        variant(
+            "dashboard",
+            json!({"dashboard": {"enabled": true}}),
+            Overlay { namespace: OTHER_NAMESPACE, components: &["dashboard"], ..DEFAULT },
+        ),
+        variant(
+            "record of history",
+            json!({"history": {"enabled": true}}),
+            Overlay { namespace: OTHER_NAMESPACE, components: &["history"], ..DEFAULT },
+        ),
+        variant(
+            "record of history with a dashboard and separate webhooks",
+            json!({"history": {"enabled": true}, "dashboard": {"enabled": true}, "webhooks": {"separate": true}}),
+            Overlay { split: true, components: &["dashboard", "history"], ..DEFAULT },
+        ),
+    ]
+}
+
 fn variants_with_v1beta1() -> [Variant; 2] {
     [
         Variant {
@@ -142,7 +159,7 @@ fn variants_with_v1beta1() -> [Variant; 2] {
 
 /// Compares all variants.
 pub(super) fn check(helm: &Helm, kubectl: &Path) -> Result<()> {
-    for variant in variants().into_iter().chain(variants_with_v1beta1()) {
+    for variant in variants().into_iter().chain(variants_with_readers()).chain(variants_with_v1beta1()) {
         let compared = compare(helm, kubectl, &variant);
         let count = compared.with_context(|| variant.name)?;
         println!("{}: {count} objects equal those of config/", variant.name);

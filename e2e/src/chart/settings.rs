@@ -104,7 +104,8 @@ fn check_field(helm: &Helm, case: &Case) -> Result<()> {
 
 fn check_flag(helm: &Helm, case: &Case) -> Result<()> {
     let objects = render(helm, &case.values())?;
-    let deployment = of_kind(&objects, "Deployment").next().context("no Deployment")?;
+    let is_manager = |object: &&Value| text(object, "/metadata/name").ends_with("-controller-manager");
+    let deployment = of_kind(&objects, "Deployment").find(is_manager).context("no manager")?;
     let mut arguments = items(deployment, ARGUMENTS);
     ensure!(arguments.any(|argument| *argument == case.flag), "no argument {}", case.flag);
     Ok(())
@@ -131,6 +132,8 @@ fn everything() -> Value {
         "metrics": {"prometheusServiceAccount": "prometheus-k8s"},
         "webhooks": {"separate": true},
         "dashboards": {"enabled": true},
+        "dashboard": {"enabled": true, "ingress": {"enabled": true, "host": "queues.example"}},
+        "history": {"enabled": true},
         "v1beta1": {"enabled": true},
         "managerConfig": {"controllerManagerConfigYaml": format!("{CONFIGURATION}{retention}\n{frameworks}\n")},
     })

@@ -186,7 +186,8 @@ pub(crate) const CASES: &[Case] = &cases! {
     Soak, Machine, 250, partitions::switch_meets_outages;
     Full, Packed, 20, image::manager_runs_in_image;
     Full + Versions, Packed, 109, shipped_manifests::deployment_runs_as_rendered;
-    Soak, Packed, 120, recorded_history::replicas_tell_what_happened;
+    Full, Packed, 120, recorded_history::replicas_tell_what_happened;
+    Full, Plane, 40, recorder::record_survives_its_process;
     Soak, Packed, 111, shipped_manifests::split_deployments_run_as_rendered;
     Core, Plane, 60, dashboard::is_a_process_of_its_own;
     Soak, Packed, 90, shipped_dashboard::dashboard_runs_as_rendered;

@@ -64,6 +64,7 @@ mod queue_order;
 mod ray_clusters;
 mod rbac_changes;
 mod recorded_history;
+mod recorder;
 mod recreated_queues;
 mod rejected_writes;
 mod reload;

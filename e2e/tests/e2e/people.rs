@@ -8,12 +8,13 @@ use sluice_e2e::binaries::{self, Build};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::objects::Kind;
 use sluice_e2e::wait::eventually;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A Job waits behind another one: verbs say why, move it, and delete its Job; no dry run changes anything. The same by a plugin of
 /// kubectl, and with the lists of kueuectl.
@@ -106,14 +107,36 @@ impl People {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("script, of util-linux, gives a program a terminal")?;
         let mut keys = child.stdin.take().context("no input")?;
-        // Each key after the frame that it is for.
-        for key in ["\r", "q", "q"] {
-            thread::sleep(Duration::from_secs(1));
-            keys.write_all(key.as_bytes())?;
+        let mut output = child.stdout.take().context("no output")?;
+        let shown = Arc::new(Mutex::new(String::new()));
+        let reading = thread::spawn({
+            let shown = Arc::clone(&shown);
+            move || {
+                let mut part = [0_u8; 4096];
+                while let Ok(count @ 1..) = output.read(&mut part) {
+                    shown.lock().unwrap().push_str(&String::from_utf8_lossy(&part[..count]));
+                }
+            }
+        });
+        let has = |texts: &[&str]| {
+            let shown = shown.lock().unwrap();
+            texts.iter().any(|text| shown.contains(text))
+        };
+        // Each key after the frame that it is for, and after all of them the end.
+        for (frame, key) in
+            [(["> job-second"; 2], "\r"), (["job-second has been pending", "FLAVOR"], "q"), ([""; 2], "q")]
+        {
+            let began = Instant::now();
+            while !has(&frame) && began.elapsed() < Duration::from_secs(20) {
+                thread::sleep(Duration::from_millis(50));
+            }
+            thread::sleep(Duration::from_millis(500));
+            keys.write_all(key.as_bytes()).with_context(|| shown.lock().unwrap().clone())?;
         }
-        let output = child.wait_with_output()?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        ensure!(output.status.success(), "{}: {text}", output.status);
+        let status = child.wait()?;
+        reading.join().map_err(|_| anyhow::anyhow!("the output cannot be read"))?;
+        let text = shown.lock().unwrap().clone();
+        ensure!(status.success(), "{status}: {text}");
         ensure!(text.contains("> job-second") && text.contains("q quit  / filter"), "{text}");
         ensure!(text.contains("job-second has been pending") || text.contains("FLAVOR"), "{text}");
         let (taken, given_back) = ("\u{1b}[?1049h", "\u{1b}[?1049l");

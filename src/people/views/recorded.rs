@@ -1,6 +1,7 @@
 //! For which time an answer of the history is complete, as a sentence.
 
 use super::Look;
+use crate::history::Gap;
 use crate::people::duration::human;
 use crate::visibility::views::Recorded;
 use jiff::Timestamp;
@@ -14,10 +15,39 @@ pub fn recorded(recorded: &Recorded, asked: Timestamp, look: Look) -> String {
     };
     let until = recorded.until.unwrap_or(look.now).as_second();
     let length = |from: Timestamp| human((until - from.as_second()).max(0));
+    let gaps = gaps(&recorded.gaps, look);
     if recorded.complete {
-        format!("Recorded {} of {} (complete)", length(asked), length(asked))
+        format!("Recorded {} of {} (complete){gaps}", length(asked), length(asked))
+    } else if from <= asked {
+        format!("Recorded {} of {}{gaps}", length(asked), length(asked))
     } else {
-        format!("Recorded since {}, {} of {}", day_time(from, look), length(from), length(asked))
+        format!("Recorded since {}, {} of {}{gaps}", day_time(from, look), length(from), length(asked))
+    }
+}
+
+/// Returns the times in which nothing was recorded, the longest ones by their times.
+fn gaps(gaps: &[Gap], look: Look) -> String {
+    const NAMED: usize = 3;
+    let seconds = |gap: &Gap| gap.end.as_second().saturating_sub(gap.start.as_second()).max(0);
+    let mut longest: Vec<&Gap> = gaps.iter().collect();
+    longest.sort_by_key(|gap| (std::cmp::Reverse(seconds(gap)), gap.start));
+    let named = |gap: &&Gap| {
+        let ends = match gap.unknown_ends {
+            0 => String::new(),
+            1 => ", 1 run ended in it at an unknown time".to_owned(),
+            number => format!(", {number} runs ended in it at unknown times"),
+        };
+        format!("{} from {}{ends}", human(seconds(gap)), day_time(gap.start, look))
+    };
+    let named: Vec<String> = longest.iter().take(NAMED).map(named).collect();
+    match gaps.len() {
+        0 => String::new(),
+        1 => format!("; without a recorder for {}", named.join("")),
+        number => {
+            let more = number.saturating_sub(NAMED);
+            let more = if more == 0 { String::new() } else { format!(", and {more} shorter ones") };
+            format!("; {number} times without a recorder: {}{more}", named.join(", "))
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Answers from the history of the last 24 hours: preemptions, usage and lines of charts.
+//! Answers from the history of the last 24 hours, and from a durable record: preemptions, usage and lines of charts.
 //!
 //! Invariants: an answer says since when it is recorded; of a workload that the reader may not see it has the ClusterQueue alone;
 //! usage of shared queues is for readers of the cluster.
@@ -15,7 +15,7 @@ pub use lines::lines;
 pub use period::since;
 pub use question::{
     HistoryAnswer, HistoryQuestion, HistoryState, HistoryTopic, LineTopic, PERIOD, PreemptionTopic,
-    UsageTopic,
+    ReadRecord, UsageTopic,
 };
 pub use replicas::{RingReport, RingStarts, TELL_INTERVAL};
 pub use tables::workload_text;
@@ -29,8 +29,8 @@ use super::views::{
     PreemptionSumView, PreemptionView, Recorded, UsageReport, UsageView, ViewMetadata,
 };
 use crate::history::{
-    HistoryView, PreemptionQuery, PreemptionRecord, PreemptionSum, PreemptionSums, Preemptor, Record,
-    UsageGroup, UsageQuery, UsageRow,
+    Gap, HistoryView, PreemptionQuery, PreemptionRecord, PreemptionSum, PreemptionSums, Preemptor, Record,
+    Usage, UsageGroup, UsageQuery, UsageRow,
 };
 use crate::quota::FlavorResource;
 use crate::resources::{to_f64, units_per_whole};
@@ -65,6 +65,7 @@ impl HistorySource<'_> {
             replica: self.replica.to_owned(),
             complete: from.is_some_and(|from| asked.is_some_and(|asked| asked >= from)),
             drift: u64::try_from(self.history.drift).unwrap_or(u64::MAX),
+            gaps: Vec::new(),
         }
     }
 
@@ -178,48 +179,100 @@ impl HistorySource<'_> {
     /// # Errors
     /// If the reader may not see what is asked for, or if there are too many rows; the text says what to do.
     pub fn usage(&self, query: &UsageQuery<'_>, access: &Access) -> Result<UsageReport, String> {
-        let sees_all = access.cluster || access.all_namespaces;
-        let visible = query.namespace.map_or(sees_all, |namespace| access.sees(namespace));
-        if !visible {
-            return Err(
-                "usage of the whole cluster is for readers of the cluster: use -n NAMESPACE".to_owned()
-            );
-        }
+        check_usage_access(query, access)?;
         let (asked, day_ago) = (query.from, question::day_before(self.now));
         let query = &UsageQuery { from: asked.max(day_ago), ..query.clone() };
-        let usage = self.history.usage(query);
-        if usage.rows.len() > MAX_ROWS {
-            return Err(format!(
-                "{} rows, at most {MAX_ROWS}: narrow it with -n, --by or --since",
-                usage.rows.len()
-            ));
-        }
         let by_series = matches!(query.by, UsageGroup::Queue | UsageGroup::Cohort | UsageGroup::Flavor);
         let exact = by_series && query.namespace.is_none();
-        let attribution =
-            if exact { "" } else { "borrowed: in proportion to the use of the ClusterQueue in each hour" };
-        let hidden = !access.sees_sums();
-        let view = |row: &UsageRow| {
-            let mut view = usage_view(row);
-            query.namespace.unwrap_or_default().clone_into(&mut view.metadata.namespace);
-            if hidden {
-                view.borrowed = HoursView::default();
-            }
-            view
-        };
         let kept_from = self.history.from.map(|from| from.max(day_ago));
         let mut recorded = self.recorded((Some(asked), query.until), kept_from);
         // Runs that ended are read from records.
         recorded.complete &= exact || self.history.records_from().is_some_and(|from| from <= query.from);
-        Ok(UsageReport {
-            metadata: ListMetadata::default(),
-            by: query.by.as_str().to_owned(),
-            items: usage.rows.iter().map(view).collect(),
-            sums: usage.sums.iter().map(view).collect(),
-            recorded,
-            attribution: attribution.to_owned(),
-        })
+        let attribution = if exact { "" } else { ATTRIBUTION };
+        report(query, access, &self.history.usage(query), recorded, attribution)
     }
+
+    /// Returns usage in a period from a durable record, from full hour to full hour.
+    ///
+    /// # Errors
+    /// As `usage`, or if the record cannot be read.
+    pub fn recorded_usage(
+        &self,
+        query: &UsageQuery<'_>,
+        access: &Access,
+        record: &dyn ReadRecord,
+    ) -> Result<UsageReport, ModelError> {
+        check_usage_access(query, access).map_err(ModelError::Invalid)?;
+        let found = record.usage(query, self.history, self.now).ok_or(ModelError::Unavailable)?;
+        let recorded = Recorded {
+            from: found.usage.from,
+            complete: found.recorded_from.is_some_and(|from| from <= query.from)
+                && !found.gaps.iter().any(Gap::is_lossy),
+            gaps: shown(found.gaps, access),
+            ..self.recorded((Some(query.from), found.until), found.recorded_from)
+        };
+        let attribution = format!("{ATTRIBUTION}; waits: to the bounds of a histogram");
+        report(query, access, &found.usage, recorded, &attribution).map_err(ModelError::Invalid)
+    }
+}
+
+impl PreemptionReport {
+    fn with_gaps(mut self, gaps: Vec<Gap>, access: &Access) -> Self {
+        self.recorded.complete &= !gaps.iter().any(Gap::is_lossy);
+        self.recorded.gaps = shown(gaps, access);
+        self
+    }
+}
+
+/// Returns gaps as a reader may see them: how many runs ended in them is a sum over all tenants.
+fn shown(mut gaps: Vec<Gap>, access: &Access) -> Vec<Gap> {
+    if !access.cluster {
+        for gap in &mut gaps {
+            gap.unknown_ends = 0;
+        }
+    }
+    gaps
+}
+
+/// How borrowed hours are attributed to workloads.
+const ATTRIBUTION: &str = "borrowed: in proportion to the use of the ClusterQueue in each hour";
+
+fn check_usage_access(query: &UsageQuery<'_>, access: &Access) -> Result<(), String> {
+    let sees_all = access.cluster || access.all_namespaces;
+    if query.namespace.map_or(sees_all, |namespace| access.sees(namespace)) {
+        return Ok(());
+    }
+    Err("usage of the whole cluster is for readers of the cluster: use -n NAMESPACE".to_owned())
+}
+
+fn report(
+    query: &UsageQuery<'_>,
+    access: &Access,
+    usage: &Usage,
+    recorded: Recorded,
+    attribution: &str,
+) -> Result<UsageReport, String> {
+    if usage.rows.len() > MAX_ROWS {
+        let rows = usage.rows.len();
+        return Err(format!("{rows} rows, at most {MAX_ROWS}: narrow it with -n, --by or --since"));
+    }
+    let hidden = !access.sees_sums();
+    let view = |row: &UsageRow| {
+        let mut view = usage_view(row);
+        query.namespace.unwrap_or_default().clone_into(&mut view.metadata.namespace);
+        if hidden {
+            view.borrowed = HoursView::default();
+        }
+        view
+    };
+    Ok(UsageReport {
+        metadata: ListMetadata::default(),
+        by: query.by.as_str().to_owned(),
+        items: usage.rows.iter().map(view).collect(),
+        sums: usage.sums.iter().map(view).collect(),
+        recorded,
+        attribution: attribution.to_owned(),
+    })
 }
 
 /// Returns the key of a preemption in the order of the list.

@@ -5,7 +5,7 @@
 
 use super::lines::day;
 use super::{HistorySource, lines};
-use crate::history::{PreemptionQuery, UsageGroup, UsageQuery};
+use crate::history::{Gap, HistoryView, PreemptionQuery, RecordedUsage, UsageGroup, UsageQuery};
 use crate::snapshot::Snapshot;
 use crate::visibility::access::Access;
 use crate::visibility::page::{ModelError, PageQuery};
@@ -15,6 +15,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// How long ago a question for the last day may have been asked.
+const GRACE: SignedDuration = SignedDuration::from_mins(1);
 /// How long a history reaches back.
 pub const PERIOD: SignedDuration = SignedDuration::from_hours(24);
 
@@ -119,6 +121,15 @@ impl HistoryAnswer {
         self
     }
 
+    /// Returns whether another replica may know more.
+    pub const fn is_partial(&self) -> bool {
+        match self {
+            Self::Preemptions(answer) => answer.partial,
+            Self::Usage(answer) => answer.partial,
+            Self::Lines(answer) => answer.partial,
+        }
+    }
+
     /// Returns for which time the answer is complete.
     pub const fn recorded(&self) -> &Recorded {
         match self {
@@ -138,6 +149,18 @@ pub struct HistoryState<'a> {
     pub snapshot: &'a Snapshot,
     /// Where the answer comes from.
     pub origin: &'a Source,
+    /// The durable record, for what the history does not reach back to.
+    pub record: Option<&'a dyn ReadRecord>,
+}
+
+/// What a durable record tells; nothing if it cannot be read now.
+pub trait ReadRecord: std::fmt::Debug + Send + Sync {
+    /// Returns usage in a period. `history` is that of the same process.
+    fn usage(&self, query: &UsageQuery<'_>, history: &HistoryView, now: Timestamp) -> Option<RecordedUsage>;
+
+    /// Returns the preemptions since a time as a history, and the times in which nothing was recorded.
+    fn preemptions(&self, history: &HistoryView, since: Option<Timestamp>)
+    -> Option<(HistoryView, Vec<Gap>)>;
 }
 
 impl HistoryQuestion {
@@ -156,6 +179,25 @@ impl HistoryQuestion {
         from.is_some_and(|from| from <= self.needed_from(now))
     }
 
+    /// Returns whether a durable record, if there is one, is to answer: the question reaches beyond a day, or beyond a history that
+    /// began then.
+    pub fn needs_record(&self, from: Option<Timestamp>, now: Timestamp) -> bool {
+        let has_lines = matches!(self.topic, HistoryTopic::Lines(_));
+        !has_lines && (self.is_beyond_a_day(now) || !self.is_covered(from, now))
+    }
+
+    /// Returns whether more is asked for than any history has.
+    pub fn is_beyond_a_day(&self, now: Timestamp) -> bool {
+        let since = match &self.topic {
+            HistoryTopic::Preemptions(topic) => topic.since,
+            HistoryTopic::Usage(topic) => Some(topic.since),
+            HistoryTopic::Lines(_) => return false,
+        };
+        // The question was asked a moment ago.
+        let oldest = day_before(now).checked_sub(GRACE).unwrap_or(Timestamp::MIN);
+        since.is_none_or(|since| since < oldest)
+    }
+
     /// Answers from a history.
     ///
     /// # Errors
@@ -164,7 +206,17 @@ impl HistoryQuestion {
         let HistoryState { source, origin, .. } = state;
         Ok(match &self.topic {
             HistoryTopic::Preemptions(topic) => {
-                let report = source.preemptions(&topic.query(), &topic.page, &self.access)?;
+                let report = match state.record {
+                    Some(record) => {
+                        let found = record.preemptions(source.history, topic.since);
+                        let (history, gaps) = found.ok_or(ModelError::Unavailable)?;
+                        let source = HistorySource { history: &history, ..*source };
+                        source
+                            .preemptions(&topic.query(), &topic.page, &self.access)?
+                            .with_gaps(gaps, &self.access)
+                    }
+                    None => source.preemptions(&topic.query(), &topic.page, &self.access)?,
+                };
                 HistoryAnswer::Preemptions(answered(report, origin))
             }
             HistoryTopic::Usage(topic) => {
@@ -178,7 +230,10 @@ impl HistoryQuestion {
                     namespace: topic.namespace.as_deref(),
                     cohorts: &cohorts,
                 };
-                let report = source.usage(&query, &self.access).map_err(ModelError::Invalid)?;
+                let report = match state.record {
+                    Some(record) => source.recorded_usage(&query, &self.access, record)?,
+                    None => source.usage(&query, &self.access).map_err(ModelError::Invalid)?,
+                };
                 HistoryAnswer::Usage(answered(report, origin))
             }
             HistoryTopic::Lines(topic) => {

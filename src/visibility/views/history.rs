@@ -3,6 +3,7 @@
 use super::answer::{AmountView, ListMetadata, ViewMetadata, is_false};
 use super::queues::ReasonCount;
 use super::workload::JobView;
+use crate::history::Gap;
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,9 @@ pub struct Recorded {
     pub complete: bool,
     /// Number of flavor-resources whose open runs differed from the usage in the ledger at the last comparison; must be 0.
     pub drift: u64,
+    /// Times in which nothing was recorded, of a durable record.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<Gap>,
 }
 
 /// A preemption.

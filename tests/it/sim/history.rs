@@ -48,7 +48,7 @@ fn records_are_those_of_the_objects() {
         submit(&mut world, 10, |_, _| {});
         assert!(world.run_until_finished(80_000), "seed {seed}: did not finish");
         world.record_undelivered_versions();
-        let ring = world.harness.core.history();
+        let ring = world.harness.core.history().clone();
         let view = ring.view();
         let mut recorded = BTreeSet::new();
         for record in &view.records {
@@ -69,14 +69,14 @@ fn records_are_those_of_the_objects() {
         assert!(view.runs.is_empty() && ring.open_usage().is_empty(), "seed {seed}");
         let stats = ring.stats();
         assert_eq!((stats.conflicts, stats.cut), (0, 0), "seed {seed}");
-        check_sums(&world, seed);
+        check_sums(&mut world, seed);
     }
     assert!(all > 4 || seeds(0..2).len() == 1, "only {all} evictions occurred");
 }
 
 /// The hours by queue, which come from the series, and those by namespace, which come from the records, agree: the series count
 /// from the versions that were delivered, the records from the seconds in the conditions.
-fn check_sums(world: &World, seed: u64) {
+fn check_sums(world: &mut World, seed: u64) {
     let view = world.harness.core.history().view();
     let none = BTreeMap::new();
     let used = |by| {

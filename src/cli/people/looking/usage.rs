@@ -29,7 +29,7 @@ pub(crate) struct UsageArgs {
     /// What the hours are grouped by: queue, cohort, namespace, localqueue, priorityclass or flavor. Default: queue, in one namespace localqueue.
     #[arg(long, value_name = "GROUP", value_parser = UsageGroup::parse)]
     by: Option<UsageGroup>,
-    /// Start of the period: a duration as 24h, or a time; at most the last 24 hours are recorded.
+    /// Start of the period: a duration as 24h or 30d, or a time; without a durable record at most the last 24 hours are there.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = period_start)]
     since: Timestamp,
     /// End of the period: a duration before now, or a time. Default: now.

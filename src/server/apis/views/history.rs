@@ -51,13 +51,13 @@ pub(super) const USAGE: ResourceDescription = ResourceDescription {
     namespaced: true,
     verbs: &["list"],
     options: USAGE_OPTIONS,
-    description: "Hours of quota that the workloads of a namespace had, of at most the last 24 hours.",
+    description: "Hours of quota that the workloads of a namespace had; beyond the last 24 hours from the durable record.",
     ..resource("usagereports", "usagereport", "UsageReport")
 };
 pub(super) const CLUSTER_USAGE: ResourceDescription = ResourceDescription {
     verbs: &["list"],
     options: USAGE_OPTIONS,
-    description: "Hours of quota by queue, cohort or other groups, of at most the last 24 hours.",
+    description: "Hours of quota by queue, cohort or other groups; beyond the last 24 hours from the durable record.",
     ..resource("clusterusagereports", "clusterusagereport", "ClusterUsageReport")
 };
 

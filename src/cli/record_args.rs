@@ -1,0 +1,57 @@
+//! Arguments of the record of history: where the recorder writes it, and where the other processes ask for it.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+
+use super::component::Component;
+
+/// Flags of the record of history.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct RecordArgs {
+    /// File in which --component=history records history.
+    #[arg(long, value_name = "FILE")]
+    pub(super) history_record: Option<PathBuf>,
+    /// Address of the process that records history, which is asked for what the memory of this one does not hold; by default no
+    /// process is.
+    #[arg(long, value_name = "HOST:PORT", default_value = "")]
+    pub(super) history_address: String,
+}
+
+impl RecordArgs {
+    /// Checks the flags of a component whose history in memory is of a size.
+    ///
+    /// # Errors
+    /// The component records history and has no file or no history, or has a file and does not.
+    pub(super) fn check(&self, component: Component, ring: usize) -> anyhow::Result<()> {
+        match (component, &self.history_record) {
+            (Component::History, None) => bail!("--component=history: --history-record names the file"),
+            (Component::History, Some(_)) if ring == 0 => {
+                bail!("--history-ring=0: the record is made of the history in memory")
+            }
+            (Component::History, Some(_)) | (_, None) => Ok(()),
+            (_, Some(_)) => bail!("--history-record is for --component=history"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_recorder_alone_has_a_file() {
+        let args = |file: Option<&str>| RecordArgs {
+            history_record: file.map(PathBuf::from),
+            history_address: String::new(),
+        };
+        let (with, without) = (args(Some("/f")), args(None));
+        assert!(with.check(Component::History, 1).is_ok() && without.check(Component::All, 0).is_ok());
+        for (flags, component, ring) in
+            [(&without, Component::History, 1), (&with, Component::History, 0), (&with, Component::All, 1)]
+        {
+            let error = flags.check(component, ring).unwrap_err().to_string();
+            assert!(error.contains("--history-"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The process that keeps the durable record: opens the file, commits what the core observed, and says how far behind it is.
+//!
+//! Invariants: the core never waits for the disk; nothing is committed before the first lists are complete, so that the time until which
+//! an earlier process recorded stands until then; while the file cannot be written, entries wait up to a bound, beyond which this
+//! process starts again from what the file has.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use jiff::{SignedDuration, Timestamp};
+use tokio::sync::oneshot;
+
+use super::leader_questions::heard_until;
+use crate::history::Entry;
+use crate::kube::watch_status::WatchStatuses;
+use crate::metrics::record::RecordStats;
+use crate::record::{CommitError, Left, OpenError, Recorder};
+
+/// Longest time from an entry to its commit, while the file can be written.
+const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval between commits without entries, which say until when nothing happened.
+const IDLE_INTERVAL: Duration = Duration::from_secs(30);
+/// Pause after a failed commit, and between attempts to open the file.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+/// Interval between two heartbeats while the file is waited for.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(250);
+/// Longest time from an event to its entry, while watches are not silent.
+const MAX_DELAY: SignedDuration = SignedDuration::from_secs(2);
+/// Entries after which a commit begins at once.
+const MAX_COMMIT: usize = 1_000;
+/// Most entries that wait.
+const MAX_WAITING: usize = 20_000;
+
+/// The record of this process.
+pub(super) struct Recording {
+    pub(super) recorder: Recorder,
+    /// Whether the first lists are complete, and answers are.
+    began: AtomicBool,
+    /// When the oldest entry that is not committed was observed, in milliseconds since the epoch; 0 if there is none.
+    waiting_since: AtomicI64,
+}
+
+/// How the thread that commits ended.
+pub(super) type End = oneshot::Receiver<anyhow::Result<()>>;
+
+/// Opens the file of the record. While another process has it, or it cannot be written, this waits and calls `beat`.
+///
+/// # Errors
+/// The file is of a later version.
+pub(super) async fn open(path: &Path, beat: impl Fn()) -> anyhow::Result<(Arc<Recording>, Left)> {
+    let mut told = String::new();
+    loop {
+        // A large file may take long: a thread of its own opens it, and heartbeats go on.
+        let file = path.to_owned();
+        let mut opening = tokio::task::spawn_blocking(move || Recorder::open(&file, Timestamp::now()));
+        let opened = loop {
+            tokio::select! {
+                opened = &mut opening => break opened.context("record")?,
+                () = tokio::time::sleep(HEARTBEAT_INTERVAL) => beat(),
+            }
+        };
+        match opened {
+            Ok((recorder, left)) => {
+                tracing::info!(file = %path.display(), open_runs = left.runs.len(), until = ?left.until, "record opened");
+                let (began, waiting_since) = (AtomicBool::new(false), AtomicI64::new(0));
+                return Ok((Arc::new(Recording { recorder, began, waiting_since }), left));
+            }
+            Err(error @ OpenError::Later { .. }) => return Err(error.into()),
+            Err(error) => {
+                let text = error.to_string();
+                if text != told {
+                    tracing::warn!(error = text, "the record cannot be opened, trying again");
+                    told = text;
+                }
+            }
+        }
+        let again = Instant::now() + RETRY_INTERVAL;
+        while Instant::now() < again {
+            beat();
+            tokio::time::sleep(HEARTBEAT_INTERVAL).await;
+        }
+    }
+}
+
+impl Recording {
+    /// Returns whether the first lists are in the record.
+    pub(super) fn has_begun(&self) -> bool {
+        self.began.load(Ordering::Relaxed)
+    }
+
+    /// Returns numbers for metrics.
+    pub(super) fn stats(&self) -> RecordStats {
+        let (stats, since) = (self.recorder.stats(), self.waiting_since.load(Ordering::Relaxed));
+        let lag = if since == 0 { 0 } else { Timestamp::now().as_millisecond().saturating_sub(since).max(0) };
+        RecordStats {
+            bytes: stats.bytes,
+            conflicts: stats.conflicts,
+            gap_milliseconds: stats.gap_milliseconds,
+            lag_milliseconds: u64::try_from(lag).unwrap_or(0),
+        }
+    }
+
+    /// Starts the thread that commits what it gets. The receiver has how it ended: without an error after the core, when all is
+    /// committed.
+    pub(super) fn start(
+        self: Arc<Self>,
+        watches: WatchStatuses,
+    ) -> std::io::Result<(Sender<Vec<Entry>>, End)> {
+        let (sender, entries) = mpsc::channel();
+        let (ended, end) = oneshot::channel();
+        std::thread::Builder::new().name("record".to_owned()).spawn(move || {
+            let writer = Writer {
+                recording: self,
+                entries,
+                watches,
+                waiting: Vec::new(),
+                committed_at: Instant::now(),
+                retry_at: None,
+                overflowed: false,
+            };
+            // The receiver is dropped only when the process ends.
+            let _ = ended.send(writer.run());
+        })?;
+        Ok((sender, end))
+    }
+}
+
+/// Commits entries.
+struct Writer {
+    recording: Arc<Recording>,
+    entries: Receiver<Vec<Entry>>,
+    watches: WatchStatuses,
+    /// Entries that are not committed.
+    waiting: Vec<Entry>,
+    committed_at: Instant,
+    /// When a commit is tried again after one that failed.
+    retry_at: Option<Instant>,
+    /// Whether entries were dropped.
+    overflowed: bool,
+}
+
+impl Writer {
+    fn run(mut self) -> anyhow::Result<()> {
+        loop {
+            let ended = match self.entries.recv_timeout(COMMIT_INTERVAL) {
+                Ok(entries) => {
+                    self.take(entries);
+                    false
+                }
+                Err(RecvTimeoutError::Timeout) => false,
+                Err(RecvTimeoutError::Disconnected) => true,
+            };
+            self.commit_if_due(ended)?;
+            if ended {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take(&mut self, mut entries: Vec<Entry>) {
+        if self.waiting.is_empty() {
+            let now = Timestamp::now().as_millisecond();
+            self.recording.waiting_since.store(now, Ordering::Relaxed);
+        }
+        self.waiting.append(&mut entries);
+        // Before the first lists are complete, all that they tell waits; it is as much as there are objects.
+        if self.recording.has_begun() && self.retry_at.is_some() && self.waiting.len() > MAX_WAITING {
+            self.waiting.clear();
+            self.overflowed = true;
+        }
+    }
+
+    fn commit_if_due(&mut self, ended: bool) -> anyhow::Result<()> {
+        // It has begun with the commit of the first lists.
+        let lists = |entry: &Entry| matches!(entry, Entry::Began { .. });
+        if !self.recording.has_begun() && !self.waiting.iter().any(lists) {
+            return Ok(());
+        }
+        if self.retry_at.is_some_and(|at| Instant::now() < at && !ended) {
+            return Ok(());
+        }
+        let since = self.committed_at.elapsed();
+        let due = ended
+            || self.retry_at.is_some()
+            || since >= if self.waiting.is_empty() { IDLE_INTERVAL } else { COMMIT_INTERVAL }
+            || self.waiting.len() >= MAX_COMMIT;
+        if !due {
+            return Ok(());
+        }
+        // While a watch is silent, what it would tell may have happened already.
+        let heard = heard_until(&self.watches).and_then(|now| now.checked_sub(MAX_DELAY).ok());
+        if heard.is_none() && self.waiting.is_empty() {
+            return Ok(());
+        }
+        if self.overflowed {
+            // The time until which it has all must not move; whether it can be written is seen when it is opened again.
+            bail!(
+                "entries were dropped while the record could not be written: starting again from what it has"
+            );
+        }
+        self.committed_at = Instant::now();
+        match self.recording.recorder.commit(&self.waiting, Timestamp::now(), heard) {
+            Ok(()) => {
+                self.recording.began.store(true, Ordering::Relaxed);
+                if self.retry_at.take().is_some() {
+                    tracing::info!(entries = self.waiting.len(), "the record is written again");
+                }
+                self.waiting.clear();
+                self.recording.waiting_since.store(0, Ordering::Relaxed);
+            }
+            Err(CommitError::Damaged(reason)) => {
+                self.recording.recorder.set_aside(Timestamp::now(), &reason).context("record")?;
+                bail!("the record is damaged, and a new one begins: {reason}");
+            }
+            Err(error) => {
+                if self.retry_at.is_none() {
+                    tracing::error!(%error, waiting = self.waiting.len(), "the record cannot be written");
+                }
+                self.retry_at = Some(Instant::now() + RETRY_INTERVAL);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Waits until the thread that commits has ended.
+///
+/// # Errors
+/// It failed, or panicked.
+pub(super) async fn ended(end: End) -> anyhow::Result<()> {
+    match end.await {
+        Ok(outcome) => outcome.context("record"),
+        Err(_) => bail!("the thread that writes the record panicked"),
+    }
+}

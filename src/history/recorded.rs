@@ -1,0 +1,44 @@
+//! What a durable record tells beyond the last day, in the terms of this history.
+
+use super::usage::Usage;
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A time in which nothing was recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Gap {
+    /// Its start.
+    #[schemars(with = "String")]
+    pub start: Timestamp,
+    /// Its end.
+    #[schemars(with = "String")]
+    pub end: Timestamp,
+    /// Number of runs that ended in it at an unknown time; they count until its start.
+    pub unknown_ends: u64,
+}
+
+/// Usage in a period that a durable record answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordedUsage {
+    /// The usage, since the full hour of the start.
+    pub usage: Usage,
+    /// End of the period: now, or a full hour.
+    pub until: Timestamp,
+    /// Since when the record has anything.
+    pub recorded_from: Option<Timestamp>,
+    /// Times of the period in which nothing was recorded.
+    pub gaps: Vec<Gap>,
+}
+
+impl Gap {
+    /// Longest time without a recorder in which, as a rule, no Workload is created and deleted: that of a restart.
+    const SHORT_SECONDS: i64 = 60;
+
+    /// Returns whether sums of the time may be too small: a run ended in it at an unknown time, or it is too long to say.
+    pub fn is_lossy(&self) -> bool {
+        self.unknown_ends > 0
+            || self.end.as_second().saturating_sub(self.start.as_second()) > Self::SHORT_SECONDS
+    }
+}

@@ -1,0 +1,278 @@
+//! The recorder: takes entries of the history, commits them, and answers from what is committed.
+//!
+//! Invariants: the open runs in memory are those of the file; an answer sees both as of one commit; entries that were not committed are
+//! given again, and a commit that failed but is in the file is none.
+
+use super::changes::Changes;
+use super::rows::OpenRow;
+use super::runs::OpenRuns;
+use super::store::{CommitAt, Contents, OpenError, Reading, Store, StoreError, is_damage};
+use crate::history::{Entry, Gap, HistoryView, RecordKind, RecordedUsage, RunState, UsageQuery};
+use crate::visibility::history::ReadRecord;
+use jiff::Timestamp;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Most preemptions that an answer is made of, the newest first.
+const MAX_PREEMPTIONS: usize = 20_000;
+
+/// Keeps the record of one file.
+pub struct Recorder {
+    path: PathBuf,
+    state: Mutex<State>,
+    /// Held by the answer that reads the file: they follow each other, so that few rows are in memory at once.
+    scanning: Mutex<()>,
+    conflicts: AtomicU64,
+    gap_milliseconds: AtomicU64,
+}
+
+/// The file, and what is in it of the open runs.
+struct State {
+    store: Store,
+    open: OpenRuns,
+    /// Number of the last commit.
+    commits: i64,
+    /// Number and entries of a commit that failed, and may be in the file nevertheless.
+    in_doubt: Option<(i64, usize)>,
+}
+
+/// What an earlier process left.
+#[derive(Clone, Debug, Default)]
+pub struct Left {
+    /// Runs that had not ended.
+    pub runs: Vec<RunState>,
+    /// Until when it recorded; none if nothing did.
+    pub until: Option<Timestamp>,
+}
+
+/// Numbers about a record, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecorderStats {
+    /// Size of the file.
+    pub bytes: u64,
+    /// Records with a known key and other content.
+    pub conflicts: u64,
+    /// Milliseconds in which nothing was recorded, since the start of this process.
+    pub gap_milliseconds: u64,
+}
+
+impl Recorder {
+    /// Opens a file, or creates it.
+    ///
+    /// # Errors
+    /// As of the store.
+    pub fn open(path: &Path, now: Timestamp) -> Result<(Self, Left), OpenError> {
+        let (store, Contents { runs: rows, times, commits }) = Store::open(path, now)?;
+        let runs = rows.iter().map(OpenRow::state).collect();
+        let open = OpenRuns::new(rows, times.until);
+        let recorder = Self {
+            path: path.to_owned(),
+            state: Mutex::new(State { store, open, commits, in_doubt: None }),
+            scanning: Mutex::default(),
+            conflicts: AtomicU64::new(0),
+            gap_milliseconds: AtomicU64::new(0),
+        };
+        let until = times.until.and_then(|until| Timestamp::from_millisecond(until).ok());
+        Ok((recorder, Left { runs, until }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Commits entries, all or none. `until`: when nothing more can have happened before than they say, if that is known.
+    ///
+    /// # Errors
+    /// The file cannot be written. The entries are to be given again, before later ones.
+    pub fn commit(
+        &self,
+        entries: &[Entry],
+        now: Timestamp,
+        until: Option<Timestamp>,
+    ) -> Result<(), CommitError> {
+        let mut state = self.lock();
+        let landed = state.settle(entries)?;
+        let entries = entries.get(landed..).unwrap_or_default();
+        let changes = state.open.plan(entries);
+        let at = (now.as_millisecond(), until.map(Timestamp::as_millisecond));
+        let conflicts = state.commit(&changes, at, entries.len())?;
+        self.conflicts.fetch_add(conflicts, Ordering::Relaxed);
+        if let Some(gap) = &changes.gap {
+            let length = gap.end.as_millisecond().saturating_sub(gap.start.as_millisecond());
+            self.gap_milliseconds.fetch_add(u64::try_from(length).unwrap_or(0), Ordering::Relaxed);
+        }
+        state.open.commit(changes);
+        Ok(())
+    }
+
+    /// Moves the file aside, because a commit found that it is damaged. The process is to start again.
+    ///
+    /// # Errors
+    /// It cannot be moved.
+    pub fn set_aside(&self, now: Timestamp, reason: &str) -> Result<(), OpenError> {
+        self.lock().store.set_aside(now, reason)
+    }
+
+    /// Returns what is committed, and the open runs as of the same commit.
+    pub(super) fn reading(&self) -> Result<(Reading, Vec<Arc<OpenRow>>), StoreError> {
+        let state = self.lock();
+        Ok((state.store.reading()?, state.open.runs()))
+    }
+
+    /// Returns a history with the preemptions since a time.
+    fn read_preemptions(
+        &self,
+        history: &HistoryView,
+        since: Option<Timestamp>,
+    ) -> Result<(HistoryView, Vec<Gap>), StoreError> {
+        let reading = self.reading()?.0;
+        let mut all = history.clone();
+        let mut numbers = all.flavor_resources.clone();
+        let mut number = |fr| {
+            let known = numbers.iter().position(|known| *known == fr);
+            let position = known.unwrap_or_else(|| {
+                numbers.push(fr);
+                numbers.len().saturating_sub(1)
+            });
+            u32::try_from(position).unwrap_or(u32::MAX)
+        };
+        let mut records = Vec::new();
+        let start = since.map_or(i64::MIN, Timestamp::as_millisecond);
+        reading.newest_records(RecordKind::Eviction, start, |row| {
+            let preempted = row.preemption.is_some();
+            records.extend(row.eviction(&mut number).filter(|_| preempted).map(Arc::new));
+            records.len() < MAX_PREEMPTIONS
+        })?;
+        records.reverse();
+        all.dropped = records.len() >= MAX_PREEMPTIONS;
+        all.records = records;
+        all.flavor_resources = numbers;
+        let times = reading.times()?;
+        let from = times.from.max(times.records_from);
+        all.from = from.and_then(|from| Timestamp::from_millisecond(from).ok());
+        let gaps = reading.gaps((start, i64::MAX))?;
+        Ok((all, gaps))
+    }
+
+    /// Returns numbers for metrics.
+    pub fn stats(&self) -> RecorderStats {
+        RecorderStats {
+            bytes: std::fs::metadata(&self.path).map_or(0, |found| found.len()),
+            conflicts: self.conflicts.load(Ordering::Relaxed),
+            gap_milliseconds: self.gap_milliseconds.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Why entries are not committed.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    /// The content of the file is damaged.
+    #[error("{0}")]
+    Damaged(String),
+    /// It cannot be written now.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<StoreError> for CommitError {
+    fn from(error: StoreError) -> Self {
+        if is_damage(&error) { Self::Damaged(error.to_string()) } else { Self::Failed(error.to_string()) }
+    }
+}
+
+impl State {
+    /// Opens the file again after a failed write, and looks whether the commit that failed is in it. Returns how many of the entries,
+    /// which begin with those of that commit, are.
+    fn settle(&mut self, entries: &[Entry]) -> Result<usize, CommitError> {
+        self.store.reopen().map_err(|error| match error {
+            OpenError::Damaged { reason, .. } => CommitError::Damaged(reason),
+            error => CommitError::Failed(error.to_string()),
+        })?;
+        let Some((number, count)) = self.in_doubt else { return Ok(0) };
+        let landed = self.store.reading()?.commits()? == number;
+        self.in_doubt = None;
+        if !landed {
+            return Ok(0);
+        }
+        // The same plan: the open runs have not changed since.
+        let changes = self.open.plan(entries.get(..count).unwrap_or_default());
+        self.open.commit(changes);
+        self.commits = number;
+        Ok(count)
+    }
+
+    fn commit(
+        &mut self,
+        changes: &Changes,
+        (now, until): (i64, Option<i64>),
+        count: usize,
+    ) -> Result<u64, CommitError> {
+        let number = self.commits.saturating_add(1);
+        let at = CommitAt { number, now, until };
+        let store = &self.store;
+        let outcome = catch_unwind(AssertUnwindSafe(|| store.commit(changes, at)));
+        let outcome =
+            outcome.unwrap_or_else(|_| Err(redb::Error::Corrupted("a page cannot be read".to_owned())));
+        match outcome {
+            Ok(conflicts) => {
+                self.commits = number;
+                Ok(conflicts)
+            }
+            Err(error) => {
+                self.in_doubt = Some((number, count));
+                self.store.close();
+                Err(error.into())
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recorder").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl ReadRecord for Recorder {
+    fn usage(&self, query: &UsageQuery<'_>, history: &HistoryView, now: Timestamp) -> Option<RecordedUsage> {
+        let _scanning = self.scanning.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = self.read_usage(query, history, now);
+        found.inspect_err(|error| tracing::warn!(%error, "the record cannot be read")).ok()
+    }
+
+    fn preemptions(
+        &self,
+        history: &HistoryView,
+        since: Option<Timestamp>,
+    ) -> Option<(HistoryView, Vec<Gap>)> {
+        let _scanning = self.scanning.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = self.read_preemptions(history, since);
+        found.inspect_err(|error| tracing::warn!(%error, "the record cannot be read")).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_file_is_moved_aside_and_a_locked_one_is_not() {
+        let path = std::env::temp_dir().join(format!("sluice-recorder-{}.redb", std::process::id()));
+        let at = Timestamp::from_second(5).unwrap();
+        std::fs::write(&path, vec![7_u8; 100_000]).unwrap();
+        let (recorder, left) = Recorder::open(&path, at).unwrap();
+        assert!(left.runs.is_empty() && left.until.is_none());
+        assert!(matches!(Recorder::open(&path, at), Err(OpenError::Locked(_))));
+        drop(recorder);
+        let aside = path.with_extension("redb.damaged-5");
+        assert_eq!(std::fs::read(&aside).unwrap(), vec![7_u8; 100_000], "nothing is deleted");
+        for path in [path, aside] {
+            std::fs::remove_file(path).unwrap();
+        }
+        let folder = std::env::temp_dir().join("no-such-folder-of-sluice").join("history.redb");
+        assert!(matches!(Recorder::open(&folder, at), Err(OpenError::Failed { .. })));
+    }
+}

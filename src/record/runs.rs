@@ -1,0 +1,222 @@
+//! The open runs, and what entries of the history change in a record.
+//!
+//! Invariants: a run counts in the sums of each hour exactly as long as it had quota, also if its end is observed after its hour was
+//! counted; the open runs are those of the history, entry by entry.
+
+use super::changes::{Changes, NewRecord};
+use super::periods::{Group, HOUR, Sums, hour_of, split};
+use super::rows::{AmountRow, OpenRow, RecordRow, amount_rows, timestamp};
+use crate::history::{Entry, Gap, RunEnd};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Result of a segment whose amounts changed.
+const RESIZED: &str = "Resized";
+/// Result of a segment that ended with neither the Workload nor an eviction.
+const RELEASED: &str = "Released";
+/// Result of a segment that ended with its Workload, as the conditions of those name it.
+const FINISHED: &str = "Finished";
+/// Result of a segment that ended with the deletion of its Workload.
+const DELETED: &str = "Deleted";
+/// Start of the result of a segment that an eviction ended.
+const EVICTED: &str = "evicted:";
+
+/// The open runs by UID of their Workload.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OpenRuns {
+    runs: BTreeMap<Arc<str>, Arc<OpenRow>>,
+    /// Until when an earlier process recorded.
+    left_at: Option<i64>,
+}
+
+/// Changes of open runs over those that are committed.
+struct Planned<'a> {
+    committed: &'a BTreeMap<Arc<str>, Arc<OpenRow>>,
+    left_at: Option<i64>,
+    changes: Changes,
+}
+
+impl OpenRuns {
+    /// Returns the runs that a store has, and until when it recorded.
+    pub(super) fn new(runs: impl IntoIterator<Item = OpenRow>, left_at: Option<i64>) -> Self {
+        let runs = runs.into_iter().map(|run| (Arc::clone(&run.workload.uid), Arc::new(run))).collect();
+        Self { runs, left_at }
+    }
+
+    /// Returns the runs.
+    pub(super) fn runs(&self) -> Vec<Arc<OpenRow>> {
+        self.runs.values().map(Arc::clone).collect()
+    }
+
+    /// Returns what entries change. The runs themselves change when that is committed.
+    pub(super) fn plan(&self, entries: &[Entry]) -> Changes {
+        let mut planned =
+            Planned { committed: &self.runs, left_at: self.left_at, changes: Changes::default() };
+        for entry in entries {
+            planned.apply(entry);
+        }
+        planned.changes
+    }
+
+    /// Takes over changes that are committed.
+    pub(super) fn commit(&mut self, changes: Changes) {
+        for (uid, run) in changes.runs {
+            match run {
+                Some(run) => drop(self.runs.insert(uid, Arc::new(run))),
+                None => drop(self.runs.remove(&uid)),
+            }
+        }
+    }
+}
+
+impl Planned<'_> {
+    fn run(&self, uid: &Arc<str>) -> Option<OpenRow> {
+        match self.changes.runs.get(uid) {
+            Some(run) => run.clone(),
+            None => self.committed.get(uid).map(|run| OpenRow::clone(run)),
+        }
+    }
+
+    fn put(&mut self, run: OpenRow) {
+        self.changes.runs.insert(Arc::clone(&run.workload.uid), Some(run));
+    }
+
+    fn apply(&mut self, entry: &Entry) {
+        match entry {
+            Entry::Began { at, unknown_ends } => {
+                self.changes.gap = self.left_at.map(|left| Gap {
+                    start: timestamp(left.min(*at)),
+                    end: timestamp(*at),
+                    unknown_ends: *unknown_ends,
+                });
+            }
+            Entry::Opened(run) => {
+                // The end of an earlier run of the Workload came before.
+                self.put(OpenRow::of(run));
+            }
+            Entry::Resized { uid, at, amounts } => {
+                if let Some(mut run) = self.run(uid) {
+                    self.end_segment(&mut run, *at, RESIZED);
+                    run.amounts = amount_rows(amounts);
+                    run.resizes = run.resizes.saturating_add(1);
+                    self.put(run);
+                }
+            }
+            Entry::Evicted { uid, at, reason, preempted } => {
+                if let Some(mut run) = self.run(uid) {
+                    run.evicted_at = Some(*at);
+                    run.eviction = Arc::clone(reason);
+                    run.preempted = *preempted;
+                    self.put(run);
+                }
+            }
+            Entry::Ended { uid, at, end } => {
+                if let Some(mut run) = self.run(uid) {
+                    self.end(&mut run, *at, *end);
+                    self.changes.runs.insert(Arc::clone(uid), None);
+                }
+            }
+            Entry::Record(record, amounts) => {
+                if let Some(row) = RecordRow::of(record, amounts) {
+                    self.add_record(row);
+                }
+            }
+            Entry::Hour { start, queues } => {
+                self.count_all(start.saturating_add(HOUR));
+                self.changes.hours.push((*start, queues.clone()));
+            }
+        }
+    }
+
+    /// Counts all runs until the end of an hour.
+    fn count_all(&mut self, until: i64) {
+        let mut uids: Vec<Arc<str>> = self.committed.keys().map(Arc::clone).collect();
+        uids.extend(
+            self.changes.runs.keys().filter(|uid| !self.committed.contains_key(*uid)).map(Arc::clone),
+        );
+        for uid in uids {
+            if let Some(mut run) = self.run(&uid).filter(|run| run.counted_until < until && run.start < until)
+            {
+                self.count_until(&mut run, until);
+                self.put(run);
+            }
+        }
+    }
+
+    /// Counts a run until a time: later than before adds, earlier subtracts.
+    fn count_until(&mut self, run: &mut OpenRow, until: i64) {
+        let until = until.max(run.since);
+        let (from, to, sign) = if until >= run.counted_until {
+            (run.counted_until, until, 1)
+        } else {
+            (until, run.counted_until, -1)
+        };
+        for AmountRow { flavor, resource, amount } in run.amounts.iter().filter(|row| row.amount != 0) {
+            let key = Group { flavor, resource, ..Group::of(&run.workload) }.key();
+            split(from, to, |hour, time| {
+                let time = time.saturating_mul(sign);
+                self.changes.add(hour, key.clone(), |sums| sums.used.add_product(*amount, time));
+            });
+        }
+        run.counted_until = until;
+    }
+
+    /// Ends the time with the same amounts.
+    fn end_segment(&mut self, run: &mut OpenRow, at: i64, result: &str) {
+        let at = at.max(run.since);
+        self.count_until(run, at);
+        let row = RecordRow {
+            record: Arc::from("segment"),
+            time: timestamp(at),
+            start: Some(timestamp(run.since)),
+            workload: run.workload.clone(),
+            attempt: run.evictions,
+            part: run.resizes,
+            result: Arc::from(result),
+            amounts: run.amounts.clone(),
+            ..RecordRow::default()
+        };
+        self.changes.records.push(NewRecord { row, adds: Vec::new() });
+        if run.preempted {
+            for AmountRow { flavor, resource, amount } in &run.amounts {
+                let key = Group { flavor, resource, ..Group::of(&run.workload) }.key();
+                // Not what it held after the eviction.
+                let time =
+                    run.evicted_at.map_or(at, |evicted| evicted.min(at)).saturating_sub(run.since).max(0);
+                self.changes.add(hour_of(at), key, |sums| sums.lost.add_product(*amount, time));
+            }
+        }
+        run.since = at;
+    }
+
+    fn end(&mut self, run: &mut OpenRow, at: i64, end: RunEnd) {
+        let evicted = format!("{EVICTED}{}", run.eviction);
+        let result = match end {
+            _ if run.evicted_at.is_some() => &evicted,
+            RunEnd::Finished => FINISHED,
+            RunEnd::Deleted => DELETED,
+            RunEnd::Released | RunEnd::Other => RELEASED,
+        };
+        self.end_segment(run, at, result);
+        if matches!(end, RunEnd::Finished | RunEnd::Deleted) {
+            let key = Group::of(&run.workload).key();
+            self.changes.add(hour_of(at), key, |sums| sums.ended = sums.ended.saturating_add(1));
+        }
+    }
+
+    fn add_record(&mut self, row: RecordRow) {
+        let time = row.time.as_millisecond();
+        let sums = match (&*row.record, row.start) {
+            ("wait", Some(start)) if &*row.result == "reserved" => {
+                Sums::of_wait(time.saturating_sub(start.as_millisecond()))
+            }
+            ("eviction", _) if !row.seeded => Sums { evicted: 1, ..Sums::default() },
+            _ => Sums::default(),
+        };
+        let mut adds = Vec::new();
+        if sums != Sums::default() {
+            adds.push(((hour_of(time), Group::of(&row.workload).key()), sums));
+        }
+        self.changes.records.push(NewRecord { row, adds });
+    }
+}

@@ -1,0 +1,444 @@
+//! The file: tables and transactions. All calls of the database are here.
+//!
+//! Invariants: what a transaction changes is there as a whole or not at all; a record that is known changes nothing, and one that is
+//! completed replaces itself; a file that cannot be read is moved aside, never deleted.
+
+#[cfg(test)]
+pub(super) mod faults;
+mod opening;
+mod retention;
+
+use super::changes::{Changes, NewRecord};
+use super::periods::{Group, HOUR, Sums, day_of};
+use super::rows::{OpenRow, RecordRow};
+use crate::history::{Gap, QueueHour, RecordKind};
+use jiff::Timestamp;
+use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+pub use opening::OpenError;
+pub(super) use opening::is_damage;
+use opening::{guarded, set_aside};
+pub(super) use retention::{KEEP_DAYS, KEEP_HOURS};
+use retention::{MAX_BYTES, drop_old};
+
+/// Records by kind, time and key.
+const RECORDS: TableDefinition<'_, (u8, i64, &str), &[u8]> = TableDefinition::new("records");
+/// Times of the records of a workload, by its UID and their keys.
+const BY_WORKLOAD: TableDefinition<'_, (&str, &str), (u8, i64)> = TableDefinition::new("by_workload");
+/// Open runs by UID.
+const OPEN: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("open");
+/// Sums by hour and group.
+const HOURS: TableDefinition<'_, (i64, &str), &[u8]> = TableDefinition::new("rollup_hour");
+/// Sums by day and group.
+const DAYS: TableDefinition<'_, (i64, &str), &[u8]> = TableDefinition::new("rollup_day");
+/// Gaps by their start.
+const GAPS: TableDefinition<'_, i64, &[u8]> = TableDefinition::new("gaps");
+/// The format, the times between which it records, the last hour that is closed.
+const META: TableDefinition<'_, &str, i64> = TableDefinition::new("meta");
+
+/// Number of the last commit, in `META`.
+const COMMITS: &str = "commits";
+/// Memory for pages of the file. The default of the database is more than the process may use.
+const CACHE_BYTES: usize = 32 << 20;
+/// Since when records are kept, in `META`.
+const RECORDS_FROM: &str = "recordsFrom";
+/// Whether there is more to drop, in `META`.
+const DROPPING: &str = "dropping";
+/// Bytes of the records, in `META`.
+const BYTES: &str = "recordBytes";
+/// Number of this format.
+const FORMAT: i64 = 1;
+/// Parts of the whole in which borrowed parts are counted.
+const PARTS: i128 = 1_000_000;
+
+/// Why a transaction failed.
+pub(super) type StoreError = redb::Error;
+
+/// The file of a record.
+pub(super) struct Store {
+    /// None after a failed write, until it can be opened again.
+    database: Option<Database>,
+    path: PathBuf,
+}
+
+/// Times of a record, in milliseconds since the epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Times {
+    /// Since when it records.
+    pub(super) from: Option<i64>,
+    /// Until when it has all.
+    pub(super) until: Option<i64>,
+    /// End of the last hour whose borrowed parts are known.
+    pub(super) closed: Option<i64>,
+    /// Since when records are kept; none if none was dropped.
+    pub(super) records_from: Option<i64>,
+}
+
+/// When a transaction is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CommitAt {
+    /// Its number.
+    pub(super) number: i64,
+    /// Its time, in milliseconds since the epoch.
+    pub(super) now: i64,
+    /// Until when all is known that happened; none if that is not known now.
+    pub(super) until: Option<i64>,
+}
+
+/// What a file holds that its recorder keeps in memory.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Contents {
+    pub(super) runs: Vec<OpenRow>,
+    pub(super) times: Times,
+    pub(super) commits: i64,
+}
+
+impl Store {
+    /// Opens a file, or creates it. One that is damaged is moved aside.
+    ///
+    /// # Errors
+    /// It is open elsewhere, of a later format, or cannot be written.
+    pub(super) fn open(path: &Path, now: Timestamp) -> Result<(Self, Contents), OpenError> {
+        match Self::open_and_read(path) {
+            Err(OpenError::Damaged { reason, .. }) if path.exists() => {
+                set_aside(path, now, &reason)?;
+                Self::open_and_read(path)
+            }
+            opened => opened,
+        }
+    }
+
+    fn open_and_read(path: &Path) -> Result<(Self, Contents), OpenError> {
+        let store = Self { database: Some(Self::open_database(path)?), path: path.to_owned() };
+        let contents = guarded(path, || {
+            let runs = store.open_runs()?;
+            let reading = store.reading()?;
+            Ok(Contents { runs, times: reading.times()?, commits: reading.commits()? })
+        })?;
+        Ok((store, contents))
+    }
+
+    /// Moves the file aside, which is damaged.
+    pub(super) fn set_aside(&mut self, now: Timestamp, reason: &str) -> Result<(), OpenError> {
+        self.close();
+        set_aside(&self.path, now, reason)
+    }
+
+    /// Opens the file again, if it is not open.
+    pub(super) fn reopen(&mut self) -> Result<(), OpenError> {
+        if self.database.is_none() {
+            self.database = Some(Self::open_database(&self.path)?);
+        }
+        Ok(())
+    }
+
+    /// Closes the file: after a failed write the database refuses all else until then.
+    pub(super) fn close(&mut self) {
+        self.database = None;
+    }
+
+    fn database(&self) -> Result<&Database, StoreError> {
+        self.database.as_ref().ok_or(redb::Error::PreviousIo)
+    }
+
+    fn open_database(path: &Path) -> Result<Database, OpenError> {
+        let database = guarded(path, || Ok(open_cached(path)?))?;
+        match guarded(path, || prepare(&database))? {
+            FORMAT => Ok(database),
+            found => Err(OpenError::Later { path: path.to_owned(), found }),
+        }
+    }
+
+    /// Commits changes. Returns how many records had a known key and other content.
+    pub(super) fn commit(&self, changes: &Changes, at: CommitAt) -> Result<u64, StoreError> {
+        let mut write = self.database()?.begin_write()?;
+        // After a kill the file is ready at once, whatever its size.
+        write.set_quick_repair(true);
+        let mut sums = changes.sums.clone();
+        let conflicts = put_records(&write, &changes.records, &mut sums)?;
+        {
+            let mut open = write.open_table(OPEN)?;
+            for (uid, run) in &changes.runs {
+                match run {
+                    Some(run) => drop(open.insert(&**uid, &*json(run))?),
+                    None => drop(open.remove(&**uid)?),
+                }
+            }
+        }
+        add_sums(&write, &sums)?;
+        for (start, queues) in &changes.hours {
+            attribute(&write, *start, queues)?;
+        }
+        if let Some(gap) = &changes.gap {
+            write.open_table(GAPS)?.insert(gap.start.as_millisecond(), &*json(gap))?;
+        }
+        let dropping = write.open_table(META)?.get(DROPPING)?.is_some_and(|more| more.value() != 0);
+        if dropping || !changes.hours.is_empty() {
+            let more = drop_old(&write, at.now, MAX_BYTES)?;
+            write.open_table(META)?.insert(DROPPING, i64::from(more))?;
+        }
+        {
+            let mut meta = write.open_table(META)?;
+            if meta.get("from")?.is_none() {
+                meta.insert("from", at.now)?;
+            }
+            if let Some(until) = at.until {
+                meta.insert("until", until)?;
+            }
+            meta.insert(COMMITS, at.number)?;
+            if let Some((start, _)) = changes.hours.last() {
+                meta.insert("closed", start.saturating_add(HOUR))?;
+            }
+        }
+        write.commit()?;
+        Ok(conflicts)
+    }
+
+    fn open_runs(&self) -> Result<Vec<OpenRow>, StoreError> {
+        let read = self.database()?.begin_read()?;
+        let table = read.open_table(OPEN)?;
+        let mut all = Vec::new();
+        for row in table.iter()? {
+            all.extend(parsed::<OpenRow>(row?.1.value()));
+        }
+        Ok(all)
+    }
+
+    /// Returns what can be read as of now.
+    pub(super) fn reading(&self) -> Result<Reading, StoreError> {
+        Ok(Reading(self.database()?.begin_read()?))
+    }
+}
+
+#[cfg(not(test))]
+fn open_cached(path: &Path) -> Result<Database, redb::DatabaseError> {
+    Database::builder().set_cache_size(CACHE_BYTES).create(path)
+}
+
+#[cfg(test)]
+use faults::open_cached;
+
+/// Creates the tables. Returns the format of the file.
+fn prepare(database: &Database) -> Result<i64, StoreError> {
+    let mut write = database.begin_write()?;
+    write.set_quick_repair(true);
+    let found = {
+        let mut meta = write.open_table(META)?;
+        let found = meta.get("format")?.map(|format| format.value());
+        if found.is_none() {
+            meta.insert("format", FORMAT)?;
+        }
+        found.unwrap_or(FORMAT)
+    };
+    write.open_table(RECORDS)?;
+    write.open_table(BY_WORKLOAD)?;
+    write.open_table(OPEN)?;
+    write.open_table(HOURS)?;
+    write.open_table(DAYS)?;
+    write.open_table(GAPS)?;
+    if found == FORMAT {
+        write.commit()?;
+    }
+    Ok(found)
+}
+
+/// The file as it was at one instant.
+pub(super) struct Reading(ReadTransaction);
+
+impl Reading {
+    /// Returns the number of the last commit.
+    pub(super) fn commits(&self) -> Result<i64, StoreError> {
+        Ok(self.0.open_table(META)?.get(COMMITS)?.map_or(0, |number| number.value()))
+    }
+
+    /// Returns the times of the record.
+    pub(super) fn times(&self) -> Result<Times, StoreError> {
+        let meta = self.0.open_table(META)?;
+        let at = |name: &str| -> Result<Option<i64>, StoreError> { Ok(meta.get(name)?.map(|at| at.value())) };
+        let (from, until, closed) = (at("from")?, at("until")?, at("closed")?);
+        Ok(Times { from, until, closed, records_from: at(RECORDS_FROM)? })
+    }
+
+    /// Calls `each` with the sums of each hour, or day, from `start` to `end`.
+    pub(super) fn sums(
+        &self,
+        by_day: bool,
+        (start, end): (i64, i64),
+        mut each: impl FnMut(i64, Group<'_>, Sums),
+    ) -> Result<(), StoreError> {
+        let table = self.0.open_table(if by_day { DAYS } else { HOURS })?;
+        for row in table.range((start, "")..(end, ""))? {
+            let (key, value) = row?;
+            let (at, group) = key.value();
+            if let (Some(group), Some(sums)) = (Group::parse(group), parsed(value.value())) {
+                each(at, group, sums);
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with the records of a kind from `start`, the newest first, until it returns false.
+    pub(super) fn newest_records(
+        &self,
+        kind: RecordKind,
+        start: i64,
+        mut each: impl FnMut(RecordRow) -> bool,
+    ) -> Result<(), StoreError> {
+        let table = self.0.open_table(RECORDS)?;
+        let kind = number_of(kind.as_str());
+        for row in table.range((kind, start, "")..(kind.saturating_add(1), i64::MIN, ""))?.rev() {
+            if let Some(row) = parsed(row?.1.value())
+                && !each(row)
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the gaps that end after `start` and begin before `end`.
+    pub(super) fn gaps(&self, (start, end): (i64, i64)) -> Result<Vec<Gap>, StoreError> {
+        let table = self.0.open_table(GAPS)?;
+        let mut all = Vec::new();
+        for row in table.range(..end)? {
+            all.extend(parsed::<Gap>(row?.1.value()).filter(|gap| gap.end.as_millisecond() > start));
+        }
+        Ok(all)
+    }
+}
+
+/// Returns the number by which a kind is ordered.
+fn number_of(kind: &str) -> u8 {
+    match kind {
+        "segment" => 0,
+        "wait" => 1,
+        "eviction" => 2,
+        "finish" => 3,
+        _ => 4,
+    }
+}
+
+fn json(row: &impl serde::Serialize) -> Vec<u8> {
+    serde_json::to_vec(row).unwrap_or_default()
+}
+
+/// Reads a row; one that cannot be read is left out and named in the log.
+fn parsed<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    serde_json::from_slice(bytes)
+        .inspect_err(|error| tracing::warn!(%error, "a row of the history cannot be read"))
+        .ok()
+}
+
+/// Writes records, and adds what new ones add to `sums`. Returns how many had a known key and other content.
+fn put_records(
+    write: &WriteTransaction,
+    records: &[NewRecord],
+    sums: &mut BTreeMap<(i64, String), Sums>,
+) -> Result<u64, StoreError> {
+    let mut table = write.open_table(RECORDS)?;
+    let mut index = write.open_table(BY_WORKLOAD)?;
+    let (mut conflicts, mut added) = (0_u64, 0_i64);
+    for NewRecord { row, adds } in records {
+        let (kind, time) = (number_of(&row.record), row.time.as_millisecond());
+        let (uid, key) = (&*row.workload.uid, row.key());
+        let known = index.get((uid, &*key))?.map(|at| at.value());
+        let full_key = format!("{uid}/{key}");
+        if let Some((known_kind, known_time)) = known {
+            let known = table.get((known_kind, known_time, &*full_key))?;
+            let known = known.and_then(|known| parsed::<RecordRow>(known.value()));
+            // The first lists after a start tell again what was recorded before.
+            if row.seeded || known.as_ref() == Some(row) {
+                continue;
+            }
+            let completed = known.is_some_and(|known| known.released.is_none() && known.time == row.time);
+            if !completed {
+                conflicts = conflicts.saturating_add(1);
+                continue;
+            }
+        } else {
+            index.insert((uid, &*key), (kind, time))?;
+            for (at, change) in adds {
+                sums.entry(at.clone()).or_default().add(change);
+            }
+        }
+        let value = json(row);
+        added = added.saturating_add(bytes_of(&full_key, &value));
+        let replaced = table.insert((kind, time, &*full_key), &*value)?;
+        let replaced = replaced.map_or(0, |before| bytes_of(&full_key, before.value()));
+        added = added.saturating_sub(replaced);
+    }
+    add_bytes(write, added)?;
+    Ok(conflicts)
+}
+
+/// Returns the bytes of a record, with its entry in the index.
+fn bytes_of(key: &str, value: &[u8]) -> i64 {
+    i64::try_from(key.len().saturating_mul(2).saturating_add(value.len()).saturating_add(32))
+        .unwrap_or(i64::MAX)
+}
+
+/// Returns the bytes of all records after a change.
+fn add_bytes(write: &WriteTransaction, change: i64) -> Result<i64, StoreError> {
+    let mut meta = write.open_table(META)?;
+    let known = meta.get(BYTES)?.map_or(0, |bytes| bytes.value());
+    let bytes = known.saturating_add(change).max(0);
+    meta.insert(BYTES, bytes)?;
+    Ok(bytes)
+}
+
+/// Adds to the sums of hours and of their days.
+fn add_sums(write: &WriteTransaction, sums: &BTreeMap<(i64, String), Sums>) -> Result<(), StoreError> {
+    let mut days: BTreeMap<(i64, &str), Sums> = BTreeMap::new();
+    for ((hour, group), change) in sums {
+        days.entry((day_of(*hour), group)).or_default().add(change);
+    }
+    let hours = sums.iter().map(|((hour, group), change)| ((*hour, &**group), change));
+    add_to(write, HOURS, hours)?;
+    add_to(write, DAYS, days.iter().map(|(key, change)| (*key, change)))
+}
+
+fn add_to<'a>(
+    write: &WriteTransaction,
+    table: TableDefinition<'_, (i64, &'static str), &'static [u8]>,
+    changes: impl Iterator<Item = ((i64, &'a str), &'a Sums)>,
+) -> Result<(), StoreError> {
+    let mut table = write.open_table(table)?;
+    for (key, change) in changes.filter(|(_, change)| **change != Sums::default()) {
+        let known = table.get(key)?.and_then(|row| parsed::<Sums>(row.value()));
+        let mut sums = known.unwrap_or_default();
+        sums.add(change);
+        table.insert(key, &*json(&sums))?;
+    }
+    Ok(())
+}
+
+/// Gives each group its part of what its ClusterQueue borrowed in an hour, in proportion to what it used.
+fn attribute(write: &WriteTransaction, hour: i64, queues: &[QueueHour]) -> Result<(), StoreError> {
+    let mut parts: BTreeMap<(&str, &str, &str), i128> = BTreeMap::new();
+    for queue in queues.iter().filter(|queue| queue.borrowed > 0 && queue.used > 0) {
+        let fr = &queue.flavor_resource;
+        let part = queue.borrowed.min(queue.used).saturating_mul(PARTS).checked_div(queue.used).unwrap_or(0);
+        parts.insert((&queue.cluster_queue, &fr.flavor, &fr.resource), part);
+    }
+    let mut found = BTreeMap::new();
+    if !parts.is_empty() {
+        let table = write.open_table(HOURS)?;
+        for row in table.range((hour, "")..(hour.saturating_add(HOUR), ""))? {
+            let (key, value) = row?;
+            let (_, text) = key.value();
+            let (Some(group), Some(sums)) = (Group::parse(text), parsed::<Sums>(value.value())) else {
+                continue;
+            };
+            if let Some(part) = parts.get(&(group.cluster_queue, group.flavor, group.resource)) {
+                let borrowed = sums.used.0.saturating_mul(*part).checked_div(PARTS).unwrap_or(0);
+                let mut change = Sums::default();
+                change.borrowed.add(borrowed.saturating_sub(sums.borrowed.0));
+                found.insert((hour, text.to_owned()), change);
+            }
+        }
+    }
+    add_sums(write, &found)
+}
