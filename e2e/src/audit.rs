@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
+use std::io::{BufRead, BufReader, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// One completed request.
@@ -65,7 +65,7 @@ impl AuditCursor {
         Self { path: path.to_owned(), position: 0 }
     }
 
-    /// Starts at the current end of the log.
+    /// Starts at the current end of the log. A line that is half written there belongs to a request completed before.
     pub fn from_end(path: &Path) -> Result<Self> {
         let position = std::fs::metadata(path).with_context(|| path.display().to_string())?.len();
         Ok(Self { path: path.to_owned(), position })
@@ -75,8 +75,12 @@ impl AuditCursor {
     pub fn read_new(&mut self) -> Result<Vec<AuditedRequest>> {
         let mut file = File::open(&self.path)?;
         ensure!(file.metadata()?.len() >= self.position, "{} was truncated or rotated", self.path.display());
-        file.seek(SeekFrom::Start(self.position))?;
+        // From the byte before on: it tells whether a line starts at the position.
+        file.seek(SeekFrom::Start(self.position.saturating_sub(1)))?;
         let mut reader = BufReader::new(file);
+        if self.position > 0 && !self.skip_started_line(&mut reader)? {
+            return Ok(Vec::new());
+        }
         let mut requests = Vec::new();
         let mut line = String::new();
         loop {
@@ -91,6 +95,17 @@ impl AuditCursor {
                 requests.push(AuditedRequest::read(&entry));
             }
         }
+    }
+
+    /// Advances to the next start of a line, from the byte before this position. Returns `false` if its end is not written yet.
+    fn skip_started_line(&mut self, reader: &mut impl BufRead) -> Result<bool> {
+        let mut rest = Vec::new();
+        reader.read_until(b'\n', &mut rest)?;
+        if !rest.ends_with(b"\n") {
+            return Ok(false);
+        }
+        self.position += u64::try_from(rest.len() - 1)?;
+        Ok(true)
     }
 
     /// Returns the writes of one account since this position and advances to the end.
@@ -110,4 +125,31 @@ pub fn count_by_verb_and_resource(requests: &[AuditedRequest]) -> BTreeMap<Strin
         *counts.entry(format!("{} {}", request.verb, request.resource)).or_default() += 1;
     }
     counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn half_written_line_at_the_start_is_skipped() {
+        let line = |name: &str| {
+            format!(
+                r#"{{"stage":"ResponseComplete","verb":"create","objectRef":{{"resource":"jobs","name":"{name}"}}}}"#
+            )
+        };
+        let path = std::env::temp_dir().join(format!("sluice-audit-{}.log", std::process::id()));
+        let (before, begun, after) = (line("before"), line("begun"), line("after"));
+        let (written, rest) = begun.split_at(20);
+        fs::write(&path, format!("{before}\n{written}")).unwrap();
+        let mut cursor = AuditCursor::from_end(&path).unwrap();
+        let none_while_half_written = cursor.read_new().unwrap();
+        fs::write(&path, format!("{before}\n{written}{rest}\n{after}\n")).unwrap();
+        let first = cursor.read_new().unwrap();
+        let again = cursor.read_new().unwrap();
+        fs::remove_file(&path).unwrap();
+        assert!(none_while_half_written.is_empty() && again.is_empty());
+        assert_eq!(first.iter().map(|request| request.name.as_str()).collect::<Vec<_>>(), ["after"]);
+    }
 }

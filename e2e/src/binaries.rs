@@ -336,8 +336,6 @@ pub enum Build {
     Dev,
     /// The development profile with the feature that stops second passes at the failpoints of a test.
     Failpoints,
-    /// Optimized as a release, without the link-time optimization, which takes minutes: for images and memory in tests.
-    Packed,
     /// What is released: for measurements.
     Release,
 }
@@ -357,7 +355,6 @@ impl Build {
     const fn recipe(self) -> Recipe {
         static DEV: Mutex<bool> = Mutex::new(false);
         static FAILPOINTS: Mutex<bool> = Mutex::new(false);
-        static PACKED: Mutex<bool> = Mutex::new(false);
         static RELEASE: Mutex<bool> = Mutex::new(false);
         match self {
             Self::Dev => Recipe { program: "sluice", arguments: &[], folder: "debug", built: &DEV },
@@ -366,12 +363,6 @@ impl Build {
                 arguments: &["--features", "sluice/failpoints"],
                 folder: "debug",
                 built: &FAILPOINTS,
-            },
-            Self::Packed => Recipe {
-                program: "sluice",
-                arguments: &["--profile", "packed", "--package", "sluice"],
-                folder: "packed",
-                built: &PACKED,
             },
             Self::Release => Recipe {
                 program: "sluice",
@@ -386,20 +377,6 @@ impl Build {
 /// Builds sluice, once in this process, and returns its path; `SLUICE_BIN` names a different binary for all builds but that
 /// with failpoints.
 pub fn sluice(build: Build) -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    sluice_by(build, Command::new(cargo))
-}
-
-/// Begins a build in the background, with the lowest priority; `sluice` waits for it and reports its failure.
-pub fn prepare_sluice(build: Build) {
-    std::thread::spawn(move || {
-        let mut cargo = Command::new("nice");
-        cargo.args(["-n", "19"]).arg(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        sluice_by(build, cargo)
-    });
-}
-
-fn sluice_by(build: Build, mut cargo: Command) -> Result<PathBuf> {
     if build != Build::Failpoints
         && let Some(path) = std::env::var_os("SLUICE_BIN")
     {
@@ -408,6 +385,7 @@ fn sluice_by(build: Build, mut cargo: Command) -> Result<PathBuf> {
     let recipe = build.recipe();
     let mut built = recipe.built.lock().unwrap_or_else(PoisonError::into_inner);
     if !*built {
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         // `cargo run` sets these variables. ring's build script would see them as a change and rebuild many crates.
         let is_cargo_variable = |name: &OsString| {
             ["CARGO_MANIFEST_", "CARGO_PKG_"].iter().any(|word| name.to_string_lossy().starts_with(word))

@@ -35,8 +35,6 @@ pub(crate) enum Work {
     Plane(ExclusiveCase),
     /// The whole machine: it needs both cores, measures memory, or uses an address that exists once.
     Machine(ExclusiveCase),
-    /// The whole machine and a packed build, which is made while other cases run.
-    Packed(ExclusiveCase),
 }
 
 /// A row of the table.
@@ -179,22 +177,22 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core, Plane, 11, webhook_serving::only_api_server_is_answered;
     Full, Plane, 13, webhook_serving::other_namespace_installation;
     Full, Plane, 60, two_installations::webhook_configurations_decide;
-    Full, Packed, 20, hostile_clients::good_clients_are_still_answered;
+    Full, Machine, 20, hostile_clients::good_clients_are_still_answered;
     Soak, Machine, 120, live_switch::manifests_are_replaced_and_come_back;
     Soak, Machine, 120, live_switch::release_is_upgraded_and_back;
     Soak, Machine, 120, live_switch::release_of_helm_3_is_upgraded_and_back;
     Soak, Machine, 250, partitions::switch_meets_outages;
-    Full, Packed, 20, image::manager_runs_in_image;
-    Full + Versions, Packed, 109, shipped_manifests::deployment_runs_as_rendered;
-    Full, Packed, 120, recorded_history::replicas_tell_what_happened;
+    Full, Machine, 20, image::manager_runs_in_image;
+    Full + Versions, Machine, 109, shipped_manifests::deployment_runs_as_rendered;
+    Full, Machine, 120, recorded_history::replicas_tell_what_happened;
     Full, Plane, 40, recorder::record_survives_its_process;
-    Soak, Packed, 111, shipped_manifests::split_deployments_run_as_rendered;
+    Soak, Machine, 111, shipped_manifests::split_deployments_run_as_rendered;
     Core, Plane, 60, dashboard::is_a_process_of_its_own;
-    Soak, Packed, 90, shipped_dashboard::dashboard_runs_as_rendered;
-    Full + Versions, Packed, 60, visibility::pending_workloads_are_served;
-    Soak, Packed, 60, visibility::split_deployments_serve;
-    Full, Packed, 25, v1beta1::store_is_taken_over;
-    Full, Packed, 25, v1beta1::split_deployments_take_over_a_store;
+    Soak, Machine, 90, shipped_dashboard::dashboard_runs_as_rendered;
+    Full + Versions, Machine, 60, visibility::pending_workloads_are_served;
+    Soak, Machine, 60, visibility::split_deployments_serve;
+    Full, Machine, 25, v1beta1::store_is_taken_over;
+    Full, Machine, 25, v1beta1::split_deployments_take_over_a_store;
     Core, Plane, 38, certificates::invalid_or_untrusted_certificate;
     Core, Plane, 14, unreadable_objects::undecodable_workload_blocks_no_others;
     Full, Plane, 26, definitions::missing_ones_are_awaited;

@@ -47,7 +47,7 @@ const QUEUES: &str = "/validate-kueue-x-k8s-io-v1beta2-clusterqueue";
 
 /// Writes a script that joins the group and then executes the manager; returns its path.
 fn write_launcher(folder: &Path, confined: Option<&Cgroup>) -> Result<PathBuf> {
-    let program = binaries::sluice(Build::Packed)?;
+    let program = binaries::sluice(Build::Dev)?;
     let mut lines = vec!["#!/bin/sh".to_owned()];
     let members = confined.into_iter().flat_map(Cgroup::members);
     lines.extend(members.map(|members| format!("echo $$ > '{}'", members.display())));

@@ -1,4 +1,4 @@
-//! The image: packed from a release build, unpacked, and run with the restrictions of the shipped Deployment.
+//! The image: packed, unpacked, and run with the restrictions of the shipped Deployment.
 
 use crate::cases::note;
 use crate::fixture::Fixture;
@@ -72,7 +72,7 @@ pub(crate) async fn manager_runs_in_image(cluster: &mut Cluster, fixture: &Fixtu
     }
     let folder = cluster.plane.folder().to_owned();
     let root = folder.join("image-root");
-    unpack_image(Build::Packed, &root)?;
+    unpack_image(&root)?;
     check_command_line(&folder)?;
     let cgroup = Cgroup::with_memory(MEMORY_LIMIT);
     let old = cluster.manager()?.settings().clone();
@@ -123,7 +123,7 @@ pub(crate) fn can_pack() -> bool {
 
 /// The archive of the command line has a program that answers by each of its names, manual pages and scripts.
 fn check_command_line(folder: &Path) -> Result<()> {
-    let program = binaries::sluice(Build::Packed)?;
+    let program = stripped_program(&folder.join("command-line"))?;
     let architecture = libraries::requirements(&program, &Debian)?.architecture;
     let bytes = archive::pack(&program, architecture, &Source::read(paths::root())?)?;
     archive::unpack(&bytes, folder)?;
@@ -147,10 +147,19 @@ fn check_command_line(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Packs a build, checks the archive and unpacks it into a folder.
-pub(crate) fn unpack_image(build: Build, root: &Path) -> Result<()> {
+/// Writes the program without symbols, as a release has it: with them each image would be three times as large. Optimizing it as a
+/// release takes longer than all cases. Returns its path.
+fn stripped_program(folder: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(folder)?;
+    let path = folder.join("sluice");
+    command::run(Command::new("strip").arg("-o").arg(&path).arg(binaries::sluice(Build::Dev)?))?;
+    Ok(path)
+}
+
+/// Packs the program, checks the archive and unpacks it into a folder.
+pub(crate) fn unpack_image(root: &Path) -> Result<()> {
     let source = Source::read(paths::root())?;
-    let packed = image::pack(&binaries::sluice(build)?, "sluice", &source, &Debian)?;
+    let packed = image::pack(&stripped_program(&root.with_extension("build"))?, "sluice", &source, &Debian)?;
     let archive = ImageArchive::read(&packed.archive)?;
     ensure!(archive.digest == packed.digest, "{} and {}", archive.digest, packed.digest);
     ensure!(archive.config["config"]["Entrypoint"] == json!([PROGRAM]), "{}", archive.config);

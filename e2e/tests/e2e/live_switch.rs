@@ -67,7 +67,7 @@ async fn run(name: &str, owner: Owner) -> Result<()> {
 
 /// Unpacks both images; returns Kueue's.
 fn images(folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
-    unpack_image(Build::Dev, folder)?;
+    unpack_image(folder)?;
     let kueue = folder.with_extension("kueue");
     fs::create_dir_all(&kueue)?;
     fs::copy(Binaries::ensure(&["kueue"])?.path("kueue"), kueue.join("manager"))?;

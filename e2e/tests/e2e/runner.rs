@@ -11,7 +11,6 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use futures::future::{FutureExt as _, LocalBoxFuture};
 use futures::stream::{self, StreamExt as _};
 use serde_json::json;
-use sluice_e2e::binaries::{self, Build};
 use sluice_e2e::cluster::{Cluster, ClusterOptions};
 use sluice_e2e::control_plane::ControlPlane;
 use sluice_e2e::{process, signals};
@@ -32,9 +31,6 @@ static STARTED_PLANES: AtomicU32 = AtomicU32::new(0);
 /// Runs the cases, at most `lanes` control planes at a time; returns the names of the failed ones. An error if a control
 /// plane cannot be started, or at a signal.
 pub(crate) fn run(runtime: &Runtime, cases: &[Case], lanes: usize) -> Result<Vec<&'static str>> {
-    if cases.iter().any(|case| matches!(case.work, Work::Packed(_))) {
-        binaries::prepare_sluice(Build::Packed);
-    }
     let schedule = Schedule::new(cases);
     let exclusive = Mutex::new(schedule.exclusive);
     let lanes = lanes.clamp(1, cases.len().max(1));
@@ -61,7 +57,7 @@ struct Schedule {
     shared: Vec<(&'static str, SharedCase)>,
     /// The longest first, so that no lane is left with a long one at the end.
     exclusive: VecDeque<(&'static str, ExclusiveCase)>,
-    /// They need the machine; last those that need a packed build, which takes as long as the other cases.
+    /// They need the machine.
     alone: VecDeque<(&'static str, ExclusiveCase)>,
 }
 
@@ -70,16 +66,13 @@ impl Schedule {
         let mut longest_first: Vec<&Case> = cases.iter().collect();
         longest_first.sort_by_key(|case| std::cmp::Reverse(case.seconds));
         let mut schedule = Self { shared: Vec::new(), exclusive: VecDeque::new(), alone: VecDeque::new() };
-        let mut packed = VecDeque::new();
         for case in longest_first {
             match case.work {
                 Work::Queues(work) => schedule.shared.push((case.name, work)),
                 Work::Plane(work) => schedule.exclusive.push_back((case.name, work)),
                 Work::Machine(work) => schedule.alone.push_back((case.name, work)),
-                Work::Packed(work) => packed.push_back((case.name, work)),
             }
         }
-        schedule.alone.append(&mut packed);
         schedule
     }
 }

@@ -9,7 +9,6 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::EvictParams;
 use serde_json::{Value, json};
-use sluice_e2e::binaries::Build;
 use sluice_e2e::cluster::{Cluster, wait_for_webhooks};
 use sluice_e2e::control_plane::{ControlPlane, Extent};
 use sluice_e2e::install::{self, NAMESPACE};
@@ -91,7 +90,7 @@ impl Installation {
     /// Starts a control plane with a kubelet. Returns the objects of a kustomization, none of which is installed yet.
     pub(crate) async fn prepare(name: &str, components: &[&str]) -> Result<(Self, Vec<Value>)> {
         let mut installation = Self::with_images(name, |folder| {
-            image::unpack_image(Build::Packed, folder)?;
+            image::unpack_image(folder)?;
             Ok(BTreeMap::from([(OTHER_IMAGE.to_owned(), folder.to_owned())]))
         })
         .await?;
