@@ -139,8 +139,8 @@ fn written(points: &[(f64, f64)]) -> String {
     text
 }
 
-/// Writes a number with at most one decimal; large ones in thousands or millions.
-fn number(value: f64) -> String {
+/// Writes a number with at most one decimal, three below 0.1; large ones in thousands or millions.
+pub(super) fn number(value: f64) -> String {
     let short = |value: f64| {
         let text = format!("{value:.1}");
         text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)

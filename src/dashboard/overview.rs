@@ -129,7 +129,7 @@ pub fn overview(request: &Request, data: &Overview, chosen: Option<&str>) -> ask
     let chosen = chosen.and_then(|text| text.split_once(':')).map(|(f, r)| (f.to_owned(), r.to_owned()));
     let chosen = chosen.filter(|key| known.contains_key(key)).or_else(|| most_used(&known));
     let (rows, is_cut) = tree(data, chosen.as_ref(), &request.links);
-    let rate = |rate: Option<f64>| rate.map(|rate| rate.to_string()).unwrap_or_default();
+    let rate = |rate: Option<f64>| rate.map(chart::number).unwrap_or_default();
     let decisions = data.manager.as_ref().and_then(|manager| manager.decisions.as_ref());
     let heading = if data.cohort.is_empty() { "Overview".to_owned() } else { data.cohort.clone() };
     let path = if data.cohort.is_empty() { "/".to_owned() } else { request.links.cohort(&data.cohort) };

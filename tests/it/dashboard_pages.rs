@@ -170,6 +170,14 @@ fn texts(html: &str) -> String {
 }
 
 #[test]
+fn rates_are_rounded() {
+    let mut value = recorded("overview");
+    value["manager"]["decisions"]["admissionsPerMinute"] = Value::from(0.765_200_511_785_560_8);
+    let html = render("overview", &value, &request("/", Scope::Cluster));
+    assert!(html.contains("<dt>Admissions</dt><dd>0.8<"), "not rounded");
+}
+
+#[test]
 fn each_number_of_a_page_is_in_its_json() {
     let number = Regex::new(r"\d[\d,]*(\.\d+)?").unwrap();
     let digits = Regex::new(r"\d+(\.\d+)?").unwrap();
