@@ -161,6 +161,7 @@ impl PublishedState {
                 page.now = build::victims_now(snapshot, access, &page.answer.view);
                 Value::Preemptions(Box::new(page))
             }
+            Question::Usage(query) => Value::Usage(Box::new(self.history.usage(query, access).await?)),
             Question::Workload(namespace, name) => {
                 self.verdict(access, &ObjectKey::new(namespace, name), snapshot).await?
             }

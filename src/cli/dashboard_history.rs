@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use crate::dashboard::{PreemptionFilter, PreemptionPage};
+use crate::dashboard::{PreemptionFilter, PreemptionPage, UsageFilter, UsagePage};
 use crate::server::apis::questions::AnswerQuestions;
 use crate::visibility::access::Access;
 use crate::visibility::history::{
-    HistoryAnswer, HistoryQuestion, HistoryTopic, LineTopic, PERIOD, PreemptionTopic,
+    HistoryAnswer, HistoryQuestion, HistoryTopic, LineTopic, PERIOD, PreemptionTopic, UsageTopic, since,
 };
 use crate::visibility::page::{ModelError, PageQuery};
 use crate::visibility::questions::{LeaderAnswer, Question};
@@ -20,7 +20,7 @@ use crate::visibility::views::LineReport;
 
 /// Points of a line: one for half an hour.
 const POINTS: u16 = 48;
-/// How long lines are kept: the least width of a bucket of theirs.
+/// How long lines and usage are kept: the least width of a bucket of theirs.
 const LINES_TTL: Duration = Duration::from_mins(1);
 /// How long preemptions are kept: as short as a viewer waits for the one that has just happened.
 const PREEMPTIONS_TTL: Duration = Duration::from_secs(5);
@@ -38,6 +38,12 @@ pub(super) struct PageHistory {
 /// Returns the minute a day ago: the same for all that ask within a minute.
 fn day_ago() -> Timestamp {
     let second = Timestamp::now().as_second().saturating_sub(PERIOD.as_secs());
+    minute_of(Timestamp::from_second(second).unwrap_or_default())
+}
+
+/// Returns the start of the minute of a time.
+fn minute_of(time: Timestamp) -> Timestamp {
+    let second = time.as_second();
     Timestamp::from_second(second.saturating_sub(second.rem_euclid(60))).unwrap_or_default()
 }
 
@@ -79,6 +85,24 @@ impl PageHistory {
             HistoryAnswer::Preemptions(answer) => {
                 Ok(PreemptionPage { query: query.clone(), now: BTreeMap::new(), answer: answer.clone() })
             }
+            _ => Err(ModelError::Unavailable),
+        }
+    }
+
+    /// Returns a page of usage.
+    pub(super) async fn usage(&self, query: &UsageFilter, access: &Access) -> Result<UsagePage, ModelError> {
+        let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        let start = since(query.period(), Timestamp::now());
+        let start = start.map_err(|text| ModelError::Invalid(format!("since: {text}")))?;
+        let topic = UsageTopic {
+            by: query.group().map_err(ModelError::Invalid)?,
+            since: minute_of(start),
+            until: None,
+            resource: text(&query.resource),
+            namespace: text(&query.namespace),
+        };
+        match &*self.ask(access, HistoryTopic::Usage(topic), LINES_TTL).await? {
+            HistoryAnswer::Usage(answer) => Ok(UsagePage { query: query.clone(), answer: answer.clone() }),
             _ => Err(ModelError::Unavailable),
         }
     }

@@ -56,6 +56,7 @@ pub(super) enum Section {
     Pending,
     Flavors,
     Preemptions,
+    Usage,
     Audit,
     Namespace,
     None,
@@ -187,6 +188,7 @@ fn navigation(request: &Request, section: Section) -> Vec<NavigationLink> {
             link("Pending", request.links.to("/pending"), Section::Pending),
             link("Flavors", request.links.to("/flavors"), Section::Flavors),
             link("Preemptions", request.links.to("/preemptions"), Section::Preemptions),
+            link("Usage", request.links.to("/usage"), Section::Usage),
             link("Audit", request.links.to("/audit"), Section::Audit),
         ],
         Scope::Namespace(name) => vec![
@@ -197,6 +199,7 @@ fn navigation(request: &Request, section: Section) -> Vec<NavigationLink> {
                 request.links.with_query("/preemptions", &[("ns", name)]),
                 Section::Preemptions,
             ),
+            link("Usage", request.links.with_query("/usage", &[("ns", name)]), Section::Usage),
             link("Audit", request.links.with_query("/audit", &[("ns", name)]), Section::Audit),
         ],
     }

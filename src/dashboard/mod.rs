@@ -27,6 +27,7 @@ mod preemptions;
 pub mod question;
 mod rows;
 mod text;
+mod usage;
 mod verdict_sentence;
 mod workload;
 
@@ -45,4 +46,5 @@ pub use overview::overview;
 pub use pending::{href as pending_href, pending};
 pub use preemptions::{PreemptionFilter, PreemptionPage, VictimNow, preemptions};
 pub use question::Question;
+pub use usage::{UsageFilter, UsagePage, usage};
 pub use workload::workload;

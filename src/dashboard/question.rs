@@ -7,6 +7,7 @@ use super::data::PendingQuery;
 use super::flavors::FlavorQuery;
 use super::links::{Links, encode};
 use super::preemptions::PreemptionFilter;
+use super::usage::UsageFilter;
 use crate::visibility::pending_list::ListOrder;
 
 /// What an address asks for.
@@ -38,6 +39,8 @@ pub enum Question {
     Flavors(FlavorQuery),
     /// Preemptions.
     Preemptions(PreemptionFilter),
+    /// Usage in a period.
+    Usage(UsageFilter),
     /// A namespace.
     Namespace(String),
 }
@@ -153,6 +156,7 @@ impl Question {
                 after: value("after"),
                 limit: limit(&value)?,
             }),
+            ["usage"] => Self::Usage(usage(&value)?),
             _ => return Err(BadAddress::NoPage),
         };
         Ok((question, form))
@@ -175,6 +179,7 @@ impl Question {
             Self::Audit(query) => super::audit::href(&links, query),
             Self::Flavors(query) => super::flavors::href(&links, query),
             Self::Preemptions(query) => super::preemptions::href(&links, query),
+            Self::Usage(query) => super::usage::href(&links, query),
             Self::Namespace(name) => links.namespace(name),
         }
     }
@@ -187,6 +192,7 @@ impl Question {
             }
             Self::Pending(PendingQuery { namespace, .. })
             | Self::Preemptions(PreemptionFilter { namespace, .. })
+            | Self::Usage(UsageFilter { namespace, .. })
             | Self::Audit(AuditQuery { namespace, .. })
                 if !namespace.is_empty() =>
             {
@@ -228,6 +234,8 @@ impl Question {
                 "the preemptions of all namespaces".to_owned()
             }
             Self::Preemptions(query) => format!("preemptions of namespace {}", query.namespace),
+            Self::Usage(query) if query.namespace.is_empty() => "the usage of the cluster".to_owned(),
+            Self::Usage(query) => format!("usage of namespace {}", query.namespace),
             Self::Namespace(name) => format!("namespace {name}"),
         }
     }
@@ -240,6 +248,13 @@ fn flavors(name: &str, value: &impl Fn(&str) -> String) -> FlavorQuery {
 fn audit(value: &impl Fn(&str) -> String) -> Result<AuditQuery, BadAddress> {
     let query = AuditQuery { severity: value("severity"), check: value("check"), namespace: value("ns") };
     query.unknown().map_or(Ok(query), |text| Err(BadAddress::Parameter(text)))
+}
+
+fn usage(value: &impl Fn(&str) -> String) -> Result<UsageFilter, BadAddress> {
+    let (by, since, resource, namespace) = (value("by"), value("since"), value("res"), value("ns"));
+    let query = UsageFilter { by, since, resource, namespace };
+    query.group().map_err(|text| BadAddress::Parameter(format!("by: {text}")))?;
+    Ok(query)
 }
 
 /// Reads the number of rows; 0 if there is none.
@@ -298,6 +313,8 @@ mod tests {
             ("/audit?severity=error&check=cohort-cycle&ns=a", Some("a")),
             ("/preemptions", None),
             ("/preemptions?cq=a&by=c&of=d&ns=b&limit=20&after=k", Some("b")),
+            ("/usage", None),
+            ("/usage?by=flavor&since=7d&res=nvidia.com%2Fgpu&ns=b", Some("b")),
             (
                 "/pending?cq=a&ns=b&lq=c&reason=stuck&min=gpu%3D8&q=x%20y&sort=size&limit=20&after=k",
                 Some("b"),
@@ -333,6 +350,7 @@ mod tests {
             ("/pending?limit=many", "limit:"),
             ("/preemptions?limit=-1", "limit:"),
             ("/pending?lq=a", "lq:"),
+            ("/usage?by=user", "by: unknown group"),
             ("/pending?sort=name", "sort: unknown order"),
             ("/audit?severity=bad", "severity:"),
             ("/audit?check=none", "check:"),

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sluice::dashboard::{
     self, AuditPage, ClusterQueuePage, FlavorPage, Freshness, Links, Message, MissingRight, NamespacePage,
-    Overview, PendingPage, PreemptionPage, Request, Scope,
+    Overview, PendingPage, PreemptionPage, Request, Scope, UsagePage,
 };
 use sluice::visibility::views::{Answer, Verdict};
 use std::collections::BTreeSet;
@@ -55,6 +55,7 @@ fn render(name: &str, value: &Value, request: &Request) -> String {
             dashboard::preemptions(request, &read::<PreemptionPage>(value))
         }
         "audit" => dashboard::audit(request, &read::<AuditPage>(value)),
+        "usage" => dashboard::usage(request, &read::<UsagePage>(value)),
         "flavors" | "flavor" => dashboard::flavors(request, &read::<FlavorPage>(value)),
         "namespace" => dashboard::namespace(request, &read::<NamespacePage>(value)),
         other => panic!("no page {other}"),
@@ -62,12 +63,13 @@ fn render(name: &str, value: &Value, request: &Request) -> String {
     .unwrap()
 }
 
-const DATA_PAGES: [(&str, &str); 12] = [
+const DATA_PAGES: [(&str, &str); 13] = [
     ("audit", "/audit"),
     ("flavors", "/flavors"),
     ("flavor", "/flavors/h100-80g"),
     ("preemptions", "/preemptions"),
     ("preemptions_empty", "/preemptions?cq=vision"),
+    ("usage", "/usage?since=7d"),
     ("overview", "/"),
     ("cluster_queue", "/clusterqueues/nlp"),
     ("workload", "/workloads/nlp-train/job-llama-ft-7c2-4b1d9"),
@@ -191,6 +193,7 @@ fn each_number_of_a_page_is_in_its_json() {
             "workload" | "workload_running" => serde_json::to_string(&read::<Answer<Verdict>>(&value)),
             "preemptions" | "preemptions_empty" => serde_json::to_string(&read::<PreemptionPage>(&value)),
             "audit" => serde_json::to_string(&read::<AuditPage>(&value)),
+            "usage" => serde_json::to_string(&read::<UsagePage>(&value)),
             "flavors" | "flavor" => serde_json::to_string(&read::<FlavorPage>(&value)),
             "namespace" => serde_json::to_string(&read::<NamespacePage>(&value)),
             _ => serde_json::to_string(&read::<PendingPage>(&value)),
@@ -253,6 +256,7 @@ fn markup_and_direction_marks_in_any_text_are_shown_as_text() {
                 "cluster_queue" => accepts::<ClusterQueuePage>(&one),
                 "workload" | "workload_running" => accepts::<Answer<Verdict>>(&one),
                 "preemptions" | "preemptions_empty" => accepts::<PreemptionPage>(&one),
+                "usage" => accepts::<UsagePage>(&one),
                 "audit" => accepts::<AuditPage>(&one),
                 "flavors" | "flavor" => accepts::<FlavorPage>(&one),
                 "namespace" => accepts::<NamespacePage>(&one),

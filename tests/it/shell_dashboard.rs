@@ -58,6 +58,7 @@ impl Models for Recorded {
             }
             Question::Pending(_) => Ok(PageValue::Pending(read("pending"))),
             Question::Preemptions(_) => Ok(PageValue::Preemptions(read("preemptions"))),
+            Question::Usage(_) => Ok(PageValue::Usage(read("usage"))),
             Question::Workload(..) => Ok(PageValue::Workload(read("workload"), Vec::new())),
             Question::Namespace(_) => Ok(PageValue::Namespace(read("namespace"))),
             Question::Audit(_) => Ok(PageValue::Audit(read("audit"))),

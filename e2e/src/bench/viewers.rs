@@ -10,6 +10,7 @@ use crate::kubectl::Kubectl;
 use crate::manager::Manager;
 use crate::objects::{Kind, text};
 use crate::process::ProcessUsage;
+use crate::wait::within;
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
@@ -19,6 +20,8 @@ use std::time::{Duration, Instant};
 const ROUNDS: usize = 20;
 /// Time for which CPU is measured.
 const WATCHED: Duration = Duration::from_secs(30);
+/// How long the manager may list all objects.
+const START: Duration = Duration::from_mins(10);
 /// Role of all viewers.
 const ROLE: &str = "sluice-cluster-viewer";
 
@@ -28,7 +31,7 @@ pub async fn run(jobs: usize, queues: usize, viewers: usize) -> Result<()> {
     let originals = prepare(&bare, queues).await?;
     originals.copy(&bare.plane, 1..jobs, queues).await?;
     let manager = Manager::start(&bare.plane, &bare.settings).await?;
-    manager.wait_until_ready().await?;
+    within(START, "the manager is ready", async || manager.is_ready().await).await?;
     wait_until_counted(&bare.objects, jobs).await?;
     // Statuses of queues are written after the start.
     tokio::time::sleep(Duration::from_secs(10)).await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::Setting;
 
 /// Pages with data: name and path.
-const PAGES: [(&str, &str); 10] = [
+const PAGES: [(&str, &str); 11] = [
     ("overview", "/"),
     ("cluster-queue", "/clusterqueues/nlp"),
     ("workload", "/workloads/nlp-train/job-llama-ft-7c2-4b1d9"),
@@ -18,6 +18,7 @@ const PAGES: [(&str, &str); 10] = [
     ("flavors", "/flavors"),
     ("flavor", "/flavors/h100-80g"),
     ("preemptions", "/preemptions"),
+    ("usage", "/usage?since=7d"),
     ("audit", "/audit"),
 ];
 /// Pages that are shown in one way only, if not all are shown in all ways.
@@ -77,7 +78,7 @@ pub(crate) async fn rendering(setting: &Setting) -> Result<()> {
 }
 
 /// Texts that are replaced by a long name: file and pointers.
-const NAMES: [(&str, &[&str]); 6] = [
+const NAMES: [(&str, &[&str]); 7] = [
     ("overview", &["/clusterQueues/0/metadata/name", "/cohorts/0/metadata/name", "/findings/0/message"]),
     (
         "cluster_queue",
@@ -89,6 +90,7 @@ const NAMES: [(&str, &[&str]); 6] = [
         "preemptions",
         &["/items/0/victim/name", "/items/0/preemptor/namespace", "/matrix/0/victimClusterQueue"],
     ),
+    ("usage", &["/items/0/group", "/items/1/resource"]),
     ("namespace", &["/localQueues/0/clusterQueue", "/workloads/0/metadata/name"]),
 ];
 

@@ -104,6 +104,7 @@ impl Recorded {
                 Ok(PageValue::Flavors(self.read("flavor")?))
             }
             Question::Preemptions(_) => Ok(PageValue::Preemptions(self.read("preemptions")?)),
+            Question::Usage(_) => Ok(PageValue::Usage(self.read("usage")?)),
             Question::Namespace(name) if name == "nlp-train" => {
                 Ok(PageValue::Namespace(self.read("namespace")?))
             }

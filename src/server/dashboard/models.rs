@@ -4,7 +4,7 @@ use std::pin::Pin;
 
 use crate::dashboard::{
     AuditPage, ClusterQueuePage, FlavorPage, Freshness, NamespacePage, Overview, PendingPage, PreemptionPage,
-    Question,
+    Question, UsagePage,
 };
 use crate::visibility::access::Access;
 use crate::visibility::views::{Answer, Verdict};
@@ -26,6 +26,8 @@ pub enum Value {
     Audit(Box<AuditPage>),
     /// Of preemptions.
     Preemptions(Box<PreemptionPage>),
+    /// Of usage.
+    Usage(Box<UsagePage>),
     /// Of a namespace.
     Namespace(Box<NamespacePage>),
     /// Another page answers.

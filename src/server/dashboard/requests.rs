@@ -41,6 +41,7 @@ pub(super) fn render(request: &pages::Request, question: &Question, value: &Valu
         (_, Value::Flavors(data)) => pages::flavors(request, data),
         (_, Value::Audit(data)) => pages::audit(request, data),
         (_, Value::Preemptions(data)) => pages::preemptions(request, data),
+        (_, Value::Usage(data)) => pages::usage(request, data),
         (_, Value::Namespace(data)) => pages::namespace(request, data),
         (_, Value::Elsewhere(_)) => Ok(String::new()),
     }
@@ -55,6 +56,7 @@ fn json(value: &Value) -> serde_json::Result<String> {
         Value::Flavors(data) => serde_json::to_string(data),
         Value::Audit(data) => serde_json::to_string(data),
         Value::Preemptions(data) => serde_json::to_string(data),
+        Value::Usage(data) => serde_json::to_string(data),
         Value::Namespace(data) => serde_json::to_string(data),
         Value::Elsewhere(_) => Ok("{}".to_owned()),
     }
@@ -67,6 +69,7 @@ fn csv(value: &Value) -> Option<String> {
         Value::Flavors(data) => Some(pages::csv::flavors(&data.items)),
         Value::Audit(data) => Some(pages::csv::findings(&data.items)),
         Value::Preemptions(data) => Some(crate::visibility::history::csv::preemptions(&data.answer.view)),
+        Value::Usage(data) => Some(crate::visibility::history::csv::usage(&data.answer.view)),
         _ => None,
     }
 }
