@@ -9,10 +9,12 @@ use jiff::{SignedDuration, Timestamp};
 /// What a cell without a value shows.
 pub(super) const NONE: &str = "–";
 
-/// Writes the digits of a number in groups of three; other text as it is.
+/// Writes the whole digits of a number in groups of three; other text as it is.
 pub(super) fn grouped(digits: &str) -> String {
     let (sign, number) = digits.strip_prefix('-').map_or(("", digits), |rest| ("-", rest));
-    if number.len() < 4 || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+    let (number, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if number.len() < 4 || !is_number(number) || !is_number(fraction) {
         return digits.to_owned();
     }
     let mut text = sign.to_owned();
@@ -21,6 +23,10 @@ pub(super) fn grouped(digits: &str) -> String {
             text.push(',');
         }
         text.push(digit);
+    }
+    if !fraction.is_empty() {
+        text.push('.');
+        text.push_str(fraction);
     }
     text
 }
@@ -133,6 +139,8 @@ mod tests {
             ("1284", "1,284"),
             ("-41280", "-41,280"),
             ("1234567", "1,234,567"),
+            ("38994.5", "38,994.5"),
+            ("1234.5Gi", "1234.5Gi"),
             ("32Ti", "32Ti"),
             ("1500m", "1500m"),
             ("0.5", "0.5"),

@@ -81,7 +81,7 @@ struct UsageTemplate<'a> {
     rows: Vec<Row>,
     sums: Vec<Row>,
     /// Says that there are more rows; empty if all are shown.
-    more: String,
+    more: &'static str,
     recorded: String,
     attribution: &'a str,
     csv: String,
@@ -155,10 +155,7 @@ pub fn usage(request: &Request, data: &UsagePage) -> askama::Result<String> {
             .map(|item| row(item, whole(item), group_href(links, group, (item, &query.namespace))))
             .collect(),
         sums: sums.iter().map(|sum| row(sum, None, String::new())).collect(),
-        more: match items.len() > MAX_ROWS {
-            true => "The groups with the most hours are shown.".to_owned(),
-            false => String::new(),
-        },
+        more: if items.len() > MAX_ROWS { "The groups with the most hours are shown." } else { "" },
         recorded: recorded(&report.recorded),
         attribution: &report.attribution,
         csv: format!("{address}{}o=csv", if address.contains('?') { "&" } else { "?" }),
@@ -301,9 +298,10 @@ fn recorded(recorded: &Recorded) -> String {
         .take(MAX_GAPS)
         .map(|gap| format!("{} to {}", minute(gap.start), minute(gap.end)))
         .collect();
-    let gaps = match named.is_empty() {
-        true => String::new(),
-        false => format!("; nothing is recorded from {}", named.join(", from ")),
+    let gaps = if named.is_empty() {
+        String::new()
+    } else {
+        format!("; nothing is recorded from {}", named.join(", from "))
     };
     let more = if longest.len() > MAX_GAPS { ", and in shorter times" } else { "" };
     let drift = if recorded.drift > 0 {
