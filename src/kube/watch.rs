@@ -27,6 +27,9 @@ use crate::reconciler::Delta;
 /// Finished pods use no node capacity and never run again.
 const ACTIVE_PODS_SELECTOR: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
+/// Streaming lists that may end before they are complete, until a list in pages is read.
+const STREAMING_ATTEMPTS: u32 = 2;
+
 /// Settings of watches.
 #[derive(Clone, Copy, Debug)]
 pub struct WatchSettings {
@@ -130,6 +133,7 @@ async fn run_typed_watch<K: WatchedObject>(
     let initial_config = if streaming { config.clone().streaming_lists() } else { config.clone() };
     let mut stream = watcher(api.clone(), initial_config).boxed();
     let mut failures = 0_u32;
+    let mut lists_begun = 0_u32;
     // No relist is due before the first list is complete.
     let mut due = None;
     loop {
@@ -140,10 +144,16 @@ async fn run_typed_watch<K: WatchedObject>(
             continue;
         };
         match next {
+            Ok(Some(Event::Init)) if streaming && !health.synced() && lists_begun == STREAMING_ATTEMPTS => {
+                // The server ends a streaming list whose reader does not keep up with changes, and would do so again and again.
+                streaming = false;
+                stream = watcher(api.clone(), config.clone()).boxed();
+            }
             Ok(Some(event)) => {
                 // The watcher emits Init before it contacts the server, so it proves nothing.
                 if matches!(event, Event::Init) {
                     health.list_started();
+                    lists_begun = lists_begun.saturating_add(1);
                 } else {
                     failures = 0;
                     health.mark_served();

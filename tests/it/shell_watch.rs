@@ -79,3 +79,38 @@ async fn full_relist_recovers_lost_events() {
     };
     assert_eq!(names, ["restarted", "applied", "synced", "restarted", "synced"]);
 }
+
+/// The API server ends streaming lists of a reader that does not keep up with changes: then the list is read in pages.
+#[tokio::test]
+async fn streaming_lists_that_end_early_are_replaced() {
+    let kind = Kind::Cohort;
+    let streams = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&streams);
+    let item = json!({"metadata": {"name": "one", "uid": "1", "resourceVersion": "5"}, "spec": {}});
+    let (client, _) = scripted_client(move |_, uri| {
+        if uri.contains("sendInitialEvents=true") {
+            *count.lock().unwrap() += 1;
+            let mut object = item.clone();
+            object["kind"] = json!("Cohort");
+            object["apiVersion"] = json!("kueue.x-k8s.io/v1beta2");
+            return (200, json!({"type": "ADDED", "object": object}));
+        }
+        if uri.contains("watch=true") {
+            // The watch gets no response.
+            return (0, json!(null));
+        }
+        let list = json!({"kind": "CohortList", "apiVersion": "kueue.x-k8s.io/v1beta2",
+            "metadata": {"resourceVersion": "7"}, "items": [item]});
+        (200, list)
+    });
+    let settings = WatchSettings { streaming_lists: true, ..WatchSettings::default() };
+    let (deltas, mut received) = mpsc::channel(64);
+    let statuses = WatchStatuses::new(&[kind]);
+    let listen = async { while !matches!(received.recv().await.unwrap(), Delta::Synced { .. }) {} };
+    tokio::select! {
+        () = run_watch(client, kind, settings, statuses, deltas) => panic!("the watch ended"),
+        listed = tokio::time::timeout(Duration::from_secs(10), listen) => listed.expect("a complete list"),
+    }
+    // The third has been asked for when its start is known, and is not read.
+    assert_eq!(*streams.lock().unwrap(), 3);
+}
