@@ -22,6 +22,8 @@ const ROUNDS: usize = 20;
 const WATCHED: Duration = Duration::from_secs(30);
 /// How long the manager may list all objects.
 const START: Duration = Duration::from_mins(10);
+/// How long a viewer reads: the rate of questions about workloads of all users together is bounded.
+const PAUSE: Duration = Duration::from_secs(1);
 /// Role of all viewers.
 const ROLE: &str = "sluice-cluster-viewer";
 
@@ -68,6 +70,7 @@ fn pages(namespace: &str, workload: &str) -> Vec<(&'static str, String)> {
         ("namespace", format!("/namespaces/{namespace}")),
         ("flavors", "/flavors".to_owned()),
         ("preemptions", "/preemptions".to_owned()),
+        ("usage", "/usage".to_owned()),
         ("audit", "/audit".to_owned()),
     ]
 }
@@ -97,6 +100,7 @@ async fn measure(name: &str, path: &str, users: &[Viewer]) -> Result<String> {
     let first = users.first().context("no viewer")?;
     // Once, so that rights are known; an answer of which no part was kept counts as well.
     try_join_all(users.iter().map(|user| user.get(path))).await?;
+    tokio::time::sleep(PAUSE).await;
     let looks = users.iter().map(|user| async {
         let mut times = Vec::new();
         for _ in 0..ROUNDS {
@@ -104,8 +108,7 @@ async fn measure(name: &str, path: &str, users: &[Viewer]) -> Result<String> {
             let page = user.get(path).await?;
             ensure!(page.status == 200, "{path}: {}: {}", page.status, page.text);
             times.push(begun.elapsed());
-            // As a reader pauses; the rate of questions about workloads is bounded.
-            tokio::time::sleep(Duration::from_millis(500)).await;
+            tokio::time::sleep(PAUSE).await;
         }
         anyhow::Ok(times)
     });
