@@ -26,8 +26,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Creates per second while pods are replaced.
-const CREATES_PER_SECOND: u32 = 50;
+/// Creates per second while pods are replaced: two cores bear no more with a manager that is not optimized.
+const CREATES_PER_SECOND: u32 = 5;
 /// Time for a Deployment to replace its pods.
 const ROLLOUT_TIMEOUT: Duration = Duration::from_mins(2);
 /// The client reads its token file at least this often, with a margin.
