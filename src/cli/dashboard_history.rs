@@ -47,6 +47,11 @@ fn minute_of(time: Timestamp) -> Timestamp {
     Timestamp::from_second(second.saturating_sub(second.rem_euclid(60))).unwrap_or_default()
 }
 
+/// Returns a part of a filter, if it selects.
+fn given(text: &str) -> Option<String> {
+    Some(text).filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
 impl PageHistory {
     pub(super) fn new(leader: Arc<dyn AnswerQuestions>) -> Self {
         Self { leader, kept: Mutex::default() }
@@ -67,14 +72,13 @@ impl PageHistory {
         query: &PreemptionFilter,
         access: &Access,
     ) -> Result<PreemptionPage, ModelError> {
-        let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         let limit = if query.limit == 0 { crate::dashboard::question::DEFAULT_ROWS } else { query.limit };
         let topic = PreemptionTopic {
             since: Some(day_ago()),
-            namespace: text(&query.namespace),
-            cluster_queue: text(&query.cluster_queue),
-            preemptor_queue: text(&query.preemptor_queue),
-            victim_queue: text(&query.victim_queue),
+            namespace: given(&query.namespace),
+            cluster_queue: given(&query.cluster_queue),
+            preemptor_queue: given(&query.preemptor_queue),
+            victim_queue: given(&query.victim_queue),
             page: PageQuery {
                 limit: usize::try_from(limit).unwrap_or_default(),
                 continue_token: query.after.clone(),
@@ -91,15 +95,14 @@ impl PageHistory {
 
     /// Returns a page of usage.
     pub(super) async fn usage(&self, query: &UsageFilter, access: &Access) -> Result<UsagePage, ModelError> {
-        let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         let start = since(query.period(), Timestamp::now());
         let start = start.map_err(|text| ModelError::Invalid(format!("since: {text}")))?;
         let topic = UsageTopic {
             by: query.group().map_err(ModelError::Invalid)?,
             since: minute_of(start),
             until: None,
-            resource: text(&query.resource),
-            namespace: text(&query.namespace),
+            resource: given(&query.resource),
+            namespace: given(&query.namespace),
         };
         match &*self.ask(access, HistoryTopic::Usage(topic), LINES_TTL).await? {
             HistoryAnswer::Usage(answer) => Ok(UsagePage { query: query.clone(), answer: answer.clone() }),

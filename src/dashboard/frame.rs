@@ -1,7 +1,7 @@
 //! What all pages have around their content: navigation, who looks, how fresh the data is, where it comes from.
 
 use super::assets;
-use super::links::Links;
+use super::links::{Links, in_form};
 use super::text;
 use crate::visibility::views::{Role, Source};
 use jiff::Timestamp;
@@ -151,7 +151,6 @@ impl Frame {
     ) -> Self {
         let links = &request.links;
         let time = source.time.unwrap_or(request.now);
-        let json = if request.path.contains('?') { "&o=json" } else { "?o=json" };
         let role = match source.role {
             Some(Role::Leader) => "leader",
             Some(Role::Follower) => "follower",
@@ -168,7 +167,7 @@ impl Frame {
                 replica: source.replica.clone(),
                 role,
                 partial,
-                json: links.to(&format!("{}{json}", request.path)),
+                json: links.to(&in_form(&request.path, "json")),
             }),
             ..Self::bare(request, title)
         }

@@ -2,6 +2,11 @@
 
 use std::fmt::Write;
 
+/// Returns the address of a page in another form: `json` or `csv`.
+pub(super) fn in_form(address: &str, form: &str) -> String {
+    format!("{address}{}o={form}", if address.contains('?') { '&' } else { '?' })
+}
+
 /// Encodes text as a part of a path or of a query: all but unreserved characters.
 pub fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());

@@ -5,7 +5,7 @@
 
 use super::chart;
 use super::frame::{Frame, Request, Section};
-use super::links::Links;
+use super::links::{Links, in_form};
 use super::marks::{Shape, Tag};
 use super::text::{self, Moment};
 use crate::history::OTHERS;
@@ -187,7 +187,6 @@ pub fn preemptions(request: &Request, data: &PreemptionPage) -> askama::Result<S
         href(links, &other)
     };
     let first = to(&|query| query.after.clear());
-    let csv = if first.contains('?') { "&o=csv" } else { "?o=csv" };
     let token = &report.metadata.continue_token;
     let left = report.metadata.remaining_item_count;
     let (victims, matrix) = matrix(report, query, links);
@@ -216,7 +215,7 @@ pub fn preemptions(request: &Request, data: &PreemptionPage) -> askama::Result<S
         }),
         paging: Paging {
             kept: kept(report),
-            csv: format!("{first}{csv}"),
+            csv: in_form(&first, "csv"),
             clock: text::clock(data.answer.source.time.unwrap_or(request.now)),
             next: if token.is_empty() { String::new() } else { to(&|query| query.after.clone_from(token)) },
             left: left.map(|left| format!("{} more", text::count(left))).unwrap_or_default(),

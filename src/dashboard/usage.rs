@@ -4,7 +4,7 @@
 //! all rows.
 
 use super::frame::{Frame, Request, Section};
-use super::links::Links;
+use super::links::{Links, in_form};
 use super::text::{self, Moment};
 use crate::history::{Gap, UsageGroup};
 use crate::visibility::views::{Answer, HoursView, Recorded, UsageReport, UsageView};
@@ -139,7 +139,6 @@ pub fn usage(request: &Request, data: &UsagePage) -> askama::Result<String> {
     });
     let mut sums: Vec<&UsageView> = report.sums.iter().collect();
     sums.sort_by(|a, b| rank(&a.resource).cmp(&rank(&b.resource)));
-    let address = href(links, query);
     let whole = |row: &UsageView| sums.iter().find(|sum| sum.resource == row.resource).copied();
     let shown = items.iter().take(MAX_ROWS);
     UsageTemplate {
@@ -158,7 +157,7 @@ pub fn usage(request: &Request, data: &UsagePage) -> askama::Result<String> {
         more: if items.len() > MAX_ROWS { "The groups with the most hours are shown." } else { "" },
         recorded: recorded(&report.recorded),
         attribution: &report.attribution,
-        csv: format!("{address}{}o=csv", if address.contains('?') { "&" } else { "?" }),
+        csv: in_form(&href(links, query), "csv"),
     }
     .render()
 }
