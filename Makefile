@@ -124,7 +124,6 @@ release: tools ## image, SBOM, install.yaml and chart with the image by digest, 
 lint: ## formatting and clippy, warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	$(CARGO) clippy --locked --features sluice/failpoints --bin sluice-failpoints -- -D warnings
 
 fmt: ## format
 	$(CARGO) fmt --all

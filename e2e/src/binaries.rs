@@ -334,7 +334,7 @@ fn watch_build(command: &mut Command, what: &str) -> Result<()> {
 pub enum Build {
     /// The development profile, which tests share.
     Dev,
-    /// The development profile with the feature that stops second passes at the failpoints of a test.
+    /// The development profile, whatever `SLUICE_BIN` names: a released build knows no failpoints.
     Failpoints,
     /// What is released: for measurements.
     Release,
@@ -342,7 +342,6 @@ pub enum Build {
 
 /// How a build is made.
 struct Recipe {
-    program: &'static str,
     /// No package is selected where tests share the build: features are then those of the whole workspace, and no dependency is
     /// built a second time.
     arguments: &'static [&'static str],
@@ -354,18 +353,10 @@ struct Recipe {
 impl Build {
     const fn recipe(self) -> Recipe {
         static DEV: Mutex<bool> = Mutex::new(false);
-        static FAILPOINTS: Mutex<bool> = Mutex::new(false);
         static RELEASE: Mutex<bool> = Mutex::new(false);
         match self {
-            Self::Dev => Recipe { program: "sluice", arguments: &[], folder: "debug", built: &DEV },
-            Self::Failpoints => Recipe {
-                program: "sluice-failpoints",
-                arguments: &["--features", "sluice/failpoints"],
-                folder: "debug",
-                built: &FAILPOINTS,
-            },
+            Self::Dev | Self::Failpoints => Recipe { arguments: &[], folder: "debug", built: &DEV },
             Self::Release => Recipe {
-                program: "sluice",
                 arguments: &["--release", "--package", "sluice"],
                 folder: "release",
                 built: &RELEASE,
@@ -394,13 +385,13 @@ pub fn sluice(build: Build) -> Result<PathBuf> {
             cargo.env_remove(name);
         }
         cargo.current_dir(paths::root());
-        cargo.args(["build", "--quiet", "--locked", "--bin", recipe.program]).args(recipe.arguments);
+        cargo.args(["build", "--quiet", "--locked", "--bin", "sluice"]).args(recipe.arguments);
         if !cargo.status().context("building sluice requires cargo (Rust 1.95)")?.success() {
-            bail!("cannot build {}", recipe.program);
+            bail!("cannot build sluice");
         }
         *built = true;
     }
-    Ok(paths::target().join(recipe.folder).join(recipe.program))
+    Ok(paths::target().join(recipe.folder).join("sluice"))
 }
 
 /// Returns `PATH` with a folder prepended, for programs that run kubectl.

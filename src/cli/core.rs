@@ -91,9 +91,7 @@ impl Core {
         let (mut stale, mut version) = (false, 0_u64);
         loop {
             self.heartbeat.beat();
-            #[cfg(feature = "failpoints")]
             super::failpoints::hang_if_requested();
-            #[cfg(feature = "failpoints")]
             self.state.drop_wakeups(super::failpoints::wakeups_are_dropped());
             let due = self.time_until_due(clock.now());
             let publish = published_at + MIN_SNAPSHOT_INTERVAL;
@@ -134,7 +132,6 @@ impl Core {
                 version = version.wrapping_add(1);
                 let published = Some(Timestamp::now());
                 let snapshot = Snapshot { version, published_at: published, ..self.state.snapshot() };
-                #[cfg(feature = "failpoints")]
                 let snapshot = super::failpoints::with_requested_drift(snapshot);
                 self.published.store(Arc::new(snapshot));
                 published_at = Instant::now();

@@ -1,11 +1,11 @@
-//! The failpoint script of a test build: files in a directory define where second passes halt and which guards are
+//! The failpoint script of tests: files in a directory define where second passes halt and which guards are
 //! disabled.
 //!
 //! `NAMESPACE.NAME.FAILPOINT` halts the second pass of a Workload; the file `NAMESPACE.NAME.FAILPOINT.reached` is
 //! created when it halts. `NAMESPACE.NAME.unguarded` disables all guards, `NAMESPACE.NAME.without-GUARD` one of them.
 //! `core.PID.hangs` makes the core of that process hang, `core.PID.drifts` makes it publish ledger drift,
 //! `core.PID.history-drifts` drift of its history, and `core.PID.drops-wakeups` makes parked workloads miss what wakes
-//! them. Not compiled into released builds.
+//! them. Invariant: without debug assertions, which no released build has, nothing is read.
 
 use crate::api::ObjectKey;
 use crate::history::HistoryStats;
@@ -16,6 +16,11 @@ use std::sync::Arc;
 
 /// Path of the directory.
 const DIR_ENV_VAR: &str = "SLUICE_FAILPOINTS";
+
+/// Returns the directory of the script; `None` in a released build.
+fn folder() -> Option<PathBuf> {
+    if cfg!(debug_assertions) { std::env::var_os(DIR_ENV_VAR).map(PathBuf::from) } else { None }
+}
 
 #[derive(Debug)]
 struct FailpointDir(PathBuf);
@@ -48,8 +53,7 @@ impl FailpointScript for FailpointDir {
 
 /// Returns whether the directory contains the file `core.PID.WHAT`.
 fn is_core_requested(what: &str) -> bool {
-    let folder = std::env::var_os(DIR_ENV_VAR).map(PathBuf::from);
-    folder.is_some_and(|folder| folder.join(format!("core.{}.{what}", std::process::id())).exists())
+    folder().is_some_and(|folder| folder.join(format!("core.{}.{what}", std::process::id())).exists())
 }
 
 /// Blocks forever, like a deadlock, if the directory contains a file `core.PID.hangs`.
@@ -81,6 +85,5 @@ pub(super) fn wakeups_are_dropped() -> bool {
 
 /// Returns the script of the directory in the environment variable, if it is set.
 pub(super) fn from_env() -> Failpoints {
-    let folder = std::env::var_os(DIR_ENV_VAR);
-    Failpoints(folder.map(|folder| -> Arc<dyn FailpointScript> { Arc::new(FailpointDir(folder.into())) }))
+    Failpoints(folder().map(|folder| -> Arc<dyn FailpointScript> { Arc::new(FailpointDir(folder)) }))
 }

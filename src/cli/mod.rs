@@ -18,7 +18,6 @@ mod dashboard_history;
 mod debug;
 mod dump;
 mod entry;
-#[cfg(feature = "failpoints")]
 mod failpoints;
 mod files;
 mod framework;

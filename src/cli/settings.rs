@@ -129,10 +129,7 @@ impl ManagerSettings {
         // The dashboard asks the leader: a history of its own would begin with its own start.
         let records = self.args.component != Component::Dashboard;
         core.gates.history_bytes = if records { self.args.history_ring } else { 0 };
-        #[cfg(feature = "failpoints")]
-        {
-            core.failpoints = super::failpoints::from_env();
-        }
+        core.failpoints = super::failpoints::from_env();
         core
     }
 

@@ -47,8 +47,7 @@ pub struct QueueManager {
     /// Flavor-resources of which the preemption candidates changed in a way that rarely lets a workload preempt. The
     /// classes that may preempt there are retried only when no head is ready.
     candidates_changed: BTreeSet<(NodeId, FlavorResourceId)>,
-    /// Whether a test makes parked classes miss the changes that wake them.
-    #[cfg(any(test, feature = "failpoints"))]
+    /// Whether a test makes parked classes miss the changes that wake them; without effect in released builds.
     pub drops_wakeups: bool,
 }
 
@@ -292,8 +291,7 @@ impl QueueManager {
     }
 
     fn wake(&mut self, classes: Vec<(Arc<str>, ClassId)>) {
-        #[cfg(any(test, feature = "failpoints"))]
-        if self.drops_wakeups {
+        if cfg!(debug_assertions) && self.drops_wakeups {
             return;
         }
         for (queue, class) in classes {

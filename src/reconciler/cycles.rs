@@ -100,7 +100,6 @@ impl Reconciler {
             }
             Outcome::Pending(verdict) if self.is_already_explained(&key, &verdict, now) => return 0,
             Outcome::Pending(_) | Outcome::PreemptionGated(_) => {}
-            #[cfg(feature = "failpoints")]
             Outcome::TopologyAssigned(assignment)
                 if self.second_passes().record_unguarded_result(&key, &assignment) => {}
             Outcome::TopologyAssigned(assignment) => {

@@ -267,7 +267,6 @@ impl Reconciler {
     }
 
     /// Makes parked workloads miss the changes that wake them, or ends that.
-    #[cfg(feature = "failpoints")]
     pub fn drop_wakeups(&mut self, drops: bool) {
         self.engine.drop_wakeups(drops);
     }

@@ -94,7 +94,6 @@ impl Engine {
     }
 
     /// Makes parked classes miss the changes that wake them, or ends that.
-    #[cfg(any(test, feature = "failpoints"))]
     pub fn drop_wakeups(&mut self, drops: bool) {
         self.pending.drops_wakeups = drops;
     }

@@ -147,9 +147,9 @@ fn check_command_line(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes the program without symbols, as a release has it: with them each image would be three times as large. Optimizing it as a
-/// release takes longer than all cases. Returns its path.
-fn stripped_program(folder: &Path) -> Result<PathBuf> {
+/// Writes the program `sluice` without symbols, as a release has it: with them each image would be three times as large.
+/// Optimizing it as a release takes longer than all cases. Returns its path.
+pub(crate) fn stripped_program(folder: &Path) -> Result<PathBuf> {
     fs::create_dir_all(folder)?;
     let path = folder.join("sluice");
     command::run(Command::new("strip").arg("-o").arg(&path).arg(binaries::sluice(Build::Dev)?))?;

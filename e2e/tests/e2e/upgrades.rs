@@ -1,10 +1,10 @@
-//! The manager is replaced by another build and back. Both builds are of one commit and differ in a feature, so that the programs
+//! The manager is replaced by another build and back. Both builds are of one commit, and one has no symbols, so that the programs
 //! differ; each reads what the other has stored.
 
 use crate::fixture::Fixture;
+use crate::image::stripped_program;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
-use sluice_e2e::binaries::{self, Build};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::install::{ACCOUNT, NAMESPACE};
 use sluice_e2e::manager::ManagerSettings;
@@ -21,7 +21,7 @@ pub(crate) async fn states_are_kept_up_and_back(cluster: &mut Cluster, fixture: 
     let old = cluster.manager()?.settings().clone();
     let new = ManagerSettings {
         name: "upgraded".to_owned(),
-        program: binaries::sluice(Build::Failpoints)?,
+        program: stripped_program(&cluster.plane.folder().join("upgraded"))?,
         ..old.clone()
     };
     let differ = std::fs::read(&old.program)? != std::fs::read(&new.program)?;

@@ -19,7 +19,6 @@ impl Reconciler {
             let record = self.cache.workload(key).map(|record| &**record);
             self.membership.update_pods_ready_gate(key, record);
         }
-        #[cfg(feature = "failpoints")]
         self.second_passes().follow_script(key, now);
         membership
     }

@@ -1,28 +1,23 @@
-//! Failpoints at which a test build (feature `failpoints`) halts a second pass, and guards of a pass that it disables,
-//! all of them or a single one.
+//! Failpoints at which a test halts a second pass, and guards of a pass that it disables, all of them or a single one.
 //!
-//! They decorate what `passes` does: which passes are due, whether a Workload is eligible, and the finished write. In every
-//! other build no pass halts and all guards are enabled.
+//! They decorate what `passes` does: which passes are due, whether a Workload is eligible, and the finished write. Invariant: without
+//! debug assertions, which no released build has, no pass halts and all guards are enabled, whatever the script says; the compiler
+//! leaves the rest out.
 
 use super::eligibility::eligible_second_pass;
-#[cfg(feature = "failpoints")]
 use super::eligibility::to_second_pass_request;
 use super::passes::SecondPasses;
 use crate::api::ObjectKey;
 use crate::cache::records::WorkloadRecord;
-#[cfg(feature = "failpoints")]
 use crate::lifecycle::backoff;
-#[cfg(feature = "failpoints")]
 use crate::reconciler::ReconcileKey;
 use crate::reconciler::writes::request::WriteRequest;
 use crate::scheduler::SecondPassRequest;
 use jiff::Timestamp;
-#[cfg(feature = "failpoints")]
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
 /// Interval at which a pass that halts is polled.
-#[cfg(feature = "failpoints")]
 const POLL_INTERVAL: jiff::SignedDuration = jiff::SignedDuration::from_millis(20);
 
 /// A stage of a second pass at which a test can halt it.
@@ -76,7 +71,6 @@ impl SecondPassGuard {
 }
 
 /// Controls failpoints and guards for tests.
-#[cfg(feature = "failpoints")]
 pub trait FailpointScript: Send + Sync + std::fmt::Debug {
     /// Returns whether the pass of a Workload halts at a failpoint.
     fn halts(&self, workload: &ObjectKey, at: Failpoint) -> bool;
@@ -86,62 +80,30 @@ pub trait FailpointScript: Send + Sync + std::fmt::Debug {
     fn is_guard_disabled(&self, workload: &ObjectKey, guard: SecondPassGuard) -> bool;
 }
 
-/// Failpoints of a build without the feature: no pass halts, and all guards are enabled.
-#[cfg(not(feature = "failpoints"))]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Failpoints(());
-
 /// Failpoints controlled by a script. Without a script no pass halts, and all guards are enabled.
-#[cfg(feature = "failpoints")]
 #[derive(Clone, Debug, Default)]
 pub struct Failpoints(pub Option<std::sync::Arc<dyn FailpointScript>>);
 
-#[cfg(not(feature = "failpoints"))]
-#[expect(clippy::unused_self, reason = "the test build reads the script")]
-impl SecondPasses<'_> {
-    /// Returns the due Workloads whose pass does not halt.
-    pub(super) fn released(&mut self, ready: BTreeSet<ObjectKey>, _: Timestamp) -> BTreeSet<ObjectKey> {
-        ready
-    }
-
-    /// Returns the request for a pass if the Workload is eligible for one.
-    pub(super) fn eligible(
-        &mut self,
-        record: &WorkloadRecord,
-        _: SecondPassGuard,
-        now: Timestamp,
-    ) -> Option<SecondPassRequest> {
-        eligible_second_pass(self.facts(), record, now)
-    }
-
-    /// Starts the write of a result.
-    pub(super) fn send_result(&mut self, request: WriteRequest, now: Timestamp) {
-        self.writes.start(request, now);
-    }
-
-    /// Returns whether a write that ends a Workload may supersede that of a pass.
-    pub(super) const fn may_supersede(&self, _: &ObjectKey) -> bool {
-        true
-    }
-}
-
-#[cfg(feature = "failpoints")]
 impl Failpoints {
+    /// Returns the script; `None` without debug assertions.
+    fn script(&self) -> Option<&dyn FailpointScript> {
+        self.0.as_deref().filter(|_| cfg!(debug_assertions))
+    }
+
     pub(super) fn halts(&self, workload: &ObjectKey, at: Failpoint) -> bool {
-        self.0.as_ref().is_some_and(|script| script.halts(workload, at))
+        self.script().is_some_and(|script| script.halts(workload, at))
     }
 
     pub(super) fn is_unguarded(&self, workload: &ObjectKey) -> bool {
-        self.0.as_ref().is_some_and(|script| script.is_unguarded(workload))
+        self.script().is_some_and(|script| script.is_unguarded(workload))
     }
 
     fn lacks(&self, workload: &ObjectKey, guard: SecondPassGuard) -> bool {
-        self.0.as_ref().is_some_and(|script| script.is_guard_disabled(workload, guard))
+        self.script().is_some_and(|script| script.is_guard_disabled(workload, guard))
     }
 }
 
 /// Passes that a script changes.
-#[cfg(feature = "failpoints")]
 #[derive(Clone, Debug, Default)]
 pub(super) struct ScriptedPasses {
     /// Requests that halt before the scheduler gets them.
@@ -149,11 +111,13 @@ pub(super) struct ScriptedPasses {
     pub(super) stale_objects: super::unguarded::StaleObjects,
 }
 
-#[cfg(feature = "failpoints")]
 impl SecondPasses<'_> {
     /// Advances the pass of a Workload whose guards are all disabled, and drops what is kept of a Workload that no longer
     /// holds quota.
     pub(crate) fn follow_script(&mut self, key: &ObjectKey, now: Timestamp) {
+        if self.settings.failpoints.script().is_none() {
+            return;
+        }
         if !self.cache.holds_quota(key) {
             self.queue.scripted.halted.remove(key);
         }
@@ -164,6 +128,9 @@ impl SecondPasses<'_> {
 
     /// Returns the due Workloads whose pass does not halt. The others stay due.
     pub(super) fn released(&mut self, ready: BTreeSet<ObjectKey>, now: Timestamp) -> BTreeSet<ObjectKey> {
+        if self.settings.failpoints.script().is_none() {
+            return ready;
+        }
         ready.into_iter().filter(|key| !self.is_held_back(key, now)).collect()
     }
 
@@ -233,7 +200,6 @@ impl SecondPasses<'_> {
 }
 
 /// Drops the resourceVersion from the body of a write.
-#[cfg(feature = "failpoints")]
 pub(super) fn drop_version(body: &mut serde_json::Value) {
     if let Some(metadata) = body.get_mut("metadata").and_then(serde_json::Value::as_object_mut) {
         metadata.shift_remove("resourceVersion");

@@ -4,5 +4,4 @@ pub(super) mod eligibility;
 pub mod failpoints;
 pub(super) mod passes;
 pub(super) mod queue;
-#[cfg(feature = "failpoints")]
 pub(super) mod unguarded;

@@ -62,7 +62,6 @@ pub(crate) struct SecondPassQueue {
     ready: BTreeSet<ObjectKey>,
     pending_results: BTreeMap<ObjectKey, PendingResult>,
     /// Passes that a test changes.
-    #[cfg(feature = "failpoints")]
     pub(super) scripted: super::failpoints::ScriptedPasses,
 }
 

@@ -1,6 +1,6 @@
 //! Deliberately broken second pass, used to prove that the tests detect the bug: the object is captured when the pass
-//! is scheduled and not read again, and the write carries no resourceVersion. Only in builds with the feature
-//! `failpoints`, and only for Workloads that a test names.
+//! is scheduled and not read again, and the write carries no resourceVersion. Only with debug assertions, and only for
+//! Workloads that a test names.
 
 use super::eligibility::{is_draining, is_second_pass_eligible, needs_second_pass, to_second_pass_request};
 use super::failpoints::{Failpoint, drop_version};

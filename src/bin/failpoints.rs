@@ -1,7 +1,0 @@
-//! The `sluice` program with failpoints, for end-to-end tests.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    sluice::cli::main()
-}
