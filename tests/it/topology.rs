@@ -264,7 +264,7 @@ fn grow(cluster: &mut TasCache, model: &mut Model, random: &mut SeededRandom) {
 #[test]
 fn i21_usage_equals_recount_after_any_history() {
     let (mut cluster, mut model, mut random) = (cluster(), Model::default(), SeededRandom(7));
-    for n in 0..1_000_000_u32 {
+    for n in 0..300_000_u32 {
         step(&mut cluster, &mut model, &mut random);
         if n % 1_000 == 0 {
             assert!(

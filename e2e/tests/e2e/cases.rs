@@ -33,7 +33,9 @@ pub(crate) enum Work {
     Queues(SharedCase),
     /// A control plane of its own: it replaces the manager, injects faults or counts all writes.
     Plane(ExclusiveCase),
-    /// The whole machine: it needs both cores, measures memory, or uses an address that exists once.
+    /// The addresses of pods, which exist once: it runs the kubelet of the tests.
+    Kubelet(ExclusiveCase),
+    /// The whole machine: it needs both cores, or measures memory.
     Machine(ExclusiveCase),
 }
 
@@ -182,17 +184,17 @@ pub(crate) const CASES: &[Case] = &cases! {
     Soak, Machine, 120, live_switch::release_is_upgraded_and_back;
     Soak, Machine, 120, live_switch::release_of_helm_3_is_upgraded_and_back;
     Soak, Machine, 250, partitions::switch_meets_outages;
-    Full, Machine, 20, image::manager_runs_in_image;
+    Full, Kubelet, 20, image::manager_runs_in_image;
     Full + Versions, Machine, 109, shipped_manifests::deployment_runs_as_rendered;
-    Full, Machine, 120, recorded_history::replicas_tell_what_happened;
+    Full, Kubelet, 120, recorded_history::replicas_tell_what_happened;
     Full, Plane, 40, recorder::record_survives_its_process;
     Soak, Machine, 111, shipped_manifests::split_deployments_run_as_rendered;
     Core, Plane, 60, dashboard::is_a_process_of_its_own;
-    Soak, Machine, 90, shipped_dashboard::dashboard_runs_as_rendered;
-    Full + Versions, Machine, 60, visibility::pending_workloads_are_served;
-    Soak, Machine, 60, visibility::split_deployments_serve;
-    Full, Machine, 25, v1beta1::store_is_taken_over;
-    Full, Machine, 25, v1beta1::split_deployments_take_over_a_store;
+    Soak, Kubelet, 90, shipped_dashboard::dashboard_runs_as_rendered;
+    Full + Versions, Kubelet, 60, visibility::pending_workloads_are_served;
+    Soak, Kubelet, 60, visibility::split_deployments_serve;
+    Full, Kubelet, 25, v1beta1::store_is_taken_over;
+    Full, Kubelet, 25, v1beta1::split_deployments_take_over_a_store;
     Core, Plane, 38, certificates::invalid_or_untrusted_certificate;
     Core, Plane, 14, unreadable_objects::undecodable_workload_blocks_no_others;
     Full, Plane, 26, definitions::missing_ones_are_awaited;

@@ -1,9 +1,9 @@
 //! Runs cases in lanes. A lane is a thread with a control plane of its own, which its cases use one after the other; after
 //! a failed case the plane's logs are kept, and the lane's next case gets a new plane.
 //!
-//! Invariants: a case that needs a control plane shares it with no other case while it runs; a case that needs the machine
-//! runs when no other case does. A case may block its thread (it runs kubectl and waits for processes): that delays no
-//! case of another lane.
+//! Invariants: a case that needs a control plane shares it with no other case while it runs; of the cases that run a kubelet
+//! at most one runs; a case that needs the machine runs when no other case does. A case may block its thread (it runs
+//! kubectl and waits for processes): that delays no case of another lane.
 
 use crate::cases::{CASE_NAME, Case, ExclusiveCase, SharedCase, Work};
 use crate::fixture::Fixture;
@@ -32,15 +32,15 @@ static STARTED_PLANES: AtomicU32 = AtomicU32::new(0);
 /// plane cannot be started, or at a signal.
 pub(crate) fn run(runtime: &Runtime, cases: &[Case], lanes: usize) -> Result<Vec<&'static str>> {
     let schedule = Schedule::new(cases);
-    let exclusive = Mutex::new(schedule.exclusive);
+    let (kubelet, exclusive) = (Mutex::new(schedule.kubelet), Mutex::new(schedule.exclusive));
     let lanes = lanes.clamp(1, cases.len().max(1));
-    // The first lane begins with the cases that share its plane.
+    // The first lane begins with the cases that share its plane, the last one with those of the kubelet.
     let mut failed = thread::scope(|scope| {
         let lanes: Vec<_> = (0..lanes)
             .map(|number| {
                 let shared = if number == 0 { schedule.shared.as_slice() } else { &[] };
-                let exclusive = &exclusive;
-                scope.spawn(move || Lane::default().run_until_signal(runtime, shared, exclusive))
+                let own = if number + 1 == lanes { vec![&kubelet, &exclusive] } else { vec![&exclusive] };
+                scope.spawn(move || Lane::default().run_until_signal(runtime, shared, &own))
             })
             .collect();
         let ended = lanes.into_iter().map(|lane| lane.join().unwrap_or_else(|_| bail!("a lane panicked")));
@@ -48,7 +48,7 @@ pub(crate) fn run(runtime: &Runtime, cases: &[Case], lanes: usize) -> Result<Vec
     })?
     .concat();
     let alone = Mutex::new(schedule.alone);
-    failed.extend(Lane::default().run_until_signal(runtime, &[], &alone)?);
+    failed.extend(Lane::default().run_until_signal(runtime, &[], &[&alone])?);
     Ok(failed)
 }
 
@@ -56,20 +56,29 @@ pub(crate) fn run(runtime: &Runtime, cases: &[Case], lanes: usize) -> Result<Vec
 struct Schedule {
     shared: Vec<(&'static str, SharedCase)>,
     /// The longest first, so that no lane is left with a long one at the end.
-    exclusive: VecDeque<(&'static str, ExclusiveCase)>,
+    exclusive: CaseQueue,
+    kubelet: CaseQueue,
     /// They need the machine.
-    alone: VecDeque<(&'static str, ExclusiveCase)>,
+    alone: CaseQueue,
 }
+
+type CaseQueue = VecDeque<(&'static str, ExclusiveCase)>;
 
 impl Schedule {
     fn new(cases: &[Case]) -> Self {
         let mut longest_first: Vec<&Case> = cases.iter().collect();
         longest_first.sort_by_key(|case| std::cmp::Reverse(case.seconds));
-        let mut schedule = Self { shared: Vec::new(), exclusive: VecDeque::new(), alone: VecDeque::new() };
+        let mut schedule = Self {
+            shared: Vec::new(),
+            exclusive: VecDeque::new(),
+            kubelet: VecDeque::new(),
+            alone: VecDeque::new(),
+        };
         for case in longest_first {
             match case.work {
                 Work::Queues(work) => schedule.shared.push((case.name, work)),
                 Work::Plane(work) => schedule.exclusive.push_back((case.name, work)),
+                Work::Kubelet(work) => schedule.kubelet.push_back((case.name, work)),
                 Work::Machine(work) => schedule.alone.push_back((case.name, work)),
             }
         }
@@ -85,22 +94,24 @@ struct Lane {
 }
 
 impl Lane {
-    /// Runs the shared cases, then exclusive ones until none is left. Its plane ends with it.
+    /// Runs the shared cases, then those of the queues, each until it is empty. Its plane ends with it.
     fn run_until_signal(
         mut self,
         runtime: &Runtime,
         shared: &[(&'static str, SharedCase)],
-        exclusive: &Mutex<VecDeque<(&'static str, ExclusiveCase)>>,
+        queues: &[&Mutex<CaseQueue>],
     ) -> Result<Vec<&'static str>> {
         let work = async {
             if !shared.is_empty() {
                 self.run_shared(shared).await?;
             }
-            loop {
-                let next = exclusive.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-                let Some((name, case)) = next else { return Ok(()) };
-                self.run_exclusive(name, case).await?;
+            for queue in queues {
+                let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                while let Some((name, case)) = next() {
+                    self.run_exclusive(name, case).await?;
+                }
             }
+            Ok(())
         };
         let outcome = runtime.block_on(signals::interruptible(work));
         // The plane's balancer ends tasks of the runtime, also after a signal.

@@ -181,7 +181,7 @@ fn running_without_admission(world: &World) -> Option<Value> {
 #[test]
 fn i15_quota_is_kept_until_pods_are_gone_however_they_go() {
     for ending in &ENDINGS {
-        for seed in 0..25 {
+        for seed in 0..10 {
             let mut world = World::with_queue(&CoreSettings::default(), QUOTA);
             world.reseed(seed);
             world.create(JOB, job("old"));
