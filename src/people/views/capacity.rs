@@ -44,8 +44,11 @@ pub fn capacity(flavors: &[FlavorView], look: Look) -> String {
     {
         let _ = write!(text, "\n{}", levels(flavor, look));
     }
-    if let [FlavorView { job: Some(job), .. }] = flavors {
+    if let [FlavorView { job: Some(job), cluster_queue, .. }] = flavors {
         let _ = write!(text, "\n{}", job_fit(job, look));
+        if cluster_queue.is_empty() {
+            text.push_str("Quota is not counted; -c CLUSTERQUEUE counts it too.\n");
+        }
     }
     text
 }
