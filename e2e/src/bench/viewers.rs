@@ -1,8 +1,10 @@
 //! What viewers of the dashboard cost: each page with 50 viewers at once, and 50 open pages that follow the objects, with many pending
-//! Workloads in many queues. The manager serves the pages itself, so that all of the cost is in one process.
+//! Workloads in many queues. The manager serves the pages itself, so that all of the cost is in one process; and what webhooks and
+//! admissions take beside the viewers and without.
 
 use super::api_server_only::ApiServerOnly;
 use super::sizing::{prepare, queue_name, wait_until_counted};
+use super::webhooks::{self, percentile};
 use crate::control_plane::ControlPlane;
 use crate::dashboard::Viewer;
 use crate::install::apply;
@@ -13,7 +15,9 @@ use crate::process::ProcessUsage;
 use crate::wait::within;
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
+use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Times that each viewer asks for each page.
@@ -24,12 +28,19 @@ const WATCHED: Duration = Duration::from_secs(30);
 const START: Duration = Duration::from_mins(10);
 /// How long a viewer reads: the rate of questions about workloads of all users together is bounded.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Reviews a second while webhooks are measured.
+const REVIEWS: u32 = 50;
+/// Time for which they are measured.
+const REVIEWED: Duration = Duration::from_secs(20);
+/// Time between two running Jobs that end in the meantime, each of which frees its queue.
+const BETWEEN_ENDS: Duration = Duration::from_millis(200);
 /// Role of all viewers.
 const ROLE: &str = "sluice-cluster-viewer";
 
 /// Prints one line for each page, and what the manager uses without viewers and with open pages.
 pub async fn run(jobs: usize, queues: usize, viewers: usize) -> Result<()> {
-    let bare = ApiServerOnly::start(None, &ControlPlane::temporary_folder(), Value::Null).await?;
+    let mut bare = ApiServerOnly::start(None, &ControlPlane::temporary_folder(), Value::Null).await?;
+    bare.settings.flags.push("--metrics-insecure".to_owned());
     let originals = prepare(&bare, queues).await?;
     originals.copy(&bare.plane, 1..jobs, queues).await?;
     let manager = Manager::start(&bare.plane, &bare.settings).await?;
@@ -53,8 +64,68 @@ pub async fn run(jobs: usize, queues: usize, viewers: usize) -> Result<()> {
         "manager without viewers: {} m, {} MiB; with {viewers} open pages: {} m, {} MiB",
         alone.0, alone.1, watched.0, watched.1
     );
+    let ends = usize::try_from(REVIEWED.as_millis() / BETWEEN_ENDS.as_millis())?;
+    println!("without viewers: {}", latencies(&bare, &manager, 0..ends).await?);
+    let reading: Vec<_> = users.into_iter().map(|user| tokio::spawn(read(user))).collect();
+    let beside = latencies(&bare, &manager, ends..2 * ends).await;
+    for viewer in &reading {
+        viewer.abort();
+    }
+    println!("beside {viewers} viewers, a page a second each: {}", beside?);
     manager.terminate();
     Ok(())
+}
+
+/// Asks for pages until it is aborted.
+async fn read(user: Viewer) -> Result<()> {
+    for path in ["/", "/pending", "/clusterqueues/queue-0000", "/usage"].iter().cycle() {
+        user.get(path).await?;
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(())
+}
+
+/// Sends reviews while the running Jobs of some queues end, so that the next ones are admitted. Returns the times of the reviews, and
+/// how many attempts at admission took at most as long as the first limit of their histogram.
+async fn latencies(bare: &ApiServerOnly, manager: &Manager, ends: std::ops::Range<usize>) -> Result<String> {
+    let reviews = Arc::new(webhooks::reviews(&bare.objects).await?);
+    let client = webhooks::client_of(&bare.objects, bare.settings.webhook_port).await?;
+    let before = attempts(manager).await?;
+    let end = async {
+        for index in ends {
+            let name = format!("running-{index}");
+            bare.objects
+                .delete(Kind::JOB, super::scenario::NAMESPACE, &name, PropagationPolicy::Background)
+                .await?;
+            tokio::time::sleep(BETWEEN_ENDS).await;
+        }
+        anyhow::Ok(())
+    };
+    let (times, ended) = tokio::join!(webhooks::send_all(&client, &reviews, REVIEWS, REVIEWED), end);
+    ended?;
+    let mut times = times?;
+    times.sort_unstable();
+    let after = attempts(manager).await?;
+    Ok(format!(
+        "{} reviews p50 {:.2} ms, p99 {:.2} ms; {} of {} attempts at admission in 5 ms",
+        times.len(),
+        percentile(&times, 50),
+        percentile(&times, 99),
+        after.0 - before.0,
+        after.1 - before.1
+    ))
+}
+
+/// Returns the attempts at admission of at most 5 ms, and all of them.
+async fn attempts(manager: &Manager) -> Result<(f64, f64)> {
+    let text = manager.metrics().await?;
+    let sum = |name: &str, label: &str| -> f64 {
+        let of_metric = |line: &&str| line.starts_with(name) && line.contains(label);
+        let value = |line: &str| line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok());
+        text.lines().filter(of_metric).filter_map(value).sum()
+    };
+    let metric = "kueue_admission_attempt_duration_seconds";
+    Ok((sum(&format!("{metric}_bucket"), "le=\"0.005\""), sum(&format!("{metric}_count"), "")))
 }
 
 /// Name and path of each page.
@@ -116,13 +187,10 @@ async fn measure(name: &str, path: &str, users: &[Viewer]) -> Result<String> {
     times.sort_unstable();
     let page = first.get(path).await?;
     let packed = first.bytes(path, &[("accept-encoding", "gzip")]).await?;
-    let last = times.len().saturating_sub(1);
-    let milliseconds =
-        |percent: usize| times.get(last * percent / 100).copied().unwrap_or_default().as_secs_f64() * 1_000.0;
     Ok(format!(
         "{name:<18} {:>6.1}  {:>6.1}  {:>5}  {:>5}",
-        milliseconds(50),
-        milliseconds(99),
+        percentile(&times, 50),
+        percentile(&times, 99),
         page.text.len() / 1_000,
         packed / 1_000
     ))

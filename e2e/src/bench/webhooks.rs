@@ -6,7 +6,7 @@ use crate::binaries::Build;
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::control_plane::{ControlPlane, Extent};
 use crate::kubeconfig;
-use crate::objects::{Job, Kind, text};
+use crate::objects::{Job, Kind, ObjectClient, text};
 use crate::process::ProcessUsage;
 use anyhow::{Context as _, Result, ensure};
 use kube::Client;
@@ -27,7 +27,7 @@ pub async fn run(rate: u32, seconds: u64) -> Result<()> {
         ClusterOptions { extent: Extent::Api, build: Build::Release, nodes: 0, ..ClusterOptions::default() };
     let cluster = Cluster::start(&options, &ControlPlane::temporary_folder()).await?;
     Scenario::by_name("baseline")?.make_queues(&cluster.objects).await?;
-    let reviews = Arc::new(reviews(&cluster).await?);
+    let reviews = Arc::new(reviews(&cluster.objects).await?);
     let client = manager_client(&cluster).await?;
     let pid = cluster.manager()?.process().identity().pid;
     let warm_up = send_all(&client, &reviews, rate, WARM_UP).await?;
@@ -36,10 +36,7 @@ pub async fn run(rate: u32, seconds: u64) -> Result<()> {
     let mut times = send_all(&client, &reviews, rate, Duration::from_secs(seconds)).await?;
     let after = ProcessUsage::of_process(pid)?;
     times.sort_unstable();
-    let percentile = |percent: usize| {
-        let index = (times.len() * percent / 100).min(times.len().saturating_sub(1));
-        times.get(index).copied().unwrap_or_default().as_secs_f64() * 1000.0
-    };
+    let percentile = |percent: usize| percentile(&times, percent);
     println!("{} reviews at {rate} a second, dry-run creates of Jobs and Workloads in turn", times.len());
     println!(
         "  p50 {:.2} ms, p90 {:.2} ms, p99 {:.2} ms, longest {:.2} ms",
@@ -57,6 +54,12 @@ pub async fn run(rate: u32, seconds: u64) -> Result<()> {
     Ok(())
 }
 
+/// Returns a percentile of sorted times, in milliseconds; 0 without times.
+pub(super) fn percentile(sorted: &[Duration], percent: usize) -> f64 {
+    let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
+    sorted.get(index).copied().unwrap_or_default().as_secs_f64() * 1000.0
+}
+
 fn seconds_as_f64(seconds: u64) -> f64 {
     Duration::from_secs(seconds).as_secs_f64()
 }
@@ -64,11 +67,12 @@ fn seconds_as_f64(seconds: u64) -> f64 {
 /// A webhook path and the review to send to it.
 type SampleReview = (&'static str, Vec<u8>);
 
-async fn reviews(cluster: &Cluster) -> Result<Vec<SampleReview>> {
+/// Returns reviews of creates of Jobs and Workloads.
+pub(super) async fn reviews(objects: &ObjectClient) -> Result<Vec<SampleReview>> {
     let scenario = Scenario::by_name("baseline")?;
     let mut body = scenario.workload("reviewed", "q-0-0", &scenario.classes[0], 0);
     let job = Job::new(NAMESPACE, "reviewed", "q-0-0", &[("cpu", "1")]).pods(3);
-    let stored = cluster.objects.list(Kind::CLUSTER_QUEUE, "", "").await?;
+    let stored = objects.list(Kind::CLUSTER_QUEUE, "", "").await?;
     ensure!(!stored.is_empty(), "no ClusterQueues exist");
     body["apiVersion"] = "kueue.x-k8s.io/v1beta2".into();
     body["kind"] = "Workload".into();
@@ -99,7 +103,11 @@ async fn reviews(cluster: &Cluster) -> Result<Vec<SampleReview>> {
 
 /// Returns the CA bundle in the webhook configurations, in PEM.
 pub async fn ca_bundle(cluster: &Cluster) -> Result<String> {
-    let configurations = cluster.objects.list(Kind::VALIDATING_WEBHOOKS, "", "").await?;
+    ca_bundle_of(&cluster.objects).await
+}
+
+async fn ca_bundle_of(objects: &ObjectClient) -> Result<String> {
+    let configurations = objects.list(Kind::VALIDATING_WEBHOOKS, "", "").await?;
     let bundle = configurations.first().context("no webhook configurations")?["webhooks"][0]["clientConfig"]
         ["caBundle"]
         .clone();
@@ -109,12 +117,16 @@ pub async fn ca_bundle(cluster: &Cluster) -> Result<String> {
 
 /// Returns a client for the manager's webhook port that trusts the CA bundle of the webhook configurations.
 pub async fn manager_client(cluster: &Cluster) -> Result<Client> {
-    let port = cluster.manager()?.settings().webhook_port;
-    kubeconfig::anonymous(&format!("https://127.0.0.1:{port}"), &ca_bundle(cluster).await?)
+    client_of(&cluster.objects, cluster.manager()?.settings().webhook_port).await
+}
+
+/// The same of a manager that serves webhooks at this port.
+pub(super) async fn client_of(objects: &ObjectClient, port: u16) -> Result<Client> {
+    kubeconfig::anonymous(&format!("https://127.0.0.1:{port}"), &ca_bundle_of(objects).await?)
 }
 
 /// Sends reviews for `time`; returns the latency of each.
-async fn send_all(
+pub(super) async fn send_all(
     client: &Client,
     reviews: &Arc<Vec<SampleReview>>,
     rate: u32,
