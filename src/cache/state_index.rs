@@ -1,4 +1,5 @@
-//! Pending Workloads by reason and wait, and those with quota by what they use, for readers outside the core.
+//! Pending Workloads by reason and wait, those with quota by what they use and by time, and finished ones by time, for readers outside
+//! the core.
 //!
 //! Invariants: a place follows from the Workload alone, so that every replica has the same; a clone is a pointer, and a change after it
 //! copies one path of a tree; the start of an order and a number cost the logarithm of the number of Workloads.
@@ -46,11 +47,42 @@ impl Weighted for Using {
     }
 }
 
+/// A Workload with quota, or a finished one. The order is that of the time since when it is so, the newest first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Recent {
+    /// Since when it has quota, or is finished.
+    pub(crate) since: Reverse<Timestamp>,
+    /// Its key.
+    pub(crate) key: ObjectKey,
+}
+
+impl Weighted for Recent {
+    fn weight(&self) -> u32 {
+        1
+    }
+}
+
+impl Recent {
+    fn new(key: &ObjectKey, since: Timestamp) -> Self {
+        Self { since: Reverse(since), key: key.clone() }
+    }
+}
+
+/// Which Workloads a list by time has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecentList {
+    /// Those with quota.
+    Reserving,
+    /// Those that have finished.
+    Finished,
+}
+
 /// Where a Workload stands in this index.
 #[derive(Debug, PartialEq)]
 enum Place {
     Waits(PendingReason, Timestamp),
-    Uses(Arc<str>, BTreeMap<FlavorResource, i128>),
+    Uses(Arc<str>, BTreeMap<FlavorResource, i128>, Timestamp),
+    Ended(Timestamp),
     Nowhere,
 }
 
@@ -70,6 +102,8 @@ pub(crate) struct ReasonSummary {
 pub(super) struct StateIndex {
     waiting: RedBlackTreeMapSync<PendingReason, OrderTree<Waiting>>,
     using: RedBlackTreeMapSync<(Arc<str>, FlavorResource), OrderTree<Using>>,
+    reserving: OrderTree<Recent>,
+    finished: OrderTree<Recent>,
     copies: Copies,
 }
 
@@ -111,9 +145,15 @@ impl Place {
             let reason = PendingReason::ALL.into_iter().find(|reason| reason.as_str() == known);
             return Self::Waits(reason.unwrap_or(PendingReason::PendingEvaluation), pending_since(record));
         }
-        let finished = conditions::is_true(&record.status, ConditionType::Finished);
-        match record.status.admission.as_ref().filter(|_| !finished) {
-            Some(admission) => Self::Uses(Arc::from(admission.cluster_queue.as_str()), granted(admission)),
+        let since = |condition| conditions::true_since(&record.status, condition);
+        if let Some(ended) = since(ConditionType::Finished) {
+            return Self::Ended(ended);
+        }
+        match &record.status.admission {
+            Some(admission) => {
+                let reserved = since(ConditionType::QuotaReserved).unwrap_or(record.meta.created);
+                Self::Uses(Arc::from(admission.cluster_queue.as_str()), granted(admission), reserved)
+            }
             None => Self::Nowhere,
         }
     }
@@ -151,7 +191,8 @@ impl StateIndex {
                     tree.insert(Waiting { since, key: key.clone() }, &mut self.copies);
                 }
             }
-            Place::Uses(queue, granted) => {
+            Place::Uses(queue, granted, since) => {
+                self.reserving.insert(Recent::new(key, since), &mut self.copies);
                 for (fr, amount) in granted {
                     let slot = (Arc::clone(&queue), fr);
                     if !self.using.contains_key(&slot) {
@@ -161,6 +202,9 @@ impl StateIndex {
                         tree.insert(Using { amount: Reverse(amount), key: key.clone() }, &mut self.copies);
                     }
                 }
+            }
+            Place::Ended(since) => {
+                self.finished.insert(Recent::new(key, since), &mut self.copies);
             }
             Place::Nowhere => {}
         }
@@ -175,7 +219,8 @@ impl StateIndex {
                     self.waiting.remove_mut(&reason);
                 }
             }
-            Place::Uses(queue, granted) => {
+            Place::Uses(queue, granted, since) => {
+                self.reserving.remove(&Recent::new(key, since), &mut self.copies);
                 for (fr, amount) in granted {
                     let slot = (Arc::clone(&queue), fr);
                     let Some(tree) = self.using.get_mut(&slot) else { continue };
@@ -185,7 +230,18 @@ impl StateIndex {
                     }
                 }
             }
+            Place::Ended(since) => {
+                self.finished.remove(&Recent::new(key, since), &mut self.copies);
+            }
             Place::Nowhere => {}
+        }
+    }
+
+    /// Returns the Workloads of a list, the newest first.
+    pub(super) const fn newest(&self, list: RecentList) -> &OrderTree<Recent> {
+        match list {
+            RecentList::Reserving => &self.reserving,
+            RecentList::Finished => &self.finished,
         }
     }
 
@@ -278,14 +334,27 @@ mod tests {
                 let all: Vec<&Arc<WorkloadRecord>> = index.starting_at(0).collect();
                 let mut waiting: Vec<(Timestamp, &ObjectKey, PendingReason)> = Vec::new();
                 let mut using: BTreeMap<Arc<str>, Vec<(Reverse<i128>, &ObjectKey)>> = BTreeMap::new();
+                let (mut reserving, mut finished) = (Vec::new(), Vec::new());
                 for record in &all {
                     match Place::of(record) {
                         Place::Waits(reason, since) => waiting.push((since, &record.meta.key, reason)),
-                        Place::Uses(queue, granted) => {
+                        Place::Uses(queue, granted, since) => {
+                            reserving.push(Recent::new(&record.meta.key, since));
                             let cpu = granted[&FlavorResource::new("f", "cpu")];
                             using.entry(queue).or_default().push((Reverse(cpu), &record.meta.key));
                         }
+                        Place::Ended(since) => finished.push(Recent::new(&record.meta.key, since)),
                         Place::Nowhere => {}
+                    }
+                }
+                for (list, mut expected) in [(RecentList::Reserving, reserving), (RecentList::Finished, finished)] {
+                    expected.sort();
+                    prop_assert_eq!(index.count(list), expected.len());
+                    prop_assert_eq!(index.newest(list, None).cloned().collect::<Vec<_>>(), &expected[..]);
+                    if let Some(after) = expected.get(expected.len() / 2) {
+                        let rest: Vec<_> = index.newest(list, Some(after)).cloned().collect();
+                        prop_assert_eq!(index.count_newer(list, after), expected.len() / 2);
+                        prop_assert_eq!(&rest[..], &expected[expected.len() / 2 + 1..]);
                     }
                 }
                 waiting.sort();

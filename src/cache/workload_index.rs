@@ -5,7 +5,7 @@
 
 use super::records::WorkloadRecord;
 use super::size_index::{Requesting, SizeIndex};
-use super::state_index::{ReasonSummary, StateIndex, Waiting};
+use super::state_index::{ReasonSummary, Recent, RecentList, StateIndex, Waiting};
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::queue::order_tree::{Copies, OrderTree, Weighted};
@@ -111,6 +111,26 @@ impl WorkloadIndex {
         after: Option<&Waiting>,
     ) -> impl Iterator<Item = &'a Waiting> + use<'a, F> {
         self.states.longest_waiting(is_meant, after)
+    }
+
+    /// Iterates over the Workloads with quota, or the finished ones, the newest first, after a place in that order.
+    pub(crate) fn newest(&self, list: RecentList, after: Option<&Recent>) -> impl Iterator<Item = &Recent> {
+        let tree = self.states.newest(list);
+        match after {
+            Some(after) => tree.iter_after(|item| after.cmp(item)),
+            None => tree.iter(),
+        }
+    }
+
+    /// Returns the number of Workloads with quota, or of finished ones.
+    pub(crate) fn count(&self, list: RecentList) -> usize {
+        self.states.newest(list).len()
+    }
+
+    /// Returns the number of those before a place in their order.
+    pub(crate) fn count_newer(&self, list: RecentList, place: &Recent) -> usize {
+        let before = self.states.newest(list).weight_before(|item| place.cmp(item));
+        usize::try_from(before).unwrap_or(usize::MAX)
     }
 
     /// Returns the Workloads that have most quota of any flavor-resource of a ClusterQueue: `most` of each.

@@ -156,6 +156,9 @@ impl PublishedState {
             Question::Pending(query) => {
                 Value::Pending(Box::new(build::pending_page(snapshot, access, (query, source))?))
             }
+            Question::Workloads(query) => {
+                Value::Workloads(Box::new(build::workload_list_page(snapshot, access, (query, source))?))
+            }
             Question::Preemptions(query) => {
                 let mut page = self.history.preemptions(query, access).await?;
                 page.now = build::victims_now(snapshot, access, &page.answer.view);

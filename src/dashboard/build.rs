@@ -4,16 +4,20 @@
 //! queues, never over the workloads; a search passes over a bounded number of rows and says how to go on.
 
 mod pending;
+mod search;
 mod similar;
+mod workload_list;
 
 pub use pending::pending_page;
 pub use similar::similar;
+pub use workload_list::workload_list_page;
 
 use super::audit::{AuditPage, AuditQuery, MAX_FINDINGS};
 use super::data::{ClusterQueuePage, NamespacePage, Overview, OverviewNumbers, PathNode};
 use super::flavors::{FlavorPage, FlavorQuery};
 use super::heat::HeatMap;
 use super::preemptions::VictimNow;
+use super::question::DEFAULT_ROWS;
 use crate::api::ObjectKey;
 use crate::scheduler::CapacityReport;
 use crate::snapshot::Snapshot;
@@ -81,6 +85,11 @@ fn queues_that_exist<'a>(
 
 fn sum_needing_change(reasons: &[ReasonCount]) -> u64 {
     reasons.iter().filter(|row| needs_change(&row.reason)).map(|row| row.count).sum()
+}
+
+/// Returns the most rows of a list, for the limit of its address.
+fn rows(limit: u64) -> usize {
+    usize::try_from(if limit == 0 { DEFAULT_ROWS } else { limit }).unwrap_or(usize::MAX)
 }
 
 fn number(count: usize) -> u64 {

@@ -34,6 +34,8 @@ struct Facts {
     pending: String,
     pending_parts: String,
     pending_href: String,
+    /// List of the workloads with quota.
+    reserving_href: String,
     reserving: String,
     admitted: String,
     /// Empty without fair sharing.
@@ -101,6 +103,7 @@ pub fn cluster_queue(request: &Request, data: &ClusterQueuePage) -> askama::Resu
                 text::count(queue.pending.inadmissible)
             ),
             pending_href: links.with_query("/pending", &[("cq", name)]),
+            reserving_href: links.with_query("/admitted", &[("cq", name)]),
             reserving: text::count(queue.reserving),
             admitted: text::count(queue.admitted),
             share: share.map(|share| text::grouped(&share.value.to_string())).unwrap_or_default(),

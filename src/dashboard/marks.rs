@@ -40,6 +40,11 @@ impl Tag {
         Self::new(shape, if reason.is_empty() { "not evaluated" } else { reason })
     }
 
+    /// Returns the tag of a finished workload, by the reason of its end.
+    pub(super) fn of_end(reason: &str) -> Self {
+        Self::new(if reason == "Succeeded" { Shape::Good } else { Shape::Warning }, reason)
+    }
+
     /// Returns the tag of a state.
     pub(super) fn of_state(state: WorkloadState) -> Self {
         match state {

@@ -30,6 +30,7 @@ mod text;
 mod usage;
 mod verdict_sentence;
 mod workload;
+mod workload_list;
 
 pub use assets::{ASSETS, Asset};
 pub use audit::{AuditPage, AuditQuery, audit};
@@ -48,3 +49,4 @@ pub use preemptions::{PreemptionFilter, PreemptionPage, VictimNow, preemptions};
 pub use question::Question;
 pub use usage::{UsageFilter, UsagePage, usage};
 pub use workload::workload;
+pub use workload_list::{ListedState, WorkloadListPage, WorkloadListQuery, workload_list};

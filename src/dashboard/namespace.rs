@@ -18,6 +18,7 @@ struct NamespaceTemplate<'a> {
     needs_change: String,
     pending_href: String,
     admitted: String,
+    admitted_href: String,
     queues: Vec<QueueRow>,
     workloads: Vec<WorkloadRow>,
 }
@@ -48,6 +49,7 @@ pub fn namespace(request: &Request, data: &NamespacePage) -> askama::Result<Stri
         needs_change: text::changes(data.needs_change),
         pending_href: links.with_query("/pending", &[("ns", name)]),
         admitted: text::count(data.admitted),
+        admitted_href: links.with_query("/admitted", &[("ns", name)]),
         queues: data.local_queues.iter().flat_map(|queue| queue_rows(queue, links)).collect(),
         workloads: WorkloadRow::all(&data.workloads, links, request.now),
     }

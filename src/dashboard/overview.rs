@@ -49,6 +49,8 @@ struct Facts {
     needs_change: String,
     admitted: String,
     in_use: String,
+    /// Lists of pending workloads, and of those with quota.
+    lists: (String, String),
     /// Numbers of errors, and of the others in words; absent without an audit.
     findings: Option<(String, String, String)>,
     /// Number of all key facts, and whether findings are one of them.
@@ -155,6 +157,7 @@ pub fn overview(request: &Request, data: &Overview, chosen: Option<&str>) -> ask
             findings: data.finding_counts.as_ref().map(finding_words),
             admitted: text::count(data.admitted),
             in_use: in_use(data, chosen.as_ref()),
+            lists: (request.links.to("/pending"), request.links.to("/admitted")),
             count: fact_count,
             has_findings,
         },

@@ -6,6 +6,7 @@ use super::links::Links;
 use super::marks::Shape;
 use super::rows::WorkloadRow;
 use super::text::{self, Moment};
+use super::workload_list::StateLink;
 use crate::visibility::pending_list::ListOrder;
 use askama::Template;
 
@@ -20,6 +21,7 @@ struct PendingTemplate<'a> {
     namespaces: Vec<Choice>,
     orders: Vec<Choice>,
     sorted: Sorted,
+    states: Vec<StateLink>,
     chips: Vec<Chip>,
     rows: Vec<WorkloadRow>,
     /// Whether the viewer may open the pages of ClusterQueues.
@@ -30,15 +32,15 @@ struct PendingTemplate<'a> {
 }
 
 /// How to go on.
-struct Paging {
+pub(super) struct Paging {
     /// How many more there are.
-    left: String,
-    clock: Moment,
-    first: String,
+    pub(super) left: String,
+    pub(super) clock: Moment,
+    pub(super) first: String,
     /// Empty on the last page.
-    next: String,
+    pub(super) next: String,
     /// How many were searched, if not all.
-    searched: String,
+    pub(super) searched: String,
 }
 
 /// What `aria-sort` says of the columns; empty for those that the rows are not in order of.
@@ -62,10 +64,10 @@ impl Sorted {
 }
 
 /// An option of a select.
-struct Choice {
-    value: String,
-    words: String,
-    selected: bool,
+pub(super) struct Choice {
+    pub(super) value: String,
+    pub(super) words: String,
+    pub(super) selected: bool,
 }
 
 /// A filter by reason.
@@ -105,6 +107,7 @@ pub fn pending(request: &Request, data: &PendingPage) -> askama::Result<String> 
         namespaces: choices(namespaces, &query.namespace),
         orders: ListOrder::ALL.map(|one| order_choice(one, order)).into(),
         sorted: Sorted::of(order),
+        states: StateLink::all(links, None, (&query.cluster_queue, &query.namespace)),
         chips: chips(data, links),
         rows: WorkloadRow::all(&data.items, links, request.now),
         links_queues: request.scope == Scope::Cluster,
@@ -146,7 +149,8 @@ pub fn href(links: &Links, query: &PendingQuery) -> String {
     links.with_query("/pending", &pairs)
 }
 
-fn choices(names: &[String], chosen: &str) -> Vec<Choice> {
+/// Returns the options of a select for one of some names, or all.
+pub(super) fn choices(names: &[String], chosen: &str) -> Vec<Choice> {
     let mut all = vec![Choice { value: String::new(), words: "all".to_owned(), selected: chosen.is_empty() }];
     let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
     // What was asked for stays chosen, even if there is no such object.

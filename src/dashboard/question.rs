@@ -8,6 +8,7 @@ use super::flavors::FlavorQuery;
 use super::links::{Links, encode};
 use super::preemptions::PreemptionFilter;
 use super::usage::UsageFilter;
+use super::workload_list::{ListedState, WorkloadListQuery};
 use crate::visibility::pending_list::ListOrder;
 
 /// What an address asks for.
@@ -33,6 +34,8 @@ pub enum Question {
     Job(String, String, String),
     /// Pending workloads.
     Pending(PendingQuery),
+    /// Workloads that have quota, or have finished.
+    Workloads(WorkloadListQuery),
     /// Findings.
     Audit(AuditQuery),
     /// Flavors, or one of them.
@@ -145,6 +148,8 @@ impl Question {
             }
             ["namespaces", name] if !name.is_empty() => Self::Namespace((*name).to_owned()),
             ["pending"] => Self::Pending(pending(&value)?),
+            ["admitted"] => Self::Workloads(workload_list(ListedState::Admitted, &value)?),
+            ["finished"] => Self::Workloads(workload_list(ListedState::Finished, &value)?),
             ["audit"] => Self::Audit(audit(&value)?),
             ["flavors"] => Self::Flavors(flavors("", &value)),
             ["flavors", name] if !name.is_empty() => Self::Flavors(flavors(name, &value)),
@@ -176,6 +181,7 @@ impl Question {
                 format!("/jobs/{}/{}/{}", encode(namespace), encode(kind), encode(name))
             }
             Self::Pending(query) => super::pending::href(&links, query),
+            Self::Workloads(query) => super::workload_list::href(&links, query),
             Self::Audit(query) => super::audit::href(&links, query),
             Self::Flavors(query) => super::flavors::href(&links, query),
             Self::Preemptions(query) => super::preemptions::href(&links, query),
@@ -191,6 +197,7 @@ impl Question {
                 Some(namespace)
             }
             Self::Pending(PendingQuery { namespace, .. })
+            | Self::Workloads(WorkloadListQuery { namespace, .. })
             | Self::Preemptions(PreemptionFilter { namespace, .. })
             | Self::Usage(UsageFilter { namespace, .. })
             | Self::Audit(AuditQuery { namespace, .. })
@@ -226,6 +233,10 @@ impl Question {
                 "the pending workloads of all namespaces".to_owned()
             }
             Self::Pending(query) => format!("workloads of namespace {}", query.namespace),
+            Self::Workloads(query) if query.namespace.is_empty() => {
+                "the workloads of all namespaces".to_owned()
+            }
+            Self::Workloads(query) => format!("workloads of namespace {}", query.namespace),
             Self::Flavors(query) if query.flavor.is_empty() => "the flavors".to_owned(),
             Self::Flavors(query) => format!("ResourceFlavor {}", query.flavor),
             Self::Audit(query) if query.namespace.is_empty() => "the findings of the cluster".to_owned(),
@@ -268,6 +279,25 @@ fn limit(value: &impl Fn(&str) -> String) -> Result<u64, BadAddress> {
     Ok(number.clamp(1, MAX_ROWS))
 }
 
+fn workload_list(
+    list: ListedState,
+    value: &impl Fn(&str) -> String,
+) -> Result<WorkloadListQuery, BadAddress> {
+    let query = WorkloadListQuery {
+        list,
+        cluster_queue: value("cq"),
+        namespace: value("ns"),
+        local_queue: value("lq"),
+        q: value("q"),
+        after: value("after"),
+        limit: limit(value)?,
+    };
+    if !query.local_queue.is_empty() && query.namespace.is_empty() {
+        return Err(BadAddress::Parameter("lq: a LocalQueue needs a namespace (ns)".to_owned()));
+    }
+    Ok(query)
+}
+
 fn pending(value: &impl Fn(&str) -> String) -> Result<PendingQuery, BadAddress> {
     let all_means_none = |text: String| if text == "all" { String::new() } else { text };
     let query = PendingQuery {
@@ -307,6 +337,8 @@ mod tests {
             ("/jobs/ns/job/x", Some("ns")),
             ("/namespaces/ns", Some("ns")),
             ("/pending", None),
+            ("/admitted", None),
+            ("/finished?cq=a&ns=b&lq=c&q=x&limit=20&after=k", Some("b")),
             ("/flavors", None),
             ("/flavors/a%2Fb?pod=gpu%3D8&cq=c", None),
             ("/audit", None),
@@ -350,6 +382,7 @@ mod tests {
             ("/pending?limit=many", "limit:"),
             ("/preemptions?limit=-1", "limit:"),
             ("/pending?lq=a", "lq:"),
+            ("/admitted?lq=a", "lq:"),
             ("/usage?by=user", "by: unknown group"),
             ("/pending?sort=name", "sort: unknown order"),
             ("/audit?severity=bad", "severity:"),

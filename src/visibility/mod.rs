@@ -22,6 +22,7 @@ mod preemptors;
 pub mod questions;
 pub mod queue_views;
 mod quota;
+pub mod recent_list;
 pub mod selector;
 pub mod table;
 pub mod verdict;

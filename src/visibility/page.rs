@@ -124,7 +124,7 @@ pub(super) struct RowKey {
     /// Place in the order of a queue, if the list is in that order.
     #[serde(rename = "q", default, skip_serializing_if = "Option::is_none")]
     pub(super) queued: Option<QueuedKey>,
-    /// Since when it waits, if the list is in that order.
+    /// Since when it waits, has quota or is finished, if the list is in that order.
     #[serde(rename = "w", default, skip_serializing_if = "Option::is_none")]
     pub(super) waiting: Option<Timestamp>,
     /// What it asks for, if the list is in that order.

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sluice::dashboard::{
     self, AuditPage, ClusterQueuePage, FlavorPage, Freshness, Links, Message, MissingRight, NamespacePage,
-    Overview, PendingPage, PreemptionPage, Request, Scope, UsagePage,
+    Overview, PendingPage, PreemptionPage, Request, Scope, UsagePage, WorkloadListPage,
 };
 use sluice::visibility::views::{Answer, Verdict};
 use std::collections::BTreeSet;
@@ -51,6 +51,7 @@ fn render(name: &str, value: &Value, request: &Request) -> String {
             dashboard::workload(request, &read::<Answer<Verdict>>(value), &cohorts)
         }
         "pending" | "pending_empty" => dashboard::pending(request, &read::<PendingPage>(value)),
+        "admitted" | "finished" => dashboard::workload_list(request, &read::<WorkloadListPage>(value)),
         "preemptions" | "preemptions_empty" => {
             dashboard::preemptions(request, &read::<PreemptionPage>(value))
         }
@@ -63,7 +64,9 @@ fn render(name: &str, value: &Value, request: &Request) -> String {
     .unwrap()
 }
 
-const DATA_PAGES: [(&str, &str); 13] = [
+const DATA_PAGES: [(&str, &str); 15] = [
+    ("admitted", "/admitted"),
+    ("finished", "/finished?ns=nlp-train"),
     ("audit", "/audit"),
     ("flavors", "/flavors"),
     ("flavor", "/flavors/h100-80g"),
@@ -192,6 +195,7 @@ fn each_number_of_a_page_is_in_its_json() {
             "cluster_queue" => serde_json::to_string(&read::<ClusterQueuePage>(&value)),
             "workload" | "workload_running" => serde_json::to_string(&read::<Answer<Verdict>>(&value)),
             "preemptions" | "preemptions_empty" => serde_json::to_string(&read::<PreemptionPage>(&value)),
+            "admitted" | "finished" => serde_json::to_string(&read::<WorkloadListPage>(&value)),
             "audit" => serde_json::to_string(&read::<AuditPage>(&value)),
             "usage" => serde_json::to_string(&read::<UsagePage>(&value)),
             "flavors" | "flavor" => serde_json::to_string(&read::<FlavorPage>(&value)),
@@ -256,6 +260,7 @@ fn markup_and_direction_marks_in_any_text_are_shown_as_text() {
                 "cluster_queue" => accepts::<ClusterQueuePage>(&one),
                 "workload" | "workload_running" => accepts::<Answer<Verdict>>(&one),
                 "preemptions" | "preemptions_empty" => accepts::<PreemptionPage>(&one),
+                "admitted" | "finished" => accepts::<WorkloadListPage>(&one),
                 "usage" => accepts::<UsagePage>(&one),
                 "audit" => accepts::<AuditPage>(&one),
                 "flavors" | "flavor" => accepts::<FlavorPage>(&one),

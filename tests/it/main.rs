@@ -75,6 +75,7 @@ mod prebuilt_groups;
 mod priority;
 mod queue_status;
 mod ray_children;
+mod recent_lists;
 mod recorded_conversions;
 mod recorded_lives;
 mod recorded_reviews;

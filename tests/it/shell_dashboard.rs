@@ -57,6 +57,7 @@ impl Models for Recorded {
                 Ok(PageValue::Overview(page))
             }
             Question::Pending(_) => Ok(PageValue::Pending(read("pending"))),
+            Question::Workloads(_) => Ok(PageValue::Workloads(read("admitted"))),
             Question::Preemptions(_) => Ok(PageValue::Preemptions(read("preemptions"))),
             Question::Usage(_) => Ok(PageValue::Usage(read("usage"))),
             Question::Workload(..) => Ok(PageValue::Workload(read("workload"), Vec::new())),

@@ -8,12 +8,13 @@ use std::time::Duration;
 use crate::Setting;
 
 /// Pages with data: name and path.
-const PAGES: [(&str, &str); 11] = [
+const PAGES: [(&str, &str); 12] = [
     ("overview", "/"),
     ("cluster-queue", "/clusterqueues/nlp"),
     ("workload", "/workloads/nlp-train/job-llama-ft-7c2-4b1d9"),
     ("workload-running", "/workloads/rank/job-ranker-daily-77ac2"),
     ("pending", "/pending"),
+    ("admitted", "/admitted"),
     ("namespace", "/namespaces/nlp-train"),
     ("flavors", "/flavors"),
     ("flavor", "/flavors/h100-80g"),
@@ -22,8 +23,9 @@ const PAGES: [(&str, &str); 11] = [
     ("audit", "/audit"),
 ];
 /// Pages that are shown in one way only, if not all are shown in all ways.
-const ONCE: [(&str, &str); 2] = [
+const ONCE: [(&str, &str); 3] = [
     ("pending-empty", "/pending?cq=vision&reason=TopologyPlacementFailed"),
+    ("finished", "/finished?ns=nlp-train"),
     ("not-found", "/clusterqueues/none"),
 ];
 const WIDTHS: [u32; 2] = [1280, 390];

@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use sluice::dashboard::{Freshness, Links, Question};
+use sluice::dashboard::{Freshness, Links, ListedState, Question};
 use sluice::kube::client::Caller;
 use sluice::server::dashboard::models::{Answering, Models, Unanswered, Value as PageValue};
 use sluice::server::dashboard::{Settings, router};
@@ -95,6 +95,13 @@ impl Recorded {
             Question::Pending(query) => {
                 let file = if query.cluster_queue == "vision" { "pending_empty" } else { "pending" };
                 Ok(PageValue::Pending(self.read(file)?))
+            }
+            Question::Workloads(query) => {
+                let file = match query.list {
+                    ListedState::Admitted => "admitted",
+                    ListedState::Finished => "finished",
+                };
+                Ok(PageValue::Workloads(self.read(file)?))
             }
             Question::Audit(_) => Ok(PageValue::Audit(self.read("audit")?)),
             Question::Flavors(query) if query.flavor.is_empty() => {

@@ -1,68 +1,16 @@
 //! The value of a list of pending workloads: filters of the address, counts that the queues keep, and a bounded search.
 
-use super::{all, choices, number, queues_that_exist, selector, sum_needing_change, sum_reasons};
+use super::search::Search;
+use super::{all, choices, number, queues_that_exist, rows, selector, sum_needing_change, sum_reasons};
 use crate::dashboard::data::{PendingPage, PendingQuery};
-use crate::dashboard::question::DEFAULT_ROWS;
-use crate::dashboard::text;
-use crate::resources::{Quantity, to_f64};
 use crate::snapshot::Snapshot;
 use crate::visibility::access::Access;
 use crate::visibility::page::{ModelError, PageQuery};
 use crate::visibility::pending_list::{ListOrder, pending_workloads};
 use crate::visibility::queue_views::{cluster_queues, local_queues, without_queue};
 use crate::visibility::selector::is_pending_reason;
-use crate::visibility::views::{ListMetadata, ReasonCount, Source, WorkloadView};
+use crate::visibility::views::{ReasonCount, Source};
 use crate::visibility::workloads::WorkloadQuery;
-
-/// Most rows that a search passes over for one page.
-const MAX_SEARCHED: usize = 4_000;
-
-/// What a search asks for beside the queue.
-struct Search {
-    /// Least amount of a resource.
-    min: Option<(String, f64)>,
-    /// Part of the name.
-    name: String,
-    /// A label.
-    label: Option<(String, String)>,
-}
-
-impl Search {
-    fn of(query: &PendingQuery) -> Result<Self, ModelError> {
-        let label =
-            query.q.split_once('=').map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()));
-        let min = match query.min.split_once('=') {
-            _ if query.min.is_empty() => None,
-            Some((resource, amount)) => {
-                let amount = amount.trim();
-                let parsed = Quantity::parse(amount)
-                    .map_err(|error| ModelError::Invalid(format!("min: {amount:?} is no amount: {error}")))?;
-                Some((resource.trim().to_owned(), to_f64(parsed.milli().into()) / 1_000.0))
-            }
-            None => return Err(ModelError::Invalid(format!("min: {:?} is not RESOURCE=AMOUNT", query.min))),
-        };
-        let name = if label.is_some() { String::new() } else { query.q.to_lowercase() };
-        Ok(Self { min, name, label })
-    }
-
-    fn is_empty(&self) -> bool {
-        self.min.is_none() && self.name.is_empty() && self.label.is_none()
-    }
-
-    fn matches(&self, view: &WorkloadView) -> bool {
-        let labels = &view.metadata.labels;
-        let enough = |(resource, least): &(String, f64)| {
-            let needs = view.needs.iter().filter(|need| need.resource == *resource);
-            needs.filter_map(|need| text::value(&need.amount)).any(|amount| amount >= *least)
-        };
-        let job = view.job.as_ref().map_or("", |job| job.name.as_str());
-        let named =
-            [view.metadata.name.as_str(), job].iter().any(|name| name.to_lowercase().contains(&self.name));
-        named
-            && self.min.as_ref().is_none_or(enough)
-            && self.label.as_ref().is_none_or(|(key, value)| labels.get(key) == Some(value))
-    }
-}
 
 /// Returns the value of a page of pending workloads.
 ///
@@ -73,12 +21,10 @@ pub fn pending_page(
     access: &Access,
     (query, source): (&PendingQuery, Source),
 ) -> Result<PendingPage, ModelError> {
-    let search = Search::of(query)?;
+    let search = Search::of(&query.min, &query.q)?;
     let order = ListOrder::parse(&query.sort).map_err(|text| ModelError::Invalid(format!("sort: {text}")))?;
-    let rows =
-        usize::try_from(if query.limit == 0 { DEFAULT_ROWS } else { query.limit }).unwrap_or(usize::MAX);
     let namespace = Some(query.namespace.clone()).filter(|name| !name.is_empty());
-    let mut asked = WorkloadQuery {
+    let asked = WorkloadQuery {
         namespace,
         selector: selector(&[
             ("status", "pending"),
@@ -86,20 +32,9 @@ pub fn pending_page(
             ("localQueue", &query.local_queue),
             ("reason", &query.reason),
         ])?,
-        page: PageQuery { limit: rows, continue_token: query.after.clone() },
+        page: PageQuery { limit: rows(query.limit), continue_token: query.after.clone() },
     };
-    let (mut items, mut searched) = (Vec::new(), 0_usize);
-    let metadata: ListMetadata = loop {
-        let (found, metadata) = pending_workloads(snapshot, access, &asked, order)?;
-        searched = searched.saturating_add(found.len());
-        items.extend(found.into_iter().filter(|view| search.matches(view)));
-        let enough = items.len() >= rows || searched >= MAX_SEARCHED || search.is_empty();
-        if enough || metadata.continue_token.is_empty() {
-            break metadata;
-        }
-        asked.page.continue_token.clone_from(&metadata.continue_token);
-    };
-    let is_cut = !search.is_empty() && !metadata.continue_token.is_empty();
+    let found = search.page(asked, |asked| pending_workloads(snapshot, access, asked, order))?;
     let counts = Counts::of(snapshot, access, query)?;
     let (cluster_queues, namespaces) = choices(snapshot, access);
     let by_queue = query.namespace.is_empty() && query.cluster_queue.is_empty();
@@ -108,12 +43,8 @@ pub fn pending_page(
     Ok(PendingPage {
         query: query.clone(),
         queue_count,
-        metadata: if search.is_empty() {
-            metadata
-        } else {
-            ListMetadata { remaining_item_count: None, ..metadata }
-        },
-        items,
+        metadata: found.metadata,
+        items: found.items,
         total: counts.total,
         waiting: counts
             .reasons
@@ -125,7 +56,7 @@ pub fn pending_page(
         reasons: counts.reasons,
         cluster_queues,
         namespaces,
-        searched: is_cut.then(|| number(searched)),
+        searched: found.searched,
         source,
         partial: false,
     })

@@ -4,7 +4,7 @@ use std::pin::Pin;
 
 use crate::dashboard::{
     AuditPage, ClusterQueuePage, FlavorPage, Freshness, NamespacePage, Overview, PendingPage, PreemptionPage,
-    Question, UsagePage,
+    Question, UsagePage, WorkloadListPage,
 };
 use crate::visibility::access::Access;
 use crate::visibility::views::{Answer, Verdict};
@@ -20,6 +20,8 @@ pub enum Value {
     Workload(Box<Answer<Verdict>>, Vec<String>),
     /// Of a list of pending workloads.
     Pending(Box<PendingPage>),
+    /// Of a list of workloads that are not pending.
+    Workloads(Box<WorkloadListPage>),
     /// Of flavors.
     Flavors(Box<FlavorPage>),
     /// Of findings.

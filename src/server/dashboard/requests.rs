@@ -38,6 +38,7 @@ pub(super) fn render(request: &pages::Request, question: &Question, value: &Valu
         (_, Value::ClusterQueue(data)) => pages::cluster_queue(request, data),
         (_, Value::Workload(data, cohorts)) => pages::workload(request, data, cohorts),
         (_, Value::Pending(data)) => pages::pending(request, data),
+        (_, Value::Workloads(data)) => pages::workload_list(request, data),
         (_, Value::Flavors(data)) => pages::flavors(request, data),
         (_, Value::Audit(data)) => pages::audit(request, data),
         (_, Value::Preemptions(data)) => pages::preemptions(request, data),
@@ -53,6 +54,7 @@ fn json(value: &Value) -> serde_json::Result<String> {
         Value::ClusterQueue(data) => serde_json::to_string(data),
         Value::Workload(data, _) => serde_json::to_string(data),
         Value::Pending(data) => serde_json::to_string(data),
+        Value::Workloads(data) => serde_json::to_string(data),
         Value::Flavors(data) => serde_json::to_string(data),
         Value::Audit(data) => serde_json::to_string(data),
         Value::Preemptions(data) => serde_json::to_string(data),
@@ -66,6 +68,7 @@ fn json(value: &Value) -> serde_json::Result<String> {
 fn csv(value: &Value) -> Option<String> {
     match value {
         Value::Pending(data) => Some(pages::csv::workloads(&data.items)),
+        Value::Workloads(data) => Some(pages::csv::workloads(&data.items)),
         Value::Flavors(data) => Some(pages::csv::flavors(&data.items)),
         Value::Audit(data) => Some(pages::csv::findings(&data.items)),
         Value::Preemptions(data) => Some(crate::visibility::history::csv::preemptions(&data.answer.view)),

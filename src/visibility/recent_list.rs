@@ -1,0 +1,70 @@
+//! Workloads that have quota, or have finished, the newest first.
+//!
+//! Invariants: a page costs what it shows and what it passes over, at most `MAX_PASSED` workloads; any replica goes on after a row.
+
+use super::access::Access;
+use super::page::{ModelError, RowKey};
+use super::views::WorkloadView;
+use super::workload_row::Rows;
+use super::workloads::{MAX_PASSED, Rowset, WorkloadPage, WorkloadQuery, brief, list_metadata};
+use crate::api::ObjectKey;
+use crate::cache::state_index::Recent;
+pub use crate::cache::state_index::RecentList;
+use crate::snapshot::Snapshot;
+use std::cmp::Reverse;
+
+/// Returns a page. A namespace, ClusterQueue and LocalQueue select as in every list; finished workloads need `status=finished`.
+///
+/// # Errors
+/// The lists are not complete, or the token is none of this list.
+pub fn recent_workloads(
+    snapshot: &Snapshot,
+    access: &Access,
+    query: &WorkloadQuery,
+    list: RecentList,
+) -> Result<Rowset<WorkloadView>, ModelError> {
+    if !snapshot.synced {
+        return Err(ModelError::NotSynced);
+    }
+    let (selector, namespace) = (&query.selector, query.namespace.as_deref());
+    let word = match list {
+        RecentList::Reserving => "reserving",
+        RecentList::Finished => "finished",
+    };
+    let words = [namespace, selector.cluster_queue(), selector.local_queue()];
+    let scope = format!("{word}/{}", words.map(|word| word.unwrap_or("*")).join("/"));
+    let after = query.page.after(&scope)?.and_then(|key| {
+        Some(Recent { since: Reverse(key.waiting?), key: ObjectKey::new(&key.namespace, &key.name) })
+    });
+    let page = WorkloadPage { rows: Rows::of(snapshot, access), query };
+    let is_visible = |key: &ObjectKey| {
+        access.sees(&key.namespace) && namespace.is_none_or(|namespace| *key.namespace == *namespace)
+    };
+    let mut places = snapshot.workloads.newest(list, after.as_ref()).peekable();
+    let (mut rows, mut passed, mut last) = (Vec::new(), 0_usize, None);
+    while rows.len() < query.page.limit && passed < MAX_PASSED {
+        let Some(place) = places.next() else { break };
+        passed = passed.saturating_add(1);
+        if !is_visible(&place.key) {
+            continue;
+        }
+        last = Some(place);
+        let Some(record) = snapshot.workloads.get(&place.key) else { continue };
+        if page.selects(record, &page.rows.cluster_queue(record)) {
+            rows.push(brief(page.rows.row(record)));
+        }
+    }
+    let last = last.filter(|_| places.peek().is_some());
+    let is_whole = access.sees_everything() && selector.is_by_queue() && words == [None; 3];
+    let remaining = last.filter(|_| is_whole).map(|place| {
+        let passed = snapshot.workloads.count_newer(list, place).saturating_add(1);
+        snapshot.workloads.count(list).saturating_sub(passed)
+    });
+    let key = last.map(|place| RowKey {
+        namespace: place.key.namespace.to_string(),
+        name: place.key.name.to_string(),
+        waiting: Some(place.since.0),
+        ..RowKey::default()
+    });
+    Ok((rows, list_metadata(&scope, key, remaining)))
+}
