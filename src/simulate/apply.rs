@@ -12,7 +12,7 @@ use crate::admission::{self, AdmissionSettings, ReviewContext};
 use crate::api::validation::aggregate;
 use crate::api::{GROUP, ObjectKey, names};
 use crate::cache::Kind;
-use crate::frameworks::{JobKind, Role, framework, frameworks};
+use crate::frameworks::{JobKind, Role, framework};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{LimitRange, Namespace, Node, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -94,11 +94,8 @@ impl Simulation {
         }
         let uid = text_at(&object, "/metadata/ownerReferences/0/uid").to_owned();
         if kind == Kind::Workload && !uid.is_empty() {
-            let jobs = frameworks().map(|row| Kind::of_job(JobKind::new(row)));
-            let known = jobs
-                .into_iter()
-                .any(|kind| self.harness.server.any(kind, |job| text_at(job, "/metadata/uid") == uid));
-            if !known {
+            let owner = owner_of(&object).and_then(|(kind, key)| self.harness.server.get(kind, &key));
+            if owner.is_none_or(|job| text_at(job, "/metadata/uid") != uid) {
                 drop_owner(&mut object);
             }
         }
@@ -371,11 +368,17 @@ fn check_decodes(kind: Kind, object: &Value) -> Result<(), String> {
 
 /// Removes the owner of a stored Workload if its kind is not simulated.
 fn drop_unknown_owner(workload: &mut Value) {
-    let group =
-        text_at(workload, "/metadata/ownerReferences/0/apiVersion").split_once('/').map_or("", |(g, _)| g);
-    if framework(group, text_at(workload, "/metadata/ownerReferences/0/kind")).is_none() {
+    if owner_of(workload).is_none() {
         drop_owner(workload);
     }
+}
+
+/// Returns the job that owns a Workload, if its kind is simulated.
+fn owner_of(workload: &Value) -> Option<(Kind, ObjectKey)> {
+    let owner = value_at(workload, "/metadata/ownerReferences/0")?;
+    let group = text_at(owner, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
+    let kind = Kind::of_job(JobKind::new(framework(group, text_at(owner, "/kind"))?));
+    Some((kind, ObjectKey::new(text_at(workload, "/metadata/namespace"), text_at(owner, "/name"))))
 }
 
 /// Removes the owner of a Workload, so that it runs without a job.

@@ -7,7 +7,7 @@
 //! terminate. For a Workload without a job, this module writes the status of the pods to the Workload, as the core does
 //! for jobs.
 
-use super::objects::{ConditionFlags, condition, field_text, has_owner, set_condition};
+use super::objects::{ConditionFlags, condition, field_text, has_owner, set_condition, text_at};
 use super::pods::{self, PodPhase};
 use super::run_annotations::{self, EXIT_CODE, READY_AFTER, RUN_FOR, TERMINATE_AFTER};
 use crate::api::ObjectKey;
@@ -60,9 +60,20 @@ pub(super) enum Readiness {
     Tracked,
 }
 
+/// How long something runs, whatever its annotations say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PlannedRun {
+    /// When the run that goes on ends.
+    pub(super) end: Option<Timestamp>,
+    /// Length of a run that begins.
+    pub(super) length: SignedDuration,
+}
+
 /// Due steps of jobs and of Workloads without a job.
 #[derive(Debug, Default)]
 pub(super) struct JobRunner {
+    /// Runs by the UIDs of what runs.
+    planned: BTreeMap<String, PlannedRun>,
     /// Run time of pods without the `sluice.dev/run-for` annotation.
     default_run_time: Option<SignedDuration>,
     readiness: Readiness,
@@ -73,6 +84,20 @@ pub(super) struct JobRunner {
 impl JobRunner {
     pub(super) fn new(default_run_time: Option<SignedDuration>, readiness: Readiness) -> Self {
         Self { default_run_time, readiness, ..Self::default() }
+    }
+
+    /// Sets how long objects run, by UID.
+    pub(super) fn plan(&mut self, runs: BTreeMap<String, PlannedRun>) {
+        self.planned = runs;
+    }
+
+    /// Notes that an object does not run, so that its next run has its whole length.
+    fn end_planned(&mut self, object: &Value) {
+        if !self.planned.is_empty()
+            && let Some(run) = self.planned.get_mut(text_at(object, "/metadata/uid"))
+        {
+            run.end = None;
+        }
     }
 
     /// Updates the due steps of an object. Returns the step that is due immediately, if any.
@@ -96,6 +121,9 @@ impl JobRunner {
 
     /// Updates the due steps of a job. One that cannot be read stays as it is.
     fn observe_job(&mut self, id: RunId, state: PlayedJob, job: &Value, now: Timestamp) -> Option<JobStep> {
+        if state.suspended || state.finished {
+            self.end_planned(job);
+        }
         match (state.suspended, state.active) {
             _ if state.finished => self.forget(&id),
             (true, true) => return self.schedule_stop(id, job, now),
@@ -121,7 +149,10 @@ impl JobRunner {
     /// Updates the due steps of a pod.
     fn observe_pod(&mut self, id: RunId, pod: &Value, now: Timestamp) -> Option<JobStep> {
         match pods::phase_of(pod)? {
-            PodPhase::Idle => self.forget(&id),
+            PodPhase::Idle => {
+                self.end_planned(pod);
+                self.forget(&id);
+            }
             PodPhase::Ready => {
                 self.forget(&id);
                 return Some(JobStep::Start);
@@ -157,6 +188,7 @@ impl JobRunner {
         let flags = ConditionFlags::from_workload(workload);
         let runs = flags.admitted && !flags.evicted && !flags.finished;
         if has_owner(workload) || !runs {
+            self.end_planned(workload);
             self.forget(&id);
             return None;
         }
@@ -198,7 +230,10 @@ impl JobRunner {
             Kind::Job(kind) => kind.hooks.waves(object),
             _ => 1,
         };
-        if let Some(each) = duration_annotation(id.0, object, RUN_FOR).or(self.default_run_time) {
+        if let Some(run) = self.planned.get(text_at(object, "/metadata/uid")) {
+            let at = run.end.or_else(|| since.checked_add(run.length).ok()).unwrap_or(Timestamp::MAX);
+            self.schedule(id, at.max(now), JobStep::End);
+        } else if let Some(each) = duration_annotation(id.0, object, RUN_FOR).or(self.default_run_time) {
             let whole = each.checked_mul(waves).unwrap_or(SignedDuration::MAX);
             self.schedule(id, since.checked_add(whole).unwrap_or(Timestamp::MAX).max(now), JobStep::End);
         }

@@ -12,6 +12,7 @@ mod cel_rules;
 mod comparison;
 mod dump;
 mod edit;
+pub mod estimate;
 #[cfg(test)]
 mod every_row;
 pub mod fake_api_server;

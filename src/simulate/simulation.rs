@@ -10,7 +10,7 @@ use super::harness::Harness;
 use super::job_runner::{JobRunner, JobStep, Readiness, apply_step};
 use super::livelock::LivelockDetector;
 use super::manifest::{Manifest, Manifests, Problem};
-use super::objects::{key_of, text_at};
+use super::objects::{is_true, key_of, text_at};
 use super::pod_owners::PodOwners;
 use super::timeline::{StatusSummary, Timeline};
 use crate::admission::AdmissionSettings;
@@ -173,6 +173,11 @@ impl Simulation {
 
     /// Runs the simulation until the given end.
     pub fn run(&mut self, until: Until) {
+        self.run_while(until, &|_| true);
+    }
+
+    /// Like `run`, as long as it is wanted; returns whether it has ended by itself.
+    pub(super) fn run_while(&mut self, until: Until, is_wanted: &dyn Fn(&Self) -> bool) -> bool {
         self.begin();
         (self.settled, self.livelocked) = (false, false);
         let end = match until {
@@ -180,18 +185,18 @@ impl Simulation {
             Until::After(length) => self.start.checked_add(length).ok(),
         };
         let (mut idle, mut last_write) = (0, self.now);
-        loop {
+        while is_wanted(self) {
             let expected = [self.job_runner.next_due(), self.arrivals.keys().next().copied()];
             let expected = expected.into_iter().flatten().min();
             let next = [expected, self.harness.core.next_due()].into_iter().flatten().min();
             let Some(next) = next.filter(|_| expected.is_some() || idle < MAX_IDLE_TIMERS) else {
                 self.now = end.unwrap_or(last_write).max(last_write);
                 self.settled = true;
-                return;
+                return true;
             };
             if let Some(end) = end.filter(|end| next > *end) {
                 self.now = end.max(self.now);
-                return;
+                return true;
             }
             let before = self.writes_so_far;
             self.advance_to(next);
@@ -203,10 +208,18 @@ impl Simulation {
                     self.livelock_detector.within_limits(&self.timeline.entries, self.harness.server.count());
                 if until == Until::Settled && !within_limits {
                     self.livelocked = true;
-                    return;
+                    return true;
                 }
             }
         }
+        false
+    }
+
+    /// Whether a condition of a Workload that has quota, and is not being evicted, is True.
+    pub(super) fn has(&self, workload: &ObjectKey, condition: &str) -> bool {
+        self.harness.server.get(Kind::Workload, workload).is_some_and(|object| {
+            is_true(object, "QuotaReserved") && !is_true(object, "Evicted") && is_true(object, condition)
+        })
     }
 
     /// Advances time and runs all due job steps and arrivals.

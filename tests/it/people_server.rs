@@ -30,6 +30,8 @@ pub(crate) struct ServerState {
     pub(crate) warnings: Vec<String>,
     /// Requests below this path are never answered.
     pub(crate) silent: Option<&'static str>,
+    /// No user may list this resource.
+    pub(crate) forbidden: Option<&'static str>,
 }
 
 /// A server that runs as long as the test.
@@ -278,6 +280,10 @@ fn get(state: &ServerState, path: &str, parameters: &BTreeMap<String, String>) -
         let name = plural;
         let kind = path.rsplit('/').nth(1).unwrap();
         return failure(404, "NotFound", &format!("{kind}.kueue.x-k8s.io {name:?} not found"));
+    }
+    if state.forbidden == Some(plural) {
+        let message = format!("{plural} is forbidden: User \"u\" cannot list resource \"{plural}\"");
+        return failure(403, "Forbidden", &message);
     }
     let in_namespace = path.contains("/namespaces/");
     let prefix = format!("{path}/");

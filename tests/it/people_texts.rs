@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sluice::people::description;
 use sluice::people::views::{self, FlavorResource, Forest, Look};
+use sluice::simulate::estimate::Refusal;
 use sluice::visibility::views::{
     Answer, ClusterQueueView, CohortView, Finding, FlavorView, LocalQueueView, ManagerView, Verdict,
     WorkloadView,
@@ -293,6 +294,47 @@ fn why_a_workload_waits() {
         json!({"reason": "Misconfigured", "position": null, "message": "LocalQueue default doesn't exist", "source": {"kind": "file", "replica": "dump.yaml", "stateVersion": 0}}),
     );
     check("why-misconfigured", |look| views::why(&misconfigured, false, look));
+}
+
+#[test]
+fn when_a_workload_may_be_admitted() {
+    let range = |latest: &str, more: Value| {
+        let mut range = json!({
+            "earliest": "2026-11-26T16:10:40Z", "latest": latest, "declared": 9, "fromHistory": 52, "unknown": 0, "earlierRuns": 1840,
+            "earlierRunsSince": "2026-10-27T14:05:12Z", "assumptions": ["nothing new arrives in the cohort of nlp; quotas and nodes stay"]});
+        range.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        verdict(json!({"estimate": range}))
+    };
+    let usual = range("2026-11-27T03:39:01Z", json!({}));
+    check("why-when", |look| views::why(&usual, false, look));
+    let declared = range(
+        "2026-12-03T03:39:01Z",
+        json!({"declared": 1, "fromHistory": 0, "earlierRuns": 0, "earlierRunsSince": null}),
+    );
+    check("why-when-declared", |look| views::why(&declared, false, look));
+    let refused = verdict(json!({"estimate": {"refused": Refusal::NeverFits.to_string()}}));
+    check("why-when-refused", |look| views::why(&refused, false, look));
+    let nodes = || vec!["nodes".to_owned(), "workloads".to_owned()];
+    let refusals = [
+        Refusal::NeverFits,
+        Refusal::NotPending("Finished".to_owned()),
+        Refusal::TooManyAhead(12_400),
+        Refusal::TooManyWorkloads(123_456),
+        Refusal::NoQueue,
+        Refusal::Forbidden(
+            nodes(),
+            "nodes is forbidden: User \"u\" cannot list resource \"nodes\"".to_owned(),
+        ),
+        Refusal::UnknownRunning(14, 61),
+        Refusal::UnknownRunning(1, 1),
+        Refusal::UnknownAhead(1, 1_000),
+        Refusal::NotAdmitted,
+        Refusal::ChecksUnanswered,
+        Refusal::TooLong,
+        Refusal::Failed("no schema".to_owned()),
+    ];
+    let texts: Vec<String> = refusals.iter().map(|refusal| format!("no estimate: {refusal}\n")).collect();
+    check("why-when-refusals", |_| texts.concat());
 }
 
 /// What never goes is said, not what others cause, nor another flavor that does not match.

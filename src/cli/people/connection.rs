@@ -16,6 +16,7 @@ use super::failure::EXIT_PARTIAL;
 use super::warnings::Warnings;
 use crate::kube::client::Caller;
 use crate::people::duration::{self, TimeLimit};
+use crate::simulate::Dump;
 
 /// Timeout of a call without `--request-timeout`.
 const CALL_TIMEOUT: Duration = Duration::from_mins(1);
@@ -109,14 +110,14 @@ pub(crate) struct Session {
     pub(crate) namespace: String,
     /// Whether a part could not be read, so that the answers lack it.
     pub(crate) is_partial: bool,
-    /// When a file was written whose objects answer.
-    pub(crate) as_of: Option<Timestamp>,
+    /// Header of the file whose objects answer.
+    pub(crate) dump: Option<Box<Dump>>,
 }
 
 impl Session {
     /// Returns the time that ages count to.
     pub(crate) fn now(&self) -> Timestamp {
-        self.as_of.unwrap_or_else(Timestamp::now)
+        self.dump.as_ref().map_or_else(Timestamp::now, |dump| dump.time)
     }
 
     /// Returns the exit status of a verb that would end with `code`: a part that is missing is a status of its own.
@@ -136,7 +137,7 @@ impl ConnectionArgs {
     /// Makes the client; reads files, and calls no server.
     pub(crate) async fn connect(&self) -> anyhow::Result<Session> {
         let Connection { client, timeout, namespace } = self.connection().await?;
-        Ok(Session { caller: Caller::new(client, timeout), namespace, is_partial: false, as_of: None })
+        Ok(Session { caller: Caller::new(client, timeout), namespace, is_partial: false, dump: None })
     }
 
     /// Returns the namespace of the command without a cluster: that of the flag, or of the context if there is one.

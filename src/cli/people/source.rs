@@ -55,7 +55,7 @@ impl SourceArgs {
                 let Connection { client, timeout, namespace } = args.connection().await?;
                 let caller = Caller::new(client.clone(), timeout);
                 let Some(missing) = missing(&caller).await else {
-                    return Ok(Session { caller, namespace, is_partial: false, as_of: None });
+                    return Ok(Session { caller, namespace, is_partial: false, dump: None });
                 };
                 note(&format!("note: {missing}: answers are computed here from the cluster's objects"));
                 here::of_cluster(Connection { client, timeout, namespace }).await

@@ -9,6 +9,7 @@ mod capacity;
 mod cluster_queues;
 mod cohort_tree;
 mod comparison;
+mod estimate;
 mod local_queues;
 mod preemptions;
 mod quota_bar;

@@ -64,7 +64,7 @@ fn word(resource: &str) -> String {
 }
 
 /// Returns a number with a comma before each group of three of its whole digits.
-fn grouped(number: &str) -> String {
+pub(super) fn grouped(number: &str) -> String {
     let whole = number.find(|c: char| !c.is_ascii_digit() && c != '-').unwrap_or(number.len());
     let (whole, rest) = number.split_at(whole);
     let (sign, digits) = whole.strip_prefix('-').map_or(("", whole), |digits| ("-", digits));

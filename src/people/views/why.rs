@@ -3,11 +3,11 @@
 use super::amount::{ResourceNames, amount};
 use super::time::{at, since};
 use super::workloads::{node, or_dash};
-use super::{Look, comparison::comparison};
+use super::{Look, comparison::comparison, estimate};
 use crate::people::text_table::{Side, TextTable, Tone, printable};
 use crate::visibility::views::{
-    Answer, BlockerKindView, BlockerView, ChangeKind, Estimate, HistoryEntry, Role, Source, SourceKind,
-    Verdict, WorkloadState,
+    Answer, BlockerKindView, BlockerView, ChangeKind, HistoryEntry, Role, Source, SourceKind, Verdict,
+    WorkloadState,
 };
 use std::fmt::Write as _;
 
@@ -287,15 +287,7 @@ fn lines(verdict: &Verdict, all: bool, look: Look) -> Vec<(&'static str, String)
         );
         lines.extend(admission.preemptible_by.iter().map(|text| ("Preempt", text.clone())));
     }
-    match &verdict.estimate {
-        Some(Estimate::Refused { refused }) => lines.push(("Estimate", format!("no estimate: {refused}"))),
-        Some(Estimate::Range { earliest, latest, assumptions, .. }) => {
-            lines.push(("Earliest", at(*earliest, look)));
-            lines.push(("Latest", at(*latest, look)));
-            lines.extend(assumptions.iter().map(|text| ("Assumes", text.clone())));
-        }
-        None => {}
-    }
+    lines.extend(verdict.estimate.iter().flat_map(|estimate| estimate::lines(estimate, look)));
     lines.extend(verdict.history.iter().map(|entry| ("History", happened(entry, look))));
     lines.extend(verdict.history_since.map(|time| {
         (

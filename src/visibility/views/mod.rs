@@ -32,7 +32,7 @@ pub use queues::{
 };
 pub use verdict::{
     AdmissionView, Ahead, AheadRow, BlockerKindView, BlockerView, ChangeKind, ChangeOption, CheckView,
-    Estimate, HistoryEntry, OptionNumber, PodSetAdmission, Verdict, WorkloadReference,
+    Estimate, EstimatedRange, HistoryEntry, OptionNumber, PodSetAdmission, Verdict, WorkloadReference,
 };
 pub use workload::{JobView, Need, Position, WorkloadState, WorkloadView};
 

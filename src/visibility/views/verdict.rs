@@ -229,7 +229,7 @@ pub struct AheadRow {
 
 /// When a Workload may be admitted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", untagged)]
+#[serde(untagged)]
 pub enum Estimate {
     /// There is none, and why.
     Refused {
@@ -237,23 +237,34 @@ pub enum Estimate {
         refused: String,
     },
     /// A range.
-    #[serde(rename_all = "camelCase")]
-    Range {
-        /// If runs end early.
-        #[schemars(with = "String")]
-        earliest: Timestamp,
-        /// If runs end late.
-        #[schemars(with = "String")]
-        latest: Timestamp,
-        /// What is taken as given.
-        assumptions: Vec<String>,
-        /// Number of running workloads that declare a maximum execution time.
-        declared: u64,
-        /// Number of those whose time comes from earlier runs.
-        from_history: u64,
-        /// Number of those without either.
-        unknown: u64,
-    },
+    Range(EstimatedRange),
+}
+
+/// A range in which a Workload may be admitted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EstimatedRange {
+    /// If runs end early.
+    #[schemars(with = "String")]
+    pub earliest: Timestamp,
+    /// If runs end late.
+    #[schemars(with = "String")]
+    pub latest: Timestamp,
+    /// What is taken as given.
+    pub assumptions: Vec<String>,
+    /// Number of running workloads that declare a maximum execution time.
+    pub declared: u64,
+    /// Number of those whose time comes from earlier runs.
+    pub from_history: u64,
+    /// Number of those without either: they do not end by themselves.
+    pub unknown: u64,
+    /// Number of earlier runs.
+    #[serde(default)]
+    pub earlier_runs: u64,
+    /// When the oldest of them ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub earlier_runs_since: Option<Timestamp>,
 }
 
 /// Something that happened to a Workload.

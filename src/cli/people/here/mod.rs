@@ -6,6 +6,7 @@
 
 mod answers;
 mod objects;
+pub(super) mod simulated;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -24,6 +25,7 @@ use self::answers::Answers;
 use self::objects::StoredObjects;
 use super::connection::{Connection, Session};
 use super::note;
+use crate::api::config::LoadedConfiguration;
 use crate::cache::Kind;
 use crate::cli::cluster_objects::{CONFIGURATION_FIELD, ClusterObjects, ClusterReader};
 use crate::cli::simulate::read_manifests;
@@ -166,11 +168,8 @@ pub(super) fn of_file(path: &Path, namespace: String) -> anyhow::Result<Session>
     let is_partial = !manifests.problems.is_empty() || !dump.skipped.is_empty();
     let mut missing = Missing::of(dump.skipped.iter().map(|skipped| skipped.resource.as_str()));
     missing.any |= is_partial;
-    let core = match dump.configuration {
-        Some(document) => settings::checked("configuration of the dump", document)?,
-        None => settings::configuration(None, None)?,
-    };
-    let core = config_mapping::core_settings(&core.configuration, settings::DEFAULT_NAMESPACE);
+    let loaded = simulated::configuration_of(&dump)?;
+    let core = config_mapping::core_settings(&loaded.configuration, settings::DEFAULT_NAMESPACE);
     let replica = path.display().to_string();
     let source = Source { kind: SourceKind::File, replica, time: Some(dump.time), ..Source::default() };
     let objects: Vec<(Kind, Value)> =
@@ -180,7 +179,7 @@ pub(super) fn of_file(path: &Path, namespace: String) -> anyhow::Result<Session>
     let stored = Arc::new(StoredObjects::of(objects));
     let state = State::Stored(Arc::new(answers));
     let session = session(state, Objects::Stored(stored), (namespace, ANSWER_TIMEOUT, is_partial));
-    Ok(Session { as_of: Some(dump.time), ..session })
+    Ok(Session { dump: Some(Box::new(dump)), ..session })
 }
 
 fn load(core: CoreSettings, objects: impl Iterator<Item = Value>, source: &Source) -> OfflineState {
@@ -190,20 +189,27 @@ fn load(core: CoreSettings, objects: impl Iterator<Item = Value>, source: &Sourc
 
 /// Returns the settings of the cluster's manager; the built-in ones, with a note, if its configuration cannot be read.
 async fn cluster_settings(cluster: &ClusterReader) -> anyhow::Result<CoreSettings> {
+    let (loaded, missing) = cluster_configuration(cluster).await?;
+    if let Some(reason) = missing {
+        note(&format!(
+            "note: the manager's configuration is not known ({reason}): taken as the built-in one"
+        ));
+    }
+    Ok(config_mapping::core_settings(&loaded.configuration, settings::DEFAULT_NAMESPACE))
+}
+
+/// Returns the configuration of the cluster's manager; the built-in one, with the reason, if it cannot be read.
+async fn cluster_configuration(
+    cluster: &ClusterReader,
+) -> anyhow::Result<(LoadedConfiguration, Option<String>)> {
     let (namespace, name) = CONFIG_MAP;
-    let loaded = match cluster.config_map_field(namespace, name, CONFIGURATION_FIELD).await? {
+    Ok(match cluster.config_map_field(namespace, name, CONFIGURATION_FIELD).await? {
         Ok(text) => {
             let what = format!("ConfigMap {namespace}/{name}");
-            settings::checked(&what, settings::document_of(&text, &what, None)?)?
+            (settings::checked(&what, settings::document_of(&text, &what, None)?)?, None)
         }
-        Err(reason) => {
-            note(&format!(
-                "note: the manager's configuration is not known ({reason}): taken as the built-in one"
-            ));
-            settings::configuration(None, None)?
-        }
-    };
-    Ok(config_mapping::core_settings(&loaded.configuration, settings::DEFAULT_NAMESPACE))
+        Err(reason) => (settings::configuration(None, None)?, Some(reason)),
+    })
 }
 
 /// Returns a session whose requests this process answers.
@@ -217,7 +223,7 @@ fn session(
         async move { respond(&state, &objects, request).await }
     });
     let client = Client::new(service, namespace.clone());
-    Session { caller: Caller::new(client, timeout), namespace, is_partial, as_of: None }
+    Session { caller: Caller::new(client, timeout), namespace, is_partial, dump: None }
 }
 
 async fn respond(

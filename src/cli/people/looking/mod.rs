@@ -15,6 +15,7 @@ pub(super) mod top;
 mod topology_levels;
 pub(super) mod usage;
 mod watched_rows;
+mod when;
 pub(super) mod why;
 mod workload_list;
 

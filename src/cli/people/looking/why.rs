@@ -1,20 +1,23 @@
 //! `sluice why`.
 
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{TableArgs, WatchArgs, ask, note_partial};
+use super::{TableArgs, WatchArgs, ask, note_partial, read, when};
+use crate::api::ObjectKey;
 use crate::cli::people::connection::{ConnectionArgs, Session};
 use crate::cli::people::discovery::{Discovery, type_and_name};
-use crate::cli::people::failure::FORBIDDEN;
+use crate::cli::people::failure::{EXIT_PARTIAL, FORBIDDEN};
 use crate::cli::people::pages::{encoded, items};
 use crate::cli::people::source::VIEWS;
 use crate::cli::people::targets;
 use crate::kube::client::CallError;
 use crate::people::views;
+use crate::simulate::estimate::Refusal;
 use crate::visibility::views::{Answer, Verdict};
 
 /// The answer is no, and a flag asked.
@@ -33,6 +36,10 @@ pub(crate) struct WhyArgs {
     /// Compare with another Workload, in the order in which the scheduler compares.
     #[arg(long, value_name = "OTHER")]
     before: Option<String>,
+    /// Estimate when a pending workload may be admitted: a range from two simulations of its cohort, which need the rights of
+    /// simulate --from-cluster.
+    #[arg(long, conflicts_with_all = ["before", "watch"])]
+    when: bool,
     /// Print the message of the condition too.
     #[arg(long)]
     all: bool,
@@ -48,6 +55,7 @@ pub(crate) async fn run(args: &WhyArgs) -> anyhow::Result<ExitCode> {
     let session = args.table.connect(&args.connection).await?;
     let mut discovery = Discovery::new(&session.caller);
     let (namespace, name) = workload(&session, &mut discovery, &args.name).await?;
+    let key = ObjectKey::new(&namespace, &name);
     let mut path = format!("namespaces/{}/workloadviews/{}/verdict", encoded(&namespace), encoded(&name));
     if let Some(other) = &args.before {
         // Another namespace may be named; a job is TYPE/NAME.
@@ -63,7 +71,19 @@ pub(crate) async fn run(args: &WhyArgs) -> anyhow::Result<ExitCode> {
         };
         let _ = write!(path, "?before={}", encoded(&other));
     }
-    let read = async || ask(&session, &path, "workloadviews/verdict").await;
+    // Whether the user lacks a right that the estimate needs.
+    let lacks_right = Cell::new(false);
+    let ask_again = async || {
+        let mut answer = ask(&session, &path, "workloadviews/verdict").await?;
+        if args.when {
+            let found = when::admission(&session, &key, &read(&answer)?).await?;
+            lacks_right.set(matches!(found, Err(Refusal::Forbidden(..))));
+            if let Some(fields) = answer.as_object_mut() {
+                fields.insert("estimate".to_owned(), json!(when::answer(&found)));
+            }
+        }
+        Ok(answer)
+    };
     let print = |answer: &Value| {
         note_partial(answer);
         args.table
@@ -71,11 +91,13 @@ pub(crate) async fn run(args: &WhyArgs) -> anyhow::Result<ExitCode> {
         let is_pending = answer.get("state").and_then(Value::as_str) == Some("Pending");
         Ok(if args.fail_pending && is_pending {
             ExitCode::from(EXIT_NO)
+        } else if lacks_right.get() {
+            ExitCode::from(EXIT_PARTIAL)
         } else {
             session.ended(ExitCode::SUCCESS)
         })
     };
-    args.watch.run(read, Value::clone, print).await
+    args.watch.run(ask_again, Value::clone, print).await
 }
 
 /// Returns an answer about views if there is one; a missing right is an error.

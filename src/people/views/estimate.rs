@@ -1,0 +1,64 @@
+//! The lines of an estimate: a range, what it assumes, and where its run times come from.
+
+use super::Look;
+use super::usage::grouped;
+use crate::people::duration::human;
+use crate::visibility::views::Estimate;
+use jiff::tz::TimeZone;
+use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
+
+/// Returns the lines, each with its label.
+pub(super) fn lines(estimate: &Estimate, look: Look) -> Vec<(&'static str, String)> {
+    let range = match estimate {
+        Estimate::Refused { refused } => return vec![("Estimate", format!("no estimate: {refused}"))],
+        Estimate::Range(range) => range,
+    };
+    // Rounded away from each other, so that the range that is read holds the one that is meant.
+    let (earliest, latest) =
+        (minute(range.earliest, RoundMode::Floor, look), minute(range.latest, RoundMode::Ceil, look));
+    let width = earliest.len().max(latest.len());
+    let mut lines = vec![
+        ("Earliest", format!("{earliest:width$}  runs end as the quickest quarter of earlier runs did")),
+        (
+            "Latest",
+            format!(
+                "{latest:width$}  runs end as 9 of 10 earlier runs did, or at their maximum execution time"
+            ),
+        ),
+    ];
+    lines.extend(range.assumptions.iter().map(|text| ("Assumes", text.clone())));
+    let number = |count: u64| grouped(&count.to_string());
+    let running = range.declared.saturating_add(range.from_history).saturating_add(range.unknown);
+    let noun = if running == 1 { "workload declares" } else { "workloads declare" };
+    if running > 0 {
+        let (declared, running) = (number(range.declared), number(running));
+        lines.push(("Known", format!("{declared} of {running} running {noun} a maximum execution time")));
+    }
+    if range.from_history > 0 {
+        let since = range.earlier_runs_since.map(|time| human(look.now.as_second() - time.as_second()));
+        let since = since.map(|age| format!(" ({age})")).unwrap_or_default();
+        lines.push((
+            "Guessed",
+            format!(
+                "{} from {} earlier runs of their LocalQueues{since}",
+                number(range.from_history),
+                number(range.earlier_runs)
+            ),
+        ));
+    }
+    lines
+}
+
+/// Returns a time in UTC, to the minute: seconds would say more than is known.
+fn minute(time: Timestamp, mode: RoundMode, look: Look) -> String {
+    let rounded = time.round(TimestampRound::new().smallest(Unit::Minute).mode(mode)).unwrap_or(time);
+    let (then, now) = (rounded.to_zoned(TimeZone::UTC), look.now.to_zoned(TimeZone::UTC));
+    let clock = rounded.strftime("%H:%M");
+    if then.date() == now.date() {
+        format!("{clock} today")
+    } else if now.date().tomorrow().is_ok_and(|day| day == then.date()) {
+        format!("{clock} tomorrow")
+    } else {
+        rounded.strftime("%Y-%m-%d %H:%M").to_string()
+    }
+}

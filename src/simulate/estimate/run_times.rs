@@ -1,0 +1,168 @@
+//! How long earlier runs took, by LocalQueue and by what their pods ask for.
+//!
+//! Invariants: of each key only the last runs count, in whatever order they are added; fewer than `ENOUGH` runs say nothing.
+
+use crate::api::ObjectKey;
+use jiff::{SignedDuration, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Least number of runs of which a percentile says something.
+pub const ENOUGH: usize = 20;
+/// Most runs of a key that count.
+const KEPT: usize = 200;
+
+/// Which runs are alike.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RunKey {
+    /// Their LocalQueue.
+    pub local_queue: ObjectKey,
+    /// The names, counts and requests of their pod sets.
+    pub shape: String,
+}
+
+/// A run that has ended, with success or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Run {
+    /// When it ended.
+    pub ended: Timestamp,
+    /// From its admission to its end.
+    pub length: SignedDuration,
+}
+
+/// Runs that have ended.
+#[derive(Clone, Debug, Default)]
+pub struct RunTimes {
+    by_shape: BTreeMap<RunKey, Vec<(Run, usize)>>,
+    by_queue: BTreeMap<ObjectKey, Vec<(Run, usize)>>,
+    added: usize,
+}
+
+impl RunTimes {
+    /// Adds a run.
+    pub fn add(&mut self, key: RunKey, run: Run) {
+        let run = (run, self.added);
+        self.added = self.added.saturating_add(1);
+        insert(self.by_queue.entry(key.local_queue.clone()).or_default(), run);
+        insert(self.by_shape.entry(key).or_default(), run);
+    }
+
+    /// Returns the runs that are alike, else all of the LocalQueue; `None` if these are few, too.
+    pub fn of(&self, key: &RunKey) -> Option<EarlierRuns> {
+        let enough = |runs: &&Vec<(Run, usize)>| runs.len() >= ENOUGH;
+        let runs = self.by_shape.get(key).filter(enough);
+        let runs = runs.or_else(|| self.by_queue.get(&key.local_queue).filter(enough))?;
+        let mut lengths: Vec<SignedDuration> = runs.iter().map(|(run, _)| run.length).collect();
+        lengths.sort_unstable();
+        let since = runs.first().map(|(run, _)| run.ended)?;
+        Some(EarlierRuns { lengths, since, numbers: runs.iter().map(|(_, number)| *number).collect() })
+    }
+}
+
+/// Inserts a run in the order of ends, and drops the oldest of too many.
+fn insert(runs: &mut Vec<(Run, usize)>, run: (Run, usize)) {
+    let place = runs.partition_point(|known| *known < run);
+    runs.insert(place, run);
+    if runs.len() > KEPT {
+        runs.remove(0);
+    }
+}
+
+/// The runs that a guess comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EarlierRuns {
+    /// Shortest first.
+    lengths: Vec<SignedDuration>,
+    /// When the oldest of them ended.
+    pub since: Timestamp,
+    /// Numbers of the runs, by which a run that several guesses come from is counted once.
+    pub numbers: BTreeSet<usize>,
+}
+
+impl EarlierRuns {
+    /// Returns the length that so many of a hundred runs did not exceed (nearest rank).
+    pub fn percentile(&self, percent: usize) -> Option<SignedDuration> {
+        nearest_rank(&self.lengths, percent)
+    }
+
+    /// Like `percentile`, of the runs that were longer than this.
+    pub fn percentile_of_longer(&self, percent: usize, than: SignedDuration) -> Option<SignedDuration> {
+        let shorter = self.lengths.partition_point(|length| *length <= than);
+        nearest_rank(self.lengths.get(shorter..)?, percent)
+    }
+}
+
+fn nearest_rank(lengths: &[SignedDuration], percent: usize) -> Option<SignedDuration> {
+    let rank = lengths.len().saturating_mul(percent).div_ceil(100).max(1);
+    lengths.get(rank.saturating_sub(1)).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn key(queue: &str, shape: &str) -> RunKey {
+        RunKey { local_queue: ObjectKey::new("ns", queue), shape: shape.to_owned() }
+    }
+
+    fn run(ended: i64, minutes: i64) -> Run {
+        Run { ended: Timestamp::from_second(ended).unwrap(), length: SignedDuration::from_mins(minutes) }
+    }
+
+    fn minutes(length: Option<SignedDuration>) -> Option<i64> {
+        length.map(|length| length.as_mins())
+    }
+
+    #[test]
+    fn percentiles_are_the_nearest_ranks() {
+        let mut times = RunTimes::default();
+        for minute in (1..=20).rev() {
+            times.add(key("q", "a"), run(minute, minute));
+        }
+        let runs = times.of(&key("q", "a")).unwrap();
+        for (percent, expected) in [(0, 1), (25, 5), (50, 10), (90, 18), (91, 19), (100, 20)] {
+            assert_eq!(minutes(runs.percentile(percent)), Some(expected), "{percent}");
+        }
+        let longer =
+            |percent, than| minutes(runs.percentile_of_longer(percent, SignedDuration::from_mins(than)));
+        for (percent, than, expected) in
+            [(25, 16, Some(17)), (90, 16, Some(20)), (25, 19, Some(20)), (25, 20, None)]
+        {
+            assert_eq!(longer(percent, than), expected, "{percent} of those longer than {than}");
+        }
+        assert_eq!(runs.since, Timestamp::from_second(1).unwrap());
+    }
+
+    #[test]
+    fn a_shape_with_few_runs_is_guessed_from_its_queue() {
+        let mut times = RunTimes::default();
+        for number in 0..19 {
+            times.add(key("q", "a"), run(number, 10));
+        }
+        assert_eq!(times.of(&key("q", "a")), None);
+        times.add(key("q", "b"), run(100, 30));
+        let found = |shape: &str| minutes(times.of(&key("q", shape)).unwrap().percentile(100));
+        assert_eq!((found("a"), found("b"), found("c")), (Some(30), Some(30), Some(30)));
+        assert_eq!(times.of(&key("other", "a")), None);
+        times.add(key("q", "a"), run(101, 10));
+        assert_eq!(minutes(times.of(&key("q", "a")).unwrap().percentile(100)), Some(10));
+    }
+
+    proptest! {
+        #[test]
+        fn the_last_runs_count_in_any_order(ends in prop::collection::vec(0..10_000_i64, 20..400)) {
+            let mut times = RunTimes::default();
+            for end in &ends {
+                times.add(key("q", "a"), run(*end, *end));
+            }
+            let mut last = ends;
+            last.sort_unstable();
+            let last = &last[last.len().saturating_sub(KEPT)..];
+            let runs = times.of(&key("q", "a")).unwrap();
+            prop_assert_eq!(runs.numbers.len(), last.len());
+            prop_assert_eq!(minutes(runs.percentile(0)), last.first().copied());
+            prop_assert_eq!(minutes(runs.percentile(100)), last.last().copied());
+            prop_assert!(runs.percentile(25) <= runs.percentile(90));
+        }
+    }
+}
