@@ -47,12 +47,12 @@ impl Cluster {
         cluster
             .objects
             .push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}));
-        cluster.cluster_queue("q", cpu, json!({"queueingStrategy": strategy}));
+        cluster.cluster_queue("q", cpu, &json!({"queueingStrategy": strategy}));
         queues.split_whitespace().for_each(|queue| cluster.local_queue(queue, "q"));
         cluster
     }
 
-    fn cluster_queue(&mut self, name: &str, cpu: i64, more: Value) {
+    fn cluster_queue(&mut self, name: &str, cpu: i64, more: &Value) {
         let mut spec = json!({"namespaceSelector": {}, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [
             {"name": "f", "resources": [{"name": "cpu", "nominalQuota": cpu.to_string()}]}]}]});
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -276,7 +276,7 @@ fn the_cohort_tree_is_simulated() {
     let mut cluster = three_running();
     for name in ["q", "lender", "elsewhere"] {
         if name != "q" {
-            cluster.cluster_queue(name, 0, json!({}));
+            cluster.cluster_queue(name, 0, &json!({}));
         }
         let cohort = if name == "elsewhere" { "other" } else { "leaf" };
         let queue =
@@ -319,7 +319,7 @@ fn what_is_not_known_is_refused() {
         assert_eq!(cluster.range("w"), Err(expected.to_owned()));
     };
     let mut cluster = full();
-    cluster.pending("before", "none", 1, 10);
+    cluster.pending("before", "none", 3, 10);
     cluster.pending("w", "a", 1, 5);
     refused(
         &cluster,

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn verdict(more: Value) -> Verdict {
+    fn verdict(more: &Value) -> Verdict {
         let mut row =
             json!({"metadata": {"namespace": "ns", "name": "w"}, "state": "Pending", "priority": 0});
         row.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -125,7 +125,7 @@ mod tests {
                 Some("2,001 workloads are ahead (limit 2,000)"),
             ),
         ] {
-            let found = refused_at_once(&verdict(more.clone())).map(|refusal| refusal.to_string());
+            let found = refused_at_once(&verdict(&more)).map(|refusal| refusal.to_string());
             assert_eq!(found.as_deref(), expected, "{more}");
         }
     }
