@@ -22,12 +22,11 @@ pub(in crate::cli::people) struct SimulatedObjects {
 /// Reads the objects of a session.
 pub(in crate::cli::people) async fn read(session: &Session) -> anyhow::Result<SimulatedObjects> {
     let cluster = ClusterReader::of(session.caller.clone());
-    let (loaded, has_default_configuration) = match &session.dump {
-        Some(dump) => (configuration_of(dump)?, dump.configuration.is_none()),
-        None => {
-            let (loaded, missing) = cluster_configuration(&cluster).await?;
-            (loaded, missing.is_some())
-        }
+    let (loaded, has_default_configuration) = if let Some(dump) = &session.dump {
+        (configuration_of(dump)?, dump.configuration.is_none())
+    } else {
+        let (loaded, missing) = cluster_configuration(&cluster).await?;
+        (loaded, missing.is_some())
     };
     let configuration = loaded.configuration;
     let namespace = configuration.namespace.as_deref().unwrap_or(settings::DEFAULT_NAMESPACE);
