@@ -266,7 +266,7 @@ impl PublishedState {
                 text: format!("There is no {}, or none that you may see.", question.object()),
                 similar: build::similar(snapshot, access, question),
             },
-            ModelError::Invalid(text) => Unanswered::Invalid(text),
+            ModelError::Invalid(text) | ModelError::Expired(text) => Unanswered::Invalid(text),
             ModelError::TooMany => Unanswered::TooMany,
             ModelError::Unavailable => {
                 Unanswered::NotSynced { progress: "The leader does not answer at present.".to_owned() }

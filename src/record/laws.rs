@@ -19,6 +19,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+mod exports;
+
 /// Start of a day.
 const ORIGIN: i64 = 1_800_057_600;
 

@@ -9,6 +9,7 @@
 //! - an answer ends with the last commit: what happened later, and is not in the file, counts for nothing.
 
 mod changes;
+mod export;
 mod periods;
 mod recorder;
 mod rows;

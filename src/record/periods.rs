@@ -143,6 +143,11 @@ impl Sums {
         Self { waits: BTreeMap::from([(u8::try_from(class).unwrap_or(u8::MAX), 1)]), ..Self::default() }
     }
 
+    /// Returns the longest wait of a class in seconds; none of the last class.
+    pub(super) fn longest(class: u8) -> Option<i64> {
+        WAITS.get(usize::from(class)).copied()
+    }
+
     /// Returns the wait at a percentile in milliseconds, as the longest of its class: at most twice and a half the true one.
     pub(super) fn wait(&self, percent: u64) -> Option<i64> {
         let count = self.waits.values().fold(0_u64, |sum, number| sum.saturating_add(*number));

@@ -9,6 +9,8 @@ use super::runs::OpenRuns;
 use super::store::{CommitAt, Contents, OpenError, Reading, Store, StoreError, is_damage};
 use crate::history::{Entry, Gap, HistoryView, RecordKind, RecordedUsage, RunState, UsageQuery};
 use crate::visibility::history::ReadRecord;
+use crate::visibility::history::export::{ExportPage, ExportQuery};
+use crate::visibility::page::ModelError;
 use jiff::Timestamp;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -251,6 +253,14 @@ impl ReadRecord for Recorder {
         let _scanning = self.scanning.lock().unwrap_or_else(PoisonError::into_inner);
         let found = self.read_preemptions(history, since);
         found.inspect_err(|error| tracing::warn!(%error, "the record cannot be read")).ok()
+    }
+
+    fn export(&self, query: &ExportQuery<'_>) -> Result<ExportPage, ModelError> {
+        let _scanning = self.scanning.lock().unwrap_or_else(PoisonError::into_inner);
+        self.read_export(query).unwrap_or_else(|error| {
+            tracing::warn!(%error, "the record cannot be read");
+            Err(ModelError::Unavailable)
+        })
     }
 }
 

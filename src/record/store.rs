@@ -3,6 +3,7 @@
 //! Invariants: what a transaction changes is there as a whole or not at all; a record that is known changes nothing, and one that is
 //! completed replaces itself; a file that cannot be read is moved aside, never deleted.
 
+mod exports;
 #[cfg(test)]
 pub(super) mod faults;
 mod opening;
@@ -326,7 +327,7 @@ fn json(row: &impl serde::Serialize) -> Vec<u8> {
 }
 
 /// Reads a row; one that cannot be read is left out and named in the log.
-fn parsed<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+pub(super) fn parsed<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     serde_json::from_slice(bytes)
         .inspect_err(|error| tracing::warn!(%error, "a row of the history cannot be read"))
         .ok()

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// Longest time, in milliseconds, since the last commit after which an answer still counts runs until now. Without events there is a
 /// commit each half minute.
-const MAX_BEHIND: i64 = 90_000;
+pub(super) const MAX_BEHIND: i64 = 90_000;
 
 /// A group of the answer.
 #[derive(Clone, Debug, Default)]

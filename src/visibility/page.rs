@@ -7,6 +7,7 @@ use crate::cache::size_index::Size;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Most rows of a page; also the number of rows without a limit.
@@ -27,6 +28,8 @@ pub enum ModelError {
     TooMany,
     /// The process that knows it cannot be asked now.
     Unavailable,
+    /// A list cannot go on from the token; the text says why.
+    Expired(String),
 }
 
 /// Which rows are asked for.
@@ -100,15 +103,10 @@ impl PageQuery {
         if text.is_empty() {
             return Ok(None);
         }
-        let invalid = || {
-            ModelError::Invalid("continue: the token is not one of this list; begin without it".to_owned())
-        };
-        if text.len() > MAX_TOKEN_BYTES {
-            return Err(invalid());
+        match read_token::<Token>(text) {
+            Some(token) if token.scope == scope => Ok(Some(token.key)),
+            _ => Err(not_of_this_list()),
         }
-        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| invalid())?;
-        let token: Token = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
-        if token.scope == scope { Ok(Some(token.key)) } else { Err(invalid()) }
     }
 }
 
@@ -158,9 +156,24 @@ struct Token {
 
 /// Returns the token of the page after this row.
 pub(super) fn token(scope: &str, key: RowKey) -> String {
+    write_token(&Token { scope: scope.to_owned(), key })
+}
+
+/// Returns a value as a token.
+pub(super) fn write_token(value: &impl Serialize) -> String {
     // It has no keys that are no strings, so it does not fail.
-    let text = serde_json::to_vec(&Token { scope: scope.to_owned(), key }).unwrap_or_default();
-    URL_SAFE_NO_PAD.encode(text)
+    URL_SAFE_NO_PAD.encode(serde_json::to_vec(value).unwrap_or_default())
+}
+
+/// Reads a token; `None` if it is none of these values.
+pub(super) fn read_token<T: DeserializeOwned>(text: &str) -> Option<T> {
+    let bytes = URL_SAFE_NO_PAD.decode(Some(text).filter(|text| text.len() <= MAX_TOKEN_BYTES)?).ok()?;
+    serde_json::from_slice(&bytes).ok()
+}
+
+/// Returns that a token is of another list, or none.
+pub(super) fn not_of_this_list() -> ModelError {
+    ModelError::Invalid("continue: the token is not one of this list; begin without it".to_owned())
 }
 
 #[cfg(test)]

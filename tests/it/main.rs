@@ -99,6 +99,7 @@ mod shell_debug;
 mod shell_definition_check;
 mod shell_executor;
 mod shell_flavors;
+mod shell_history_views;
 mod shell_hostile_clients;
 mod shell_leader_call;
 mod shell_lease;

@@ -1,8 +1,8 @@
 //! The group of views over TLS: lists, Tables, errors, rights, and the private path to the leader.
-#![expect(clippy::disallowed_methods, reason = "the server reads the clock too")]
 
 use crate::client_certificates::{Authority, Identity};
 use crate::core_fixture::{Core, JOB, condition, job, workload};
+use crate::shell_history_views::history;
 use crate::shell_visibility::{Answer, Server};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -17,12 +17,11 @@ use sluice::server::apis::questions::{
 use sluice::server::apis::views::{AskAudit, AuditCache, ViewsGroup};
 use sluice::snapshot::AuditFacts;
 use sluice::visibility::access::{Access, TenantDetail};
-use sluice::visibility::history::{HistoryAnswer, HistoryQuestion, HistoryTopic, LineTopic, RingReport};
+use sluice::visibility::history::{HistoryQuestion, HistoryTopic, LineTopic, RingReport};
 use sluice::visibility::offline::capacity;
 use sluice::visibility::questions::{LeaderAnswer, Question, VerdictQuestion, WorkloadName};
 use sluice::visibility::views::{
-    AmountView, Answer as Answered, HistoryAmount, ManagerView, PreemptionReport, PreemptionView, Recorded,
-    Source, UsageReport, UsageView, Verdict, ViewMetadata, WorkloadView,
+    Answer as Answered, ManagerView, Source, Verdict, ViewMetadata, WorkloadView,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -33,9 +32,9 @@ pub(crate) const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,app
 
 /// A leader that answers, or does not, and keeps the questions.
 #[derive(Clone, Default)]
-struct Leader {
-    answers: Arc<AtomicBool>,
-    asked: Arc<Mutex<Vec<Question>>>,
+pub(crate) struct Leader {
+    pub(crate) answers: Arc<AtomicBool>,
+    pub(crate) asked: Arc<Mutex<Vec<Question>>>,
 }
 
 impl AnswerQuestions for Leader {
@@ -81,42 +80,11 @@ impl AskAudit for OwnCore {
     }
 }
 
-/// What a history answers: one row, with what was asked for in its names.
-fn history(question: &HistoryQuestion) -> LeaderAnswer {
-    let recorded = Recorded { replica: "m-1".to_owned(), drift: 0, ..Recorded::default() };
-    let metadata = ViewMetadata { name: "row".to_owned(), ..ViewMetadata::default() };
-    let source = Source::default();
-    LeaderAnswer::History(Box::new(match &question.topic {
-        HistoryTopic::Preemptions(_) => {
-            let amount = AmountView { value: "64".to_owned(), number: None };
-            let row = PreemptionView {
-                metadata,
-                amounts: vec![HistoryAmount {
-                    resource: "nvidia.com/gpu".to_owned(),
-                    amount,
-                    ..HistoryAmount::default()
-                }],
-                ..PreemptionView::default()
-            };
-            let view =
-                PreemptionReport { items: vec![row], total: 1, recorded, ..PreemptionReport::default() };
-            HistoryAnswer::Preemptions(Answered { view, source, partial: true })
-        }
-        HistoryTopic::Usage(topic) => {
-            let row = UsageView { metadata, group: "nlp".to_owned(), ..UsageView::default() };
-            let by = topic.by.as_str().to_owned();
-            let view = UsageReport { by, items: vec![row], recorded, ..UsageReport::default() };
-            HistoryAnswer::Usage(Answered { view, source, partial: false })
-        }
-        HistoryTopic::Lines(_) => panic!("no page asks for lines here"),
-    }))
-}
-
 pub(crate) struct Views {
     pub(crate) core: OwnCore,
     pub(crate) server: Server,
     rate: Arc<QuestionRate>,
-    leader: Leader,
+    pub(crate) leader: Leader,
     leads: Arc<AtomicBool>,
     proxy: Identity,
 }
@@ -327,63 +295,6 @@ async fn rights_decide_what_a_view_holds() {
     let Question::Verdict(question) = views.leader.asked.lock().unwrap()[0].clone() else { panic!() };
     assert_eq!(question.access, Access::to_namespace("ns", TenantDetail::Sums));
     assert_eq!(question.before, Some(WorkloadName::parse("other/w-b", "")));
-}
-
-#[tokio::test]
-async fn the_history_is_asked_with_the_access_of_the_reader() {
-    let views = Views::start().await;
-    assert_eq!(views.get("/preemptions").await.status, 503, "the lists are not complete");
-    views.publish();
-    assert_eq!(views.get("/clusterusagereports").await.status, 503, "no history answers");
-    views.leader.answers.store(true, Ordering::Relaxed);
-    views.leader.asked.lock().unwrap().clear();
-    let path = "/namespaces/ns/preemptions?since=2h&victim=a&preemptor=b&clusterQueue=c&limit=7";
-    let list = views.get_as("tenant", path, "*/*").await.json();
-    assert_eq!((&list["kind"], &list["partial"]), (&json!("PreemptionList"), &json!(true)));
-    assert_eq!((&list["items"][0]["kind"], &list["total"]), (&json!("Preemption"), &json!(1)));
-    assert_eq!(list["recorded"]["replica"], "m-1");
-    let Question::History(asked) = views.leader.asked.lock().unwrap()[0].clone() else { panic!() };
-    assert_eq!((asked.access, asked.own), (Access::to_namespace("ns", TenantDetail::Sums), false));
-    let HistoryTopic::Preemptions(topic) = asked.topic else { panic!("{:?}", asked.topic) };
-    assert_eq!(topic.namespace.as_deref(), Some("ns"));
-    assert_eq!((topic.victim.as_deref(), topic.preemptor.as_deref()), (Some("a"), Some("b")));
-    assert_eq!((topic.cluster_queue.as_deref(), topic.page.limit), (Some("c"), 7));
-    let ago = jiff::Timestamp::now().as_second() - topic.since.unwrap().as_second();
-    assert!((7_200..7_260).contains(&ago), "{ago}");
-
-    let table = views.get_as("ann", "/preemptions", TABLE).await.json();
-    assert_eq!(
-        (&table["rows"][0]["cells"][0], &table["rows"][0]["cells"][4]),
-        (&json!("row"), &json!("64 gpu"))
-    );
-    for (path, kind, by) in [
-        ("/clusterusagereports", "ClusterUsageReportList", "queue"),
-        ("/clusterusagereports?by=cohort&resource=cpu", "ClusterUsageReportList", "cohort"),
-        ("/namespaces/ns/usagereports", "UsageReportList", "localqueue"),
-        ("/usagereports?by=namespace", "UsageReportList", "namespace"),
-    ] {
-        let report = views.get(path).await.json();
-        assert_eq!((&report["kind"], &report["by"]), (&json!(kind), &json!(by)), "{path}");
-        assert_eq!(report["items"][0]["group"], "nlp", "{path}");
-    }
-    for (path, named) in [
-        ("/clusterusagereports?by=quue", "by: "),
-        ("/clusterusagereports?since=yesterday", "since: \"yesterday\""),
-        ("/clusterusagereports?since=1h&until=2h", "until: "),
-        ("/preemptions?since=-1h", "since: "),
-        ("/preemptions?limit=x", "limit"),
-        ("/preemptions?fieldSelector=a%3Db", "fieldSelector"),
-        ("/usagereports?labelSelector=a%3Db", "labelSelector"),
-    ] {
-        let answer = views.get(path).await;
-        assert_eq!(answer.status, 400, "{path}: {}", answer.body);
-        assert!(answer.json()["message"].as_str().unwrap().contains(named), "{path}: {}", answer.body);
-    }
-    for path in ["/clusterusagereports", "/preemptions", "/usagereports"] {
-        assert_eq!(views.get_as("tenant", path, "*/*").await.status, 403, "{path}");
-    }
-    assert_eq!(views.get("/preemptions?watch=true").await.status, 405);
-    assert_eq!(views.get("/namespaces/ns/preemptions/row").await.status, 405, "it can only be listed");
 }
 
 #[tokio::test]

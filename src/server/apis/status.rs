@@ -50,6 +50,11 @@ pub(super) fn too_many(message: &str) -> Response {
     response
 }
 
+/// Returns that a list cannot go on from its token.
+pub(super) fn gone(message: &str) -> Response {
+    failure(StatusCode::GONE, "Expired", message, &json!({}))
+}
+
 /// Returns that a user may not do this.
 pub(super) fn forbidden(user: &str, verb: &str, path: &ResourcePath) -> Response {
     let ResourcePath { group, resource, subresource, namespace, name, .. } = path;

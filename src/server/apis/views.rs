@@ -164,6 +164,8 @@ pub static GROUP: GroupDescription = GroupDescription {
         history::PREEMPTIONS,
         history::USAGE,
         history::CLUSTER_USAGE,
+        history::RECORDS,
+        history::CLUSTER_RECORDS,
         ResourceDescription {
             description: "The leading replica of the manager: its writes, watches and conditions.",
             ..resource("managerviews", "managerview", "ManagerView")
@@ -266,6 +268,7 @@ impl Asked {
             ("managerviews", _) => self.manager().await,
             ("preemptions", _) => self.preemptions(access).await,
             ("usagereports" | "clusterusagereports", _) => self.usage(access).await,
+            ("usagerecords" | "clusterusagerecords", _) => self.usage_records(access).await,
             _ if is_list => self.list(queue_views::cohorts(&self.snapshot, &access, &self.page()?)),
             _ => self.one(queue_views::cohort(&self.snapshot, &access, &target.name)),
         }
@@ -398,6 +401,7 @@ impl Asked {
             ModelError::Invalid(message) => status::bad_request(message),
             ModelError::TooMany => status::too_many("too many questions at once"),
             ModelError::Unavailable => status::unavailable("the leader does not answer"),
+            ModelError::Expired(message) => status::gone(message),
         })
     }
 

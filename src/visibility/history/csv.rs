@@ -3,8 +3,10 @@
 //!
 //! Invariant: every field that could end a field or a row is quoted.
 
+use super::Rollup;
 use crate::visibility::views::{
-    HistoryAmount, HistoryWorkload, HoursView, PreemptionReport, UsageReport, UsageView,
+    HistoryAmount, HistoryWorkload, HoursView, PreemptionReport, UsageRecordView, UsageReport, UsageView,
+    WaitCount,
 };
 use std::fmt::Display;
 
@@ -40,6 +42,51 @@ const PREEMPTIONS: [&str; 16] = [
     "ran_seconds",
     "released_seconds",
     "borrowed",
+];
+
+/// Columns of records without a roll-up.
+const RUNS: [&str; 21] = [
+    "workload_uid",
+    "namespace",
+    "workload",
+    "job_kind",
+    "job",
+    "local_queue",
+    "cluster_queue",
+    "priority_class",
+    "priority",
+    "attempt",
+    "part",
+    "start",
+    "end",
+    "until",
+    "result",
+    "flavor",
+    "resource",
+    "units",
+    "amount",
+    "used_unit_milliseconds",
+    "used_hours",
+];
+/// Columns of records with a roll-up.
+const SUMS: [&str; 17] = [
+    "start",
+    "end",
+    "namespace",
+    "local_queue",
+    "cluster_queue",
+    "priority_class",
+    "flavor",
+    "resource",
+    "used_unit_milliseconds",
+    "used_hours",
+    "borrowed_unit_milliseconds",
+    "borrowed_hours",
+    "lost_unit_milliseconds",
+    "lost_hours",
+    "ended",
+    "evicted",
+    "waits",
 ];
 
 /// Returns usage as CSV.
@@ -85,6 +132,45 @@ pub fn preemptions(report: &PreemptionReport) -> String {
     text
 }
 
+/// Returns the header of records, without or with a roll-up.
+pub fn records_header(rollup: Option<Rollup>) -> String {
+    if rollup.is_some() { row(SUMS) } else { row(RUNS) }
+}
+
+/// Returns records as rows, without a header.
+pub fn records(items: &[UsageRecordView]) -> String {
+    items.iter().map(record).collect()
+}
+
+fn record(item: &UsageRecordView) -> String {
+    let hours = |view: &HoursView| [view.unit_milliseconds.clone(), format!("{:.3}", view.hours)];
+    let period = [optional(item.start), optional(item.end)];
+    let fr = [item.flavor.clone(), item.resource.clone()];
+    let queues = [item.local_queue.clone(), item.cluster_queue.clone(), item.priority_class.clone()];
+    let fields: Vec<String> = match (&item.run, &item.sums) {
+        (Some(run), _) => {
+            let (kind, job) =
+                run.job.as_ref().map(|job| (job.kind.clone(), job.name.clone())).unwrap_or_default();
+            let names = [run.uid.clone(), item.namespace.clone(), run.name.clone(), kind, job];
+            let numbers = [run.priority.to_string(), run.attempt.to_string(), run.part.to_string()];
+            let ended = [optional(run.until), run.result.clone()];
+            let amount = [run.units.clone(), run.amount.value.clone()];
+            let first = names.into_iter().chain(queues).chain(numbers).chain(period).chain(ended);
+            first.chain(fr).chain(amount).chain(hours(&item.used)).collect()
+        }
+        (None, sums) => {
+            let sums = sums.clone().unwrap_or_default();
+            let wait = |wait: &WaitCount| format!("{}:{}", optional(wait.up_to_seconds), wait.count);
+            let waits: Vec<String> = sums.waits.iter().map(wait).collect();
+            let numbers = [sums.ended.to_string(), sums.evicted.to_string(), waits.join(" ")];
+            let times = [&item.used, &sums.borrowed, &sums.lost].into_iter().flat_map(hours);
+            let groups = [item.namespace.clone()].into_iter().chain(queues).chain(fr);
+            period.into_iter().chain(groups).chain(times).chain(numbers).collect()
+        }
+    };
+    row(fields)
+}
+
 fn optional<T: Display>(value: Option<T>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
@@ -115,5 +201,29 @@ mod tests {
     fn an_empty_report_has_its_header() {
         assert!(usage(&UsageReport::default()).starts_with("group,resource,jobs,used_unit_milliseconds,"));
         assert_eq!(preemptions(&PreemptionReport::default()).lines().count(), 1);
+    }
+
+    /// Reasons of conditions may have commas.
+    #[test]
+    fn records_have_a_field_for_each_column() {
+        use crate::visibility::views::{RecordedRun, RecordedSums};
+        let run =
+            RecordedRun { name: "a".to_owned(), result: "evicted:A,B".to_owned(), ..RecordedRun::default() };
+        let run = UsageRecordView { run: Some(run), ..UsageRecordView::default() };
+        let text = records(std::slice::from_ref(&run));
+        assert_eq!(text, ",,a,,,,,,0,0,0,,,,\"evicted:A,B\",,,,,,0.000\r\n");
+        assert_eq!(text.replace("A,B", "").matches(',').count() + 1, RUNS.len());
+        let wait = |up_to_seconds, count| WaitCount { up_to_seconds, count };
+        let sums = RecordedSums {
+            waits: vec![wait(Some(60), 3), wait(None, 1)],
+            ended: 7,
+            ..RecordedSums::default()
+        };
+        let sums = UsageRecordView { sums: Some(sums), ..UsageRecordView::default() };
+        let text = records(&[sums]);
+        assert_eq!(text, ",,,,,,,,,0.000,,0.000,,0.000,7,0,60:3 :1\r\n");
+        assert_eq!(text.matches(',').count() + 1, SUMS.len());
+        assert!(records_header(None).starts_with("workload_uid,namespace,"));
+        assert!(records_header(Some(Rollup::Day)).starts_with("start,end,"));
     }
 }

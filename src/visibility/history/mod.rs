@@ -4,6 +4,7 @@
 //! usage of shared queues is for readers of the cluster.
 
 pub mod csv;
+pub mod export;
 mod lines;
 mod period;
 mod question;
@@ -11,6 +12,7 @@ mod replicas;
 mod tables;
 mod timeline;
 
+pub use export::{ExportTopic, Rollup};
 pub use lines::lines;
 pub use period::since;
 pub use question::{

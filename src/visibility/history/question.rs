@@ -3,13 +3,16 @@
 //! Invariants: a question has the access of the user who asks; an answer is that of one replica, and says which one and since when it
 //! recorded.
 
+use super::export::{ExportPage, ExportQuery, ExportTopic};
 use super::lines::day;
 use super::{HistorySource, lines};
 use crate::history::{Gap, HistoryView, PreemptionQuery, RecordedUsage, UsageGroup, UsageQuery};
 use crate::snapshot::Snapshot;
 use crate::visibility::access::Access;
 use crate::visibility::page::{ModelError, PageQuery};
-use crate::visibility::views::{Answer, LineReport, PreemptionReport, Recorded, Source, UsageReport};
+use crate::visibility::views::{
+    Answer, LineReport, PreemptionReport, Recorded, Source, UsageRecordReport, UsageReport,
+};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -43,6 +46,8 @@ pub enum HistoryTopic {
     Usage(UsageTopic),
     /// Lines of charts over the last 24 hours.
     Lines(LineTopic),
+    /// Rows of the durable record.
+    Export(ExportTopic),
 }
 
 /// Which preemptions are asked for.
@@ -107,6 +112,8 @@ pub enum HistoryAnswer {
     Usage(Answer<UsageReport>),
     /// Lines of charts.
     Lines(Answer<LineReport>),
+    /// Rows of the durable record.
+    Export(Answer<UsageRecordReport>),
 }
 
 impl HistoryAnswer {
@@ -117,6 +124,7 @@ impl HistoryAnswer {
             Self::Preemptions(answer) => answer.partial = true,
             Self::Usage(answer) => answer.partial = true,
             Self::Lines(answer) => answer.partial = true,
+            Self::Export(answer) => answer.partial = true,
         }
         self
     }
@@ -127,6 +135,7 @@ impl HistoryAnswer {
             Self::Preemptions(answer) => answer.partial,
             Self::Usage(answer) => answer.partial,
             Self::Lines(answer) => answer.partial,
+            Self::Export(answer) => answer.partial,
         }
     }
 
@@ -136,6 +145,7 @@ impl HistoryAnswer {
             Self::Preemptions(answer) => &answer.view.recorded,
             Self::Usage(answer) => &answer.view.recorded,
             Self::Lines(answer) => &answer.view.recorded,
+            Self::Export(answer) => &answer.view.recorded,
         }
     }
 }
@@ -161,6 +171,12 @@ pub trait ReadRecord: std::fmt::Debug + Send + Sync {
     /// Returns the preemptions since a time as a history, and the times in which nothing was recorded.
     fn preemptions(&self, history: &HistoryView, since: Option<Timestamp>)
     -> Option<(HistoryView, Vec<Gap>)>;
+
+    /// Returns a page of rows.
+    ///
+    /// # Errors
+    /// The record cannot be read now, or what the page begins after is not there any more.
+    fn export(&self, query: &ExportQuery<'_>) -> Result<ExportPage, ModelError>;
 }
 
 impl HistoryQuestion {
@@ -171,6 +187,7 @@ impl HistoryQuestion {
             HistoryTopic::Preemptions(topic) => topic.since.map_or(day_ago, |since| since.max(day_ago)),
             HistoryTopic::Usage(topic) => topic.since.max(day_ago),
             HistoryTopic::Lines(_) => day_ago,
+            HistoryTopic::Export(_) => Timestamp::MIN,
         }
     }
 
@@ -186,12 +203,18 @@ impl HistoryQuestion {
         !has_lines && (self.is_beyond_a_day(now) || !self.is_covered(from, now))
     }
 
+    /// Returns whether nothing but a durable record answers.
+    pub const fn is_of_record_alone(&self) -> bool {
+        matches!(self.topic, HistoryTopic::Export(_))
+    }
+
     /// Returns whether more is asked for than any history has.
     pub fn is_beyond_a_day(&self, now: Timestamp) -> bool {
         let since = match &self.topic {
             HistoryTopic::Preemptions(topic) => topic.since,
             HistoryTopic::Usage(topic) => Some(topic.since),
             HistoryTopic::Lines(_) => return false,
+            HistoryTopic::Export(_) => return true,
         };
         // The question was asked a moment ago.
         let oldest = day_before(now).checked_sub(GRACE).unwrap_or(Timestamp::MIN);
@@ -242,6 +265,9 @@ impl HistoryQuestion {
                 let recorded = source.recorded(asked, source.history.from);
                 let day = topic.cluster_queue.is_none().then(|| day(source, &self.access)).flatten();
                 HistoryAnswer::Lines(answered(LineReport { lines: found, day, recorded }, origin))
+            }
+            HistoryTopic::Export(topic) => {
+                HistoryAnswer::Export(answered(source.export(topic, &self.access, state.record)?, origin))
             }
         })
     }

@@ -5,7 +5,9 @@
 use crate::visibility::age::{age, human};
 use crate::visibility::table::{Column, TableRow};
 use crate::visibility::view_tables::{NAME, number, text, wide};
-use crate::visibility::views::{HistoryAmount, HistoryWorkload, HoursView, PreemptionView, UsageView};
+use crate::visibility::views::{
+    HistoryAmount, HistoryWorkload, HoursView, PreemptionView, UsageRecordView, UsageView,
+};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -95,6 +97,44 @@ impl TableRow for UsageView {
     }
 }
 
+impl TableRow for UsageRecordView {
+    const COLUMNS: &'static [Column] = &[
+        NAME,
+        text("Start", "When it began."),
+        text("End", "When it ended; empty while the workload runs."),
+        text("Cluster Queue", "The ClusterQueue."),
+        text("Flavor", "The flavor."),
+        text("Resource", "The resource."),
+        text("Amount", "The amount; empty in sums."),
+        text("Hours", "Used: cores, bytes or pieces, times hours."),
+        text("Result", "How it ended."),
+        wide(text("Local Queue", "The LocalQueue.")),
+        wide(text("Priority Class", "The priority class.")),
+    ];
+
+    fn cells(&self, _: Timestamp) -> Vec<Value> {
+        let time = |time: Option<Timestamp>| json!(time.map(|time| time.to_string()).unwrap_or_default());
+        let run = self.run.as_ref();
+        vec![
+            json!(self.metadata.name),
+            time(self.start),
+            time(self.end),
+            json!(self.cluster_queue),
+            json!(self.flavor),
+            json!(self.resource),
+            json!(run.map(|run| run.amount.value.as_str()).unwrap_or_default()),
+            json!(self.used.text),
+            json!(run.map(|run| run.result.as_str()).unwrap_or_default()),
+            json!(self.local_queue),
+            json!(self.priority_class),
+        ]
+    }
+
+    fn metadata(&self) -> Value {
+        json!(self.metadata)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,6 +144,7 @@ mod tests {
     fn every_row_has_a_cell_for_each_column() {
         let now = Timestamp::from_second(10_000).unwrap();
         assert_eq!(UsageView::default().cells(now).len(), UsageView::COLUMNS.len());
+        assert_eq!(UsageRecordView::default().cells(now).len(), UsageRecordView::COLUMNS.len());
         let amount = AmountView { value: "64".to_owned(), number: None };
         let row = PreemptionView {
             time: Some(Timestamp::from_second(4_000).unwrap()),

@@ -12,6 +12,7 @@ mod flavor;
 mod history;
 mod manager;
 mod queues;
+mod usage_record;
 mod verdict;
 mod workload;
 
@@ -30,6 +31,7 @@ pub use queues::{
     ClusterQueueView, CohortView, LocalQueueView, LocalQuotaView, PendingView, QuotaView, ReasonCount,
     ShareView,
 };
+pub use usage_record::{RecordedRun, RecordedSums, UsageRecordReport, UsageRecordView, WaitCount};
 pub use verdict::{
     AdmissionView, Ahead, AheadRow, BlockerKindView, BlockerView, ChangeKind, ChangeOption, CheckView,
     Estimate, EstimatedRange, HistoryEntry, OptionNumber, PodSetAdmission, Verdict, WorkloadReference,

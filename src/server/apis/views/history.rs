@@ -14,7 +14,8 @@ use crate::server::apis::negotiation::Format;
 use crate::server::apis::status;
 use crate::visibility::access::Access;
 use crate::visibility::history::{
-    HistoryAnswer, HistoryQuestion, HistoryTopic, PERIOD, PreemptionTopic, UsageTopic, since,
+    ExportTopic, HistoryAnswer, HistoryQuestion, HistoryTopic, PERIOD, PreemptionTopic, Rollup, UsageTopic,
+    since,
 };
 use crate::visibility::page::ModelError;
 use crate::visibility::questions::{LeaderAnswer, Question};
@@ -61,6 +62,27 @@ pub(super) const CLUSTER_USAGE: ResourceDescription = ResourceDescription {
     ..resource("clusterusagereports", "clusterusagereport", "ClusterUsageReport")
 };
 
+const RECORD_OPTIONS: &[QueryOption] = &[
+    LIMIT,
+    super::CONTINUE,
+    SINCE,
+    option("until", "end of the period: a time, or a duration before now"),
+    option("rollup", "hour or day: sums of what has ended of the period, by group; default: workloads"),
+];
+pub(super) const RECORDS: ResourceDescription = ResourceDescription {
+    namespaced: true,
+    verbs: &["list"],
+    options: RECORD_OPTIONS,
+    description: "Rows of the durable record: what the workloads of a namespace had, and when; the first page fixes the period.",
+    ..resource("usagerecords", "usagerecord", "UsageRecord")
+};
+pub(super) const CLUSTER_RECORDS: ResourceDescription = ResourceDescription {
+    verbs: &["list"],
+    options: RECORD_OPTIONS,
+    description: "Rows of the durable record: what workloads had, and when; the first page fixes the period.",
+    ..resource("clusterusagerecords", "clusterusagerecord", "ClusterUsageRecord")
+};
+
 impl Asked {
     /// Answers with a page of preemptions.
     pub(super) async fn preemptions(&self, access: Access) -> Result<Response, Refused> {
@@ -94,17 +116,14 @@ impl Asked {
             None if is_cluster => UsageGroup::Queue,
             None => UsageGroup::LocalQueue,
         };
-        let day_ago = now.checked_sub(PERIOD).unwrap_or(Timestamp::MIN);
+        let (since, until) = self.period(now)?;
         let topic = UsageTopic {
             by,
-            since: self.time("since", now)?.unwrap_or(day_ago),
-            until: self.time("until", now)?,
+            since,
+            until,
             resource: self.request.option("resource").filter(|text| !text.is_empty()),
             namespace: self.asked_namespace(),
         };
-        if topic.until.is_some_and(|until| until <= topic.since) {
-            return Err(Box::new(status::bad_request("until: the end of the period is not after its start")));
-        }
         match self.ask_history(access, HistoryTopic::Usage(topic)).await? {
             HistoryAnswer::Usage(answer) if self.request.format == Format::Table => {
                 self.rows_of(&answer.view.items, &answer.view.metadata)
@@ -112,6 +131,38 @@ impl Asked {
             HistoryAnswer::Usage(answer) => Ok(self.send_report(answer)),
             _ => Err(self.refuse(&ModelError::Unavailable)),
         }
+    }
+
+    /// Answers with a page of rows of the durable record.
+    pub(super) async fn usage_records(&self, access: Access) -> Result<Response, Refused> {
+        let rollup = match self.request.option("rollup").filter(|text| !text.is_empty()) {
+            Some(text) => Some(
+                Rollup::parse(&text)
+                    .map_err(|error| Box::new(status::bad_request(&format!("rollup: {error}"))))?,
+            ),
+            None => None,
+        };
+        let (since, until) = self.period(Timestamp::now())?;
+        let topic =
+            ExportTopic { since, until, rollup, namespace: self.asked_namespace(), page: self.page()? };
+        match self.ask_history(access, HistoryTopic::Export(topic)).await? {
+            HistoryAnswer::Export(answer) if self.request.format == Format::Table => {
+                self.rows_of(&answer.view.items, &answer.view.metadata)
+            }
+            HistoryAnswer::Export(answer) => Ok(self.send_report(answer)),
+            _ => Err(self.refuse(&ModelError::Unavailable)),
+        }
+    }
+
+    /// Reads a period, which begins a day ago unless it says otherwise.
+    fn period(&self, now: Timestamp) -> Result<(Timestamp, Option<Timestamp>), Refused> {
+        let day_ago = now.checked_sub(PERIOD).unwrap_or(Timestamp::MIN);
+        let since = self.time("since", now)?.unwrap_or(day_ago);
+        let until = self.time("until", now)?;
+        if until.is_some_and(|until| until <= since) {
+            return Err(Box::new(status::bad_request("until: the end of the period is not after its start")));
+        }
+        Ok((since, until))
     }
 
     fn asked_namespace(&self) -> Option<String> {
@@ -141,9 +192,13 @@ impl Asked {
         if !self.rate.admits(&self.request.user.name) {
             return Err(self.refuse(&ModelError::TooMany));
         }
-        let question = Question::History(HistoryQuestion { access, topic, own: false });
-        match self.leader.answer(question).await {
+        let question = HistoryQuestion { access, topic, own: false };
+        let is_of_record = question.is_of_record_alone();
+        match self.leader.answer(Question::History(question)).await {
             Some(LeaderAnswer::History(answer)) => Ok(*answer),
+            Some(LeaderAnswer::Refused(ModelError::Unavailable)) if is_of_record => {
+                Err(Box::new(status::unavailable("what keeps the durable record does not answer")))
+            }
             Some(LeaderAnswer::Refused(error)) => Err(self.refuse(&error)),
             _ => Err(self.refuse(&ModelError::Unavailable)),
         }

@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 
 use crate::visibility::views::{
     ClusterQueueView, CohortView, Finding, FlavorView, LocalQueueView, ManagerView, PreemptionReport,
-    PreemptionView, Source, UsageReport, UsageView, Verdict, WorkloadView,
+    PreemptionView, Source, UsageRecordReport, UsageRecordView, UsageReport, UsageView, Verdict,
+    WorkloadView,
 };
 
 /// Keywords that both versions of OpenAPI have; readers of the merged document of a cluster fail on others.
@@ -166,6 +167,10 @@ pub(super) fn schemas(_: &str) -> Vec<(&'static str, Value)> {
         ("UsageReportList", report::<UsageReport>("UsageReport")),
         ("ClusterUsageReport", object::<UsageView>()),
         ("ClusterUsageReportList", report::<UsageReport>("ClusterUsageReport")),
+        ("UsageRecord", object::<UsageRecordView>()),
+        ("UsageRecordList", report::<UsageRecordReport>("UsageRecord")),
+        ("ClusterUsageRecord", object::<UsageRecordView>()),
+        ("ClusterUsageRecordList", report::<UsageRecordReport>("ClusterUsageRecord")),
         ("ManagerView", object::<ManagerView>()),
         ("ManagerViewList", list("ManagerView")),
     ]
