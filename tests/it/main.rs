@@ -59,6 +59,7 @@ mod monitoring;
 mod monitoring_queries;
 mod pending_lists;
 mod people_acting;
+mod people_export;
 mod people_job_trees;
 mod people_lines;
 mod people_properties;

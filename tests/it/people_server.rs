@@ -251,6 +251,10 @@ fn get(state: &ServerState, path: &str, parameters: &BTreeMap<String, String>) -
     if let Some(resources) = discovery(path) {
         return respond(200, &resources);
     }
+    if let Some(token) = parameters.get("continue").filter(|_| state.objects.contains_key(path)) {
+        let page = state.objects.get(&format!("{path}?continue={token}"));
+        return page.map_or_else(|| failure(400, "BadRequest", "no such page"), |page| respond(200, page));
+    }
     if let Some(object) = state.objects.get(path) {
         return respond(200, object);
     }

@@ -51,6 +51,7 @@ fn an_unknown_user_is_told_to_log_in() {
         "share",
         "capacity",
         "usage",
+        "usage export --since 1d",
         "audit",
         "status",
         "describe workload w0000",

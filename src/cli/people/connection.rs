@@ -193,6 +193,14 @@ impl ConnectionArgs {
     }
 
     /// Reads the kubeconfig; in a pod without one, the service account.
+    /// Returns the address of the API server.
+    pub(crate) async fn address(&self) -> anyhow::Result<String> {
+        match &self.server {
+            Some(url) => Ok(url.clone()),
+            None => Ok(self.config().await?.cluster_url.to_string()),
+        }
+    }
+
     async fn config(&self) -> anyhow::Result<Config> {
         let options = KubeConfigOptions {
             context: self.context.clone(),

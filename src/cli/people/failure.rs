@@ -16,6 +16,8 @@ pub(crate) const UNAUTHORIZED: u16 = 401;
 pub(crate) const FORBIDDEN: u16 = 403;
 pub(crate) const NOT_FOUND: u16 = 404;
 pub(crate) const CONFLICT: u16 = 409;
+pub(crate) const GONE: u16 = 410;
+pub(crate) const TOO_MANY: u16 = 429;
 pub(crate) const UNAVAILABLE: u16 = 503;
 /// Some objects were skipped, or a right was missing for a part.
 pub(crate) const EXIT_PARTIAL: u8 = 3;

@@ -5,6 +5,8 @@
 pub(super) mod audit;
 pub(super) mod capacity;
 pub(super) mod describe;
+mod export;
+mod export_file;
 mod job_tree;
 pub(super) mod list;
 mod preemptions;
@@ -257,7 +259,14 @@ pub(super) async fn ask(session: &Session, path: &str, what: &str) -> anyhow::Re
 }
 
 /// Resources that only a manager has.
-const OF_MANAGER: [&str; 4] = ["managerviews", "preemptions", "usagereports", "clusterusagereports"];
+const OF_MANAGER: [&str; 6] = [
+    "managerviews",
+    "preemptions",
+    "usagereports",
+    "clusterusagereports",
+    "usagerecords",
+    "clusterusagerecords",
+];
 
 /// Returns the advice to take the cluster's objects instead, where they answer, too.
 fn other_source(what: &str, before: &str) -> String {

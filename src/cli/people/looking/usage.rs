@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::export::{self, ExportArgs};
 use super::{TableArgs, ask, note_partial, read};
 use crate::cli::files;
 use crate::cli::people::connection::{ConnectionArgs, Session};
@@ -19,6 +20,9 @@ use crate::people::views;
 use crate::visibility::history::{csv, since};
 use crate::visibility::views::UsageReport;
 
+/// How long the period is, unless it is said.
+const DEFAULT_PERIOD: &str = "24h";
+
 /// Arguments of `usage`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct UsageArgs {
@@ -29,15 +33,23 @@ pub(crate) struct UsageArgs {
     /// What the hours are grouped by: queue, cohort, namespace, localqueue, priorityclass or flavor. Default: queue, in one namespace localqueue.
     #[arg(long, value_name = "GROUP", value_parser = UsageGroup::parse)]
     by: Option<UsageGroup>,
-    /// Start of the period: a duration as 24h or 30d, or a time; without a durable record at most the last 24 hours are there.
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = period_start)]
-    since: Timestamp,
+    /// Start of the period: a duration as 24h or 30d, or a time; without a durable record at most the last 24 hours are there. Default: 24h.
+    #[arg(long, value_name = "TIME", value_parser = period_start)]
+    since: Option<Timestamp>,
     /// End of the period: a duration before now, or a time. Default: now.
     #[arg(long, value_name = "TIME", value_parser = period_start)]
     until: Option<Timestamp>,
     /// Only this resource.
     #[arg(long, value_name = "NAME")]
     resource: Option<String>,
+    #[command(subcommand)]
+    verb: Option<UsageVerb>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum UsageVerb {
+    /// Write the rows of the durable record, as lines of JSON or comma-separated values
+    Export(ExportArgs),
 }
 
 /// Reads the start of a period that ends now.
@@ -46,8 +58,8 @@ pub(super) fn period_start(text: &str) -> Result<Timestamp, String> {
 }
 
 impl UsageArgs {
-    fn query(&self) -> String {
-        let mut query = format!("?since={}", encoded(&self.since.to_string()));
+    fn query(&self, since: Timestamp) -> String {
+        let mut query = format!("?since={}", encoded(&since.to_string()));
         let until = self.until.map(|until| until.to_string());
         let by = self.by.map(UsageGroup::as_str);
         for (name, value) in [("until", until.as_deref()), ("by", by), ("resource", self.resource.as_deref())]
@@ -59,9 +71,28 @@ impl UsageArgs {
         query
     }
 
+    /// Returns an error if a flag is given that the rows of the record do not take.
+    fn check_no_report(&self) -> anyhow::Result<()> {
+        let given = [
+            ("--by", self.by.is_some()),
+            ("--since before export", self.since.is_some()),
+            ("--until before export", self.until.is_some()),
+            ("--resource", self.resource.is_some()),
+        ];
+        if let Some((flag, _)) = given.iter().find(|(_, is_given)| *is_given) {
+            anyhow::bail!(
+                "{flag}: is a flag of the report; export has --since, --until and --rollup of its own"
+            );
+        }
+        if self.table.output.output.is_some() {
+            anyhow::bail!("-o: export has --format jsonl and --format csv");
+        }
+        Ok(())
+    }
+
     /// Reads the report of the cluster, or that of the namespace where it is asked for or all that the user may see.
-    async fn read(&self, session: &Session) -> anyhow::Result<Value> {
-        let query = self.query();
+    async fn read(&self, session: &Session, since: Timestamp) -> anyhow::Result<Value> {
+        let query = self.query(since);
         let own = format!("namespaces/{}/usagereports{query}", encoded(&session.namespace));
         if self.connection.namespace.is_some() {
             return ask(session, &own, "usagereports").await;
@@ -83,22 +114,30 @@ impl UsageArgs {
 }
 
 pub(crate) async fn run(args: &UsageArgs) -> anyhow::Result<ExitCode> {
+    if let Some(UsageVerb::Export(export)) = &args.verb {
+        args.check_no_report()?;
+        return export::run(export, &args.connection, &args.table).await;
+    }
     let is_csv = args.table.output.is_csv();
     if !is_csv {
         args.table.format()?;
     }
-    if args.until.is_some_and(|until| until <= args.since) {
+    let since = match args.since {
+        Some(since) => since,
+        None => period_start(DEFAULT_PERIOD).map_err(anyhow::Error::msg)?,
+    };
+    if args.until.is_some_and(|until| until <= since) {
         anyhow::bail!("--until: the end of the period is not after its start");
     }
     args.table.check_manager("the history")?;
     let session = args.connection.connect().await?;
-    let answer = args.read(&session).await?;
+    let answer = args.read(&session, since).await?;
     note_partial(&answer);
     let report: UsageReport = read(&answer)?;
     if is_csv {
         files::print(&csv::usage(&report))?;
     } else {
-        args.table.print(&answer, |report: UsageReport, look| Ok(views::usage(&report, args.since, look)))?;
+        args.table.print(&answer, |report: UsageReport, look| Ok(views::usage(&report, since, look)))?;
     }
     if !report.attribution.is_empty() && !is_csv && args.table.format()?.is_none() {
         note(&report.attribution);

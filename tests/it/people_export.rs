@@ -1,0 +1,219 @@
+//! `sluice usage export` against a server of pages: what it prints, files that are gone on with, and what it refuses.
+
+use crate::people_server::{Outcome, PeopleServer};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+const VIEWS: &str = "/apis/visibility.sluice.dev/v1alpha1";
+const SINCE: &str = "2026-01-01T00:00:00Z";
+
+fn hours(unit_milliseconds: &str, hours: f64) -> Value {
+    json!({"unitMilliseconds": unit_milliseconds, "hours": hours, "text": "x"})
+}
+
+fn run_row(name: &str, result: &str) -> Value {
+    json!({
+        "apiVersion": "visibility.sluice.dev/v1alpha1", "kind": "ClusterUsageRecord",
+        "metadata": {"namespace": "nlp", "name": format!("{name}.0.0")},
+        "start": "2026-01-02T10:00:00Z", "end": "2026-01-02T11:30:00Z",
+        "namespace": "nlp", "localQueue": "train", "clusterQueue": "ai", "priorityClass": "high",
+        "flavor": "h100", "resource": "cpu", "used": hours("8100000000", 2.25),
+        "run": {"uid": format!("uid-{name}"), "name": name, "job": {"kind": "Job", "name": "j"}, "priority": 7,
+            "attempt": 0, "part": 1, "until": "2026-01-02T11:30:00Z", "result": result,
+            "amount": {"value": "1500m", "number": 1.5}, "units": "1500"},
+    })
+}
+
+fn sums_row() -> Value {
+    json!({
+        "metadata": {"namespace": "nlp", "name": "ai"},
+        "start": "2026-01-02T10:00:00Z", "end": "2026-01-02T11:00:00Z",
+        "namespace": "nlp", "localQueue": "train", "clusterQueue": "ai", "priorityClass": "",
+        "flavor": "", "resource": "", "used": hours("0", 0.0),
+        "sums": {"borrowed": hours("0", 0.0), "lost": hours("0", 0.0), "ended": 3, "evicted": 1,
+            "waits": [{"upToSeconds": 60, "count": 2}]},
+    })
+}
+
+fn page(items: &[Value], next: &str, complete: bool) -> Value {
+    let recorded = json!({"from": SINCE, "until": "2026-01-03T00:00:00Z", "replica": "recorder", "complete": complete, "drift": 0});
+    json!({"metadata": {"continue": next}, "items": items, "recorded": recorded, "source": {"kind": "manager", "replica": "m"}})
+}
+
+fn put(server: &PeopleServer, resource: &str, pages: &[Value]) {
+    for (number, page) in pages.iter().enumerate() {
+        let place = if number == 0 { String::new() } else { format!("?continue=page{number}") };
+        server.put(&format!("{VIEWS}/{resource}{place}"), page.clone());
+    }
+}
+
+/// Two pages of the whole cluster, and one of the namespace `default`.
+fn server(complete: bool) -> PeopleServer {
+    let server = PeopleServer::start();
+    let pages = [
+        page(&[run_row("a", "Finished"), run_row("b", "evicted:A,B")], "page1", complete),
+        page(&[run_row("c", "")], "", complete),
+    ];
+    put(&server, "clusterusagerecords", &pages);
+    put(&server, "namespaces/default/usagerecords", &[page(&[run_row("own", "")], "", complete)]);
+    server
+}
+
+fn export(server: &PeopleServer, flags: &str) -> Outcome {
+    server.run("sluice", &format!("usage export --since {SINCE} {flags}"))
+}
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("sluice-people-export-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self) -> String {
+        self.0.join("x.out").display().to_string()
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn rows_come_as_lines_of_json() {
+    let server = server(true);
+    let outcome = export(&server, "");
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    let lines: Vec<&str> = outcome.out.lines().collect();
+    assert_eq!(lines.len(), 3, "{outcome:?}");
+    let mut first = run_row("a", "Finished");
+    for name in ["apiVersion", "kind", "metadata"] {
+        first.as_object_mut().unwrap().shift_remove(name);
+    }
+    assert_eq!(serde_json::from_str::<Value>(lines[0]).unwrap(), first);
+    assert_eq!(outcome.err, "Recorded 2d of 2d (complete); reservations and usage agree to 0 units.\n");
+    let asked: Vec<String> = server.requests().into_iter().map(|(_, path)| path).collect();
+    assert_eq!(
+        asked,
+        [
+            format!("{VIEWS}/clusterusagerecords?limit=500&since=2026-01-01T00%3A00%3A00Z"),
+            format!("{VIEWS}/clusterusagerecords?limit=500&since=2026-01-01T00%3A00%3A00Z&continue=page1"),
+        ]
+    );
+}
+
+#[test]
+fn rows_come_as_comma_separated_values() {
+    let outcome = export(&server(true), "--format csv");
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    let row = |name: &str, result: &str| {
+        format!(
+            "uid-{name},nlp,{name},Job,j,train,ai,high,7,0,1,2026-01-02T10:00:00Z,2026-01-02T11:30:00Z,2026-01-02T11:30:00Z,{result},h100,cpu,1500,1500m,8100000000,2.250\r\n"
+        )
+    };
+    let header = "workload_uid,namespace,workload,job_kind,job,local_queue,cluster_queue,priority_class,priority,attempt,part,start,end,until,result,flavor,resource,units,amount,used_unit_milliseconds,used_hours\r\n";
+    let expected = [header, &row("a", "Finished"), &row("b", "\"evicted:A,B\""), &row("c", "")].concat();
+    assert_eq!(outcome.out, expected);
+    let server = PeopleServer::start();
+    put(&server, "namespaces/nlp/usagerecords", &[page(&[sums_row()], "", true)]);
+    let outcome = export(&server, "-n nlp --rollup hour --format csv");
+    let expected = "start,end,namespace,local_queue,cluster_queue,priority_class,flavor,resource,used_unit_milliseconds,used_hours,borrowed_unit_milliseconds,borrowed_hours,lost_unit_milliseconds,lost_hours,ended,evicted,waits\r\n\
+        2026-01-02T10:00:00Z,2026-01-02T11:00:00Z,nlp,train,ai,,,,0,0.000,0,0.000,0,0.000,3,1,60:2\r\n";
+    assert_eq!((outcome.code, outcome.out.as_str()), (0, expected), "{outcome:?}");
+    assert!(server.requests()[0].1.ends_with("&rollup=hour"));
+}
+
+#[test]
+fn what_is_not_recorded_as_a_whole_ends_with_3() {
+    let outcome = export(&server(false), "");
+    assert_eq!((outcome.code, outcome.out.lines().count()), (3, 3), "{outcome:?}");
+    assert!(outcome.err.starts_with("Recorded 2d of 2d; "), "{outcome:?}");
+}
+
+#[test]
+fn a_file_that_was_cut_is_gone_on_with() {
+    let (server, folder) = (server(true), Folder::new("cut"));
+    let file = folder.file();
+    let second = format!("{VIEWS}/clusterusagerecords?continue=page1");
+    let page = server.state.lock().unwrap().objects.remove(&second).unwrap();
+    let cut = export(&server, &format!("-f {file}"));
+    assert_eq!((cut.code, cut.out.as_str()), (1, ""), "{cut:?}");
+    assert!(cut.err.contains("x.out.part has 2 rows; the same command goes on with it"), "{cut:?}");
+    assert_eq!(folder.names(), ["x.out.part", "x.out.part.state"]);
+    // It was killed while it wrote the next page.
+    let part = folder.0.join("x.out.part");
+    let half = std::fs::read_to_string(&part).unwrap() + "{\"start\":";
+    std::fs::write(&part, half).unwrap();
+    let other = export(&server, &format!("--format csv -f {file}"));
+    assert_eq!(other.code, 1, "{other:?}");
+    assert!(other.err.contains("was begun with --format jsonl, not with --format csv"), "{other:?}");
+    server.put(&second, page);
+    server.requests();
+    let rest = export(&server, &format!("-f {file}"));
+    assert_eq!((rest.code, rest.out.as_str()), (0, ""), "{rest:?}");
+    assert!(rest.err.starts_with(&format!("note: going on after 2 rows\n3 rows in {file}\n")), "{rest:?}");
+    assert_eq!(server.requests().len(), 1, "the first page is not read again");
+    assert_eq!(folder.names(), ["x.out"]);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), export(&server, "").out);
+    let again = export(&server, &format!("-f {file}"));
+    assert_eq!(again.code, 1, "{again:?}");
+    assert!(again.err.contains("x.out exists: name another file"), "{again:?}");
+}
+
+#[test]
+fn wrong_flags_and_missing_things_are_named() {
+    let (server, folder) = (server(true), Folder::new("wrong"));
+    for (line, code, named) in [
+        ("usage export", 2, "--since"),
+        ("usage export --since yesterday", 2, "\"yesterday\""),
+        ("usage export --since 1d --format xml", 2, "[possible values: jsonl, csv]"),
+        ("usage export --since 1d --rollup week", 2, "unknown roll-up \"week\": use hour or day"),
+        ("usage export --since 1d --until 2d", 1, "--until: the end of the period is not after its start"),
+        ("usage export --since 1d -A -n a", 1, "-A and -n"),
+        ("usage export --since 1d -o json", 1, "-o: export has --format"),
+        ("usage --by queue export --since 1d", 1, "--by: is a flag of the report"),
+        ("usage --since 2d export --since 1d", 1, "--since before export"),
+        ("usage export --since 1d --source cluster", 1, "--source: the durable record"),
+        ("usage export --since 1d -f /nonexistent/x.out", 1, "there is no folder /nonexistent"),
+    ] {
+        let outcome = server.run("sluice", line);
+        assert_eq!((outcome.code, outcome.out.as_str()), (code, ""), "{line}: {outcome:?}");
+        assert!(outcome.err.contains(named), "{line}: {outcome:?}");
+    }
+    assert_eq!(server.requests(), Vec::new());
+    // Nothing is left of what did not begin.
+    let outcome = export(&server, &format!("-n nowhere -f {}", folder.file()));
+    assert_eq!(outcome.code, 1, "{outcome:?}");
+    assert_eq!(folder.names(), Vec::<String>::new());
+}
+
+/// The report is as it was.
+#[test]
+fn the_report_takes_its_flags() {
+    let server = PeopleServer::start();
+    let report = json!({"by": "namespace", "items": [], "sums": [], "recorded": {"replica": "m", "complete": true, "drift": 0}, "source": {"kind": "manager", "replica": "m"}});
+    server.put(&format!("{VIEWS}/clusterusagereports"), report);
+    for line in ["usage", "usage --by namespace --since 7d --resource cpu"] {
+        assert_eq!(server.run("sluice", line).code, 0, "{line}");
+    }
+    let asked = server.requests();
+    assert!(asked[1].1.ends_with("&by=namespace&resource=cpu"), "{asked:?}");
+    let help = server.run("sluice", "usage export --help").out;
+    for flag in
+        ["--since <TIME>", "--rollup <PERIOD>", "--file <FILE>", "--format <FORMAT>", "--all-namespaces"]
+    {
+        assert!(help.contains(flag), "{flag}: {help}");
+    }
+}
