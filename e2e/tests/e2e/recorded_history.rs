@@ -171,6 +171,9 @@ async fn rights_decide(installation: &Installation) -> Result<()> {
         (victim, "/usagereports".to_owned()),
         (victim, own(PREEMPTOR, "preemptions")),
         (victim, own(PREEMPTOR, "usagereports")),
+        (victim, "/clusterusagerecords".to_owned()),
+        (victim, "/usagerecords".to_owned()),
+        (victim, own(PREEMPTOR, "usagerecords")),
         ("--as=eve", own(VICTIM, "preemptions")),
     ] {
         let refused = get(installation, &path, &[user]).map(|answer| answer.to_string());
@@ -221,6 +224,11 @@ fn command_line_answers(installation: &Installation) -> Result<()> {
     ensure!(status == Some(0) && report["recorded"]["complete"] == true, "{status:?} {report} {err}");
     let (status, _, err) = sluice(installation, &["usage", "--by", "quue"])?;
     ensure!(status == Some(2) && err.contains("quue"), "{status:?} {err}");
+    let (status, out, err) = sluice(installation, &["usage", "export", "--since", "1h"])?;
+    ensure!(
+        status == Some(1) && out.is_empty() && err.contains("history.enabled"),
+        "no process keeps a record: {status:?} {out} {err}"
+    );
     let name = installation.kubectl.run(&["get", "workloads", "-n", VICTIM, "-o=name"])?;
     let name = name.trim().rsplit('/').next().context("no Workload")?.to_owned();
     let (_, out, err) = sluice(installation, &["why", &name, "-n", VICTIM])?;

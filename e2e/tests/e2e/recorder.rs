@@ -88,6 +88,7 @@ async fn check(
     again.wait_until_ready().await?;
     fixture.finish_job("job-2").await?;
     agrees_with_conditions(fixture, (asker, manager)).await?;
+    export_agrees_with_usage(fixture, (asker, manager)).await?;
     ensure!(
         again.metric("sluice_history_store_conflicts_total").await? < 1.0,
         "a record contradicts another one"
@@ -160,6 +161,47 @@ async fn agrees_with_conditions(fixture: &Fixture, (asker, manager): (&Asker, u1
         Ok(())
     })
     .await
+}
+
+/// The rows of an export, in pages of two, have what usage has, to the millisecond.
+async fn export_agrees_with_usage(fixture: &Fixture, (asker, manager): (&Asker, u16)) -> Result<()> {
+    eventually("the export has the sum of usage", async || {
+        let (rows, until) = exported(fixture, (asker, manager)).await?;
+        let report = usage(asker, manager).await?;
+        let used: i64 = text(row_of(&report, &fixture.name)?, "/used/unitMilliseconds").parse()?;
+        let asked: Timestamp = text(&report, "/recorded/until").parse()?;
+        let (mut sum, mut running) = (0_i64, 0_i64);
+        for row in &rows {
+            sum += text(row, "/used/unitMilliseconds").parse::<i64>()?;
+            if row.get("end").is_none() {
+                running += text(row, "/run/units").parse::<i64>()?;
+            }
+        }
+        // Usage was asked for a moment later.
+        let later = running * (asked.as_millisecond() - until.as_millisecond());
+        ensure!(sum + later == used, "{sum} and {later} exported, {used} used: {rows:?}");
+        ensure!(running > 0 && rows.len() > JOBS, "{rows:?}");
+        note(format_args!("{} rows exported", rows.len()));
+        Ok(())
+    })
+    .await
+}
+
+/// Returns the rows of the namespace of the last week, and until when they count.
+async fn exported(fixture: &Fixture, (asker, manager): (&Asker, u16)) -> Result<(Vec<Value>, Timestamp)> {
+    let week = Timestamp::from_second(Timestamp::now().as_second() - 7 * 86_400)?.to_string();
+    let (mut rows, mut token) = (Vec::new(), String::new());
+    loop {
+        let page = json!({"limit": 2, "continue_token": token});
+        let topic = json!({"export": {"since": week, "namespace": fixture.name, "page": page}});
+        let answer = asker.history(manager, &topic, false).await?;
+        let answer = answer.pointer("/history/export").cloned().with_context(|| answer.to_string())?;
+        rows.extend(answer["items"].as_array().context("no rows")?.iter().cloned());
+        text(&answer, "/metadata/continue").clone_into(&mut token);
+        if token.is_empty() {
+            return Ok((rows, text(&answer, "/recorded/until").parse()?));
+        }
+    }
 }
 
 fn seconds(start: Timestamp, end: Timestamp) -> i64 {
