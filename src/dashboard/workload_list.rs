@@ -79,7 +79,7 @@ struct WorkloadListTemplate<'a> {
     heading: &'static str,
     /// Heading of the column with the time.
     time: &'static str,
-    /// Heading of the column with amounts.
+    /// Heading of the column with amounts; empty without one: of a finished workload they are not kept.
     amounts: &'static str,
     lede: String,
     action: String,
@@ -157,7 +157,7 @@ pub fn workload_list(request: &Request, data: &WorkloadListPage) -> askama::Resu
     let (query, links) = (&data.query, &request.links);
     let (heading, time, amounts) = match query.list {
         ListedState::Admitted => ("Workloads with quota", "For", "Has"),
-        ListedState::Finished => ("Finished workloads", "Ended ago", "Had"),
+        ListedState::Finished => ("Finished workloads", "Ended ago", ""),
     };
     let next = match data.metadata.continue_token.as_str() {
         "" => String::new(),

@@ -7,7 +7,8 @@ use sluice::admission::AdmissionSettings;
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::reconciler::CoreSettings;
-use sluice::simulate::estimate::{AdmissionRange, MAX_WORKLOADS, Refusal, estimate};
+use sluice::simulate::estimate::run_times::Run;
+use sluice::simulate::estimate::{AdmissionRange, MAX_WORKLOADS, RecordedRun, Refusal, estimate};
 use sluice::simulate::{Simulation, SimulationOptions, Until};
 
 const NOW: &str = "2026-11-26T14:00:00Z";
@@ -145,7 +146,12 @@ impl Cluster {
     }
 
     fn ask(&self, name: &str) -> Result<AdmissionRange, Refusal> {
-        estimate(&ObjectKey::new(NAMESPACE, name), &self.typed(), &options(None), &|| true)
+        self.estimate_with(name, &[])
+    }
+
+    /// The same with runs that a durable record knows.
+    fn estimate_with(&self, name: &str, recorded: &[RecordedRun]) -> Result<AdmissionRange, Refusal> {
+        estimate(&ObjectKey::new(NAMESPACE, name), (&self.typed(), recorded), &options(None), &|| true)
     }
 
     /// Returns the minutes until the earliest and the latest admission, or why there are none.
@@ -354,7 +360,8 @@ fn an_estimate_takes_bounded_work() {
     let mut cluster = three_running();
     cluster.running("x", "a", 3, 0);
     cluster.pending("w", "a", 1, 5);
-    let stopped = estimate(&ObjectKey::new(NAMESPACE, "w"), &cluster.typed(), &options(None), &|| false);
+    let stopped =
+        estimate(&ObjectKey::new(NAMESPACE, "w"), (&cluster.typed(), &[]), &options(None), &|| false);
     assert_eq!(stopped, Err(Refusal::TooLong));
     let (job, workload) = (cluster.objects.len() - 2, cluster.objects.last().unwrap().clone());
     cluster.objects.remove(job);
@@ -442,4 +449,28 @@ proptest! {
         prop_assert!(before.earliest <= before.latest);
         prop_assert!(before.earliest <= after.earliest && before.latest <= after.latest, "{:?} {:?}", before, after);
     }
+}
+
+#[test]
+fn runs_of_a_durable_record_are_earlier_runs() {
+    let mut cluster = Cluster::new(2, "BestEffortFIFO", "q");
+    cluster.history("q", (1..=10).map(|step| 10 * step));
+    cluster.running("first", "q", 2, 0);
+    cluster.pending("w", "q", 2, 5);
+    let recorded = |number: i64, uid: String| RecordedRun {
+        uid,
+        local_queue: ObjectKey::new(NAMESPACE, "q"),
+        run: Run { ended: now(), length: SignedDuration::from_mins(10 * number) },
+    };
+    let refused = Err(Refusal::UnknownRunning(1, 1));
+    assert_eq!(cluster.ask("w"), refused, "10 runs are too few");
+    // What is stored does not count again.
+    let stored: Vec<_> = (0..10).map(|number| recorded(1, format!("Workload-q-{number}"))).collect();
+    assert_eq!(cluster.estimate_with("w", &stored), refused);
+    let others: Vec<_> = (11..=20).map(|number| recorded(number, format!("gone-{number}"))).collect();
+    let range = cluster.estimate_with("w", &others).unwrap();
+    // Of runs of 10 to 200 minutes, the 25th and the 90th percentile.
+    let minutes = [range.earliest, range.latest].map(|time| time.duration_since(now()).as_mins());
+    assert_eq!(minutes, [50, 180]);
+    assert_eq!(range.earlier_runs, 20);
 }

@@ -120,7 +120,7 @@ fn rows_come_as_comma_separated_values() {
     assert_eq!(outcome.code, 0, "{outcome:?}");
     let row = |name: &str, result: &str| {
         format!(
-            "uid-{name},nlp,{name},Job,j,train,ai,high,7,0,1,2026-01-02T10:00:00Z,2026-01-02T11:30:00Z,2026-01-02T11:30:00Z,{result},h100,cpu,1500,1500m,8100000000,2.250\r\n"
+            "uid-{name},nlp,{name},Job,j,train,ai,high,7,0,1,2026-01-02T10:00:00Z,2026-01-02T11:30:00Z,2026-01-02T11:30:00Z,{result},h100,cpu,1500,1500m,8100000000,2.25\r\n"
         )
     };
     let header = "workload_uid,namespace,workload,job_kind,job,local_queue,cluster_queue,priority_class,priority,attempt,part,start,end,until,result,flavor,resource,units,amount,used_unit_milliseconds,used_hours\r\n";
@@ -130,7 +130,7 @@ fn rows_come_as_comma_separated_values() {
     put(&server, "namespaces/nlp/usagerecords", &[page(&[sums_row()], "", true)]);
     let outcome = export(&server, "-n nlp --rollup hour --format csv");
     let expected = "start,end,namespace,local_queue,cluster_queue,priority_class,flavor,resource,used_unit_milliseconds,used_hours,borrowed_unit_milliseconds,borrowed_hours,lost_unit_milliseconds,lost_hours,ended,evicted,waits\r\n\
-        2026-01-02T10:00:00Z,2026-01-02T11:00:00Z,nlp,train,ai,,,,0,0.000,0,0.000,0,0.000,3,1,60:2\r\n";
+        2026-01-02T10:00:00Z,2026-01-02T11:00:00Z,nlp,train,ai,,,,0,0,0,0,0,0,3,1,60:2\r\n";
     assert_eq!((outcome.code, outcome.out.as_str()), (0, expected), "{outcome:?}");
     assert!(server.requests()[0].1.ends_with("&rollup=hour"));
 }

@@ -69,6 +69,11 @@ fn a_dump_says_when() {
     ];
     assert_eq!(lines(&outcome), range, "{outcome:?}");
     assert!(outcome.out.contains("It needs 2 cpu in f."), "the rest is said as always: {outcome:?}");
+    // A workload by its type, as `list -o name` prints it.
+    for name in ["workload/waits", "workload.kueue.x-k8s.io/waits"] {
+        let other = run(&server, &dump, &format!("why {name} --when"));
+        assert_eq!((other.code, lines(&other)), (0, lines(&outcome)), "{name}: {other:?}");
+    }
     let outcome = run(&server, &dump, "why waits --when -o json");
     let answer: Value = serde_json::from_str(&outcome.out).unwrap();
     let estimate = &answer["estimate"];
@@ -180,4 +185,27 @@ fn a_missing_right_is_named() {
     let expected = "Estimate no estimate: cannot list in the whole cluster: clusterqueues (clusterqueues is forbidden: User \"u\" cannot list resource \"clusterqueues\")";
     assert_eq!(lines(&outcome), [expected]);
     assert!(outcome.out.contains("has been pending"), "the rest is said as always: {outcome:?}");
+}
+
+#[test]
+fn a_durable_record_is_read_where_stored_workloads_do_not_say_enough() {
+    let mut cluster = cluster();
+    cluster.objects.retain(|object| !object["metadata"]["name"].as_str().unwrap().starts_with("known-"));
+    let server = serve(&cluster, 1);
+    let records = "/apis/visibility.sluice.dev/v1alpha1/clusterusagerecords";
+    let outcome = server.run("sluice", "why waits -n team --when");
+    let refused = "Estimate no estimate: 1 of 2 running workloads has neither a maximum execution time nor 20 earlier runs";
+    assert_eq!((outcome.code, lines(&outcome)), (0, vec![refused.to_owned()]), "{outcome:?}");
+    let row = |number: u32| {
+        let end = format!("2026-11-25T10:{number:02}:00Z");
+        json!({"namespace": "team", "localQueue": "known", "start": "2026-11-25T10:00:00Z", "end": end,
+            "run": {"uid": format!("gone-{number}"), "attempt": 0, "part": 0, "result": "Finished"}})
+    };
+    let rows: Vec<Value> = (1..=20).map(row).collect();
+    server.put(records, json!({"metadata": {}, "items": rows, "recorded": {}}));
+    let outcome = server.run("sluice", "why waits -n team --when -o json");
+    let answer: Value = serde_json::from_str(&outcome.out).unwrap();
+    assert_eq!(answer["estimate"]["earlierRuns"], 20, "{outcome:?}");
+    let asked = server.requests().into_iter().filter(|(_, path)| path.contains("clusterusagerecords"));
+    assert!(asked.count() >= 3, "of a day, a week and a month");
 }

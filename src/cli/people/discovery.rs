@@ -26,6 +26,11 @@ pub(crate) struct ServedResource {
 }
 
 impl ServedResource {
+    /// Whether it is Workload: what has its name is no job, but the Workload itself.
+    pub(crate) fn is_workload(&self) -> bool {
+        self.group == crate::api::GROUP && self.kind == "Workload"
+    }
+
     /// Returns `plural.group`, or the plural alone of the core group.
     pub(crate) fn full_name(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }

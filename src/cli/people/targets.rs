@@ -130,9 +130,10 @@ pub(crate) async fn one(
 ) -> anyhow::Result<Target> {
     let namespace = session.namespace.as_str();
     if type_and_name(text).map_err(anyhow::Error::msg)?.is_some() {
-        let (kind, _) = text.split_once('/').unwrap_or((text, ""));
-        if discovery.find(kind).await?.is_none() {
-            bail!("the server has no kind {kind:?}");
+        let (kind, name) = text.split_once('/').unwrap_or((text, ""));
+        let Some(resource) = discovery.find(kind).await? else { bail!("the server has no kind {kind:?}") };
+        if resource.is_workload() {
+            return by_name(session, discovery, name).await;
         }
         let job = match for_object(discovery, &session.caller, Some(namespace), text).await? {
             ForObject::Found(job) => job,
@@ -140,6 +141,12 @@ pub(crate) async fn one(
         };
         return of_job(session, discovery, text, &job).await;
     }
+    by_name(session, discovery, text).await
+}
+
+/// Returns the Workload of a name, or that of the only job of the name.
+async fn by_name(session: &Session, discovery: &mut Discovery<'_>, text: &str) -> anyhow::Result<Target> {
+    let namespace = session.namespace.as_str();
     match session.caller.get(&PeopleKind::Workload.object(namespace, text)).await {
         Ok(workload) => with_owners(discovery, workload).await,
         Err(error) if error.code() == Some(NOT_FOUND) => {

@@ -7,6 +7,9 @@ use crate::visibility::views::Recorded;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+/// Seconds before now in which the last commit of a record may be.
+const NEWEST: i64 = 120;
+
 /// Returns since when an answer is recorded: `Recorded since 09:12 today, 4h53m of 24h`, without a full stop. `asked` is the start of
 /// the period.
 pub fn recorded(recorded: &Recorded, asked: Timestamp, look: Look) -> String {
@@ -15,13 +18,17 @@ pub fn recorded(recorded: &Recorded, asked: Timestamp, look: Look) -> String {
     };
     let until = recorded.until.unwrap_or(look.now).as_second();
     let length = |from: Timestamp| human((until - from.as_second()).max(0));
+    // A period until now ends with the last commit, some seconds ago: `of 24h`, not of 23h.
+    let end =
+        if (0..NEWEST).contains(&(look.now.as_second() - until)) { look.now.as_second() } else { until };
+    let whole = human((end - asked.as_second()).max(0));
     let gaps = gaps(&recorded.gaps, look);
     if recorded.complete {
-        format!("Recorded {} of {} (complete){gaps}", length(asked), length(asked))
+        format!("Recorded {whole} of {whole} (complete){gaps}")
     } else if from <= asked {
-        format!("Recorded {} of {}{gaps}", length(asked), length(asked))
+        format!("Recorded {whole} of {whole}{gaps}")
     } else {
-        format!("Recorded since {}, {} of {}{gaps}", day_time(from, look), length(from), length(asked))
+        format!("Recorded since {}, {} of {}{gaps}", day_time(from, look), length(from), whole)
     }
 }
 

@@ -2,11 +2,13 @@
 
 use super::run_times::{EarlierRuns, Run, RunKey, RunTimes};
 use crate::api::ObjectKey;
+use crate::lifecycle::eviction::SLICE_REPLACED;
 use crate::resources::pod_requests;
 use crate::simulate::objects::{ConditionFlags, condition, field_text, key_of, text_at, value_at};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PodSpec;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// Whether runs end early or late.
@@ -66,6 +68,11 @@ impl Facts {
         self.maximum.is_none() && self.runs.is_none()
     }
 
+    /// Whether the Workload or one of its owners is among these.
+    pub(super) fn is_any_of(&self, uids: &BTreeSet<&str>) -> bool {
+        self.uids.iter().any(|uid| uids.contains(uid.as_str()))
+    }
+
     /// Returns how long it has run.
     fn age(&self, now: Timestamp) -> SignedDuration {
         self.admitted.map_or(SignedDuration::ZERO, |at| now.duration_since(at).max(SignedDuration::ZERO))
@@ -108,11 +115,13 @@ fn guess(runs: &EarlierRuns, pace: Pace, age: SignedDuration) -> Option<SignedDu
     Some(runs.percentile_of_longer(pace.percent(), age).unwrap_or(longest))
 }
 
-/// Returns the run of a finished Workload; `None` if it finished without being admitted.
+/// Returns the run of a finished Workload; `None` if it finished without being admitted, or its job goes on in another Workload.
 pub(super) fn finished_run(workload: &Value) -> Option<(RunKey, Run)> {
     let flags = ConditionFlags::from_workload(workload);
     let (began, ended) = (time_of(workload, "Admitted")?, time_of(workload, "Finished")?);
-    let is_run = flags.admitted && flags.finished && began <= ended;
+    let goes_on =
+        condition(workload, "Finished").is_some_and(|end| field_text(end, "reason") == SLICE_REPLACED);
+    let is_run = flags.admitted && flags.finished && !goes_on && began <= ended;
     is_run.then(|| (run_key(workload), Run { ended, length: ended.duration_since(began) }))
 }
 
@@ -219,6 +228,9 @@ mod tests {
             let run = finished_run(&workload(conditions));
             assert_eq!(run.map(|(_, run)| run.length), expected, "{conditions:?}");
         }
+        let mut slice = workload(&[("Admitted", "True", one), ("Finished", "True", two)]);
+        slice["status"]["conditions"][1]["reason"] = json!("WorkloadSliceReplaced");
+        assert_eq!(finished_run(&slice), None, "the job goes on");
     }
 
     #[test]

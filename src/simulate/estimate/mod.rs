@@ -11,10 +11,10 @@ mod scope;
 pub use refusal::Refusal;
 
 use self::facts::{Facts, Pace, finished_run};
-use self::run_times::RunTimes;
+use self::run_times::{Run as EndedRun, RunTimes};
 use self::scope::{CohortTree, is_finished, serving, simulated};
 use super::job_runner::PlannedRun;
-use super::objects::{is_true, key_of};
+use super::objects::{is_true, key_of, text_at};
 use super::simulation::{Simulation, SimulationOptions, Until};
 use super::timeline::TimelineEventKind;
 use crate::api::ObjectKey;
@@ -52,14 +52,25 @@ pub struct AdmissionRange {
     pub earlier_runs_since: Option<Timestamp>,
 }
 
-/// Returns when a pending Workload may be admitted. `options.start` is now, and the objects are as they are then; `keep_going` is
-/// asked all the while.
+/// A run that a durable record knows: the Workload may be gone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedRun {
+    /// UID of the Workload.
+    pub uid: String,
+    /// Its LocalQueue.
+    pub local_queue: ObjectKey,
+    /// Its time.
+    pub run: EndedRun,
+}
+
+/// Returns when a pending Workload may be admitted. `options.start` is now, and the objects are as they are then. Of `recorded` runs,
+/// those of Workloads that are among the objects do not count again. `keep_going` is asked all the while.
 ///
 /// # Errors
 /// There is no estimate, and why.
 pub fn estimate(
     workload: &ObjectKey,
-    objects: &[(Kind, Value)],
+    (objects, recorded): (&[(Kind, Value)], &[RecordedRun]),
     options: &SimulationOptions,
     keep_going: &dyn Fn() -> bool,
 ) -> Result<AdmissionRange, Refusal> {
@@ -74,6 +85,10 @@ pub fn estimate(
     for (key, run) in workloads().filter_map(finished_run) {
         times.add(key, run);
     }
+    let stored: BTreeSet<&str> = workloads().map(|object| text_at(object, "/metadata/uid")).collect();
+    for known in recorded.iter().filter(|known| !stored.contains(known.uid.as_str())) {
+        times.add_of_queue(known.local_queue.clone(), known.run);
+    }
     let facts: Vec<Facts> = workloads()
         .filter(|object| !is_finished(object) && tree.has(object))
         .map(|object| Facts::of(object, &times))
@@ -81,7 +96,10 @@ pub fn estimate(
     if facts.len() > MAX_WORKLOADS {
         return Err(Refusal::TooManyWorkloads(facts.len()));
     }
-    let range = counted(&facts, &serving(objects))?;
+    let serving = serving(objects);
+    let range = counted(&facts, &serving)?;
+    // What serves does not end, whatever others of its queue did.
+    let facts: Vec<Facts> = facts.into_iter().filter(|facts| !facts.is_any_of(&serving)).collect();
     let run = Run { workload, objects: simulated(objects, &tree), facts: &facts, options, keep_going };
     let first = run.admission(Pace::Quick)?;
     let last = if run.is_certain() { first } else { run.admission(Pace::Slow)? };
@@ -91,7 +109,7 @@ pub fn estimate(
 /// Counts where the times of running workloads come from.
 fn counted(facts: &[Facts], serving: &BTreeSet<&str>) -> Result<AdmissionRange, Refusal> {
     let running = || facts.iter().filter(|facts| facts.is_reserved);
-    let serves = |facts: &Facts| facts.uids.iter().any(|uid| serving.contains(uid.as_str()));
+    let serves = |facts: &Facts| facts.is_any_of(serving);
     let count = |matches: &dyn Fn(&Facts) -> bool| running().filter(|facts| matches(facts)).count();
     let unknown = count(&|facts| facts.is_unknown() && !serves(facts));
     if unknown > 0 {

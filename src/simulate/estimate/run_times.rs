@@ -40,10 +40,16 @@ pub struct RunTimes {
 impl RunTimes {
     /// Adds a run.
     pub fn add(&mut self, key: RunKey, run: Run) {
-        let run = (run, self.added);
-        self.added = self.added.saturating_add(1);
-        insert(self.by_queue.entry(key.local_queue.clone()).or_default(), run);
-        insert(self.by_shape.entry(key).or_default(), run);
+        let number = self.add_of_queue(key.local_queue.clone(), run);
+        insert(self.by_shape.entry(key).or_default(), (run, number));
+    }
+
+    /// Adds a run of a LocalQueue of which only the time is known; returns its number.
+    pub fn add_of_queue(&mut self, local_queue: ObjectKey, run: Run) -> usize {
+        let number = self.added;
+        self.added = number.saturating_add(1);
+        insert(self.by_queue.entry(local_queue).or_default(), (run, number));
+        number
     }
 
     /// Returns the runs that are alike, else all of the LocalQueue; `None` if these are few, too.

@@ -108,7 +108,7 @@ pub(super) fn simulated(objects: &[(Kind, Value)], tree: &CohortTree<'_>) -> Vec
 pub(super) fn serving(objects: &[(Kind, Value)]) -> BTreeSet<&str> {
     let serves = |(kind, object): &&(Kind, Value)| match kind {
         Kind::Job(row) => row.role != Role::Suspended || !row.can_finish(true),
-        Kind::Pod => !pods::finishes(object),
+        Kind::Pod => !pods::finishes(object) || text_at(object, "/spec/restartPolicy") == "Always",
         _ => false,
     };
     objects.iter().filter(serves).map(|(_, object)| text_at(object, "/metadata/uid")).collect()
@@ -146,9 +146,11 @@ mod tests {
             object(job("apps", "StatefulSet"), "statefulset", json!({})),
             object(Kind::Pod, "pod", json!({})),
             object(Kind::Pod, "replica", json!({"kueue.x-k8s.io/pod-suspending-parent": "deployment"})),
+            (Kind::Pod, json!({"metadata": {"uid": "server"}, "spec": {"restartPolicy": "Always"}})),
+            (Kind::Pod, json!({"metadata": {"uid": "step"}, "spec": {"restartPolicy": "OnFailure"}})),
             object(Kind::Workload, "workload", json!({})),
         ];
         let found: Vec<&str> = serving(&objects).into_iter().collect();
-        assert_eq!(found, ["raycluster", "replica", "statefulset"]);
+        assert_eq!(found, ["raycluster", "replica", "server", "statefulset"]);
     }
 }

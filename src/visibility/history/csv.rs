@@ -96,7 +96,7 @@ pub fn usage(report: &UsageReport) -> String {
         group, resource, jobs, used, borrowed, lost, wait_p50_seconds, wait_p99_seconds, ..
     } in &report.items
     {
-        let hours = |view: &HoursView| [view.unit_milliseconds.clone(), format!("{:.3}", view.hours)];
+        let hours = |view: &HoursView| [view.unit_milliseconds.clone(), view.hours.to_string()];
         let names = [group.clone(), resource.clone(), jobs.to_string()];
         let times = [used, borrowed, lost].into_iter().flat_map(hours);
         let waits = [optional(*wait_p50_seconds), optional(*wait_p99_seconds)];
@@ -143,7 +143,7 @@ pub fn records(items: &[UsageRecordView]) -> String {
 }
 
 fn record(item: &UsageRecordView) -> String {
-    let hours = |view: &HoursView| [view.unit_milliseconds.clone(), format!("{:.3}", view.hours)];
+    let hours = |view: &HoursView| [view.unit_milliseconds.clone(), view.hours.to_string()];
     let period = [optional(item.start), optional(item.end)];
     let fr = [item.flavor.clone(), item.resource.clone()];
     let queues = [item.local_queue.clone(), item.cluster_queue.clone(), item.priority_class.clone()];
@@ -211,7 +211,7 @@ mod tests {
             RecordedRun { name: "a".to_owned(), result: "evicted:A,B".to_owned(), ..RecordedRun::default() };
         let run = UsageRecordView { run: Some(run), ..UsageRecordView::default() };
         let text = records(std::slice::from_ref(&run));
-        assert_eq!(text, ",,a,,,,,,0,0,0,,,,\"evicted:A,B\",,,,,,0.000\r\n");
+        assert_eq!(text, ",,a,,,,,,0,0,0,,,,\"evicted:A,B\",,,,,,0\r\n");
         assert_eq!(text.replace("A,B", "").matches(',').count() + 1, RUNS.len());
         let wait = |up_to_seconds, count| WaitCount { up_to_seconds, count };
         let sums = RecordedSums {
@@ -221,7 +221,7 @@ mod tests {
         };
         let sums = UsageRecordView { sums: Some(sums), ..UsageRecordView::default() };
         let text = records(&[sums]);
-        assert_eq!(text, ",,,,,,,,,0.000,,0.000,,0.000,7,0,60:3 :1\r\n");
+        assert_eq!(text, ",,,,,,,,,0,,0,,0,7,0,60:3 :1\r\n");
         assert_eq!(text.matches(',').count() + 1, SUMS.len());
         assert!(records_header(None).starts_with("workload_uid,namespace,"));
         assert!(records_header(Some(Rollup::Day)).starts_with("start,end,"));

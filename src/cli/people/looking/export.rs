@@ -234,7 +234,9 @@ pub(super) async fn run(
     let session = connection.connect().await?;
     let mut progress = Progress { since: args.since.time, ..Progress::default() };
     let mut sink = Sink::Output;
-    if let Some(path) = &args.file {
+    // As elsewhere, `-` is standard output.
+    let file = args.file.as_ref().filter(|path| path.as_os_str() != "-");
+    if let Some(path) = file {
         let parameters = args.parameters(connection).await?;
         let (file, known) = ExportFile::open(path, parameters, progress)?;
         (sink, progress) = (Sink::File(file), known);
@@ -247,8 +249,8 @@ pub(super) async fn run(
             return Err(sink.failed(error, &progress));
         }
     }
-    if let (Sink::File(file), Some(path)) = (sink, &args.file) {
-        file.finish()?;
+    if let (Sink::File(written), Some(path)) = (sink, file) {
+        written.finish()?;
         note(&format!("{} rows in {}", progress.rows, path.display()));
     }
     let recorded = &progress.recorded;

@@ -11,6 +11,7 @@ mod job_tree;
 pub(super) mod list;
 mod preemptions;
 pub(super) mod quota;
+mod recorded_runs;
 mod server_tables;
 pub(super) mod status;
 pub(super) mod top;

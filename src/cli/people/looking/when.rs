@@ -1,16 +1,19 @@
 //! `sluice why --when`: a range in which a pending workload may be admitted, simulated in this process.
 //!
-//! Invariant: nothing is listed for a question that has no answer.
+//! Invariants: nothing is listed for a question that has no answer; a durable record is read only where stored Workloads do not say
+//! enough.
 
 use std::time::Instant;
 
 use jiff::{Timestamp, Unit};
 
+use super::recorded_runs::read_runs;
 use crate::api::ObjectKey;
 use crate::cli::people::connection::Session;
 use crate::cli::people::here::simulated::{self, SimulatedObjects};
 use crate::simulate::estimate::run_times::ENOUGH;
-use crate::simulate::estimate::{AdmissionRange, MAX_AHEAD, Refusal, TIME_LIMIT, estimate};
+use crate::simulate::estimate::{AdmissionRange, MAX_AHEAD, RecordedRun, Refusal, TIME_LIMIT, estimate};
+use crate::visibility::selector::needs_change;
 use crate::visibility::views::{Estimate, EstimatedRange, Verdict};
 
 /// Returns when a workload may be admitted, or why that is not known. `verdict` is the answer about it.
@@ -28,8 +31,17 @@ pub(super) async fn admission(
         let kinds = skipped.iter().map(|skipped| skipped.resource.clone()).collect();
         return Ok(Err(Refusal::Forbidden(kinds, first.reason.clone())));
     }
-    let begun = Instant::now();
-    let found = estimate(workload, &objects, &options, &|| begun.elapsed() < TIME_LIMIT);
+    let simulate = |recorded: &[RecordedRun]| {
+        let begun = Instant::now();
+        estimate(workload, (&objects, recorded), &options, &|| begun.elapsed() < TIME_LIMIT)
+    };
+    let mut found = simulate(&[]);
+    if matches!(found, Err(Refusal::UnknownRunning(..) | Refusal::UnknownAhead(..))) {
+        let recorded = read_runs(session, options.start).await;
+        if !recorded.is_empty() {
+            found = simulate(&recorded);
+        }
+    }
     Ok(found.map(|range| {
         let mut view = view(&range, &verdict.workload.cluster_queue);
         if has_default_configuration {
@@ -49,6 +61,9 @@ fn refused_at_once(verdict: &Verdict) -> Option<Refusal> {
     }
     if verdict.never_fits {
         return Some(Refusal::NeverFits);
+    }
+    if needs_change(&row.reason) {
+        return Some(Refusal::NeedsChange(row.reason.clone()));
     }
     let position = row.position.as_ref().map(|position| position.cluster_queue.saturating_sub(1));
     let ahead = verdict.ahead.as_ref().map(|ahead| ahead.count).max(position)?;
@@ -117,7 +132,12 @@ mod tests {
             (json!({}), None),
             (json!({"state": "Finished"}), Some("it is not pending (Finished)")),
             (json!({"state": "Evicted", "neverFits": true}), Some("it is not pending (Evicted)")),
-            (json!({"neverFits": true}), Some("it can never be admitted")),
+            (json!({"neverFits": true, "reason": "ExceedsMaxQuota"}), Some("it can never be admitted")),
+            (
+                json!({"reason": "Deactivated"}),
+                Some("it waits for a change, not for others to end (Deactivated)"),
+            ),
+            (json!({"reason": "WaitingForQuota"}), None),
             (json!({"position": position(2_001)}), None),
             (json!({"position": position(12_401)}), Some("12,400 workloads are ahead (limit 2,000)")),
             (

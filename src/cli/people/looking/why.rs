@@ -123,9 +123,15 @@ pub(super) async fn workload(
     }
     let namespaced = format!("namespaces/{}/workloadviews", encoded(&session.namespace));
     let views = format!("{VIEWS}/{namespaced}");
+    let by_name = async |name: &str| {
+        permitted(&namespaced, session.caller.get(&format!("{views}/{}", encoded(name))).await)
+    };
     let found = match type_and_name(text).map_err(anyhow::Error::msg)? {
         Some((kind, name)) => {
             let Some(served) = discovery.find(kind).await? else { bail!("the server has no kind {kind:?}") };
+            if served.is_workload() && by_name(name).await?.is_some() {
+                return Ok((session.namespace.clone(), name.to_owned()));
+            }
             let selector = encoded(&format!("job={}/{name},status=all", served.kind));
             let list = session.caller.get(&format!("{views}?fieldSelector={selector}")).await;
             let list = permitted(&namespaced, list)?;
@@ -134,7 +140,7 @@ pub(super) async fn workload(
             rows.sort_by_key(|row| row.get("state").and_then(Value::as_str) == Some("Finished"));
             rows.into_iter().next()
         }
-        None => permitted(&namespaced, session.caller.get(&format!("{views}/{}", encoded(text))).await)?,
+        None => by_name(text).await?,
     };
     if let Some(name) = found.as_ref().and_then(|row| row.pointer("/metadata/name")?.as_str()) {
         return Ok((session.namespace.clone(), name.to_owned()));
