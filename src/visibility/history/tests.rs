@@ -295,7 +295,7 @@ fn hours_by_queue_and_by_namespace_agree() {
         assert!(!report.recorded.complete && report.recorded.from == Some(time(0)));
         let text = csv::usage(&report);
         assert!(
-            text.lines().nth(1).unwrap().starts_with(&format!("{group},nvidia.com/gpu,1,21960000,6.100,")),
+            text.lines().nth(1).unwrap().starts_with(&format!("{group},nvidia.com/gpu,1,21960000,6.1,")),
             "{text}"
         );
     }
