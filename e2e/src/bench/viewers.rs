@@ -1,6 +1,6 @@
 //! What viewers of the dashboard cost: each page with 50 viewers at once, and 50 open pages that follow the objects, with many pending
-//! Workloads in many queues. The manager serves the pages itself, so that all of the cost is in one process; and what webhooks and
-//! admissions take beside the viewers and without.
+//! Workloads in many queues. The manager serves the pages itself, so that all of the cost is in one process; and how long webhooks
+//! take beside the viewers and without.
 
 use super::api_server_only::ApiServerOnly;
 use super::sizing::{prepare, queue_name, wait_until_counted};
@@ -15,7 +15,6 @@ use crate::process::ProcessUsage;
 use crate::wait::within;
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
-use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,15 +31,12 @@ const PAUSE: Duration = Duration::from_secs(1);
 const REVIEWS: u32 = 50;
 /// Time for which they are measured.
 const REVIEWED: Duration = Duration::from_secs(20);
-/// Time between two running Jobs that end in the meantime, each of which frees its queue.
-const BETWEEN_ENDS: Duration = Duration::from_millis(200);
 /// Role of all viewers.
 const ROLE: &str = "sluice-cluster-viewer";
 
 /// Prints one line for each page, and what the manager uses without viewers and with open pages.
 pub async fn run(jobs: usize, queues: usize, viewers: usize) -> Result<()> {
-    let mut bare = ApiServerOnly::start(None, &ControlPlane::temporary_folder(), Value::Null).await?;
-    bare.settings.flags.push("--metrics-insecure".to_owned());
+    let bare = ApiServerOnly::start(None, &ControlPlane::temporary_folder(), Value::Null).await?;
     let originals = prepare(&bare, queues).await?;
     originals.copy(&bare.plane, 1..jobs, queues).await?;
     let manager = Manager::start(&bare.plane, &bare.settings).await?;
@@ -64,10 +60,9 @@ pub async fn run(jobs: usize, queues: usize, viewers: usize) -> Result<()> {
         "manager without viewers: {} m, {} MiB; with {viewers} open pages: {} m, {} MiB",
         alone.0, alone.1, watched.0, watched.1
     );
-    let ends = usize::try_from(REVIEWED.as_millis() / BETWEEN_ENDS.as_millis())?;
-    println!("without viewers: {}", latencies(&bare, &manager, 0..ends).await?);
+    println!("without viewers: {}", latencies(&bare).await?);
     let reading: Vec<_> = users.into_iter().map(|user| tokio::spawn(read(user))).collect();
-    let beside = latencies(&bare, &manager, ends..2 * ends).await;
+    let beside = latencies(&bare).await;
     for viewer in &reading {
         viewer.abort();
     }
@@ -85,47 +80,18 @@ async fn read(user: Viewer) -> Result<()> {
     Ok(())
 }
 
-/// Sends reviews while the running Jobs of some queues end, so that the next ones are admitted. Returns the times of the reviews, and
-/// how many attempts at admission took at most as long as the first limit of their histogram.
-async fn latencies(bare: &ApiServerOnly, manager: &Manager, ends: std::ops::Range<usize>) -> Result<String> {
+/// Sends reviews and returns how long they took.
+async fn latencies(bare: &ApiServerOnly) -> Result<String> {
     let reviews = Arc::new(webhooks::reviews(&bare.objects).await?);
     let client = webhooks::client_of(&bare.objects, bare.settings.webhook_port).await?;
-    let before = attempts(manager).await?;
-    let end = async {
-        for index in ends {
-            let name = format!("running-{index}");
-            bare.objects
-                .delete(Kind::JOB, super::scenario::NAMESPACE, &name, PropagationPolicy::Background)
-                .await?;
-            tokio::time::sleep(BETWEEN_ENDS).await;
-        }
-        anyhow::Ok(())
-    };
-    let (times, ended) = tokio::join!(webhooks::send_all(&client, &reviews, REVIEWS, REVIEWED), end);
-    ended?;
-    let mut times = times?;
+    let mut times = webhooks::send_all(&client, &reviews, REVIEWS, REVIEWED).await?;
     times.sort_unstable();
-    let after = attempts(manager).await?;
     Ok(format!(
-        "{} reviews p50 {:.2} ms, p99 {:.2} ms; {} of {} attempts at admission in 5 ms",
+        "{} reviews p50 {:.2} ms, p99 {:.2} ms",
         times.len(),
         percentile(&times, 50),
-        percentile(&times, 99),
-        after.0 - before.0,
-        after.1 - before.1
+        percentile(&times, 99)
     ))
-}
-
-/// Returns the attempts at admission of at most 5 ms, and all of them.
-async fn attempts(manager: &Manager) -> Result<(f64, f64)> {
-    let text = manager.metrics().await?;
-    let sum = |name: &str, label: &str| -> f64 {
-        let of_metric = |line: &&str| line.starts_with(name) && line.contains(label);
-        let value = |line: &str| line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok());
-        text.lines().filter(of_metric).filter_map(value).sum()
-    };
-    let metric = "kueue_admission_attempt_duration_seconds";
-    Ok((sum(&format!("{metric}_bucket"), "le=\"0.005\""), sum(&format!("{metric}_count"), "")))
 }
 
 /// Name and path of each page.
