@@ -9,6 +9,9 @@ use super::text;
 use crate::visibility::views::{LocalQueueView, LocalQuotaView};
 use askama::Template;
 
+/// Most LocalQueues of a page: some 1.1 kB each.
+const MAX_QUEUES: usize = 100;
+
 #[derive(Template)]
 #[template(path = "namespace.html", config = "src/dashboard/askama.toml")]
 struct NamespaceTemplate<'a> {
@@ -20,6 +23,8 @@ struct NamespaceTemplate<'a> {
     admitted: String,
     admitted_href: String,
     queues: Vec<QueueRow>,
+    /// Whether LocalQueues are left out.
+    is_cut: bool,
     workloads: Vec<WorkloadRow>,
 }
 
@@ -50,10 +55,20 @@ pub fn namespace(request: &Request, data: &NamespacePage) -> askama::Result<Stri
         pending_href: links.with_query("/pending", &[("ns", name)]),
         admitted: text::count(data.admitted),
         admitted_href: links.with_query("/admitted", &[("ns", name)]),
-        queues: data.local_queues.iter().flat_map(|queue| queue_rows(queue, links)).collect(),
+        queues: shown(&data.local_queues).into_iter().flat_map(|queue| queue_rows(queue, links)).collect(),
+        is_cut: data.local_queues.len() > MAX_QUEUES,
         workloads: WorkloadRow::all(&data.workloads, links, request.now),
     }
     .render()
+}
+
+/// Returns the queues by name; of too many, those with the most workloads.
+fn shown(all: &[LocalQueueView]) -> Vec<&LocalQueueView> {
+    let mut shown: Vec<&LocalQueueView> = all.iter().collect();
+    shown.sort_by_key(|queue| std::cmp::Reverse(queue.pending.total.saturating_add(queue.admitted)));
+    shown.truncate(MAX_QUEUES);
+    shown.sort_by_key(|queue| &queue.metadata.name);
+    shown
 }
 
 /// Returns a row for each flavor-resource of a queue; the first one leads with the name.

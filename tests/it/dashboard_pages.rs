@@ -388,3 +388,21 @@ fn the_longest_pages_are_small() {
     println!("overview, 500 rows: {size:?} bytes");
     assert!(size.0 < 225_000 && size.1 < 64_000, "overview: {size:?}");
 }
+
+#[test]
+fn of_many_local_queues_those_with_the_most_workloads_are_shown() {
+    let mut value = recorded("namespace");
+    let known = value["localQueues"][0].clone();
+    let queue = |number: u64| {
+        let mut queue = known.clone();
+        queue["metadata"]["name"] = format!("queue-{number:04}").into();
+        queue["pending"]["total"] = (number % 500).into();
+        queue["admitted"] = 0.into();
+        queue
+    };
+    value["localQueues"] = (0..1_000).map(queue).collect();
+    let html = render("namespace", &value, &request("/namespaces/nlp-train", tenant()));
+    assert!(html.contains("The LocalQueues with the most workloads are shown."));
+    assert!(html.contains("queue-0499<") && html.contains("queue-0999<") && !html.contains("queue-0449<"));
+    assert!(html.len() < 250_000, "{} bytes", html.len());
+}

@@ -180,7 +180,11 @@ async fn rights_decide(installation: &Installation) -> Result<()> {
         let error = refused.err().with_context(|| format!("{user} sees {path}"))?;
         ensure!(format!("{error:#}").contains("orbidden"), "{user}, {path}: {error:#}");
     }
-    let table = installation.kubectl.run(&["get", "preemptions", "-A"])?;
+    // kubectl reads what the API server knows of the group at that moment, which a replica that is slow to answer delays.
+    let table = eventually("kubectl knows the resource", async || {
+        installation.kubectl.run(&["get", "preemptions", "-A"])
+    })
+    .await?;
     ensure!(table.contains("RELEASED") && table.contains("tenant-b/job-job-of-tenant-b"), "{table}");
     let table = installation.kubectl.run(&["get", "clusterusagereports"])?;
     ensure!(table.contains("WAIT P99") && table.contains("cq-tenant-a"), "{table}");
