@@ -175,6 +175,12 @@ fn order_choice(order: ListOrder, chosen: ListOrder) -> Choice {
     Choice { value: value.to_owned(), words: words.to_owned(), selected: order == chosen }
 }
 
+/// Returns what selects workloads, in words; nothing for what is empty.
+pub(super) fn selected(cluster_queue: &str, namespace: &str, local_queue: &str) -> Vec<String> {
+    let all = [("ClusterQueue", cluster_queue), ("namespace", namespace), ("LocalQueue", local_queue)];
+    all.iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| format!("{name} {value}")).collect()
+}
+
 fn lede(data: &PendingPage, order: ListOrder) -> String {
     let query = &data.query;
     let order = match order {
@@ -190,15 +196,7 @@ fn lede(data: &PendingPage, order: ListOrder) -> String {
         let queues = queues.map(|count| format!(" in {}", text::counted(count, "ClusterQueue")));
         parts.push(format!("{} pending{}", text::count(total), queues.unwrap_or_default()));
     }
-    for (name, value) in [
-        ("ClusterQueue", &query.cluster_queue),
-        ("namespace", &query.namespace),
-        ("LocalQueue", &query.local_queue),
-    ] {
-        if !value.is_empty() {
-            parts.push(format!("{name} {value}"));
-        }
-    }
+    parts.extend(selected(&query.cluster_queue, &query.namespace, &query.local_queue));
     parts.push(order.to_owned());
     format!("{}.", parts.join(", "))
 }

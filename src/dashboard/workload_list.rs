@@ -3,7 +3,7 @@
 use super::frame::{Frame, Request, Scope, Section};
 use super::links::Links;
 use super::marks::{Shape, Tag};
-use super::pending::{Choice, Paging, choices};
+use super::pending::{Choice, Paging, choices, selected};
 use super::rows::WorkloadRow;
 use super::text::{self, Moment};
 use crate::visibility::views::{ListMetadata, Source, WorkloadState, WorkloadView};
@@ -212,15 +212,7 @@ fn lede(data: &WorkloadListPage) -> String {
         ListedState::Finished => format!("{} finished", text::count(total)),
     });
     let mut parts: Vec<String> = total.into_iter().collect();
-    for (name, value) in [
-        ("ClusterQueue", &query.cluster_queue),
-        ("namespace", &query.namespace),
-        ("LocalQueue", &query.local_queue),
-    ] {
-        if !value.is_empty() {
-            parts.push(format!("{name} {value}"));
-        }
-    }
+    parts.extend(selected(&query.cluster_queue, &query.namespace, &query.local_queue));
     parts.push("the newest first".to_owned());
     let text = parts.join(", ");
     format!("{}{}.", text.get(..1).unwrap_or_default().to_uppercase(), text.get(1..).unwrap_or_default())

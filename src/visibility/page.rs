@@ -3,6 +3,7 @@
 //! Invariant: a token holds no name but those of rows that its reader was shown.
 
 use super::views::{ListMetadata, ViewMetadata};
+use crate::api::ObjectKey;
 use crate::cache::size_index::Size;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -128,6 +129,13 @@ pub(super) struct RowKey {
     /// What it asks for, if the list is in that order.
     #[serde(rename = "z", default, skip_serializing_if = "Option::is_none")]
     pub(super) size: Option<Size>,
+}
+
+impl RowKey {
+    /// Returns the key of a row in a list by name.
+    pub(super) fn named(key: &ObjectKey) -> Self {
+        Self { namespace: key.namespace.to_string(), name: key.name.to_string(), ..Self::default() }
+    }
 }
 
 /// Place in the order of a queue.

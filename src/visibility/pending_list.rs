@@ -8,8 +8,7 @@ use super::page::{ModelError, QueuedKey, RowKey};
 use super::views::WorkloadView;
 use super::workload_row::Rows;
 use super::workloads::{
-    MAX_PASSED, Rowset, WorkloadPage, WorkloadQuery, brief, list_metadata, merged_by_position, row_key,
-    to_order,
+    MAX_PASSED, Rowset, WorkloadPage, WorkloadQuery, list_metadata, merged_by_position, row_key, to_order,
 };
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
@@ -122,13 +121,9 @@ impl<'a> Place<'a> {
                 let cluster_queue = workload.cluster_queue.to_string();
                 RowKey { queued: key.queued.map(|queued| QueuedKey { cluster_queue, ..queued }), ..key }
             }
-            Self::Waits(key, since) => RowKey { waiting: Some(since), ..Self::named(key) },
-            Self::Requesting(item) => RowKey { size: Some(item.size()), ..Self::named(&item.key) },
+            Self::Waits(key, since) => RowKey { waiting: Some(since), ..RowKey::named(key) },
+            Self::Requesting(item) => RowKey { size: Some(item.size()), ..RowKey::named(&item.key) },
         }
-    }
-
-    fn named(key: &ObjectKey) -> RowKey {
-        RowKey { namespace: key.namespace.to_string(), name: key.name.to_string(), ..RowKey::default() }
     }
 }
 
@@ -165,29 +160,11 @@ impl<'a> PendingList<'a> {
     fn page(self) -> Result<Rowset<WorkloadView>, ModelError> {
         let (scope, query) = (self.scope(), self.page.query);
         let after = query.page.after(&scope)?;
-        let mut places = self.places(after.as_ref()).peekable();
-        let (mut rows, mut passed, mut last) = (Vec::new(), 0_usize, None);
-        while rows.len() < query.page.limit && passed < MAX_PASSED {
-            let Some(place) = places.next() else { break };
-            passed = passed.saturating_add(1);
-            let key = place.key();
-            if !self.page.rows.access.sees(&key.namespace)
-                || self.namespace().is_some_and(|namespace| *key.namespace != *namespace)
-            {
-                continue;
-            }
-            last = Some(place);
-            let Some(record) = self.snapshot().workloads.get(key) else { continue };
-            let queue = self.page.rows.cluster_queue(record);
-            if self.page.selects(record, &queue) {
-                let row = brief(self.page.rows.row(record));
-                // Behind the queues come those that are in none.
-                if matches!(place, Place::Queued(_)) || self.order.is_of_all() || row.position.is_none() {
-                    rows.push(row);
-                }
-            }
-        }
-        let last = last.filter(|_| places.peek().is_some());
+        // Behind the queues come those that are in none.
+        let belongs = |place: &Place<'_>, row: &WorkloadView| {
+            matches!(place, Place::Queued(_)) || self.order.is_of_all() || row.position.is_none()
+        };
+        let (rows, last) = self.page.take(self.places(after.as_ref()), |place| place.key(), belongs);
         let remaining = last.and_then(|place| self.remaining(place));
         Ok((rows, list_metadata(&scope, last.map(Place::row_key), remaining)))
     }

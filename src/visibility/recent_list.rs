@@ -6,7 +6,7 @@ use super::access::Access;
 use super::page::{ModelError, RowKey};
 use super::views::WorkloadView;
 use super::workload_row::Rows;
-use super::workloads::{MAX_PASSED, Rowset, WorkloadPage, WorkloadQuery, brief, list_metadata};
+use super::workloads::{Rowset, WorkloadPage, WorkloadQuery, list_metadata};
 use crate::api::ObjectKey;
 use crate::cache::state_index::Recent;
 pub use crate::cache::state_index::RecentList;
@@ -37,34 +37,13 @@ pub fn recent_workloads(
         Some(Recent { since: Reverse(key.waiting?), key: ObjectKey::new(&key.namespace, &key.name) })
     });
     let page = WorkloadPage { rows: Rows::of(snapshot, access), query };
-    let is_visible = |key: &ObjectKey| {
-        access.sees(&key.namespace) && namespace.is_none_or(|namespace| *key.namespace == *namespace)
-    };
-    let mut places = snapshot.workloads.newest(list, after.as_ref()).peekable();
-    let (mut rows, mut passed, mut last) = (Vec::new(), 0_usize, None);
-    while rows.len() < query.page.limit && passed < MAX_PASSED {
-        let Some(place) = places.next() else { break };
-        passed = passed.saturating_add(1);
-        if !is_visible(&place.key) {
-            continue;
-        }
-        last = Some(place);
-        let Some(record) = snapshot.workloads.get(&place.key) else { continue };
-        if page.selects(record, &page.rows.cluster_queue(record)) {
-            rows.push(brief(page.rows.row(record)));
-        }
-    }
-    let last = last.filter(|_| places.peek().is_some());
+    let places = snapshot.workloads.newest(list, after.as_ref());
+    let (rows, last) = page.take(places, |place| &place.key, |_, _| true);
     let is_whole = access.sees_everything() && selector.is_by_queue() && words == [None; 3];
     let remaining = last.filter(|_| is_whole).map(|place| {
         let passed = snapshot.workloads.count_newer(list, place).saturating_add(1);
         snapshot.workloads.count(list).saturating_sub(passed)
     });
-    let key = last.map(|place| RowKey {
-        namespace: place.key.namespace.to_string(),
-        name: place.key.name.to_string(),
-        waiting: Some(place.since.0),
-        ..RowKey::default()
-    });
+    let key = last.map(|place| RowKey { waiting: Some(place.since.0), ..RowKey::named(&place.key) });
     Ok((rows, list_metadata(&scope, key, remaining)))
 }

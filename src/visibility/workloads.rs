@@ -94,6 +94,42 @@ impl<'a> WorkloadPage<'a> {
         selector.matches(&Rows::selected_fields(record, queue)) && selector.matches_labels(record)
     }
 
+    /// Takes the rows of places that the reader sees and the query selects, until the page is full or `MAX_PASSED` places are
+    /// passed over; returns the last place that was looked at too, if others follow. `belongs` says whether a row stands at its place.
+    pub(super) fn take<P>(
+        self,
+        places: impl Iterator<Item = P>,
+        key: impl Fn(&P) -> &'a ObjectKey,
+        belongs: impl Fn(&P, &WorkloadView) -> bool,
+    ) -> (Vec<WorkloadView>, Option<P>) {
+        let mut places = places.peekable();
+        let (mut rows, mut passed, mut last) = (Vec::new(), 0_usize, None);
+        while rows.len() < self.query.page.limit && passed < MAX_PASSED {
+            let Some(place) = places.next() else { break };
+            passed = passed.saturating_add(1);
+            let key = key(&place);
+            if !self.is_visible(key) {
+                continue;
+            }
+            if let Some(record) = self.rows.snapshot.workloads.get(key)
+                && self.selects(record, &self.rows.cluster_queue(record))
+            {
+                let row = brief(self.rows.row(record));
+                if belongs(&place, &row) {
+                    rows.push(row);
+                }
+            }
+            last = Some(place);
+        }
+        (rows, last.filter(|_| places.peek().is_some()))
+    }
+
+    fn is_visible(self, key: &ObjectKey) -> bool {
+        let namespace = self.query.namespace.as_deref();
+        self.rows.access.sees(&key.namespace)
+            && namespace.is_none_or(|namespace| *key.namespace == *namespace)
+    }
+
     fn by_name(self) -> Result<Rowset<WorkloadView>, ModelError> {
         let index = &self.rows.snapshot.workloads;
         let scope = format!("name/{}", self.query.namespace.as_deref().unwrap_or_default());
@@ -105,27 +141,10 @@ impl<'a> WorkloadPage<'a> {
         let in_namespace = |key: &ObjectKey| {
             self.query.namespace.as_deref().is_none_or(|namespace| *key.namespace == *namespace)
         };
-        let mut all = index.starting_at(first).take_while(|record| in_namespace(&record.meta.key)).peekable();
-        let (mut rows, mut passed, mut last) = (Vec::new(), 0_usize, None);
-        while rows.len() < self.query.page.limit && passed < MAX_PASSED {
-            let Some(record) = all.next() else { break };
-            passed = passed.saturating_add(1);
-            if !self.rows.access.sees(&record.meta.key.namespace) {
-                continue;
-            }
-            last = Some(&record.meta.key);
-            let queue = self.rows.cluster_queue(record);
-            if self.selects(record, &queue) {
-                rows.push(brief(self.rows.row(record)));
-            }
-        }
-        let more = all.peek().is_some();
-        let key = last.filter(|_| more).map(|key| RowKey {
-            namespace: key.namespace.to_string(),
-            name: key.name.to_string(),
-            ..RowKey::default()
-        });
-        Ok((rows, list_metadata(&scope, key, None)))
+        let keys =
+            index.starting_at(first).map(|record| &record.meta.key).take_while(|key| in_namespace(key));
+        let (rows, last) = self.take(keys, |key| *key, |_, _| true);
+        Ok((rows, list_metadata(&scope, last.map(RowKey::named), None)))
     }
 
     /// The pending workloads of a ClusterQueue, for a reader of all namespaces.
@@ -167,28 +186,12 @@ impl<'a> WorkloadPage<'a> {
         positions: impl Iterator<Item = PendingPosition<'a>>,
         total: usize,
     ) -> Rowset<WorkloadView> {
-        let mut positions = positions.peekable();
-        let (mut rows, mut passed, mut last) = (Vec::new(), 0_usize, None);
-        while rows.len() < self.query.page.limit && passed < MAX_PASSED {
-            let Some(position) = positions.next() else { break };
-            passed = passed.saturating_add(1);
-            let workload = position.workload;
-            if !self.rows.access.sees(&workload.key.namespace) {
-                continue;
-            }
-            last = Some((workload, position.in_cluster_queue));
-            let Some(record) = self.rows.snapshot.workloads.get(&workload.key) else { continue };
-            let queue = self.rows.cluster_queue(record);
-            if self.selects(record, &queue) {
-                rows.push(brief(self.rows.row(record)));
-            }
-        }
-        let more = positions.peek().is_some();
+        let (rows, last) = self.take(positions, |position| &position.workload.key, |_, _| true);
         // Where other namespaces are passed over, their number is not known.
         let is_whole = self.query.selector.is_by_queue() && self.query.namespace.is_none();
-        let remaining = last.as_ref().filter(|_| is_whole && more);
-        let remaining = remaining.map(|(_, position)| total.saturating_sub(position.saturating_add(1)));
-        let key = last.filter(|_| more).map(|(workload, _)| row_key(workload));
+        let remaining = last.as_ref().filter(|_| is_whole);
+        let remaining = remaining.map(|last| total.saturating_sub(last.in_cluster_queue.saturating_add(1)));
+        let key = last.map(|last| row_key(last.workload));
         (rows, list_metadata(scope, key, remaining))
     }
 }
@@ -222,7 +225,7 @@ pub(super) fn merged_by_position<'a>(
 }
 
 /// Leaves out what a row says twice: the text of a blocker whose amounts it has is a part of the message.
-pub(super) fn brief(mut row: WorkloadView) -> WorkloadView {
+fn brief(mut row: WorkloadView) -> WorkloadView {
     if let Some(blocker) = row.first_blocker.as_mut().filter(|blocker| blocker.missing.is_some()) {
         blocker.text.clear();
     }
