@@ -180,12 +180,12 @@ fn wrong_flags_and_missing_things_are_named() {
         ("usage export --since yesterday", 2, "\"yesterday\""),
         ("usage export --since 1d --format xml", 2, "[possible values: jsonl, csv]"),
         ("usage export --since 1d --rollup week", 2, "unknown roll-up \"week\": use hour or day"),
-        ("usage export --since 1d --until 2d", 1, "--until: the end of the period is not after its start"),
-        ("usage export --since 1d -A -n a", 1, "-A and -n"),
-        ("usage export --since 1d -o json", 1, "-o: export has --format"),
-        ("usage --by queue export --since 1d", 1, "--by: is a flag of the report"),
-        ("usage --since 2d export --since 1d", 1, "--since before export"),
-        ("usage export --since 1d --source cluster", 1, "--source: the durable record"),
+        ("usage export --since 1d --until 2d", 2, "--until: the end of the period is not after its start"),
+        ("usage export --since 1d -A -n a", 2, "-A and -n"),
+        ("usage export --since 1d -o json", 2, "-o: export has --format"),
+        ("usage --by queue export --since 1d", 2, "--by: is a flag of the report"),
+        ("usage --since 2d export --since 1d", 2, "--since before export"),
+        ("usage export --since 1d --source cluster", 2, "--source: the durable record"),
         ("usage export --since 1d -f /nonexistent/x.out", 1, "there is no folder /nonexistent"),
     ] {
         let outcome = server.run("sluice", line);

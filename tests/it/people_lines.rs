@@ -18,6 +18,14 @@ fn a_wrong_command_line_ends_with_status_2_and_says_what_is_expected() {
         ("list workload --for train", "TYPE[.GROUP]/NAME expected"),
         ("list pods --for job/", "TYPE[.GROUP]/NAME expected"),
         ("capacity --for job/", "NAME or TYPE[.GROUP]/NAME expected"),
+        ("capacity --pod cpu", "--pod: \"cpu\": RESOURCE=QUANTITY expected"),
+        ("capacity --pod cpu=one", "--pod: cpu: invalid quantity \"one\""),
+        ("usage --since 1h --until 2h", "--until: the end of the period is not after its start"),
+        ("why train -o csv", "-o csv is a format of list and usage"),
+        ("why train -o jsonn", "jsonn"),
+        ("list pods --for job/train -w", "-w: pods are objects of the cluster"),
+        ("list preemption --source cluster", "--source: the history is known to the manager alone"),
+        ("list cohort --as-group admins", "--as-group, --as-uid and --as-user-extra require --as"),
         ("list cq nlp", "tip: a list takes no name: describe clusterqueue nlp shows one"),
         ("list lq main -n a", "tip: a list takes no name: describe localqueue main shows one"),
         ("list wl train", "tip: a list takes no name: describe workload train and why train show one"),
@@ -116,6 +124,14 @@ fn capacity_for_a_job_asks_about_the_flavors_of_its_queue() {
     assert_eq!(outcome.out.matches("POD SET").count(), 2, "{outcome:?}");
     let outcome = run_on(&objects, "capacity-fail", "capacity --pod cpu=16 --fail");
     assert_eq!(outcome.code, 4, "{outcome:?}");
+    let mut finished = objects.clone();
+    finished[7]["status"] = json!({"conditions": [{"type": "Finished", "status": "True", "reason": "Succeeded",
+        "message": "", "lastTransitionTime": "2026-11-26T13:30:00Z"}]});
+    let outcome = run_on(&finished, "capacity-finished", "capacity --for job/train");
+    assert_eq!(
+        (outcome.code, outcome.err.lines().last()),
+        (1, Some("error: job/train has finished: its pods ask for nothing any more"))
+    );
     let outcome = run_on(&objects, "capacity-queue", "capacity -c nlpx");
     assert_eq!(
         (outcome.code, outcome.err.as_str()),

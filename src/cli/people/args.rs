@@ -5,6 +5,7 @@ use std::io::{IsTerminal, Write};
 use anyhow::bail;
 use serde_json::Value;
 
+use super::failure::wrong_use;
 use super::writing::DryRun;
 use crate::cli::files;
 use crate::people::object_text::name_text;
@@ -29,10 +30,10 @@ impl OutputArgs {
 
     pub(crate) fn parsed(&self) -> anyhow::Result<Output> {
         if self.is_csv() {
-            bail!("-o csv is a format of list and usage");
+            return Err(wrong_use("-o csv is a format of list and usage"));
         }
         let read = |path: &str| std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
-        Output::parse(self.output.as_deref(), &OutputOptions::default(), read).map_err(anyhow::Error::msg)
+        Output::parse(self.output.as_deref(), &OutputOptions::default(), read).map_err(wrong_use)
     }
 
     /// Returns the format of objects; `None` for lines about what was done.
@@ -40,7 +41,9 @@ impl OutputArgs {
         match self.parsed()? {
             Output::Default | Output::Wide => Ok(None),
             Output::Objects(format) => Ok(Some(format)),
-            Output::GoTemplate => bail!("templates of Go are not supported: use -o jsonpath=... or -o json"),
+            Output::GoTemplate => {
+                Err(wrong_use("templates of Go are not supported: use -o jsonpath=... or -o json"))
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tower::util::MapResponseLayer;
 
-use super::failure::EXIT_PARTIAL;
+use super::failure::{EXIT_PARTIAL, wrong_use};
 use super::warnings::Warnings;
 use crate::kube::client::Caller;
 use crate::people::duration::{self, TimeLimit};
@@ -253,7 +253,7 @@ impl IdentityArgs {
     fn applied(&self, known: ::kube::config::AuthInfo) -> anyhow::Result<::kube::config::AuthInfo> {
         let acts_with = !self.as_group.is_empty() || self.as_uid.is_some() || !self.as_user_extra.is_empty();
         if acts_with && self.act_as.is_none() {
-            bail!("--as-group, --as-uid and --as-user-extra require --as");
+            return Err(wrong_use("--as-group, --as-uid and --as-user-extra require --as"));
         }
         // The type of the token is private to the client's crates; its file format is public.
         let Value::Object(mut fields) = serde_json::to_value(known)? else { bail!("user of the kubeconfig") };
@@ -279,7 +279,7 @@ impl IdentityArgs {
         let mut extra = Map::new();
         for text in &self.as_user_extra {
             let Some((key, value)) = text.split_once('=') else {
-                bail!("--as-user-extra {text:?}: KEY=VALUE expected")
+                return Err(wrong_use(format!("--as-user-extra {text:?}: KEY=VALUE expected")));
             };
             let values = extra.entry(key).or_insert_with(|| json!([]));
             if let Value::Array(values) = values {

@@ -21,6 +21,8 @@ pub(crate) const TOO_MANY: u16 = 429;
 pub(crate) const UNAVAILABLE: u16 = 503;
 /// Some objects were skipped, or a right was missing for a part.
 pub(crate) const EXIT_PARTIAL: u8 = 3;
+/// The command line is wrong, as where the parser says so.
+const EXIT_WRONG_USE: u8 = 2;
 /// Names that are compared with one that was not found.
 const COMPARED: i64 = 500;
 
@@ -30,7 +32,17 @@ pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     kind == Some(std::io::ErrorKind::BrokenPipe)
 }
 
-/// Prints an error.
+/// Flags that do not go together, or a value that the parser does not read.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct WrongUse(String);
+
+/// Returns the error of a wrong command line.
+pub(crate) fn wrong_use(text: impl Into<String>) -> anyhow::Error {
+    WrongUse(text.into()).into()
+}
+
+/// Prints an error, and returns the exit status for it.
 pub(crate) fn print_error(error: &anyhow::Error) -> ExitCode {
     if is_closed_pipe(error) {
         return ExitCode::FAILURE;
@@ -48,7 +60,7 @@ pub(crate) fn print_error(error: &anyhow::Error) -> ExitCode {
     };
     let lines: Vec<String> = text.lines().map(printable).collect();
     let _ = writeln!(std::io::stderr(), "error: {}", lines.join("\n       "));
-    ExitCode::FAILURE
+    if error.is::<WrongUse>() { ExitCode::from(EXIT_WRONG_USE) } else { ExitCode::FAILURE }
 }
 
 /// Returns a cause without the layers of the client that it went through.

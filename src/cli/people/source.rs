@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::connection::{Connection, ConnectionArgs, Session};
-use super::failure::{NOT_FOUND, UNAVAILABLE};
+use super::failure::{NOT_FOUND, UNAVAILABLE, wrong_use};
 use super::{here, note};
 use crate::kube::client::{CallError, Caller};
 
@@ -75,7 +75,9 @@ impl SourceArgs {
     pub(super) fn check_cluster(&self, what: &str) -> anyhow::Result<()> {
         match self.source {
             Source::Auto | Source::Cluster => Ok(()),
-            Source::Manager | Source::File(_) => anyhow::bail!("--source: {what} are read from the cluster"),
+            Source::Manager | Source::File(_) => {
+                Err(wrong_use(format!("--source: {what} are read from the cluster")))
+            }
         }
     }
 
@@ -84,7 +86,7 @@ impl SourceArgs {
         match self.source {
             Source::Auto | Source::Manager => Ok(()),
             Source::Cluster | Source::File(_) => {
-                anyhow::bail!("--source: {what} is known to the manager alone")
+                Err(wrong_use(format!("--source: {what} is known to the manager alone")))
             }
         }
     }

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use super::{Rows, TableArgs, ViewQuery, ask, note_partial, read, rows, why};
 use crate::cli::people::connection::{ConnectionArgs, Session};
 use crate::cli::people::discovery::{Discovery, workload_name};
-use crate::cli::people::failure::{NOT_FOUND, not_found};
+use crate::cli::people::failure::{NOT_FOUND, not_found, wrong_use};
 use crate::cli::people::kinds::PeopleKind;
 use crate::cli::people::note;
 use crate::cli::people::pages::encoded;
 use crate::kube::client::CallError;
 use crate::people::views;
 use crate::resources::Quantity;
-use crate::visibility::views::{ClusterQueueView, FlavorView};
+use crate::visibility::views::{ClusterQueueView, FlavorView, WorkloadState, WorkloadView};
 
 /// The answer is no, and a flag asked.
 const EXIT_NO: u8 = 4;
@@ -50,10 +50,11 @@ pub(crate) async fn run(args: &CapacityArgs) -> anyhow::Result<ExitCode> {
     args.table.format()?;
     for part in args.pod.iter().flat_map(|pod| pod.split(',')) {
         let Some((resource, quantity)) = part.split_once('=').filter(|(name, _)| !name.is_empty()) else {
-            bail!("--pod: {part:?}: RESOURCE=QUANTITY expected");
+            return Err(wrong_use(format!("--pod: {part:?}: RESOURCE=QUANTITY expected")));
         };
         if let Err(problem) = Quantity::parse(quantity) {
-            bail!("--pod: {resource}: invalid quantity {quantity:?}: {problem}");
+            let text = format!("--pod: {resource}: invalid quantity {quantity:?}: {problem}");
+            return Err(wrong_use(text));
         }
     }
     let session = args.table.connect(&args.connection).await?;
@@ -92,8 +93,12 @@ fn flavors_of(list: &Value) -> anyhow::Result<Vec<FlavorView>> {
     read(&list.get("items").cloned().unwrap_or_default())
 }
 
-/// Namespace and name of a Workload.
-type WorkloadName = (String, String);
+/// The Workload whose pods are counted.
+struct Counted {
+    namespace: String,
+    name: String,
+    cluster_queue: Option<String>,
+}
 
 impl CapacityArgs {
     /// Whether more is asked for than what is free.
@@ -106,33 +111,29 @@ impl CapacityArgs {
     }
 
     /// Returns the Workload whose pods are counted.
-    async fn workload(&self, session: &Session) -> anyhow::Result<Option<WorkloadName>> {
+    async fn workload(&self, session: &Session) -> anyhow::Result<Option<Counted>> {
         let Some(job) = &self.for_job else { return Ok(None) };
         let mut discovery = Discovery::new(&session.caller);
-        why::workload(session, &mut discovery, job).await.map(Some)
+        let (namespace, name) = why::workload(session, &mut discovery, job).await?;
+        let path = format!("namespaces/{}/workloadviews/{}", encoded(&namespace), encoded(&name));
+        let view: WorkloadView = read(&ask(session, &path, "workloadviews").await?)?;
+        if view.state == WorkloadState::Finished {
+            bail!("{job} has finished: its pods ask for nothing any more");
+        }
+        let cluster_queue = Some(view.cluster_queue).filter(|queue| !queue.is_empty());
+        Ok(Some(Counted { namespace, name, cluster_queue }))
     }
 
     /// Returns the flavors that may serve the pods: those of the ClusterQueue that is named, or that the Workload is in; otherwise all.
-    async fn flavors(
-        &self,
-        session: &Session,
-        workload: Option<&WorkloadName>,
-    ) -> anyhow::Result<Vec<String>> {
-        let queue = match (&self.clusterqueue, workload) {
-            (None, Some((namespace, name))) => {
-                let path = format!("namespaces/{}/workloadviews/{}", encoded(namespace), encoded(name));
-                let view = ask(session, &path, "workloadviews").await?;
-                view.get("clusterQueue").and_then(Value::as_str).map(str::to_owned)
-            }
-            (queue, _) => queue.clone(),
-        };
+    async fn flavors(&self, session: &Session, workload: Option<&Counted>) -> anyhow::Result<Vec<String>> {
+        let of_workload = || workload?.cluster_queue.as_ref();
         let mut names: Vec<String> = Vec::new();
-        if let Some(queue) = queue.filter(|name| !name.is_empty()) {
-            let path = format!("clusterqueueviews/{}", encoded(&queue));
+        if let Some(queue) = self.clusterqueue.as_ref().or_else(of_workload).filter(|name| !name.is_empty()) {
+            let path = format!("clusterqueueviews/{}", encoded(queue));
             let view: ClusterQueueView = match ask(session, &path, "clusterqueueviews").await {
                 Err(error) if is_not_found(&error) => {
                     let collection = PeopleKind::ClusterQueue.collection(None);
-                    return Err(not_found(&session.caller, "clusterqueue", &queue, &collection, None).await);
+                    return Err(not_found(&session.caller, "clusterqueue", queue, &collection, None).await);
                 }
                 answer => read(&answer?)?,
             };
@@ -151,11 +152,7 @@ impl CapacityArgs {
     }
 
     /// Asks for each flavor. One that does not exist, or lacks the level that is wanted, is left out and named.
-    async fn of_each(
-        &self,
-        session: &Session,
-        workload: Option<&WorkloadName>,
-    ) -> anyhow::Result<Vec<Value>> {
+    async fn of_each(&self, session: &Session, workload: Option<&Counted>) -> anyhow::Result<Vec<Value>> {
         let (mut answers, mut failed) = (Vec::new(), Vec::new());
         for flavor in self.flavors(session, workload).await? {
             match self.ask(session, &flavor, workload).await {
@@ -181,9 +178,9 @@ impl CapacityArgs {
         &self,
         session: &Session,
         flavor: &str,
-        workload: Option<&WorkloadName>,
+        workload: Option<&Counted>,
     ) -> anyhow::Result<Value> {
-        let workload = workload.map(|(namespace, name)| format!("{namespace}/{name}"));
+        let workload = workload.map(|Counted { namespace, name, .. }| format!("{namespace}/{name}"));
         let options = [
             ("pod", self.pod.as_ref()),
             ("workload", workload.as_ref()),

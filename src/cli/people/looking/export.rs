@@ -17,7 +17,7 @@ use super::usage::period_start;
 use super::{PAGE, TableArgs, ask, read};
 use crate::cli::files;
 use crate::cli::people::connection::{ConnectionArgs, Session};
-use crate::cli::people::failure::{EXIT_PARTIAL, FORBIDDEN, GONE, TOO_MANY};
+use crate::cli::people::failure::{EXIT_PARTIAL, FORBIDDEN, GONE, TOO_MANY, wrong_use};
 use crate::cli::people::note;
 use crate::cli::people::pages::{encoded, items};
 use crate::cli::people::source::VIEWS;
@@ -78,10 +78,10 @@ enum Sink {
 impl ExportArgs {
     fn check(&self, connection: &ConnectionArgs) -> anyhow::Result<()> {
         if self.until.as_ref().is_some_and(|until| until.time <= self.since.time) {
-            bail!("--until: the end of the period is not after its start");
+            return Err(wrong_use("--until: the end of the period is not after its start"));
         }
         if self.all_namespaces && connection.namespace.is_some() {
-            bail!("-A and -n: name one namespace, or all");
+            return Err(wrong_use("-A and -n: name one namespace, or all"));
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use super::{PAGE, Rows, TableArgs, ViewQuery, WatchArgs, note_partial, read, row
 use crate::cache::Kind;
 use crate::cli::files;
 use crate::cli::people::connection::{ConnectionArgs, Session};
-use crate::cli::people::failure::{NOT_FOUND, not_found};
+use crate::cli::people::failure::{NOT_FOUND, not_found, wrong_use};
 use crate::cli::people::kinds::PeopleKind;
 use crate::cli::people::note;
 use crate::people::views::{self, FlavorResource, Forest, Look};
@@ -109,7 +109,8 @@ pub(crate) async fn run(args: &ListArgs) -> anyhow::Result<ExitCode> {
         _ => "",
     };
     if args.watch.watch && !kind.is_empty() {
-        bail!("-w: {kind} are objects of the cluster: use kubectl get {kind} --watch");
+        let text = format!("-w: {kind} are objects of the cluster: use kubectl get {kind} --watch");
+        return Err(wrong_use(text));
     }
     match &args.kind {
         ListKind::Pods(filter) => {
@@ -152,7 +153,7 @@ pub(crate) async fn run(args: &ListArgs) -> anyhow::Result<ExitCode> {
         && !filter.views
     {
         if args.watch.watch {
-            bail!("-w with -o json, yaml, name or jsonpath takes --views");
+            return Err(wrong_use("-w with -o json, yaml, name or jsonpath takes --views"));
         }
         filter.print_objects(&session, args, (found, format), &list.nothing).await?;
         return Ok(session.ended(ExitCode::SUCCESS));

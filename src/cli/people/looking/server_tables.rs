@@ -10,6 +10,7 @@ use crate::cache::ApiResourceInfo;
 use crate::cli::files;
 use crate::cli::people::connection::{ConnectionArgs, Session};
 use crate::cli::people::discovery::{Discovery, job_name};
+use crate::cli::people::failure::wrong_use;
 use crate::cli::people::jobs::{ForObject, for_object};
 use crate::cli::people::note;
 use crate::cli::people::pages::{ListOptions, Pages, encoded, items};
@@ -46,7 +47,9 @@ pub(super) async fn pods(
     let job = match for_object(&mut discovery, &session.caller, namespace, &filter.for_job).await? {
         ForObject::Found(job) => job,
         ForObject::NotFound => bail!("{} not found", filter.for_job),
-        ForObject::NoName => bail!("--for {:?}: TYPE[.GROUP]/NAME expected", filter.for_job),
+        ForObject::NoName => {
+            return Err(wrong_use(format!("--for {:?}: TYPE[.GROUP]/NAME expected", filter.for_job)));
+        }
     };
     let selector = pod_selector(&job);
     let selector =

@@ -10,7 +10,7 @@ use super::export::{self, ExportArgs};
 use super::{TableArgs, ask, note_partial, read};
 use crate::cli::files;
 use crate::cli::people::connection::{ConnectionArgs, Session};
-use crate::cli::people::failure::{EXIT_PARTIAL, FORBIDDEN};
+use crate::cli::people::failure::{EXIT_PARTIAL, FORBIDDEN, wrong_use};
 use crate::cli::people::note;
 use crate::cli::people::pages::encoded;
 use crate::cli::people::source::VIEWS;
@@ -80,12 +80,12 @@ impl UsageArgs {
             ("--resource", self.resource.is_some()),
         ];
         if let Some((flag, _)) = given.iter().find(|(_, is_given)| *is_given) {
-            anyhow::bail!(
+            return Err(wrong_use(format!(
                 "{flag}: is a flag of the report; export has --since, --until and --rollup of its own"
-            );
+            )));
         }
         if self.table.output.output.is_some() {
-            anyhow::bail!("-o: export has --format jsonl and --format csv");
+            return Err(wrong_use("-o: export has --format jsonl and --format csv"));
         }
         Ok(())
     }
@@ -127,7 +127,7 @@ pub(crate) async fn run(args: &UsageArgs) -> anyhow::Result<ExitCode> {
         None => period_start(DEFAULT_PERIOD).map_err(anyhow::Error::msg)?,
     };
     if args.until.is_some_and(|until| until <= since) {
-        anyhow::bail!("--until: the end of the period is not after its start");
+        return Err(wrong_use("--until: the end of the period is not after its start"));
     }
     args.table.check_manager("the history")?;
     let session = args.connection.connect().await?;
