@@ -60,8 +60,8 @@ fn a_dump_says_when() {
     let outcome = run(&server, &dump, "why job/waits --when");
     assert_eq!(outcome.code, 0, "{outcome:?}");
     let range = [
-        "Earliest 14:05 today runs end as the quickest quarter of earlier runs did",
-        "Latest 15:10 today runs end as 9 of 10 earlier runs did, or at their maximum execution time",
+        "Earliest 14:05 UTC today runs end as the quickest quarter of earlier runs did",
+        "Latest 15:10 UTC today runs end as 9 of 10 earlier runs did, or at their maximum execution time",
         "Assumes nothing new arrives in the cohort of q; quotas and nodes stay",
         "Assumes 1 running workload has a maximum execution time and may end at any time before it: fewer than 20 earlier runs",
         "Known 1 of 2 running workloads declare a maximum execution time",

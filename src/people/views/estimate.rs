@@ -53,7 +53,7 @@ pub(super) fn lines(estimate: &Estimate, look: Look) -> Vec<(&'static str, Strin
 fn minute(time: Timestamp, mode: RoundMode, look: Look) -> String {
     let rounded = time.round(TimestampRound::new().smallest(Unit::Minute).mode(mode)).unwrap_or(time);
     let (then, now) = (rounded.to_zoned(TimeZone::UTC), look.now.to_zoned(TimeZone::UTC));
-    let clock = rounded.strftime("%H:%M");
+    let clock = rounded.strftime("%H:%M UTC");
     if then.date() == now.date() {
         format!("{clock} today")
     } else if now.date().tomorrow().is_ok_and(|day| day == then.date()) {

@@ -17,6 +17,12 @@ pub fn recorded(recorded: &Recorded, asked: Timestamp, look: Look) -> String {
         return "Nothing is recorded: the manager runs with --history-ring=0, or has just started".to_owned();
     };
     let until = recorded.until.unwrap_or(look.now).as_second();
+    if until <= asked.as_second() {
+        return "Nothing of the period is recorded yet".to_owned();
+    }
+    if from.as_second() >= until {
+        return format!("Nothing of the period is recorded: the record begins at {}", day_time(from, look));
+    }
     let length = |from: Timestamp| human((until - from.as_second()).max(0));
     // A period until now ends with the last commit, some seconds ago: `of 24h`, not of 23h.
     let end =

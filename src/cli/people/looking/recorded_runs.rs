@@ -3,6 +3,7 @@
 //! Invariant: a bounded number of pages is read; without a record, or without the right to read it, there are no runs.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -15,40 +16,41 @@ use crate::simulate::estimate::RecordedRun;
 use crate::simulate::estimate::run_times::Run;
 use crate::visibility::views::{UsageRecordReport, UsageRecordView};
 
-/// Days before now that are read, as long as they have few enough pages.
+/// Starts of the periods that are read, the last one first, in days before now, as long as they have few enough pages.
 const PERIODS: [i64; 3] = [1, 7, 30];
 /// Most pages of a period.
 const MAX_PAGES: usize = 10;
 /// How a run ends that says how long such runs take; evicted ones do not.
 const ENDED: &str = "Finished";
 
-/// Returns the runs that have ended, of the longest period of few enough pages.
+/// Returns the runs that have ended, of the longest time of few enough pages.
 pub(super) async fn read_runs(session: &Session, now: Timestamp) -> Vec<RecordedRun> {
-    let mut found = Vec::new();
+    let (mut found, mut until) = (Vec::new(), now);
     for days in PERIODS {
         let Some(since) = now.checked_sub(SignedDuration::from_hours(24 * days)).ok() else { break };
-        let (rows, is_whole) = rows(session, since).await;
+        let (rows, is_whole) = rows(session, (since, until)).await;
         // Of a period that is not whole, the last runs are missing.
         if is_whole || found.is_empty() {
-            found = runs(&rows);
+            found.extend(rows);
         }
         if !is_whole {
             break;
         }
+        until = since;
     }
-    found
+    runs(&found)
 }
 
-/// Returns the rows since a time, and whether these are all.
-async fn rows(session: &Session, since: Timestamp) -> (Vec<UsageRecordView>, bool) {
+/// Returns the rows of a period, and whether these are all.
+async fn rows(session: &Session, (since, until): (Timestamp, Timestamp)) -> (Vec<UsageRecordView>, bool) {
     let (mut rows, mut token) = (Vec::new(), String::new());
     for _ in 0..MAX_PAGES {
-        let since = encoded(&since.to_string());
-        let mut path = format!("{VIEWS}/clusterusagerecords?limit={PAGE}&since={since}");
-        if !token.is_empty() {
-            path.push_str("&continue=");
-            path.push_str(&encoded(&token));
-        }
+        let mut path =
+            format!("{VIEWS}/clusterusagerecords?limit={PAGE}&since={}", encoded(&since.to_string()));
+        // After the first page, the token has the period.
+        let (name, value) =
+            if token.is_empty() { ("until", until.to_string()) } else { ("continue", token.clone()) };
+        let _ = write!(path, "&{name}={}", encoded(&value));
         let Ok(page) = session.caller.get(&path).await else { return (rows, false) };
         let Ok(UsageRecordReport { metadata, items, .. }) = read(&page) else { return (rows, false) };
         rows.extend(items);
