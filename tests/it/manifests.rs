@@ -6,6 +6,7 @@ use sluice::api::config;
 use sluice::frameworks::{frameworks, known_frameworks};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 const TREES: [&str; 3] = ["config", "webhook-certs", "crds"];
 
@@ -35,9 +36,12 @@ fn documents(path: &Path) -> Vec<Value> {
 }
 
 pub(crate) fn objects(kind: &str) -> Vec<(PathBuf, Value)> {
-    let all =
-        files().into_iter().flat_map(|path| documents(&path).into_iter().map(move |o| (path.clone(), o)));
-    all.filter(|(_, object)| object["kind"] == kind).collect()
+    // Reading all files takes a second without optimization, and some tests ask for dozens of kinds.
+    static ALL: LazyLock<Vec<(PathBuf, Value)>> = LazyLock::new(|| {
+        let of = |path: PathBuf| documents(&path).into_iter().map(move |object| (path.clone(), object));
+        files().into_iter().flat_map(of).collect()
+    });
+    ALL.iter().filter(|(_, object)| object["kind"] == kind).cloned().collect()
 }
 
 pub(crate) fn texts(value: &Value) -> Vec<&str> {
