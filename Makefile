@@ -35,8 +35,8 @@ test: tools ## unit, and the core of the end-to-end tests on a real control plan
 	$(MAKE) unit
 	$(E2E_TEST) --tier core
 
-test-rest: tools ## what `make test` leaves out: faults, load and whole matrices of the end-to-end tests, pages in a browser
-	$(E2E_TEST) --tier full
+test-rest: tools ## what `make test` leaves out: faults, load and whole matrices of the end-to-end tests, pages in a browser; PART=1/3: a third of the former
+	$(E2E_TEST) --tier full $(if $(PART),--part $(PART))
 	$(MAKE) dashboard-test
 
 test-all: test test-rest ## everything but soak

@@ -39,6 +39,9 @@ const OWNER_CONTROLLERS: [&str; 5] = [
     "statefulset-controller",
 ];
 
+/// The components of several control planes share few cores, and memory is there: garbage is collected less often.
+const GARBAGE_COLLECTION: [(&str, &str); 2] = [("GOGC", "400"), ("GOMEMLIMIT", "2GiB")];
+
 /// A running control plane.
 pub struct ControlPlane {
     // Newest first, so that clients of the API server stop before it, etcd after it, and the guard (next field) last.
@@ -239,7 +242,7 @@ impl ControlPlane {
     fn start_process(&mut self, name: &str, arguments: &[String]) -> Result<()> {
         let log = self.folder.join(format!("{name}.log"));
         let mut command = Command::new(self.binaries.path(name));
-        command.current_dir(&self.folder).args(arguments).env("HOME", &self.folder);
+        command.current_dir(&self.folder).args(arguments).env("HOME", &self.folder).envs(GARBAGE_COLLECTION);
         let process = Process::start(name, &mut command, &log, &self.guard)?;
         self.processes.insert(0, process);
         Ok(())

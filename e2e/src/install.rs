@@ -44,6 +44,10 @@ pub fn manifests_with(kubectl: &Kubectl, components: &[&str]) -> Result<Vec<Valu
 /// Components of all job kinds that are not shipped. With Kueue, pods without a queue name get the default queue.
 pub const ALL_KINDS: [&str; 2] = ["frameworks/all", "webhooks/default-queue"];
 
+/// How long the API server waits for a review, three times what is shipped: the program is not optimized here, and several control
+/// planes share two cores.
+const REVIEW_SECONDS: u32 = 9;
+
 /// Component that serves v1beta1, and the manager's flag with it.
 pub const V1BETA1: (&str, &str) = ("v1beta1", "--conversion-service=kueue-conversion-service");
 
@@ -126,13 +130,17 @@ pub async fn remove_webhooks(objects: &ObjectClient) -> Result<Vec<(Kind, Value)
 }
 
 /// Returns a webhook configuration, or a definition whose objects are converted, whose webhooks are called at a port of 127.0.0.1
-/// instead of a Service.
+/// instead of a Service, and may take longer.
 pub fn dial_locally(mut object: Value, port: u16) -> Value {
     let mut webhooks: Vec<&mut Value> = match text(&object, "/kind") {
         "CustomResourceDefinition" => object.pointer_mut("/spec/conversion/webhook").into_iter().collect(),
         _ => object.pointer_mut("/webhooks").and_then(Value::as_array_mut).into_iter().flatten().collect(),
     };
-    for config in webhooks.iter_mut().filter_map(|webhook| webhook.get_mut("clientConfig")) {
+    for webhook in &mut webhooks {
+        if let Some(timeout) = webhook.get_mut("timeoutSeconds") {
+            *timeout = json!(REVIEW_SECONDS);
+        }
+        let Some(config) = webhook.get_mut("clientConfig") else { continue };
         let path = text(config, "/service/path").to_owned();
         if let Some(config) = config.as_object_mut()
             && config.remove("service").is_some()

@@ -84,7 +84,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full, Plane, 15, migrate::rights_owners_and_namespaces;
     Core, Plane, 20, job_kinds::each_served_kind_runs;
     Core, Plane, 20, framework_file::kind_of_a_file_is_queued;
-    Core, Plane, 60, ray_clusters::cluster_grows_and_shrinks_a_hundred_times;
+    Core + Soak, Plane, 40, ray_clusters::cluster_grows_and_shrinks_many_times;
     Core, Plane, 45, kinds_on_nodes::ranks_and_resizes;
     Core, Plane, 53, below_jobs::gates_are_removed_below_other_objects;
     Core, Plane, 33, pod_groups::groups_and_sets_under_a_full_queue;
@@ -129,7 +129,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Core, Queues, 1, unreadable_objects::pod_template_schema_matches_server;
     Core, Queues, 4, charged_pods::server_makes_pods_as_recorded;
     Core + Versions, Queues, 12, unreadable_objects::large_objects_delay_no_others;
-    Core, Queues, 9, unreadable_objects::too_large_workload_is_reported;
+    Core, Plane, 9, unreadable_objects::too_large_workload_is_reported;
     Core + Soak + Versions, Queues, 14, rejected_writes::policy_forbids_manager_writes;
     Core, Plane, 9, write_counts::writes_and_events_per_job;
     Core, Plane, 12, write_counts::checks_of_other_field_managers;
@@ -155,7 +155,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full + Soak, Plane, 43, leader_election::lease_is_edited_by_hand;
     Full, Plane, 45, leader_changes::back_off_and_reserved_capacity_are_kept;
     Full, Plane, 60, upgrades::states_are_kept_up_and_back;
-    Core, Plane, 65, upgrade_dumps::dumps_are_taken_over;
+    Core, Plane, 130, upgrade_dumps::dumps_are_taken_over;
     Soak, Plane, 60, upgrade_dumps::dumps_are_taken_over_after_definitions;
     Soak, Plane, 100, upgrade_dumps::states_are_written;
     Older, Plane, 180, upgrade_dumps::older_build_takes_over_again;
@@ -171,7 +171,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full, Machine, 36, runtime::lease_survives_hostile_clients;
     Soak + Versions, Plane, 91, runtime::missing_permission_is_reported;
     Core, Plane, 7, debugging::dump_replays_cluster;
-    Full, Plane, 57, dump_of_kinds::every_kind_is_dumped_and_replayed;
+    Full, Plane, 90, dump_of_kinds::every_kind_is_dumped_and_replayed;
     Core, Plane, 2, debugging::state_level_and_queues;
     Core, Plane, 1, runtime::unknown_configuration_field_stops_start;
     Full, Plane, 37, certificates::rotation_under_load;
@@ -193,8 +193,8 @@ pub(crate) const CASES: &[Case] = &cases! {
     Soak, Kubelet, 90, shipped_dashboard::dashboard_runs_as_rendered;
     Full + Versions, Kubelet, 60, visibility::pending_workloads_are_served;
     Soak, Kubelet, 60, visibility::split_deployments_serve;
-    Full, Kubelet, 25, v1beta1::store_is_taken_over;
-    Full, Kubelet, 25, v1beta1::split_deployments_take_over_a_store;
+    Full, Kubelet, 60, v1beta1::store_is_taken_over;
+    Full, Kubelet, 80, v1beta1::split_deployments_take_over_a_store;
     Core, Plane, 38, certificates::invalid_or_untrusted_certificate;
     Core, Plane, 14, unreadable_objects::undecodable_workload_blocks_no_others;
     Full, Plane, 26, definitions::missing_ones_are_awaited;
@@ -202,7 +202,7 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full, Plane, 31, definitions::newer_ones_lose_nothing;
     Full, Plane, 28, uninstall::documented_commands_leave_nothing;
     Full, Plane, 17, interrupt::interrupted_demo_leaves_nothing;
-    Full, Plane, 39, bench_load::small_baseline_load_completes;
+    Full, Plane, 110, bench_load::small_baseline_load_completes;
     Soak, Plane, 30, bench_ungating::small_run_completes;
     Core, Plane, 35, third_party::controller_keeps_contract;
     Soak, Plane, 80, third_party::broken_rules_are_named;

@@ -1,6 +1,5 @@
 //! The environment of one case: its own namespace and unique names for its cluster-scoped objects.
 
-use crate::cases::note;
 use anyhow::{Context as _, Result, bail, ensure};
 use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
@@ -160,16 +159,7 @@ impl Fixture {
     }
 
     pub(crate) async fn submit(&self, job: Job) -> Result<()> {
-        let outcome = self.objects.create(Kind::JOB, job.body()).await;
-        // Where several cases share two cores, a review of 1.5 MB can take longer than the API server waits for its answer.
-        if let Err(kube::Error::Api(status)) = &outcome
-            && status.message.contains("context deadline exceeded")
-        {
-            note(format_args!("created again: {}", status.message));
-            self.objects.create(Kind::JOB, job.body()).await?;
-            return Ok(());
-        }
-        outcome?;
+        self.objects.create(Kind::JOB, job.body()).await?;
         Ok(())
     }
 

@@ -118,9 +118,31 @@ struct Arguments {
     /// Control planes at the same time.
     #[arg(long, default_value_t = 3)]
     lanes: usize,
+    /// Runs one part of the cases of so many, as 1/2.
+    #[arg(long, value_name = "K/N", value_parser = Part::parse)]
+    part: Option<Part>,
     /// Prints the names of the cases with their tiers and runs none.
     #[arg(long)]
     list: bool,
+}
+
+/// Every Nth case, beginning with the Kth.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    first: usize,
+    of: usize,
+}
+
+impl Part {
+    fn parse(text: &str) -> Result<Self, String> {
+        let numbers = text.split_once('/').and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)));
+        let found = numbers.filter(|(first, of)| (1..=*of).contains(first));
+        found.map(|(first, of)| Self { first, of }).ok_or_else(|| format!("{text:?}: K/N expected, as 1/2"))
+    }
+
+    fn of(self, cases: Vec<Case>) -> Vec<Case> {
+        cases.into_iter().skip(self.first - 1).step_by(self.of).collect()
+    }
 }
 
 impl Arguments {
@@ -142,7 +164,10 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    let cases: Vec<Case> = CASES.iter().copied().filter(|case| arguments.selects(case)).collect();
+    let mut cases: Vec<Case> = CASES.iter().copied().filter(|case| arguments.selects(case)).collect();
+    if let Some(part) = arguments.part {
+        cases = part.of(cases);
+    }
     ensure!(!cases.is_empty(), "no case is selected by --tier and the words {:?}", arguments.words);
     if arguments.list {
         for case in &cases {

@@ -9,7 +9,7 @@ use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::objects::{Kind, text};
-use sluice_e2e::wait::eventually;
+use sluice_e2e::wait::{eventually, is_soak_run};
 
 const CLUSTER: Kind = Kind::new("ray.io", "v1", "RayCluster", "rayclusters");
 const NAME: &str = "grows";
@@ -18,15 +18,16 @@ const OTHERS: i64 = 2;
 /// Label of pods with their group.
 const GROUP: &str = "ray.io/group";
 const HEAD: &str = "headgroup";
+/// Number of resizes; a fourth of it outside soak runs.
 const RESIZES: usize = 100;
 /// Numbers of workers of both groups, in turn: one shrinks while the other one grows. Beside the head and the other Job, at most 5
 /// have quota.
 const SIZES: [[i64; 2]; 7] = [[5, 0], [1, 3], [4, 3], [0, 3], [3, 0], [1, 5], [2, 0]];
 
-/// A RayCluster is resized a hundred times, sometimes beyond the quota, mostly before all pods of the last size have started or
+/// A RayCluster is resized again and again, sometimes beyond the quota, mostly before all pods of the last size have started or
 /// ended. In each revision that the API server had, Workloads are charged no more than the quota, and no more pods of the cluster
 /// are ungated than it is charged for.
-pub(crate) async fn cluster_grows_and_shrinks_a_hundred_times(
+pub(crate) async fn cluster_grows_and_shrinks_many_times(
     cluster: &mut Cluster,
     fixture: &Fixture,
 ) -> Result<()> {
@@ -40,7 +41,8 @@ pub(crate) async fn cluster_grows_and_shrinks_a_hundred_times(
     operator.wait_until_settled().await?;
     let ready = json!({"status": {"state": "ready"}});
     fixture.objects.merge_status(CLUSTER, &fixture.name, NAME, &ready).await?;
-    for (step, sizes) in SIZES.iter().copied().cycle().take(RESIZES).enumerate() {
+    let resizes = if is_soak_run() { RESIZES } else { RESIZES / 4 };
+    for (step, sizes) in SIZES.iter().copied().cycle().take(resizes).enumerate() {
         operator.resize(&sizes).await?;
         operator.play().await?;
         if step % SIZES.len() == 3 {

@@ -73,7 +73,7 @@ pub(crate) async fn large_objects_delay_no_others(_: &Cluster, fixture: &Fixture
 }
 
 /// A Job just below etcd's size limit, whose Workload with status exceeds it: an event reports it, and other Jobs run.
-pub(crate) async fn too_large_workload_is_reported(_: &Cluster, fixture: &Fixture) -> Result<()> {
+pub(crate) async fn too_large_workload_is_reported(_: &mut Cluster, fixture: &Fixture) -> Result<()> {
     fixture.create_queue("main", "", &[("cpu", "1", None)], json!({})).await?;
     fixture.submit(large_job(fixture, "brim", 1_571_000)).await?;
     eventually("an event reports what is too large", async || {
