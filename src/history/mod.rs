@@ -34,9 +34,11 @@ pub use record::{
 pub use recorded::{Gap, RecordedUsage};
 pub use ring::{HistoryStats, Ring};
 pub(crate) use seen::SeenWorkload;
+pub(crate) use series::HOUR;
 pub use series::{Bucket, Width};
 pub use series_set::{Measure, QueueNumber};
 pub use tracked::{OpenRun, Sums};
+pub(crate) use usage::hour_of;
 pub use usage::{BorrowedParts, OTHERS, PARTS, Point, Usage, UsageGroup, UsageQuery, UsageRow};
 pub use view::HistoryView;
 

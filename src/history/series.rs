@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 pub(super) type Millis = i64;
 
 /// Milliseconds of an hour.
-pub(super) const HOUR: Millis = 3_600_000;
+pub(crate) const HOUR: Millis = 3_600_000;
 /// Closed hours that are kept: with the open one they cover 24 hours at any time.
 const HOURS: usize = 24;
 

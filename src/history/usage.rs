@@ -392,7 +392,7 @@ pub(super) fn by_hour(buckets: &[Bucket]) -> BTreeMap<Millis, i128> {
 }
 
 /// Returns the start of the hour of a time.
-pub(super) const fn hour_of(time: Millis) -> Millis {
+pub(crate) const fn hour_of(time: Millis) -> Millis {
     time.saturating_sub(time.rem_euclid(HOUR))
 }
 

@@ -3,13 +3,13 @@
 //! Invariants: amounts of time are exact, in units × milliseconds; a sum of a day is that of its hours, because each change is added to
 //! both.
 
+pub(super) use crate::history::{HOUR, hour_of};
+
 use super::rows::WorkloadRow;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Milliseconds of an hour.
-pub(super) const HOUR: i64 = 3_600_000;
 /// Milliseconds of a day.
 pub(super) const DAY: i64 = 24 * HOUR;
 /// Between the names of a group; no name has it.
@@ -162,11 +162,6 @@ impl Sums {
         }
         None
     }
-}
-
-/// Returns the start of the hour of a time.
-pub(super) const fn hour_of(time: i64) -> i64 {
-    time.saturating_sub(time.rem_euclid(HOUR))
 }
 
 /// Returns the start of the day of a time, in UTC.

@@ -56,7 +56,7 @@ pub struct RecorderStats {
     pub bytes: u64,
     /// Records with a known key and other content.
     pub conflicts: u64,
-    /// Milliseconds in which nothing was recorded, since the start of this process.
+    /// Milliseconds in which nothing was recorded, before the start of this process.
     pub gap_milliseconds: u64,
 }
 

@@ -12,7 +12,7 @@ mod retention;
 use super::changes::{Changes, NewRecord};
 use super::periods::{Group, HOUR, Sums, day_of};
 use super::rows::{OpenRow, RecordRow};
-use crate::history::{Gap, QueueHour, RecordKind};
+use crate::history::{Gap, PARTS, QueueHour, RecordKind};
 use jiff::Timestamp;
 use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 use serde::de::DeserializeOwned;
@@ -52,8 +52,6 @@ const DROPPING: &str = "dropping";
 const BYTES: &str = "recordBytes";
 /// Number of this format.
 const FORMAT: i64 = 1;
-/// Parts of the whole in which borrowed parts are counted.
-const PARTS: i128 = 1_000_000;
 
 /// Why a transaction failed.
 pub(super) type StoreError = redb::Error;
