@@ -69,8 +69,8 @@ metrics-test: tools ## alerts and dashboards with a real Prometheus (from the PA
 dashboard-test: ## pages of the dashboard in a real browser (chromium and chromium-driver of Debian); CASE=word, SLUICE_FULL=1 for all ways to show them
 	$(CARGO) test --locked --test dashboard -- $(CASE)
 
-conformance: tools ## replay recorded decisions, API answers and lives of jobs, where ../shared exists; ONLY=decisions|api|jobs CASES=DIR SUITE=NAME SHOW=N
-	@$(E2E) conformance $(if $(ONLY),--only "$(ONLY)") $(if $(CASES),--cases "$(CASES)") $(if $(SUITE),--suite "$(SUITE)") --show $(or $(SHOW),0)
+conformance: tools ## replay recorded decisions, API answers and lives of jobs, where ../shared exists; ONLY=decisions|api|jobs CASES=DIR SUITE=NAME PART=1/3 (of the lives) SHOW=N
+	@$(E2E) conformance $(if $(ONLY),--only "$(ONLY)") $(if $(CASES),--cases "$(CASES)") $(if $(SUITE),--suite "$(SUITE)") $(if $(PART),--part $(PART)) --show $(or $(SHOW),0)
 
 switch: tools ## switch recorded clusters from Kueue in place and judge what changed, where ../shared exists; STORE=v0.19.2 WAY=to|back
 	@$(E2E) switch $(if $(STORE),--store "$(STORE)") $(if $(WAY),--way "$(WAY)")

@@ -4,6 +4,7 @@
 use crate::binaries::search_path;
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::control_plane::{ControlPlane, Extent};
+use crate::part::Part;
 use crate::{decisions, paths};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
@@ -73,6 +74,8 @@ pub struct ConformanceRequest {
     pub suite: Option<String>,
     /// Folder of cases, instead of the shared one.
     pub cases: Option<PathBuf>,
+    /// Only one part of the suites of job lifecycles; all if `None`.
+    pub part: Option<Part>,
     /// Number of differences to show per suite.
     pub show: u32,
 }
@@ -148,7 +151,9 @@ async fn check_api_answers(request: &ConformanceRequest, folder: &Path) -> Resul
 /// Runs the checker of job lifecycles.
 async fn check_job_lifecycles(request: &ConformanceRequest, folder: &Path) -> Result<()> {
     let options = recorded_cluster(folder, Extent::Owners)?;
-    let mut arguments = request.options("--kind", &job_suites(), "jobs-deviations.tsv");
+    let part = request.part.filter(|_| request.suite.is_none());
+    let suites = part.map_or_else(job_suites, |part| part.of(job_suites()));
+    let mut arguments = request.options("--kind", &suites, "jobs-deviations.tsv");
     // A state that is reached late counts as reached: speed depends on the machine.
     arguments.extend(["--timeout".into(), "60".into()]);
     // Lives mostly wait.

@@ -34,6 +34,7 @@ pub mod limit;
 pub mod manager;
 pub mod objects;
 pub mod operators;
+pub mod part;
 pub mod paths;
 pub mod persistent_cluster;
 pub mod process;

@@ -6,6 +6,7 @@ use sluice_e2e::cluster::ClusterOptions;
 use sluice_e2e::conformance::Recording;
 use sluice_e2e::control_plane::ControlPlane;
 use sluice_e2e::objects::ObjectClient;
+use sluice_e2e::part::Part;
 use sluice_e2e::third_party::{Check, Limits, Manifest};
 use sluice_e2e::{
     bench, chart, conformance, demo, kubeconfig, operators, persistent_cluster, signals, switch,
@@ -41,6 +42,9 @@ enum Command {
         /// Folder of recorded cases, instead of the shared one.
         #[arg(long)]
         cases: Option<PathBuf>,
+        /// Only one part of the suites of lives of jobs, as 1/3; default: all.
+        #[arg(long, value_name = "K/N", value_parser = Part::parse)]
+        part: Option<Part>,
         /// Number of differences to show per suite.
         #[arg(long, default_value_t = 0)]
         show: u32,
@@ -198,12 +202,13 @@ async fn run_command(command: Command) -> Result<()> {
         Command::Up => persistent_cluster::up(&ClusterOptions::shown()).await,
         Command::Down => persistent_cluster::down(),
         Command::Demo => demo::run().await,
-        Command::Conformance { only, suite, cases, show } => {
+        Command::Conformance { only, suite, cases, part, show } => {
             let non_empty = |text: Option<String>| text.filter(|text| !text.is_empty());
             let request = conformance::ConformanceRequest {
                 only,
                 suite: non_empty(suite),
                 cases: non_empty_path(cases),
+                part,
                 show,
             };
             conformance::run(&request).await

@@ -101,6 +101,7 @@ mod write_counts;
 use anyhow::{Result, ensure};
 use cases::{CASES, Case, Tier};
 use clap::Parser;
+use sluice_e2e::part::Part;
 use sluice_e2e::{history, wait};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -118,31 +119,12 @@ struct Arguments {
     /// Control planes at the same time.
     #[arg(long, default_value_t = 3)]
     lanes: usize,
-    /// Runs one part of the cases of so many, as 1/2.
+    /// Runs one part of the cases of so many, as 1/3.
     #[arg(long, value_name = "K/N", value_parser = Part::parse)]
     part: Option<Part>,
     /// Prints the names of the cases with their tiers and runs none.
     #[arg(long)]
     list: bool,
-}
-
-/// Every Nth case, beginning with the Kth.
-#[derive(Clone, Copy, Debug)]
-struct Part {
-    first: usize,
-    of: usize,
-}
-
-impl Part {
-    fn parse(text: &str) -> Result<Self, String> {
-        let numbers = text.split_once('/').and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)));
-        let found = numbers.filter(|(first, of)| (1..=*of).contains(first));
-        found.map(|(first, of)| Self { first, of }).ok_or_else(|| format!("{text:?}: K/N expected, as 1/2"))
-    }
-
-    fn of(self, cases: Vec<Case>) -> Vec<Case> {
-        cases.into_iter().skip(self.first - 1).step_by(self.of).collect()
-    }
 }
 
 impl Arguments {
