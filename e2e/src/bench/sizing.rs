@@ -199,7 +199,7 @@ pub(super) async fn wait_until_counted(objects: &ObjectClient, pending: usize) -
 }
 
 /// Creates Jobs at `BUSY_RATE` for `BUSY_TIME`, ends each soon after its start, and waits until all have finished.
-async fn run_jobs(objects: &ObjectClient, queues: usize, round: usize) -> Result<()> {
+pub(super) async fn run_jobs(objects: &ObjectClient, queues: usize, round: usize) -> Result<()> {
     let total = BUSY_RATE * u32::try_from(BUSY_TIME.as_secs())?;
     let begun = Instant::now();
     let creates = async {

@@ -1,9 +1,9 @@
 //! What viewers of the dashboard cost: each page with 50 viewers at once, and 50 open pages that follow the objects, with many pending
-//! Workloads in many queues. The manager serves the pages itself, so that all of the cost is in one process; and how long webhooks
-//! take beside the viewers and without.
+//! Workloads in many queues. The manager serves the pages itself, so that all of the cost is in one process; how long webhooks and
+//! cycles take beside the viewers and without; and the memory of a manager that keeps no history.
 
 use super::api_server_only::ApiServerOnly;
-use super::sizing::{prepare, queue_name, wait_until_counted};
+use super::sizing::{prepare, queue_name, run_jobs, wait_until_counted};
 use super::webhooks::{self, percentile};
 use crate::control_plane::ControlPlane;
 use crate::dashboard::Viewer;
@@ -16,6 +16,7 @@ use crate::wait::within;
 use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,14 +37,10 @@ const ROLE: &str = "sluice-cluster-viewer";
 
 /// Prints one line for each page, and what the manager uses without viewers and with open pages.
 pub async fn run(jobs: usize, queues: usize, viewers: usize) -> Result<()> {
-    let bare = ApiServerOnly::start(None, &ControlPlane::temporary_folder(), Value::Null).await?;
+    let mut bare = ApiServerOnly::start(None, &ControlPlane::temporary_folder(), Value::Null).await?;
     let originals = prepare(&bare, queues).await?;
     originals.copy(&bare.plane, 1..jobs, queues).await?;
-    let manager = Manager::start(&bare.plane, &bare.settings).await?;
-    within(START, "the manager is ready", async || manager.is_ready().await).await?;
-    wait_until_counted(&bare.objects, jobs).await?;
-    // Statuses of queues are written after the start.
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    let manager = started(&bare, jobs).await?;
     let pid = manager.process().identity().pid;
     let users = users(&bare, manager.dashboard_port(), viewers)?;
     println!("{jobs} pending Workloads, {queues} queues, {viewers} viewers; ms, kB");
@@ -60,15 +57,29 @@ pub async fn run(jobs: usize, queues: usize, viewers: usize) -> Result<()> {
         "manager without viewers: {} m, {} MiB; with {viewers} open pages: {} m, {} MiB",
         alone.0, alone.1, watched.0, watched.1
     );
-    println!("without viewers: {}", latencies(&bare).await?);
+    println!("without viewers: {}", latencies(&bare, &manager, (queues, 0)).await?);
     let reading: Vec<_> = users.into_iter().map(|user| tokio::spawn(read(user))).collect();
-    let beside = latencies(&bare).await;
+    let beside = latencies(&bare, &manager, (queues, 1)).await;
     for viewer in &reading {
         viewer.abort();
     }
     println!("beside {viewers} viewers, a page a second each: {}", beside?);
     manager.terminate();
+    bare.settings.flags.push("--history-ring=0".to_owned());
+    let manager = started(&bare, jobs).await?;
+    let without = ProcessUsage::of_process(manager.process().identity().pid)?;
+    println!("a manager without history: {} MiB", without.resident_mib);
+    manager.terminate();
     Ok(())
+}
+
+/// Starts a manager, and waits until it has counted all Workloads and written the statuses of queues.
+async fn started(bare: &ApiServerOnly, jobs: usize) -> Result<Manager> {
+    let manager = Manager::start(&bare.plane, &bare.settings).await?;
+    within(START, "the manager is ready", async || manager.is_ready().await).await?;
+    wait_until_counted(&bare.objects, jobs).await?;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    Ok(manager)
 }
 
 /// Asks for pages until it is aborted.
@@ -80,18 +91,48 @@ async fn read(user: Viewer) -> Result<()> {
     Ok(())
 }
 
-/// Sends reviews and returns how long they took.
-async fn latencies(bare: &ApiServerOnly) -> Result<String> {
+/// Sends reviews, then runs Jobs, and returns how long reviews and cycles took.
+async fn latencies(
+    bare: &ApiServerOnly,
+    manager: &Manager,
+    (queues, round): (usize, usize),
+) -> Result<String> {
     let reviews = Arc::new(webhooks::reviews(&bare.objects).await?);
     let client = webhooks::client_of(&bare.objects, bare.settings.webhook_port).await?;
     let mut times = webhooks::send_all(&client, &reviews, REVIEWS, REVIEWED).await?;
     times.sort_unstable();
+    let before = cycles(manager).await?;
+    run_jobs(&bare.objects, queues, round).await?;
+    let mut after = cycles(manager).await?;
+    for (bound, count) in &mut after {
+        *count -= before.get(bound).copied().unwrap_or_default();
+    }
+    let number = after.values().max().copied().unwrap_or_default();
+    let bound = after.iter().find(|(_, count)| **count * 100 >= number * 99).map(|(bound, _)| *bound);
     Ok(format!(
-        "{} reviews p50 {:.2} ms, p99 {:.2} ms",
+        "{} reviews p50 {:.2} ms, p99 {:.2} ms; {number} cycles p99 at most {} ms",
         times.len(),
         percentile(&times, 50),
-        percentile(&times, 99)
+        percentile(&times, 99),
+        bound.unwrap_or_default()
     ))
+}
+
+/// Returns how many cycles took no longer than each bound in milliseconds, as the metrics count them.
+async fn cycles(manager: &Manager) -> Result<BTreeMap<u64, u64>> {
+    let text = manager.metrics().await?;
+    let mut found = BTreeMap::new();
+    for line in text.lines() {
+        let Some(rest) = line.strip_prefix("kueue_admission_attempt_duration_seconds_bucket{le=\"") else {
+            continue;
+        };
+        let (bound, rest) = rest.split_once('"').context("no bound")?;
+        let count = rest.rsplit(' ').next().context("no count")?.parse::<u64>()?;
+        let milliseconds = Duration::try_from_secs_f64(bound.parse()?).unwrap_or(Duration::MAX).as_millis();
+        *found.entry(u64::try_from(milliseconds).unwrap_or(u64::MAX)).or_default() += count;
+    }
+    ensure!(!found.is_empty(), "the metrics have no cycle");
+    Ok(found)
 }
 
 /// Name and path of each page.
