@@ -38,6 +38,7 @@ const ROLE: &str = "sluice-cluster-viewer";
 /// Prints one line for each page, and what the manager uses without viewers and with open pages.
 pub async fn run(jobs: usize, queues: usize, viewers: usize) -> Result<()> {
     let mut bare = ApiServerOnly::start(None, &ControlPlane::temporary_folder(), Value::Null).await?;
+    bare.settings.flags.push("--metrics-insecure".to_owned());
     let originals = prepare(&bare, queues).await?;
     originals.copy(&bare.plane, 1..jobs, queues).await?;
     let manager = started(&bare, jobs).await?;
