@@ -39,10 +39,6 @@ const OWNER_CONTROLLERS: [&str; 5] = [
     "statefulset-controller",
 ];
 
-/// The components of several control planes share few cores, and memory is there: garbage is collected less often. Without a limit
-/// of memory: near it, an API server with 100,000 Workloads would do nothing else.
-const GARBAGE_COLLECTION: (&str, &str) = ("GOGC", "200");
-
 /// A running control plane.
 pub struct ControlPlane {
     // Newest first, so that clients of the API server stop before it, etcd after it, and the guard (next field) last.
@@ -243,11 +239,7 @@ impl ControlPlane {
     fn start_process(&mut self, name: &str, arguments: &[String]) -> Result<()> {
         let log = self.folder.join(format!("{name}.log"));
         let mut command = Command::new(self.binaries.path(name));
-        command
-            .current_dir(&self.folder)
-            .args(arguments)
-            .env("HOME", &self.folder)
-            .env(GARBAGE_COLLECTION.0, GARBAGE_COLLECTION.1);
+        command.current_dir(&self.folder).args(arguments).env("HOME", &self.folder);
         let process = Process::start(name, &mut command, &log, &self.guard)?;
         self.processes.insert(0, process);
         Ok(())
