@@ -134,15 +134,17 @@ impl Cache {
         self.controllers_of(pod).any(is_above)
     }
 
-    /// Returns the workload that a pod names if its job may wait for the end of the pod: it is to stop, or its present objects do
-    /// not say whether it is.
+    /// Returns the workload that a pod names if it or its job may wait for the end of the pod: the job is to stop, its present
+    /// objects do not say whether it is, or it is gone.
     pub(super) fn workload_held_up(&self, key: &ObjectKey) -> Option<ObjectKey> {
         let workload = &self.pods.get(key)?.workload_pod.as_deref()?.workload;
-        let mut records = self.workloads.in_chain(workload);
+        let mut records = self.workloads.in_chain(workload).peekable();
+        let exists = records.peek().is_some();
         let job = records.find_map(|record| self.job_of(record).or_else(|| self.former_job_of(record)));
-        let (_, job) = job.or_else(|| self.job_of_own_workload(workload))?;
-        let stops = job.suspended || job.deleting || job.status.hold == JobHold::Held;
-        stops.then(|| workload.clone())
+        let job = job.or_else(|| self.job_of_own_workload(workload));
+        let waits =
+            job.map_or(exists, |(_, job)| job.suspended || job.deleting || job.status.hold == JobHold::Held);
+        waits.then(|| workload.clone())
     }
 
     /// Returns the job that a workload without owner was made for.

@@ -38,7 +38,7 @@ impl WorkloadOwner {
         match self {
             Self::None => false,
             Self::Job(job) => job.readiness != pods_ready::Readiness::NoPods,
-            Self::Missing | Self::External => true,
+            Self::Missing { .. } | Self::External => true,
         }
     }
 }
@@ -51,7 +51,10 @@ pub enum WorkloadOwner {
     /// A job of a kind that this manager watches; the job exists.
     Job(JobFacts),
     /// A job of a kind that this manager watches; the job no longer exists.
-    Missing,
+    Missing {
+        /// Whether pods of the job are left that hold the quota: they end after it when it is deleted in the background.
+        runs: bool,
+    },
     /// An object of a kind that another controller manages.
     External,
 }
@@ -76,6 +79,8 @@ pub struct JobFacts {
     pub absent_pods: Option<i32>,
     /// Whether the job must not hold quota at present.
     pub hold: Hold,
+    /// Set if the job names another queue than its Workload: that queue, or an empty name.
+    pub moved_to: Option<String>,
 }
 
 /// Whether a job must not hold quota, although it exists and is active.

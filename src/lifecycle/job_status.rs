@@ -85,6 +85,22 @@ impl Draft<'_> {
         true
     }
 
+    /// Gives back the reservation of a job that was moved to another queue before it is admitted, and what its checks have said of it:
+    /// the job cannot start with it. Returns whether it did. One that was admitted is stopped first, if it runs.
+    pub(super) fn apply_move(&mut self, facts: &Facts<'_>) -> bool {
+        let WorkloadOwner::Job(JobFacts { moved_to: Some(queue), .. }) = &facts.owner else { return false };
+        if conditions::is_true(&self.status, ConditionType::Admitted) {
+            return false;
+        }
+        let message = match queue.as_str() {
+            "" => "The job has left its queue".to_owned(),
+            queue => format!("The job was moved to LocalQueue {queue}"),
+        };
+        self.status.admission_checks.clear();
+        self.unreserve(PendingReason::PendingEvaluation, &message);
+        true
+    }
+
     /// Sets whether the group waits for pods that replace others. As long as it never did, the condition is left out.
     pub(super) fn observe_absent_pods(&mut self, facts: &Facts<'_>) {
         let WorkloadOwner::Job(JobFacts { absent_pods: Some(absent), .. }) = &facts.owner else { return };

@@ -9,6 +9,7 @@ pub mod checks;
 pub mod clock;
 pub mod conditions;
 pub mod eviction;
+pub mod execution_time;
 pub mod facts;
 mod job_status;
 pub mod lease;

@@ -76,8 +76,10 @@ pub(super) fn membership_without_reservation(
     // nothing there.
     let closed = closed || facts.cluster_queue == QueueFact::Missing;
     // A Workload whose job no longer exists is about to be garbage-collected.
-    let orphan = facts.owner == WorkloadOwner::Missing;
-    let waits = is_held(status, facts) || awaits_pods(status, facts);
+    let orphan = matches!(facts.owner, WorkloadOwner::Missing { .. });
+    // In the queue that it leaves it would get quota with which its job cannot start.
+    let moves = matches!(&facts.owner, WorkloadOwner::Job(JobFacts { moved_to: Some(_), .. }));
+    let waits = is_held(status, facts) || awaits_pods(status, facts) || moves;
     if !subject.active || subject.admission_gates.is_some() || closed || orphan || waits {
         return QueueMembership::NotQueued;
     }
@@ -351,8 +353,8 @@ mod tests {
     #[test]
     fn queue_membership_equals_plan() {
         let over = JobFacts { finished: Some((true, String::new())), ..JobFacts::default() };
-        let owners =
-            [WorkloadOwner::None, WorkloadOwner::Missing, WorkloadOwner::External, WorkloadOwner::Job(over)];
+        let [gone, ends] = [false, true].map(|runs| WorkloadOwner::Missing { runs });
+        let owners = [WorkloadOwner::None, gone, ends, WorkloadOwner::External, WorkloadOwner::Job(over)];
         let mut seen = [0; 3];
         for status in &statuses() {
             for flags in 0..16_u8 {

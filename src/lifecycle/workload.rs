@@ -7,6 +7,7 @@
 use super::checks::{self, CheckAction};
 use super::conditions::{self, ConditionUpdate};
 use super::eviction::{self, EvictionCause};
+use super::execution_time::EXECUTION_TIME_EXCEEDED;
 use super::pods_ready::{self, PodsReadyTimeout, PodsReadyTimer};
 use super::{backoff, pending, reservation};
 use crate::api::reason::{ConditionType, PendingReason};
@@ -19,9 +20,6 @@ pub use super::facts::{
     WorkloadOwner, WorkloadStep,
 };
 pub use super::pending::{admission_gate_cleared, changes_only_pending_reason};
-
-/// Reason to deactivate a workload that ran longer than it may.
-const EXECUTION_TIME_EXCEEDED: &str = "MaximumExecutionTimeExceeded";
 
 /// Reason of a workload whose job cannot be started: pod template and admission contradict each other.
 pub const FAILED_TO_START: &str = "FailedToStart";
@@ -134,7 +132,10 @@ fn plan_finished_or_deleting(
             // The pods of a job that is being deleted may still run: in the foreground, or if another finalizer holds it.
             WorkloadOwner::Job(job) => finished.is_none() && job.finished.is_none() && !job.stopped,
             WorkloadOwner::External => finished.is_none() && reservation::holds_quota(subject.status),
-            WorkloadOwner::None | WorkloadOwner::Missing => false,
+            WorkloadOwner::Missing { runs } => {
+                *runs && finished.is_none() && reservation::holds_quota(subject.status)
+            }
+            WorkloadOwner::None => false,
         };
         if !runs {
             let step =
@@ -179,7 +180,7 @@ fn finish_reason(subject: &WorkloadInput<'_>, facts: &Facts<'_>) -> Option<(&'st
             }
             (None, None) => None,
         },
-        WorkloadOwner::None | WorkloadOwner::Missing | WorkloadOwner::External => None,
+        WorkloadOwner::None | WorkloadOwner::Missing { .. } | WorkloadOwner::External => None,
     }
 }
 
@@ -297,27 +298,13 @@ impl Draft<'_> {
         }
     }
 
-    /// Returns whether the workload was to be deactivated because it ran too long. As in Kueue, the condition that says so
-    /// stays while the workload is inactive.
-    fn exceeded_execution_time(&self) -> bool {
-        conditions::reason(&self.status, ConditionType::DeactivationTarget) == EXECUTION_TIME_EXCEEDED
-    }
-
-    /// Lets a workload that was deactivated because it ran too long be queued, after a user has activated it: otherwise it
-    /// would be deactivated again at once. It gets its whole time again when it is requeued.
-    fn drop_reached_target(&mut self) {
-        if self.exceeded_execution_time() && conditions::is_true(&self.status, ConditionType::Evicted) {
-            conditions::remove(&mut self.status, ConditionType::DeactivationTarget);
-        }
-    }
-
     /// Handles a workload that has a reservation.
     fn step_reserved(&mut self, facts: &Facts<'_>, settings: &LifecycleSettings) {
         if conditions::is_true(&self.status, ConditionType::Evicted) {
             self.release(facts, settings);
             return;
         }
-        if self.apply_hold(facts) {
+        if self.apply_hold(facts) || self.apply_move(facts) {
             return;
         }
         if let Some((reason, message)) = &facts.preemption {
@@ -349,7 +336,8 @@ impl Draft<'_> {
     /// Second step of an eviction: releases the quota once the job has stopped.
     fn release(&mut self, facts: &Facts<'_>, settings: &LifecycleSettings) {
         let idle = match &facts.owner {
-            WorkloadOwner::None | WorkloadOwner::Missing => true,
+            WorkloadOwner::None => true,
+            WorkloadOwner::Missing { runs } => !runs,
             WorkloadOwner::Job(job) => job.stopped,
             WorkloadOwner::External => false,
         };
@@ -442,7 +430,7 @@ impl Draft<'_> {
         false
     }
 
-    fn unreserve(&mut self, reason: PendingReason, message: &str) {
+    pub(super) fn unreserve(&mut self, reason: PendingReason, message: &str) {
         reservation::unreserve(&mut self.status, reason, message, self.input.generation, self.now);
         self.transitions.push(Transition::Pending(reason, message.to_owned()));
     }
@@ -473,27 +461,5 @@ impl Draft<'_> {
             underlying_cause: late.as_str().to_owned(),
             message: message.to_owned(),
         });
-    }
-
-    fn check_execution_time(&mut self) {
-        let Some(limit) = self.input.max_execution_seconds else {
-            return;
-        };
-        if conditions::is_true(&self.status, ConditionType::Evicted) {
-            return;
-        }
-        let Some(start) = conditions::true_since(&self.status, ConditionType::Admitted) else {
-            return;
-        };
-        let past = self.status.accumulated_past_execution_time_seconds.unwrap_or(0);
-        let end = backoff::after(start, backoff::seconds(limit.saturating_sub(past)));
-        if self.now < end {
-            self.wake_at(end);
-            return;
-        }
-        self.status.accumulated_past_execution_time_seconds = None;
-        let message = "exceeding the maximum execution time";
-        self.set_condition(ConditionType::DeactivationTarget, true, EXECUTION_TIME_EXCEEDED, message);
-        self.transitions.push(Transition::ExecutionTimeExceeded(limit));
     }
 }

@@ -79,6 +79,13 @@ impl JobServer {
         self.settle();
     }
 
+    /// Replaces the manager by one that reads everything again; an object was deleted while there was none.
+    pub(crate) fn restart_after_deletion(&mut self, settings: CoreSettings, kind: Kind, name: &str) {
+        self.harness.server.delete(kind, &ObjectKey::new("ns", name), self.now);
+        self.harness.server.watch_events.clear();
+        self.restart(settings);
+    }
+
     /// Creates an object of a row as a user: its webhooks default and validate it first.
     ///
     /// # Errors

@@ -57,6 +57,7 @@ mod metrics;
 mod metrics_of_lives;
 mod monitoring;
 mod monitoring_queries;
+mod moved_jobs;
 mod pending_lists;
 mod people_acting;
 mod people_export;

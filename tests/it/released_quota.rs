@@ -39,8 +39,19 @@ fn set(replicas: i64) -> Value {
 /// A StatefulSet that is scaled to zero holds its quota while a pod of it terminates.
 #[test]
 fn quota_of_a_set_is_kept_until_its_pods_have_ended() {
-    let set_kind = kind("apps", "StatefulSet");
     let mut server = JobServer::new(&["statefulset"], "2");
+    run_set(&mut server);
+    server.edit(kind("apps", "StatefulSet"), "s", |set| set["spec"]["replicas"] = json!(0));
+    server.delete(Kind::Pod, "s-0");
+    assert!(server.holds_quota(), "its pod terminates");
+    server.end_pod("s-0");
+    let released = server.condition("QuotaReserved");
+    assert_eq!(released, Some(("False".to_owned(), "OnHold".to_owned())));
+}
+
+/// Creates a StatefulSet with one pod, which runs.
+fn run_set(server: &mut JobServer) {
+    let set_kind = kind("apps", "StatefulSet");
     server.create(set_kind, set(1));
     let uid = server.get(set_kind, "s").unwrap()["metadata"]["uid"].clone();
     let mut made = pod("s-0", None);
@@ -52,12 +63,20 @@ fn quota_of_a_set_is_kept_until_its_pods_have_ended() {
     let started = server.get(Kind::Pod, "s-0").unwrap();
     assert!(started["spec"].get("schedulingGates").is_none(), "{started}");
     server.run_pod("s-0");
-    server.edit(set_kind, "s", |set| set["spec"]["replicas"] = json!(0));
+}
+
+/// A StatefulSet that is deleted in the background is gone before its pods have ended.
+#[test]
+fn quota_of_a_deleted_set_is_kept_until_its_pods_have_ended() {
+    let set_kind = kind("apps", "StatefulSet");
+    let mut server = JobServer::new(&["pod", "statefulset"], "2");
+    run_set(&mut server);
+    server.delete(set_kind, "s");
+    assert!(server.get(set_kind, "s").is_none());
     server.delete(Kind::Pod, "s-0");
     assert!(server.holds_quota(), "its pod terminates");
     server.end_pod("s-0");
-    let released = server.condition("QuotaReserved");
-    assert_eq!(released, Some(("False".to_owned(), "OnHold".to_owned())));
+    assert_eq!(server.all(Kind::Workload), Vec::<Value>::new());
 }
 
 /// A RayCluster whose pods start up, and which is therefore not ready, holds its quota until its operator has deleted them.

@@ -258,3 +258,89 @@ fn job_that_is_deleted_in_the_foreground_ends_with_its_pods() {
         assert_eq!(job.server.all(Kind::Workload), Vec::<Value>::new(), "{}: its pods have ended", row.name);
     }
 }
+
+/// How a job with running pods goes away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gone {
+    /// Deleted in the background.
+    Deleted,
+    /// Deleted, and its last finalizer was removed by force.
+    Forced,
+    /// Deleted while no manager ran.
+    WhileNoManagerRan,
+}
+
+impl Started {
+    fn go(&mut self, way: Gone) {
+        let (kind, name) = (self.kind(), self.name.clone());
+        match way {
+            Gone::Deleted => self.server.delete(kind, &name),
+            Gone::Forced => {
+                self.server
+                    .edit(kind, &name, |job| job["metadata"]["finalizers"] = json!(["operator/cleanup"]));
+                self.server.delete(kind, &name);
+                self.server.edit(kind, &name, |job| job["metadata"]["finalizers"] = json!([]));
+            }
+            Gone::WhileNoManagerRan => {
+                let frameworks = frameworks().map(|row| row.name.to_owned()).collect();
+                let settings = CoreSettings { frameworks, ..CoreSettings::default() };
+                self.server.restart_after_deletion(settings, kind, &name);
+            }
+        }
+        assert!(self.server.get(kind, &name).is_none(), "{way:?}");
+    }
+}
+
+/// A job that is deleted in the background is gone before its pods have ended. They hold its quota; as in Kueue, those of a batch/v1
+/// Job do not.
+#[test]
+fn terminating_pods_hold_the_quota_of_a_job_that_is_gone() {
+    for way in [Gone::Deleted, Gone::Forced, Gone::WhileNoManagerRan] {
+        for controller in [Controller::Job, Controller::Child, Controller::Unknown] {
+            for row in suspended() {
+                let case = format!("{} {controller:?} {way:?}", row.name);
+                let mut job = Started::new(row);
+                job.run_pod(controller);
+                let workload = job.server.workload_name();
+                job.go(way);
+                if row.name == "batch/job" {
+                    assert!(job.server.get(Kind::Workload, &workload).is_none(), "{case}");
+                    continue;
+                }
+                let held = job.server.get(Kind::Workload, &workload).expect(&case);
+                assert!(held["metadata"]["deletionTimestamp"].is_string(), "{case}: {held}");
+                assert!(job.server.holds_quota(), "{case}: its pod runs");
+                job.server.delete(Kind::Pod, "pod");
+                assert!(job.server.holds_quota(), "{case}: its pod terminates");
+                job.server.end_pod("pod");
+                assert!(job.server.get(Kind::Workload, &workload).is_none(), "{case}: its pod has ended");
+            }
+        }
+    }
+}
+
+/// Pods of a Job below a job that is gone may lack the name of the Workload. The status of the Job counts them.
+#[test]
+fn pods_of_a_child_hold_the_quota_of_a_job_that_is_gone() {
+    for row in without_terminating_pods() {
+        let mut job = Started::new(row);
+        job.run_child();
+        job.go(Gone::Deleted);
+        assert!(job.server.holds_quota(), "{}: a child has an active pod", row.name);
+        job.server.edit(kind("batch", "Job"), "child", |child| child["status"] = json!({"active": 0}));
+        assert_eq!(job.server.all(Kind::Workload), Vec::<Value>::new(), "{}", row.name);
+    }
+}
+
+/// A pod that merely names the Workload does not keep it.
+#[test]
+fn pods_of_others_hold_no_quota_of_a_job_that_is_gone() {
+    for controller in [Controller::Nothing, Controller::OtherJob] {
+        for row in without_terminating_pods() {
+            let mut job = Started::new(row);
+            job.run_pod(controller);
+            job.go(Gone::Deleted);
+            assert_eq!(job.server.all(Kind::Workload), Vec::<Value>::new(), "{} {controller:?}", row.name);
+        }
+    }
+}

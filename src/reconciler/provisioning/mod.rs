@@ -110,7 +110,7 @@ impl<'a> Provisioning<'a> {
         self.attempts(record).into_iter().filter_map(next_state).collect()
     }
 
-    /// Returns the request of the current attempt if the Workload owns it and it matches the attempt. The request of a
+    /// Returns the request of the current attempt if the Workload owns it, it stays and matches the attempt. The request of a
     /// Ready check need not match.
     fn current_request(
         self,
@@ -122,7 +122,8 @@ impl<'a> Provisioning<'a> {
         let request = self.cache.provisioning_request(&key)?;
         let owned = request.owner.as_ref().is_some_and(|(uid, _)| *uid == record.meta.uid);
         let fits = attempt.state.state == CheckState::Ready || request.matches_attempt(record, attempt);
-        Some(request).filter(|_| owned && fits)
+        // One that is being deleted was of an earlier reservation; the next one may have its name.
+        Some(request).filter(|request| owned && fits && !request.meta.is_deleting())
     }
 
     /// Returns the next writes for the requests of a Workload: deletes stale requests, and creates missing requests and pod

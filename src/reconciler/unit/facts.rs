@@ -1,6 +1,8 @@
 //! What the lifecycle of a Workload needs to know of its unit.
 
-use super::comparison::{asks_for_what_is_granted, grants_match_job, is_out_of_sync, pod_sets_to_restore};
+use super::comparison::{
+    asks_for_what_is_granted, grants_match_job, is_in_other_queue, is_out_of_sync, pod_sets_to_restore,
+};
 use super::resize::{Size, compare_size};
 use super::run::idle_members;
 use super::units::{Units, starting_workload};
@@ -34,17 +36,18 @@ impl<'a> UnitFacts<'a> {
             // The object exists while it has no pods.
             let hold = self.units.hold_of(record);
             let readiness = pods_ready::Readiness::NoPods;
-            let without_pods = JobFacts { stopped: true, hold, readiness, ..JobFacts::default() };
+            let moved_to = self.units.moved_to(record, None);
+            let without_pods = JobFacts { stopped: true, hold, readiness, moved_to, ..JobFacts::default() };
             let known = without_pods.hold != Hold::Unknown;
-            return if known { WorkloadOwner::Job(without_pods) } else { WorkloadOwner::Missing };
+            let gone = WorkloadOwner::Missing { runs: false };
+            return if known { WorkloadOwner::Job(without_pods) } else { gone };
         }
         let Some(owner) = &record.owner else {
             return self.former_job(record, now).map_or(WorkloadOwner::None, WorkloadOwner::Job);
         };
-        let managed = framework(owner.group(), &owner.kind)
-            .is_some_and(|row| self.units.settings.manages_kind(JobKind::new(row)));
-        if managed {
-            WorkloadOwner::Missing
+        let kind = framework(owner.group(), &owner.kind).map(JobKind::new);
+        if let Some(kind) = kind.filter(|kind| self.units.settings.manages_kind(*kind)) {
+            WorkloadOwner::Missing { runs: self.units.outlive_job(kind, &owner.uid, &record.meta.key) }
         } else if record.job_uid.as_ref().is_some_and(|uid| *uid != owner.uid) {
             // The garbage collector removed the job's reference; what is left is any object that a client added.
             self.former_job(record, now).map_or(WorkloadOwner::None, WorkloadOwner::Job)
@@ -91,6 +94,10 @@ impl<'a> UnitFacts<'a> {
         };
         JobFacts {
             stopped,
+            // A slice is replaced.
+            moved_to: (!superfluous && slices.is_none())
+                .then(|| self.units.moved_to(record, Some(unit)))
+                .flatten(),
             start_failed: start_failed.filter(|_| !superfluous && !unfit),
             readiness: self.readiness(record, unit, &status, now),
             reclaimable: self.reclaimable_pods(record, unit, &status),
@@ -225,6 +232,16 @@ impl<'a> UnitFacts<'a> {
         }
         let pods = status.reclaimable_pods.iter().filter(|(_, count)| *count > 0);
         pods.map(|(name, count)| (name.to_string(), *count)).collect()
+    }
+}
+
+impl Units<'_> {
+    /// Returns the queue that the object of a Workload names, or else its unit, if it is not the one of the Workload.
+    fn moved_to(self, record: &WorkloadRecord, unit: Option<&LoadedUnit<'_>>) -> Option<String> {
+        let set = self.set_of_workload(record).map(|(_, set)| set);
+        let source = set.or_else(|| unit.map(|unit| &*unit.view))?;
+        let queue = || source.queue_name.as_deref().unwrap_or_default().to_owned();
+        is_in_other_queue(record, source).then(queue)
     }
 }
 

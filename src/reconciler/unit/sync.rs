@@ -1,6 +1,7 @@
 //! Updates the spec of a Workload to match its unit, and replaces a Workload that cannot be updated.
 
 use super::comparison::{charge_covers_requests, is_equivalent_to_job, is_identical_to_job};
+use super::run::awaits_admission;
 use super::{LoadedUnit, UnitStep};
 use crate::api::names;
 use crate::api::reason::ConditionType;
@@ -184,7 +185,7 @@ impl UnitStep<'_> {
     }
 
     /// Sets the priority class if the label names another class that exists. A Workload that holds quota and has no
-    /// class gets none.
+    /// class gets none, but the priority of a class that was named while its job waits for admission.
     pub(super) fn sync_priority_class(
         &self,
         view: &JobView,
@@ -198,8 +199,12 @@ impl UnitStep<'_> {
             return;
         };
         let allowed = !reserved || class.is_some();
-        if let Some(value) = self.units.cache.workload_priority(name).filter(|_| allowed) {
+        let counts = allowed || (view.suspended && awaits_admission(record));
+        let Some(value) = self.units.cache.workload_priority(name).filter(|_| counts) else { return };
+        if allowed || value != record.priority {
             spec.insert("priority".to_owned(), json!(value));
+        }
+        if allowed {
             let group = crate::api::GROUP;
             let class = json!({"group": group, "kind": "WorkloadPriorityClass", "name": name});
             spec.insert("priorityClassRef".to_owned(), class);

@@ -167,9 +167,21 @@ impl<'a> Units<'a> {
     /// nor that of a job below it alone says it: one may be older than the other, and most leave out pods that terminate.
     pub(super) fn has_pods(self, unit: &LoadedUnit<'_>, workload: &ObjectKey, status: &UnitStatus) -> bool {
         status.active
-            || unit.owner.filter(|_| !unit.key.kind.tells_end_of_pods()).is_some_and(|owner| {
-                self.cache.has_running_pods(workload, &owner.uid) || self.has_running_child(owner)
-            })
+            || unit
+                .owner
+                .filter(|_| !unit.key.kind.tells_end_of_pods())
+                .is_some_and(|owner| self.has_pods_below(&owner.uid, workload))
+    }
+
+    /// Returns whether pods of a job that no longer exists may run on the quota of its Workload: they end after the job if it was
+    /// deleted in the background. As in Kueue, those of a Job do not count.
+    pub(super) fn outlive_job(self, kind: JobKind, uid: &str, workload: &ObjectKey) -> bool {
+        kind.role == Role::Suspended && kind != JobKind::BATCH_JOB && self.has_pods_below(uid, workload)
+    }
+
+    /// Returns whether pods below a job with this UID run: pods that name its Workload, or those of a job below it.
+    fn has_pods_below(self, uid: &str, workload: &ObjectKey) -> bool {
+        self.cache.has_running_pods(workload, uid) || self.has_running_child(uid, &workload.namespace)
     }
 
     /// Returns the steps that may be due at the end of pods that name these Workloads: their jobs wait for their pods.
@@ -190,8 +202,12 @@ impl<'a> Units<'a> {
 
     /// Returns the steps that may be due at the end of the pods of a job: those of the jobs above it, and of their Workloads.
     pub(crate) fn steps_above(self, job: &JobView) -> Vec<ReconcileKey> {
-        let mut steps = Vec::new();
-        for (kind, above) in self.cache.controllers_of_job(job) {
+        let above = self.cache.controllers_of_job(job);
+        let highest = above.last().map_or(job, |(_, highest)| highest);
+        // The next one may be gone, and its Workload wait for these pods.
+        let gone = highest.controller.iter().flat_map(|gone| self.cache.workloads_owned_by(&gone.uid));
+        let mut steps: Vec<ReconcileKey> = gone.cloned().map(ReconcileKey::workload).collect();
+        for (kind, above) in above {
             let workloads = self.cache.workloads_owned_by(&above.uid).iter().cloned();
             let workloads = workloads.chain(self.workloads_named_by(kind, &above));
             steps.extend(workloads.map(ReconcileKey::workload));
@@ -201,17 +217,13 @@ impl<'a> Units<'a> {
     }
 
     /// Returns whether a job below another one has pods, and no Workload of its own.
-    fn has_running_child(self, owner: &JobView) -> bool {
+    fn has_running_child(self, owner: &str, namespace: &str) -> bool {
         let runs = |view: &JobView| {
             view.status.active_pods > 0
-                && view.key.namespace == owner.key.namespace
+                && *view.key.namespace == *namespace
                 && self.cache.workloads_owned_by(&view.uid).is_empty()
         };
-        self.cache
-            .jobs_below(&owner.uid)
-            .into_iter()
-            .filter_map(|id| self.cache.job(id))
-            .any(|view| runs(view))
+        self.cache.jobs_below(owner).into_iter().filter_map(|id| self.cache.job(id)).any(|view| runs(view))
     }
 
     /// Returns whether a Workload belongs to a unit that has another one.

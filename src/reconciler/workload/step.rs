@@ -61,7 +61,7 @@ impl LifecycleSteps<'_> {
         let plan = workload::plan(&self.facts().input(record), &facts, &self.settings.lifecycle, now);
         let readiness = match &facts.owner {
             WorkloadOwner::Job(job) => Some(job.readiness),
-            WorkloadOwner::None | WorkloadOwner::Missing | WorkloadOwner::External => None,
+            WorkloadOwner::None | WorkloadOwner::Missing { .. } | WorkloadOwner::External => None,
         };
         self.writes.completing.record(key, &record.status, readiness.unwrap_or_default());
         let former_job = record.owner.is_none() && readiness.is_some();
