@@ -18,6 +18,7 @@ pub mod v1beta1;
 pub mod v1beta2;
 pub mod validation;
 pub mod visibility;
+pub mod yaml;
 
 pub use key::{ByKey, ObjectKey};
 pub use owner::OwnerRecord;

@@ -46,6 +46,7 @@ impl Mapping {
     pub(super) fn from_yaml(text: &str, file: &str) -> anyhow::Result<Self> {
         let rules: Vec<Rule> =
             serde_saphyr::from_str(text).with_context(|| format!("mapping file {file}"))?;
+        ensure!(!rules.is_empty(), "mapping file {file} has no rules");
         for (position, rule) in rules.iter().enumerate() {
             ensure!(
                 rule.skip == rule.to_local_queue.is_empty(),
@@ -160,6 +161,8 @@ mod tests {
             ("- {match: {}, toLocalQueue: a, skip: true}", "rule 0 needs either"),
             ("- {match: {}, toQueue: a}", "toQueue"),
             ("a: b", "mapping file f"),
+            ("", "mapping file f"),
+            ("[]", "mapping file f has no rules"),
         ] {
             let error = format!("{:#}", Mapping::from_yaml(text, "f").unwrap_err());
             assert!(error.contains(part), "{text}: {error}");

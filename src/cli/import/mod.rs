@@ -8,18 +8,21 @@
 mod mapping;
 mod plan;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::cluster_objects::block_on;
+use super::cluster_objects::{CONFIGURATION_FIELD, block_on};
+use super::migrate::runs_manager;
 use super::{files, settings};
+use crate::api::yaml;
+use crate::frameworks::{Role, frameworks};
 use crate::kube::client::{Caller, Content, caller_from_kubeconfig};
 use crate::kube::list::list_path;
 use mapping::{Mapping, pair};
@@ -29,8 +32,12 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 const PAGE_SIZE: u32 = 500;
 /// HTTP status of an object that exists already.
 const CONFLICT: u16 = 409;
-/// HTTP status of a kind that is not installed.
+/// HTTP status of a kind that is not installed, or of an object that does not exist.
 const NOT_FOUND: u16 = 404;
+/// HTTP status of a request that the user may not make.
+const FORBIDDEN: u16 = 403;
+/// Label of each Deployment of a manager, whatever the names of the installation.
+const MANAGERS: &str = "labelSelector=control-plane%3Dcontroller-manager";
 const KUEUE: &str = "/apis/kueue.x-k8s.io/v1beta2";
 /// Pods that are named with one error.
 const SHOWN: usize = 5;
@@ -66,7 +73,7 @@ pub(super) struct ImportArgs {
     /// Context in the kubeconfig.
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
-    /// Namespace of the manager.
+    /// Namespace of the manager, where the user may not list Deployments of all namespaces.
     #[arg(long, value_name = "NAME", default_value = settings::DEFAULT_NAMESPACE)]
     manager_namespace: String,
 }
@@ -104,7 +111,11 @@ struct Importer<'a> {
 impl Importer<'_> {
     async fn run(&self, args: &ImportArgs, import: &Settings) -> anyhow::Result<ExitCode> {
         self.refuse_beside_manager(&args.manager_namespace).await?;
-        let plans = self.check(&args.namespace, import).await?;
+        let namespaces: BTreeSet<&str> = args.namespace.iter().map(String::as_str).collect();
+        for namespace in &namespaces {
+            self.refuse_unknown(namespace).await?;
+        }
+        let plans = self.check(&namespaces, import).await?;
         if args.dry_run {
             (self.print)("nothing was written: --dry-run=false imports\n")?;
             return Ok(ExitCode::SUCCESS);
@@ -125,30 +136,72 @@ impl Importer<'_> {
 
     /// A manager that manages pods stops one that has the label of a queue and no Workload yet.
     async fn refuse_beside_manager(&self, namespace: &str) -> anyhow::Result<()> {
-        let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
-        let found = self.list(&path, "labelSelector=app.kubernetes.io%2Fname%3Dkueue").await?;
-        let runs = |deployment: &&Value| {
-            deployment.pointer("/status/availableReplicas").and_then(Value::as_i64) > Some(0)
-        };
-        if !found.iter().any(|deployment| runs(&deployment)) {
-            return Ok(());
-        }
-        let path = format!("/api/v1/namespaces/{namespace}/configmaps/kueue-manager-config");
-        let map = self.caller.get(&path).await.with_context(|| format!("cannot read {path}"))?;
-        let text =
-            map.pointer("/data/controller_manager_config.yaml").and_then(Value::as_str).unwrap_or_default();
-        let document = settings::document_of(text, "configuration", None)?;
-        let frameworks = document.pointer("/integrations/frameworks").and_then(Value::as_array);
-        if frameworks.is_some_and(|all| all.iter().any(|name| name == "pod")) {
-            bail!(
-                "the manager in {namespace} manages pods, and would stop those that have no Workload yet: take \"pod\" out of integrations.frameworks until the import is done"
-            );
+        for deployment in self.managers(namespace).await? {
+            let namespace = deployment.pointer("/metadata/namespace").and_then(Value::as_str);
+            let namespace = namespace.unwrap_or_default();
+            let runs = deployment.pointer("/status/availableReplicas").and_then(Value::as_i64) > Some(0);
+            if !runs || !runs_manager(&deployment) {
+                continue;
+            }
+            for (map, text) in self.configurations(namespace, &deployment).await? {
+                let text = yaml::only_document(&text);
+                let document = text.map_err(|reason| anyhow!("ConfigMap {namespace}/{map}: {reason}"))?;
+                let holding = frameworks_that_hold_pods(&document);
+                if !holding.is_empty() {
+                    bail!(
+                        "the manager in {namespace} manages pods, and would stop those that have no Workload yet: take {} out of integrations.frameworks in ConfigMap {map} until the import is done",
+                        holding.join(", ")
+                    );
+                }
+            }
         }
         Ok(())
     }
 
+    /// Returns the Deployments of managers of all namespaces, or of one if the user may not list the others.
+    async fn managers(&self, namespace: &str) -> anyhow::Result<Vec<Value>> {
+        match list_path(self.caller, "/apis/apps/v1/deployments", MANAGERS, PAGE_SIZE).await {
+            Err(error) if error.code() == Some(FORBIDDEN) => {
+                self.list(&format!("/apis/apps/v1/namespaces/{namespace}/deployments"), MANAGERS).await
+            }
+            outcome => outcome.context("cannot list Deployments"),
+        }
+    }
+
+    /// Returns the configurations that a Deployment mounts, each with the name of its ConfigMap. Without one a manager has its defaults,
+    /// and another program is no manager.
+    async fn configurations(
+        &self,
+        namespace: &str,
+        deployment: &Value,
+    ) -> anyhow::Result<Vec<(String, String)>> {
+        let volumes = deployment.pointer("/spec/template/spec/volumes").and_then(Value::as_array);
+        let names = volumes.into_iter().flatten();
+        let names: BTreeSet<&str> =
+            names.filter_map(|volume| volume.pointer("/configMap/name")?.as_str()).collect();
+        let mut found = Vec::new();
+        for name in names {
+            let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
+            let map = match self.caller.get(&path).await {
+                Err(error) if error.code() == Some(NOT_FOUND) => continue,
+                outcome => outcome.with_context(|| format!("cannot read {path}"))?,
+            };
+            let text = map.get("data").and_then(|data| data.get(CONFIGURATION_FIELD)).and_then(Value::as_str);
+            found.extend(text.map(|text| (name.to_owned(), text.to_owned())));
+        }
+        Ok(found)
+    }
+
+    /// Without this a namespace that does not exist looks as one without pods. Other failures say nothing about it.
+    async fn refuse_unknown(&self, namespace: &str) -> anyhow::Result<()> {
+        match self.caller.get(&format!("/api/v1/namespaces/{namespace}")).await {
+            Err(error) if error.code() == Some(NOT_FOUND) => bail!("namespace {namespace} does not exist"),
+            _ => Ok(()),
+        }
+    }
+
     /// Plans all pods; an error names those that cannot be imported.
-    async fn check(&self, namespaces: &[String], import: &Settings) -> anyhow::Result<Vec<Plan>> {
+    async fn check(&self, namespaces: &BTreeSet<&str>, import: &Settings) -> anyhow::Result<Vec<Plan>> {
         let cluster = self.cluster(namespaces).await?;
         let (mut plans, mut failures, mut skipped) = (Vec::new(), Failures::default(), 0);
         for namespace in namespaces {
@@ -179,11 +232,11 @@ impl Importer<'_> {
         Ok(plans)
     }
 
-    async fn cluster(&self, namespaces: &[String]) -> anyhow::Result<Objects> {
+    async fn cluster(&self, namespaces: &BTreeSet<&str>) -> anyhow::Result<Objects> {
         let mut local_queues = BTreeMap::new();
         for namespace in namespaces {
             for (name, queue) in self.by_name(&format!("{KUEUE}/namespaces/{namespace}/localqueues")).await? {
-                local_queues.insert((namespace.clone(), name), queue);
+                local_queues.insert(((*namespace).to_owned(), name), queue);
             }
         }
         Ok(Objects {
@@ -248,6 +301,14 @@ impl Importer<'_> {
     }
 }
 
+/// Returns the listed frameworks with which a manager holds pods: `pod` itself, and kinds whose pods are held one by one.
+fn frameworks_that_hold_pods(configuration: &Value) -> Vec<&'static str> {
+    let listed = configuration.pointer("/integrations/frameworks").and_then(Value::as_array);
+    let is_listed = |name: &str| listed.is_some_and(|all| all.iter().any(|listed| listed == name));
+    let holding = frameworks().filter(|row| row.role != Role::Suspended && is_listed(row.name));
+    holding.map(|row| row.name).collect()
+}
+
 /// Pods by the reason why they failed.
 #[derive(Debug, Default)]
 struct Failures {
@@ -279,94 +340,4 @@ impl Failures {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use http::{Method, Request, Response};
-    use kube::client::Body;
-    use std::sync::{Arc, Mutex};
-
-    type Writes = Arc<Mutex<Vec<String>>>;
-
-    /// A server that has this Workload, or none, and records writes.
-    fn server(existing: Option<Value>) -> (Caller, Writes) {
-        let writes = Writes::default();
-        let log = Arc::clone(&writes);
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let (existing, log) = (existing.clone(), Arc::clone(&log));
-            async move {
-                let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-                let refused = method == Method::POST && existing.is_some();
-                let (code, answer) = match (method == Method::GET, refused) {
-                    (true, _) => (200, existing.unwrap_or_default()),
-                    (_, true) => (
-                        409,
-                        json!({"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "code": 409}),
-                    ),
-                    (false, false) => (200, json!({})),
-                };
-                if method != Method::GET {
-                    log.lock().unwrap().push(format!("{method} {path} {code}"));
-                }
-                let response =
-                    Response::builder().status(code).body(Body::from(serde_json::to_vec(&answer)?))?;
-                Ok::<_, Box<dyn std::error::Error + Send + Sync>>(response)
-            }
-        });
-        (Caller::new(kube::Client::new(service, "default"), CALL_TIMEOUT), writes)
-    }
-
-    fn plan(labels: &[(&str, &str)]) -> Plan {
-        let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        Plan {
-            namespace: "ns".to_owned(),
-            pod: "p".to_owned(),
-            pod_uid: "u".to_owned(),
-            labels: labels.collect(),
-            workload: json!({"metadata": {"name": "pod-p-1"}}),
-            status: json!({"conditions": []}),
-        }
-    }
-
-    async fn import(existing: Option<Value>, labels: &[(&str, &str)]) -> (anyhow::Result<bool>, Vec<String>) {
-        let (caller, writes) = server(existing);
-        let outcome = Importer { caller: &caller, print: &|_| Ok(()) }.import(&plan(labels)).await;
-        let writes = writes.lock().unwrap().clone();
-        (outcome, writes)
-    }
-
-    #[tokio::test]
-    async fn interrupted_import_goes_on_where_it_ended() {
-        let pod = "PATCH /api/v1/namespaces/ns/pods/p 200";
-        let create = |code: u16| format!("POST /apis/kueue.x-k8s.io/v1beta2/namespaces/ns/workloads {code}");
-        let admit = "PATCH /apis/kueue.x-k8s.io/v1beta2/namespaces/ns/workloads/pod-p-1/status 200";
-        let owned =
-            |status: Value| json!({"metadata": {"ownerReferences": [{"uid": "u"}]}, "status": status});
-        let (outcome, writes) = import(None, &[("a", "b")]).await;
-        assert!(outcome.unwrap());
-        assert_eq!(writes, [pod.to_owned(), create(200), admit.to_owned()]);
-        // Killed after the Workload was created.
-        let (outcome, writes) = import(Some(owned(json!({}))), &[]).await;
-        assert!(outcome.unwrap());
-        assert_eq!(writes, [create(409), admit.to_owned()]);
-        // Done before.
-        let (outcome, writes) = import(Some(owned(json!({"admission": {}}))), &[]).await;
-        assert!(!outcome.unwrap());
-        assert_eq!(writes, [create(409)]);
-        let other = json!({"metadata": {"ownerReferences": [{"uid": "other"}]}});
-        let error = import(Some(other), &[]).await.0.unwrap_err();
-        assert!(error.to_string().contains("pod-p-1 belongs to another object"), "{error}");
-    }
-
-    #[test]
-    fn failures_are_listed_by_reason() {
-        let mut failures = Failures::default();
-        for number in 0..7 {
-            failures.add("no queue", "ns", &format!("p{number}"));
-        }
-        failures.add("other", "ns", "x");
-        let text = failures.into_result("title").unwrap_err().to_string();
-        assert!(text.contains("ns/p0, ns/p1, ns/p2, ns/p3, ns/p4 and 2 more: no queue"), "{text}");
-        assert!(text.contains("ns/x: other"), "{text}");
-        assert!(Failures::default().into_result("title").is_ok());
-    }
-}
+mod tests;

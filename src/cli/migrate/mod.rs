@@ -27,6 +27,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use serde_json::Value;
 
 use super::cluster_objects::block_on;
 use super::files;
@@ -85,6 +86,11 @@ struct StepArgs {
     /// Seconds to wait for the effect of a command that is printed, and for an API server that does not answer.
     #[arg(long, value_name = "SECONDS", default_value_t = 1800)]
     timeout: u64,
+}
+
+/// Returns whether a Deployment runs a manager, of either installation.
+pub(super) fn runs_manager(deployment: &Value) -> bool {
+    managers::installation_of_deployment(deployment).is_some()
 }
 
 pub(super) fn run(args: &MigrateArgs) -> anyhow::Result<ExitCode> {

@@ -1,5 +1,7 @@
 //! What stands in the way of a switch: what a step would lose, what runs beside it, and what the manager would refuse.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::inventory::{DefinedKind, Inventory};
@@ -46,6 +48,9 @@ pub(super) fn obstacles(inventory: &Inventory) -> Vec<String> {
             .and_then(|document| settings::checked("configuration", document));
         found.extend(checked.err().map(|error| format!("{error:#}")));
     }
+    // One text for each obstacle: a list that changes while its pages are read has an object twice.
+    let mut told = BTreeSet::new();
+    found.retain(|text| told.insert(text.clone()));
     found
 }
 
@@ -170,6 +175,21 @@ mod tests {
                 "unknown",
             ],
         );
+    }
+
+    #[test]
+    fn each_obstacle_is_told_once() {
+        let mut inventory = Inventory::with_definitions();
+        let queues = position(&inventory, "clusterqueues.kueue.x-k8s.io");
+        let object = json!({"metadata": {"name": "b"}, "spec": {"queueingStrategy": "Random"}});
+        inventory.kinds[queues].objects = Ok(vec![object.clone(), object]);
+        expect(&inventory, &["b has spec.queueingStrategy: \"Random\""]);
+        inventory.kinds[queues].objects = Ok(Vec::new());
+        inventory.configuration =
+            Some("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nunknown: 1\n".to_owned());
+        let found = obstacles(&inventory);
+        let report = super::super::report::text(&inventory, &found);
+        assert_eq!(report.matches("unknown: unknown field").count(), 1, "{report}");
     }
 
     #[test]

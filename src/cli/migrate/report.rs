@@ -10,6 +10,8 @@ use super::leftovers::{self, Installation};
 use super::schema;
 use crate::cli::settings;
 
+/// What is said of a configuration that the manager refuses; why is an obstacle.
+const REFUSED: &str = "it is refused, as said below";
 /// Where a Workload has copies of pod templates.
 const TEMPLATE: &str = "spec.podSets.[].template";
 
@@ -77,9 +79,8 @@ fn configuration(inventory: &Inventory) -> Vec<String> {
     let Some(text) = &inventory.configuration else {
         return vec!["no ConfigMap kueue-manager-config: defaults".to_owned()];
     };
-    let document = match settings::document_of(text, "configuration", None) {
-        Ok(document) => document,
-        Err(error) => return vec![format!("{error:#}")],
+    let Ok(document) = settings::document_of(text, "configuration", None) else {
+        return vec![REFUSED.to_owned()];
     };
     let names = document.pointer("/integrations/frameworks").and_then(Value::as_array);
     let names: Vec<&str> = names.into_iter().flatten().filter_map(Value::as_str).collect();
@@ -93,7 +94,7 @@ fn configuration(inventory: &Inventory) -> Vec<String> {
     }
     match settings::checked("configuration", document) {
         Ok(loaded) => lines.extend(loaded.warnings),
-        Err(error) => lines.push(format!("{error:#}")),
+        Err(_) => lines.push(REFUSED.to_owned()),
     }
     lines
 }
