@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::component::Component;
 use super::dashboard::DashboardArgs;
 use super::framework::FrameworkFileArgs;
+use super::listen::{self, BindAddress};
 use super::logs::{LogFormat, LogSettings};
 use super::record_args::RecordArgs;
 use super::zap::{TimeFormat, ZapArgs};
@@ -50,21 +51,21 @@ pub(super) struct ManagerArgs {
     pub(super) identity: Option<String>,
 
     /// Webhook address; overrides the configuration.
-    #[arg(long, value_name = "ADDRESS")]
-    pub(super) webhook_bind_address: Option<String>,
+    #[arg(long, value_name = "ADDRESS", value_parser = listen::bind_address)]
+    pub(super) webhook_bind_address: Option<BindAddress>,
     /// Health probe address; overrides the configuration. 0 disables the probes.
-    #[arg(long, value_name = "ADDRESS")]
-    pub(super) health_bind_address: Option<String>,
+    #[arg(long, value_name = "ADDRESS", value_parser = listen::bind_address)]
+    pub(super) health_bind_address: Option<BindAddress>,
     /// Metrics address; overrides the configuration. 0 disables the metrics.
-    #[arg(long, value_name = "ADDRESS")]
-    pub(super) metrics_bind_address: Option<String>,
+    #[arg(long, value_name = "ADDRESS", value_parser = listen::bind_address)]
+    pub(super) metrics_bind_address: Option<BindAddress>,
     /// Serve metrics over plain HTTP without authentication.
     #[arg(long)]
     pub(super) metrics_insecure: bool,
 
     /// Address of the visibility API; overrides the configuration. 0 disables it.
-    #[arg(long, value_name = "ADDRESS")]
-    pub(super) visibility_bind_address: Option<String>,
+    #[arg(long, value_name = "ADDRESS", value_parser = listen::bind_address)]
+    pub(super) visibility_bind_address: Option<BindAddress>,
     /// Name of the Service of the visibility API, which is a SAN of the serving certificate. The CA bundle of the APIServices that
     /// name it is kept.
     #[arg(long, value_name = "NAME", default_value = "kueue-visibility-server")]
@@ -114,6 +115,13 @@ pub(super) struct ManagerArgs {
     /// Name of the CA Secret; default: name of the serving Secret with suffix -ca.
     #[arg(long, alias = "authority-secret", value_name = "NAME")]
     pub(super) ca_secret: Option<String>,
+    /// Certificate that is issued for a process that serves no webhooks, as SECRET=SERVICE: the Secret into which it is written, and the
+    /// Service of the process; repeatable.
+    #[arg(long, value_name = "SECRET=SERVICE", value_parser = observer_certificate)]
+    pub(super) observer_certificate: Vec<(String, String)>,
+    /// Secret with the serving certificate of --component=dashboard or history; default: that of the webhooks.
+    #[arg(long, value_name = "NAME")]
+    pub(super) serving_secret: Option<String>,
     /// Lifetime of a CA certificate.
     #[arg(long, alias = "authority-lifetime", value_parser = duration, default_value = "8760h")]
     pub(super) ca_lifetime: Duration,
@@ -182,6 +190,13 @@ impl ManagerArgs {
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let parsed = config::Duration::parse(text).and_then(|parsed| Duration::try_from(parsed.signed()).ok());
     parsed.ok_or_else(|| "must be a duration such as 90s, 10m or 1h30m".to_owned())
+}
+
+/// Parses the Secret and the Service of a process that serves no webhooks.
+fn observer_certificate(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').filter(|(secret, service)| !secret.is_empty() && !service.is_empty());
+    let (secret, service) = parts.ok_or_else(|| "must be SECRET=SERVICE".to_owned())?;
+    Ok((secret.to_owned(), service.to_owned()))
 }
 
 /// Parses a size of memory in bytes: a whole number with Ki, Mi or Gi, also written KiB, MiB and GiB.

@@ -1,6 +1,7 @@
 //! `sluice config check`: prints what a configuration file means before the manager reads it.
 //!
-//! Invariant: it accepts and refuses exactly the files that the manager does, with the same words; both load them by `settings`.
+//! Invariant: the manager starts with each file that it accepts; both load it by `settings`, and use the same words. It refuses what the
+//! manager refuses, and names of feature gates that the manager only warns of: before a file is used, such a name is corrected.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -52,6 +53,9 @@ pub(super) fn run(args: &ConfigArgs) -> anyhow::Result<ExitCode> {
     let name = if is_input { "standard input".to_owned() } else { args.file.display().to_string() };
     let text = read(&args.file).with_context(|| name.clone())?;
     let (report, accepted) = match check(&text, args.feature_gates.as_deref())? {
+        Ok((_, loaded)) if !loaded.unknown_gates.is_empty() => {
+            (refused(&name, &ConfigError::of_unknown_gates(loaded)), ExitCode::FAILURE)
+        }
         Ok((document, loaded)) => {
             let gates_from = if args.feature_gates.is_some() { "flag" } else { FILE };
             (accepted(&name, &document, &loaded, gates_from), ExitCode::SUCCESS)

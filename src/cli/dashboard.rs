@@ -12,6 +12,7 @@ use jiff::Timestamp;
 
 use super::core_queries::OwnCore;
 use super::dashboard_history::PageHistory;
+use super::listen::{self, BindAddress};
 use super::manager::ManagerContext;
 use super::settings::ManagerSettings;
 use super::visibility;
@@ -45,8 +46,8 @@ const MAX_SILENCE: Duration = Duration::from_mins(2);
 #[expect(clippy::struct_field_names, reason = "fields are named as their flags")]
 pub(super) struct DashboardArgs {
     /// Address of the dashboard; by default it is not served.
-    #[arg(long, value_name = "ADDRESS", default_value = "")]
-    pub(super) dashboard_bind_address: String,
+    #[arg(long, value_name = "ADDRESS", default_value = "", value_parser = listen::bind_address)]
+    pub(super) dashboard_bind_address: BindAddress,
     /// Path below which a proxy serves the dashboard, such as /sluice; the proxy passes it on.
     #[arg(long, value_name = "PATH", default_value = "/", value_parser = path_prefix)]
     pub(super) dashboard_path_prefix: Links,

@@ -50,6 +50,8 @@ pub(super) struct LocalAnswers {
     pub(super) holder: Arc<LeaseHolder>,
     /// Whether there is an election.
     pub(super) elects: bool,
+    /// Names in the configured feature gates that are no gates.
+    pub(super) unknown_gates: Vec<String>,
     pub(super) watches: WatchStatuses,
     pub(super) recent: Arc<RecentDecisions>,
     pub(super) audits: Arc<AuditCache>,
@@ -100,6 +102,7 @@ impl LocalAnswers {
             version: build::describe(),
             holder: self.holder.get(),
             elects: self.elects,
+            unknown_gates: self.unknown_gates.clone(),
             watches: self.watches(),
             rates: self.recent.rates(std::time::Instant::now()),
             findings,

@@ -15,7 +15,7 @@ use super::settings::ManagerSettings;
 use super::supervise::SupervisedTasks;
 use super::threads::Threads;
 use super::workers::run_until;
-use super::{address, dashboard, debug, visibility};
+use super::{dashboard, debug, visibility};
 use crate::admission::{self, ReviewContext};
 use crate::kube::lease_follower::LeaseFollower;
 use crate::metrics::{self, model::Role};
@@ -41,15 +41,8 @@ pub(super) async fn start(
     let (args, configuration) = (&settings.args, &settings.configuration);
     let limits = ListenerLimits { drain_timeout: args.shutdown_timeout, ..ListenerLimits::default() };
     let tls = tls::server_config(Arc::clone(&shared.serving), configuration.tls.as_ref()).context("tls")?;
-    let webhook = address::join(&configuration.webhook.host, configuration.webhook.port);
-    let webhook = args.webhook_bind_address.clone().unwrap_or(webhook);
-    let health = &configuration.health.health_probe_bind_address;
-    let health = args.health_bind_address.as_ref().unwrap_or(health);
-    let metrics_address = &configuration.metrics.bind_address;
-    let metrics_address = args.metrics_bind_address.as_ref().unwrap_or(metrics_address);
     let mut servers = SupervisedTasks::default();
-    let webhook = address::parse("webhook address", &webhook).await?;
-    if let Some(addresses) = webhook.filter(|_| args.component.serves_webhooks()) {
+    if let Some(addresses) = settings.listen.webhook.map(|address| address.candidates()) {
         let router = webhooks::router(review_fn(settings, shared), shared.counters.reviews());
         let tls = match &args.webhook_client_ca {
             Some(path) => {
@@ -66,7 +59,7 @@ pub(super) async fn start(
         let listener = bind_on(&threads.serve, listener).await.context("webhooks")?;
         serve(&mut servers, &threads.serve, "webhooks", listener, shared);
     }
-    if let Some(addresses) = address::parse("health address", health).await? {
+    if let Some(addresses) = settings.listen.health.map(|address| address.candidates()) {
         let names = &configuration.health;
         let router = health::router(
             &names.readiness_endpoint_name,
@@ -78,8 +71,7 @@ pub(super) async fn start(
         let listener = bind_on(&threads.probes, listener).await.context("health")?;
         serve(&mut servers, &threads.probes, "health", listener, shared);
     }
-    if let Some(address) = settings.visibility_address() {
-        let addresses = address::parse("visibility address", &address).await?.unwrap_or_default();
+    if let Some(addresses) = settings.listen.visibility.map(|address| address.candidates()) {
         let tls = tls::server_config_with_any_client(Arc::clone(&shared.serving), configuration.tls.as_ref());
         let (server, front_proxy) = visibility::server(settings, shared);
         if settings.serves_users() {
@@ -92,8 +84,7 @@ pub(super) async fn start(
         let listener = bind_on(&threads.serve, listener).await.context("visibility")?;
         serve(&mut servers, &threads.serve, "visibility", listener, shared);
     }
-    let dashboard = &args.dashboard.dashboard_bind_address;
-    if let Some(addresses) = address::parse("dashboard address", dashboard).await? {
+    if let Some(addresses) = settings.listen.dashboard.map(|address| address.candidates()) {
         let follower = Arc::<LeaseFollower>::default();
         if let Some(lease) = settings.lease()? {
             // A process that takes part in the election learns from it who leads.
@@ -107,7 +98,7 @@ pub(super) async fn start(
         let listener = bind_on(&threads.dashboard, listener).await.context("dashboard")?;
         serve(&mut servers, &threads.dashboard, "dashboard", listener, shared);
     }
-    if let Some(addresses) = address::parse("metrics address", metrics_address).await? {
+    if let Some(addresses) = settings.listen.metrics.map(|address| address.candidates()) {
         let router = metrics_router(settings, shared, &addresses);
         let tls = (!args.metrics_insecure).then_some(tls);
         let listener = Listener::bind("metrics", addresses, tls, router, limits.for_low_traffic());

@@ -177,7 +177,7 @@ async fn run(settings: &ManagerSettings, threads: &Threads, log_level: LogLevel)
             recording: Arc::default(),
         },
         counters: Arc::new(Counters::new(std::env::consts::OS, settings.families())),
-        configuration_gaps: Arc::default(),
+        configuration_gaps: Arc::new(ConfigurationGaps::with_unknown_gates(settings.unknown_gates.clone())),
         listed_frameworks: Arc::new(ListedFrameworks::new(settings.core().needed_frameworks())),
         synced,
         leadership: Leadership {

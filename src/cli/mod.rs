@@ -2,7 +2,6 @@
 //! `migrate` and `version`.
 #![allow(clippy::disallowed_methods, reason = "the shell reads clocks, starts tasks and waits")]
 
-mod address;
 mod args;
 mod batch_pacing;
 mod cluster_objects;
@@ -26,6 +25,7 @@ mod import;
 mod leader_questions;
 mod leadership;
 mod listed_frameworks;
+mod listen;
 mod listeners;
 mod logs;
 mod manager;

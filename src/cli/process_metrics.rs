@@ -332,7 +332,7 @@ mod tests {
             history: std::sync::Arc::new(history),
             ..Gauges::default()
         };
-        let gaps = metrics::ConfigurationGaps::default();
+        let gaps = metrics::ConfigurationGaps::with_unknown_gates(vec!["g".to_owned()]);
         gaps.set_foreign_webhooks(vec!["m".to_owned()]);
         gaps.set_missing_fields(&BTreeMap::from([("workloads", vec!["status".to_owned()])]));
         let page = [

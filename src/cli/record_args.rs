@@ -8,10 +8,15 @@ use super::component::Component;
 
 /// Flags of the record of history.
 #[derive(Clone, Debug, clap::Args)]
+#[expect(clippy::struct_field_names, reason = "fields are named as their flags")]
 pub(super) struct RecordArgs {
     /// File in which --component=history records history.
     #[arg(long, value_name = "FILE")]
     pub(super) history_record: Option<PathBuf>,
+    /// Name of the Service of the process that records history, which is a SAN of its certificate; without it that process has the
+    /// certificate of the webhooks.
+    #[arg(long, value_name = "NAME")]
+    pub(super) history_service: Option<String>,
     /// Address of the process that records history, which is asked for what the memory of this one does not hold; by default no
     /// process is.
     #[arg(long, value_name = "HOST:PORT", default_value = "")]
@@ -43,6 +48,7 @@ mod tests {
     fn the_recorder_alone_has_a_file() {
         let args = |file: Option<&str>| RecordArgs {
             history_record: file.map(PathBuf::from),
+            history_service: None,
             history_address: String::new(),
         };
         let (with, without) = (args(Some("/f")), args(None));

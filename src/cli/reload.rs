@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::args::ManagerArgs;
 use super::config_mapping;
+use super::listen::ListenAddresses;
 use super::manager::ManagerContext;
 use super::settings::{self, ManagerSettings};
 use crate::api::config::{self, Configuration};
@@ -49,7 +51,7 @@ struct FollowedFiles {
     /// The configuration; `None` if the manager runs with the defaults.
     configuration: Option<PathBuf>,
     log_level: Option<PathBuf>,
-    feature_gates: Option<String>,
+    args: ManagerArgs,
     level: Arc<dyn LogLevel>,
     /// Level of the command line, for when the file is removed.
     initial_level: String,
@@ -69,7 +71,7 @@ impl FollowedFiles {
         Self {
             configuration: file.and_then(Path::file_name).and_then(|name| in_folder(Path::new(name))),
             log_level: in_folder(Path::new(LOG_LEVEL_FILE)),
-            feature_gates: settings.args.feature_gates.clone(),
+            args: settings.args.clone(),
             initial_level: level.get(),
             level,
             in_force: settings.configuration.clone(),
@@ -108,10 +110,10 @@ impl FollowedFiles {
             return None;
         }
         let what = format!("configuration {}", path.display());
-        let document = settings::document_of(&text, &what, self.feature_gates.as_deref());
+        let new = self.check(&text, &what);
         self.seen = Some(text);
-        let new = match document.and_then(|document| settings::checked(&what, document)) {
-            Ok(loaded) => loaded.configuration,
+        let new = match new {
+            Ok(new) => new,
             Err(error) => {
                 self.log_once(&path, &format!("{error:#}"));
                 return None;
@@ -119,6 +121,14 @@ impl FollowedFiles {
         };
         self.logged = None;
         self.apply(&path, new)
+    }
+
+    /// Checks a file as the next start will do.
+    fn check(&self, text: &str, what: &str) -> anyhow::Result<Configuration> {
+        let document = settings::document_of(text, what, self.args.feature_gates.as_deref())?;
+        let new = settings::checked(what, document)?.configuration;
+        ListenAddresses::of(&self.args, &new)?;
+        Ok(new)
     }
 
     fn apply(&mut self, path: &Path, new: Configuration) -> Option<PodsReadyLimits> {
@@ -146,7 +156,7 @@ impl FollowedFiles {
 
     fn log_once(&mut self, path: &Path, error: &str) {
         if self.logged.as_deref() != Some(error) {
-            tracing::error!(path = %path.display(), error, "configuration cannot be read again; the current one stays");
+            tracing::error!(path = %path.display(), error, "configuration cannot be read again: the current one stays in force, and the next start will fail");
             self.logged = Some(error.to_owned());
         }
     }

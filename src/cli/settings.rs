@@ -5,18 +5,18 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use serde_json::{Value, json};
 
-use super::address;
 use super::args::ManagerArgs;
 use super::component::Component;
 use super::config_mapping;
+use super::listen::ListenAddresses;
+use super::zap;
 use crate::admission::AdmissionSettings;
 use crate::api::config::{self, Configuration, LoadedConfiguration};
-use crate::api::visibility;
 use crate::frameworks::known_frameworks;
-use crate::kube::certificates::{CertificateMode, CertificateSettings};
+use crate::kube::certificates::{CertificateMode, CertificateSettings, ObserverCertificate};
 use crate::kube::client::{Rate, Timeouts};
 use crate::kube::events::EventSettings;
 use crate::kube::executor::ExecutorSettings;
@@ -36,6 +36,9 @@ pub(super) const DEFAULT_NAMESPACE: &str = "kueue-system";
 pub(super) struct ManagerSettings {
     pub(super) args: ManagerArgs,
     pub(super) configuration: Configuration,
+    pub(super) listen: ListenAddresses,
+    /// Names in its feature gates that are no gates.
+    pub(super) unknown_gates: Vec<String>,
     pub(super) namespace: String,
     pub(super) identity: String,
 }
@@ -47,11 +50,17 @@ pub(super) fn load(args: ManagerArgs) -> anyhow::Result<ManagerSettings> {
         tracing::warn!(warning, "configuration");
     }
     args.record.check(args.component, args.history_ring)?;
-    Ok(from_configuration(args, loaded.configuration))
+    let settings = from_configuration(args, loaded.configuration)?;
+    ensure!(
+        settings.args.serving_secret.is_none() || settings.observer_service().is_some(),
+        "--serving-secret is for --component=dashboard with --dashboard-service, and for --component=history with --history-service"
+    );
+    Ok(ManagerSettings { unknown_gates: loaded.unknown_gates, ..settings })
 }
 
 /// Returns the settings of a configuration, with namespace and identity from arguments and environment.
-fn from_configuration(args: ManagerArgs, configuration: Configuration) -> ManagerSettings {
+fn from_configuration(args: ManagerArgs, configuration: Configuration) -> anyhow::Result<ManagerSettings> {
+    let listen = ListenAddresses::of(&args, &configuration)?;
     let namespace = args
         .namespace
         .clone()
@@ -60,7 +69,7 @@ fn from_configuration(args: ManagerArgs, configuration: Configuration) -> Manage
         .filter(|namespace| !namespace.is_empty())
         .unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned());
     let identity = args.identity.clone().unwrap_or_else(default_identity);
-    ManagerSettings { args, configuration, namespace, identity }
+    Ok(ManagerSettings { args, configuration, listen, unknown_gates: Vec::new(), namespace, identity })
 }
 
 /// Loads the configuration from a file, or the defaults, with the feature gates of the command line.
@@ -71,7 +80,7 @@ pub(super) fn configuration(path: Option<&Path>, gates: Option<&str>) -> anyhow:
 
 /// Reads a configuration file without checks, or the defaults, with the feature gates of the command line.
 pub(super) fn document(path: Option<&Path>, gates: Option<&str>) -> anyhow::Result<Value> {
-    let Some(path) = path else { return document_of("", "configuration", gates) };
+    let Some(path) = path else { return with_gates(config::defaults(), gates) };
     let text = std::fs::read_to_string(path).with_context(|| format!("--config {}", path.display()))?;
     document_of(&text, &format!("configuration {}", path.display()), gates)
 }
@@ -94,8 +103,11 @@ pub(super) fn with_gates(mut document: Value, gates: Option<&str>) -> anyhow::Re
         let Some((name, value)) = gate.split_once('=') else {
             bail!("--feature-gates: {gate:?} must be NAME=true or NAME=false");
         };
-        let value: bool = value.trim().parse().with_context(|| format!("--feature-gates: {gate:?}"))?;
-        parsed.insert(name.trim().to_owned(), value);
+        let value = zap::go_bool(value.trim());
+        let value = value.map_err(|reason| anyhow!("--feature-gates: {gate:?}: {reason}"))?;
+        let name = name.trim();
+        ensure!(!name.is_empty(), "--feature-gates: {gate:?} has no name");
+        parsed.insert(name.to_owned(), value);
     }
     if let Value::Object(fields) = &mut document {
         let named =
@@ -138,36 +150,19 @@ impl ManagerSettings {
     }
 
     /// Returns whether metrics clients must be authorized.
-    pub(super) fn guards_metrics(&self) -> bool {
-        let address =
-            self.args.metrics_bind_address.as_ref().unwrap_or(&self.configuration.metrics.bind_address);
-        !self.args.metrics_insecure && !address.is_empty() && address != "0"
-    }
-
-    /// Returns the address of the visibility API; `None` if this process does not serve it.
-    pub(super) fn visibility_address(&self) -> Option<String> {
-        let configured = &self.configuration.visibility_server;
-        // The default means all addresses of both families, as Kueue's does.
-        let host = Some(&*configured.bind_address).filter(|host| *host != "0.0.0.0").unwrap_or_default();
-        let address = || address::join(host, configured.bind_port);
-        let component = self.args.component;
-        // What records history is asked by the managers on this address, whether or not users are served.
-        let served = component == Component::History
-            || (self.configuration.gates.enabled(visibility::GATE) && component.reconciles());
-        let address = self.args.visibility_bind_address.clone().unwrap_or_else(address);
-        Some(address).filter(|address| served && !address.is_empty() && address != "0")
+    pub(super) const fn guards_metrics(&self) -> bool {
+        !self.args.metrics_insecure && self.listen.metrics.is_some()
     }
 
     /// Returns whether API servers ask this process for users. What records history answers the manager alone, on the same port.
     pub(super) fn serves_users(&self) -> bool {
-        self.args.component.reconciles() && self.visibility_address().is_some()
+        self.args.component.reconciles() && self.listen.visibility.is_some()
     }
 
     /// Returns where other replicas ask this one while it leads: the port of the visibility API on the pod's address. `None` if
     /// either is not known.
     pub(super) fn leader_address(&self) -> Option<String> {
-        let address = self.visibility_address()?;
-        let port = address.rsplit(':').next()?.parse::<u16>().ok()?;
+        let port = self.listen.visibility?.port();
         let ip = self.args.pod_ip.as_ref()?.parse::<IpAddr>().ok()?;
         Some(SocketAddr::new(ip, port).to_string())
     }
@@ -283,25 +278,48 @@ impl ManagerSettings {
         }))
     }
 
+    /// Returns the Service of a process that no API server calls, whose certificate may be one of its own.
+    const fn observer_service(&self) -> Option<&String> {
+        match self.args.component {
+            Component::Dashboard => self.args.dashboard.dashboard_service.as_ref(),
+            Component::History => self.args.record.history_service.as_ref(),
+            Component::All | Component::Webhooks | Component::Controller => None,
+        }
+    }
+
     pub(super) fn certificates(&self) -> CertificateSettings {
         let args = &self.args;
         let internal = &self.configuration.internal_cert_management;
-        // The webhooks' Service comes first: its name is the certificate's common name.
-        let services = [&internal.webhook_service_name, &args.metrics_service];
-        let visibility = self.visibility_address().map(|_| &args.visibility_service);
-        let services = services.into_iter().chain(visibility).chain(&args.conversion_service);
-        let services = services.chain(&args.dashboard.dashboard_service);
         let dns_names = |service: &String| {
             let name = format!("{service}.{}.svc", self.namespace);
             [name.clone(), format!("{name}.cluster.local")]
         };
+        // The metrics of every process are scraped by one name.
+        let of_observer = |service: &String| -> Vec<String> {
+            let own = format!("{service}.");
+            let more = args.webhook_san.iter().filter(|name| name.starts_with(&own)).cloned();
+            [service, &args.metrics_service].into_iter().flat_map(dns_names).chain(more).collect()
+        };
+        let observers = args.observer_certificate.iter().map(|(secret, service)| ObserverCertificate {
+            secret: secret.clone(),
+            names: of_observer(service),
+        });
+        let observed = args.serving_secret.as_ref().zip(self.observer_service());
+        // The webhooks' Service comes first: its name is the certificate's common name.
+        let services = [&internal.webhook_service_name, &args.metrics_service];
+        let visibility = self.listen.visibility.map(|_| &args.visibility_service);
+        let services = services.into_iter().chain(visibility).chain(&args.conversion_service);
+        let services = services.chain(&args.dashboard.dashboard_service);
         let mut names: Vec<String> = services.flat_map(dns_names).collect();
         names.extend(args.webhook_san.iter().cloned());
+        if let Some((_, service)) = observed {
+            names = of_observer(service);
+        }
         let secret = &internal.webhook_secret_name;
         let service = |name: &String| ServiceName { namespace: self.namespace.clone(), name: name.clone() };
         CertificateSettings {
             namespace: self.namespace.clone(),
-            serving_secret: secret.clone(),
+            serving_secret: observed.map_or(secret, |(own, _)| own).clone(),
             ca_secret: args.ca_secret.clone().unwrap_or_else(|| format!("{secret}-ca")),
             ca_config_map: format!("{secret}-ca-bundle"),
             mutating: args.mutating_webhook_configuration.clone(),
@@ -310,7 +328,10 @@ impl ManagerSettings {
             conversion: args.conversion_service.as_ref().map(service),
             visibility: visibility.map(service),
             names,
-            folder: self.configuration.certificate_folder().map(Into::into),
+            observers: observers.collect(),
+            is_observer: observed.is_some(),
+            // The folder has the certificate of the webhooks.
+            folder: self.configuration.certificate_folder().filter(|_| observed.is_none()).map(Into::into),
             mode: if internal.enable && args.component.reconciles() {
                 CertificateMode::SelfManaged
             } else {
@@ -344,24 +365,53 @@ mod tests {
         args: ManagerArgs,
     }
 
-    /// The manager's and cert-manager's certificates have the same names, including both shipped Services, so that a
-    /// scraper can verify the certificate of the metrics Service.
+    /// The certificates of the manager and of cert-manager have the same names, all shipped Services among them, so that a scraper
+    /// can verify the certificate of the metrics Service.
     #[test]
-    fn certificate_names_cover_both_services() {
-        // The certificate of cert-manager also has the name of the dashboard, whether or not it is installed.
-        let flags = ["manager", "--namespace=kueue-system", "--dashboard-service=kueue-dashboard"];
-        let names = load(Line::try_parse_from(flags).unwrap().args).unwrap().certificates().names;
+    fn certificate_names_cover_the_services() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let read = |file: &str| -> Vec<Value> {
             serde_saphyr::from_multiple(&std::fs::read_to_string(root.join(file)).unwrap()).unwrap()
         };
-        let certificate = read("webhook-certs/cert-manager/certificate.yaml").pop().unwrap();
-        assert_eq!(certificate["spec"]["dnsNames"], json!(names));
-        for folder in ["webhooks", "metrics", "visibility", "dashboard"] {
-            let file = &format!("config/{folder}/service.yaml");
-            let service = read(file).pop().unwrap();
-            let name = format!("{}.kueue-system.svc", service["metadata"]["name"].as_str().unwrap());
-            assert!(names.contains(&name), "{name}");
+        let certificates = read("webhook-certs/cert-manager/certificate.yaml");
+        let names_in = |secret: &str| {
+            let of_secret = |object: &&Value| object["spec"]["secretName"] == *secret;
+            certificates.iter().find(of_secret).unwrap_or_else(|| panic!("{secret}"))["spec"]["dnsNames"]
+                .clone()
+        };
+        let flags = |component: &str, more: &[&str]| {
+            let flags = ["manager", "--namespace=kueue-system"].map(str::to_owned).into_iter();
+            let flags = flags.chain([format!("--component={component}")]);
+            load(Line::try_parse_from(flags.chain(more.iter().map(|flag| (*flag).to_owned()))).unwrap().args)
+        };
+        let service = |folder: &str| {
+            let service = read(&format!("config/{folder}/service.yaml")).pop().unwrap();
+            format!("{}.kueue-system.svc", service["metadata"]["name"].as_str().unwrap())
+        };
+        let issued = [
+            "--observer-certificate=kueue-dashboard-server-cert=kueue-dashboard",
+            "--observer-certificate=kueue-history-server-cert=kueue-history",
+        ];
+        let manager = flags("all", &issued).unwrap().certificates();
+        assert_eq!(names_in("kueue-webhook-server-cert"), json!(manager.names));
+        for folder in ["webhooks", "metrics", "visibility"] {
+            assert!(manager.names.contains(&service(folder)), "{folder}");
+        }
+        let record = "--history-record=/history.redb";
+        for (component, more, issued) in [
+            ("dashboard", vec!["--dashboard-service=kueue-dashboard"], &manager.observers[0]),
+            ("history", vec!["--history-service=kueue-history", record], &manager.observers[1]),
+        ] {
+            let secret = format!("--serving-secret={}", issued.secret);
+            let own =
+                flags(component, &[more.as_slice(), &[secret.as_str()]].concat()).unwrap().certificates();
+            assert_eq!((&own.serving_secret, &own.names), (&issued.secret, &issued.names));
+            assert!(own.is_observer && own.names.contains(&service(component)), "{:?}", own.names);
+            assert!(!own.names.contains(&service("webhooks")), "{:?}", own.names);
+            assert_eq!(names_in(&issued.secret), json!(issued.names));
+        }
+        for component in ["all", "webhooks", "dashboard"] {
+            assert!(flags(component, &["--serving-secret=a"]).is_err(), "{component}");
         }
     }
 

@@ -61,6 +61,7 @@ fn local_answers(settings: &ManagerSettings, shared: &ManagerContext) -> LocalAn
         replica: settings.replica(),
         holder: Arc::clone(&shared.leadership.holder),
         elects: shared.leadership.role != Role::Standalone,
+        unknown_gates: settings.unknown_gates.clone(),
         watches: shared.watch_statuses.clone(),
         recent: Arc::clone(&shared.core.recent),
         audits: Arc::clone(&shared.core.audits),
@@ -94,7 +95,9 @@ fn record_source(settings: &ManagerSettings, shared: &ManagerContext) -> RecordS
     } else if args.history_address.is_empty() {
         RecordSource::None
     } else {
-        RecordSource::At(args.history_address.clone(), Arc::new(Arc::new(replica_call(settings, shared))))
+        let service = args.history_service.as_ref().unwrap_or(&settings.args.visibility_service);
+        let call = call_of_service(service, settings, shared);
+        RecordSource::At(args.history_address.clone(), Arc::new(Arc::new(call)))
     }
 }
 
@@ -103,10 +106,15 @@ fn leader_call(settings: &ManagerSettings, shared: &ManagerContext) -> Option<Ar
     (shared.leadership.role != Role::Standalone).then(|| Arc::new(replica_call(settings, shared)))
 }
 
-/// Returns what asks other processes of this installation.
+/// Returns what asks the other replicas.
 fn replica_call(settings: &ManagerSettings, shared: &ManagerContext) -> LeaderCall {
+    call_of_service(&settings.args.visibility_service, settings, shared)
+}
+
+/// Returns what asks a process of this installation whose certificate has the name of a Service.
+fn call_of_service(service: &str, settings: &ManagerSettings, shared: &ManagerContext) -> LeaderCall {
     let call = LeaderCallSettings {
-        server_name: format!("{}.{}.svc", settings.args.visibility_service, settings.namespace),
+        server_name: format!("{service}.{}.svc", settings.namespace),
         validating: settings.args.validating_webhook_configuration.clone(),
         token_file: settings.args.leader_token.clone(),
         path: QUESTIONS_PATH,

@@ -89,7 +89,7 @@ impl ZapArgs {
 }
 
 /// Parses a truth value as Go's flags do.
-fn go_bool(text: &str) -> Result<bool, String> {
+pub(super) fn go_bool(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
         "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),

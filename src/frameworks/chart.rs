@@ -56,7 +56,7 @@ fn webhooks(row: &Framework, mutating: bool) -> String {
     let [queued, managed, unqueued] =
         [Entry::Queued, Entry::Managed, Entry::Unqueued].map(|entry| entry.item(row, mutating));
     let unqueued = if row.is_pod() {
-        format!("{{{{- if .Values.webhooks.defaultQueueForPods }}}}\n{unqueued}{{{{- end }}}}\n")
+        format!("{{{{- if include \"sluice.queuesAllPods\" . }}}}\n{unqueued}{{{{- end }}}}\n")
     } else {
         unqueued
     };

@@ -29,7 +29,7 @@ use super::serving_certificate::{self, NotReadyReason, WebhookTarget};
 use super::watch::{WatchSettings, watch_object};
 use super::webhook_ownership::{ForeignConfiguration, ServiceName, foreign, owner};
 use crate::lifecycle::certificates::{
-    CertificateStep, Fingerprint, Leaf, Observed, RotationSettings as Rotation, next_step,
+    CertificateStep, Fingerprint, Leaf, Observed, RotationSettings as Rotation, next_step, trusted,
 };
 use crate::metrics::certificates::CertificateStatus;
 
@@ -68,12 +68,25 @@ pub struct CertificateSettings {
     pub visibility: Option<ServiceName>,
     /// DNS names of the serving certificate.
     pub names: Vec<String>,
+    /// Certificates that this process issues for others, which serve no webhooks and may not read the key of the webhooks.
+    pub observers: Vec<ObserverCertificate>,
+    /// Whether the serving certificate is one of these, made by another process: then no webhook is dialled by its names.
+    pub is_observer: bool,
     /// Folder with the serving certificate, used instead of the Secret.
     pub folder: Option<PathBuf>,
     /// Whether this process creates certificates.
     pub mode: CertificateMode,
     /// Durations of the rotation.
     pub rotation: Rotation,
+}
+
+/// The certificate of a process that serves no webhooks: the dashboard, or the recorder of history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObserverCertificate {
+    /// Secret with the certificate.
+    pub secret: String,
+    /// Its DNS names.
+    pub names: Vec<String>,
 }
 
 /// Whether this process creates certificates.
@@ -167,8 +180,17 @@ struct CertificateController {
     loaded: Result<LoadedCertificate, PkiError>,
     /// The current CA and the time since when all bundles contain it.
     published_ca: Option<(Fingerprint, Timestamp)>,
-    /// When a failed write on which no certificate depends may be repeated.
-    retries: BTreeMap<ManagedObject, Timestamp>,
+    /// Failed writes on which no certificate depends.
+    retries: BTreeMap<ManagedObject, FailedWrite>,
+    /// The step that failed last, and why.
+    failed: Option<(CertificateStep, String)>,
+}
+
+/// A write that failed. It is logged once for each error.
+struct FailedWrite {
+    /// When it may be repeated.
+    retry: Timestamp,
+    error: String,
 }
 
 impl CertificateController {
@@ -192,6 +214,7 @@ impl CertificateController {
             loaded,
             published_ca: None,
             retries: BTreeMap::new(),
+            failed: None,
         }
     }
 
@@ -216,14 +239,7 @@ impl CertificateController {
 
     /// Loads the certificate from the serving Secret.
     fn load_serving_secret(&mut self, now: Timestamp) {
-        let data = self.secret_data(ManagedObject::Serving);
-        let entry =
-            |name: &str| data.get(name).map(|bytes| bytes.0.as_slice()).filter(|bytes| !bytes.is_empty());
-        self.loaded = match (entry("tls.crt"), entry("tls.key")) {
-            (Some(chain), Some(key)) => pki::load(chain, key, entry("ca.crt"), &self.settings.names, now),
-            (None, _) => Err(PkiError::MissingEntry("tls.crt")),
-            (_, None) => Err(PkiError::MissingEntry("tls.key")),
-        };
+        self.loaded = self.load_secret(ManagedObject::Serving, &self.settings.names, now);
         let secret = &self.settings.serving_secret;
         match &self.loaded {
             Ok(loaded) if !loaded.leaf.names_complete => {
@@ -235,6 +251,23 @@ impl CertificateController {
                 tracing::error!(secret, %error, "new serving certificate is invalid; keeping the current one");
             }
             _ => {}
+        }
+    }
+
+    /// Loads a certificate, which is to have these names, from a Secret.
+    fn load_secret(
+        &self,
+        slot: ManagedObject,
+        names: &[String],
+        now: Timestamp,
+    ) -> Result<LoadedCertificate, PkiError> {
+        let data = self.secret_data(slot);
+        let entry =
+            |name: &str| data.get(name).map(|bytes| bytes.0.as_slice()).filter(|bytes| !bytes.is_empty());
+        match (entry("tls.crt"), entry("tls.key")) {
+            (Some(chain), Some(key)) => pki::load(chain, key, entry("ca.crt"), names, now),
+            (None, _) => Err(PkiError::MissingEntry("tls.crt")),
+            (_, None) => Err(PkiError::MissingEntry("tls.key")),
         }
     }
 
@@ -284,19 +317,30 @@ impl CertificateController {
                 let observed = self.observed_state(now);
                 let next = next_step(&observed, &self.settings.rotation, now);
                 if let CertificateStep::Wait(until) = next {
-                    self.write_ca_config_map(now).await;
-                    self.write_api_services(now).await;
+                    self.failed = None;
+                    let trusted = trusted(&observed, now);
+                    self.write_ca_config_map(&trusted, now).await;
+                    self.write_api_services(&trusted, now).await;
                     self.release_bundles(now).await;
+                    self.issue_for_observers(&observed, now).await;
                     self.update_status(now);
                     let delay = Duration::try_from(until.duration_since(now)).unwrap_or_default();
                     return delay.clamp(Duration::from_millis(100), CHECK_INTERVAL);
                 }
-                tracing::info!(step = ?next, "certificate rotation step");
-                if let Err(error) = self.execute_step(next, &observed, now).await {
-                    tracing::warn!(%error, "certificate rotation step failed, retrying");
+                let repeats = self.failed.as_ref().is_some_and(|(step, _)| *step == next);
+                if !repeats {
+                    tracing::info!(step = ?next, "certificate rotation step");
+                }
+                if let Err(error) = self.execute_step(next.clone(), &observed, now).await {
+                    let failed = Some((next, error.to_string()));
+                    if self.failed != failed {
+                        tracing::warn!(%error, "certificate rotation step failed, retrying");
+                    }
+                    self.failed = failed;
                     self.update_status(now);
                     return Duration::from_secs(1);
                 }
+                self.failed = None;
             }
         }
         self.update_status(now);
@@ -392,3 +436,6 @@ impl CertificateController {
 fn fingerprints(bundle: &[Certificate]) -> BTreeSet<Fingerprint> {
     bundle.iter().map(|certificate| certificate.info.fingerprint.clone()).collect()
 }
+
+#[cfg(test)]
+mod tests;

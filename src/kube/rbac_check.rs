@@ -284,7 +284,8 @@ fn certificate_permissions(settings: &CertificateSettings) -> Vec<Permission> {
         permissions.extend(verbs().map(of_config_map));
     }
     let serving = Some(&settings.serving_secret).filter(|_| settings.folder.is_none());
-    for name in serving.into_iter().chain(self_managed.then_some(&settings.ca_secret)) {
+    let observers = settings.observers.iter().filter(|_| self_managed).map(|observer| &observer.secret);
+    for name in serving.into_iter().chain(self_managed.then_some(&settings.ca_secret)).chain(observers) {
         permissions.extend(verbs().map(|verb| secret(name, verb)));
     }
     permissions

@@ -85,6 +85,8 @@ pub enum CertificateStep {
     CreateCa,
     /// Write exactly these CAs to the bundle of every target.
     PublishBundle(BTreeSet<Fingerprint>),
+    /// Add these CAs to the bundle of every target that lacks one, beside the CAs that it has.
+    AddToBundles(BTreeSet<Fingerprint>),
     /// Issue a serving certificate signed by the current CA.
     IssueLeaf,
     /// Remove the previous CA.
@@ -101,11 +103,11 @@ pub fn next_step(observed: &Observed, settings: &RotationSettings, now: Timestam
         return CertificateStep::CreateCa;
     };
     let leaf = observed.leaf.as_ref().filter(|leaf| leaf.not_after > now);
-    let wanted = wanted_bundle(observed, current, leaf, now);
+    let wanted = trusted(observed, now);
     if observed.bundles.iter().any(|bundle| !wanted.is_subset(bundle)) {
-        // Keeps the CAs that are already present: shrinking a bundle is a separate step.
-        let present = observed.bundles.iter().flatten().cloned();
-        return CertificateStep::PublishBundle(wanted.iter().cloned().chain(present).collect());
+        // Each keeps the CAs that it has: shrinking is a separate step. One that another client wrote to a single bundle stays there,
+        // and is not spread.
+        return CertificateStep::AddToBundles(wanted);
     }
     let Some(leaf) = leaf else {
         return CertificateStep::IssueLeaf;
@@ -144,19 +146,31 @@ pub fn next_step(observed: &Observed, settings: &RotationSettings, now: Timestam
     CertificateStep::Wait(wake)
 }
 
-/// Returns the CAs that every bundle must carry: the current CA, the previous CA and the issuer of the leaf in use.
-fn wanted_bundle(
-    observed: &Observed,
-    current: &Authority,
+/// Returns whether the certificate of a process that serves no webhooks is to be issued: it cannot be used, a third of its life is left,
+/// or the serving certificate has another issuer by now, which all clients trust.
+pub fn is_observer_due(
     leaf: Option<&Leaf>,
+    observed: &Observed,
+    settings: &RotationSettings,
     now: Timestamp,
-) -> BTreeSet<Fingerprint> {
-    let previous = observed.previous.as_ref().filter(|authority| authority.not_after > now);
-    let mut wanted = BTreeSet::from([current.fingerprint.clone()]);
-    wanted.extend(previous.map(|authority| authority.fingerprint.clone()));
+) -> bool {
+    let Some(current) = &observed.current else { return false };
+    let Some(leaf) = leaf.filter(|leaf| leaf.not_after > now) else { return true };
+    if leaf.issuer == current.fingerprint {
+        return !leaf.names_complete || leaf_renewal_time(leaf, settings) <= now;
+    }
+    observed.leaf.as_ref().is_some_and(|serving| serving.issuer == current.fingerprint)
+}
+
+/// Returns the CAs of this installation, which every client must trust: the current CA, the previous CA and the issuer of the leaf in
+/// use, as far as they have not expired.
+pub fn trusted(observed: &Observed, now: Timestamp) -> BTreeSet<Fingerprint> {
+    let authorities = observed.current.iter().chain(&observed.previous);
+    let authorities = authorities.filter(|authority| authority.not_after > now);
+    let leaf = observed.leaf.as_ref().filter(|leaf| leaf.not_after > now);
     // An empty issuer means that its certificate is unknown and cannot be published.
-    wanted.extend(leaf.map(|leaf| leaf.issuer.clone()).filter(|issuer| !issuer.is_empty()));
-    wanted
+    let issuer = leaf.map(|leaf| leaf.issuer.clone()).filter(|issuer| !issuer.is_empty());
+    authorities.map(|authority| authority.fingerprint.clone()).chain(issuer).collect()
 }
 
 /// Returns when a leaf is due for renewal: when a third of its lifetime is left.

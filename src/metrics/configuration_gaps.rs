@@ -20,9 +20,15 @@ pub struct ConfigurationGaps {
     jobs_unguarded: AtomicBool,
     missing_fields: Mutex<MissingFields>,
     foreign_webhooks: Mutex<Vec<String>>,
+    unknown_gates: Vec<String>,
 }
 
 impl ConfigurationGaps {
+    /// Creates the gaps of a process whose configuration has these names in its feature gates that are no gates.
+    pub fn with_unknown_gates(names: Vec<String>) -> Self {
+        Self { unknown_gates: names, ..Self::default() }
+    }
+
     /// Sets whether Jobs without a queue name, which must be managed, can start while no manager answers, because no
     /// webhook fails closed for them. Returns whether the value changed.
     pub fn set_jobs_unguarded(&self, unguarded: bool) -> bool {
@@ -73,6 +79,15 @@ impl ConfigurationGaps {
             "Webhook configurations that belong to another manager; this one does not act",
             foreign,
         );
+        let unknown = Family::<MetricLabels, Gauge>::default();
+        for name in &self.unknown_gates {
+            unknown.get_or_create(&vec![("gate", name.clone())]).set(1);
+        }
+        registry.register(
+            "unknown_feature_gate",
+            "Names in the configured feature gates that are no gates and have no effect",
+            unknown,
+        );
         text(&registry)
     }
 }
@@ -102,6 +117,14 @@ mod tests {
         assert!(gaps.render().unwrap().lines().any(|shown| shown == line));
         assert!(gaps.set_foreign_webhooks(Vec::new()));
         assert!(!gaps.render().unwrap().contains("sluice_foreign_webhook_configuration{"));
+    }
+
+    #[test]
+    fn unknown_gates_are_exported() {
+        let line = "sluice_unknown_feature_gate{gate=\"Wonder\"} 1";
+        let gaps = ConfigurationGaps::with_unknown_gates(vec!["Wonder".to_owned()]);
+        assert!(gaps.render().unwrap().lines().any(|shown| shown == line));
+        assert!(!ConfigurationGaps::default().render().unwrap().contains("sluice_unknown_feature_gate{"));
     }
 
     #[test]

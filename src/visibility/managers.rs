@@ -23,6 +23,8 @@ pub struct ReplicaFacts {
     pub holder: Option<(String, Timestamp)>,
     /// Whether there is an election.
     pub elects: bool,
+    /// Names in its feature gates that are no gates.
+    pub unknown_gates: Vec<String>,
     /// Its watches.
     pub watches: WatchView,
     /// What it decided in the last ten minutes.
@@ -64,6 +66,7 @@ pub fn manager(snapshot: &Snapshot, facts: ReplicaFacts, inspection: Option<&Ins
         }),
         watches: Some(facts.watches),
         ledger_drift: count(snapshot.ledger_drift),
+        unknown_feature_gates: facts.unknown_gates,
         findings: facts.findings,
         history: history(snapshot),
         conditions,

@@ -108,7 +108,13 @@ const COPIED: [Copied; 25] = [
 ];
 
 /// Texts of `config/` that depend on values, with the expressions that replace them, in this order.
-const EXPRESSIONS: [(&str, &str); 17] = [
+const EXPRESSIONS: [(&str, &str); 20] = [
+    (
+        "[kueue-dashboard-server-cert, kueue-history-server-cert]",
+        r#"[{{ include "sluice.fullname" . }}-dashboard-server-cert, {{ include "sluice.fullname" . }}-history-server-cert]"#,
+    ),
+    ("[kueue-dashboard-server-cert]", r#"[{{ include "sluice.fullname" . }}-dashboard-server-cert]"#),
+    ("[kueue-history-server-cert]", r#"[{{ include "sluice.fullname" . }}-history-server-cert]"#),
     ("[kueue-webhook-server-cert]", r#"[{{ include "sluice.webhookSecretName" . }}]"#),
     ("[kueue-webhook-server-cert-ca]", r#"[{{ include "sluice.webhookSecretName" . }}-ca]"#),
     ("[kueue-webhook-server-cert-ca-bundle]", r#"[{{ include "sluice.webhookSecretName" . }}-ca-bundle]"#),

@@ -22,6 +22,9 @@ fn stages() -> Vec<Vec<(String, String)>> {
         let (name, rest) = line.split_once(' ').unwrap();
         if name == "FROM" {
             stages.push(Vec::new());
+        } else if stages.is_empty() {
+            // An argument of the first stage's image.
+            continue;
         }
         stages.last_mut().unwrap().push((name.to_owned(), rest.trim().to_owned()));
     }
@@ -98,8 +101,15 @@ fn builder_has_the_pinned_compiler_and_uses_the_lock_file() {
     let toolchain = fs::read_to_string(root().join("rust-toolchain.toml")).unwrap();
     let channel = toolchain.lines().find_map(|line| line.strip_prefix("channel = \"")).unwrap();
     let version = channel.trim_end_matches('"');
-    // Without --platform here, so that the builder runs on the platform that is asked for.
-    assert_eq!(values(builder, "FROM"), [format!("rust:{version}-bookworm AS builder")]);
+    // Without --platform here, so that the builder runs on the platform that is asked for. Its image can be passed by a digest.
+    assert_eq!(values(builder, "FROM"), ["${BUILDER} AS builder"]);
+    let text = fs::read_to_string(root().join("Dockerfile")).unwrap();
+    let (before, _) = text.split_once("\nFROM ").unwrap();
+    assert!(before.ends_with(&format!("\nARG BUILDER=\"rust:{version}-bookworm\"")), "{before}");
+    assert!(
+        !text.contains("sha256:") || text.contains("sha256:…"),
+        "a digest that was read from no registry"
+    );
     let run = values(builder, "RUN").concat();
     for command in run.split("&&").filter(|command| command.contains("cargo ")) {
         assert!(command.contains("--locked"), "{command}");

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sluice::api::config::Configuration;
 use sluice::api::crd::v1beta1::CONVERSION_SERVICE;
 use sluice::frameworks::frameworks;
-use sluice::kube::certificates::{CertificateMode, CertificateSettings};
+use sluice::kube::certificates::{CertificateMode, CertificateSettings, ObserverCertificate};
 use sluice::kube::lease::LeaseSettings;
 use sluice::kube::rbac_check;
 use sluice::kube::webhook_ownership::ServiceName;
@@ -136,13 +136,21 @@ fn needed_by(part: Part, features: Features) -> BTreeSet<Permission> {
         namespace: "kueue-system".to_owned(),
         ca_secret: format!("{serving}-ca"),
         ca_config_map: format!("{serving}-ca-bundle"),
-        serving_secret: serving,
+        serving_secret: match part {
+            Part::Manager | Part::Webhooks => serving,
+            Part::Dashboard => "kueue-dashboard-server-cert".to_owned(),
+            Part::History => "kueue-history-server-cert".to_owned(),
+        },
         mutating: name("MutatingWebhookConfiguration"),
         validating: name("ValidatingWebhookConfiguration"),
         service: service(defaults.internal_cert_management.webhook_service_name.clone()),
         conversion: features.v1beta1.then(|| service(CONVERSION_SERVICE.to_owned())),
         visibility: features.visibility.then(|| service("kueue-visibility-server".to_owned())),
         names: Vec::new(),
+        observers: ["kueue-dashboard-server-cert", "kueue-history-server-cert"]
+            .map(|secret| ObserverCertificate { secret: secret.to_owned(), names: Vec::new() })
+            .into(),
+        is_observer: false,
         mode: if features.own_certificates {
             CertificateMode::SelfManaged
         } else {

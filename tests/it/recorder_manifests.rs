@@ -108,9 +108,9 @@ fn the_program_has_the_flags() {
     let kustomization = fs::read_to_string(root().join(FOLDER).join("kustomization.yaml")).unwrap();
     let pod = pod();
     let arguments = texts(&pod["spec"]["containers"][0]["args"]).into_iter();
-    let patched = kustomization.lines().filter_map(|line| line.trim().strip_prefix("value: --history"));
-    let flags: Vec<&str> = arguments.chain(patched.map(|_| "--history-address=")).collect();
-    assert_eq!(flags.len(), 6);
+    let patched = kustomization.lines().filter_map(|line| line.trim().strip_prefix("value: "));
+    let flags: Vec<&str> = arguments.chain(patched).collect();
+    assert_eq!(flags.len(), 10);
     for flag in flags {
         let (name, _) = flag.split_once('=').unwrap();
         assert!(page.contains(&format!("| `{name}=")), "{flag}");

@@ -190,6 +190,8 @@ fn needed_with(kinds: &[Kind], deletes_jobs: bool, pods_are_jobs: bool) -> Vec<P
         service: ServiceName { namespace: name(), name: name() },
         conversion: None,
         names: Vec::new(),
+        observers: Vec::new(),
+        is_observer: false,
         mode: CertificateMode::External,
         folder: None,
         rotation,

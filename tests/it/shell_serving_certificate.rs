@@ -36,6 +36,8 @@ pub(crate) fn settings(mode: CertificateMode) -> CertificateSettings {
         conversion: None,
         visibility: None,
         names: vec![HOST.to_owned(), "metrics.ns.svc".to_owned()],
+        observers: Vec::new(),
+        is_observer: false,
         mode,
         rotation: Rotation {
             ca_lifetime: 30 * DAY,
@@ -83,7 +85,7 @@ pub(crate) fn publish(api: &FakeApi, trusted: &[&PemPair]) {
 
 /// The certificate task; aborted on drop.
 pub(crate) struct Running {
-    serving: Arc<ServingCertificate>,
+    pub(crate) serving: Arc<ServingCertificate>,
     clock: Arc<ServerClock>,
     task: tokio::task::JoinHandle<()>,
 }

@@ -1,7 +1,11 @@
 //! Configured feature gates, checked against the table of Kueue's current and retired gates.
+//!
+//! A gate that is on by default is off while one of its parents is off: a configuration need not name what it cannot have. Kueue refuses
+//! such a configuration. A gate that is turned on by name needs its parents.
 
 use super::Problems;
 use super::gate_table::{GATES, Gate, RETIRED, Retired, Support, on_off};
+use crate::api::similar;
 use std::collections::BTreeMap;
 
 /// Kubernetes' names for all gates of a stage.
@@ -19,14 +23,30 @@ impl FeatureGates {
 
     /// Returns whether a gate is on; unknown names are off.
     pub fn enabled(&self, name: &str) -> bool {
-        let gate = Gate::find(name);
-        let locked = gate.is_some_and(|gate| gate.support == Support::Locked);
-        let configured = self.0.get(name).copied().filter(|_| !locked);
-        configured.unwrap_or_else(|| gate.is_some_and(|gate| gate.default))
+        let Some(gate) = Gate::find(name) else { return false };
+        let configured = self.0.get(name).copied().filter(|_| gate.support != Support::Locked);
+        configured.unwrap_or_else(|| gate.default && self.missing_parents(gate).next().is_none())
+    }
+
+    /// Returns the parents of a gate that are off.
+    fn missing_parents(&self, gate: &Gate) -> impl Iterator<Item = &'static str> {
+        gate.parents.iter().copied().filter(|parent| !self.enabled(parent))
     }
 }
 
-/// Checks the configured gates. Adds an error for unknown names, unsupported values, and gates whose parent is off.
+/// Returns a gate that was probably meant by a name that is none.
+fn near_gate(name: &str) -> Option<&'static str> {
+    let retired = RETIRED.iter().map(|retired| retired.name);
+    let known = GATES.iter().map(|gate| gate.name).chain(retired).chain(STAGE_WIDE_GATES);
+    let known: Vec<(String, &str)> = known.map(|known| (known.to_lowercase(), known)).collect();
+    let name = name.to_lowercase();
+    let near = known.iter().map(|(lower, _)| lower.as_str()).find(|lower| *lower == name);
+    let near = near.or_else(|| similar::nearest(&name, known.iter().map(|(lower, _)| lower.as_str())))?;
+    known.iter().find(|(lower, _)| lower == near).map(|(_, gate)| *gate)
+}
+
+/// Checks the configured gates. Adds an error for unsupported values, gates that are turned on while a parent is off, and unknown names
+/// that resemble a gate. Any other unknown name is probably one of a later version: it has no effect, with a warning.
 pub(super) fn check(configured: &BTreeMap<String, bool>, problems: &mut Problems) -> FeatureGates {
     let gates = FeatureGates(configured.clone());
     for (name, value) in configured {
@@ -40,12 +60,15 @@ pub(super) fn check(configured: &BTreeMap<String, bool>, problems: &mut Problems
             check_retired(retired, *value, &path, problems);
         } else if STAGE_WIDE_GATES.contains(&name.as_str()) {
             problems.error(&path, "is not supported; name each feature gate");
+        } else if let Some(near) = near_gate(name) {
+            problems.error(&path, &format!("unknown feature gate; was {near} meant?"));
         } else {
-            problems.error(&path, "unknown feature gate");
+            problems.warn(&path, UNKNOWN);
+            problems.unknown_gates.push(name.clone());
         }
     }
     for gate in GATES.iter().filter(|gate| gates.enabled(gate.name)) {
-        let off: Vec<&str> = gate.parents.iter().copied().filter(|parent| !gates.enabled(parent)).collect();
+        let off: Vec<&str> = gates.missing_parents(gate).collect();
         if !off.is_empty() {
             let text = format!("is on, but needs {}, which is off; set it to false as well", off.join(", "));
             problems.error(&format!("featureGates.{}", gate.name), &text);
@@ -53,6 +76,9 @@ pub(super) fn check(configured: &BTreeMap<String, bool>, problems: &mut Problems
     }
     gates
 }
+
+/// Warning about a name that is no gate.
+const UNKNOWN: &str = "unknown feature gate; it has no effect";
 
 /// Checks the value of a retired gate. A file that Kueue 0.17 or later accepts is not refused for one.
 fn check_retired(retired: &Retired, value: bool, path: &str, problems: &mut Problems) {
@@ -70,11 +96,18 @@ fn check_retired(retired: &Retired, value: bool, path: &str, problems: &mut Prob
     }
 }
 
-/// Returns why a gate that is on or off has no effect, or not all of it.
-pub(super) const fn missing(gate: &Gate, on: bool) -> Option<&'static str> {
+/// Returns why a gate has no effect, or not all of it, or why it is off although its default is on; empty if there is no such reason.
+pub(super) fn remark(gate: &Gate, gates: &FeatureGates) -> String {
+    let on = gates.enabled(gate.name);
     match gate.support {
-        Support::PartiallySupported(missing) | Support::Unsupported(missing) if on => Some(missing),
-        _ => None,
+        Support::PartiallySupported(missing) | Support::Unsupported(missing) if on => {
+            format!("no effect: {missing}")
+        }
+        _ if !on && gate.default && !gates.0.contains_key(gate.name) => {
+            let off: Vec<&str> = gates.missing_parents(gate).collect();
+            format!("needs {}, which is off", off.join(", "))
+        }
+        _ => String::new(),
     }
 }
 
@@ -165,7 +198,12 @@ mod tests {
             ("TLSOptions", true, 0, 0),
             ("ManagedJobsNamespaceSelectorAlwaysRespected", false, 0, 1),
             ("PriorityBoost", true, 0, 0),
-            ("NoSuchGate", false, 1, 0),
+            ("NoSuchGate", false, 0, 1),
+            ("NoSuchGate", true, 0, 1),
+            ("PartialAdmision", true, 1, 0),
+            ("partialadmission", false, 1, 0),
+            ("LendingLimits", false, 1, 0),
+            ("allalpha", false, 1, 0),
             ("AllAlpha", false, 1, 0),
             ("LendingLimit", true, 0, 1),
             ("LendingLimit", false, 0, 1),
@@ -203,8 +241,29 @@ mod tests {
         assert!(off.enabled("TLSOptions"), "a locked gate keeps its default");
     }
 
-    /// For each of Kueue's dependencies: disabling only the parent is an error that names the child; disabling both is
-    /// not.
+    /// An unknown name is an error that names the gate that was meant, or a gate of a later version, which is off.
+    #[test]
+    fn unknown_gates_are_typing_errors_or_without_effect() {
+        for (name, meant) in [
+            ("TopologyAwareSchedulling", "TopologyAwareScheduling"),
+            ("topologyAwareScheduling", "TopologyAwareScheduling"),
+            ("VisiblityOnDemand", "VisibilityOnDemand"),
+            ("MultiKueu", "MultiKueue"),
+            ("QueueVisibilty", "QueueVisibility"),
+        ] {
+            let (errors, warnings) = found(&[(name, true)]);
+            assert_eq!(errors, [format!("featureGates.{name}: unknown feature gate; was {meant} meant?")]);
+            assert!(warnings.is_empty(), "{warnings:?}");
+        }
+        let mut problems = Problems::default();
+        let later = [("SchedulingOfLaterVersions".to_owned(), true)].into();
+        let gates = check(&later, &mut problems);
+        assert_eq!(problems.unknown_gates, ["SchedulingOfLaterVersions"]);
+        assert!(!gates.enabled("SchedulingOfLaterVersions"));
+    }
+
+    /// For each of Kueue's dependencies: while the parent is off, the child is off by default, and turning it on is an error that names
+    /// the parent.
     #[test]
     fn enabled_gate_requires_parent_gates() {
         assert_eq!(GATES.iter().filter(|gate| !gate.parents.is_empty()).count(), 17);
@@ -223,8 +282,10 @@ mod tests {
                 assert!(!named(&with_children), "{path} {parent}");
                 let switchable = Gate::find(parent).unwrap().support == Support::Toggleable;
                 assert!(!switchable || with_children.is_empty(), "{path} {parent}: {with_children:?}");
-                let alone = found(&[(parent, false)]).0;
-                assert_eq!(named(&alone), gate.default, "{path} {parent}: {alone:?}");
+                let mut problems = Problems::default();
+                let alone = check(&[((*parent).to_owned(), false)].into(), &mut problems);
+                assert!(!named(&problems.errors), "{path} {parent}: {problems:?}");
+                assert!(!alone.enabled(gate.name) || alone.enabled(parent), "{}", gate.name);
             }
         }
     }

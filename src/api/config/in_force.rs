@@ -1,10 +1,11 @@
 //! What is in force with a configuration: the value of each setting and feature gate, where it comes from, and what has no
 //! effect and why.
 
+use super::absent::drop_absent;
 use super::gate_table::GATES;
 use super::setting_table::{SETTINGS, Setting, Support};
 use super::unsupported::{is_given, without_effect};
-use super::{Configuration, gates};
+use super::{Configuration, gates, v1beta1};
 use serde_json::Value;
 
 /// A setting or feature gate in force.
@@ -24,8 +25,10 @@ pub struct InForce {
 pub fn settings_in_force(document: &Value, configuration: &Configuration) -> Vec<InForce> {
     // The types always serialize.
     let values = serde_json::to_value(configuration).unwrap_or_default();
+    let mut document = document.clone();
+    drop_absent(&mut document);
     let shown = SETTINGS.iter().filter(|setting| setting.path != "featureGates");
-    shown.filter_map(|setting| setting_in_force(setting, document, &values, configuration)).collect()
+    shown.filter_map(|setting| setting_in_force(setting, &document, &values, configuration)).collect()
 }
 
 fn setting_in_force(
@@ -34,9 +37,20 @@ fn setting_in_force(
     values: &Value,
     configuration: &Configuration,
 ) -> Option<InForce> {
-    let value = values.pointer(&setting.pointer()?).unwrap_or(&Value::Null);
-    let text = shown_value(value).or_else(|| setting.default.map(|default| format!("({default})")));
+    let pointer = setting.pointer()?;
     let is_set = is_given(document, setting);
+    if let Some(switch) = v1beta1::switched_off_by(document, setting.path).filter(|_| is_set) {
+        // What the file has is in force nowhere, and the default is not what it has.
+        let written = document.pointer(&pointer).and_then(shown_value);
+        return Some(InForce {
+            name: setting.path,
+            value: written.unwrap_or_else(|| "-".to_owned()),
+            is_set,
+            remark: format!("no effect: {switch} is not true"),
+        });
+    }
+    let value = values.pointer(&pointer).unwrap_or(&Value::Null);
+    let text = shown_value(value).or_else(|| setting.default.map(|default| format!("({default})")));
     // What is absent and unknown by default needs no remark.
     let applies = is_set || text.is_some();
     let remark = without_effect(setting, configuration).filter(|_| applies);
@@ -50,14 +64,11 @@ fn setting_in_force(
 
 /// Returns all feature gates in force.
 pub fn gates_in_force(configuration: &Configuration) -> Vec<InForce> {
-    let in_force = |gate: &'static super::gate_table::Gate| {
-        let on = configuration.gates.enabled(gate.name);
-        InForce {
-            name: gate.name,
-            value: on.to_string(),
-            is_set: configuration.feature_gates.contains_key(gate.name),
-            remark: gates::missing(gate, on).map(|why| format!("no effect: {why}")).unwrap_or_default(),
-        }
+    let in_force = |gate: &'static super::gate_table::Gate| InForce {
+        name: gate.name,
+        value: configuration.gates.enabled(gate.name).to_string(),
+        is_set: configuration.feature_gates.contains_key(gate.name),
+        remark: gates::remark(gate, &configuration.gates),
     };
     GATES.iter().map(in_force).collect()
 }

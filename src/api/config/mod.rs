@@ -9,6 +9,7 @@ mod duration;
 mod gate_table;
 mod gates;
 mod in_force;
+mod listen;
 mod page;
 mod quantity;
 mod schema_check;
@@ -23,6 +24,7 @@ pub use duration::Duration;
 pub use gate_table::page as feature_gates_page;
 pub use gates::FeatureGates;
 pub use in_force::{InForce, changed_settings, gates_in_force, settings_in_force};
+pub use listen::{ListenAddress, taken_twice};
 pub use page::page as configure_page;
 pub use quantity::Quantity;
 pub use types::*;
@@ -58,6 +60,8 @@ pub struct LoadedConfiguration {
     pub configuration: Configuration,
     /// Settings that have no effect in this version.
     pub warnings: Vec<String>,
+    /// Names in `featureGates` that are no gates. Each has a warning.
+    pub unknown_gates: Vec<String>,
 }
 
 /// All reasons why a configuration is refused, each with its path.
@@ -78,6 +82,16 @@ impl ConfigError {
         &self.warnings
     }
 
+    /// Returns an error about a configuration for which unknown feature gates are none to live with.
+    #[must_use]
+    pub fn of_unknown_gates(loaded: LoadedConfiguration) -> Self {
+        let is_unknown = |warning: &String| {
+            loaded.unknown_gates.iter().any(|gate| warning.starts_with(&format!("featureGates.{gate}: ")))
+        };
+        let (reasons, warnings) = loaded.warnings.into_iter().partition(is_unknown);
+        Self { reasons, warnings }
+    }
+
     const fn new(reasons: Vec<String>) -> Self {
         Self { reasons, warnings: Vec::new() }
     }
@@ -96,6 +110,7 @@ impl std::error::Error for ConfigError {}
 struct Problems {
     errors: Vec<String>,
     warnings: Vec<String>,
+    unknown_gates: Vec<String>,
 }
 
 impl Problems {
@@ -119,22 +134,20 @@ impl Problems {
     }
 }
 
-/// Reads and checks a configuration file. An empty file yields the defaults.
+/// Reads and checks a configuration file.
 pub fn parse(yaml: &str, frameworks: &[KnownFramework]) -> Result<LoadedConfiguration, ConfigError> {
     load(read(yaml)?, frameworks)
 }
 
-/// Reads a configuration file as a JSON document without checks. An empty file yields the defaults.
+/// Returns the document of a manager without a configuration file.
+pub fn defaults() -> Value {
+    serde_json::json!({ "apiVersion": API_VERSION, "kind": "Configuration" })
+}
+
+/// Reads a configuration file as a JSON document without checks. A file without content is refused: what was meant is lost, and the
+/// defaults would run without frameworks, charges and fair sharing that the manager had before.
 pub fn read(yaml: &str) -> Result<Value, ConfigError> {
-    let document = match yaml.trim() {
-        "" => Value::Null,
-        text => serde_saphyr::from_str(text).map_err(|e| {
-            let words = e.render_with_formatter(&serde_saphyr::UserMessageFormatter);
-            ConfigError::new(vec![format!("not YAML: {words}")])
-        })?,
-    };
-    let defaults = || serde_json::json!({ "apiVersion": API_VERSION, "kind": "Configuration" });
-    Ok(if document.is_null() { defaults() } else { document })
+    super::yaml::only_document(yaml).map_err(|reason| ConfigError::new(vec![reason]))
 }
 
 /// Checks a document and decodes it as a configuration.
@@ -143,6 +156,7 @@ pub fn load(mut document: Value, frameworks: &[KnownFramework]) -> Result<Loaded
     let is_v1beta1 = check_version(&document)? == v1beta1::API_VERSION;
     let mut problems = Problems::default();
     let earlier = is_v1beta1.then(|| v1beta1::split(&mut document, &mut problems));
+    absent::drop_empty_texts(&mut document);
     schema_check::check(&document, &mut problems);
     problems.fail_if_errors()?;
     let waits = earlier.is_none_or(|earlier| v1beta1::convert(&mut document, &earlier, &mut problems));
@@ -165,7 +179,11 @@ pub fn load(mut document: Value, frameworks: &[KnownFramework]) -> Result<Loaded
     validate::check(&document, &configuration, frameworks, &mut problems);
     unsupported::check(&document, &configuration, frameworks, &mut problems);
     problems.fail_if_errors()?;
-    Ok(LoadedConfiguration { configuration, warnings: problems.warnings })
+    Ok(LoadedConfiguration {
+        configuration,
+        warnings: problems.warnings,
+        unknown_gates: problems.unknown_gates,
+    })
 }
 
 /// Returns the API version of a document.

@@ -76,12 +76,15 @@ would change scheduling. What else is missing is named in a warning. Before you 
     sluice config check controller_manager_config.yaml
 
 prints its errors and warnings, then each setting and feature gate with the value that is in force, whether the file sets it, and why
-it has no effect if it has none. It exits with 1 if the manager would refuse the file. `-` reads standard input, as in
+it has no effect if it has none. It exits with 1 if the manager would refuse the file, and for an unknown feature gate, with which the manager
+starts if it resembles none. `-` reads standard input, as in
 `kubectl -n kueue-system get configmap kueue-manager-config -o jsonpath='{.data.controller_manager_config\\.yaml}' | sluice config check -`.
 Pass `--feature-gates` and `--framework-file` as you give them to the manager. [Flags](flags.md) set what Kueue's file does not have,
 [feature gates](feature-gates.md) have a page of their own.
 
-Empty text, a zero duration and `null` have the meaning that they have for Kueue.
+Empty text, a zero duration and `null` have the meaning that they have for Kueue. A file without content, as one with comments alone, and one
+with several documents are refused: the manager has its defaults only where no file is named. Addresses to listen at are `:PORT`, `HOST:PORT` with an
+IP address or `localhost`, or `0` for none; two listeners on one address are refused.
 
 ## Changes without a restart
 

@@ -2,6 +2,8 @@
 
 use super::*;
 
+mod empty_values;
+
 /// Frameworks as the table above has them.
 const BATCH_JOB: &str = "batch/job";
 
@@ -39,9 +41,9 @@ fn file(body: &str) -> String {
 }
 
 #[test]
-fn empty_file_means_defaults() {
-    for text in ["", &file("")] {
-        let loaded = parsed(text).unwrap();
+fn what_a_file_leaves_out_has_its_default() {
+    let without_file = load(defaults(), &frameworks()).unwrap();
+    for loaded in [without_file, parsed(&file("")).unwrap()] {
         let configuration = loaded.configuration;
         assert_eq!(loaded.warnings, Vec::<String>::new());
         assert_eq!(configuration.webhook.port, 9443);
@@ -103,7 +105,9 @@ fn invalid_values_are_refused_with_path() {
             "managedJobsNamespaceSelector: {}",
             "managedJobsNamespaceSelector: must not match namespace kube-system",
         ),
-        ("featureGates: {Wonder: true}", "featureGates.Wonder: unknown feature gate"),
+        ("featureGates: {PartialAdmision: true}", "unknown feature gate; was PartialAdmission meant?"),
+        ("featureGates: {Wonder: maybe}", "featureGates.Wonder: must be of type boolean"),
+        ("featureGates: {Wonder: null}", "featureGates.Wonder: must not be null"),
         (
             "featureGates: {ConcurrentAdmission: true}",
             "featureGates.ConcurrentAdmission: cannot be set to true",

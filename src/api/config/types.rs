@@ -449,3 +449,10 @@ section! {
         bind_port: i32 = 8082,
     }
 }
+
+impl VisibilityServer {
+    /// Returns the host to listen at. The default means all addresses of both families, as Kueue's does.
+    pub fn host(&self) -> &str {
+        Some(self.bind_address.as_str()).filter(|host| *host != "0.0.0.0").unwrap_or_default()
+    }
+}

@@ -29,7 +29,7 @@ pub(super) fn check(
 pub(super) fn is_given(document: &Value, setting: &Setting) -> bool {
     let empty = |value: &Value| match value {
         Value::Null => true,
-        Value::String(text) => matches!(text.as_str(), "" | "0"),
+        Value::String(text) => text.is_empty() || (text == "0" && setting.path == "pprofBindAddress"),
         Value::Array(items) => items.is_empty(),
         Value::Object(members) => members.is_empty(),
         _ => false,

@@ -128,11 +128,11 @@ pub(super) fn convert(document: &mut Value, earlier: &Value, problems: &mut Prob
         earlier.get(section).and_then(|section| section.get("enable")).and_then(Value::as_bool) == Some(true)
     };
     let Value::Object(sections) = document else { return false };
-    for section in ["waitForPodsReady", "fairSharing"] {
+    for (section, switch) in SWITCHES {
         if !enabled(section) {
             let left = sections.remove(section);
             if left.and_then(|left| left.as_object().map(Map::is_empty)) == Some(false) {
-                problems.warn(section, &format!("has no effect: {section}.enable is not true"));
+                problems.warn(section, &format!("has no effect: {switch} is not true"));
             }
         }
     }
@@ -147,6 +147,22 @@ pub(super) fn convert(document: &mut Value, earlier: &Value, problems: &mut Prob
         }
     }
     enabled("waitForPodsReady")
+}
+
+/// Sections that a switch of v1beta1 turns on, and the path of the switch.
+const SWITCHES: [(&str, &str); 2] =
+    [("waitForPodsReady", "waitForPodsReady.enable"), ("fairSharing", "fairSharing.enable")];
+
+/// Returns the switch that leaves a setting of a file of v1beta1 without effect; `None` if the file or the setting has none, or it is
+/// on.
+pub(super) fn switched_off_by(file: &Value, path: &str) -> Option<&'static str> {
+    if file.get("apiVersion").and_then(Value::as_str) != Some(API_VERSION) {
+        return None;
+    }
+    let below = |section: &str| path.strip_prefix(section).is_some_and(|rest| rest.starts_with('.'));
+    let (section, switch) = SWITCHES.into_iter().find(|(section, _)| below(section))?;
+    let is_on = file.get(section).and_then(|section| section.get("enable")).and_then(Value::as_bool);
+    (is_on != Some(true)).then_some(switch)
 }
 
 /// Strategies of fair sharing where a file has none.

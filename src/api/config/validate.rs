@@ -1,9 +1,11 @@
 //! Validation of configuration values; each error contains the path of the invalid field.
 
 use super::{
-    Configuration, CustomLabel, Duration, KnownFramework, NAMESPACE_NAME_LABEL, Problems, QuotaCheckStrategy,
+    Configuration, CustomLabel, Duration, KnownFramework, ListenAddress, NAMESPACE_NAME_LABEL, Problems,
+    QuotaCheckStrategy, taken_twice,
 };
 use crate::api::validation::{Errors, FieldCursor, key_path, syntax};
+use crate::api::visibility;
 use core::net::IpAddr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
@@ -15,7 +17,8 @@ pub(super) fn check(
     frameworks: &[KnownFramework],
     problems: &mut Problems,
 ) {
-    servers(configuration, problems);
+    listeners(configuration, problems);
+    certificates(configuration, problems);
     elections(configuration, problems);
     if configuration.controller.sync_timeout().is_some_and(|limit| limit < Duration::default()) {
         problems.error("controller.cacheSyncTimeout", "must not be negative");
@@ -32,17 +35,61 @@ pub(super) fn check(
     fair_sharing(configuration, problems);
 }
 
-fn servers(configuration: &Configuration, problems: &mut Problems) {
-    if configuration.webhook.port == 0 {
-        problems.error("webhook.port", "must be between 1 and 65535");
+/// Checks that each address can be listened at, beside the others. A manager with such a file would end when it binds the second.
+fn listeners(configuration: &Configuration, problems: &mut Problems) {
+    let mut found: Vec<(&str, ListenAddress)> = Vec::new();
+    match ListenAddress::at(&configuration.webhook.host, configuration.webhook.port) {
+        Ok(address) => found.push(("webhook.port", address)),
+        Err(reason) => problems.error("webhook.host", &reason),
+    }
+    for (path, text) in [
+        ("health.healthProbeBindAddress", &configuration.health.health_probe_bind_address),
+        ("metrics.bindAddress", &configuration.metrics.bind_address),
+    ] {
+        match ListenAddress::parse(text) {
+            Ok(address) => found.extend(address.map(|address| (path, address))),
+            Err(reason) => problems.error(path, &reason),
+        }
     }
     let visibility = &configuration.visibility_server;
-    if !(1..=65535).contains(&visibility.bind_port) {
+    let port = u16::try_from(visibility.bind_port).ok().filter(|port| *port != 0);
+    if port.is_none() {
         problems.error("visibilityServer.bindPort", "must be between 1 and 65535");
     }
     if visibility.bind_address.parse::<IpAddr>().is_err() {
         problems.error("visibilityServer.bindAddress", "must be an IP address");
     }
+    if configuration.gates.enabled(visibility::GATE) {
+        let address = port.and_then(|port| ListenAddress::at(visibility.host(), port).ok());
+        found.extend(address.map(|address| ("visibilityServer.bindPort", address)));
+    }
+    for (path, taken) in taken_twice(&found) {
+        problems
+            .error(path, &format!("is the address of {taken} as well; one of them could not be listened at"));
+    }
+    probe_names(configuration, problems);
+}
+
+/// Checks that both probes have a path, and each its own: of two with one path only the first is answered.
+fn probe_names(configuration: &Configuration, problems: &mut Problems) {
+    let names = &configuration.health;
+    for (path, name) in [
+        ("health.readinessEndpointName", &names.readiness_endpoint_name),
+        ("health.livenessEndpointName", &names.liveness_endpoint_name),
+    ] {
+        let is_path = |c: char| c.is_ascii_alphanumeric() || "-._~/".contains(c);
+        if !name.chars().all(is_path) {
+            problems.error(path, "must be a path of letters, digits, -, ., _, ~ and /");
+        }
+    }
+    let [readiness, liveness] = [&names.readiness_endpoint_name, &names.liveness_endpoint_name]
+        .map(|name| name.trim_start_matches('/'));
+    if readiness == liveness {
+        problems.error("health.livenessEndpointName", "must differ from readinessEndpointName");
+    }
+}
+
+fn certificates(configuration: &Configuration, problems: &mut Problems) {
     if let Some(tls) = &configuration.tls {
         super::tls::check(tls, problems);
     }

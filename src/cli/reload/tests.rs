@@ -1,7 +1,6 @@
 //! Files of a mounted ConfigMap change while the manager runs.
 
 use super::*;
-use crate::cli::args::ManagerArgs;
 use clap::Parser;
 use jiff::SignedDuration;
 use std::os::unix::fs::symlink;
@@ -100,10 +99,24 @@ fn times_change_when_mount_is_updated() {
     assert_eq!(followed.read_configuration(), Some(expected.clone()));
     assert!(!followed.in_force.wait_for_pods_ready.block_admission, "it needs a restart");
     assert_eq!(followed.read_configuration(), None, "once");
-    for refused in ["waitForPodsReady: {timeout: soon}", "nonsense: 1", "featureGates: {Wonder: true}"] {
-        mount.configure(&format!("{refused}\n"));
+    for refused in [
+        "waitForPodsReady: {timeout: soon}",
+        "nonsense: 1",
+        "metrics: {bindAddress: '8443'}",
+        "health: {healthProbeBindAddress: ':https'}",
+        "metrics: {bindAddress: '127.0.0.1:9443'}",
+    ] {
+        mount.configure(refused);
         assert_eq!(followed.read_configuration(), None, "{refused}");
         assert!(followed.logged.as_ref().is_some_and(|error| error.contains("config.yaml")), "{refused}");
+    }
+    for without_content in ["", "# all of it is a comment", "null", "---"] {
+        mount.update(&[("config.yaml", without_content)]);
+        assert_eq!(followed.read_configuration(), None, "{without_content}");
+        assert!(
+            followed.logged.as_ref().is_some_and(|error| error.contains("no content")),
+            "{without_content}"
+        );
     }
     mount.configure("waitForPodsReady: {timeout: 2m, recoveryTimeout: 0s}");
     let limits = followed.read_configuration().unwrap();

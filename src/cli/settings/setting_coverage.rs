@@ -136,16 +136,10 @@ fn effect(body: &str) -> Result<(String, Vec<String>), String> {
         .map_err(|error| error.to_string())?;
     let warnings = loaded.warnings.clone();
     let args = Command::parse_from(["manager", "--identity", "a"]).args;
-    let settings = from_configuration(args, loaded.configuration);
+    let settings = from_configuration(args, loaded.configuration).map_err(|error| error.to_string())?;
     let configuration = &settings.configuration;
     // Settings of the listeners.
-    let listeners = (
-        (&configuration.webhook.host, configuration.webhook.port),
-        &configuration.health,
-        &configuration.metrics.bind_address,
-        &configuration.tls,
-        settings.visibility_address(),
-    );
+    let listeners = (&settings.listen, &configuration.health, &configuration.tls);
     let parts = (settings.core(), settings.admission(), settings.families(), settings.rate());
     let more = (settings.lease(), settings.certificates(), settings.sync_timeout());
     Ok((format!("{listeners:?} {parts:?} {more:?}"), warnings))
@@ -177,7 +171,7 @@ fn every_setting_is_used_warned_or_refused() {
 /// The table contains every setting of a configuration.
 #[test]
 fn field_table_is_complete() {
-    let loaded = config::parse("", &crate::frameworks::known_frameworks()).unwrap();
+    let loaded = config::load(config::defaults(), &crate::frameworks::known_frameworks()).unwrap();
     let settings = config::settings_in_force(&serde_json::Value::Null, &loaded.configuration);
     let listed: BTreeSet<&str> = settings.iter().map(|setting| setting.name).collect();
     let named: BTreeSet<&str> = FIELDS.iter().map(|(path, ..)| *path).chain(["apiVersion", "kind"]).collect();

@@ -12,6 +12,7 @@ use super::row::{
     CreatedKinds, Enabled, FieldPointers, Framework, Rank, Ready, Reclaimable, Role, StatusFields, SubGroups,
 };
 use super::table::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK};
+use crate::api::yaml;
 use reader::{Reader, Root, forever};
 use schema::{API_VERSION, FrameworkFile, KIND};
 use serde_json::Value;
@@ -44,9 +45,7 @@ pub fn framework_from_file(text: &str) -> Result<Framework, FrameworkFileError> 
 }
 
 fn decode(text: &str) -> Result<FrameworkFile, String> {
-    let mut document: Value = serde_saphyr::from_str(text).map_err(|error| {
-        format!("not YAML: {}", error.render_with_formatter(&serde_saphyr::UserMessageFormatter))
-    })?;
+    let mut document = yaml::only_document(text)?;
     for (field, wanted) in [("apiVersion", API_VERSION), ("kind", KIND)] {
         let found = document.get(field).and_then(Value::as_str).unwrap_or_default();
         if found != wanted {

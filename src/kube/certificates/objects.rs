@@ -16,6 +16,8 @@ pub(super) enum ManagedObject {
     Serving,
     Ca,
     CaConfigMap,
+    /// The Secret of the observer at this place in the settings.
+    Observer(usize),
     Mutating,
     Validating,
     /// The CustomResourceDefinition of this name, whose objects are converted.
@@ -39,7 +41,7 @@ impl ManagedObject {
     /// Returns group, kind and plural.
     const fn kind(self) -> (&'static str, &'static str, &'static str) {
         match self {
-            Self::Serving | Self::Ca => ("", "Secret", "secrets"),
+            Self::Serving | Self::Ca | Self::Observer(_) => ("", "Secret", "secrets"),
             Self::CaConfigMap => ("", "ConfigMap", "configmaps"),
             Self::Mutating => (REGISTRATION, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
             Self::Validating => {
@@ -51,12 +53,12 @@ impl ManagedObject {
     }
 
     const fn is_namespaced(self) -> bool {
-        matches!(self, Self::Serving | Self::Ca | Self::CaConfigMap)
+        matches!(self, Self::Serving | Self::Ca | Self::CaConfigMap | Self::Observer(_))
     }
 
     /// Returns whether the rotation goes on without it: certificates of webhooks do not depend on it.
     pub(super) const fn is_optional(self) -> bool {
-        matches!(self, Self::CaConfigMap | Self::ApiService(_))
+        matches!(self, Self::CaConfigMap | Self::ApiService(_) | Self::Observer(_))
     }
 
     /// Returns apiVersion and kind of an object that has a bundle.
@@ -80,6 +82,7 @@ impl CertificateSettings {
         if self.mode == CertificateMode::SelfManaged {
             slots.extend([ManagedObject::Ca, ManagedObject::CaConfigMap]);
             slots.extend(self.api_services());
+            slots.extend((0..self.observers.len()).map(ManagedObject::Observer));
         }
         slots.extend(self.definitions());
         slots
@@ -104,13 +107,20 @@ impl CertificateSettings {
 
     /// Returns by which names the API server dials this manager because of an object.
     pub(super) fn targets(&self, slot: ManagedObject, object: &DynamicObject) -> Vec<WebhookTarget> {
-        match slot {
+        let mut found = match slot {
             ManagedObject::Definition(name) => {
                 let own = self.conversion.iter().chain([&self.service]);
                 serving_certificate::conversion_target(name, object, own).into_iter().collect()
             }
             _ => serving_certificate::targets(object),
+        };
+        if let Some(own) = self.names.first().filter(|_| self.is_observer) {
+            // No API server calls this process. What trusts the webhooks has to trust its certificate, which has its own names.
+            for target in &mut found {
+                target.host.clone_from(own);
+            }
         }
+        found
     }
 
     pub(super) fn name(&self, slot: ManagedObject) -> &str {
@@ -118,6 +128,9 @@ impl CertificateSettings {
             ManagedObject::Serving => &self.serving_secret,
             ManagedObject::Ca => &self.ca_secret,
             ManagedObject::CaConfigMap => &self.ca_config_map,
+            ManagedObject::Observer(place) => {
+                self.observers.get(place).map_or("", |observer| observer.secret.as_str())
+            }
             ManagedObject::Mutating => &self.mutating,
             ManagedObject::Validating => &self.validating,
             ManagedObject::Definition(name) | ManagedObject::ApiService(name) => name,

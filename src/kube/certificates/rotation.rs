@@ -7,11 +7,11 @@ use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::{Value, json};
 
-use super::{CertificateController, FIELD_MANAGER, ManagedObject, StepError, fingerprints};
+use super::{CertificateController, FIELD_MANAGER, FailedWrite, ManagedObject, StepError, fingerprints};
 use crate::kube::client::{CallError, Content};
 use crate::kube::pki::{self, PemPair};
 use crate::kube::serving_certificate::WebhookTarget;
-use crate::lifecycle::certificates::{CertificateStep, Fingerprint, Observed};
+use crate::lifecycle::certificates::{CertificateStep, Fingerprint, Observed, is_observer_due};
 
 /// Delay after a failed write on which no certificate depends.
 const RETRY: SignedDuration = SignedDuration::from_mins(1);
@@ -51,11 +51,10 @@ impl CertificateController {
                 self.write_secret(ManagedObject::Ca, json!({"data": {"previous.crt": null}})).await
             }
             CertificateStep::PublishBundle(wanted) => {
-                let pem = self.bundle_pem(&wanted);
-                for slot in self.settings.bundled_objects() {
-                    self.publish_bundle(slot, &pem, &wanted).await?;
-                }
-                Ok(())
+                self.publish_bundles(|_: &WebhookTarget| wanted.clone()).await
+            }
+            CertificateStep::AddToBundles(wanted) => {
+                self.publish_bundles(|target: &WebhookTarget| &wanted | &fingerprints(&target.bundle)).await
             }
             CertificateStep::Wait(_) => Ok(()),
         }
@@ -82,20 +81,35 @@ impl CertificateController {
         wanted.iter().filter_map(|fingerprint| by_fingerprint.get(fingerprint).map(String::as_str)).collect()
     }
 
+    /// Writes to each target the CAs that it must have, if it has others.
+    async fn publish_bundles(
+        &mut self,
+        wanted: impl Fn(&WebhookTarget) -> BTreeSet<Fingerprint>,
+    ) -> Result<(), StepError> {
+        for slot in self.settings.bundled_objects() {
+            self.publish_bundle(slot, &wanted).await?;
+        }
+        Ok(())
+    }
+
     async fn publish_bundle(
         &mut self,
         slot: ManagedObject,
-        pem: &str,
-        wanted: &BTreeSet<Fingerprint>,
+        wanted: &impl Fn(&WebhookTarget) -> BTreeSet<Fingerprint>,
     ) -> Result<(), StepError> {
         let targets = self.targets.get(&slot).map(Vec::as_slice).unwrap_or_default();
         let Some(Some(object)) = self.objects.get(&slot) else {
             return Ok(());
         };
-        if targets.iter().all(|target| fingerprints(&target.bundle) == *wanted) {
+        if targets.iter().all(|target| fingerprints(&target.bundle) == wanted(target)) {
             return Ok(());
         }
-        let bytes = ByteString(pem.as_bytes().to_vec());
+        let mut encoded: BTreeMap<BTreeSet<Fingerprint>, ByteString> = BTreeMap::new();
+        let mut bundle = |target: &WebhookTarget| {
+            let wanted = wanted(target);
+            let pem = || ByteString(self.bundle_pem(&wanted).into_bytes());
+            json!(encoded.entry(wanted.clone()).or_insert_with(pem))
+        };
         let (api_version, kind) = slot.type_of_bundled();
         let mut body = json!({
             "apiVersion": api_version,
@@ -107,13 +121,13 @@ impl CertificateController {
         });
         let path = format!("{}?fieldManager={FIELD_MANAGER}", self.settings.path(slot));
         if let ManagedObject::Definition(_) = slot {
-            let conversion = json!({"webhook": {"clientConfig": {"caBundle": bytes}}});
+            let bundle = targets.first().map(&mut bundle);
+            let conversion = json!({"webhook": {"clientConfig": {"caBundle": bundle}}});
             set(&mut body, "spec", json!({"conversion": conversion}));
             let response = self.caller.call(http::Method::PATCH, &path, Content::Merge, Some(&body)).await;
             return self.handle_response(slot, response, "bundle").await;
         }
-        let webhook =
-            |target: &WebhookTarget| json!({"name": target.webhook, "clientConfig": {"caBundle": bytes}});
+        let webhook = |target: &WebhookTarget| json!({"name": target.webhook, "clientConfig": {"caBundle": bundle(target)}});
         set(&mut body, "webhooks", targets.iter().map(webhook).collect());
         let path = format!("{path}&force=true");
         let response = self.caller.call(http::Method::PATCH, &path, Content::Apply, Some(&body)).await;
@@ -138,10 +152,10 @@ impl CertificateController {
         self.handle_response(slot, response, "secret").await
     }
 
-    /// Writes the authorities that the webhooks trust to the ConfigMap, if it exists and has others.
-    pub(super) async fn write_ca_config_map(&mut self, now: Timestamp) {
+    /// Writes the authorities of this installation to the ConfigMap, if it exists and has others.
+    pub(super) async fn write_ca_config_map(&mut self, trusted: &BTreeSet<Fingerprint>, now: Timestamp) {
         let slot = ManagedObject::CaConfigMap;
-        let wanted = self.trusted_pem();
+        let wanted = self.bundle_pem(trusted);
         let Some(Some(existing)) = self.objects.get(&slot) else { return };
         let is_current = existing.data.pointer("/data/ca.crt").and_then(Value::as_str) == Some(&wanted);
         if wanted.is_empty() || is_current {
@@ -152,16 +166,10 @@ impl CertificateController {
         self.write_aside(slot, body, "ConfigMap of the authority", now).await;
     }
 
-    /// Returns the authorities that the webhooks trust.
-    fn trusted_pem(&self) -> String {
-        let bundles = self.targets.values().flatten().map(|target| &target.bundle);
-        self.bundle_pem(&bundles.flat_map(|bundle| fingerprints(bundle)).collect())
-    }
-
-    /// Writes the authorities that the webhooks trust to the APIServices that are behind the Service of this manager and have
+    /// Writes the authorities of this installation to the APIServices that are behind the Service of this manager and have
     /// others, or none and are not verified, unless they are of another installation.
-    pub(super) async fn write_api_services(&mut self, now: Timestamp) {
-        let pem = self.trusted_pem();
+    pub(super) async fn write_api_services(&mut self, trusted: &BTreeSet<Fingerprint>, now: Timestamp) {
+        let pem = self.bundle_pem(trusted);
         let Some(own) = self.settings.visibility.clone().filter(|_| !pem.is_empty()) else { return };
         for slot in self.settings.api_services() {
             let Some(Some(existing)) = self.objects.get(&slot) else { continue };
@@ -188,6 +196,34 @@ impl CertificateController {
         }
     }
 
+    /// Issues the certificates of processes that serve no webhooks, where their Secrets exist. Nothing else depends on them.
+    pub(super) async fn issue_for_observers(&mut self, observed: &Observed, now: Timestamp) {
+        let Some(current) = &observed.current else { return };
+        for (place, observer) in self.settings.observers.clone().into_iter().enumerate() {
+            let slot = ManagedObject::Observer(place);
+            let Some(Some(existing)) = self.objects.get(&slot) else { continue };
+            let version = existing.metadata.resource_version.clone();
+            let loaded = self.load_secret(slot, &observer.names, now).ok();
+            let leaf = loaded.as_ref().map(|loaded| &loaded.leaf);
+            if !is_observer_due(leaf, observed, &self.settings.rotation, now) {
+                continue;
+            }
+            let lifetime = self.settings.rotation.leaf_lifetime;
+            let issued = self.ca_pair().and_then(|ca| {
+                let leaf = pki::new_leaf(&ca, current.not_after, &observer.names, now, lifetime)?;
+                Ok(json!({"tls.crt": leaf.certificate, "tls.key": leaf.key, "ca.crt": ca.certificate}))
+            });
+            match issued {
+                Ok(data) => {
+                    tracing::info!(secret = observer.secret, "certificate issued for another process");
+                    let body = json!({"metadata": {"resourceVersion": version}, "stringData": data});
+                    self.write_aside(slot, body, "certificate of another process", now).await;
+                }
+                Err(error) => tracing::warn!(secret = observer.secret, %error, "no certificate was issued"),
+            }
+        }
+    }
+
     /// Removes this field manager from the webhook configurations and definitions. Where it owns the bundle of an entry, a server-side apply that
     /// no longer has the entry leaves it behind with its bundle alone, and is refused as invalid: a component that was installed
     /// so could not be removed.
@@ -209,14 +245,20 @@ impl CertificateController {
 
     /// Merges a change on which no certificate depends. A failure is repeated later, and stops nothing.
     async fn write_aside(&mut self, slot: ManagedObject, body: Value, what: &'static str, now: Timestamp) {
-        if self.retries.get(&slot).is_some_and(|retry| now < *retry) {
+        if self.retries.get(&slot).is_some_and(|failed| now < failed.retry) {
             return;
         }
         let path = self.settings.path(slot);
         let response = self.caller.call(http::Method::PATCH, &path, Content::Merge, Some(&body)).await;
-        if let Err(error) = self.handle_response(slot, response, what).await {
-            self.retries.insert(slot, now.saturating_add(RETRY).unwrap_or(now));
-            tracing::warn!(%error, "write of a certificate object failed; retrying");
+        let outcome = self.handle_response(slot, response, what).await;
+        let before = self.retries.remove(&slot);
+        if let Err(error) = outcome {
+            let failed =
+                FailedWrite { retry: now.saturating_add(RETRY).unwrap_or(now), error: error.to_string() };
+            if before.is_none_or(|before| before.error != failed.error) {
+                tracing::warn!(%error, "write of a certificate object failed; retrying");
+            }
+            self.retries.insert(slot, failed);
         }
     }
 

@@ -78,6 +78,9 @@ pub fn status(view: &ManagerView, look: Look) -> String {
             format!("{} of {} MiB", history.used_bytes.div_ceil(MEBIBYTE), history.limit_bytes / MEBIBYTE);
         lines.push(("history", format!("{since}{until}{used}")));
     }
+    if !view.unknown_feature_gates.is_empty() {
+        lines.push(("gates", format!("unknown, without effect: {}", view.unknown_feature_gates.join(", "))));
+    }
     lines.retain(|(_, text)| !text.is_empty());
     let mut text = String::new();
     for (label, line) in &lines {

@@ -34,6 +34,9 @@ pub struct ManagerView {
     /// Findings of the last audit, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub findings: Option<FindingCounts>,
+    /// Names in its feature gates that are no gates of its version; they have no effect.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown_feature_gates: Vec<String>,
     /// What is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<HistoryView>,
