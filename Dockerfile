@@ -1,6 +1,8 @@
 # The image of `make image`, for docker: docker build --platform linux/arm64 --build-arg REVISION=$(git rev-parse HEAD) .
 # The program and the libraries are those of the builder's Debian, so builder and image agree on glibc.
-FROM rust:1.95.0-bookworm AS builder
+# Another one, or the same by its digest: --build-arg BUILDER=rust:1.95.0-bookworm@sha256:…
+ARG BUILDER="rust:1.95.0-bookworm"
+FROM ${BUILDER} AS builder
 WORKDIR /sluice
 COPY . .
 ARG REVISION=""

@@ -31,7 +31,8 @@ pub enum Extent {
 }
 
 /// Controllers of `Extent::Owners`.
-const OWNER_CONTROLLERS: [&str; 5] = [
+const OWNER_CONTROLLERS: [&str; 6] = [
+    "clusterrole-aggregation-controller",
     "garbage-collector-controller",
     "namespace-controller",
     "deployment-controller",

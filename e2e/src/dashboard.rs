@@ -1,7 +1,7 @@
 //! The dashboard as a process of its own, and users who look at it.
 
 use crate::cluster::Cluster;
-use crate::install::{NAMESPACE, apply};
+use crate::install::{NAMESPACE, apply, copy_serving_certificate};
 use crate::manager::get;
 use crate::paths;
 use crate::process::{Process, free_ports, tail};
@@ -48,9 +48,11 @@ impl Dashboard {
             &token,
             cluster.kubectl.run(&["-n", NAMESPACE, "create", "token", ACCOUNT, audience])?,
         )?;
+        copy_serving_certificate(&cluster.objects, &cluster.kubectl, "kueue-dashboard-server-cert").await?;
         let mut command = Command::new(&manager.program);
         command
-            .args(["manager", "--component=dashboard"])
+            .args(["manager", "--component=dashboard", "--dashboard-service=kueue-dashboard"])
+            .arg("--serving-secret=kueue-dashboard-server-cert")
             .arg(format!("--dashboard-bind-address=127.0.0.1:{port}"))
             .arg(format!("--dashboard-path-prefix={prefix}"))
             .arg(format!("--health-bind-address=127.0.0.1:{health}"))

@@ -18,6 +18,16 @@ pub const ACCOUNT: &str = "kueue-controller-manager";
 /// every namespace from being deleted.
 const SKIPPED: [&str; 5] = ["APIService", "Deployment", "PodDisruptionBudget", "NetworkPolicy", "Service"];
 
+/// Writes the certificate of the webhooks to a Secret of another process, for which the manager of a test issues none.
+pub async fn copy_serving_certificate(objects: &ObjectClient, kubectl: &Kubectl, secret: &str) -> Result<()> {
+    let serving = objects.must_get(Kind::SECRET, NAMESPACE, "kueue-webhook-server-cert").await?;
+    let copy = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": NAMESPACE, "name": secret},
+        "type": serving["type"], "data": serving["data"],
+    });
+    apply(kubectl, &[copy])
+}
+
 /// Returns the objects of `config/default`.
 pub fn manifests(kubectl: &Kubectl) -> Result<Vec<Value>> {
     build(kubectl, &paths::root().join("config/default"))

@@ -1,7 +1,7 @@
 //! What records history, as a process of its own, and questions on the private path of the processes of an installation.
 
 use crate::cluster::Cluster;
-use crate::install::{ACCOUNT as MANAGER, NAMESPACE, apply};
+use crate::install::{ACCOUNT as MANAGER, NAMESPACE, apply, copy_serving_certificate};
 use crate::manager::get;
 use crate::paths;
 use crate::process::{Process, free_ports, tail};
@@ -55,9 +55,11 @@ impl Recorder {
         let kubeconfig = folder.join("recorder.kubeconfig");
         let account = cluster.plane.service_account(cluster.plane.server(), NAMESPACE, ACCOUNT).await?;
         account.write(&kubeconfig)?;
+        copy_serving_certificate(&cluster.objects, &cluster.kubectl, "kueue-history-server-cert").await?;
         let mut command = Command::new(&manager.program);
         command
-            .args(["manager", "--component=history", "--metrics-insecure"])
+            .args(["manager", "--component=history", "--metrics-insecure", "--history-service=kueue-history"])
+            .arg("--serving-secret=kueue-history-server-cert")
             .arg(format!("--history-record={}", file.display()))
             .arg(format!("--leader-caller={MANAGER}"))
             .arg(format!("--visibility-bind-address=127.0.0.1:{}", ports.private))

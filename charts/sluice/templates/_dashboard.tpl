@@ -43,7 +43,7 @@ app.kubernetes.io/component: {{ ternary "controller" "dashboard" (not (not (incl
 {{- define "sluice.dashboardManagerArgs" -}}
 {{- if include "sluice.dashboardComponent" . }}
 - --leader-caller={{ include "sluice.dashboardName" . }}
-- --dashboard-service={{ include "sluice.dashboardName" . }}
+- --observer-certificate={{ include "sluice.dashboardName" . }}-server-cert={{ include "sluice.dashboardName" . }}
 {{- else if include "sluice.dashboardInManager" . }}
 {{- include "sluice.dashboardArgs" . | nindent 0 }}
 - --dashboard-service={{ include "sluice.dashboardName" . }}

@@ -1203,7 +1203,7 @@
   sideEffects: None
   timeoutSeconds: 3
 {{- else }}
-{{- if .Values.webhooks.defaultQueueForPods }}
+{{- if include "sluice.queuesAllPods" . }}
 - name: mpod-default-queue.kb.io
   admissionReviewVersions: [v1]
   clientConfig:
@@ -2879,7 +2879,7 @@
   sideEffects: None
   timeoutSeconds: 3
 {{- else }}
-{{- if .Values.webhooks.defaultQueueForPods }}
+{{- if include "sluice.queuesAllPods" . }}
 - name: vpod-no-queue.kb.io
   admissionReviewVersions: [v1]
   clientConfig:

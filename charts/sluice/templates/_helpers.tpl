@@ -72,6 +72,9 @@ app.kubernetes.io/name: {{ include "sluice.name" . }}
 {{- with $config.Error }}
 {{- fail (printf "managerConfig.controllerManagerConfigYaml is not a YAML document with fields: %s" .) }}
 {{- end }}
+{{- if not $config }}
+{{- fail "managerConfig.controllerManagerConfigYaml has no content; the manager refuses such a configuration" }}
+{{- end }}
 {{- with $config.namespace }}
 {{- if ne . $.Release.Namespace }}
 {{- fail (printf "managerConfig.controllerManagerConfigYaml: namespace %q is not the release's namespace %q; remove the field" . $.Release.Namespace) }}
@@ -93,6 +96,15 @@ app.kubernetes.io/name: {{ include "sluice.name" . }}
 {{- toJson $integrations.frameworks }}
 {{- else }}
 {{- toJson (list "batch/job") }}
+{{- end }}
+{{- end }}
+
+{{/* Not empty if pods without a queue name get the default queue of their namespace, which they do only as jobs. */}}
+{{- define "sluice.queuesAllPods" -}}
+{{- if .Values.webhooks.defaultQueueForPods }}
+{{- if not (has "pod" (include "sluice.frameworks" . | fromJsonArray)) }}
+{{- fail "webhooks.defaultQueueForPods: the framework pod is not in integrations.frameworks of managerConfig.controllerManagerConfigYaml" }}
+{{- end }}true
 {{- end }}
 {{- end }}
 
@@ -167,7 +179,7 @@ app.kubernetes.io/name: {{ include "sluice.name" . }}
 {{- if .Values.v1beta1.enabled }}
 {{- $services = append $services (include "sluice.conversionServiceName" .) }}
 {{- end }}
-{{- if include "sluice.dashboard" . }}
+{{- if include "sluice.dashboardInManager" . }}
 {{- $services = append $services (include "sluice.dashboardName" .) }}
 {{- end }}
 {{- toJson $services }}

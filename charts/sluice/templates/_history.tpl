@@ -24,6 +24,8 @@ app.kubernetes.io/component: history
 {{- fail "history.enabled: the visibility API, by which the record is read, is off" }}
 {{- end }}
 - --history-address={{ include "sluice.historyName" . }}:{{ include "sluice.visibilityPort" . }}
+- --history-service={{ include "sluice.historyName" . }}
+- --observer-certificate={{ include "sluice.historyName" . }}-server-cert={{ include "sluice.historyName" . }}
 {{- end }}
 {{- end }}
 

@@ -19,7 +19,8 @@
 - --metrics-service={{ include "sluice.metricsServiceName" . }}
 {{- end }}
 {{- if ne .Values.kubernetesClusterDomain "cluster.local" }}
-{{- range include "sluice.certifiedServices" . | fromJsonArray }}
+{{- $observers := list (include "sluice.dashboardName" .) (include "sluice.historyName" .) }}
+{{- range concat (include "sluice.certifiedServices" . | fromJsonArray) $observers | uniq }}
 - --webhook-san={{ . }}.{{ $.Release.Namespace }}.svc.{{ $.Values.kubernetesClusterDomain }}
 {{- end }}
 {{- end }}
@@ -134,6 +135,7 @@ env:
 - name: POD_IP
   valueFrom:
     fieldRef:
+      apiVersion: v1
       fieldPath: status.podIP
 {{- end }}
 ports:

@@ -15,6 +15,7 @@ use kube::api::PropagationPolicy;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const NAMESPACE: &str = "kueue-system";
 const OTHER_NAMESPACE: &str = "batch-queues";
@@ -25,6 +26,8 @@ const WEBHOOKS: &str = "deployment/kueue-webhooks";
 const SERVING_SECRET: &str = "kueue-webhook-server-cert";
 const CA_SECRET: &str = "kueue-webhook-server-cert-ca";
 const MUTATING: &str = "kueue-mutating-webhook-configuration";
+/// Time in which a controller of Kubernetes would make an aggregating role again.
+const SETTLED: Duration = Duration::from_secs(3);
 /// "CA" in base64.
 const CA_BUNDLE: &str = "Q0E=";
 
@@ -50,6 +53,8 @@ pub(super) async fn check(cluster: &ChartCluster<'_>, program: &str) -> Result<(
     let installed = cluster.released()?;
     uninstall(cluster, &installed).await.context("uninstall")?;
     println!("{version}: uninstalled, webhook configurations first; definitions and queues stay");
+    install_again(cluster).await.context("installed again")?;
+    println!("{version}: no role is left, and the release can be installed again");
     install_elsewhere(cluster).await.context("another namespace")?;
     println!("{version}: installed in another namespace, uninstalled with its definitions");
     adopt(cluster, program).await.context("adoption")?;
@@ -203,7 +208,10 @@ async fn uninstall(cluster: &ChartCluster<'_>, installed: &[Value]) -> Result<()
     cluster.helm.run(&["uninstall", RELEASE, "--namespace", NAMESPACE], &Value::Null)?;
     let requests = audit.read_new()?;
     let deletions = requests.iter().filter(|request| request.verb == "delete" && request.user == "admin");
-    let first: Vec<&str> = deletions.map(|request| request.resource.as_str()).take(2).collect();
+    // No request waits for a role. The aggregating ones go before the roles that they aggregate.
+    let deleted =
+        deletions.map(|request| request.resource.as_str()).filter(|resource| *resource != "clusterroles");
+    let first: Vec<&str> = deleted.take(2).collect();
     let expected = ["validatingwebhookconfigurations", "mutatingwebhookconfigurations"];
     ensure!(first == expected, "the first deletions are of {first:?}");
     for object in installed {
@@ -220,6 +228,16 @@ async fn uninstall(cluster: &ChartCluster<'_>, installed: &[Value]) -> Result<()
     let flavor = json!({"metadata": {"name": "after"}});
     cluster.objects.create(Kind::FLAVOR, &flavor).await.context("a webhook is left")?;
     Ok(())
+}
+
+/// A role that a controller of Kubernetes makes again belongs to no release: it would grant what it did, and refuse the next one.
+async fn install_again(cluster: &ChartCluster<'_>) -> Result<()> {
+    tokio::time::sleep(SETTLED).await;
+    let roles = cluster.kubectl.run(&["get", "clusterroles", "--output=name"])?;
+    let left: Vec<&str> = roles.lines().filter(|name| name.contains("kueue")).collect();
+    ensure!(left.is_empty(), "{left:?} are left");
+    cluster.helm("install", &chart(), &["--namespace", NAMESPACE, "--wait", "--timeout=2m"], &json!({}))?;
+    cluster.helm.run(&["uninstall", RELEASE, "--namespace", NAMESPACE], &Value::Null).map(drop)
 }
 
 /// The definitions belong to the release in the first namespace: without taking them over, the installation fails.

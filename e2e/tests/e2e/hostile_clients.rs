@@ -1,4 +1,4 @@
-//! Hostile clients against a release build with the memory limit of its container.
+//! Hostile clients against a release build with half the memory limit of its container.
 
 use crate::cases::note;
 use crate::fixture::Fixture;

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Memory limit in the shipped Deployment.
-const MEMORY_LIMIT: u64 = 512 << 20;
+const MEMORY_LIMIT: u64 = 1 << 30;
 /// Where a pod finds its credentials.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Where Kueue's Deployment mounts the configuration.

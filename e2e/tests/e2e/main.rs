@@ -63,6 +63,7 @@ mod provisioning;
 mod queue_order;
 mod ray_clusters;
 mod rbac_changes;
+mod recipes;
 mod recorded_history;
 mod recorder;
 mod recreated_queues;

@@ -23,7 +23,7 @@ const ANNOTATION_BYTES: usize = 100_000;
 const MAX_LARGE_WORKLOADS: usize = 600;
 
 /// The limit of config/manager/deployment.yaml.
-const SHIPPED_LIMIT: u64 = 512 << 20;
+const SHIPPED_LIMIT: u64 = 1 << 30;
 
 /// The manager is killed repeatedly by a tight memory limit while it works. Restarted with the limit of the shipped manifests, it
 /// lists the same objects, is not killed again, and continues from the API objects alone: each Job runs once, and no quota is lost

@@ -9,6 +9,7 @@ use sluice_e2e::kubectl::Kubectl;
 use sluice_e2e::objects::{Kind, text};
 use sluice_e2e::paths;
 use std::fs;
+use std::time::Duration;
 
 /// Waiting for a finalizer that nothing removes ends with an error after this. Longer than the five minutes after which the API
 /// server takes up a definition again whose cleanup met a conflict with its own status writes.
@@ -73,7 +74,11 @@ fn run(kubectl: &Kubectl, command: &str) -> Result<()> {
     kubectl.run(&arguments).with_context(|| command.to_owned()).map(drop)
 }
 
+/// Time in which a controller of Kubernetes would make an aggregating role again.
+const SETTLED: Duration = Duration::from_secs(3);
+
 async fn check_removed(fixture: &Fixture) -> Result<()> {
+    tokio::time::sleep(SETTLED).await;
     for resource in CLUSTER_SCOPED {
         let names = fixture.kubectl.run(&["get", resource, "--output=name"])?;
         let left: Vec<&str> = names.lines().filter(|name| name.contains("kueue")).collect();
