@@ -12,6 +12,7 @@ pub mod event_queue;
 pub mod events;
 pub mod executor;
 pub mod heartbeat;
+pub mod key_curves;
 pub mod leader_call;
 pub mod lease;
 pub mod lease_follower;

@@ -18,6 +18,7 @@ use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
 use sha2::{Digest, Sha256};
 
+use super::key_curves::check_key;
 use crate::lifecycle::certificates::{Authority, Fingerprint, Leaf};
 
 /// Validity starts this long before creation, or a tenth of the lifetime if that is less, because clocks differ.
@@ -193,6 +194,7 @@ pub fn load(
         validity_period(&first).ok_or_else(|| unreadable("tls.crt", "no X.509 certificate".into()))?;
     let private_key =
         PrivateKeyDer::from_pem_slice(key).map_err(|error| unreadable("tls.key", error.to_string()))?;
+    check_key(key, "its key").map_err(|error| unreadable("tls.key", error.to_string()))?;
     let provider = CryptoProvider::get_default().ok_or(PkiError::NoProvider)?;
     let key = CertifiedKey::from_der(chain, private_key, provider)
         .map_err(|error| unreadable("tls.key", error.to_string()))?;

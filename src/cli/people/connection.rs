@@ -15,6 +15,7 @@ use tower::util::MapResponseLayer;
 use super::failure::{EXIT_PARTIAL, wrong_use};
 use super::warnings::Warnings;
 use crate::kube::client::Caller;
+use crate::kube::key_curves::check_client_key;
 use crate::people::duration::{self, TimeLimit};
 use crate::simulate::Dump;
 
@@ -177,6 +178,7 @@ impl ConnectionArgs {
             warnings.print(response.headers());
             response
         });
+        check_client_key(&config)?;
         let client = ClientBuilder::try_from(config).context("client")?.with_layer(&told).build();
         Ok(Connection { client, timeout, namespace })
     }
