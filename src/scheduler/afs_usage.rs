@@ -66,7 +66,8 @@ impl AfsUsageLedger {
         self.local_queues.get(key).map(|local| &local.config)
     }
 
-    /// Past usage of a LocalQueue with penalties, weighted; `None` if it is unknown.
+    /// Past usage of a LocalQueue with penalties, weighted; `None` if it is unknown. It is infinite, never NaN, where there is no number:
+    /// such a LocalQueue is the last in order.
     pub(super) fn weighted_usage(&self, key: &ObjectKey, settings: &AdmissionFairSharing) -> Option<f64> {
         let local = self.local_queues.get(key)?;
         let weight = local.config.weight.unwrap_or(1.0);
@@ -78,7 +79,10 @@ impl AfsUsageLedger {
             *sums.entry(Arc::clone(resource)).or_default() += amount;
         }
         let weight_of = |resource: &Arc<str>| settings.resource_weights.get(resource).copied().unwrap_or(1.0);
-        Some(sums.iter().map(|(resource, amount)| weight_of(resource) * amount).sum::<f64>() / weight)
+        let sum: f64 = sums.iter().map(|(resource, amount)| weight_of(resource) * amount).sum();
+        // The sum of nothing is a negative zero.
+        let usage = sum / weight + 0.0;
+        Some(if usage.is_nan() { f64::INFINITY } else { usage })
     }
 
     /// Records the weighted usage by which the workloads of a LocalQueue are ordered from now on. Returns whether it

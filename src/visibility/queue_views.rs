@@ -8,8 +8,8 @@ use super::next_heads::NextHeads;
 use super::page::{ModelError, PageQuery, RowKey};
 use super::quota::{Children, Lending, PublishedQuota, Sums};
 use super::views::{
-    ClusterQueueView, CohortView, LocalQueueView, LocalQuotaView, PendingView, ReasonCount, ShareView,
-    ViewMetadata,
+    ClusterQueueView, CohortView, LocalQueueView, LocalQuotaView, PastUsage, PendingView, ReasonCount,
+    ShareView, ViewMetadata,
 };
 use super::workloads::{Rowset, list_metadata};
 use crate::api::ObjectKey;
@@ -170,6 +170,7 @@ impl<'a> QueueViews<'a> {
             flavor: fr.flavor.to_string(),
             resource: fr.resource.to_string(),
         });
+        let facts = self.quota.facts.cluster_queues.get(&queue.cluster_queue);
         LocalQueueView {
             metadata: metadata(key, self.quota.facts.local_queues.get(key)),
             cluster_queue: queue.cluster_queue.to_string(),
@@ -179,7 +180,8 @@ impl<'a> QueueViews<'a> {
             admitted: count(queue.admitted),
             quota: quota.collect(),
             reasons: reasons(&queue.unadmitted),
-            past_usage: queue.past_usage,
+            past_usage: queue.past_usage.map(PastUsage::new),
+            by_past_usage: facts.is_some_and(|facts| facts.orders_by_past_usage),
         }
     }
 }

@@ -61,9 +61,10 @@ pub fn share(root: Option<&str>, forest: Forest<'_>, shown: Option<&FlavorResour
     format!("fair sharing: {says}\n\n{}", look.show(&table))
 }
 
-/// Returns the past usage of LocalQueues, by which admission fair sharing orders their workloads: the least first.
+/// Returns the past usage of LocalQueues, by which admission fair sharing orders their workloads: the least first, what is not known
+/// last.
 pub fn local_shares(queues: &[LocalQueueView], look: Look) -> String {
-    if queues.iter().all(|queue| queue.past_usage.is_none()) {
+    if !queues.iter().any(|queue| queue.by_past_usage || queue.past_usage.is_some()) {
         return "admission fair sharing: off; LocalQueues of one ClusterQueue are not told apart\n"
             .to_owned();
     }
@@ -71,14 +72,17 @@ pub fn local_shares(queues: &[LocalQueueView], look: Look) -> String {
     let mut table =
         TextTable::new(columns.into_iter().chain([("PAST USAGE", Side::Right), ("PENDING", Side::Right)]));
     let mut ordered: Vec<&LocalQueueView> = queues.iter().collect();
-    let usage = |queue: &LocalQueueView| queue.past_usage.unwrap_or_default();
-    ordered.sort_by(|a, b| a.cluster_queue.cmp(&b.cluster_queue).then_with(|| usage(a).total_cmp(&usage(b))));
+    let by_usage = |a: &LocalQueueView, b: &LocalQueueView| match (a.past_usage, b.past_usage) {
+        (Some(a), Some(b)) => a.order(b),
+        (a, b) => a.is_none().cmp(&b.is_none()),
+    };
+    ordered.sort_by(|a, b| a.cluster_queue.cmp(&b.cluster_queue).then_with(|| by_usage(a, b)));
     for queue in ordered {
         table.push([
             queue.metadata.namespace.clone(),
             queue.metadata.name.clone(),
             or_dash(&queue.cluster_queue),
-            queue.past_usage.map_or_else(|| "-".to_owned(), |usage| format!("{usage:.2}")),
+            queue.past_usage.map_or_else(|| "-".to_owned(), |usage| usage.to_string()),
             queue.pending.total.to_string(),
         ]);
     }

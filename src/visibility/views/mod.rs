@@ -11,6 +11,7 @@ mod finding;
 mod flavor;
 mod history;
 mod manager;
+mod past_usage;
 mod queues;
 mod usage_record;
 mod verdict;
@@ -27,6 +28,7 @@ pub use history::{
     PreemptionSumView, PreemptionView, Recorded, UsageReport, UsageView,
 };
 pub use manager::{DecisionView, HistoryView, LeaderView, ManagerView, WatchView, WriteView};
+pub use past_usage::PastUsage;
 pub use queues::{
     ClusterQueueView, CohortView, LocalQueueView, LocalQuotaView, PendingView, QuotaView, ReasonCount,
     ShareView,

@@ -3,6 +3,7 @@
 //! Invariant: for each cohort and flavor-resource, what its children borrow is what they lend and what the cohort itself borrows.
 
 use super::answer::{AmountView, ViewMetadata, is_false};
+use super::past_usage::PastUsage;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -168,9 +169,12 @@ pub struct LocalQueueView {
     /// Its workloads that are not admitted, by reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<ReasonCount>,
-    /// Past usage, if admission fair sharing is on.
+    /// Past usage divided by the weight, if admission fair sharing is on and it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub past_usage: Option<f64>,
+    pub past_usage: Option<PastUsage>,
+    /// Whether its ClusterQueue orders the workloads of its LocalQueues by their past usage.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub by_past_usage: bool,
 }
 
 /// Usage of a flavor-resource by the workloads of a LocalQueue.
