@@ -296,11 +296,17 @@ fn path(snapshot: &Snapshot, access: &Access, queue: &ClusterQueueView) -> Vec<P
         }
     }
     let available = |node: &PathNode| super::text::value(&node.quota.available).unwrap_or(f64::MAX);
-    let least = nodes.iter().map(available).fold(f64::MAX, f64::min);
-    if let Some(binding) = nodes.iter_mut().rev().find(|node| available(node) <= least) {
-        binding.binds = true;
+    let amounts: Vec<f64> = nodes.iter().map(available).collect();
+    if let Some(node) = binding(&amounts).and_then(|position| nodes.get_mut(position)) {
+        node.binds = true;
     }
     nodes
+}
+
+/// Returns the first of the least amounts, from a ClusterQueue to its root: where several provide as little, the one that `why` names.
+fn binding(amounts: &[f64]) -> Option<usize> {
+    let least = amounts.iter().copied().min_by(f64::total_cmp)?;
+    amounts.iter().position(|amount| amount.total_cmp(&least).is_eq())
 }
 
 /// Makes a selector of fields with their values. An empty value selects nothing by that field.
@@ -402,4 +408,23 @@ pub fn victims_now(
         found.insert(victim.uid.clone(), now);
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::binding;
+
+    #[test]
+    fn of_several_nodes_that_provide_as_little_the_nearest_binds() {
+        let cases: [(&[f64], Option<usize>); 5] = [
+            (&[], None),
+            (&[0.0, 0.0, 0.0], Some(0)),
+            (&[4.0, 0.0, 0.0], Some(1)),
+            (&[4.0, 2.0, 8.0], Some(1)),
+            (&[f64::MAX, f64::MAX], Some(0)),
+        ];
+        for (amounts, expected) in cases {
+            assert_eq!(binding(amounts), expected, "{amounts:?}");
+        }
+    }
 }

@@ -101,7 +101,8 @@ fn admitted(verdict: &Verdict) -> Vec<Piece> {
         ", within nominal quota."
     }));
     pieces.extend(verdict.blockers.iter().map(|blocker| strong(format!(" {}.", blocker.text))));
-    let preemptors = admission.preemptible_by.iter().map(|by| plain(format!(" {by}.")));
+    let preemptors =
+        admission.preemptible_by.iter().map(|by| plain(format!(" It may be preempted by {by}.")));
     pieces.extend(preemptors);
     pieces
 }
@@ -109,7 +110,7 @@ fn admitted(verdict: &Verdict) -> Vec<Piece> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::visibility::views::{AmountView, BlockerView, WorkloadView};
+    use crate::visibility::views::{AdmissionView, AmountView, BlockerView, WorkloadView};
 
     fn said(verdict: &Verdict) -> String {
         sentence(verdict).into_iter().map(|piece| piece.text).collect()
@@ -149,5 +150,17 @@ mod tests {
         assert_eq!(said(&verdict), "the condition");
         verdict.workload.message.clear();
         assert_eq!(said(&verdict), "It has not been evaluated yet.");
+    }
+
+    #[test]
+    fn what_may_preempt_a_running_workload_is_a_sentence() {
+        let admission = AdmissionView {
+            preemptible_by: vec!["a workload of ClusterQueue nlp with a priority above 100".to_owned()],
+            ..AdmissionView::default()
+        };
+        let text = admitted(&Verdict { admission: Some(admission), ..Verdict::default() });
+        let text: String = text.into_iter().map(|piece| piece.text).collect();
+        let expected = ". It may be preempted by a workload of ClusterQueue nlp with a priority above 100.";
+        assert!(text.ends_with(expected), "{text}");
     }
 }

@@ -216,7 +216,7 @@ fn flavor_row(blocker: &BlockerView, links: &Links, links_nodes: bool) -> Flavor
 
 fn option(option: &ChangeOption) -> OptionRow {
     let kind = option.kind.label();
-    let possible = if option.possible { "" } else { "Not enough: " };
+    let possible = if option.possible { "" } else { "Not possible: " };
     OptionRow { kind, detail: format!("{possible}{}.", option.detail) }
 }
 

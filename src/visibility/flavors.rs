@@ -337,13 +337,13 @@ impl FlavorOf<'_> {
                 }
             }
         }
-        let location: Vec<&str> = level.location.iter().map(AsRef::as_ref).collect();
+        let (location, more) = place(level, most_free);
         LevelView {
             level: level.level.to_string(),
             domains: count(level.domains),
             most_free: self.amount(shown, most_free),
-            location: location.join("/"),
-            more: count(level.more),
+            location,
+            more,
             largest_gang: gang,
             limited_by,
         }
@@ -357,9 +357,26 @@ impl FlavorOf<'_> {
     }
 }
 
+/// Returns the first domain in which the most is free, and the number of further ones; none if nothing is free anywhere.
+fn place(level: &LevelCapacity, most_free: i128) -> (String, u64) {
+    if most_free <= 0 {
+        return (String::new(), 0);
+    }
+    let location: Vec<&str> = level.location.iter().map(AsRef::as_ref).collect();
+    (location.join("/"), count(level.more))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_nowhere_free_has_no_place() {
+        let location = ["b1", "r1"].map(Arc::from).to_vec();
+        let level = LevelCapacity { location, more: 5, ..LevelCapacity::default() };
+        assert_eq!(place(&level, 0), (String::new(), 0));
+        assert_eq!(place(&level, 3), ("b1/r1".to_owned(), 5));
+    }
 
     #[test]
     fn pods_are_read() {

@@ -106,3 +106,21 @@ fn motion_ends_on_request_and_nothing_is_loaded() {
     assert!(style.contains("@media (prefers-reduced-motion: reduce)"));
     assert!(!style.contains("url(") && !style.contains("@import"));
 }
+
+/// Rows of a heat map with fewer cells than others end with none, not with cells of the colour of what is full.
+#[test]
+fn a_short_row_of_a_heat_map_has_no_more_cells() {
+    assert!(style().lines().any(|line| line.starts_with(".heat .none { background: none;")));
+}
+
+/// The name of a user is as long as its issuer likes: it gives way, and the page keeps the width of the window.
+#[test]
+fn the_name_of_a_user_is_cut() {
+    let style = style();
+    let rule = style.lines().find(|line| line.starts_with(".where .user {")).unwrap();
+    for part in ["min-width: 0", "overflow: hidden", "text-overflow: ellipsis"] {
+        assert!(rule.contains(part), "{rule}");
+    }
+    let around = style.lines().find(|line| line.starts_with(".where {")).unwrap();
+    assert!(around.contains("min-width: 0"), "{around}");
+}

@@ -169,7 +169,7 @@ fn several_objects_take_a_confirmation() {
         assert_eq!(writes, [0, 0], "{line}");
     }
     let outcome = run(&server, "delete workload --all --yes");
-    let expected = "This deletes 4 workloads and their jobs in namespace default:\n  workload bare (pending)\n  job.batch/a (uid uid-…, pending)   workload job-a\n";
+    let expected = "This deletes 4 workloads and their jobs in namespace default:\n  workload bare (pending)\n  job.batch/a (uid uid-..., pending)   workload job-a\n";
     assert!(outcome.err.starts_with(expected), "{outcome:?}");
     assert_eq!(outcome.out.lines().count(), 4);
     assert_eq!(

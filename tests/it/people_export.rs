@@ -199,6 +199,28 @@ fn wrong_flags_and_missing_things_are_named() {
     assert_eq!(folder.names(), Vec::<String>::new());
 }
 
+/// A period that is not recorded as a whole is a failure if it was asked for.
+#[test]
+fn the_default_period_may_be_partial() {
+    let server = PeopleServer::start();
+    let recorded = json!({"from": SINCE, "replica": "m", "complete": false, "drift": 0});
+    let source = json!({"kind": "manager", "replica": "m"});
+    let usage = json!({"by": "namespace", "items": [], "sums": [], "recorded": recorded, "source": source});
+    server.put(&format!("{VIEWS}/clusterusagereports"), usage);
+    let preemptions =
+        json!({"metadata": {}, "items": [], "sums": [], "pairs": [], "recorded": recorded, "source": source});
+    server.put(&format!("{VIEWS}/preemptions"), preemptions);
+    for (line, status) in [
+        ("usage", 0),
+        ("usage --since 24h", 3),
+        ("list preemption -A", 0),
+        ("list preemption -A --since 24h", 3),
+    ] {
+        let outcome = server.run("sluice", line);
+        assert_eq!(outcome.code, status, "{line}: {outcome:?}");
+    }
+}
+
 /// The report is as it was.
 #[test]
 fn the_report_takes_its_flags() {

@@ -76,9 +76,9 @@ impl Target {
     }
 }
 
-/// Returns the start of a UID.
+/// Returns the start of a UID, in characters that each terminal has.
 fn short(uid: &str) -> String {
-    if uid.chars().count() > 4 { uid.chars().take(4).chain(['…']).collect() } else { uid.to_owned() }
+    if uid.chars().count() > 4 { uid.chars().take(4).chain("...".chars()).collect() } else { uid.to_owned() }
 }
 
 /// Reads the Workloads that flags name. Those that cannot be read are returned as errors beside the others.

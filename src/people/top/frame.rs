@@ -4,6 +4,7 @@
 
 use super::rows::{TopRows, namespaces, oldest};
 use super::{Overlay, Reading, TopKind, TopScreen};
+use crate::people::rows_left::RowsLeft;
 use crate::people::text_table::printable;
 use crate::people::views::{self, Look, blocked_by, default_flavor_resource};
 use crate::visibility::views::{ClusterQueueView, WorkloadState, WorkloadView};
@@ -137,10 +138,14 @@ fn counts(reading: &Reading) -> String {
             let _ = write!(text, "; {rate:.1} {unit}");
         }
     }
-    if reading.left > 0 {
-        let read = number(reading.workloads.len());
-        let _ = write!(text, "; rows are the first {read} of {}", read.saturating_add(reading.left));
-    }
+    let read = number(reading.workloads.len());
+    let _ = match reading.left {
+        RowsLeft::None => Ok(()),
+        RowsLeft::Number(left) => {
+            write!(text, "; rows are the first {read} of {}", read.saturating_add(left))
+        }
+        RowsLeft::Some => write!(text, "; rows are the first {read}, there are more"),
+    };
     text
 }
 

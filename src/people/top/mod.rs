@@ -9,6 +9,7 @@ mod rows;
 pub use frame::Size;
 pub use rows::TopRows;
 
+use crate::people::rows_left::RowsLeft;
 use crate::visibility::views::{ClusterQueueView, DecisionView, WorkloadView};
 
 /// A key.
@@ -57,8 +58,8 @@ pub enum Request {
 pub struct Reading {
     /// Workloads that have not finished, in the order of the manager.
     pub workloads: Vec<WorkloadView>,
-    /// Number of Workloads that were not read.
-    pub left: u64,
+    /// Workloads that were not read.
+    pub left: RowsLeft,
     /// ClusterQueues; `None` without the right to list them.
     pub queues: Option<Vec<ClusterQueueView>>,
     /// What the manager decides; `None` without the right to read it.

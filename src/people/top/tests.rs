@@ -87,9 +87,16 @@ fn first_lines_say_what_happens() {
         ..ClusterQueueView::default()
     };
     reading.queues = Some(vec![queue]);
-    (reading.left, reading.decisions) = (400, None);
-    let lines = TopScreen::default().frame(&reading, look(), SIZE);
-    assert_eq!(lines.first().unwrap(), "7 admitted, 900 pending; rows are the first 4 of 404");
+    reading.decisions = None;
+    for (left, text) in [
+        (RowsLeft::None, ""),
+        (RowsLeft::Number(400), "; rows are the first 4 of 404"),
+        (RowsLeft::Some, "; rows are the first 4, there are more"),
+    ] {
+        reading.left = left;
+        let lines = TopScreen::default().frame(&reading, look(), SIZE);
+        assert_eq!(*lines.first().unwrap(), format!("7 admitted, 900 pending{text}"));
+    }
 }
 
 #[test]

@@ -108,12 +108,13 @@ fn numbers(verdict: &Verdict) -> Option<String> {
             node(&blocker.node)
         )),
         BlockerKindView::InUse if named => Some(format!(
-            "It needs {} {}{flavor}. {} may still use {}: {} are missing.",
+            "It needs {} {}{flavor}. {} may still use {}: {} {} missing.",
             value(&blocker.requested),
             blocker.resource,
             node(&blocker.node),
             value(&blocker.available),
-            value(&blocker.missing)
+            value(&blocker.missing),
+            if value(&blocker.missing) == "1" { "is" } else { "are" }
         )),
         _ if blocker.text.is_empty() => None,
         _ if verdict.never_fits => Some(format!(

@@ -13,6 +13,7 @@ use crate::cli::people::kinds::PeopleKind;
 use crate::cli::people::note;
 use crate::cli::people::pages::encoded;
 use crate::kube::client::CallError;
+use crate::people::rows_left::RowsLeft;
 use crate::people::views;
 use crate::resources::Quantity;
 use crate::visibility::views::{ClusterQueueView, FlavorView, WorkloadState, WorkloadView};
@@ -73,7 +74,7 @@ pub(crate) async fn run(args: &CapacityArgs) -> anyhow::Result<ExitCode> {
         args.table.print(answer, |flavor: FlavorView, look| Ok(views::capacity(&[flavor], look)))?;
     } else {
         let head = json!({"source": answers.first().and_then(|answer| answer.get("source"))});
-        let list = Rows { head, items: answers.clone(), left: None }.into_list();
+        let list = Rows { head, items: answers.clone(), left: RowsLeft::None }.into_list();
         args.table.print(&list, |list: Value, look| {
             let texts = flavors_of(&list)?.into_iter().map(|flavor| views::capacity(&[flavor], look));
             Ok(texts.collect::<Vec<_>>().join("\n"))

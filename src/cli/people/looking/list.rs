@@ -18,6 +18,7 @@ use crate::cli::people::connection::{ConnectionArgs, Session};
 use crate::cli::people::failure::{NOT_FOUND, not_found, wrong_use};
 use crate::cli::people::kinds::PeopleKind;
 use crate::cli::people::note;
+use crate::people::rows_left::RowsLeft;
 use crate::people::views::{self, FlavorResource, Forest, Look};
 use crate::visibility::views::{ClusterQueueView, CohortView, FlavorView, LocalQueueView, WorkloadView};
 
@@ -301,7 +302,7 @@ impl<'a> ViewList<'a> {
 
     /// Prints the rows that changed as a table, or as the list that they are.
     fn print(&self, mut found: Rows, is_changed: &[bool], printed: &mut Printed) -> anyhow::Result<()> {
-        let (left, is_empty) = (found.left.unwrap_or_default(), found.items.is_empty());
+        let (left, is_empty) = (found.left, found.items.is_empty());
         let format = self.args.format()?;
         if format.is_some() {
             let mut changed = is_changed.iter();
@@ -322,8 +323,8 @@ impl<'a> ViewList<'a> {
         // The tree of cohorts is one picture: its lines are not those of its rows.
         let is_changed = if matches!(self.args.kind, ListKind::Cohort) { &[] } else { is_changed };
         files::print(&printed.changed(&text, is_changed, look.headings))?;
-        if left > 0 {
-            note(&format!("{left} more: --limit 0 lists all"));
+        if let Some(text) = left.note() {
+            note(&text);
         }
         Ok(())
     }
@@ -383,15 +384,28 @@ impl<'a> ViewList<'a> {
             let now = by_key(&found.items);
             let is_changed: Vec<bool> =
                 found.items.iter().map(|item| seen.get(&key(item)) != Some(item)).collect();
-            found.left = None;
+            found.left = RowsLeft::None;
             if is_changed.contains(&true) {
                 self.print(found, &is_changed, &mut printed)?;
             }
             for gone in seen.keys().filter(|key| !now.contains_key(*key)) {
-                note(&format!("{gone} is gone"));
+                self.note_gone(gone).await;
             }
             seen = now;
         }
+    }
+
+    /// Says of a row that is not in the list any more how its Workload ended, or that it is gone.
+    async fn note_gone(&self, row: &str) {
+        let workload = match (&self.args.kind, row.split_once('/')) {
+            (ListKind::Workload(_), Some((namespace, name))) => {
+                let path = PeopleKind::Workload.object(namespace, name);
+                self.session.caller.get(&path).await.ok()
+            }
+            _ => None,
+        };
+        let ended = workload.as_ref().and_then(ending).unwrap_or_else(|| "is gone".to_owned());
+        note(&format!("{row} {ended}"));
     }
 }
 
@@ -406,4 +420,36 @@ fn key(row: &Value) -> String {
 
 fn by_key(rows: &[Value]) -> BTreeMap<String, Value> {
     rows.iter().map(|row| (key(row), row.clone())).collect()
+}
+
+/// Returns how a Workload ended, if it did.
+fn ending(workload: &Value) -> Option<String> {
+    let text = |condition: &Value, field: &str| Some(condition.get(field)?.as_str()?.to_owned());
+    let conditions = workload.pointer("/status/conditions")?.as_array()?;
+    let finished = conditions.iter().find(|condition| {
+        text(condition, "type").as_deref() == Some("Finished")
+            && text(condition, "status").as_deref() == Some("True")
+    })?;
+    Some(format!("finished: {}", text(finished, "reason")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ending;
+    use serde_json::json;
+
+    #[test]
+    fn a_workload_that_left_the_list_may_have_finished() {
+        let workload = |conditions| json!({"status": {"conditions": conditions}});
+        let finished = |status| json!({"type": "Finished", "status": status, "reason": "Succeeded"});
+        let admitted = json!({"type": "Admitted", "status": "True", "reason": "Admitted"});
+        for (object, expected) in [
+            (workload(json!([admitted, finished("True")])), Some("finished: Succeeded")),
+            (workload(json!([admitted, finished("False")])), None),
+            (workload(json!([])), None),
+            (json!({}), None),
+        ] {
+            assert_eq!(ending(&object).as_deref(), expected, "{object}");
+        }
+    }
 }

@@ -42,6 +42,7 @@ use super::source::{SourceArgs, VIEWS};
 use crate::cli::files;
 use crate::kube::client::CallError;
 use crate::people::output::{ObjectFormat, Output};
+use crate::people::rows_left::RowsLeft;
 use crate::people::views::Look;
 
 /// Between two readings of `-w`.
@@ -312,7 +313,7 @@ pub(super) struct Rows {
     /// The last page without its items.
     pub(super) head: Value,
     pub(super) items: Vec<Value>,
-    pub(super) left: Option<u64>,
+    pub(super) left: RowsLeft,
 }
 
 impl Rows {
@@ -321,7 +322,7 @@ impl Rows {
         let mut list = self.head;
         if let Some(fields) = list.as_object_mut() {
             fields.insert("items".to_owned(), Value::Array(self.items));
-            if let Some(left) = self.left {
+            if let RowsLeft::Number(left) = self.left {
                 fields.insert("metadata".to_owned(), json!({"remainingItemCount": left}));
             }
         }
@@ -336,7 +337,7 @@ pub(super) async fn rows(
     query: &ViewQuery,
     what: &str,
 ) -> anyhow::Result<Rows> {
-    let mut found = Rows { head: Value::Null, items: Vec::new(), left: None };
+    let mut found = Rows { head: Value::Null, items: Vec::new(), left: RowsLeft::None };
     let mut seen = std::collections::BTreeSet::new();
     let mut token = String::new();
     loop {
@@ -357,7 +358,7 @@ pub(super) async fn rows(
         };
         found.items.extend(items.into_iter().filter(is_new));
         let next = page.pointer("/metadata/continue").and_then(Value::as_str).unwrap_or_default().to_owned();
-        found.left = page.pointer("/metadata/remainingItemCount").and_then(Value::as_u64);
+        found.left = RowsLeft::of(&page);
         if let Some(fields) = page.as_object_mut() {
             fields.shift_remove("items");
         }

@@ -6,13 +6,14 @@ use std::process::ExitCode;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::usage::period_start;
+use super::usage::{DEFAULT_PERIOD, period_start};
 use super::{TableArgs, ViewQuery, note_partial, rows};
 use crate::cli::files;
 use crate::cli::people::connection::Session;
 use crate::cli::people::failure::EXIT_PARTIAL;
 use crate::cli::people::note;
 use crate::cli::people::pages::encoded;
+use crate::people::rows_left::RowsLeft;
 use crate::people::views;
 use crate::visibility::history::csv;
 use crate::visibility::views::PreemptionReport;
@@ -23,9 +24,9 @@ pub(crate) struct PreemptionFilter {
     /// In all namespaces.
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// Those since then: a duration as 24h, or a time.
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = period_start)]
-    since: Timestamp,
+    /// Those since then: a duration as 24h, or a time. Default: 24h, as far as they are recorded.
+    #[arg(long, value_name = "TIME", value_parser = period_start)]
+    since: Option<Timestamp>,
     /// Only those of this victim, or of its job.
     #[arg(long, value_name = "NAME")]
     victim: Option<String>,
@@ -38,8 +39,12 @@ pub(crate) struct PreemptionFilter {
 }
 
 impl PreemptionFilter {
+    fn since(&self) -> Timestamp {
+        self.since.or_else(|| period_start(DEFAULT_PERIOD).ok()).unwrap_or(Timestamp::MIN)
+    }
+
     fn more(&self) -> String {
-        let mut more = format!("&since={}", encoded(&self.since.to_string()));
+        let mut more = format!("&since={}", encoded(&self.since().to_string()));
         let fields =
             [("victim", &self.victim), ("preemptor", &self.preemptor), ("clusterQueue", &self.clusterqueue)];
         for (name, value) in fields {
@@ -69,7 +74,7 @@ pub(super) fn print(
     filter: &PreemptionFilter,
     list: &Value,
 ) -> anyhow::Result<ExitCode> {
-    let left = list.pointer("/metadata/remainingItemCount").and_then(Value::as_u64).unwrap_or_default();
+    let left = RowsLeft::of(list);
     note_partial(list);
     let report: PreemptionReport = super::read(list)?;
     if table.output.is_csv() {
@@ -81,12 +86,13 @@ pub(super) fn print(
     } else {
         note(&super::list::nothing(session, filter.all_namespaces));
     }
-    if left > 0 {
-        note(&format!("{left} more: --limit 0 lists all"));
+    if let Some(text) = left.note() {
+        note(&text);
     }
     if report.recorded.complete {
         return Ok(ExitCode::SUCCESS);
     }
-    note(&views::recorded(&report.recorded, filter.since, table.look(Timestamp::now())));
-    Ok(ExitCode::from(EXIT_PARTIAL))
+    note(&views::recorded(&report.recorded, filter.since(), table.look(Timestamp::now())));
+    // By default it is what is recorded of a day.
+    Ok(if filter.since.is_none() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PARTIAL) })
 }

@@ -92,7 +92,7 @@ impl Source<'_> {
             ViewQuery { fields: fields.unwrap_or_default(), limit: Some(PAGE), ..ViewQuery::default() };
         let path = resource(self.session, "workloadviews", self.args.all_namespaces);
         let found = rows(self.session, &path, &query, "workloadviews").await?;
-        let left = found.left.unwrap_or_default();
+        let left = found.left;
         let workloads = read(&found.items.into())?;
         let is_whole = self.args.all_namespaces && self.args.clusterqueue.is_none();
         let queues = match self.args.kind {

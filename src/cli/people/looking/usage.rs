@@ -21,7 +21,7 @@ use crate::visibility::history::{csv, since};
 use crate::visibility::views::UsageReport;
 
 /// How long the period is, unless it is said.
-const DEFAULT_PERIOD: &str = "24h";
+pub(super) const DEFAULT_PERIOD: &str = "24h";
 
 /// Arguments of `usage`.
 #[derive(Debug, clap::Args)]
@@ -142,5 +142,7 @@ pub(crate) async fn run(args: &UsageArgs) -> anyhow::Result<ExitCode> {
     if !report.attribution.is_empty() && !is_csv && args.table.format()?.is_none() {
         note(&report.attribution);
     }
-    Ok(if report.recorded.complete { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PARTIAL) })
+    // The period that is taken by default is what is recorded of a day.
+    let is_enough = report.recorded.complete || args.since.is_none();
+    Ok(if is_enough { ExitCode::SUCCESS } else { ExitCode::from(EXIT_PARTIAL) })
 }
