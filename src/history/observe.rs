@@ -1,7 +1,8 @@
 //! Follows each Workload from what its object says: opens and ends pending episodes and runs, and makes the records.
 //!
 //! Invariants: a Workload has at most one open episode; an episode that ended is in one record; a run counts in the usage of its
-//! ClusterQueue from its first to its last observation; no length is negative.
+//! ClusterQueue from its first to its last observation; no length is negative; nothing happened later than it was observed, whatever
+//! time a condition has.
 
 use super::outbox::{Entry, RunEnd};
 use super::record::{
@@ -36,7 +37,7 @@ impl Ring {
             if first && self.from.is_none() {
                 self.record_eviction_of(seen, &mut tracked);
             } else {
-                self.end(seen.record, tracked, at, result);
+                self.end(seen.record, tracked, self.past(at), result);
             }
             return;
         }
@@ -59,6 +60,11 @@ impl Ring {
             let runs = matches!(tracked.phase, Phase::Running(_));
             runs == charged && *self.names.queue_name(tracked.queue) == *cluster_queue
         })
+    }
+
+    /// Returns a time of a condition that was observed now.
+    fn past(&self, at: Millis) -> Millis {
+        at.min(self.now)
     }
 
     pub(super) fn take(&mut self, uid: &str) -> Option<Tracked> {
@@ -99,7 +105,7 @@ impl Ring {
             self.record_eviction_of(seen, tracked);
         } else {
             self.record_eviction_of(seen, tracked);
-            let end = seen.released().unwrap_or(self.now);
+            let end = self.past(seen.released().unwrap_or(self.now));
             self.end_run(seen.record, tracked, end, RunEnd::Other);
             self.follow_wait(seen, tracked, queue);
             if let Some(since) = seen.reservation() {
@@ -110,6 +116,7 @@ impl Ring {
 
     /// Follows a Workload that is charged.
     fn follow_run(&mut self, seen: &SeenWorkload<'_>, tracked: &mut Tracked, queue: u32, new: Run) {
+        let began = self.past(new.start);
         if let Phase::Running(run) = &mut tracked.phase {
             if tracked.reserved_at == new.start && tracked.queue == queue {
                 if run.amounts != new.amounts {
@@ -123,8 +130,8 @@ impl Ring {
             // Another ClusterQueue has the same reservation, or the versions between two reservations were not delivered.
             let same = tracked.reserved_at == new.start;
             let missed = seen.earlier_eviction().filter(|_| !same);
-            let end = if same { self.now } else { new.start };
-            let end = missed.as_ref().map_or(end, |eviction| eviction.at.min(new.start));
+            let end = if same { self.now } else { began };
+            let end = missed.as_ref().map_or(end, |eviction| eviction.at.min(began));
             if let Some(eviction) = missed.filter(|_| !run.evicted) {
                 self.record_eviction(seen.record, tracked, &eviction, None);
             }
@@ -133,13 +140,13 @@ impl Ring {
         let resumed = tracked.reserved_at == new.start;
         if matches!(tracked.phase, Phase::Idle) && !resumed && self.from.is_some() {
             // What it waited for was not observed.
-            let since = seen.waiting_since();
-            let pending = Pending::unobserved(since, new.start);
+            let since = self.past(seen.waiting_since());
+            let pending = Pending::unobserved(since, began);
             tracked.queue = queue;
             self.count_pending(queue, pending.reason, 1);
             tracked.phase = Phase::Pending(pending);
         }
-        self.end_wait(seen.record, tracked, new.start, WaitResult::Reserved);
+        self.end_wait(seen.record, tracked, began, WaitResult::Reserved);
         if !resumed && self.from.is_some() {
             self.series.count(queue, Measure::Admissions, self.now);
         }
@@ -148,8 +155,7 @@ impl Ring {
         self.usage.add(queue, &new.amounts, 1, (&mut self.series, self.now));
         let workload = self.subject(seen.record, queue);
         // A slice that is charged to the one that replaces it, and then is not, ran for neither of both in between.
-        let start =
-            if resumed { self.now } else { self.outbox.counted_from(&seen.record.meta.uid, new.start) };
+        let start = if resumed { self.now } else { self.outbox.counted_from(&seen.record.meta.uid, began) };
         let amounts = new.amounts;
         let run = OpenRun { workload, start, amounts, evicted: false };
         self.tell_opened(&seen.record.meta.uid, tracked, &run);
@@ -176,7 +182,7 @@ impl Ring {
                 self.end_wait(seen.record, tracked, self.now, result);
             }
             (Phase::Idle, Some(reason)) => {
-                let since = if tracked.waits == 0 { seen.waiting_since() } else { self.now };
+                let since = if tracked.waits == 0 { self.past(seen.waiting_since()) } else { self.now };
                 tracked.phase = Phase::Pending(Pending::new(since, reason));
                 self.count_pending(queue, reason, 1);
             }
@@ -272,6 +278,7 @@ impl Ring {
         released: Option<Millis>,
     ) {
         let attempt = tracked.evictions;
+        let at = self.past(eviction.at);
         tracked.evictions = attempt.saturating_add(1);
         tracked.evicted_at = eviction.at;
         tracked.waits = 0;
@@ -282,16 +289,16 @@ impl Ring {
             let reason = self.names.text(eviction.reason);
             self.outbox.add(|| Entry::Evicted {
                 uid: Arc::clone(&record.meta.uid),
-                at: eviction.at,
+                at,
                 reason,
                 preempted: eviction.preemption.is_some(),
             });
         }
         if let Some(run) = run.as_ref().filter(|_| eviction.preemption.is_some()) {
-            let lost = self.length(run.start, eviction.at);
+            let lost = self.length(run.start, at);
             tracked.add(|sums| sums.lost = sums.lost.saturating_add(lost));
         }
-        if self.from.is_some_and(|from| eviction.at >= from) {
+        if self.from.is_some_and(|from| at >= from) {
             self.series.count(tracked.queue, Measure::Evictions, self.now);
         }
         let preemption = eviction.preemption.map(|reason| {
@@ -303,7 +310,8 @@ impl Ring {
         });
         let amounts: &[(u32, i64)] = run.as_ref().map_or(&[], |run| &run.amounts);
         let borrowed = self.usage.borrows(tracked.queue, amounts);
-        let (at, reason) = (eviction.at, self.names.text(eviction.reason));
+        let reason = self.names.text(eviction.reason);
+        let released = released.map(|released| self.past(released));
         let event = EvictionEvent { at, reason, preemption, run, borrowed, released };
         self.add_record(record, tracked, (RecordKind::Eviction, attempt, 0), RecordEvent::Eviction(event));
     }

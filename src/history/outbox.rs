@@ -2,7 +2,8 @@
 //! and borrowed in each hour.
 //!
 //! Invariants: entries come in the order in which they were observed; without a recorder none is kept; a run that was open when the
-//! recorder ended is followed as if its process had never stopped, so that the conditions of the object give its end.
+//! recorder ended is followed as if its process had never stopped, so that the conditions of the object give its end; a time of that
+//! process that lies ahead, because its clock did, counts as now.
 
 use super::names::Names;
 use super::observe::DELETED;
@@ -133,6 +134,8 @@ pub(super) struct Outbox {
     /// Whether the first lists are complete.
     begun: bool,
     entries: Vec<Entry>,
+    /// Runs that an earlier process left open, until the first observation.
+    left: Vec<RunState>,
     /// UIDs of the runs that an earlier process left open.
     restored: BTreeSet<Arc<str>>,
     /// Those that no object has shown yet.
@@ -179,8 +182,15 @@ impl Ring {
         }
         self.outbox.on = true;
         self.outbox.until = until.map_or(Millis::MIN, millis);
-        self.now = self.now.max(self.outbox.until);
-        for run in left {
+        self.outbox.left = left;
+    }
+
+    /// Takes over what an earlier process left, at the first time that is known.
+    pub(super) fn restore_left(&mut self) {
+        if !self.outbox.begun {
+            self.outbox.until = self.outbox.until.min(self.now);
+        }
+        for run in mem::take(&mut self.outbox.left) {
             self.restore(run);
         }
     }
@@ -206,7 +216,7 @@ impl Ring {
             evicted_at: left.evicted_at.unwrap_or(Millis::MIN),
             phase: Phase::Running(Arc::new(OpenRun {
                 workload: left.workload,
-                start: left.start,
+                start: left.start.min(self.now),
                 amounts,
                 evicted: left.evicted_at.is_some(),
             })),

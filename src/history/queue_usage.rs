@@ -1,9 +1,11 @@
 //! Usage of each ClusterQueue: the sums of the open runs, and what of them is borrowed.
 //!
-//! Invariant: a sum follows from the runs alone, so that it can be compared with the ledger.
+//! Invariants: a sum follows from the runs alone, so that it can be compared with the ledger; what is borrowed of it follows from the
+//! rule of the quota tree, as in the status of the ClusterQueue.
 
 use super::series::Millis;
 use super::series_set::{Measure, SeriesSet};
+use crate::quota;
 use std::collections::BTreeMap;
 
 /// Sums by ClusterQueue and flavor-resource, by their numbers.
@@ -13,13 +15,14 @@ pub(super) struct QueueUsage(BTreeMap<u32, BTreeMap<u32, Sum>>);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
     used: i128,
-    /// None while the ClusterQueue is not known: nothing is borrowed from a quota that is not.
+    /// The nominal quota above which it borrows, which may be 0; none if it cannot borrow: the ClusterQueue is in no cohort or does
+    /// not exist, or has no such flavor.
     nominal: Option<i128>,
 }
 
 impl Sum {
     fn borrowed(self) -> i128 {
-        self.nominal.map_or(0, |nominal| self.used.saturating_sub(nominal).max(0))
+        quota::borrowed(self.used, self.nominal.unwrap_or_default(), self.nominal.is_some())
     }
 }
 
@@ -44,7 +47,7 @@ impl QueueUsage {
         self.drop_empty(queue);
     }
 
-    /// Sets the nominal quotas of a ClusterQueue; none if it does not exist.
+    /// Sets the nominal quotas above which a ClusterQueue borrows; none if it cannot.
     pub(super) fn set_nominal(
         &mut self,
         queue: u32,
@@ -57,7 +60,7 @@ impl QueueUsage {
         }
         for (fr, sum) in sums {
             let borrowed = sum.borrowed();
-            sum.nominal = Some(quotas.get(fr).copied().unwrap_or_default());
+            sum.nominal = quotas.get(fr).copied();
             let change = sum.borrowed().saturating_sub(borrowed);
             series.add_level(queue, Measure::Borrowed(*fr), change, now);
         }
@@ -66,7 +69,8 @@ impl QueueUsage {
 
     fn drop_empty(&mut self, queue: u32) {
         if let Some(sums) = self.0.get_mut(&queue) {
-            sums.retain(|_, sum| sum.used != 0 || sum.nominal.is_some_and(|nominal| nominal != 0));
+            // A quota of 0 is known, too: all that is used of it is borrowed.
+            sums.retain(|_, sum| sum.used != 0 || sum.nominal.is_some());
             if sums.is_empty() {
                 self.0.remove(&queue);
             }
@@ -80,13 +84,14 @@ impl QueueUsage {
         amounts.iter().any(|(fr, amount)| *amount > 0 && sum(fr).borrowed() > 0)
     }
 
-    /// Returns what is used: ClusterQueue, flavor-resource, amount.
-    pub(super) fn used(&self) -> impl Iterator<Item = (u32, u32, i128)> {
+    /// Returns what is used and what of it is borrowed: ClusterQueue, flavor-resource, both amounts.
+    pub(super) fn used(&self) -> impl Iterator<Item = (u32, u32, (i128, i128))> {
         let sums = |(queue, sums): (&u32, &BTreeMap<u32, Sum>)| {
             let queue = *queue;
-            sums.iter().map(move |(fr, sum)| (queue, *fr, sum.used)).collect::<Vec<_>>()
+            let amounts = |sum: &Sum| (sum.used, sum.borrowed());
+            sums.iter().map(move |(fr, sum)| (queue, *fr, amounts(sum))).collect::<Vec<_>>()
         };
-        self.0.iter().flat_map(sums).filter(|(_, _, used)| *used != 0)
+        self.0.iter().flat_map(sums).filter(|(_, _, (used, _))| *used != 0)
     }
 
     /// Returns the bytes of the sums.

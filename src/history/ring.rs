@@ -95,6 +95,7 @@ impl Ring {
     /// Sets the time of what is observed next. An earlier one than before changes nothing.
     pub fn set_time(&mut self, now: Timestamp) {
         self.now = self.now.max(millis(now));
+        self.restore_left();
     }
 
     /// Begins: the first lists are complete. Evictions that they tell become records.
@@ -119,7 +120,7 @@ impl Ring {
         self.fit_memory();
     }
 
-    /// Sets the nominal quotas of a ClusterQueue; none if it was deleted.
+    /// Sets the nominal quotas above which a ClusterQueue borrows; none if it is in no cohort or was deleted.
     pub fn set_nominal(
         &mut self,
         cluster_queue: &Arc<str>,
@@ -136,12 +137,24 @@ impl Ring {
     /// Returns the amounts of all open runs by ClusterQueue and flavor-resource, without those that are 0. They must be the usage
     /// in the ledger.
     pub fn open_usage(&self) -> BTreeMap<Arc<str>, BTreeMap<FlavorResource, i128>> {
+        self.open_amounts(|(used, _)| used)
+    }
+
+    /// Returns what of these amounts is borrowed, likewise. It must be what the statuses of the ClusterQueues say.
+    pub fn open_borrowed(&self) -> BTreeMap<Arc<str>, BTreeMap<FlavorResource, i128>> {
+        self.open_amounts(|(_, borrowed)| borrowed)
+    }
+
+    fn open_amounts(
+        &self,
+        amount: impl Fn((i128, i128)) -> i128,
+    ) -> BTreeMap<Arc<str>, BTreeMap<FlavorResource, i128>> {
         let mut all: BTreeMap<Arc<str>, BTreeMap<FlavorResource, i128>> = BTreeMap::new();
         let names = self.names.flavor_resources();
-        for (queue, fr, used) in self.usage.used() {
+        for (queue, fr, amounts) in self.usage.used() {
             let name = usize::try_from(fr).ok().and_then(|fr| names.get(fr));
-            if let Some(fr) = name {
-                all.entry(self.names.queue_name(queue)).or_default().insert(fr.clone(), used);
+            if let Some(fr) = name.filter(|_| amount(amounts) != 0) {
+                all.entry(self.names.queue_name(queue)).or_default().insert(fr.clone(), amount(amounts));
             }
         }
         all

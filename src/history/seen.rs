@@ -1,4 +1,7 @@
 //! What an object says about the life of its Workload, in milliseconds and names.
+//!
+//! Invariant: no time is before the creation of the object, whatever its conditions say: the API server alone sets the creation, while
+//! any client that may write the status sets times of conditions, and many programs write the year 1 for none.
 
 use super::series::Millis;
 use crate::api::reason::{ConditionType, PendingReason};
@@ -42,28 +45,33 @@ impl SeenWorkload<'_> {
         &self.record.status
     }
 
+    /// Returns a time of a condition.
+    fn at(&self, time: Timestamp) -> Millis {
+        millis(time.max(self.record.meta.created))
+    }
+
     /// Returns when the Workload finished, and the reason.
     pub(super) fn finished(&self) -> Option<(Millis, &str)> {
         let at = conditions::true_since(self.status(), ConditionType::Finished)?;
-        Some((millis(at), conditions::reason(self.status(), ConditionType::Finished)))
+        Some((self.at(at), conditions::reason(self.status(), ConditionType::Finished)))
     }
 
     /// Returns when quota was reserved, if it is charged.
     pub(super) fn reserved(&self) -> Option<(Millis, &BTreeMap<FlavorResource, Amount>)> {
         let since = conditions::true_since(self.status(), ConditionType::QuotaReserved);
-        let since = millis(since.unwrap_or(self.record.meta.created));
+        let since = self.at(since.unwrap_or(self.record.meta.created));
         self.charge.as_ref().map(|charge| (since, charge))
     }
 
     /// Returns since when quota is reserved, whether or not the Workload is charged.
     pub(super) fn reservation(&self) -> Option<Millis> {
-        conditions::true_since(self.status(), ConditionType::QuotaReserved).map(millis)
+        conditions::true_since(self.status(), ConditionType::QuotaReserved).map(|since| self.at(since))
     }
 
     /// Returns when quota was released, if the conditions say so.
     pub(super) fn released(&self) -> Option<Millis> {
         let reserved = conditions::find(self.status(), ConditionType::QuotaReserved)?;
-        (reserved.status == "False").then(|| millis(reserved.last_transition_time.0))
+        (reserved.status == "False").then(|| self.at(reserved.last_transition_time.0))
     }
 
     /// Returns the eviction of a Workload that is evicted.
@@ -73,7 +81,7 @@ impl SeenWorkload<'_> {
         let preempted = conditions::find(self.status(), ConditionType::Preempted);
         let reason = preempted.filter(|c| c.status == "True").map_or("", |c| c.reason.as_str());
         Some(SeenEviction {
-            at: millis(evicted.last_transition_time.0),
+            at: self.at(evicted.last_transition_time.0),
             reason: &evicted.reason,
             preemption: (evicted.reason == PREEMPTED).then_some(reason),
             preemptor: preemptor_uid(&evicted.message),
@@ -90,7 +98,7 @@ impl SeenWorkload<'_> {
         // The release is the nearest time that is left.
         let at = requeued.map_or(evicted.last_transition_time.0, |c| c.last_transition_time.0);
         Some(SeenEviction {
-            at: millis(at),
+            at: self.at(at),
             reason,
             preemption: (reason == PREEMPTED).then_some(""),
             preemptor: preemptor_uid(message),
@@ -112,7 +120,7 @@ impl SeenWorkload<'_> {
     /// Returns since when the Workload waits: its last return to the queue, or its creation.
     pub(super) fn waiting_since(&self) -> Millis {
         let requeued = conditions::find(self.status(), ConditionType::Requeued);
-        millis(requeued.map_or(self.record.meta.created, |c| c.last_transition_time.0))
+        self.at(requeued.map_or(self.record.meta.created, |c| c.last_transition_time.0))
     }
 
     /// Returns the number of evictions that the Workload counts.

@@ -227,10 +227,11 @@ fn an_eviction_whose_versions_were_not_delivered_is_recorded() {
 #[test]
 fn a_clock_that_steps_back_gives_no_negative_time() {
     let mut life = Life::started();
-    life.see(1, &record("a", 0, &[]), None);
-    life.see(2, &record("a", 0, &[reserved(-5)]), Some(1));
-    let finished = [reserved(-5), condition("Finished", true, "Succeeded", "m", -20)];
-    life.see(3, &record("a", 0, &finished), None);
+    let requeued = condition("Requeued", true, "R", "m", 20);
+    life.see(21, &record("a", 0, &[requeued.clone(), pending("WaitingForQuota", 20)]), None);
+    life.see(22, &record("a", 0, &[requeued, reserved(10)]), Some(1));
+    let finished = [reserved(10), condition("Finished", true, "Succeeded", "m", 5)];
+    life.see(23, &record("a", 0, &finished), None);
     let RecordEvent::Finish(finish) = &life.records()[1].event else { panic!() };
     assert_eq!((finish.waited, finish.ran, life.ring.stats().cut), (0, 0, 2));
 }
@@ -389,4 +390,64 @@ fn workloads_that_wait_in_a_thousand_queues_stay_below_24_mib() {
     let (mib, records) = (mib(&ring), ring.view().records.len());
     println!("100,000 Workloads in 1,000 queues take {mib:.2} MiB with {records} records");
     assert!(mib < 24.0 && records > 5_000, "{mib:.2} MiB, {records} records");
+}
+
+fn nominal(life: &mut Life, quotas: &[i128]) {
+    life.ring.set_nominal(&Arc::from("cq"), quotas.iter().map(|quota| (fr("gpu"), *quota)));
+}
+
+fn borrowed(life: &Life) -> i128 {
+    life.ring.open_borrowed().get("cq").and_then(|sums| sums.get(&fr("gpu"))).copied().unwrap_or_default()
+}
+
+#[test]
+fn a_quota_of_zero_is_known_and_one_that_is_gone_is_not() {
+    let mut life = Life::started();
+    nominal(&mut life, &[0]);
+    for (n, name) in (0..).zip(["a", "b"]) {
+        life.see(n * 10, &record(name, 0, &[reserved(n * 10)]), Some(3));
+        assert_eq!(borrowed(&life), 3, "{name}: all of it, also after the queue was empty");
+        life.see(
+            n * 10 + 5,
+            &record(name, 0, &[reserved(n * 10), condition("Finished", true, "R", "m", n * 10 + 5)]),
+            None,
+        );
+        assert_eq!(borrowed(&life), 0);
+    }
+    life.see(30, &record("c", 0, &[reserved(30)]), Some(3));
+    for (quotas, expected) in
+        [(&[1_i128][..], 2), (&[][..], 0), (&[0][..], 3), (&[4][..], 0), (&[][..], 0), (&[2][..], 1)]
+    {
+        nominal(&mut life, quotas);
+        assert_eq!(borrowed(&life), expected, "{quotas:?}");
+    }
+    nominal(&mut life, &[]);
+    let preempted = condition("Evicted", true, "Preempted", PREEMPTED, 40);
+    life.see(40, &record("c", 1, &[reserved(30), preempted.clone()]), Some(3));
+    nominal(&mut life, &[0]);
+    life.see(41, &record("d", 0, &[reserved(41)]), Some(3));
+    life.see(42, &record("d", 1, &[reserved(41), preempted]), Some(3));
+    let flags: Vec<(String, bool)> = life
+        .records()
+        .iter()
+        .filter_map(|record| match &record.event {
+            RecordEvent::Eviction(eviction) => {
+                Some((record.workload.key.name.to_string(), eviction.borrowed))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(flags, [("c".to_owned(), false), ("d".to_owned(), true)]);
+}
+
+#[test]
+fn no_time_is_before_the_creation_or_after_its_observation() {
+    for (at, start) in [(-70_000_000_000, 0), (-5, 0), (7, 7), (9_000_000_000, 10)] {
+        let mut life = Life::started();
+        life.see(10, &record("a", 0, &[reserved(at)]), Some(3));
+        let runs = life.ring.view().runs;
+        assert_eq!(runs[0].start, ms(start), "reserved at {at}");
+        life.see(20, &record("a", 0, &[reserved(at)]), Some(3));
+        assert_eq!(life.ring.view().runs[0].start, ms(start), "it is the same run");
+    }
 }

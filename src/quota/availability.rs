@@ -30,10 +30,17 @@ pub struct NodeUsage {
     pub usage: Amount,
 }
 
+/// Returns what a node borrows that uses an amount: what is above its subtree quota. A node without a parent borrows nothing, because
+/// nothing lends to it.
+pub fn borrowed(usage: i128, subtree_quota: i128, has_parent: bool) -> i128 {
+    if has_parent { usage.saturating_sub(subtree_quota).max(0) } else { 0 }
+}
+
 impl NodeUsage {
-    /// Usage above the subtree quota.
-    pub fn borrowed(&self) -> Amount {
-        Amount::saturating_from_i128((self.usage.to_i128() - self.subtree_quota.to_i128()).max(0))
+    /// What the node borrows, by whether it has a parent.
+    pub fn borrowed(&self, has_parent: bool) -> Amount {
+        let (usage, quota) = (self.usage.to_i128(), self.subtree_quota.to_i128());
+        Amount::saturating_from_i128(borrowed(usage, quota, has_parent))
     }
 
     /// The part of the subtree quota that is never lent.

@@ -17,7 +17,7 @@ mod resource_groups;
 mod tree;
 
 pub use crate::resources::UsageLayer;
-pub use availability::{Bottleneck, LowestSubtree, NodeUsage, ParentRequest, PathHeadroom};
+pub use availability::{Bottleneck, LowestSubtree, NodeUsage, ParentRequest, PathHeadroom, borrowed};
 pub use dominant_share::DominantResourceShare;
 pub use flavor_resource::{FlavorResourceId, Usage};
 pub use quota_units::QuotaUnits;

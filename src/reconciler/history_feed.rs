@@ -66,10 +66,11 @@ impl HistoryFeed<'_> {
         input.is_charged_to_replacing(record, &AssumedAdmissions::default())
     }
 
-    /// Follows the nominal quotas of a ClusterQueue, or its deletion.
+    /// Follows the nominal quotas above which a ClusterQueue borrows, or its deletion: without a cohort it borrows nothing.
     pub(super) fn follow_quota(&mut self, name: &Arc<str>) {
-        let groups =
-            self.cache.cluster_queue(name).map(|record| record.object.quota_groups()).unwrap_or_default();
+        let record = self.cache.cluster_queue(name);
+        let record = record.filter(|record| record.object.spec.cohort_name.is_some());
+        let groups = record.map(|record| record.object.quota_groups()).unwrap_or_default();
         let quotas =
             crate::cache::kinds::to_resource_groups(groups).into_iter().flat_map(|group| group.flavors);
         let quotas = quotas.flat_map(|flavor| {

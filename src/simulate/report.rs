@@ -359,7 +359,7 @@ impl Simulation {
             let usage = engine.usage(node).into_iter().map(|(fr, usage)| UsageRow {
                 nominal: units.format_limit(node, &fr, usage.limits.nominal),
                 used: units.format(node, &fr, usage.usage),
-                borrowed: units.format(node, &fr, usage.borrowed()),
+                borrowed: units.format(node, &fr, usage.borrowed(parent.is_some())),
                 flavor: fr.flavor.to_string(),
                 resource: fr.resource.to_string(),
             });

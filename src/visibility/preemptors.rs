@@ -43,7 +43,7 @@ pub(super) fn preemptible_by(
     }
     let node = NodeRef::ClusterQueue(Arc::clone(queue));
     let borrowed: Vec<&FlavorResource> =
-        used.iter().filter(|fr| rows.quota.usage(&node, fr).borrowed().to_i128() > 0).collect();
+        used.iter().filter(|fr| rows.quota.borrowed(&node, fr) > 0).collect();
     // Only workloads of queues that borrow are candidates of others.
     if borrowed.is_empty() {
         return sentences;

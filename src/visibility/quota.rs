@@ -45,6 +45,11 @@ impl<'a> PublishedQuota<'a> {
         self.usages(node).and_then(|all| all.get(fr)).copied().unwrap_or_default()
     }
 
+    /// Returns what a node borrows.
+    pub(super) fn borrowed(self, node: &NodeRef, fr: &FlavorResource) -> i128 {
+        self.usage(node, fr).borrowed(self.parent(node).is_some()).to_i128()
+    }
+
     /// Returns the nodes from this one to its root; `None` if its parents form a cycle.
     pub(super) fn path(self, node: &NodeRef) -> Option<Vec<NodeRef>> {
         let (mut path, mut seen) = (vec![node.clone()], BTreeSet::from([node.clone()]));
@@ -133,7 +138,7 @@ impl<'a> PublishedQuota<'a> {
             QuotaView {
                 nominal: limit(nominal),
                 used: amount(used),
-                borrowed: amount(usage.borrowed().to_i128()),
+                borrowed: amount(usage.borrowed(has_parent).to_i128()),
                 lent: has_parent.then(|| amount(lending.lent(node, &fr))),
                 borrowing_limit: limits.borrowing_limit.filter(|_| has_parent).map(|a| limit(a.to_i128())),
                 lending_limit: limits.lending_limit.filter(|_| has_parent).map(|a| limit(a.to_i128())),
@@ -168,7 +173,7 @@ impl<'a> PublishedQuota<'a> {
         let parent = path.get(1)?;
         let mut borrowed: BTreeMap<&Arc<str>, i128> = BTreeMap::new();
         for (fr, usage) in self.usages(node)? {
-            *borrowed.entry(&fr.resource).or_default() += usage.borrowed().to_i128();
+            *borrowed.entry(&fr.resource).or_default() += usage.borrowed(true).to_i128();
         }
         let ratio = |resource: &Arc<str>, amount: i128| {
             let of_resource = self.usages(parent).into_iter().flatten().map(|(fr, _)| fr);
@@ -290,8 +295,9 @@ impl Lending {
     ) {
         let own = quota.usage(node, fr);
         let usages: Vec<NodeUsage> = children.iter().map(|child| quota.usage(child, fr)).collect();
-        let borrowed: i128 = usages.iter().map(|usage| usage.borrowed().to_i128()).sum();
-        let lent = (borrowed + self.lent(node, fr) - own.borrowed().to_i128()).max(0);
+        let borrowed: i128 = usages.iter().map(|usage| usage.borrowed(true).to_i128()).sum();
+        // What a root uses above its quota nothing lends to it, and none of its children.
+        let lent = (borrowed + self.lent(node, fr) - own.borrowed(true).to_i128()).max(0);
         let mut lenders: Vec<i128> = usages.iter().map(NodeUsage::unused_lendable).collect();
         lenders.push(own.limits.nominal.to_i128());
         for (child, amount) in children.iter().zip(divided(lent, &lenders)) {
@@ -448,9 +454,9 @@ mod tests {
                 let node = node_of(cohort);
                 let below = children.of_cohort(node.as_str());
                 let usage = |node: &NodeRef| quota.usage(node, &fr());
-                let borrowed: i128 = below.iter().map(|child| usage(child).borrowed().to_i128()).sum();
+                let borrowed: i128 = below.iter().map(|child| usage(child).borrowed(true).to_i128()).sum();
                 let lent: i128 = below.iter().map(|child| lending.lent(child, &fr())).sum();
-                let supply = lending.lent(&node, &fr()) + borrowed - usage(&node).borrowed().to_i128();
+                let supply = lending.lent(&node, &fr()) + borrowed - usage(&node).borrowed(true).to_i128();
                 // The rest is lent of the quota of the cohort itself.
                 let own = supply - lent;
                 prop_assert!(0 <= own && own <= usage(&node).limits.nominal.to_i128(), "{own} of {supply}");

@@ -100,7 +100,7 @@ pub(super) fn admission(rows: Rows<'_>, record: &WorkloadRecord, row: &WorkloadV
     let sets = record.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
     let borrows = row.needs.iter().any(|need| {
         let fr = FlavorResource::new(&need.flavor, &need.resource);
-        rows.quota.usage(&queue, &fr).borrowed().to_i128() > 0
+        rows.quota.borrowed(&queue, &fr) > 0
     });
     AdmissionView {
         pod_sets: sets

@@ -9,7 +9,7 @@ use crate::api::v1beta2::{FlavorUsage, ResourceUsage, StopPolicy};
 use crate::cache::records::{LocalQueueRecord, Meta};
 use crate::cache::{Cache, Kind};
 use crate::lifecycle::{backoff, conditions};
-use crate::quota::{FlavorResource, NodeRef};
+use crate::quota::{FlavorResource, NodeRef, borrowed};
 use crate::reconciler::CoreSettings;
 use crate::reconciler::messages::{Verb, WriteClass};
 use crate::reconciler::work_queue::{ReconcileKey, WorkQueue};
@@ -229,14 +229,14 @@ impl QueueStatuses<'_> {
         let nominal: BTreeMap<FlavorResource, Amount> =
             usage.iter().map(|(fr, u)| (fr.clone(), u.subtree_quota)).collect();
         let cohort = record.object.spec.cohort_name.is_some();
-        let borrowed = |fr: &FlavorResource, used: Amount| {
+        let borrows = |fr: &FlavorResource, used: Amount| {
             let own = nominal.get(fr).copied().unwrap_or(Amount::ZERO);
-            Some(if cohort { used.minus(own).max(Amount::ZERO) } else { Amount::ZERO })
+            Some(Amount::saturating_from_i128(borrowed(used.to_i128(), own.to_i128(), cohort)))
         };
         let flavor_resources: Vec<FlavorResource> = flavor_resources_of(record.object.quota_groups());
         let mut new = old.clone();
-        new.flavors_reservation = usage_list(&flavor_resources, &reserved, borrowed);
-        new.flavors_usage = usage_list(&flavor_resources, &queue_counts.admitted_usage, borrowed);
+        new.flavors_reservation = usage_list(&flavor_resources, &reserved, borrows);
+        new.flavors_usage = usage_list(&flavor_resources, &queue_counts.admitted_usage, borrows);
         new.fair_sharing = self.weighted_share_status(&NodeRef::ClusterQueue(name.clone()));
         new.pending_workloads = counts.pending;
         new.reserving_workloads = counts.reserving;

@@ -84,7 +84,7 @@ impl Audit<'_> {
         for (name, queue) in &self.snapshot.queues.cluster_queues {
             let root = self.root_of(&NodeRef::ClusterQueue(Arc::clone(name)));
             for (fr, usage) in &queue.usage_by_flavor_resource {
-                let borrowed = usage.borrowed().to_i128();
+                let borrowed = usage.borrowed(queue.parent.is_some()).to_i128();
                 let known = most.get(&(root.clone(), fr.clone())).map_or(0, |(_, amount)| *amount);
                 if borrowed > known {
                     most.insert((root.clone(), fr.clone()), (Arc::clone(name), borrowed));
