@@ -1,6 +1,7 @@
 //! The core task, which owns the state.
 //!
-//! Invariants: the state's clock is read only here; effects are sent in the order in which the state returned them;
+//! Invariants: the state's clock is read only here, and is the API server's: a node whose clock is wrong neither deletes what is to be
+//! kept for a time nor dates what it writes; effects are sent in the order in which the state returned them;
 //! nothing here waits for the network; the heartbeat is stamped at least once a second while the core processes or
 //! awaits deltas.
 
@@ -16,6 +17,7 @@ use super::batch_pacing::BatchPacer;
 use super::core_queries::CoreQuery;
 use crate::history::Entry;
 use crate::kube::heartbeat::Heartbeat;
+use crate::kube::server_clock::ServerClock;
 use crate::kube::task_queue::Task;
 use crate::lifecycle::clock::SlewedClock;
 use crate::metrics::counters::Counters;
@@ -33,19 +35,28 @@ const MIN_TICK_INTERVAL: Duration = Duration::from_millis(5);
 /// Maximum time between two heartbeats while the core is idle.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Slewed wall clock of the state.
+/// Slewed clock of the state.
 struct SteadyClock {
+    server: Arc<ServerClock>,
     clock: SlewedClock,
     origin: Instant,
+    /// Whether it began with the time of the API server.
+    follows: bool,
 }
 
 impl SteadyClock {
-    fn start() -> Self {
-        Self { clock: SlewedClock::new(Timestamp::now(), Duration::ZERO), origin: Instant::now() }
+    fn start(server: Arc<ServerClock>) -> Self {
+        let clock = SlewedClock::new(server.now(), Duration::ZERO);
+        Self { server, clock, origin: Instant::now(), follows: false }
     }
 
     fn now(&mut self) -> Timestamp {
-        self.clock.read(Timestamp::now(), self.origin.elapsed())
+        let (wall, at) = (self.server.now(), self.origin.elapsed());
+        if !self.follows && self.server.is_known() {
+            // No object has been read by the local clock: the time comes with the first response.
+            (self.clock, self.follows) = (SlewedClock::new(wall, at), true);
+        }
+        self.clock.read(wall, at)
     }
 }
 
@@ -65,6 +76,8 @@ pub(super) struct Core {
     pub(super) heartbeat: Heartbeat,
     /// Takes what the history has for the durable record; none in a process that does not keep it.
     pub(super) recorder: Option<std::sync::mpsc::Sender<Vec<Entry>>>,
+    /// The API server's clock.
+    pub(super) clock: Arc<ServerClock>,
     /// Metric label of this manager while it leads.
     pub(super) role: Role,
 }
@@ -87,7 +100,7 @@ impl Core {
         let mut batch = Vec::with_capacity(MAX_BATCH);
         let mut published_at = Instant::now();
         let mut pacer = BatchPacer::new(Instant::now());
-        let mut clock = SteadyClock::start();
+        let mut clock = SteadyClock::start(Arc::clone(&self.clock));
         let (mut stale, mut version) = (false, 0_u64);
         loop {
             self.heartbeat.beat();
@@ -189,6 +202,27 @@ impl Core {
             }
             Effect::LogWaitingHead { cluster_queue, head: WaitingHead { workload, since } } => {
                 tracing::warn!(%cluster_queue, %workload, %since, "head fits and is not admitted");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::SignedDuration;
+
+    #[test]
+    fn the_time_is_that_of_the_api_server() {
+        for days in [-400, -110, 0, 110, 40_000] {
+            let local = Timestamp::now().checked_add(SignedDuration::from_hours(24 * days)).unwrap();
+            let server = Arc::new(ServerClock::starting_at(local));
+            let mut clock = SteadyClock::start(Arc::clone(&server));
+            assert!(clock.now().duration_since(local).abs() < SignedDuration::from_secs(5));
+            server.observe(Timestamp::now());
+            for _ in 0..3 {
+                let off = clock.now().duration_since(Timestamp::now());
+                assert!(off.abs() < SignedDuration::from_secs(5), "{off} with a clock {days} days ahead");
             }
         }
     }

@@ -17,6 +17,7 @@ use super::recording::Recording;
 use crate::history::HistoryView;
 use crate::kube::leader_call::LeaderCall;
 use crate::kube::lease::LeaseHolder;
+use crate::kube::server_clock::ServerClock;
 use crate::record::Recorder;
 use crate::server::apis::views::source_of;
 use crate::snapshot::Snapshot;
@@ -40,11 +41,13 @@ pub(super) struct HistoryShared {
     starts: Mutex<RingStarts>,
     copy: tokio::sync::Mutex<Option<HistoryCopy>>,
     origin: Instant,
+    /// The time of the history, which the core has from the API server.
+    clock: Arc<ServerClock>,
 }
 
-impl Default for HistoryShared {
-    fn default() -> Self {
-        Self { starts: Mutex::default(), copy: tokio::sync::Mutex::default(), origin: Instant::now() }
+impl HistoryShared {
+    pub(super) fn new(clock: Arc<ServerClock>) -> Self {
+        Self { starts: Mutex::default(), copy: tokio::sync::Mutex::default(), origin: Instant::now(), clock }
     }
 }
 
@@ -266,7 +269,8 @@ impl HistoryAnswers {
             return Some(copy.clone());
         }
         let history = core_queries::ask(&self.queries, CoreQuery::History).await?;
-        let copy = HistoryCopy { made: Instant::now(), at: Timestamp::now(), history: Arc::new(history) };
+        let copy =
+            HistoryCopy { made: Instant::now(), at: self.shared.clock.now(), history: Arc::new(history) };
         *kept = Some(copy.clone());
         // What changes meanwhile is twice in memory, so that a copy is not kept for longer than it is used.
         let shared = Arc::clone(&self.shared);

@@ -156,6 +156,7 @@ async fn run(settings: &ManagerSettings, threads: &Threads, log_level: LogLevel)
     let deltas = mpsc::channel(DELTA_CHANNEL_CAPACITY);
     let (queries, received_queries) = mpsc::channel(core_queries::CAPACITY);
     let (core, api) = (fence.heartbeat("core"), fence.heartbeat("api"));
+    let clock = Arc::clone(&clients.clock);
     let shared = ManagerContext {
         clients,
         fence,
@@ -173,7 +174,7 @@ async fn run(settings: &ManagerSettings, threads: &Threads, log_level: LogLevel)
             queries,
             published: Arc::new(ArcSwap::from_pointee(state.snapshot())),
             recent: Arc::new(RecentDecisions::new(std::time::Instant::now())),
-            history: Arc::default(),
+            history: Arc::new(HistoryShared::new(Arc::clone(&clock))),
             recording: Arc::default(),
         },
         counters: Arc::new(Counters::new(std::env::consts::OS, settings.families())),
@@ -247,7 +248,8 @@ async fn open_record(file: &Path, shared: &ManagerContext, state: &mut Reconcile
         shared.heartbeats.core.beat();
         shared.heartbeats.api.beat();
     };
-    let (recording, left) = recording::open(file, beat).await?;
+    let clock = Arc::clone(&shared.clients.clock);
+    let (recording, left) = recording::open(file, clock, beat).await?;
     state.history().record(left.runs, left.until);
     let _ = shared.core.recording.set(recording);
     Ok(())

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use super::leader_questions::heard_until;
 use crate::history::Entry;
+use crate::kube::server_clock::ServerClock;
 use crate::kube::watch_status::WatchStatuses;
 use crate::metrics::record::RecordStats;
 use crate::record::{CommitError, Left, OpenError, Recorder};
@@ -38,6 +39,8 @@ const MAX_WAITING: usize = 20_000;
 /// The record of this process.
 pub(super) struct Recording {
     pub(super) recorder: Recorder,
+    /// The API server's clock: what is kept for a time is not dropped by that of this node.
+    clock: Arc<ServerClock>,
     /// Whether the first lists are complete, and answers are.
     began: AtomicBool,
     /// When the oldest entry that is not committed was observed, in milliseconds since the epoch; 0 if there is none.
@@ -51,7 +54,11 @@ pub(super) type End = oneshot::Receiver<anyhow::Result<()>>;
 ///
 /// # Errors
 /// The file is of a later version.
-pub(super) async fn open(path: &Path, beat: impl Fn()) -> anyhow::Result<(Arc<Recording>, Left)> {
+pub(super) async fn open(
+    path: &Path,
+    clock: Arc<ServerClock>,
+    beat: impl Fn(),
+) -> anyhow::Result<(Arc<Recording>, Left)> {
     let mut told = String::new();
     loop {
         // A large file may take long: a thread of its own opens it, and heartbeats go on.
@@ -67,7 +74,7 @@ pub(super) async fn open(path: &Path, beat: impl Fn()) -> anyhow::Result<(Arc<Re
             Ok((recorder, left)) => {
                 tracing::info!(file = %path.display(), open_runs = left.runs.len(), until = ?left.until, "record opened");
                 let (began, waiting_since) = (AtomicBool::new(false), AtomicI64::new(0));
-                return Ok((Arc::new(Recording { recorder, began, waiting_since }), left));
+                return Ok((Arc::new(Recording { recorder, clock, began, waiting_since }), left));
             }
             Err(error @ OpenError::Later { .. }) => return Err(error.into()),
             Err(error) => {
@@ -95,7 +102,7 @@ impl Recording {
     /// Returns numbers for metrics.
     pub(super) fn stats(&self) -> RecordStats {
         let (stats, since) = (self.recorder.stats(), self.waiting_since.load(Ordering::Relaxed));
-        let lag = if since == 0 { 0 } else { Timestamp::now().as_millisecond().saturating_sub(since).max(0) };
+        let lag = if since == 0 { 0 } else { self.clock.now().as_millisecond().saturating_sub(since).max(0) };
         RecordStats {
             bytes: stats.bytes,
             conflicts: stats.conflicts,
@@ -163,7 +170,7 @@ impl Writer {
 
     fn take(&mut self, mut entries: Vec<Entry>) {
         if self.waiting.is_empty() {
-            let now = Timestamp::now().as_millisecond();
+            let now = self.recording.clock.now().as_millisecond();
             self.recording.waiting_since.store(now, Ordering::Relaxed);
         }
         self.waiting.append(&mut entries);
@@ -192,7 +199,8 @@ impl Writer {
             return Ok(());
         }
         // While a watch is silent, what it would tell may have happened already.
-        let heard = heard_until(&self.watches).and_then(|now| now.checked_sub(MAX_DELAY).ok());
+        let now = self.recording.clock.now();
+        let heard = heard_until(&self.watches).and_then(|_| now.checked_sub(MAX_DELAY).ok());
         if heard.is_none() && self.waiting.is_empty() {
             return Ok(());
         }
@@ -203,7 +211,7 @@ impl Writer {
             );
         }
         self.committed_at = Instant::now();
-        match self.recording.recorder.commit(&self.waiting, Timestamp::now(), heard) {
+        match self.recording.recorder.commit(&self.waiting, now, heard) {
             Ok(()) => {
                 self.recording.began.store(true, Ordering::Relaxed);
                 if self.retry_at.take().is_some() {
@@ -216,6 +224,7 @@ impl Writer {
                 self.recording.recorder.set_aside(Timestamp::now(), &reason).context("record")?;
                 bail!("the record is damaged, and a new one begins: {reason}");
             }
+            Err(error @ CommitError::Lost) => bail!("{error}: starting again from what it has"),
             Err(error) => {
                 if self.retry_at.is_none() {
                     tracing::error!(%error, waiting = self.waiting.len(), "the record cannot be written");

@@ -126,6 +126,7 @@ pub(super) fn start(
         stop: shared.stop.acting.clone(),
         heartbeat: shared.heartbeats.core.clone(),
         recorder,
+        clock: Arc::clone(&shared.clients.clock),
         role: shared.leadership.role,
     };
     let end = core.start().context("core")?;

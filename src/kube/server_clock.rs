@@ -1,6 +1,10 @@
 //! Estimates the API server's clock from the `Date` headers of its responses.
+//!
+//! Invariant: between two responses the estimate advances with the monotonic clock, so that a wall clock of this node that is wrong, or
+//! that is set, changes nothing.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use ::kube::client::DynBody;
 use http::Response;
@@ -12,10 +16,17 @@ use crate::lifecycle::skew::ClockSkew;
 
 /// Clock difference that is logged. Slow networks stay below it.
 const LOG_THRESHOLD: SignedDuration = SignedDuration::from_secs(10);
+/// Least step of the wall clock that counts as one.
+const LEAST_STEP: SignedDuration = SignedDuration::from_secs(1);
 
 /// Estimate of the API server's clock, shared by all clients.
-#[derive(Debug, Default)]
-pub struct ServerClock(Mutex<State>);
+#[derive(Debug)]
+pub struct ServerClock {
+    /// What the wall clock showed at the origin of the monotonic one.
+    began: Timestamp,
+    origin: Instant,
+    state: Mutex<State>,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -23,26 +34,42 @@ struct State {
     logged: bool,
 }
 
+impl Default for ServerClock {
+    fn default() -> Self {
+        Self::starting_at(Timestamp::now())
+    }
+}
+
 impl ServerClock {
+    /// Creates a clock without a response, at this time of the wall clock.
+    pub fn starting_at(began: Timestamp) -> Self {
+        Self { began, origin: Instant::now(), state: Mutex::default() }
+    }
+
+    /// Returns what the wall clock of the start would show, had it not been set since.
+    fn steady(&self) -> Timestamp {
+        self.began.saturating_add(self.origin.elapsed()).unwrap_or(self.began)
+    }
+
     /// Records the `Date` header of a response, if it has a valid one.
     pub(super) fn record_response(&self, response: &Response<Box<DynBody>>) {
         let date = response.headers().get(DATE).and_then(|value| value.to_str().ok());
         if let Some(date) = date.and_then(|text| DateTimeParser::new().parse_timestamp(text).ok()) {
-            self.observe(date, Timestamp::now());
+            self.observe(date);
         }
     }
 
-    /// Records a `Date` header received when the local clock showed `now`. Logs when the difference becomes large or small.
-    pub fn observe(&self, date: Timestamp, now: Timestamp) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.skew.observe(date, now);
-        let ahead = state.skew.ahead();
+    /// Records a `Date` header received now. Logs when the difference becomes large or small.
+    pub fn observe(&self, date: Timestamp) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.skew.observe(date, self.steady());
+        let ahead = self.ahead_of(&state);
         if ahead.abs() >= LOG_THRESHOLD && !state.logged {
             state.logged = true;
             tracing::warn!(
                 seconds = ahead.as_secs_f64(),
-                "the local clock differs from the API server's (positive: ahead); certificates use the API server's \
-                 time; synchronize the local clock"
+                "the local clock differs from the API server's (positive: ahead); decisions, history and certificates use \
+                 the API server's time; synchronize the local clock"
             );
         } else if state.logged && ahead.abs() < LOG_THRESHOLD / 2 {
             state.logged = false;
@@ -50,15 +77,26 @@ impl ServerClock {
         }
     }
 
-    /// Returns how far the local clock is ahead of the API server's; `None` before the first response.
-    pub fn ahead(&self) -> Option<SignedDuration> {
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.skew.is_known().then(|| state.skew.ahead())
+    fn ahead_of(&self, state: &State) -> SignedDuration {
+        let step = Timestamp::now().duration_since(self.steady());
+        let step = if step.abs() < LEAST_STEP { SignedDuration::ZERO } else { step };
+        state.skew.ahead().saturating_add(step)
     }
 
-    /// Returns the estimated time at the API server.
+    /// Returns how far the local clock is ahead of the API server's; `None` before the first response.
+    pub fn ahead(&self) -> Option<SignedDuration> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.skew.is_known().then(|| self.ahead_of(&state))
+    }
+
+    /// Returns whether a response has told the time.
+    pub fn is_known(&self) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).skew.is_known()
+    }
+
+    /// Returns the estimated time at the API server; that of the local clock before the first response.
     pub fn now(&self) -> Timestamp {
-        let now = Timestamp::now();
-        now.saturating_sub(self.ahead().unwrap_or_default()).unwrap_or(now)
+        let (now, state) = (self.steady(), self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        now.saturating_sub(state.skew.ahead()).unwrap_or(now)
     }
 }

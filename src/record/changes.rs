@@ -19,6 +19,8 @@ pub(super) struct Changes {
     pub(super) sums: BTreeMap<(i64, String), Sums>,
     /// Hours that ended.
     pub(super) hours: Vec<(i64, Vec<QueueHour>)>,
+    /// Whether the first lists are complete with it.
+    pub(super) began: bool,
     /// A time in which nothing was recorded.
     pub(super) gap: Option<Gap>,
 }

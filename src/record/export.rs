@@ -6,6 +6,7 @@
 use super::periods::{DAY, Group, HOUR, Sums, day_of, hour_of, split};
 use super::recorder::Recorder;
 use super::rows::{AmountRow, OpenRow, RecordRow, WorkloadRow, timestamp};
+use super::runs::counted_since;
 use super::store::{KEEP_DAYS, KEEP_HOURS, Reading, StoreError, Times, parsed};
 use super::usage::MAX_BEHIND;
 use crate::history::Gap;
@@ -118,7 +119,12 @@ fn first(topic: &ExportTopic, times: &Times, now: i64) -> (ExportPeriod, ExportP
             period.until = end.min(closed).max(from);
             period.wanted = end.min(floor(rollup, now.saturating_sub(MAX_BEHIND)));
             // What is about to be dropped is not begun with.
-            Some(now.saturating_sub(kept(rollup)).saturating_add(DAY))
+            let kept_from = match rollup {
+                Rollup::Hour => times.hours_from,
+                Rollup::Day => times.days_from,
+            };
+            let kept = now.saturating_sub(kept(rollup)).max(kept_from.unwrap_or(i64::MIN));
+            Some(kept.saturating_add(DAY))
         }
     };
     period.recorded = times.from.map(|from| kept.map_or(from, |kept| kept.max(from)));
@@ -293,7 +299,8 @@ impl<'a> Page<'a> {
         after: &ExportPlace,
     ) -> Result<(), StoreError> {
         let end = floor(rollup, period.until);
-        let mut uncounted = uncounted(runs, (rollup, after, end));
+        let since = counted_since(period.recorded.unwrap_or(i64::MIN), end).max(after.time);
+        let mut uncounted = uncounted(runs, (rollup, after), (since, end));
         let mut is_full = false;
         reading.sums_in_order(
             rollup == Rollup::Day,
@@ -358,13 +365,14 @@ fn key_of(run: &OpenRow) -> String {
 /// Returns what open runs add to the sums that are stored, from a place on: what began before an hour was closed, and was seen later.
 fn uncounted(
     runs: &[Arc<OpenRow>],
-    (rollup, after, end): (Rollup, &ExportPlace, i64),
+    (rollup, after): (Rollup, &ExportPlace),
+    (since, end): (i64, i64),
 ) -> BTreeMap<(i64, String), Sums> {
     let mut all: BTreeMap<(i64, String), Sums> = BTreeMap::new();
     for run in runs.iter().filter(|run| run.counted_until < end) {
         for AmountRow { flavor, resource, amount } in run.amounts.iter().filter(|row| row.amount != 0) {
             let key = Group { flavor, resource, ..Group::of(&run.workload) }.key();
-            split(run.counted_until.max(after.time), end, |hour, time| {
+            split(run.counted_until.max(since), end, |hour, time| {
                 let place = (floor(rollup, hour), key.as_str());
                 if place >= (after.time, after.key.as_str()) {
                     all.entry((place.0, key.clone())).or_default().used.add_product(*amount, time);

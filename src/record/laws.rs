@@ -19,7 +19,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+mod bounds;
 mod exports;
+mod ownership;
 
 /// Start of a day.
 const ORIGIN: i64 = 1_800_057_600;
@@ -469,30 +471,4 @@ fn borrowed_hours_are_attributed_when_the_hour_is_closed() {
     assert!((330..=334).contains(&part), "{sums:?}");
     drop((reading, open));
     assert!(world.recorder().stats().bytes > 0);
-}
-
-/// After a failed write the database refuses all else: the file is opened again, and what waited is committed once.
-#[test]
-fn a_full_disk_delays_entries_and_loses_none() {
-    let mut world = played(&[(0, Step::Create, 1), (0, Step::Admit(3), 9), (0, Step::Commit, 1)]);
-    faults::set_full(&world.path, true);
-    world.pass(500);
-    assert!(world.objects[0].apply(Step::Finish, world.now));
-    world.observe(0);
-    world.waiting.append(&mut world.ring.take_entries(time(world.now)));
-    for _ in 0..3 {
-        assert!(world.recorder().commit(&world.waiting, time(world.now), None).is_err());
-    }
-    faults::set_full(&world.path, false);
-    world.commit();
-    world.check().unwrap();
-    let (reading, state) = world.recorder().reading().unwrap();
-    assert_eq!(state.len(), 0);
-    let mut finished = 0;
-    let count = |_| {
-        finished += 1;
-        true
-    };
-    reading.newest_records(RecordKind::Finish, i64::MIN, count).unwrap();
-    assert_eq!(finished, 1);
 }

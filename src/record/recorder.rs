@@ -1,12 +1,13 @@
 //! The recorder: takes entries of the history, commits them, and answers from what is committed.
 //!
 //! Invariants: the open runs in memory are those of the file; an answer sees both as of one commit; entries that were not committed are
-//! given again, and a commit that failed but is in the file is none.
+//! given again, and a commit that failed but is in the file is none; a commit follows on one of this process, or on the one that it
+//! found: what another process has committed since then ends this one, because its open runs are not those of the file any more.
 
 use super::changes::Changes;
 use super::rows::OpenRow;
 use super::runs::OpenRuns;
-use super::store::{CommitAt, Contents, OpenError, Reading, Store, StoreError, is_damage};
+use super::store::{CommitAt, CommitId, Contents, OpenError, Reading, Store, StoreError, is_damage};
 use crate::history::{Entry, Gap, HistoryView, RecordKind, RecordedUsage, RunState, UsageQuery};
 use crate::visibility::history::ReadRecord;
 use crate::visibility::history::export::{ExportPage, ExportQuery};
@@ -34,10 +35,21 @@ pub struct Recorder {
 struct State {
     store: Store,
     open: OpenRuns,
-    /// Number of the last commit.
-    commits: i64,
-    /// Number and entries of a commit that failed, and may be in the file nevertheless.
-    in_doubt: Option<(i64, usize)>,
+    /// The last commit.
+    last: CommitId,
+    /// Names this process in its commits.
+    writer: i64,
+    /// A commit that failed, and may be in the file nevertheless.
+    in_doubt: Option<InDoubt>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct InDoubt {
+    id: CommitId,
+    /// Its time.
+    now: i64,
+    /// Number of its entries.
+    count: usize,
 }
 
 /// What an earlier process left.
@@ -66,12 +78,13 @@ impl Recorder {
     /// # Errors
     /// As of the store.
     pub fn open(path: &Path, now: Timestamp) -> Result<(Self, Left), OpenError> {
-        let (store, Contents { runs: rows, times, commits }) = Store::open(path, now)?;
+        let (store, Contents { runs: rows, times, last }) = Store::open(path, now)?;
+        let writer = fastrand::i64(1..);
         let runs = rows.iter().map(OpenRow::state).collect();
-        let open = OpenRuns::new(rows, times.until);
+        let open = OpenRuns::new(rows, (times.from, times.until));
         let recorder = Self {
             path: path.to_owned(),
-            state: Mutex::new(State { store, open, commits, in_doubt: None }),
+            state: Mutex::new(State { store, open, last, writer, in_doubt: None }),
             scanning: Mutex::default(),
             conflicts: AtomicU64::new(0),
             gap_milliseconds: AtomicU64::new(0),
@@ -97,15 +110,16 @@ impl Recorder {
         let mut state = self.lock();
         let landed = state.settle(entries)?;
         let entries = entries.get(landed..).unwrap_or_default();
-        let changes = state.open.plan(entries);
-        let at = (now.as_millisecond(), until.map(Timestamp::as_millisecond));
+        let now = now.as_millisecond();
+        let changes = state.open.plan(entries, now);
+        let at = (now, until.map(Timestamp::as_millisecond));
         let conflicts = state.commit(&changes, at, entries.len())?;
         self.conflicts.fetch_add(conflicts, Ordering::Relaxed);
         if let Some(gap) = &changes.gap {
             let length = gap.end.as_millisecond().saturating_sub(gap.start.as_millisecond());
             self.gap_milliseconds.fetch_add(u64::try_from(length).unwrap_or(0), Ordering::Relaxed);
         }
-        state.open.commit(changes);
+        state.open.commit(changes, now);
         Ok(())
     }
 
@@ -177,6 +191,9 @@ pub enum CommitError {
     /// It cannot be written now.
     #[error("{0}")]
     Failed(String),
+    /// It is not that of this process any more. Nothing is written to it: the process is to start again from what it has.
+    #[error("the file was replaced, or another process has written it")]
+    Lost,
 }
 
 impl From<StoreError> for CommitError {
@@ -186,24 +203,33 @@ impl From<StoreError> for CommitError {
 }
 
 impl State {
-    /// Opens the file again after a failed write, and looks whether the commit that failed is in it. Returns how many of the entries,
-    /// which begin with those of that commit, are.
+    /// Checks that the file is that of this process, opens it again after a failed write, and looks whether the commit that failed is in
+    /// it. Returns how many of the entries, which begin with those of that commit, are.
     fn settle(&mut self, entries: &[Entry]) -> Result<usize, CommitError> {
-        self.store.reopen().map_err(|error| match error {
+        if !self.store.is_own()? {
+            return Err(CommitError::Lost);
+        }
+        let reopened = self.store.reopen().map_err(|error| match error {
             OpenError::Damaged { reason, .. } => CommitError::Damaged(reason),
             error => CommitError::Failed(error.to_string()),
         })?;
-        let Some((number, count)) = self.in_doubt else { return Ok(0) };
-        let landed = self.store.reading()?.commits()? == number;
-        self.in_doubt = None;
-        if !landed {
-            return Ok(0);
+        let Some(found) = reopened else { return Ok(0) };
+        if !self.store.is_own()? {
+            return Err(CommitError::Lost);
         }
-        // The same plan: the open runs have not changed since.
-        let changes = self.open.plan(entries.get(..count).unwrap_or_default());
-        self.open.commit(changes);
-        self.commits = number;
-        Ok(count)
+        let in_doubt = self.in_doubt.take();
+        if let Some(InDoubt { id, now, count }) = in_doubt.filter(|in_doubt| in_doubt.id == found) {
+            // The same plan: the open runs have not changed since.
+            let changes = self.open.plan(entries.get(..count).unwrap_or_default(), now);
+            self.open.commit(changes, now);
+            self.last = id;
+            return Ok(count);
+        }
+        if found != self.last {
+            self.store.give_up();
+            return Err(CommitError::Lost);
+        }
+        Ok(0)
     }
 
     fn commit(
@@ -212,19 +238,19 @@ impl State {
         (now, until): (i64, Option<i64>),
         count: usize,
     ) -> Result<u64, CommitError> {
-        let number = self.commits.saturating_add(1);
-        let at = CommitAt { number, now, until };
-        let store = &self.store;
+        let id = CommitId { number: self.last.number.saturating_add(1), writer: self.writer };
+        let at = CommitAt { id, now, until };
+        let store = &mut self.store;
         let outcome = catch_unwind(AssertUnwindSafe(|| store.commit(changes, at)));
         let outcome =
             outcome.unwrap_or_else(|_| Err(redb::Error::Corrupted("a page cannot be read".to_owned())));
         match outcome {
             Ok(conflicts) => {
-                self.commits = number;
+                self.last = id;
                 Ok(conflicts)
             }
             Err(error) => {
-                self.in_doubt = Some((number, count));
+                self.in_doubt = Some(InDoubt { id, now, count });
                 self.store.close();
                 Err(error.into())
             }

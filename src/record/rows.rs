@@ -147,6 +147,8 @@ pub(super) struct OpenRow {
     pub(super) reserved_at: i64,
     /// Since when the amounts are these.
     pub(super) since: i64,
+    /// Since when it is in the sums without a hole: not before the record began.
+    pub(super) counted_from: i64,
     /// Until when it is in the sums.
     pub(super) counted_until: i64,
     /// What is reserved.
@@ -253,6 +255,7 @@ impl OpenRow {
             start: run.start,
             reserved_at: run.reserved_at,
             since: run.start,
+            counted_from: run.start,
             counted_until: run.start,
             amounts: amount_rows(&run.amounts),
             resizes: 0,

@@ -1,15 +1,18 @@
 //! The open runs, and what entries of the history change in a record.
 //!
 //! Invariants: a run counts in the sums of each hour exactly as long as it had quota, also if its end is observed after its hour was
-//! counted; the open runs are those of the history, entry by entry.
+//! counted, but not before the record began, and after a long absence of the recorder only in the last month of it: the work that an
+//! object can cause is bounded, whatever times it has; the open runs are those of the history, entry by entry.
 
 use super::changes::{Changes, NewRecord};
-use super::periods::{Group, HOUR, Sums, hour_of, split};
+use super::periods::{DAY, Group, HOUR, Sums, hour_of, split};
 use super::rows::{AmountRow, OpenRow, RecordRow, amount_rows, timestamp};
 use crate::history::{Entry, Gap, RunEnd};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Longest time, in milliseconds, that a commit counts of a run.
+const MAX_COUNTED: i64 = 31 * DAY;
 /// Result of a segment whose amounts changed.
 const RESIZED: &str = "Resized";
 /// Result of a segment that ended with neither the Workload nor an eviction.
@@ -25,6 +28,8 @@ const EVICTED: &str = "evicted:";
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenRuns {
     runs: BTreeMap<Arc<str>, Arc<OpenRow>>,
+    /// Since when the file records; none before its first commit.
+    from: Option<i64>,
     /// Until when an earlier process recorded.
     left_at: Option<i64>,
 }
@@ -33,14 +38,22 @@ pub(super) struct OpenRuns {
 struct Planned<'a> {
     committed: &'a BTreeMap<Arc<str>, Arc<OpenRow>>,
     left_at: Option<i64>,
+    now: i64,
+    /// When the record began.
+    from: i64,
+    /// Since when runs count at all.
+    floor: i64,
     changes: Changes,
 }
 
 impl OpenRuns {
-    /// Returns the runs that a store has, and until when it recorded.
-    pub(super) fn new(runs: impl IntoIterator<Item = OpenRow>, left_at: Option<i64>) -> Self {
+    /// Returns the runs that a store has, and since and until when it recorded.
+    pub(super) fn new(
+        runs: impl IntoIterator<Item = OpenRow>,
+        (from, left_at): (Option<i64>, Option<i64>),
+    ) -> Self {
         let runs = runs.into_iter().map(|run| (Arc::clone(&run.workload.uid), Arc::new(run))).collect();
-        Self { runs, left_at }
+        Self { runs, from, left_at }
     }
 
     /// Returns the runs.
@@ -48,18 +61,26 @@ impl OpenRuns {
         self.runs.values().map(Arc::clone).collect()
     }
 
-    /// Returns what entries change. The runs themselves change when that is committed.
-    pub(super) fn plan(&self, entries: &[Entry]) -> Changes {
-        let mut planned =
-            Planned { committed: &self.runs, left_at: self.left_at, changes: Changes::default() };
+    /// Returns what entries change in a commit at `now`. The runs themselves change when that is committed.
+    pub(super) fn plan(&self, entries: &[Entry], now: i64) -> Changes {
+        let from = self.from.unwrap_or(now).min(now);
+        let mut planned = Planned {
+            committed: &self.runs,
+            left_at: self.left_at,
+            now,
+            from,
+            floor: counted_since(from, now),
+            changes: Changes::default(),
+        };
         for entry in entries {
             planned.apply(entry);
         }
         planned.changes
     }
 
-    /// Takes over changes that are committed.
-    pub(super) fn commit(&mut self, changes: Changes) {
+    /// Takes over changes that were committed at `now`.
+    pub(super) fn commit(&mut self, changes: Changes, now: i64) {
+        self.from.get_or_insert(now);
         for (uid, run) in changes.runs {
             match run {
                 Some(run) => drop(self.runs.insert(uid, Arc::new(run))),
@@ -69,12 +90,25 @@ impl OpenRuns {
     }
 }
 
+/// Returns since when runs count in what is counted until `now`, of a record that began at `from`.
+pub(super) fn counted_since(from: i64, now: i64) -> i64 {
+    from.max(now.saturating_sub(MAX_COUNTED))
+}
+
 impl Planned<'_> {
     fn run(&self, uid: &Arc<str>) -> Option<OpenRow> {
-        match self.changes.runs.get(uid) {
+        let known = match self.changes.runs.get(uid) {
             Some(run) => run.clone(),
             None => self.committed.get(uid).map(|run| OpenRow::clone(run)),
-        }
+        };
+        // A process whose clock was ahead may have written it.
+        let past = |at: i64| at.min(self.now);
+        known.map(|run| OpenRow { start: past(run.start), since: past(run.since), ..run })
+    }
+
+    /// Returns the hour in which an event counts: not before the record began.
+    fn hour_of(&self, at: i64) -> i64 {
+        hour_of(at.max(self.from))
     }
 
     fn put(&mut self, run: OpenRow) {
@@ -84,11 +118,13 @@ impl Planned<'_> {
     fn apply(&mut self, entry: &Entry) {
         match entry {
             Entry::Began { at, unknown_ends } => {
-                self.changes.gap = self.left_at.map(|left| Gap {
+                self.changes.began = true;
+                let gap = self.left_at.map(|left| Gap {
                     start: timestamp(left.min(*at)),
                     end: timestamp(*at),
                     unknown_ends: *unknown_ends,
                 });
+                self.changes.gap = gap.filter(|gap| gap.start < gap.end || gap.unknown_ends > 0);
             }
             Entry::Opened(run) => {
                 // The end of an earlier run of the Workload came before.
@@ -145,7 +181,11 @@ impl Planned<'_> {
 
     /// Counts a run until a time: later than before adds, earlier subtracts.
     fn count_until(&mut self, run: &mut OpenRow, until: i64) {
-        let until = until.max(run.since);
+        if run.counted_until < self.floor {
+            run.counted_from = self.floor;
+            run.counted_until = self.floor;
+        }
+        let until = until.max(run.since).max(run.counted_from);
         let (from, to, sign) = if until >= run.counted_until {
             (run.counted_until, until, 1)
         } else {
@@ -180,10 +220,10 @@ impl Planned<'_> {
         if run.preempted {
             for AmountRow { flavor, resource, amount } in &run.amounts {
                 let key = Group { flavor, resource, ..Group::of(&run.workload) }.key();
-                // Not what it held after the eviction.
-                let time =
-                    run.evicted_at.map_or(at, |evicted| evicted.min(at)).saturating_sub(run.since).max(0);
-                self.changes.add(hour_of(at), key, |sums| sums.lost.add_product(*amount, time));
+                // Not what it held after the eviction, or before it counted.
+                let since = run.since.max(run.counted_from);
+                let time = run.evicted_at.map_or(at, |evicted| evicted.min(at)).saturating_sub(since).max(0);
+                self.changes.add(self.hour_of(at), key, |sums| sums.lost.add_product(*amount, time));
             }
         }
         run.since = at;
@@ -200,7 +240,7 @@ impl Planned<'_> {
         self.end_segment(run, at, result);
         if matches!(end, RunEnd::Finished | RunEnd::Deleted) {
             let key = Group::of(&run.workload).key();
-            self.changes.add(hour_of(at), key, |sums| sums.ended = sums.ended.saturating_add(1));
+            self.changes.add(self.hour_of(at), key, |sums| sums.ended = sums.ended.saturating_add(1));
         }
     }
 
@@ -215,7 +255,7 @@ impl Planned<'_> {
         };
         let mut adds = Vec::new();
         if sums != Sums::default() {
-            adds.push(((hour_of(time), Group::of(&row.workload).key()), sums));
+            adds.push(((self.hour_of(time), Group::of(&row.workload).key()), sums));
         }
         self.changes.records.push(NewRecord { row, adds });
     }

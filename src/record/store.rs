@@ -1,8 +1,10 @@
 //! The file: tables and transactions. All calls of the database are here.
 //!
 //! Invariants: what a transaction changes is there as a whole or not at all; a record that is known changes nothing, and one that is
-//! completed replaces itself; a file that cannot be read is moved aside, never deleted.
+//! completed replaces itself; a file that cannot be read is moved aside, never deleted; one process has the file from its start to its
+//! end, and a commit follows on one that it knows.
 
+mod disk;
 mod exports;
 #[cfg(test)]
 pub(super) mod faults;
@@ -19,11 +21,12 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use disk::LockedFile;
 pub use opening::OpenError;
 pub(super) use opening::is_damage;
 use opening::{guarded, set_aside};
 pub(super) use retention::{KEEP_DAYS, KEEP_HOURS};
-use retention::{MAX_BYTES, drop_old};
+use retention::{MAX_BYTES, bound_times, drop_old};
 
 /// Records by kind, time and key.
 const RECORDS: TableDefinition<'_, (u8, i64, &str), &[u8]> = TableDefinition::new("records");
@@ -42,10 +45,16 @@ const META: TableDefinition<'_, &str, i64> = TableDefinition::new("meta");
 
 /// Number of the last commit, in `META`.
 const COMMITS: &str = "commits";
+/// The process that made it, in `META`.
+const WRITER: &str = "writer";
 /// Memory for pages of the file. The default of the database is more than the process may use.
 const CACHE_BYTES: usize = 32 << 20;
 /// Since when records are kept, in `META`.
 const RECORDS_FROM: &str = "recordsFrom";
+/// Since when sums by hour are kept, in `META`.
+const HOURS_FROM: &str = "hoursFrom";
+/// Since when sums by day are kept, in `META`.
+const DAYS_FROM: &str = "daysFrom";
 /// Whether there is more to drop, in `META`.
 const DROPPING: &str = "dropping";
 /// Bytes of the records, in `META`.
@@ -60,7 +69,17 @@ pub(super) type StoreError = redb::Error;
 pub(super) struct Store {
     /// None after a failed write, until it can be opened again.
     database: Option<Database>,
+    file: LockedFile,
     path: PathBuf,
+}
+
+/// Names a commit: no two processes make the same one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CommitId {
+    /// Its number in the file.
+    pub(super) number: i64,
+    /// The process that made it.
+    pub(super) writer: i64,
 }
 
 /// Times of a record, in milliseconds since the epoch.
@@ -74,13 +93,17 @@ pub(super) struct Times {
     pub(super) closed: Option<i64>,
     /// Since when records are kept; none if none was dropped.
     pub(super) records_from: Option<i64>,
+    /// Since when sums by hour are kept, likewise.
+    pub(super) hours_from: Option<i64>,
+    /// Since when sums by day are kept, likewise.
+    pub(super) days_from: Option<i64>,
 }
 
 /// When a transaction is made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CommitAt {
-    /// Its number.
-    pub(super) number: i64,
+    /// Which it is.
+    pub(super) id: CommitId,
     /// Its time, in milliseconds since the epoch.
     pub(super) now: i64,
     /// Until when all is known that happened; none if that is not known now.
@@ -92,7 +115,7 @@ pub(super) struct CommitAt {
 pub(super) struct Contents {
     pub(super) runs: Vec<OpenRow>,
     pub(super) times: Times,
-    pub(super) commits: i64,
+    pub(super) last: CommitId,
 }
 
 impl Store {
@@ -111,12 +134,15 @@ impl Store {
     }
 
     fn open_and_read(path: &Path) -> Result<(Self, Contents), OpenError> {
-        let store = Self { database: Some(Self::open_database(path)?), path: path.to_owned() };
+        let file = guarded(path, || Ok(LockedFile::open(path)?))?;
+        let database = Some(open_database(&file, path)?);
+        let mut store = Self { database, file, path: path.to_owned() };
         let contents = guarded(path, || {
             let runs = store.open_runs()?;
             let reading = store.reading()?;
-            Ok(Contents { runs, times: reading.times()?, commits: reading.commits()? })
+            Ok(Contents { runs, times: reading.times()?, last: reading.last_commit()? })
         })?;
+        store.file.note_known();
         Ok((store, contents))
     }
 
@@ -126,15 +152,30 @@ impl Store {
         set_aside(&self.path, now, reason)
     }
 
-    /// Opens the file again, if it is not open.
-    pub(super) fn reopen(&mut self) -> Result<(), OpenError> {
-        if self.database.is_none() {
-            self.database = Some(Self::open_database(&self.path)?);
-        }
-        Ok(())
+    /// Returns whether the file is still that of this process: the one at its path, as the last commit left it.
+    pub(super) fn is_own(&self) -> Result<bool, StoreError> {
+        // After a failed write the header may be another one: the last commit tells when the database is open again.
+        Ok(self.file.is_own(self.database.is_some())?)
     }
 
-    /// Closes the file: after a failed write the database refuses all else until then.
+    /// Writes nothing more to the file, which is another process's.
+    pub(super) fn give_up(&self) {
+        self.file.give_up();
+    }
+
+    /// Opens the database again, if it is not open. Returns the last commit in it then.
+    pub(super) fn reopen(&mut self) -> Result<Option<CommitId>, OpenError> {
+        if self.database.is_some() {
+            return Ok(None);
+        }
+        let database = open_database(&self.file, &self.path)?;
+        let last = guarded(&self.path, || Reading(database.begin_read()?).last_commit())?;
+        self.database = Some(database);
+        self.file.note_known();
+        Ok(Some(last))
+    }
+
+    /// Closes the database, and keeps the file: after a failed write it refuses all else until it is opened again.
     pub(super) fn close(&mut self) {
         self.database = None;
     }
@@ -143,16 +184,8 @@ impl Store {
         self.database.as_ref().ok_or(redb::Error::PreviousIo)
     }
 
-    fn open_database(path: &Path) -> Result<Database, OpenError> {
-        let database = guarded(path, || Ok(open_cached(path)?))?;
-        match guarded(path, || prepare(&database))? {
-            FORMAT => Ok(database),
-            found => Err(OpenError::Later { path: path.to_owned(), found }),
-        }
-    }
-
     /// Commits changes. Returns how many records had a known key and other content.
-    pub(super) fn commit(&self, changes: &Changes, at: CommitAt) -> Result<u64, StoreError> {
+    pub(super) fn commit(&mut self, changes: &Changes, at: CommitAt) -> Result<u64, StoreError> {
         let mut write = self.database()?.begin_write()?;
         // After a kill the file is ready at once, whatever its size.
         write.set_quick_repair(true);
@@ -179,6 +212,9 @@ impl Store {
             let more = drop_old(&write, at.now, MAX_BYTES)?;
             write.open_table(META)?.insert(DROPPING, i64::from(more))?;
         }
+        if changes.began {
+            bound_times(&write, at.now)?;
+        }
         {
             let mut meta = write.open_table(META)?;
             if meta.get("from")?.is_none() {
@@ -187,12 +223,14 @@ impl Store {
             if let Some(until) = at.until {
                 meta.insert("until", until)?;
             }
-            meta.insert(COMMITS, at.number)?;
+            meta.insert(COMMITS, at.id.number)?;
+            meta.insert(WRITER, at.id.writer)?;
             if let Some((start, _)) = changes.hours.last() {
                 meta.insert("closed", start.saturating_add(HOUR))?;
             }
         }
         write.commit()?;
+        self.file.note_known();
         Ok(conflicts)
     }
 
@@ -212,13 +250,13 @@ impl Store {
     }
 }
 
-#[cfg(not(test))]
-fn open_cached(path: &Path) -> Result<Database, redb::DatabaseError> {
-    Database::builder().set_cache_size(CACHE_BYTES).create(path)
+fn open_database(file: &LockedFile, path: &Path) -> Result<Database, OpenError> {
+    let database = guarded(path, || Ok(file.database()?))?;
+    match guarded(path, || prepare(&database))? {
+        FORMAT => Ok(database),
+        found => Err(OpenError::Later { path: path.to_owned(), found }),
+    }
 }
-
-#[cfg(test)]
-use faults::open_cached;
 
 /// Creates the tables. Returns the format of the file.
 fn prepare(database: &Database) -> Result<i64, StoreError> {
@@ -248,9 +286,13 @@ fn prepare(database: &Database) -> Result<i64, StoreError> {
 pub(super) struct Reading(ReadTransaction);
 
 impl Reading {
-    /// Returns the number of the last commit.
-    pub(super) fn commits(&self) -> Result<i64, StoreError> {
-        Ok(self.0.open_table(META)?.get(COMMITS)?.map_or(0, |number| number.value()))
+    /// Returns the last commit.
+    pub(super) fn last_commit(&self) -> Result<CommitId, StoreError> {
+        let meta = self.0.open_table(META)?;
+        let number = |name: &str| -> Result<i64, StoreError> {
+            Ok(meta.get(name)?.map_or(0, |number| number.value()))
+        };
+        Ok(CommitId { number: number(COMMITS)?, writer: number(WRITER)? })
     }
 
     /// Returns the times of the record.
@@ -258,7 +300,8 @@ impl Reading {
         let meta = self.0.open_table(META)?;
         let at = |name: &str| -> Result<Option<i64>, StoreError> { Ok(meta.get(name)?.map(|at| at.value())) };
         let (from, until, closed) = (at("from")?, at("until")?, at("closed")?);
-        Ok(Times { from, until, closed, records_from: at(RECORDS_FROM)? })
+        let (records_from, hours_from, days_from) = (at(RECORDS_FROM)?, at(HOURS_FROM)?, at(DAYS_FROM)?);
+        Ok(Times { from, until, closed, records_from, hours_from, days_from })
     }
 
     /// Calls `each` with the sums of each hour, or day, from `start` to `end`.

@@ -6,6 +6,7 @@
 use super::periods::{DAY, Exact, Group, HOUR, Sums, day_of, hour_of, split};
 use super::recorder::Recorder;
 use super::rows::timestamp;
+use super::runs::counted_since;
 use super::store::{KEEP_DAYS, KEEP_HOURS, StoreError};
 use crate::history::{
     BorrowedParts, Gap, HistoryView, PARTS, RecordedUsage, Usage, UsageGroup, UsageQuery, UsageRow,
@@ -50,8 +51,10 @@ impl Recorder {
         let behind = times.until.filter(|until| asked_at.saturating_sub(*until) > MAX_BEHIND);
         let now = behind.unwrap_or(asked_at);
         let recorded = times.from.unwrap_or(now).max(asked_at.saturating_sub(KEEP_DAYS));
+        let recorded = recorded.max(times.days_from.unwrap_or(i64::MIN));
         let start = query.from.as_millisecond().max(recorded);
-        let has_hours = |at: i64| at > asked_at.saturating_sub(KEEP_HOURS).saturating_add(DAY);
+        let hours_from = asked_at.saturating_sub(KEEP_HOURS).max(times.hours_from.unwrap_or(i64::MIN));
+        let has_hours = |at: i64| at > hours_from.saturating_add(DAY);
         let from = if has_hours(start) { hour_of(start) } else { day_of(start) };
         let end = query.until.as_millisecond().saturating_sub(1);
         let end = if has_hours(end) { hour_of(end) + HOUR } else { day_of(end) + DAY };
@@ -68,7 +71,7 @@ impl Recorder {
         }
         for run in &runs {
             let key = Group::of(&run.workload);
-            let counted = run.counted_until.max(from);
+            let counted = run.counted_until.max(from).max(counted_since(recorded, now));
             if run.start < until {
                 summing.count_running(&key);
             }

@@ -44,7 +44,7 @@ fn replica(hours: i64, leading: bool, others: Option<Arc<Others>>) -> HistoryAns
     });
     let snapshot = Snapshot { synced: true, leading, ..Snapshot::default() };
     HistoryAnswers {
-        shared: Arc::default(),
+        shared: Arc::new(HistoryShared::new(Arc::default())),
         queries,
         published: Arc::new(ArcSwap::from_pointee(snapshot)),
         replica: "m-0".to_owned(),

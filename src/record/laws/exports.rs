@@ -4,7 +4,7 @@ use super::*;
 use crate::record::changes::{Changes, NewRecord};
 use crate::record::periods::{Group, Sums, hour_of};
 use crate::record::rows::{AmountRow, OpenRow, RecordRow, WorkloadRow, timestamp};
-use crate::record::store::{CommitAt, Store};
+use crate::record::store::{CommitAt, CommitId, Store};
 use crate::visibility::access::{Access, TenantDetail};
 use crate::visibility::history::export::ExportTopic;
 use crate::visibility::history::{HistorySource, Rollup};
@@ -159,9 +159,13 @@ fn amounts() -> Vec<AmountRow> {
 }
 
 /// Segments that end each second at the same times in three namespaces, open runs, and sums of three days.
+fn commit(number: i64) -> CommitId {
+    CommitId { number, writer: 1 }
+}
+
 fn filled(path: &std::path::Path) -> Recorder {
-    let (store, _) = Store::open(path, time(0)).unwrap();
-    store.commit(&Changes::default(), CommitAt { number: 1, now: ms(-1), until: Some(ms(-1)) }).unwrap();
+    let (mut store, _) = Store::open(path, time(0)).unwrap();
+    store.commit(&Changes::default(), CommitAt { id: commit(1), now: ms(-1), until: Some(ms(-1)) }).unwrap();
     let mut changes = Changes::default();
     for number in 0..240 {
         let row = RecordRow {
@@ -195,7 +199,9 @@ fn filled(path: &std::path::Path) -> Recorder {
         changes.add(hour, key, |sums| *sums = Sums { ended: 1, ..Sums::default() });
     }
     changes.hours.push((ms(3 * 86_400) - HOUR, Vec::new()));
-    store.commit(&changes, CommitAt { number: 2, now: ms(3 * 86_400), until: Some(ms(3 * 86_400)) }).unwrap();
+    store
+        .commit(&changes, CommitAt { id: commit(2), now: ms(3 * 86_400), until: Some(ms(3 * 86_400)) })
+        .unwrap();
     drop(store);
     Recorder::open(path, time(3 * 86_400)).unwrap().0
 }
@@ -298,9 +304,11 @@ fn a_token_expires_when_its_next_rows_are_dropped() {
     page.page.limit = 3;
     let first = ask(&recorder, &page, ms(3 * 86_400)).unwrap();
     drop(recorder);
-    let (store, _) = Store::open(&file.0, time(0)).unwrap();
-    let hour = Changes { hours: vec![(ms(40 * 86_400), Vec::new())], ..Changes::default() };
-    store.commit(&hour, CommitAt { number: 3, now: ms(40 * 86_400), until: None }).unwrap();
+    let (mut store, _) = Store::open(&file.0, time(0)).unwrap();
+    let newest = RecordRow { record: Arc::from("finish"), time: time(40 * 86_400), ..RecordRow::default() };
+    let records = vec![NewRecord { row: newest, adds: Vec::new() }];
+    let hour = Changes { records, hours: vec![(ms(40 * 86_400), Vec::new())], ..Changes::default() };
+    store.commit(&hour, CommitAt { id: commit(3), now: ms(40 * 86_400), until: None }).unwrap();
     drop(store);
     let recorder = Recorder::open(&file.0, time(0)).unwrap().0;
     page.page.continue_token = first.metadata.continue_token;

@@ -1,12 +1,16 @@
 //! What is dropped: records, sums and gaps that are too old, and records that are too many.
 //!
 //! Invariants: sums outlive the records that they were made of; one transaction drops a bounded number of records; the space of what is
-//! dropped is used again.
+//! dropped is used again; nothing is too old by a clock alone, but by the newest record; what was dropped does not count as recorded;
+//! times at which something begins or ends to be recorded do not lie ahead.
 
 use super::{
-    BY_WORKLOAD, BYTES, DAYS, GAPS, HOURS, META, RECORDS, RECORDS_FROM, StoreError, add_bytes, bytes_of,
+    BY_WORKLOAD, BYTES, DAYS, DAYS_FROM, GAPS, HOURS, HOURS_FROM, META, RECORDS, RECORDS_FROM, StoreError,
+    add_bytes, bytes_of, json, parsed,
 };
+use crate::history::Gap;
 use crate::record::periods::DAY;
+use jiff::Timestamp;
 use redb::{ReadableTable, WriteTransaction};
 
 /// How long records are kept, in milliseconds.
@@ -25,6 +29,9 @@ const MAX_DROPPED: usize = 20_000;
 /// freed are used again, and the file does not grow.
 /// Returns whether there is more to drop.
 pub(super) fn drop_old(write: &WriteTransaction, now: i64, limit: i64) -> Result<bool, StoreError> {
+    // A clock that is ahead deletes nothing: what is kept is counted back from what happened last.
+    let newest = newest_record(write)?;
+    let now = newest.map_or(i64::MIN, |newest| newest.min(now));
     let mut before = now.saturating_sub(KEEP_RECORDS);
     let bytes = write.open_table(META)?.get(BYTES)?.map_or(0, |bytes| bytes.value());
     if bytes > limit
@@ -52,35 +59,77 @@ pub(super) fn drop_old(write: &WriteTransaction, now: i64, limit: i64) -> Result
         }
     }
     let left = add_bytes(write, freed.saturating_neg())?;
-    note_kept(write, before)?;
-    for (definition, kept) in [(HOURS, KEEP_HOURS), (DAYS, KEEP_DAYS)] {
-        let mut table = write.open_table(definition)?;
-        table.retain_in((i64::MIN, "")..(now.saturating_sub(kept), ""), |_, _| false)?;
+    note_kept(write, RECORDS_FROM, before)?;
+    for (definition, name, kept) in [(HOURS, HOURS_FROM, KEEP_HOURS), (DAYS, DAYS_FROM, KEEP_DAYS)] {
+        let before = now.saturating_sub(kept);
+        write.open_table(definition)?.retain_in((i64::MIN, "")..(before, ""), |_, _| false)?;
+        note_kept(write, name, before)?;
     }
     write.open_table(GAPS)?.retain_in(..now.saturating_sub(KEEP_DAYS), |_, _| false)?;
     Ok(more || left > limit && freed > 0)
 }
 
-/// Notes since when records are complete.
-fn note_kept(write: &WriteTransaction, before: i64) -> Result<(), StoreError> {
+/// Notes since when records or sums are complete.
+fn note_kept(write: &WriteTransaction, name: &str, before: i64) -> Result<(), StoreError> {
     let mut meta = write.open_table(META)?;
-    let known = meta.get(RECORDS_FROM)?.map_or(i64::MIN, |from| from.value());
-    meta.insert(RECORDS_FROM, known.max(before))?;
+    let known = meta.get(name)?.map_or(i64::MIN, |from| from.value());
+    meta.insert(name, known.max(before))?;
     Ok(())
 }
 
 /// Returns the time of the oldest record.
 fn oldest_record(write: &WriteTransaction) -> Result<Option<i64>, StoreError> {
+    Ok(ends_of_records(write)?.into_iter().map(|(oldest, _)| oldest).min())
+}
+
+/// Returns the time of the newest record.
+fn newest_record(write: &WriteTransaction) -> Result<Option<i64>, StoreError> {
+    Ok(ends_of_records(write)?.into_iter().map(|(_, newest)| newest).max())
+}
+
+/// Returns the times of the oldest and the newest record of each kind.
+fn ends_of_records(write: &WriteTransaction) -> Result<Vec<(i64, i64)>, StoreError> {
     let records = write.open_table(RECORDS)?;
-    let mut oldest = None;
+    let mut ends = Vec::new();
     for kind in 0..=4_u8 {
-        if let Some(row) = records.range((kind, i64::MIN, "")..(kind.saturating_add(1), i64::MIN, ""))?.next()
-        {
-            let (_, time, _) = row?.0.value();
-            oldest = Some(oldest.map_or(time, |known: i64| known.min(time)));
+        let mut rows = records.range((kind, i64::MIN, "")..(kind.saturating_add(1), i64::MIN, ""))?;
+        if let Some(oldest) = rows.next() {
+            let (_, oldest, _) = oldest?.0.value();
+            let newest = match rows.next_back() {
+                Some(newest) => newest?.0.value().1,
+                None => oldest,
+            };
+            ends.push((oldest, newest));
         }
     }
-    Ok(oldest)
+    Ok(ends)
+}
+
+/// Brings times that lie ahead, because a clock did when they were written, back to `now`: since and until when it records, and gaps.
+pub(super) fn bound_times(write: &WriteTransaction, now: i64) -> Result<(), StoreError> {
+    let mut meta = write.open_table(META)?;
+    for name in ["from", "until", "closed", RECORDS_FROM, HOURS_FROM, DAYS_FROM] {
+        if meta.get(name)?.is_some_and(|at| at.value() > now) {
+            meta.insert(name, now)?;
+        }
+    }
+    let mut gaps = write.open_table(GAPS)?;
+    let mut ahead = Vec::new();
+    for row in gaps.iter()? {
+        let (start, row) = row?;
+        ahead.extend(
+            parsed::<Gap>(row.value())
+                .filter(|gap| gap.end.as_millisecond() > now)
+                .map(|gap| (start.value(), gap)),
+        );
+    }
+    for (start, gap) in ahead {
+        gaps.remove(start)?;
+        if let Some(end) = Timestamp::from_millisecond(now).ok().filter(|_| start < now) {
+            gaps.insert(start, &*json(&Gap { end, ..gap }))?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -89,7 +138,7 @@ mod tests {
     use crate::history::RecordKind;
     use crate::record::changes::{Changes, NewRecord};
     use crate::record::rows::{RecordRow, timestamp};
-    use crate::record::store::{CommitAt, Store};
+    use crate::record::store::{CommitAt, CommitId, Store};
     use jiff::Timestamp;
     use std::sync::Arc;
 
@@ -101,7 +150,7 @@ mod tests {
     }
 
     fn at(day: i64, number: i64) -> CommitAt {
-        CommitAt { number, now: day * DAY, until: Some(day * DAY) }
+        CommitAt { id: CommitId { number, writer: 1 }, now: day * DAY, until: Some(day * DAY) }
     }
 
     fn kept(store: &Store) -> usize {
@@ -117,25 +166,30 @@ mod tests {
     #[test]
     fn old_records_go_by_age_and_by_size() {
         let path = std::env::temp_dir().join(format!("sluice-store-{}.redb", std::process::id()));
-        let (store, _) = Store::open(&path, Timestamp::UNIX_EPOCH).unwrap();
-        let records = (0..40).map(|day| record(&format!("uid-{day}"), day * DAY)).collect();
+        let (mut store, _) = Store::open(&path, Timestamp::UNIX_EPOCH).unwrap();
+        let records = (0..=40).map(|day| record(&format!("uid-{day}"), day * DAY)).collect();
         store.commit(&Changes { records, ..Changes::default() }, at(40, 1)).unwrap();
-        assert_eq!(kept(&store), 40, "nothing is dropped before an hour ends");
+        assert_eq!(kept(&store), 41, "nothing is dropped before an hour ends");
         let hour = || Changes { hours: vec![(40 * DAY, Vec::new())], ..Changes::default() };
         store.commit(&hour(), at(40, 2)).unwrap();
-        assert_eq!(kept(&store), 31);
+        assert_eq!(kept(&store), 32);
         let times = store.reading().unwrap().times().unwrap();
         assert_eq!(times.records_from, Some(9 * DAY), "since when records are complete");
         let write = store.database().unwrap().begin_write().unwrap();
         drop_old(&write, 40 * DAY, 0).unwrap();
         write.commit().unwrap();
-        assert_eq!(kept(&store), 30, "too large: the oldest day goes");
-        store.commit(&hour(), at(400, 3)).unwrap();
+        assert_eq!(kept(&store), 31, "too large: the oldest day goes");
+        store.commit(&hour(), at(4_000, 3)).unwrap();
+        assert_eq!(kept(&store), 31, "a clock that is ahead drops nothing");
+        let records = vec![record("last", 400 * DAY)];
+        store.commit(&Changes { records, ..hour() }, at(400, 4)).unwrap();
+        assert_eq!(kept(&store), 1);
+        let times = store.reading().unwrap().times().unwrap();
+        assert_eq!((times.records_from, times.hours_from), (Some(369 * DAY), Some(300 * DAY)));
+        assert_eq!(times.days_from, Some(400 * DAY - KEEP_DAYS));
         let write = store.database().unwrap().begin_write().unwrap();
-        assert!(
-            write.open_table(BY_WORKLOAD).unwrap().iter().unwrap().next().is_none(),
-            "nor is its index kept"
-        );
+        let left = write.open_table(BY_WORKLOAD).unwrap().iter().unwrap().count();
+        assert_eq!(left, 1, "nor is the index of others kept");
         drop(write);
         std::fs::remove_file(path).unwrap();
     }
