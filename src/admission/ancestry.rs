@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::{OwnerRef, ReviewContext};
-use crate::frameworks::{AncestryError, Framework, Management, OwnerLookup, framework, queued_ancestor};
-
-fn is_pod(owner: &OwnerRef) -> bool {
-    framework(owner.group(), &owner.kind).is_some_and(Framework::is_pod)
-}
+use super::{OwnerRef, OwnerView, ReviewContext};
+use crate::api::selector::matches;
+use crate::frameworks::{
+    Above, AncestryError, FoundOwner, Framework, ManagedKinds, OwnPlace, OwnerLookup, Role, Searched,
+    framework, search_above,
+};
 
 /// Returns the controller owner reference of an object, if any.
 pub(super) fn controller_of(object: &Value) -> Option<OwnerRef> {
@@ -22,31 +22,49 @@ pub(super) fn controller_of(object: &Value) -> Option<OwnerRef> {
     })
 }
 
-/// Returns the highest ancestor that is queued itself, so that the object must not be queued. `kind` is the kind of the
-/// object as (group, kind).
+/// Returns what stands above an object in a namespace.
 ///
 /// # Errors
-/// An owner was not found, or the owner references are cyclic or too deep.
-pub fn managed_ancestor(
+/// The owner references are cyclic or too deep.
+pub fn objects_above(
     ctx: &ReviewContext<'_>,
-    kind: (&str, &str),
     namespace: &str,
-    uid: &str,
-    controller: Option<OwnerRef>,
-) -> Result<Option<OwnerRef>, AncestryError> {
-    let managed = ctx.settings.managed_kinds();
-    queued_ancestor(kind, uid, controller, &managed, |owner, management| {
-        match ctx.objects.owner(namespace, &owner.api_version, &owner.kind, &owner.name) {
-            None if management == Management::External => OwnerLookup::Unmanaged,
-            // Of pods only those are known that can lead to a queue.
-            None if is_pod(owner) && ctx.objects.knows_pods() => OwnerLookup::Unmanaged,
-            None => OwnerLookup::Missing,
-            Some(view) => OwnerLookup::Found {
-                queued: ctx.settings.manage_jobs_without_queue_name
-                    || view.queue_name.is_some_and(|name| !name.is_empty()),
-                uid: view.uid,
-                controller: view.controller,
-            },
-        }
+    object: Searched<'_>,
+) -> Result<Above, AncestryError> {
+    let (settings, objects) = (ctx.settings, ctx.objects);
+    let kinds = settings.managed_kinds();
+    // In a namespace that is so new that it is not known, its objects count as managed.
+    let labels = objects.namespace_labels(namespace);
+    let selected = labels.is_none_or(|labels| matches(&settings.managed_namespaces, labels));
+    let unnamed = settings.manage_jobs_without_queue_name && selected;
+    search_above(object, &kinds, |owner| match objects.owner(namespace, owner) {
+        Some(view) => OwnerLookup::Found(found(owner, view, &kinds, unnamed)),
+        None if is_read(ctx, owner, &kinds) => OwnerLookup::Missing,
+        None => OwnerLookup::Unread,
     })
+}
+
+/// Returns whether all objects of the kind of an owner are known, in the version that its reference names, but for those so new that
+/// the watch has not delivered them. Of pods and of external kinds only those are known that can lead to a queue.
+fn is_read(ctx: &ReviewContext<'_>, owner: &OwnerRef, kinds: &ManagedKinds<'_>) -> bool {
+    let Some(row) = framework(owner.group(), &owner.kind) else { return false };
+    let waits = !row.is_pod() || !ctx.objects.knows_pods();
+    waits && kinds.is_enabled(owner) && row.gvk.api_version() == owner.api_version
+}
+
+/// Returns an owner in the terms of the search. `unnamed` says whether objects without a queue name are managed.
+fn found(owner: &OwnerRef, view: OwnerView, kinds: &ManagedKinds<'_>, unnamed: bool) -> FoundOwner {
+    let names_queue = view.queue_name.is_some_and(|name| !name.is_empty());
+    let row = framework(owner.group(), &owner.kind);
+    let asks = names_queue || (unnamed && !row.is_some_and(Framework::is_pod));
+    let managed = || kinds.is_external(owner) || (kinds.is_enabled(owner) && !passes_through(row));
+    let place = match view.place {
+        OwnPlace::Nowhere if asks && managed() => OwnPlace::Queued,
+        place => place,
+    };
+    FoundOwner { uid: view.uid, names_queue, place, controller: view.controller }
+}
+
+fn passes_through(row: Option<&Framework>) -> bool {
+    row.is_some_and(|row| row.role == Role::PassThrough)
 }

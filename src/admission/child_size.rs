@@ -4,12 +4,12 @@
 //! Invariant: an object gets no pods without quota by a write that a webhook sees. That of the controller of the job above is no
 //! exception: it writes what the job asks for.
 
-use super::ancestry::{controller_of, managed_ancestor};
+use super::ancestry::{controller_of, objects_above};
 use super::review::ReviewRequest;
 use crate::api::names::ELASTIC_JOB_ANNOTATION;
 use crate::api::selector::matches;
 use crate::api::validation::{Errors, FieldError};
-use crate::frameworks::{Elastic, JobUnderReview, PodSetSize, first_excess_group, framework};
+use crate::frameworks::{Elastic, JobUnderReview, PodSetSize, Searched, first_excess_group, framework};
 use std::sync::Arc;
 
 /// Checks that a new or changed object that may run has no more pods than the job that is queued in its place asks for. One that was
@@ -60,9 +60,14 @@ fn job_above(
         return None;
     }
     let controller = controller_of(request.object)?;
-    let above = managed_ancestor(ctx, (gvk.group, gvk.kind), request.namespace, job.uid, Some(controller));
-    let above = above.ok().flatten()?;
-    let stored = ctx.objects.owner(request.namespace, &above.api_version, &above.kind, &above.name)?;
+    let object = Searched {
+        kind: (gvk.group, gvk.kind),
+        uid: job.uid,
+        names_queue: job.queue.is_some_and(|name| !name.is_empty()),
+        controller: Some(&controller),
+    };
+    let above = objects_above(ctx, request.namespace, object).ok()?.queued()?;
+    let stored = ctx.objects.owner(request.namespace, &above)?;
     let pod_sets = stored.pod_sets?;
     Some((above, pod_sets))
 }

@@ -12,15 +12,20 @@ use super::review::ReviewRequest;
 use crate::api::names::{DEFAULT_NAME, ELASTIC_JOB_ANNOTATION, MULTIKUEUE_CONTROLLER};
 use crate::api::validation::{Errors, Gate};
 use crate::frameworks::{
-    Framework, JobUnderReview, ManagedJobs, ReviewScope, RuleSettings, is_marked_for_other_framework,
+    Framework, JobUnderReview, ManagedJobs, OwnerRef, ReviewScope, RuleSettings,
+    is_marked_for_other_framework,
 };
 
 /// Defaults queue, priority class, and the fields that suspend a new job and name its controller.
 pub(super) fn default(row: &'static Framework, request: &ReviewRequest<'_>) -> ReviewResponse {
-    let JobDefaults { job, mut patch, queue, must_wait, ancestor, .. } = match JobDefaults::of(row, request) {
+    let defaults = match JobDefaults::of(row, request) {
         Ok(defaults) => defaults,
         Err(response) => return response,
     };
+    if let Some(response) = defaults.unless_owner_is_known() {
+        return response;
+    }
+    let JobDefaults { job, mut patch, queue, must_wait, ancestor, .. } = defaults;
     let (ctx, settings) = (request.ctx, request.ctx.settings);
     if let Some(suspend) = row.fields.suspend
         && must_wait
@@ -65,7 +70,15 @@ pub(super) fn default(row: &'static Framework, request: &ReviewRequest<'_>) -> R
 pub(super) fn validate_scale(row: &'static Framework, request: &ReviewRequest<'_>) -> ReviewResponse {
     let name = request.object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     let objects = request.ctx.objects;
-    let stored = objects.owner(request.namespace, &row.gvk.api_version(), row.gvk.kind, name);
+    let stored = objects.owner(
+        request.namespace,
+        &OwnerRef {
+            api_version: row.gvk.api_version(),
+            kind: row.gvk.kind.to_owned(),
+            name: name.to_owned(),
+            uid: String::new(),
+        },
+    );
     let queue = stored.and_then(|object| object.queue_name).filter(|queue| !queue.is_empty());
     let Some(old) = request.old.filter(|_| queue.is_some()) else { return ReviewResponse::allowed() };
     // A Scale has no pod template to be read.

@@ -1,17 +1,18 @@
 //! What defaulting decides for jobs of every kind: their queue, their priority class, and whether they must wait for admission.
 //!
-//! Invariant: an object below one that is queued does not wait, as it runs on the quota of the other.
+//! Invariants: an object below one that is queued does not wait, as it runs on the quota of the other; an object in no queue is
+//! neither refused nor changed for an owner that cannot be seen.
 
 use serde_json::json;
 
-use super::ancestry::{controller_of, managed_ancestor};
+use super::ancestry::{controller_of, objects_above};
 use super::patch::Patch;
 use super::response::ReviewResponse;
 use super::review::ReviewRequest;
 use crate::api::names::{DEFAULT_NAME, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL};
 use crate::api::selector::matches;
 use crate::api::validation::{Errors, Gate};
-use crate::frameworks::{AncestryError, Framework, JobUnderReview, Management, OwnerRef};
+use crate::frameworks::{Above, End, Framework, JobUnderReview, OwnerRef, Searched, missing_owner};
 
 /// A new or changed object, and what follows from its labels, its namespace and its owners.
 pub(super) struct JobDefaults<'a> {
@@ -27,13 +28,17 @@ pub(super) struct JobDefaults<'a> {
     pub(super) ancestor: Option<OwnerRef>,
     /// Whether it must not run before admission.
     pub(super) must_wait: bool,
+    /// Its controller, if whether something is queued in its place depends on that, and it is not known.
+    unknown: Option<OwnerRef>,
+    /// Whether it is stored already.
+    is_stored: bool,
 }
 
 impl<'a> JobDefaults<'a> {
     /// Reads the object of a review.
     ///
     /// # Errors
-    /// A field is malformed, or an owner was not found: the response.
+    /// A field is malformed, or the owner references are: the response.
     pub(super) fn of(row: &'static Framework, request: &ReviewRequest<'a>) -> Result<Self, ReviewResponse> {
         let mut errors = Errors::new();
         let job = JobUnderReview::read(row, request.object, &mut errors);
@@ -43,17 +48,29 @@ impl<'a> JobDefaults<'a> {
         let (ctx, settings) = (request.ctx, request.ctx.settings);
         let mut patch = Patch::new(request.object);
         let controller = controller_of(request.object);
-        let kinds = settings.managed_kinds();
         let group_kind = (row.gvk.group, row.gvk.kind);
-        let owned = controller
-            .as_ref()
-            .is_some_and(|owner| kinds.owner_management(owner, group_kind) != Management::None);
+        // An empty label equals an absent one.
+        let mut queue = job.queue.filter(|name| !name.is_empty()).map(str::to_owned);
+        let object = Searched {
+            kind: group_kind,
+            uid: job.uid,
+            names_queue: queue.is_some(),
+            controller: controller.as_ref(),
+        };
+        let above = objects_above(ctx, request.namespace, object)
+            .map_err(|error| ReviewResponse::Denied(error.to_string()))?;
+        let (ancestor, unknown) = match above {
+            Above::Queued(owner) => (Some(owner), None),
+            Above::Nothing(End::Missing(owner)) => (None, Some(owner)),
+            Above::Nothing(End::Top | End::Unread(_)) => (None, None),
+        };
+        let kinds = settings.managed_kinds();
+        let owned =
+            ancestor.is_some() || controller.as_ref().is_some_and(|owner| kinds.may_own(owner, group_kind));
         let labels = ctx.objects.namespace_labels(request.namespace);
         let selected = labels.map(|labels| matches(&settings.managed_namespaces, labels));
         let is_selected = selected == Some(true);
 
-        // An empty label equals an absent one.
-        let mut queue = job.queue.filter(|name| !name.is_empty()).map(str::to_owned);
         if queue.is_none()
             && !owned
             && is_selected
@@ -71,17 +88,21 @@ impl<'a> JobDefaults<'a> {
         }
 
         let queue = queue.unwrap_or_default();
-        let ancestor =
-            managed_ancestor(ctx, group_kind, request.namespace, job.uid, controller).map_err(|error| {
-                match error {
-                    AncestryError::Missing(_) => ReviewResponse::NotYet(error.to_string()),
-                    AncestryError::Cycle | AncestryError::TooDeep => {
-                        ReviewResponse::Denied(error.to_string())
-                    }
-                }
-            })?;
         let managed = !queue.is_empty() || (settings.manage_jobs_without_queue_name && is_selected);
         let must_wait = managed && ancestor.is_none();
-        Ok(Self { job, patch, queue, selected, ancestor, must_wait })
+        let is_stored = request.old.is_some();
+        Ok(Self { job, patch, queue, selected, ancestor, must_wait, unknown, is_stored })
+    }
+
+    /// Returns the answer for an object that would have to wait for a queue although its controller is not known: that may be so new
+    /// that the watch has not delivered it. A stored object is left as it is, as its controller may also be gone. `None` if the
+    /// controller is known, or does not matter, because the object is in no queue.
+    pub(super) fn unless_owner_is_known(&self) -> Option<ReviewResponse> {
+        let unknown = self.unknown.as_ref().filter(|_| self.must_wait)?;
+        Some(if self.is_stored {
+            ReviewResponse::allowed()
+        } else {
+            ReviewResponse::NotYet(missing_owner(unknown))
+        })
     }
 }

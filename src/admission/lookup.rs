@@ -1,6 +1,6 @@
 //! [`ObjectLookup`] for the snapshot of the core.
 
-use super::{ObjectLookup, OwnerView};
+use super::{ObjectLookup, OwnerRef, OwnerView};
 use crate::api::ObjectKey;
 use crate::frameworks::Related;
 use crate::snapshot::Snapshot;
@@ -31,11 +31,12 @@ impl ObjectLookup for Snapshot {
         self.synced
     }
 
-    fn owner(&self, namespace: &str, api_version: &str, kind: &str, name: &str) -> Option<OwnerView> {
-        let entry = Snapshot::owner(self, namespace, api_version, kind, name)?;
+    fn owner(&self, namespace: &str, owner: &OwnerRef) -> Option<OwnerView> {
+        let entry = Snapshot::owner(self, namespace, owner)?;
         Some(OwnerView {
             uid: entry.uid.to_string(),
             queue_name: entry.queue_name.as_deref().map(str::to_owned),
+            place: entry.place,
             controller: entry.controller.clone(),
             pod_sets: entry.pod_sets.clone(),
         })

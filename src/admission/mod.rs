@@ -25,7 +25,7 @@ mod tests;
 mod topology;
 mod webhook_entries;
 
-pub use ancestry::managed_ancestor;
+pub use ancestry::objects_above;
 pub use in_process::admit_object;
 pub use reading::{MAX_LIGHT_VALUES, read_heavy, read_light};
 pub use response::may_change_soon;
@@ -35,7 +35,7 @@ pub use webhook_entries::{kinds_open_without_queue, kinds_without_entry};
 
 pub use crate::api::partial::ReadError;
 pub use crate::frameworks::OwnerRef;
-use crate::frameworks::{PodSetSize, Related};
+use crate::frameworks::{OwnPlace, PodSetSize, Related};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,16 +64,18 @@ pub trait ObjectLookup {
     /// Returns whether all pods are known that are in a queue or below a managed object.
     fn knows_pods(&self) -> bool;
     /// Returns the object of an owner reference, or `None` if it is unknown.
-    fn owner(&self, namespace: &str, api_version: &str, kind: &str, name: &str) -> Option<OwnerView>;
+    fn owner(&self, namespace: &str, owner: &OwnerRef) -> Option<OwnerView>;
 }
 
 /// The fields of an owner that the ancestor search needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnerView {
     /// UID of the object as stored.
     pub uid: String,
     /// Its queue label, if any.
     pub queue_name: Option<String>,
+    /// Its place in a queue, if that does not follow from its queue label and its kind.
+    pub place: OwnPlace,
     /// Its controller owner.
     pub controller: Option<OwnerRef>,
     /// What its Workload is charged for, where objects below it could be made larger than it.

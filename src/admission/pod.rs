@@ -36,6 +36,8 @@ pub(super) fn hold(row: &'static Framework, request: &ReviewRequest<'_>) -> Revi
             "namespace {:?} is not known yet; try again",
             request.namespace
         ));
+    } else if let Some(response) = defaults.unless_owner_is_known() {
+        return response;
     } else if defaults.must_wait {
         defaults.patch
     } else {
@@ -53,10 +55,14 @@ pub(super) fn mark_templates(row: &'static Framework, request: &ReviewRequest<'_
     if is_marked_for_other_framework(row, request.object) {
         return ReviewResponse::allowed();
     }
-    let JobDefaults { mut patch, must_wait, .. } = match JobDefaults::of(row, request) {
+    let defaults = match JobDefaults::of(row, request) {
         Ok(defaults) => defaults,
         Err(response) => return response,
     };
+    if let Some(response) = defaults.unless_owner_is_known() {
+        return response;
+    }
+    let JobDefaults { mut patch, must_wait, .. } = defaults;
     if must_wait {
         let changes = row.mark_templates(patch.object(), &request.ctx.settings.gates);
         patch.make(&changes);

@@ -10,13 +10,14 @@ use super::patch::Patch;
 use super::response::ReviewResponse;
 use super::review::evaluate;
 use super::{
-    AdmissionSettings, ObjectLookup, OwnerRef, OwnerView, ReadError, ReviewContext, admit_object,
-    managed_ancestor, paths, read_heavy, read_light, review,
+    AdmissionSettings, ObjectLookup, OwnerRef, OwnerView, ReadError, ReviewContext, paths, read_heavy,
+    read_light, review,
 };
-use crate::frameworks::{AncestryError, NothingRelated, Related};
+use crate::frameworks::{NothingRelated, Related};
 
 mod elastic;
 mod held_pods;
+mod owners;
 mod slices;
 
 #[derive(Default)]
@@ -48,8 +49,8 @@ impl ObjectLookup for Cluster {
     fn knows_pods(&self) -> bool {
         true
     }
-    fn owner(&self, _: &str, _: &str, _: &str, name: &str) -> Option<OwnerView> {
-        self.owners.get(name).cloned()
+    fn owner(&self, _: &str, owner: &OwnerRef) -> Option<OwnerView> {
+        self.owners.get(&owner.name).cloned()
     }
 }
 
@@ -129,118 +130,6 @@ fn only_managed_jobs_are_suspended() {
     assert!(asked(path, &job(), None, &cluster, &settings)["response"].get("patch").is_none());
     let managing = AdmissionSettings { manage_jobs_without_queue_name: true, ..settings };
     assert!(asked(path, &job(), None, &cluster, &managing)["response"].get("patch").is_some());
-}
-
-fn owner(name: &str) -> OwnerRef {
-    OwnerRef {
-        api_version: "batch/v1".into(),
-        kind: "Job".into(),
-        name: name.into(),
-        uid: format!("uid-{name}"),
-    }
-}
-
-fn view(name: &str, queue: Option<&str>, controller: Option<OwnerRef>) -> (String, OwnerView) {
-    (
-        name.to_owned(),
-        OwnerView {
-            uid: format!("uid-{name}"),
-            queue_name: queue.map(str::to_owned),
-            controller,
-            pod_sets: None,
-        },
-    )
-}
-
-fn foreign(name: &str) -> OwnerRef {
-    OwnerRef { kind: "Foo".into(), api_version: "example.com/v1".into(), ..owner(name) }
-}
-
-/// Returns settings with the external kind Foo.
-fn with_foreign_kind() -> AdmissionSettings {
-    let external = BTreeSet::from([("example.com".to_owned(), "Foo".to_owned())]);
-    AdmissionSettings { external_kinds: external, ..AdmissionSettings::default() }
-}
-
-fn above(
-    owners: Vec<(String, OwnerView)>,
-    first: OwnerRef,
-    settings: &AdmissionSettings,
-) -> Result<Option<OwnerRef>, AncestryError> {
-    let cluster = Cluster { owners: owners.into_iter().collect(), ..Cluster::default() };
-    managed_ancestor(
-        &ReviewContext { objects: &cluster, settings },
-        ("batch", "Job"),
-        "ns",
-        "me",
-        Some(first),
-    )
-}
-
-#[test]
-fn highest_queued_ancestor_wins_and_cycles_are_errors() {
-    let settings = with_foreign_kind();
-    let walk = |owners, first| above(owners, foreign(first), &settings);
-    let queued = |name| Ok(Some(foreign(name)));
-    let chain = vec![view("a", Some("lq"), Some(foreign("b"))), view("b", Some("lq"), None)];
-    assert_eq!(walk(chain, "a"), queued("b"));
-    assert_eq!(walk(vec![view("a", None, None)], "a"), Ok(None));
-    let cycle = vec![view("a", None, Some(foreign("b"))), view("b", None, Some(foreign("a")))];
-    assert!(walk(cycle, "a").unwrap_err().to_string().contains("cycle"));
-    let long = (0..20).map(|i| view(&i.to_string(), None, Some(foreign(&(i + 1).to_string())))).collect();
-    assert!(walk(long, "0").unwrap_err().to_string().contains("more than 10"));
-}
-
-#[test]
-fn external_owner_is_found_by_workload() {
-    let queued = vec![view("a", Some("lq"), None)];
-    let ancestor = Ok(Some(foreign("a")));
-    assert_eq!(above(queued.clone(), foreign("a"), &with_foreign_kind()), ancestor);
-    assert_eq!(
-        above(vec![], foreign("a"), &with_foreign_kind()),
-        Ok(None),
-        "an owner without a Workload is unmanaged"
-    );
-    assert_eq!(above(queued, foreign("a"), &AdmissionSettings::default()), Ok(None));
-}
-
-/// Defaults a new Job with this controller owner; returns whether it is suspended, and its queue.
-fn with_owner(owner: &OwnerRef, queue: &str, settings: &AdmissionSettings) -> (bool, Option<String>) {
-    let cluster = Cluster {
-        queues: vec!["lq", "default"],
-        owners: [view(&owner.name, Some("lq"), None)].into(),
-        ..Cluster::default()
-    };
-    let mut job = if queue.is_empty() { job() } else { queued(queue) };
-    job["metadata"]["ownerReferences"] = json!([{"apiVersion": owner.api_version, "kind": owner.kind,
-        "name": owner.name, "uid": owner.uid, "controller": true}]);
-    let ctx = ReviewContext { objects: &cluster, settings };
-    let (job, _) = admit_object(("batch", "Job"), job, None, |_| Ok(()), &ctx).unwrap();
-    let queue = job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"].as_str();
-    (job["spec"]["suspend"] == true, queue.filter(|name| !name.is_empty()).map(str::to_owned))
-}
-
-#[test]
-fn owner_reference_does_not_bypass_queue() {
-    let set = OwnerRef {
-        kind: "JobSet".to_owned(),
-        api_version: "jobset.x-k8s.io/v1alpha2".to_owned(),
-        ..owner("set")
-    };
-    let only_jobs = BTreeSet::from(["batch/job".to_owned()]);
-    for managing in [false, true] {
-        let settings =
-            AdmissionSettings { manage_jobs_without_queue_name: managing, ..AdmissionSettings::default() };
-        let suspended = |queue: &str| (true, Some(queue.to_owned()));
-        // A Job creates no Jobs, so it is no valid owner, queued or not.
-        assert_eq!(with_owner(&owner("parent"), "lq", &settings), suspended("lq"));
-        assert_eq!(with_owner(&owner("parent"), "", &settings), suspended("default"));
-        assert_eq!(with_owner(&owner("absent"), "lq", &settings), suspended("lq"));
-        // An owner of a kind that is not configured has no effect.
-        let settings = AdmissionSettings { frameworks: only_jobs.clone(), ..settings };
-        assert_eq!(with_owner(&set, "", &settings), suspended("default"));
-        assert_eq!(with_owner(&set, "lq", &settings), suspended("lq"));
-    }
 }
 
 #[test]

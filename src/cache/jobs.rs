@@ -23,6 +23,8 @@ pub(crate) struct JobChange {
     pub(crate) replaced: Option<Arc<str>>,
     /// Pods below the job whose membership of a workload was checked again.
     pub(crate) pods: RecheckedPods,
+    /// UID of the job if it is new, or its place between its controller and its queue has changed.
+    pub(crate) moved: Option<Arc<str>>,
 }
 
 /// Jobs by kind and key.
@@ -153,6 +155,12 @@ impl JobRecords {
     }
 }
 
+/// Returns whether both are the same job in the same place between its controller and its queue.
+fn has_same_place(before: &JobView, now: &JobView) -> bool {
+    let place = |view: &JobView| (view.queue_name.clone(), view.managed_by.clone(), view.options.skipped);
+    before.uid == now.uid && before.controller == now.controller && place(before) == place(now)
+}
+
 impl Cache {
     /// Returns the jobs that read an object, in order.
     pub(crate) fn jobs_reading(&self, object: &RelatedKey) -> impl Iterator<Item = &JobId> {
@@ -211,10 +219,12 @@ impl Cache {
         let has_same_controller =
             before.is_some_and(|before| before.uid == view.uid && before.controller == view.controller);
         let uid = Arc::clone(&view.uid);
+        let keeps_place = before.is_some_and(|before| has_same_place(before, &view));
+        let moved = (!keeps_place).then(|| Arc::clone(&uid));
         let replaced = self.jobs.insert(kind, view);
         let pods =
             if has_same_controller { RecheckedPods::default() } else { self.recheck_pods_below([uid]) };
-        Ok(JobChange { replaced, pods })
+        Ok(JobChange { replaced, pods, moved })
     }
 
     pub(crate) fn remove_job(

@@ -1,11 +1,15 @@
-//! Which kinds of owners a configuration manages.
+//! Which kinds of owners a configuration manages, and what their controllers create.
 //!
-//! Invariant: owner references are written by users and not trusted. A reference counts only if the owner's controller
-//! creates objects of the owned kind; otherwise a user could name any queued object to bypass the queue.
+//! Invariant: owner references are written by users and not trusted. An owner exempts an object from its queue only if the owner's
+//! controller creates objects of the owned kind; otherwise a user could name any queued object to bypass the queue.
 
 use super::OwnerRef;
-use super::table::framework;
+use super::row::{CreatedKinds, Framework};
+use super::table::{PODS, framework};
 use std::collections::BTreeSet;
+
+/// A kind between Deployments and their pods, as (group, kind).
+const REPLICA_SET: (&str, &str) = ("apps", "ReplicaSet");
 
 /// The managed kinds of a configuration.
 #[derive(Clone, Copy, Debug)]
@@ -16,30 +20,47 @@ pub struct ManagedKinds<'a> {
     pub external: &'a BTreeSet<(String, String)>,
 }
 
-/// Which controller manages the kind of an owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Management {
-    /// This manager.
-    Internal,
-    /// An external controller. Its objects are known only by the Workloads that they own.
-    External,
-    /// None: the kind is not configured, or its controller does not create objects of the owned kind.
-    None,
-}
-
 impl ManagedKinds<'_> {
-    /// Returns which controller manages the owner of an object of kind `owned`, given as (group, kind).
-    pub fn owner_management(&self, owner: &OwnerRef, owned: (&str, &str)) -> Management {
+    /// Returns whether this manager reads and queues objects of the kind of an owner.
+    pub fn is_enabled(&self, owner: &OwnerRef) -> bool {
+        framework(owner.group(), &owner.kind).is_some_and(|row| self.frameworks.contains(row.name))
+    }
+
+    /// Returns whether an external controller manages the kind of an owner. Its objects are known only by the Workloads that they
+    /// own.
+    pub fn is_external(&self, owner: &OwnerRef) -> bool {
         let id = (owner.group(), owner.kind.as_str());
-        match framework(id.0, id.1).filter(|row| self.frameworks.contains(row.name)) {
-            Some(row) if !row.creates.includes(owned) => Management::None,
-            Some(_) => Management::Internal,
-            None if self.external.iter().any(|(group, kind)| (group.as_str(), kind.as_str()) == id) => {
-                Management::External
-            }
-            None => Management::None,
+        self.external.iter().any(|(group, kind)| (group.as_str(), kind.as_str()) == id)
+    }
+
+    /// Returns what the controller of the kind of an owner creates; `None` if it is not known. Whether the kind is enabled does not
+    /// matter.
+    pub(super) fn created_by(&self, owner: &OwnerRef) -> Option<CreatedKinds> {
+        let id = (owner.group(), owner.kind.as_str());
+        let row = || framework(id.0, id.1).map(|row| row.creates);
+        if id == REPLICA_SET {
+            Some(PODS)
+        } else if self.is_external(owner) {
+            Some(CreatedKinds::Any)
+        } else {
+            row()
         }
     }
+
+    /// Returns whether the controller of an owner creates objects of a kind, given as (group, kind).
+    pub fn creates(&self, owner: &OwnerRef, owned: (&str, &str)) -> bool {
+        self.created_by(owner).is_some_and(|created| created.includes(owned))
+    }
+
+    /// Returns whether an owner is of a managed kind whose controller creates objects of another kind, given as (group, kind).
+    pub fn may_own(&self, owner: &OwnerRef, owned: (&str, &str)) -> bool {
+        (self.is_enabled(owner) || self.is_external(owner)) && self.creates(owner, owned)
+    }
+}
+
+/// Returns whether an owner is a pod.
+pub(super) fn is_pod(owner: &OwnerRef) -> bool {
+    framework(owner.group(), &owner.kind).is_some_and(Framework::is_pod)
 }
 
 #[cfg(test)]
@@ -59,26 +80,30 @@ mod tests {
             uid: "u".to_owned(),
         };
         let table = [
-            ("batch/v1", "Job", JOB, Management::None),
-            ("batch/v1", "Job", POD, Management::Internal),
-            ("batch/v1", "CronJob", JOB, Management::None),
-            ("jobset.x-k8s.io/v1alpha2", "JobSet", JOB, Management::Internal),
-            ("jobset.x-k8s.io/v1alpha2", "JobSet", POD, Management::None),
-            ("kubeflow.org/v2beta1", "MPIJob", JOB, Management::Internal),
-            ("kubeflow.org/v1", "PyTorchJob", JOB, Management::None),
-            ("ray.io/v1", "RayJob", JOB, Management::Internal),
-            ("workload.codeflare.dev/v1beta2", "AppWrapper", JOB, Management::Internal),
-            ("apps/v1", "Deployment", JOB, Management::None),
-            ("v1", "Pod", JOB, Management::None),
-            ("example.com/v1", "Foo", JOB, Management::External),
+            ("batch/v1", "Job", JOB, false),
+            ("batch/v1", "Job", POD, true),
+            ("batch/v1", "CronJob", JOB, false),
+            ("jobset.x-k8s.io/v1alpha2", "JobSet", JOB, true),
+            ("jobset.x-k8s.io/v1alpha2", "JobSet", POD, false),
+            ("kubeflow.org/v2beta1", "MPIJob", JOB, true),
+            ("kubeflow.org/v1", "PyTorchJob", JOB, false),
+            ("ray.io/v1", "RayJob", JOB, true),
+            ("workload.codeflare.dev/v1beta2", "AppWrapper", JOB, true),
+            ("apps/v1", "Deployment", JOB, false),
+            ("apps/v1", "Deployment", REPLICA_SET, true),
+            ("v1", "Pod", JOB, false),
+            ("example.com/v1", "Foo", JOB, true),
         ];
         for (api_version, kind, child, expected) in table {
-            let management = managed.owner_management(&named(api_version, kind), child);
-            assert_eq!(management, expected, "{api_version} {kind} of {child:?}");
+            let owner = named(api_version, kind);
+            assert_eq!(managed.may_own(&owner, child), expected, "{api_version} {kind} of {child:?}");
+            assert_eq!(managed.creates(&owner, child), expected, "{api_version} {kind} of {child:?}");
         }
+        let replica_set = named("apps/v1", "ReplicaSet");
+        assert!(managed.creates(&replica_set, POD) && !managed.may_own(&replica_set, POD));
         let some = BTreeSet::from(["batch/job".to_owned()]);
         let managed = ManagedKinds { frameworks: &some, external: &external };
         let set = named("jobset.x-k8s.io/v1alpha2", "JobSet");
-        assert_eq!(managed.owner_management(&set, JOB), Management::None, "framework is not configured");
+        assert!(!managed.may_own(&set, JOB) && managed.creates(&set, JOB), "framework is not configured");
     }
 }

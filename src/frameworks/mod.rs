@@ -59,13 +59,15 @@ mod unit_summary;
 mod view;
 mod workload;
 
-pub use ancestry::{AncestryError, OwnerLookup, queued_ancestor};
+pub use ancestry::{
+    Above, AncestryError, End, FoundOwner, OwnPlace, OwnerLookup, Searched, missing_owner, search_above,
+};
 pub use child_size::{ChildGroup, PodSetSize, first_excess_group};
 pub use from_file::{FrameworkFileError, framework_from_file};
 pub use hooks::{Hooks, ManagedJobs, ReviewField, ReviewScope, RuleSettings};
 pub use job_kind::JobKind;
 pub use job_under_review::{JobUnderReview, MadePodSet, PodSetUnderReview, map_text};
-pub use managed_kinds::{ManagedKinds, Management};
+pub use managed_kinds::ManagedKinds;
 pub use patch::{Action, ActionWrite, Change, FieldChange, JobPatch, PatchBody, Target};
 pub use played_status::{PlayedJob, PlayedState};
 pub use pod_group::{hold_pod, role_hash};

@@ -119,7 +119,6 @@ impl Audit<'_> {
             && !units.manages_job(kind, view)
             && !is_managed_by_other_controller(kind, view)
             && units.ancestor_of(kind, view).is_none()
-            && units.queued_controller_of(kind, view).is_none()
     }
 }
 

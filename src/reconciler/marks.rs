@@ -35,8 +35,8 @@ impl Reconciler {
         let Some(owner) = owner.filter(|o| self.settings.is_external(o.group(), &o.kind)) else {
             return;
         };
-        let queued = !self.cache.workloads_owned_by(&owner.uid).is_empty();
-        self.snapshot_builder.set_external_owner(namespace, owner, queued);
+        let place = self.units().place_of_external(namespace, owner);
+        self.snapshot_builder.set_external_owner(namespace, owner, place);
     }
 
     /// Handles the effects of storing or removing a pod.

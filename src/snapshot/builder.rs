@@ -4,13 +4,10 @@
 
 use super::{OwnerEntry, QueueFacts, QueueView, References, Snapshot};
 use crate::api::{ObjectKey, OwnerRecord};
-use crate::frameworks::{Framework, JobKind, JobView, PodSetSize, frameworks};
+use crate::frameworks::{Framework, JobKind, JobView, OwnPlace, PodSetSize, frameworks};
 use crate::history::HistoryStats;
 use jiff::{SignedDuration, Timestamp};
 use std::sync::Arc;
-
-/// Queue name of an external object: its LocalQueue is known only to its own controller.
-const EXTERNAL_QUEUE: &str = "external";
 
 /// The last snapshot, and which of its parts are out of date.
 #[derive(Clone, Debug, Default)]
@@ -93,6 +90,7 @@ impl SnapshotBuilder {
         let entry = OwnerEntry {
             uid: view.uid.clone(),
             queue_name: view.queue_name.clone(),
+            place: OwnPlace::Nowhere,
             controller: view.controller.clone(),
             pod_sets: sizes_for_children(kind, view),
         };
@@ -121,17 +119,12 @@ impl SnapshotBuilder {
     }
 
     /// Adds or removes an object of an external framework: it is included while it owns a Workload.
-    pub(crate) fn set_external_owner(&mut self, namespace: &Arc<str>, owner: &OwnerRecord, queued: bool) {
+    pub(crate) fn set_external_owner(&mut self, namespace: &Arc<str>, owner: &OwnerRecord, place: OwnPlace) {
         let key = ObjectKey { namespace: namespace.clone(), name: owner.name.clone() };
         let id = (owner.group().to_owned(), owner.kind.to_string(), key);
-        if queued {
+        if place != OwnPlace::Nowhere {
             let uid = owner.uid.clone();
-            let entry = OwnerEntry {
-                uid,
-                queue_name: Some(Arc::from(EXTERNAL_QUEUE)),
-                controller: None,
-                pod_sets: None,
-            };
+            let entry = OwnerEntry { uid, queue_name: None, place, controller: None, pod_sets: None };
             self.current.external_owners.insert_mut(id, Arc::new(entry));
         } else if self.current.external_owners.get(&id).is_some_and(|known| known.uid == owner.uid) {
             self.current.external_owners.remove_mut(&id);

@@ -19,7 +19,7 @@ pub use queue_facts::{ClusterQueueFacts, CohortFacts, ObjectFacts, QueueFacts};
 use crate::api::ObjectKey;
 use crate::cache::related::RelatedObjects;
 use crate::cache::{Kind, WorkloadIndex};
-use crate::frameworks::{JobKind, OwnerRef, PodSetSize};
+use crate::frameworks::{JobKind, OwnPlace, OwnerRef, PodSetSize};
 use crate::history::HistoryStats;
 use crate::quota::{FlavorResource, NodeUsage};
 use crate::resources::Amount;
@@ -97,6 +97,8 @@ pub struct OwnerEntry {
     pub uid: Arc<str>,
     /// Name of the LocalQueue.
     pub queue_name: Option<Arc<str>>,
+    /// Its place in a queue, if that does not follow from its queue and its kind.
+    pub place: OwnPlace,
     /// The controller of the job itself.
     pub controller: Option<OwnerRef>,
     /// What its Workload is charged for, where objects below it could be made larger than it.
@@ -211,9 +213,9 @@ pub struct CohortView {
 
 impl Snapshot {
     /// Returns the job that an owner reference names.
-    pub fn owner(&self, namespace: &str, api_version: &str, kind: &str, name: &str) -> Option<&OwnerEntry> {
-        let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        let key = ObjectKey::new(namespace, name);
+    pub fn owner(&self, namespace: &str, owner: &OwnerRef) -> Option<&OwnerEntry> {
+        let (group, kind) = (owner.group(), owner.kind.as_str());
+        let key = ObjectKey::new(namespace, &owner.name);
         let entry = match Kind::from_group_kind(group, kind) {
             Some(Kind::Job(kind)) => self.owners.get(&(kind, key)),
             Some(Kind::Pod) => self.owners.get(&(JobKind::POD, key)),

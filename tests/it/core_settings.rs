@@ -3,6 +3,7 @@
 use crate::core_fixture::{Core, JOB, START, condition, job, reserving_workload, workload, writes};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use sluice::admission::OwnerRef;
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::lifecycle::pods_ready::PodsReadyLimits;
@@ -105,7 +106,13 @@ fn child_of_external_owner_gets_no_workload() {
         parent["metadata"]["ownerReferences"] = json!([owner]);
         parent["metadata"]["labels"] = json!({});
         core.put(Kind::Workload, parent);
-        let known = core.state.snapshot().owner("ns", "example.com/v1", "Foo", "foo").is_some();
+        let reference = OwnerRef {
+            api_version: "example.com/v1".to_owned(),
+            kind: "Foo".to_owned(),
+            name: "foo".to_owned(),
+            uid: "jobs-foo".to_owned(),
+        };
+        let known = core.state.snapshot().owner("ns", &reference).is_some();
         assert_eq!(known, expected);
         let mut child = job("child");
         child["metadata"]["ownerReferences"] = json!([owner]);
@@ -122,7 +129,7 @@ fn child_of_external_owner_gets_no_workload() {
         );
         let uid = "workloads-w-foo".to_owned();
         core.feed(Delta::Deleted { kind: Kind::Workload, key: ObjectKey::new("ns", "w-foo"), uid });
-        assert!(core.state.snapshot().owner("ns", "example.com/v1", "Foo", "foo").is_none());
+        assert!(core.state.snapshot().owner("ns", &reference).is_none());
     }
 }
 

@@ -131,6 +131,12 @@ impl JobServer {
         self.settle();
     }
 
+    /// Creates an object with the UID and the time that it says.
+    pub(crate) fn load(&mut self, kind: Kind, object: Value) {
+        self.harness.server.load(kind, object, self.now);
+        self.settle();
+    }
+
     pub(crate) fn edit(&mut self, kind: Kind, name: &str, change: impl FnOnce(&mut Value)) {
         self.edit_any(kind, &ObjectKey::new("ns", name), change);
     }

@@ -60,6 +60,7 @@ mod monitoring;
 mod monitoring_queries;
 mod moved_jobs;
 mod own_events;
+mod owner_chains;
 mod pending_lists;
 mod people_acting;
 mod people_export;

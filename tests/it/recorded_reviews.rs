@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
-use sluice::admission::{AdmissionSettings, ObjectLookup, OwnerView, ReviewContext, review};
+use sluice::admission::{AdmissionSettings, ObjectLookup, OwnerRef, OwnerView, ReviewContext, review};
 use sluice::frameworks::{Found, Framework, Related, RelatedKey, Role, frameworks};
 
 /// The objects of the recording's `context.json`, as admission looks them up.
@@ -92,7 +92,7 @@ impl ObjectLookup for RecordedCluster {
         true
     }
 
-    fn owner(&self, _: &str, _: &str, _: &str, _: &str) -> Option<OwnerView> {
+    fn owner(&self, _: &str, _: &OwnerRef) -> Option<OwnerView> {
         None
     }
 }

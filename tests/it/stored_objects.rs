@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use sluice::admission::{
-    AdmissionSettings, ObjectLookup, OwnerView, ReadError, ReviewContext, read_heavy, review,
+    AdmissionSettings, ObjectLookup, OwnerRef, OwnerView, ReadError, ReviewContext, read_heavy, review,
 };
 use sluice::frameworks::{NothingRelated, Related};
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ impl ObjectLookup for NoObjects {
         true
     }
 
-    fn owner(&self, _: &str, _: &str, _: &str, _: &str) -> Option<OwnerView> {
+    fn owner(&self, _: &str, _: &OwnerRef) -> Option<OwnerView> {
         None
     }
 }

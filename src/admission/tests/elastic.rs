@@ -1,6 +1,7 @@
 //! Reviews of elastic Jobs.
 
-use super::{Cluster, asked, errors, foreign, queued, view, with_foreign_kind};
+use super::owners::{foreign, view, with_foreign_kind};
+use super::{Cluster, asked, errors, queued};
 use crate::admission::in_process::admit_object;
 use crate::admission::{AdmissionSettings, ReviewContext};
 use serde_json::{Value, json};

@@ -98,12 +98,7 @@ fn pods_that_do_not_wait_are_left_alone() {
     owned["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j-1", "controller": true}]);
     let mut owners = cluster(&["q"]);
-    let owner = OwnerView {
-        uid: "j-1".to_owned(),
-        queue_name: Some("q".to_owned()),
-        controller: None,
-        pod_sets: None,
-    };
+    let owner = OwnerView { uid: "j-1".to_owned(), queue_name: Some("q".to_owned()), ..OwnerView::default() };
     owners.owners.insert("j".to_owned(), owner);
     assert_eq!(defaulted(kind, &owned, &owners, &all), owned, "its Job is queued in its place");
     let only_deployments = AdmissionSettings { frameworks: ["deployment".to_owned()].into(), ..settings() };

@@ -4,7 +4,7 @@ use super::{KindRules, Received, Steps};
 use crate::api::decoding::decode;
 use crate::api::{ObjectKey, names};
 use crate::cache::{JobChange, WorkloadObject};
-use crate::frameworks::{JobKind, Management, OwnerRef, RelatedKey, RelatedKind};
+use crate::frameworks::{JobKind, OwnPlace, OwnerRef, RelatedKey, RelatedKind};
 use crate::reconciler::{ReconcileKey, Reconciler};
 use crate::snapshot::OwnerEntry;
 use jiff::Timestamp;
@@ -83,10 +83,18 @@ fn owner_entry(core: &Reconciler, pod: &ObjectMeta) -> Option<OwnerEntry> {
     });
     let kind = (JobKind::POD.gvk.group, JobKind::POD.gvk.kind);
     let managed = core.settings.managed();
-    let controller = controller.filter(|owner| managed.owner_management(owner, kind) != Management::None);
-    let waits = queue_name.is_some() || label(names::MANAGED_LABEL).is_some();
+    let controller = controller.filter(|owner| managed.may_own(owner, kind));
+    let is_held = label(names::MANAGED_LABEL).is_some();
+    let waits = queue_name.is_some() || is_held;
+    let place = if is_held { OwnPlace::Queued } else { OwnPlace::Nowhere };
     let uid = || Arc::from(pod.uid.as_deref().unwrap_or_default());
-    (waits || controller.is_some()).then(|| OwnerEntry { uid: uid(), queue_name, controller, pod_sets: None })
+    (waits || controller.is_some()).then(|| OwnerEntry {
+        uid: uid(),
+        queue_name,
+        place,
+        controller,
+        pod_sets: None,
+    })
 }
 
 pub(super) struct Pods;
@@ -124,8 +132,11 @@ impl KindRules for Pods {
 impl KindRules for JobKind {
     fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), String> {
         let had_pods = core.cache.job(&(*self, key.clone())).is_some_and(|view| view.status.active_pods > 0);
-        let JobChange { replaced, pods } = core.cache.ingest_job(*self, key, received.object)?;
+        let JobChange { replaced, pods, moved } = core.cache.ingest_job(*self, key, received.object)?;
         core.follow_rechecked_pods(pods);
+        if let Some(uid) = moved {
+            core.work_queue.add_all(core.units().steps_below(&uid));
+        }
         if let Some(uid) = &replaced {
             core.mark_workloads_owned_by(uid);
         }
@@ -145,6 +156,7 @@ impl KindRules for JobKind {
     fn remove(&self, core: &mut Reconciler, key: &ObjectKey) {
         if let Some((view, pods)) = core.cache.remove_job(*self, key) {
             core.follow_rechecked_pods(pods);
+            core.work_queue.add_all(core.units().steps_below(&view.uid));
             core.snapshot_builder.remove_job(*self, key);
             core.mark_workloads_of_job(*self, &view);
             let above = core.units().steps_above(&view);

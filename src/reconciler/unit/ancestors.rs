@@ -5,86 +5,117 @@
 
 use super::units::{Units, is_managed_by_other_controller};
 use super::{LoadedUnit, UnitStep};
-use crate::api::{ObjectKey, names};
+use crate::api::reason::ConditionType;
+use crate::api::{ObjectKey, OwnerRecord, names};
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{
-    AncestryError, ChildGroup, JobKind, JobView, Management, OwnerLookup, OwnerRef, PodSetSize, PodSetView,
-    Stop, StopScope, UnitKey, first_excess_group, framework, queued_ancestor,
+    Above, AncestryError, ChildGroup, End, FoundOwner, JobKind, JobView, OwnPlace, OwnerLookup, OwnerRef,
+    PodSetSize, PodSetView, Role, Searched, Stop, StopScope, UnitKey, first_excess_group, framework,
+    search_above,
 };
+use crate::lifecycle::conditions;
+use crate::reconciler::work_queue::ReconcileKey;
 use jiff::Timestamp;
 use std::sync::Arc;
 
 impl<'a> Units<'a> {
-    /// Returns the ancestor of a job that is queued in place of the job.
+    /// Returns the ancestor of a job that is queued in place of the job, at any depth.
     pub(crate) fn ancestor_of(self, kind: JobKind, view: &JobView) -> Option<OwnerRef> {
-        self.search_ancestor(kind, view).ok().flatten()
+        self.above(kind, view).ok()?.queued()
     }
 
     /// Returns why no ancestor of a job can be found: its owner references form a cycle or are too deep. It is then queued by itself.
     pub(super) fn ancestry_fault(self, kind: JobKind, view: &JobView) -> Option<AncestryError> {
-        self.search_ancestor(kind, view).err()
+        self.above(kind, view).err()
     }
 
-    fn search_ancestor(self, kind: JobKind, view: &JobView) -> Result<Option<OwnerRef>, AncestryError> {
+    /// Returns the steps of what is below an object that has appeared, is gone, or has another controller or queue: another object may
+    /// be queued in their place now.
+    pub(crate) fn steps_below(self, uid: &str) -> Vec<ReconcileKey> {
+        self.steps_of_jobs(self.cache.jobs_below(uid))
+    }
+
+    fn above(self, kind: JobKind, view: &JobView) -> Result<Above, AncestryError> {
         if is_managed_by_other_controller(kind, view) {
-            return Ok(None);
+            return Ok(Above::Nothing(End::Top));
         }
-        let look_up = |owner: &OwnerRef, management: Management| {
-            let key =
-                ObjectKey { namespace: view.key.namespace.clone(), name: Arc::from(owner.name.as_str()) };
-            if management == Management::External {
-                return self.look_up_external(&key, owner);
-            }
-            let kind = framework(owner.group(), &owner.kind).map(JobKind::new);
-            let job = kind.and_then(|kind| Some((kind, self.cache.job(&(kind, key))?)));
-            job.map_or(OwnerLookup::Unmanaged, |(kind, job)| OwnerLookup::Found {
-                uid: job.uid.to_string(),
-                queued: self.manages_job(kind, job),
-                controller: job.controller.clone(),
+        let object = Searched {
+            kind: (kind.gvk.group, kind.gvk.kind),
+            uid: &view.uid,
+            names_queue: view.queue_name.is_some(),
+            controller: view.controller.as_ref(),
+        };
+        search_above(object, &self.settings.managed(), |owner| self.look_up(&view.key.namespace, owner))
+    }
+
+    fn look_up(self, namespace: &Arc<str>, owner: &OwnerRef) -> OwnerLookup {
+        if self.settings.is_external(owner.group(), &owner.kind) {
+            return self.look_up_external(namespace, owner);
+        }
+        let Some(kind) = framework(owner.group(), &owner.kind).map(JobKind::new) else {
+            return OwnerLookup::Unread;
+        };
+        let key = ObjectKey { namespace: namespace.clone(), name: Arc::from(owner.name.as_str()) };
+        let Some(job) = self.cache.job(&(kind, key)) else { return OwnerLookup::Missing };
+        OwnerLookup::Found(FoundOwner {
+            uid: job.uid.to_string(),
+            names_queue: job.queue_name.is_some(),
+            place: self.place_of_job(kind, job),
+            controller: job.controller.clone(),
+        })
+    }
+
+    /// Returns the place of a job in a queue. One that has lost its queue keeps it until its Workload has ended.
+    fn place_of_job(self, kind: JobKind, job: &JobView) -> OwnPlace {
+        let has_open_workload = || {
+            let workload = self.latest_workload_of(&job.key.namespace, &job.uid);
+            workload.is_some_and(|record| !has_finished(record))
+        };
+        let managed = || {
+            self.manages_job(kind, job) || (!is_managed_by_other_controller(kind, job) && has_open_workload())
+        };
+        if kind.role != Role::PassThrough && managed() { OwnPlace::Queued } else { OwnPlace::Nowhere }
+    }
+
+    /// Looks up an external owner by the Workloads that it owns in the same namespace.
+    fn look_up_external(self, namespace: &Arc<str>, owner: &OwnerRef) -> OwnerLookup {
+        let workload = self.latest_workload_of(namespace, &owner.uid).filter(|record| {
+            record.owner.as_ref().is_some_and(|actual| {
+                (actual.group(), &*actual.kind, &*actual.name)
+                    == (owner.group(), owner.kind.as_str(), owner.name.as_str())
             })
-        };
-        let kind = (kind.gvk.group, kind.gvk.kind);
-        queued_ancestor(kind, &view.uid, view.controller.clone(), &self.settings.managed(), look_up)
+        });
+        let Some(record) = workload else { return OwnerLookup::Unread };
+        OwnerLookup::Found(FoundOwner {
+            uid: owner.uid.clone(),
+            names_queue: false,
+            place: place_by_workload(record),
+            controller: None,
+        })
     }
 
-    /// Returns the controller that a job names if that is queued, or below a job that is. It need not create objects of the
-    /// kind, so the job is not exempt from its queue, but a job that names none waits for it, as with Kueue.
-    pub(crate) fn queued_controller_of(self, kind: JobKind, view: &JobView) -> Option<OwnerRef> {
-        let controller = view.controller.as_ref().filter(|_| !is_managed_by_other_controller(kind, view))?;
-        let id = self.cache.job_id(&controller.uid).filter(|(_, key)| key.namespace == view.key.namespace)?;
-        let owner = self.cache.job(id)?;
-        let managed = || self.manages_job(id.0, owner).then(|| controller.clone());
-        self.ancestor_of(id.0, owner).or_else(managed)
+    /// Returns the place of an external object in a queue, which the Workloads that it owns say.
+    pub(crate) fn place_of_external(self, namespace: &str, owner: &OwnerRecord) -> OwnPlace {
+        let workload = self.latest_workload_of(namespace, &owner.uid);
+        workload.map_or(OwnPlace::Nowhere, |record| place_by_workload(record))
     }
 
-    /// Looks up an external owner by the Workload that it owns in the same namespace.
-    fn look_up_external(self, key: &ObjectKey, owner: &OwnerRef) -> OwnerLookup {
-        let owns = |workload: &ObjectKey| {
-            let actual = self.cache.workload(workload).and_then(|record| record.owner.as_ref());
-            workload.namespace == key.namespace
-                && actual.is_some_and(|actual| {
-                    (actual.group(), &*actual.kind, &actual.name)
-                        == (owner.group(), owner.kind.as_str(), &key.name)
-                })
-        };
-        if self.cache.workloads_owned_by(&owner.uid).iter().any(owns) {
-            OwnerLookup::Found { uid: owner.uid.clone(), queued: true, controller: None }
-        } else {
-            OwnerLookup::Unmanaged
-        }
+    /// Returns the Workload that counts of those that an object owns: the latest that has not finished, or else the latest.
+    fn latest_workload_of(self, namespace: &str, uid: &str) -> Option<&'a Arc<WorkloadRecord>> {
+        let records = self.cache.workloads_owned_by(uid).iter().filter_map(|key| self.cache.workload(key));
+        let own = records.filter(|record| *record.meta.key.namespace == *namespace);
+        own.max_by_key(|record| (!has_finished(record), record.meta.created, &record.meta.key))
     }
 
     /// Returns the Workload on which the children of an owner run: the Workload itself if it exists, or the key under which
     /// it is expected.
-    fn workload_of_ancestor(self, ancestor: &OwnerRef) -> Option<ExpectedWorkload<'a>> {
+    fn workload_of_ancestor(self, namespace: &str, ancestor: &OwnerRef) -> Option<ExpectedWorkload<'a>> {
         let uid = ancestor.uid.as_str();
-        let Some((kind, key)) = self.cache.job_id(uid) else {
-            let key = self.cache.workloads_owned_by(uid).first()?;
-            return Some(ExpectedWorkload {
-                key: key.clone(),
-                record: self.cache.workload(key),
-                elastic: false,
-            });
+        let id = self.cache.job_id(uid).filter(|(kind, _)| !kind.has_replicas());
+        let Some((kind, key)) = id else {
+            let record = self.latest_workload_of(namespace, uid)?;
+            let key = record.meta.key.clone();
+            return Some(ExpectedWorkload { key, record: Some(record), elastic: false });
         };
         let parent = self.load(&UnitKey::of_object(*kind, key.clone()))?;
         let record = self.workload_of(&parent);
@@ -92,6 +123,15 @@ impl<'a> Units<'a> {
         let key = record.map_or(parent.workload, |record| record.meta.key.clone());
         Some(ExpectedWorkload { key, record, elastic })
     }
+}
+
+/// Returns the place in a queue of an object without a queue label, by the Workload of it that counts.
+fn place_by_workload(record: &WorkloadRecord) -> OwnPlace {
+    if has_finished(record) { OwnPlace::Over } else { OwnPlace::Queued }
+}
+
+fn has_finished(record: &WorkloadRecord) -> bool {
+    conditions::is_true(&record.status, ConditionType::Finished)
 }
 
 /// A Workload that exists or is expected.
@@ -105,7 +145,7 @@ struct ExpectedWorkload<'a> {
 impl UnitStep<'_> {
     /// Suspends a child that runs while the Workload of its ancestor is not admitted, unless the operator above it is about to.
     pub(super) fn suspend_child_unless_admitted(&mut self, unit: &LoadedUnit<'_>, ancestor: &OwnerRef) {
-        let workload = self.units.workload_of_ancestor(ancestor);
+        let workload = self.units.workload_of_ancestor(&unit.view.key.namespace, ancestor);
         let elastic = unit.view.options.slice.is_some() || workload.as_ref().is_some_and(|w| w.elastic);
         // The gates hold the pods of an elastic job until they have quota.
         let runs = |record: &Arc<WorkloadRecord>| record.may_run() || (elastic && record.may_wait_gated());

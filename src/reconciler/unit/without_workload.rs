@@ -54,9 +54,6 @@ impl<'a> UnitStep<'a> {
             Some(ancestor) => self.suspend_child_unless_admitted(unit, &ancestor),
             _ if self.units.manages_job(unit.key.kind, owner) => self.make_workload(unit),
             _ => {
-                if let Some(controller) = self.units.queued_controller_of(unit.key.kind, owner) {
-                    return self.suspend_child_unless_admitted(unit, &controller);
-                }
                 self.warn_of_missed_default_queue(unit);
                 self.warn_of_held_job(unit);
             }

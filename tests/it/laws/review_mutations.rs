@@ -7,8 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::{Value, json};
 use sluice::admission::{
-    AdmissionSettings, ObjectLookup, OwnerView, ReadError, ReviewContext, paths, read_heavy, read_light,
-    review,
+    AdmissionSettings, ObjectLookup, OwnerRef, OwnerView, ReadError, ReviewContext, paths, read_heavy,
+    read_light, review,
 };
 use sluice::api::validation::Gates;
 use sluice::frameworks::{Framework, Related, ReviewField, frameworks};
@@ -78,8 +78,8 @@ impl ObjectLookup for FixedLookup {
         true
     }
 
-    fn owner(&self, _: &str, _: &str, _: &str, name: &str) -> Option<OwnerView> {
-        Some(OwnerView { uid: name.to_owned(), queue_name: None, controller: None, pod_sets: None })
+    fn owner(&self, _: &str, owner: &OwnerRef) -> Option<OwnerView> {
+        Some(OwnerView { uid: owner.name.clone(), ..OwnerView::default() })
     }
 }
 

@@ -6,7 +6,7 @@ use super::plane::Plane;
 use jiff::SignedDuration;
 use regex::Regex;
 use serde_json::{Value, json};
-use sluice::admission::{AdmissionSettings, ObjectLookup, OwnerView, ReviewContext, admit_object};
+use sluice::admission::{AdmissionSettings, ObjectLookup, OwnerRef, OwnerView, ReviewContext, admit_object};
 use sluice::api::ObjectKey;
 use sluice::api::validation::Gates;
 use sluice::cache::Kind;
@@ -239,11 +239,10 @@ impl ObjectLookup for Plane {
         true
     }
 
-    fn owner(&self, _: &str, api_version: &str, kind: &str, name: &str) -> Option<OwnerView> {
-        let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
-        let kind = Kind::Job(JobKind::new(framework(group, kind)?));
-        let owner = &self.harness.server.get(kind, &self.key(name))?["metadata"];
+    fn owner(&self, _: &str, owner: &OwnerRef) -> Option<OwnerView> {
+        let kind = Kind::Job(JobKind::new(framework(owner.group(), &owner.kind)?));
+        let owner = &self.harness.server.get(kind, &self.key(&owner.name))?["metadata"];
         let queue_name = owner["labels"][QUEUE].as_str().map(str::to_owned);
-        Some(OwnerView { uid: text(&owner["uid"]).to_owned(), queue_name, controller: None, pod_sets: None })
+        Some(OwnerView { uid: text(&owner["uid"]).to_owned(), queue_name, ..OwnerView::default() })
     }
 }
