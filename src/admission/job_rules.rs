@@ -39,6 +39,9 @@ pub(super) fn validate_create(
         gated_by::check(job.annotation(ADMISSION_GATED_BY_ANNOTATION), errors);
     }
     job.row.hooks.validate(job, errors);
+    if job.queue.is_some_and(|queue| !queue.is_empty()) {
+        errors.extend(job.contradicting_counts(old));
+    }
     // A pod, and an object that another one creates for a part of its pods, has the annotations of the whole pod set.
     let is_whole = job.row.role != Role::Pods && (job.queue.is_some() || !job.has_controller());
     for (index, pod_set) in job.pod_sets.iter().enumerate() {

@@ -234,23 +234,8 @@ impl FieldTree {
     }
 
     fn insert_count(&mut self, count: &Count) {
-        match count {
-            Count::Field(pointer) | Count::AtLeastOne(pointer) | Count::AllButOne(pointer) => {
-                self.insert(pointer, Projection::Scalar);
-            }
-            Count::FieldOrText(pointer, text) => {
-                self.insert(pointer, Projection::Scalar);
-                self.insert(text, Projection::Scalar);
-            }
-            Count::Job { parallelism, completions } => {
-                self.insert(parallelism, Projection::Scalar);
-                self.insert(completions, Projection::Scalar);
-            }
-            Count::One => {}
-            Count::Product(a, b) => {
-                self.insert_count(a);
-                self.insert_count(b);
-            }
+        for field in count.fields() {
+            self.insert(field, Projection::Scalar);
         }
     }
 

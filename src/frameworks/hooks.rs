@@ -57,6 +57,12 @@ pub trait Hooks: Debug + Sync {
         Ok(None)
     }
 
+    /// Returns a job in the form in which it is charged now as earlier versions of the manager charged it; `None` if these charged it
+    /// for the same.
+    fn as_charged_before(&self, _job: &Value) -> Option<Value> {
+        None
+    }
+
     /// Returns the value of the suspend field of a job that starts; null removes the field.
     fn not_suspended(&self) -> Value {
         Value::Bool(false)

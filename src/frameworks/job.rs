@@ -7,9 +7,9 @@ use super::roles::{PodRole, read_roles, without_server_labels};
 use super::row::{Elastic, Framework, PodSetSource, Role};
 use super::template::{TemplateInfo, template_patch};
 use super::template_fingerprint::pod_set_fingerprint;
-use super::view::{JobView, MissingTemplate, PodSetInfo, PodSetView};
+use super::view::{JobView, MissingTemplate, PodSetInfo, PodSetView, SinceStart};
 use super::workload::pod_set_infos;
-use super::{JobError, read, status};
+use super::{JobError, marks, read, status};
 use crate::api::names::{self, ELASTIC_JOB_ANNOTATION as ELASTIC_GATE};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -69,6 +69,10 @@ impl Framework {
         } else {
             view.pod_sets = self.own_pod_set_views(&roles, &view, before)?;
         }
+        view.related.since_start = SinceStart {
+            marks_lost: before.is_some_and(|before| marks::are_lost(before, &view)),
+            found: self.found_running(job, &view, before.filter(|_| !found_running), related),
+        };
         view.status = status::read_status(self, job)?;
         if view.deleting && !self.tells_end_of_pods() {
             // Most operators write no status of it any more: it would say for ever what it said before. Its pods count.
@@ -252,9 +256,7 @@ impl Framework {
                 target.node_selector.clone_from(shared);
             }
             remove_marks_of_other_start(&mut target);
-            target.merge(&without_server_labels(self, (*info.template).clone()))?;
-            let label = BTreeMap::from([(names::POD_SET_LABEL.to_owned(), set.name.to_string())]);
-            target.merge(&TemplateInfo { labels: label, ..TemplateInfo::default() })?;
+            target.merge(&self.additions(set, info))?;
             self.set_elastic_gate(view, &mut target);
             changes.templates.push((set, target));
             self.add_counts(&mut changes, view, set, info.count);
@@ -265,7 +267,7 @@ impl Framework {
 
     /// Sets the gate of elastic jobs in a template that is about to run. It is added to a job that came while no webhook answered,
     /// and removed from one that is not elastic: nothing would ever remove it from its pods.
-    fn set_elastic_gate(&self, view: &JobView, template: &mut TemplateInfo) {
+    pub(super) fn set_elastic_gate(&self, view: &JobView, template: &mut TemplateInfo) {
         template.scheduling_gates.retain(|gate| gate != ELASTIC_GATE || view.options.slice.is_some());
         let gate = ELASTIC_GATE.to_owned();
         let adds = view.options.slice.is_some() && self.flags.elastic == Elastic::GatedTemplates;
@@ -356,7 +358,7 @@ fn is_same_run(before: &JobView, view: &JobView) -> bool {
 
 /// Returns what a start adds to a template by a patch. A patch of a list without keys replaces it, so tolerations are those of the
 /// template as well.
-fn patches_of(set: &PodSetView, info: &PodSetInfo) -> Result<TemplateInfo, JobError> {
+pub(super) fn patches_of(set: &PodSetView, info: &PodSetInfo) -> Result<TemplateInfo, JobError> {
     let mut added = TemplateInfo::default();
     if !info.template.tolerations.is_empty() {
         added.tolerations.clone_from(&set.template.tolerations);
@@ -383,17 +385,17 @@ fn remove_marks_of_other_start(template: &mut TemplateInfo) {
 
 /// Changes of a job, to be written together.
 #[derive(Default)]
-struct Changes<'a> {
-    fields: Vec<(String, Value)>,
+pub(super) struct Changes<'a> {
+    pub(super) fields: Vec<(String, Value)>,
     /// View and target of pod sets.
-    templates: Vec<(&'a PodSetView, TemplateInfo)>,
+    pub(super) templates: Vec<(&'a PodSetView, TemplateInfo)>,
     counts: Vec<(String, Value)>,
 }
 
 impl Changes<'_> {
     /// Returns the patch, or `None` if nothing changes. Fields of an array are patched by RFC 6902; that fails where the object above
     /// a field is missing, as of a job without a spec that is suspended, and a merge patch does not.
-    fn patch(self, row: &Framework) -> Option<JobPatch> {
+    pub(super) fn patch(self, row: &Framework) -> Option<JobPatch> {
         let in_arrays = !self.templates.is_empty() || !self.counts.is_empty();
         let fields = self.fields.into_iter();
         let set = |(path, value): (String, Value)| match value {
@@ -462,7 +464,7 @@ fn list_operations(templates: &[(&PodSetView, TemplateInfo)], fields: &InjectedF
 ///
 /// # Errors
 /// The names on both sides differ.
-fn pair_by_name<'a, 'b>(
+pub(super) fn pair_by_name<'a, 'b>(
     view: &'a JobView,
     infos: &'b [PodSetInfo],
 ) -> Result<Vec<(&'a PodSetView, &'b PodSetInfo)>, JobError> {

@@ -4,17 +4,19 @@ use serde_json::{Map, Value};
 use std::convert::Infallible;
 
 use super::child_size::ChildGroup;
+use super::count::CountFields;
 use super::hooks::ReviewField;
 use super::pod_set_sources::{RoleFields, RoleName, RoleReader};
 use super::read;
 use super::related::{PodSets, Related};
 use super::row::{Count, Elastic, Framework, Pointer, WebhookHandler};
+use super::spark_texts::integer;
 use super::table::framework;
 use super::view::OwnerRef;
 use crate::api::names::{
     ADMISSION_GATE, ELASTIC_JOB_ANNOTATION, POD_SET_LABEL, PRIORITY_CLASS_LABEL, QUEUE_NAME_LABEL,
 };
-use crate::api::validation::{Errors, FieldCursor, Gate, Gates, key_path};
+use crate::api::validation::{Errors, FieldCursor, FieldError, Gate, Gates, key_path};
 
 /// The fields of a job that rules read. Distinct from the reconciler's `JobView`, which is for stored objects and fails at
 /// the first malformed field: a job under review may lack name and uid, an empty label differs from an absent one, a
@@ -49,6 +51,8 @@ pub struct PodSetUnderReview<'a> {
     pub gates: FieldCursor<'a>,
     /// Number of pods that can run at the same time.
     pub pods: i64,
+    /// Fields of this number that contradict each other, or are negative.
+    contradictions: Vec<FieldError>,
     /// Annotations of the pod template.
     pub annotations: Option<&'a Map<String, Value>>,
     /// Path of these annotations.
@@ -58,6 +62,12 @@ pub struct PodSetUnderReview<'a> {
 }
 
 impl PodSetUnderReview<'_> {
+    /// Returns the faults of its number of pods that it does not share with an earlier version of itself.
+    fn new_contradictions(&self, old: Option<&Self>) -> impl Iterator<Item = &FieldError> {
+        let known = old.map_or(&[][..], |old| &old.contradictions);
+        self.contradictions.iter().filter(|fault| !known.contains(fault))
+    }
+
     /// Returns whether the pod template has a scheduling gate.
     pub fn has_gate(&self, name: &str) -> bool {
         let gates = self.gates.value.as_array().into_iter().flatten();
@@ -141,6 +151,13 @@ impl<'a> JobUnderReview<'a> {
             Some(MadePodSet { pods, annotations: annotations.unwrap_or_default(), annotations_path })
         };
         sets.into_iter().filter_map(made).collect()
+    }
+
+    /// Returns fields of numbers of pods that contradict each other or are negative, but not those that an earlier version of the job has as well.
+    pub fn contradicting_counts(&self, old: Option<&Self>) -> Vec<FieldError> {
+        let before = |index: usize| old.and_then(|old| old.pod_sets.get(index));
+        let sets = self.pod_sets.iter().enumerate();
+        sets.flat_map(|(index, set)| set.new_contradictions(before(index))).cloned().collect()
     }
 
     /// Returns a label.
@@ -295,10 +312,14 @@ fn read_pod_set<'a>(
     if let Some(name) = &name {
         name.text(errors);
     }
+    let mut counted = ReviewedRole { role, errors, contradictions: Vec::new() };
+    let Ok(pods) = fields.count.read(&mut counted);
+    let contradictions = counted.contradictions;
     PodSetUnderReview {
         name,
         gates,
-        pods: read_count(role, fields.count, errors),
+        pods,
+        contradictions,
         annotations: string_map(&annotations, errors),
         annotations_path: annotations.path.into_owned(),
         pod_set_label: map_text(
@@ -308,21 +329,38 @@ fn read_pod_set<'a>(
     }
 }
 
-fn read_count(role: &FieldCursor<'_>, count: &Count, errors: &mut Errors) -> i64 {
-    let mut field = |pointer: Pointer| role.at_pointer(pointer, errors).int(errors);
-    match count {
-        Count::Field(pointer) => field(pointer).unwrap_or(1),
-        Count::AtLeastOne(pointer) => field(pointer).unwrap_or(1).max(1),
-        Count::FieldOrText(pointer, text) => {
-            field(pointer).or_else(|| role.at_pointer(text, errors).text(errors)?.parse().ok()).unwrap_or(1)
-        }
-        Count::Job { parallelism, completions } => {
-            let parallelism = field(parallelism).unwrap_or(1);
-            field(completions).map_or(parallelism, |completions| completions.min(parallelism))
-        }
-        Count::One => 1,
-        Count::AllButOne(pointer) => field(pointer).unwrap_or(1).saturating_sub(1).max(0),
-        Count::Product(a, b) => read_count(role, a, errors).saturating_mul(read_count(role, b, errors)),
+/// A role of a job under review.
+struct ReviewedRole<'a, 'b> {
+    role: &'b FieldCursor<'a>,
+    errors: &'b mut Errors,
+    contradictions: Vec<FieldError>,
+}
+
+impl CountFields for ReviewedRole<'_, '_> {
+    type Error = Infallible;
+
+    fn count(&mut self, field: Pointer) -> Result<Option<i64>, Infallible> {
+        self.number(field)
+    }
+
+    fn number(&mut self, field: Pointer) -> Result<Option<i64>, Infallible> {
+        Ok(self.role.at_pointer(field, self.errors).int(self.errors))
+    }
+
+    fn text(&mut self, field: Pointer) -> Result<Option<i64>, Infallible> {
+        let text = self.role.at_pointer(field, self.errors).text(self.errors);
+        Ok(text.and_then(integer).map(i64::from))
+    }
+
+    fn boolean(&mut self, field: Pointer) -> Result<Option<bool>, Infallible> {
+        Ok(self.role.at_pointer(field, self.errors).boolean(self.errors))
+    }
+
+    fn below(&mut self, field: Pointer, number: i64, least: i64, said_by: Option<Pointer>) {
+        let path = |field: Pointer| self.role.at_pointer(field, &mut Errors::new()).path.into_owned();
+        let source = said_by.map(|field| format!(", as {} says", path(field))).unwrap_or_default();
+        let detail = format!("must be at least {least}{source}");
+        self.contradictions.push(FieldError::invalid(path(field), number, detail));
     }
 }
 

@@ -15,6 +15,7 @@ mod child_size;
 pub mod components;
 mod count;
 mod deployment;
+mod found_running;
 mod from_file;
 mod hooks;
 mod int_or_percent;
@@ -25,6 +26,7 @@ mod jobset;
 mod kubeflow;
 mod managed_kinds;
 pub mod manifests;
+mod marks;
 mod patch;
 mod played_status;
 mod pod_group;
@@ -66,6 +68,7 @@ pub use ancestry::{
     Above, AncestryError, End, FoundOwner, OwnPlace, OwnerLookup, Searched, missing_owner, search_above,
 };
 pub use child_size::{ChildGroup, PodSetSize, first_excess_group};
+pub use found_running::FoundRunning;
 pub use from_file::{FrameworkFileError, framework_from_file};
 pub use hooks::{Hooks, ManagedJobs, ReviewField, ReviewScope, RuleSettings};
 pub use job_kind::JobKind;
@@ -83,9 +86,9 @@ pub use read::path_of;
 pub use related::{Awaited, Found, NothingRelated, PodSets, Related, RelatedKey, RelatedKind};
 pub use role_shape::{DescribedRole, RoleShape};
 pub use row::{
-    Active, Count, CreatedKinds, Elastic, Enabled, FailurePolicy, FieldPointers, FinishedRule, Flags,
-    Framework, ManagedBy, Message, PodGrouping, PodSetSource, Pointer, Rank, Rbac, Ready, Reclaimable, Role,
-    StatusFields, SubGroups, TemplateMarks, Test, TopologyChecks, WebhookHandler, Webhooks,
+    Active, Between, Count, CreatedKinds, Elastic, Enabled, FailurePolicy, FieldPointers, FinishedRule,
+    Flags, Framework, ManagedBy, Message, PodGrouping, PodSetSource, Pointer, Rank, Rbac, Ready, Reclaimable,
+    Role, StatusFields, SubGroups, TemplateMarks, Test, TopologyChecks, WebhookHandler, Webhooks,
 };
 pub use set_of_pods::{OwnedPod, belongs_to_other_framework, is_marked_for_other_framework};
 pub(crate) use set_of_pods::{owner_annotations, owner_reference};

@@ -12,9 +12,10 @@ use super::ray_rules as rules;
 use super::read;
 use super::related::{Awaited, Found, PodSets, Related, RelatedKey};
 use super::role_shape::RoleShape;
+use super::roles::read_count;
 use super::row::{
-    Active, Count, CreatedKinds, Elastic, Enabled, FieldPointers, FinishedRule, Flags, Framework, ManagedBy,
-    Message, PodSetSource, Pointer, Ready, Reclaimable, Role, StatusFields, Test,
+    Active, Between, Count, CreatedKinds, Elastic, Enabled, FieldPointers, FinishedRule, Flags, Framework,
+    ManagedBy, Message, PodSetSource, Pointer, Ready, Reclaimable, Role, StatusFields, Test,
 };
 use super::table::{JOB, JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, POD};
 use super::view::{Gvk, JobHold};
@@ -151,6 +152,23 @@ impl Hooks for Ray {
         if self.role == RayRole::Job { Value::Null } else { Value::Bool(false) }
     }
 
+    /// Once each group was charged for its replicas alone.
+    fn as_charged_before(&self, job: &Value) -> Option<Value> {
+        let list = format!("{}/workerGroupSpecs", self.cluster);
+        let mut former = job.clone();
+        let mut differs = false;
+        for group in former.pointer_mut(&list)?.as_array_mut()? {
+            let now = read_count(group, "", &WORKERS).ok()?;
+            let fields = group.as_object_mut()?;
+            fields.retain(|field, _| !matches!(&**field, "minReplicas" | "maxReplicas" | "suspend"));
+            if fields.get("replicas").is_none_or(Value::is_null) {
+                fields.insert("replicas".to_owned(), json!(1));
+            }
+            differs |= read_count(group, "", &WORKERS).ok()? != now;
+        }
+        differs.then_some(former)
+    }
+
     fn hold(&self, job: &Value) -> Result<JobHold, JobError> {
         child::hold(self, job)
     }
@@ -248,9 +266,17 @@ const fn status(finished: &'static [FinishedRule], active: Test, ready: Test) ->
     }
 }
 
+/// The workers of a group, as KubeRay makes them. The definition sets 0 replicas where the field is left out.
+pub(super) const WORKERS: Count = Count::Unless(
+    "/suspend",
+    &Count::Product(
+        &Count::Between(Between { count: "/replicas", least: "/minReplicas", most: "/maxReplicas" }),
+        &Count::AtLeastOne("/numOfHosts"),
+    ),
+);
+
 const fn groups(list: Pointer) -> PodSetSource {
-    let count = Count::Product(&Count::Field("/replicas"), &Count::AtLeastOne("/numOfHosts"));
-    PodSetSource::Array { list, name: "/groupName", template: "/template", count }
+    PodSetSource::Array { list, name: "/groupName", template: "/template", count: WORKERS }
 }
 
 pub(super) static RAY_CLUSTER: Framework = Framework {

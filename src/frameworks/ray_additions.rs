@@ -154,7 +154,7 @@ mod tests {
     fn cluster() -> Value {
         let pod = |name: &str| json!({"spec": {"containers": [{"name": name, "image": "ray", "resources": {"requests": {"cpu": "100m"}}}]}});
         json!({"headGroupSpec": {"template": pod("head")}, "workerGroupSpecs": [
-            {"groupName": "g1", "numOfHosts": 4, "template": pod("worker")},
+            {"groupName": "g1", "replicas": 1, "numOfHosts": 4, "template": pod("worker")},
             {"groupName": "g2", "replicas": 0, "numOfHosts": 2, "template": pod("worker")},
             {"groupName": "G3", "replicas": 3, "numOfHosts": 0, "template": pod("worker")},
         ]})

@@ -5,9 +5,10 @@
 //! is made from an annotation of the parent, which is written before sizes are compared.
 
 use super::JobError;
-use super::ray::{Ray, RayRole, gvk};
+use super::ray::{Ray, RayRole, WORKERS, gvk};
 use super::read;
 use super::related::{Found, Related, RelatedKey, RelatedKind};
+use super::roles::read_count;
 use super::view::JobHold;
 use crate::api::ObjectKey;
 use crate::api::names::{ELASTIC_JOB_ANNOTATION, RAY_CLUSTER_GENERATION_ANNOTATION};
@@ -48,9 +49,10 @@ pub(super) fn count_workers(child: &Value, pod_sets: &mut [Value]) -> Option<()>
     for group in read::list(child, "/spec/workerGroupSpecs").ok()? {
         let name = read::string(group, "/groupName").ok()??.to_lowercase();
         let set = pod_sets.iter_mut().find(|set| set.get("name").and_then(Value::as_str) == Some(&name))?;
-        let Some(replicas) = read::count(group, "/replicas").ok()? else { continue };
-        let hosts = read::int(group, "/numOfHosts").ok()?.unwrap_or(1).max(1);
-        set.as_object_mut()?.insert("count".to_owned(), json!(replicas.saturating_mul(hosts)));
+        if read::count(group, "/replicas").ok()?.is_some() {
+            let workers = read_count(group, "", &WORKERS).ok()?;
+            set.as_object_mut()?.insert("count".to_owned(), json!(workers));
+        }
     }
     Some(())
 }

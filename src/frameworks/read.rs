@@ -2,6 +2,7 @@
 
 use super::JobError;
 use super::role_shape::{IN_TEMPLATE, InjectedFields};
+use super::spark_texts::integer;
 use super::template::TemplateInfo;
 use super::view::{JobOptions, JobStatus, JobView, OwnerRef, RelatedView};
 use crate::api::{ObjectKey, names};
@@ -78,11 +79,9 @@ pub(super) fn count(value: &Value, pointer: &str) -> Result<Option<i32>, JobErro
     })
 }
 
-/// Reads a text with a 32-bit integer that is not negative.
+/// Reads a text with a 32-bit integer that is not negative, as the JVM reads it: without space around it.
 pub(super) fn count_text(value: &Value, pointer: &str) -> Result<Option<i32>, JobError> {
-    read_as(value, pointer, "an int32 of at least 0, as a text", |value| {
-        value.as_str()?.parse().ok().filter(|number| *number >= 0)
-    })
+    read_as(value, pointer, "an int32 of at least 0, as a text", |value| value.as_str().and_then(integer))
 }
 
 /// Reads a boolean.

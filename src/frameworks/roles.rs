@@ -1,6 +1,7 @@
 //! Pod sets of a job: where the row says that its templates are, and how many pods each has.
 
 use super::JobError;
+use super::count::CountFields;
 use super::pod_set_sources::{RoleFields, RoleName, RoleReader};
 use super::read::{self, malformed};
 use super::row::{Count, Framework, Pointer, Rank};
@@ -110,23 +111,36 @@ impl RoleReader for StoredRoles<'_, '_> {
     }
 }
 
-fn read_count(job: &Value, base: &str, rule: &Count) -> Result<i32, JobError> {
-    let field = |pointer: &str| read::count(job, &format!("{base}{pointer}"));
-    Ok(match rule {
-        Count::Field(pointer) => field(pointer)?.unwrap_or(1),
-        Count::FieldOrText(pointer, text) => match field(pointer)? {
-            Some(count) => count,
-            None => read::count_text(job, &format!("{base}{text}"))?.unwrap_or(1),
-        },
-        Count::AtLeastOne(pointer) => read::int(job, &format!("{base}{pointer}"))?.unwrap_or(1).max(1),
-        Count::Job { parallelism, completions } => {
-            let parallelism = field(parallelism)?.unwrap_or(1);
-            field(completions)?.map_or(parallelism, |completions| completions.min(parallelism))
-        }
-        Count::One => 1,
-        Count::AllButOne(pointer) => field(pointer)?.unwrap_or(1).saturating_sub(1).max(0),
-        Count::Product(a, b) => read_count(job, base, a)?.saturating_mul(read_count(job, base, b)?),
-    })
+/// A role of a stored job: its place in the object.
+struct StoredRole<'a> {
+    job: &'a Value,
+    place: &'a str,
+}
+
+impl CountFields for StoredRole<'_> {
+    type Error = JobError;
+
+    fn count(&mut self, field: Pointer) -> Result<Option<i64>, JobError> {
+        Ok(read::count(self.job, &format!("{}{field}", self.place))?.map(i64::from))
+    }
+
+    fn number(&mut self, field: Pointer) -> Result<Option<i64>, JobError> {
+        Ok(read::int(self.job, &format!("{}{field}", self.place))?.map(i64::from))
+    }
+
+    fn text(&mut self, field: Pointer) -> Result<Option<i64>, JobError> {
+        Ok(read::count_text(self.job, &format!("{}{field}", self.place))?.map(i64::from))
+    }
+
+    fn boolean(&mut self, field: Pointer) -> Result<Option<bool>, JobError> {
+        read::boolean(self.job, &format!("{}{field}", self.place))
+    }
+}
+
+/// Returns the number of pods of the role at a place.
+pub(super) fn read_count(job: &Value, place: &str, rule: &Count) -> Result<i32, JobError> {
+    let count = rule.read(&mut StoredRole { job, place })?;
+    Ok(i32::try_from(count).unwrap_or(i32::MAX))
 }
 
 impl PodRole<'_> {

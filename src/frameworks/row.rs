@@ -3,6 +3,7 @@
 //! Invariant: a row says where its fields are and what they mean; how to read and patch them is the same code for all
 //! rows. Only what no row can say is a hook.
 
+pub use super::count::{Between, Count};
 use super::hooks::Hooks;
 use super::pod_group::PodRules;
 use super::related::RelatedKind;
@@ -152,30 +153,6 @@ pub enum PodSetSource {
         /// Number of pods, with the leader.
         size: Pointer,
     },
-}
-
-/// Number of pods. Pointers are relative to the object of a fixed role, otherwise to the role.
-#[derive(Clone, Copy, Debug)]
-pub enum Count {
-    /// A field; 1 when absent.
-    Field(Pointer),
-    /// A field; 1 when absent or less.
-    AtLeastOne(Pointer),
-    /// A field; where it is absent, a text with the number; 1 when both are.
-    FieldOrText(Pointer, Pointer),
-    /// The pods of a batch/v1 Job spec: its parallelism, limited by its completions.
-    Job {
-        /// Parallelism; 1 when absent.
-        parallelism: Pointer,
-        /// Completions; no limit when absent.
-        completions: Pointer,
-    },
-    /// One pod, whatever the object says.
-    One,
-    /// One less than a field says, which is 1 when absent.
-    AllButOne(Pointer),
-    /// A product.
-    Product(&'static Self, &'static Self),
 }
 
 /// Labels of pods from which their rank in a topology assignment follows.

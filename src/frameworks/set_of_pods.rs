@@ -159,6 +159,8 @@ pub struct OwnedPod {
     pub gated: bool,
     /// Whether it may still become a member: it is neither deleted nor has it ended.
     waits: bool,
+    /// Creation time.
+    created: Timestamp,
 }
 
 impl OwnedPod {
@@ -201,7 +203,13 @@ impl OwnedPod {
             queue: view.queue_name.map(|queue| queue.to_string()),
             group: annotations.get(names::POD_GROUP_NAME).cloned(),
             waits: !view.deleting && !ended,
+            created: view.created,
         }))
+    }
+
+    /// Returns since when it is held back, if it may still become a member.
+    pub fn held_since(&self) -> Option<Timestamp> {
+        (self.gated && self.waits).then_some(self.created)
     }
 
     /// Returns the merge patch that makes the pod a member of the group of a Workload, or gives it the queue of its owner; `None`

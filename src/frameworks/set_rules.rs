@@ -1,9 +1,11 @@
 //! Rules of the webhook for objects with a Workload for their pods: what must not change while the Workload is charged for it.
 
 use super::hooks::{Hooks, ReviewField, RuleSettings};
+use super::int_or_percent::IntOrPercent;
 use super::job_under_review::JobUnderReview;
 use super::patch::FieldChange;
 use super::pod_group::pod_shape;
+use super::row::Pointer;
 use super::topology::GROUP;
 use super::{JobError, read};
 use crate::api::names;
@@ -47,6 +49,8 @@ const LEADER_TEMPLATE: &str = "/spec/leaderWorkerTemplate/leaderTemplate";
 const WORKER_TEMPLATE: &str = "/spec/leaderWorkerTemplate/workerTemplate";
 const SIZE: &str = "/spec/leaderWorkerTemplate/size";
 const NAME: &str = "/metadata/name";
+const MAX_SURGE: &str = "/spec/rolloutStrategy/rollingUpdateConfiguration/maxSurge";
+const MAX_UNAVAILABLE: &str = "/spec/rolloutStrategy/rollingUpdateConfiguration/maxUnavailable";
 /// Maximum number of replicas, each of which has a Workload.
 const MAX_REPLICAS: i64 = 1_000_000;
 /// Maximum length of the value of a label.
@@ -67,9 +71,8 @@ impl Hooks for LeaderWorkerSetHooks {
             // Its pods have the name as the value of a label, by which they are found.
             return Err(read::malformed(NAME, format!("must have at most {MAX_LABEL} characters")));
         }
-        // Kueue reads a percentage as 0.
-        let surge = set.pointer("/spec/rolloutStrategy/rollingUpdateConfiguration/maxSurge");
-        let surges = surge.and_then(Value::as_i64).is_some_and(|pods| pods > 0) && updated(set)? < wanted;
+        let surge = set.pointer(MAX_SURGE).and_then(IntOrPercent::read);
+        let surges = surge.is_some_and(|surge| surge.of_rounded_up(wanted) > 0) && updated(set)? < wanted;
         let existing = if surges { read::count(set, "/status/replicas")?.unwrap_or(0) } else { 0 };
         let existing = i64::from(existing).min(MAX_REPLICAS);
         Ok(u32::try_from(existing.max(wanted.into())).unwrap_or(0))
@@ -81,6 +84,10 @@ impl Hooks for LeaderWorkerSetHooks {
 
     fn review_fields(&self) -> &'static [ReviewField] {
         &[ReviewField::Integer(REPLICAS)]
+    }
+
+    fn reviewed_parts(&self) -> &'static [Pointer] {
+        &[MAX_SURGE, MAX_UNAVAILABLE]
     }
 
     /// Returns the offset of the workers behind a leader with a template of its own: pods of both have indexes of one sequence.
@@ -113,7 +120,16 @@ impl Hooks for LeaderWorkerSetHooks {
         settings: RuleSettings<'_>,
         errors: &mut Errors,
     ) {
-        let Some(old) = old.filter(|_| settings.manages(set)) else { return };
+        if !settings.manages(set) {
+            return;
+        }
+        for pointer in [MAX_SURGE, MAX_UNAVAILABLE] {
+            // What an earlier version took may stay.
+            let value = set.value(pointer);
+            let changed = value.filter(|value| old.and_then(|old| old.value(pointer)) != Some(*value));
+            errors.extend(IntOrPercent::fault(&read::path_of(pointer), changed));
+        }
+        let Some(old) = old else { return };
         let template = |set: &JobUnderReview<'_>, pointer| {
             let template = set.value(pointer).filter(|template| template.is_object());
             template.map(|template| pod_shape(template.get("spec").unwrap_or(&Value::Null)))

@@ -13,12 +13,14 @@ use super::row::{
     Active, Count, Enabled, FieldPointers, FinishedRule, Flags, Framework, Message, PodSetSource, Pointer,
     Ready, Reclaimable, Role, StatusFields, Test, TopologyChecks,
 };
-use super::spark_pods::{self, AMOUNTS};
+use super::spark_pods;
+use super::spark_texts::{ALLOCATION, FIELDS, SETTINGS, integer, shown, switches_on};
 use super::table::{JOB_FLAGS, JOB_RBAC, JOB_WEBHOOKS, NO_RANK, PODS};
 use super::view::{Gvk, JobView, PodSetView};
 use crate::api::validation::{Errors, FieldError};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
+use std::sync::LazyLock;
 
 const STATE: Pointer = "/status/applicationState/state";
 const MESSAGE: Pointer = "/status/applicationState/errorMessage";
@@ -28,7 +30,6 @@ const INSTANCES: Pointer = "/spec/executor/instances";
 const MODE: Pointer = "/spec/mode";
 /// Where Spark itself reads the number, if the operator sets none.
 const INSTANCES_SETTING: Pointer = "/spec/sparkConf/spark.executor.instances";
-const ALLOCATION_SETTING: Pointer = "/spec/sparkConf/spark.dynamicAllocation.enabled";
 const DYNAMIC_ALLOCATION: Pointer = "/spec/dynamicAllocation/enabled";
 pub(super) static ROW: Framework = Framework {
     gvk: Gvk {
@@ -75,7 +76,8 @@ pub(super) static ROW: Framework = Framework {
                 message: Message::Field(MESSAGE),
             },
             FinishedRule {
-                when: Test::Text(STATE, &["FAILED", "SUBMISSION_FAILED"]),
+                // A failed submission is none of them: the operator submits again, or writes that the application has failed.
+                when: Test::Text(STATE, &["FAILED"]),
                 success: false,
                 message: Message::Field(MESSAGE),
             },
@@ -103,10 +105,31 @@ struct Spark;
 
 impl Hooks for Spark {
     fn pod_template(&self, job: &Value, role: &Value, name: &str) -> Result<Value, JobError> {
-        if read::boolean(job, DYNAMIC_ALLOCATION)?.unwrap_or(false) || allocates_by_setting(job) {
-            return Err(malformed(DYNAMIC_ALLOCATION, "must be off: the number of executors is not known"));
+        let unknown = "must be off: the number of executors is not known";
+        if read::boolean(job, DYNAMIC_ALLOCATION)?.unwrap_or(false) {
+            return Err(malformed(DYNAMIC_ALLOCATION, unknown));
+        }
+        for setting in ALLOCATION {
+            if read::string(job, setting)?.is_some_and(|text| switches_on(text)) {
+                return Err(JobError::Malformed { path: shown(setting), problem: unknown.to_owned() });
+            }
         }
         spark_pods::template(job, role, name)
+    }
+
+    /// Once only `true` was a boolean, and Spark's minimum of memory beside the heap was not read.
+    fn as_charged_before(&self, job: &Value) -> Option<Value> {
+        let now_on = |(setting, text): (&String, &Value)| {
+            setting == "spark.memory.offHeap.enabled"
+                && text != "true"
+                && text.as_str().is_some_and(switches_on)
+        };
+        let minimum = |setting: &str| setting.ends_with(".minMemoryOverhead");
+        let mut former = job.clone();
+        let settings = former.pointer_mut("/spec/sparkConf")?.as_object_mut()?;
+        let before = settings.len();
+        settings.retain(|setting, text| !minimum(setting) && !now_on((setting, text)));
+        (settings.len() != before).then_some(former)
     }
 
     fn pods_ready(&self, _row: &Framework, job: &Value, view: &JobView) -> Result<bool, JobError> {
@@ -126,7 +149,7 @@ impl Hooks for Spark {
     fn play(&self, job: &mut Value, state: PlayedState, _now: Timestamp) -> Result<(), JobError> {
         let asked = match read::count(job, INSTANCES)? {
             Some(count) => count,
-            None => read::count_text(job, INSTANCES_SETTING)?.unwrap_or(1),
+            None => read::string(job, INSTANCES_SETTING)?.and_then(integer).unwrap_or(1),
         };
         let running = if state == PlayedState::Ready { asked } else { 0 };
         let executors: Map<String, Value> =
@@ -144,19 +167,7 @@ impl Hooks for Spark {
     }
 
     fn review_fields(&self) -> &'static [ReviewField] {
-        &[
-            ReviewField::Text(MODE),
-            ReviewField::Boolean(DYNAMIC_ALLOCATION),
-            ReviewField::Text(ALLOCATION_SETTING),
-            ReviewField::Text("/spec/driver/coreRequest"),
-            ReviewField::Text("/spec/driver/coreLimit"),
-            ReviewField::Text("/spec/driver/memory"),
-            ReviewField::Text("/spec/driver/memoryLimit"),
-            ReviewField::Text("/spec/executor/coreRequest"),
-            ReviewField::Text("/spec/executor/coreLimit"),
-            ReviewField::Text("/spec/executor/memory"),
-            ReviewField::Text("/spec/executor/memoryLimit"),
-        ]
+        &REVIEWED
     }
 
     fn review_scope(
@@ -171,22 +182,24 @@ impl Hooks for Spark {
     fn validate_change(
         &self,
         job: &JobUnderReview<'_>,
-        _old: Option<&JobUnderReview<'_>>,
+        old: Option<&JobUnderReview<'_>>,
         settings: RuleSettings<'_>,
         errors: &mut Errors,
     ) {
-        for role in ["driver", "executor"] {
-            let fields = job.value("/spec").and_then(|spec| spec.get(role)).unwrap_or(&Value::Null);
-            for (field, amount, ..) in AMOUNTS {
-                let text = fields.get(field).and_then(Value::as_str).unwrap_or_default();
-                if !text.is_empty() && amount.read(text).is_none() {
-                    let path = format!("spec.{role}.{field}");
-                    errors.push(FieldError::invalid(path, text, "must be a quantity"));
-                }
-            }
-        }
         if !settings.manages(job) {
             return;
+        }
+        // A text that an earlier version took may stay.
+        let changed = |pointer: Pointer| {
+            let before = old.filter(|old| settings.manages(old)).and_then(|old| old.text(pointer));
+            job.text(pointer).filter(|text| before != Some(*text))
+        };
+        for (pointer, form) in FIELDS {
+            let text = changed(pointer).filter(|text| !text.is_empty());
+            errors.extend(text.and_then(|text| form.fault(pointer, text)));
+        }
+        for (pointer, form) in SETTINGS {
+            errors.extend(changed(pointer).and_then(|text| form.fault(pointer, text)));
         }
         let mode = job.text(MODE).unwrap_or_default();
         if mode != "cluster" {
@@ -197,18 +210,20 @@ impl Hooks for Spark {
             let detail = "a queued SparkApplication has a fixed number of executors";
             errors.push(FieldError::invalid("spec.dynamicAllocation.enabled", true, detail));
         }
-        if job.text(ALLOCATION_SETTING) == Some("true") {
-            let detail = "a queued SparkApplication has a fixed number of executors";
-            let path = "spec.sparkConf[spark.dynamicAllocation.enabled]";
-            errors.push(FieldError::invalid(path, "true", detail));
+        for setting in ALLOCATION {
+            if let Some(text) = job.text(setting).filter(|text| switches_on(text)) {
+                let detail = "a queued SparkApplication has a fixed number of executors";
+                errors.push(FieldError::invalid(shown(setting), text, detail));
+            }
         }
     }
 }
 
-/// Returns whether Spark itself is told to change the number of executors.
-fn allocates_by_setting(job: &Value) -> bool {
-    job.pointer(ALLOCATION_SETTING).is_some_and(|setting| setting == "true")
-}
+/// The fields of an application that its rules read.
+static REVIEWED: LazyLock<Vec<ReviewField>> = LazyLock::new(|| {
+    let texts = FIELDS.iter().chain(&SETTINGS).map(|(pointer, _)| ReviewField::Text(pointer));
+    [ReviewField::Text(MODE), ReviewField::Boolean(DYNAMIC_ALLOCATION)].into_iter().chain(texts).collect()
+});
 
 #[cfg(test)]
 mod tests {
@@ -303,10 +318,14 @@ mod tests {
         for (field, value) in [
             ("dynamicAllocation", json!({"enabled": true})),
             ("sparkConf", json!({"spark.dynamicAllocation.enabled": "true"})),
+            ("sparkConf", json!({"spark.dynamicAllocation.enabled": " TRUE "})),
+            ("sparkConf", json!({"spark.dynamicAllocation.enabled": "1"})),
+            ("sparkConf", json!({"spark.streaming.dynamicAllocation.enabled": "True"})),
         ] {
             let mut job = application(&json!({}), &json!({"instances": 2}));
             job["spec"][field] = value;
-            assert!(ROW.decode(&job).unwrap_err().to_string().starts_with("spec.dynamicAllocation.enabled"));
+            let error = ROW.decode(&job).unwrap_err().to_string();
+            assert!(error.contains("ynamicAllocation.enabled") && error.contains("must be off"), "{error}");
         }
     }
 }

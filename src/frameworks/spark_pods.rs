@@ -7,6 +7,7 @@
 use super::JobError;
 use super::played_status::set_at;
 use super::read::{self, malformed};
+use super::spark_texts::{self as texts, Form, shown};
 use crate::resources::Quantity;
 use serde_json::{Value, json};
 
@@ -16,56 +17,12 @@ const LOCAL_FOLDER: &str = "spark-local-dir-";
 /// Memory that Spark adds to the heap at least, in MiB.
 const LEAST_OVERHEAD: i64 = 384;
 
-/// Amounts of a role that stand in its container as they are, with their place there.
-pub(super) const AMOUNTS: [(&str, Amount, &str); 4] = [
-    ("coreRequest", Amount::Quantity, "/requests/cpu"),
-    ("coreLimit", Amount::Quantity, "/limits/cpu"),
-    ("memory", Amount::JavaMemory, "/requests/memory"),
-    ("memoryLimit", Amount::JavaMemory, "/limits/memory"),
-];
+/// Amounts of a role that stand in its container, with their place there.
+const AMOUNTS: [(&str, Form, &str); 2] =
+    [("coreLimit", Form::Quantity, "/limits/cpu"), ("memoryLimit", Form::Limit, "/limits/memory")];
 
 /// Fields of a role's pod template that Spark keeps and that quota depends on.
 const KEPT_OF_TEMPLATE: [&str; 4] = ["overhead", "resourceClaims", "resources", "runtimeClassName"];
-
-/// How an amount is written.
-#[derive(Clone, Copy)]
-pub(super) enum Amount {
-    Quantity,
-    JavaMemory,
-}
-
-impl Amount {
-    /// Returns an amount as a quantity; `None` if it is none.
-    pub(super) fn read(self, text: &str) -> Option<String> {
-        let quantity = match self {
-            Self::Quantity => text.to_owned(),
-            Self::JavaMemory => binary_memory(text),
-        };
-        Quantity::parse(&quantity).is_ok().then_some(quantity)
-    }
-}
-
-/// Returns an amount of memory of the JVM, whose suffixes are powers of 1024, as a quantity. As with Kueue a suffix in capital
-/// letters is none of the JVM, and with its own of the quantity it is refused: `1G` could mean either.
-fn binary_memory(text: &str) -> String {
-    let lower = text.to_lowercase();
-    let suffixes = [
-        ("k", "Ki"),
-        ("kb", "Ki"),
-        ("m", "Mi"),
-        ("mb", "Mi"),
-        ("g", "Gi"),
-        ("gb", "Gi"),
-        ("t", "Ti"),
-        ("tb", "Ti"),
-        ("p", "Pi"),
-        ("pb", "Pi"),
-    ];
-    match suffixes.iter().find(|(java, _)| lower.ends_with(java)) {
-        Some((java, binary)) => format!("{}{binary}", text.strip_suffix(java).unwrap_or(text)),
-        None => text.to_owned(),
-    }
-}
 
 /// Returns the pod template that follows from a role.
 pub(super) fn template(job: &Value, role: &Value, name: &str) -> Result<Value, JobError> {
@@ -122,30 +79,47 @@ struct SparkRole<'a> {
 }
 
 impl<'a> SparkRole<'a> {
-    /// Returns a text of the role; where it is absent, the setting that Spark reads in its place.
-    fn text(&self, field: &str, setting: &str) -> Result<Option<&'a str>, JobError> {
-        let own = read::string(self.role, &format!("/{field}"))?.filter(|text| !text.is_empty());
-        Ok(if own.is_some() { own } else { self.setting(setting)? })
+    /// Reads a text of the role; where it is absent, the setting that Spark reads in its place.
+    fn text<T>(
+        &self,
+        field: &str,
+        setting: &str,
+        form: Form,
+        read_as: fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, JobError> {
+        let own = self.at(&format!("/spec/{}/{field}", self.name), form, read_as)?;
+        if own.is_some() { Ok(own) } else { self.setting(setting, form, read_as) }
     }
 
-    /// Returns a setting of Spark. In its name, `*` stands for the role.
-    fn setting(&self, name: &str) -> Result<Option<&'a str>, JobError> {
-        let pointer = format!("/spec/sparkConf/{}", name.replace('*', self.name));
-        Ok(read::string(self.job, &pointer)?.filter(|text| !text.is_empty()))
+    /// Reads a setting of Spark. In its name, `*` stands for the role.
+    fn setting<T>(
+        &self,
+        name: &str,
+        form: Form,
+        read_as: fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, JobError> {
+        self.at(&format!("/spec/sparkConf/{}", name.replace('*', self.name)), form, read_as)
     }
 
-    fn wrong(&self, field: &str) -> JobError {
-        malformed(&format!("/spec/{}/{field}", self.name), "must be a quantity")
+    /// Reads a text of the object. An empty one counts as absent.
+    fn at<T>(
+        &self,
+        pointer: &str,
+        form: Form,
+        read_as: fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, JobError> {
+        let text = read::string(self.job, pointer)?.filter(|text| !text.is_empty());
+        let wrong = || JobError::Malformed { path: shown(pointer), problem: form.rule().to_owned() };
+        text.map(|text| read_as(text).ok_or_else(wrong)).transpose()
     }
 
     /// Returns the resources of Spark's container, given that of the role's pod template.
     fn resources(&self, base: &Value) -> Result<Value, JobError> {
         let kept = base.get("resources").filter(|resources| resources.is_object());
         let mut resources = kept.cloned().unwrap_or_else(|| json!({}));
-        for (field, amount, place) in AMOUNTS {
-            let text = read::string(self.role, &format!("/{field}"))?.filter(|text| !text.is_empty());
-            let quantity = text.map(|text| amount.read(text).ok_or_else(|| self.wrong(field))).transpose()?;
-            if let Some(quantity) = quantity {
+        for (field, form, place) in AMOUNTS {
+            let read_as = if form == Form::Limit { texts::limit } else { texts::quantity };
+            if let Some(quantity) = self.at(&format!("/spec/{}/{field}", self.name), form, read_as)? {
                 set_at(&mut resources, place, json!(quantity));
             }
         }
@@ -164,40 +138,39 @@ impl<'a> SparkRole<'a> {
 
     /// Returns the cpu that Spark requests: what it is told to request, otherwise one for each core.
     fn cpu(&self) -> Result<String, JobError> {
-        if let Some(text) = self.text("coreRequest", "spark.kubernetes.*.request.cores")? {
-            return Amount::Quantity.read(text).ok_or_else(|| self.wrong("coreRequest"));
+        let told =
+            self.text("coreRequest", "spark.kubernetes.*.request.cores", Form::Quantity, texts::quantity)?;
+        if let Some(told) = told {
+            return Ok(told);
         }
-        if let Some(cores) = read::count(self.role, "/cores")? {
-            return Ok(cores.to_string());
-        }
-        let text = self.setting("spark.*.cores")?.unwrap_or("1");
-        Amount::Quantity.read(text).ok_or_else(|| self.wrong("cores"))
+        let cores = match read::count(self.role, "/cores")? {
+            Some(cores) => cores,
+            None => self.setting("spark.*.cores", Form::Integer, texts::integer)?.unwrap_or(1),
+        };
+        Ok(cores.to_string())
     }
 
     /// Returns the memory that Spark requests, in MiB: the heap, and what is needed beside it.
     fn memory(&self) -> Result<i64, JobError> {
-        let heap = self.text("memory", "spark.*.memory")?.unwrap_or("1g");
-        let heap = mebibytes(heap).ok_or_else(|| self.wrong("memory"))?;
-        let overhead = match self.text("memoryOverhead", "spark.*.memoryOverhead")? {
-            Some(text) => mebibytes(text).ok_or_else(|| self.wrong("memoryOverhead"))?,
+        let size = |field, setting| self.text(field, setting, Form::Mebibytes, texts::mebibytes);
+        let heap = size("memory", "spark.*.memory")?.unwrap_or(1024);
+        let overhead = match size("memoryOverhead", "spark.*.memoryOverhead")? {
+            Some(overhead) => overhead,
             None => self.overhead_of(heap)?,
         };
-        let mut beside = Vec::new();
+        let mut total = heap.saturating_add(overhead);
         if self.name == "executor" {
             if self.is("Python")? {
-                beside.push("spark.executor.pyspark.memory");
+                let more = "spark.executor.pyspark.memory";
+                let more = self.setting(more, Form::Mebibytes, texts::mebibytes)?;
+                total = total.saturating_add(more.unwrap_or(0));
             }
-            if self.setting("spark.memory.offHeap.enabled")? == Some("true") {
-                beside.push("spark.memory.offHeap.size");
+            let enabled = self.setting("spark.memory.offHeap.enabled", Form::Boolean, texts::boolean)?;
+            if enabled.unwrap_or(false) {
+                let more =
+                    self.setting("spark.memory.offHeap.size", Form::Bytes, texts::bytes_as_mebibytes)?;
+                total = total.saturating_add(more.unwrap_or(0));
             }
-        }
-        let mut total = heap.saturating_add(overhead);
-        for setting in beside {
-            let text = self.setting(setting)?.unwrap_or("0");
-            let more = mebibytes(text).ok_or_else(|| {
-                malformed(&format!("/spec/sparkConf/{setting}"), "must be an amount of memory")
-            })?;
-            total = total.saturating_add(more);
         }
         Ok(total)
     }
@@ -205,14 +178,16 @@ impl<'a> SparkRole<'a> {
     /// Returns the memory beside the heap where no amount is given, in MiB: a part of the heap, which is larger where Spark starts
     /// other programs than the JVM.
     fn overhead_of(&self, heap: i64) -> Result<i64, JobError> {
-        let field = "/spec/memoryOverheadFactor";
-        let own = self.setting("spark.*.memoryOverheadFactor")?;
-        let all = read::string(self.job, field)?.filter(|text| !text.is_empty());
-        let factor = own.or(all).or(self.setting("spark.kubernetes.memoryOverheadFactor")?);
+        let part = |setting| self.setting(setting, Form::Fraction, texts::fraction);
+        let own = part("spark.*.memoryOverheadFactor")?;
+        let all = self.at("/spec/memoryOverheadFactor", Form::Fraction, texts::fraction)?;
         let default = if self.is("Python")? || self.is("R")? { "0.4" } else { "0.1" };
-        let factor = Quantity::parse(factor.unwrap_or(default)).ok().filter(|factor| !factor.is_negative());
-        let factor = factor.ok_or_else(|| malformed(field, "must be a number of at least 0"))?;
-        Ok((heap.saturating_mul(factor.milli()) / 1000).max(LEAST_OVERHEAD))
+        let factor = own.or(all).or(part("spark.kubernetes.memoryOverheadFactor")?);
+        let factor = factor.or_else(|| texts::fraction(default)).unwrap_or(Quantity::ZERO);
+        // Versions before 4 know no other minimum.
+        let least = self.setting("spark.*.minMemoryOverhead", Form::Mebibytes, texts::mebibytes)?;
+        let least = least.unwrap_or(0).max(LEAST_OVERHEAD);
+        Ok((heap.saturating_mul(factor.milli()) / 1000).max(least))
     }
 
     fn is(&self, language: &str) -> Result<bool, JobError> {
@@ -225,10 +200,15 @@ impl<'a> SparkRole<'a> {
         let prefix = format!("spark.{}.resource.", self.name);
         for (key, number) in read::string_map(self.job, "/spec/sparkConf")? {
             let name = key.strip_prefix(&prefix).and_then(|rest| rest.strip_suffix(".amount"));
-            let vendor =
-                name.map(|name| self.setting(&format!("{prefix}{name}.vendor"))).transpose()?.flatten();
-            if let (Some(name), Some(vendor)) = (name, vendor) {
-                devices.push((format!("{vendor}/{name}"), number));
+            let vendor = name.map(|name| {
+                self.at(&format!("/spec/sparkConf/{prefix}{name}.vendor"), Form::Quantity, |text| {
+                    Some(text.to_owned())
+                })
+            });
+            if let (Some(name), Some(vendor)) = (name, vendor.transpose()?.flatten()) {
+                let wrong = || malformed(&format!("/spec/sparkConf[{key}]"), Form::Integer.rule());
+                let number = texts::integer(&number).ok_or_else(wrong)?;
+                devices.push((format!("{vendor}/{name}"), number.to_string()));
             }
         }
         let number = read::count(self.role, "/gpu/quantity")?.unwrap_or(0);
@@ -252,35 +232,9 @@ impl<'a> SparkRole<'a> {
     }
 }
 
-/// Returns an amount of memory in MiB, which is Spark's unit where none is given; `None` if it is none.
-fn mebibytes(text: &str) -> Option<i64> {
-    let plain = text.bytes().all(|byte| byte.is_ascii_digit());
-    let quantity = if plain { format!("{text}Mi") } else { binary_memory(text) };
-    let quantity = Quantity::parse(&quantity).ok().filter(|quantity| !quantity.is_negative())?;
-    Some(quantity.value().saturating_add((1 << 20) - 1) >> 20)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn memory_of_the_jvm_is_binary() {
-        for (text, quantity) in [
-            ("1g", Some("1Gi")),
-            ("512mb", Some("512Mi")),
-            ("3kb", Some("3Ki")),
-            ("2t", Some("2Ti")),
-            ("1Gi", Some("1Gi")),
-            ("1024", Some("1024")),
-            ("1G", None),
-            ("512MB", None),
-            ("nonsense", None),
-        ] {
-            assert_eq!(Amount::JavaMemory.read(text).as_deref(), quantity, "{text}");
-        }
-        assert_eq!(Amount::Quantity.read("750m").as_deref(), Some("750m"));
-    }
 
     fn spark_container(job: &Value, name: &str) -> Value {
         template(job, &job["spec"][name], name).unwrap()["spec"]["containers"][0].clone()
@@ -294,7 +248,7 @@ mod tests {
             (json!({"cores": 3, "memory": "10g"}), "3", "11264Mi"),
             (json!({"cores": 3, "coreRequest": "500m", "memory": "512m"}), "500m", "896Mi"),
             (json!({"memory": "2048", "memoryOverhead": "100"}), "1", "2148Mi"),
-            (json!({"memory": "1Gi", "memoryOverhead": "1g"}), "1", "2048Mi"),
+            (json!({"memory": "4G", "memoryOverhead": "1GB"}), "1", "5120Mi"),
         ];
         for (role, cpu, memory) in cases {
             let job = json!({"spec": {"type": "Scala", "driver": role}});
@@ -310,10 +264,13 @@ mod tests {
             ("spark.kubernetes.memoryOverheadFactor", "0.5", "1", "1536Mi"),
             ("spark.executor.pyspark.memory", "512", "1", "1945Mi"),
             ("spark.memory.offHeap.size", "1g", "1", "2457Mi"),
+            ("spark.memory.offHeap.size", "1073741824", "1", "2457Mi"),
+            ("spark.executor.minMemoryOverhead", "1g", "1", "2048Mi"),
+            ("spark.executor.minMemoryOverhead", "1m", "1", "1433Mi"),
             ("spark.driver.memory", "9g", "1", "1433Mi"),
         ];
         for (setting, value, cpu, memory) in settings {
-            let mut job = json!({"spec": {"type": "Python", "executor": {}, "sparkConf": {"spark.memory.offHeap.enabled": "true"}}});
+            let mut job = json!({"spec": {"type": "Python", "executor": {}, "sparkConf": {"spark.memory.offHeap.enabled": " True"}}});
             job["spec"]["sparkConf"][setting] = json!(value);
             let requests = &spark_container(&job, "executor")["resources"]["requests"];
             assert_eq!(*requests, json!({"cpu": cpu, "memory": memory}), "{setting}");
@@ -322,7 +279,9 @@ mod tests {
         assert_eq!(spark_container(&job, "driver")["resources"]["requests"]["memory"], "12288Mi");
         for (pointer, value) in [
             ("/spec/memoryOverheadFactor", "x"),
-            ("/spec/driver/memory", "1G"),
+            ("/spec/driver/memory", "4.5g"),
+            ("/spec/driver/memory", "1Gi"),
+            ("/spec/driver/memoryLimit", "much"),
             ("/spec/driver/memoryOverhead", "-1"),
         ] {
             let mut wrong = job.clone();

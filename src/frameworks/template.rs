@@ -46,16 +46,33 @@ impl fmt::Display for TemplateConflict {
 }
 
 impl TemplateInfo {
-    /// Adds the parts of `other`. A key with another value is a conflict; then nothing is added.
-    pub fn merge(&mut self, other: &Self) -> Result<(), TemplateConflict> {
-        check_disjoint("label", &self.labels, &other.labels)?;
-        check_disjoint("annotation", &self.annotations, &other.annotations)?;
-        check_disjoint("nodeSelector", &self.node_selector, &other.node_selector)?;
+    /// Returns whether it has all parts of `other`.
+    pub fn covers(&self, other: &Self) -> bool {
+        let has = |own: &BTreeMap<String, String>, other: &BTreeMap<String, String>| {
+            other.iter().all(|(key, value)| own.get(key) == Some(value))
+        };
+        has(&self.labels, &other.labels)
+            && has(&self.annotations, &other.annotations)
+            && has(&self.node_selector, &other.node_selector)
+            && other.tolerations.iter().all(|toleration| self.tolerations.contains(toleration))
+            && other.scheduling_gates.iter().all(|gate| self.scheduling_gates.contains(gate))
+    }
+
+    /// Adds the parts of `other`, whose values go before its own.
+    pub fn overlay(&mut self, other: &Self) {
         add_all(&mut self.labels, &other.labels);
         add_all(&mut self.annotations, &other.annotations);
         add_all(&mut self.node_selector, &other.node_selector);
         add_missing(&mut self.tolerations, &other.tolerations);
         add_missing(&mut self.scheduling_gates, &other.scheduling_gates);
+    }
+
+    /// Adds the parts of `other`. A key with another value is a conflict; then nothing is added.
+    pub fn merge(&mut self, other: &Self) -> Result<(), TemplateConflict> {
+        check_disjoint("label", &self.labels, &other.labels)?;
+        check_disjoint("annotation", &self.annotations, &other.annotations)?;
+        check_disjoint("nodeSelector", &self.node_selector, &other.node_selector)?;
+        self.overlay(other);
         Ok(())
     }
 }

@@ -1,14 +1,18 @@
 //! Typed view of a job with the fields that the reconciler needs, decoded once from the raw object.
 //!
-//! Invariant: a view depends on one version of the object only; it contains no state of earlier versions.
+//! Invariant: a view depends on one version of the object only, but for what [`SinceStart`] says of a job that runs.
 
+use super::found_running::FoundRunning;
 use super::related::{Awaited, RelatedKey};
+use super::row::Framework;
 use super::start_patches::StartPatches;
 use super::template::TemplateInfo;
 use super::template_fingerprint::TemplateFingerprint;
 use crate::api::ObjectKey;
+use crate::api::names::POD_SET_LABEL;
 use jiff::Timestamp;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -97,11 +101,31 @@ impl JobView {
         let name = self.options.prebuilt_workload.clone()?;
         Some(ObjectKey { namespace: self.key.namespace.clone(), name })
     }
+
+    /// Returns whether what a start adds to its pod sets may be missing: something was removed since, or the label that each start
+    /// writes is not there.
+    pub fn lacks_marks(&self, row: &Framework) -> bool {
+        let unlabelled = |set: &PodSetView| !set.marks(row).labels.contains_key(POD_SET_LABEL);
+        // Where other managers write patches of templates, nothing says that they did.
+        let written = self.options.patches.as_ref().is_none_or(|patches| patches.are_written());
+        self.related.since_start.marks_lost || (written && self.pod_sets.iter().any(unlabelled))
+    }
 }
 
-/// Other objects from which the pod sets of a job are made.
+/// What earlier versions of a running job tell of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SinceStart {
+    /// Whether another client has removed something from its pod templates.
+    pub marks_lost: bool,
+    /// What earlier versions of the manager charged it for, if it was found running and that is not what it asks for.
+    pub found: Option<Arc<FoundRunning>>,
+}
+
+/// Other objects from which the pod sets of a job are made, and earlier versions of itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RelatedView {
+    /// What earlier versions of it tell.
+    pub since_start: SinceStart,
     /// The objects.
     pub reads: Vec<RelatedKey>,
     /// The object that must be known before the pod sets are.
@@ -172,6 +196,17 @@ impl PodSetView {
     /// Returns what a start adds to.
     pub fn start_from(&self) -> &TemplateInfo {
         self.described.as_ref().unwrap_or(&self.template)
+    }
+
+    /// Returns where a start's additions are, with what else is there.
+    pub(super) fn marks(&self, row: &Framework) -> Cow<'_, TemplateInfo> {
+        let apart = row.fields.roles.is_listed() || row.fields.roles.is_decided_at_start();
+        match &self.described {
+            Some(described) => Cow::Borrowed(described),
+            // What it adds is listed beside the template, and nothing is.
+            None if apart => Cow::Owned(TemplateInfo::default()),
+            None => Cow::Borrowed(&self.template),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Invariants: nothing is changed; the answer costs a pass over nodes and jobs, which is why it is asked for at most once a minute.
 
+use super::unit::comparison::is_charged_as_before;
 use super::unit::units::Units;
 use super::{CoreSettings, is_managed_by_other_controller};
 use crate::api::ObjectKey;
@@ -104,10 +105,22 @@ impl Audit<'_> {
             {
                 count(&mut facts.missing_classes, (Arc::clone(&key.namespace), Arc::clone(class)));
             }
+            if let Some(uncharged) = self.uncharged(*kind, key, view)
+                && facts.low_charges.len() < MAX_ENTRIES
+            {
+                facts.low_charges.insert((kind.gvk.kind, key.clone()), uncharged);
+            }
             if with_queues.contains(&key.namespace) && self.runs_past_queues(*kind, view) {
                 count(&mut facts.unmanaged_jobs, (Arc::clone(&key.namespace), kind.gvk.kind));
             }
         }
+    }
+
+    /// Returns what a job runs with beyond the charge of its Workload, which an earlier version of the manager made.
+    fn uncharged(&self, kind: JobKind, key: &ObjectKey, view: &JobView) -> Option<String> {
+        let found = view.related.since_start.found.as_ref().filter(|found| !found.uncharged.is_empty())?;
+        let record = self.units().workload_of_job(kind, key)?;
+        is_charged_as_before(record, view).then(|| found.uncharged_text())
     }
 
     /// Whether a job runs in a managed namespace although neither it nor an owner is in a queue.

@@ -7,8 +7,8 @@ use crate::admission::AdmissionSettings;
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::frameworks::{
-    Count, Found, Framework, JobKind, PlayedJob, PlayedState, PodSetSource, Related, RelatedKey, RoleShape,
-    frameworks,
+    Between, Count, Found, Framework, JobKind, PlayedJob, PlayedState, PodSetSource, Related, RelatedKey,
+    RoleShape, frameworks,
 };
 use crate::lifecycle::pods_ready::PodsReadyLimits;
 use crate::reconciler::CoreSettings;
@@ -60,6 +60,8 @@ fn set_count(role: &mut Value, count: &Count, pods: i32) {
         | Count::Job { parallelism: pointer, .. } => {
             set(role, pointer, json!(pods));
         }
+        Count::Between(Between { count, .. }) => set(role, count, json!(pods)),
+        Count::Unless(_, count) => set_count(role, count, pods),
         Count::One => {}
         Count::Product(a, b) => {
             set_count(role, a, pods);

@@ -25,6 +25,8 @@ pub struct AuditFacts {
     pub unmanaged_jobs: BTreeMap<(Arc<str>, &'static str), usize>,
     /// Jobs that name a WorkloadPriorityClass that does not exist, by namespace and class.
     pub missing_classes: BTreeMap<(Arc<str>, Arc<str>), usize>,
+    /// Jobs that run with more than an earlier version of the manager charged them, by kind, with what is not charged.
+    pub low_charges: BTreeMap<(&'static str, ObjectKey), String>,
     /// LocalQueues without a Workload, also in the history, with the times of their creation.
     pub unused_queues: BTreeMap<ObjectKey, Timestamp>,
     /// Since when the history knows of all Workloads; absent without one.

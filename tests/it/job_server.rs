@@ -12,6 +12,9 @@ use sluice::metrics::model::Gauges;
 use sluice::reconciler::{CoreSettings, Delta, Effect, Event, Observation};
 use sluice::simulate::Harness;
 use sluice::simulate::fake_api_server::FakeApiServer;
+use sluice::visibility::access::Access;
+use sluice::visibility::findings::audit;
+use sluice::visibility::views::Finding;
 
 /// Time within which everything that is due counts as done.
 const SETTLING: SignedDuration = SignedDuration::from_secs(5);
@@ -84,6 +87,30 @@ impl JobServer {
         self.harness.server.delete(kind, &ObjectKey::new("ns", name), self.now);
         self.harness.server.watch_events.clear();
         self.restart(settings);
+    }
+
+    /// Changes an object of which a manager that is to be replaced takes no note.
+    pub(crate) fn edit_unseen(&mut self, kind: Kind, name: &str, change: impl FnOnce(&mut Value)) {
+        self.harness.server.edit(kind, &ObjectKey::new("ns", name), change);
+    }
+
+    /// Returns what an audit finds.
+    pub(crate) fn audit(&mut self) -> Vec<String> {
+        let facts = self.harness.core.audit_facts();
+        let snapshot = self.harness.core.snapshot();
+        let found = audit((&snapshot, Some(&facts)), &Access::everything(), (None, self.now)).unwrap();
+        let text = |one: &Finding| {
+            let object = &one.object;
+            format!(
+                "{} {} {}/{}: {}",
+                one.check.as_str(),
+                object.kind,
+                object.namespace,
+                object.name,
+                one.message
+            )
+        };
+        found.iter().map(text).collect()
     }
 
     /// Creates an object of a row as a user: its webhooks default and validate it first.

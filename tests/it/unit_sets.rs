@@ -207,6 +207,49 @@ fn pods_of_a_replica_start_by_its_admission_alone() {
     assert!(annotations["kueue.x-k8s.io/pod-group-fast-admission"].is_null());
 }
 
+/// While a roll-out exceeds the number of replicas, each of those beyond it has a Workload, whether their number is given as such or
+/// as a percentage. A pod of one that the set does not ask for waits, and an event says so.
+#[test]
+fn replicas_that_surge_have_workloads() {
+    let surging = |surge: Value| {
+        let mut set = leader_worker_set(2);
+        set["spec"]["rolloutStrategy"] = json!({"rollingUpdateConfiguration": {"maxSurge": surge}});
+        set["status"] = json!({"replicas": 3, "updatedReplicas": 1});
+        set
+    };
+    for (surge, replicas) in [
+        (json!(1), 3),
+        (json!("50%"), 3),
+        (json!("1%"), 3),
+        (json!("150%"), 3),
+        (json!(0), 2),
+        (json!("0%"), 2),
+        (json!("abc%"), 2),
+        (json!(-1), 2),
+        (Value::Null, 2),
+    ] {
+        let (mut core, mut workloads) = (core(), BTreeMap::new());
+        let effects = core.put(replicas_kind(), surging(surge.clone()));
+        land_all(&mut core, effects, &mut workloads);
+        assert_eq!(workloads.len(), replicas, "{surge}");
+        let mut third = replica_pod("l-2", None);
+        third["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/group-index"] = json!("2");
+        let said = |effects: &[Effect]| {
+            let is_said =
+                |effect: &&Effect| matches!(effect, Effect::Event(event) if event.reason == "ReplicaWaits");
+            effects.iter().filter(is_said).count()
+        };
+        let mut effects = core.put(Kind::Pod, third.clone());
+        for _ in 0..3 {
+            effects.extend(core.advance_seconds(10));
+        }
+        assert_eq!(said(&effects), usize::from(replicas == 2), "{surge}: {effects:?}");
+        let mut deleted = third;
+        deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        assert_eq!(said(&core.put(Kind::Pod, deleted)), 0, "{surge}");
+    }
+}
+
 /// Any pod can name the Workload of a set as its group.
 #[test]
 fn pods_of_others_do_not_replace_the_workload_of_a_set() {

@@ -3,7 +3,7 @@
 //! Invariants: all faults are collected, each with its field; what is read is kept for the life of the process, because rows are
 //! shared by reference everywhere. A refused file ends the process, so that nothing piles up.
 
-use super::super::row::{self, Active, Count, FinishedRule, Message, PodSetSource, Pointer, Test};
+use super::super::row::{self, Active, Between, Count, FinishedRule, Message, PodSetSource, Pointer, Test};
 use super::super::view::Gvk;
 use super::super::workload::{MAX_POD_SET_NAME, MAX_POD_SETS};
 use super::schema;
@@ -226,19 +226,37 @@ impl Reader {
                 parallelism: self.pointer(&format!("{field}.job.parallelism"), job.parallelism, root),
                 completions: self.pointer(&format!("{field}.job.completions"), job.completions, root),
             },
+            schema::Count::Between(schema::BetweenCount { field: count, min, max }) => {
+                let mut at = |name, text| self.pointer(&format!("{field}.between.{name}"), text, root);
+                Count::Between(Between {
+                    count: at("field", count),
+                    least: at("min", min),
+                    most: at("max", max),
+                })
+            }
+            schema::Count::Unless(unless) => {
+                let schema::UnlessCount { field: off, count } = *unless;
+                let off = self.pointer(&format!("{field}.unless.field"), off, root);
+                Count::Unless(off, self.count_forever(&format!("{field}.unless.count"), count, root, deeper))
+            }
             schema::Count::Product(factors) => {
                 let (a, b) = *factors;
-                let factor = |reader: &mut Self, index, factor| -> &'static Count {
-                    Box::leak(Box::new(reader.count(
-                        &format!("{field}.product[{index}]"),
-                        factor,
-                        root,
-                        deeper,
-                    )))
+                let mut factor = |index: usize, factor| {
+                    self.count_forever(&format!("{field}.product[{index}]"), factor, root, deeper)
                 };
-                Count::Product(factor(self, 0, a), factor(self, 1, b))
+                Count::Product(factor(0, a), factor(1, b))
             }
         }
+    }
+
+    fn count_forever(
+        &mut self,
+        field: &str,
+        count: schema::Count,
+        root: Root,
+        depth: usize,
+    ) -> &'static Count {
+        Box::leak(Box::new(self.count(field, count, root, depth)))
     }
 
     /// Reads the kinds that the controller creates.

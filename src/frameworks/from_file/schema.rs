@@ -104,6 +104,10 @@ pub(super) enum Count {
     Field(String),
     /// The pods of a batch/v1 Job spec.
     Job(JobCount),
+    /// A field that the controller keeps between two others.
+    Between(BetweenCount),
+    /// None while a field is true.
+    Unless(Box<UnlessCount>),
     /// The product of two numbers.
     Product(Box<(Self, Self)>),
 }
@@ -114,6 +118,23 @@ pub(super) enum Count {
 pub(super) struct JobCount {
     pub(super) parallelism: String,
     pub(super) completions: String,
+}
+
+/// A field with the number, 0 when absent, and the fields with the least and the most.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BetweenCount {
+    pub(super) field: String,
+    pub(super) min: String,
+    pub(super) max: String,
+}
+
+/// A boolean field, and the number while it is not true.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct UnlessCount {
+    pub(super) field: String,
+    pub(super) count: Count,
 }
 
 /// Labels of pods that say their rank.

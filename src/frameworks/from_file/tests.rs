@@ -63,6 +63,53 @@ fn job_starts_and_stops_as_its_file_says() {
     assert_eq!(row.pod_sets(&job).unwrap(), row.pod_sets(&before).unwrap());
 }
 
+/// A number that the controller keeps between two others, and a switch for all pods of a role. A start that was undone by another
+/// client is put back in a list as in those of the built-in kinds.
+#[test]
+fn counts_follow_from_several_fields() {
+    let count = "count:
+      unless:
+        field: /closed
+        count: {between: {field: /size, min: /least, max: /most}}";
+    let text = SAMPLE.replace("count:\n      field: /size", count);
+    assert_ne!(text, SAMPLE);
+    let row = framework_from_file(&text).unwrap();
+    let counts = |fields: Value| {
+        let mut job = suspended_job();
+        job["spec"]["crews"][0].as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        row.decode(&job).unwrap().pod_sets[1].count
+    };
+    assert_eq!(counts(json!({})), 2);
+    assert_eq!(counts(json!({"least": 4})), 4);
+    assert_eq!(counts(json!({"least": 4, "most": 3})), 4);
+    assert_eq!(counts(json!({"size": null, "least": 1})), 1);
+    assert_eq!(counts(json!({"most": 1})), 1);
+    assert_eq!(counts(json!({"least": 4, "closed": true})), 0);
+    let fault = framework_from_file(&text.replace("min: /least", "min: least")).unwrap_err().to_string();
+    assert!(fault.contains("podSets[1].list.count.unless.count.between.min"), "{fault}");
+}
+
+#[test]
+fn marks_in_lists_are_put_back() {
+    let row = sample();
+    let mut job = suspended_job();
+    let own = job["spec"]["crews"].clone();
+    let mut grants = pod_set_infos(&row.pod_sets(&job).unwrap()).unwrap();
+    for grant in &mut grants {
+        let mut template = (*grant.template).clone();
+        template.node_selector.insert("zone".to_owned(), "z".to_owned());
+        grant.template = std::sync::Arc::new(template);
+    }
+    let start = row.run_patch(&row.decode(&job).unwrap(), &grants).unwrap();
+    apply(&mut job, &start);
+    let started = job.clone();
+    assert_eq!(row.marks_patch(&row.decode(&job).unwrap(), &grants), None);
+    job["spec"]["crews"] = own;
+    let patch = row.marks_patch(&row.decode(&job).unwrap(), &grants).unwrap();
+    apply(&mut job, &[patch]);
+    assert_eq!(job, started);
+}
+
 #[test]
 fn status_is_read_as_the_file_says() {
     let row = sample();

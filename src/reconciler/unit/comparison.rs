@@ -16,7 +16,16 @@ use std::borrow::Cow;
 pub(crate) fn grants_match_job(record: &WorkloadRecord, view: &JobView) -> bool {
     // What a job runs that was found running is not known, but by which Workload it was started.
     let found = view.related.changed_since_start && starting_workload(view) == Some(&*record.meta.key.name);
-    found || asks_for_what_is_granted(record, view)
+    found || asks_for_what_is_granted(record, view) || is_charged_as_before(record, view)
+}
+
+/// Returns whether a job runs as it was found, and its Workload is one that an earlier version of the manager made for that.
+pub(crate) fn is_charged_as_before(record: &WorkloadRecord, view: &JobView) -> bool {
+    view.related.since_start.found.as_ref().filter(|_| !view.suspended).is_some_and(|found| {
+        let granted = |set: &PodSetRecord| granted_pods(record, &set.name).unwrap_or(set.count);
+        let sets = record.pod_sets().iter();
+        found.was_charged(sets.map(|set| (&set.name, granted(set), &set.template_fingerprint)))
+    })
 }
 
 /// Returns whether a job asks for what the admission grants, as far as its pod sets are known.

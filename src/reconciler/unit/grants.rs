@@ -5,7 +5,9 @@ use super::comparison::granted_pods;
 use super::units::Units;
 use crate::api::names;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{Action, JobError, PodSetInfo, RoleShape, TemplateInfo, Unit, template_patch};
+use crate::frameworks::{
+    Action, JobError, JobPatch, PodSetInfo, RoleShape, TemplateInfo, Unit, template_patch,
+};
 use crate::reconciler::nodes::ungating::add_topology_gate;
 use serde_json::Value;
 use std::sync::Arc;
@@ -22,7 +24,26 @@ impl Units<'_> {
         objects: &Unit<'_>,
         record: &WorkloadRecord,
     ) -> Result<Vec<Action>, JobError> {
-        let Some(mut infos) = self.granted_pod_set_infos(record)? else { return Ok(Vec::new()) };
+        match self.start_infos(unit, record)? {
+            Some(infos) => unit.rules.start(objects, &infos),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Returns the patch that puts back what the start of a running job has added to its pod templates; `None` if nothing is missing.
+    pub(super) fn marks_patch(self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) -> Option<JobPatch> {
+        let owner = unit.owner.filter(|owner| owner.lacks_marks(&unit.key.kind))?;
+        let infos = self.start_infos(unit, record).ok()??;
+        unit.key.kind.marks_patch(owner, &infos)
+    }
+
+    /// Returns what a start gives each pod set of a unit, with its number of pods.
+    fn start_infos(
+        self,
+        unit: &LoadedUnit<'_>,
+        record: &WorkloadRecord,
+    ) -> Result<Option<Vec<PodSetInfo>>, JobError> {
+        let Some(mut infos) = self.granted_pod_set_infos(record)? else { return Ok(None) };
         for set in record.pod_sets().iter().filter(|set| set.min_count.is_none()) {
             let own = unit.view.pod_sets.iter().find(|own| own.name == set.name);
             if let (Some(own), Some(info)) = (own, infos.iter_mut().find(|info| info.name == set.name)) {
@@ -38,7 +59,7 @@ impl Units<'_> {
                 annotations.insert(names::SLICE_NAME_ANNOTATION.to_owned(), first);
             }
         }
-        unit.rules.start(objects, &infos)
+        Ok(Some(infos))
     }
 
     /// Returns what the admission adds to each pod set; `None` without an admission, or while one of its flavors does

@@ -83,12 +83,15 @@ impl UnitStep<'_> {
             // It is about to be evicted; that gives the job a step.
             return;
         }
-        let runs_on_slices = !status.suspended && slices.started(owner);
+        let runs_on_slices =
+            !status.suspended && (slices.started(owner) || owner.related.since_start.marks_lost);
         if used.keeps_quota() && fits(used, owner) && (status.suspended || runs_on_slices) {
             if awaits_admission(used) {
                 self.report_check_messages(unit, used);
             } else if status.suspended {
                 self.start(unit, used, &[]);
+            } else {
+                self.restore_marks(unit, used);
             }
             for slice in slices.ranked() {
                 self.sync_priority_of_running_unit(unit, slice);

@@ -9,6 +9,7 @@ use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{Change, OUT_OF_SYNC, PodMember, PodSetInfo, Role, Stop, StopScope, Unit};
 use crate::lifecycle::{conditions, reservation};
 use crate::reconciler::writes::in_flight::Writes;
+use crate::reconciler::writes::request::WriteRequest;
 use std::sync::Arc;
 
 /// Why a unit without an admitted Workload stops.
@@ -52,6 +53,11 @@ impl StopCause {
     /// The Workload is being deleted.
     pub(super) fn deleted_workload(scope: StopScope) -> Self {
         Self { scope, ..Self::new("WorkloadDeleted", "The workload is deleted") }
+    }
+
+    /// The job runs again after its end, which its Workload has taken note of.
+    pub(super) fn returned() -> Self {
+        Self::new("NotAdmitted", "It runs again after it has finished, and is queued again")
     }
 
     /// Another Workload started the unit than its present one.
@@ -103,6 +109,36 @@ impl UnitStep<'_> {
         let queue = record.status.admission.as_ref().map(|a| a.cluster_queue.as_str()).unwrap_or_default();
         let note = format!("Admitted by clusterQueue {queue}");
         self.perform_by(unit, actions, ("Started", &note), Some(record));
+    }
+
+    /// Puts back what the start of a running job has added to its pod templates, if another client has removed it: pods that are made
+    /// from then on would run on any node. One that removes it again and again is answered with back-off.
+    pub(super) fn restore_marks(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
+        let Some((owner, patch)) = unit.owner.zip(self.units.marks_patch(unit, record)) else { return };
+        let (kind, item) = (Kind::of_job(unit.key.kind), unit.reconcile_key());
+        let id = (kind, owner.key.clone());
+        if owner.deleting || !self.is_confirmed(unit, &record.meta.key) {
+            return;
+        }
+        if !self.writes.may_write(kind, &owner.key, self.now) {
+            return self.writes.retry_after_backoff((kind, &owner.key), item, self.work_queue, self.now);
+        }
+        if let Some(until) = self.writes.restored_marks.waits_until(&id, 0, self.now) {
+            return self.work_queue.add_at(item, until);
+        }
+        let mut effects = vec![unit.event(
+            "MarksRestored",
+            &format!("Put back what the start by Workload {} adds to the pod templates", record.meta.key),
+        )];
+        if self.writes.restored_marks.record(&id, None, self.now) {
+            let note = "What a start adds to the pod templates is removed again and again, such as by a tool that applies the \
+                        manifest: it is put back with back-off, and pods that are made meanwhile may run on any node";
+            if self.warnings.record(kind, &owner.key, note) {
+                effects.push(unit.warning("MarksRemovedRepeatedly", note));
+            }
+        }
+        let request = WriteRequest::of_patch(kind, owner.key.clone(), &patch, &owner.resource_version);
+        self.send(unit, request.with_effects(effects));
     }
 
     /// Returns whether pods of a unit may run. Those that its status does not count name this Workload.

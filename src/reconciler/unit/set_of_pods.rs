@@ -16,12 +16,16 @@ use crate::frameworks::{
     owner_reference,
 };
 use crate::lifecycle::facts::Hold;
-use crate::lifecycle::{conditions, reservation};
+use crate::lifecycle::{backoff, conditions, reservation};
 use crate::reconciler::messages::Verb;
 use crate::reconciler::work_queue::ReconcileKey;
 use crate::reconciler::writes::request::{WriteRequest, delete_options};
+use jiff::SignedDuration;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+
+/// How long a pod of a replica that its object does not ask for waits before it is said.
+const EXTRA_REPLICA_WAIT: SignedDuration = SignedDuration::from_secs(10);
 
 impl<'a> Units<'a> {
     /// Returns the object that a Workload was made for, if it has a Workload for its pods.
@@ -117,7 +121,10 @@ impl UnitStep<'_> {
         match unit.key.component {
             // Its replicas are units.
             Component::Object if unit.key.kind.has_replicas() => return,
-            Component::Replica(index) if index >= set.status.replicas => return self.end_replica(unit),
+            Component::Replica(index) if index >= set.status.replicas => {
+                self.report_extra_replica(unit, set);
+                return self.end_replica(unit);
+            }
             Component::Object | Component::Replica(_) | Component::PodGroup => {}
         }
         let Some(record) = self.units.cache.workload(&unit.workload) else {
@@ -155,6 +162,25 @@ impl UnitStep<'_> {
             record.meta.key
         );
         self.report(unit, "RolloutWaits", &note);
+    }
+
+    /// Says that pods wait although no Workload is made for them: their object does not ask for their replica. The status of the object
+    /// may follow later than a pod that it makes in a roll-out.
+    fn report_extra_replica(&mut self, unit: &LoadedUnit<'_>, set: &JobView) {
+        let held = self.units.cache.owned_pods(&unit.key);
+        let first = held.filter_map(|pod| Some((pod.held_since()?, &pod.key.name))).min();
+        let Some((since, pod)) = first else { return };
+        let due = backoff::after(since, EXTRA_REPLICA_WAIT);
+        if self.now < due {
+            return self.work_queue.add_at(unit.reconcile_key(), due);
+        }
+        let kind = unit.key.kind.gvk.kind;
+        let note = format!(
+            "Pod {pod} waits, and no Workload is made for its replica: the {kind} asks for {} replicas, with those by which its \
+             roll-out may exceed spec.replicas",
+            set.status.replicas
+        );
+        self.report(unit, "ReplicaWaits", &note);
     }
 
     /// Deletes the Workload of a replica that its object does not have any more. Its quota is free when its pods have ended.

@@ -1,8 +1,8 @@
 //! The step of a unit: what its objects and its Workload need next.
 
-use super::comparison::grants_match_job;
+use super::comparison::{grants_match_job, is_charged_as_before};
 use super::run::{StopCause, awaits_admission};
-use super::units::{owns, starting_workload};
+use super::units::{ended_with_its_job, owns, starting_workload};
 use super::{LoadedUnit, UnitStep};
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
@@ -125,6 +125,8 @@ impl UnitStep<'_> {
                 self.start(unit, record, &membership.waiting);
             }
             if unit.owner.is_none() || !status.suspended {
+                self.report_low_charge(unit, record);
+                self.restore_marks(unit, record);
                 self.sync_priority_of_running_unit(unit, record);
             }
             return;
@@ -137,6 +139,25 @@ impl UnitStep<'_> {
         let members = unit.members().filter(|_| unit.summary.blocked > 0);
         let blocked = members.filter_map(|member| Some((&*member.key.name, member.blocker.as_ref()?)));
         blocked_pods::report(record, blocked, self.warnings, self.writes);
+    }
+
+    /// Says that a job runs with more than its Workload is charged, which an earlier version of the manager made.
+    fn report_low_charge(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
+        let Some(found) =
+            unit.view.related.since_start.found.as_ref().filter(|found| !found.uncharged.is_empty())
+        else {
+            return;
+        };
+        if is_charged_as_before(record, &unit.view) {
+            let note = format!(
+                "Workload {}, which an earlier version made, is charged too little for it; not charged: {}. The queue may be \
+                 above its quota by as much until the {} is started again or changes its size",
+                record.meta.key,
+                found.uncharged_text(),
+                unit.key.kind.gvk.kind,
+            );
+            self.report(unit, "ChargedTooLittle", &note);
+        }
     }
 
     /// Ends pods whose Workload is going or has finished, and releases their finalizers. Returns whether it is.
@@ -160,13 +181,16 @@ impl UnitStep<'_> {
     fn hold(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord, owned: bool) {
         let status = unit.status(self.now);
         let reserved = reservation::holds_quota(&record.status);
-        let stops = unit.owner.is_none() || !status.suspended || (reserved && !awaits_admission(record));
+        let returned = unit.owner.is_some() && ended_with_its_job(record);
+        let stops =
+            unit.owner.is_none() || !status.suspended || (reserved && !awaits_admission(record)) || returned;
         if stops {
-            let cause = StopCause::of_workload(unit, record);
+            let cause = if returned { StopCause::returned() } else { StopCause::of_workload(unit, record) };
             let any = self.stop(unit, record, &cause);
             if unit.owner.is_some() {
-                if !any && record.may_run() && !self.has_pods(unit, &record.meta.key) {
-                    // Admitted, but not as the job is now. The quota is needed as long as there are pods.
+                let replaced = record.may_run() || returned;
+                if !any && replaced && !self.has_pods(unit, &record.meta.key) {
+                    // Admitted, but not as the job is now, or for a run that has ended. The quota is needed as long as there are pods.
                     self.replace_workload(unit, record);
                 }
                 return;

@@ -2,6 +2,7 @@
 
 use super::comparison::{charge_covers_requests, is_equivalent_to_job, is_identical_to_job};
 use super::run::awaits_admission;
+use super::units::ended_with_its_job;
 use super::{LoadedUnit, UnitStep};
 use crate::api::names;
 use crate::api::reason::ConditionType;
@@ -122,14 +123,22 @@ impl UnitStep<'_> {
         if !self.writes.may_write(Kind::Workload, key, self.now) {
             return self.writes.retry_after_backoff((Kind::Workload, key), item, self.work_queue, self.now);
         }
-        if self.writes.replacements.record(key, unit.view.generation, self.now) {
+        // Each start and stop of a job that comes back changes its spec.
+        let returned = ended_with_its_job(record);
+        let generation = (!returned).then_some(unit.view.generation);
+        if self.writes.replacements.record(key, generation, self.now) {
+            let cause = if returned {
+                "the status of the job says again and again that it has finished, and then that it has not"
+            } else {
+                "it does not say what the job asks for: see whether a webhook changes new Workloads"
+            };
             let note = format!(
-                "Workload {key} is replaced again and again, because it does not say what the job asks for: see whether a \
-                 webhook changes new Workloads; the next one is created with back-off"
+                "Workload {key} is replaced again and again, because {cause}; the next one is created with back-off"
             );
             self.report(unit, "WorkloadReplacedRepeatedly", &note);
         }
-        let event = unit.event("DeletedWorkload", &format!("Deleted not matching Workload: {key}"));
+        let why = if returned { "Workload of a run that has ended" } else { "not matching Workload" };
+        let event = unit.event("DeletedWorkload", &format!("Deleted {why}: {key}"));
         let options = delete_options(&record.meta);
         let request = WriteRequest::new(Kind::Workload, key.clone(), Verb::Delete, options);
         self.writes.start(request.with_effects(vec![event]).on_behalf_of(item), self.now);

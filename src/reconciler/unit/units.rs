@@ -115,6 +115,11 @@ impl<'a> Units<'a> {
         }
     }
 
+    /// Returns the Workload of a job that is in use.
+    pub(crate) fn workload_of_job(self, kind: JobKind, key: &ObjectKey) -> Option<&'a Arc<WorkloadRecord>> {
+        self.workload_of(&self.load(&UnitKey::of_object(kind, key.clone()))?)
+    }
+
     /// Returns the slices of an elastic job; `None` if the unit is no elastic job.
     pub(super) fn slices_of(self, unit: &LoadedUnit<'_>) -> Option<Slices<'a>> {
         let owner = unit.owner.filter(|owner| owner.options.slice.is_some())?;
@@ -347,6 +352,12 @@ pub(super) fn is_given_up(record: &WorkloadRecord) -> bool {
             conditions::reason(&record.status, ConditionType::Finished),
             "OwnerNotFound" | "OutOfSync"
         )
+}
+
+/// Returns whether a Workload ended because the status of its job said so. A job that says otherwise since runs again.
+pub(super) fn ended_with_its_job(record: &WorkloadRecord) -> bool {
+    conditions::is_true(&record.status, ConditionType::Finished)
+        && matches!(conditions::reason(&record.status, ConditionType::Finished), "Succeeded" | "Failed")
 }
 
 /// Returns the name of the Workload whose admission started a job; `None` if the start was undone.

@@ -100,7 +100,9 @@ pub(crate) struct Writes {
     /// Workloads that this leader has written or read.
     pub(super) confirmed: ConfirmedWorkloads,
     /// Workloads that were replaced because they did not match their job.
-    pub(crate) replacements: Replacements,
+    pub(crate) replacements: Replacements<ObjectKey>,
+    /// How often what their starts have added was put back in jobs.
+    pub(crate) restored_marks: Replacements<(Kind, ObjectKey)>,
     /// Workloads that wait before they report that some of their pods have succeeded.
     pub(crate) completing: CompletingWorkloads,
     /// Jobs that are left to the operators above them.
@@ -384,6 +386,7 @@ impl Writes {
         self.bypassing.clear();
         self.confirmed = ConfirmedWorkloads::default();
         self.replacements = Replacements::default();
+        self.restored_marks = Replacements::default();
         self.completing = CompletingWorkloads::default();
     }
 }

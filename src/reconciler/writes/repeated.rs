@@ -39,20 +39,29 @@ const REPLACEMENT_GAP: SignedDuration = SignedDuration::from_mins(10);
 /// How often the Workload of a job was replaced by another of the same name, because it did not match the job.
 #[derive(Clone, Debug)]
 struct Replacement {
-    /// Generation of the job: a change of its spec starts a new series.
-    generation: i64,
+    /// Generation of the job: a change of its spec starts a new series. `None` if it was replaced for another reason than what the
+    /// spec says: the series goes on.
+    generation: Option<i64>,
     count: u32,
     /// When the next Workload may be created.
     until: Timestamp,
 }
 
-/// Replacements by key of the Workload. Each deletion ends the series of writes of one Workload, so they are counted here.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Replacements(BTreeMap<ObjectKey, Replacement>);
+/// What is done again because an object does not stay as it was written, by object. Each deletion of a Workload, and each change by
+/// another client, ends a series of writes, so they are counted here.
+#[derive(Clone, Debug)]
+pub(crate) struct Replacements<K>(BTreeMap<K, Replacement>);
 
-impl Replacements {
-    /// Records that a Workload is deleted to be replaced. Returns whether the next one must wait.
-    pub(crate) fn record(&mut self, key: &ObjectKey, generation: i64, now: Timestamp) -> bool {
+impl<K> Default for Replacements<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Clone + Ord> Replacements<K> {
+    /// Records that a Workload is deleted to be replaced, because of this generation of its job if one is given. Returns whether the
+    /// next one must wait.
+    pub(crate) fn record(&mut self, key: &K, generation: Option<i64>, now: Timestamp) -> bool {
         let lasts = |known: &Replacement| now <= backoff::after(known.until, REPLACEMENT_GAP);
         if self.0.len() >= MAX_SERIES {
             self.0.retain(|_, known| lasts(known));
@@ -71,8 +80,9 @@ impl Replacements {
     }
 
     /// Returns until when a Workload must not be created again; `None` if it may be, or if its job has changed.
-    pub(crate) fn waits_until(&self, key: &ObjectKey, generation: i64, now: Timestamp) -> Option<Timestamp> {
-        let known = self.0.get(key).filter(|known| known.generation == generation && known.until > now)?;
+    pub(crate) fn waits_until(&self, key: &K, generation: i64, now: Timestamp) -> Option<Timestamp> {
+        let same = |known: &&Replacement| known.generation.is_none_or(|known| known == generation);
+        let known = self.0.get(key).filter(|known| same(known) && known.until > now)?;
         Some(known.until)
     }
 }

@@ -37,6 +37,15 @@ impl Audit<'_> {
             let said = said.with("jobs", number(*jobs));
             found.push(finding_in_namespace(Check::JobUnmanaged, (namespace, kind), said));
         }
+        for ((kind, job), uncharged) in &facts.low_charges {
+            let said = Said {
+                message: format!("an earlier version charged it too little; not charged: {uncharged}"),
+                consequence: "its queue may be above its quota by as much",
+                correction: "start it again: set spec.suspend; or change its size".to_owned(),
+                ..Said::default()
+            };
+            found.push(finding(Check::JobChargedTooLittle, (kind, job), said));
+        }
         for (name, _) in facts.checks.iter().filter(|(_, active)| !**active) {
             let said = Said {
                 message: "no controller says that it is active".to_owned(),

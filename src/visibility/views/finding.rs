@@ -135,6 +135,8 @@ checks! {
         "Jobs name a WorkloadPriorityClass that does not exist.",
     JobUnmanaged "job-unmanaged" Warning
         "Jobs of a managed namespace run without a queue name, or their kind is not supported.",
+    JobChargedTooLittle "job-charged-too-little" Warning
+        "Jobs run with more than an earlier version of the manager charged them.",
     Starved "starved" Warning
         "A ClusterQueue below its nominal quota waits for more than ten minutes while a sibling borrows.",
     QuotaBelowCapacity "quota-below-capacity" Note "More than 5 % of the capacity of a flavor has no quota.",

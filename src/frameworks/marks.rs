@@ -1,0 +1,72 @@
+//! What a start adds to the pod templates of a job: it is put back where another client removes it while the job runs, such as a tool
+//! that applies the manifest and replaces a list of templates as a whole.
+//!
+//! Invariant: only what was there is put back. What flavors and checks add by now may differ from what the start has added.
+
+use super::JobError;
+use super::job::{Changes, pair_by_name, patches_of};
+use super::patch::JobPatch;
+use super::roles::without_server_labels;
+use super::row::Framework;
+use super::template::TemplateInfo;
+use super::view::{JobView, PodSetInfo, PodSetView};
+use crate::api::names;
+
+impl Framework {
+    /// Returns the patch that puts back what a start has added to the templates of a running job and another client has removed since.
+    /// `None` if there is nothing to put back. What was never added is not: flavors may have changed since the start.
+    pub fn marks_patch(&self, view: &JobView, infos: &[PodSetInfo]) -> Option<JobPatch> {
+        // Templates of a kind with a start time do not change while it runs.
+        let suspend = self.fields.suspend.filter(|_| !view.suspended && self.fields.start_time.is_none())?;
+        if !view.lacks_marks(self) {
+            return None;
+        }
+        let pairs = pair_by_name(view, infos).ok()?;
+        if let Some(patches) = &view.options.patches {
+            let additions: Result<Vec<_>, JobError> =
+                pairs.iter().map(|(set, info)| Ok((&*set.name, patches_of(set, info)?))).collect();
+            let additions = additions.ok()?;
+            let has = |(name, added): &(&str, TemplateInfo)| {
+                patches.of(name).is_some_and(|written| written.covers(added))
+            };
+            let not_suspended = (suspend, self.hooks.not_suspended());
+            return (!additions.iter().all(has))
+                .then(|| patches.start(&additions, &self.fields.roles.injected(), not_suspended));
+        }
+        let mut changes = Changes::default();
+        let mut complete = true;
+        for (set, info) in pairs {
+            let now = set.marks(self);
+            let additions = self.additions(set, info);
+            let has = now.covers(&additions);
+            complete &= has;
+            // The list of one object is written as a whole.
+            if !has || self.fields.roles.is_listed() {
+                let mut target = now.into_owned();
+                target.overlay(&additions);
+                self.set_elastic_gate(view, &mut target);
+                changes.templates.push((set, target));
+            }
+        }
+        if complete { None } else { changes.patch(self) }
+    }
+
+    /// Returns what a start adds to a pod set that is granted this.
+    pub(super) fn additions(&self, set: &PodSetView, info: &PodSetInfo) -> TemplateInfo {
+        let mut additions = without_server_labels(self, (*info.template).clone());
+        additions.labels.insert(names::POD_SET_LABEL.to_owned(), set.name.to_string());
+        additions
+    }
+}
+
+/// Returns whether a job that runs has less in its templates than its earlier version, or an earlier one had.
+pub(super) fn are_lost(before: &JobView, view: &JobView) -> bool {
+    let loses = |old: &PodSetView| {
+        let new = view.pod_sets.iter().find(|new| new.name == old.name);
+        new.is_some_and(|new| !new.start_from().covers(old.start_from()))
+    };
+    before.uid == view.uid
+        && !before.suspended
+        && !view.suspended
+        && (before.related.since_start.marks_lost || before.pod_sets.iter().any(loses))
+}

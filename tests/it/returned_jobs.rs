@@ -1,0 +1,161 @@
+//! Jobs whose status says that they run after it said that they had finished: each run has its quota.
+
+use crate::job_server::{JobServer, kind};
+use jiff::SignedDuration;
+use serde_json::{Value, json};
+use sluice::cache::Kind;
+use sluice::frameworks::{Framework, framework};
+
+/// A kind with two states of its status, in which it has ended and in which it runs.
+struct Case {
+    group: &'static str,
+    kind: &'static str,
+    name: &'static str,
+    spec: Value,
+    ended: Value,
+    runs: Value,
+}
+
+fn template() -> Value {
+    json!({"spec": {"restartPolicy": "Never", "containers": [
+        {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}]}})
+}
+
+fn cases() -> Vec<Case> {
+    let condition = |kind: &str, status: &str| {
+        json!({"type": kind, "status": status, "reason": "r", "message": "m",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    };
+    let cluster = json!({"headGroupSpec": {"template": template()}});
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "w"},
+        "spec": {"template": template()}});
+    vec![
+        Case {
+            group: "sparkoperator.k8s.io",
+            kind: "SparkApplication",
+            name: "sparkoperator.k8s.io/sparkapplication",
+            spec: json!({"type": "Scala", "mode": "cluster", "sparkVersion": "4.0.0",
+                "mainApplicationFile": "local:///a.jar", "driver": {"coreRequest": "1"},
+                "executor": {"instances": 1, "coreRequest": "1"}}),
+            ended: json!({"driverInfo": {}, "applicationState": {"state": "COMPLETED", "errorMessage": ""}}),
+            runs: json!({"driverInfo": {}, "applicationState": {"state": "PENDING_RERUN", "errorMessage": ""}}),
+        },
+        Case {
+            group: "ray.io",
+            kind: "RayJob",
+            name: "ray.io/rayjob",
+            spec: json!({"shutdownAfterJobFinishes": true, "submissionMode": "HTTPMode", "rayClusterSpec": cluster}),
+            ended: json!({"jobDeploymentStatus": "Failed", "message": "x"}),
+            runs: json!({"jobDeploymentStatus": "Suspended"}),
+        },
+        Case {
+            group: "workload.codeflare.dev",
+            kind: "AppWrapper",
+            name: "workload.codeflare.dev/appwrapper",
+            spec: json!({"components": [{"template": job}]}),
+            ended: json!({"phase": "Succeeded"}),
+            runs: json!({"phase": "Resuming"}),
+        },
+        Case {
+            group: "kubeflow.org",
+            kind: "PyTorchJob",
+            name: "kubeflow.org/pytorchjob",
+            spec: json!({"pytorchReplicaSpecs": {"Worker": {"replicas": 1, "template": template()}}}),
+            ended: json!({"conditions": [condition("Failed", "True")], "replicaStatuses": {}}),
+            runs: json!({"conditions": [condition("Failed", "False")], "replicaStatuses": {}}),
+        },
+    ]
+}
+
+fn server(case: &Case) -> (JobServer, &'static Framework, Kind) {
+    let mut server = JobServer::new(&[case.name], "4");
+    let row = framework(case.group, case.kind).unwrap();
+    let metadata = json!({"name": "j", "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "lq"}});
+    server.submit(row, json!({"metadata": metadata, "spec": case.spec})).unwrap();
+    assert!(server.holds_quota(), "{}", case.kind);
+    (server, row, kind(case.group, case.kind))
+}
+
+fn finished(server: &JobServer) -> bool {
+    server.condition("Finished").is_some_and(|(status, _)| status == "True")
+}
+
+fn suspended(server: &JobServer, row: &Framework, kind: Kind) -> bool {
+    server.get(kind, "j").unwrap().pointer(row.fields.suspend.unwrap()) == Some(&json!(true))
+}
+
+#[test]
+fn a_job_that_comes_back_is_queued_again() {
+    for case in cases() {
+        let (mut server, row, kind) = server(&case);
+        let first = server.all(Kind::Workload)[0]["metadata"]["uid"].clone();
+        server.edit(kind, "j", |job| job["status"] = case.ended.clone());
+        assert!(finished(&server), "{}", case.kind);
+        server.events.clear();
+        server.edit(kind, "j", |job| job["status"] = case.runs.clone());
+        let stopped = server.events.iter().find(|event| event.reason == "Stopped");
+        let note = stopped.map(|event| event.note.clone()).unwrap_or_default();
+        assert!(note.contains("runs again after it has finished"), "{}: {:?}", case.kind, server.events);
+        let workloads = server.all(Kind::Workload);
+        assert!(workloads.len() == 1 && workloads[0]["metadata"]["uid"] != first, "{}", case.kind);
+        assert!(!finished(&server) && server.holds_quota(), "{}", case.kind);
+        assert!(!suspended(&server, row, kind), "{}: it runs on the quota of its next Workload", case.kind);
+    }
+}
+
+/// What has no quota for its next run waits for it.
+#[test]
+fn a_job_that_comes_back_waits_for_quota() {
+    for case in cases() {
+        let (mut server, row, kind) = server(&case);
+        server.edit(kind, "j", |job| job["status"] = case.ended.clone());
+        server.edit_queue("0");
+        server.edit(kind, "j", |job| job["status"] = case.runs.clone());
+        assert!(
+            suspended(&server, row, kind) && !server.holds_quota() && !finished(&server),
+            "{}",
+            case.kind
+        );
+        server.edit_queue("4");
+        assert!(!suspended(&server, row, kind) && server.holds_quota(), "{}", case.kind);
+    }
+}
+
+/// An operator, or two of them, that cannot make up its mind costs few writes.
+#[test]
+fn a_status_that_flips_costs_few_writes() {
+    for case in cases() {
+        let (mut server, _, kind) = server(&case);
+        let before = server.writes;
+        for second in 0..300 {
+            let status = if second % 2 == 0 { &case.ended } else { &case.runs };
+            server.edit(kind, "j", |job| job["status"] = status.clone());
+            server.advance(SignedDuration::from_secs(1));
+        }
+        let writes = server.writes.saturating_sub(before);
+        assert!(writes <= 150, "{}: {writes} writes in 300 seconds", case.kind);
+        server.edit(kind, "j", |job| job["status"] = case.runs.clone());
+        server.advance(SignedDuration::from_secs(120));
+        assert!(server.holds_quota() && !finished(&server), "{}", case.kind);
+    }
+}
+
+/// The operator submits again by itself, or writes that the application has failed.
+#[test]
+fn a_failed_submission_is_no_end() {
+    let case = cases().remove(0);
+    let (mut server, row, kind) = server(&case);
+    let state = |state: &str| json!({"driverInfo": {}, "submissionAttempts": 1, "applicationState": {"state": state, "errorMessage": "x"}});
+    for (said, holds) in [
+        ("SUBMISSION_FAILED", true),
+        ("SUBMITTED", true),
+        ("RUNNING", true),
+        ("SUBMISSION_FAILED", true),
+        ("FAILED", false),
+    ] {
+        server.edit(kind, "j", |job| job["status"] = state(said));
+        assert_eq!(finished(&server), !holds, "{said}");
+        assert!(server.holds_quota() || !holds, "{said}");
+        assert!(!suspended(&server, row, kind), "{said}");
+    }
+}
