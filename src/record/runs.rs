@@ -80,7 +80,8 @@ impl OpenRuns {
 
     /// Takes over changes that were committed at `now`.
     pub(super) fn commit(&mut self, changes: Changes, now: i64) {
-        self.from.get_or_insert(now);
+        // The file has no beginning that lies ahead, either.
+        self.from = Some(self.from.unwrap_or(now).min(now));
         for (uid, run) in changes.runs {
             match run {
                 Some(run) => drop(self.runs.insert(uid, Arc::new(run))),

@@ -188,5 +188,12 @@ fn no_time_in_a_file_lies_ahead_of_it() {
         let found = world.recorder().read_usage(&query, &view, until).unwrap();
         assert!(found.recorded_from.unwrap() <= time(3_720), "{found:?}");
         assert!(found.gaps.iter().all(|gap| gap.end <= until), "{found:?}");
+        world.now = 3_780 + 7_200;
+        world.commit();
+        let until = time(world.now);
+        let query = UsageQuery { until, ..query };
+        let found = world.recorder().read_usage(&query, &world.ring.view(), until).unwrap();
+        let used: i128 = found.usage.sums.iter().map(|row| row.used).sum();
+        assert!(used >= 2 * 7_200_000, "{found:?}");
     }
 }
