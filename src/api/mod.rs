@@ -14,6 +14,7 @@ pub mod partial;
 pub mod reason;
 pub mod selector;
 pub mod similar;
+pub mod time;
 pub mod v1beta1;
 pub mod v1beta2;
 pub mod validation;

@@ -85,6 +85,18 @@ impl Cache {
         Ok(Some(change))
     }
 
+    /// Stores what can be decoded of a Workload, so that it is charged for what it holds. Its generation counts as unknown:
+    /// its next version is decoded whole. Returns `None` if nothing can be stored.
+    pub(crate) fn ingest_readable_part(
+        &mut self,
+        key: &ObjectKey,
+        object: &WorkloadObject,
+    ) -> Option<WorkloadChange> {
+        let change = self.ingest_workload(key, &object.readable_part(), None).ok()??;
+        self.workloads.change(key, |record| record.meta.generation = 0);
+        Some(change)
+    }
+
     /// Removes a Workload.
     pub(crate) fn remove_workload(
         &mut self,

@@ -3,7 +3,8 @@
 //! Invariants:
 //! - the cache decides nothing and writes nothing: it stores an object and returns the changes, and the reconciler
 //!   reacts;
-//! - an object that cannot be read counts as absent, and a version older than the known one is ignored (I12, I23);
+//! - an object that cannot be read counts as far as it can be read, and a version older than the known one is ignored (I12,
+//!   I23);
 //! - an object is deleted for good: a read that was in flight when it was deleted does not bring it back.
 
 mod ingest;
@@ -29,6 +30,7 @@ pub(crate) mod size_index;
 pub(crate) mod state_index;
 mod tombstones;
 mod units;
+pub(crate) mod unreadable;
 mod workload_index;
 pub(crate) mod workload_object;
 mod workloads;
@@ -56,6 +58,7 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tombstones::Tombstones;
+use unreadable::UnreadableObjects;
 use workloads::WorkloadRecords;
 
 /// Settings that determine which objects and fields are used.
@@ -109,6 +112,7 @@ struct SharedState {
     tombstones: Tombstones,
     /// Raw jobs, and Workloads with admission checks, of the deltas being handled: Workloads and pod templates are made
     /// from them.
+    unreadable: UnreadableObjects,
     raw_objects: BTreeMap<(Kind, ObjectKey), Value>,
 }
 
@@ -153,6 +157,16 @@ impl Cache {
 
     /// Returns the raw object if it is in the deltas being handled.
     pub(crate) fn raw_object(&self, kind: Kind, key: &ObjectKey) -> Option<&Value> {
+    /// Returns the objects whose newest version cannot be decoded.
+    pub(crate) const fn unreadable(&self) -> &UnreadableObjects {
+        &self.shared.unreadable
+    }
+
+    /// Returns the objects whose newest version cannot be decoded, to be changed.
+    pub(crate) const fn unreadable_mut(&mut self) -> &mut UnreadableObjects {
+        &mut self.shared.unreadable
+    }
+
         self.shared.raw_objects.get(&(kind, key.clone()))
     }
 

@@ -4,7 +4,8 @@
 //! Invariants: an invalid spec or status is an error only when it is decoded, and the error message does not depend on
 //! whether the part was received as text or as a JSON value.
 
-use crate::api::decoding::decode;
+use crate::api::decoding::{decode, readable_part};
+use crate::api::v1beta2::{WorkloadSpec, WorkloadStatus};
 use crate::cache::interner::{self, Digest};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
@@ -50,13 +51,24 @@ impl WorkloadObject {
     /// If the metadata cannot be decoded.
     pub(crate) fn from_value(mut object: Value) -> Result<Self, String> {
         let mut take = |part: &str| object.get_mut(part).map(Value::take);
-        let metadata =
-            take("metadata").map(ObjectMeta::deserialize).transpose().map_err(|e| e.to_string())?;
+        let metadata: Option<ObjectMeta> = take("metadata").as_ref().map(decode).transpose()?;
         Ok(Self {
             metadata: Box::new(metadata.unwrap_or_default()),
             spec: take("spec").map(RawField::Value),
             status: take("status").map(RawField::Value),
         })
+    }
+
+    /// Returns the Workload without what cannot be decoded of its spec and its status.
+    pub(crate) fn readable_part(&self) -> Self {
+        fn part<T: DeserializeOwned>(field: Option<RawFieldRef<'_>>) -> Option<RawField> {
+            readable_part::<T>(&field?.to_value().ok()?).map(RawField::Value)
+        }
+        Self {
+            metadata: self.metadata.clone(),
+            spec: part::<WorkloadSpec>(self.spec()),
+            status: part::<WorkloadStatus>(self.status()),
+        }
     }
 
     pub(crate) fn spec(&self) -> Option<RawFieldRef<'_>> {

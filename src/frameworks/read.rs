@@ -5,6 +5,8 @@ use super::role_shape::{IN_TEMPLATE, InjectedFields};
 use super::spark_texts::integer;
 use super::template::TemplateInfo;
 use super::view::{JobOptions, JobStatus, JobView, OwnerRef, RelatedView};
+use crate::api::decoding::decode;
+use crate::api::time::parse_time;
 use crate::api::{ObjectKey, names};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Toleration;
@@ -195,7 +197,7 @@ pub(super) fn time(value: &Value, pointer: &str) -> Result<Option<Timestamp>, Jo
     let Some(text) = string(value, pointer)? else {
         return Ok(None);
     };
-    text.parse().map(Some).map_err(|_| malformed(pointer, "must be an RFC 3339 time"))
+    parse_time(text).map(Some).ok_or_else(|| malformed(pointer, "must be an RFC 3339 time"))
 }
 
 /// Returns whether another object controls an object. Malformed owners count as none.

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::{Deserialize, Deserializer};
+
+use crate::api::time::LenientTime;
 
 /// Annotation of `kubectl apply`, a second copy of the object.
 pub(super) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -17,8 +19,8 @@ struct Metadata {
     uid: Option<String>,
     resource_version: Option<String>,
     generation: Option<i64>,
-    creation_timestamp: Option<Time>,
-    deletion_timestamp: Option<Time>,
+    creation_timestamp: Option<LenientTime>,
+    deletion_timestamp: Option<LenientTime>,
     finalizers: Option<Vec<String>>,
     labels: Option<BTreeMap<String, String>>,
     annotations: Option<BTreeMap<String, String>>,
@@ -37,8 +39,8 @@ pub(super) fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectM
         uid: read.uid,
         resource_version: read.resource_version,
         generation: read.generation,
-        creation_timestamp: read.creation_timestamp,
-        deletion_timestamp: read.deletion_timestamp,
+        creation_timestamp: read.creation_timestamp.map(Into::into),
+        deletion_timestamp: read.deletion_timestamp.map(Into::into),
         finalizers: read.finalizers,
         labels: read.labels,
         annotations: read.annotations,

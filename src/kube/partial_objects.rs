@@ -9,11 +9,12 @@ use ::kube::Resource;
 use ::kube::core::ClusterResourceScope;
 use k8s_openapi::api::core::v1::{PodSchedulingGate, ResourceRequirements, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::metadata;
+use crate::api::time::LenientTime;
 
 /// Prefix of the pod annotations in use.
 const KUEUE_PREFIX: &str = "kueue.x-k8s.io/";
@@ -104,7 +105,7 @@ struct NodeCondition {
     r#type: String,
     status: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    last_transition_time: Option<Time>,
+    last_transition_time: Option<LenientTime>,
 }
 
 fn readiness<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<NodeCondition>, D::Error> {
@@ -195,7 +196,7 @@ mod tests {
             "status": {"images": [{}], "allocatable": {"cpu": "4"}, "conditions": [
                 {"type": "MemoryPressure", "status": "False"},
                 {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:09Z",
-                    "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+                    "lastTransitionTime": "2026-01-01T00:00:00.0000000000Z"}]},
         }))
         .unwrap();
         let expected = json!({

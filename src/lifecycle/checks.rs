@@ -85,7 +85,7 @@ pub fn apply_check_states(status: &mut WorkloadStatus, states: &[AdmissionCheckS
         if new.state != check.state {
             let separator = if new.message.is_empty() { "" } else { " with message: " };
             changes.push(format!(
-                "Admission check {} updated state from {:?} to {:?}{separator}{}",
+                "Admission check {} updated state from {} to {}{separator}{}",
                 check.name, check.state, new.state, new.message
             ));
         }
@@ -105,17 +105,17 @@ pub fn add(status: &mut WorkloadStatus, names: &[String], now: Timestamp) {
 
 /// Returns the action that the check states require, if any; a rejection takes precedence over a retry.
 pub fn required_action(status: &WorkloadStatus) -> Option<CheckAction> {
-    let rejected = describe_checks_in_state(status, CheckState::Rejected).map(CheckAction::Reject);
+    let rejected = describe_checks_in_state(status, &CheckState::Rejected).map(CheckAction::Reject);
     rejected.or_else(|| {
-        describe_checks_in_state(status, CheckState::Retry)
+        describe_checks_in_state(status, &CheckState::Retry)
             .map(|checks| CheckAction::Retry(format!("Evicted due to {checks}")))
     })
 }
 
 /// Lists the checks in a state with their messages, sorted by name. Returns `None` if no check is in that state.
-fn describe_checks_in_state(status: &WorkloadStatus, wanted: CheckState) -> Option<String> {
+fn describe_checks_in_state(status: &WorkloadStatus, wanted: &CheckState) -> Option<String> {
     let mut found: Vec<&AdmissionCheckState> =
-        status.admission_checks.iter().filter(|check| check.state == wanted).collect();
+        status.admission_checks.iter().filter(|check| check.state == *wanted).collect();
     found.sort_by(|a, b| a.name.cmp(&b.name));
     let noun = match found.len() {
         0 => return None,
@@ -127,7 +127,7 @@ fn describe_checks_in_state(status: &WorkloadStatus, wanted: CheckState) -> Opti
         message => format!("\"{}\" ({message})", check.name),
     };
     let all: Vec<String> = found.iter().map(describe).collect();
-    Some(format!("{noun} in {wanted:?} state: {}", all.join("; ")))
+    Some(format!("{noun} in {wanted} state: {}", all.join("; ")))
 }
 
 /// Returns the earliest time to requeue the workload: the latest retry time of all checks in state Retry.
@@ -151,7 +151,7 @@ pub fn reset(status: &mut WorkloadStatus, now: Timestamp) {
         }
         check.retry_count =
             (check.state == CheckState::Retry).then(|| check.retry_count.unwrap_or(0).saturating_add(1));
-        check.message = format!("Reset to Pending after eviction. Previously: {:?}", check.state);
+        check.message = format!("Reset to Pending after eviction. Previously: {}", check.state);
         check.state = CheckState::Pending;
         check.pod_set_updates.clear();
         check.last_transition_time = to_api_time(now);

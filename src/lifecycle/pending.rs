@@ -70,8 +70,7 @@ pub(super) fn membership_without_reservation(
     facts: &Facts<'_>,
     now: Timestamp,
 ) -> QueueMembership {
-    let closed =
-        matches!(facts.local_queue, QueueFact::Terminating | QueueFact::Missing | QueueFact::Stopped(_));
+    let closed = facts.local_queue != QueueFact::Active;
     // In a ClusterQueue that is being deleted it waits, and counts, as in one that is held: the scheduler nominates
     // nothing there.
     let closed = closed || facts.cluster_queue == QueueFact::Missing;
@@ -214,7 +213,10 @@ impl Draft<'_> {
                 return misconfigured("The workload names no LocalQueue".to_owned());
             }
             (QueueFact::Missing, _) => return misconfigured(format!("LocalQueue {local} doesn't exist")),
-            (QueueFact::Stopped(_) | QueueFact::Inactive(_) | QueueFact::Terminating, _) => {
+            (QueueFact::Inactive(why), _) => {
+                return suspended(format!("LocalQueue {local} is inactive: {why}"));
+            }
+            (QueueFact::Stopped(_) | QueueFact::Terminating, _) => {
                 return suspended(format!("LocalQueue {local} is inactive"));
             }
             (QueueFact::Active, QueueFact::Missing) if cluster.is_empty() => {

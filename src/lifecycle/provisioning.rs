@@ -382,7 +382,7 @@ mod tests {
         ];
         for (retries, said, admitted, want) in table {
             let found = outcome_of(*retries, said, *admitted);
-            let found = found.as_ref().map(|state| (state.state, state.message.as_str()));
+            let found = found.as_ref().map(|state| (state.state.clone(), state.message.as_str()));
             assert_eq!(found, *want, "{retries:?} {said:?} {admitted}");
         }
     }

@@ -1,5 +1,6 @@
 //! What a Workload object says of itself, without a manager: state, queue, run time.
 
+use crate::api::time::parse_time;
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -60,7 +61,7 @@ pub fn text_at<'a>(object: &'a Value, pointer: &str) -> Option<&'a str> {
 
 /// Returns the time at a JSON pointer.
 pub fn time_at(object: &Value, pointer: &str) -> Option<Timestamp> {
-    text_at(object, pointer)?.parse().ok()
+    parse_time(text_at(object, pointer)?)
 }
 
 /// Returns the seconds since the object was created; `None` if it does not say when.

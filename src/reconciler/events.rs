@@ -4,6 +4,7 @@ use super::messages::{Effect, Event, EventType};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
+use crate::cache::unreadable::UnreadableObject;
 
 /// Creates an event on an object, given by its kind, its key and its UID.
 pub(crate) fn event_on(
@@ -14,6 +15,17 @@ pub(crate) fn event_on(
 ) -> Event {
     let (key, uid, reason) = (key.clone(), uid.to_owned(), reason.to_owned());
     Event { kind, key, uid, event_type, reason, note, once: false }
+}
+
+/// Says that an object cannot be decoded.
+pub(crate) fn unreadable_text(kind: Kind, problem: &str) -> String {
+    format!("{} cannot be read: {problem}", kind.resource().kind)
+}
+
+/// Creates the warning on an object that cannot be decoded.
+pub(crate) fn unreadable_event(kind: Kind, key: &ObjectKey, object: &UnreadableObject) -> Effect {
+    let note = unreadable_text(kind, &object.problem);
+    Effect::Event(event_on((kind, key, &object.uid), EventType::Warning, "Unreadable", note))
 }
 
 /// Creates a normal event on a Workload.

@@ -2,18 +2,18 @@
 //! to the work queue, as the rules of the kind say.
 
 use super::Reconciler;
-use super::kinds::{Received, rules};
-use super::messages::Effect;
+use super::events::unreadable_event;
+use super::kinds::{Received, Unread, rules};
 use crate::api::{ObjectKey, v1beta2};
+use crate::cache::unreadable::UnreadableObject;
 use crate::cache::{Arrival, Kind, ObjectIdentity, WorkloadObject};
-use crate::lifecycle::reservation;
 use serde_json::Value;
 use std::sync::Arc;
 
 impl Reconciler {
-    /// Handles an object from a watch or from the response to a write. An object that cannot be decoded counts as
-    /// absent, but a Workload that holds quota keeps it; an event reports the object. `written` is the status that a
-    /// write set, if the response may leave spec and status out.
+    /// Handles an object from a watch or from the response to a write. A Workload, queue, flavor, topology or check that cannot
+    /// be decoded counts as far as it can: it keeps its quota, and admits nothing. Another object counts as absent. An event
+    /// reports it. `written` is the status that a write set, if the response may leave spec and status out.
     pub(super) fn ingest(
         &mut self,
         kind: Kind,
@@ -22,9 +22,9 @@ impl Reconciler {
     ) {
         let identity = ObjectIdentity::of_value(&object);
         if let Some(key) = self.accept(kind, &identity) {
-            let uid = identity.uid.to_owned();
+            let (uid, version) = (identity.uid.to_owned(), identity.version.to_owned());
             let result = rules(&kind).store(self, &key, Received { object, written });
-            self.record_decode_result(kind, key, &uid, result);
+            self.record_decode_result(kind, &key, (&uid, &version), result);
         }
     }
 
@@ -33,7 +33,7 @@ impl Reconciler {
         let identity = ObjectIdentity::of_metadata(&object.metadata);
         if let Some(key) = self.accept(Kind::Workload, &identity) {
             let result = self.store_workload(&key, object, None);
-            self.record_decode_result(Kind::Workload, key, identity.uid, result);
+            self.record_decode_result(Kind::Workload, &key, (identity.uid, identity.version), result);
         }
     }
 
@@ -60,21 +60,35 @@ impl Reconciler {
         }
     }
 
-    fn record_decode_result(&mut self, kind: Kind, key: ObjectKey, uid: &str, result: Result<(), String>) {
-        let Err(problem) = result else {
-            self.warnings.clear_unreadable(kind, key);
-            return;
+    fn record_decode_result(
+        &mut self,
+        kind: Kind,
+        key: &ObjectKey,
+        (uid, version): (&str, &str),
+        result: Result<(), Unread>,
+    ) {
+        let changed = match result {
+            // Of a response that lacks what would have to be decoded nothing was stored.
+            Ok(())
+                if kind == Kind::Workload && self.cache.known_version(kind, key) != Some((uid, version)) =>
+            {
+                false
+            }
+            Ok(()) => self.cache.unreadable_mut().clear(kind, key),
+            Err(Unread { problem, in_part }) => {
+                if !in_part {
+                    self.remove(kind, key, None);
+                }
+                let object = UnreadableObject { uid: uid.to_owned(), problem };
+                let new = self.cache.unreadable_mut().record(kind, key, &object);
+                let event = (new && self.leading).then(|| unreadable_event(kind, key, &object));
+                self.writes.emit_all(event);
+                new
+            }
         };
-        // A Workload that holds quota counts with its last readable state: its pods run, and without it their quota would be
-        // given to other Workloads.
-        let known = self.cache.workload(&key).filter(|_| kind == Kind::Workload);
-        let keeps =
-            known.is_some_and(|record| *record.meta.uid == *uid && reservation::holds_quota(&record.status));
-        if !keeps {
-            self.remove(kind, &key, None);
+        if changed {
+            rules(&kind).follow_readability(self, key);
         }
-        let event = self.warnings.record_unreadable(kind, key, uid, &problem);
-        self.writes.emit_all(event.filter(|_| self.leading).map(Effect::Event));
     }
 
     pub(super) fn store_workload(
@@ -82,22 +96,28 @@ impl Reconciler {
         key: &ObjectKey,
         object: &WorkloadObject,
         written: Option<Arc<v1beta2::WorkloadStatus>>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Unread> {
         let before = self.cache.workload(key).map(Arc::clone);
-        if let Some(change) = self.cache.ingest_workload(key, object, written)? {
+        let (change, problem) = match self.cache.ingest_workload(key, object, written) {
+            Ok(change) => (change, None),
+            Err(problem) => (self.cache.ingest_readable_part(key, object), Some(problem)),
+        };
+        let in_part = change.is_some();
+        if let Some(change) = change {
             self.history_feed().follow(key, before.as_deref());
             // The cache changes a record in place where it owns it alone.
             drop(before);
             self.compact_finished_status(key);
             self.follow_workload_change(key, change);
         }
-        Ok(())
+        problem.map_or(Ok(()), |problem| Err(Unread { problem, in_part }))
     }
 
     /// Handles the deletion of an object. If a UID is given, only the object with that UID is removed.
     pub(super) fn record_deletion(&mut self, kind: Kind, key: &ObjectKey, uid: Option<&str>) {
         self.cache.bury(kind, key, uid);
         self.warnings.forget(kind, key);
+        self.cache.unreadable_mut().clear(kind, key);
         self.remove(kind, key, uid);
     }
 

@@ -50,6 +50,7 @@ use crate::cache::{Cache, DecodeGates, Kind};
 use crate::history::Ring;
 use crate::scheduler::Engine;
 use crate::snapshot::SnapshotBuilder;
+use events::unreadable_event;
 use history_feed::HistoryFeed;
 use jiff::Timestamp;
 use kinds::rules;
@@ -285,7 +286,9 @@ impl Reconciler {
         let second_passes = self.second_passes.clear();
         self.mark_workloads(second_passes);
         if leading {
-            self.writes.emit_all(self.warnings.unreadable_events().map(Effect::Event));
+            // The former leader may have ended before it sent its events.
+            let unreadable = self.cache.unreadable().iter();
+            self.writes.emit_all(unreadable.map(|(kind, key, object)| unreadable_event(kind, key, object)));
             self.work_queue.add_all(self.all_keys());
         }
     }

@@ -4,11 +4,13 @@
 //! admission checks, statuses of queues) is left out, because a recording ends with its cycle.
 
 use super::cycles::CycleRound;
+use super::events::unreadable_text;
 use super::messages::Effect;
 use super::second_pass::eligibility::due_second_pass;
 use super::writes::request::WritePurpose;
 use super::{ReconcileKey, Reconciler};
 use crate::api::ObjectKey;
+use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::reservation::{holds_quota, set_pending};
 use crate::lifecycle::workload;
@@ -64,8 +66,9 @@ impl Reconciler {
     }
 
     /// Returns the objects that cannot be decoded, and why.
-    pub(crate) fn unreadable_objects(&self) -> impl Iterator<Item = (&ObjectKey, &str)> {
-        self.warnings.unreadable_objects()
+    pub(crate) fn unreadable_objects(&self) -> impl Iterator<Item = (Kind, &ObjectKey, String)> {
+        let all = self.cache.unreadable().iter();
+        all.map(|(kind, key, object)| (kind, key, unreadable_text(kind, &object.problem)))
     }
 
     /// Runs one cycle and returns its decisions.

@@ -78,7 +78,7 @@ impl Reconciler {
     /// pass, a step of its life cycle, its ProvisioningRequests.
     pub(super) fn step_workload(&mut self, key: &ObjectKey, now: Timestamp) {
         // Nothing is decided on an earlier version. The next readable version gets a step.
-        if self.warnings.is_unreadable(Kind::Workload, key) {
+        if self.cache.unreadable().problem(Kind::Workload, key).is_some() {
             return;
         }
         let done = self.step_assumed(key, now)

@@ -1,23 +1,8 @@
 //! Warnings about objects: each is reported only once, until its text changes or the object is deleted.
 
-use super::events::event_on;
-use super::messages::{Event, EventType};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
 use std::collections::BTreeMap;
-
-/// An object that cannot be decoded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct UnreadableObject {
-    uid: String,
-    problem: String,
-}
-
-impl UnreadableObject {
-    fn event(&self, kind: Kind, key: &ObjectKey) -> Event {
-        event_on((kind, key, &self.uid), EventType::Warning, "Unreadable", self.problem.clone())
-    }
-}
 
 /// Warnings that were reported.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +14,6 @@ pub(crate) struct Warnings {
     gated_pods: BTreeMap<ObjectKey, String>,
     /// What blocks the pods of an admitted Workload, by Workload.
     blocked_pods: BTreeMap<ObjectKey, String>,
-    unreadable: BTreeMap<(Kind, ObjectKey), UnreadableObject>,
 }
 
 impl Warnings {
@@ -58,51 +42,12 @@ impl Warnings {
         self.blocked_pods.remove(workload);
     }
 
-    /// Records why an object cannot be decoded. Returns the event if it is new.
-    pub(crate) fn record_unreadable(
-        &mut self,
-        kind: Kind,
-        key: ObjectKey,
-        uid: &str,
-        problem: &str,
-    ) -> Option<Event> {
-        let unreadable = UnreadableObject {
-            uid: uid.to_owned(),
-            problem: format!("{} cannot be read: {problem}", kind.resource().kind),
-        };
-        let event = unreadable.event(kind, &key);
-        let known = self.unreadable.insert((kind, key), unreadable.clone());
-        (known.as_ref() != Some(&unreadable)).then_some(event)
-    }
-
-    /// Removes the warning about an object that was decoded.
-    pub(crate) fn clear_unreadable(&mut self, kind: Kind, key: ObjectKey) {
-        self.unreadable.remove(&(kind, key));
-    }
-
-    /// Returns whether the newest version of the object cannot be decoded.
-    pub(crate) fn is_unreadable(&self, kind: Kind, key: &ObjectKey) -> bool {
-        !self.unreadable.is_empty() && self.unreadable.contains_key(&(kind, key.clone()))
-    }
-
-    /// Returns events for all objects that cannot be decoded: a new leader received them before it led, and the
-    /// previous leader may have crashed before it sent its events.
-    pub(crate) fn unreadable_events(&self) -> impl Iterator<Item = Event> {
-        self.unreadable.iter().map(|((kind, key), unreadable)| unreadable.event(*kind, key))
-    }
-
-    /// Returns the objects that cannot be decoded, and why.
-    pub(crate) fn unreadable_objects(&self) -> impl Iterator<Item = (&ObjectKey, &str)> {
-        self.unreadable.iter().map(|((_, key), unreadable)| (key, unreadable.problem.as_str()))
-    }
-
     /// Removes the warnings about a deleted object.
     pub(crate) fn forget(&mut self, kind: Kind, key: &ObjectKey) {
         self.notes.remove(&(kind, key.clone()));
         if kind == Kind::Workload {
             self.blocked_pods.remove(key);
         }
-        self.unreadable.remove(&(kind, key.clone()));
     }
 }
 

@@ -9,6 +9,7 @@ use super::schema::Schemas;
 use super::server_rules;
 use super::simulation::Simulation;
 use crate::admission::{self, AdmissionSettings, ReviewContext};
+use crate::api::time::parse_time;
 use crate::api::validation::aggregate;
 use crate::api::{GROUP, ObjectKey, names};
 use crate::cache::Kind;
@@ -33,6 +34,8 @@ pub(super) struct ManifestApplier {
     generated_names: u64,
     /// Objects that were refused.
     pub(super) problems: Vec<Problem>,
+    /// Objects among them that count as far as they can be read.
+    pub(super) reported: BTreeSet<(Kind, ObjectKey)>,
     /// Warnings of admission reviews.
     pub(super) notes: Vec<String>,
     /// Number of objects of kinds that do not affect scheduling, by kind.
@@ -43,9 +46,9 @@ pub(super) struct ManifestApplier {
 
 impl ManifestApplier {
     pub(super) fn new(settings: AdmissionSettings) -> Result<Self, String> {
-        let (problems, notes, ignored, not_managed) = Default::default();
+        let (problems, reported, notes, ignored, not_managed) = Default::default();
         let schemas = Schemas::shipped()?;
-        Ok(Self { schemas, settings, generated_names: 0, problems, notes, ignored, not_managed })
+        Ok(Self { schemas, settings, generated_names: 0, problems, reported, notes, ignored, not_managed })
     }
 
     pub(super) const fn settings(&self) -> &AdmissionSettings {
@@ -112,7 +115,7 @@ impl Simulation {
             // A Workload that replaces this one would be younger.
             self.creation_times.remove(&uid);
         } else if let Some(stored) = self.harness.server.get(kind, &key) {
-            let created = text_at(stored, "/metadata/creationTimestamp").parse().unwrap_or(self.now);
+            let created = parse_time(text_at(stored, "/metadata/creationTimestamp")).unwrap_or(self.now);
             let uid = text_at(stored, "/metadata/uid").to_owned();
             self.remember_creation_time(kind, uid, created);
         }
@@ -120,7 +123,7 @@ impl Simulation {
 
     /// Returns when an object was created: at the time that its manifest says, unless it is in the future.
     fn creation_time(&self, manifest: &Manifest) -> Timestamp {
-        let written = text_at(&manifest.object, "/metadata/creationTimestamp").parse().ok();
+        let written = parse_time(text_at(&manifest.object, "/metadata/creationTimestamp"));
         written.map_or(self.now, |written: Timestamp| written.min(self.now))
     }
 
@@ -168,10 +171,7 @@ impl Simulation {
             return self.delete_object(&manifest, old.is_some());
         }
         if old.is_none() && is_stored(&manifest.object) {
-            return match self.check_readable(kind, &manifest.object) {
-                Ok(()) => self.load_stored(kind, manifest.object),
-                Err(reason) => self.reject(&manifest, reason),
-            };
+            return self.load_exported(manifest);
         }
         // Reviews read the core's snapshot, so the core must process pending deltas first. Reviews of Workloads read no
         // other objects; not delivering here lets all Workloads of an instant be decided together.
@@ -197,11 +197,27 @@ impl Simulation {
         }
     }
 
-    /// Checks that an exported object can be decoded; it is not validated again.
-    fn check_readable(&self, kind: Kind, object: &Value) -> Result<(), String> {
-        let schemas = self.applier.schemas;
-        let errors = schemas.default_and_validate(kind.resource().kind, &mut object.clone(), None);
-        if errors.is_empty() { check_decodes(kind, object) } else { Err(aggregate(&errors)) }
+    /// Stores an exported object; it is not validated again. One of Kueue's kinds that the definitions here would refuse, which
+    /// another version has stored, counts as far as it can be read, as in a cluster.
+    fn load_exported(&mut self, manifest: Manifest) {
+        let (kind, object) = (manifest.kind, &manifest.object);
+        let errors =
+            self.applier.schemas.default_and_validate(kind.resource().kind, &mut object.clone(), None);
+        let checked = if errors.is_empty() { check_decodes(kind, object) } else { Err(aggregate(&errors)) };
+        let is_custom = kind.resource().group == GROUP;
+        if let Err(reason) = checked {
+            let of_status = errors.iter().all(|error| error.path.starts_with("status"));
+            if is_custom && of_status {
+                self.applier.notes.push(format!("{}: {}: {reason}", manifest.location, describe(object)));
+            } else {
+                self.reject(&manifest, reason);
+                self.applier.reported.insert((kind, key_of(object)));
+            }
+            if !is_custom {
+                return;
+            }
+        }
+        self.load_stored(kind, manifest.object);
     }
 
     fn delete_object(&mut self, manifest: &Manifest, exists: bool) {

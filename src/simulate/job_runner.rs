@@ -11,6 +11,7 @@ use super::objects::{ConditionFlags, condition, field_text, has_owner, set_condi
 use super::pods::{self, PodPhase};
 use super::run_annotations::{self, EXIT_CODE, READY_AFTER, RUN_FOR, TERMINATE_AFTER};
 use crate::api::ObjectKey;
+use crate::api::time::parse_time;
 use crate::cache::Kind;
 use crate::frameworks::{JobError, PlayedJob, PlayedState, Related, Role};
 use crate::lifecycle::conditions::to_api_time;
@@ -193,7 +194,7 @@ impl JobRunner {
             return None;
         }
         let since = condition(workload, "Admitted").map(|c| field_text(c, "lastTransitionTime"));
-        let since = since.and_then(|text| text.parse().ok()).filter(|since| *since != to_api_time(now).0);
+        let since = since.and_then(parse_time).filter(|since| *since != to_api_time(now).0);
         let since = since.unwrap_or(now);
         if self.due_at(&id, JobStep::End).is_none() {
             self.schedule_end(id.clone(), workload, since, now);

@@ -7,6 +7,7 @@ use super::foreign_kinds::{check_known, group_of, unmanaged_queue};
 use super::non_finite::NonFinite;
 use super::objects::{describe, text_at};
 use super::source_line::line_of_field;
+use crate::api::time::parse_time;
 use crate::cache::Kind;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -146,7 +147,7 @@ impl Manifests {
 
     /// Returns the newest creation time of the objects, if any has one.
     pub fn newest_creation_time(&self) -> Option<Timestamp> {
-        let created = |m: &Manifest| text_at(&m.object, "/metadata/creationTimestamp").parse().ok();
+        let created = |m: &Manifest| parse_time(text_at(&m.object, "/metadata/creationTimestamp"));
         self.objects.iter().filter_map(created).max()
     }
 

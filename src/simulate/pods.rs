@@ -6,6 +6,7 @@
 use super::job_runner::JobStep;
 use super::objects::{field, set, text_at, value_at};
 use crate::api::names;
+use crate::api::time::parse_time;
 use crate::frameworks::PodMember;
 use crate::lifecycle::conditions::to_api_time;
 use jiff::Timestamp;
@@ -45,7 +46,7 @@ pub(super) fn phase_of(pod: &Value) -> Option<PodPhase> {
         _ if ended => PodPhase::Idle,
         (true, true) => PodPhase::Ends,
         (true, false) => PodPhase::Runs(
-            text_at(pod, "/status/startTime").parse().ok(),
+            parse_time(text_at(pod, "/status/startTime")),
             super::objects::is_true(pod, "Ready"),
         ),
         (false, true) => PodPhase::Idle,

@@ -140,7 +140,7 @@ impl Replay {
             outcome.conditions.insert(key.to_string(), conditions.collect());
         }
         let unreadable = self.harness.core.unreadable_objects();
-        outcome.unreadable = unreadable.map(|(key, reason)| (key.to_string(), reason.to_owned())).collect();
+        outcome.unreadable = unreadable.map(|(_, key, reason)| (key.to_string(), reason)).collect();
         Outcome { pending: self.queues.pending, inadmissible: self.queues.inadmissible, ..outcome }
     }
 

@@ -193,10 +193,12 @@ impl Simulation {
         let units = quota_units(&self.harness.server);
         let workloads: Vec<&Value> = self.harness.server.all(Kind::Workload).collect();
         let mut problems = self.applier.problems.clone();
-        problems.extend(self.harness.core.unreadable_objects().map(|(key, reason)| Problem {
+        let known = |kind, key: &ObjectKey| self.applier.reported.contains(&(kind, key.clone()));
+        let unreadable = self.harness.core.unreadable_objects().filter(|(kind, key, _)| !known(*kind, key));
+        problems.extend(unreadable.map(|(_, key, reason)| Problem {
             location: SourceLocation { file: Arc::from("stored"), line: 0 },
             subject: key.to_string(),
-            reason: reason.to_owned(),
+            reason,
         }));
         problems.sort_by(|a, b| a.location.cmp(&b.location));
         let states: Vec<&str> = workloads.iter().map(|workload| state_of(workload)).collect();
@@ -424,7 +426,7 @@ pub(super) fn to_grant(admission: &Admission) -> Grant {
         flavors: set.flavors.clone(),
         resource_usage: set.resource_usage.iter().map(|(r, q)| (r.clone(), q.0.clone())).collect(),
         topology_assignment: set.topology_assignment.clone(),
-        delayed_topology_request: set.delayed_topology_request,
+        delayed_topology_request: set.delayed_topology_request.clone(),
     });
     Grant { cluster_queue: admission.cluster_queue.clone(), pod_sets: pod_sets.collect() }
 }

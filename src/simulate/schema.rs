@@ -6,8 +6,8 @@ use super::builtin_schemas;
 use super::cel_rules;
 use super::objects::field;
 use crate::api::crd;
+use crate::api::time::parse_time;
 use crate::api::validation::{FieldError, child_path, key_path};
-use jiff::Timestamp;
 use regex::Regex;
 use serde_json::{Map, Number, Value};
 use std::collections::BTreeMap;
@@ -193,7 +193,7 @@ impl<'a> SchemaValidator<'a> {
             }
             (Value::Number(number), "integer") => number.is_i64() || number.is_u64(),
             (Value::String(written), "string") if text("format") == "date-time" => {
-                written.parse::<Timestamp>().is_ok()
+                parse_time(written).is_some()
             }
             (_, wanted) => type_of(value) == wanted,
         };

@@ -25,7 +25,7 @@ const MAX_DOMAINS: usize = 500;
 pub(super) fn checks(record: &WorkloadRecord) -> Vec<CheckView> {
     let view = |check: &crate::api::v1beta2::AdmissionCheckState| CheckView {
         name: check.name.clone(),
-        state: format!("{:?}", check.state),
+        state: check.state.to_string(),
         message: check.message.clone(),
         since: Some(check.last_transition_time.0),
     };

@@ -148,6 +148,7 @@ mod unit_ray;
 mod unit_sets;
 mod unreviewed_workloads;
 mod upgrade_dumps;
+mod unreadable_references;
 mod verdict_lines;
 mod verdicts;
 mod view_costs;

@@ -258,3 +258,59 @@ fn exported_objects_load_or_report_location() {
     let problems = reported_problems(&stored("many"));
     assert!(problems[0].starts_with("m.yaml:4: Cohort x: spec: Invalid value"), "{problems:?}");
 }
+
+/// A Workload that a cluster has stored holds 3 of 4 CPU, whatever the rest of its status says.
+#[test]
+fn stored_workload_keeps_quota_with_any_status() {
+    let objects = |status: &str| {
+        format!(
+            "{FLAVOR}---
+{{apiVersion: kueue.x-k8s.io/v1beta2, kind: ClusterQueue, metadata: {{name: cq}}, spec: {{namespaceSelector: {{}}, resourceGroups: [
+  {{coveredResources: [cpu], flavors: [{{name: f, resources: [{{name: cpu, nominalQuota: 4}}]}}]}}]}}}}
+---
+{{apiVersion: kueue.x-k8s.io/v1beta2, kind: LocalQueue, metadata: {{name: q, namespace: team}}, spec: {{clusterQueue: cq}}}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Workload
+metadata: {{name: running, namespace: team, uid: u1}}
+spec:
+  queueName: q
+  podSets: [&set {{name: main, count: 1, template: {{spec: {{restartPolicy: Never, containers: [
+    {{name: c, image: i, resources: {{requests: {{cpu: 3}}}}}}]}}}}}}]
+status:
+  admission:
+    clusterQueue: cq
+    podSetAssignments: [{{name: main, count: 1, flavors: {{cpu: f}}, resourceUsage: {{cpu: 3}}}}]
+  conditions:
+  - {{type: QuotaReserved, status: 'True', reason: a, message: m, lastTransitionTime: '9999-12-31T23:59:59Z'}}
+  - {{type: Admitted, status: 'True', reason: a, message: m, lastTransitionTime: '2026-01-01T00:00:00.0123456789Z'}}
+  {status}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Workload
+metadata: {{name: next, namespace: team}}
+spec:
+  queueName: q
+  podSets: [{{name: main, count: 1, template: {{spec: {{restartPolicy: Never, containers: [
+    {{name: c, image: i, resources: {{requests: {{cpu: 3}}}}}}]}}}}}}]
+"
+        )
+    };
+    let time = "9999-12-31T23:59:59.0123456789Z";
+    for status in [
+        String::new(),
+        format!("requeueState: {{count: 1, requeueAt: '{time}'}}"),
+        format!("admissionChecks: [{{name: c, state: Later, message: '', lastTransitionTime: '{time}'}}]"),
+        format!("preemptionGates: [{{name: g, position: Ajar, lastTransitionTime: '{time}'}}]"),
+        "later: {a: b}".to_owned(),
+        "unhealthyNodes: many".to_owned(),
+    ] {
+        let mut simulation = empty_simulation();
+        simulation.apply_all(read(&objects(&status)));
+        simulation.run_until_stable();
+        let report = serde_json::to_value(simulation.report()).unwrap();
+        let admitted = report["admitted"].as_array().unwrap();
+        let names: Vec<&str> = admitted.iter().map(|row| row["workload"].as_str().unwrap()).collect();
+        assert_eq!(names, ["team/running"], "{status}: {report:#}");
+    }
+}

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 /// The requests of a job and the state of its admission.
@@ -235,12 +236,16 @@ pub struct PodSetAssignment {
 }
 
 /// State of a topology assignment that is computed after the quota reservation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum DelayedTopologyRequestState {
     /// The topology is not assigned yet.
     Pending,
     /// The topology is assigned.
     Ready,
+    /// A state that this version does not know, as it was written.
+    #[serde(untagged)]
+    #[schemars(skip)]
+    Other(String),
 }
 
 /// Assigned domains and their pod counts, in compressed form.
@@ -350,7 +355,7 @@ pub struct AdmissionCheckState {
 }
 
 /// State of an admission check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum CheckState {
     /// The check has no result yet.
     Pending,
@@ -360,6 +365,29 @@ pub enum CheckState {
     Retry,
     /// The check failed permanently; the workload is deactivated.
     Rejected,
+    /// A state that this version does not know, as it was written: the check is not ready.
+    #[serde(untagged)]
+    #[schemars(skip)]
+    Other(String),
+}
+
+impl CheckState {
+    /// Returns whether the workload waits for the check.
+    pub const fn is_waiting(&self) -> bool {
+        matches!(self, Self::Pending | Self::Other(_))
+    }
+}
+
+impl fmt::Display for CheckState {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Pending => "Pending",
+            Self::Ready => "Ready",
+            Self::Retry => "Retry",
+            Self::Rejected => "Rejected",
+            Self::Other(text) => text,
+        })
+    }
 }
 
 /// Labels, annotations, node selector and tolerations that an admission check adds to the pods of a pod set.
@@ -434,12 +462,16 @@ pub struct PreemptionGateState {
 }
 
 /// Position of a preemption gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum GatePosition {
     /// The workload may not preempt other workloads.
     Closed,
     /// The gate does not prevent preemption.
     Open,
+    /// A position that this version does not know, as it was written: the gate is not open.
+    #[serde(untagged)]
+    #[schemars(skip)]
+    Other(String),
 }
 
 impl WorkloadSpec {

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{ErrorKind, Errors, FieldCursor, FieldError};
+use crate::api::time::parse_time;
 use crate::resources::Quantity;
 
 const NAME_MAX: usize = 63;
@@ -218,7 +219,7 @@ fn check_condition(condition: &FieldCursor<'_>, errors: &mut Errors) {
     let time = condition.get("lastTransitionTime", errors);
     match time.text(errors) {
         None => errors.push(FieldError::required(time.path, "must be set")),
-        Some(text) if text.parse::<jiff::Timestamp>().is_err() => {
+        Some(text) if parse_time(text).is_none() => {
             errors.push(FieldError::invalid(time.path, text, "must be an RFC 3339 time"));
         }
         Some(_) => {}

@@ -11,9 +11,11 @@ mod workloads;
 use super::queues::QueueKey;
 use super::writes::request::WriteRequest;
 use super::{ReconcileKey, Reconciler};
+use crate::api::decoding::readable_part;
 use crate::api::{ObjectKey, v1beta2};
 use crate::cache::Kind;
 use jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -24,10 +26,27 @@ pub(super) struct Received {
     pub(super) written: Option<Arc<v1beta2::WorkloadStatus>>,
 }
 
+/// An object that cannot be decoded.
+pub(super) struct Unread {
+    /// The field, and what is wrong with it.
+    pub(super) problem: String,
+    /// Whether what could be decoded was stored.
+    pub(super) in_part: bool,
+}
+
+impl From<String> for Unread {
+    fn from(problem: String) -> Self {
+        Self { problem, in_part: false }
+    }
+}
+
 /// What the reconciler does with the objects of a kind.
 pub(super) trait KindRules {
     /// Stores an object; what follows is configured in the scheduler or added to the work queue.
-    fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), String>;
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), Unread>;
+
+    /// Follows that an object cannot be decoded any more, or that it can again.
+    fn follow_readability(&self, _: &mut Reconciler, _: &ObjectKey) {}
 
     /// Removes an object; what follows is configured in the scheduler or added to the work queue.
     fn remove(&self, core: &mut Reconciler, key: &ObjectKey);
@@ -86,8 +105,8 @@ trait Stored {
 struct OnlyRead<T>(T);
 
 impl<T: Stored> KindRules for OnlyRead<T> {
-    fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), String> {
-        self.0.store(core, key, &received.object)
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), Unread> {
+        Ok(self.0.store(core, key, &received.object)?)
     }
 
     fn remove(&self, core: &mut Reconciler, key: &ObjectKey) {
@@ -107,14 +126,40 @@ struct Written<T>(T);
 /// The writes of a kind.
 trait NextWrite: Stored {
     const KIND: Kind;
+    /// The type as which objects are decoded.
+    type Object: DeserializeOwned;
 
     /// Returns the next write of an object, if it needs one.
     fn next_write(&self, core: &Reconciler, key: &ObjectKey, now: Timestamp) -> Option<WriteRequest>;
+
+    /// Follows that an object cannot be decoded any more, or that it can again: ClusterQueues that refer to it are inactive as
+    /// long as it cannot.
+    fn follow_readability(&self, core: &mut Reconciler, _: &ObjectKey) {
+        core.reconfigure_cluster_queues();
+    }
+}
+
+/// Stores an object, or what can be decoded of it.
+fn store_as_far_as_readable<T: NextWrite>(
+    kind: &T,
+    core: &mut Reconciler,
+    key: &ObjectKey,
+    object: &Value,
+) -> Result<(), Unread> {
+    kind.store(core, key, object).map_err(|problem| {
+        let part = readable_part::<T::Object>(object);
+        let in_part = part.is_some_and(|part| kind.store(core, key, &part).is_ok());
+        Unread { problem, in_part }
+    })
 }
 
 impl<T: NextWrite> KindRules for Written<T> {
-    fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), String> {
-        self.0.store(core, key, &received.object)
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), Unread> {
+        store_as_far_as_readable(&self.0, core, key, &received.object)
+    }
+
+    fn follow_readability(&self, core: &mut Reconciler, key: &ObjectKey) {
+        self.0.follow_readability(core, key);
     }
 
     fn remove(&self, core: &mut Reconciler, key: &ObjectKey) {
@@ -151,8 +196,12 @@ trait QueueSteps: NextWrite {
 }
 
 impl<T: QueueSteps> KindRules for Queue<T> {
-    fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), String> {
-        self.0.store(core, key, &received.object)
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), Unread> {
+        store_as_far_as_readable(&self.0, core, key, &received.object)
+    }
+
+    fn follow_readability(&self, core: &mut Reconciler, key: &ObjectKey) {
+        self.0.follow_readability(core, key);
     }
 
     fn remove(&self, core: &mut Reconciler, key: &ObjectKey) {

@@ -44,6 +44,7 @@ impl Stored for Cohorts {
 
 impl NextWrite for Cohorts {
     const KIND: Kind = Kind::Cohort;
+    type Object = v1beta2::Cohort;
 
     /// A Cohort has a status alone.
     fn next_write(&self, _: &Reconciler, _: &ObjectKey, _: Timestamp) -> Option<WriteRequest> {
@@ -88,6 +89,7 @@ impl Stored for ClusterQueues {
 
 impl NextWrite for ClusterQueues {
     const KIND: Kind = Kind::ClusterQueue;
+    type Object = v1beta2::ClusterQueue;
 
     fn next_write(&self, core: &Reconciler, key: &ObjectKey, _: Timestamp) -> Option<WriteRequest> {
         activity::cluster_queue_write(&key.name, &core.cache, &core.engine)
@@ -130,10 +132,15 @@ impl Stored for LocalQueues {
 
 impl NextWrite for LocalQueues {
     const KIND: Kind = Kind::LocalQueue;
+    type Object = v1beta2::LocalQueue;
 
     /// A LocalQueue has a status alone.
     fn next_write(&self, _: &Reconciler, _: &ObjectKey, _: Timestamp) -> Option<WriteRequest> {
         None
+    }
+
+    fn follow_readability(&self, core: &mut Reconciler, key: &ObjectKey) {
+        core.mark_local_queue_and_workloads(key);
     }
 }
 

@@ -43,6 +43,7 @@ impl Stored for Flavors {
 
 impl NextWrite for Flavors {
     const KIND: Kind = Kind::ResourceFlavor;
+    type Object = v1beta2::ResourceFlavor;
 
     fn next_write(&self, core: &Reconciler, key: &ObjectKey, _: Timestamp) -> Option<WriteRequest> {
         activity::flavor_write(&key.name, &core.cache)
@@ -71,6 +72,7 @@ impl Stored for Topologies {
 
 impl NextWrite for Topologies {
     const KIND: Kind = Kind::Topology;
+    type Object = v1beta2::Topology;
 
     fn next_write(&self, core: &Reconciler, key: &ObjectKey, _: Timestamp) -> Option<WriteRequest> {
         activity::topology_write(&key.name, &core.cache)
@@ -95,6 +97,7 @@ impl Stored for Checks {
 
 impl NextWrite for Checks {
     const KIND: Kind = Kind::AdmissionCheck;
+    type Object = v1beta2::AdmissionCheck;
 
     fn next_write(&self, core: &Reconciler, key: &ObjectKey, now: Timestamp) -> Option<WriteRequest> {
         activity::check_write(&key.name, core.admission_checks(), now)
@@ -117,6 +120,7 @@ impl Stored for MultiKueueClusters {
 
 impl NextWrite for MultiKueueClusters {
     const KIND: Kind = Kind::MultiKueueCluster;
+    type Object = v1beta2::MultiKueueCluster;
 
     fn next_write(&self, core: &Reconciler, key: &ObjectKey, now: Timestamp) -> Option<WriteRequest> {
         admission_checks::multikueue_cluster_write(&key.name, &core.cache, now)

@@ -1,6 +1,6 @@
 //! Workloads, pods, jobs, and the objects that jobs read. Pods and jobs get their steps as units.
 
-use super::{KindRules, Received, Steps};
+use super::{KindRules, Received, Steps, Unread};
 use crate::api::decoding::decode;
 use crate::api::{ObjectKey, names};
 use crate::cache::{JobChange, WorkloadObject};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(super) struct Workloads;
 
 impl KindRules for Workloads {
-    fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), String> {
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), Unread> {
         core.store_workload(key, &WorkloadObject::from_value(received.object)?, received.written)
     }
 
@@ -100,7 +100,7 @@ fn owner_entry(core: &Reconciler, pod: &ObjectMeta) -> Option<OwnerEntry> {
 pub(super) struct Pods;
 
 impl KindRules for Pods {
-    fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), String> {
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), Unread> {
         let pod: Pod = decode(&received.object)?;
         core.snapshot_builder.set_pod(key, owner_entry(core, &pod.metadata));
         core.mark_unit_of_pod(key);
@@ -130,7 +130,7 @@ impl KindRules for Pods {
 }
 
 impl KindRules for JobKind {
-    fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), String> {
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), Unread> {
         let had_pods = core.cache.job(&(*self, key.clone())).is_some_and(|view| view.status.active_pods > 0);
         let JobChange { replaced, pods, moved } = core.cache.ingest_job(*self, key, received.object)?;
         core.follow_rechecked_pods(pods);
@@ -180,7 +180,7 @@ impl KindRules for JobKind {
 }
 
 impl KindRules for RelatedKind {
-    fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), String> {
+    fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), Unread> {
         let object = RelatedKey { kind: *self, key: key.clone() };
         core.cache.related_mut().insert(object.clone(), received.object);
         core.read_jobs_reading(&object);

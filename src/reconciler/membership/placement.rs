@@ -3,8 +3,8 @@
 use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
-use crate::lifecycle::conditions;
 use crate::lifecycle::workload::{self, QueueMembership};
+use crate::lifecycle::{conditions, reservation};
 use crate::reconciler::Reconciler;
 use crate::reconciler::queues::fair_sharing::EntryPenalty;
 use crate::reconciler::scheduler_input::SchedulerInput;
@@ -24,7 +24,12 @@ impl Reconciler {
     }
 
     fn apply_queue_membership(&mut self, key: &ObjectKey, now: Timestamp) -> QueueMembership {
-        let Some(record) = self.cache.workload(key) else {
+        // Of one that cannot be decoded nothing more is decided: it keeps what it holds.
+        let unreadable = self.cache.unreadable().problem(Kind::Workload, key).is_some();
+        let record = self.cache.workload(key);
+        let Some(record) = record.filter(|record| !unreadable || reservation::holds_quota(&record.status))
+        else {
+            self.membership.assumed.remove(key);
             self.engine.release(key);
             self.engine.remove_pending(key);
             self.engine.drop_penalty(key);

@@ -3,6 +3,7 @@
 
 use super::QueueState;
 use super::admission_checks::AdmissionChecks;
+use crate::api::ObjectKey;
 use crate::api::names;
 use crate::api::names::{MULTIKUEUE_CONTROLLER, PROVISIONING_REQUEST_CONTROLLER};
 use crate::api::v1beta2::{
@@ -109,6 +110,10 @@ fn inactive_reason(record: &ClusterQueueRecord, admission_checks: AdmissionCheck
     if spec.stop_policy.unwrap_or_default() != StopPolicy::None {
         problems.push(("Stopped", "is stopped".to_owned()));
     }
+    let unreadable = unreadable_texts(record, cache);
+    if !unreadable.is_empty() {
+        problems.push(("Unreadable", unreadable.join(", ")));
+    }
     let flavors: BTreeSet<&str> = record.object.quota_flavors().collect();
     let missing: Vec<&str> = flavors.iter().copied().filter(|f| cache.flavor(f).is_none()).collect();
     if !missing.is_empty() {
@@ -144,6 +149,28 @@ fn inactive_reason(record: &ClusterQueueRecord, admission_checks: AdmissionCheck
     let (reason, _) = problems.first()?;
     let texts: Vec<&str> = problems.iter().map(|(_, text)| text.as_str()).collect();
     Some(inactive(reason, &format!("Can't admit new workloads: {}.", texts.join(", "))))
+}
+
+/// Says which of a ClusterQueue and the objects that it refers to cannot be read, and why.
+fn unreadable_texts(record: &ClusterQueueRecord, cache: &Cache) -> Vec<String> {
+    let unreadable = cache.unreadable();
+    if unreadable.is_empty() {
+        return Vec::new();
+    }
+    let own = unreadable.problem(Kind::ClusterQueue, &record.meta.key);
+    let flavors: BTreeSet<&str> = record.object.quota_flavors().collect();
+    let checks = record.object.spec.admission_checks_strategy.iter().flat_map(|s| &s.admission_checks);
+    let topologies = flavors.iter().filter_map(|f| cache.flavor(f)?.object.spec.topology_name.as_deref());
+    let cohorts = cache.cohorts_above(&record.meta.key.name);
+    let mut references: Vec<(Kind, &str)> = topologies.map(|name| (Kind::Topology, name)).collect();
+    references.extend(flavors.iter().map(|name| (Kind::ResourceFlavor, *name)));
+    references.extend(checks.map(|check| (Kind::AdmissionCheck, check.name.as_str())));
+    references.extend(cohorts.iter().map(|name| (Kind::Cohort, name.as_str())));
+    let others = references.into_iter().filter_map(|(kind, name)| {
+        let problem = unreadable.problem(kind, &ObjectKey::cluster(name))?;
+        Some(format!("{} {name} cannot be read: {problem}", kind.resource().kind))
+    });
+    own.map(|problem| format!("it cannot be read: {problem}")).into_iter().chain(others).collect()
 }
 
 /// Returns the write that adds the finalizer to a ClusterQueue, or removes it on deletion once no workload holds quota in

@@ -100,8 +100,7 @@ impl AdmissionChecks<'_> {
         let waits = conditions::is_true(&record.status, ConditionType::QuotaReserved)
             && !conditions::is_true(&record.status, ConditionType::Admitted)
             && !conditions::is_true(&record.status, ConditionType::Evicted);
-        let checks =
-            record.status.admission_checks.iter().filter(|check| waits && check.state == CheckState::Pending);
+        let checks = record.status.admission_checks.iter().filter(|check| waits && check.state.is_waiting());
         let to_retry = |check: &AdmissionCheckState| {
             let reason = self.never_set(self.cache.check(check.name.as_str())?)?;
             Some(AdmissionCheckState {

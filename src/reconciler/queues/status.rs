@@ -205,7 +205,9 @@ impl QueueStatuses<'_> {
     fn local_queue_activity(&self, record: &LocalQueueRecord) -> ActiveCondition<'static> {
         let target = record.object.spec.cluster_queue.as_deref().unwrap_or_default();
         let (active, reason, message) =
-            if record.object.spec.stop_policy.unwrap_or_default() != StopPolicy::None {
+            if self.cache.unreadable().problem(Kind::LocalQueue, &record.meta.key).is_some() {
+                (false, "Unreadable", "LocalQueue cannot be read; an event names the field")
+            } else if record.object.spec.stop_policy.unwrap_or_default() != StopPolicy::None {
                 (false, "Stopped", "LocalQueue is stopped")
             } else if self.cache.cluster_queue(target).is_none() {
                 (false, "ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue")

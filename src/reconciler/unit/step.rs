@@ -50,7 +50,7 @@ impl UnitStep<'_> {
         let key = |name: &str| ObjectKey { namespace: namespace.clone(), name: Arc::from(name) };
         let started_by = unit.owner.and_then(starting_workload).map(key);
         let mut keys = started_by.iter().chain([&unit.workload]);
-        let unreadable = keys.any(|key| self.warnings.is_unreadable(Kind::Workload, key));
+        let unreadable = keys.any(|key| self.units.cache.unreadable().problem(Kind::Workload, key).is_some());
         if unreadable {
             self.work_queue.add_at(unit.reconcile_key(), backoff::after(self.now, UNREADABLE_RECHECK));
         }

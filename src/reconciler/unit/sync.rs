@@ -6,7 +6,6 @@ use super::units::ended_with_its_job;
 use super::{LoadedUnit, UnitStep};
 use crate::api::names;
 use crate::api::reason::ConditionType;
-use crate::api::v1beta2::CheckState;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{JobKind, JobView};
@@ -147,7 +146,7 @@ impl UnitStep<'_> {
     /// Emits the messages of pending admission checks while the unit waits for them, once for each change.
     pub(super) fn report_check_messages(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
         let checks = &record.status.admission_checks;
-        let pending = checks.iter().filter(|check| check.state == CheckState::Pending);
+        let pending = checks.iter().filter(|check| check.state.is_waiting());
         let with_message = pending.filter(|check| !check.message.is_empty());
         let messages: Vec<String> =
             with_message.map(|check| format!("{}: {}", check.name, check.message)).collect();

@@ -3,6 +3,7 @@
 use super::WorkloadFacts;
 use crate::api::ObjectKey;
 use crate::api::v1beta2::StopPolicy;
+use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::workload::{Facts, QueueFact, WorkloadInput};
 use crate::lifecycle::{checks, eviction, node_failure, reservation};
@@ -99,10 +100,12 @@ impl<'a> WorkloadFacts<'a> {
         let Some(queue) = record.local_queue().and_then(|key| self.cache.local_queue(&key)) else {
             return QueueFact::Missing;
         };
-        match queue.object.spec.stop_policy.unwrap_or_default() {
+        let problem = self.cache.unreadable().problem(Kind::LocalQueue, &queue.meta.key);
+        match (queue.object.spec.stop_policy.unwrap_or_default(), problem) {
             _ if queue.meta.is_deleting() => QueueFact::Terminating,
-            StopPolicy::None => QueueFact::Active,
-            stopped => QueueFact::Stopped(stopped),
+            (StopPolicy::None, None) => QueueFact::Active,
+            (StopPolicy::None, Some(problem)) => QueueFact::Inactive(format!("it cannot be read: {problem}")),
+            (stopped, _) => QueueFact::Stopped(stopped),
         }
     }
 

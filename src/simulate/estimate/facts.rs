@@ -2,6 +2,7 @@
 
 use super::run_times::{EarlierRuns, Run, RunKey, RunTimes};
 use crate::api::ObjectKey;
+use crate::api::time::parse_time;
 use crate::lifecycle::eviction::SLICE_REPLACED;
 use crate::resources::pod_requests;
 use crate::simulate::objects::{ConditionFlags, condition, field_text, key_of, text_at, value_at};
@@ -126,7 +127,7 @@ pub(super) fn finished_run(workload: &Value) -> Option<(RunKey, Run)> {
 }
 
 fn time_of(workload: &Value, kind: &str) -> Option<Timestamp> {
-    field_text(condition(workload, kind)?, "lastTransitionTime").parse().ok()
+    parse_time(field_text(condition(workload, kind)?, "lastTransitionTime"))
 }
 
 /// Returns which runs are like those of a Workload.

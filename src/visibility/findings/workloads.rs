@@ -4,7 +4,6 @@ use super::{Audit, Said, counted, finding, finding_in_namespace, meant, number, 
 use crate::api::ObjectKey;
 use crate::api::reason::{ConditionType, PendingReason};
 use crate::api::similar::nearest;
-use crate::api::v1beta2::CheckState;
 use crate::cache::records::WorkloadRecord;
 use crate::lifecycle::conditions;
 use crate::quota::FlavorResource;
@@ -88,8 +87,7 @@ impl Audit<'_> {
             return;
         }
         let is_late = |check: &&crate::api::v1beta2::AdmissionCheckState| {
-            check.state == CheckState::Pending
-                && self.now.duration_since(check.last_transition_time.0) > MAX_CHECK
+            check.state.is_waiting() && self.now.duration_since(check.last_transition_time.0) > MAX_CHECK
         };
         let has_quota = conditions::is_true(&record.status, ConditionType::QuotaReserved);
         for check in record.status.admission_checks.iter().filter(|_| has_quota).filter(is_late) {

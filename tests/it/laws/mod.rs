@@ -43,4 +43,5 @@ mod strategies;
 mod strict_fifo;
 mod topology_verdicts;
 mod tree_queries;
+mod unreadable_statuses;
 mod wake_ups;

@@ -108,15 +108,15 @@ fn unreadable_object_is_ingested_when_fixed() {
     assert_eq!(reserving_workloads(&mut state, 3), 1);
 }
 
-/// The admitted Workload of Job `j` in version 100, and a later version with a state of a check that is not known. Its name
+/// The admitted Workload of Job `j` in version 100, and a later version with a state of a check that cannot be read. Its name
 /// is the one that the reconciler gives it.
-fn workload_with_unknown_state(state: &mut Reconciler) -> (Value, Value) {
+fn workload_with_unreadable_state(state: &mut Reconciler) -> (Value, Value) {
     let create = write_of(&state.apply(job("90", true), time_at(1)), Kind::Workload).unwrap();
     let mut known = workload_of_job("100");
     known["metadata"]["name"] = json!(&*create.key.name);
     let mut unknown = known.clone();
     unknown["metadata"]["resourceVersion"] = json!("102");
-    unknown["status"]["admissionChecks"] = json!([{"name": "c", "state": "Skipped", "message": "",
+    unknown["status"]["admissionChecks"] = json!([{"name": "c", "state": 7, "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
     (known, unknown)
 }
@@ -127,7 +127,7 @@ fn writes(effects: &[Effect]) -> usize {
 
 #[test]
 fn running_workload_keeps_quota_while_unreadable() {
-    let (known, unknown) = workload_with_unknown_state(&mut leading_state());
+    let (known, unknown) = workload_with_unreadable_state(&mut leading_state());
     let mut state = leading_state();
     let applied = |object: &Value| Delta::Applied { kind: Kind::Workload, object: object.clone() };
     state.apply(applied(&known), time_at(1));
@@ -149,7 +149,7 @@ fn running_workload_keeps_quota_while_unreadable() {
 
 #[test]
 fn running_job_is_not_stopped_for_unreadable_workload() {
-    let (_, unknown) = workload_with_unknown_state(&mut leading_state());
+    let (_, unknown) = workload_with_unreadable_state(&mut leading_state());
     let mut state = leading_state();
     let key = ObjectKey::new("ns", unknown["metadata"]["name"].as_str().unwrap());
     state.apply(Delta::Applied { kind: Kind::Workload, object: unknown }, time_at(1));
