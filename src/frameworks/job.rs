@@ -8,7 +8,7 @@ use super::row::{Elastic, Framework, PodSetSource, Role};
 use super::template::{TemplateInfo, template_patch};
 use super::template_fingerprint::pod_set_fingerprint;
 use super::view::{JobView, MissingTemplate, PodSetInfo, PodSetView, SinceStart};
-use super::workload::pod_set_infos;
+use super::workload::pod_set_info;
 use super::{JobError, marks, read, status};
 use crate::api::names::{self, ELASTIC_JOB_ANNOTATION as ELASTIC_GATE};
 use serde_json::{Map, Value, json};
@@ -152,9 +152,12 @@ impl Framework {
         roles: &[PodRole<'_>],
         sets: &[Value],
     ) -> Result<Vec<PodSetView>, JobError> {
-        let infos = pod_set_infos(sets)?;
+        let role_of = |name: &str| roles.iter().find(|role| *role.name == *name);
+        let place = |set: &Value| role_of(set.get("name")?.as_str()?).map(|role| role.pointer.as_str());
+        let info = |set| pod_set_info(set, place(set).unwrap_or("/template"));
+        let infos: Vec<PodSetInfo> = sets.iter().map(info).collect::<Result<_, JobError>>()?;
         let view = |(set, info): (&Value, PodSetInfo)| {
-            let role = roles.iter().find(|role| *role.name == *info.name);
+            let role = role_of(&info.name);
             let added = if role.is_none() { self.hooks.place_of(job, &info.name) } else { None };
             let stored =
                 added.as_ref().and_then(|place| job.pointer(place)).filter(|stored| !stored.is_null());

@@ -108,11 +108,17 @@ pub(super) fn entries<'a>(value: &'a Value, pointer: &str) -> Result<Vec<&'a Val
 
 /// Reads a map of strings; empty when absent.
 pub(super) fn string_map(value: &Value, pointer: &str) -> Result<BTreeMap<String, String>, JobError> {
-    let pairs = |value: &Value| -> Option<BTreeMap<String, String>> {
-        let fields = value.as_object()?;
-        fields.iter().map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+    let Some(fields) = read_as(value, pointer, "a map of strings", Value::as_object)? else {
+        return Ok(BTreeMap::new());
     };
-    Ok(read_as(value, pointer, "a map of strings", pairs)?.unwrap_or_default())
+    let pair = |(key, value): (&String, &Value)| match value.as_str() {
+        Some(text) => Ok((key.clone(), text.to_owned())),
+        None => Err(JobError::Malformed {
+            path: format!("{}[{key}]", path_of(pointer)),
+            problem: "must be a string".to_owned(),
+        }),
+    };
+    fields.iter().map(pair).collect()
 }
 
 impl TemplateInfo {
@@ -126,11 +132,14 @@ impl TemplateInfo {
         let Some(role) = role else {
             return Ok(Self::default());
         };
-        let tolerations = list(role, fields.tolerations)?.iter().map(toleration);
-        let gates = list(role, fields.scheduling_gates)?.iter().map(|gate| {
-            string(gate, "/name")?
-                .map(str::to_owned)
-                .ok_or_else(|| malformed("/spec/schedulingGates", "needs a name"))
+        let tolerations = list(role, fields.tolerations)?.iter().enumerate().map(|(index, raw)| {
+            decode::<Toleration>(raw)
+                .map_err(|problem| malformed(&format!("{}/{index}", fields.tolerations), problem))
+        });
+        let gates = list(role, fields.scheduling_gates)?.iter().enumerate().map(|(index, gate)| {
+            let place = format!("{}/{index}", fields.scheduling_gates);
+            let name = string(gate, "/name").map_err(|error| below(&place, error))?;
+            name.map(str::to_owned).ok_or_else(|| malformed(&place, "needs a name"))
         });
         Ok(Self {
             labels: string_map(role, fields.labels)?,
@@ -140,10 +149,6 @@ impl TemplateInfo {
             scheduling_gates: gates.collect::<Result<_, _>>()?,
         })
     }
-}
-
-fn toleration(raw: &Value) -> Result<Toleration, JobError> {
-    serde_json::from_value(raw.clone()).map_err(|error| malformed("/spec/tolerations", error.to_string()))
 }
 
 /// Reads the part of a view that all kinds have in common; other fields are left empty.

@@ -148,7 +148,8 @@ impl PodRole<'_> {
     pub(super) fn pod_set(&self, row: &Framework) -> Result<Value, JobError> {
         let raw = self.template.as_deref().filter(|template| template.is_object());
         let raw = raw.ok_or_else(|| malformed(&self.pointer, "is required"))?;
-        let annotations = read::string_map(raw, "/metadata/annotations")?;
+        let annotations = read::string_map(raw, "/metadata/annotations");
+        let annotations = annotations.map_err(|error| read::below(&self.pointer, error))?;
         let mut template = clean_template(raw);
         if let Some(labels) = template.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
             labels.retain(|key, _| !row.fields.server_labels.contains(&key.as_str()));
@@ -177,7 +178,8 @@ impl PodRole<'_> {
 
     /// Reads the part of the template to which admission adds.
     pub(super) fn template_info(&self, row: &Framework) -> Result<TemplateInfo, JobError> {
-        Ok(without_server_labels(row, TemplateInfo::read(self.template.as_deref())?))
+        let read = TemplateInfo::read(self.template.as_deref());
+        Ok(without_server_labels(row, read.map_err(|error| read::below(&self.pointer, error))?))
     }
 
     /// Returns whether the template has metadata, to which a JSON patch can add.
@@ -188,7 +190,8 @@ impl PodRole<'_> {
     /// Reads what a start adds to, if that is no template.
     pub(super) fn described(&self, row: &Framework) -> Result<Option<TemplateInfo>, JobError> {
         let injected = row.fields.roles.injected();
-        self.described.map(|role| TemplateInfo::read_fields(Some(role), &injected)).transpose()
+        let read = self.described.map(|role| TemplateInfo::read_fields(Some(role), &injected)).transpose();
+        read.map_err(|error| read::below(&self.pointer, error))
     }
 
     /// Returns the template below a role that describes its pods itself, if it is missing. It names the container that is

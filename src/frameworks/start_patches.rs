@@ -33,11 +33,12 @@ impl StartPatches {
         fields: &InjectedFields,
     ) -> Result<Self, JobError> {
         let stored = if missing.is_some() { &[] } else { read::list(job, &list)? };
-        let item = |item: &Value| {
+        let read = |item: &Value| {
             let name = read::string(item, "/name")?.unwrap_or_default().to_lowercase();
             Ok((name, Arc::new(TemplateInfo::read_fields(Some(item), fields)?)))
         };
-        let items = stored.iter().map(item).collect::<Result<_, JobError>>()?;
+        let item = |(index, item)| read(item).map_err(|error| read::below(&format!("{list}/{index}"), error));
+        let items = stored.iter().enumerate().map(item).collect::<Result<_, JobError>>()?;
         Ok(Self { list, missing, items })
     }
 

@@ -191,13 +191,16 @@ fn slice_annotations(slice: Option<SliceMarks<'_>>) -> impl Iterator<Item = (Str
 
 /// Returns names, counts and templates of the pod sets of a Workload, which are those of its job before the start.
 pub fn pod_set_infos(pod_sets: &[Value]) -> Result<Vec<PodSetInfo>, JobError> {
-    let info = |set: &Value| {
-        let name = read::string(set, "/name")?.unwrap_or("main");
-        let count = read::int(set, "/count")?.unwrap_or(1);
-        let template = Arc::new(TemplateInfo::read(set.get("template"))?);
-        Ok(PodSetInfo { name: Arc::from(name), count, template })
-    };
-    pod_sets.iter().map(info).collect()
+    let place = |index: usize| format!("/spec/podSets/{index}/template");
+    pod_sets.iter().enumerate().map(|(index, set)| pod_set_info(set, &place(index))).collect()
+}
+
+/// Returns name, count and template of a pod set. Errors say that the template is at this pointer.
+pub(super) fn pod_set_info(set: &Value, template: &str) -> Result<PodSetInfo, JobError> {
+    let name = read::string(set, "/name")?.unwrap_or("main");
+    let count = read::int(set, "/count")?.unwrap_or(1);
+    let info = TemplateInfo::read(set.get("template")).map_err(|error| read::below(template, error))?;
+    Ok(PodSetInfo { name: Arc::from(name), count, template: Arc::new(info) })
 }
 
 /// Returns a template as the Workload schema accepts it: without nulls and duplicate environment variables.

@@ -136,7 +136,28 @@ fn status_is_read_as_the_file_says() {
 #[test]
 fn malformed_job_is_refused_with_its_field() {
     let row = sample();
+    let template = |spec: Value| json!({"metadata": {}, "spec": spec});
     for (pointer, value, path) in [
+        (
+            "/spec/crews/0/template",
+            template(json!({"nodeSelector": {"a.b/c": "d", "e": 7}})),
+            "spec.crews[0].template.spec.nodeSelector[e]: must be a string",
+        ),
+        (
+            "/spec/crews/0/template",
+            template(json!({"tolerations": [{}, {"key": 7}]})),
+            "spec.crews[0].template.spec.tolerations[1]: key: ",
+        ),
+        (
+            "/spec/crews/0/template",
+            template(json!({"schedulingGates": [{}]})),
+            "spec.crews[0].template.spec.schedulingGates[0]: needs a name",
+        ),
+        (
+            "/spec/crews/0/template",
+            json!({"metadata": {"annotations": {"a": []}}, "spec": {}}),
+            "spec.crews[0].template.metadata.annotations[a]: must be a string",
+        ),
         ("/spec/crews", json!("many"), "spec.crews: must be a list"),
         ("/spec/crews", json!([{"size": 1, "template": {}}]), "spec.crews[0].name"),
         ("/spec/crews/0/size", json!("two"), "spec.crews[0].size"),
