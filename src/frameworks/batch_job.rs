@@ -215,7 +215,9 @@ fn index_count(list: &str) -> i32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{JobPatch, TemplateInfo, pod_set_infos};
     use super::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn indexes_are_counted() {
@@ -229,6 +231,46 @@ mod tests {
             ("x,2,-,--1,1-", 1),
         ] {
             assert_eq!(index_count(list), count, "{list}");
+        }
+    }
+
+    /// Between the writes of a stop the Job says that it is not complete, as Kueue's do: whichever manager goes on restores it.
+    #[test]
+    fn job_is_marked_between_the_writes_of_a_stop() {
+        let template = json!({"metadata": {}, "spec": {"containers": []}});
+        let mut job = json!({"metadata": {"namespace": "ns", "name": "j", "uid": "u", "resourceVersion": "7", "annotations": {"a": "b"}},
+            "spec": {"suspend": true, "parallelism": 1, "completions": 1, "template": template}});
+        let originals = pod_set_infos(&ROW.pod_sets(&job).unwrap()).unwrap();
+        let mut grants = originals.clone();
+        let selector = BTreeMap::from([("pool".to_owned(), "p".to_owned())]);
+        grants[0].template = Arc::new(TemplateInfo { node_selector: selector, ..TemplateInfo::default() });
+        let stopping = |job: &Value| job["metadata"]["annotations"]["kueue.x-k8s.io/stopping"].clone();
+        let apply = |job: &mut Value, patches: Vec<JobPatch>| {
+            for patch in patches {
+                json_patch::merge(job, &patch.at_version("7"));
+            }
+        };
+        for starts_between in [false, true] {
+            let start = ROW.run_patch(&ROW.decode(&job).unwrap(), &grants).unwrap();
+            apply(&mut job, start);
+            job["status"] = json!({"active": 1, "startTime": "2026-01-01T00:00:00Z"});
+            let stop = ROW.stop_patches(&ROW.decode(&job).unwrap(), &originals);
+            apply(&mut job, stop);
+            assert_eq!((&job["spec"]["suspend"], stopping(&job)), (&json!(true), json!("true")));
+            job["status"] = json!({"active": 0});
+            if !starts_between {
+                let restore = ROW.stop_patches(&ROW.decode(&job).unwrap(), &originals);
+                apply(&mut job, restore);
+                assert_eq!(job["spec"]["template"]["spec"]["nodeSelector"]["pool"], Value::Null);
+            }
+            let start = ROW.run_patch(&ROW.decode(&job).unwrap(), &grants).unwrap();
+            apply(&mut job, start);
+            assert_eq!((&job["spec"]["suspend"], stopping(&job)), (&json!(false), Value::Null));
+            assert_eq!(job["metadata"]["annotations"]["a"], "b");
+            job["spec"]["suspend"] = json!(true);
+            let restore = ROW.stop_patches(&ROW.decode(&job).unwrap(), &originals);
+            apply(&mut job, restore);
+            assert!(ROW.stop_patches(&ROW.decode(&job).unwrap(), &originals).is_empty());
         }
     }
 }

@@ -265,6 +265,7 @@ impl Framework {
             self.add_counts(&mut changes, view, set, info.count);
         }
         self.clear_shared_node_selector(&mut changes, view);
+        self.clear_stopping_mark(&mut changes, view);
         Ok(self.clear_start_time(view).into_iter().chain(changes.patch(self)).collect())
     }
 
@@ -286,6 +287,7 @@ impl Framework {
         let mut changes = Changes::default();
         if let Some(suspend) = self.fields.suspend.filter(|_| !view.suspended) {
             changes.fields.push((suspend.to_owned(), Value::Bool(true)));
+            changes.fields.extend(self.fields.start_time.map(|_| stopping_mark(json!("true"))));
             if self.fields.start_time.is_some() || view.options.patches.is_some() {
                 return changes.patch(self).into_iter().collect();
             }
@@ -302,7 +304,15 @@ impl Framework {
             return vec![patch];
         }
         self.restore(&mut changes, view, original);
+        self.clear_stopping_mark(&mut changes, view);
         changes.patch(self).into_iter().collect()
+    }
+
+    /// Removes the mark of a stop that needs several writes, by which Kueue and this manager tell each other that it is incomplete.
+    fn clear_stopping_mark(&self, changes: &mut Changes<'_>, view: &JobView) {
+        if self.fields.start_time.is_some() && view.options.stopping {
+            changes.fields.push(stopping_mark(Value::Null));
+        }
     }
 
     /// Adds the changes that restore the templates. A template without the marks of a start was not changed by one, so it is
@@ -357,6 +367,12 @@ fn is_same_run(before: &JobView, view: &JobView) -> bool {
         && view.generation > 0
         && !before.suspended
         && before.related.waits_for.is_none()
+}
+
+/// The field that says that a stop has begun, with this value.
+fn stopping_mark(value: Value) -> (String, Value) {
+    let annotations = Map::from_iter([(names::STOPPING_ANNOTATION.to_owned(), value)]);
+    ("/metadata/annotations".to_owned(), Value::Object(annotations))
 }
 
 /// Returns what a start adds to a template by a patch. A patch of a list without keys replaces it, so tolerations are those of the

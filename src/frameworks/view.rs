@@ -149,6 +149,8 @@ pub struct JobOptions {
     pub max_exec_seconds: Option<i32>,
     /// The admission-gated-by annotation, when not empty.
     pub gated_by: Option<String>,
+    /// Whether a stop of several writes was begun: the annotation says so until the templates are restored.
+    pub stopping: bool,
     /// Annotations to copy to the Workload: the provisioning parameters.
     pub annotations_to_copy: BTreeMap<String, String>,
     /// Number of pods that must succeed, if the kind has it and it is set.
