@@ -2,9 +2,9 @@
 //!
 //! Invariants: usage of a pod on a node is charged once: through the topology assignment of its workload if that names
 //! the host, otherwise as non-TAS usage of the pod itself. So a pod that was bound by hand, whose workload was deleted,
-//! or that still terminates on a node that is no longer in the assignment is charged on its node (I21). `pod_owners` decides which
-//! workload a pod belongs to. Of pods that
-//! name no workload only the identity and the node are stored.
+//! or that still terminates on a node that is no longer in the assignment is charged on its node (I21), until it counts as ended
+//! as it does for quota. `pod_owners` decides which workload a pod belongs to. Of pods that name no workload only the identity and
+//! the node are stored.
 
 use super::Cache;
 use super::owned_pods::OwnedPods;
@@ -13,9 +13,11 @@ use super::records::WorkloadRecord;
 use super::remove_from_index;
 use super::units::UnitPods;
 use crate::api::{ObjectKey, names};
+use crate::frameworks::bound_pod_counts_as_ended_at;
 use crate::lifecycle::pod_blocker::PodBlocker;
 use crate::lifecycle::provisioning::POD_ANNOTATIONS;
 use crate::resources::{Requests, pod_requests};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,11 +54,20 @@ pub(crate) struct PodRecord {
     pub(crate) resource_version: String,
     /// The node that the pod is bound to.
     pub(crate) node: Option<Arc<str>>,
+    /// When it counts as ended, if it is being deleted on a node.
+    ends_at: Option<Timestamp>,
+    /// Whether it counts as ended.
+    lost: bool,
     /// Set if the pod names a workload.
     pub(crate) workload_pod: Option<Box<WorkloadPod>>,
 }
 
 impl PodRecord {
+    /// Returns the node on which it needs room.
+    fn used_node(&self) -> Option<&Arc<str>> {
+        self.node.as_ref().filter(|_| !self.lost)
+    }
+
     /// Returns whether both are the same pod below the same controller: then what pods below it belong to is the same.
     fn has_same_place(&self, other: &Self) -> bool {
         let place = |record: &Self| {
@@ -118,6 +129,8 @@ pub(crate) struct Pods {
     by_workload: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     /// Pods that name a workload.
     by_uid: BTreeMap<Arc<str>, ObjectKey>,
+    /// Pods that are being deleted on a node, by the time when they count as ended, until then.
+    expected_ends: BTreeSet<(Timestamp, ObjectKey)>,
     pub(super) by_controller: PodsByController,
     /// Pods that are jobs, including ended pods.
     pub(super) units: UnitPods,
@@ -188,7 +201,11 @@ impl Cache {
         let spec = pod.spec.unwrap_or_default();
         let requests = pod_requests(&spec);
         let node = spec.node_name.as_deref().filter(|node| !node.is_empty());
+        let deleted_at = pod.metadata.deletion_timestamp.as_ref().filter(|_| node.is_some());
+        let ends_at = deleted_at.map(|grace_ends| bound_pod_counts_as_ended_at(grace_ends.0));
         let record = PodRecord {
+            ends_at,
+            lost: false,
             uid: Arc::from(pod.metadata.uid.as_deref().unwrap_or_default()),
             resource_version: pod.metadata.resource_version.clone().unwrap_or_default(),
             node: node.map(|node| self.nodes.interned_name(node)),
@@ -206,14 +223,15 @@ impl Cache {
             }),
         };
         let same = |old: &&mut PodRecord| {
-            old.uid == record.uid && old.node == record.node && old.workload_pod == record.workload_pod
+            let place = |pod: &PodRecord| (pod.node.clone(), pod.ends_at);
+            old.uid == record.uid && place(old) == place(&record) && old.workload_pod == record.workload_pod
         };
         if let Some(known) = self.pods.by_key.get_mut(key).filter(same) {
             known.resource_version = record.resource_version;
             // Requests of a workload's pod were compared above; those of other pods may have changed (in-place resize).
             let usage = match known.workload_pod {
                 Some(_) => UsageUpdate::Keep,
-                None => UsageUpdate::Set(known.node.clone().map(|node| (node, requests))),
+                None => UsageUpdate::Set(known.used_node().map(|node| (Arc::clone(node), requests))),
             };
             return PodChange { usage, ..PodChange::default() };
         }
@@ -229,6 +247,7 @@ impl Cache {
             pods.insert(key.clone());
             self.pods.by_uid.insert(Arc::clone(&uid), key.clone());
         }
+        self.pods.expected_ends.extend(record.ends_at.map(|at| (at, key.clone())));
         self.pods.by_key.insert(key.clone(), record);
         self.index_controllers(key);
         workloads.extend(self.placed_workload_of_pod(key));
@@ -248,6 +267,24 @@ impl Cache {
         PodChange { usage: UsageUpdate::Set(None), workloads, held_up, below }
     }
 
+    /// Returns the pods that count as ended from now on, although they are still there: they need no room on their nodes.
+    pub(crate) fn take_lost_pods(&mut self, now: Timestamp) -> Vec<ObjectKey> {
+        let mut lost = Vec::new();
+        while self.next_lost_pod_at().is_some_and(|at| at <= now) {
+            let Some((_, key)) = self.pods.expected_ends.pop_first() else { break };
+            if let Some(pod) = self.pods.by_key.get_mut(&key) {
+                pod.lost = true;
+            }
+            lost.push(key);
+        }
+        lost
+    }
+
+    /// Returns when the next pod counts as ended.
+    pub(crate) fn next_lost_pod_at(&self) -> Option<Timestamp> {
+        self.pods.expected_ends.first().map(|(at, _)| *at)
+    }
+
     fn uid_of_pod(&self, key: &ObjectKey) -> Option<Arc<str>> {
         self.pods.by_key.get(key).map(|pod| Arc::clone(&pod.uid))
     }
@@ -256,6 +293,9 @@ impl Cache {
         let workload = self.placed_workload_of_pod(key);
         self.pods.by_controller.remove(key);
         let Some(pod) = self.pods.by_key.remove(key) else { return Vec::new() };
+        if let Some(at) = pod.ends_at {
+            self.pods.expected_ends.remove(&(at, key.clone()));
+        }
         if let Some(workload_pod) = &pod.workload_pod {
             remove_from_index(&mut self.pods.by_workload, &workload_pod.workload, key);
             self.pods.by_uid.remove(&pod.uid);
@@ -333,7 +373,7 @@ impl Cache {
     /// Returns the node on which a pod counts as non-TAS usage; `None` if the topology assignment of its workload
     /// covers it, or if it is not bound.
     fn non_tas_node(&self, pod: &PodRecord) -> Option<Arc<str>> {
-        let node = pod.node.as_ref()?;
+        let node = pod.used_node()?;
         let charged_to_workload = pod.workload_pod.as_ref().is_some_and(|workload_pod| {
             let slice = self.slice_of_pod(pod);
             let assigned = slice.and_then(|record| self.nodes.assigned_hosts(&record.meta.key));
@@ -411,6 +451,8 @@ mod tests {
             resource_version: "7".to_owned(),
             node: Some(Arc::from("n")),
             workload_pod: None,
+            ends_at: None,
+            lost: false,
         };
         assert_eq!(cache.pods.get(&key), Some(&kept));
         assert!(cache.pods.by_workload.is_empty(), "{:?}", cache.pods);

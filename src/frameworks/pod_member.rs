@@ -98,6 +98,12 @@ pub struct GroupMarks {
 /// and for ever if its node is lost.
 const LOST_AFTER: SignedDuration = SignedDuration::from_mins(5);
 
+/// Returns when a pod that is bound to a node and is being deleted counts as ended: it needs no quota, and no room on its node.
+/// `grace_ends` is the time in its metadata.
+pub fn bound_pod_counts_as_ended_at(grace_ends: Timestamp) -> Timestamp {
+    grace_ends.checked_add(LOST_AFTER).unwrap_or(Timestamp::MAX)
+}
+
 /// Reason of the end of pods whose group does not fit the Workload that it names.
 pub const OUT_OF_SYNC: &str = "OutOfSync";
 
@@ -196,8 +202,7 @@ impl PodMember {
     /// runs that would have to end.
     pub fn counts_as_ended_at(&self) -> Option<Timestamp> {
         let end = self.grace_ends?;
-        let waits = if self.state.bound { LOST_AFTER } else { SignedDuration::ZERO };
-        Some(end.checked_add(waits).unwrap_or(Timestamp::MAX))
+        Some(if self.state.bound { bound_pod_counts_as_ended_at(end) } else { end })
     }
 
     /// Returns whether the pod has ended without having done its work.

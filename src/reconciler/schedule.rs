@@ -18,6 +18,10 @@ impl Reconciler {
             self.update_snapshot(now);
             return;
         }
+        for pod in self.cache.take_lost_pods(now) {
+            self.engine.set_pod(&pod, None);
+        }
+        self.work_queue.set_alarm(Alarm::LostPod, self.cache.next_lost_pod_at());
         let mut items = self.work_queue.take_due(now);
         for item in &items {
             if let ReconcileKey::Object(kind, key) = item

@@ -49,6 +49,8 @@ pub(crate) enum Alarm {
     PendingReasons,
     /// Checks whether heads fit that are not admitted.
     HeadCheck,
+    /// Frees the room of a pod that should have ended.
+    LostPod,
 }
 
 impl Alarm {
@@ -58,6 +60,7 @@ impl Alarm {
             Self::Cycle => "cycle",
             Self::PendingReasons => "pendingReasons",
             Self::HeadCheck => "headCheck",
+            Self::LostPod => "lostPod",
         }
     }
 }
