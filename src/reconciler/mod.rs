@@ -109,10 +109,12 @@ impl Reconciler {
         let mut cache = Cache::new(gates, settings.transform.clone());
         cache.set_open_kinds(settings.open_kinds());
         Self {
+        let mut engine = Engine::new(settings.engine.clone());
+        engine.follow_past_usage(true);
             leading: false,
             lists: ListSync::new(kinds),
             cache,
-            engine: Engine::new(settings.engine.clone()),
+            engine,
             work_queue: WorkQueue::default(),
             membership: Membership::default(),
             queues: QueueState::default(),
@@ -277,6 +279,7 @@ impl Reconciler {
     fn set_leading(&mut self, leading: bool) {
         self.leading = leading;
         self.writes.clear();
+        self.engine.follow_past_usage(!leading);
         self.workload_write_queue.clear();
         self.queues.waiting_heads.clear();
         for key in self.membership.assumed.clear() {

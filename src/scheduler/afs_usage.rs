@@ -2,7 +2,8 @@
 //!
 //! Invariants: past usage is the integral of usage, decayed by half per half-life, however samples and changes are
 //! interleaved; therefore callers pass the old usage to `accrue` before they change it. An admitted workload counts
-//! at once by its entry penalty, which becomes part of past usage when its admission is complete.
+//! at once by its entry penalty, which becomes part of past usage when its admission is complete. A ledger that does not lead
+//! follows the past usage that the leader writes, so that it can go on from there.
 
 use super::config::{AdmissionFairSharing, LocalQueue};
 use super::reserving_workloads::ReservingWorkload;
@@ -21,8 +22,18 @@ struct LocalQueueEntry {
     config: LocalQueue,
     /// Penalties of workloads whose admission is not complete yet.
     penalties: BTreeMap<ObjectKey, UsageByResource>,
+    /// Penalties in past usage that its status does not have yet.
+    unstored: Vec<CommittedPenalty>,
     /// Weighted usage as of its last use for an order.
     ordered_by: Option<f64>,
+}
+
+/// The entry penalty of a workload whose admission is complete.
+#[derive(Clone, Debug)]
+struct CommittedPenalty {
+    /// When the admission was complete, in whole seconds.
+    admitted_at: Timestamp,
+    amounts: UsageByResource,
 }
 
 /// Past usage of all LocalQueues.
@@ -32,11 +43,13 @@ pub(super) struct AfsUsageLedger {
     by_cluster_queue: BTreeMap<Arc<str>, BTreeSet<ObjectKey>>,
     /// LocalQueues by the workloads that they have penalties for.
     penalized_local_queues: BTreeMap<ObjectKey, ObjectKey>,
+    /// Whether another ledger leads: past usage follows the statuses that it writes.
+    pub(super) follows: bool,
 }
 
 impl AfsUsageLedger {
-    /// Sets or removes a LocalQueue. A known LocalQueue keeps its past usage from here, which is newer than the
-    /// caller's.
+    /// Sets or removes a LocalQueue. A ledger that leads keeps past usage from here, which is newer than the caller's. One that
+    /// follows takes that of a newer status, and adds the penalties that are newer still.
     pub(super) fn set(&mut self, key: &ObjectKey, config: Option<LocalQueue>) {
         let old = self.local_queues.remove(key);
         let known = old.is_some();
@@ -50,7 +63,11 @@ impl AfsUsageLedger {
         };
         self.by_cluster_queue.entry(Arc::clone(&config.cluster_queue)).or_default().insert(key.clone());
         let mut entry = old.unwrap_or_default();
-        if known {
+        entry.unstored.retain(|penalty| Some(penalty.admitted_at) > config.stored_at);
+        if known && self.follows && config.stored_at > entry.config.stored_at {
+            config.sampled_at = config.stored_at;
+            add_all(&mut config.consumed, entry.unstored.iter().flat_map(|penalty| &penalty.amounts));
+        } else if known {
             (config.consumed, config.sampled_at) = (entry.config.consumed, entry.config.sampled_at);
         }
         entry.config = config;
@@ -75,9 +92,7 @@ impl AfsUsageLedger {
             return Some(f64::INFINITY);
         }
         let mut sums = local.config.consumed.clone();
-        for (resource, amount) in local.penalties.values().flatten() {
-            *sums.entry(Arc::clone(resource)).or_default() += amount;
-        }
+        add_all(&mut sums, local.penalties.values().flatten());
         let weight_of = |resource: &Arc<str>| settings.resource_weights.get(resource).copied().unwrap_or(1.0);
         let sum: f64 = sums.iter().map(|(resource, amount)| weight_of(resource) * amount).sum();
         // The sum of nothing is a negative zero.
@@ -136,11 +151,17 @@ impl AfsUsageLedger {
     }
 
     /// Moves the penalty of a completely admitted workload to past usage. Returns the LocalQueue that had it.
-    pub(super) fn commit_penalty(&mut self, workload: &ObjectKey) -> Option<ObjectKey> {
+    pub(super) fn commit_penalty(
+        &mut self,
+        workload: &ObjectKey,
+        admitted_at: Timestamp,
+    ) -> Option<ObjectKey> {
         let key = self.penalized_local_queues.remove(workload)?;
         let local = self.local_queues.get_mut(&key)?;
-        for (resource, amount) in local.penalties.remove(workload)? {
-            *local.config.consumed.entry(resource).or_default() += amount;
+        let amounts = local.penalties.remove(workload)?;
+        add_all(&mut local.config.consumed, &amounts);
+        if amounts.values().any(|amount| *amount > 0.0) {
+            local.unstored.push(CommittedPenalty { admitted_at, amounts });
         }
         Some(key)
     }
@@ -181,6 +202,12 @@ impl AfsUsageLedger {
         } else {
             local.config.accrue(&by_resource(usage), settings.half_life, now);
         }
+    }
+}
+
+fn add_all<'a>(sums: &mut UsageByResource, amounts: impl IntoIterator<Item = (&'a Arc<str>, &'a f64)>) {
+    for (resource, amount) in amounts {
+        *sums.entry(Arc::clone(resource)).or_default() += amount;
     }
 }
 

@@ -204,6 +204,8 @@ pub struct Charge {
     /// Amounts by flavor-resource.
     pub usage: BTreeMap<FlavorResource, Amount>,
     /// UID of the workload.
+    /// When the past usage in the status of the LocalQueue was computed, in whole seconds.
+    pub stored_at: Option<Timestamp>,
     pub uid: Arc<str>,
     /// Its LocalQueue.
     pub local_queue: Arc<str>,

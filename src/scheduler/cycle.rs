@@ -222,7 +222,7 @@ impl Engine {
         if let Some(old) = &workload.replaces {
             self.release(&old.clone());
         }
-        self.add_entry_penalty(workload, &charge);
+        self.add_entry_penalty(&workload.key, &charge);
         self.charge_usage(&workload.key, charge, usage);
         Outcome::Admitted(assignment)
     }

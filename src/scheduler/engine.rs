@@ -132,6 +132,11 @@ impl Engine {
         }
     }
 
+    /// Sets whether past usage follows the statuses of LocalQueues, which a manager that leads elsewhere writes.
+    pub fn follow_past_usage(&mut self, follows: bool) {
+        self.afs_usage.follows = follows;
+    }
+
     /// Updates the rank of a LocalQueue in its ClusterQueue from its past usage.
     pub(super) fn update_usage_rank(&mut self, key: &ObjectKey, cluster_queue: &str) {
         let counts =

@@ -5,7 +5,6 @@
 use super::config::{Charge, LocalQueue};
 use super::engine::Engine;
 use crate::api::ObjectKey;
-use crate::queue::Workload;
 use crate::quota::{FlavorResource, NodeRef};
 use crate::resources::Amount;
 use jiff::Timestamp;
@@ -14,7 +13,7 @@ use std::sync::Arc;
 
 impl Engine {
     /// Adds the entry penalty of a workload if its ClusterQueue orders LocalQueues by past usage.
-    pub(super) fn add_entry_penalty(&mut self, workload: &Workload, charge: &Charge) {
+    pub(super) fn add_entry_penalty(&mut self, workload: &ObjectKey, charge: &Charge) {
         let Some(settings) = self.settings.admission_fair_sharing.clone() else {
             return;
         };
@@ -25,15 +24,22 @@ impl Engine {
         {
             return;
         }
-        let local = local_queue_key(&workload.key, &charge.local_queue);
-        self.afs_usage.add_penalty(&local, &workload.key, &charge.usage, &settings);
+        let local = local_queue_key(workload, &charge.local_queue);
+        self.afs_usage.add_penalty(&local, workload, &charge.usage, &settings);
         self.update_usage_rank(&local, &charge.cluster_queue);
+    }
+
+    /// Adds the entry penalty of a workload with quota that another manager has decided on.
+    pub fn restore_entry_penalty(&mut self, workload: &ObjectKey) {
+        if let Some(charge) = self.charge_of(workload).cloned() {
+            self.add_entry_penalty(workload, &charge);
+        }
     }
 
     /// Adds the penalty of a completely admitted workload to its LocalQueue's past usage. Call after `accrue_usage`:
     /// the penalty must not decay for the time before it was added.
-    pub fn commit_penalty(&mut self, workload: &ObjectKey) {
-        if let Some(local) = self.afs_usage.commit_penalty(workload) {
+    pub fn commit_penalty(&mut self, workload: &ObjectKey, admitted_at: Timestamp) {
+        if let Some(local) = self.afs_usage.commit_penalty(workload, admitted_at) {
             self.refresh_usage_rank(&local);
         }
     }

@@ -74,6 +74,11 @@ impl QueueCountIndex {
         self.by_local_queue.get(key).unwrap_or(&self.empty)
     }
 
+    /// Returns whether a Workload is counted as an admitted one.
+    pub(crate) fn counts_as_admitted(&self, key: &ObjectKey) -> bool {
+        self.entries.get(key).is_some_and(|entry| matches!(entry.state, CountedState::Admitted(_)))
+    }
+
     /// Returns why workloads are not admitted, by LocalQueue.
     pub(crate) fn unadmitted(&self) -> impl Iterator<Item = (&ObjectKey, &BTreeMap<UnadmittedKey, usize>)> {
         let counts = self.by_local_queue.iter().map(|(key, counts)| (key, &counts.unadmitted));

@@ -4,6 +4,7 @@
 use super::status::{Share, to_merge_patch};
 use super::{QueueKey, QueueStatuses, QueueUpdates};
 use crate::api::ObjectKey;
+use crate::api::reason::ConditionType;
 use crate::api::v1beta2::{
     self, AdmissionFairSharingStatus, CohortStatus, FairSharing, FairSharingStatus,
     LocalQueueFairSharingStatus, StopPolicy,
@@ -32,6 +33,7 @@ pub(crate) fn to_afs_local_queue(object: &v1beta2::LocalQueue) -> LocalQueue {
         weight: object.spec.fair_sharing.as_ref().and_then(FairSharing::number),
         consumed: status.into_iter().flat_map(|s| &s.consumed_resources).filter_map(amount).collect(),
         sampled_at: None,
+        stored_at: status.map(|status| status.last_update.0),
     }
 }
 
@@ -84,17 +86,45 @@ impl QueueUpdates<'_> {
 
     /// Updates the entry penalty of a Workload. A Workload that has moved to another LocalQueue keeps none.
     pub(crate) fn sync_entry_penalty(&mut self, key: &ObjectKey, penalty: EntryPenalty, now: Timestamp) {
+        self.restore_entry_penalty(key);
         let Some(local) = self.engine.penalized_local_queue(key) else { return };
         let moved = self.cache.workload(key).and_then(|record| record.local_queue()).as_ref() != Some(local);
         match penalty {
             EntryPenalty::Commit => {
                 let local = local.clone();
                 self.accrue_afs_usage(&local, now);
-                self.engine.commit_penalty(key);
+                self.engine.commit_penalty(key, self.admitted_since(key).unwrap_or(now));
             }
             EntryPenalty::Keep if !moved => {}
             EntryPenalty::Keep | EntryPenalty::Drop => self.engine.drop_penalty(key),
         }
+    }
+
+    /// Adds the penalty of a Workload that another manager has admitted, if the status of its LocalQueue does not have it: its
+    /// admission is not complete, or it was after the status was written.
+    fn restore_entry_penalty(&mut self, key: &ObjectKey) {
+        if self.settings.engine.admission_fair_sharing.is_none()
+            || self.engine.penalized_local_queue(key).is_some()
+        {
+            return;
+        }
+        let record = self.cache.workload(key).filter(|record| record.keeps_quota());
+        let Some(local) = record.and_then(|record| record.local_queue()) else { return };
+        let missing = match self.admitted_since(key) {
+            None => true,
+            Some(_) if self.queues.counts.counts_as_admitted(key) => false,
+            Some(at) => {
+                let stored = self.engine.past_usage(&local).and_then(|queue| queue.stored_at);
+                stored.is_some_and(|stored| at > stored)
+            }
+        };
+        if missing {
+            self.engine.restore_entry_penalty(key);
+        }
+    }
+
+    fn admitted_since(&self, key: &ObjectKey) -> Option<Timestamp> {
+        conditions::true_since(&self.cache.workload(key)?.status, ConditionType::Admitted)
     }
 
     /// Marks the statuses of the cohorts above a ClusterQueue: their shares may have changed with its usage.

@@ -110,6 +110,7 @@ impl State {
             weight: Some(f64::from(*weight)),
             consumed: BTreeMap::from([(Arc::from("cpu"), f64::from(*consumed))]),
             sampled_at: None,
+            stored_at: None,
         })
     }
 
