@@ -255,6 +255,11 @@ impl Cache {
         if !self.gates.elastic_jobs {
             view.options.slice = None;
         }
+        if !self.gates.partial_admission {
+            for set in &mut view.pod_sets {
+                set.min_count = None;
+            }
+        }
         if !self.gates.identifier_annotations && kind.flags.prebuilt {
             let labels = object.pointer("/metadata/labels");
             let label = labels.and_then(|labels| labels.get(names::PREBUILT_WORKLOAD)?.as_str());

@@ -70,6 +70,8 @@ pub(crate) struct DecodeGates {
     pub(crate) priority_boost: bool,
     /// `ElasticJobsViaWorkloadSlices`.
     pub(crate) elastic_jobs: bool,
+    /// `PartialAdmission`.
+    pub(crate) partial_admission: bool,
     /// `WorkloadIdentifierAnnotations`.
     pub(crate) identifier_annotations: bool,
     /// Whether pods are jobs: the framework of pods is managed, or one whose pods are jobs of their own.
@@ -110,9 +112,9 @@ struct SharedState {
     /// Keys seen since a list was started, by kind.
     relisted_keys: BTreeMap<Kind, BTreeSet<ObjectKey>>,
     tombstones: Tombstones,
+    unreadable: UnreadableObjects,
     /// Raw jobs, and Workloads with admission checks, of the deltas being handled: Workloads and pod templates are made
     /// from them.
-    unreadable: UnreadableObjects,
     raw_objects: BTreeMap<(Kind, ObjectKey), Value>,
 }
 
@@ -155,8 +157,6 @@ impl Cache {
         self.keys(kind).into_iter().filter(|key| !seen.contains(key)).collect()
     }
 
-    /// Returns the raw object if it is in the deltas being handled.
-    pub(crate) fn raw_object(&self, kind: Kind, key: &ObjectKey) -> Option<&Value> {
     /// Returns the objects whose newest version cannot be decoded.
     pub(crate) const fn unreadable(&self) -> &UnreadableObjects {
         &self.shared.unreadable
@@ -167,6 +167,8 @@ impl Cache {
         &mut self.shared.unreadable
     }
 
+    /// Returns the raw object if it is in the deltas being handled.
+    pub(crate) fn raw_object(&self, kind: Kind, key: &ObjectKey) -> Option<&Value> {
         self.shared.raw_objects.get(&(kind, key.clone()))
     }
 

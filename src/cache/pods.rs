@@ -432,6 +432,7 @@ mod tests {
             admission_gated_by: true,
             priority_boost: false,
             elastic_jobs: true,
+            partial_admission: true,
             identifier_annotations: true,
             pod_units: true,
         };
@@ -450,9 +451,9 @@ mod tests {
             uid: Arc::from("u"),
             resource_version: "7".to_owned(),
             node: Some(Arc::from("n")),
-            workload_pod: None,
             ends_at: None,
             lost: false,
+            workload_pod: None,
         };
         assert_eq!(cache.pods.get(&key), Some(&kept));
         assert!(cache.pods.by_workload.is_empty(), "{:?}", cache.pods);

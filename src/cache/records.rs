@@ -11,10 +11,10 @@ use crate::cache::interner::Digest;
 use crate::cache::workload_object::{RawFieldRef, WorkloadObject};
 use crate::frameworks::{PodSetInfo, TemplateFingerprint};
 use crate::lifecycle::provisioning::PARAMETER_PREFIX;
-use crate::lifecycle::{conditions, reservation};
+use crate::lifecycle::{backoff, conditions, reservation};
 use crate::resources::{Requests, first_excess, format_quantity};
-use crate::scheduler::{self, Variant};
-use jiff::Timestamp;
+use crate::scheduler::{self, RequeueOrder, Variant};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference};
 use serde::Deserialize;
@@ -125,6 +125,9 @@ pub(crate) struct WorkloadAnnotations {
     /// Name of the first of the slices that take over from one another, if the Workload names it.
     pub(crate) chain: Option<Arc<str>>,
 }
+
+/// How far a victim is queued behind its preemptor: the times of both may be the same second.
+const BEHIND_PREEMPTOR: SignedDuration = SignedDuration::from_millis(1);
 
 /// Requests that the scheduler charges.
 #[derive(Clone, Debug, Default)]
@@ -260,13 +263,18 @@ impl WorkloadRecord {
         i64::from(self.priority).saturating_add(i64::from(self.annotations.priority_boost))
     }
 
-    /// Returns the time by which it is ordered in its queue: that of an eviction by an admission check or a PodsReady timeout
-    /// (unless `by_creation`), else its creation.
-    pub(crate) fn queued_since(&self, by_creation: bool) -> Timestamp {
+    /// Returns the time by which it is ordered in its queue: that of an eviction by an admission check, by a PodsReady timeout,
+    /// or for a preemptor that borrowed, as the order says, else its creation.
+    pub(crate) fn queued_since(&self, order: RequeueOrder) -> Timestamp {
         let evicted = conditions::true_since(&self.status, ConditionType::Evicted);
-        match (evicted, conditions::reason(&self.status, ConditionType::Evicted)) {
-            (Some(at), "PodsReadyTimeout") if !by_creation => at,
-            (Some(at), "AdmissionCheck") => at,
+        let preempted = conditions::true_since(&self.status, ConditionType::Preempted);
+        let reason = |kind| conditions::reason(&self.status, kind);
+        match (evicted, reason(ConditionType::Evicted), preempted, reason(ConditionType::Preempted)) {
+            (Some(at), "PodsReadyTimeout", ..) if !order.by_creation => at,
+            (Some(at), "AdmissionCheck", ..) => at,
+            (.., Some(at), "InCohortReclaimWhileBorrowing") if order.behind_borrowing_preemptor => {
+                backoff::after(at, BEHIND_PREEMPTOR)
+            }
             _ => self.meta.created,
         }
     }

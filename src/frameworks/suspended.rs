@@ -57,8 +57,16 @@ impl UnitRules for SuspendedJobs {
     }
 
     fn pod_sets(&self, unit: &Unit<'_>, sources: Sources<'_>) -> Result<Vec<Value>, ComposeError> {
-        let pod_sets = unit.kind.pod_sets_with(stored(sources)?, sources.related)?.known()?;
+        let mut pod_sets = unit.kind.pod_sets_with(stored(sources)?, sources.related)?.known()?;
         check_number_and_names(&pod_sets)?;
+        // Whether fewer pods may be admitted depends on a setting, which the view follows.
+        let views = unit.owner.map(|view| view.pod_sets.as_slice()).unwrap_or_default();
+        for set in pod_sets.iter_mut().filter_map(Value::as_object_mut) {
+            let name = set.get("name").and_then(Value::as_str).unwrap_or_default();
+            if views.iter().any(|view| *view.name == *name && view.min_count.is_none()) {
+                set.shift_remove("minCount");
+            }
+        }
         Ok(pod_sets)
     }
 

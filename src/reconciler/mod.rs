@@ -103,14 +103,15 @@ impl Reconciler {
             admission_gated_by: settings.gates.admission_gated_by,
             priority_boost: settings.gates.priority_boost,
             elastic_jobs: settings.gates.elastic_jobs,
+            partial_admission: settings.engine.gates.partial_admission,
             identifier_annotations: settings.gates.identifier_annotations,
             pod_units: settings.manages_pods(),
         };
         let mut cache = Cache::new(gates, settings.transform.clone());
         cache.set_open_kinds(settings.open_kinds());
-        Self {
         let mut engine = Engine::new(settings.engine.clone());
         engine.follow_past_usage(true);
+        Self {
             leading: false,
             lists: ListSync::new(kinds),
             cache,
@@ -278,8 +279,8 @@ impl Reconciler {
     /// times.
     fn set_leading(&mut self, leading: bool) {
         self.leading = leading;
-        self.writes.clear();
         self.engine.follow_past_usage(!leading);
+        self.writes.clear();
         self.workload_write_queue.clear();
         self.queues.waiting_heads.clear();
         for key in self.membership.assumed.clear() {

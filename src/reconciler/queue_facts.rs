@@ -47,7 +47,7 @@ pub(super) fn queue_facts(cache: &Cache, settings: &CoreSettings) -> QueueFacts 
             .collect(),
         units,
         fair_sharing: strategies.map(|all| all.iter().map(|one| strategy_name(*one)).collect()),
-        requeue_by_creation: settings.requeue_by_creation,
+        requeue_order: settings.requeue_order(),
     }
 }
 

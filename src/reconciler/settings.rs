@@ -5,7 +5,7 @@ use crate::frameworks::{CreatedKinds, Framework, JobKind, ManagedKinds, RelatedK
 use crate::lifecycle::{node_failure, workload};
 use crate::reconciler::second_pass::failpoints::Failpoints;
 use crate::resources::transform::Transform;
-use crate::scheduler::EngineSettings;
+use crate::scheduler::{EngineSettings, RequeueOrder};
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::BTreeSet;
@@ -76,6 +76,14 @@ impl Default for CoreSettings {
 }
 
 impl CoreSettings {
+    /// Returns what evicted workloads are ordered by in their queue.
+    pub const fn requeue_order(&self) -> RequeueOrder {
+        RequeueOrder {
+            by_creation: self.requeue_by_creation,
+            behind_borrowing_preemptor: !self.engine.gates.priority_sorting_within_cohort,
+        }
+    }
+
     /// Returns the kinds that the core watches with these settings.
     pub fn kinds(&self) -> Vec<Kind> {
         let watched = |kind: &Kind| match kind {

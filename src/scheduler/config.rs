@@ -183,6 +183,16 @@ pub struct ClusterQueue {
     pub topology_by_worker_cluster: bool,
 }
 
+/// What an evicted workload is ordered by in its queue, instead of its creation. An eviction by an admission check always is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequeueOrder {
+    /// A timeout of its pods is not (`requeuingStrategy.timestamp: Creation`).
+    pub by_creation: bool,
+    /// A preemption for a workload that borrows is (without `PrioritySortingWithinCohort`): otherwise the victim would come before
+    /// its preemptor again.
+    pub behind_borrowing_preemptor: bool,
+}
+
 /// A LocalQueue as admission fair sharing needs it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalQueue {
@@ -194,6 +204,8 @@ pub struct LocalQueue {
     pub consumed: BTreeMap<Arc<str>, f64>,
     /// When `consumed` was computed.
     pub sampled_at: Option<Timestamp>,
+    /// When the past usage in the status of the LocalQueue was computed, in whole seconds.
+    pub stored_at: Option<Timestamp>,
 }
 
 /// The quota and leaf capacity that a workload holds.
@@ -204,8 +216,6 @@ pub struct Charge {
     /// Amounts by flavor-resource.
     pub usage: BTreeMap<FlavorResource, Amount>,
     /// UID of the workload.
-    /// When the past usage in the status of the LocalQueue was computed, in whole seconds.
-    pub stored_at: Option<Timestamp>,
     pub uid: Arc<str>,
     /// Its LocalQueue.
     pub local_queue: Arc<str>,

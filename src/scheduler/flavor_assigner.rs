@@ -273,7 +273,8 @@ impl<'a, 'f> FlavorScan<'a, 'f> {
             }
         }
         let best = self.record_wake_conditions(group, &wanted, scan).ok_or(severity)?;
-        if last + 1 < group.flavors.len() {
+        // Without fungibility each scan starts at the first flavor.
+        if fungible && last + 1 < group.flavors.len() {
             let keys: Vec<_> = wanted
                 .iter()
                 .filter_map(|request| self.cursor_key(group, group_flavors, request.position))

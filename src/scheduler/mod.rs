@@ -51,7 +51,7 @@ pub use crate::quota::{FlavorResource, NodeRef};
 pub use capacity_reservations::Preemption;
 pub use config::{
     AdmissionFairSharing, Charge, ClusterQueue, Cohort, EngineGates, EngineSettings, FairStrategy, Flavor,
-    Inactive, LocalQueue, UndeclaredResources,
+    Inactive, LocalQueue, RequeueOrder, UndeclaredResources,
 };
 pub use cycle_metrics::Recomputation;
 pub use decision::{

@@ -35,8 +35,6 @@ pub struct SecondPassRequest {
     pub granted: Assignment,
     /// Nodes of its assignment that have failed.
     pub unhealthy_nodes: Vec<String>,
-    /// Whether it is a pod that cannot move and keeps its node.
-    pub immovable: bool,
 }
 
 /// Result of the search for one workload.
@@ -257,8 +255,7 @@ impl Engine {
             let (prior, group) = match &granted.topology {
                 PodSetPlacement::Delayed if !by_worker_cluster => (PriorPlacement::None, set.group.clone()),
                 PodSetPlacement::Assigned(placement)
-                    if !request.immovable
-                        && request.unhealthy_nodes.iter().any(|node| placement.contains_host(node)) =>
+                    if request.unhealthy_nodes.iter().any(|node| placement.contains_host(node)) =>
                 {
                     let failed = request.unhealthy_nodes.clone();
                     (PriorPlacement::WithFailedNodes(placement.clone(), failed), None)

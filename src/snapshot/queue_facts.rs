@@ -5,6 +5,7 @@
 use crate::api::ObjectKey;
 use crate::api::v1beta2::{ClusterQueuePreemption, QueueingStrategy};
 use crate::quota::{FlavorResource, QuotaUnits};
+use crate::scheduler::RequeueOrder;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,8 +27,8 @@ pub struct QueueFacts {
     pub fair_sharing: Option<Vec<&'static str>>,
     /// Whether LocalQueues are ordered by past usage in some ClusterQueue.
     pub orders_by_past_usage: bool,
-    /// Whether evicted workloads keep the time of their creation in the order of their queue.
-    pub requeue_by_creation: bool,
+    /// What evicted workloads are ordered by in their queue.
+    pub requeue_order: RequeueOrder,
 }
 
 /// Facts about any object.

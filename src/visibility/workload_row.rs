@@ -109,7 +109,7 @@ impl<'a> Rows<'a> {
             cluster_queue: Arc::clone(cluster_queue),
             local_queue: record.queue_name.clone()?,
             priority: record.effective_priority(),
-            queued_since: record.queued_since(self.quota.facts.requeue_by_creation),
+            queued_since: record.queued_since(self.quota.facts.requeue_order),
             ..Workload::default()
         })
     }

@@ -1,9 +1,9 @@
 //! Requests for features that are off or not supported: they are ignored, or reported as not supported.
 
-use crate::core_fixture::{Core, condition, reserving_workload, workload};
+use crate::core_fixture::{Core, JOB, condition, job, reserving_workload, workload, writes};
 use serde_json::{Value, json};
 use sluice::cache::Kind;
-use sluice::reconciler::{CoreSettings, Effect};
+use sluice::reconciler::{CoreSettings, Effect, Verb};
 use sluice::scheduler::{EngineGates, EngineSettings};
 
 /// The Workload without its owner.
@@ -192,4 +192,51 @@ fn slice_needs_full_quota_when_feature_is_off() {
     new["metadata"]["annotations"] = json!({"kueue.x-k8s.io/workload-slice-replacement-for": "ns/w-old"});
     let conditions = written_conditions(&core.put(Kind::Workload, new), Kind::Workload, "w-new");
     assert!(!condition_is_true(&conditions, "QuotaReserved"), "{conditions:?}");
+}
+
+/// A victim of a preemptor that borrowed comes behind what was created before its eviction, unless priorities sort the cohort.
+#[test]
+fn victim_comes_behind_a_borrowing_preemptor_without_priority_sorting() {
+    for (sorts, expected) in [(true, "w-victim"), (false, "w-later")] {
+        let gates = EngineGates { priority_sorting_within_cohort: sorts, ..EngineGates::default() };
+        let mut core = with_gates(gates);
+        core.put(Kind::ClusterQueue, cluster_queue_object("cq", "1", &json!({})));
+        let evicted = [
+            condition("QuotaReserved", "False", "Pending"),
+            condition("Evicted", "True", "Preempted"),
+            condition("Preempted", "True", "InCohortReclaimWhileBorrowing"),
+            condition("Requeued", "True", "Preempted"),
+        ];
+        let mut victim = without_owner(workload("victim", &evicted));
+        victim["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let later = without_owner(workload("later", &[]));
+        let deltas = [victim, later].map(|object| core.applied_delta(Kind::Workload, object));
+        let effects = core.feed_all(deltas);
+        let admitted =
+            |name| condition_is_true(&written_conditions(&effects, Kind::Workload, name), "QuotaReserved");
+        let names: Vec<&str> = ["w-victim", "w-later"].into_iter().filter(|name| admitted(name)).collect();
+        assert_eq!(names, [expected], "priority sorting: {sorts}");
+    }
+}
+
+/// The annotation for partial admission counts in Job and Workload, or in neither.
+#[test]
+fn least_parallelism_of_a_job_counts_with_partial_admission_alone() {
+    for enabled in [true, false] {
+        let mut core = with_gates(EngineGates { partial_admission: enabled, ..EngineGates::default() });
+        let mut partial = job("j");
+        partial["metadata"]["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": "2"});
+        partial["spec"]["parallelism"] = json!(4);
+        partial["spec"]["completions"] = json!(4);
+        let effects = core.put(JOB, partial);
+        let [created] = &writes(&effects, Kind::Workload)[..] else { panic!("{effects:?}") };
+        assert_eq!(created.verb, Verb::Create);
+        let set = &created.body["spec"]["podSets"][0];
+        assert_eq!(set["minCount"], if enabled { json!(2) } else { json!(null) }, "{set:#}");
+        // The Workload as the server stores it agrees with the Job: neither is written again.
+        let mut stored = created.body.clone();
+        let effects = core.land(&effects, &mut stored);
+        let of_spec = writes(&effects, Kind::Workload);
+        assert!(of_spec.iter().all(|write| write.subresource == Some("status")), "{of_spec:#?}");
+    }
 }

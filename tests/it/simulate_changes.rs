@@ -166,6 +166,40 @@ fn drained_nodes_are_replaced_or_missed() {
     assert_eq!(report["pending"][0]["reason"], "TopologyPlacementFailed", "{report}");
 }
 
+/// The pods of a group move to the node that is left; a single pod cannot, and its node stays listed as failed. Both settle.
+#[test]
+fn pod_groups_leave_drained_nodes() {
+    let folder = TestFolder::new("drained-pods");
+    let config = folder.write(
+        "config.yaml",
+        "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\nintegrations: {frameworks: [batch/job, pod]}\n",
+    );
+    let pod = |annotations: &str| {
+        format!(
+            "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p, labels: {{kueue.x-k8s.io/queue-name: q}}, annotations: {{kueue.x-k8s.io/podset-unconstrained-topology: \"true\"{annotations}}}}}\nspec: {{containers: [{{name: c, image: x, resources: {{requests: {{cpu: 1}}}}}}]}}\n"
+        )
+    };
+    let group = ", kueue.x-k8s.io/pod-group-name: g, kueue.x-k8s.io/pod-group-total-count: \"1\"";
+    let nodes = nodes();
+    let nodes = nodes.split("---\napiVersion: batch/v1").next().unwrap();
+    for (annotations, moves) in [(group, true), ("", false)] {
+        let place = |drained: &[&str]| {
+            let mut arguments = vec!["--config", &config, "-o", "json", "--until", "1h", "-"];
+            arguments.extend(drained);
+            let (code, output, errors) = run_simulate(&arguments, &format!("{nodes}{}", pod(annotations)));
+            assert_eq!(code, 0, "{annotations}: {errors}");
+            let report: Value = serde_json::from_str(&output).unwrap();
+            let set = &report["admitted"][0]["podSets"][0];
+            let host = &set["topologyAssignment"]["slices"][0]["valuesPerLevel"][0]["universal"];
+            assert_eq!(report["end"]["settled"], true, "{annotations}: {report}");
+            host.as_str().unwrap_or_default().to_owned()
+        };
+        let first = place(&[]);
+        let other = if first == "n1" { "n2" } else { "n1" };
+        assert_eq!(place(&["--drain-node", &first]), if moves { other } else { &first }, "{annotations}");
+    }
+}
+
 #[test]
 fn wrong_changes_are_refused() {
     for (arguments, code, error) in [

@@ -66,10 +66,9 @@ impl SchedulerInput<'_> {
         Some(usage)
     }
 
-    /// Returns the time by which a Workload is ordered in its queue: that of an eviction by an admission check or a
-    /// PodsReady timeout (unless configured to be ignored), else its creation.
+    /// Returns the time by which a Workload is ordered in its queue.
     pub(crate) fn queued_since(&self, record: &WorkloadRecord) -> Timestamp {
-        record.queued_since(self.settings.requeue_by_creation)
+        record.queued_since(self.settings.requeue_order())
     }
 
     /// Returns the usage of topology domains by an admission. An assignment that cannot be decoded uses none.

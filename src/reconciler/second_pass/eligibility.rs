@@ -25,7 +25,7 @@ pub(crate) fn due_second_pass(
     let admission = record.status.admission.as_ref()?;
     if !is_second_pass_eligible(record)
         || is_draining(input.cache, record)
-        || !has_topology_to_assign(&record.status, admission)
+        || !has_topology_to_assign(record, admission)
     {
         return None;
     }
@@ -41,15 +41,11 @@ pub(super) fn to_second_pass_request(
     let mut workload = input.to_pending_workload(record)?;
     workload.cluster_queue = Arc::from(admission.cluster_queue.as_str());
     workload.pod_sets = workload.pod_sets.iter().map(|set| with_check_updates(set, &record.status)).collect();
-    // A pod that runs cannot move to another node.
-    let owner = record.owner.as_ref().and_then(|owner| framework(owner.group(), &owner.kind));
-    let immovable = owner.is_some_and(Framework::is_pod);
     let unhealthy = record.status.unhealthy_nodes.iter().map(|node| node.name.clone()).collect();
     Some(SecondPassRequest {
         workload,
         granted: granted_assignment(admission, record),
         unhealthy_nodes: unhealthy,
-        immovable,
     })
 }
 
@@ -104,7 +100,7 @@ pub(super) fn needs_second_pass(record: &WorkloadRecord) -> bool {
     let cause =
         |admission: &Admission| !status.unhealthy_nodes.is_empty() || checks::awaits_topology(admission);
     admission.is_some_and(|admission| {
-        cause(admission) && is_second_pass_eligible(record) && has_topology_to_assign(status, admission)
+        cause(admission) && is_second_pass_eligible(record) && has_topology_to_assign(record, admission)
     })
 }
 
@@ -123,8 +119,9 @@ pub(super) fn is_second_pass_eligible(record: &WorkloadRecord) -> bool {
 
 /// Returns whether a second pass can compute a topology assignment: before admission a delayed one, once all checks are
 /// ready; after admission one that replaces failed nodes. Failed nodes do not matter before admission, since no pod
-/// runs yet.
-fn has_topology_to_assign(status: &WorkloadStatus, admission: &Admission) -> bool {
+/// runs yet. A single pod cannot move to another node: its node stays listed as failed.
+fn has_topology_to_assign(record: &WorkloadRecord, admission: &Admission) -> bool {
+    let status = &record.status;
     if !conditions::is_true(status, ConditionType::Admitted) {
         let checks = &status.admission_checks;
         return !checks.is_empty()
@@ -135,7 +132,12 @@ fn has_topology_to_assign(status: &WorkloadStatus, admission: &Admission) -> boo
     let failed = |placement: &crate::topology::Placement| {
         status.unhealthy_nodes.iter().any(|node| placement.contains_host(&node.name))
     };
-    placements.filter_map(decode).any(|placement| failed(&placement))
+    !is_single_pod(record) && placements.filter_map(decode).any(|placement| failed(&placement))
+}
+
+fn is_single_pod(record: &WorkloadRecord) -> bool {
+    let owner = record.owner.as_ref().and_then(|owner| framework(owner.group(), &owner.kind));
+    owner.is_some_and(Framework::is_pod) && record.other_owners.is_empty() && !record.annotations.is_pod_group
 }
 
 /// Returns the pod set with the node selectors and tolerations that ready checks add.

@@ -97,12 +97,7 @@ fn request_second_pass(engine: &mut Engine, workload: Workload, priority: i64, u
     };
     let granted = Assignment { cluster_queue: queue, pod_sets: vec![set] };
     let unhealthy = unhealthy.into_iter().map(str::to_owned).collect();
-    engine.request_second_pass(SecondPassRequest {
-        workload,
-        granted,
-        unhealthy_nodes: unhealthy,
-        immovable: false,
-    });
+    engine.request_second_pass(SecondPassRequest { workload, granted, unhealthy_nodes: unhealthy });
 }
 
 /// Runs one cycle. Returns the victims of the workload `name`, with reasons.
