@@ -51,6 +51,7 @@ mod kueuectl;
 mod kustomize_output;
 mod laws;
 mod layering;
+mod local_shares;
 mod lost_pods;
 mod lost_workloads;
 mod manifest_permissions;
