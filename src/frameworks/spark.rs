@@ -110,7 +110,7 @@ impl Hooks for Spark {
             return Err(malformed(DYNAMIC_ALLOCATION, unknown));
         }
         for setting in ALLOCATION {
-            if read::string(job, setting)?.is_some_and(|text| switches_on(text)) {
+            if read::string(job, setting)?.is_some_and(switches_on) {
                 return Err(JobError::Malformed { path: shown(setting), problem: unknown.to_owned() });
             }
         }

@@ -78,7 +78,7 @@ struct SparkRole<'a> {
     name: &'a str,
 }
 
-impl<'a> SparkRole<'a> {
+impl SparkRole<'_> {
     /// Reads a text of the role; where it is absent, the setting that Spark reads in its place.
     fn text<T>(
         &self,
