@@ -76,7 +76,11 @@ fn normalize_times(value: &mut Value, path: &[Segment]) -> bool {
             fields.get_mut(key).is_some_and(|field| normalize_times(field, rest))
         }
         (Value::Array(items), Segment::Seq { .. }) => {
-            items.iter_mut().fold(false, |changed, item| normalize_times(item, rest) || changed)
+            let mut changed = false;
+            for item in items {
+                changed |= normalize_times(item, rest);
+            }
+            changed
         }
         _ => false,
     }
