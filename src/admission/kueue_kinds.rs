@@ -2,14 +2,14 @@
 
 use super::response::ReviewResponse;
 use super::review::ReviewRequest;
-use crate::api::validation;
+use crate::api::{names, validation};
 
 pub(super) fn workload(request: &ReviewRequest<'_>) -> ReviewResponse {
-    ReviewResponse::from_errors(&validation::workload(
-        request.object,
-        request.old,
-        &request.ctx.settings.gates,
-    ))
+    // The manager itself takes reclaimed pods back, when they run again.
+    let by_manager = request.field_manager == names::FIELD_MANAGER;
+    let old = request.old;
+    let gates = &request.ctx.settings.gates;
+    ReviewResponse::from_errors(&validation::workload_written(request.object, old, gates, by_manager))
 }
 
 pub(super) fn cluster_queue(request: &ReviewRequest<'_>) -> ReviewResponse {

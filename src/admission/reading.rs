@@ -87,6 +87,7 @@ fn review_of(object: Projection) -> Projection {
         ("namespace", Projection::Scalar),
         ("operation", Projection::Scalar),
         ("dryRun", Projection::Scalar),
+        ("options", fields([("fieldManager", Projection::Scalar)])),
         ("object", object),
         ("oldObject", object),
     ];

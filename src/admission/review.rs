@@ -25,6 +25,8 @@ pub(super) struct ReviewRequest<'a> {
     pub(super) object: &'a Value,
     /// The stored object, for an update.
     pub(super) old: Option<&'a Value>,
+    /// Name of the field manager that writes.
+    pub(super) field_manager: &'a str,
     pub(super) ctx: &'a ReviewContext<'a>,
 }
 
@@ -84,7 +86,8 @@ pub(super) fn answer(rule: &WebhookRule, request: &Value, ctx: &ReviewContext<'_
         .filter(|namespace| !namespace.is_empty())
         .or_else(|| object.get("metadata")?.get("namespace")?.as_str())
         .unwrap_or_default();
-    let request = ReviewRequest { namespace, object, old: old.filter(|_| update), ctx };
+    let field_manager = request.pointer("/options/fieldManager").and_then(Value::as_str).unwrap_or_default();
+    let request = ReviewRequest { namespace, object, old: old.filter(|_| update), field_manager, ctx };
     match &rule.handler {
         Handler::Job(row, _) if !ctx.settings.reviews(row) => ReviewResponse::allowed(),
         Handler::Job(row, handle) => scale.unwrap_or(*handle)(row, &request),

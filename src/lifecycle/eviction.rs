@@ -59,6 +59,8 @@ pub const FLAVOR_MIGRATION: &str = "FlavorMigration";
 pub const SLICE_REPLACED: &str = "WorkloadSliceReplaced";
 /// Finished message of a workload slice that a newer one has replaced before that got quota in its place.
 pub const SLICE_SUPERSEDED: &str = "Replaced to accommodate a new workload slice";
+/// Pods that had succeeded run again, and others have got their quota.
+pub const PODS_RESTARTED: &str = "PodsRestarted";
 /// Assigned nodes have failed.
 pub const NODE_FAILURES: &str = "NodeFailures";
 
@@ -131,7 +133,7 @@ pub fn slice_replaced_message(uid: &str, job_uid: &str) -> String {
 }
 
 /// Second step, after all pods have stopped: releases the quota and sets the Requeued condition. Requeued is True
-/// only after a preemption or node failures; after other evictions the workload is not queued until its cause ends.
+/// only after a preemption, node failures or a restart of pods; after other evictions the workload is not queued until its cause ends.
 /// `pods_ready_kept` says whether the PodsReady condition is in use and must be reset.
 pub fn release(
     status: &mut WorkloadStatus,
@@ -144,7 +146,7 @@ pub fn release(
         .map_or_else(Default::default, |c| (c.reason.clone(), c.message.clone()));
     let pending = if active { PendingReason::PendingEvaluation } else { PendingReason::Deactivated };
     unreserve(status, pending, &message, generation, now);
-    let requeued = reason == PREEMPTED || reason == NODE_FAILURES;
+    let requeued = [PREEMPTED, NODE_FAILURES, PODS_RESTARTED].contains(&reason.as_str());
     conditions::set(
         status,
         &ConditionUpdate::new(ConditionType::Requeued, requeued, &reason, &message),

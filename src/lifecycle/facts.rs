@@ -138,8 +138,26 @@ pub struct Facts<'a> {
     pub node_health: node_failure::NodeHealthReport,
     /// The admission without the topology domains of pods that the Workload no longer asks for, if it has any.
     pub smaller_admission: Option<Admission>,
+    /// Room for the pods that a job runs again although they had succeeded.
+    pub restarted: RestartedPods,
+    /// Until when no more pods are reclaimed, because the job has taken some back; `None` without a limit.
+    pub reclaims_from: Option<Timestamp>,
     /// Effective requests, published in the status while the Workload is pending.
     pub resource_requests: Arc<[PodSetRequest]>,
+}
+
+/// Pods of an admitted job that run again, although their quota was reclaimed when they succeeded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RestartedPods {
+    /// There are none.
+    #[default]
+    None,
+    /// There is quota for them.
+    Fit,
+    /// They need quota that others have got, with the message. The job runs them already.
+    Exceed(String),
+    /// They need quota that others have got. They wait for it.
+    Wait,
 }
 
 /// Settings of the Workload lifecycle.

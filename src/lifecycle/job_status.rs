@@ -1,13 +1,28 @@
 //! What a job says about its pods, copied to the status of its Workload: readiness, pods that are no longer needed, and pods
 //! that are missing.
 
-use super::facts::{Facts, Hold, JobFacts, LifecycleSettings, Transition, WorkloadOwner};
+use super::eviction::{self, EvictionCause};
+use super::facts::{Facts, Hold, JobFacts, LifecycleSettings, RestartedPods, Transition, WorkloadOwner};
 use super::workload::Draft;
-use super::{conditions, pods_ready, reservation};
+use super::{backoff, conditions, pods_ready, reservation};
 use crate::api::reason::{ConditionType, PendingReason};
 use crate::api::v1beta2::{ReclaimablePod, WorkloadStatus};
+use jiff::SignedDuration;
+
+/// How often pods that wait until there is quota for them again ask for it.
+const RESTARTED_RECHECK: SignedDuration = SignedDuration::from_secs(5);
 
 impl JobFacts {
+    /// Returns whether the job runs pods again that its Workload reports as reclaimable.
+    pub fn takes_back(&self, known: &[ReclaimablePod]) -> bool {
+        known.iter().any(|pods| self.reclaimable_of(&pods.name) < pods.count)
+    }
+
+    /// Returns the number of pods of a pod set that will not run again.
+    pub fn reclaimable_of(&self, name: &str) -> i32 {
+        self.reclaimable.iter().find(|(known, _)| known == name).map_or(0, |(_, count)| *count)
+    }
+
     /// Returns whether a Workload reports exactly the reclaimable pods of its job.
     fn has_reclaimable(&self, known: &[ReclaimablePod]) -> bool {
         known.len() == self.reclaimable.len()
@@ -51,6 +66,25 @@ impl Draft<'_> {
                 self.transitions.push(Transition::PodsReady);
             }
         }
+        self.observe_reclaimable(job, facts);
+    }
+
+    /// Takes over how many pods of an admitted job will not run again. Their number grows; what the job takes back, because its pods
+    /// run again, is charged again if there is quota for it. A job whose number changes to and fro is followed less and less often.
+    fn observe_reclaimable(&mut self, job: &JobFacts, facts: &Facts<'_>) {
+        if facts.restarted == RestartedPods::Fit {
+            return self.observe_reclaimable_of_waiting(job);
+        }
+        let grows = |known: &[ReclaimablePod]| {
+            let known = |name: &str| known.iter().find(|pods| pods.name == name).map_or(0, |pods| pods.count);
+            job.reclaimable.iter().any(|(name, count)| *count > known(name))
+        };
+        if let Some(from) = facts.reclaims_from.filter(|from| *from > self.now) {
+            if grows(&self.status.reclaimable_pods) {
+                self.wake_at(from);
+            }
+            return;
+        }
         for (name, count) in &job.reclaimable {
             match self.status.reclaimable_pods.iter_mut().find(|r| &r.name == name) {
                 Some(entry) => entry.count = entry.count.max(*count),
@@ -58,6 +92,22 @@ impl Draft<'_> {
                     self.status.reclaimable_pods.push(ReclaimablePod { name: name.clone(), count: *count });
                 }
             }
+        }
+    }
+
+    /// Evicts a job that runs pods again whose quota others have got: no other workload is preempted for it. Pods that can wait, do.
+    /// Returns whether it is evicted.
+    pub(super) fn stop_restarted(&mut self, facts: &Facts<'_>) -> bool {
+        match &facts.restarted {
+            RestartedPods::Exceed(message) => {
+                self.evict(EvictionCause::new(eviction::PODS_RESTARTED, message.clone()));
+                true
+            }
+            RestartedPods::Wait => {
+                self.wake_at(backoff::after(self.now, RESTARTED_RECHECK));
+                false
+            }
+            RestartedPods::None | RestartedPods::Fit => false,
         }
     }
 

@@ -249,7 +249,7 @@ mod tests {
     use super::*;
     use crate::api::v1beta2::{Admission, AdmissionCheckState, CheckState, RequeueState};
     use crate::lifecycle::conditions::ConditionUpdate;
-    use crate::lifecycle::workload::{JobFacts, LifecycleSettings, WorkloadStep, plan};
+    use crate::lifecycle::workload::{JobFacts, LifecycleSettings, RestartedPods, WorkloadStep, plan};
     use crate::lifecycle::{node_failure, workload};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -313,6 +313,8 @@ mod tests {
             own_check_states: Vec::new(),
             node_health: node_failure::NodeHealthReport::default(),
             smaller_admission: None,
+            restarted: RestartedPods::None,
+            reclaims_from: None,
             resource_requests: Arc::default(),
         }
     }

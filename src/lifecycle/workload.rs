@@ -16,8 +16,8 @@ use crate::scheduler::PreemptionReason;
 use jiff::Timestamp;
 
 pub use super::facts::{
-    Facts, JobFacts, LifecycleSettings, Plan, QueueFact, QueueMembership, Transition, WorkloadInput,
-    WorkloadOwner, WorkloadStep,
+    Facts, JobFacts, LifecycleSettings, Plan, QueueFact, QueueMembership, RestartedPods, Transition,
+    WorkloadInput, WorkloadOwner, WorkloadStep,
 };
 pub use super::pending::{admission_gate_cleared, changes_only_pending_reason};
 
@@ -304,7 +304,7 @@ impl Draft<'_> {
             self.release(facts, settings);
             return;
         }
-        if self.apply_hold(facts) || self.apply_move(facts) {
+        if self.apply_hold(facts) || self.apply_move(facts) || self.stop_restarted(facts) {
             return;
         }
         if let Some((reason, message)) = &facts.preemption {

@@ -93,6 +93,13 @@ impl Engine {
         Amount::saturating_from_i128(free.max(0))
     }
 
+    /// Whether a ClusterQueue has quota for more than it is charged; with 0, whether it has it for what it is charged.
+    pub fn has_room(&self, cluster_queue: &str, fr: &FlavorResource, more: Amount) -> bool {
+        let ids = self.tree.leaf(cluster_queue).zip(self.tree.fr_id(fr));
+        let free = ids.map_or(0, |(node, fr)| self.tree.available(node, fr, UsageLayer::Current));
+        free >= i128::from(more.get())
+    }
+
     /// Usage of the workloads of a LocalQueue.
     pub fn local_usage(&self, namespace: &str, local_queue: &str) -> BTreeMap<FlavorResource, Amount> {
         let of_local_queue = self.reserving_workloads.local_queue_usage(namespace, local_queue);

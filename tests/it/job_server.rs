@@ -82,6 +82,18 @@ impl JobServer {
         self.settle();
     }
 
+    /// Replaces the manager by one that reads everything again; an object was changed while there was none.
+    pub(crate) fn restart_after_edit(
+        &mut self,
+        settings: CoreSettings,
+        (kind, name): (Kind, &str),
+        change: impl FnOnce(&mut Value),
+    ) {
+        self.harness.server.edit(kind, &ObjectKey::new("ns", name), change);
+        self.harness.server.watch_events.clear();
+        self.restart(settings);
+    }
+
     /// Replaces the manager by one that reads everything again; an object was deleted while there was none.
     pub(crate) fn restart_after_deletion(&mut self, settings: CoreSettings, kind: Kind, name: &str) {
         self.harness.server.delete(kind, &ObjectKey::new("ns", name), self.now);

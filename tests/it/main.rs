@@ -99,6 +99,7 @@ mod related_objects;
 mod released_pods;
 mod released_quota;
 mod resized_pods;
+mod restarted_pods;
 mod restored_marks;
 mod returned_jobs;
 mod running_children;

@@ -26,4 +26,4 @@ pub use errors::Errors;
 pub use flavor::resource_flavor;
 pub use gates::{Gate, Gates};
 pub use slices::incomplete_slices;
-pub use workload::workload;
+pub use workload::{workload, workload_written};

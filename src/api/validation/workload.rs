@@ -63,6 +63,16 @@ impl<'a> WorkloadFields<'a> {
 /// can refuse are not sent to the webhook: a new rule must be added to the matchCondition `skip-simple-creates`
 /// too.
 pub fn workload(object: &Value, old: Option<&Value>, gates: &Gates) -> Vec<FieldError> {
+    workload_written(object, old, gates, false)
+}
+
+/// Like [`workload`], with whether the manager writes it, which may take back reclaimed pods.
+pub fn workload_written(
+    object: &Value,
+    old: Option<&Value>,
+    gates: &Gates,
+    by_manager: bool,
+) -> Vec<FieldError> {
     let mut errors = Errors::new();
     let view = WorkloadFields::read(object, gates, &mut errors);
     let mut unread = Errors::new();
@@ -83,7 +93,7 @@ pub fn workload(object: &Value, old: Option<&Value>, gates: &Gates) -> Vec<Field
         errors.retain_new(|| workload(stored, None, gates));
     }
     if let Some(old) = &old {
-        workload_update::check(&view, old, gates, &mut errors);
+        workload_update::check(&view, old, (gates, by_manager), &mut errors);
     }
     errors.take()
 }

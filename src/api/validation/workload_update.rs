@@ -9,12 +9,17 @@ use super::workload_status::reclaimable_pods;
 use super::{Errors, FieldCursor, FieldError, Gate, Gates, gated_by, key_path};
 use crate::api::names::SLICE_REPLACEMENT_FOR_ANNOTATION;
 
-/// Checks a change. Errors in the old object itself are not reported.
-pub(super) fn check(view: &WorkloadFields<'_>, old: &WorkloadFields<'_>, gates: &Gates, errors: &mut Errors) {
+/// Checks a change, which the manager may have made. Errors in the old object itself are not reported.
+pub(super) fn check(
+    view: &WorkloadFields<'_>,
+    old: &WorkloadFields<'_>,
+    (gates, by_manager): (&Gates, bool),
+    errors: &mut Errors,
+) {
     if old.reserved {
         pod_sets(view, old, gates, errors);
     }
-    if old.reserved && view.reserved {
+    if old.reserved && view.reserved && !by_manager {
         reclaimable(view, old, errors);
     }
     admission(view, old, gates, errors);

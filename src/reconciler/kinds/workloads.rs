@@ -29,6 +29,7 @@ impl KindRules for Workloads {
             core.history.delete(record);
         }
         core.writes.completing.remove(key);
+        core.writes.restarts.remove(key);
         core.membership.assumed.remove(key);
         core.engine.release(key);
         core.engine.remove_pending(key);

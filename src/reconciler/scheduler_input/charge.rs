@@ -6,6 +6,7 @@ use crate::api::v1beta2::{Admission, PodSetAssignment};
 use crate::cache::kinds::to_amount;
 use crate::cache::nodes::placement_of;
 use crate::cache::records::WorkloadRecord;
+use crate::frameworks::JobView;
 use crate::lifecycle::{conditions, reservation};
 use crate::quota::FlavorResource;
 use crate::resources::{self, Amount};
@@ -35,8 +36,42 @@ impl SchedulerInput<'_> {
         })
     }
 
-    /// Returns the amounts that a Workload that holds quota is charged for.
+    /// Returns the amounts that a Workload that holds quota is charged for. Pods that had succeeded and that its job runs again are
+    /// charged before its status says so.
     pub(crate) fn charged_usage(&self, record: &WorkloadRecord) -> Option<BTreeMap<FlavorResource, Amount>> {
+        let running = self.running_job(record);
+        self.usage_without(record, |name, reported| {
+            let of_job = running.map(|job| {
+                let reclaimable = job.status.reclaimable_pods.iter().find(|(known, _)| **known == *name);
+                reclaimable.map_or(0, |(_, count)| *count)
+            });
+            of_job.map_or(reported, |count| reported.min(count))
+        })
+    }
+
+    /// Returns the running job of an admitted Workload, if its status is about the pods that the Workload asks for.
+    fn running_job(&self, record: &WorkloadRecord) -> Option<&JobView> {
+        let holds = |kind| conditions::is_true(&record.status, kind);
+        if record.status.reclaimable_pods.is_empty()
+            || !holds(ConditionType::Admitted)
+            || holds(ConditionType::Evicted)
+        {
+            return None;
+        }
+        let (_, job) = self.cache.job_of(record)?;
+        let (has, asks) = (record.pod_sets(), &job.pod_sets);
+        let is_same = has.len() == asks.len()
+            && has.iter().zip(asks).all(|(has, asks)| has.name == asks.name && has.count == asks.count);
+        (is_same && !job.suspended && !job.deleting && job.options.slice.is_none()).then_some(job)
+    }
+
+    /// Returns the amounts of the pods of a Workload that holds quota, without a number of pods of each pod set that follows from its
+    /// name and what the status reports.
+    pub(crate) fn usage_without(
+        &self,
+        record: &WorkloadRecord,
+        reclaimed: impl Fn(&str, i32) -> i32,
+    ) -> Option<BTreeMap<FlavorResource, Amount>> {
         if !reservation::holds_quota(&record.status) {
             return None;
         }
@@ -45,8 +80,9 @@ impl SchedulerInput<'_> {
         for set in &admission.pod_set_assignments {
             let requested = record.pod_sets().iter().find(|p| *p.name == *set.name).map(|p| p.count);
             let count = set.count.or(requested).unwrap_or(0);
-            let reclaimed = record.status.reclaimable_pods.iter().find(|r| r.name == set.name);
-            let reclaimed = reclaimed.filter(|_| self.settings.gates.reclaimable_pods).map_or(0, |r| r.count);
+            let reported = record.status.reclaimable_pods.iter().find(|r| r.name == set.name);
+            let reported = reported.filter(|_| self.settings.gates.reclaimable_pods);
+            let reclaimed = reported.map_or(0, |r| reclaimed(&set.name, r.count));
             // Reclaimable pods are subtracted from the requested count: with partial admission, the pods that were not
             // admitted are reclaimed first.
             let left = count.min(resources::without_reclaimable(requested.unwrap_or(count), reclaimed));

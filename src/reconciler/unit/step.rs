@@ -8,7 +8,7 @@ use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{Awaited, ComposeError, JobHold, JobView, Role};
+use crate::frameworks::{Awaited, ComposeError, JobHold, JobView, Role, UnitStatus};
 use crate::lifecycle::{backoff, conditions, reservation};
 use crate::reconciler::nodes::blocked_pods;
 use jiff::SignedDuration;
@@ -121,7 +121,8 @@ impl UnitStep<'_> {
             return;
         }
         if record.may_run() && unit.owner.is_none_or(|owner| grants_match_job(record, owner)) {
-            if status.suspended && owned {
+            let restarted = unit.owner.is_none() && takes_back(record, &status);
+            if status.suspended && owned && !restarted {
                 self.start(unit, record, &membership.waiting);
             }
             if unit.owner.is_none() || !status.suspended {
@@ -202,6 +203,13 @@ impl UnitStep<'_> {
             self.sync_workload(unit, record);
         }
     }
+}
+
+/// Returns whether members take the places of others that had succeeded, and that are not charged any more.
+fn takes_back(record: &WorkloadRecord, status: &UnitStatus) -> bool {
+    let ended = |name: &str| status.reclaimable_pods.iter().find(|(known, _)| **known == *name);
+    let mut reported = record.status.reclaimable_pods.iter();
+    reported.any(|pods| ended(&pods.name).map_or(0, |(_, count)| *count) < pods.count)
 }
 
 /// Returns whether a unit stays as it is because its controller keeps it from running. It stops with its Workload all the same.

@@ -2,17 +2,19 @@
 
 use super::WorkloadFacts;
 use crate::api::ObjectKey;
+use crate::api::reason::ConditionType;
 use crate::api::v1beta2::StopPolicy;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::lifecycle::workload::{Facts, QueueFact, WorkloadInput};
-use crate::lifecycle::{checks, eviction, node_failure, reservation};
+use crate::lifecycle::workload::{Facts, QueueFact, RestartedPods, WorkloadInput, WorkloadOwner};
+use crate::lifecycle::{checks, conditions, eviction, node_failure, reservation};
 use crate::reconciler::nodes::health::HostHealth;
 use crate::reconciler::nodes::shrunk_slices::admission_after_shrink;
 use crate::reconciler::provisioning::Provisioning;
 use crate::reconciler::queues::admission_checks::AdmissionChecks;
 use crate::reconciler::unit::facts::UnitFacts;
 use crate::reconciler::workload::decision_status::preemption_message;
+use crate::resources::Amount;
 use crate::scheduler::PreemptionReason;
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -37,6 +39,7 @@ impl<'a> WorkloadFacts<'a> {
     pub(crate) fn of(self, record: &'a WorkloadRecord, now: Timestamp) -> Facts<'a> {
         let key = &record.meta.key;
         let (cache, settings) = (self.cache, self.settings);
+        let membership = self.of_membership(record, now);
         let hosts = HostHealth { cache, gates: settings.gates.node_failures };
         Facts {
             verdict: self.engine.verdict(key).map(|v| (v.reason, v.to_string())),
@@ -48,8 +51,10 @@ impl<'a> WorkloadFacts<'a> {
             .concat(),
             node_health: hosts.report(record, now),
             smaller_admission: admission_after_shrink(cache, record),
+            restarted: self.restarted_pods(record, &membership.owner),
+            reclaims_from: self.writes.restarts.reclaims_from(key),
             resource_requests: self.scheduler_input().requests_left(record),
-            ..self.of_membership(record, now)
+            ..membership
         }
     }
 
@@ -72,6 +77,8 @@ impl<'a> WorkloadFacts<'a> {
             own_check_states: Vec::new(),
             node_health: node_failure::NodeHealthReport::default(),
             smaller_admission: None,
+            restarted: RestartedPods::None,
+            reclaims_from: None,
             resource_requests: Arc::default(),
         }
     }
@@ -94,6 +101,40 @@ impl<'a> WorkloadFacts<'a> {
             return Some((eviction::SLICE_REPLACED, message));
         }
         UnitFacts { units: self.units(), writes: self.writes }.slice_end(record, now)
+    }
+
+    /// Returns whether there is quota for pods that a job runs again after they had succeeded. Those of a group wait with their gate.
+    fn restarted_pods(self, record: &WorkloadRecord, owner: &WorkloadOwner) -> RestartedPods {
+        let holds = |kind| conditions::is_true(&record.status, kind);
+        let WorkloadOwner::Job(job) = owner else { return RestartedPods::None };
+        let (known, admission) = (&record.status.reclaimable_pods, &record.status.admission);
+        let runs = holds(ConditionType::Admitted) && !holds(ConditionType::Evicted);
+        let Some(admission) = admission.as_ref().filter(|_| runs && job.takes_back(known)) else {
+            return RestartedPods::None;
+        };
+        let needed = |name: &str, reported: i32| reported.min(job.reclaimable_of(name));
+        let usage = self.scheduler_input().usage_without(record, needed).unwrap_or_default();
+        let charged = self.engine.charge_of(&record.meta.key).map(|charge| &charge.usage);
+        let reported =
+            self.scheduler_input().usage_without(record, |_, reported| reported).unwrap_or_default();
+        let lacking = usage.iter().filter(|(fr, amount)| {
+            let more =
+                amount.minus(charged.and_then(|usage| usage.get(*fr)).copied().unwrap_or(Amount::ZERO));
+            reported.get(*fr) != Some(*amount) && !self.engine.has_room(&admission.cluster_queue, fr, more)
+        });
+        let lacking: Vec<String> =
+            lacking.map(|(fr, _)| format!("{} in flavor {}", fr.resource, fr.flavor)).collect();
+        if lacking.is_empty() {
+            return RestartedPods::Fit;
+        }
+        if record.annotations.is_pod_group {
+            return RestartedPods::Wait;
+        }
+        RestartedPods::Exceed(format!(
+            "Pods that had succeeded run again, and ClusterQueue {} has given their quota to others: {}",
+            admission.cluster_queue,
+            lacking.join(", ")
+        ))
     }
 
     fn local_queue_fact(self, record: &WorkloadRecord) -> QueueFact {

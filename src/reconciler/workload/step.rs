@@ -7,7 +7,7 @@ use crate::api::reason::ConditionType;
 use crate::cache::records::WorkloadRecord;
 use crate::cache::{Cache, Kind};
 use crate::lifecycle::reservation::holds_quota;
-use crate::lifecycle::workload::{self, Plan, Transition, WorkloadOwner, WorkloadStep};
+use crate::lifecycle::workload::{self, Plan, RestartedPods, Transition, WorkloadOwner, WorkloadStep};
 use crate::lifecycle::{backoff, conditions};
 use crate::reconciler::CoreSettings;
 use crate::reconciler::events::workload_event;
@@ -63,7 +63,14 @@ impl LifecycleSteps<'_> {
             WorkloadOwner::Job(job) => Some(job.readiness),
             WorkloadOwner::None | WorkloadOwner::Missing { .. } | WorkloadOwner::External => None,
         };
+        let waits = facts.restarted == RestartedPods::Wait;
+        let restarts = matches!(facts.restarted, RestartedPods::Fit | RestartedPods::Exceed(_));
         self.writes.completing.record(key, &record.status, readiness.unwrap_or_default());
+        if self.writes.restarts.set_waiting(key, waits) {
+            let note =
+                "Pods that replace succeeded ones wait until there is quota for them: it was given to others";
+            self.writes.emit(workload_event(record, "PodsWaitForQuota", note.to_owned()));
+        }
         let former_job = record.owner.is_none() && readiness.is_some();
         if former_job {
             // No index leads from the job to a Workload that it does not own.
@@ -107,6 +114,9 @@ impl LifecycleSteps<'_> {
             WorkloadStep::RemoveFinalizer => write(Verb::Merge, remove_finalizer_patch(meta)),
             WorkloadStep::Delete => write(Verb::Delete, delete_options(meta)),
         };
+        if restarts {
+            self.writes.restarts.record(key, now);
+        }
         self.writes.start(request.with_effects(effects), now);
         true
     }

@@ -4,6 +4,7 @@ use super::completing::CompletingWorkloads;
 use super::confirmed::ConfirmedWorkloads;
 use super::repeated::{Replacements, WriteSeries};
 use super::request::{WritePurpose, WriteRequest};
+use super::restarts::RestartedWorkloads;
 use super::running_children::RunningChildren;
 use crate::api::ObjectKey;
 use crate::api::v1beta2::WorkloadStatus;
@@ -105,6 +106,8 @@ pub(crate) struct Writes {
     pub(crate) restored_marks: Replacements<(Kind, ObjectKey)>,
     /// Workloads that wait before they report that some of their pods have succeeded.
     pub(crate) completing: CompletingWorkloads,
+    /// Workloads whose pods run again after they had succeeded.
+    pub(crate) restarts: RestartedWorkloads,
     /// Jobs that are left to the operators above them.
     pub(crate) running_children: RunningChildren,
     /// Effects of the deltas being handled.
@@ -388,5 +391,6 @@ impl Writes {
         self.replacements = Replacements::default();
         self.restored_marks = Replacements::default();
         self.completing = CompletingWorkloads::default();
+        self.restarts = RestartedWorkloads::default();
     }
 }

@@ -6,6 +6,7 @@ pub(super) mod confirmed;
 pub(super) mod in_flight;
 mod repeated;
 pub(super) mod request;
+mod restarts;
 pub(super) mod round_queue;
 mod running_children;
 pub(super) mod status_rate_limit;
