@@ -208,7 +208,9 @@ fn pod_that_replaces_a_succeeded_one_waits_for_its_quota() {
     for name in ["a", "b"] {
         server.create(Kind::Pod, pod(name, Some(("g", 2))));
     }
-    ["a", "b"].map(|name| server.run_pod(name));
+    for name in ["a", "b"] {
+        server.run_pod(name);
+    }
     server.edit(Kind::Pod, "a", |pod| pod["status"]["phase"] = json!("Succeeded"));
     let mut small = job("other");
     small["spec"]["template"]["spec"]["containers"] = requests();
