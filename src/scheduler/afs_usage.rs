@@ -22,6 +22,8 @@ struct LocalQueueEntry {
     config: LocalQueue,
     /// Penalties of workloads whose admission is not complete yet.
     penalties: BTreeMap<ObjectKey, UsageByResource>,
+    /// Past usage as its status has it.
+    stored: UsageByResource,
     /// Penalties in past usage that its status does not have yet.
     unstored: Vec<CommittedPenalty>,
     /// Weighted usage as of its last use for an order.
@@ -64,7 +66,11 @@ impl AfsUsageLedger {
         self.by_cluster_queue.entry(Arc::clone(&config.cluster_queue)).or_default().insert(key.clone());
         let mut entry = old.unwrap_or_default();
         entry.unstored.retain(|penalty| Some(penalty.admitted_at) > config.stored_at);
-        if known && self.follows && config.stored_at > entry.config.stored_at {
+        // Several statuses may be of one second.
+        let newer = config.stored_at >= entry.config.stored_at
+            && (config.stored_at != entry.config.stored_at || config.consumed != entry.stored);
+        entry.stored.clone_from(&config.consumed);
+        if known && self.follows && newer {
             config.sampled_at = config.stored_at;
             add_all(&mut config.consumed, entry.unstored.iter().flat_map(|penalty| &penalty.amounts));
         } else if known {
