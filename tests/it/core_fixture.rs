@@ -118,6 +118,15 @@ impl Core {
     }
 }
 
+/// Returns an object as a write leaves it that starts its job.
+pub(crate) fn started(mut object: Value, start: &Write) -> Value {
+    let operations = start.body.as_array().expect("a start is a JSON patch").iter();
+    let operations: Vec<&Value> = operations.filter(|operation| operation["op"] != "test").collect();
+    let patch: json_patch::Patch = serde_json::from_value(json!(operations)).unwrap();
+    json_patch::patch(&mut object, &patch).unwrap();
+    object
+}
+
 pub(crate) fn writes(effects: &[Effect], kind: Kind) -> Vec<Write> {
     let write = |effect: &Effect| match effect {
         Effect::Write(write) if write.kind == kind && write.class != WriteClass::QueueStatus => {

@@ -1,7 +1,7 @@
 //! Jobs below one that must stop. An operator that has not seen yet that its object is suspended would resume a child that the manager
 //! suspends, and an extra pod would start. So children are left to their operator for a time, and then nothing runs unseen.
 
-use crate::core_fixture::{Core, JOB, writes};
+use crate::core_fixture::{Core, JOB, started, writes};
 use crate::every_job_kind::{sample, server_of_all_kinds};
 use crate::job_server::{JobServer, kind};
 use jiff::SignedDuration;
@@ -50,9 +50,13 @@ fn evicted(core: &mut Core, owner: &Value) -> Vec<Effect> {
     let effects = core.land(&effects, &mut workload);
     let effects = core.land(&effects, &mut workload);
     let mut seen = Vec::new();
-    answer(core, &effects, sets, job_set(2, false, 0), &mut seen);
+    let [start] = &writes(&effects, sets)[..] else { panic!("{effects:?}") };
+    let mut running = started(job_set(1, true, 0), start);
+    running["metadata"]["generation"] = json!(2);
+    answer(core, &effects, sets, running.clone(), &mut seen);
     core.put(JOB, child(owner, false, 1));
-    core.put(sets, job_set(2, false, 1));
+    running["status"] = job_set(2, false, 1)["status"].clone();
+    core.put(sets, running);
     seen.clear();
     workload["spec"]["active"] = json!(false);
     workload["metadata"]["generation"] = json!(2);

@@ -1,7 +1,7 @@
 //! Jobs of KubeRay: those that its operator refuses give their quota back and are queued again when they can run; others keep it until
 //! their pods have ended, whatever their status says.
 
-use crate::core_fixture::{Core, writes};
+use crate::core_fixture::{Core, started, writes};
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
@@ -49,16 +49,19 @@ fn refused_job_holds_no_quota_and_is_queued_again() {
         start.body.as_array().unwrap().iter().any(|op| op["op"] == "remove" && op["path"] == "/spec/suspend")
     );
     let (id, kind, key) = (start.id, job_kind(), start.key.clone());
-    let started = core.with_server_metadata(job_kind(), ray_job(false, ""));
+    let job = started(ray_job(true, ""), start);
+    let running = core.with_server_metadata(job_kind(), job.clone());
     core.feed(Delta::Written(WriteResult {
         id,
         kind,
         key: key.clone(),
-        outcome: WriteOutcome::Done(started),
+        outcome: WriteOutcome::Done(running),
     }));
 
     // Pods of its cluster may be left.
-    let refused = core.with_server_metadata(job_kind(), ray_job(false, "ValidationFailed"));
+    let mut refused = job.clone();
+    refused["status"]["jobDeploymentStatus"] = json!("ValidationFailed");
+    let refused = core.with_server_metadata(job_kind(), refused);
     let effects = core.feed(Delta::Applied { kind, object: refused.clone() });
     assert!(writes(&effects, kind).is_empty() && writes(&effects, Kind::Workload).is_empty(), "{effects:?}");
     core.feed(Delta::Deleted {
@@ -72,9 +75,9 @@ fn refused_job_holds_no_quota_and_is_queued_again() {
     assert_eq!(reserved(&workload), ("False", "OnHold"));
     assert!(workload["status"].get("admission").is_none(), "its quota is free");
 
-    let effects = core.put(job_kind(), ray_job(false, ""));
+    let effects = core.put(job_kind(), job);
     let [stop] = &writes(&effects, job_kind())[..] else { panic!("{effects:?}") };
-    assert_eq!(stop.body["spec"], json!({"suspend": true}));
+    assert_eq!(stop.body["spec"]["suspend"], json!(true));
     core.land(&effects, &mut workload);
     assert_eq!(reserved(&workload).0, "True", "{workload}");
 }
