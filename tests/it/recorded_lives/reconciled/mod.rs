@@ -47,7 +47,7 @@ fn play(kind: JobKind, scenario: &Value, fault: Fault) -> Result<usize, String> 
 const NOT_PLAYED: &[(&str, &str)] = &[
     ("-workload-deleted", "a Workload that is deleted keeps its quota until its pods have stopped"),
     ("tj17-jobset", "a JobSet below the job is not compared here"),
-    ("sp1-failed", "a failed submission is no end: the operator submits again, or says that the application has failed"),
+    ("sp1-failed", "a failed submission is no end: the operator submits again, or gives up"),
     ("-other-type", "replicas of a type that is not known are charged"),
     ("-metadata-pending", "a Workload follows the labels and node selector of a job that waits"),
 ];
