@@ -120,6 +120,8 @@ impl Core {
 
 /// Returns an object as a write leaves it that starts its job.
 pub(crate) fn started(mut object: Value, start: &Write) -> Value {
+    // The write names the version that it was decided on, which fixtures get from the server.
+    object["metadata"]["resourceVersion"] = json!("");
     let operations = start.body.as_array().expect("a start is a JSON patch").iter();
     let operations: Vec<&Value> = operations.filter(|operation| operation["op"] != "test").collect();
     let patch: json_patch::Patch = serde_json::from_value(json!(operations)).unwrap();
