@@ -3,6 +3,7 @@
 
 use crate::job_server::{JobServer, kind};
 use serde_json::{Value, json};
+use sluice::admission::AdmissionSettings;
 use sluice::cache::Kind;
 use sluice::frameworks::{Framework, framework};
 use sluice::reconciler::CoreSettings;
@@ -84,7 +85,7 @@ fn pods(server: &JobServer) -> i64 {
 
 /// A job that runs, of which a change is made while no manager looks.
 fn changed_unseen(name: &str, object: Value, change: impl FnOnce(&mut Value)) -> JobServer {
-    let mut server = JobServer::with_settings(settings(), Default::default(), "20");
+    let mut server = JobServer::with_settings(settings(), AdmissionSettings::default(), "20");
     server.submit(row(name), object).unwrap();
     assert!(runs(&server, name), "{name}");
     server.edit_unseen(kind_of(name), "j", change);
