@@ -30,7 +30,7 @@ pub(crate) async fn verbs_answer_and_act(cluster: &mut Cluster, fixture: &Fixtur
     // This plane may have no Service of the manager: the objects answer, too.
     for source in ["auto", "cluster"] {
         let (code, text) = people.run("sluice", &["why", "job/second", "--source", source])?;
-        ensure!(code == Some(0) && text.contains("may still use 0: 1 are missing."), "{source}: {text}");
+        ensure!(code == Some(0) && text.contains("may still use 0: 1 is missing."), "{source}: {text}");
         let (code, text) =
             people.run("sluice", &["why", "job/second", "--fail-pending", "--source", source])?;
         ensure!(code == Some(4), "{source}: {code:?} {text}");
