@@ -32,6 +32,8 @@ pub(super) struct UnitPods {
     by_key: BTreeMap<ObjectKey, UnitPod>,
     members: BTreeMap<UnitKey, BTreeSet<ObjectKey>>,
     summaries: BTreeMap<UnitKey, UnitSummary>,
+    /// Pods by the UID of their controller.
+    by_controller: BTreeMap<String, BTreeSet<ObjectKey>>,
     /// Number of pods that were read: each version of a pod is read once.
     reads: u64,
 }
@@ -49,6 +51,9 @@ impl UnitPods {
     fn remove(&mut self, key: &ObjectKey) {
         let Some(UnitPod { unit, member }) = self.by_key.remove(key) else { return };
         remove_from_index(&mut self.members, &unit, key);
+        if let Some(controller) = member.controller_uid() {
+            remove_from_index(&mut self.by_controller, &controller.to_owned(), key);
+        }
         if !self.members.contains_key(&unit) {
             self.summaries.remove(&unit);
         } else if let Some(summary) = self.summaries.get_mut(&unit) {
@@ -58,6 +63,9 @@ impl UnitPods {
 
     fn insert(&mut self, key: ObjectKey, pod: UnitPod) {
         self.members.entry(pod.unit.clone()).or_default().insert(key.clone());
+        if let Some(controller) = pod.member.controller_uid() {
+            self.by_controller.entry(controller.to_owned()).or_default().insert(key.clone());
+        }
         self.summaries.entry(pod.unit.clone()).or_default().add(&pod.member);
         self.by_key.insert(key, pod);
     }
@@ -142,6 +150,12 @@ impl Cache {
     /// Returns the keys of a unit's pods, in order.
     pub(crate) fn unit_pod_keys(&self, unit: &UnitKey) -> impl Iterator<Item = &ObjectKey> {
         self.pods.units.members.get(unit).into_iter().flatten()
+    }
+
+    /// Returns the units of the pods whose controller has a UID.
+    pub(crate) fn units_controlled_by(&self, uid: &str) -> impl Iterator<Item = &UnitKey> {
+        let pods = self.pods.units.by_controller.get(uid).into_iter().flatten();
+        pods.filter_map(|pod| self.unit_of_pod(pod))
     }
 
     /// Returns all units.

@@ -73,6 +73,8 @@ pub struct JobFacts {
     pub reclaimable: Vec<(String, i32)>,
     /// Whether the job no longer matches the prebuilt Workload that it names, or has another one.
     pub out_of_sync: bool,
+    /// The text for a Workload whose job came below a queued object and does not run on its quota any more.
+    pub taken_over: Option<String>,
     /// Set if the job can never be started: the error.
     pub start_failed: Option<String>,
     /// Number of pods of a group that are missing; `None` if the job has no pods of its own to count.

@@ -130,7 +130,10 @@ fn plan_finished_or_deleting(
     if subject.deleting {
         let runs = match &facts.owner {
             // The pods of a job that is being deleted may still run: in the foreground, or if another finalizer holds it.
-            WorkloadOwner::Job(job) => finished.is_none() && job.finished.is_none() && !job.stopped,
+            WorkloadOwner::Job(job) => {
+                let ended = job.finished.is_some() || job.stopped || job.taken_over.is_some();
+                finished.is_none() && !ended
+            }
             WorkloadOwner::External => finished.is_none() && reservation::holds_quota(subject.status),
             WorkloadOwner::Missing { runs } => {
                 *runs && finished.is_none() && reservation::holds_quota(subject.status)
@@ -169,6 +172,9 @@ fn finish_reason(subject: &WorkloadInput<'_>, facts: &Facts<'_>) -> Option<(&'st
     match &facts.owner {
         WorkloadOwner::None if subject.made_for_job => {
             Some(("OwnerNotFound", "The workload's owner no longer exists".to_owned()))
+        }
+        WorkloadOwner::Job(JobFacts { finished: None, taken_over: Some(message), .. }) => {
+            Some(("OutOfSync", message.clone()))
         }
         WorkloadOwner::Job(job) => match (&job.finished, &job.start_failed) {
             (Some((success, message)), _) => {

@@ -100,10 +100,19 @@ impl Reconciler {
         // Of an object with replicas, the one of the Workload gets a step: it has the name of the Workload.
         let has_replicas =
             |owner: &OwnerRecord| self.cache.job_id(&owner.uid).is_some_and(|(kind, _)| kind.has_replicas());
-        if let Some(owner) = owner.filter(|owner| !has_replicas(owner)) {
-            let jobs = self.cache.job_id(&owner.uid).into_iter().chain(self.cache.jobs_below(&owner.uid));
-            let units = jobs.map(|(kind, job)| UnitKey::of_object(*kind, job.clone()));
-            self.work_queue.add_all(units.map(ReconcileKey::Unit));
+        if let Some(owner) = owner {
+            let job = self.cache.job_id(&owner.uid).filter(|_| !has_replicas(owner)).cloned();
+            let unit = job.map(|(kind, job)| ReconcileKey::Unit(UnitKey::of_object(kind, job)));
+            self.work_queue.add_all(unit);
+            let below = self.units().steps_below(&owner.uid);
+            self.work_queue.add_all(below);
+        }
+        // The pods of a group are equal owners.
+        let record = self.cache.workload(key).filter(|record| record.annotations.is_pod_group);
+        let owners: Vec<Arc<str>> = record.iter().flat_map(|record| record.owner_uids()).cloned().collect();
+        for uid in owners {
+            let below = self.units().steps_below(&uid);
+            self.work_queue.add_all(below);
         }
         self.mark_workloads(self.cache.slices_beside(key));
         let mut units = self.units().named_like_workload(key);

@@ -204,3 +204,110 @@ fn workload(name: &str, second: usize, (condition, status): (&str, &str), owner:
     }
     object
 }
+
+/// A Job with a Workload of its own comes below a JobSet that is queued later: whatever its Workload is at, the pods of the Job are
+/// charged once, and its Workload goes, or stays without quota if it was prebuilt.
+#[test]
+fn job_that_comes_below_a_queued_object_gives_its_workload_up() {
+    let set_row = row("jobset.x-k8s.io", "JobSet");
+    let set_queue = "kueue.x-k8s.io/queue-name";
+    // Whether the Job was admitted when the JobSet is queued, whether it is evicted then, and whether there is room for the JobSet.
+    for (admitted, evicted, room) in
+        [(true, false, true), (false, false, true), (true, true, true), (true, false, false)]
+    {
+        for prebuilt in [false, true] {
+            let case = format!("admitted {admitted}, evicted {evicted}, room {room}, prebuilt {prebuilt}");
+            let mut server = server_of_all_kinds(|_, _| {});
+            if !admitted {
+                server.edit_queue("0");
+            }
+            server.load(kind_of(set_row), named(set_row, "set", ""));
+            let mut job = below(named(job_row(), "job", "lq"), set_row, "set");
+            if prebuilt {
+                job["metadata"]["labels"]["kueue.x-k8s.io/prebuilt-workload-name"] = json!("own");
+                let template = job["spec"]["template"].clone();
+                server.create(Kind::Workload, json!({"metadata": {"name": "own", "namespace": "ns"}, "spec": {
+                    "queueName": "lq", "active": true, "podSets": [{"name": "main", "count": 3, "template": template}]}}));
+            }
+            server.load(kind_of(job_row()), job);
+            assert_eq!(!is_suspended(&server, job_row(), "job"), admitted, "{case}");
+            if evicted {
+                server.deactivate();
+            }
+            if !room {
+                server.edit_any(Kind::ClusterQueue, &sluice::api::ObjectKey::cluster("cq"), |queue| {
+                    queue["spec"]["stopPolicy"] = json!("Hold");
+                });
+            }
+            server.edit(kind_of(set_row), "set", |set| {
+                set["metadata"]["labels"][set_queue] = json!("lq");
+                set["spec"]["suspend"] = json!(true);
+            });
+            if !admitted {
+                server.edit_queue("100");
+            }
+            server.advance(jiff::SignedDuration::from_secs(30));
+            let workloads = server.all(Kind::Workload);
+            let owned_by = |name: &str| {
+                workloads.iter().filter(|w| w["metadata"]["ownerReferences"][0]["name"] == name).count()
+            };
+            assert_eq!(owned_by("set"), 1, "{case}: {workloads:?}");
+            if prebuilt {
+                let own = server.get(Kind::Workload, "own").expect("it is not deleted");
+                assert!(own["status"].to_string().contains("OutOfSync"), "{case}: {own}");
+                let metadata = own["metadata"].to_string();
+                assert!(!metadata.contains("uid-job") && !metadata.contains("in-use"), "{case}: {own}");
+            } else {
+                assert_eq!(owned_by("job"), 0, "{case}: {workloads:?}");
+            }
+            assert_eq!(is_suspended(&server, set_row, "set"), !room, "{case}");
+            resume(&mut server, job_row(), "job");
+            assert_eq!(is_suspended(&server, job_row(), "job"), !room, "{case}: it follows the JobSet");
+            let (writes, events) = (server.writes, server.events.len());
+            server.advance(jiff::SignedDuration::from_secs(300));
+            assert_eq!(
+                (server.writes, server.events.len()),
+                (writes, events),
+                "{case}: nothing is left to do"
+            );
+        }
+    }
+}
+
+/// A pod with a gate and a Workload of its own whose controller is queued, or is seen to be, later: it waits for that one's
+/// admission, and is not charged apart.
+#[test]
+fn pods_that_come_below_a_queued_object_are_not_charged_apart() {
+    let pod_row = row("", "Pod");
+    for (admitted, running) in [(true, false), (true, true), (false, false)] {
+        let case = format!("admitted {admitted}, running {running}");
+        let mut server = server_of_all_kinds(|_, _| {});
+        if !running {
+            server.edit_queue("0");
+        }
+        // The webhook does not know the Job yet, so that the pod is held like one without a controller.
+        submit(&mut server, pod_row, named(pod_row, "pod", "lq"));
+        let gated = |server: &JobServer| {
+            let pod = server.get(Kind::Pod, "pod").unwrap();
+            pod["spec"]["schedulingGates"].to_string().contains("kueue.x-k8s.io/admission")
+        };
+        assert_eq!(gated(&server), !running, "{case}");
+        server.edit(Kind::Pod, "pod", |pod| {
+            pod["metadata"]["ownerReferences"] = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "job",
+                "uid": "uid-job", "controller": true}]);
+        });
+        submit(&mut server, job_row(), named(job_row(), "job", "lq"));
+        if !admitted {
+            let said = server.events.iter().any(|event| event.reason == "WaitsForOwner");
+            assert!(gated(&server) && said, "{case}: it is held with a reason");
+        }
+        server.edit_queue("100");
+        server.advance(jiff::SignedDuration::from_secs(30));
+        // A pod that ran is stopped with its own Workload if the Job does not have its quota yet.
+        let waits = server.get(Kind::Pod, "pod").is_some_and(|_| gated(&server));
+        assert!(!waits, "{case}");
+        let workloads = server.all(Kind::Workload);
+        assert_eq!(workloads.len(), 1, "{case}: {workloads:?}");
+        assert_eq!(workloads[0]["metadata"]["ownerReferences"][0]["kind"], "Job", "{case}");
+    }
+}

@@ -9,13 +9,14 @@ use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, OwnerRecord, names};
 use crate::cache::records::WorkloadRecord;
 use crate::frameworks::{
-    Above, AncestryError, ChildGroup, End, FoundOwner, JobKind, JobView, OwnPlace, OwnerLookup, OwnerRef,
-    PodSetSize, PodSetView, Role, Searched, Stop, StopScope, UnitKey, first_excess_group, framework,
-    search_above,
+    Above, AncestryError, ChildGroup, End, FoundOwner, Framework, JobKind, JobView, OwnPlace, OwnerLookup,
+    OwnerRef, PodSetSize, PodSetView, Role, Searched, Stop, StopScope, UnitKey, first_excess_group,
+    framework, search_above,
 };
 use crate::lifecycle::conditions;
 use crate::reconciler::work_queue::ReconcileKey;
 use jiff::Timestamp;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl<'a> Units<'a> {
@@ -32,7 +33,11 @@ impl<'a> Units<'a> {
     /// Returns the steps of what is below an object that has appeared, is gone, or has another controller or queue: another object may
     /// be queued in their place now.
     pub(crate) fn steps_below(self, uid: &str) -> Vec<ReconcileKey> {
-        self.steps_of_jobs(self.cache.jobs_below(uid))
+        let jobs = self.cache.jobs_below(uid);
+        let uids = jobs.iter().filter_map(|id| self.cache.job(id)).map(|view| &*view.uid).chain([uid]);
+        let pods: BTreeSet<&UnitKey> = uids.flat_map(|uid| self.cache.units_controlled_by(uid)).collect();
+        let pods = pods.into_iter().cloned().map(ReconcileKey::Unit);
+        self.steps_of_jobs(jobs).into_iter().chain(pods).collect()
     }
 
     fn above(self, kind: JobKind, view: &JobView) -> Result<Above, AncestryError> {
@@ -107,17 +112,26 @@ impl<'a> Units<'a> {
         own.max_by_key(|record| (!has_finished(record), record.meta.created, &record.meta.key))
     }
 
+    /// Returns whether a unit below an ancestor may run: the Workload of the ancestor is admitted.
+    pub(super) fn may_run_below(self, unit: &LoadedUnit<'_>, ancestor: &OwnerRef) -> bool {
+        let workload = self.workload_of_ancestor(&unit.view.key.namespace, ancestor);
+        workload.is_some_and(|workload| workload.lets_run(unit))
+    }
+
     /// Returns the Workload on which the children of an owner run: the Workload itself if it exists, or the key under which
     /// it is expected.
     fn workload_of_ancestor(self, namespace: &str, ancestor: &OwnerRef) -> Option<ExpectedWorkload<'a>> {
         let uid = ancestor.uid.as_str();
-        let id = self.cache.job_id(uid).filter(|(kind, _)| !kind.has_replicas());
-        let Some((kind, key)) = id else {
+        let job = self.cache.job_id(uid).filter(|(kind, _)| !kind.has_replicas());
+        let unit = job.map(|(kind, key)| UnitKey::of_object(*kind, key.clone()));
+        let is_pod = framework(ancestor.group(), &ancestor.kind).is_some_and(Framework::is_pod);
+        let of_pod = || self.cache.unit_of_pod(&ObjectKey::new(namespace, &ancestor.name)).cloned();
+        let unit = unit.or_else(|| is_pod.then(of_pod).flatten());
+        let Some(parent) = unit.and_then(|unit| self.load(&unit)) else {
             let record = self.latest_workload_of(namespace, uid)?;
             let key = record.meta.key.clone();
             return Some(ExpectedWorkload { key, record: Some(record), elastic: false });
         };
-        let parent = self.load(&UnitKey::of_object(*kind, key.clone()))?;
         let record = self.workload_of(&parent);
         let elastic = parent.view.options.slice.is_some();
         let key = record.map_or(parent.workload, |record| record.meta.key.clone());
@@ -142,14 +156,25 @@ struct ExpectedWorkload<'a> {
     elastic: bool,
 }
 
+impl ExpectedWorkload<'_> {
+    fn is_elastic(&self, child: &LoadedUnit<'_>) -> bool {
+        child.view.options.slice.is_some() || self.elastic
+    }
+
+    /// Returns whether a child may run.
+    fn lets_run(&self, child: &LoadedUnit<'_>) -> bool {
+        // The gates hold the pods of an elastic job until they have quota.
+        let gated = self.is_elastic(child);
+        self.record.is_some_and(|record| record.may_run() || (gated && record.may_wait_gated()))
+    }
+}
+
 impl UnitStep<'_> {
     /// Suspends a child that runs while the Workload of its ancestor is not admitted, unless the operator above it is about to.
     pub(super) fn suspend_child_unless_admitted(&mut self, unit: &LoadedUnit<'_>, ancestor: &OwnerRef) {
         let workload = self.units.workload_of_ancestor(&unit.view.key.namespace, ancestor);
-        let elastic = unit.view.options.slice.is_some() || workload.as_ref().is_some_and(|w| w.elastic);
-        // The gates hold the pods of an elastic job until they have quota.
-        let runs = |record: &Arc<WorkloadRecord>| record.may_run() || (elastic && record.may_wait_gated());
-        let admitted = workload.as_ref().and_then(|w| w.record).is_some_and(runs);
+        let elastic = workload.as_ref().is_some_and(|workload| workload.is_elastic(unit));
+        let admitted = workload.as_ref().is_some_and(|workload| workload.lets_run(unit));
         if admitted || unit.view.suspended {
             if let Some(record) = workload.and_then(|w| w.record).filter(|_| !elastic) {
                 self.report_larger_child(unit, record);

@@ -92,8 +92,17 @@ impl<'a> UnitFacts<'a> {
             JobHold::Free => Hold::Free,
             JobHold::Unknown => hold_by_missing_object(unit).unwrap_or_else(|| self.units.hold_of(record)),
         };
+        let above = self.units.above_unit(unit);
+        let released = above.filter(|owner| stopped || self.units.may_run_below(unit, owner));
+        let taken_over = released.map(|owner| {
+            format!(
+                "Its pods run on the quota of {} {}, which is queued in their place",
+                owner.kind, owner.name
+            )
+        });
         JobFacts {
             stopped,
+            taken_over,
             // A slice is replaced.
             moved_to: (!superfluous && slices.is_none())
                 .then(|| self.units.moved_to(record, Some(unit)))

@@ -22,6 +22,7 @@ mod set_of_pods;
 mod slices;
 mod step;
 mod sync;
+mod taken_over;
 pub(super) mod units;
 mod without_workload;
 mod writes;

@@ -6,7 +6,7 @@ use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{Change, OUT_OF_SYNC, PodMember, PodSetInfo, Role, Stop, StopScope, Unit};
+use crate::frameworks::{Change, OUT_OF_SYNC, OwnerRef, PodMember, PodSetInfo, Role, Stop, StopScope, Unit};
 use crate::lifecycle::{conditions, reservation};
 use crate::reconciler::writes::in_flight::Writes;
 use crate::reconciler::writes::request::WriteRequest;
@@ -64,6 +64,12 @@ impl StopCause {
     pub(super) fn former_workload(key: &ObjectKey) -> Self {
         let message = format!("The job has another Workload than {key}, which started it");
         Self::new("NoMatchingWorkload", &message)
+    }
+
+    /// Another object is queued in its place, and may not run.
+    pub(super) fn taken_over(above: &OwnerRef) -> Self {
+        let message = format!("{} {} is queued in its place, and not admitted", above.kind, above.name);
+        Self::new("NotAdmitted", &message)
     }
 
     /// They name a Workload as that of their group which is not theirs.

@@ -109,11 +109,25 @@ fn differs(set: &JobView, record: &WorkloadRecord) -> bool {
 }
 
 impl UnitStep<'_> {
+    /// Deletes the Workload of an object in whose place another one is queued, when it has finished or no pod is left.
+    fn delete_workload_of_taken_over(&mut self, unit: &LoadedUnit<'_>, set: &JobView) {
+        let Some(above) = self.units.ancestor_of(unit.key.kind, set).filter(|_| !set.deleting) else {
+            return;
+        };
+        let record = self.units.cache.workload(&unit.workload).filter(|record| {
+            let ended = conditions::is_true(&record.status, ConditionType::Finished);
+            !record.meta.is_deleting() && (ended || unit.members.is_empty())
+        });
+        if let Some(record) = record.filter(|record| record.owner_uids().any(|uid| *uid == set.uid)) {
+            self.delete_given_up(unit, record, &above);
+        }
+    }
+
     /// Sends the next writes of the Workload of an object, and of its pods.
     pub(super) fn step_set(&mut self, unit: &LoadedUnit<'_>) {
         let Some(set) = unit.owner else { return };
         if set.deleting || !self.units.may_hold_pods_of(unit.key.kind, set) {
-            return;
+            return self.delete_workload_of_taken_over(unit, set);
         }
         if !self.units.manages_job(unit.key.kind, set) {
             return self.warn_of_held_job(unit);

@@ -20,10 +20,16 @@ const UNREADABLE_RECHECK: SignedDuration = SignedDuration::from_secs(10);
 impl UnitStep<'_> {
     /// Sends the next writes of the unit and of its Workload's spec.
     pub(super) fn take(&mut self, unit: &LoadedUnit<'_>) {
-        if unit.owner.is_none() && !self.units.manages_pods(unit) {
+        let above = self.units.above_unit(unit);
+        if unit.owner.is_none() && above.is_none() && !self.units.manages_pods(unit) {
             return;
         }
         if self.has_unreadable_workload(unit) {
+            return;
+        }
+        if let Some(above) = above.filter(|_| unit.key.kind.role != Role::PodsOfOwner)
+            && (self.give_up_workload(unit, &above) || self.follow_with_pods(unit, &above))
+        {
             return;
         }
         self.wake_after_grace(unit);

@@ -12,8 +12,8 @@ use crate::api::{ObjectKey, names};
 use crate::cache::records::WorkloadRecord;
 use crate::cache::{Cache, JobId, Kind};
 use crate::frameworks::{
-    Component, JobKind, JobView, NO_MEMBERS, PodMember, Role, Unit, UnitKey, UnitStatus, UnitSummary,
-    own_workload_key, path_of,
+    Component, JobKind, JobView, NO_MEMBERS, OwnerRef, PodMember, Role, Unit, UnitKey, UnitStatus,
+    UnitSummary, framework, own_workload_key, path_of,
 };
 use crate::lifecycle::conditions;
 use crate::lifecycle::pod_blocker::{BlockedPods, PodBlocker};
@@ -288,9 +288,26 @@ impl<'a> Units<'a> {
     /// Returns whether the pods of a unit without an owner are managed, which their labels say. If only kinds that create
     /// pods are configured, theirs alone are. A pod below a job that is queued in its place is not.
     pub(super) fn manages_pods(self, unit: &LoadedUnit<'_>) -> bool {
-        unit.members().all(is_made_by_parent)
-            || (self.settings.manages_kind(unit.key.kind)
-                && self.ancestor_of(unit.key.kind, &unit.view).is_none())
+        self.holds_pods(unit) && self.above_unit(unit).is_none()
+    }
+
+    /// Returns whether pods of a unit without an owner are held back, if nothing is queued in their place.
+    fn holds_pods(self, unit: &LoadedUnit<'_>) -> bool {
+        unit.members().all(is_made_by_parent) || self.settings.manages_kind(unit.key.kind)
+    }
+
+    /// Returns the object that is queued in place of a unit. The object that has made the Workload of its pods is none.
+    pub(super) fn above_unit(self, unit: &LoadedUnit<'_>) -> Option<OwnerRef> {
+        let above = self.ancestor_of(unit.key.kind, &unit.view)?;
+        if unit.owner.is_some() {
+            return Some(above);
+        }
+        let makes_groups = framework(above.group(), &above.kind)
+            .is_some_and(|row| row.role == Role::PodsOfOwner && unit.members().all(is_made_by_parent));
+        // A pod of the unit itself may control others.
+        let key = ObjectKey::new(&unit.view.key.namespace, &above.name);
+        let is_member = unit.member(&key).is_some_and(|member| *member.uid == *above.uid);
+        (!makes_groups && !is_member && self.holds_pods(unit)).then_some(above)
     }
 }
 

@@ -1,0 +1,111 @@
+//! Units that came below a queued object while they had a Workload of their own: the object was queued later, became the controller
+//! later, or was seen later. They give their Workload up, and run with the other one.
+//!
+//! Invariants: pods are charged by one Workload at a time. Their own keeps its quota until they have ended, or may run on that of the
+//! other; then it finishes, and goes if it was made for the unit. A prebuilt one is let go: it is not the manager's, and stays.
+
+use super::run::StopCause;
+use super::units::Units;
+use super::{LoadedUnit, UnitStep};
+use crate::api::names;
+use crate::api::reason::ConditionType;
+use crate::cache::Kind;
+use crate::cache::records::WorkloadRecord;
+use crate::frameworks::{OwnerRef, PodSetInfo, TemplateInfo};
+use crate::lifecycle::conditions;
+use crate::reconciler::ReconcileKey;
+use crate::reconciler::messages::Verb;
+use crate::reconciler::writes::request::{WriteRequest, delete_options};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+impl<'a> Units<'a> {
+    /// Returns the Workloads of a unit that were not made for another one, whether they have ended or not.
+    fn own_workloads(self, unit: &LoadedUnit<'_>) -> Vec<&'a Arc<WorkloadRecord>> {
+        let owned = self.cache.workloads_owned_by(&unit.view.uid).iter().chain([&unit.workload]);
+        let keys: BTreeSet<_> = owned.filter(|key| key.namespace == unit.workload.namespace).collect();
+        let records = keys.into_iter().filter_map(|key| self.cache.workload(key));
+        records.filter(|record| self.belongs(unit, record)).collect()
+    }
+}
+
+impl UnitStep<'_> {
+    /// Ends the Workloads that a unit has although another object is queued in its place. Returns whether one is still in use: its
+    /// lifecycle finishes it when no pod runs on its quota any more.
+    pub(super) fn give_up_workload(&mut self, unit: &LoadedUnit<'_>, above: &OwnerRef) -> bool {
+        if unit.status(self.now).finished.is_some() {
+            return false;
+        }
+        let runs = self.units.may_run_below(unit, above);
+        let mut is_used = false;
+        for record in self.units.own_workloads(unit) {
+            if !conditions::is_true(&record.status, ConditionType::Finished) {
+                is_used = true;
+                self.work_queue.add(ReconcileKey::workload(record.meta.key.clone()));
+                if !runs {
+                    self.stop(unit, record, &StopCause::taken_over(above));
+                }
+            } else if unit.view.options.prebuilt_workload.is_some() {
+                self.let_go(unit, record);
+            } else if !record.meta.is_deleting() {
+                self.delete_given_up(unit, record, above);
+            }
+        }
+        is_used
+    }
+
+    pub(super) fn delete_given_up(
+        &mut self,
+        unit: &LoadedUnit<'_>,
+        record: &WorkloadRecord,
+        above: &OwnerRef,
+    ) {
+        let key = &record.meta.key;
+        let note = format!("Deleted Workload {key}: {} {} is queued in its place", above.kind, above.name);
+        let request =
+            WriteRequest::new(Kind::Workload, key.clone(), Verb::Delete, delete_options(&record.meta));
+        self.send(unit, request.with_effects(vec![unit.event("DeletedWorkload", &note)]));
+    }
+
+    /// Removes the references of a prebuilt Workload to a unit, with which it would be deleted.
+    fn let_go(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
+        let is_of_unit =
+            |uid: &Arc<str>| *uid == unit.view.uid || unit.members().any(|member| member.uid == *uid);
+        let mut owners = record.owner_uids().peekable();
+        if record.meta.is_deleting() || owners.peek().is_none() || !owners.all(is_of_unit) {
+            return;
+        }
+        let body = json!({"metadata": {
+            "resourceVersion": record.meta.resource_version, "ownerReferences": [],
+            "labels": {names::JOB_UID_LABEL: null},
+        }});
+        self.send(unit, WriteRequest::new(Kind::Workload, record.meta.key.clone(), Verb::Merge, body));
+    }
+
+    /// Lets pods that were held run when the object may that is queued in their place. Returns whether the unit consists of pods.
+    pub(super) fn follow_with_pods(&mut self, unit: &LoadedUnit<'_>, above: &OwnerRef) -> bool {
+        if unit.owner.is_some() {
+            return false;
+        }
+        if self.units.may_run_below(unit, above) {
+            let roles: BTreeSet<&str> = unit.members().map(|member| member.role.as_str()).collect();
+            let info = |role: &str| PodSetInfo {
+                name: Arc::from(role),
+                template: Arc::new(TemplateInfo::default()),
+                ..PodSetInfo::default()
+            };
+            let infos: Vec<PodSetInfo> = roles.into_iter().map(info).collect();
+            if let Ok(actions) = unit.rules.start(&unit.objects(), &infos) {
+                let note = format!("{} {} is admitted, which is queued in its place", above.kind, above.name);
+                self.perform(unit, actions, "Started", &note);
+            }
+        } else if unit.members().any(|member| member.state.gated) {
+            let note = format!("Waits for {} {}, which is queued in its place", above.kind, above.name);
+            self.report(unit, "WaitsForOwner", &note);
+        }
+        // Nothing counts them any more.
+        self.release_members(unit, |member| !member.state.gated);
+        true
+    }
+}
