@@ -30,8 +30,9 @@ use super::tentative_assignment::PodSetGroupFlavors;
 use super::topology::CapacityUsage;
 use crate::api::reason::PendingReason;
 use crate::queue::{FlavorCursor, Parked, Verdict, WakeConditions};
-use crate::quota::UsageLayer;
+use crate::quota::{NodeId, UsageLayer};
 use crate::topology::CapacityView;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Where a head is in the processing of its cycle.
@@ -286,7 +287,8 @@ impl Engine {
         skipped("Capacity reservation no longer fits; it was released")
     }
 
-    /// Skips a head that lost to another head of this cycle; parks it if only head claims block it.
+    /// Skips a head that lost to another head of this cycle; parks it if only head claims block it. Nodes belong to no cohort
+    /// tree: a head of any tree may have taken or claimed them, and a head that waits for its own tree alone would wait for ever.
     pub(super) fn skip_or_park(
         &mut self,
         head: &Head,
@@ -295,23 +297,26 @@ impl Engine {
         cycle: &mut CycleState,
     ) -> Outcome {
         let root = self.root_of(head);
-        let claimed_by_second_pass = shortfall.topology && cycle.has_second_pass_claims;
-        if cycle.changed_trees.contains(&root)
-            || claimed_by_second_pass
-            || self.reservations.contains(head.key())
-        {
+        let nodes_taken =
+            shortfall.topology && (cycle.has_second_pass_claims || !cycle.changed_trees.is_empty());
+        if cycle.changed_trees.contains(&root) || nodes_taken || self.reservations.contains(head.key()) {
             let cursor = nominated.assignment.cursor.map(|cursor| FlavorCursor { lost_race: true, ..cursor });
             self.pending.keep_active(&head.queue, head.class, cursor);
             return skipped("Workload no longer fits after processing another workload");
         }
-        let claiming_queues = cycle.claiming_queues.get(&root).cloned().unwrap_or_default();
+        let may_block = |tree: &NodeId| *tree == root || shortfall.topology;
+        let claiming = cycle.claiming_queues.iter().filter(|(tree, _)| may_block(tree));
+        let claiming_queues: BTreeSet<Arc<str>> = claiming.flat_map(|(_, queues)| queues.clone()).collect();
         let names: Vec<&str> = claiming_queues.iter().map(|name| &**name).collect();
         let text =
             format!("quota is reserved for the head of ClusterQueue {} (StrictFIFO)", names.join(", "));
         let verdict = Arc::new(Verdict::without_blockers(PendingReason::WaitingForQuota, &text));
+        let on_topology_change =
+            if shortfall.topology { nominated.assignment.tas_assignment.flavors() } else { BTreeSet::new() };
         let wake_conditions = WakeConditions {
             tree: Some(root),
             on_usage_change: shortfall.quota,
+            on_topology_change,
             on_claim_end: claiming_queues,
             ..WakeConditions::default()
         };
