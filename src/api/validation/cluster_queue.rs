@@ -44,9 +44,12 @@ pub fn cluster_queue(object: &Value, old: Option<&Value>, gates: &Gates) -> Vec<
     if gates.is_enabled(Gate::ConcurrentAdmission) {
         migration(&spec, &groups, errors);
     }
-    checks(&spec, old, gates, errors);
     if let Some(old) = old {
         errors.retain_new(|| cluster_queue(old, None, gates));
+    }
+    // These have a rule of their own for what was invalid before, which a gate turns off.
+    checks(&spec, old, gates, errors);
+    if let Some(old) = old {
         let mut unread = Errors::new();
         let was = FieldCursor::root(old).descend(&["spec", "concurrentAdmissionPolicy"], &mut unread);
         let policy = spec.get("concurrentAdmissionPolicy", errors);
