@@ -1,5 +1,5 @@
 //! Converts the configuration to the settings of core, scheduler and admission reviews. Pure: no file, argument or
-//! clock.
+//! clock. Public, so that tests play configurations as a manager reads them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::scheduler::{
 use crate::topology;
 
 /// Returns the settings of the core.
-pub(super) fn core_settings(configuration: &Configuration, namespace: &str) -> reconciler::CoreSettings {
+pub fn core_settings(configuration: &Configuration, namespace: &str) -> reconciler::CoreSettings {
     let requeuing = &configuration.wait_for_pods_ready.requeuing_strategy;
     let local_queues = &configuration.metrics.local_queue_metrics;
     let gate = |name: &str| configuration.gates.enabled(name);
@@ -111,7 +111,7 @@ fn engine_settings(configuration: &Configuration) -> EngineSettings {
 }
 
 /// Returns the settings of admission reviews.
-pub(super) fn admission_settings(configuration: &Configuration, namespace: &str) -> AdmissionSettings {
+pub fn admission_settings(configuration: &Configuration, namespace: &str) -> AdmissionSettings {
     AdmissionSettings {
         manage_jobs_without_queue_name: configuration.manage_jobs_without_queue_name,
         managed_namespaces: configuration.managed_namespaces(namespace),
@@ -122,7 +122,7 @@ pub(super) fn admission_settings(configuration: &Configuration, namespace: &str)
 }
 
 /// Returns the enabled optional metric families.
-pub(super) fn metric_families(configuration: &Configuration) -> MetricFamilies {
+pub fn metric_families(configuration: &Configuration) -> MetricFamilies {
     let metrics = &configuration.metrics;
     MetricFamilies {
         cluster_queue_resources: metrics.enable_cluster_queue_resources,

@@ -8,7 +8,7 @@ mod cluster_objects;
 mod component;
 mod config;
 mod config_checks;
-mod config_mapping;
+pub mod config_mapping;
 mod core;
 mod core_queries;
 mod crds;

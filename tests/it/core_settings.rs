@@ -7,7 +7,7 @@ use sluice::admission::OwnerRef;
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
 use sluice::lifecycle::pods_ready::PodsReadyLimits;
-use sluice::reconciler::{CoreGates, CoreSettings, Delta, Effect, Observation, Verb, Write};
+use sluice::reconciler::{CoreSettings, Delta, Effect, Observation, Verb, Write};
 use sluice::snapshot::UnadmittedKey;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -163,62 +163,6 @@ fn owner_reference_does_not_bypass_queue() {
         let written = writes(&core.put(JOB, child), Kind::Workload);
         let created = written.iter().filter(|write| write.verb == Verb::Create).count();
         assert_eq!(created, usize::from(queued), "{kind} {queue:?}");
-    }
-}
-
-#[test]
-fn gates_turn_features_off() {
-    let off = CoreGates {
-        cleanup_provisioning_requests_on_eviction: false,
-        admission_gated_by: false,
-        priority_boost: false,
-        finish_orphaned_workloads: false,
-        reclaimable_pods: false,
-        identifier_annotations: false,
-        elastic_jobs: false,
-        queue_labels_on_pods: false,
-        provisioning_requests: false,
-        node_failures: None,
-        history_bytes: 0,
-    };
-    for (gates, on) in [(CoreGates::default(), true), (off, false)] {
-        let settings = || CoreSettings { gates, ..CoreSettings::default() };
-        // Gated by an annotation.
-        let mut core = Core::new(settings());
-        let mut gated = workload("j", &[]);
-        gated["metadata"]["annotations"] = json!({"kueue.x-k8s.io/admission-gated-by": "a.io/b"});
-        gated["metadata"]["labels"] = json!({});
-        gated["metadata"]["ownerReferences"] = json!([]);
-        let written = writes(&core.put(Kind::Workload, gated), Kind::Workload);
-        assert_eq!(written[0].body["status"]["admission"].is_object(), !on, "{written:?}");
-        // Without an owner, but created for a Job.
-        let mut core = Core::new(settings());
-        let mut orphan = workload("j", &[]);
-        orphan["metadata"]["ownerReferences"] = json!([]);
-        let written = writes(&core.put(Kind::Workload, orphan), Kind::Workload);
-        let reason = &written[0].body["status"]["conditions"][0]["reason"];
-        assert_eq!(reason, if on { "OwnerNotFound" } else { "QuotaReserved" });
-        // A pod that will not run again.
-        let mut core = Core::new(settings());
-        let mut object = reserving_workload(
-            "j",
-            &[condition("QuotaReserved", "True", "x"), condition("Admitted", "True", "x")],
-        );
-        object["status"]["reclaimablePods"] = json!([{"name": "main", "count": 1}]);
-        core.put(Kind::Workload, object);
-        core.advance_seconds(1);
-        let usage: i64 = core.state.snapshot().queues.cluster_queues["cq"]
-            .usage_by_flavor_resource
-            .values()
-            .map(|c| c.usage.get())
-            .sum();
-        assert_eq!(usage, if on { 0 } else { 1000 });
-        // A prebuilt Workload that an annotation names.
-        let mut core = Core::new(settings());
-        let mut named = job("j");
-        named["metadata"]["annotations"] = json!({"kueue.x-k8s.io/prebuilt-workload-name": "mine"});
-        let created = writes(&core.put(JOB, named), Kind::Workload);
-        assert_eq!(created.is_empty(), on, "{created:?}");
     }
 }
 

@@ -41,6 +41,7 @@ mod found_running;
 mod framework_file;
 mod framework_manifests;
 mod framework_rows;
+mod gate_effects;
 mod history_texts;
 mod job_kind_contracts;
 mod job_samples;

@@ -196,6 +196,16 @@ fn parse_families(page: &str) -> BTreeMap<String, FamilyDescription> {
     all
 }
 
+/// The page after each observation, with a gauge of each object.
+pub(crate) fn page_of_everything(families: MetricFamilies) -> String {
+    let counters = Counters::new("linux", families);
+    for observation in observations() {
+        counters.observe(&observation, Role::Leader);
+    }
+    counters.observe_attempt_duration(true, Duration::from_secs(1), Role::Leader);
+    sluice::metrics::render(&gauges(), families, Role::Leader).unwrap() + &counters.render().unwrap()
+}
+
 #[test]
 fn metric_families_match_kueue() {
     let families = MetricFamilies {
@@ -204,13 +214,7 @@ fn metric_families_match_kueue() {
         cohorts: true,
         creation_latency: true,
     };
-    let counters = Counters::new("linux", families);
-    for observation in observations() {
-        counters.observe(&observation, Role::Leader);
-    }
-    counters.observe_attempt_duration(true, Duration::from_secs(1), Role::Leader);
-    let page =
-        sluice::metrics::render(&gauges(), families, Role::Leader).unwrap() + &counters.render().unwrap();
+    let page = page_of_everything(families);
     let mut remaining = parse_families(&page);
     remaining.retain(|name, _| name.starts_with("kueue_"));
     for line in KUEUE.lines().filter(|line| !line.is_empty()) {

@@ -26,6 +26,7 @@ mod fair_preemption_model;
 mod fast_model;
 mod flavor_search;
 mod forbidden_reclaim;
+pub(crate) mod gates;
 mod histories;
 mod infeasible_workloads;
 mod long_histories;

@@ -9,8 +9,8 @@ use sluice::cache::Kind;
 use sluice::reconciler::CoreSettings;
 
 /// The cluster of `laws`, with a check on queue `a` that requests capacity.
-fn cluster_with_provisioning_check(seed: u64, managed: &[&str]) -> World {
-    let mut world = cluster(seed, &CoreSettings::default());
+pub(super) fn cluster_with_provisioning_check(seed: u64, managed: &[&str], settings: &CoreSettings) -> World {
+    let mut world = cluster(seed, settings);
     let spec = json!({
         "provisioningClassName": "check-capacity",
         "parameters": {"a": "1"},
@@ -30,7 +30,7 @@ fn cluster_with_provisioning_check(seed: u64, managed: &[&str]) -> World {
     world
 }
 
-fn run_until(world: &mut World, until: impl Fn(&World) -> bool) {
+pub(super) fn run_until(world: &mut World, until: impl Fn(&World) -> bool) {
     for _ in 0..6_000 {
         if until(world) {
             return;
@@ -41,7 +41,7 @@ fn run_until(world: &mut World, until: impl Fn(&World) -> bool) {
     panic!("condition not reached: {all:#?}");
 }
 
-fn provisioning_request(world: &World) -> Option<Value> {
+pub(super) fn provisioning_request(world: &World) -> Option<Value> {
     world.harness.server.all(Kind::ProvisioningRequest).next().cloned()
 }
 
@@ -71,7 +71,7 @@ fn check_state(world: &World) -> Option<String> {
 #[test]
 fn job_starts_on_provisioned_capacity() {
     for seed in 0..5 {
-        let mut world = cluster_with_provisioning_check(seed, &[]);
+        let mut world = cluster_with_provisioning_check(seed, &[], &CoreSettings::default());
         let mut annotated = job("j", "a", 1);
         annotated["metadata"]["annotations"] = json!({"provreq.kueue.x-k8s.io/b": "2"});
         world.create(JOB, annotated);
@@ -106,7 +106,7 @@ fn job_starts_on_provisioned_capacity() {
 /// The first attempt fails and is retried after its backoff; the second failure deactivates the workload.
 #[test]
 fn failed_request_is_retried_up_to_limit() {
-    let mut world = cluster_with_provisioning_check(3, &[]);
+    let mut world = cluster_with_provisioning_check(3, &[], &CoreSettings::default());
     world.create(JOB, job("j", "a", 1));
     run_until(&mut world, |world| provisioning_request(world).is_some());
     let first = provisioning_request(&world).unwrap()["metadata"]["name"].clone();
@@ -127,7 +127,7 @@ fn failed_request_is_retried_up_to_limit() {
 
 #[test]
 fn unmanaged_resources_need_no_request() {
-    let mut world = cluster_with_provisioning_check(4, &["example.com/gpu"]);
+    let mut world = cluster_with_provisioning_check(4, &["example.com/gpu"], &CoreSettings::default());
     world.create(JOB, job("j", "a", 1));
     assert!(world.run_until_finished(20_000));
     assert_eq!(world.harness.server.all(Kind::ProvisioningRequest).count(), 0);
@@ -137,7 +137,7 @@ fn unmanaged_resources_need_no_request() {
 /// Revoked capacity stops a running Workload.
 #[test]
 fn revoked_capacity_deactivates_workload() {
-    let mut world = cluster_with_provisioning_check(5, &[]);
+    let mut world = cluster_with_provisioning_check(5, &[], &CoreSettings::default());
     world.jobs_never_end = true;
     world.create(JOB, job("j", "a", 1));
     run_until(&mut world, |world| provisioning_request(world).is_some());
@@ -151,7 +151,7 @@ fn revoked_capacity_deactivates_workload() {
 /// A check without its configuration deactivates the queue until the configuration exists.
 #[test]
 fn check_without_configuration_is_inactive() {
-    let mut world = cluster_with_provisioning_check(6, &[]);
+    let mut world = cluster_with_provisioning_check(6, &[], &CoreSettings::default());
     world.harness.server.delete(Kind::ProvisioningRequestConfig, &ObjectKey::cluster("config"), world.now);
     let active = |world: &World| {
         let check = world
@@ -172,7 +172,7 @@ fn check_without_configuration_is_inactive() {
 #[test]
 fn delete_of_missing_request_is_no_failed_create() {
     for seed in 0..40 {
-        let mut world = cluster_with_provisioning_check(seed, &[]);
+        let mut world = cluster_with_provisioning_check(seed, &[], &CoreSettings::default());
         world.create(JOB, job("j", "a", 1));
         run_until(&mut world, |world| provisioning_request(world).is_some());
         let key = sluice::simulate::fake_api_server::key_of(&workload(&world));

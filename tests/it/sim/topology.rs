@@ -36,7 +36,12 @@ pub(super) fn unmanaged_pod(name: &str, node: &str, cpu: &str) -> Value {
 
 /// Racks a (a1, a2) and b (b1, b2), and a queue with quota for all of them.
 pub(super) fn cluster_with_racks(seed: u64, nodes: &[(&str, &str)]) -> World {
-    let mut world = World::new(seed, &CoreSettings::default());
+    racks_with_settings(seed, nodes, &CoreSettings::default())
+}
+
+/// The same, with these settings.
+pub(super) fn racks_with_settings(seed: u64, nodes: &[(&str, &str)], settings: &CoreSettings) -> World {
+    let mut world = World::new(seed, settings);
     world.jobs_never_end = true;
     world.create(Kind::Namespace, json!({"metadata": {"name": "ns"}}));
     let levels = json!([{"nodeLabel": "rack"}, {"nodeLabel": HOST}]);
