@@ -43,6 +43,7 @@ mod framework_manifests;
 mod framework_rows;
 mod gate_effects;
 mod history_texts;
+mod honoured_settings;
 mod job_kind_contracts;
 mod job_samples;
 mod job_server;

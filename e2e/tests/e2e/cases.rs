@@ -165,6 +165,8 @@ pub(crate) const CASES: &[Case] = &cases! {
     Full + Soak, Plane, 34, manager_restarts::killed_repeatedly_under_burst;
     Full + Soak, Plane, 12, memory_limit::killed_by_memory_limit;
     Core, Plane, 19, pods_ready_gate::admission_waits_for_ready_pods;
+    Full, Plane, 20, fair_admission::less_used_queue_goes_first;
+    Full, Plane, 20, stops_between_writes::either_manager_finishes_it;
     Full, Plane, 60, recipes::each_choice_starts;
     Core, Plane, 15, reload::times_and_log_level_follow_the_files;
     Core, Plane, 24, crashes::leader_killed_then_paused;

@@ -337,6 +337,9 @@ fn pod_bound_for_deleted_node_is_terminated() {
         let pod = world.harness.server.get(Kind::Pod, &key("j-0")).unwrap();
         pod["status"]["phase"] == "Failed" && condition(pod, "TerminatedByKueue") == Some("True")
     });
+    run_until(&mut world, "an event says so", |world| {
+        world.events.iter().any(|(_, reason)| reason == "PodTerminatedByKueue")
+    });
 }
 
 /// With the gates off, neither nodes nor pods are watched, and nothing waits for their lists. Elastic jobs need pods, and so do kinds
