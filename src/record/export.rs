@@ -29,6 +29,8 @@ const MAX_ENDED: usize = if cfg!(test) { 200 } else { 200_000 };
 /// A page that is being made.
 struct Page<'a> {
     namespace: Option<&'a str>,
+    /// When the record began: nothing counts before, as in `usage`.
+    began: i64,
     limit: usize,
     rows: Vec<UsageRecordView>,
     /// Behind the last row.
@@ -68,7 +70,7 @@ impl Recorder {
         if query.after.is_some() && dropped.is_some_and(|dropped| dropped > place.time) {
             return Ok(Err(expired("the record has dropped the rows that were next, which are too old")));
         }
-        let mut page = Page::new(topic);
+        let mut page = Page::new(topic, times.from.unwrap_or(i64::MIN));
         match topic.rollup {
             // Nothing of the period is committed yet.
             _ if period.until <= period.from => {}
@@ -159,9 +161,10 @@ const fn floor(rollup: Rollup, time: i64) -> i64 {
 }
 
 impl<'a> Page<'a> {
-    fn new(topic: &'a ExportTopic) -> Self {
+    fn new(topic: &'a ExportTopic, began: i64) -> Self {
         Self {
             namespace: topic.namespace.as_deref(),
+            began,
             limit: topic.page.limit.max(1),
             rows: Vec::new(),
             last: None,
@@ -210,7 +213,7 @@ impl<'a> Page<'a> {
         let done = if is_same { after.done } else { 0 };
         part.amounts.iter().enumerate().skip(done).all(|(number, amount)| {
             let place = ExportPlace { done: number.saturating_add(1), ..place.clone() };
-            self.push(part.row(amount, as_of), place)
+            self.push(part.row(amount, (self.began, as_of)), place)
         })
     }
 
@@ -408,10 +411,15 @@ impl<'a> Stretch<'a> {
         }
     }
 
-    fn row(&self, AmountRow { flavor, resource, amount: units }: &AmountRow, as_of: i64) -> UsageRecordView {
+    fn row(
+        &self,
+        AmountRow { flavor, resource, amount: units }: &AmountRow,
+        (began, as_of): (i64, i64),
+    ) -> UsageRecordView {
         let WorkloadRow { uid, namespace, name, job_kind, job, .. } = self.workload;
         let until = self.end.unwrap_or(as_of).max(self.start);
-        let used = i128::from(*units).saturating_mul(i128::from(until.saturating_sub(self.start)));
+        let start = self.start.max(counted_since(began, until)).min(until);
+        let used = i128::from(*units).saturating_mul(i128::from(until.saturating_sub(start)));
         let job = (!job.is_empty()).then(|| JobView {
             kind: job_kind.to_string(),
             name: job.to_string(),
@@ -423,7 +431,7 @@ impl<'a> Stretch<'a> {
                 name: format!("{name}.{}.{}", self.attempt, self.part),
                 ..ViewMetadata::default()
             },
-            start: Some(timestamp(self.start)),
+            start: Some(timestamp(start)),
             end: self.end.map(timestamp),
             namespace: namespace.to_string(),
             local_queue: self.workload.local_queue.to_string(),

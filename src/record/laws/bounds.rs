@@ -1,5 +1,6 @@
 //! Objects with any times: what is counted is bounded by the creation of the object, the beginning of the record and now.
 
+use super::exports::check_sums;
 use super::*;
 use crate::record::periods::hour_of;
 
@@ -196,4 +197,17 @@ fn no_time_in_a_file_lies_ahead_of_it() {
         let used: i128 = found.usage.sums.iter().map(|row| row.used).sum();
         assert!(used >= 2 * 7_200_000, "{found:?}");
     }
+}
+
+/// What ran before the record began counts from then on, in an export as in `usage`.
+#[test]
+fn an_export_counts_from_the_beginning_of_the_record() {
+    let mut world = World::new();
+    let run = record(&[("QuotaReserved", true, &time(30).to_string())]);
+    world.recorder = None;
+    std::fs::remove_file(&world.path).unwrap();
+    world.begin_again(3_710, &run);
+    world.now = 3_790;
+    world.commit();
+    check_sums(&world, ms(0), None).unwrap();
 }

@@ -57,7 +57,7 @@ fn of_usage(world: &World, (from, until): (i64, i64)) -> (i128, i128) {
 }
 
 /// The export of a period has the sums of usage, whichever rows it has.
-fn check_sums(world: &World, since: i64, until: Option<i64>) -> Result<(), TestCaseError> {
+pub(super) fn check_sums(world: &World, since: i64, until: Option<i64>) -> Result<(), TestCaseError> {
     let now = ms(world.now);
     for rollup in ROLLUPS {
         let report = ask(world.recorder(), &topic(rollup, (since, until)), now).unwrap();
