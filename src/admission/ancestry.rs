@@ -47,9 +47,11 @@ pub fn objects_above(
 /// Returns whether all objects of the kind of an owner are known, in the version that its reference names, but for those so new that
 /// the watch has not delivered them. Of pods and of external kinds only those are known that can lead to a queue.
 fn is_read(ctx: &ReviewContext<'_>, owner: &OwnerRef, kinds: &ManagedKinds<'_>) -> bool {
-    let Some(row) = framework(owner.group(), &owner.kind) else { return false };
-    let waits = !row.is_pod() || !ctx.objects.knows_pods();
-    waits && kinds.is_enabled(owner) && row.gvk.api_version() == owner.api_version
+    let row = framework(owner.group(), &owner.kind);
+    let passes = ctx.settings.passing.contains(&(owner.group(), owner.kind.as_str()));
+    let in_version = row.is_none_or(|row| row.gvk.api_version() == owner.api_version);
+    let waits = !row.is_some_and(Framework::is_pod) || !ctx.objects.knows_pods();
+    waits && in_version && (passes || kinds.is_enabled(owner))
 }
 
 /// Returns an owner in the terms of the search. `unnamed` says whether objects without a queue name are managed.

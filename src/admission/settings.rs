@@ -18,6 +18,8 @@ pub struct AdmissionSettings {
     pub frameworks: BTreeSet<String>,
     /// Kinds, as (group, kind), that an external controller manages.
     pub external_kinds: BTreeSet<(String, String)>,
+    /// Kinds that are not queued and read by their metadata, as they may stand between a queued object and its pods.
+    pub passing: BTreeSet<(&'static str, &'static str)>,
     /// Feature gates.
     pub gates: Gates,
 }
@@ -56,6 +58,7 @@ impl Default for AdmissionSettings {
             managed_namespaces: LabelSelector { match_labels: None, match_expressions: Some(vec![system]) },
             frameworks: frameworks().map(|row| row.name.to_owned()).collect(),
             external_kinds: BTreeSet::new(),
+            passing: BTreeSet::new(),
             gates: Gates::default(),
         }
     }

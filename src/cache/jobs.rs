@@ -1,8 +1,9 @@
 //! Jobs of all kinds, by key, by UID, and by the name of the Workload that is made for them or that they name.
 
-use super::pod_owners::{DEPTH_LIMIT, RecheckedPods};
+use super::links::Links;
+use super::pod_owners::RecheckedPods;
 use super::related::RelatedObjects;
-use super::{Cache, Kind, remove_from_index};
+use super::{Cache, Kind, OwnerEntry, remove_from_index};
 use crate::api::{ObjectKey, names};
 use crate::frameworks::{
     JobKind, JobView, RelatedKey, RelatedKind, frameworks, is_longest_workload_name,
@@ -10,7 +11,6 @@ use crate::frameworks::{
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::iter;
 use std::sync::Arc;
 
 /// Kind and key of a job.
@@ -27,6 +27,15 @@ pub(crate) struct JobChange {
     pub(crate) moved: Option<Arc<str>>,
 }
 
+/// A job that cannot be decoded.
+#[derive(Clone, Debug)]
+pub(crate) struct UnreadJob {
+    /// The field, and what is wrong with it.
+    pub(crate) problem: String,
+    /// Its place among owners.
+    pub(crate) place: OwnerEntry,
+}
+
 /// Jobs by kind and key.
 #[derive(Debug, Default)]
 pub(super) struct JobRecords {
@@ -35,11 +44,13 @@ pub(super) struct JobRecords {
     /// Jobs by the prebuilt Workload that they name.
     by_prebuilt: BTreeMap<ObjectKey, BTreeSet<JobId>>,
     /// Jobs by the UID of the controller that owns them.
-    by_controller: BTreeMap<String, BTreeSet<JobId>>,
+    pub(super) by_controller: BTreeMap<String, BTreeSet<JobId>>,
     /// Jobs by the other objects that they read.
     by_related: BTreeMap<RelatedKey, BTreeSet<JobId>>,
     /// These objects.
     pub(super) related: RelatedObjects,
+    /// Objects that may stand between jobs.
+    pub(super) links: Links,
     /// Managed kinds that make, directly or by objects that they make, objects besides pods that are not watched.
     open_kinds: BTreeSet<JobKind>,
 }
@@ -137,17 +148,6 @@ impl JobRecords {
         })
     }
 
-    /// Returns the jobs below one with this UID, in any depth. Owner references are written by clients: they may form cycles.
-    fn below(&self, uid: &str) -> BTreeSet<&JobId> {
-        let mut found = BTreeSet::new();
-        let mut owners = vec![uid];
-        while let Some(uid) = owners.pop() {
-            let new = self.by_controller.get(uid).into_iter().flatten().filter(|id| found.insert(*id));
-            owners.extend(new.filter_map(|id| self.views.get(id)).map(|view| &*view.uid));
-        }
-        found
-    }
-
     /// Returns the jobs that name this prebuilt Workload, in order.
     pub(super) fn naming(&self, workload: &ObjectKey) -> impl Iterator<Item = (&JobId, &Arc<JobView>)> {
         let ids = self.by_prebuilt.get(workload).into_iter().flatten();
@@ -165,20 +165,6 @@ impl Cache {
     /// Returns the jobs that read an object, in order.
     pub(crate) fn jobs_reading(&self, object: &RelatedKey) -> impl Iterator<Item = &JobId> {
         self.jobs.reading(object)
-    }
-
-    /// Returns the jobs below one with this UID, in any depth, in order.
-    pub(crate) fn jobs_below(&self, uid: &str) -> BTreeSet<&JobId> {
-        self.jobs.below(uid)
-    }
-
-    /// Returns the known controllers above a job, the nearest first.
-    pub(crate) fn controllers_of_job(&self, job: &JobView) -> Vec<(JobKind, Arc<JobView>)> {
-        let controller_of = |job: &JobView| {
-            let id = self.jobs.id_of(&job.controller.as_ref()?.uid)?;
-            Some((id.0, Arc::clone(self.jobs.get(id)?)))
-        };
-        iter::successors(controller_of(job), |(_, above)| controller_of(above)).take(DEPTH_LIMIT).collect()
     }
 
     /// Returns the jobs that await an object of a kind, in order.
@@ -202,17 +188,18 @@ impl Cache {
     /// Stores a job.
     ///
     /// # Errors
-    /// If the job cannot be decoded.
+    /// If the job cannot be decoded: why, and what its metadata says.
     pub(crate) fn ingest_job(
         &mut self,
         kind: JobKind,
         key: &ObjectKey,
         raw: Value,
-    ) -> Result<JobChange, String> {
+    ) -> Result<JobChange, Box<UnreadJob>> {
         let known = self.jobs.get(&(kind, key.clone())).cloned();
         let before = known.as_deref();
-        let mut view =
-            kind.decode_after(&raw, before, &self.jobs.related).map_err(|error| error.to_string())?;
+        let decoded = kind.decode_after(&raw, before, &self.jobs.related);
+        let unread = |problem: String| UnreadJob { problem, place: OwnerEntry::of_metadata(&raw) };
+        let mut view = decoded.map_err(|error| Box::new(unread(error.to_string())))?;
         self.apply_decode_gates(kind, &mut view, &raw);
         self.shared.interned.intern_pod_set_views(&mut view.pod_sets);
         self.shared.raw_objects.insert((Kind::Job(kind), key.clone()), raw);

@@ -85,6 +85,7 @@ impl Kind {
             Self::Node => {
                 Of { keys: |c| named(c.nodes.names()), version: |c, key| c.nodes.known_version(&key.name) }
             }
+            Self::ReplicaSet => Of { keys: |c| c.jobs.links.keys(Kind::ReplicaSet), version: never_written },
             Self::Pod => Of { keys: |c| c.pods.keys(), version: |c, key| c.pods.known_version(key) },
             Self::Job(kind) => KindRecords::OfJobs(kind),
             Self::Related(kind) => KindRecords::OfRelated(kind),
@@ -97,7 +98,11 @@ impl Cache {
     pub(crate) fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
         match kind.records() {
             KindRecords::Of { keys, .. } => keys(self),
-            KindRecords::OfJobs(kind) => self.jobs.keys_of_kind(kind),
+            KindRecords::OfJobs(kind) => {
+                let mut keys = self.jobs.keys_of_kind(kind);
+                keys.extend(self.jobs.links.keys(Kind::Job(kind)));
+                keys
+            }
             KindRecords::OfRelated(kind) => self.jobs.related.keys(kind),
         }
     }

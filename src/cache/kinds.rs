@@ -47,6 +47,8 @@ pub enum Kind {
     Node,
     /// v1 Pod, without pods that have ended.
     Pod,
+    /// apps/v1 ReplicaSet, its metadata alone.
+    ReplicaSet,
     /// A kind of job.
     Job(JobKind),
     /// A kind that jobs of another kind read.
@@ -129,6 +131,7 @@ impl Kind {
             Self::PodTemplate,
             Self::Node,
             Self::Pod,
+            Self::ReplicaSet,
         ];
         let jobs = frameworks().map(|row| Self::of_job(JobKind::new(row)));
         all.extend(jobs.filter(|kind| *kind != Self::Pod));
@@ -157,6 +160,7 @@ impl Kind {
                     | Self::ClusterQueue
                     | Self::LocalQueue
                     | Self::Workload
+                    | Self::ReplicaSet
                     | Self::Job(_)
             )
     }
@@ -190,6 +194,7 @@ impl Kind {
             Self::PodTemplate => builtin_resource("", "PodTemplate", "podtemplates", true),
             Self::Node => builtin_resource("", "Node", "nodes", false),
             Self::Pod => builtin_resource("", "Pod", "pods", true),
+            Self::ReplicaSet => builtin_resource("apps", "ReplicaSet", "replicasets", true),
             Self::Job(kind) => {
                 let Gvk { group, version, kind, plural } = kind.gvk;
                 ApiResourceInfo { group, version, kind, plural, namespaced: true }

@@ -14,6 +14,7 @@ pub(crate) mod interner;
 mod jobs;
 mod kind_records;
 pub(crate) mod kinds;
+mod links;
 mod lookup;
 pub(crate) mod nodes;
 mod owned_pods;
@@ -37,8 +38,9 @@ mod workloads;
 
 pub(crate) use ingest::{Arrival, Ingested, ObjectIdentity};
 pub(crate) use ingest_workload::WorkloadChange;
-pub(crate) use jobs::{JobChange, JobId};
+pub(crate) use jobs::{JobChange, JobId, UnreadJob};
 pub use kinds::{ApiResourceInfo, Kind};
+pub use links::OwnerEntry;
 pub(crate) use pods::{PodChange, UsageUpdate};
 pub use workload_index::WorkloadIndex;
 pub use workload_object::WorkloadObject;

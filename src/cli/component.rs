@@ -36,7 +36,11 @@ impl Component {
 
     /// Returns the kinds that the process reads, of those that the whole manager reads.
     pub(super) fn kinds(self, settings: &CoreSettings) -> Vec<Kind> {
-        if self == Self::Webhooks { settings.kinds_for_reviews() } else { settings.kinds() }
+        let mut kinds = if self == Self::Webhooks { settings.kinds_for_reviews() } else { settings.kinds() };
+        if self.reconciles() || self.serves_webhooks() {
+            kinds.extend(settings.passing_kinds());
+        }
+        kinds
     }
 }
 

@@ -117,6 +117,11 @@ pub fn admission_settings(configuration: &Configuration, namespace: &str) -> Adm
         managed_namespaces: configuration.managed_namespaces(namespace),
         frameworks: frameworks(configuration),
         external_kinds: external_kinds(configuration),
+        passing: reconciler::CoreSettings {
+            frameworks: frameworks(configuration),
+            ..reconciler::CoreSettings::default()
+        }
+        .passing(),
         gates: Gates::new(configuration.feature_gates.clone()),
     }
 }

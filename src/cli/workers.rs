@@ -27,7 +27,7 @@ use crate::kube::executor::{Executor, OnCall, RefusalLog};
 use crate::kube::heartbeat::{Heartbeat, wait_for_stall};
 use crate::kube::lease::LeaseSettings;
 use crate::kube::rbac_check::{PermissionCheck, PermissionRequirements, WriteRequirements};
-use crate::kube::watch::run_watch;
+use crate::kube::watch::{WatchSettings, run_watch};
 use crate::kube::{certificates, events, rbac_check};
 use crate::reconciler::{Delta, Event, Reconciler, Write, WriteOutcome};
 
@@ -45,11 +45,12 @@ pub(super) fn start(
 ) -> anyhow::Result<SupervisedTasks> {
     let (mut workers, api) = (SupervisedTasks::default(), &threads.api);
     let (deltas, received) = ends.deltas;
+    let passing = settings.core().passing_kinds();
     for kind in state.kinds().iter().copied() {
         let watch = run_watch(
             shared.clients.watch.clone(),
             kind,
-            settings.watch(),
+            WatchSettings { metadata_only: passing.contains(&kind), ..settings.watch() },
             shared.watch_statuses.clone(),
             deltas.clone(),
         );
@@ -258,8 +259,11 @@ fn permission_check(
     lease: Option<&LeaseSettings>,
 ) -> PermissionCheck {
     let core = settings.core();
+    let passing = core.passing_kinds();
+    let managed: Vec<Kind> = kinds.iter().copied().filter(|kind| !passing.contains(kind)).collect();
     let permissions = rbac_check::required_permissions(&PermissionRequirements {
-        kinds,
+        kinds: &managed,
+        passing: &passing,
         certificates: &settings.certificates(),
         lease,
         authorizes_metrics: settings.guards_metrics(),

@@ -9,7 +9,7 @@ use super::table::{PODS, framework};
 use std::collections::BTreeSet;
 
 /// A kind between Deployments and their pods, as (group, kind).
-const REPLICA_SET: (&str, &str) = ("apps", "ReplicaSet");
+pub const REPLICA_SET: (&str, &str) = ("apps", "ReplicaSet");
 
 /// The managed kinds of a configuration.
 #[derive(Clone, Copy, Debug)]
@@ -36,15 +36,8 @@ impl ManagedKinds<'_> {
     /// Returns what the controller of the kind of an owner creates; `None` if it is not known. Whether the kind is enabled does not
     /// matter.
     pub(super) fn created_by(&self, owner: &OwnerRef) -> Option<CreatedKinds> {
-        let id = (owner.group(), owner.kind.as_str());
-        let row = || framework(id.0, id.1).map(|row| row.creates);
-        if id == REPLICA_SET {
-            Some(PODS)
-        } else if self.is_external(owner) {
-            Some(CreatedKinds::Any)
-        } else {
-            row()
-        }
+        let known = || created_by((owner.group(), &owner.kind));
+        if self.is_external(owner) { Some(CreatedKinds::Any) } else { known() }
     }
 
     /// Returns whether the controller of an owner creates objects of a kind, given as (group, kind).
@@ -56,6 +49,16 @@ impl ManagedKinds<'_> {
     pub fn may_own(&self, owner: &OwnerRef, owned: (&str, &str)) -> bool {
         (self.is_enabled(owner) || self.is_external(owner)) && self.creates(owner, owned)
     }
+}
+
+/// Returns what the controller of a kind, given as (group, kind), creates; `None` if it is not known.
+fn created_by(kind: (&str, &str)) -> Option<CreatedKinds> {
+    if kind == REPLICA_SET { Some(PODS) } else { framework(kind.0, kind.1).map(|row| row.creates) }
+}
+
+/// Returns whether the controller of a kind creates objects of another one, each given as (group, kind).
+pub fn creates(kind: (&str, &str), created: (&str, &str)) -> bool {
+    created_by(kind).is_some_and(|kinds| kinds.includes(created))
 }
 
 /// Returns whether an owner is a pod.

@@ -73,7 +73,7 @@ pub use from_file::{FrameworkFileError, framework_from_file};
 pub use hooks::{Hooks, ManagedJobs, ReviewField, ReviewScope, RuleSettings};
 pub use job_kind::JobKind;
 pub use job_under_review::{JobUnderReview, MadePodSet, PodSetUnderReview, map_text};
-pub use managed_kinds::ManagedKinds;
+pub use managed_kinds::{ManagedKinds, REPLICA_SET, creates};
 pub use patch::{Action, ActionWrite, Change, FieldChange, JobPatch, PatchBody, Target};
 pub use played_status::{PlayedJob, PlayedState};
 pub use pod_group::{hold_pod, role_hash};

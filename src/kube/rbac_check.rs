@@ -76,6 +76,8 @@ pub struct WriteRequirements {
 pub struct PermissionRequirements<'a> {
     /// Watched kinds.
     pub kinds: &'a [Kind],
+    /// Kinds that are only read by their metadata.
+    pub passing: &'a [Kind],
     /// Settings of certificates.
     pub certificates: &'a CertificateSettings,
     /// Settings of the lease, if there is an election; a process that only reads looks at it.
@@ -129,6 +131,10 @@ pub fn required_permissions(requirements: &PermissionRequirements<'_>) -> Vec<Pe
             ..cluster_permission(resource.group, resource.plural, verb)
         };
         permissions.extend(READ_VERBS.map(read));
+    }
+    for kind in requirements.passing {
+        let resource = kind.resource();
+        permissions.extend(READ_VERBS.map(|verb| cluster_permission(resource.group, resource.plural, verb)));
     }
     if let Some(writes) = requirements.writes {
         permissions.extend(write_permissions(requirements.kinds, writes));

@@ -8,11 +8,12 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use ::kube::api::DynamicObject;
-use ::kube::core::{ApiResource, GroupVersionKind};
+use ::kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
 use ::kube::runtime::watcher::{self, Event, watcher};
 use ::kube::{Api, Client};
 use futures::{StreamExt, TryStreamExt};
 use serde::de::DeserializeOwned;
+use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -47,6 +48,8 @@ pub struct WatchSettings {
     pub max_backoff: Duration,
     /// Whether pods are jobs: they are read whole then, including ended pods.
     pub pods_are_jobs: bool,
+    /// Whether only the metadata of the objects is read.
+    pub metadata_only: bool,
 }
 
 impl Default for WatchSettings {
@@ -59,6 +62,7 @@ impl Default for WatchSettings {
             min_backoff: Duration::from_millis(200),
             max_backoff: Duration::from_secs(10),
             pods_are_jobs: false,
+            metadata_only: false,
         }
     }
 }
@@ -73,6 +77,11 @@ pub async fn run_watch(
 ) {
     let client = statuses.with_activity_tracking(client, kind);
     match kind {
+        _ if settings.metadata_only => {
+            let api: Api<PartialObjectMeta<DynamicObject>> =
+                Api::all_with(client, &api_resource(&kind.resource()));
+            run_typed_watch(api, kind, settings, statuses, deltas).await;
+        }
         Kind::Node => {
             run_typed_watch(Api::<Partial<PartialNode>>::all(client), kind, settings, statuses, deltas).await;
         }
@@ -111,6 +120,18 @@ impl<S: PartialKind> WatchedObject for Partial<S> {
 impl WatchedObject for PartialWorkload {
     fn into_delta(self, _: Kind, _: &ApiResourceInfo) -> Delta {
         self.into()
+    }
+}
+
+impl WatchedObject for PartialObjectMeta<DynamicObject> {
+    fn into_delta(mut self, kind: Kind, resource: &ApiResourceInfo) -> Delta {
+        // They are large, and nothing reads them.
+        (self.metadata.managed_fields, self.metadata.annotations) = (None, None);
+        let (version, name) = (api_version(resource), resource.kind);
+        Delta::Applied {
+            kind,
+            object: json!({"apiVersion": version, "kind": name, "metadata": self.metadata}),
+        }
     }
 }
 

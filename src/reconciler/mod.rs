@@ -92,7 +92,7 @@ pub struct Reconciler {
 impl Reconciler {
     /// Creates a reconciler without objects.
     pub fn new(settings: CoreSettings) -> Self {
-        let kinds = settings.kinds();
+        let kinds = settings.kinds().into_iter().chain(settings.passing_kinds()).collect();
         Self::watching(settings, kinds)
     }
 

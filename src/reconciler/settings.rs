@@ -1,7 +1,9 @@
 //! Settings of the core, built from the configuration at start.
 
 use super::Kind;
-use crate::frameworks::{CreatedKinds, Framework, JobKind, ManagedKinds, RelatedKind, Role, frameworks};
+use crate::frameworks::{
+    CreatedKinds, Framework, JobKind, ManagedKinds, REPLICA_SET, RelatedKind, Role, creates, frameworks,
+};
 use crate::lifecycle::{node_failure, workload};
 use crate::reconciler::second_pass::failpoints::Failpoints;
 use crate::resources::transform::Transform;
@@ -97,6 +99,7 @@ impl CoreSettings {
                 gates || self.manages_pods() || self.needs_end_of_pods()
             }
             Kind::ProvisioningRequest | Kind::PodTemplate => self.gates.provisioning_requests,
+            Kind::ReplicaSet => false,
             _ => true,
         };
         let added = self.added_job_kinds.iter().copied().map(Kind::of_job);
@@ -110,6 +113,37 @@ impl CoreSettings {
         let pods = self.manages_kind(JobKind::POD);
         let read = |kind: &Kind| kind.is_used_by_webhooks() || (pods && *kind == Kind::Pod);
         self.kinds().into_iter().filter(read).collect()
+    }
+
+    /// Returns the kinds whose objects may stand between an object of a managed kind and the pods and jobs below it. They are not
+    /// managed themselves, and are read by their metadata alone.
+    pub fn passing_kinds(&self) -> Vec<Kind> {
+        let passing = self.passing();
+        let rows = self.job_kinds().filter(|row| !row.is_pod() && !self.manages_kind(*row)).map(Kind::of_job);
+        let kinds = rows.chain([Kind::ReplicaSet]);
+        kinds.filter(|kind| passing.contains(&(kind.resource().group, kind.resource().kind))).collect()
+    }
+
+    /// Returns these kinds, as (group, kind).
+    pub fn passing(&self) -> BTreeSet<(&'static str, &'static str)> {
+        let rows: Vec<JobKind> = self.job_kinds().collect();
+        let row = |id: (&str, &str)| rows.iter().find(|row| (row.gvk.group, row.gvk.kind) == id).copied();
+        let has_workloads =
+            |row: &JobKind| self.manages_kind(*row) && row.role != Role::PassThrough && !row.is_pod();
+        let all: Vec<(&'static str, &'static str)> =
+            rows.iter().map(|row| (row.gvk.group, row.gvk.kind)).chain([REPLICA_SET]).collect();
+        let made_by = |id: (&str, &str)| -> Vec<(&'static str, &'static str)> {
+            all.iter().filter(|made| creates(id, **made)).copied().collect()
+        };
+        let is_managed = |id: &(&'static str, &'static str)| row(*id).is_some_and(|row| has_workloads(&row));
+        let tops = all.iter().filter(|id| is_managed(id)).copied().collect();
+        let below = reachable(tops, made_by);
+        let needed = |id: &(&'static str, &'static str)| {
+            let made = reachable(made_by(*id), made_by);
+            made.iter().any(is_managed) || (self.manages_pods() && made.contains(&("", "Pod")))
+        };
+        let managed = |id: &(&'static str, &'static str)| row(*id).is_some_and(|row| self.manages_kind(row));
+        below.into_iter().filter(|id| *id != ("", "Pod") && !managed(id)).filter(needed).collect()
     }
 
     /// Returns whether jobs of a kind are managed.
@@ -174,6 +208,20 @@ impl CoreSettings {
     pub(crate) fn is_external(&self, group: &str, kind: &str) -> bool {
         self.external_kinds.iter().any(|(g, k)| g == group && k == kind)
     }
+}
+
+/// Returns what can be reached from some kinds, these included.
+fn reachable(
+    mut rest: Vec<(&'static str, &'static str)>,
+    next: impl Fn((&str, &str)) -> Vec<(&'static str, &'static str)>,
+) -> BTreeSet<(&'static str, &'static str)> {
+    let mut seen = BTreeSet::new();
+    while let Some(id) = rest.pop() {
+        if seen.insert(id) {
+            rest.extend(next(id));
+        }
+    }
+    seen
 }
 
 /// Limits of writes. `None` means no limit unless stated otherwise.

@@ -2,8 +2,9 @@
 //!
 //! Invariant: a part is rebuilt only if it is out of date, so that publishing copies nothing while nothing changes.
 
-use super::{OwnerEntry, QueueFacts, QueueView, References, Snapshot};
+use super::{QueueFacts, QueueView, References, Snapshot};
 use crate::api::{ObjectKey, OwnerRecord};
+use crate::cache::{Kind, OwnerEntry};
 use crate::frameworks::{Framework, JobKind, JobView, OwnPlace, PodSetSize, frameworks};
 use crate::history::HistoryStats;
 use jiff::{SignedDuration, Timestamp};
@@ -94,28 +95,19 @@ impl SnapshotBuilder {
             controller: view.controller.clone(),
             pod_sets: sizes_for_children(kind, view),
         };
-        let id = (kind, view.key.clone());
-        if self.current.owners.get(&id).is_none_or(|known| **known != entry) {
-            self.current.owners.insert_mut(id, Arc::new(entry));
-        }
+        self.set_owner(&(Kind::of_job(kind), view.key.clone()), Some(&Arc::new(entry)));
     }
 
-    /// Adds, updates or removes a pod as a possible owner of other pods: it is included if a search for a queue finds one at it or
-    /// goes on from it.
-    pub(crate) fn set_pod(&mut self, key: &ObjectKey, entry: Option<OwnerEntry>) {
-        let id = (JobKind::POD, key.clone());
-        let known = self.current.owners.get(&id);
+    /// Adds, updates or removes an object as a possible owner of others.
+    pub(crate) fn set_owner(&mut self, id: &(Kind, ObjectKey), entry: Option<&Arc<OwnerEntry>>) {
+        let known = self.current.owners.get(id);
         match entry {
-            Some(entry) if known.is_none_or(|known| **known != entry) => {
-                self.current.owners.insert_mut(id, Arc::new(entry));
+            Some(entry) if known.is_none_or(|known| known != entry) => {
+                self.current.owners.insert_mut(id.clone(), Arc::clone(entry));
             }
-            None if known.is_some() => drop(self.current.owners.remove_mut(&id)),
+            None if known.is_some() => drop(self.current.owners.remove_mut(id)),
             _ => {}
         }
-    }
-
-    pub(crate) fn remove_job(&mut self, kind: JobKind, key: &ObjectKey) {
-        self.current.owners.remove_mut(&(kind, key.clone()));
     }
 
     /// Adds or removes an object of an external framework: it is included while it owns a Workload.

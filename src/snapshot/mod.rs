@@ -18,8 +18,8 @@ pub use queue_facts::{ClusterQueueFacts, CohortFacts, ObjectFacts, QueueFacts};
 
 use crate::api::ObjectKey;
 use crate::cache::related::RelatedObjects;
-use crate::cache::{Kind, WorkloadIndex};
-use crate::frameworks::{JobKind, OwnPlace, OwnerRef, PodSetSize};
+use crate::cache::{Kind, OwnerEntry, WorkloadIndex};
+use crate::frameworks::OwnerRef;
 use crate::history::HistoryStats;
 use crate::quota::{FlavorResource, NodeUsage};
 use crate::resources::Amount;
@@ -57,8 +57,9 @@ pub struct Snapshot {
     pub ledger_drift: usize,
     /// Numbers about the history.
     pub history: Arc<HistoryStats>,
-    /// Jobs as possible owners of other jobs, by kind and key. Of pods, those with a queue or a controller that is managed.
-    pub owners: RedBlackTreeMapSync<(JobKind, ObjectKey), Arc<OwnerEntry>>,
+    /// Objects as possible owners of others, by kind and key: jobs, and what may stand between a queued object and its pods. Of pods,
+    /// those with a queue or a controller that is known.
+    pub owners: RedBlackTreeMapSync<(Kind, ObjectKey), Arc<OwnerEntry>>,
     /// Objects of external frameworks (kinds whose Workloads another controller creates) that own a Workload, by group,
     /// kind and key.
     pub external_owners: RedBlackTreeMapSync<(String, String, ObjectKey), Arc<OwnerEntry>>,
@@ -88,21 +89,6 @@ pub struct LocalQueueReference {
     pub stopped: bool,
     /// Whether its ClusterQueue has a MultiKueue check.
     pub is_remote: bool,
-}
-
-/// A job as a possible owner of other jobs.
-#[derive(Clone, Debug, PartialEq)]
-pub struct OwnerEntry {
-    /// UID of the job.
-    pub uid: Arc<str>,
-    /// Name of the LocalQueue.
-    pub queue_name: Option<Arc<str>>,
-    /// Its place in a queue, if that does not follow from its queue and its kind.
-    pub place: OwnPlace,
-    /// The controller of the job itself.
-    pub controller: Option<OwnerRef>,
-    /// What its Workload is charged for, where objects below it could be made larger than it.
-    pub pod_sets: Option<Arc<[PodSetSize]>>,
 }
 
 /// Queues and cohorts with counts and usage.
@@ -212,13 +198,12 @@ pub struct CohortView {
 }
 
 impl Snapshot {
-    /// Returns the job that an owner reference names.
+    /// Returns the object that an owner reference names.
     pub fn owner(&self, namespace: &str, owner: &OwnerRef) -> Option<&OwnerEntry> {
         let (group, kind) = (owner.group(), owner.kind.as_str());
         let key = ObjectKey::new(namespace, &owner.name);
         let entry = match Kind::from_group_kind(group, kind) {
-            Some(Kind::Job(kind)) => self.owners.get(&(kind, key)),
-            Some(Kind::Pod) => self.owners.get(&(JobKind::POD, key)),
+            Some(kind @ (Kind::Job(_) | Kind::Pod | Kind::ReplicaSet)) => self.owners.get(&(kind, key)),
             _ => self.external_owners.get(&(group.to_owned(), kind.to_owned(), key)),
         };
         entry.map(AsRef::as_ref)

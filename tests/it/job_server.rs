@@ -47,6 +47,7 @@ impl JobServer {
     /// A leading manager with these settings.
     pub(crate) fn with_settings(core: CoreSettings, admission: AdmissionSettings, cpus: &str) -> Self {
         let now = Timestamp::from_second(START).unwrap();
+        let admission = AdmissionSettings { passing: core.passing(), ..admission };
         let harness = Harness::new(core, FakeApiServer::new(true).with_schemas().unwrap());
         let mut server =
             Self { harness, admission, now, events: Vec::new(), observed: Vec::new(), writes: 0 };

@@ -66,6 +66,7 @@ mod monitoring_queries;
 mod moved_jobs;
 mod own_events;
 mod owner_chains;
+mod passed_chains;
 mod past_usage_of_leaders;
 mod pending_lists;
 mod people_acting;

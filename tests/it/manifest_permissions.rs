@@ -5,7 +5,8 @@ use crate::manifests::{objects, root, texts};
 use serde_json::{Value, json};
 use sluice::api::config::Configuration;
 use sluice::api::crd::v1beta1::CONVERSION_SERVICE;
-use sluice::frameworks::frameworks;
+use sluice::cache::Kind;
+use sluice::frameworks::{Enabled, frameworks};
 use sluice::kube::certificates::{CertificateMode, CertificateSettings, ObserverCertificate};
 use sluice::kube::lease::LeaseSettings;
 use sluice::kube::rbac_check;
@@ -125,6 +126,7 @@ fn needed_by(part: Part, features: Features) -> BTreeSet<Permission> {
     // The same role is for pods of elastic jobs.
     (core.engine.gates.topology, core.gates.elastic_jobs) = (features.topology, features.topology);
     core.frameworks.extend(frameworks().map(|row| row.name.to_owned()));
+    let (passing, reads_whole) = (core.passing_kinds(), matches!(part, Part::Dashboard | Part::History));
     let kinds = if reads_all { core.kinds() } else { core.kinds_for_reviews() };
     let defaults = Configuration::default();
     let serving = defaults.internal_cert_management.webhook_secret_name.clone();
@@ -174,6 +176,7 @@ fn needed_by(part: Part, features: Features) -> BTreeSet<Permission> {
         LeaseSettings { namespace, name: defaults.leader_election.resource_name, election, address: None };
     let required = rbac_check::required_permissions(&rbac_check::PermissionRequirements {
         kinds: &kinds,
+        passing: if reads_whole { &[] } else { &passing },
         certificates: &certificates,
         lease: looks_at_lease.then_some(&lease),
         serves_visibility: features.visibility,
@@ -214,6 +217,26 @@ fn permissions_follow_features() {
     assert_permissions(&granted_without("kueue-controller-manager", &left_out), &needed_with(features));
     let created = |permission: &Permission| permission.2 == "secrets" && permission.4 == "create";
     assert!(!granted_permissions("kueue-controller-manager").iter().any(created));
+}
+
+/// What may stand between a queued object and its pods is read although the shipped configuration does not enable its kind.
+#[test]
+fn kinds_that_are_not_enabled_are_read() {
+    let enabled = frameworks()
+        .filter(|row| row.enabled != Enabled::WhenListed)
+        .map(|row| row.name.to_owned())
+        .collect();
+    let passing = CoreSettings { frameworks: enabled, ..CoreSettings::default() }.passing_kinds();
+    assert!(passing.len() > 1 && passing.contains(&Kind::ReplicaSet), "{passing:?}");
+    for account in ["kueue-controller-manager", "kueue-webhooks"] {
+        let granted = granted_without(account, &["config/frameworks"]);
+        for resource in passing.iter().map(|kind| kind.resource()) {
+            for verb in ["get", "list", "watch"] {
+                let needed = permission("cluster", resource.group, resource.plural, None, verb);
+                assert!(granted.contains(&needed), "{account}: {needed:?}");
+            }
+        }
+    }
 }
 
 /// The account of the webhooks, where they are a Deployment of their own, only reads.

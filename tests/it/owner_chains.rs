@@ -6,20 +6,20 @@ use serde_json::{Value, json};
 use sluice::cache::Kind;
 use sluice::frameworks::{Framework, JobKind, framework, frameworks};
 
-fn row(group: &str, kind: &str) -> &'static Framework {
+pub(crate) fn row(group: &str, kind: &str) -> &'static Framework {
     framework(group, kind).unwrap()
 }
 
-fn job_row() -> &'static Framework {
+pub(crate) fn job_row() -> &'static Framework {
     row("batch", "Job")
 }
 
-fn kind_of(row: &'static Framework) -> Kind {
+pub(crate) fn kind_of(row: &'static Framework) -> Kind {
     Kind::of_job(JobKind::new(row))
 }
 
 /// A sample of a row with a name, which is part of its UID.
-fn named(row: &'static Framework, name: &str, queue: &str) -> Value {
+pub(crate) fn named(row: &'static Framework, name: &str, queue: &str) -> Value {
     let mut object = sample(row, queue);
     object["metadata"]["name"] = json!(name);
     object["metadata"]["uid"] = json!(format!("uid-{name}"));
@@ -27,24 +27,24 @@ fn named(row: &'static Framework, name: &str, queue: &str) -> Value {
 }
 
 /// Makes an object with the name, as [`named`] makes it, the controller of another one.
-fn below(mut object: Value, owner: &'static Framework, name: &str) -> Value {
+pub(crate) fn below(mut object: Value, owner: &'static Framework, name: &str) -> Value {
     object["metadata"]["ownerReferences"] = json!([{"apiVersion": owner.gvk.api_version(),
         "kind": owner.gvk.kind, "name": name, "uid": format!("uid-{name}"), "controller": true}]);
     object
 }
 
 /// Creates an object as a user: its webhooks default and validate it first.
-fn submit(server: &mut JobServer, row: &'static Framework, object: Value) {
+pub(crate) fn submit(server: &mut JobServer, row: &'static Framework, object: Value) {
     let object = server.admit(row, object, None).unwrap();
     server.load(kind_of(row), object);
 }
 
-fn is_suspended(server: &JobServer, row: &'static Framework, name: &str) -> bool {
+pub(crate) fn is_suspended(server: &JobServer, row: &'static Framework, name: &str) -> bool {
     let object = server.get(kind_of(row), name).unwrap();
     object.pointer(row.fields.suspend.unwrap()) == Some(&json!(true))
 }
 
-fn resume(server: &mut JobServer, row: &'static Framework, name: &str) {
+pub(crate) fn resume(server: &mut JobServer, row: &'static Framework, name: &str) {
     server.edit(kind_of(row), name, |object| {
         *object.pointer_mut(row.fields.suspend.unwrap()).unwrap() = json!(false);
     });

@@ -198,6 +198,7 @@ fn needed_with(kinds: &[Kind], deletes_jobs: bool, pods_are_jobs: bool) -> Vec<P
     };
     required_permissions(&PermissionRequirements {
         kinds,
+        passing: &[],
         certificates: &certificates,
         lease: None,
         serves_visibility: false,

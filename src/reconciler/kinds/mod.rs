@@ -3,6 +3,7 @@
 //! Invariants: each kind says what happens when an object is stored, when it is removed and when a write of it has ended;
 //! a kind whose objects get steps says what a step does.
 
+mod links;
 mod only_read;
 mod queues;
 mod with_finalizer;
@@ -88,6 +89,7 @@ pub(super) fn rules(kind: &Kind) -> &dyn KindRules {
         Kind::LocalQueue => &Queue(queues::LocalQueues),
         Kind::Workload => &workloads::Workloads,
         Kind::Pod => &workloads::Pods,
+        Kind::ReplicaSet => &links::ReplicaSets,
         Kind::Job(kind) => kind,
         Kind::Related(kind) => kind,
     }

@@ -1,15 +1,14 @@
 //! Workloads, pods, jobs, and the objects that jobs read. Pods and jobs get their steps as units.
 
+use super::links::{follow_move, pod_entry, set_link};
 use super::{KindRules, Received, Steps, Unread};
+use crate::api::ObjectKey;
 use crate::api::decoding::decode;
-use crate::api::{ObjectKey, names};
-use crate::cache::{JobChange, WorkloadObject};
-use crate::frameworks::{JobKind, OwnPlace, OwnerRef, RelatedKey, RelatedKind};
+use crate::cache::{JobChange, Kind, OwnerEntry, UnreadJob, WorkloadObject};
+use crate::frameworks::{JobKind, RelatedKey, RelatedKind};
 use crate::reconciler::{ReconcileKey, Reconciler};
-use crate::snapshot::OwnerEntry;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::sync::Arc;
 
 pub(super) struct Workloads;
@@ -67,43 +66,12 @@ impl Steps for Workloads {
     }
 }
 
-/// Returns a pod as a possible owner of other pods; `None` if pods are no jobs, or no search for a queue ends at this one or goes
-/// on from it. Most pods of a cluster are such.
-fn owner_entry(core: &Reconciler, pod: &ObjectMeta) -> Option<OwnerEntry> {
-    if !core.settings.manages_kind(JobKind::POD) {
-        return None;
-    }
-    let label = |key| pod.labels.as_ref()?.get(key).filter(|value| !value.is_empty());
-    let queue_name = label(names::QUEUE_NAME_LABEL).map(|name| Arc::from(name.as_str()));
-    let owners = pod.owner_references.as_deref().unwrap_or_default();
-    let controller = owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| OwnerRef {
-        api_version: owner.api_version.clone(),
-        kind: owner.kind.clone(),
-        name: owner.name.clone(),
-        uid: owner.uid.clone(),
-    });
-    let kind = (JobKind::POD.gvk.group, JobKind::POD.gvk.kind);
-    let managed = core.settings.managed();
-    let controller = controller.filter(|owner| managed.may_own(owner, kind));
-    let is_held = label(names::MANAGED_LABEL).is_some();
-    let waits = queue_name.is_some() || is_held;
-    let place = if is_held { OwnPlace::Queued } else { OwnPlace::Nowhere };
-    let uid = || Arc::from(pod.uid.as_deref().unwrap_or_default());
-    (waits || controller.is_some()).then(|| OwnerEntry {
-        uid: uid(),
-        queue_name,
-        place,
-        controller,
-        pod_sets: None,
-    })
-}
-
 pub(super) struct Pods;
 
 impl KindRules for Pods {
     fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), Unread> {
         let pod: Pod = decode(&received.object)?;
-        core.snapshot_builder.set_pod(key, owner_entry(core, &pod.metadata));
+        set_link(core, Kind::Pod, key, pod_entry(core, &pod.metadata));
         core.mark_unit_of_pod(key);
         let read = core.cache.ingest_unit_pod(key, &received.object);
         core.mark_unit_of_pod(key);
@@ -114,7 +82,7 @@ impl KindRules for Pods {
     }
 
     fn remove(&self, core: &mut Reconciler, key: &ObjectKey) {
-        core.snapshot_builder.set_pod(key, None);
+        set_link(core, Kind::Pod, key, None);
         core.mark_unit_of_pod(key);
         core.cache.remove_unit_pod(key);
         let change = core.cache.remove_pod(key);
@@ -130,13 +98,36 @@ impl KindRules for Pods {
     }
 }
 
+/// Follows that a job cannot be decoded: of its place among owners counts what its metadata says. That matters to a user only if it is
+/// in a queue, or below an object that is.
+fn follow_unread(
+    core: &mut Reconciler,
+    kind: JobKind,
+    key: &ObjectKey,
+    unread: UnreadJob,
+) -> Result<(), Unread> {
+    kind.remove(core, key);
+    let is_queued = core.units().is_queued_unread(kind, &key.namespace, &unread.place);
+    set_link(core, Kind::of_job(kind), key, Some(unread.place));
+    if is_queued { Err(Unread { problem: unread.problem, in_part: true }) } else { Ok(()) }
+}
+
 impl KindRules for JobKind {
     fn store(&self, core: &mut Reconciler, key: &ObjectKey, received: Received) -> Result<(), Unread> {
+        if !core.settings.manages_kind(*self) {
+            set_link(core, Kind::of_job(*self), key, Some(OwnerEntry::of_metadata(&received.object)));
+            return Ok(());
+        }
         let had_pods = core.cache.job(&(*self, key.clone())).is_some_and(|view| view.status.active_pods > 0);
-        let JobChange { replaced, pods, moved } = core.cache.ingest_job(*self, key, received.object)?;
+        let change = match core.cache.ingest_job(*self, key, received.object) {
+            Ok(change) => change,
+            Err(unread) => return follow_unread(core, *self, key, *unread),
+        };
+        set_link(core, Kind::of_job(*self), key, None);
+        let JobChange { replaced, pods, moved } = change;
         core.follow_rechecked_pods(pods);
         if let Some(uid) = moved {
-            core.work_queue.add_all(core.units().steps_below(&uid));
+            follow_move(core, &uid);
         }
         if let Some(uid) = &replaced {
             core.mark_workloads_owned_by(uid);
@@ -155,10 +146,11 @@ impl KindRules for JobKind {
     }
 
     fn remove(&self, core: &mut Reconciler, key: &ObjectKey) {
+        set_link(core, Kind::of_job(*self), key, None);
         if let Some((view, pods)) = core.cache.remove_job(*self, key) {
             core.follow_rechecked_pods(pods);
-            core.work_queue.add_all(core.units().steps_below(&view.uid));
-            core.snapshot_builder.remove_job(*self, key);
+            follow_move(core, &view.uid);
+            core.snapshot_builder.set_owner(&(Kind::of_job(*self), key.clone()), None);
             core.mark_workloads_of_job(*self, &view);
             let above = core.units().steps_above(&view);
             core.work_queue.add_all(above);

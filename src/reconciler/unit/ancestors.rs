@@ -8,10 +8,11 @@ use super::{LoadedUnit, UnitStep};
 use crate::api::reason::ConditionType;
 use crate::api::{ObjectKey, OwnerRecord, names};
 use crate::cache::records::WorkloadRecord;
+use crate::cache::{Kind, OwnerEntry};
 use crate::frameworks::{
     Above, AncestryError, ChildGroup, End, FoundOwner, Framework, JobKind, JobView, OwnPlace, OwnerLookup,
-    OwnerRef, PodSetSize, PodSetView, Role, Searched, Stop, StopScope, UnitKey, first_excess_group,
-    framework, search_above,
+    OwnerRef, PodSetSize, PodSetView, REPLICA_SET, Role, Searched, Stop, StopScope, UnitKey,
+    first_excess_group, framework, search_above,
 };
 use crate::lifecycle::conditions;
 use crate::reconciler::work_queue::ReconcileKey;
@@ -33,11 +34,11 @@ impl<'a> Units<'a> {
     /// Returns the steps of what is below an object that has appeared, is gone, or has another controller or queue: another object may
     /// be queued in their place now.
     pub(crate) fn steps_below(self, uid: &str) -> Vec<ReconcileKey> {
-        let jobs = self.cache.jobs_below(uid);
-        let uids = jobs.iter().filter_map(|id| self.cache.job(id)).map(|view| &*view.uid).chain([uid]);
-        let pods: BTreeSet<&UnitKey> = uids.flat_map(|uid| self.cache.units_controlled_by(uid)).collect();
+        let below = self.cache.below(uid);
+        let pods: BTreeSet<&UnitKey> =
+            below.uids.iter().flat_map(|uid| self.cache.units_controlled_by(uid)).collect();
         let pods = pods.into_iter().cloned().map(ReconcileKey::Unit);
-        self.steps_of_jobs(jobs).into_iter().chain(pods).collect()
+        self.steps_of_jobs(below.jobs).into_iter().chain(pods).collect()
     }
 
     fn above(self, kind: JobKind, view: &JobView) -> Result<Above, AncestryError> {
@@ -50,24 +51,70 @@ impl<'a> Units<'a> {
             names_queue: view.queue_name.is_some(),
             controller: view.controller.as_ref(),
         };
-        search_above(object, &self.settings.managed(), |owner| self.look_up(&view.key.namespace, owner))
+        self.above_object(&view.key.namespace, object)
     }
 
-    fn look_up(self, namespace: &Arc<str>, owner: &OwnerRef) -> OwnerLookup {
+    /// Returns what stands above an object in a namespace.
+    ///
+    /// # Errors
+    /// The owner references are cyclic or too deep.
+    pub(crate) fn above_object(self, namespace: &str, object: Searched<'_>) -> Result<Above, AncestryError> {
+        search_above(object, &self.settings.managed(), |owner| self.look_up(namespace, owner))
+    }
+
+    fn look_up(self, namespace: &str, owner: &OwnerRef) -> OwnerLookup {
         if self.settings.is_external(owner.group(), &owner.kind) {
             return self.look_up_external(namespace, owner);
         }
-        let Some(kind) = framework(owner.group(), &owner.kind).map(JobKind::new) else {
-            return OwnerLookup::Unread;
-        };
-        let key = ObjectKey { namespace: namespace.clone(), name: Arc::from(owner.name.as_str()) };
-        let Some(job) = self.cache.job(&(kind, key)) else { return OwnerLookup::Missing };
+        let id = (owner.group(), owner.kind.as_str());
+        let row = framework(id.0, id.1).map(JobKind::new);
+        let replica_set = (id == REPLICA_SET).then_some(Kind::ReplicaSet);
+        let Some(kind) = row.map(Kind::of_job).or(replica_set) else { return OwnerLookup::Unread };
+        let key = ObjectKey::new(namespace, &owner.name);
+        if let Some((row, job)) = row.and_then(|row| Some((row, self.cache.job(&(row, key.clone()))?))) {
+            return OwnerLookup::Found(FoundOwner {
+                uid: job.uid.to_string(),
+                names_queue: job.queue_name.is_some(),
+                place: self.place_of_job(row, job),
+                controller: job.controller.clone(),
+            });
+        }
+        let Some(entry) = self.cache.link(&(kind, key)) else { return OwnerLookup::Missing };
         OwnerLookup::Found(FoundOwner {
-            uid: job.uid.to_string(),
-            names_queue: job.queue_name.is_some(),
-            place: self.place_of_job(kind, job),
-            controller: job.controller.clone(),
+            uid: entry.uid.to_string(),
+            names_queue: entry.queue_name.is_some(),
+            place: self.place_of_link(kind, namespace, entry),
+            controller: entry.controller.clone(),
         })
+    }
+
+    /// Returns the place in a queue of an object that is not stored as a job: a pod, or a job that cannot be decoded.
+    fn place_of_link(self, kind: Kind, namespace: &str, entry: &OwnerEntry) -> OwnPlace {
+        let asks = |unnamed: bool| {
+            let named = entry.queue_name.is_some();
+            (named || (unnamed && self.settings.manage_jobs_without_queue_name))
+                && self.manages_namespace(namespace)
+        };
+        let queued = match kind {
+            Kind::Pod => entry.place == OwnPlace::Queued || asks(false),
+            Kind::Job(row) => self.settings.manages_kind(row) && row.role != Role::PassThrough && asks(true),
+            _ => false,
+        };
+        if queued { OwnPlace::Queued } else { OwnPlace::Nowhere }
+    }
+
+    /// Returns whether a job that cannot be decoded is in a queue, or below an object that is.
+    pub(crate) fn is_queued_unread(self, kind: JobKind, namespace: &str, entry: &OwnerEntry) -> bool {
+        let object = Searched {
+            kind: (kind.gvk.group, kind.gvk.kind),
+            uid: &entry.uid,
+            names_queue: entry.queue_name.is_some(),
+            controller: entry.controller.as_ref(),
+        };
+        let above = || self.above_object(namespace, object).map(Above::queued);
+        self.place_of_link(Kind::of_job(kind), namespace, entry) != OwnPlace::Nowhere
+            || entry.queue_name.is_some()
+            || above().is_ok_and(|owner| owner.is_some())
     }
 
     /// Returns the place of a job in a queue. One that has lost its queue keeps it until its Workload has ended.
@@ -83,7 +130,7 @@ impl<'a> Units<'a> {
     }
 
     /// Looks up an external owner by the Workloads that it owns in the same namespace.
-    fn look_up_external(self, namespace: &Arc<str>, owner: &OwnerRef) -> OwnerLookup {
+    fn look_up_external(self, namespace: &str, owner: &OwnerRef) -> OwnerLookup {
         let workload = self.latest_workload_of(namespace, &owner.uid).filter(|record| {
             record.owner.as_ref().is_some_and(|actual| {
                 (actual.group(), &*actual.kind, &*actual.name)
