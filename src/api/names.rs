@@ -92,3 +92,6 @@ pub const JOB_OWNER_GVK_ANNOTATION: &str = "kueue.x-k8s.io/job-owner-gvk";
 pub const COMPONENT_INDEX_ANNOTATION: &str = "kueue.x-k8s.io/component-workload-index";
 /// Annotation of a Workload: name of the object whose pods it is for.
 pub const JOB_OWNER_NAME_ANNOTATION: &str = "kueue.x-k8s.io/job-owner-name";
+
+/// What a Workload takes over from the one that its job had before: the UID of that one, and fields of its status.
+pub const CARRIED_ANNOTATION: &str = "sluice.dev/carried-status";

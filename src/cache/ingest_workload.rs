@@ -156,7 +156,8 @@ impl Cache {
         if bulky && conditions::is_true(status, ConditionType::Finished) {
             let interned = &mut self.shared.interned;
             self.workloads.change(key, |record| {
-                record.status = interned.intern_finished_status(mem::take(&mut record.status));
+                let limit = record.max_execution_seconds;
+                record.status = interned.intern_finished_status(mem::take(&mut record.status), limit);
             });
         }
     }

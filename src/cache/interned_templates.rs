@@ -8,6 +8,7 @@ use crate::cache::interner::{Digest, StringInterner, WeakInterner};
 use crate::cache::records::{EffectiveRequests, PodSetRecord, PodSets};
 use crate::cache::workload_object::RawFieldRef;
 use crate::frameworks::{PodSetInfo, PodSetView, TemplateInfo, pod_set_fingerprint, pod_set_infos};
+use crate::lifecycle::carried;
 use crate::scheduler;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use serde_json::Value;
@@ -95,10 +96,15 @@ impl InternedTemplates {
         Ok(status)
     }
 
-    /// Returns the status of a finished Workload reduced to the condition `Finished`, to save memory. Nothing else of
-    /// it is needed, because the status of a finished Workload is never written again.
-    pub(crate) fn intern_finished_status(&mut self, status: Arc<WorkloadStatus>) -> Arc<WorkloadStatus> {
+    /// Returns the status of a finished Workload reduced to the condition `Finished` and what a next Workload of its job takes over,
+    /// to save memory. Nothing else of it is needed, because the status of a finished Workload is never written again.
+    pub(crate) fn intern_finished_status(
+        &mut self,
+        status: Arc<WorkloadStatus>,
+        execution_limit: Option<i32>,
+    ) -> Arc<WorkloadStatus> {
         let mut reduced = Arc::unwrap_or_clone(status);
+        carried::count_last_admission(&mut reduced, execution_limit);
         reduced.conditions.retain(|condition| condition.type_ == ConditionType::Finished.as_str());
         reduced.conditions.shrink_to_fit();
         reduced.admission = None;

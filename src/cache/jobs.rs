@@ -7,7 +7,7 @@ use super::{Cache, Kind, OwnerEntry, remove_from_index};
 use crate::api::{ObjectKey, names};
 use crate::frameworks::{
     JobKind, JobView, RelatedKey, RelatedKind, frameworks, is_longest_workload_name,
-    job_name_in_workload_name, own_workload_key, replica_workload_key,
+    job_name_in_workload_name, own_workload_keys, replica_workload_key,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,7 +132,7 @@ impl JobRecords {
             };
             let mut candidates =
                 self.views.range(first..).take_while(|((other, key), _)| *other == kind && fits(key));
-            candidates.find(|(_, view)| own_workload_key(&kind, view) == *workload)
+            candidates.find(|(_, view)| own_workload_keys(&kind, view).contains(workload))
         })
     }
 

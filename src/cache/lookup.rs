@@ -153,6 +153,19 @@ impl Cache {
         self.jobs.of_own_workload(workload).or_else(of_replica)
     }
 
+    /// Returns the Workload from which this one takes over what was counted about their job.
+    pub(crate) fn workloads_before(&self, key: &ObjectKey) -> Vec<ObjectKey> {
+        let Some(record) = self.workload(key).filter(|record| record.annotations.carried_from.is_some())
+        else {
+            return Vec::new();
+        };
+        let beside = record.owner.iter().flat_map(|owner| self.workloads_owned_by(&owner.uid));
+        let is_former = |other: &&ObjectKey| {
+            self.workload(other).is_some_and(|other| record.carries_from(&other.meta.uid))
+        };
+        beside.filter(is_former).cloned().collect()
+    }
+
     /// Returns the unit that a Workload with this key was made for: a job or one of its replicas.
     pub(crate) fn unit_of_own_workload(&self, workload: &ObjectKey) -> Option<(UnitKey, &Arc<JobView>)> {
         let of_replica = || {

@@ -10,6 +10,7 @@ use crate::cache::interned_templates::{InternedTemplates, Labels};
 use crate::cache::interner::Digest;
 use crate::cache::workload_object::{RawFieldRef, WorkloadObject};
 use crate::frameworks::{PodSetInfo, TemplateFingerprint};
+use crate::lifecycle::carried::{self, Carried};
 use crate::lifecycle::provisioning::PARAMETER_PREFIX;
 use crate::lifecycle::{backoff, conditions, reservation};
 use crate::resources::{Requests, first_excess, format_quantity};
@@ -122,6 +123,8 @@ pub(crate) struct WorkloadAnnotations {
     pub(crate) is_pod_group: bool,
     /// Whether the Workload is a slice of an elastic job.
     pub(crate) is_slice: bool,
+    /// UID of the Workload of the same job from which it takes over what was counted.
+    pub(crate) carried_from: Option<Box<str>>,
     /// Name of the first of the slices that take over from one another, if the Workload names it.
     pub(crate) chain: Option<Arc<str>>,
 }
@@ -239,7 +242,13 @@ impl WorkloadRecord {
         let others = labels.iter().filter(|(key, _)| *key != names::JOB_UID_LABEL);
         let others = others.map(|(key, value)| (key.clone(), value.clone())).collect();
         self.labels = templates.intern_labels(others, &self.labels);
+        let carried = annotations.get(names::CARRIED_ANNOTATION);
+        let carried: Option<Carried> = carried.and_then(|text| serde_json::from_str(text).ok());
+        if let Some(carried) = carried.as_ref().filter(|_| carried::is_fresh(&self.status)) {
+            carried.apply(Arc::make_mut(&mut self.status));
+        }
         self.annotations = WorkloadAnnotations {
+            carried_from: carried.map(|carried| carried.from.into()),
             admission_gated_by: gated_by.cloned(),
             priority_boost: priority_boost_of(annotations),
             variant: variant_of(metadata),
@@ -348,6 +357,16 @@ impl WorkloadRecord {
         reservation::holds_quota(&self.status)
             && !conditions::is_true(&self.status, ConditionType::Evicted)
             && !self.meta.is_deleting()
+    }
+
+    /// Returns what it has counted about its job, if the next Workload of that depends on it.
+    pub(crate) fn carried(&self, now: Timestamp) -> Option<Carried> {
+        Carried::of(&self.meta.uid, &self.status, self.max_execution_seconds, now)
+    }
+
+    /// Returns whether it was made to take over from the Workload with this UID.
+    pub(crate) fn carries_from(&self, uid: &str) -> bool {
+        self.annotations.carried_from.as_deref() == Some(uid)
     }
 
     /// Returns the index keys of the Workload.

@@ -108,8 +108,8 @@ pub use view::{
     PodSetView, RelatedView,
 };
 pub use workload::{
-    SliceMarks, WorkloadRequest, is_longest_workload_name, job_name_in_workload_name, own_workload_key,
-    pod_set_infos, replica_workload_key, workload_body, workload_name,
+    SliceMarks, WorkloadRequest, is_longest_workload_name, job_name_in_workload_name, next_workload_key,
+    own_workload_key, own_workload_keys, pod_set_infos, replica_workload_key, workload_body, workload_name,
 };
 
 use std::fmt;

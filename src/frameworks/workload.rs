@@ -74,6 +74,19 @@ pub fn own_workload_key(kind: &Framework, job: &JobView) -> ObjectKey {
     ObjectKey { namespace: job.key.namespace.clone(), name: Arc::from(name) }
 }
 
+/// Returns the key of the Workload that is created for a job while the one with its own key still exists; of the slices of an
+/// elastic job, which have a new name at each size, the one that follows that with this UID.
+pub fn next_workload_key(kind: &Framework, job: &JobView, former: &str) -> ObjectKey {
+    let extra = job.options.slice.as_ref().map_or("next", |_| former);
+    let name = workload_name(kind.gvk.group, kind.gvk.kind, &job.key.name, &job.uid, Some(extra));
+    ObjectKey { namespace: job.key.namespace.clone(), name: Arc::from(name) }
+}
+
+/// Returns the keys that a Workload which was made for a job may have, those of its earlier slices excepted.
+pub fn own_workload_keys(kind: &Framework, job: &JobView) -> [ObjectKey; 2] {
+    [own_workload_key(kind, job), next_workload_key(kind, job, "")]
+}
+
 /// Returns the key of the Workload of a replica.
 pub fn replica_workload_key(kind: &Framework, job: &JobView, index: u32) -> ObjectKey {
     let name = format!("{}-{index}", job.key.name);

@@ -41,6 +41,11 @@ impl WorkloadOwner {
             Self::Missing { .. } | Self::External => true,
         }
     }
+
+    /// Returns whether the Workload stays until the next one of its job has what it has counted.
+    pub(super) const fn waits_for_successor(&self) -> bool {
+        matches!(self, Self::Job(JobFacts { waits_for_successor: true, .. }))
+    }
 }
 
 /// Owner of a Workload.
@@ -81,6 +86,8 @@ pub struct JobFacts {
     pub absent_pods: Option<i32>,
     /// Whether the job must not hold quota at present.
     pub hold: Hold,
+    /// Whether the Workload, which is being deleted or has finished, stays until the next one of the job has what it has counted.
+    pub waits_for_successor: bool,
     /// Set if the job names another queue than its Workload: that queue, or an empty name.
     pub moved_to: Option<String>,
 }

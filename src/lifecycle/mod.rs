@@ -4,6 +4,7 @@
 //! reservation clears `Evicted`, and a reservation is cleared only after its pods have stopped (I14, I15).
 
 pub mod backoff;
+pub mod carried;
 pub mod certificates;
 pub mod checks;
 pub mod clock;

@@ -127,6 +127,7 @@ fn plan_finished_or_deleting(
     now: Timestamp,
 ) -> Option<Plan> {
     let finished = conditions::true_since(subject.status, ConditionType::Finished);
+    let waits_for_successor = subject.has_finalizer && facts.owner.waits_for_successor();
     if subject.deleting {
         let runs = match &facts.owner {
             // The pods of a job that is being deleted may still run: in the foreground, or if another finalizer holds it.
@@ -140,6 +141,9 @@ fn plan_finished_or_deleting(
             }
             WorkloadOwner::None => false,
         };
+        if !runs && waits_for_successor {
+            return Some(hand_over(subject, now));
+        }
         if !runs {
             let step =
                 if subject.has_finalizer { WorkloadStep::RemoveFinalizer } else { WorkloadStep::NoWrite };
@@ -154,7 +158,9 @@ fn plan_finished_or_deleting(
     let mut plan = Plan::no_write();
     if let Some(keep) = settings.retain_finished {
         let end = backoff::after(since, keep);
-        if now >= end && !subject.deleting {
+        if waits_for_successor {
+            // Its time comes when the next one has quota.
+        } else if now >= end && !subject.deleting {
             plan.step = WorkloadStep::Delete;
             plan.transitions.push(Transition::RetentionExpired);
         } else {
@@ -162,6 +168,18 @@ fn plan_finished_or_deleting(
         }
     }
     Some(plan)
+}
+
+/// Lets a Workload that is being deleted and whose job has stopped release its quota. It then stays until the next one of the job
+/// has what it has counted.
+fn hand_over(subject: &WorkloadInput<'_>, now: Timestamp) -> Plan {
+    let mut draft =
+        Draft { input: subject, status: subject.status.clone(), transitions: Vec::new(), due: None, now };
+    if reservation::holds_quota(subject.status) {
+        let (reason, message) = (PendingReason::PendingEvaluation, "The workload is deleted");
+        reservation::unreserve(&mut draft.status, reason, message, subject.generation, now);
+    }
+    draft.into_plan(QueueMembership::NotQueued)
 }
 
 /// Returns reason and message of the Finished condition if the Workload must be finished.

@@ -115,6 +115,7 @@ impl Reconciler {
             self.work_queue.add_all(below);
         }
         self.mark_workloads(self.cache.slices_beside(key));
+        self.mark_workloads(self.cache.workloads_before(key));
         let mut units = self.units().named_like_workload(key);
         units.extend(self.cache.units_near_workload(key, owner));
         self.work_queue.add_all(units.into_iter().map(ReconcileKey::Unit));

@@ -34,6 +34,8 @@ pub(crate) struct JobServer {
     pub(crate) observed: Vec<Observation>,
     /// Number of writes.
     pub(crate) writes: usize,
+    /// Number of writes after which the manager is killed, until it is replaced.
+    pub(crate) dies_after: Option<usize>,
 }
 
 impl JobServer {
@@ -49,8 +51,15 @@ impl JobServer {
         let now = Timestamp::from_second(START).unwrap();
         let admission = AdmissionSettings { passing: core.passing(), ..admission };
         let harness = Harness::new(core, FakeApiServer::new(true).with_schemas().unwrap());
-        let mut server =
-            Self { harness, admission, now, events: Vec::new(), observed: Vec::new(), writes: 0 };
+        let mut server = Self {
+            harness,
+            admission,
+            now,
+            events: Vec::new(),
+            observed: Vec::new(),
+            writes: 0,
+            dies_after: None,
+        };
         let groups = json!([{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "f", "resources": [
             {"name": "cpu", "nominalQuota": cpus}, {"name": "memory", "nominalQuota": "1000Gi"}]}]}]);
         for (kind, object) in [
@@ -77,6 +86,7 @@ impl JobServer {
 
     /// Replaces the manager by one that reads everything again.
     pub(crate) fn restart(&mut self, settings: CoreSettings) {
+        self.dies_after = None;
         let lists = self.harness.restart(settings);
         self.feed(lists);
         self.feed(vec![Delta::Leading(true)]);
@@ -316,6 +326,12 @@ impl JobServer {
             for effect in self.harness.core.apply_all(deltas, self.now) {
                 match effect {
                     Effect::Write(write) => {
+                        if let Some(left) = &mut self.dies_after {
+                            if *left == 0 {
+                                return;
+                            }
+                            *left -= 1;
+                        }
                         self.writes += 1;
                         self.harness.execute(write, self.now);
                     }

@@ -12,6 +12,7 @@ mod audit;
 mod batch_job_status;
 mod blocked_pods;
 mod borrowed_history;
+mod carried_status;
 mod changed_roles;
 mod charged_usage;
 mod chart;

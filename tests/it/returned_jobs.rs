@@ -159,3 +159,26 @@ fn a_failed_submission_is_no_end() {
         assert!(!suspended(&server, row, kind), "{said}");
     }
 }
+
+/// Its runs have one execution limit, and the Workload of the former run goes.
+#[test]
+fn a_job_that_comes_back_has_run_before() {
+    for case in cases() {
+        let (mut server, _, kind) = server(&case);
+        server.delete(kind, "j");
+        let row = framework(case.group, case.kind).unwrap();
+        let metadata = json!({"name": "j", "namespace": "ns", "labels": {
+            "kueue.x-k8s.io/queue-name": "lq", "kueue.x-k8s.io/max-exec-time-seconds": "60"}});
+        server.submit(row, json!({"metadata": metadata, "spec": case.spec})).unwrap();
+        for _ in 0..3 {
+            server.advance(SignedDuration::from_secs(13));
+            server.edit(kind, "j", |job| job["status"] = case.ended.clone());
+            assert!(finished(&server), "{}", case.kind);
+            server.advance(SignedDuration::from_secs(600));
+            server.edit(kind, "j", |job| job["status"] = case.runs.clone());
+            assert!(server.holds_quota() && !finished(&server), "{}", case.kind);
+        }
+        server.advance(SignedDuration::from_secs(26));
+        assert_eq!(server.all(Kind::Workload)[0]["spec"]["active"], json!(false), "{}", case.kind);
+    }
+}

@@ -103,6 +103,7 @@ impl<'a> UnitFacts<'a> {
         JobFacts {
             stopped,
             taken_over,
+            waits_for_successor: self.waits_for_successor(record, unit, now),
             // A slice is replaced.
             moved_to: (!superfluous && slices.is_none())
                 .then(|| self.units.moved_to(record, Some(unit)))

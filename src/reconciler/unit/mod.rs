@@ -12,6 +12,7 @@
 mod ancestors;
 pub(super) mod comparison;
 pub(super) mod facts;
+mod following;
 mod foreign_members;
 pub(super) mod grants;
 mod members;

@@ -102,6 +102,9 @@ impl UnitStep<'_> {
             return;
         }
         if !reservation::holds_quota(&used.status) {
+            if let Some(former) = self.units.slice_to_follow(unit, self.now) {
+                return self.follow(unit, former);
+            }
             return self.sync_workload(unit, latest);
         }
         if used.keeps_quota() && !self.has_pods(unit, &used.meta.key) {

@@ -83,6 +83,19 @@ impl<'a> Slices<'a> {
         !is_latest && !self.is_in_use(record)
     }
 
+    /// Returns the slices that are being deleted and hold no quota.
+    pub(super) fn released(&self) -> impl Iterator<Item = &'a Arc<WorkloadRecord>> {
+        let released = |record: &&Arc<WorkloadRecord>| {
+            record.meta.is_deleting() && !reservation::holds_quota(&record.status)
+        };
+        self.unfinished.iter().copied().filter(released)
+    }
+
+    /// Returns whether the job runs, or may run, on the quota of another slice.
+    pub(super) fn is_other_in_use(&self, record: &WorkloadRecord) -> bool {
+        self.reserving.is_some_and(|used| used.meta.key != record.meta.key)
+    }
+
     /// Returns reason and message of the end of a superfluous slice.
     pub(super) fn end_of(&self, record: &WorkloadRecord) -> (&'static str, &'static str) {
         let takes_over = |other: &Arc<WorkloadRecord>| {

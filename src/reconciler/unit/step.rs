@@ -8,7 +8,7 @@ use crate::api::ObjectKey;
 use crate::api::reason::ConditionType;
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
-use crate::frameworks::{Awaited, ComposeError, JobHold, JobView, Role, UnitStatus};
+use crate::frameworks::{Awaited, ComposeError, JobHold, JobView, Role, UnitStatus, next_workload_key};
 use crate::lifecycle::{backoff, conditions, reservation};
 use crate::reconciler::nodes::blocked_pods;
 use jiff::SignedDuration;
@@ -55,7 +55,8 @@ impl UnitStep<'_> {
         let namespace = &unit.workload.namespace;
         let key = |name: &str| ObjectKey { namespace: namespace.clone(), name: Arc::from(name) };
         let started_by = unit.owner.and_then(starting_workload).map(key);
-        let mut keys = started_by.iter().chain([&unit.workload]);
+        let next = unit.owner.map(|owner| next_workload_key(&unit.key.kind, owner, ""));
+        let mut keys = started_by.iter().chain(&next).chain([&unit.workload]);
         let unreadable = keys.any(|key| self.units.cache.unreadable().problem(Kind::Workload, key).is_some());
         if unreadable {
             self.work_queue.add_at(unit.reconcile_key(), backoff::after(self.now, UNREADABLE_RECHECK));
@@ -71,7 +72,9 @@ impl UnitStep<'_> {
             return;
         }
         let (suspended, patches) = (unit.view.suspended, unit.view.options.patches.as_ref());
-        if record.is_none() || (suspended && patches.is_some() && awaited.problem.is_some()) {
+        if record.is_none_or(|record| record.meta.is_deleting())
+            || (suspended && patches.is_some() && awaited.problem.is_some())
+        {
             let error = ComposeError::Awaits(Box::new(awaited.clone()));
             self.report(unit, "ErrWorkloadCompose", &error.to_string());
         }
@@ -111,6 +114,7 @@ impl UnitStep<'_> {
             // The Workload is about to finish, or waits for the pods of another one.
             return;
         }
+        self.delete_followed_workload(unit, record);
         let membership = self.units.membership(unit, record);
         self.apply_membership(unit, record, &membership);
         if unit.view.deleting {
@@ -188,6 +192,11 @@ impl UnitStep<'_> {
     fn hold(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord, owned: bool) {
         let status = unit.status(self.now);
         let reserved = reservation::holds_quota(&record.status);
+        let finished = conditions::is_true(&record.status, ConditionType::Finished);
+        let released = record.meta.is_deleting() && !reserved && !finished;
+        if unit.owner.is_some() && status.suspended && released && !self.has_pods(unit, &record.meta.key) {
+            return self.follow(unit, record);
+        }
         let returned = unit.owner.is_some() && ended_with_its_job(record);
         let stops =
             unit.owner.is_none() || !status.suspended || (reserved && !awaits_admission(record)) || returned;
@@ -203,7 +212,6 @@ impl UnitStep<'_> {
                 return;
             }
         }
-        let finished = conditions::is_true(&record.status, ConditionType::Finished);
         if !finished && !record.meta.is_deleting() && owned {
             self.report_check_messages(unit, record);
             self.sync_workload(unit, record);

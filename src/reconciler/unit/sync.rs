@@ -118,14 +118,37 @@ impl UnitStep<'_> {
         if unit.view.options.prebuilt_workload.is_some() || record.meta.is_deleting() {
             return;
         }
+        if self.is_followed_after_end(unit, record) {
+            return self.follow(unit, record);
+        }
         let item = unit.reconcile_key();
         if !self.writes.may_write(Kind::Workload, key, self.now) {
             return self.writes.retry_after_backoff((Kind::Workload, key), item, self.work_queue, self.now);
         }
+        self.record_replacement(unit, record);
+        let why = if ended_with_its_job(record) {
+            "Workload of a run that has ended"
+        } else {
+            "not matching Workload"
+        };
+        self.delete_workload(unit, record, &format!("Deleted {why}: {key}"));
+    }
+
+    /// Deletes a Workload of a unit that may be written.
+    pub(super) fn delete_workload(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord, note: &str) {
+        let options = delete_options(&record.meta);
+        let request = WriteRequest::new(Kind::Workload, record.meta.key.clone(), Verb::Delete, options);
+        let request = request.with_effects(vec![unit.event("DeletedWorkload", note)]);
+        self.writes.start(request.on_behalf_of(unit.reconcile_key()), self.now);
+    }
+
+    /// Counts how often the Workload of a unit is replaced, and says that the next one has to wait.
+    pub(super) fn record_replacement(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
+        let key = &record.meta.key;
         // Each start and stop of a job that comes back changes its spec.
         let returned = ended_with_its_job(record);
         let generation = (!returned).then_some(unit.view.generation);
-        if self.writes.replacements.record(key, generation, self.now) {
+        if self.writes.replacements.record(&unit.workload, generation, self.now) {
             let cause = if returned {
                 "the status of the job says again and again that it has finished, and then that it has not"
             } else {
@@ -136,11 +159,6 @@ impl UnitStep<'_> {
             );
             self.report(unit, "WorkloadReplacedRepeatedly", &note);
         }
-        let why = if returned { "Workload of a run that has ended" } else { "not matching Workload" };
-        let event = unit.event("DeletedWorkload", &format!("Deleted {why}: {key}"));
-        let options = delete_options(&record.meta);
-        let request = WriteRequest::new(Kind::Workload, key.clone(), Verb::Delete, options);
-        self.writes.start(request.with_effects(vec![event]).on_behalf_of(item), self.now);
     }
 
     /// Emits the messages of pending admission checks while the unit waits for them, once for each change.

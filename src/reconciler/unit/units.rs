@@ -13,7 +13,7 @@ use crate::cache::records::WorkloadRecord;
 use crate::cache::{Cache, JobId, Kind};
 use crate::frameworks::{
     Component, JobKind, JobView, NO_MEMBERS, OwnerRef, PodMember, Role, Unit, UnitKey, UnitStatus,
-    UnitSummary, framework, own_workload_key, path_of,
+    UnitSummary, framework, own_workload_keys, path_of,
 };
 use crate::lifecycle::conditions;
 use crate::lifecycle::pod_blocker::{BlockedPods, PodBlocker};
@@ -104,7 +104,13 @@ impl<'a> Units<'a> {
         let owned = owned.filter_map(|key| self.cache.workload(key)).filter(is_other);
         let mut others: Vec<_> = owned.filter(|record| !is_given_up(record)).collect();
         others.sort_by_key(|record| conditions::is_true(&record.status, ConditionType::Finished));
-        named.into_iter().chain(others).collect()
+        let mut all: Vec<_> = named.into_iter().chain(others).collect();
+        // One that has ended, or ends, gives way to the one that was made to follow it.
+        let follows = |record: &WorkloadRecord| all.iter().any(|other| record.carries_from(&other.meta.uid));
+        if let Some(next) = all.iter().position(|record| follows(record)) {
+            all.swap(0, next);
+        }
+        all
     }
 
     /// Returns the Workload of a unit that is in use; of the slices of an elastic job, the one on whose quota its pods run.
@@ -164,7 +170,7 @@ impl<'a> Units<'a> {
 
     /// Returns the Workloads that a change of a job concerns, beside those that it owns.
     pub(crate) fn workloads_named_by(self, kind: JobKind, view: &JobView) -> Vec<ObjectKey> {
-        let keys = view.prebuilt_workload_key().into_iter().chain([own_workload_key(&kind, view)]);
+        let keys = view.prebuilt_workload_key().into_iter().chain(own_workload_keys(&kind, view));
         keys.filter(|key| self.cache.workload(key).is_some()).collect()
     }
 
@@ -254,8 +260,9 @@ impl<'a> Units<'a> {
         let key = ObjectKey { namespace: owner.key.namespace.clone(), name: Arc::from(name) };
         let record = self.cache.workload(&key).filter(|_| used != Some(&key))?;
         let uid = &owner.uid;
-        let made_for_job =
-            || record.job_uid.as_ref() == Some(uid) || key == own_workload_key(&unit.key.kind, owner);
+        let made_for_job = || {
+            record.job_uid.as_ref() == Some(uid) || own_workload_keys(&unit.key.kind, owner).contains(&key)
+        };
         let belongs = record.owner.as_ref().map_or_else(made_for_job, |owner| owner.uid == *uid);
         (belongs && !record.pod_sets().is_empty()).then_some(record)
     }

@@ -90,6 +90,10 @@ impl<'a> UnitStep<'a> {
         if unit.view.deleting || self.units.cache.is_namespace_deleting(&key.namespace) {
             return;
         }
+        let former = replaces.is_none().then(|| self.units.last_slice(unit)).flatten();
+        if let Some(former) = former.filter(|former| former.carried(self.now).is_some()) {
+            return self.follow(unit, former);
+        }
         let prebuilt = unit.view.options.prebuilt_workload.is_some();
         match self.units.cache.workload(key) {
             // It ended while the unit did not use it.
@@ -115,14 +119,26 @@ impl<'a> UnitStep<'a> {
         if let Some(until) = self.writes.replacements.waits_until(key, unit.view.generation, self.now) {
             return self.work_queue.add_at(unit.reconcile_key(), until);
         }
-        let Some(sources) = self.sources(unit) else { return };
-        match self.compose(unit, sources, replaces) {
-            Ok(composed) => self.create_workload(unit, composed),
-            Err(error) => {
+        if let Some(composed) = self.try_compose(unit, replaces, key) {
+            self.create_workload(unit, key.clone(), composed);
+        }
+    }
+
+    /// Makes the Workload of a unit with this key; `None` if it cannot be made, or not yet.
+    pub(super) fn try_compose(
+        &mut self,
+        unit: &LoadedUnit<'_>,
+        replaces: Option<&WorkloadRecord>,
+        key: &ObjectKey,
+    ) -> Option<Composed> {
+        let sources = self.sources(unit)?;
+        let composed = self.compose(unit, sources, replaces, key);
+        composed
+            .map_err(|error| {
                 let (reason, note) = error.warning(unit);
                 self.report(unit, reason, &note);
-            }
-        }
+            })
+            .ok()
     }
 
     fn compose(
@@ -130,15 +146,16 @@ impl<'a> UnitStep<'a> {
         unit: &LoadedUnit<'_>,
         sources: Sources<'_>,
         replaces: Option<&WorkloadRecord>,
+        key: &ObjectKey,
     ) -> Result<Composed, NotComposed> {
         let objects = unit.objects();
         let pod_sets = unit.rules.pod_sets(&objects, sources).map_err(NotComposed::Unit)?;
         let priority = Priority::resolve(&unit.view, &pod_sets, self.units.cache.priority_classes())
             .map_err(NotComposed::Class)?;
-        let chain = replaces.map_or_else(|| unit.workload.clone(), WorkloadRecord::chain_key);
+        let chain = replaces.map_or_else(|| key.clone(), WorkloadRecord::chain_key);
         let marks = SliceMarks { chain: &chain.name, replaces: replaces.map(|record| &record.meta.key) };
         let request = WorkloadRequest {
-            name: &unit.workload.name,
+            name: &key.name,
             queue_name: unit.view.queue_name.as_deref(),
             label_keys_to_copy: &self.units.settings.label_keys_to_copy,
             priority: &priority,
@@ -147,8 +164,7 @@ impl<'a> UnitStep<'a> {
         unit.rules.compose(&objects, sources, &request).map_err(NotComposed::Unit)
     }
 
-    fn create_workload(&mut self, unit: &LoadedUnit<'_>, composed: Composed) {
-        let key = unit.workload.clone();
+    pub(super) fn create_workload(&mut self, unit: &LoadedUnit<'_>, key: ObjectKey, composed: Composed) {
         let mut effects = vec![unit.event("CreatedWorkload", &format!("Created Workload: {key}"))];
         // That of a job that was changed since, such as a larger slice, says nothing about how fast jobs are taken up.
         if unit.view.generation <= 1 {

@@ -3,7 +3,7 @@
 use super::WorkloadFacts;
 use crate::api::v1beta2::{Admission, PodSetAssignment, WorkloadStatus};
 use crate::cache::records::WorkloadRecord;
-use crate::lifecycle::{checks, eviction, pods_ready, reservation, workload};
+use crate::lifecycle::{carried, checks, eviction, pods_ready, reservation, workload};
 use crate::reconciler::nodes::topology_status::with_new_topologies;
 use crate::resources;
 use crate::scheduler::{Assignment, Victim};
@@ -26,6 +26,13 @@ impl WorkloadFacts<'_> {
         let names = queue.map(|q| checks::applicable(&q.object, Some(&admission))).unwrap_or_default();
         let facts = self.of(record, now);
         let mut status = workload::status_for_admission(&self.input(record), &facts, now);
+        // The job runs on beside the slice that it grows out of, until this one has its quota.
+        let former = record.annotations.replaces.as_ref().and_then(|slice| self.cache.workload(slice));
+        let former = former.filter(|slice| slice.owner_uids().next() == record.owner_uids().next());
+        let former = former.filter(|_| carried::takes_over(&record.status));
+        if let Some(carried) = former.and_then(|slice| slice.carried(now)) {
+            carried.apply(&mut status);
+        }
         let generation = record.meta.generation;
         reservation::reserve(&mut status, admission, generation, now);
         checks::add(&mut status, &names, now);

@@ -14,6 +14,7 @@ use crate::api::v1beta2::WorkloadStatus;
 use crate::api::{GROUP, v1beta2};
 use crate::cache::Kind;
 use crate::cache::records::WorkloadRecord;
+use crate::lifecycle::carried::is_fresh;
 use crate::lifecycle::conditions;
 use crate::reconciler::messages::{Verb, WriteClass};
 use crate::reconciler::writes::request::{WritePurpose, WriteRequest, merge_patch};
@@ -30,7 +31,10 @@ impl WorkloadFacts<'_> {
         purpose: WritePurpose,
     ) -> WriteRequest {
         let key = &record.meta.key;
+        // What it was created with is no part of the stored status, so that a difference would leave it out.
+        let is_stored = record.annotations.carried_from.is_none() || !is_fresh(&record.status);
         let patches = self.writes.needs_merge_patch(key) || removes_check(&record.status, &status);
+        let patches = patches && is_stored;
         let difference = patches.then(|| merge_patch(&json!(*record.status), &json!(*status))).flatten();
         retain_owned_conditions(&mut status);
         let class = match purpose {
