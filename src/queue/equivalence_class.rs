@@ -2,7 +2,7 @@
 //!
 //! Only the first member of a class is ever nominated; its outcome holds for all members.
 
-use super::{Verdict, Workload};
+use super::{Alone, Verdict, Workload};
 use crate::api::ObjectKey;
 use crate::api::v1beta2::QueueingStrategy;
 use crate::quota::Usage;
@@ -149,6 +149,8 @@ pub(super) struct EquivalenceClass {
     pub(super) parked: Option<Parked>,
     pub(super) verdict: Option<Arc<Verdict>>,
     pub(super) cursor: Option<FlavorCursor>,
+    /// What it would get if nothing were in use, and the state of configuration and nodes for which that holds.
+    pub(super) alone: Option<(u64, Arc<Alone>)>,
 }
 
 impl EquivalenceClass {

@@ -6,7 +6,9 @@
 //! order for readers, who share it without a copy.
 //! Neighbours: `scheduler` takes heads and parks them, `quota` reports usage changes.
 
+mod alone;
 mod announcements;
+mod before;
 mod equivalence_class;
 mod equivalence_hash;
 mod hash_counts;
@@ -14,14 +16,18 @@ pub(crate) mod order_tree;
 mod pending_order;
 mod pending_queue;
 mod queue_manager;
+mod standing;
 mod verdict;
 mod wake_index;
 mod workload;
 
+pub use alone::{Alone, FlavorMismatch, NeverFits, WrongFlavor};
+pub use before::ClassBefore;
 pub use equivalence_class::{ClassId, FlavorCursor, HeadClaim, Parked, UsageRank};
 pub use pending_order::{PendingOrder, PendingPosition};
 pub use pending_queue::{Head, PendingCounts};
 pub use queue_manager::QueueManager;
+pub use standing::QueueStanding;
 pub use verdict::{Blocker, BlockerKind, Verdict};
 pub use wake_index::WakeConditions;
 pub use workload::{ListedFields, PodSet, Variant, Workload};

@@ -293,6 +293,12 @@ impl PendingOrder {
         Some((to_usize(before.saturating_add(in_group)), in_local_queue))
     }
 
+    /// The workload with the order of this one, if it is pending.
+    pub fn get(&self, workload: &Workload) -> Option<&Arc<Workload>> {
+        let local = self.by_queue.get(&workload.cluster_queue)?.local_queues.get(&local_name(workload))?;
+        local.members.get(|other| other.compare(workload)).map(|item| &item.workload)
+    }
+
     /// Number of workloads of the ClusterQueue up to the place of this one, which need not be pending any more: where a page
     /// goes on after it. Of a LocalQueue without pending workloads the place is that of one without past usage.
     pub fn up_to(&self, workload: &Workload) -> usize {

@@ -15,7 +15,7 @@ use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::QueueingStrategy;
 use std::borrow::Borrow;
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -74,7 +74,7 @@ struct Position {
 pub(super) struct PendingQueue {
     /// Whether the ClusterQueue is configured and active.
     pub(super) active: bool,
-    strategy: QueueingStrategy,
+    pub(super) strategy: QueueingStrategy,
     /// Whether a workload may evict newer ones of its priority, so that an earlier workload may preempt more than a later
     /// one with the same requests.
     pub(super) preempts_newer: bool,
@@ -84,7 +84,7 @@ pub(super) struct PendingQueue {
     by_cross_queue_key: BTreeMap<CrossQueueKey, BTreeSet<ClassId>>,
     pub(super) classes: BTreeMap<ClassId, EquivalenceClass>,
     /// Order of all classes that can be heads.
-    heads: BTreeSet<HeadOrder>,
+    pub(super) heads: BTreeSet<HeadOrder>,
     /// Order of all other classes.
     parked: BTreeSet<HeadOrder>,
     /// Classes of workloads with a capacity reservation.
@@ -198,22 +198,6 @@ impl PendingQueue {
         }
     }
 
-    /// The last verdict of a workload's class. A class without one, which was never nominated, waits behind the head of
-    /// a StrictFIFO ClusterQueue if that was announced.
-    pub(super) fn verdict(&self, entry: &PendingEntry) -> Option<&Arc<Verdict>> {
-        let own = self.classes.get(&entry.class)?.verdict.as_ref();
-        own.or_else(|| self.announcements.behind_head.as_ref().filter(|_| self.waits_behind(entry).is_some()))
-    }
-
-    /// The head that a workload waits behind, if that is the only reason why it waits.
-    pub(super) fn waits_behind(&self, entry: &PendingEntry) -> Option<&ObjectKey> {
-        let class = self.classes.get(&entry.class)?;
-        let strict = self.strategy == QueueingStrategy::StrictFIFO && class.verdict.is_none();
-        let announced = strict && !self.announcements.contains(entry.class, &entry.workload.key);
-        let head = &self.heads.first().filter(|_| announced)?.first.workload.key;
-        (*head != entry.workload.key).then_some(head)
-    }
-
     fn head_of(&self, id: ClassId) -> Option<Head<'_>> {
         let class = self.classes.get(&id)?;
         let claim = class.parked.as_ref().and_then(|parked| parked.claim.as_ref());
@@ -235,7 +219,14 @@ impl PendingQueue {
             if key.isolated.is_some() {
                 self.isolated.insert(id);
             }
-            EquivalenceClass { key, members: BTreeSet::new(), parked: None, verdict: None, cursor: None }
+            EquivalenceClass {
+                key,
+                members: BTreeSet::new(),
+                parked: None,
+                verdict: None,
+                cursor: None,
+                alone: None,
+            }
         });
         class.members.insert(Member::new(workload));
         self.announcements.add(id, &workload.key);
@@ -335,7 +326,7 @@ impl PendingQueue {
     }
 
     /// The rank of the LocalQueue of a class.
-    fn rank_of_class(&self, class: &EquivalenceClass) -> UsageRank {
+    pub(super) fn rank_of_class(&self, class: &EquivalenceClass) -> UsageRank {
         self.rank_of(&class.key.namespace, &class.key.local_queue)
     }
 
@@ -435,22 +426,6 @@ impl PendingQueue {
         parked.is_some_and(|parked| {
             parked.never_blocks_queue || self.strategy == QueueingStrategy::BestEffortFIFO
         })
-    }
-
-    /// Number of workloads before an entry.
-    pub(super) fn ahead_of(&self, entry: &PendingEntry) -> usize {
-        let own_order =
-            self.classes.get(&entry.class).map(|class| self.rank_of_class(class)).unwrap_or_default();
-        let own_order = (own_order, Reverse(entry.workload.priority));
-        let member = Member::new(&entry.workload);
-        let ahead = |class: &EquivalenceClass| match (self.rank_of_class(class), Reverse(class.key.priority))
-            .cmp(&own_order)
-        {
-            Ordering::Less => class.members.len(),
-            Ordering::Equal => class.members.range(..&member).count(),
-            Ordering::Greater => 0,
-        };
-        self.classes.values().map(ahead).sum()
     }
 
     /// Parked classes of a namespace, or all.

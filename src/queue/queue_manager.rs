@@ -41,6 +41,8 @@ pub struct QueueManager {
     /// Blocked head with a head claim, by ClusterQueue.
     blocked_heads: BTreeMap<Arc<str>, (ClassId, Arc<Workload>)>,
     message_updates: VecDeque<MessageUpdate>,
+    /// Number of all changes of queues, and that of the last one by ClusterQueue.
+    changes: (u64, BTreeMap<Arc<str>, u64>),
     /// Parked classes to retry only when no head is ready: usage grew, which may change the preferred flavor but
     /// rarely lets a workload fit.
     retry_when_idle: Vec<(Arc<str>, ClassId)>,
@@ -311,6 +313,8 @@ impl QueueManager {
         let Some(pending) = self.by_name.get_mut(queue) else {
             return;
         };
+        self.changes.0 += 1;
+        self.changes.1.insert(Arc::clone(queue), self.changes.0);
         let ready = pending.active && pending.head().is_some();
         if !ready {
             self.ready.remove(queue);
@@ -327,6 +331,7 @@ impl QueueManager {
         let blocked_head = pending.blocked_head().filter(|_| pending.active);
         let claim = blocked_head.map(|head| (head.class, Arc::clone(head.workload)));
         if !pending.active && pending.is_empty() {
+            self.changes.1.remove(queue);
             self.by_name.remove(queue);
         }
         self.set_blocked_head(queue, claim);
@@ -396,16 +401,27 @@ impl QueueManager {
         self.entries.get(key).map(|entry| &*entry.workload)
     }
 
-    /// The last verdict of the workload's class, or that it waits behind the head of a StrictFIFO ClusterQueue.
-    pub fn verdict(&self, key: &ObjectKey) -> Option<&Arc<Verdict>> {
+    /// A pending workload with its queue.
+    pub(super) fn entry(&self, key: &ObjectKey) -> Option<(&PendingQueue, &PendingEntry)> {
         let entry = self.entries.get(key)?;
-        self.by_name.get(entry.queue())?.verdict(entry)
+        Some((self.by_name.get(entry.queue())?, entry))
     }
 
-    /// The head of a StrictFIFO ClusterQueue that this workload waits behind, if that is why it waits.
-    pub fn waits_behind(&self, key: &ObjectKey) -> Option<&ObjectKey> {
-        let entry = self.entries.get(key)?;
-        self.by_name.get(entry.queue())?.waits_behind(entry)
+    /// Number of the last change of a ClusterQueue: of its members, their order or states.
+    pub fn last_change(&self, queue: &str) -> u64 {
+        self.changes.1.get(queue).copied().unwrap_or_default()
+    }
+
+    pub(super) fn queue_names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.by_name.keys()
+    }
+
+    pub(super) fn queue(&self, name: &str) -> Option<&PendingQueue> {
+        self.by_name.get(name)
+    }
+
+    pub(super) fn queue_mut(&mut self, name: &str) -> Option<&mut PendingQueue> {
+        self.by_name.get_mut(name)
     }
 
     /// Whether `take_message_updates` would return any workload.
@@ -474,11 +490,5 @@ impl QueueManager {
     pub fn is_parked(&self, key: &ObjectKey) -> bool {
         let entry = self.entries.get(key);
         entry.is_some_and(|entry| self.by_name.get(entry.queue()).is_some_and(|p| p.is_parked(entry.class)))
-    }
-
-    /// Number of workloads ahead of this one in its ClusterQueue.
-    pub fn ahead_of(&self, key: &ObjectKey) -> Option<usize> {
-        let entry = self.entries.get(key)?;
-        Some(self.by_name.get(entry.queue())?.ahead_of(entry))
     }
 }

@@ -12,6 +12,7 @@ mod copies;
 mod count_cache;
 mod counts;
 mod domain_selection;
+mod empty_limit;
 mod encoding;
 mod filter;
 mod flavor_capacity;
@@ -28,6 +29,7 @@ mod tas_cache;
 mod tree;
 
 pub use copies::PlacedCopies;
+pub use empty_limit::TopologyLimit;
 pub use encoding::{decode, encode};
 pub use filter::{LabelMap, prevents_scheduling, requirement_holds, tolerates};
 pub use flavor_capacity::{AskedFlavor, CapacityLimit, LeafView, LevelCapacity, NodeAmount, NodeAmounts};
