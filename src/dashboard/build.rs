@@ -29,7 +29,7 @@ use crate::visibility::pending_list::{ListOrder, pending_workloads};
 use crate::visibility::queue_views::{
     cluster_queue, cluster_queues, cohort, cohorts, local_queues, without_queue,
 };
-use crate::visibility::selector::{WorkloadSelector, needs_change};
+use crate::visibility::selector::{WorkloadSelector, keeps_out};
 use crate::visibility::views::{
     AmountView, ClusterQueueView, CohortView, Finding, LocalQueueView, PreemptionReport, QuotaView,
     ReasonCount, Source, WorkloadState,
@@ -83,8 +83,18 @@ fn queues_that_exist<'a>(
     queues.iter().filter(exists).flat_map(|queue| &queue.reasons)
 }
 
-fn sum_needing_change(reasons: &[ReasonCount]) -> u64 {
-    reasons.iter().filter(|row| needs_change(&row.reason)).map(|row| row.count).sum()
+/// Returns how many pending workloads time does not admit: those that the state of an object keeps out, by their reasons, and those that
+/// can never be admitted or are behind one of these, in the queues that are meant.
+fn sum_needing_change(
+    (snapshot, access): (&Snapshot, &Access),
+    reasons: &[ReasonCount],
+    is_meant: impl Fn(&str, &ObjectKey) -> bool,
+) -> u64 {
+    let kept_out = reasons.iter().filter(|row| keeps_out(&row.reason)).map(|row| row.count);
+    let standings = snapshot.queues.standings.iter();
+    let stuck = standings.flat_map(|(queue, standing)| standing.stuck.iter().map(move |row| (queue, row)));
+    let stuck = stuck.filter(|(queue, (local, _))| access.sees(&local.namespace) && is_meant(queue, local));
+    kept_out.chain(stuck.map(|(_, (_, count))| number(*count))).sum()
 }
 
 /// Returns the most rows of a list, for the limit of its address.
@@ -128,10 +138,12 @@ pub fn overview(
         let view = snapshot.queues.cluster_queues.get(queue.metadata.name.as_str());
         view.is_some_and(|view| view.waiting_head.is_some())
     };
+    let is_meant = |queue: &str, _: &ObjectKey| queues.iter().any(|known| known.metadata.name == queue);
+    let needs_change = sum_needing_change((snapshot, access), &reasons, is_meant);
     Ok(Overview {
         cohort: root.unwrap_or_default().to_owned(),
         pending: queues.iter().map(|queue| queue.pending.total).chain(lost.iter().map(|row| row.count)).sum(),
-        needs_change: sum_needing_change(&reasons),
+        needs_change,
         reasons,
         admitted: queues.iter().map(|queue| queue.admitted).sum(),
         numbers: OverviewNumbers {
@@ -355,7 +367,9 @@ pub fn namespace_page(
     Ok(NamespacePage {
         namespace: namespace.to_owned(),
         pending: queues.iter().map(|queue| queue.pending.total).chain(lost.iter().map(|row| row.count)).sum(),
-        needs_change: sum_needing_change(&reasons),
+        needs_change: sum_needing_change((snapshot, access), &reasons, |_, local| {
+            *local.namespace == *namespace
+        }),
         admitted: queues.iter().map(|queue| queue.admitted).sum(),
         workloads: pending_workloads(snapshot, access, &asked, ListOrder::Position)?.0,
         local_queues: queues,

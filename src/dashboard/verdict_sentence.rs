@@ -34,6 +34,9 @@ pub(super) fn sentence(verdict: &Verdict) -> Vec<Piece> {
 }
 
 fn pending(verdict: &Verdict) -> Vec<Piece> {
+    if !verdict.obstacle.is_empty() {
+        return vec![plain(format!("{}.", verdict.obstacle))];
+    }
     let Some(blocker) = verdict.main_blocker() else {
         return vec![plain(if verdict.workload.message.is_empty() {
             "It has not been evaluated yet.".to_owned()

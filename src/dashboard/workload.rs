@@ -126,7 +126,8 @@ pub fn workload(request: &Request, answer: &Answer<Verdict>, cohorts: &[String])
             job: job.map(|job| format!("{} {}", job.kind, job.name)).unwrap_or_default(),
         },
         verdict: VerdictPart {
-            needs_change: verdict.never_fits
+            needs_change: row.stuck
+                || verdict.never_fits
                 || (row.state == WorkloadState::Pending && needs_change(&row.reason)),
             sentence: sentence(verdict),
             reason: &row.reason,

@@ -276,6 +276,7 @@ mod tests {
             local_queues: BTreeMap::from([(ObjectKey::new("ns", "lq"), local)]),
             cohorts: cohorts.iter().map(cohort).collect(),
             inactive: BTreeMap::new(),
+            standings: BTreeMap::new(),
             without_queue: BTreeMap::new(),
         };
         Snapshot { queues: Arc::new(queues), ..Snapshot::default() }

@@ -17,6 +17,8 @@ use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Most classes of pending workloads that are evaluated for one view: the others are for the next one.
+const MAX_CLASSES: usize = 256;
 /// Minimum interval between two rebuilds of the queue view, per queue. It takes effect with hundreds of queues.
 const MIN_INTERVAL_PER_QUEUE: SignedDuration = SignedDuration::from_millis(1);
 
@@ -51,7 +53,11 @@ impl Reconciler {
         let intervals = self.settings.snapshot;
         let interval = intervals.queues.max(minimum);
         if self.snapshot_builder.are_queues_due(interval, now) {
-            self.snapshot_builder.set_queues(self.queue_view(), now);
+            let (standings, is_complete) = self.engine.standings(MAX_CLASSES);
+            self.snapshot_builder.set_queues(QueueView { standings, ..self.queue_view() }, now);
+            if !is_complete {
+                self.snapshot_builder.postpone_queues(interval);
+            }
             self.snapshot_builder.set_history(self.history.stats());
         } else {
             self.snapshot_builder.postpone_queues(interval);
@@ -179,6 +185,7 @@ impl Reconciler {
                 .filter(|(key, _)| lacks_queue(key))
                 .map(|(key, counts)| (key.clone(), counts.clone()))
                 .collect(),
+            standings: BTreeMap::new(),
             inactive: self
                 .cache
                 .cluster_queues()

@@ -11,6 +11,7 @@ use super::pods_ready_gate::PodsReadyGate;
 use super::preemption_history::PreemptionHistory;
 use super::reserving_workloads::{CandidateChange, ReservingWorkload, ReservingWorkloads};
 use super::second_pass::SecondPassRequest;
+use super::standing::Standings;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::queue::{QueueManager, UsageRank, Verdict, Workload};
@@ -45,6 +46,8 @@ pub struct Engine {
     pub(super) cycle_metrics: CycleMetrics,
     /// Number of cycles so far.
     pub(super) cycle_count: u64,
+    /// What keeps the workloads of ClusterQueues even if nothing is in use.
+    pub(super) standings: Standings,
 }
 
 impl Engine {
@@ -159,6 +162,7 @@ impl Engine {
     /// Activates or deactivates ClusterQueues after a configuration change and wakes their parked workloads.
     fn apply_config_change(&mut self, queues: BTreeSet<Arc<str>>) {
         self.preemption_history.clear();
+        self.standings.note_change();
         for queue in queues {
             self.refresh_activity(&queue);
             self.pending.config_changed(&queue, None);

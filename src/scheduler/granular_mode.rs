@@ -105,6 +105,9 @@ impl SchedulingContext<'_> {
         if requested > self.tree.potential_available(node, fr) {
             return GranularMode::WORST;
         }
+        if self.is_empty {
+            return GranularMode::BEST;
+        }
         let subtree = self.tree.lowest_subtree_for(node, fr, requested, UsageLayer::Projected);
         let level = subtree.height;
         if requested <= self.tree.available(node, fr, UsageLayer::Projected).max(0) {

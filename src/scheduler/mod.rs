@@ -11,6 +11,7 @@
 //! one file for each set of rules.
 
 mod afs_usage;
+mod alone;
 mod capacity_reservations;
 mod compiled;
 mod concurrent_admission;
@@ -31,6 +32,7 @@ mod head_state;
 mod job_capacity;
 mod matching;
 mod nominate;
+mod obstacle;
 mod pods_ready_gate;
 mod preemption;
 mod preemption_history;
@@ -40,12 +42,13 @@ mod requests;
 mod reserving_workloads;
 mod second_pass;
 mod shortfall;
+mod standing;
 mod tentative_assignment;
 mod topology;
 
 pub use crate::queue::{
-    Blocker, BlockerKind, ListedFields, PendingCounts, PendingOrder, PendingPosition, PodSet, Variant,
-    Verdict, Workload,
+    Alone, Blocker, BlockerKind, FlavorMismatch, ListedFields, NeverFits, PendingCounts, PendingOrder,
+    PendingPosition, PodSet, QueueStanding, Variant, Verdict, Workload, WrongFlavor,
 };
 pub use crate::quota::{FlavorResource, NodeRef};
 pub use capacity_reservations::Preemption;
@@ -63,4 +66,5 @@ pub use explanation::{
 };
 pub use flavor_capacity::{CapacityQuestion, CapacityReport, FlavorCapacity};
 pub use job_capacity::{JobCapacity, JobPodSet, JobPods};
+pub use obstacle::{BehindHead, Obstacle, QuotaNeed};
 pub use second_pass::SecondPassRequest;

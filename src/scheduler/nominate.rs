@@ -270,6 +270,7 @@ impl Engine {
             topology: &mut self.topology,
             already_preempted: self.preemption_history.victims(root, workload),
             target_cache: Vec::new(),
+            is_empty: false,
         };
         Some((context, queue, self.config.flavors()))
     }
@@ -310,7 +311,7 @@ pub(super) fn evaluation_of(
 }
 
 /// Assigns the whole workload; if that fails and partial admission is allowed, the largest number of pods that fits.
-fn assign_with_partial_admission(
+pub(super) fn assign_with_partial_admission(
     context: &mut SchedulingContext,
     request: &AssignRequest,
 ) -> (NominatedAssignment, Vec<Target>) {

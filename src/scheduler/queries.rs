@@ -7,6 +7,7 @@ use super::engine::Engine;
 use super::granular_mode::PreemptionMode;
 use super::tentative_assignment::TentativeAssignment;
 use crate::api::ObjectKey;
+use crate::api::reason::PendingReason;
 use crate::queue::{PendingCounts, PendingOrder, Verdict, Workload};
 use crate::quota::{FlavorResource, NodeRef, NodeUsage, UsageLayer};
 use crate::resources::Amount;
@@ -27,7 +28,7 @@ impl Engine {
         if let Some((head, position)) = self.waits_behind(key) {
             let queue = self.pending.workload(key).map_or("", |workload| &workload.cluster_queue);
             let text = format!("behind {head} in the StrictFIFO ClusterQueue {queue} (position {position})");
-            return Some(Verdict::without_blockers(known.reason, &text));
+            return Some(Verdict::without_blockers(PendingReason::WaitingForQuota, &text));
         }
         let workload = self.pending.workload(key).filter(|_| !known.blockers.is_empty());
         let Some(workload) = workload.filter(|_| !self.reservations.contains(key)).cloned() else {

@@ -240,7 +240,13 @@ pub(super) fn assign_topology(
         return;
     }
     let gates = context.settings.gates.placement;
-    match context.topology.place_now_or_projected(&assignment.tas_assignment.pod_set_requests, gates) {
+    let requests = &assignment.tas_assignment.pod_set_requests;
+    let placed = if context.is_empty {
+        context.topology.place_all(requests, CapacityView::Empty, gates)
+    } else {
+        context.topology.place_now_or_projected(requests, gates)
+    };
+    match placed {
         Ok(placements) if assignment.mode == PreemptionMode::Fit => {
             assignment.tas_assignment.set_placements(placements);
             return;
@@ -351,6 +357,7 @@ impl Engine {
     /// Sets the levels of a Topology, or removes it.
     pub fn set_topology(&mut self, name: &str, levels: Option<DomainPath>) {
         if self.topology.set_topology(name, levels) {
+            self.standings.note_change();
             let flavors =
                 self.config.flavors().iter().filter(|(_, f)| f.topology_name.as_deref() == Some(name));
             let flavors: Vec<Arc<str>> = flavors.map(|(flavor, _)| Arc::clone(flavor)).collect();
@@ -361,6 +368,9 @@ impl Engine {
     /// Sets or removes a node.
     pub fn set_node(&mut self, name: &str, node: Option<NodeSpec>) {
         let changed = self.topology.set_node(name, node);
+        if !changed.is_empty() {
+            self.standings.note_change();
+        }
         self.pending.topology_changed(&changed);
     }
 
@@ -371,6 +381,9 @@ impl Engine {
         requests: Option<(Arc<str>, crate::resources::Requests)>,
     ) {
         let changed = self.topology.set_non_tas_pod(key, requests);
+        if !changed.is_empty() {
+            self.standings.note_change();
+        }
         self.pending.topology_changed(&changed);
     }
 
@@ -391,6 +404,7 @@ impl Engine {
             let (node_labels, tolerations) = (flavor.node_labels.clone(), flavor.tolerations.clone());
             Some(FlavorSpec { node_labels, tolerations, topology })
         });
+        self.standings.note_change();
         self.topology.set_flavor(name, spec);
     }
 

@@ -23,7 +23,7 @@ use crate::frameworks::OwnerRef;
 use crate::history::HistoryStats;
 use crate::quota::{FlavorResource, NodeUsage};
 use crate::resources::Amount;
-use crate::scheduler::{Inactive, PendingCounts, PendingOrder};
+use crate::scheduler::{Inactive, PendingCounts, PendingOrder, QueueStanding};
 use jiff::Timestamp;
 use rpds::RedBlackTreeMapSync;
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,6 +100,8 @@ pub struct QueueView {
     pub local_queues: BTreeMap<ObjectKey, LocalQueueView>,
     /// Cohorts by name.
     pub cohorts: BTreeMap<Arc<str>, CohortView>,
+    /// What keeps pending workloads even if all that holds quota ends, by ClusterQueue.
+    pub standings: BTreeMap<Arc<str>, Arc<QueueStanding>>,
     /// Why ClusterQueues are inactive, by their names.
     pub inactive: BTreeMap<Arc<str>, Inactive>,
     /// Number of workloads that wait for a LocalQueue or ClusterQueue that does not exist, by LocalQueue and reason.

@@ -11,10 +11,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 /// The fields.
 const FIELDS: &str =
     "clusterQueue, localQueue, status, reason, priority, job, metadata.name, metadata.namespace";
-/// Reasons that need a change; time ends the others.
-const STUCK: [PendingReason; 7] = [
-    PendingReason::ExceedsMaxQuota,
-    PendingReason::NoMatchingFlavor,
+/// Reasons of verdicts that stay until quota, nodes, flavors or the Workload change.
+const NEVER: [PendingReason; 3] =
+    [PendingReason::ExceedsMaxQuota, PendingReason::NoMatchingFlavor, PendingReason::TopologyPlacementFailed];
+/// Reasons that name the state of an object, which keeps the Workload out.
+const KEPT_OUT: [PendingReason; 5] = [
     PendingReason::Misconfigured,
     PendingReason::Deactivated,
     PendingReason::Suspended,
@@ -24,7 +25,12 @@ const STUCK: [PendingReason; 7] = [
 
 /// Whether a pending Workload with this reason needs a change of something.
 pub fn needs_change(reason: &str) -> bool {
-    STUCK.iter().any(|stuck| stuck.as_str() == reason)
+    keeps_out(reason) || NEVER.iter().any(|never| never.as_str() == reason)
+}
+
+/// Whether a pending Workload with this reason is kept out by the state of an object.
+pub fn keeps_out(reason: &str) -> bool {
+    KEPT_OUT.iter().any(|kept_out| kept_out.as_str() == reason)
 }
 
 /// Whether lists of pending Workloads can be selected by this reason: that of `QuotaReserved=False`.
@@ -38,8 +44,8 @@ enum Field {
     LocalQueue(String),
     /// Any of these.
     Status(Vec<WorkloadState>),
-    /// Any of these, exactly as in the condition.
-    Reason(Vec<&'static str>),
+    /// Any of these.
+    Reason(Vec<ReasonOf>),
     Priority(i64),
     Job {
         kind: String,
@@ -47,6 +53,27 @@ enum Field {
     },
     Name(String),
     Namespace(String),
+}
+
+/// Which reason a pending Workload has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReasonOf {
+    /// This one, exactly as in the condition.
+    Condition(&'static str),
+    /// Any, and it is not admitted even if all that holds quota ends.
+    Stuck,
+    /// Any, and time may end its wait.
+    Waiting,
+}
+
+impl ReasonOf {
+    fn matches(self, fields: &SelectedFields<'_>) -> bool {
+        match self {
+            Self::Condition(reason) => fields.reason == reason,
+            Self::Stuck => fields.is_stuck,
+            Self::Waiting => !fields.is_stuck,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +99,8 @@ pub(super) struct SelectedFields<'a> {
     pub(super) local_queue: &'a str,
     pub(super) state: WorkloadState,
     pub(super) reason: &'a str,
+    /// Whether it is not admitted even if all that holds quota ends; only asked if `reads_standing`.
+    pub(super) is_stuck: bool,
     pub(super) priority: i64,
     /// Kind and name of the job.
     pub(super) job: (&'a str, &'a str),
@@ -136,6 +165,14 @@ impl WorkloadSelector {
             .find_map(|field| if let Field::LocalQueue(name) = field { Some(&**name) } else { None })
     }
 
+    /// Whether it asks whether workloads are stuck.
+    pub(super) fn reads_standing(&self) -> bool {
+        let reads = |reason: &ReasonOf| matches!(reason, ReasonOf::Stuck | ReasonOf::Waiting);
+        self.requirements.iter().any(
+            |requirement| matches!(&requirement.field, Field::Reason(reasons) if reasons.iter().any(reads)),
+        )
+    }
+
     /// Whether only pending workloads match.
     pub(super) fn only_pending(&self) -> bool {
         self.required().any(|field| *field == Field::Status(vec![WorkloadState::Pending]))
@@ -161,7 +198,7 @@ impl Requirement {
             Field::LocalQueue(name) => fields.local_queue == name,
             Field::Status(states) => states.contains(&fields.state),
             Field::Reason(reasons) => {
-                fields.state == WorkloadState::Pending && reasons.contains(&fields.reason)
+                fields.state == WorkloadState::Pending && reasons.iter().any(|reason| reason.matches(fields))
             }
             Field::Priority(priority) => fields.priority == *priority,
             Field::Job { kind, name } => fields.job.0.eq_ignore_ascii_case(kind) && fields.job.1 == name,
@@ -215,27 +252,22 @@ fn states(text: &str) -> Result<Vec<WorkloadState>, String> {
     text.split('|').map(state).collect()
 }
 
-fn reasons(text: &str) -> Result<Vec<&'static str>, String> {
-    let mut all = Vec::new();
-    for word in text.split('|') {
-        let before = all.len();
-        let stuck = word.eq_ignore_ascii_case("stuck");
-        for reason in PendingReason::ALL.map(PendingReason::as_str) {
-            let in_group = if stuck || word.eq_ignore_ascii_case("waiting") {
-                needs_change(reason) == stuck
-            } else {
-                reason.eq_ignore_ascii_case(word)
-            };
-            if in_group {
-                all.push(reason);
-            }
+fn reasons(text: &str) -> Result<Vec<ReasonOf>, String> {
+    let reason = |word: &str| {
+        let known = PendingReason::ALL.map(PendingReason::as_str);
+        match word.to_ascii_lowercase().as_str() {
+            "stuck" => Ok(ReasonOf::Stuck),
+            "waiting" => Ok(ReasonOf::Waiting),
+            _ => known
+                .into_iter()
+                .find(|reason| reason.eq_ignore_ascii_case(word))
+                .map(ReasonOf::Condition)
+                .ok_or_else(|| {
+                    format!("unknown reason {word:?}: use waiting, stuck, or one of {}", known.join(", "))
+                }),
         }
-        if all.len() == before {
-            let known = PendingReason::ALL.map(PendingReason::as_str).join(", ");
-            return Err(format!("unknown reason {word:?}: use waiting, stuck, or one of {known}"));
-        }
-    }
-    Ok(all)
+    };
+    text.split('|').map(reason).collect()
 }
 
 #[cfg(test)]
@@ -249,6 +281,7 @@ mod tests {
         local_queue: "lq",
         state: WorkloadState::Pending,
         reason: "WaitingForQuota",
+        is_stuck: false,
         priority: 7,
         job: ("Job", "train"),
     };
@@ -298,9 +331,17 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_waits_or_is_stuck() {
-        let of = |text: &str| reasons(text).unwrap();
-        assert_eq!(of("waiting").len() + of("stuck").len(), PendingReason::ALL.len());
-        assert_eq!(of("stuck|waiting").len(), PendingReason::ALL.len());
+    fn a_workload_waits_or_is_stuck_whatever_its_reason() {
+        for (is_stuck, selected) in [(false, "reason=waiting"), (true, "reason=stuck")] {
+            let fields = SelectedFields { is_stuck, ..FIELDS_OF_ONE };
+            for text in ["reason=waiting", "reason=stuck"] {
+                let selector = WorkloadSelector::parse(text).unwrap();
+                assert!(selector.reads_standing());
+                assert_eq!(selector.matches(&fields), text == selected, "{text}");
+            }
+            assert!(WorkloadSelector::parse("reason=stuck|waiting").unwrap().matches(&fields));
+        }
+        let admitted = SelectedFields { state: WorkloadState::Admitted, ..FIELDS_OF_ONE };
+        assert!(!WorkloadSelector::parse("reason=waiting,status=all").unwrap().matches(&admitted));
     }
 }

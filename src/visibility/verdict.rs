@@ -9,7 +9,7 @@ use super::before::comparison;
 use super::page::ModelError;
 use super::questions::VerdictQuestion;
 use super::queue_views::strategy_name;
-use super::quota::{Children, PublishedQuota};
+use super::quota::PublishedQuota;
 use super::verdict_facts::{admission, checks, history};
 use super::views::{
     Ahead, AheadRow, BlockerKindView, BlockerView, ChangeKind, ChangeOption, OptionNumber, Verdict,
@@ -22,7 +22,7 @@ use crate::api::reason::PendingReason;
 use crate::cache::records::WorkloadRecord;
 use crate::queue::{Blocker, BlockerKind};
 use crate::quota::{FlavorResource, NodeRef};
-use crate::scheduler::{Explanation, PodsExplanation};
+use crate::scheduler::{Explanation, Obstacle, PodsExplanation};
 use crate::snapshot::Snapshot;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -89,7 +89,12 @@ pub fn verdict(
         let blocked = explanation.and_then(|explanation| explanation.pods.as_ref());
         verdict.blockers.extend(blocked.map(blocked_pods));
     }
+    let obstacle =
+        explanation.map(|explanation| &explanation.obstacle).filter(|_| row.state == WorkloadState::Pending);
     verdict.workload = WorkloadView {
+        stuck: obstacle.map_or(row.stuck && !is_elsewhere, |obstacle| {
+            obstacle.stays() || (*obstacle == Obstacle::None && row.stuck)
+        }),
         first_blocker: None,
         reason: explanation
             .filter(|_| row.state == WorkloadState::Pending)
@@ -115,35 +120,36 @@ impl Asked<'_> {
     /// Adds what the engine says.
     fn explain(&self, explanation: &Explanation, verdict: &mut Verdict) {
         let blockers = &explanation.blockers;
-        verdict.never_fits = never_fits(blockers);
+        verdict.never_fits = matches!(explanation.obstacle, Obstacle::NeverFits(_));
+        verdict.obstacle = self.obstacle(&explanation.obstacle);
         verdict.blockers = blockers.iter().map(|blocker| self.blocker(blocker)).collect();
-        if let Some(head) = &explanation.behind {
-            verdict.blockers.push(self.behind(head));
+        if let Obstacle::Behind(_) = &explanation.obstacle {
+            verdict.blockers.push(BlockerView {
+                kind: BlockerKindView::Behind,
+                node: node_text(&self.queue),
+                text: verdict.obstacle.clone(),
+                ..BlockerView::default()
+            });
         }
-        let in_use = || blockers.iter().filter(|blocker| blocker.kind == BlockerKind::InUse);
         verdict.next = self.next_limits(blockers);
         verdict.fits = self.fits(blockers);
-        if verdict.never_fits {
-            verdict.options.extend(self.smaller(explanation));
+        if explanation.obstacle.stays() {
+            verdict.options.extend(self.smaller(explanation).filter(|_| verdict.never_fits));
             verdict
                 .options
                 .extend(blockers.iter().filter_map(|blocker| self.other_flavor(blocker, blockers)));
             return;
         }
         verdict.options.extend(self.victims(&explanation.victims));
-        verdict.options.extend(in_use().next().and_then(|blocker| self.wait(blocker, explanation.users)));
+        verdict.options.extend(self.wait(explanation));
         verdict.options.extend(self.preempt(explanation, blockers));
         verdict.options.extend(self.smaller(explanation));
         verdict.options.extend(blockers.iter().filter_map(|blocker| self.other_flavor(blocker, blockers)));
-        verdict.options.extend(
-            in_use()
-                .next()
-                .and_then(|blocker| self.raise_quota(blocker, &verdict.next, explanation.has_topology)),
-        );
+        verdict.options.extend(self.raise_quota(explanation));
         verdict.options.extend(blockers.iter().filter_map(topology));
     }
 
-    fn blocker(&self, blocker: &Blocker) -> BlockerView {
+    pub(super) fn blocker(&self, blocker: &Blocker) -> BlockerView {
         let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
         let concerns_quota = matches!(blocker.kind, BlockerKind::NeverFits | BlockerKind::InUse);
         let units = &self.quota().facts.units;
@@ -172,21 +178,6 @@ impl Asked<'_> {
             missing: amount((requested - available).max(0)),
             borrowed: blocker.borrowed.to_string(),
             text: blocker.to_string(),
-        }
-    }
-
-    fn behind(&self, head: &ObjectKey) -> BlockerView {
-        let queue = self.queue.as_str();
-        let name = if self.rows.access.sees(&head.namespace) {
-            head.to_string()
-        } else {
-            "a workload of another namespace".to_owned()
-        };
-        BlockerView {
-            kind: BlockerKindView::Behind,
-            node: node_text(&self.queue),
-            text: format!("behind {name} in the StrictFIFO ClusterQueue {queue}"),
-            ..BlockerView::default()
         }
     }
 
@@ -255,43 +246,6 @@ impl Asked<'_> {
             }
         }
         Some(Ahead { count, first, hidden })
-    }
-
-    fn wait(&self, blocker: &Blocker, users: usize) -> Option<ChangeOption> {
-        let node = blocker.node.as_ref()?;
-        let view = self.blocker(blocker);
-        let missing = view.missing?;
-        let resource = short_name(&blocker.resource);
-        let what = format!("{} {resource} of {} must be released", missing.value, node.as_str());
-        let mut numbers = BTreeMap::from([("missing".to_owned(), OptionNumber::Amount(missing))]);
-        let mut detail = what;
-        if self.rows.access.sees_sums() {
-            let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
-            let workloads = u64::try_from(users).unwrap_or(u64::MAX);
-            let used = self.used_below(node, &fr);
-            let used = amount_view(&self.quota().facts.units, &self.queue, &fr, used);
-            let (words, verb) = if workloads == 1 { ("workload", "uses") } else { ("workloads", "use") };
-            detail = format!("{detail}; {workloads} {words} {verb} {}", used.value);
-            numbers.insert("workloads".to_owned(), OptionNumber::Count(workloads));
-            numbers.insert("used".to_owned(), OptionNumber::Amount(used));
-        }
-        Some(ChangeOption { kind: ChangeKind::Wait, possible: true, detail, numbers })
-    }
-
-    /// Returns the usage of all ClusterQueues below a node.
-    fn used_below(&self, node: &NodeRef, fr: &FlavorResource) -> i128 {
-        let queues = &self.rows.snapshot.queues;
-        let mut used = 0;
-        let mut add = |name: &Arc<str>| {
-            let usage =
-                queues.cluster_queues.get(name).and_then(|queue| queue.usage_by_flavor_resource.get(fr));
-            used += usage.map_or(0, |usage| usage.usage.to_i128());
-        };
-        match node {
-            NodeRef::ClusterQueue(name) => add(name),
-            NodeRef::Cohort(name) => Children::of(queues).each_leaf(name, add),
-        }
-        used
     }
 
     /// Says what it preempts, if it may and that is enough.
@@ -397,56 +351,6 @@ impl Asked<'_> {
         let numbers = BTreeMap::from([("available".to_owned(), OptionNumber::Amount(amount))]);
         Some(ChangeOption { kind: ChangeKind::Flavor, possible: enough, detail, numbers })
     }
-
-    /// Says which limit would have to be raised, if it is one, and whether that is enough.
-    fn raise_quota(
-        &self,
-        blocker: &Blocker,
-        next: &[BlockerView],
-        has_topology: bool,
-    ) -> Option<ChangeOption> {
-        let node = blocker.node.as_ref().filter(|_| self.rows.access.sees_sums())?;
-        let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
-        let usage = self.quota().usage(node, &fr);
-        let missing = self.blocker(blocker).missing?;
-        let missing_amount =
-            blocker.requested.to_i128() - self.quota().headroom(&self.queue, &fr).0.available;
-        let units = &self.quota().facts.units;
-        let is_root = self.quota().path(node).is_some_and(|path| path.len() == 1);
-        let (field, new) = match usage.limits.borrowing_limit.filter(|_| !is_root) {
-            Some(limit) => ("borrowing limit", limit.to_i128() + missing_amount),
-            None => ("nominal quota", usage.limits.nominal.to_i128() + missing_amount),
-        };
-        let new = amount_view(units, node, &fr, new);
-        let above = next.iter().find(|row| row.flavor == *fr.flavor && row.resource == *fr.resource);
-        let detail = match above {
-            Some(row) => format!(
-                "a {field} of {} at {node} is not enough alone: {} can provide {}",
-                new.value,
-                row.node.replace('/', " "),
-                row.available.as_ref().map(|amount| amount.value.as_str()).unwrap_or_default()
-            ),
-            None if has_topology => {
-                format!(
-                    "a {field} of {} at {node} would be enough, if nodes of {} have room",
-                    new.value, fr.flavor
-                )
-            }
-            None => format!("a {field} of {} at {node} would be enough", new.value),
-        };
-        let numbers = BTreeMap::from([
-            ("value".to_owned(), OptionNumber::Amount(new)),
-            ("missing".to_owned(), OptionNumber::Amount(missing)),
-        ]);
-        Some(ChangeOption { kind: ChangeKind::Quota, possible: above.is_none(), detail, numbers })
-    }
-}
-
-/// Whether some pod set fits no flavor, whatever finishes.
-fn never_fits(blockers: &[Blocker]) -> bool {
-    let in_use = |blocker: &Blocker| matches!(blocker.kind, BlockerKind::InUse | BlockerKind::NodesInUse(_));
-    let groups = blockers.chunk_by(|a, b| a.pod_set == b.pod_set);
-    groups.into_iter().any(|group| !group.iter().any(in_use))
 }
 
 fn topology(blocker: &Blocker) -> Option<ChangeOption> {
@@ -462,6 +366,6 @@ fn blocked_pods(blocked: &PodsExplanation) -> BlockerView {
 }
 
 /// Returns the name of a resource without its domain.
-fn short_name(resource: &str) -> &str {
+pub(super) fn short_name(resource: &str) -> &str {
     resource.rsplit('/').next().unwrap_or(resource)
 }

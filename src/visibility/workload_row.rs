@@ -85,11 +85,14 @@ impl<'a> Rows<'a> {
 
     /// Returns the fields that selectors read.
     pub(super) fn selected_fields<'r>(
+        self,
         record: &'r WorkloadRecord,
-        cluster_queue: &'r str,
+        cluster_queue: &'r Arc<str>,
+        needs_standing: bool,
     ) -> SelectedFields<'r> {
         let state = state_of(record);
         SelectedFields {
+            is_stuck: needs_standing && self.is_stuck(record, cluster_queue, state),
             namespace: &record.meta.key.namespace,
             name: &record.meta.key.name,
             cluster_queue,
@@ -169,7 +172,10 @@ impl<'a> Rows<'a> {
         let condition = conditions::find(&record.status, condition_of(state));
         let is_pending = state == WorkloadState::Pending;
         let message = condition.map_or("", |condition| condition.message.as_str());
-        let blocker = is_pending.then(|| self.first_blocker(message, &cluster_queue)).flatten();
+        let behind = self.behind(record, &cluster_queue, state);
+        let behind = behind.map(|head| self.behind_blocker(head, &cluster_queue));
+        let blocker =
+            behind.or_else(|| is_pending.then(|| self.first_blocker(message, &cluster_queue)).flatten());
         WorkloadView {
             metadata: ViewMetadata {
                 namespace: record.meta.key.namespace.to_string(),
@@ -196,6 +202,7 @@ impl<'a> Rows<'a> {
             position: is_pending.then(|| self.position(record, &cluster_queue)).flatten(),
             needs: self.needs(record, &cluster_queue),
             reason: reason_of(record, state).to_owned(),
+            stuck: self.is_stuck(record, &cluster_queue, state),
             message: self.visible_text(message),
             first_blocker: blocker,
             cluster_queue: cluster_queue.to_string(),

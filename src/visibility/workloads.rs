@@ -89,9 +89,10 @@ pub(super) struct WorkloadPage<'a> {
 }
 
 impl<'a> WorkloadPage<'a> {
-    pub(super) fn selects(self, record: &WorkloadRecord, queue: &str) -> bool {
+    pub(super) fn selects(self, record: &WorkloadRecord, queue: &Arc<str>) -> bool {
         let selector = &self.query.selector;
-        selector.matches(&Rows::selected_fields(record, queue)) && selector.matches_labels(record)
+        let fields = self.rows.selected_fields(record, queue, selector.reads_standing());
+        selector.matches(&fields) && selector.matches_labels(record)
     }
 
     /// Takes the rows of places that the reader sees and the query selects, until the page is full or `MAX_PASSED` places are

@@ -65,6 +65,7 @@ mod metrics_of_lives;
 mod monitoring;
 mod monitoring_queries;
 mod moved_jobs;
+mod obstacles;
 mod own_events;
 mod owner_chains;
 mod passed_chains;

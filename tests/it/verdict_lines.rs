@@ -10,17 +10,17 @@ use sluice::visibility::views::{BlockerKindView, ChangeKind, SourceKind, Verdict
 
 const CREATED: &str = "2027-01-15T08:00:00Z";
 
-fn meta(name: &str, namespace: &str) -> Value {
+pub(crate) fn meta(name: &str, namespace: &str) -> Value {
     json!({"name": name, "namespace": namespace, "uid": format!("u-{name}"), "resourceVersion": "1", "generation": 1,
         "creationTimestamp": CREATED})
 }
 
-fn kueue(kind: &str, name: &str, namespace: &str, spec: &Value) -> Value {
+pub(crate) fn kueue(kind: &str, name: &str, namespace: &str, spec: &Value) -> Value {
     json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": kind, "metadata": meta(name, namespace), "spec": spec})
 }
 
 /// Namespace, flavor, and a LocalQueue for each ClusterQueue, of nominal quotas of CPU and more fields of its spec.
-fn queues(queues: &[(&str, u32, Value)]) -> Vec<Value> {
+pub(crate) fn queues(queues: &[(&str, u32, Value)]) -> Vec<Value> {
     let mut objects = vec![
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": meta("ns", "")}),
         kueue("ResourceFlavor", "f", "", &json!({})),
@@ -38,7 +38,7 @@ fn queues(queues: &[(&str, u32, Value)]) -> Vec<Value> {
 }
 
 /// A Workload whose pod sets have this many pods of one CPU.
-fn workload(name: &str, queue: &str, pods: &[u32], admitted: bool) -> Value {
+pub(crate) fn workload(name: &str, queue: &str, pods: &[u32], admitted: bool) -> Value {
     let container = json!({"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}});
     let set = |(index, count): (usize, &u32)| json!({"name": format!("set-{index}"), "count": count, "template": {"spec": {"containers": [container]}}});
     let sets: Vec<Value> = pods.iter().enumerate().map(set).collect();

@@ -75,13 +75,16 @@ fn a_verdict_has_the_missing_amount_and_what_would_change_it() {
     assert_eq!(
         details,
         [
-            (ChangeKind::Wait, "1 cpu of org must be released; 1 workload uses 1"),
+            (ChangeKind::Wait, "2 cpu of org must be released, 1 of it for the 1 ahead; 1 workload uses 1"),
             (ChangeKind::Preempt, "ClusterQueue cq does not preempt"),
             (
                 ChangeKind::Smaller,
                 "1 of 2 pods would be admitted now; set kueue.x-k8s.io/job-min-parallelism to allow it"
             ),
-            (ChangeKind::Quota, "a nominal quota of 1 at Cohort org would be enough"),
+            (
+                ChangeKind::Quota,
+                "1 would be enough for it alone; the 1 ahead takes 1 first: a nominal quota of 2 at Cohort org would be enough"
+            ),
         ]
     );
     // With exactly the missing amount it fits.

@@ -2,6 +2,7 @@
 
 use super::search::Search;
 use super::{all, choices, number, queues_that_exist, rows, selector, sum_needing_change, sum_reasons};
+use crate::api::ObjectKey;
 use crate::dashboard::data::{PendingPage, PendingQuery};
 use crate::snapshot::Snapshot;
 use crate::visibility::access::Access;
@@ -36,6 +37,13 @@ pub fn pending_page(
     };
     let found = search.page(asked, |asked| pending_workloads(snapshot, access, asked, order))?;
     let counts = Counts::of(snapshot, access, query)?;
+    let is_asked = |asked: &str, name: &str| asked.is_empty() || asked == name;
+    let is_meant = |queue: &str, local: &ObjectKey| {
+        is_asked(&query.cluster_queue, queue)
+            && is_asked(&query.namespace, &local.namespace)
+            && is_asked(&query.local_queue, &local.name)
+    };
+    let needs_change = sum_needing_change((snapshot, access), &counts.reasons, is_meant);
     let (cluster_queues, namespaces) = choices(snapshot, access);
     let by_queue = query.namespace.is_empty() && query.cluster_queue.is_empty();
     let queue_count = (by_queue && access.sees_everything())
@@ -46,13 +54,8 @@ pub fn pending_page(
         metadata: found.metadata,
         items: found.items,
         total: counts.total,
-        waiting: counts
-            .reasons
-            .iter()
-            .map(|row| row.count)
-            .sum::<u64>()
-            .saturating_sub(sum_needing_change(&counts.reasons)),
-        needs_change: sum_needing_change(&counts.reasons),
+        waiting: counts.reasons.iter().map(|row| row.count).sum::<u64>().saturating_sub(needs_change),
+        needs_change,
         reasons: counts.reasons,
         cluster_queues,
         namespaces,

@@ -83,6 +83,9 @@ pub fn never_fits(verdict: &Verdict) -> Option<String> {
 
 /// Returns the first blocker as a sentence.
 fn numbers(verdict: &Verdict) -> Option<String> {
+    if !verdict.obstacle.is_empty() {
+        return Some(sentence(&verdict.obstacle));
+    }
     let Some(blocker) = verdict.main_blocker() else {
         // What no quota decides is said by the condition alone.
         let says = verdict.workload.message.trim_end_matches('.');

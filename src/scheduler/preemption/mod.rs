@@ -37,6 +37,8 @@ pub(super) struct SchedulingContext<'a> {
     /// Cache of earlier target searches; valid because preemptor and projected usage do not change within one
     /// nomination.
     pub(super) target_cache: Vec<CachedTargets>,
+    /// Whether quota and nodes count as empty.
+    pub(super) is_empty: bool,
 }
 
 /// Result of an earlier target search. The usage alone is the key: it determines `frs_need_preemption`.

@@ -20,6 +20,10 @@ pub struct Verdict {
     /// Whether it cannot be admitted until quota, nodes or the Workload change, even if all others finish.
     #[serde(default)]
     pub never_fits: bool,
+    /// What is in the way as a sentence without its full stop, where the blockers do not say it: empty nodes that do not take it, the
+    /// flavor that was meant, the head that it is behind.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub obstacle: String,
     /// What it waits for, in the order in which the scheduler found it.
     #[serde(default)]
     pub blockers: Vec<BlockerView>,

@@ -1,6 +1,6 @@
 //! A Workload as a row.
 
-use super::answer::{AmountView, ViewMetadata};
+use super::answer::{AmountView, ViewMetadata, is_false};
 use super::verdict::BlockerView;
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -44,6 +44,10 @@ pub struct WorkloadView {
     /// Why it is in this state: the reason of its condition.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// Whether it is pending, and not admitted even if all that holds quota ends: it can never be admitted, is behind one that can
+    /// not, or the state of an object keeps it out.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub stuck: bool,
     /// Message of the condition.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,

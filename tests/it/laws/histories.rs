@@ -157,8 +157,7 @@ fn check_pending_reasons(cluster: &mut Cluster) -> TestCaseResult {
     }
     for name in pending {
         let actual = cluster.engine.fresh_verdict(&key(&name));
-        // Behind the head of a StrictFIFO ClusterQueue, a reader gets the head and the position, or the reason of an
-        // earlier nomination, of which the fresh engine does not know.
+        // Behind the head of a StrictFIFO ClusterQueue, a reader gets the head and the position.
         let expected = match fresh.engine.waits_behind(&key(&name)) {
             Some(_) if cluster.engine.waits_behind(&key(&name)).is_none() => continue,
             Some(_) => fresh.engine.fresh_verdict(&key(&name)),

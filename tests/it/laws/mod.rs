@@ -33,6 +33,7 @@ mod long_histories;
 mod metrics;
 mod model;
 mod object_wake_ups;
+mod obstacles;
 mod pending_order;
 mod priority_boost;
 mod queue_churn;

@@ -5,12 +5,13 @@
 
 use super::engine::Engine;
 use super::granular_mode::PreemptionMode;
+use super::obstacle::{Obstacle, QuotaNeed};
 use super::preemption::{Preemptor, SchedulingContext};
 use super::reserving_workloads::ReservingWorkload;
 use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::{ReclaimPolicy, WithinClusterQueuePolicy};
-use crate::queue::{Blocker, BlockerKind, PodSet, Workload};
+use crate::queue::{Alone, Blocker, BlockerKind, PodSet, Workload};
 use crate::quota::{FlavorResource, FlavorResourceId, NodeId, UsageLayer};
 use crate::resources::Amount;
 use std::collections::BTreeMap;
@@ -30,8 +31,10 @@ pub struct Explanation {
     pub text: Arc<str>,
     /// What keeps it from being admitted, in the order in which it was found.
     pub blockers: Vec<Blocker>,
-    /// The head of the StrictFIFO ClusterQueue that it waits behind.
-    pub behind: Option<ObjectKey>,
+    /// What has to go before it is admitted.
+    pub obstacle: Obstacle,
+    /// What it needs of each flavor-resource, with what is taken before it; empty if it can never be admitted.
+    pub needs: Vec<QuotaNeed>,
     /// Whether capacity is reserved for it until its victims have terminated.
     pub has_reservation: bool,
     /// Number of workloads with quota below the node of the first blocker that others cause, which use what it lacks.
@@ -51,7 +54,7 @@ pub struct Explanation {
 }
 
 /// What a workload would preempt, or why it would wait.
-type Evaluated = Result<Vec<ObjectKey>, (PendingReason, Vec<Blocker>)>;
+pub(super) type Evaluated = Result<Vec<ObjectKey>, (PendingReason, Vec<Blocker>)>;
 
 /// What is supposed of a workload that is explained.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -99,6 +102,22 @@ pub struct SmallerFit {
     pub preempts: bool,
 }
 
+impl Explanation {
+    /// Takes what an evaluation says.
+    fn take(&mut self, evaluated: Evaluated) {
+        match evaluated {
+            Ok(victims) => {
+                (self.reason, self.blockers) = (None, Vec::new());
+                self.victims = victims;
+            }
+            Err((reason, blockers)) => {
+                self.obstacle = Obstacle::InUse;
+                (self.reason, self.blockers) = (Some(reason), blockers);
+            }
+        }
+    }
+}
+
 impl Engine {
     /// Explains why a workload is pending; `None` if it is not pending, or the other queue does not exist. `keep_going` is asked before
     /// each evaluation. With a supposition, says what would block it then.
@@ -111,33 +130,45 @@ impl Engine {
         let mut workload = self.pending.workload(key)?.clone();
         workload.priority = supposed.priority.unwrap_or(workload.priority);
         let mut explanation = Explanation::default();
-        if let Some(queue) = &supposed.cluster_queue {
+        let mut question = Question { keep_going, evaluations: 0, is_cut: false };
+        let alone = if let Some(queue) = &supposed.cluster_queue {
             self.config.cluster_queue(queue)?;
             workload.cluster_queue = Arc::clone(queue);
+            Arc::new(self.alone(&workload))
         } else if self.explain_as_known(&workload, &mut explanation) {
             return Some(explanation);
-        }
-        let mut question = Question { keep_going, evaluations: 0, is_cut: false };
-        if question.may_go_on()
-            && let Some(evaluated) = self.evaluate(&workload)
-        {
-            match evaluated {
-                Ok(victims) => {
-                    (explanation.reason, explanation.blockers) = (None, Vec::new());
-                    explanation.victims = victims;
+        } else {
+            let class = self.pending.class_of(key)?;
+            self.alone_in_class(class, &workload)
+        };
+        let is_own_order = *supposed == Supposition::default();
+        match &*alone {
+            Alone::Never(never) => {
+                (explanation.reason, explanation.blockers) = (Some(never.reason), never.blockers.clone());
+                explanation.obstacle = Obstacle::NeverFits(never.clone());
+            }
+            Alone::Fits(usage) => {
+                if let Some(behind) = self.behind_head(key, &mut question).filter(|_| is_own_order) {
+                    explanation.reason = Some(PendingReason::WaitingForQuota);
+                    (explanation.text, explanation.blockers) = (Arc::default(), Vec::new());
+                    explanation.obstacle = Obstacle::Behind(Box::new(behind));
+                } else if question.may_go_on()
+                    && let Some(evaluated) = self.evaluate(&workload)
+                {
+                    explanation.take(evaluated);
                 }
-                Err((reason, blockers)) => {
-                    (explanation.reason, explanation.blockers) = (Some(reason), blockers);
+                if explanation.obstacle != Obstacle::None {
+                    explanation.needs = self.quota_needs(&workload, usage, &mut question);
                 }
             }
         }
         if let Some(blocker) = explanation.blockers.iter().find(|blocker| blocker.kind == BlockerKind::InUse)
         {
             explanation.users = self.users(blocker);
-            explanation.has_topology =
-                self.settings.gates.topology && self.config.has_topology(&blocker.flavor);
             explanation.preemption = self.preemption_chances(&workload, &explanation.blockers);
         }
+        explanation.has_topology = self.settings.gates.topology
+            && explanation.needs.iter().any(|need| self.config.has_topology(&need.fr.flavor));
         if !explanation.blockers.is_empty() {
             explanation.smaller = self.smaller_fit(&workload, &mut question);
         }
@@ -151,16 +182,22 @@ impl Engine {
         explanation.reason = known.map(|verdict| verdict.reason).or(Some(PendingReason::PendingEvaluation));
         explanation.text = known.map(|verdict| Arc::clone(&verdict.text)).unwrap_or_default();
         explanation.blockers = known.map(|verdict| verdict.blockers.clone()).unwrap_or_default();
-        explanation.behind = self.waits_behind(&workload.key).map(|(head, _)| head.clone());
         explanation.has_reservation = self.reservations.contains(&workload.key);
+        let inactive = self.inactive.verdict(&workload.cluster_queue).cloned();
+        let kept_out = inactive.or_else(|| self.kept_out(workload));
+        let is_kept_out = kept_out.is_some();
+        if let Some(verdict) = kept_out {
+            (explanation.reason, explanation.text) = (Some(verdict.reason), verdict.text);
+            (explanation.blockers, explanation.obstacle) = (Vec::new(), Obstacle::Object);
+        }
         let is_text = known.is_some_and(|verdict| verdict.blockers.is_empty() && !verdict.text.is_empty());
-        let inactive = self.inactive.verdict(&workload.cluster_queue).is_some();
-        is_text || inactive || explanation.has_reservation || workload.precheck_failure.is_some()
+        let is_behind = self.waits_behind(&workload.key).is_some();
+        is_kept_out || explanation.has_reservation || (is_text && !is_behind)
     }
 
     /// Computes what a workload would get: what it would preempt, or the blockers if it would have to wait. A workload that may preempt
     /// does not wait.
-    fn evaluate(&mut self, workload: &Workload) -> Option<Evaluated> {
+    pub(super) fn evaluate(&mut self, workload: &Workload) -> Option<Evaluated> {
         let (nominated, targets) = self.compute_assignment(&workload.cluster_queue, workload, None, None)?;
         let assignment = nominated.assignment;
         let victims = targets.iter().map(|target| target.workload.key.clone()).collect();
@@ -248,7 +285,7 @@ impl Engine {
 }
 
 /// How much of a question has been answered.
-struct Question<'a> {
+pub(super) struct Question<'a> {
     keep_going: &'a mut dyn FnMut() -> bool,
     evaluations: u32,
     is_cut: bool,
@@ -256,9 +293,16 @@ struct Question<'a> {
 
 impl Question<'_> {
     /// Returns whether another evaluation may begin.
-    fn may_go_on(&mut self) -> bool {
+    pub(super) fn may_go_on(&mut self) -> bool {
         let may = self.evaluations < MAX_EVALUATIONS && (self.keep_going)();
         self.evaluations = self.evaluations.saturating_add(1);
+        self.is_cut |= !may;
+        may
+    }
+
+    /// Returns whether another class may be passed over.
+    pub(super) fn may_pass_over(&mut self) -> bool {
+        let may = (self.keep_going)();
         self.is_cut |= !may;
         may
     }
@@ -284,202 +328,4 @@ impl SchedulingContext<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::api::v1beta2::ClusterQueuePreemption;
-    use crate::quota::{FlavorQuotas, QuotaLimits, ResourceGroup};
-    use crate::scheduler::{ClusterQueue, Flavor};
-    use jiff::Timestamp;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-
-    fn engine(nominal: i64, preemption: ClusterQueuePreemption) -> Engine {
-        let mut engine = Engine::default();
-        engine.set_namespace("ns", Some(BTreeMap::new()));
-        engine.set_flavor("f", Some(Flavor::default()));
-        let limits = QuotaLimits { nominal: Amount::new(nominal), ..QuotaLimits::default() };
-        let limits = BTreeMap::from([(Arc::from("gpu"), limits)]);
-        let groups = vec![ResourceGroup::from_flavors(vec![FlavorQuotas { name: Arc::from("f"), limits }])];
-        let namespace_selector = Some(LabelSelector::default());
-        let queue = ClusterQueue { groups, namespace_selector, preemption, ..ClusterQueue::default() };
-        engine.set_cluster_queue("cq", Some(queue));
-        engine
-    }
-
-    fn workload(name: &str, pods: i32, priority: i64) -> Workload {
-        let requests = BTreeMap::from([(Arc::from("gpu"), Amount::new(1))]);
-        let set = PodSet { name: Arc::from("main"), count: pods, requests, ..PodSet::default() };
-        Workload {
-            key: ObjectKey::new("ns", name),
-            uid: Arc::from(name),
-            cluster_queue: Arc::from("cq"),
-            local_queue: Arc::from("lq"),
-            priority,
-            pod_sets: vec![set].into(),
-            ..Workload::default()
-        }
-    }
-
-    /// An engine with workloads of three priorities, of which "mid" waits.
-    fn preempting() -> Engine {
-        let policy = ClusterQueuePreemption {
-            within_cluster_queue: Some(WithinClusterQueuePolicy::LowerPriority),
-            ..ClusterQueuePreemption::default()
-        };
-        let mut engine = engine(10, policy);
-        for (name, pods, priority) in [("low", 2, 1), ("high", 8, 9), ("mid", 6, 5)] {
-            engine.enqueue(workload(name, pods, priority));
-            run(&mut engine);
-        }
-        engine
-    }
-
-    fn explain(engine: &mut Engine, name: &str) -> Explanation {
-        engine.explain(&ObjectKey::new("ns", name), &Supposition::default(), &mut || true).unwrap()
-    }
-
-    fn run(engine: &mut Engine) {
-        while engine.has_work() {
-            engine.run_cycle(Timestamp::UNIX_EPOCH);
-        }
-    }
-
-    #[test]
-    fn blockers_and_fewer_pods_are_found() {
-        let mut engine = engine(10, ClusterQueuePreemption::default());
-        for (name, pods) in [("a", 7), ("b", 8)] {
-            engine.enqueue(workload(name, pods, 0));
-            run(&mut engine);
-        }
-        let explanation = explain(&mut engine, "b");
-        let [blocker] = &explanation.blockers[..] else { panic!("{explanation:?}") };
-        assert_eq!((blocker.requested, blocker.available), (Amount::new(8), Amount::new(3)));
-        let expected = SmallerFit { pods: 3, of: 8, ..SmallerFit::default() };
-        assert_eq!(explanation.smaller, Some(expected));
-        assert!(!explanation.preemption.unwrap().is_allowed);
-        // The answer is the same when it is asked again, and the workload is admitted as if it had not been.
-        assert_eq!(explain(&mut engine, "b").blockers, explanation.blockers);
-        engine.release(&ObjectKey::new("ns", "a"));
-        assert_eq!(explain(&mut engine, "b").reason, None);
-        run(&mut engine);
-        assert_eq!(engine.explain(&ObjectKey::new("ns", "b"), &Supposition::default(), &mut || true), None);
-    }
-
-    #[test]
-    fn preemption_counts_what_policies_allow() {
-        let mut engine = preempting();
-        let chances = explain(&mut engine, "mid").preemption.unwrap();
-        let usage = [(FlavorResource::new("f", "gpu"), Amount::new(2))].into();
-        assert_eq!(
-            chances,
-            PreemptionChances { is_allowed: true, own: 1, usage, ..PreemptionChances::default() }
-        );
-    }
-
-    /// Three workloads have quota, two of them of what the others lack.
-    #[test]
-    fn only_those_are_counted_that_use_what_is_missing() {
-        let mut engine = engine(4, ClusterQueuePreemption::default());
-        let mut queue = engine.config.cluster_queue("cq").unwrap().config.clone();
-        let limits = QuotaLimits { nominal: Amount::new(9), ..QuotaLimits::default() };
-        let limits = BTreeMap::from([(Arc::from("cpu"), limits)]);
-        queue.groups.push(ResourceGroup::from_flavors(vec![FlavorQuotas { name: Arc::from("f"), limits }]));
-        engine.set_cluster_queue("cq", Some(queue));
-        let mut other = workload("other", 1, 0);
-        let mut sets = other.pod_sets.to_vec();
-        sets[0].requests = BTreeMap::from([(Arc::from("cpu"), Amount::new(1))]);
-        other.pod_sets = sets.into();
-        for workload in [other, workload("a", 1, 0), workload("b", 2, 0), workload("c", 4, 0)] {
-            engine.enqueue(workload);
-            run(&mut engine);
-        }
-        assert_eq!(engine.charges().count(), 3);
-        assert_eq!(explain(&mut engine, "c").users, 2);
-    }
-
-    #[test]
-    fn another_priority_says_what_it_would_preempt() {
-        let policy = ClusterQueuePreemption {
-            within_cluster_queue: Some(WithinClusterQueuePolicy::LowerPriority),
-            ..ClusterQueuePreemption::default()
-        };
-        let mut engine = engine(10, policy);
-        for (name, pods, priority) in [("a", 4, 1), ("b", 6, 2), ("c", 5, 0)] {
-            engine.enqueue(workload(name, pods, priority));
-            run(&mut engine);
-        }
-        let key = ObjectKey::new("ns", "c");
-        let mut at = |priority: i64| {
-            let supposed = Supposition { cluster_queue: None, priority: Some(priority) };
-            let found = engine.explain(&key, &supposed, &mut || true).unwrap();
-            let names: Vec<String> = found.victims.iter().map(|key| key.name.to_string()).collect();
-            (found.reason.is_none(), names)
-        };
-        assert_eq!(at(0), (false, vec![]));
-        assert_eq!(at(2), (false, vec![]), "one of lower priority is not enough");
-        assert_eq!(at(3), (true, vec!["b".to_owned()]));
-        assert_eq!(explain(&mut engine, "c").victims, []);
-    }
-
-    #[test]
-    fn fewer_pods_may_preempt() {
-        let mut engine = preempting();
-        let expected = SmallerFit { pods: 2, of: 6, preempts: true, ..SmallerFit::default() };
-        assert_eq!(explain(&mut engine, "mid").smaller, Some(expected));
-    }
-
-    #[test]
-    fn a_question_ends_when_its_time_is_over() {
-        let mut engine = engine(1_000, ClusterQueuePreemption::default());
-        for (name, pods) in [("a", 600), ("b", 1_000)] {
-            engine.enqueue(workload(name, pods, 0));
-            run(&mut engine);
-        }
-        let mut left = 3;
-        let mut keep_going = || {
-            left -= 1;
-            left >= 0
-        };
-        let explanation =
-            engine.explain(&ObjectKey::new("ns", "b"), &Supposition::default(), &mut keep_going).unwrap();
-        assert!(explanation.is_cut && !explanation.blockers.is_empty());
-        let all = explain(&mut engine, "b");
-        assert_eq!((all.smaller.unwrap().pods, all.is_cut), (400, false));
-    }
-
-    #[test]
-    fn another_queue_says_what_it_would_wait_for_there() {
-        let mut engine = engine(10, ClusterQueuePreemption::default());
-        let small = engine.config.cluster_queue("cq").unwrap().config.clone();
-        let limits = QuotaLimits { nominal: Amount::new(2), ..QuotaLimits::default() };
-        let limits = BTreeMap::from([(Arc::from("gpu"), limits)]);
-        let groups = vec![ResourceGroup::from_flavors(vec![FlavorQuotas { name: Arc::from("f"), limits }])];
-        engine.set_cluster_queue("small", Some(ClusterQueue { groups, ..small }));
-        for (name, pods) in [("a", 8), ("b", 3)] {
-            engine.enqueue(workload(name, pods, 0));
-            run(&mut engine);
-        }
-        let mut ask = |queue: &str| {
-            let supposed = Supposition { cluster_queue: Some(Arc::from(queue)), priority: None };
-            engine.explain(&ObjectKey::new("ns", "b"), &supposed, &mut || true)
-        };
-        let there = ask("small").unwrap();
-        assert_eq!(
-            (there.reason, &there.blockers[0].kind),
-            (Some(PendingReason::ExceedsMaxQuota), &BlockerKind::NeverFits)
-        );
-        assert_eq!(ask("cq").unwrap().blockers[0].kind, BlockerKind::InUse);
-        assert_eq!(ask("nothing"), None);
-    }
-
-    #[test]
-    fn a_workload_that_never_fits_says_so() {
-        let mut engine = engine(4, ClusterQueuePreemption::default());
-        engine.enqueue(workload("a", 5, 0));
-        run(&mut engine);
-        let explanation = explain(&mut engine, "a");
-        assert_eq!(explanation.reason, Some(PendingReason::ExceedsMaxQuota));
-        assert_eq!(explanation.blockers[0].kind, BlockerKind::NeverFits);
-        assert_eq!(explanation.smaller.unwrap().pods, 4);
-        assert_eq!(explanation.preemption, None);
-    }
-}
+mod tests;

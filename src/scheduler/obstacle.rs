@@ -1,0 +1,240 @@
+//! The true obstacle of a pending workload: what has to go before it is admitted, as a value.
+//!
+//! Invariants: it follows from the state as it is now, never from a verdict that was made before the order changed; what stays even if
+//! nothing is in use comes before what goes by itself; of those before a workload their amounts count, too. At most one queue and the
+//! classes of its tree are passed over for one question.
+//! Neighbours: `alone` says what stays, `explanation` asks, `visibility` makes texts of the answer.
+
+use super::engine::Engine;
+use super::explanation::Question;
+use crate::api::ObjectKey;
+use crate::queue::{Alone, Blocker, BlockerKind, ClassBefore, NeverFits, Verdict, Workload};
+use crate::quota::{FlavorResource, FlavorResourceId, NodeId, UsageLayer};
+use crate::resources::Amount;
+use std::sync::Arc;
+
+/// What has to go before a pending workload is admitted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Obstacle {
+    /// None is known: it fits, was not evaluated, or waits for what its verdict says.
+    #[default]
+    None,
+    /// The state of an object, which the verdict names: a queue, a check, a namespace, the workload itself.
+    Object,
+    /// It is not admitted even if nothing is in use.
+    NeverFits(Box<NeverFits>),
+    /// It is behind the head of a StrictFIFO ClusterQueue.
+    Behind(Box<BehindHead>),
+    /// Others use what it needs.
+    InUse,
+}
+
+impl Obstacle {
+    /// Whether it stays, if all that holds quota ends, pending workloads keep their order and no object changes.
+    pub fn stays(&self) -> bool {
+        match self {
+            Self::None | Self::InUse => false,
+            Self::Object | Self::NeverFits(_) => true,
+            Self::Behind(behind) => behind.never.is_some(),
+        }
+    }
+}
+
+/// The head that a workload is behind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BehindHead {
+    /// The head.
+    pub head: ObjectKey,
+    /// What the head lacks; nothing if it fits now, or may preempt for it.
+    pub lacks: Vec<Blocker>,
+    /// The first workload before this one that can never be admitted, so that all behind it wait without end.
+    pub never: Option<(ObjectKey, Box<NeverFits>)>,
+}
+
+/// What a workload needs of a flavor-resource, beside what is taken before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaNeed {
+    /// The flavor-resource.
+    pub fr: FlavorResource,
+    /// What the workload requests.
+    pub requested: i128,
+    /// What is available to its ClusterQueue; less than 0 if more is used than its limits allow.
+    pub available: i128,
+    /// What those before it in its ClusterQueue take first.
+    pub ahead: i128,
+    /// Their number.
+    pub ahead_count: usize,
+    /// What pending workloads of other ClusterQueues of the tree may borrow first.
+    pub others: i128,
+}
+
+impl QuotaNeed {
+    /// Everything that is taken up to and including the workload.
+    pub const fn total(&self) -> i128 {
+        self.requested.saturating_add(self.ahead).saturating_add(self.others)
+    }
+
+    /// What must be added so that all of that is admitted; 0 or less if it is there.
+    pub const fn lacks(&self) -> i128 {
+        self.total().saturating_sub(self.available)
+    }
+}
+
+impl Engine {
+    /// Returns the head that a workload is behind, with what that one waits for.
+    pub(super) fn behind_head(&mut self, key: &ObjectKey, question: &mut Question<'_>) -> Option<BehindHead> {
+        let head = self.waits_behind(key)?.0.clone();
+        let mut never = None;
+        for before in self.pending.classes_before(key) {
+            if !question.may_pass_over() {
+                break;
+            }
+            if self.is_nominated(&before.first)
+                && let Alone::Never(found) = &*self.alone_in_class(before.class, &before.first)
+            {
+                never = Some((before.first.key.clone(), found.clone()));
+                break;
+            }
+        }
+        let waiting = self.pending.workload(&head).cloned().filter(|_| question.may_go_on());
+        let evaluated = waiting.and_then(|waiting| self.evaluate(&waiting));
+        let lacks = evaluated.and_then(Result::err).map(|(_, blockers)| blockers).unwrap_or_default();
+        Some(BehindHead { head, lacks, never })
+    }
+
+    /// Whether a cycle evaluates the workload: it is not kept out before, and capacity is not yet reserved for it.
+    pub(super) fn is_nominated(&self, workload: &Workload) -> bool {
+        !self.reservations.contains(&workload.key) && self.kept_out(workload).is_none()
+    }
+
+    /// Why a workload is not evaluated at all. A namespace that is not known may be one that cannot be read.
+    pub(super) fn kept_out(&self, workload: &Workload) -> Option<Verdict> {
+        let is_known = self.config.namespace_labels(&workload.key.namespace).is_some();
+        let own = || workload.precheck_failure.as_ref().map(|verdict| (**verdict).clone());
+        if is_known { self.precheck_failure(&workload.cluster_queue, workload) } else { own() }
+    }
+
+    /// Returns what a workload needs of each flavor-resource that it would get if nothing were in use.
+    pub(super) fn quota_needs(
+        &mut self,
+        workload: &Workload,
+        usage: &[(FlavorResource, Amount)],
+        question: &mut Question<'_>,
+    ) -> Vec<QuotaNeed> {
+        let Some(node) = self.tree.leaf(&workload.cluster_queue) else { return Vec::new() };
+        let before = self.competing(self.pending.classes_before(&workload.key), question);
+        let beside = self.competing_beside(node, question);
+        let need = |(fr, requested): &(FlavorResource, Amount)| {
+            let id = self.tree.fr_id(fr)?;
+            let of = |found: &Competing| {
+                request_of(&found.class.first, &fr.resource).saturating_mul(count(&found.class))
+            };
+            let requested = requested.to_i128();
+            let available = self.tree.available(node, id, UsageLayer::Projected);
+            let others =
+                beside.iter().filter(|found| self.has_flavor(&found.class, &fr.flavor)).map(of).sum();
+            let mut need =
+                QuotaNeed { fr: fr.clone(), requested, available, ahead: 0, ahead_count: 0, others };
+            self.add_ahead(&mut need, (node, id), &before);
+            Some(need)
+        };
+        usage.iter().filter_map(need).collect()
+    }
+
+    /// Adds what those before a workload take. One that fits no quota now counts if it fits the raised one.
+    fn add_ahead(&self, need: &mut QuotaNeed, (node, id): (NodeId, FlavorResourceId), before: &[Competing]) {
+        let potential = self.tree.potential_available(node, id);
+        let mut taken = vec![false; before.len()];
+        loop {
+            let raised = potential.saturating_add((need.total().saturating_sub(need.available)).max(0));
+            let next = before.iter().zip(&taken).position(|(found, taken)| {
+                let request = request_of(&found.class.first, &need.fr.resource);
+                !taken && request > 0 && (found.fits || (found.lacks_only(&need.fr) && request <= raised))
+            });
+            let Some(next) = next else { return };
+            let (Some(found), Some(taken)) = (before.get(next), taken.get_mut(next)) else { return };
+            *taken = true;
+            let request = request_of(&found.class.first, &need.fr.resource);
+            need.ahead = need.ahead.saturating_add(request.saturating_mul(count(&found.class)));
+            need.ahead_count = need.ahead_count.saturating_add(found.class.count);
+        }
+    }
+
+    fn competing(&mut self, classes: Vec<ClassBefore>, question: &mut Question<'_>) -> Vec<Competing> {
+        let mut found = Vec::new();
+        for class in classes {
+            if !question.may_pass_over() {
+                break;
+            }
+            if self.is_nominated(&class.first) {
+                let alone = self.alone_in_class(class.class, &class.first);
+                let lacks = alone.never().map(|never| never.blockers.clone()).unwrap_or_default();
+                found.push(Competing { fits: alone.never().is_none(), class, lacks });
+            }
+        }
+        found
+    }
+
+    /// The classes of other active ClusterQueues of the same tree.
+    fn competing_beside(&mut self, node: NodeId, question: &mut Question<'_>) -> Vec<Competing> {
+        if self.tree.parent(node).is_none() {
+            return Vec::new();
+        }
+        let root = self.tree.root(node);
+        let queues: Vec<Arc<str>> = self
+            .config
+            .cluster_queues()
+            .filter(|(name, queue)| {
+                queue.node != node
+                    && self.tree.root(queue.node) == root
+                    && self.inactive.verdict(name).is_none()
+            })
+            .map(|(name, _)| Arc::clone(name))
+            .collect();
+        let mut found = Vec::new();
+        for queue in queues {
+            found.extend(self.competing(self.pending.classes_of(&queue), question));
+        }
+        found
+    }
+
+    fn has_flavor(&self, class: &ClassBefore, flavor: &str) -> bool {
+        let queue = self.config.cluster_queue(&class.first.cluster_queue);
+        let mut flavors = queue.into_iter().flat_map(|queue| &queue.groups).flat_map(|group| &group.flavors);
+        flavors.any(|known| *known.name == *flavor)
+    }
+}
+
+/// Workloads that a cycle evaluates, too.
+struct Competing {
+    class: ClassBefore,
+    /// Whether they would be admitted if nothing were in use.
+    fits: bool,
+    /// What stays in their way otherwise.
+    lacks: Vec<Blocker>,
+}
+
+impl Competing {
+    /// Whether more quota of one flavor-resource is all that they lack.
+    fn lacks_only(&self, fr: &FlavorResource) -> bool {
+        !self.lacks.is_empty()
+            && self.lacks.iter().all(|blocker| {
+                blocker.kind == BlockerKind::NeverFits
+                    && blocker.flavor == fr.flavor
+                    && blocker.resource == fr.resource
+            })
+    }
+}
+
+fn count(class: &ClassBefore) -> i128 {
+    i128::try_from(class.count).unwrap_or(i128::MAX)
+}
+
+/// What all pods of a workload request of a resource.
+fn request_of(workload: &Workload, resource: &Arc<str>) -> i128 {
+    let of_set = |set: &crate::queue::PodSet| {
+        let request = set.requests.get(resource).map_or(0, |amount| amount.to_i128());
+        request.saturating_mul(set.count.into())
+    };
+    workload.pod_sets.iter().map(of_set).fold(0, i128::saturating_add)
+}

@@ -1,0 +1,232 @@
+//! The true obstacle of a pending Workload, as `why` and a page say it: from objects as a cluster has them.
+
+use crate::verdict_lines::{kueue, meta, queues, workload};
+use serde_json::{Value, json};
+use sluice::people::views::{Look, why as why_text};
+use sluice::reconciler::CoreSettings;
+use sluice::visibility::access::{Access, TenantDetail};
+use sluice::visibility::offline::OfflineState;
+use sluice::visibility::questions::{VerdictQuestion, WorkloadName};
+use sluice::visibility::views::{Answer, ChangeKind, Source, SourceKind, Verdict};
+
+const LOOK: Look = Look {
+    utf8: true,
+    color: false,
+    width: None,
+    headings: true,
+    wide: false,
+    labels: false,
+    csv: false,
+    now: jiff::Timestamp::UNIX_EPOCH,
+};
+
+fn why_as(access: Access, objects: &[Value], name: &str) -> Verdict {
+    let now = "2027-01-15T09:00:00Z".parse().unwrap();
+    let workload = WorkloadName::parse(name, "ns");
+    let question = VerdictQuestion { access, workload, before: None, queue: None, priority: None };
+    let mut state = OfflineState::load(CoreSettings::default(), objects.to_vec(), (SourceKind::File, now));
+    state.verdict(&question).unwrap()
+}
+
+fn why(objects: &[Value], name: &str) -> Verdict {
+    why_as(Access::everything(), objects, name)
+}
+
+fn text(verdict: &Verdict) -> String {
+    let answer = Answer { view: verdict.clone(), source: Source::default(), partial: false };
+    why_text(&answer, false, LOOK)
+}
+
+fn option(verdict: &Verdict, kind: ChangeKind) -> Option<&str> {
+    verdict.options.iter().find(|option| option.kind == kind).map(|option| option.detail.as_str())
+}
+
+fn with_priority(mut workload: Value, priority: i32) -> Value {
+    workload["spec"]["priority"] = json!(priority);
+    workload
+}
+
+/// A StrictFIFO queue of 4 CPUs, of which 2 are used.
+fn strict() -> Vec<Value> {
+    let mut objects = queues(&[("q", 4, json!({"queueingStrategy": "StrictFIFO", "cohortName": null}))]);
+    objects.push(workload("runs", "q", &[2], true));
+    objects
+}
+
+#[test]
+fn behind_a_strict_head_its_name_and_what_it_lacks_are_said() {
+    let mut objects = strict();
+    objects.push(with_priority(workload("head", "q", &[4], false), 9));
+    objects.push(with_priority(workload("small", "q", &[3], false), 1));
+    let found = why(&objects, "small");
+    assert_eq!(
+        found.obstacle,
+        "Behind ns/head, the head of the StrictFIFO ClusterQueue q, which lacks 2 cpu in f"
+    );
+    assert!(!found.workload.stuck && !found.never_fits);
+    let said = text(&found);
+    assert!(said.contains("Behind ns/head") && !said.contains("It needs"), "{said}");
+    // 4 for the head, 3 for itself, beside the 2 that run.
+    let quota = option(&found, ChangeKind::Quota).unwrap();
+    assert!(
+        quota.ends_with("the 1 ahead takes 4 first: a nominal quota of 9 at ClusterQueue q would be enough"),
+        "{quota}"
+    );
+    let own = why(&objects, "head");
+    assert_eq!(
+        option(&own, ChangeKind::Quota),
+        Some("a nominal quota of 6 at ClusterQueue q would be enough")
+    );
+}
+
+#[test]
+fn all_behind_a_head_that_can_never_be_admitted_are_stuck() {
+    let mut objects = strict();
+    objects.push(with_priority(workload("head", "q", &[5], false), 9));
+    objects.push(with_priority(workload("small", "q", &[1], false), 1));
+    let found = why(&objects, "small");
+    assert!(found.workload.stuck && !found.never_fits);
+    assert!(
+        found.obstacle.contains("ns/head") && found.obstacle.contains("can never be admitted"),
+        "{}",
+        found.obstacle
+    );
+    assert!(found.obstacle.ends_with("all behind it wait without end"), "{}", found.obstacle);
+    assert!(why(&objects, "head").workload.stuck);
+}
+
+#[test]
+fn a_tenant_reads_no_name_of_the_head() {
+    let mut objects = strict();
+    let mut head = with_priority(workload("secret", "q", &[5], false), 9);
+    head["metadata"]["namespace"] = json!("other");
+    objects.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": meta("other", "")}));
+    objects.push(kueue("LocalQueue", "q", "other", &json!({"clusterQueue": "q"})));
+    objects.push(head);
+    objects.push(workload("small", "q", &[1], false));
+    let found = why_as(Access::to_namespace("ns", TenantDetail::Sums), &objects, "small");
+    let all = json!(found).to_string();
+    assert!(found.obstacle.starts_with("Behind a workload of another namespace"), "{}", found.obstacle);
+    assert!(!all.contains("secret") && !all.contains("other/"), "{all}");
+    assert!(found.workload.stuck);
+}
+
+#[test]
+fn what_those_ahead_take_counts() {
+    let mut objects = queues(&[("q", 4, json!({"cohortName": null}))]);
+    objects.push(workload("runs", "q", &[4], true));
+    for name in ["ahead-1", "ahead-2", "mine"] {
+        objects.push(workload(name, "q", &[2], false));
+    }
+    let found = why(&objects, "mine");
+    let quota = option(&found, ChangeKind::Quota).unwrap();
+    assert_eq!(
+        quota,
+        "6 would be enough for it alone; the 2 ahead take 4 first: a nominal quota of 10 at ClusterQueue q would be enough"
+    );
+    let wait = option(&found, ChangeKind::Wait).unwrap();
+    assert_eq!(wait, "6 cpu of q must be released, 4 of it for the 2 ahead; 1 workload uses 4");
+    assert_eq!(
+        option(&why(&objects, "ahead-1"), ChangeKind::Quota),
+        Some("a nominal quota of 6 at ClusterQueue q would be enough")
+    );
+}
+
+/// Two nodes of 4 CPUs in one rack, full, and a queue of their flavor.
+fn nodes() -> Vec<Value> {
+    let mut objects = queues(&[("q", 8, json!({"cohortName": null}))]);
+    objects[1]["spec"] = json!({"nodeLabels": {"pool": "f"}, "topologyName": "t"});
+    let levels = json!({"levels": [{"nodeLabel": "rack"}, {"nodeLabel": "kubernetes.io/hostname"}]});
+    objects.push(kueue("Topology", "t", "", &levels));
+    for name in ["n1", "n2"] {
+        let mut node = meta(name, "");
+        node["labels"] = json!({"pool": "f", "rack": "r1", "kubernetes.io/hostname": name});
+        let status = json!({"allocatable": {"cpu": "4", "pods": "20"}, "conditions": [{"type": "Ready", "status": "True"}]});
+        objects.push(json!({"apiVersion": "v1", "kind": "Node", "metadata": node, "status": status}));
+    }
+    objects
+}
+
+fn one_host(name: &str, pods: u32, cpu: &str) -> Value {
+    let mut workload = workload(name, "q", &[pods], false);
+    let set = &mut workload["spec"]["podSets"][0];
+    set["topologyRequest"] = json!({"required": "kubernetes.io/hostname"});
+    set["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!(cpu);
+    workload
+}
+
+#[test]
+fn what_empty_nodes_do_not_take_never_fits() {
+    let mut objects = nodes();
+    objects.push(workload("runs", "q", &[8], true));
+    objects.extend([one_host("many", 5, "1"), one_host("large", 1, "5"), one_host("fits", 2, "1")]);
+    let many = why(&objects, "many");
+    assert_eq!(
+        many.obstacle,
+        "It can never be admitted: 5 pods within one kubernetes.io/hostname; the largest takes 4. Within one rack it fits"
+    );
+    let large = why(&objects, "large");
+    assert_eq!(large.obstacle, "It can never be admitted: a pod asks for 5 cpu, the largest node of f has 4");
+    for found in [&many, &large] {
+        assert!(
+            found.never_fits && found.workload.stuck && found.workload.reason == "TopologyPlacementFailed",
+            "{found:?}"
+        );
+        assert_eq!((option(found, ChangeKind::Wait), option(found, ChangeKind::Quota)), (None, None));
+        let said = text(found);
+        assert!(
+            said.contains("can never be admitted: ")
+                && !said.contains("It needs")
+                && !said.contains("missing"),
+            "{said}"
+        );
+    }
+    assert!(!why(&objects, "fits").workload.stuck);
+}
+
+/// Of two pod sets the first lacks quota that others use, the second fits no node.
+#[test]
+fn a_pod_set_that_never_fits_counts_behind_one_that_waits() {
+    let mut objects = nodes();
+    objects.push(workload("runs", "q", &[8], true));
+    let mut both = one_host("both", 2, "1");
+    let second = one_host("x", 1, "5")["spec"]["podSets"][0].clone();
+    both["spec"]["podSets"].as_array_mut().unwrap().push(second);
+    both["spec"]["podSets"][1]["name"] = json!("set-1");
+    objects.push(both);
+    let found = why(&objects, "both");
+    assert!(found.never_fits && found.obstacle.contains("a pod asks for 5 cpu"), "{found:?}");
+}
+
+#[test]
+fn the_flavor_that_was_meant_is_named_with_the_remedy() {
+    let mut objects = queues(&[(
+        "q",
+        8,
+        json!({"cohortName": null, "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [
+        {"name": "a100", "resources": [{"name": "cpu", "nominalQuota": "8"}]},
+        {"name": "h100", "resources": [{"name": "cpu", "nominalQuota": "8"}]}]}]}),
+    )]);
+    objects.push(kueue("Topology", "t", "", &json!({"levels": [{"nodeLabel": "kubernetes.io/hostname"}]})));
+    objects.push(kueue("ResourceFlavor", "a100", "", &json!({"nodeLabels": {"gpu": "a100"}})));
+    objects.push(kueue(
+        "ResourceFlavor",
+        "h100",
+        "",
+        &json!({"nodeLabels": {"gpu": "h100"}, "topologyName": "t"}),
+    ));
+    let selecting = |name: &str, gpu: &str| {
+        let mut workload = workload(name, "q", &[1], false);
+        workload["spec"]["podSets"][0]["template"]["spec"]["nodeSelector"] = json!({"gpu": gpu});
+        workload
+    };
+    objects.extend([selecting("plain", "h100"), selecting("typo", "h200")]);
+    let plain = why(&objects, "plain");
+    assert_eq!(
+        plain.obstacle,
+        "It can never be admitted as it is: h100 takes only pods with a topology: add kueue.x-k8s.io/podset-unconstrained-topology: \"true\" to the annotations of the pod template"
+    );
+    assert!(plain.never_fits && plain.workload.stuck);
+    let typo = why(&objects, "typo");
+    assert_eq!(typo.obstacle, "It can never be admitted as it is: no flavor of q has gpu=h200; h100?");
+}
