@@ -2,7 +2,7 @@
 //! does; objects exported from a server as they are.
 
 use super::manifest::{Manifest, Manifests, Problem};
-use super::objects::{describe, field, key_of, merge, set, text_at, value_at};
+use super::objects::{describe, field, field_text, key_of, merge, set, text_at, value_at};
 use super::quantities;
 use super::run_annotations::{self, ARRIVES_AFTER};
 use super::schema::Schemas;
@@ -203,7 +203,9 @@ impl Simulation {
         let (kind, object) = (manifest.kind, &manifest.object);
         let errors =
             self.applier.schemas.default_and_validate(kind.resource().kind, &mut object.clone(), None);
-        let checked = if errors.is_empty() { check_decodes(kind, object) } else { Err(aggregate(&errors)) };
+        let read =
+            || check_decodes(kind, object).and_then(|()| check_charged(kind, object, &self.applier.settings));
+        let checked = if errors.is_empty() { read() } else { Err(aggregate(&errors)) };
         let is_custom = kind.resource().group == GROUP;
         if let Err(reason) = checked {
             let of_status = errors.iter().all(|error| error.path.starts_with("status"));
@@ -300,7 +302,10 @@ impl Simulation {
             check_decodes(kind, object)
         };
         let ctx = ReviewContext { objects: &snapshot, settings: &self.applier.settings };
-        admission::admit_object((resource.group, resource.kind), object, old, schema, &ctx)
+        let admitted = admission::admit_object((resource.group, resource.kind), object, old, schema, &ctx)?;
+        // A webhook names its rule, where there is one.
+        check_charged(kind, &admitted.0, &self.applier.settings)?;
+        Ok(admitted)
     }
 }
 
@@ -364,22 +369,34 @@ fn check_decodes(kind: Kind, object: &Value) -> Result<(), String> {
         Kind::LimitRange => serde_json::from_value::<LimitRange>(object.clone()).map(drop),
         Kind::RuntimeClass => serde_json::from_value::<RuntimeClass>(object.clone()).map(drop),
         Kind::PriorityClass => serde_json::from_value::<PriorityClass>(object.clone()).map(drop),
-        Kind::Job(kind) => {
-            // The server sets the UID later.
-            let mut whole = object.clone();
-            set(&mut whole, &["metadata", "uid"], json!("new"));
-            kind.decode(&whole).map_err(|error| error.to_string())?;
-            // A kind that passes through has none: each of its pods has a Workload.
-            return match kind.role {
-                Role::PassThrough | Role::Pods => Ok(()),
-                Role::Suspended | Role::PodsOfOwner => {
-                    kind.pod_sets(&whole).map(drop).map_err(|error| error.to_string())
-                }
-            };
-        }
         _ => Ok(()),
     };
     read.map_err(|error| error.to_string())
+}
+
+/// Checks that the pod sets of a job can be read, if the job would be charged for them. What is in no queue, or left to another
+/// controller, is the concern of its own controller alone.
+fn check_charged(kind: Kind, object: &Value, settings: &AdmissionSettings) -> Result<(), String> {
+    let Kind::Job(kind) = kind else { return Ok(()) };
+    let labels = value_at(object, "/metadata/labels");
+    let named = labels.is_some_and(|labels| !field_text(labels, names::QUEUE_NAME_LABEL).is_empty());
+    let by = kind.fields.managed_by.map(|field| (text_at(object, field.field), field.built_in));
+    let by_others =
+        by.is_some_and(|(by, own)| !by.is_empty() && by != own && by != names::MULTIKUEUE_CONTROLLER);
+    if by_others || kind.hooks.skips(object) || !(named || settings.manage_jobs_without_queue_name) {
+        return Ok(());
+    }
+    // The server sets the UID later.
+    let mut whole = object.clone();
+    set(&mut whole, &["metadata", "uid"], json!("new"));
+    kind.decode(&whole).map_err(|error| error.to_string())?;
+    match kind.role {
+        // A kind that passes through has none: each of its pods has a Workload.
+        Role::PassThrough | Role::Pods => Ok(()),
+        Role::Suspended | Role::PodsOfOwner => {
+            kind.pod_sets(&whole).map(drop).map_err(|error| error.to_string())
+        }
+    }
 }
 
 /// Removes the owner of a stored Workload if its kind is not simulated.

@@ -97,3 +97,43 @@ fn job_of_another_controller_is_not_managed() {
     let expected = "Job team/other: spec.managedBy names another controller, example.com/controller";
     assert_eq!((&end["notManaged"], &end["unqueued"]), (&json!([expected]), &json!([])));
 }
+
+/// Objects that their webhooks accept without a queue although no Workload could be made of them: they are listed as not subject to
+/// quota. In a queue they are refused, or listed as not managed with the reason.
+#[test]
+fn what_is_in_no_queue_is_not_read_as_if_it_were_charged() {
+    let ray = json!({"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "ray", "labels": {}},
+        "spec": {"entrypoint": "a", "clusterSelector": {"ray.io/cluster": "shared"}}});
+    let spark = json!({"apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication",
+        "metadata": {"name": "spark", "labels": {}}, "spec": {"type": "Scala", "mode": "cluster", "sparkVersion": "3.5",
+        "image": "i", "mainClass": "M", "mainApplicationFile": "local:///a.jar", "dynamicAllocation": {"enabled": true},
+        "driver": {"cores": 1, "memory": "4g"}, "executor": {"cores": 1, "memory": "4g"}}});
+    let wrapper = json!({"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper",
+        "metadata": {"name": "wrapper", "labels": {}}, "spec": {"components": [{"podSets": [{"path": "template.spec.nowhere"}],
+        "template": {"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": "foo"}, "spec": {}}}]}});
+    for (object, rule) in [
+        (ray, "exists already"),
+        (spark, "dynamicAllocation"),
+        (wrapper, "is not the path of a pod template"),
+    ] {
+        let run = |object: &Value| {
+            let mut objects = vec![flavor()];
+            objects.extend(queue("q", "2", &json!({})));
+            objects.push(object.clone());
+            let mut simulation = empty_simulation();
+            simulation.apply_all(manifests(&objects));
+            simulation.run_until_stable();
+            simulation.report()
+        };
+        let end = run(&object);
+        let name = object["metadata"]["name"].as_str().unwrap();
+        assert!(end.problems.is_empty(), "{name}: {:?}", end.problems);
+        let listed = serde_json::to_value(&end).unwrap()["unqueued"].to_string();
+        assert!(listed.contains(&format!("team/{name}")), "{name}: {listed}");
+        let mut queued = object.clone();
+        label(&mut queued, "queue-name", "q");
+        let end = run(&queued);
+        let said: Vec<String> = end.problems.iter().map(ToString::to_string).chain(end.not_managed).collect();
+        assert!(said.iter().any(|text| text.contains(rule)), "{name}: {said:?}");
+    }
+}
