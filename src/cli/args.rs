@@ -216,6 +216,18 @@ fn memory_size(text: &str) -> Result<usize, String> {
 }
 
 #[cfg(test)]
+impl ManagerArgs {
+    /// Reads the arguments behind `sluice manager`.
+    pub(super) fn parse_line<T: Into<std::ffi::OsString> + Clone>(
+        arguments: impl IntoIterator<Item = T>,
+    ) -> Result<Self, clap::Error> {
+        use clap::{Args as _, FromArgMatches as _};
+        let command = Self::augment_args(clap::Command::new("manager").no_binary_name(true));
+        Self::from_arg_matches(&command.try_get_matches_from(arguments)?)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

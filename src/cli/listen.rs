@@ -92,20 +92,12 @@ impl ListenAddresses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser as _;
-
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: ManagerArgs,
-    }
 
     fn listen(flags: &[&str], body: &str) -> Result<ListenAddresses, String> {
         let text = format!("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n{body}\n");
         let loaded = crate::api::config::parse(&text, &[]).unwrap();
-        let line =
-            Line::try_parse_from(std::iter::once(&"manager").chain(flags)).map_err(|e| e.to_string())?;
-        ListenAddresses::of(&line.args, &loaded.configuration).map_err(|error| error.to_string())
+        let args = ManagerArgs::parse_line(flags).map_err(|error| error.to_string())?;
+        ListenAddresses::of(&args, &loaded.configuration).map_err(|error| error.to_string())
     }
 
     fn shown(address: Option<ListenAddress>) -> String {

@@ -357,13 +357,6 @@ mod setting_coverage;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser as _;
-
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: ManagerArgs,
-    }
 
     /// The certificates of the manager and of cert-manager have the same names, all shipped Services among them, so that a scraper
     /// can verify the certificate of the metrics Service.
@@ -380,9 +373,9 @@ mod tests {
                 .clone()
         };
         let flags = |component: &str, more: &[&str]| {
-            let flags = ["manager", "--namespace=kueue-system"].map(str::to_owned).into_iter();
-            let flags = flags.chain([format!("--component={component}")]);
-            load(Line::try_parse_from(flags.chain(more.iter().map(|flag| (*flag).to_owned()))).unwrap().args)
+            let component = format!("--component={component}");
+            let flags = ["--namespace=kueue-system", &component];
+            load(ManagerArgs::parse_line(flags.iter().chain(more)).unwrap())
         };
         let service = |folder: &str| {
             let service = read(&format!("config/{folder}/service.yaml")).pop().unwrap();
@@ -420,9 +413,8 @@ mod tests {
     fn the_recorder_follows_no_lease_and_serves_no_users() {
         let of = |component: &str| {
             let record = (component == "history").then_some("--history-record=/history.redb");
-            let flags = ["manager", &format!("--component={component}")].map(str::to_owned);
-            let flags = flags.into_iter().chain(record.map(str::to_owned));
-            load(Line::try_parse_from(flags).unwrap().args).unwrap()
+            let component = format!("--component={component}");
+            load(ManagerArgs::parse_line([component.as_str()].into_iter().chain(record)).unwrap()).unwrap()
         };
         let (recorder, controller) = (of("history"), of("controller"));
         assert!(recorder.lease().unwrap().is_none() && !recorder.serves_users());
@@ -440,10 +432,10 @@ mod tests {
             ("--queue-status-writes-per-second", "--status-writes-per-second", "3"),
         ];
         let parse = |flag: &str, value: &str| {
-            let args = Line::try_parse_from(["manager", flag, value]).unwrap().args;
+            let args = ManagerArgs::parse_line([flag, value]).unwrap();
             format!("{args:?}")
         };
-        let defaults = format!("{:?}", Line::try_parse_from(["manager"]).unwrap().args);
+        let defaults = format!("{:?}", ManagerArgs::parse_line([""; 0]).unwrap());
         for (earlier, current, value) in cases {
             assert_eq!(parse(earlier, value), parse(current, value), "{earlier}");
             assert_ne!(parse(current, value), defaults, "{current}");
@@ -453,9 +445,7 @@ mod tests {
     /// Client names without a client CA are a command line error.
     #[test]
     fn client_names_require_client_ca() {
-        assert!(Line::try_parse_from(["manager", "--webhook-client-name=a"]).is_err());
-        assert!(
-            Line::try_parse_from(["manager", "--webhook-client-name=a", "--webhook-client-ca=f"]).is_ok()
-        );
+        assert!(ManagerArgs::parse_line(["--webhook-client-name=a"]).is_err());
+        assert!(ManagerArgs::parse_line(["--webhook-client-name=a", "--webhook-client-ca=f"]).is_ok());
     }
 }
