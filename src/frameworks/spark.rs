@@ -229,6 +229,7 @@ static REVIEWED: LazyLock<Vec<ReviewField>> = LazyLock::new(|| {
 mod tests {
     use super::super::{JobPatch, PatchBody, PodSetInfo, TemplateInfo, pod_set_infos};
     use super::*;
+    use std::collections::BTreeSet;
     use std::sync::Arc;
 
     fn application(driver: &Value, executor: &Value) -> Value {
@@ -249,8 +250,6 @@ mod tests {
         }
     }
 
-    /// The selector for all roles stands in for theirs, and a start moves it; a stop sets roles to what the Workload has, and leaves
-    /// the templates for the operator.
     /// An application that does not say how many executors it has is charged one, which runs.
     #[test]
     fn played_application_has_the_executors_that_it_is_charged() {
@@ -262,6 +261,8 @@ mod tests {
         }
     }
 
+    /// The selector for all roles stands in for theirs, and a start moves it; a stop sets roles to what the Workload has, and leaves
+    /// the templates for the operator.
     #[test]
     fn start_adds_to_the_roles() {
         let mut job = application(&json!({"nodeSelector": {"own": "1"}}), &json!({"instances": 2}));
@@ -311,6 +312,61 @@ mod tests {
         assert!(!ready(&one), "the operator starts one executor where no number is given");
         one["spec"]["sparkConf"] = json!({"spark.executor.instances": "3"});
         assert_eq!(sets(&one)[1]["count"], 3);
+    }
+
+    /// The states of spark-operator v2, each with what the operator makes of it by itself while the application is not suspended, and
+    /// whether an application that is in it has ended, with success or not.
+    const STATES: [(&str, &[&str], Option<bool>); 14] = [
+        ("", &["SUBMITTED", "SUBMISSION_FAILED"], None),
+        ("SUBMITTED", &["RUNNING", "SUCCEEDING", "FAILING", "UNKNOWN"], None),
+        // Its end follows from the policy of restarts: none left is `FAILED`.
+        ("SUBMISSION_FAILED", &["SUBMITTED", "FAILED"], None),
+        ("RUNNING", &["SUBMITTED", "SUCCEEDING", "FAILING", "UNKNOWN"], None),
+        ("UNKNOWN", &["SUBMITTED", "RUNNING", "SUCCEEDING", "FAILING"], None),
+        ("SUCCEEDING", &["PENDING_RERUN", "COMPLETED"], None),
+        ("FAILING", &["PENDING_RERUN", "FAILED"], None),
+        ("PENDING_RERUN", &["SUBMITTED", "SUBMISSION_FAILED"], None),
+        // Written when the specification has changed, in whatever state the application is.
+        ("INVALIDATING", &["PENDING_RERUN"], None),
+        // Written when it is suspended before it has ended.
+        ("SUSPENDING", &["SUSPENDED"], None),
+        ("SUSPENDED", &["RESUMING"], None),
+        ("RESUMING", &["SUBMITTED", "SUBMISSION_FAILED"], None),
+        ("COMPLETED", &[], Some(true)),
+        ("FAILED", &[], Some(false)),
+    ];
+
+    #[test]
+    fn what_the_operator_leaves_by_itself_is_no_end() {
+        let mut reached = vec!["", "INVALIDATING", "SUSPENDING"];
+        for (state, next, ended) in STATES {
+            reached.extend(next);
+            assert_eq!(next.is_empty(), ended.is_some(), "{state:?}");
+            let mut job = application(&json!({}), &json!({"instances": 1}));
+            job["spec"]["suspend"] = json!(false);
+            let said = json!({"state": state, "errorMessage": "why"});
+            job["status"] = json!({"applicationState": said, "executorState": {"a": "RUNNING"}});
+            let status = ROW.decode(&job).unwrap().status;
+            assert_eq!(
+                status.finished.map(|end| (end.success, end.message)),
+                ended.map(|success| (success, "why".to_owned())),
+                "{state:?}"
+            );
+            // Executors count only beside a driver that runs.
+            let runs = state == "RUNNING";
+            assert_eq!((status.active_pods > 0, status.pods_ready), (runs, runs), "{state:?}");
+        }
+        // No state is left out, neither of the table nor of the row.
+        let listed: BTreeSet<&str> = STATES.iter().map(|(state, ..)| *state).collect();
+        assert_eq!(reached.into_iter().collect::<BTreeSet<_>>(), listed);
+        let tests = ROW.status.finished.iter().map(|rule| &rule.when);
+        let ends = tests.filter_map(|test| match test {
+            Test::Text(STATE, states) => Some(*states),
+            _ => None,
+        });
+        let ends: BTreeSet<&str> = ends.flatten().copied().collect();
+        let ended = STATES.iter().filter(|(.., ended)| ended.is_some()).map(|(state, ..)| *state);
+        assert_eq!(ends, ended.collect());
     }
 
     #[test]
