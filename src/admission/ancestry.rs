@@ -51,7 +51,7 @@ fn is_read(ctx: &ReviewContext<'_>, owner: &OwnerRef, kinds: &ManagedKinds<'_>) 
     let passes = ctx.settings.passing.contains(&(owner.group(), owner.kind.as_str()));
     let in_version = row.is_none_or(|row| row.gvk.api_version() == owner.api_version);
     let waits = !row.is_some_and(Framework::is_pod) || !ctx.objects.knows_pods();
-    waits && in_version && (passes || kinds.is_enabled(owner))
+    waits && !ctx.objects.is_unread(owner) && in_version && (passes || kinds.is_enabled(owner))
 }
 
 /// Returns an owner in the terms of the search. `unnamed` says whether objects without a queue name are managed.

@@ -2,6 +2,7 @@
 
 use super::{ObjectLookup, OwnerRef, OwnerView};
 use crate::api::ObjectKey;
+use crate::cache::Kind;
 use crate::frameworks::Related;
 use crate::snapshot::Snapshot;
 use std::collections::BTreeMap;
@@ -27,8 +28,14 @@ impl ObjectLookup for Snapshot {
     fn related(&self) -> &dyn Related {
         &self.references.related
     }
+
     fn knows_pods(&self) -> bool {
         self.synced
+    }
+
+    fn is_unread(&self, owner: &OwnerRef) -> bool {
+        let kind = Kind::from_group_kind(owner.group(), &owner.kind);
+        kind.is_some_and(|kind| self.unread_kinds.contains(&kind))
     }
 
     fn owner(&self, namespace: &str, owner: &OwnerRef) -> Option<OwnerView> {

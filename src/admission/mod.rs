@@ -63,6 +63,10 @@ pub trait ObjectLookup {
     fn related(&self) -> &dyn Related;
     /// Returns whether all pods are known that are in a queue or below a managed object.
     fn knows_pods(&self) -> bool;
+    /// Returns whether the objects of the kind of an owner cannot be read, as a right is missing.
+    fn is_unread(&self, _: &OwnerRef) -> bool {
+        false
+    }
     /// Returns the object of an owner reference, or `None` if it is unknown.
     fn owner(&self, namespace: &str, owner: &OwnerRef) -> Option<OwnerView>;
 }

@@ -64,6 +64,8 @@ pub(super) struct Links {
     entries: BTreeMap<ObjectId, Arc<OwnerEntry>>,
     by_uid: BTreeMap<Arc<str>, ObjectId>,
     by_controller: BTreeMap<String, BTreeSet<ObjectId>>,
+    /// Kinds whose objects cannot be read.
+    unread_kinds: BTreeSet<Kind>,
 }
 
 impl Links {
@@ -114,6 +116,17 @@ impl Cache {
     /// Returns an object that is not stored as a job.
     pub(crate) fn link(&self, id: &ObjectId) -> Option<&Arc<OwnerEntry>> {
         self.jobs.links.get(id)
+    }
+
+    /// Returns the kinds whose objects cannot be read: an object of them that is not known may exist.
+    pub(crate) fn unread_kinds(&self) -> &BTreeSet<Kind> {
+        &self.jobs.links.unread_kinds
+    }
+
+    /// Sets whether the objects of a kind can be read. Returns whether that has changed.
+    pub(crate) fn set_read(&mut self, kind: Kind, read: bool) -> bool {
+        let unread = &mut self.jobs.links.unread_kinds;
+        if read { unread.remove(&kind) } else { unread.insert(kind) }
     }
 
     /// Stores or removes an object that is not stored as a job. Returns the UIDs of the objects that have appeared, are gone, or have

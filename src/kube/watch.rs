@@ -48,7 +48,8 @@ pub struct WatchSettings {
     pub max_backoff: Duration,
     /// Whether pods are jobs: they are read whole then, including ended pods.
     pub pods_are_jobs: bool,
-    /// Whether only the metadata of the objects is read.
+    /// Whether only the metadata of the objects is read. They are not managed: while they cannot be read, the core is told so, and
+    /// waits for no list.
     pub metadata_only: bool,
 }
 
@@ -196,7 +197,15 @@ async fn run_typed_watch<K: WatchedObject>(
             }
             Err(error) => {
                 health.record_error();
-                if is_not_served(&error) {
+                if settings.metadata_only && (is_forbidden(&error) || is_not_served(&error)) {
+                    if !health.mark_unread() {
+                        log_unread(resource, &error);
+                        if deltas.send(Delta::Unread { kind }).await.is_err() {
+                            return;
+                        }
+                    }
+                    health.mark_synced();
+                } else if is_not_served(&error) {
                     let optional = is_optional_kind(kind);
                     if !health.mark_not_served() {
                         log_not_served(resource, optional);
@@ -251,6 +260,16 @@ fn log_not_served(resource: &ApiResourceInfo, optional: bool) {
     }
 }
 
+/// Logs that objects which are not managed cannot be read: of what is above other objects, less is seen.
+fn log_unread(resource: &ApiResourceInfo, error: &watcher::Error) {
+    let (kind, group) = (resource.kind, resource.group);
+    if is_forbidden(error) {
+        tracing::warn!(kind, group, %error, "no right to read this kind: what is queued above its objects is not seen");
+    } else {
+        tracing::info!(kind, group, "optional kind is not served by the API server");
+    }
+}
+
 async fn send_empty_list(
     kind: Kind,
     deltas: &mpsc::Sender<Delta>,
@@ -277,10 +296,19 @@ fn rejects_streaming_list(error: &watcher::Error) -> bool {
 }
 
 pub(super) fn is_not_served(error: &watcher::Error) -> bool {
+    refusal_code(error) == Some(404)
+}
+
+fn is_forbidden(error: &watcher::Error) -> bool {
+    refusal_code(error) == Some(403)
+}
+
+/// Returns the code with which a list or the start of a watch was refused.
+fn refusal_code(error: &watcher::Error) -> Option<u16> {
     match error {
         watcher::Error::InitialListFailed(::kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(::kube::Error::Api(status)) => status.code == 404,
-        _ => false,
+        | watcher::Error::WatchStartFailed(::kube::Error::Api(status)) => Some(status.code),
+        _ => None,
     }
 }
 

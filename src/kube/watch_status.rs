@@ -22,6 +22,7 @@ pub struct WatchHealth {
     origin: Instant,
     synced: AtomicBool,
     not_served: AtomicBool,
+    unread: AtomicBool,
     errors: AtomicU64,
     lists_started: AtomicU64,
     /// Last activity, in milliseconds since `origin`.
@@ -34,6 +35,7 @@ impl Default for WatchHealth {
             origin: Instant::now(),
             synced: AtomicBool::new(false),
             not_served: AtomicBool::new(false),
+            unread: AtomicBool::new(false),
             errors: AtomicU64::new(0),
             lists_started: AtomicU64::new(0),
             last_activity: AtomicU64::new(0),
@@ -71,6 +73,7 @@ impl WatchHealth {
 
     pub(super) fn mark_served(&self) {
         self.not_served.store(false, Ordering::Release);
+        self.unread.store(false, Ordering::Release);
     }
 
     pub(super) fn list_started(&self) {
@@ -88,6 +91,16 @@ impl WatchHealth {
     /// Marks the kind as not served. Returns whether it already was.
     pub(super) fn mark_not_served(&self) -> bool {
         self.not_served.swap(true, Ordering::AcqRel)
+    }
+
+    /// Marks a kind that is not managed as one whose objects cannot be read. Returns whether it already was.
+    pub(super) fn mark_unread(&self) -> bool {
+        self.unread.swap(true, Ordering::AcqRel)
+    }
+
+    /// Returns whether activity is expected.
+    fn is_expected(&self) -> bool {
+        !self.not_served() && !self.unread.load(Ordering::Acquire)
     }
 
     fn record_activity(&self) {
@@ -124,7 +137,7 @@ impl WatchStatuses {
     /// Returns the kinds used by webhooks without activity for at least `limit`.
     pub fn stale_for_reviews(&self, limit: Duration) -> Vec<&'static str> {
         let is_silent =
-            |(_, health): &(_, &WatchHealth)| !health.not_served() && health.time_since_activity() >= limit;
+            |(_, health): &(_, &WatchHealth)| health.is_expected() && health.time_since_activity() >= limit;
         self.review_watches().filter(is_silent).map(plural).collect()
     }
 

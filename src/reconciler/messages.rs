@@ -51,6 +51,11 @@ pub enum Delta {
         /// Kind of the listed objects.
         kind: Kind,
     },
+    /// The objects of a kind that is not managed cannot be read until its next list is complete.
+    Unread {
+        /// The kind.
+        kind: Kind,
+    },
     /// A write has ended.
     Written(WriteResult),
     /// Whether this replica may write.

@@ -154,6 +154,7 @@ impl Reconciler {
             Delta::Read { kind, key, object } => self.handle_read(kind, &key, object),
             Delta::Restarted { kind } => self.cache.start_list(kind),
             Delta::Synced { kind } => self.finish_list(kind),
+            Delta::Unread { kind } => kinds::mark_unread(self, kind),
             Delta::Written(result) => self.handle_write_result(result, now),
             Delta::Leading(leading) => self.set_leading(leading),
             Delta::PodsReadyLimits(limits) => {
@@ -314,6 +315,7 @@ impl Reconciler {
         for key in self.cache.finish_list(kind) {
             self.record_deletion(kind, &key, None);
         }
+        kinds::set_read(self, kind, true);
         self.lists.mark_listed(kind);
         if let Kind::Related(kind) = kind {
             self.read_jobs_awaiting(kind);

@@ -8,6 +8,7 @@ use crate::cache::{Kind, OwnerEntry};
 use crate::frameworks::{Framework, JobKind, JobView, OwnPlace, PodSetSize, frameworks};
 use crate::history::HistoryStats;
 use jiff::{SignedDuration, Timestamp};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The last snapshot, and which of its parts are out of date.
@@ -68,6 +69,10 @@ impl SnapshotBuilder {
         self.queues_updated_at = Some(now);
         self.queues_due = None;
         self.current.queues = Arc::new(queues);
+    }
+
+    pub(crate) fn set_unread_kinds(&mut self, kinds: &BTreeSet<Kind>) {
+        self.current.unread_kinds = Arc::new(kinds.clone());
     }
 
     pub(crate) fn set_history(&mut self, stats: HistoryStats) {

@@ -60,6 +60,8 @@ pub struct Snapshot {
     /// Objects as possible owners of others, by kind and key: jobs, and what may stand between a queued object and its pods. Of pods,
     /// those with a queue or a controller that is known.
     pub owners: RedBlackTreeMapSync<(Kind, ObjectKey), Arc<OwnerEntry>>,
+    /// Kinds whose objects cannot be read: an owner of them that is not known may exist.
+    pub unread_kinds: Arc<BTreeSet<Kind>>,
     /// Objects of external frameworks (kinds whose Workloads another controller creates) that own a Workload, by group,
     /// kind and key.
     pub external_owners: RedBlackTreeMapSync<(String, String, ObjectKey), Arc<OwnerEntry>>,

@@ -171,6 +171,12 @@ impl JobServer {
         gauges(&self.harness.core.snapshot(), self.now)
     }
 
+    /// The API server refuses lists of a kind.
+    pub(crate) fn forbid(&mut self, kind: Kind) {
+        self.feed(vec![Delta::Unread { kind }]);
+        self.settle();
+    }
+
     pub(crate) const fn now(&self) -> Timestamp {
         self.now
     }

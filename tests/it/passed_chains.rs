@@ -4,12 +4,13 @@
 use crate::every_job_kind::server_of_all_kinds;
 use crate::job_server::JobServer;
 use crate::owner_chains::{below, is_suspended, job_row, kind_of, named, row, submit};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use sluice::admission::AdmissionSettings;
 use sluice::api::names::DEFAULT_NAME;
 use sluice::cache::Kind;
 use sluice::frameworks::{Framework, OwnerRef};
-use sluice::reconciler::CoreSettings;
+use sluice::reconciler::{CoreSettings, Delta, Reconciler};
 
 /// A manager of some kinds, or of all if none are named.
 fn server(names: &[&str], all_managed: bool) -> JobServer {
@@ -207,4 +208,34 @@ fn objects_below_one_that_cannot_be_decoded() {
     submit(&mut server, pod, below(named(pod, "driver", "lq"), spark, "odd"));
     assert!(!is_gated(&server, "driver"), "it runs on the quota of the AppWrapper");
     assert_eq!(server.all(Kind::Workload).len(), 1);
+}
+
+/// Without the right to read ReplicaSets, a search ends at one: nothing waits for it, neither the start nor a pod.
+#[test]
+fn kinds_that_cannot_be_read_end_the_search() {
+    let frameworks = [row("apps", "Deployment"), row("workload.codeflare.dev", "AppWrapper"), row("", "Pod")]
+        .map(|row| row.name.to_owned())
+        .into();
+    let settings = CoreSettings { frameworks, ..CoreSettings::default() };
+    let passing = settings.passing_kinds();
+    assert!(passing.contains(&Kind::ReplicaSet));
+    let mut core = Reconciler::new(settings);
+    let lists =
+        core.kinds().to_vec().into_iter().map(|kind| {
+            if passing.contains(&kind) { Delta::Unread { kind } } else { Delta::Synced { kind } }
+        });
+    core.apply_all(lists, Timestamp::UNIX_EPOCH);
+    assert!(core.is_synced());
+
+    let (pod, deployment) = (row("", "Pod"), row("apps", "Deployment"));
+    let mut server = server(&[], false);
+    let (_, set) = replica_set("web-1", &reference(deployment, "web"));
+    let refused = server.admit(pod, under(named(pod, "early", "lq"), &set), None);
+    assert!(refused.unwrap_err().contains("was not found"), "it is read, and not there yet");
+    server.forbid(Kind::ReplicaSet);
+    submit(&mut server, pod, under(named(pod, "own", "lq"), &set));
+    assert_eq!(server.all(Kind::Workload).len(), 1, "it is queued by itself");
+    assert!(!is_gated(&server, "own"));
+    let plain = under(named(pod, "plain", ""), &set);
+    assert_eq!(server.admit(pod, plain.clone(), None), Ok(plain), "it is in no queue");
 }

@@ -39,6 +39,48 @@ async fn absent_kind_stays_absent_while_polled() {
     assert_eq!(seen, [false, true, true, true, true], "absence as seen at each request");
 }
 
+/// A cluster may keep older roles, or lack a kind: objects that are only passed by searches for a queue hold up no start.
+#[tokio::test]
+async fn unread_metadata_holds_up_no_start() {
+    let kind = Kind::ReplicaSet;
+    for (code, reason) in [(403, "Forbidden"), (404, "NotFound")] {
+        let statuses = WatchStatuses::new(&[kind]);
+        let (client, _) = scripted_client(move |_, _| {
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no",
+                "reason": reason, "code": code});
+            (code, status)
+        });
+        let settings = WatchSettings {
+            min_backoff: Duration::from_millis(1),
+            metadata_only: true,
+            ..WatchSettings::default()
+        };
+        let (deltas, mut received) = mpsc::channel(64);
+        let (mut seen, health) = (Vec::new(), statuses.clone());
+        let listen = async {
+            while seen.iter().filter(|delta| **delta == "list").count() < 4 {
+                seen.push(match received.recv().await.unwrap() {
+                    Delta::Restarted { .. } => "list",
+                    Delta::Unread { .. } => "unread",
+                    _ => "other",
+                });
+            }
+        };
+        let watched = run_watch(client, kind, settings, statuses, deltas);
+        let in_time = tokio::time::timeout(Duration::from_secs(10), async {
+            tokio::select! {
+                () = watched => panic!("the watch ended"),
+                () = listen => {}
+            }
+        });
+        assert!(in_time.await.is_ok(), "{code}");
+        let told: Vec<&str> = seen.into_iter().filter(|delta| *delta != "list").collect();
+        assert_eq!(told, ["unread"], "{code}: told once");
+        assert!(health.unsynced().is_empty(), "{code}");
+        assert!(health.stale_for_reviews(Duration::ZERO).is_empty(), "{code}");
+    }
+}
+
 /// The next list makes up for an event that never arrives: it lacks the deleted object.
 #[tokio::test]
 async fn full_relist_recovers_lost_events() {

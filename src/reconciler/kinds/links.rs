@@ -31,6 +31,22 @@ impl KindRules for ReplicaSets {
     }
 }
 
+/// Notes that objects cannot be read: those that are known stay, and nothing waits for others.
+pub(in crate::reconciler) fn mark_unread(core: &mut Reconciler, kind: Kind) {
+    set_read(core, kind, false);
+    core.lists.mark_listed(kind);
+    if core.leading {
+        // What waits for an object of the kind is let go.
+        core.work_queue.add_all(core.all_keys());
+    }
+}
+
+pub(in crate::reconciler) fn set_read(core: &mut Reconciler, kind: Kind, read: bool) {
+    if core.cache.set_read(kind, read) {
+        core.snapshot_builder.set_unread_kinds(core.cache.unread_kinds());
+    }
+}
+
 /// Stores or removes an object.
 pub(super) fn set_link(core: &mut Reconciler, kind: Kind, key: &ObjectKey, entry: Option<OwnerEntry>) {
     let (id, entry) = ((kind, key.clone()), entry.map(Arc::new));

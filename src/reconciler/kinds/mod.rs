@@ -9,6 +9,8 @@ mod queues;
 mod with_finalizer;
 mod workloads;
 
+pub(super) use links::{mark_unread, set_read};
+
 use super::queues::QueueKey;
 use super::writes::request::WriteRequest;
 use super::{ReconcileKey, Reconciler};

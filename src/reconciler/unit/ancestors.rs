@@ -79,7 +79,10 @@ impl<'a> Units<'a> {
                 controller: job.controller.clone(),
             });
         }
-        let Some(entry) = self.cache.link(&(kind, key)) else { return OwnerLookup::Missing };
+        let Some(entry) = self.cache.link(&(kind, key)) else {
+            let unread = self.cache.unread_kinds().contains(&kind);
+            return if unread { OwnerLookup::Unread } else { OwnerLookup::Missing };
+        };
         OwnerLookup::Found(FoundOwner {
             uid: entry.uid.to_string(),
             names_queue: entry.queue_name.is_some(),
