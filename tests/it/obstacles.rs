@@ -72,6 +72,8 @@ fn behind_a_strict_head_its_name_and_what_it_lacks_are_said() {
         quota.ends_with("the 1 ahead takes 4 first: a nominal quota of 9 at ClusterQueue q would be enough"),
         "{quota}"
     );
+    let wait = option(&found, ChangeKind::Wait).unwrap();
+    assert_eq!(wait, "5 cpu of q must be released, 4 of it for the 1 ahead; 1 workload uses 2");
     let own = why(&objects, "head");
     assert_eq!(
         option(&own, ChangeKind::Quota),

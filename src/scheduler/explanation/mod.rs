@@ -12,7 +12,7 @@ use crate::api::ObjectKey;
 use crate::api::reason::PendingReason;
 use crate::api::v1beta2::{ReclaimPolicy, WithinClusterQueuePolicy};
 use crate::queue::{Alone, Blocker, BlockerKind, PodSet, Workload};
-use crate::quota::{FlavorResource, FlavorResourceId, NodeId, UsageLayer};
+use crate::quota::{FlavorResource, FlavorResourceId, NodeId, NodeRef, UsageLayer};
 use crate::resources::Amount;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +37,8 @@ pub struct Explanation {
     pub needs: Vec<QuotaNeed>,
     /// Whether capacity is reserved for it until its victims have terminated.
     pub has_reservation: bool,
-    /// Number of workloads with quota below the node of the first blocker that others cause, which use what it lacks.
+    /// Number of workloads with quota that use what it lacks: below the node of the first blocker that others cause, or, behind a head,
+    /// in its ClusterQueue.
     pub users: usize,
     /// Whether the flavor of that blocker has a topology, so that its nodes need the room, too.
     pub has_topology: bool,
@@ -162,10 +163,15 @@ impl Engine {
                 }
             }
         }
-        if let Some(blocker) = explanation.blockers.iter().find(|blocker| blocker.kind == BlockerKind::InUse)
-        {
-            explanation.users = self.users(blocker);
+        let in_use = explanation.blockers.iter().find(|blocker| blocker.kind == BlockerKind::InUse);
+        if let Some(blocker) = in_use {
+            let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
+            explanation.users = self.users(blocker.node.as_ref(), &fr);
             explanation.preemption = self.preemption_chances(&workload, &explanation.blockers);
+        } else if let Some(need) = explanation.needs.iter().find(|need| need.lacks() > 0) {
+            // Behind a head nothing was evaluated, and yet some of what it lacks is in use.
+            let own = NodeRef::ClusterQueue(Arc::clone(&workload.cluster_queue));
+            explanation.users = self.users(Some(&own), &need.fr);
         }
         explanation.has_topology = self.settings.gates.topology
             && explanation.needs.iter().any(|need| self.config.has_topology(&need.fr.flavor));
@@ -205,10 +211,10 @@ impl Engine {
         Some(if waits { Err((assignment.reason, assignment.blockers)) } else { Ok(victims) })
     }
 
-    /// Counts the workloads below the node of a blocker that use its flavor-resource.
-    fn users(&self, blocker: &Blocker) -> usize {
-        let fr = self.tree.fr_id(&FlavorResource::new(&blocker.flavor, &blocker.resource));
-        let node = blocker.node.as_ref().and_then(|node| self.tree.find(node));
+    /// Counts the workloads below a node that use a flavor-resource.
+    fn users(&self, node: Option<&NodeRef>, fr: &FlavorResource) -> usize {
+        let fr = self.tree.fr_id(fr);
+        let node = node.and_then(|node| self.tree.find(node));
         let (Some(fr), Some(node)) = (fr, node) else { return 0 };
         let is_below = |queue: &NodeId| {
             std::iter::successors(Some(*queue), |below| self.tree.parent(*below)).any(|above| above == node)
