@@ -9,12 +9,12 @@ use sluice::cache::Kind;
 use sluice::lifecycle::pods_ready::PodsReadyLimits;
 use sluice::reconciler::{CoreSettings, Event, Observation};
 
-fn key(name: &str) -> ObjectKey {
+pub(super) fn key(name: &str) -> ObjectKey {
     ObjectKey::new("ns", name)
 }
 
 /// A Job of `pods` pods with 1 CPU each, with the priority class unless it is empty.
-fn job(name: &str, pods: i32, class: &str) -> Value {
+pub(super) fn job(name: &str, pods: i32, class: &str) -> Value {
     let mut labels = json!({"kueue.x-k8s.io/queue-name": "lq"});
     if !class.is_empty() {
         labels["kueue.x-k8s.io/priority-class"] = json!(class);
@@ -77,7 +77,7 @@ impl Cluster {
     }
 
     /// Acts, and advances until this many seconds have passed.
-    fn act_then_wait(&mut self, seconds: i32, mut act: impl FnMut(&mut Self)) {
+    pub(super) fn act_then_wait(&mut self, seconds: i32, mut act: impl FnMut(&mut Self)) {
         self.advance_tenths(1, |cluster, _| act(cluster));
         self.advance_tenths(10 * seconds - 1, |_, _| {});
     }
@@ -94,12 +94,12 @@ impl Cluster {
         });
     }
 
-    fn only_workload(&self) -> Value {
+    pub(super) fn only_workload(&self) -> Value {
         self.server.all(Kind::Workload).next().cloned().unwrap_or_default()
     }
 
     /// Notes of the events with this reason on objects of this kind.
-    fn event_notes(&self, kind: Kind, reason: &str) -> Vec<String> {
+    pub(super) fn event_notes(&self, kind: Kind, reason: &str) -> Vec<String> {
         let events = self.events.iter().filter(|event| event.kind == kind && event.reason == reason);
         events.map(|event| event.note.clone()).collect()
     }

@@ -164,3 +164,4 @@ mod view_costs;
 mod views;
 mod vocabulary;
 mod waiting_heads;
+mod workload_update_events;

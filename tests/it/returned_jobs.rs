@@ -68,9 +68,17 @@ fn cases() -> Vec<Case> {
 }
 
 fn server(case: &Case) -> (JobServer, &'static Framework, Kind) {
+    limited_server(case, None)
+}
+
+/// The job has a maximum execution time, if any.
+fn limited_server(case: &Case, seconds: Option<&str>) -> (JobServer, &'static Framework, Kind) {
     let mut server = JobServer::new(&[case.name], "4");
     let row = framework(case.group, case.kind).unwrap();
-    let metadata = json!({"name": "j", "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "lq"}});
+    let mut metadata = json!({"name": "j", "namespace": "ns", "labels": {"kueue.x-k8s.io/queue-name": "lq"}});
+    if let Some(seconds) = seconds {
+        metadata["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = json!(seconds);
+    }
     server.submit(row, json!({"metadata": metadata, "spec": case.spec})).unwrap();
     assert!(server.holds_quota(), "{}", case.kind);
     (server, row, kind(case.group, case.kind))
@@ -121,22 +129,45 @@ fn a_job_that_comes_back_waits_for_quota() {
     }
 }
 
-/// An operator, or two of them, that cannot make up its mind costs few writes.
+/// Lets an operator, or two of them, change its mind each second for five minutes. Returns the number of writes.
+fn writes_of_a_flip(server: &mut JobServer, case: &Case, kind: Kind) -> usize {
+    let before = server.writes;
+    for second in 0..300 {
+        let status = if second % 2 == 0 { &case.ended } else { &case.runs };
+        server.edit(kind, "j", |job| job["status"] = status.clone());
+        server.advance(SignedDuration::from_secs(1));
+    }
+    server.writes.saturating_sub(before)
+}
+
 #[test]
 fn a_status_that_flips_costs_few_writes() {
     for case in cases() {
-        let (mut server, _, kind) = server(&case);
-        let before = server.writes;
-        for second in 0..300 {
-            let status = if second % 2 == 0 { &case.ended } else { &case.runs };
-            server.edit(kind, "j", |job| job["status"] = status.clone());
-            server.advance(SignedDuration::from_secs(1));
+        for seconds in [None, Some("3600")] {
+            let (mut server, _, kind) = limited_server(&case, seconds);
+            let writes = writes_of_a_flip(&mut server, &case, kind);
+            // With a limit each run has a Workload beside the former one, whose time it takes over.
+            let most = if seconds.is_some() { 250 } else { 150 };
+            assert!(writes <= most, "{}, limit {seconds:?}: {writes} writes for 300 changes", case.kind);
+            server.edit(kind, "j", |job| job["status"] = case.runs.clone());
+            server.advance(SignedDuration::from_secs(120));
+            assert!(server.holds_quota() && !finished(&server), "{}, limit {seconds:?}", case.kind);
         }
-        let writes = server.writes.saturating_sub(before);
-        assert!(writes <= 150, "{}: {writes} writes in 300 seconds", case.kind);
+    }
+}
+
+/// What has used up its time is not begun again by each flip.
+#[test]
+fn a_status_that_flips_past_the_execution_time_costs_few_writes() {
+    for case in cases() {
+        let (mut server, _, kind) = limited_server(&case, Some("10"));
+        let writes = writes_of_a_flip(&mut server, &case, kind);
+        assert!(writes <= 300, "{}: {writes} writes for 300 changes", case.kind);
         server.edit(kind, "j", |job| job["status"] = case.runs.clone());
         server.advance(SignedDuration::from_secs(120));
-        assert!(server.holds_quota() && !finished(&server), "{}", case.kind);
+        let workloads = server.all(Kind::Workload);
+        assert!(workloads.len() == 1 && !server.holds_quota(), "{}: {workloads:?}", case.kind);
+        assert_eq!(workloads[0]["spec"]["active"], json!(false), "{}", case.kind);
     }
 }
 
@@ -164,12 +195,7 @@ fn a_failed_submission_is_no_end() {
 #[test]
 fn a_job_that_comes_back_has_run_before() {
     for case in cases() {
-        let (mut server, _, kind) = server(&case);
-        server.delete(kind, "j");
-        let row = framework(case.group, case.kind).unwrap();
-        let metadata = json!({"name": "j", "namespace": "ns", "labels": {
-            "kueue.x-k8s.io/queue-name": "lq", "kueue.x-k8s.io/max-exec-time-seconds": "60"}});
-        server.submit(row, json!({"metadata": metadata, "spec": case.spec})).unwrap();
+        let (mut server, _, kind) = limited_server(&case, Some("60"));
         for _ in 0..3 {
             server.advance(SignedDuration::from_secs(13));
             server.edit(kind, "j", |job| job["status"] = case.ended.clone());

@@ -1,4 +1,4 @@
-//! Listeners under hostile clients: silent, slow and too many connections, large bodies, reviews that panic.
+//! Listeners under hostile clients: silent, slow and too many connections, cancelled requests, large bodies, reviews that panic.
 #![expect(clippy::disallowed_methods, reason = "the test runs both sides of the connection")]
 
 use std::net::{IpAddr, SocketAddr};
@@ -100,6 +100,49 @@ async fn hostile_connections_do_not_block_good_clients() {
         assert!(ended.is_ok(), "the connection was not closed");
     }
     assert!(is_healthy(2, address.port()).await);
+}
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// Requests that are cancelled as soon as they are sent cost the client nothing, and the server a task each: after a few of them
+/// the connection ends with `ENHANCE_YOUR_CALM`, and other clients are served meanwhile.
+#[tokio::test]
+async fn connection_of_cancelled_requests_is_ended() {
+    const REQUESTS: u32 = 20_000;
+    const HEADERS: u8 = 1;
+    const RST_STREAM: u8 = 3;
+    const SETTINGS: u8 = 4;
+    const END_STREAM_AND_HEADERS: u8 = 5;
+    /// GOAWAY with the error code 11, behind the number of the last stream.
+    const GOAWAY: [u8; 2] = [7, 0];
+    let (address, _stop) = serve(&["127.0.0.1:0"], health_router(), ListenerLimits::default()).await;
+    let stream = connect_from(30, address.port()).await;
+    let (mut reader, mut writer) = stream.into_split();
+    let flood = tokio::spawn(async move {
+        let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        bytes.extend(frame(SETTINGS, 0, 0, &[]));
+        for number in 0..REQUESTS {
+            // GET and http by their numbers, the path and the authority x as texts.
+            let headers = [b"\x82\x86\x04\x06/livez".as_slice(), b"\x01\x01x"].concat();
+            bytes.extend(frame(HEADERS, END_STREAM_AND_HEADERS, 2 * number + 1, &headers));
+            bytes.extend(frame(RST_STREAM, 0, 2 * number + 1, &8_u32.to_be_bytes()));
+        }
+        // The connection ends before all are sent.
+        let _ = writer.write_all(&bytes).await;
+    });
+    assert!(is_healthy(31, address.port()).await, "another client is not served");
+    let mut answer = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_mins(1), reader.read_to_end(&mut answer)).await;
+    assert!(ended.is_ok(), "the connection was not closed");
+    let goaway = answer.windows(17).find(|bytes| bytes[3..5] == GOAWAY && bytes[5..9] == [0; 4]);
+    let code = goaway.map(|bytes| u32::from_be_bytes(bytes[13..17].try_into().unwrap()));
+    assert_eq!(code, Some(11), "{answer:?}");
+    flood.await.unwrap();
+    assert!(is_healthy(30, address.port()).await && is_healthy(31, address.port()).await);
 }
 
 /// A request that waits to be accepted with a flood of connections behind it is read before the flood takes its slot.

@@ -19,7 +19,7 @@ use super::builders::seed_and_multiplier;
 use super::long_histories::SeededRandom;
 
 /// Mutants per run.
-const MUTANTS: u64 = 40_000;
+const MUTANTS: u64 = 100_000;
 /// Recorded objects of each suite that are mutated.
 const RECORDED_PER_SUITE: usize = 40;
 /// Longest answer sent.

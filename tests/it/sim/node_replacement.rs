@@ -2,8 +2,9 @@
 //! workloads stay as they are.
 
 use super::topology::{
-    ALL_NODES, HOST, PREFERRED, any_version, bind_pods, cluster_with_racks, job, job_pod, key, run_until,
-    start_job, topology_assignment, ungated_hosts, unmanaged_pod, wait_until_ungated,
+    ALL_NODES, HOST, PREFERRED, any_version, bind_pods, cluster_with_racks, job, job_pod, key,
+    racks_with_settings, run_until, start_job, topology_assignment, ungated_hosts, unmanaged_pod,
+    wait_until_ungated,
 };
 use super::topology::{is_admitted, workload};
 use super::world::{Faults, World, condition};
@@ -12,6 +13,7 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 use sluice::api::ObjectKey;
 use sluice::cache::Kind;
+use sluice::reconciler::CoreSettings;
 use sluice::simulate::fake_api_server::key_of;
 use std::collections::BTreeMap;
 
@@ -105,6 +107,21 @@ fn workload_stays_when_node_recovers() {
             "seed {seed}: it was evicted"
         );
     }
+}
+
+/// Where no other node has room and the gate that evicts at once is off, an event says so, and the workload keeps its place.
+#[test]
+fn failed_replacement_is_reported() {
+    let mut settings = CoreSettings::default();
+    settings.engine.gates.fail_fast = false;
+    let mut world = racks_with_settings(3, &ALL_NODES[..1], &settings);
+    start_job(&mut world, "j", 2, &json!({}));
+    wait_until_ungated(&mut world, "j");
+    set_node_ready(&mut world, "a1", "False");
+    run_until(&mut world, "an event says that the pass failed", |world| {
+        world.events.iter().any(|(_, reason)| reason == "SecondPassFailed")
+    });
+    assert!(is_admitted(&world, "j") && topology_assignment(&world, "j").contains_key("a1"));
 }
 
 /// Without admission there are no pods: a workload keeps its failed domain, and gets another one when it is admitted.
