@@ -9,6 +9,7 @@ use crate::certs::{CertificateAuthority, write_private};
 use crate::kubeconfig::{self, Credentials};
 use crate::paths;
 use crate::process::{Process, ProcessGuard, ProcessIdentity, free_ports};
+use crate::rights;
 use anyhow::{Context as _, Result, bail};
 use kube::Client;
 use seed::Seed;
@@ -483,6 +484,7 @@ impl ControlPlane {
 
 impl Drop for ControlPlane {
     fn drop(&mut self) {
+        rights::observe(&self.audit_log());
         if !self.keep_files {
             self.processes.clear();
             let _ = fs::remove_dir_all(&self.folder);

@@ -78,9 +78,15 @@ pub async fn install_all(
     webhook_port: u16,
     all: Vec<Value>,
 ) -> Result<()> {
-    let kept = all.into_iter().filter(|object| !SKIPPED.contains(&text(object, "/kind")));
+    let kept = without_workloads(all).into_iter();
     let all = kept.map(|object| dial_locally(object, webhook_port)).collect();
     install_unchanged(kubectl, objects, all).await
+}
+
+/// Leaves out what needs kubelets, images or cluster networking.
+pub fn without_workloads(mut all: Vec<Value>) -> Vec<Value> {
+    all.retain(|object| !SKIPPED.contains(&text(object, "/kind")));
+    all
 }
 
 /// Applies these manifests as they are: definitions first.

@@ -1,5 +1,5 @@
-//! `chart-test`: the Helm chart renders the objects of `config/`, refuses wrong values with a message that names them, and
-//! can be installed, upgraded, rolled back and uninstalled on a real control plane, by both versions of Helm.
+//! `chart-test`: the Helm chart renders the objects of `config/`, refuses wrong values with a message that names them, can be
+//! installed, upgraded, rolled back and uninstalled on a real control plane by both versions of Helm, and starts what each value renders.
 
 mod comparison;
 mod helm;
@@ -11,11 +11,13 @@ mod settings;
 
 use crate::binaries::Binaries;
 use crate::control_plane::{ControlPlane, Extent};
+use crate::installed_manifests::InstalledManifests;
 use crate::kubectl::Kubectl;
-use crate::objects::{Kind, ObjectClient};
+use crate::objects::{Kind, ObjectClient, text};
 use anyhow::{Context as _, Result};
 use helm::Helm;
 use serde_json::json;
+use std::path::Path;
 
 /// Runs the whole test. An error names the check that failed.
 pub async fn run() -> Result<()> {
@@ -38,6 +40,27 @@ pub async fn run() -> Result<()> {
         let cluster = lifecycle::ChartCluster { helm, kubectl: &kubectl, objects: &objects, plane: &plane };
         lifecycle::check(&cluster, program).await.with_context(|| program.to_owned())?;
     }
+    drop(plane);
+    start_each(&helm, &folder.with_extension("values")).await?;
     println!("Every check passed.");
+    Ok(())
+}
+
+/// Starts the processes that the chart renders for each value, but those that wait for a certificate of cert-manager.
+async fn start_each(helm: &Helm, folder: &Path) -> Result<()> {
+    let mut site = InstalledManifests::start(folder).await?;
+    let (mut started, mut left) = (0_u32, 0_u32);
+    for (values, objects) in settings::accepted(helm)? {
+        if objects.iter().any(|object| text(object, "/kind") == "Certificate") {
+            left += 1;
+            continue;
+        }
+        let outcome = site.check(&objects, |_| ()).await.with_context(|| values.to_string());
+        if outcome.is_err() {
+            site.keep_folder();
+        }
+        started += u32::from(outcome?);
+    }
+    println!("{started} values start the manager, which becomes ready; {left} need cert-manager");
     Ok(())
 }

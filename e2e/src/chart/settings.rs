@@ -78,6 +78,19 @@ pub(super) fn check(helm: &Helm) -> Result<()> {
     dashboards(helm)
 }
 
+/// Returns what the chart renders for each case that it accepts, with the values.
+pub(super) fn accepted(helm: &Helm) -> Result<Vec<(Value, Vec<Value>)>> {
+    let mut all = Vec::new();
+    for file in ["fields.yaml", "flags.yaml", "absent.yaml", "accepted.yaml"] {
+        for case in cases(file)? {
+            let values = case.values();
+            let objects = render(helm, &values)?;
+            all.push((values, objects));
+        }
+    }
+    Ok(all)
+}
+
 fn run(helm: &Helm, file: &str, outcome: &str, check: impl Fn(&Helm, &Case) -> Result<()>) -> Result<()> {
     let cases = cases(file)?;
     for (number, case) in cases.iter().enumerate() {

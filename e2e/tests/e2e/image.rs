@@ -1,6 +1,6 @@
 //! The image: packed, unpacked, and run with the restrictions of the shipped Deployment.
 
-use crate::cases::note;
+use crate::cases::{NotRun, note};
 use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
@@ -63,12 +63,9 @@ const LICENSES: [(&str, &str); 7] = [
 /// Kueue's command line runs in the unpacked image as another user, without capabilities, on a read-only root and within
 /// the memory limit: the manager finds the API server by a host name, becomes ready and admits a Job. There is no shell.
 pub(crate) async fn manager_runs_in_image(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
-    if !can_pack() {
-        return Ok(());
-    }
+    check_packing()?;
     if let Err(reason) = check_support() {
-        note(format_args!("skipped: this machine forbids a mount namespace: {reason:#}"));
-        return Ok(());
+        return Err(NotRun::because(format_args!("this machine forbids a mount namespace: {reason:#}")));
     }
     let folder = cluster.plane.folder().to_owned();
     let root = folder.join("image-root");
@@ -112,13 +109,13 @@ pub(crate) async fn manager_runs_in_image(cluster: &mut Cluster, fixture: &Fixtu
     Ok(())
 }
 
-/// Returns whether this machine can pack an image; prints a line if it cannot.
-pub(crate) fn can_pack() -> bool {
-    let is_debian = Command::new("dpkg-query").arg("--version").output().is_ok();
-    if !is_debian {
-        note(format_args!("skipped: no dpkg-query; the image is packed on Debian"));
+/// An error `NotRun` where this machine cannot pack an image.
+pub(crate) fn check_packing() -> Result<()> {
+    if Command::new("dpkg-query").arg("--version").output().is_ok() {
+        Ok(())
+    } else {
+        Err(NotRun::because("no dpkg-query; the image is packed on Debian"))
     }
-    is_debian
 }
 
 /// The archive of the command line has a program that answers by each of its names, manual pages and scripts.

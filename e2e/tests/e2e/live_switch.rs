@@ -4,7 +4,7 @@
 use crate::fixture::Fixture;
 use crate::image::unpack_image;
 use crate::migration_run::{Run, printed_components};
-use crate::shipped_manifests::{Installation, TAINT, is_supported};
+use crate::shipped_manifests::{Installation, TAINT, check_support};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use sluice_e2e::binaries::{self, Binaries, Build};
@@ -57,9 +57,7 @@ pub(crate) async fn release_of_helm_3_is_upgraded_and_back(_: &mut Cluster, _: &
 }
 
 async fn run(name: &str, owner: Owner) -> Result<()> {
-    if !is_supported() {
-        return Ok(());
-    }
+    check_support()?;
     let mut live = Live::start(name, owner).await?;
     let outcome = live.there_and_back().await;
     live.installation.report(outcome).await

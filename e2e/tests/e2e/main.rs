@@ -20,6 +20,7 @@ mod cases;
 mod certificates;
 mod charged_pods;
 mod cohorts;
+mod components;
 mod crashes;
 mod dashboard;
 mod debugging;
@@ -55,12 +56,14 @@ mod node_flaps;
 mod outages;
 mod partial_admission;
 mod partitions;
+mod patch_forms;
 mod people;
 mod pod_group_crashes;
 mod pod_groups;
 mod pods_ready_gate;
 mod preemption;
 mod provisioning;
+mod queue_life;
 mod queue_order;
 mod ray_clusters;
 mod rbac_changes;
@@ -98,14 +101,17 @@ mod v1beta1;
 mod visibility;
 mod watch_faults;
 mod webhook_serving;
+mod without_webhooks;
 mod workflows;
 mod write_counts;
 
 use anyhow::{Result, ensure};
 use cases::{CASES, Case, Tier};
 use clap::Parser;
+use runner::Outcomes;
 use sluice_e2e::part::Part;
-use sluice_e2e::{history, wait};
+use sluice_e2e::{history, rights, wait};
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::time::Instant;
 use tokio::runtime::Runtime;
@@ -163,9 +169,29 @@ fn run(arguments: &Arguments) -> Result<()> {
     if arguments.tier == Some(Tier::Soak) {
         wait::use_whole_durations();
     }
+    rights::collect();
     let begun = Instant::now();
-    let failed = runner::run(&Runtime::new()?, &cases, arguments.lanes)?;
-    println!("\n{} cases, {} failed, {:.1} s", cases.len(), failed.len(), begun.elapsed().as_secs_f64());
+    let Outcomes { failed, not_run } = runner::run(&Runtime::new()?, &cases, arguments.lanes)?;
+    let passed = cases.len() - failed.len() - not_run.len();
+    let reasons: BTreeSet<&str> = not_run.iter().map(|(_, reason)| reason.as_str()).collect();
+    let reasons = Vec::from_iter(reasons).join("; ");
+    let reasons = if reasons.is_empty() { reasons } else { format!(" ({reasons})") };
+    let seconds = begun.elapsed().as_secs_f64();
+    println!(
+        "\n{passed} passed, {} failed, {} not run{reasons}, {seconds:.1} s",
+        failed.len(),
+        not_run.len()
+    );
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+    let rights = rights::compare()?;
+    println!("{} rights of the shipped roles were used", rights.used);
+    if arguments.words.is_empty() {
+        println!("the manager used none of these: {}", rights.unused.join(", "));
+    }
+    ensure!(rights.outside.is_empty(), "no shipped role grants: {}", rights.outside.join(", "));
+    // A machine that checks changes can run all cases: one that is left out there would be missed by no reader.
+    let in_ci = std::env::var_os("CI").is_some();
+    let names: Vec<&str> = not_run.iter().map(|(name, _)| *name).collect();
+    ensure!(!in_ci || names.is_empty(), "not run where CI is set: {}", names.join(", "));
     Ok(())
 }

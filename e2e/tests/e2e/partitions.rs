@@ -5,7 +5,7 @@ use crate::cases::note;
 use crate::fixture::Fixture;
 use crate::live_switch::{Live, Owner, TAKEOVER};
 use crate::migration_run::Run;
-use crate::shipped_manifests::is_supported;
+use crate::shipped_manifests::check_support;
 use anyhow::{Context as _, Result, ensure};
 use sluice_e2e::cluster::Cluster;
 use sluice_e2e::objects::{Kind, text};
@@ -21,9 +21,7 @@ const SHORT_OUTAGE: Duration = Duration::from_secs(8);
 
 /// A run goes on by itself after each outage and ends as an undisturbed one; repeated it has nothing to do. No pod is replaced.
 pub(crate) async fn switch_meets_outages(_: &mut Cluster, _: &Fixture) -> Result<()> {
-    if !is_supported() {
-        return Ok(());
-    }
+    check_support()?;
     let mut live = Live::start("partitions", Owner::Kubectl).await?;
     let outcome = there_and_back(&mut live).await;
     live.installation.report(outcome).await

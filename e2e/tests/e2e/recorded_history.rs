@@ -3,7 +3,7 @@
 
 use crate::cases::note;
 use crate::fixture::Fixture;
-use crate::shipped_manifests::{Installation, is_supported};
+use crate::shipped_manifests::{Installation, check_support};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use sluice_e2e::binaries::{self, Build};
@@ -25,9 +25,7 @@ const INCOMPLETE: i32 = 3;
 /// Preemptions and hours come from the replica that began first, whichever is asked; a tenant sees of another one the ClusterQueue
 /// alone; the restart of one replica changes no answer, that of both moves the start, and the last eviction is known from its Workload.
 pub(crate) async fn replicas_tell_what_happened(_: &mut Cluster, _: &Fixture) -> Result<()> {
-    if !is_supported() {
-        return Ok(());
-    }
+    check_support()?;
     let (mut installation, manifests) = Installation::prepare("history", &[]).await?;
     let outcome = async {
         installation.install(manifests).await?;

@@ -5,7 +5,7 @@
 //! at most one runs; a case that needs the machine runs when no other case does. A case may block its thread (it runs
 //! kubectl and waits for processes): that delays no case of another lane.
 
-use crate::cases::{CASE_NAME, Case, ExclusiveCase, SharedCase, Work};
+use crate::cases::{CASE_NAME, Case, ExclusiveCase, NotRun, SharedCase, Work};
 use crate::fixture::Fixture;
 use anyhow::{Context as _, Result, anyhow, bail};
 use futures::future::{FutureExt as _, LocalBoxFuture};
@@ -28,14 +28,45 @@ const CASES_PER_PLANE: usize = 4;
 /// Number of planes started by this process, which names their folders.
 static STARTED_PLANES: AtomicU32 = AtomicU32::new(0);
 
-/// Runs the cases, at most `lanes` control planes at a time; returns the names of the failed ones. An error if a control
-/// plane cannot be started, or at a signal.
-pub(crate) fn run(runtime: &Runtime, cases: &[Case], lanes: usize) -> Result<Vec<&'static str>> {
+/// How the cases of a run ended that did not pass.
+#[derive(Default)]
+pub(crate) struct Outcomes {
+    /// Names.
+    pub(crate) failed: Vec<&'static str>,
+    /// Names, and what this machine lacks.
+    pub(crate) not_run: Vec<(&'static str, String)>,
+}
+
+impl Outcomes {
+    fn add(&mut self, other: Self) {
+        self.failed.extend(other.failed);
+        self.not_run.extend(other.not_run);
+    }
+
+    fn record(&mut self, name: &'static str, outcome: Outcome) {
+        match outcome {
+            Outcome::Passed => {}
+            Outcome::Failed => self.failed.push(name),
+            Outcome::NotRun(reason) => self.not_run.push((name, reason)),
+        }
+    }
+}
+
+/// How a case ended.
+enum Outcome {
+    Passed,
+    Failed,
+    NotRun(String),
+}
+
+/// Runs the cases, at most `lanes` control planes at a time; returns what did not pass. An error if a control plane cannot be
+/// started, or at a signal.
+pub(crate) fn run(runtime: &Runtime, cases: &[Case], lanes: usize) -> Result<Outcomes> {
     let schedule = Schedule::new(cases);
     let (kubelet, exclusive) = (Mutex::new(schedule.kubelet), Mutex::new(schedule.exclusive));
     let lanes = lanes.clamp(1, cases.len().max(1));
     // The first lane begins with the cases that share its plane, the last one with those of the kubelet.
-    let mut failed = thread::scope(|scope| {
+    let of_lanes = thread::scope(|scope| {
         let lanes: Vec<_> = (0..lanes)
             .map(|number| {
                 let shared = if number == 0 { schedule.shared.as_slice() } else { &[] };
@@ -45,11 +76,14 @@ pub(crate) fn run(runtime: &Runtime, cases: &[Case], lanes: usize) -> Result<Vec
             .collect();
         let ended = lanes.into_iter().map(|lane| lane.join().unwrap_or_else(|_| bail!("a lane panicked")));
         ended.collect::<Vec<_>>().into_iter().collect::<Result<Vec<_>>>()
-    })?
-    .concat();
+    })?;
+    let mut outcomes = Outcomes::default();
+    for lane in of_lanes {
+        outcomes.add(lane);
+    }
     let alone = Mutex::new(schedule.alone);
-    failed.extend(Lane::default().run_until_signal(runtime, &[], &[&alone])?);
-    Ok(failed)
+    outcomes.add(Lane::default().run_until_signal(runtime, &[], &[&alone])?);
+    Ok(outcomes)
 }
 
 /// The cases of a run by what they need.
@@ -90,7 +124,7 @@ impl Schedule {
 #[derive(Default)]
 struct Lane {
     cluster: Option<Cluster>,
-    failed: Vec<&'static str>,
+    outcomes: Outcomes,
 }
 
 impl Lane {
@@ -100,7 +134,7 @@ impl Lane {
         runtime: &Runtime,
         shared: &[(&'static str, SharedCase)],
         queues: &[&Mutex<CaseQueue>],
-    ) -> Result<Vec<&'static str>> {
+    ) -> Result<Outcomes> {
         let work = async {
             if !shared.is_empty() {
                 self.run_shared(shared).await?;
@@ -118,7 +152,7 @@ impl Lane {
         let _runtime = runtime.enter();
         self.cluster = None;
         outcome?;
-        Ok(self.failed)
+        Ok(self.outcomes)
     }
 
     /// Returns the control plane; starts a new one for the first case and after a failure.
@@ -140,25 +174,26 @@ impl Lane {
         let cluster: &Cluster = self.cluster().await?;
         let outcomes = stream::iter(cases).map(async |(name, case)| {
             let fixture = Fixture::new(cluster, name);
-            print_outcome(name, run_case(&fixture, case(cluster, &fixture))).await
+            (*name, print_outcome(name, run_case(&fixture, case(cluster, &fixture))).await)
         });
-        let failed: Vec<_> =
-            outcomes.buffer_unordered(CASES_PER_PLANE).filter_map(async |failed| failed).collect().await;
-        if !failed.is_empty() {
+        let outcomes: Vec<_> = outcomes.buffer_unordered(CASES_PER_PLANE).collect().await;
+        if outcomes.iter().any(|(_, outcome)| matches!(outcome, Outcome::Failed)) {
             self.abandon_cluster();
         }
-        self.failed.extend(failed);
+        for (name, outcome) in outcomes {
+            self.outcomes.record(name, outcome);
+        }
         Ok(())
     }
 
     async fn run_exclusive(&mut self, name: &'static str, case: ExclusiveCase) -> Result<()> {
         let cluster = self.cluster().await?;
         let fixture = Fixture::new(cluster, name);
-        let failed = print_outcome(name, run_case(&fixture, case(cluster, &fixture))).await;
-        if failed.is_some() {
+        let outcome = print_outcome(name, run_case(&fixture, case(cluster, &fixture))).await;
+        if matches!(outcome, Outcome::Failed) {
             self.abandon_cluster();
         }
-        self.failed.extend(failed);
+        self.outcomes.record(name, outcome);
         Ok(())
     }
 
@@ -185,15 +220,19 @@ fn options() -> ClusterOptions {
     }
 }
 
-/// Prepares the fixture, runs the case and, if it succeeded, deletes what it created.
+/// Prepares the fixture, runs the case and, unless it failed, deletes what it created.
 async fn run_case(fixture: &Fixture, case: LocalBoxFuture<'_, Result<()>>) -> Result<()> {
     fixture.prepare().await?;
-    case.await?;
-    fixture.clean_up().await
+    let outcome = case.await;
+    if outcome.as_ref().is_err_and(|error| !error.is::<NotRun>()) {
+        return outcome;
+    }
+    fixture.clean_up().await?;
+    outcome
 }
 
-/// Runs a case and prints its result; returns its name if it failed.
-async fn print_outcome(name: &'static str, case: impl Future<Output = Result<()>>) -> Option<&'static str> {
+/// Runs a case and prints its result.
+async fn print_outcome(name: &'static str, case: impl Future<Output = Result<()>>) -> Outcome {
     let begun = Instant::now();
     let case = CASE_NAME.scope(name, case);
     let outcome = AssertUnwindSafe(case).catch_unwind().await.unwrap_or_else(|_| Err(anyhow!("it panicked")));
@@ -201,11 +240,15 @@ async fn print_outcome(name: &'static str, case: impl Future<Output = Result<()>
     match outcome {
         Ok(()) => {
             println!("ok    {seconds:6.1} s  {name}");
-            None
+            Outcome::Passed
+        }
+        Err(error) if error.is::<NotRun>() => {
+            println!("NOT RUN         {name}: {error:#}");
+            Outcome::NotRun(format!("{error:#}"))
         }
         Err(error) => {
             println!("FAIL  {seconds:6.1} s  {name}: {error:#}");
-            Some(name)
+            Outcome::Failed
         }
     }
 }

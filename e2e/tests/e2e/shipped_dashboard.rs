@@ -2,7 +2,7 @@
 
 use crate::cases::note;
 use crate::fixture::Fixture;
-use crate::shipped_manifests::{Installation, is_supported};
+use crate::shipped_manifests::{Installation, check_support};
 use anyhow::{Result, ensure};
 use http::Request;
 use http::header::COOKIE;
@@ -17,9 +17,7 @@ const SERVICE: &str = "/api/v1/namespaces/kueue-system/services/https:kueue-dash
 /// The dashboard's pod starts as rendered, answers through its Service, asks a token for a page, and shows a user of the cluster what
 /// it has of its own and from the leader in another pod.
 pub(crate) async fn dashboard_runs_as_rendered(_: &mut Cluster, _: &Fixture) -> Result<()> {
-    if !is_supported() {
-        return Ok(());
-    }
+    check_support()?;
     let (mut installation, manifests) = Installation::prepare("dashboard", &["dashboard"]).await?;
     let mut outcome = installation.install(manifests).await;
     if outcome.is_ok() {

@@ -1,7 +1,7 @@
 //! The shipped manifests as they are, on a control plane of their own: a kubelet runs the Deployment's pods, and the API
 //! server calls the webhooks through their Service, at the addresses in its EndpointSlices.
 
-use crate::cases::note;
+use crate::cases::{NotRun, note};
 use crate::fixture::Fixture;
 use crate::image;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -61,9 +61,7 @@ pub(crate) async fn split_deployments_run_as_rendered(_: &mut Cluster, _: &Fixtu
 }
 
 async fn run_installed(name: &str, components: &[&str]) -> Result<()> {
-    if !is_supported() {
-        return Ok(());
-    }
+    check_support()?;
     let (mut installation, manifests) = Installation::prepare(name, components).await?;
     let mut outcome = installation.install(manifests).await;
     if outcome.is_ok() {
@@ -75,13 +73,12 @@ async fn run_installed(name: &str, components: &[&str]) -> Result<()> {
     installation.report(outcome).await
 }
 
-/// Returns whether this machine can run the kubelet and pack the image; prints a line if it cannot.
-pub(crate) fn is_supported() -> bool {
+/// An error `NotRun` where this machine cannot run the kubelet or pack the image.
+pub(crate) fn check_support() -> Result<()> {
     if let Some(reason) = network::unsupported() {
-        note(format_args!("skipped: this machine forbids network namespaces: {reason}"));
-        return false;
+        return Err(NotRun::because(format_args!("this machine forbids network namespaces: {reason}")));
     }
-    image::can_pack()
+    image::check_packing()
 }
 
 impl Installation {

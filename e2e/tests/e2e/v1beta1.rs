@@ -4,7 +4,7 @@
 use crate::cases::note;
 use crate::fixture::Fixture;
 use crate::fixture::expect_refused;
-use crate::shipped_manifests::{Installation, is_supported};
+use crate::shipped_manifests::{Installation, check_support};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use sluice::api::v1beta1::CONVERTED;
@@ -31,9 +31,7 @@ pub(crate) async fn split_deployments_take_over_a_store(_: &mut Cluster, _: &Fix
 }
 
 async fn take_over(name: &str, components: &[&str]) -> Result<()> {
-    if !is_supported() {
-        return Ok(());
-    }
+    check_support()?;
     let (mut installation, manifests) = Installation::prepare(name, components).await?;
     let outcome = check(&installation, manifests).await;
     installation.report(outcome).await

@@ -4,7 +4,7 @@
 use crate::cases::note;
 use crate::certificates::{CA_SECRET, SERVING_SECRET, certificate};
 use crate::fixture::Fixture;
-use crate::shipped_manifests::{Installation, is_supported};
+use crate::shipped_manifests::{Installation, check_support};
 use anyhow::{Context as _, Result, ensure};
 use kube::config::Config;
 use serde_json::{Value, json};
@@ -47,9 +47,7 @@ pub(crate) async fn split_deployments_serve(_: &mut Cluster, _: &Fixture) -> Res
 }
 
 async fn run(name: &str, components: &[&str]) -> Result<()> {
-    if !is_supported() {
-        return Ok(());
-    }
+    check_support()?;
     let (mut installation, manifests) = Installation::prepare(name, components).await?;
     let outcome = async {
         installation.install(manifests).await?;

@@ -1,9 +1,10 @@
 //! Watch events that are dropped, duplicated, delayed, replaced by 410 Gone, or withheld by a stalled stream, at each
-//! step of a Job's life that matters. `SLUICE_CELL=word` runs the cells whose names contain the word.
+//! step of a Job's life and of its queues' that matters. `SLUICE_CELL=word` runs the cells whose names contain the word.
 
 use crate::fixture::Fixture;
 use crate::history::History;
 use crate::lost_writes::{EndState, end_state};
+use crate::queue_life;
 use anyhow::{Context as _, Result, bail, ensure};
 use futures::stream::{self, StreamExt as _};
 use kube::api::PropagationPolicy;
@@ -38,10 +39,11 @@ const EVENT_FAULTS: [(&str, EventFault); 5] = [
 ];
 
 /// Returns whether the event's object is in the state that selects the event.
-type EventPredicate = fn(&Value) -> bool;
-
+pub(crate) type EventPredicate = fn(&Value) -> bool;
 /// Name, end of the watch's path, event type, and required state of the object.
-const EVENTS: [(&str, &str, &str, EventPredicate); 12] = [
+pub(crate) type Event = (&'static str, &'static str, &'static str, EventPredicate);
+
+const EVENTS: [Event; 12] = [
     ("job-added", "/jobs", "ADDED", |_| true),
     ("job-ended", "/jobs", "MODIFIED", |job| condition_is_true(job, "Complete")),
     ("job-deleted", "/jobs", "DELETED", |_| true),
@@ -56,10 +58,54 @@ const EVENTS: [(&str, &str, &str, EventPredicate); 12] = [
     ("node-deleted", "/nodes", "DELETED", |_| true),
 ];
 
+/// An event of a scenario, and what becomes of it.
+struct Cell {
+    name: String,
+    path: &'static str,
+    kind: &'static str,
+    predicate: EventPredicate,
+    fault: EventFault,
+    scenario: Scenario,
+}
+
+/// What happens in a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scenario {
+    /// Jobs, their pods and their node come, change and go.
+    Jobs,
+    /// Queues, their cohort and their flavor come, change and go.
+    Queues,
+}
+
 /// Each event is dropped, duplicated, delayed, replaced by 410 Gone, or withheld by a stream that stalls without an
 /// error, while other watches continue: end state and counts are as without faults, and no queue ever exceeds its
 /// quota.
 pub(crate) async fn lost_late_duplicate_events(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    let cells = events().flat_map(|event| EVENT_FAULTS.iter().map(move |fault| cell(event, *fault)));
+    run_cells(cluster, fixture, cells.collect()).await
+}
+
+/// The same with one fault for each event, in turn.
+pub(crate) async fn one_fault_for_each_event(cluster: &mut Cluster, fixture: &Fixture) -> Result<()> {
+    let cells = events().zip(EVENT_FAULTS.iter().cycle()).map(|(event, fault)| cell(event, *fault));
+    run_cells(cluster, fixture, cells.collect()).await
+}
+
+fn events() -> impl Iterator<Item = (Event, Scenario)> {
+    let of_jobs = EVENTS.into_iter().map(|event| (event, Scenario::Jobs));
+    of_jobs.chain(queue_life::EVENTS.into_iter().map(|event| (event, Scenario::Queues)))
+}
+
+fn cell((event, scenario): (Event, Scenario), (name, fault): (&str, EventFault)) -> Cell {
+    let (of_event, path, kind, predicate) = event;
+    let late = matches!(fault, EventFault::Delayed(_));
+    let fault = if late { EventFault::Delayed(scaled_duration(DELAY)) } else { fault };
+    Cell { name: format!("{of_event}-{name}"), path, kind, predicate, fault, scenario }
+}
+
+async fn run_cells(cluster: &mut Cluster, fixture: &Fixture, mut cells: Vec<Cell>) -> Result<()> {
+    let word = std::env::var("SLUICE_CELL").unwrap_or_default();
+    cells.retain(|cell| cell.name.contains(&word));
     let old = cluster.take_manager().context("no manager")?;
     old.terminate();
     let proxy = Proxy::open(&cluster.plane).await?;
@@ -73,30 +119,11 @@ pub(crate) async fn lost_late_duplicate_events(cluster: &mut Cluster, fixture: &
 
     let matrix = async {
         let expected = scenario(fixture, &manager, "calm", None).await?;
-        let word = std::env::var("SLUICE_CELL").unwrap_or_default();
-        let all = EVENTS.iter().flat_map(|event| EVENT_FAULTS.iter().map(move |fault| (event, fault)));
-        let cells: Vec<_> =
-            all.map(|(e, h)| (format!("{}-{}", e.0, h.0), *e, h.1)).filter(|c| c.0.contains(&word)).collect();
-        let failures: Vec<String> = stream::iter(cells)
-            .map(async |(cell, (_, path, kind, predicate), fault)| {
-                let fault = if fault == EventFault::Delayed(DELAY) {
-                    EventFault::Delayed(scaled_duration(DELAY))
-                } else {
-                    fault
-                };
-                let run_cell = async || {
-                    for attempt in 1..=ATTEMPTS {
-                        let name = format!("{cell}-{attempt}");
-                        let handle =
-                            proxy.inject_watch_fault(fault_once(name.clone(), path, kind, predicate, fault));
-                        scenario(fixture, &manager, &name, Some(&expected)).await?;
-                        if handle.injected_faults() == 1 {
-                            return Ok(());
-                        }
-                    }
-                    bail!("no matching event in {ATTEMPTS} attempts")
-                };
-                run_cell().await.err().map(|error| format!("{cell}: {error:#}"))
+        queue_life::play(fixture, "calm-queues").await.context("queues without faults")?;
+        let failures: Vec<String> = stream::iter(&cells)
+            .map(async |cell| {
+                let run = run_cell(fixture, &manager, &proxy, cell, &expected);
+                run.await.err().map(|error| format!("{}: {error:#}", cell.name))
             })
             .buffer_unordered(PARALLEL_SCENARIOS)
             .filter_map(async |failure| failure)
@@ -109,8 +136,7 @@ pub(crate) async fn lost_late_duplicate_events(cluster: &mut Cluster, fixture: &
         outcome = matrix => outcome?,
         outcome = touch_bystanders(fixture) => outcome?,
     }
-    let peak = max_reserved(&history.revisions()?, 1)?;
-    ensure!(peak == 1, "at most {peak} workloads of a queue had quota at once");
+    check_usage(&history.revisions()?, &cells)?;
 
     manager.terminate();
     let direct = Manager::start(&cluster.plane, old.settings()).await?;
@@ -119,21 +145,58 @@ pub(crate) async fn lost_late_duplicate_events(cluster: &mut Cluster, fixture: &
     cluster.wait_for_webhooks().await
 }
 
+async fn run_cell(
+    fixture: &Fixture,
+    manager: &Manager,
+    proxy: &Proxy,
+    cell: &Cell,
+    expected: &EndState,
+) -> Result<()> {
+    for attempt in 1..=ATTEMPTS {
+        let name = format!("{}-{attempt}", cell.name);
+        let handle = proxy.inject_watch_fault(fault_once(name.clone(), cell));
+        match cell.scenario {
+            Scenario::Jobs => _ = scenario(fixture, manager, &name, Some(expected)).await?,
+            Scenario::Queues => queue_life::play(fixture, &name).await?,
+        }
+        if handle.injected_faults() == 1 {
+            return Ok(());
+        }
+    }
+    bail!("no matching event in {ATTEMPTS} attempts")
+}
+
+/// Each queue of a Job's life has room for one Workload; those of the queues' lives never use more than their trees have.
+fn check_usage(revisions: &[Value], cells: &[Cell]) -> Result<()> {
+    let has = |revision: &Value, scenario: Scenario| {
+        let queue = text(revision, "/status/admission/clusterQueue");
+        let of_queues =
+            queue_life::EVENTS.iter().any(|event| queue.contains(event.0)) || queue.contains("calm-queues");
+        revision.is_null() || of_queues == (scenario == Scenario::Queues)
+    };
+    for (scenario, capacity) in [(Scenario::Jobs, 1), (Scenario::Queues, queue_life::MOST_JOBS)] {
+        let of_scenario: Vec<Value> =
+            revisions.iter().filter(|revision| has(revision, scenario)).cloned().collect();
+        let peak = max_reserved(&of_scenario, capacity)?;
+        let played = cells.is_empty() || cells.iter().any(|cell| cell.scenario == scenario);
+        ensure!(peak == capacity || !played, "at most {peak} workloads of a queue had quota at once");
+    }
+    Ok(())
+}
+
 /// Returns a policy that applies the fault to the first matching event of a cell.
 fn fault_once(
-    cell: String,
-    path: &'static str,
-    kind: &'static str,
-    predicate: EventPredicate,
-    fault: EventFault,
-) -> impl FnMut(&sluice_e2e::proxy::Call, &Value) -> EventFault + Send {
+    name: String,
+    cell: &Cell,
+) -> impl FnMut(&sluice_e2e::proxy::Call, &Value) -> EventFault + Send + use<> {
+    let Cell { path, kind, predicate, fault, .. } = *cell;
     let mut done = false;
     move |call, event| {
         let object = &event["object"];
         let selected = !done
             && call.path.ends_with(path)
             && text(event, "/type") == kind
-            && text(object, "/metadata/name").contains(&cell)
+            && text(object, "/metadata/name").contains(&name)
             && predicate(object);
         done |= selected;
         if selected { fault } else { EventFault::Pass }
@@ -211,7 +274,12 @@ fn node(fixture: &Fixture, cell: &str) -> Value {
     })
 }
 
-async fn wait_until_gone(fixture: &Fixture, kind: Kind, namespace: &str, part: &str) -> Result<()> {
+pub(crate) async fn wait_until_gone(
+    fixture: &Fixture,
+    kind: Kind,
+    namespace: &str,
+    part: &str,
+) -> Result<()> {
     eventually(format!("{part} is deleted"), async || {
         let all = fixture.objects.list(kind, namespace, "").await?;
         let left = all.iter().find(|object| text(object, "/metadata/name").contains(part));
@@ -221,7 +289,16 @@ async fn wait_until_gone(fixture: &Fixture, kind: Kind, namespace: &str, part: &
     .await
 }
 
-const BYSTANDERS: [Kind; 4] = [Kind::JOB, Kind::WORKLOAD, Kind::POD, Kind::NODE];
+const BYSTANDERS: [(Kind, bool); 8] = [
+    (Kind::JOB, true),
+    (Kind::WORKLOAD, true),
+    (Kind::POD, true),
+    (Kind::LOCAL_QUEUE, true),
+    (Kind::NODE, false),
+    (Kind::CLUSTER_QUEUE, false),
+    (Kind::COHORT, false),
+    (Kind::FLAVOR, false),
+];
 
 /// Creates one object of each watched kind that no scenario uses.
 async fn create_bystanders(fixture: &Fixture) -> Result<()> {
@@ -239,6 +316,11 @@ async fn create_bystanders(fixture: &Fixture) -> Result<()> {
     fixture
         .create_tracked(Kind::NODE, json!({"metadata": {"name": name}, "spec": {"unschedulable": true}}))
         .await?;
+    fixture.create_tracked(Kind::FLAVOR, json!({"metadata": {"name": name}})).await?;
+    fixture.create_tracked(Kind::COHORT, objects::cohort(&name, "", &name, &[])).await?;
+    let queue = objects::cluster_queue(&name, "", &name, &[("cpu", "1", None)]);
+    fixture.create_tracked(Kind::CLUSTER_QUEUE, queue).await?;
+    fixture.objects.create(Kind::LOCAL_QUEUE, &objects::local_queue(&fixture.name, &name, &name)).await?;
     Ok(())
 }
 
@@ -246,8 +328,8 @@ async fn create_bystanders(fixture: &Fixture) -> Result<()> {
 async fn touch_bystanders(fixture: &Fixture) -> Result<()> {
     let name = fixture.own_name("other");
     for round in 0_u64.. {
-        for kind in BYSTANDERS {
-            let namespace = if kind == Kind::NODE { "" } else { &fixture.name };
+        for (kind, is_namespaced) in BYSTANDERS {
+            let namespace = if is_namespaced { &fixture.name } else { "" };
             let patch = json!({"metadata": {"annotations": {"e2e.example/round": round.to_string()}}});
             fixture.objects.merge(kind, namespace, &name, &patch).await?;
         }

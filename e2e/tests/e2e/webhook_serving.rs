@@ -116,7 +116,10 @@ async fn publish_bundle(objects: &ObjectClient, trusted: &[&PemPair]) -> Result<
     Ok(())
 }
 
-/// Waits until the manager is not ready with a reason that contains `words`; prints how long it took.
+/// How long a replica may stay in the Service whose certificate the API server does not accept.
+const MOST_UNTRUSTED: Duration = Duration::from_secs(30);
+
+/// Waits until the manager is not ready with a reason that contains `words`; prints how long it took. An error if it took too long.
 async fn wait_until_not_ready(manager: &Manager, what: &str, words: &str) -> Result<()> {
     let begun = Instant::now();
     eventually(format!("the manager is not ready: {what}"), async || match manager.is_ready().await {
@@ -128,7 +131,9 @@ async fn wait_until_not_ready(manager: &Manager, what: &str, words: &str) -> Res
         }
     })
     .await?;
-    note(format_args!("{what}: not ready after {:.1} s", begun.elapsed().as_secs_f64()));
+    let taken = begun.elapsed();
+    ensure!(taken < MOST_UNTRUSTED, "{what}: ready for another {:.1} s", taken.as_secs_f64());
+    note(format_args!("{what}: not ready after {:.1} s", taken.as_secs_f64()));
     Ok(())
 }
 
