@@ -117,9 +117,9 @@ image: tools ## the image as an OCI archive with its SBOM in dist/, without dock
 image-check: tools ## build the image in two target folders and compare the digests
 	@$(RELEASE) check
 
-release: tools ## image, SBOM, install.yaml and chart with the image by digest, changelog and checksums in dist/; VERSION=x.y.z, that of Cargo.toml; IMAGE=registry/name
+release: tools ## image, SBOM, install.yaml and chart with the image by digest, changelog and checksums in dist/; VERSION=x.y.z, that of Cargo.toml; IMAGE=registry/name; KEY=file signs it
 	@test -n "$(VERSION)" || { echo "usage: make release VERSION=x.y.z" >&2; exit 1; }
-	@$(RELEASE) release --version "$(VERSION)"
+	@$(RELEASE) release --version "$(VERSION)" $(if $(KEY),--key "$(KEY)") $(if $(BUILDER),--builder "$(BUILDER)")
 
 lint: ## formatting and clippy, warnings are errors
 	$(CARGO) fmt --all --check

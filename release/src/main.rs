@@ -3,10 +3,11 @@
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
+use sluice_release::attestation::SigningKey;
 use sluice_release::contents::Contents;
 use sluice_release::image::{self, Image};
 use sluice_release::libraries::{self, Debian};
-use sluice_release::release;
+use sluice_release::release::{self, ReleaseOptions, Signer};
 use sluice_release::source::Source;
 use sluice_release::{build, manifests, sbom};
 use std::path::{Path, PathBuf};
@@ -58,11 +59,17 @@ enum Command {
     },
     /// Print the changelog since the last tag.
     Changelog,
-    /// Write image, SBOM, manifests, changelog and checksums.
+    /// Write image, SBOM, manifests, changelog and checksums, signed if a key is given.
     Release {
         /// The version, which must be that of Cargo.toml.
         #[arg(long)]
         version: String,
+        /// PEM file of an ECDSA key on P-256 (PKCS #8), with which the release is signed.
+        #[arg(long)]
+        key: Option<PathBuf>,
+        /// URI of the machine or service that builds, in the signed statement.
+        #[arg(long, default_value = "https://sluice.dev/built-by-hand")]
+        builder: String,
     },
 }
 
@@ -107,8 +114,12 @@ fn run(arguments: &Arguments) -> Result<()> {
         }
         Command::Manifests { digest } => print!("{}", manifests::install(root, name, digest)?),
         Command::Changelog => print!("{}", release::write_changelog(&source)?),
-        Command::Release { version } => {
-            let image = release::write_release(version, &source, &first, name, &output)?;
+        Command::Release { version, key, builder } => {
+            // An unusable key is found before the build.
+            let key = key.as_deref().map(SigningKey::read).transpose()?;
+            let signer = key.map(|key| Signer { key, builder: builder.clone() });
+            let options = ReleaseOptions { version, name, signer: signer.as_ref() };
+            let image = release::write_release(&options, &source, &first, &output)?;
             println!("{}", output.display());
             report(&image, name, &source);
         }
