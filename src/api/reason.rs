@@ -104,6 +104,14 @@ impl PendingReason {
         Self::WaitingForPodsReady,
     ];
 
+    /// Whether the state of an object keeps the workload out: it stays until that object changes.
+    pub const fn keeps_out(self) -> bool {
+        matches!(
+            self,
+            Self::Deactivated | Self::OnHold | Self::Misconfigured | Self::Suspended | Self::AdmissionGated
+        )
+    }
+
     /// Returns the reason as written in the condition.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -40,6 +40,12 @@ impl Tag {
         Self::new(shape, if reason.is_empty() { "not evaluated" } else { reason })
     }
 
+    /// Returns the tag of a pending workload, by its reason and whether time ends its wait.
+    pub(super) fn of_pending(reason: &str, stuck: bool) -> Self {
+        let shape = if stuck { Shape::NeedsChange } else { Shape::Waits };
+        Self { shape, ..Self::of_reason(reason) }
+    }
+
     /// Returns the tag of a finished workload, by the reason of its end.
     pub(super) fn of_end(reason: &str) -> Self {
         Self::new(if reason == "Succeeded" { Shape::Good } else { Shape::Warning }, reason)

@@ -44,7 +44,11 @@ impl WorkloadRow {
             priority: text::grouped(&view.priority.to_string()),
             since: Moment::ago(view.since, now),
             needs: marks::need(&view.needs),
-            tag: if is_pending { Tag::of_reason(&view.reason) } else { Tag::of_state(view.state) },
+            tag: if is_pending {
+                Tag::of_pending(&view.reason, view.stuck)
+            } else {
+                Tag::of_state(view.state)
+            },
             blocked_by: marks::blocked_by(view.first_blocker.as_ref(), &view.message),
         }
     }

@@ -8,10 +8,9 @@ use super::marks::{self, Shape, Tag};
 use super::rows::Crumb;
 use super::text::{self, Moment};
 use super::verdict_sentence::{Piece, sentence};
-use crate::visibility::selector::needs_change;
 use crate::visibility::views::{
     Ahead, Answer, BlockerKindView, BlockerView, ChangeOption, CheckView, HistoryEntry, PodSetAdmission,
-    Verdict, WorkloadState,
+    Verdict,
 };
 use askama::Template;
 use jiff::Timestamp;
@@ -126,9 +125,7 @@ pub fn workload(request: &Request, answer: &Answer<Verdict>, cohorts: &[String])
             job: job.map(|job| format!("{} {}", job.kind, job.name)).unwrap_or_default(),
         },
         verdict: VerdictPart {
-            needs_change: row.stuck
-                || verdict.never_fits
-                || (row.state == WorkloadState::Pending && needs_change(&row.reason)),
+            needs_change: row.stuck || verdict.never_fits,
             sentence: sentence(verdict),
             reason: &row.reason,
             message: &row.message,

@@ -16,12 +16,12 @@ pub enum Alone {
     /// It would be admitted with this usage.
     Fits(Vec<(FlavorResource, Amount)>),
     /// It would not be admitted: waiting does not help.
-    Never(Box<NeverFits>),
+    Never(Arc<NeverFits>),
 }
 
 impl Alone {
     /// Why it would not be admitted.
-    pub fn never(&self) -> Option<&NeverFits> {
+    pub fn never(&self) -> Option<&Arc<NeverFits>> {
         match self {
             Self::Never(never) => Some(never),
             Self::Fits(_) => None,

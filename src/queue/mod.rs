@@ -27,7 +27,7 @@ pub use equivalence_class::{ClassId, FlavorCursor, HeadClaim, Parked, UsageRank}
 pub use pending_order::{PendingOrder, PendingPosition};
 pub use pending_queue::{Head, PendingCounts};
 pub use queue_manager::QueueManager;
-pub use standing::QueueStanding;
+pub use standing::{ClassName, QueueStanding};
 pub use verdict::{Blocker, BlockerKind, Verdict};
 pub use wake_index::WakeConditions;
 pub use workload::{ListedFields, PodSet, Variant, Workload};

@@ -64,14 +64,6 @@ impl Verdict {
         Self { reason, blockers: Vec::new(), text: Arc::from(text) }
     }
 
-    /// Whether the workload cannot fit until quota, nodes or the workload change, even if all other workloads finish: a
-    /// pod set has blockers, and with none of its flavors quota or nodes are only in use.
-    pub fn never_fits(&self) -> bool {
-        let in_use =
-            |blocker: &Blocker| matches!(blocker.kind, BlockerKind::InUse | BlockerKind::NodesInUse(_));
-        self.blockers.chunk_by(|a, b| a.pod_set == b.pod_set).any(|group| !group.iter().any(in_use))
-    }
-
     /// Whether both have the same message; available amounts are ignored.
     pub fn same_message(&self, other: &Self) -> bool {
         let same_blocker = |(a, b): (&Blocker, &Blocker)| {

@@ -70,7 +70,7 @@ impl Engine {
             });
         let wrong = only_mismatches.then(|| self.wrong_flavor(workload, &blockers)).flatten();
         let reason = first.unwrap_or(PendingReason::NoMatchingFlavor);
-        Alone::Never(Box::new(NeverFits { reason, blockers, limit, wrong }))
+        Alone::Never(Arc::new(NeverFits { reason, blockers, limit, wrong }))
     }
 
     fn flavors_of(&self, workload: &Workload) -> usize {

@@ -33,6 +33,7 @@ mod job_capacity;
 mod matching;
 mod nominate;
 mod obstacle;
+mod obstacle_text;
 mod pods_ready_gate;
 mod preemption;
 mod preemption_history;
@@ -67,4 +68,5 @@ pub use explanation::{
 pub use flavor_capacity::{CapacityQuestion, CapacityReport, FlavorCapacity};
 pub use job_capacity::{JobCapacity, JobPodSet, JobPods};
 pub use obstacle::{BehindHead, Obstacle, QuotaNeed};
+pub use obstacle_text::ObstacleReader;
 pub use second_pass::SecondPassRequest;

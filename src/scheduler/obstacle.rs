@@ -20,9 +20,9 @@ pub enum Obstacle {
     #[default]
     None,
     /// The state of an object, which the verdict names: a queue, a check, a namespace, the workload itself.
-    Object,
+    Object(Arc<Verdict>),
     /// It is not admitted even if nothing is in use.
-    NeverFits(Box<NeverFits>),
+    NeverFits(Arc<NeverFits>),
     /// It is behind the head of a StrictFIFO ClusterQueue.
     Behind(Box<BehindHead>),
     /// Others use what it needs.
@@ -34,7 +34,9 @@ impl Obstacle {
     pub fn stays(&self) -> bool {
         match self {
             Self::None | Self::InUse => false,
-            Self::Object | Self::NeverFits(_) => true,
+            // A check that asks for another try is answered without a change.
+            Self::Object(verdict) => verdict.reason.keeps_out(),
+            Self::NeverFits(_) => true,
             Self::Behind(behind) => behind.never.is_some(),
         }
     }
@@ -48,7 +50,7 @@ pub struct BehindHead {
     /// What the head lacks; nothing if it fits now, or may preempt for it.
     pub lacks: Vec<Blocker>,
     /// The first workload before this one that can never be admitted, so that all behind it wait without end.
-    pub never: Option<(ObjectKey, Box<NeverFits>)>,
+    pub never: Option<(ObjectKey, Arc<NeverFits>)>,
 }
 
 /// What a workload needs of a flavor-resource, beside what is taken before it.
@@ -92,7 +94,7 @@ impl Engine {
             if self.is_nominated(&before.first)
                 && let Alone::Never(found) = &*self.alone_in_class(before.class, &before.first)
             {
-                never = Some((before.first.key.clone(), found.clone()));
+                never = Some((before.first.key.clone(), Arc::clone(found)));
                 break;
             }
         }

@@ -4,8 +4,9 @@
 //! not evaluated yet counts as what time ends.
 
 use super::engine::Engine;
+use super::obstacle::{BehindHead, Obstacle};
 use crate::api::ObjectKey;
-use crate::queue::{Alone, ClassBefore, QueueStanding};
+use crate::queue::{Alone, ClassBefore, PendingOrder, QueueStanding, Workload};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -27,14 +28,35 @@ impl Standings {
     }
 }
 
+impl Obstacle {
+    /// Returns the obstacle of a workload of a ClusterQueue, as far as it is the same for all of a class or follows from the order: what
+    /// stays, and what the head of the queue waits for. A workload that waits for what others use has none here.
+    pub fn in_queue(standing: &QueueStanding, workload: &Workload, order: &PendingOrder) -> Self {
+        match standing.own(workload) {
+            (Some(verdict), _) => return Self::Object(Arc::clone(verdict)),
+            (None, Some(never)) => return Self::NeverFits(Arc::clone(never)),
+            (None, None) => {}
+        }
+        let Some(head) = standing.behind(workload, order) else { return Self::None };
+        let never = standing.barrier_before(workload, order);
+        Self::Behind(Box::new(BehindHead {
+            head: head.clone(),
+            lacks: standing.lacks.clone(),
+            never: never.map(|(key, never)| (key.clone(), Arc::clone(never))),
+        }))
+    }
+}
+
 impl Engine {
-    /// Returns what keeps the workloads of ClusterQueues that are active, and whether all of it is known: at most `most` classes are
+    /// Returns what keeps the workloads of ClusterQueues, and whether all of it is known: at most `most` classes are
     /// evaluated.
     pub fn standings(&mut self, most: usize) -> (BTreeMap<Arc<str>, Arc<QueueStanding>>, bool) {
         let (mut all, mut left, mut all_known) = (BTreeMap::new(), most, true);
         let mut known = std::mem::take(&mut self.standings.known);
         for queue in self.pending.queues() {
-            if self.inactive.verdict(&queue).is_some() {
+            let inactive = self.inactive.verdict(&queue).cloned().map(Arc::new);
+            if inactive.is_some() {
+                all.insert(queue, Arc::new(QueueStanding { inactive, ..QueueStanding::default() }));
                 continue;
             }
             let state = (self.standings.empty_state, self.pending.last_change(&queue));
@@ -61,7 +83,12 @@ impl Engine {
         let mut found = QueueStanding { head, ..QueueStanding::default() };
         let mut is_complete = true;
         for before in &classes {
-            if !self.is_nominated(&before.first) {
+            if self.reservations.contains(&before.first.key) {
+                found.apart.insert(before.first.key.clone());
+                continue;
+            }
+            if let Some(verdict) = self.kept_out(&before.first) {
+                found.add_kept_out(&before.first, verdict);
                 continue;
             }
             let known = self.pending.alone(queue, before.class, self.standings.empty_state).is_some();
@@ -70,15 +97,20 @@ impl Engine {
                 continue;
             }
             *left = left.saturating_sub(usize::from(!known));
-            if let Alone::Never(_) = &*self.alone_in_class(before.class, &before.first) {
-                found.add_never(&before.first);
+            if let Alone::Never(never) = &*self.alone_in_class(before.class, &before.first) {
+                found.add_never(&before.first, never);
                 Self::count_stuck(&mut found, before, before.count);
                 if found.head.is_some() && found.barrier.is_none() {
-                    found.barrier = Some(Arc::clone(&before.first));
+                    found.barrier = Some((Arc::clone(&before.first), Arc::clone(never)));
                 }
             }
         }
-        if let Some(barrier) = found.barrier.clone() {
+        if let Some(head) =
+            found.head.clone().filter(|_| classes.iter().any(|class| class.count > 1) || classes.len() > 1)
+        {
+            is_complete &= self.add_lacking(&mut found, &head, left);
+        }
+        if let Some((barrier, _)) = found.barrier.clone() {
             for before in classes.iter().filter(|before| self.is_nominated(&before.first)) {
                 let is_never = self
                     .pending
@@ -91,6 +123,25 @@ impl Engine {
             }
         }
         (Arc::new(found), is_complete)
+    }
+
+    /// Adds what the head of the queue lacks. Returns whether that is known.
+    fn add_lacking(&mut self, found: &mut QueueStanding, head: &Arc<Workload>, left: &mut usize) -> bool {
+        if !self.is_nominated(head) {
+            return true;
+        }
+        let known = self.pending.verdict(&head.key).map(|verdict| verdict.blockers.clone());
+        if let Some(known) = known.filter(|known| !known.is_empty()) {
+            found.lacks = known;
+            return true;
+        }
+        if *left == 0 {
+            return false;
+        }
+        *left = left.saturating_sub(1);
+        let evaluated = self.evaluate(head).and_then(Result::err);
+        found.lacks = evaluated.map(|(_, blockers)| blockers).unwrap_or_default();
+        true
     }
 
     fn count_stuck(found: &mut QueueStanding, class: &ClassBefore, number: usize) {

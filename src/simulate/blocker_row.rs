@@ -2,9 +2,10 @@
 //!
 //! Invariant: a row has the content of the scheduler's `Blocker`; only the available amount is read again.
 
+use crate::api::ObjectKey;
 use crate::quota::{NodeRef, QuotaUnits};
 use crate::resources::Amount;
-use crate::scheduler::{Blocker, BlockerKind, Engine, FlavorResource};
+use crate::scheduler::{Blocker, BlockerKind, Engine, FlavorResource, ObstacleReader};
 use serde::Serialize;
 
 /// A `Blocker` as an output row: why a pod set cannot get a resource from a flavor. Amounts are quantities in the unit of
@@ -86,6 +87,31 @@ impl BlockerRow {
             borrowed: blocker.borrowed.to_string(),
             text: blocker.to_string(),
         }
+    }
+}
+
+/// Words of sentences about the obstacles of a queue, which may name everything.
+pub(super) struct ObstacleWords<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) units: &'a QuotaUnits,
+    pub(super) queue: &'a str,
+}
+
+impl ObstacleReader for ObstacleWords<'_> {
+    fn name(&self, key: &ObjectKey) -> Option<String> {
+        Some(key.to_string())
+    }
+
+    fn missing(&self, blocker: &Blocker) -> Option<String> {
+        let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
+        let available = self.engine.available(self.queue, &fr);
+        let missing = blocker.requested.minus(available).max(Amount::ZERO);
+        Some(self.units.format(&NodeRef::ClusterQueue(self.queue.into()), &fr, missing))
+    }
+
+    fn limit(&self, blocker: &Blocker) -> Option<String> {
+        let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
+        Some(self.units.format_limit(&NodeRef::ClusterQueue(self.queue.into()), &fr, blocker.limit))
     }
 }
 

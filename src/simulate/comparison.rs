@@ -54,7 +54,7 @@ pub struct ComparedWorkload {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fate {
-    /// `absent`, `admitted`, `finished`, `pending` or `neverFits` at the end.
+    /// `absent`, `admitted`, `finished`, `pending`, `stuck` or `neverFits` at the end.
     pub state: &'static str,
     /// When it was last admitted, in seconds since the start; absent if it was before the start, or never.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,7 +65,7 @@ pub struct Fate {
     /// The last preemptor.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub preempted_by: String,
-    /// What blocks it at the end: the node, and the available of the requested amount.
+    /// What blocks it at the end: its obstacle, or the node and the available of the requested amount.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub blocked_by: String,
 }
@@ -133,7 +133,7 @@ impl Fate {
         let state = match (self.state, self.admitted_at) {
             ("absent", _) => "-".to_owned(),
             ("neverFits", _) => "never fits".to_owned(),
-            ("pending", _) => "pending".to_owned(),
+            ("pending" | "stuck", _) => self.state.to_owned(),
             (_, Some(seconds)) => at(seconds),
             ("admitted", None) => "runs".to_owned(),
             (state, None) => state.to_owned(),
@@ -162,7 +162,11 @@ fn fates(report: &Report) -> BTreeMap<WorkloadRef, Fate> {
     }
     for row in report.pending.iter().filter(|row| !row.workload.workload.is_empty()) {
         let fate = fates.entry(row.workload.clone()).or_default();
-        fate.state = if row.never_fits { "neverFits" } else { "pending" };
+        fate.state = match (row.never_fits, row.stuck) {
+            (true, _) => "neverFits",
+            (false, true) => "stuck",
+            (false, false) => "pending",
+        };
         fate.blocked_by = blocker(row);
     }
     for workload in &report.finished {
@@ -183,6 +187,9 @@ fn note(fate: &mut Fate, entry: &TimelineEntry) {
 }
 
 fn blocker(row: &PendingRow) -> String {
+    if !row.obstacle.is_empty() && !row.blockers.iter().any(|blocker| blocker.kind == "neverFits") {
+        return row.obstacle.clone();
+    }
     let Some(blocker) = row.blockers.iter().find(|blocker| !blocker.node.is_empty()) else {
         return row.reason.clone();
     };

@@ -123,6 +123,9 @@ impl Simulation {
                 |warning| warning.reason.clone(),
             ),
             message: warning.map(|warning| warning.note.clone()).unwrap_or_default(),
+            obstacle: String::new(),
+            // Only a change of the object that the warning names makes its Workload.
+            stuck: warning.is_some(),
             never_fits: false,
             blockers: Vec::new(),
             conditions: BTreeMap::new(),

@@ -1,6 +1,6 @@
 //! The report of a simulation as values: the timeline and the final state of workloads and queues.
 
-use super::blocker_row::BlockerRow;
+use super::blocker_row::{BlockerRow, ObstacleWords};
 use super::manifest::{Problem, SourceLocation};
 use super::objects::{ConditionFlags, condition, key_of, text_at};
 use super::outcome::{Grant, PodSetGrant};
@@ -12,12 +12,15 @@ use crate::api::reason::PendingReason;
 use crate::api::v1beta2::Admission;
 use crate::cache::Kind;
 use crate::quota::{NodeRef, QuotaUnits};
-use crate::scheduler::Verdict;
+use crate::scheduler::{Obstacle, QueueStanding, Verdict};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// What keeps the workloads of ClusterQueues.
+type Standings = BTreeMap<Arc<str>, Arc<QueueStanding>>;
 
 /// Result of a simulation. Lists have a fixed order: by key, or by position in the queue.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -141,7 +144,12 @@ pub struct PendingRow {
     pub reason: String,
     /// Message of the condition if it has that reason, else of the verdict.
     pub message: String,
-    /// Whether the workload cannot fit until quota or the workload changes, even if all other workloads finish.
+    /// What has to go before it is admitted, as a sentence without its full stop; empty if the blockers and their amounts say it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub obstacle: String,
+    /// Whether the workload is not admitted even if all that holds quota ends, pending ones keep their order and no object changes.
+    pub stuck: bool,
+    /// Whether the workload itself cannot be admitted even if nothing is in use.
     pub never_fits: bool,
     /// Blockers of the verdict in the order in which the scheduler found them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -190,6 +198,7 @@ impl Simulation {
     /// Returns the report of the simulation so far.
     pub fn report(&mut self) -> Report {
         let verdicts = self.current_verdicts();
+        let (standings, _) = self.harness.core.engine_mut().standings(usize::MAX);
         let units = quota_units(&self.harness.server);
         let workloads: Vec<&Value> = self.harness.server.all(Kind::Workload).collect();
         let mut problems = self.applier.problems.clone();
@@ -226,7 +235,8 @@ impl Simulation {
         let reserving = |state: &str| !matches!(state, "finished" | "pending");
         report.admitted = in_state(reserving).map(|w| self.admitted_row(w, &units)).collect();
         report.preempted = self.preempted_rows();
-        report.pending = self.pending_rows(in_state(|state| state == "pending"), &verdicts, &units);
+        report.pending =
+            self.pending_rows(in_state(|state| state == "pending"), (&verdicts, &standings), &units);
         report.pending.extend(without_workload.pending);
         report.pending.sort_by(|a, b| {
             (&a.cluster_queue, a.position, &a.workload).cmp(&(&b.cluster_queue, b.position, &b.workload))
@@ -303,7 +313,7 @@ impl Simulation {
     fn pending_rows<'a>(
         &self,
         workloads: impl Iterator<Item = &'a Value>,
-        verdicts: &BTreeMap<ObjectKey, Verdict>,
+        (verdicts, standings): (&BTreeMap<ObjectKey, Verdict>, &Standings),
         units: &QuotaUnits,
     ) -> Vec<PendingRow> {
         let engine = self.harness.core.engine();
@@ -328,10 +338,19 @@ impl Simulation {
             let blockers = verdict.into_iter().flat_map(|verdict| &verdict.blockers);
             let blockers = blockers.map(|blocker| BlockerRow::new(blocker, &queue, engine, units));
             let blockers = blockers.chain(behind.map(|verdict| BlockerRow::behind(&queue, &verdict.text)));
+            let reader = ObstacleWords { engine, units, queue: &queue };
+            let standing = standings.get(&*queue).zip(engine.workload(&key));
+            let obstacle = standing.map_or(Obstacle::None, |(standing, workload)| {
+                Obstacle::in_queue(standing, workload, engine.pending_order())
+            });
+            let is_kept_out = PendingReason::ALL.iter().any(|one| one.keeps_out() && one.as_str() == reason);
             let created = text_at(object, "/metadata/creationTimestamp");
             rows.push(PendingRow {
                 workload: WorkloadRef::from_workload(object),
                 blockers: blockers.collect(),
+                obstacle: obstacle.sentence(&queue, &reader),
+                stuck: obstacle.stays() || is_kept_out,
+                never_fits: matches!(obstacle, Obstacle::NeverFits(_)),
                 cluster_queue: queue,
                 local_queue: text_at(object, "/spec/queueName").to_owned(),
                 priority: priority(object),
@@ -339,7 +358,6 @@ impl Simulation {
                 since: queued.map_or_else(|| created.to_owned(), |(_, w)| w.queued_since.to_string()),
                 reason,
                 message,
-                never_fits: verdict.is_some_and(Verdict::never_fits),
                 conditions: condition_rows(object),
             });
         }

@@ -390,6 +390,21 @@ impl Simulation {
         }
     }
 
+    /// Returns all objects of the kinds that the core watches, as a server lists them.
+    pub fn stored(&self) -> Vec<Value> {
+        let kinds = self.harness.core.kinds().iter();
+        let objects = kinds.flat_map(|kind| self.harness.server.all(*kind).map(move |object| (kind, object)));
+        let typed = |(kind, object): (&Kind, &Value)| {
+            let (resource, mut object) = (kind.resource(), object.clone());
+            if let Some(fields) = object.as_object_mut() {
+                fields.insert("apiVersion".to_owned(), resource.api_version().into());
+                fields.insert("kind".to_owned(), resource.kind.into());
+            }
+            object
+        };
+        objects.map(typed).collect()
+    }
+
     /// Records a problem with an input object.
     pub fn add_problem(&mut self, problem: Problem) {
         self.applier.problems.push(problem);

@@ -183,8 +183,15 @@ fn pending_columns(row: &PendingRow) -> Vec<String> {
     if !free.is_empty() {
         let _ = write!(why, " (free now: {})", free.join(", "));
     }
-    if row.never_fits {
-        why.push_str(" (never fits)");
+    match (row.never_fits, row.stuck) {
+        (true, _) => {
+            let _ = write!(why, " (never fits: {})", row.obstacle);
+        }
+        // What keeps it out is its message.
+        (false, true) if row.obstacle.is_empty() || row.obstacle == row.message => why.push_str(" (stuck)"),
+        (false, true) => why = format!("{} (stuck)", row.obstacle),
+        (false, false) if !row.obstacle.is_empty() => why.clone_from(&row.obstacle),
+        (false, false) => {}
     }
     vec![
         row.workload.display_name().to_owned(),

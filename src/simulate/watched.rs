@@ -63,8 +63,13 @@ impl Report {
             let _ = writeln!(text, "{} {state}", workload.display_name());
         };
         for row in &self.pending {
-            let never = if row.never_fits { "can never be admitted" } else { "is still pending" };
-            line(&row.workload, format!("{never} after {after}: {}: {}", row.reason, row.message));
+            let state = match (row.never_fits, row.stuck) {
+                (true, _) => "can never be admitted",
+                (false, true) => "is stuck",
+                (false, false) => "is still pending",
+            };
+            let why = if row.obstacle.is_empty() { &row.message } else { &row.obstacle };
+            line(&row.workload, format!("{state} after {after}: {}: {why}", row.reason));
         }
         for row in &self.admitted {
             let end = row.ends_at.map_or_else(String::new, |at| format!(", ends at {}", format_duration(at)));

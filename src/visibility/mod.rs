@@ -14,7 +14,6 @@ pub mod history;
 pub mod managers;
 mod next_heads;
 mod next_limits;
-mod obstacle_text;
 pub mod offline;
 pub mod page;
 pub mod pending;

@@ -1,66 +1,144 @@
-//! What keeps a pending Workload even if all that holds quota ends, for its row: from the published order, whatever its condition said
+//! What keeps a pending Workload, for its row: from the published order and what the core knows of its class, whatever its condition said
 //! before that order changed.
 
+use super::amounts::{amount_view, limit_view};
 use super::selector::keeps_out;
 use super::views::{BlockerKindView, BlockerView, WorkloadState};
 use super::workload_row::{Rows, node_text, reason_of};
 use crate::api::ObjectKey;
 use crate::cache::records::WorkloadRecord;
-use crate::queue::{QueueStanding, Workload};
-use crate::quota::NodeRef;
+use crate::queue::{Blocker, BlockerKind};
+use crate::quota::{FlavorResource, NodeRef};
+use crate::scheduler::{Obstacle, ObstacleReader};
 use std::sync::Arc;
 
 impl<'a> Rows<'a> {
-    /// The standing of its queue, with the Workload there; `None` unless a cycle evaluates it.
-    fn standing(
+    /// Returns the obstacle of a Workload, as far as its class and the order decide it.
+    pub(super) fn obstacle(
         self,
         record: &WorkloadRecord,
         cluster_queue: &Arc<str>,
         state: WorkloadState,
-    ) -> Option<(&'a QueueStanding, &'a Arc<Workload>)> {
-        if state != WorkloadState::Pending || keeps_out(reason_of(record, state)) {
-            return None;
-        }
-        let standing = self.snapshot.queues.standings.get(cluster_queue)?;
-        let order = self.order_of(record, cluster_queue)?;
-        Some((standing, self.snapshot.pending.get(&order)?))
-    }
-
-    /// Whether a Workload is pending and not admitted even if all that holds quota ends.
-    pub(super) fn is_stuck(
-        self,
-        record: &WorkloadRecord,
-        cluster_queue: &Arc<str>,
-        state: WorkloadState,
-    ) -> bool {
-        let is_kept_out = state == WorkloadState::Pending && keeps_out(reason_of(record, state));
-        let standing = || self.standing(record, cluster_queue, state);
-        is_kept_out
-            || standing().is_some_and(|(standing, workload)| standing.stays(workload, &self.snapshot.pending))
-    }
-
-    /// The head of a StrictFIFO ClusterQueue that a Workload is behind.
-    pub(super) fn behind(
-        self,
-        record: &WorkloadRecord,
-        cluster_queue: &Arc<str>,
-        state: WorkloadState,
-    ) -> Option<&'a ObjectKey> {
-        let (standing, workload) = self.standing(record, cluster_queue, state)?;
-        standing.behind(workload, &self.snapshot.pending)
-    }
-
-    pub(super) fn behind_blocker(self, head: &ObjectKey, cluster_queue: &Arc<str>) -> BlockerView {
-        let name = if self.access.sees(&head.namespace) {
-            head.to_string()
-        } else {
-            "a workload of another namespace".to_owned()
+    ) -> Obstacle {
+        let known = || {
+            let standing = self.snapshot.queues.standings.get(cluster_queue)?;
+            let order = self.order_of(record, cluster_queue)?;
+            let workload = self.snapshot.pending.get(&order)?;
+            Some(Obstacle::in_queue(standing, workload, &self.snapshot.pending))
         };
-        BlockerView {
-            kind: BlockerKindView::Behind,
-            node: node_text(&NodeRef::ClusterQueue(Arc::clone(cluster_queue))),
-            text: format!("behind {name}, the head of the StrictFIFO ClusterQueue {cluster_queue}"),
-            ..BlockerView::default()
+        let is_evaluated = state == WorkloadState::Pending && !keeps_out(reason_of(record, state));
+        if is_evaluated { known().unwrap_or_default() } else { Obstacle::None }
+    }
+
+    /// Returns the reason of a Workload's state as it is now, and whether it is pending and not admitted even if all that holds quota
+    /// ends.
+    pub(super) fn standing_in<'r>(
+        self,
+        record: &'r WorkloadRecord,
+        cluster_queue: &Arc<str>,
+        state: WorkloadState,
+    ) -> (&'r str, bool) {
+        Self::said_of(&self.obstacle(record, cluster_queue, state), record, state)
+    }
+
+    pub(super) fn said_of<'r>(
+        obstacle: &Obstacle,
+        record: &'r WorkloadRecord,
+        state: WorkloadState,
+    ) -> (&'r str, bool) {
+        let of_condition = reason_of(record, state);
+        let is_kept_out = state == WorkloadState::Pending && keeps_out(of_condition);
+        let reason = obstacle.reason().map_or(of_condition, |reason| reason.as_str());
+        (reason, is_kept_out || obstacle.stays())
+    }
+
+    /// Returns what a row says of an obstacle; `None` if its message says it.
+    pub(super) fn obstacle_blocker(self, obstacle: &Obstacle, queue: &NodeRef) -> Option<BlockerView> {
+        let text = || {
+            let text = obstacle.sentence(queue.as_str(), &self.reader(queue));
+            let mut letters = text.chars();
+            let first = letters.next().map(|first| first.to_ascii_lowercase());
+            first.into_iter().chain(letters).collect()
+        };
+        match obstacle {
+            Obstacle::None | Obstacle::InUse | Obstacle::Object(_) => None,
+            Obstacle::NeverFits(never) if never.is_quota() => {
+                let stays = |blocker: &&Blocker| {
+                    matches!(blocker.kind, BlockerKind::NeverFits | BlockerKind::Undeclared)
+                };
+                let first = never.blockers.iter().find(stays).or(never.blockers.first());
+                first.map(|first| self.blocker_view(first, queue))
+            }
+            Obstacle::NeverFits(never) => Some(BlockerView {
+                kind: BlockerKindView::Mismatch,
+                flavor: never.limit.as_ref().map(|limit| limit.flavor.to_string()).unwrap_or_default(),
+                text: text(),
+                ..BlockerView::default()
+            }),
+            Obstacle::Behind(_) => Some(BlockerView {
+                kind: BlockerKindView::Behind,
+                node: node_text(queue),
+                text: text(),
+                ..BlockerView::default()
+            }),
         }
+    }
+
+    /// Returns the reader of sentences about the obstacles of a queue.
+    pub(super) const fn reader<'q>(self, queue: &'q NodeRef) -> RowsReader<'a, 'q> {
+        RowsReader { rows: self, queue }
+    }
+
+    pub(super) fn blocker_view(self, blocker: &Blocker, queue: &NodeRef) -> BlockerView {
+        let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
+        let concerns_quota = matches!(blocker.kind, BlockerKind::NeverFits | BlockerKind::InUse);
+        let units = &self.quota.facts.units;
+        let amount = |amount: i128| concerns_quota.then(|| amount_view(units, queue, &fr, amount));
+        let headroom = self.quota.headroom(queue, &fr).0;
+        let never = blocker.kind == BlockerKind::NeverFits;
+        // What is used beyond the limits must be released, too.
+        let available = if never { headroom.potential } else { headroom.available };
+        let limit = blocker.node.is_some() && concerns_quota && self.access.sees_sums();
+        let requested = blocker.requested.to_i128();
+        BlockerView {
+            kind: match blocker.kind {
+                BlockerKind::NeverFits => BlockerKindView::NeverFits,
+                BlockerKind::InUse => BlockerKindView::InUse,
+                BlockerKind::Undeclared => BlockerKindView::Undeclared,
+                BlockerKind::NodesInUse(_) => BlockerKindView::NodesInUse,
+                BlockerKind::Mismatch(_) => BlockerKindView::Mismatch,
+            },
+            pod_set: blocker.pod_set.to_string(),
+            flavor: blocker.flavor.to_string(),
+            resource: blocker.resource.to_string(),
+            node: blocker.node.as_ref().map(node_text).unwrap_or_default(),
+            requested: amount(requested),
+            available: amount(available.max(0)),
+            limit: limit.then(|| limit_view(units, queue, &fr, blocker.limit.to_i128())),
+            missing: amount((requested - available).max(0)),
+            borrowed: blocker.borrowed.to_string(),
+            text: blocker.to_string(),
+        }
+    }
+}
+
+/// A reader with the rights of rows.
+pub(super) struct RowsReader<'a, 'q> {
+    rows: Rows<'a>,
+    queue: &'q NodeRef,
+}
+
+impl ObstacleReader for RowsReader<'_, '_> {
+    fn name(&self, key: &ObjectKey) -> Option<String> {
+        self.rows.access.sees(&key.namespace).then(|| key.to_string())
+    }
+
+    fn missing(&self, blocker: &Blocker) -> Option<String> {
+        let missing = self.rows.blocker_view(blocker, self.queue).missing;
+        missing.filter(|_| self.rows.access.sees_sums()).map(|missing| missing.value)
+    }
+
+    fn limit(&self, blocker: &Blocker) -> Option<String> {
+        self.rows.blocker_view(blocker, self.queue).limit.map(|limit| limit.value)
     }
 }

@@ -14,14 +14,6 @@ const FIELDS: &str =
 /// Reasons of verdicts that stay until quota, nodes, flavors or the Workload change.
 const NEVER: [PendingReason; 3] =
     [PendingReason::ExceedsMaxQuota, PendingReason::NoMatchingFlavor, PendingReason::TopologyPlacementFailed];
-/// Reasons that name the state of an object, which keeps the Workload out.
-const KEPT_OUT: [PendingReason; 5] = [
-    PendingReason::Misconfigured,
-    PendingReason::Deactivated,
-    PendingReason::Suspended,
-    PendingReason::AdmissionGated,
-    PendingReason::OnHold,
-];
 
 /// Whether a pending Workload with this reason needs a change of something.
 pub fn needs_change(reason: &str) -> bool {
@@ -30,7 +22,7 @@ pub fn needs_change(reason: &str) -> bool {
 
 /// Whether a pending Workload with this reason is kept out by the state of an object.
 pub fn keeps_out(reason: &str) -> bool {
-    KEPT_OUT.iter().any(|kept_out| kept_out.as_str() == reason)
+    PendingReason::ALL.iter().any(|known| known.keeps_out() && known.as_str() == reason)
 }
 
 /// Whether lists of pending Workloads can be selected by this reason: that of `QuotaReserved=False`.
@@ -58,8 +50,8 @@ enum Field {
 /// Which reason a pending Workload has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReasonOf {
-    /// This one, exactly as in the condition.
-    Condition(&'static str),
+    /// This one, as the row has it: that of the condition, unless the state says another one now.
+    This(&'static str),
     /// Any, and it is not admitted even if all that holds quota ends.
     Stuck,
     /// Any, and time may end its wait.
@@ -69,7 +61,7 @@ enum ReasonOf {
 impl ReasonOf {
     fn matches(self, fields: &SelectedFields<'_>) -> bool {
         match self {
-            Self::Condition(reason) => fields.reason == reason,
+            Self::This(reason) => fields.reason == reason,
             Self::Stuck => fields.is_stuck,
             Self::Waiting => !fields.is_stuck,
         }
@@ -99,7 +91,7 @@ pub(super) struct SelectedFields<'a> {
     pub(super) local_queue: &'a str,
     pub(super) state: WorkloadState,
     pub(super) reason: &'a str,
-    /// Whether it is not admitted even if all that holds quota ends; only asked if `reads_standing`.
+    /// Whether it is not admitted even if all that holds quota ends; like the reason of now only known if `reads_standing`.
     pub(super) is_stuck: bool,
     pub(super) priority: i64,
     /// Kind and name of the job.
@@ -165,12 +157,9 @@ impl WorkloadSelector {
             .find_map(|field| if let Field::LocalQueue(name) = field { Some(&**name) } else { None })
     }
 
-    /// Whether it asks whether workloads are stuck.
+    /// Whether it asks why workloads are pending, or whether they are stuck.
     pub(super) fn reads_standing(&self) -> bool {
-        let reads = |reason: &ReasonOf| matches!(reason, ReasonOf::Stuck | ReasonOf::Waiting);
-        self.requirements.iter().any(
-            |requirement| matches!(&requirement.field, Field::Reason(reasons) if reasons.iter().any(reads)),
-        )
+        self.requirements.iter().any(|requirement| matches!(requirement.field, Field::Reason(_)))
     }
 
     /// Whether only pending workloads match.
@@ -261,7 +250,7 @@ fn reasons(text: &str) -> Result<Vec<ReasonOf>, String> {
             _ => known
                 .into_iter()
                 .find(|reason| reason.eq_ignore_ascii_case(word))
-                .map(ReasonOf::Condition)
+                .map(ReasonOf::This)
                 .ok_or_else(|| {
                     format!("unknown reason {word:?}: use waiting, stuck, or one of {}", known.join(", "))
                 }),

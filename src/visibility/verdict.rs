@@ -18,7 +18,6 @@ use super::views::{
 use super::workload_row::{Rows, node_text};
 use crate::api::ObjectKey;
 use crate::api::names;
-use crate::api::reason::PendingReason;
 use crate::cache::records::WorkloadRecord;
 use crate::queue::{Blocker, BlockerKind};
 use crate::quota::{FlavorResource, NodeRef};
@@ -80,8 +79,10 @@ pub fn verdict(
             // What the condition says is of its own queue.
             _ if is_elsewhere => {}
             _ => {
+                let obstacle = rows.obstacle(record, &cluster_queue, row.state);
                 verdict.blockers = row.first_blocker.iter().cloned().collect();
-                verdict.never_fits = row.reason == PendingReason::ExceedsMaxQuota.as_str();
+                verdict.never_fits = matches!(obstacle, Obstacle::NeverFits(_));
+                verdict.obstacle = asked.obstacle(&obstacle);
             }
         }
     } else if row.state != WorkloadState::Finished {
@@ -149,36 +150,17 @@ impl Asked<'_> {
         verdict.options.extend(blockers.iter().filter_map(topology));
     }
 
-    pub(super) fn blocker(&self, blocker: &Blocker) -> BlockerView {
-        let fr = FlavorResource::new(&blocker.flavor, &blocker.resource);
-        let concerns_quota = matches!(blocker.kind, BlockerKind::NeverFits | BlockerKind::InUse);
-        let units = &self.quota().facts.units;
-        let amount = |amount: i128| concerns_quota.then(|| amount_view(units, &self.queue, &fr, amount));
-        let headroom = self.quota().headroom(&self.queue, &fr).0;
-        let never = blocker.kind == BlockerKind::NeverFits;
-        // What is used beyond the limits must be released, too.
-        let available = if never { headroom.potential } else { headroom.available };
-        let limit = blocker.node.is_some() && concerns_quota && self.rows.access.sees_sums();
-        let requested = blocker.requested.to_i128();
-        BlockerView {
-            kind: match blocker.kind {
-                BlockerKind::NeverFits => BlockerKindView::NeverFits,
-                BlockerKind::InUse => BlockerKindView::InUse,
-                BlockerKind::Undeclared => BlockerKindView::Undeclared,
-                BlockerKind::NodesInUse(_) => BlockerKindView::NodesInUse,
-                BlockerKind::Mismatch(_) => BlockerKindView::Mismatch,
-            },
-            pod_set: blocker.pod_set.to_string(),
-            flavor: blocker.flavor.to_string(),
-            resource: blocker.resource.to_string(),
-            node: blocker.node.as_ref().map(node_text).unwrap_or_default(),
-            requested: amount(requested),
-            available: amount(available.max(0)),
-            limit: limit.then(|| limit_view(units, &self.queue, &fr, blocker.limit.to_i128())),
-            missing: amount((requested - available).max(0)),
-            borrowed: blocker.borrowed.to_string(),
-            text: blocker.to_string(),
+    /// Returns the obstacle as a sentence without its full stop; empty where the blockers and their amounts say it.
+    fn obstacle(&self, obstacle: &Obstacle) -> String {
+        match obstacle {
+            Obstacle::Object(_) => String::new(),
+            Obstacle::NeverFits(never) if never.is_quota() => String::new(),
+            _ => obstacle.sentence(self.queue.as_str(), &self.rows.reader(&self.queue)),
         }
+    }
+
+    pub(super) fn blocker(&self, blocker: &Blocker) -> BlockerView {
+        self.rows.blocker_view(blocker, &self.queue)
     }
 
     /// Returns the other resources of flavors with quota blockers, of which there is enough.

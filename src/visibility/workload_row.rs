@@ -91,14 +91,19 @@ impl<'a> Rows<'a> {
         needs_standing: bool,
     ) -> SelectedFields<'r> {
         let state = state_of(record);
+        let standing = if needs_standing {
+            self.standing_in(record, cluster_queue, state)
+        } else {
+            (reason_of(record, state), false)
+        };
         SelectedFields {
-            is_stuck: needs_standing && self.is_stuck(record, cluster_queue, state),
+            is_stuck: standing.1,
             namespace: &record.meta.key.namespace,
             name: &record.meta.key.name,
             cluster_queue,
             local_queue: record.queue_name.as_deref().unwrap_or_default(),
             state,
-            reason: reason_of(record, state),
+            reason: standing.0,
             priority: record.effective_priority(),
             job: record.owner.as_ref().map_or(("", ""), |owner| (&*owner.kind, &*owner.name)),
         }
@@ -172,10 +177,11 @@ impl<'a> Rows<'a> {
         let condition = conditions::find(&record.status, condition_of(state));
         let is_pending = state == WorkloadState::Pending;
         let message = condition.map_or("", |condition| condition.message.as_str());
-        let behind = self.behind(record, &cluster_queue, state);
-        let behind = behind.map(|head| self.behind_blocker(head, &cluster_queue));
-        let blocker =
-            behind.or_else(|| is_pending.then(|| self.first_blocker(message, &cluster_queue)).flatten());
+        let obstacle = self.obstacle(record, &cluster_queue, state);
+        let (reason, stuck) = Self::said_of(&obstacle, record, state);
+        let of_message = || is_pending.then(|| self.first_blocker(message, &cluster_queue)).flatten();
+        let node = NodeRef::ClusterQueue(Arc::clone(&cluster_queue));
+        let blocker = self.obstacle_blocker(&obstacle, &node).or_else(of_message);
         WorkloadView {
             metadata: ViewMetadata {
                 namespace: record.meta.key.namespace.to_string(),
@@ -201,8 +207,8 @@ impl<'a> Rows<'a> {
             since: Some(Self::since(record, state)),
             position: is_pending.then(|| self.position(record, &cluster_queue)).flatten(),
             needs: self.needs(record, &cluster_queue),
-            reason: reason_of(record, state).to_owned(),
-            stuck: self.is_stuck(record, &cluster_queue, state),
+            reason: reason.to_owned(),
+            stuck,
             message: self.visible_text(message),
             first_blocker: blocker,
             cluster_queue: cluster_queue.to_string(),

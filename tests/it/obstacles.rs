@@ -6,8 +6,13 @@ use sluice::people::views::{Look, why as why_text};
 use sluice::reconciler::CoreSettings;
 use sluice::visibility::access::{Access, TenantDetail};
 use sluice::visibility::offline::OfflineState;
+use sluice::visibility::page::PageQuery;
 use sluice::visibility::questions::{VerdictQuestion, WorkloadName};
-use sluice::visibility::views::{Answer, ChangeKind, Source, SourceKind, Verdict};
+use sluice::visibility::selector::WorkloadSelector;
+use sluice::visibility::view_tables::blocked_by;
+use sluice::visibility::views::{Answer, ChangeKind, Source, SourceKind, Verdict, WorkloadView};
+use sluice::visibility::workloads::{WorkloadQuery, workloads};
+use std::collections::BTreeMap;
 
 const LOOK: Look = Look {
     utf8: true,
@@ -30,6 +35,31 @@ fn why_as(access: Access, objects: &[Value], name: &str) -> Verdict {
 
 fn why(objects: &[Value], name: &str) -> Verdict {
     why_as(Access::everything(), objects, name)
+}
+
+/// The rows of pending Workloads that a selector has, by name.
+fn rows_as(access: &Access, objects: &[Value], selected: &str) -> BTreeMap<String, WorkloadView> {
+    let now = "2027-01-15T09:00:00Z".parse().unwrap();
+    let state = OfflineState::load(CoreSettings::default(), objects.to_vec(), (SourceKind::File, now));
+    let selector = WorkloadSelector::parse(&format!("status=pending,{selected}")).unwrap();
+    let query = WorkloadQuery { namespace: None, selector, page: PageQuery::default() };
+    let (rows, _) = workloads(state.snapshot(), access, &query).unwrap();
+    rows.into_iter().map(|row| (row.metadata.name.clone(), row)).collect()
+}
+
+fn rows(objects: &[Value], selected: &str) -> BTreeMap<String, WorkloadView> {
+    rows_as(&Access::everything(), objects, selected)
+}
+
+fn blocked(row: &WorkloadView) -> String {
+    row.first_blocker.as_ref().map(blocked_by).unwrap_or_default()
+}
+
+/// The condition that a Workload has since its own evaluation.
+fn evaluated(mut workload: Value, reason: &str, message: &str) -> Value {
+    workload["status"] = json!({"conditions": [{"type": "QuotaReserved", "status": "False", "reason": reason,
+        "message": message, "lastTransitionTime": "2027-01-15T08:30:00Z"}]});
+    workload
 }
 
 fn text(verdict: &Verdict) -> String {
@@ -231,4 +261,84 @@ fn the_flavor_that_was_meant_is_named_with_the_remedy() {
     assert!(plain.never_fits && plain.workload.stuck);
     let typo = why(&objects, "typo");
     assert_eq!(typo.obstacle, "It can never be admitted as it is: no flavor of q has gpu=h200; h100?");
+}
+
+/// Both were heads once, and have the message of that time.
+#[test]
+fn rows_behind_a_head_name_it_whatever_their_conditions_say() {
+    let mut objects = strict();
+    objects.push(with_priority(workload("head", "q", &[4], false), 9));
+    let own = "couldn't assign flavors to pod set set-0: insufficient unused quota for cpu in flavor f, request 3, limit 4 at ClusterQueue q";
+    let small = with_priority(workload("small", "q", &[3], false), 1);
+    objects.push(evaluated(small, "WaitingForQuota", own));
+    let never = "couldn't assign flavors to pod set set-0: insufficient quota for cpu in flavor f, request (4) > maximum capacity (3) at ClusterQueue q";
+    objects.push(evaluated(workload("last", "q", &[4], false), "ExceedsMaxQuota", never));
+    objects.push(workload("huge", "q", &[5], false));
+    let found = rows(&objects, "");
+    let behind = "behind ns/head, the head of the StrictFIFO ClusterQueue q, which lacks 2 cpu in f";
+    for name in ["small", "last"] {
+        let row = &found[name];
+        assert_eq!(
+            (blocked(row).as_str(), &*row.reason, row.stuck),
+            (behind, "WaitingForQuota", false),
+            "{name}"
+        );
+        assert_eq!(why(&objects, name).workload.reason, row.reason);
+    }
+    assert_eq!(blocked(&found["huge"]), "1 cpu missing at ClusterQueue q", "its own, that stays");
+    assert!(found["huge"].stuck && found["huge"].reason == "ExceedsMaxQuota");
+    let selected = |selector: &str| rows(&objects, selector).into_keys().collect::<Vec<_>>();
+    assert_eq!(selected("reason=stuck"), ["huge"]);
+    assert_eq!(selected("reason=waiting"), ["head", "last", "small"]);
+    assert_eq!(selected("reason=ExceedsMaxQuota"), ["huge"]);
+}
+
+#[test]
+fn rows_behind_a_head_that_never_fits_say_so_and_are_stuck() {
+    let mut objects = strict();
+    objects.push(with_priority(workload("head", "q", &[5], false), 9));
+    objects.push(workload("small", "q", &[1], false));
+    let mut other = workload("other", "q", &[1], false);
+    other["metadata"]["namespace"] = json!("other");
+    objects.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": meta("other", "")}));
+    objects.push(kueue("LocalQueue", "q", "other", &json!({"clusterQueue": "q"})));
+    objects.push(other);
+    let found = rows(&objects, "reason=stuck");
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["head", "other", "small"]);
+    assert_eq!(
+        blocked(&found["small"]),
+        "behind ns/head, the head of the StrictFIFO ClusterQueue q, which can never be admitted: it requests 5 cpu in f, and ClusterQueue q can have at most 4; all behind it wait without end"
+    );
+    let tenant = rows_as(&Access::to_namespace("other", TenantDetail::None), &objects, "reason=stuck");
+    assert_eq!(
+        blocked(&tenant["other"]),
+        "behind a workload of another namespace, the head of the StrictFIFO ClusterQueue q, which can never be admitted; all behind it wait without end"
+    );
+}
+
+#[test]
+fn rows_of_what_never_fits_say_what_stays() {
+    let mut objects = nodes();
+    objects.push(workload("runs", "q", &[8], true));
+    objects.extend([one_host("many", 5, "1"), one_host("fits", 2, "1")]);
+    let found = rows(&objects, "reason=stuck");
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["many"]);
+    assert_eq!(
+        blocked(&found["many"]),
+        "it can never be admitted: 5 pods within one kubernetes.io/hostname; the largest takes 4. Within one rack it fits"
+    );
+    assert_eq!(found["many"].reason, "TopologyPlacementFailed");
+}
+
+/// Whatever the workload asks for: its queue does not work, and no condition says so yet.
+#[test]
+fn rows_of_a_queue_that_is_inactive_are_stuck() {
+    let mut objects = queues(&[
+        ("q", 4, json!({"stopPolicy": "Hold"})),
+        ("r", 4, json!({"namespaceSelector": {"matchLabels": {"a": "b"}}})),
+    ]);
+    objects.extend([workload("held", "q", &[1], false), workload("kept-out", "r", &[1], false)]);
+    let found = rows(&objects, "reason=stuck");
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["held", "kept-out"]);
+    assert_eq!((&*found["held"].reason, &*found["kept-out"].reason), ("Suspended", "Misconfigured"));
 }

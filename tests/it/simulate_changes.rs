@@ -95,7 +95,7 @@ fn watched_workloads_come_first_and_alone() {
     assert_eq!((code, errors.as_str()), (0, ""));
     let lines: Vec<&str> = text.lines().collect();
     assert!(
-        lines[0].starts_with("default/first is still pending after 0s: Deactivated: ")
+        lines[0].starts_with("default/first is stuck after 0s: Deactivated: ")
             && lines[1] == "default/second is admitted after 0s in ClusterQueue q",
         "{text}"
     );

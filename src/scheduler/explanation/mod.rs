@@ -146,7 +146,7 @@ impl Engine {
         match &*alone {
             Alone::Never(never) => {
                 (explanation.reason, explanation.blockers) = (Some(never.reason), never.blockers.clone());
-                explanation.obstacle = Obstacle::NeverFits(never.clone());
+                explanation.obstacle = Obstacle::NeverFits(Arc::clone(never));
             }
             Alone::Fits(usage) => {
                 if let Some(behind) = self.behind_head(key, &mut question).filter(|_| is_own_order) {
@@ -193,8 +193,8 @@ impl Engine {
         let kept_out = inactive.or_else(|| self.kept_out(workload));
         let is_kept_out = kept_out.is_some();
         if let Some(verdict) = kept_out {
-            (explanation.reason, explanation.text) = (Some(verdict.reason), verdict.text);
-            (explanation.blockers, explanation.obstacle) = (Vec::new(), Obstacle::Object);
+            (explanation.reason, explanation.text) = (Some(verdict.reason), Arc::clone(&verdict.text));
+            (explanation.blockers, explanation.obstacle) = (Vec::new(), Obstacle::Object(Arc::new(verdict)));
         }
         let is_text = known.is_some_and(|verdict| verdict.blockers.is_empty() && !verdict.text.is_empty());
         let is_behind = self.waits_behind(&workload.key).is_some();

@@ -41,6 +41,7 @@ mod queueing;
 mod review_mutations;
 mod scenarios;
 mod second_passes;
+mod simulated_obstacles;
 mod strategies;
 mod strict_fifo;
 mod topology_verdicts;

@@ -155,7 +155,7 @@ fn follow(
 ) -> Result<bool, TestCaseError> {
     let queue = world.pending[index].0;
     match &found.obstacle {
-        Obstacle::None | Obstacle::Object => {
+        Obstacle::None | Obstacle::Object(_) => {
             return Err(TestCaseError::fail(format!("nothing is named: {found:?}")));
         }
         Obstacle::InUse | Obstacle::Behind(_) if !found.obstacle.stays() => {

@@ -5,7 +5,7 @@ use super::builders::{
 };
 use super::second_passes::{add_hosts, on_host, one_host_workload};
 use sluice::api::reason::PendingReason;
-use sluice::scheduler::{Charge, Engine, NodeRef, PodSet, Workload};
+use sluice::scheduler::{Charge, Engine, NodeRef, PodSet, Supposition, Workload};
 use sluice::topology::NodeSpec;
 use std::sync::Arc;
 
@@ -69,7 +69,9 @@ fn nodes_in_use_are_no_lasting_obstacle() {
         let verdict = engine.verdict(&pending_key).expect("it has a verdict");
         let reason =
             if never_fits { PendingReason::TopologyPlacementFailed } else { PendingReason::WaitingForQuota };
-        assert_eq!((verdict.reason, verdict.never_fits()), (reason, never_fits), "{cpu} CPUs: {verdict}");
+        assert_eq!(verdict.reason, reason, "{cpu} CPUs: {verdict}");
+        let found = engine.explain(&pending_key, &Supposition::default(), &mut || true).unwrap();
+        assert_eq!(found.obstacle.stays(), never_fits, "{cpu} CPUs: {found:?}");
         engine.release(&key("runs"));
         run_until_idle(&mut engine);
         assert_eq!(engine.verdict(&pending_key).is_none(), !never_fits, "{cpu} CPUs after the release");
