@@ -4,12 +4,19 @@ use serde_json::{Value, json};
 use sluice::api::validation::Gates;
 use sluice::cache::Kind;
 use sluice::frameworks::{Found, Framework, JobError, JobView, Related, RelatedKey, Role, frameworks};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// Returns the sample of a kind as users submit it.
 pub(crate) fn submitted(kind: &Framework) -> Value {
+    static READ: Mutex<BTreeMap<&str, Value>> = Mutex::new(BTreeMap::new());
+    let mut samples = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    samples.entry(kind.gvk.kind).or_insert_with(|| read_sample(kind)).clone()
+}
+
+fn read_sample(kind: &Framework) -> Value {
     let file = format!("config/samples/{}.yaml", kind.gvk.kind.to_lowercase());
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(&file));
     let text = text.unwrap_or_else(|_| panic!("no sample for {}: add {file}", kind.gvk.kind));

@@ -3,7 +3,7 @@
 use super::{KindRules, Received, Steps, Unread};
 use crate::api::{ObjectKey, names};
 use crate::cache::{Kind, OwnerEntry};
-use crate::frameworks::{Above, End, OwnPlace, OwnerRef, REPLICA_SET, Searched};
+use crate::frameworks::{Above, End, OwnPlace, OwnerRef, REPLICA_SET, Searched, framework};
 use crate::reconciler::Reconciler;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::sync::Arc;
@@ -108,11 +108,13 @@ pub(super) fn pod_entry(core: &Reconciler, pod: &ObjectMeta) -> Option<OwnerEntr
     })
 }
 
-/// Returns whether the search from what is below a pod has to go on to the controller of the pod: it is of a kind that creates pods. Of
-/// pods of a ReplicaSet there are many; they count only below something that is queued, or may be as far as can be seen.
+/// Returns whether the search from what is below a pod has to go on to the controller of the pod: it is of a kind that is known, whether
+/// that makes pods or not. Of pods of a ReplicaSet there are many; they count only below something that is queued, or may be as far as
+/// can be seen.
 fn leads_on(core: &Reconciler, pod: &ObjectKey, uid: &str, controller: &OwnerRef) -> bool {
     if (controller.group(), controller.kind.as_str()) != REPLICA_SET {
-        return core.settings.managed().creates(controller, POD);
+        let is_known = framework(controller.group(), &controller.kind).is_some();
+        return is_known || core.settings.managed().is_external(controller);
     }
     let object = Searched { kind: POD, uid, names_queue: false, controller: Some(controller) };
     let above = core.units().above_object(&pod.namespace, object);

@@ -34,6 +34,7 @@ mod metrics;
 mod model;
 mod object_wake_ups;
 mod obstacles;
+mod owner_chains;
 mod pending_order;
 mod priority_boost;
 mod queue_churn;
