@@ -10,6 +10,7 @@ use crate::api::ObjectKey;
 use crate::api::v1beta2::WorkloadStatus;
 use crate::cache::Kind;
 use jiff::Timestamp;
+use serde_json::Value;
 
 /// HTTP status of an object that would be invalid.
 const INVALID: u16 = 422;
@@ -36,6 +37,10 @@ impl Reconciler {
                 }
                 if object.pointer("/metadata/name").is_some() {
                     self.ingest(kind, object, write.expected_status.clone());
+                } else if write.verb == Verb::Delete {
+                    // Nothing kept it: a step before the watch tells would delete it again.
+                    let uid = object.pointer("/details/uid").and_then(Value::as_str);
+                    self.record_deletion(kind, key, uid);
                 }
                 if kind == Kind::Workload {
                     self.writes.confirm_workload(key, &mut self.work_queue);
@@ -190,7 +195,7 @@ impl Reconciler {
     }
 
     /// Emits a warning about an object, unless its last warning was the same.
-    fn warn(&mut self, kind: Kind, key: &ObjectKey, reason: &str, note: String) {
+    pub(super) fn warn(&mut self, kind: Kind, key: &ObjectKey, reason: &str, note: String) {
         if self.warnings.record(kind, key, &note) {
             self.emit_warning(kind, key, reason, note);
         }

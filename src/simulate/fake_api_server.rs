@@ -300,7 +300,14 @@ impl FakeApiServer {
             return WriteOutcome::Done(new);
         }
         self.store(write.kind, write.key, new.clone(), WatchNotification::full_if(self.echoes_writes));
-        WriteOutcome::Done(self.get(kind, &key).cloned().unwrap_or(new))
+        let gone = || match write.verb {
+            Verb::Delete => {
+                let uid = value_at(&new, "/metadata/uid");
+                json!({"kind": "Status", "status": "Success", "details": {"name": key.name, "uid": uid}})
+            }
+            _ => new.clone(),
+        };
+        WriteOutcome::Done(self.get(kind, &key).cloned().unwrap_or_else(gone))
     }
 }
 

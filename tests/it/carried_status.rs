@@ -193,6 +193,27 @@ fn time_is_counted_once_whenever_the_manager_is_killed() {
     }
 }
 
+/// Each Workload that makes room for another one is deleted by one write.
+#[test]
+fn a_replaced_workload_is_deleted_once() {
+    for case in cases() {
+        let (mut server, kind) = server(&case, Some("10000"));
+        for round in 1..=10 {
+            server.advance(SignedDuration::from_secs(600));
+            resize(&mut server, kind, &case);
+            assert!(is_true(&used(&server), "Admitted"), "{} {round}", case.row.name);
+        }
+        server.advance(SignedDuration::from_secs(600));
+        let mut deleted: Vec<_> =
+            server.deletions.iter().filter(|(kind, ..)| *kind == Kind::Workload).collect();
+        let sent = deleted.len();
+        deleted.sort();
+        deleted.dedup();
+        assert_eq!(sent, deleted.len(), "{}: {deleted:?}", case.row.name);
+        assert_eq!(deleted.len(), if case.is_elastic { 0 } else { 10 }, "{}: {deleted:?}", case.row.name);
+    }
+}
+
 /// Counts and back-off go with the job, also without a limit.
 #[test]
 fn requeues_evictions_and_backoff_go_to_the_next_workload() {

@@ -9,7 +9,7 @@ use sluice::cache::Kind;
 use sluice::frameworks::{Framework, JobKind, framework};
 use sluice::metrics::gauges;
 use sluice::metrics::model::Gauges;
-use sluice::reconciler::{CoreSettings, Delta, Effect, Event, Observation};
+use sluice::reconciler::{CoreSettings, Delta, Effect, Event, Observation, Verb};
 use sluice::simulate::Harness;
 use sluice::simulate::fake_api_server::FakeApiServer;
 use sluice::visibility::access::Access;
@@ -34,6 +34,8 @@ pub(crate) struct JobServer {
     pub(crate) observed: Vec<Observation>,
     /// Number of writes.
     pub(crate) writes: usize,
+    /// Deletions that the manager has sent, as the object and the version that it was decided on.
+    pub(crate) deletions: Vec<(Kind, String, String)>,
     /// Number of writes after which the manager is killed, until it is replaced.
     pub(crate) dies_after: Option<usize>,
 }
@@ -58,6 +60,7 @@ impl JobServer {
             events: Vec::new(),
             observed: Vec::new(),
             writes: 0,
+            deletions: Vec::new(),
             dies_after: None,
         };
         let groups = json!([{"coveredResources": ["cpu", "memory"], "flavors": [{"name": "f", "resources": [
@@ -115,6 +118,11 @@ impl JobServer {
     /// Changes an object of which a manager that is to be replaced takes no note.
     pub(crate) fn edit_unseen(&mut self, kind: Kind, name: &str, change: impl FnOnce(&mut Value)) {
         self.harness.server.edit(kind, &ObjectKey::new("ns", name), change);
+    }
+
+    /// Creates an object of which a manager that is to be replaced takes no note.
+    pub(crate) fn create_unseen(&mut self, kind: Kind, object: Value) {
+        assert!(self.harness.server.create(kind, object, self.now).is_some(), "the name exists");
     }
 
     /// Returns what an audit finds.
@@ -339,6 +347,12 @@ impl JobServer {
                             *left -= 1;
                         }
                         self.writes += 1;
+                        if write.verb == Verb::Delete {
+                            let version = write.body["preconditions"]["resourceVersion"].to_string();
+                            let deletion = (write.kind, write.key.name.to_string(), version);
+                            assert!(!self.deletions.contains(&deletion), "sent twice: {deletion:?}");
+                            self.deletions.push(deletion);
+                        }
                         self.harness.execute(write, self.now);
                     }
                     Effect::Refetch { kind, key } => self.harness.read(kind, key),

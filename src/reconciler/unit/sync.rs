@@ -134,12 +134,11 @@ impl UnitStep<'_> {
         self.delete_workload(unit, record, &format!("Deleted {why}: {key}"));
     }
 
-    /// Deletes a Workload of a unit that may be written.
+    /// Deletes a Workload of a unit, or takes another step when it may be written.
     pub(super) fn delete_workload(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord, note: &str) {
         let options = delete_options(&record.meta);
         let request = WriteRequest::new(Kind::Workload, record.meta.key.clone(), Verb::Delete, options);
-        let request = request.with_effects(vec![unit.event("DeletedWorkload", note)]);
-        self.writes.start(request.on_behalf_of(unit.reconcile_key()), self.now);
+        self.send(unit, request.with_effects(vec![unit.event("DeletedWorkload", note)]));
     }
 
     /// Counts how often the Workload of a unit is replaced, and says that the next one has to wait.

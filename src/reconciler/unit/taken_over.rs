@@ -15,7 +15,7 @@ use crate::frameworks::{OwnerRef, PodSetInfo, TemplateInfo};
 use crate::lifecycle::conditions;
 use crate::reconciler::ReconcileKey;
 use crate::reconciler::messages::Verb;
-use crate::reconciler::writes::request::{WriteRequest, delete_options};
+use crate::reconciler::writes::request::WriteRequest;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -61,11 +61,12 @@ impl UnitStep<'_> {
         record: &WorkloadRecord,
         above: &OwnerRef,
     ) {
-        let key = &record.meta.key;
-        let note = format!("Deleted Workload {key}: {} {} is queued in its place", above.kind, above.name);
-        let request =
-            WriteRequest::new(Kind::Workload, key.clone(), Verb::Delete, delete_options(&record.meta));
-        self.send(unit, request.with_effects(vec![unit.event("DeletedWorkload", &note)]));
+        let (key, owner) = (&record.meta.key, format_args!("{} {}", above.kind, above.name));
+        self.delete_workload(
+            unit,
+            record,
+            &format!("Deleted Workload {key}: {owner} is queued in its place"),
+        );
     }
 
     /// Removes the references of a prebuilt Workload to a unit, with which it would be deleted.
