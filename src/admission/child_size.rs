@@ -2,14 +2,18 @@
 //! make it larger than what the Workload of that job is charged for.
 //!
 //! Invariant: an object gets no pods without quota by a write that a webhook sees. That of the controller of the job above is no
-//! exception: it writes what the job asks for.
+//! exception: it writes what the job asks for. Several objects below one controller share its quota.
 
 use super::ancestry::{controller_of, objects_above};
 use super::review::ReviewRequest;
+use super::{OwnerRef, OwnerView};
 use crate::api::names::ELASTIC_JOB_ANNOTATION;
 use crate::api::selector::matches;
 use crate::api::validation::{Errors, FieldError};
-use crate::frameworks::{Elastic, JobUnderReview, PodSetSize, Searched, first_excess_group, framework};
+use crate::frameworks::{
+    Claim, Elastic, JobUnderReview, PodSetSize, Searched, SizedChild, first_excess_group, framework,
+    has_room, left_by,
+};
 use std::sync::Arc;
 
 /// Checks that a new or changed object that may run has no more pods than the job that is queued in its place asks for. One that was
@@ -23,9 +27,16 @@ pub(super) fn check(
     if !job.row.hooks.is_sized_apart_from_owner() || job.suspended {
         return;
     }
-    let Some((above, pod_sets)) = job_above(request, job) else { return };
+    let Some((above, pod_sets, siblings)) = job_above(request, job) else { return };
     let groups = job.groups();
-    let Some(excess) = first_excess_group(&groups, &pod_sets) else { return };
+    // One that waits for room, or has quota of its own, is queued apart.
+    let own = siblings.iter().position(|child| *child.uid == *job.uid);
+    let is_apart = |at: usize| siblings.get(at).is_some_and(|child| child.claim == Claim::Waits);
+    if own.is_some_and(is_apart) || (own.is_none() && !siblings.is_empty()) {
+        return;
+    }
+    let left = left_by(siblings.get(..own.unwrap_or(0)).unwrap_or_default(), &pod_sets);
+    let Some(excess) = first_excess_group(&groups, &left) else { return };
     let pods = |job: &JobUnderReview<'_>| job.pod_sets.get(excess.index).map_or(0, |set| set.pods);
     if old.is_some_and(|old| !old.suspended && old.groups().len() == groups.len() && pods(job) <= pods(old)) {
         return;
@@ -47,12 +58,22 @@ pub(super) fn check(
     errors.push(FieldError::invalid(path, pods(job), detail));
 }
 
-/// Returns the job that is queued in place of an object, with its size; `None` if the object is not below one, or waits for its
+/// Returns the job above a new object that has no room beside others below the same controller.
+pub(super) fn without_room(request: &ReviewRequest<'_>, job: &JobUnderReview<'_>) -> Option<OwnerView> {
+    if request.old.is_some() || !job.row.hooks.is_sized_apart_from_owner() || job.suspended {
+        return None;
+    }
+    let (above, pod_sets, siblings) = job_above(request, job)?;
+    let has_room = has_room(&job.groups(), &siblings, &pod_sets);
+    request.ctx.objects.owner(request.namespace, &above).filter(|_| !has_room)
+}
+
+/// Returns the job that is queued in place of an object, with its size, and the objects below its controller; `None` if the object is not below one, or waits for its
 /// quota pod by pod.
 fn job_above(
     request: &ReviewRequest<'_>,
     job: &JobUnderReview<'_>,
-) -> Option<(super::OwnerRef, Arc<[PodSetSize]>)> {
+) -> Option<(OwnerRef, Arc<[PodSetSize]>, Vec<SizedChild>)> {
     let (ctx, gvk) = (request.ctx, job.row.gvk);
     let labels = ctx.objects.namespace_labels(request.namespace)?;
     let gated = job.pod_sets.iter().all(|set| set.has_gate(ELASTIC_JOB_ANNOTATION));
@@ -69,5 +90,5 @@ fn job_above(
     let above = objects_above(ctx, request.namespace, object).ok()?.queued()?;
     let stored = ctx.objects.owner(request.namespace, &above)?;
     let pod_sets = stored.pod_sets?;
-    Some((above, pod_sets))
+    Some((above, pod_sets, ctx.objects.children(&controller)))
 }

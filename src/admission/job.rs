@@ -9,7 +9,9 @@ use super::job_defaults::JobDefaults;
 use super::job_rules;
 use super::response::ReviewResponse;
 use super::review::ReviewRequest;
-use crate::api::names::{DEFAULT_NAME, ELASTIC_JOB_ANNOTATION, MULTIKUEUE_CONTROLLER};
+use crate::api::names::{
+    DEFAULT_NAME, ELASTIC_JOB_ANNOTATION, MULTIKUEUE_CONTROLLER, QUEUE_NAME_LABEL, WAITS_FOR_ROOM_ANNOTATION,
+};
 use crate::api::validation::{Errors, Gate};
 use crate::frameworks::{
     Framework, JobUnderReview, ManagedJobs, OwnerRef, ReviewScope, RuleSettings,
@@ -32,6 +34,15 @@ pub(super) fn default(row: &'static Framework, request: &ReviewRequest<'_>) -> R
         && !job.suspended
     {
         patch.set_at(suspend, json!(true));
+    }
+    if let Some(above) = child_size::without_room(request, &job) {
+        patch.set(&["metadata", "annotations", WAITS_FOR_ROOM_ANNOTATION], json!("true"));
+        if let Some(suspend) = row.fields.suspend {
+            patch.set_at(suspend, json!(true));
+        }
+        if let Some(name) = above.queue_name.filter(|_| queue.is_empty()) {
+            patch.set(&["metadata", "labels", QUEUE_NAME_LABEL], json!(name));
+        }
     }
     if let Some(managed_by) = row.fields.managed_by
         && settings.gates.is_enabled(Gate::MultiKueue)

@@ -3,7 +3,7 @@
 use super::{ObjectLookup, OwnerRef, OwnerView};
 use crate::api::ObjectKey;
 use crate::cache::Kind;
-use crate::frameworks::Related;
+use crate::frameworks::{Related, SizedChild};
 use crate::snapshot::Snapshot;
 use std::collections::BTreeMap;
 
@@ -36,6 +36,10 @@ impl ObjectLookup for Snapshot {
     fn is_unread(&self, owner: &OwnerRef) -> bool {
         let kind = Kind::from_group_kind(owner.group(), &owner.kind);
         kind.is_some_and(|kind| self.unread_kinds.contains(&kind))
+    }
+
+    fn children(&self, controller: &OwnerRef) -> Vec<SizedChild> {
+        Self::children(self, &controller.uid)
     }
 
     fn owner(&self, namespace: &str, owner: &OwnerRef) -> Option<OwnerView> {

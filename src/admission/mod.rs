@@ -35,7 +35,7 @@ pub use webhook_entries::{kinds_open_without_queue, kinds_without_entry};
 
 pub use crate::api::partial::ReadError;
 pub use crate::frameworks::OwnerRef;
-use crate::frameworks::{OwnPlace, PodSetSize, Related};
+use crate::frameworks::{OwnPlace, PodSetSize, Related, SizedChild};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -69,6 +69,10 @@ pub trait ObjectLookup {
     }
     /// Returns the object of an owner reference, or `None` if it is unknown.
     fn owner(&self, namespace: &str, owner: &OwnerRef) -> Option<OwnerView>;
+    /// Returns the objects below a controller that share its quota, in their order.
+    fn children(&self, _: &OwnerRef) -> Vec<SizedChild> {
+        Vec::new()
+    }
 }
 
 /// The fields of an owner that the ancestor search needs.

@@ -93,5 +93,7 @@ pub const COMPONENT_INDEX_ANNOTATION: &str = "kueue.x-k8s.io/component-workload-
 /// Annotation of a Workload: name of the object whose pods it is for.
 pub const JOB_OWNER_NAME_ANNOTATION: &str = "kueue.x-k8s.io/job-owner-name";
 
+/// Annotation of an object below a job, whose pods have no room beside those of its siblings on the quota of the job.
+pub const WAITS_FOR_ROOM_ANNOTATION: &str = "sluice.dev/waits-for-room";
 /// What a Workload takes over from the one that its job had before: the UID of that one, and fields of its status.
 pub const CARRIED_ANNOTATION: &str = "sluice.dev/carried-status";

@@ -45,6 +45,8 @@ pub(super) struct JobRecords {
     by_prebuilt: BTreeMap<ObjectKey, BTreeSet<JobId>>,
     /// Jobs by the UID of the controller that owns them.
     pub(super) by_controller: BTreeMap<String, BTreeSet<JobId>>,
+    /// Those of them that wait for room beside others, likewise.
+    by_crowded: BTreeMap<String, BTreeSet<JobId>>,
     /// Jobs by the other objects that they read.
     by_related: BTreeMap<RelatedKey, BTreeSet<JobId>>,
     /// These objects.
@@ -84,6 +86,9 @@ impl JobRecords {
         }
         if let Some(controller) = &view.controller {
             self.by_controller.entry(controller.uid.clone()).or_default().insert(id.clone());
+            if view.options.waits_for_room {
+                self.by_crowded.entry(controller.uid.clone()).or_default().insert(id.clone());
+            }
         }
         let replaced = self.views.get(&id).filter(|before| before.uid != view.uid);
         let replaced = replaced.map(|before| before.uid.clone());
@@ -109,10 +114,16 @@ impl JobRecords {
         }
         if let Some(controller) = &view.controller {
             remove_from_index(&mut self.by_controller, &controller.uid, id);
+            remove_from_index(&mut self.by_crowded, &controller.uid, id);
         }
         for object in &view.related.reads {
             remove_from_index(&mut self.by_related, object, id);
         }
+    }
+
+    /// Returns the jobs whose controller has a UID and that wait for room beside others, in order.
+    pub(super) fn waiting_for_room(&self, controller: &str) -> impl Iterator<Item = &JobId> {
+        self.by_crowded.get(controller).into_iter().flatten()
     }
 
     /// Returns the jobs that read an object, in order.
@@ -185,7 +196,7 @@ impl Cache {
         &mut self.jobs.related
     }
 
-    /// Stores a job.
+    /// Stores a job; `at_start` says whether the first lists are not complete yet.
     ///
     /// # Errors
     /// If the job cannot be decoded: why, and what its metadata says.
@@ -193,13 +204,16 @@ impl Cache {
         &mut self,
         kind: JobKind,
         key: &ObjectKey,
-        raw: Value,
+        (raw, at_start): (Value, bool),
     ) -> Result<JobChange, Box<UnreadJob>> {
         let known = self.jobs.get(&(kind, key.clone())).cloned();
         let before = known.as_deref();
         let decoded = kind.decode_after(&raw, before, &self.jobs.related);
         let unread = |problem: String| UnreadJob { problem, place: OwnerEntry::of_metadata(&raw) };
         let mut view = decoded.map_err(|error| Box::new(unread(error.to_string())))?;
+        if at_start && before.is_none() {
+            view.related.since_start.found_at_start = !view.suspended;
+        }
         self.apply_decode_gates(kind, &mut view, &raw);
         self.shared.interned.intern_pod_set_views(&mut view.pod_sets);
         self.shared.raw_objects.insert((Kind::Job(kind), key.clone()), raw);

@@ -163,6 +163,16 @@ impl Cache {
         self.below(uid).jobs
     }
 
+    /// Returns the jobs whose controller has a UID, in order.
+    pub(crate) fn jobs_controlled_by(&self, uid: &str) -> impl Iterator<Item = &JobId> {
+        self.jobs.controlled_by(uid)
+    }
+
+    /// Returns those of them that wait for room beside others.
+    pub(crate) fn jobs_waiting_for_room(&self, controller: &str) -> impl Iterator<Item = &JobId> {
+        self.jobs.waiting_for_room(controller)
+    }
+
     /// Returns the known jobs above a job, the nearest first.
     pub(crate) fn controllers_of_job(&self, job: &JobView) -> Vec<(JobKind, Arc<JobView>)> {
         let mut above = Vec::new();

@@ -135,15 +135,17 @@ impl Cache {
     }
 
     /// Returns the workload that a pod names if it or its job may wait for the end of the pod: the job is to stop, its present
-    /// objects do not say whether it is, or it is gone.
+    /// objects do not say whether it is, it is gone, or another object below it waits for the room of the pod.
     pub(super) fn workload_held_up(&self, key: &ObjectKey) -> Option<ObjectKey> {
         let workload = &self.pods.get(key)?.workload_pod.as_deref()?.workload;
         let mut records = self.workloads.in_chain(workload).peekable();
         let exists = records.peek().is_some();
         let job = records.find_map(|record| self.job_of(record).or_else(|| self.former_job_of(record)));
         let job = job.or_else(|| self.job_of_own_workload(workload));
-        let waits =
-            job.map_or(exists, |(_, job)| job.suspended || job.deleting || job.status.hold == JobHold::Held);
+        let waits = job.map_or(exists, |(_, job)| {
+            let may_stop = job.suspended || job.deleting || job.status.hold == JobHold::Held;
+            may_stop || self.jobs.waiting_for_room(&job.uid).next().is_some()
+        });
         waits.then(|| workload.clone())
     }
 

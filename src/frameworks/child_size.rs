@@ -1,15 +1,20 @@
 //! The size of an object beside that of the job that is queued in its place.
 //!
 //! Invariant: a pod set of the job has all pods of the object that run on its quota, whichever groups of the object they are in. The
-//! labels of templates say which pod set that is: a start writes them, and the controller of the job copies them.
+//! labels of templates say which pod set that is: a start writes them, and the controller of the job copies them. All objects below
+//! one controller share the pod sets: one that has no room beside those before it waits, as the second cluster of a service that is
+//! upgraded.
 
+use super::view::{JobView, PodSetView};
+use crate::api::names::POD_SET_LABEL;
+use jiff::Timestamp;
 use std::sync::Arc;
 
 /// Name and number of pods of a pod set.
 pub type PodSetSize = (Arc<str>, i32);
 
 /// A group of pods of an object below a job.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ChildGroup {
     /// The pod set that the label of its template names.
     pub label: Option<String>,
@@ -17,6 +22,85 @@ pub struct ChildGroup {
     pub name: Option<String>,
     /// Number of pods.
     pub pods: i64,
+}
+
+/// What an object asks for of the quota of the job above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Claim {
+    /// It runs on that.
+    Runs,
+    /// It waits for room, or has quota of its own until there is.
+    Waits,
+}
+
+/// An object below a controller, as others below that are compared with it. They are in order: those that run come first, of others
+/// the one that was created first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SizedChild {
+    /// What it asks for.
+    pub claim: Claim,
+    /// When it was created.
+    pub created: Timestamp,
+    /// Its UID.
+    pub uid: Arc<str>,
+    /// Its groups of pods.
+    pub groups: Vec<ChildGroup>,
+}
+
+impl SizedChild {
+    /// Reads a stored object that asks for something.
+    pub fn of(view: &JobView, claim: Claim) -> Self {
+        Self { claim, created: view.created, uid: Arc::clone(&view.uid), groups: groups_of(view) }
+    }
+}
+
+/// Returns the groups of pods of a stored object.
+pub fn groups_of(view: &JobView) -> Vec<ChildGroup> {
+    let group = |set: &PodSetView| ChildGroup {
+        label: set.template.labels.get(POD_SET_LABEL).cloned(),
+        name: Some(set.name.to_string()),
+        pods: i64::from(set.count),
+    };
+    view.pod_sets.iter().map(group).collect()
+}
+
+/// Returns what the objects before another one leave to it of the pod sets of the job above them. The first has its place whatever its
+/// size: it is all that the job has made.
+pub fn left_by(before: &[SizedChild], above: &[PodSetSize]) -> Vec<PodSetSize> {
+    let mut left = above.to_vec();
+    for (position, child) in before.iter().enumerate() {
+        if position == 0 || first_excess_group(&child.groups, &left).is_none() {
+            left = without_groups(&child.groups, &left);
+        }
+    }
+    left
+}
+
+/// Returns whether an object with these groups has room beside those before it. One of which no group belongs to a pod set has none:
+/// the job has not made it.
+pub fn has_room(groups: &[ChildGroup], before: &[SizedChild], above: &[PodSetSize]) -> bool {
+    let is_known = |group: &ChildGroup| above.iter().any(|(set, _)| group.pod_set() == Some(&**set));
+    let fits = || first_excess_group(groups, &left_by(before, above)).is_none();
+    before.is_empty() || (groups.iter().any(is_known) && fits())
+}
+
+fn without_groups(groups: &[ChildGroup], above: &[PodSetSize]) -> Vec<PodSetSize> {
+    let taken = |set: &str| {
+        let own = groups.iter().filter(|group| group.pod_set() == Some(set));
+        own.map(|group| group.pods).fold(0, i64::saturating_add)
+    };
+    let left = |(set, count): &PodSetSize| {
+        let left = i64::from(*count).saturating_sub(taken(set)).max(0);
+        (Arc::clone(set), i32::try_from(left).unwrap_or(0))
+    };
+    above.iter().map(left).collect()
+}
+
+impl ChildGroup {
+    /// Returns the name of the pod set that it is in.
+    fn pod_set(&self) -> Option<&str> {
+        self.label.as_deref().or(self.name.as_deref())
+    }
 }
 
 /// A group that has more pods than the job above is charged for.
@@ -31,10 +115,7 @@ pub struct ExcessGroup {
 /// Returns the first group that has more pods than its pod set of the job above has left for it. Nothing is known of groups of
 /// which none belongs to a pod set: the job has not made them.
 pub fn first_excess_group(groups: &[ChildGroup], above: &[PodSetSize]) -> Option<ExcessGroup> {
-    let place = |group: &ChildGroup| {
-        let name = group.label.as_deref().or(group.name.as_deref());
-        above.iter().position(|(set, _)| name == Some(&**set))
-    };
+    let place = |group: &ChildGroup| above.iter().position(|(set, _)| group.pod_set() == Some(&**set));
     let mut left: Vec<i64> = above.iter().map(|(_, count)| i64::from(*count)).collect();
     if groups.iter().all(|group| place(group).is_none()) {
         return None;
@@ -79,5 +160,26 @@ mod tests {
         assert_eq!(excess(&[group("head", "", 1), group("", "new", 0)]), None);
         assert_eq!(excess(&[group("", "x", 9)]), None, "the job has not made it");
         assert_eq!(excess(&[group("w", "a", i64::MAX), group("w", "b", i64::MAX)]), Some((0, 3)));
+    }
+
+    #[test]
+    fn objects_share_the_pods_of_the_job_above() {
+        let above = [(Arc::from("head"), 2), (Arc::from("w"), 5)];
+        let child = |name: &str, workers: i64| SizedChild {
+            claim: Claim::Runs,
+            created: Timestamp::UNIX_EPOCH,
+            uid: Arc::from(name),
+            groups: vec![group("head", "", 1), group("w", "", workers)],
+        };
+        let room =
+            |before: &[SizedChild], workers: i64| has_room(&child("x", workers).groups, before, &above);
+        assert!(room(&[], 9), "the first one");
+        assert!(room(&[child("a", 3)], 2) && !room(&[child("a", 3)], 3));
+        assert!(!room(&[child("a", 1), child("b", 1)], 1), "a head is missing");
+        assert!(room(&[child("a", 1), child("b", 9)], 4), "the second one waits itself");
+        assert!(!room(&[child("a", 9)], 1) && room(&[child("a", 9)], 0));
+        assert!(!has_room(&[group("", "other", 1)], &[child("a", 0)], &above), "it was made by another");
+        let waits = SizedChild { claim: Claim::Waits, ..child("a", 1) };
+        assert!(child("b", 1) < waits, "what runs comes first");
     }
 }

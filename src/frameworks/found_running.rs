@@ -38,8 +38,7 @@ impl FoundRunning {
 
     /// Returns what it asks for beyond its charge, as `cpu: 2, memory: 4Gi`.
     pub fn uncharged_text(&self) -> String {
-        let parts = self.uncharged.iter().map(|(resource, amount)| format!("{resource}: {amount}"));
-        parts.collect::<Vec<_>>().join(", ")
+        text(&self.uncharged)
     }
 
     fn asks_for(&self, sets: &[PodSetView]) -> bool {
@@ -49,6 +48,14 @@ impl FoundRunning {
 }
 
 impl Framework {
+    /// Returns what the pods of a job request, as `cpu: 2, memory: 4Gi`, before defaults that a cluster adds.
+    pub fn requested_text(&self, job: &Value, related: &dyn Related) -> String {
+        match self.pod_sets_with(job, related) {
+            Ok(PodSets::Known(sets)) => text(&requests(&sets)),
+            Ok(PodSets::Await(_)) | Err(_) => String::new(),
+        }
+    }
+
     /// Returns what a running job was found with: by this version of it if there is no view of an earlier one.
     pub(super) fn found_running(
         &self,
@@ -80,6 +87,11 @@ impl Framework {
         };
         Some(Arc::new(found))
     }
+}
+
+fn text(amounts: &BTreeMap<String, Quantity>) -> String {
+    let parts = amounts.iter().map(|(resource, amount)| format!("{resource}: {amount}"));
+    parts.collect::<Vec<_>>().join(", ")
 }
 
 fn size(set: &Value) -> Option<Size> {

@@ -70,6 +70,7 @@ impl Framework {
             view.pod_sets = self.own_pod_set_views(&roles, &view, before)?;
         }
         view.related.since_start = SinceStart {
+            found_at_start: before.is_some_and(|before| before.was_running_at_start(&view)),
             marks_lost: before.is_some_and(|before| marks::are_lost(before, &view)),
             found: self.found_running(job, &view, before.filter(|_| !found_running), related),
         };

@@ -5,12 +5,13 @@
 
 use super::JobError;
 use super::job::{Changes, pair_by_name, patches_of};
-use super::patch::JobPatch;
+use super::patch::{JobPatch, set_at};
 use super::roles::without_server_labels;
 use super::row::Framework;
 use super::template::TemplateInfo;
 use super::view::{JobView, PodSetInfo, PodSetView};
 use crate::api::names;
+use serde_json::{Map, Value, json};
 
 impl Framework {
     /// Returns the patch that puts back what a start has added to the templates of a running job and another client has removed since.
@@ -49,6 +50,18 @@ impl Framework {
             }
         }
         if complete { None } else { changes.patch(self) }
+    }
+
+    /// Returns the patch that holds an object back that has no room beside its siblings, or lets it run where it has.
+    pub fn room_patch(&self, waits: bool, suspended: bool) -> JobPatch {
+        let mark = if waits { json!("true") } else { Value::Null };
+        let mut body = Map::new();
+        body.insert("metadata".to_owned(), json!({"annotations": {names::WAITS_FOR_ROOM_ANNOTATION: mark}}));
+        if let Some(pointer) = self.fields.suspend {
+            let value = if suspended { Value::Bool(true) } else { self.hooks.not_suspended() };
+            set_at(&mut body, pointer, value);
+        }
+        JobPatch::merge(Value::Object(body))
     }
 
     /// Returns what a start adds to a pod set that is granted this.

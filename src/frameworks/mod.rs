@@ -67,7 +67,9 @@ mod workload;
 pub use ancestry::{
     Above, AncestryError, End, FoundOwner, OwnPlace, OwnerLookup, Searched, missing_owner, search_above,
 };
-pub use child_size::{ChildGroup, PodSetSize, first_excess_group};
+pub use child_size::{
+    ChildGroup, Claim, PodSetSize, SizedChild, first_excess_group, groups_of, has_room, left_by,
+};
 pub use found_running::FoundRunning;
 pub use from_file::{FrameworkFileError, framework_from_file};
 pub use hooks::{Hooks, ManagedJobs, ReviewField, ReviewScope, RuleSettings};

@@ -180,6 +180,7 @@ pub(super) fn common_view(job: &Value) -> Result<JobView, JobError> {
             max_exec_seconds: seconds.filter(|seconds| *seconds > 0),
             gated_by: annotation(names::ADMISSION_GATED_BY_ANNOTATION).cloned(),
             stopping: annotation(names::STOPPING_ANNOTATION).is_some_and(|value| value == "true"),
+            waits_for_room: annotation(names::WAITS_FOR_ROOM_ANNOTATION).is_some(),
             annotations_to_copy: passed.map(|(key, value)| (key.clone(), value.clone())).collect(),
             completions: None,
             completions_follow_parallelism: false,

@@ -112,9 +112,18 @@ impl JobView {
     }
 }
 
+impl JobView {
+    /// Returns whether this earlier version of a job was found running by the manager at its start, and the job runs since.
+    pub(super) fn was_running_at_start(&self, now: &Self) -> bool {
+        self.related.since_start.found_at_start && self.uid == now.uid && !now.suspended
+    }
+}
+
 /// What earlier versions of a running job tell of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SinceStart {
+    /// Whether it was found running by a manager that had not read everything yet, and runs since.
+    pub found_at_start: bool,
     /// Whether another client has removed something from its pod templates.
     pub marks_lost: bool,
     /// What earlier versions of the manager charged it for, if it was found running and that is not what it asks for.
@@ -151,6 +160,8 @@ pub struct JobOptions {
     pub gated_by: Option<String>,
     /// Whether a stop of several writes was begun: the annotation says so until the templates are restored.
     pub stopping: bool,
+    /// Whether it was held back, as it has no room beside other objects below its controller.
+    pub waits_for_room: bool,
     /// Annotations to copy to the Workload: the provisioning parameters.
     pub annotations_to_copy: BTreeMap<String, String>,
     /// Number of pods that must succeed, if the kind has it and it is set.

@@ -22,6 +22,11 @@ impl Warnings {
         self.notes.insert((kind, key.clone()), note.to_owned()).as_deref() != Some(note)
     }
 
+    /// Returns whether this is the last warning about an object.
+    pub(crate) fn is_last(&self, kind: Kind, key: &ObjectKey, note: &str) -> bool {
+        self.notes.get(&(kind, key.clone())).is_some_and(|last| last == note)
+    }
+
     /// Records the messages of a Workload's pending checks; `None` removes them. Returns whether they are new.
     pub(crate) fn record_check_messages(&mut self, workload: &ObjectKey, messages: Option<&str>) -> bool {
         record_or_remove(&mut self.check_messages, workload, messages)

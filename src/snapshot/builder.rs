@@ -5,7 +5,9 @@
 use super::{QueueFacts, QueueView, References, Snapshot};
 use crate::api::{ObjectKey, OwnerRecord};
 use crate::cache::{Kind, OwnerEntry};
-use crate::frameworks::{Framework, JobKind, JobView, OwnPlace, PodSetSize, frameworks};
+use crate::frameworks::{
+    Claim, Framework, JobKind, JobView, OwnPlace, OwnerRef, PodSetSize, SizedChild, frameworks,
+};
 use crate::history::HistoryStats;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::BTreeSet;
@@ -100,7 +102,36 @@ impl SnapshotBuilder {
             controller: view.controller.clone(),
             pod_sets: sizes_for_children(kind, view),
         };
-        self.set_owner(&(Kind::of_job(kind), view.key.clone()), Some(&Arc::new(entry)));
+        let id = (Kind::of_job(kind), view.key.clone());
+        self.set_child(&id, kind, Some(view));
+        self.set_owner(&id, Some(&Arc::new(entry)));
+    }
+
+    /// Removes a job that is gone.
+    pub(crate) fn remove_job(&mut self, kind: JobKind, view: &JobView) {
+        let id = (Kind::of_job(kind), view.key.clone());
+        self.set_child(&id, kind, None);
+        self.set_owner(&id, None);
+    }
+
+    /// Adds, updates or removes a job as one of several below a controller, whose former one its entry among the owners says.
+    fn set_child(&mut self, (stored, key): &(Kind, ObjectKey), kind: JobKind, view: Option<&JobView>) {
+        if !kind.hooks.is_sized_apart_from_owner() {
+            return;
+        }
+        let id = |controller: &OwnerRef| (controller.uid.clone(), key.clone(), *stored);
+        let former = self.current.owners.get(&(*stored, key.clone()));
+        if let Some(former) = former.and_then(|entry| entry.controller.as_ref()).map(id) {
+            self.current.families.children.remove_mut(&former);
+        }
+        let claim = |view: &JobView| match (view.options.waits_for_room, view.suspended) {
+            (true, _) => Some(Claim::Waits),
+            (false, suspended) => (!suspended).then_some(Claim::Runs),
+        };
+        let Some(view) = view else { return };
+        if let Some((controller, claim)) = view.controller.as_ref().zip(claim(view)) {
+            self.current.families.children.insert_mut(id(controller), Arc::new(SizedChild::of(view, claim)));
+        }
     }
 
     /// Adds, updates or removes an object as a possible owner of others.
@@ -122,9 +153,9 @@ impl SnapshotBuilder {
         if place != OwnPlace::Nowhere {
             let uid = owner.uid.clone();
             let entry = OwnerEntry { uid, queue_name: None, place, controller: None, pod_sets: None };
-            self.current.external_owners.insert_mut(id, Arc::new(entry));
-        } else if self.current.external_owners.get(&id).is_some_and(|known| known.uid == owner.uid) {
-            self.current.external_owners.remove_mut(&id);
+            self.current.families.external_owners.insert_mut(id, Arc::new(entry));
+        } else if self.current.families.external_owners.get(&id).is_some_and(|known| known.uid == owner.uid) {
+            self.current.families.external_owners.remove_mut(&id);
         }
     }
 }

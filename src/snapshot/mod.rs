@@ -19,7 +19,7 @@ pub use queue_facts::{ClusterQueueFacts, CohortFacts, ObjectFacts, QueueFacts};
 use crate::api::ObjectKey;
 use crate::cache::related::RelatedObjects;
 use crate::cache::{Kind, OwnerEntry, WorkloadIndex};
-use crate::frameworks::OwnerRef;
+use crate::frameworks::{OwnerRef, SizedChild};
 use crate::history::HistoryStats;
 use crate::quota::{FlavorResource, NodeUsage};
 use crate::resources::Amount;
@@ -62,9 +62,18 @@ pub struct Snapshot {
     pub owners: RedBlackTreeMapSync<(Kind, ObjectKey), Arc<OwnerEntry>>,
     /// Kinds whose objects cannot be read: an owner of them that is not known may exist.
     pub unread_kinds: Arc<BTreeSet<Kind>>,
+    /// More of owners, and of what is below them.
+    pub families: Families,
+}
+
+/// Objects that reviews look up beside the owners by kind and key.
+#[derive(Clone, Debug, Default)]
+pub struct Families {
     /// Objects of external frameworks (kinds whose Workloads another controller creates) that own a Workload, by group,
     /// kind and key.
     pub external_owners: RedBlackTreeMapSync<(String, String, ObjectKey), Arc<OwnerEntry>>,
+    /// Objects that are sized apart from the job above them and ask for its quota, by the UID of their controller, key and kind.
+    pub children: RedBlackTreeMapSync<(String, ObjectKey, Kind), Arc<SizedChild>>,
 }
 
 /// Objects that admission reviews look up.
@@ -202,13 +211,23 @@ pub struct CohortView {
 }
 
 impl Snapshot {
+    /// Returns the objects below a controller that share its quota, in their order.
+    pub fn children(&self, controller: &str) -> Vec<SizedChild> {
+        let first = (controller.to_owned(), ObjectKey::new("", ""), Kind::Namespace);
+        let all = self.families.children.range(first..);
+        let own = all.take_while(|((above, ..), _)| above == controller);
+        let mut children: Vec<SizedChild> = own.map(|(_, child)| SizedChild::clone(child)).collect();
+        children.sort();
+        children
+    }
+
     /// Returns the object that an owner reference names.
     pub fn owner(&self, namespace: &str, owner: &OwnerRef) -> Option<&OwnerEntry> {
         let (group, kind) = (owner.group(), owner.kind.as_str());
         let key = ObjectKey::new(namespace, &owner.name);
         let entry = match Kind::from_group_kind(group, kind) {
             Some(kind @ (Kind::Job(_) | Kind::Pod | Kind::ReplicaSet)) => self.owners.get(&(kind, key)),
-            _ => self.external_owners.get(&(group.to_owned(), kind.to_owned(), key)),
+            _ => self.families.external_owners.get(&(group.to_owned(), kind.to_owned(), key)),
         };
         entry.map(AsRef::as_ref)
     }

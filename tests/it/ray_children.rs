@@ -1,8 +1,11 @@
 //! RayClusters that run on the quota of a job above them: they get no pods that the Workload of that job is not charged for.
 
 use crate::job_server::{JobServer, kind};
+use jiff::SignedDuration;
 use serde_json::{Value, json};
+use sluice::cache::Kind;
 use sluice::frameworks::{Framework, framework};
+use sluice::reconciler::CoreSettings;
 
 const ELASTIC: &str = "kueue.x-k8s.io/elastic-job";
 
@@ -50,7 +53,7 @@ fn server(kind_name: &str, elastic: bool) -> JobServer {
     server
 }
 
-fn kind_of(kind_name: &str) -> (&'static Framework, sluice::cache::Kind) {
+fn kind_of(kind_name: &str) -> (&'static Framework, Kind) {
     if kind_name == "AppWrapper" {
         let group = "workload.codeflare.dev";
         return (framework(group, kind_name).unwrap(), kind(group, kind_name));
@@ -209,4 +212,191 @@ fn child_that_was_scaled_past_the_webhook_says_so() {
             "{notes:?}"
         );
     }
+}
+
+const WAITS: &str = "sluice.dev/waits-for-room";
+
+fn cluster_kind() -> Kind {
+    kind("ray.io", "RayCluster")
+}
+
+/// The second cluster that KubeRay makes of a RayService that is upgraded.
+fn second(server: &JobServer) -> Value {
+    let mut cluster = child(server, "RayService");
+    cluster["metadata"]["name"] = json!("d");
+    cluster
+}
+
+/// A RayService of 4 CPUs with its cluster, in a queue of as many CPUs.
+fn upgraded(cpus: &str) -> JobServer {
+    let mut server = server("RayService", false);
+    let cluster = server.admit(row("RayCluster"), child(&server, "RayService"), None).unwrap();
+    server.create(cluster_kind(), cluster);
+    server.edit_queue(cpus);
+    server.advance(SignedDuration::from_secs(1));
+    server
+}
+
+fn submit_second(server: &mut JobServer) {
+    let cluster = server.admit(row("RayCluster"), second(server), None).unwrap();
+    server.create(cluster_kind(), cluster);
+}
+
+fn suspended(server: &JobServer, name: &str) -> bool {
+    server.get(cluster_kind(), name).unwrap()["spec"]["suspend"] == true
+}
+
+fn waits(server: &JobServer, name: &str) -> bool {
+    server.get(cluster_kind(), name).unwrap()["metadata"]["annotations"][WAITS].is_string()
+}
+
+/// Number of pods that are charged, by Workload.
+fn charged(server: &JobServer) -> Vec<i64> {
+    let workloads = server.all(Kind::Workload);
+    let admitted = workloads.iter().filter(|workload| workload["status"]["admission"].is_object());
+    let pods = |workload: &Value| {
+        workload["spec"]["podSets"].as_array().unwrap().iter().map(|set| set["count"].as_i64().unwrap()).sum()
+    };
+    admitted.map(pods).collect()
+}
+
+fn warnings(server: &JobServer, reason: &str) -> Vec<String> {
+    let said = server.events.iter().filter(|event| event.reason == reason && *event.key.name == *"above");
+    said.map(|event| event.note.clone()).collect()
+}
+
+/// It waits from its creation while there is no room for both, and takes the place of the first when that is gone.
+#[test]
+fn second_cluster_of_a_service_waits_for_room() {
+    let mut server = upgraded("4");
+    let admitted = server.admit(row("RayCluster"), second(&server), None).unwrap();
+    assert_eq!(admitted["spec"]["suspend"], true, "no pod of it ever starts");
+    submit_second(&mut server);
+    assert!(!suspended(&server, "c") && suspended(&server, "d"));
+    assert_eq!(charged(&server), [4]);
+    let [note] = &warnings(&server, "ChildWaits")[..] else { panic!("{:?}", server.events) };
+    assert!(note.contains("RayCluster d waits for quota") && note.ends_with("it lacks: cpu: 4"), "{note}");
+    let writes = server.writes;
+    server.advance(SignedDuration::from_secs(3600));
+    assert_eq!((server.writes, warnings(&server, "ChildWaits").len()), (writes, 1), "nothing is left to do");
+    server.delete(cluster_kind(), "c");
+    assert!(!suspended(&server, "d") && !waits(&server, "d"), "it runs on the quota of the first");
+    assert_eq!((charged(&server), server.all(Kind::Workload).len()), (vec![4], 1));
+}
+
+/// With room for both it runs beside the first, and goes on on the quota of the RayService.
+#[test]
+fn second_cluster_of_a_service_has_quota_of_its_own() {
+    let mut server = upgraded("8");
+    submit_second(&mut server);
+    assert!(!suspended(&server, "c") && !suspended(&server, "d"));
+    assert_eq!((charged(&server), warnings(&server, "ChildWaits").len()), (vec![4, 4], 0));
+    server.events.clear();
+    server.delete(cluster_kind(), "c");
+    assert!(!suspended(&server, "d") && server.events.iter().all(|event| event.reason != "Stopped"));
+    assert_eq!((charged(&server), server.all(Kind::Workload).len()), (vec![4], 1));
+}
+
+/// Of a cluster that was deleted in the background, pods run on for a while: until then its place is taken.
+#[test]
+fn pods_of_the_first_cluster_keep_its_place() {
+    let mut server = upgraded("8");
+    submit_second(&mut server);
+    let uid = server.get(cluster_kind(), "c").unwrap()["metadata"]["uid"].clone();
+    let workload = server.get(kind("ray.io", "RayService"), "above").unwrap()["spec"]["rayClusterConfig"]["headGroupSpec"]
+        ["template"]["metadata"]["annotations"]["kueue.x-k8s.io/workload"]
+        .clone();
+    server.create(
+        Kind::Pod,
+        json!({"metadata": {"name": "head", "namespace": "ns", "annotations": {"kueue.x-k8s.io/workload": workload},
+            "ownerReferences": [{"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "c", "uid": uid,
+                "controller": true}]}, "spec": {"containers": []}}),
+    );
+    server.run_pod("head");
+    server.delete(cluster_kind(), "c");
+    assert_eq!(charged(&server), [4, 4]);
+    server.end_pod("head");
+    server.delete(Kind::Pod, "head");
+    assert_eq!((charged(&server), suspended(&server, "d")), (vec![4], false));
+}
+
+/// Clusters may share the pods of a pod set: sizes count together, not one by one.
+#[test]
+fn sizes_of_clusters_count_together() {
+    let mut server = upgraded("20");
+    server.edit_queue("4");
+    let mut other = second(&server);
+    // Groups without pods need no place; only its head does.
+    other["spec"]["workerGroupSpecs"] = json!([]);
+    let held = server.admit(row("RayCluster"), other.clone(), None).unwrap();
+    assert_eq!(held["spec"]["suspend"], true);
+    server.create(cluster_kind(), held);
+    assert!(suspended(&server, "d"), "the head of the first has the only place of a head");
+    server.edit_queue("5");
+    let mut pods = charged(&server);
+    pods.sort_unstable();
+    assert_eq!((pods, suspended(&server, "d")), (vec![1, 4], false));
+}
+
+/// Which clusters of an object count: one that its controller has suspended takes no place, and is left as it is.
+#[test]
+fn suspended_cluster_takes_no_place() {
+    let mut server = upgraded("4");
+    server.edit(cluster_kind(), "c", |cluster| cluster["spec"]["suspend"] = json!(true));
+    submit_second(&mut server);
+    assert!(suspended(&server, "c") && !suspended(&server, "d"));
+    assert_eq!((charged(&server), waits(&server, "d")), (vec![4], false));
+    server.edit(cluster_kind(), "c", |cluster| cluster["spec"]["suspend"] = json!(false));
+    let runs = ["c", "d"].into_iter().filter(|name| !suspended(&server, name)).count();
+    assert_eq!(runs, 1, "of two that run, one is held");
+}
+
+/// Those that users make below a job share its quota as well. One that names no queue gets that of the job; where no webhook has seen
+/// it, it waits for the place of the first.
+#[test]
+fn clusters_of_users_share_the_quota_of_the_job() {
+    for kind_name in ABOVE {
+        for reviewed in [true, false] {
+            let case = format!("{kind_name} {reviewed}");
+            let mut server = server(kind_name, false);
+            server.edit_queue("4");
+            let cluster = server.admit(row("RayCluster"), child(&server, kind_name), None).unwrap();
+            server.create(cluster_kind(), cluster);
+            let mut other = child(&server, kind_name);
+            other["metadata"]["name"] = json!("d");
+            other["metadata"]["labels"] = json!({});
+            if reviewed {
+                other = server.admit(row("RayCluster"), other, None).unwrap();
+                assert_eq!(other["metadata"]["labels"]["kueue.x-k8s.io/queue-name"], "lq", "{case}");
+            }
+            server.create(cluster_kind(), other);
+            assert!(suspended(&server, "d") && !suspended(&server, "c"), "{case}");
+            assert_eq!((charged(&server), warnings(&server, "ChildWaits").len()), (vec![4], 1), "{case}");
+            server.edit(cluster_kind(), "d", |cluster| cluster["spec"]["suspend"] = json!(false));
+            assert!(suspended(&server, "d"), "{case}: it is held again");
+            server.edit_queue("8");
+            let expected = if reviewed { vec![4, 4] } else { vec![4] };
+            assert_eq!(
+                charged(&server),
+                expected,
+                "{case}"
+            );
+            server.delete(cluster_kind(), "c");
+            assert!(!suspended(&server, "d") && !waits(&server, "d"), "{case}");
+            assert_eq!(charged(&server), [4], "{case}");
+        }
+    }
+}
+
+/// Earlier versions let both run.
+#[test]
+fn second_cluster_that_was_found_running_runs_on() {
+    let mut server = upgraded("4");
+    let cluster = second(&server);
+    server.create_unseen(cluster_kind(), cluster);
+    let frameworks = ["ray.io/rayservice", "ray.io/raycluster"].map(str::to_owned).into();
+    server.restart(CoreSettings { frameworks, ..CoreSettings::default() });
+    assert!(!suspended(&server, "c") && !suspended(&server, "d"));
+    let [note] = &warnings(&server, "ChargedTooLittle")[..] else { panic!("{:?}", server.events) };
+    assert!(note.contains("RayCluster d") && note.ends_with("not charged: cpu: 4"), "{note}");
 }

@@ -111,7 +111,13 @@ fn what_is_in_no_queue_is_not_read_as_if_it_were_charged() {
     let wrapper = json!({"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper",
         "metadata": {"name": "wrapper", "labels": {}}, "spec": {"components": [{"podSets": [{"path": "template.spec.nowhere"}],
         "template": {"apiVersion": "example.com/v1", "kind": "Foo", "metadata": {"name": "foo"}, "spec": {}}}]}});
+    // With a cluster beside the one that it selects, its webhook refuses it in a queue.
+    let mut both = ray.clone();
+    both["metadata"]["name"] = json!("both");
+    both["spec"]["rayClusterSpec"] = json!({"headGroupSpec": {"rayStartParams": {}, "template": {"spec": {"containers": [
+        {"name": "c", "image": "i"}]}}}});
     for (object, rule) in [
+        (both, "spec.clusterSelector: Invalid value"),
         (ray, "exists already"),
         (spark, "dynamicAllocation"),
         (wrapper, "is not the path of a pod template"),

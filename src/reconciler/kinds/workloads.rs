@@ -2,8 +2,8 @@
 
 use super::links::{follow_move, pod_entry, set_link};
 use super::{KindRules, Received, Steps, Unread};
-use crate::api::ObjectKey;
 use crate::api::decoding::decode;
+use crate::api::ObjectKey;
 use crate::cache::{JobChange, Kind, OwnerEntry, UnreadJob, WorkloadObject};
 use crate::frameworks::{JobKind, RelatedKey, RelatedKind};
 use crate::reconciler::{ReconcileKey, Reconciler};
@@ -119,7 +119,8 @@ impl KindRules for JobKind {
             return Ok(());
         }
         let had_pods = core.cache.job(&(*self, key.clone())).is_some_and(|view| view.status.active_pods > 0);
-        let change = match core.cache.ingest_job(*self, key, received.object) {
+        let at_start = !core.is_synced();
+        let change = match core.cache.ingest_job(*self, key, (received.object, at_start)) {
             Ok(change) => change,
             Err(unread) => return follow_unread(core, *self, key, *unread),
         };
@@ -137,6 +138,8 @@ impl KindRules for JobKind {
         if let Some(view) = core.cache.job(&(*self, key.clone())).map(Arc::clone) {
             core.snapshot_builder.set_job(*self, &view);
             core.mark_workloads_of_job(*self, &view);
+            let siblings = core.units().steps_of_siblings(*self, &view);
+            core.work_queue.add_all(siblings);
             if had_pods && view.status.active_pods == 0 {
                 let above = core.units().steps_above(&view);
                 core.work_queue.add_all(above);
@@ -150,10 +153,12 @@ impl KindRules for JobKind {
         if let Some((view, pods)) = core.cache.remove_job(*self, key) {
             core.follow_rechecked_pods(pods);
             follow_move(core, &view.uid);
-            core.snapshot_builder.set_owner(&(Kind::of_job(*self), key.clone()), None);
+            core.snapshot_builder.remove_job(*self, &view);
             core.mark_workloads_of_job(*self, &view);
             let above = core.units().steps_above(&view);
             core.work_queue.add_all(above);
+            let siblings = core.units().steps_of_siblings(*self, &view);
+            core.work_queue.add_all(siblings);
             core.writes.running_children.remove(&view.uid);
         }
     }

@@ -3,16 +3,17 @@
 //! Invariant: owner references are checked here as well as in the webhook, because a Job may be created while no
 //! webhook answers. With an invalid reference the Job is queued by itself.
 
+use super::siblings::charged_sets;
 use super::units::{Units, is_managed_by_other_controller};
 use super::{LoadedUnit, UnitStep};
 use crate::api::reason::ConditionType;
-use crate::api::{ObjectKey, OwnerRecord, names};
+use crate::api::{ObjectKey, OwnerRecord};
 use crate::cache::records::WorkloadRecord;
 use crate::cache::{Kind, OwnerEntry};
 use crate::frameworks::{
-    Above, AncestryError, ChildGroup, End, FoundOwner, Framework, JobKind, JobView, OwnPlace, OwnerLookup,
-    OwnerRef, PodSetSize, PodSetView, REPLICA_SET, Role, Searched, Stop, StopScope, UnitKey,
-    first_excess_group, framework, search_above,
+    Above, AncestryError, End, FoundOwner, Framework, JobKind, JobView, OwnPlace, OwnerLookup, OwnerRef,
+    REPLICA_SET, Role, Searched, Stop, StopScope, UnitKey, first_excess_group, framework, groups_of,
+    search_above,
 };
 use crate::lifecycle::conditions;
 use crate::reconciler::work_queue::ReconcileKey;
@@ -23,7 +24,22 @@ use std::sync::Arc;
 impl<'a> Units<'a> {
     /// Returns the ancestor of a job that is queued in place of the job, at any depth.
     pub(crate) fn ancestor_of(self, kind: JobKind, view: &JobView) -> Option<OwnerRef> {
+        self.highest_above(kind, view).filter(|ancestor| !self.lacks_room(kind, view, ancestor))
+    }
+
+    /// Returns the ancestor of a job that is queued in place of the job, whether that has room for it or not.
+    pub(super) fn highest_above(self, kind: JobKind, view: &JobView) -> Option<OwnerRef> {
         self.above(kind, view).ok()?.queued()
+    }
+
+    /// Returns the Workload on which the children of an ancestor run, if it exists and those do not wait for quota pod by pod.
+    pub(super) fn shared_workload(
+        self,
+        namespace: &str,
+        ancestor: &OwnerRef,
+    ) -> Option<&'a Arc<WorkloadRecord>> {
+        let workload = self.workload_of_ancestor(namespace, ancestor)?;
+        workload.record.filter(|_| !workload.elastic)
     }
 
     /// Returns why no ancestor of a job can be found: its owner references form a cycle or are too deep. It is then queued by itself.
@@ -194,7 +210,7 @@ fn place_by_workload(record: &WorkloadRecord) -> OwnPlace {
     if has_finished(record) { OwnPlace::Over } else { OwnPlace::Queued }
 }
 
-fn has_finished(record: &WorkloadRecord) -> bool {
+pub(super) fn has_finished(record: &WorkloadRecord) -> bool {
     conditions::is_true(&record.status, ConditionType::Finished)
 }
 
@@ -225,7 +241,13 @@ impl UnitStep<'_> {
         let workload = self.units.workload_of_ancestor(&unit.view.key.namespace, ancestor);
         let elastic = workload.as_ref().is_some_and(|workload| workload.is_elastic(unit));
         let admitted = workload.as_ref().is_some_and(|workload| workload.lets_run(unit));
+        if admitted && unit.view.options.waits_for_room {
+            return self.let_run_with_siblings(unit);
+        }
         if admitted || unit.view.suspended {
+            if admitted {
+                self.report_uncharged_child(unit, ancestor);
+            }
             if let Some(record) = workload.and_then(|w| w.record).filter(|_| !elastic) {
                 self.report_larger_child(unit, record);
             }
@@ -248,15 +270,7 @@ impl UnitStep<'_> {
         if unit.view.suspended || !unit.key.kind.hooks.is_sized_apart_from_owner() {
             return;
         }
-        let group = |set: &PodSetView| ChildGroup {
-            label: set.template.labels.get(names::POD_SET_LABEL).cloned(),
-            name: Some(set.name.to_string()),
-            pods: i64::from(set.count),
-        };
-        let groups: Vec<ChildGroup> = unit.view.pod_sets.iter().map(group).collect();
-        let charged: Vec<PodSetSize> =
-            record.pod_sets().iter().map(|set| (Arc::clone(&set.name), set.count)).collect();
-        let excess = first_excess_group(&groups, &charged);
+        let excess = first_excess_group(&groups_of(&unit.view), &charged_sets(record));
         let excess = excess.and_then(|excess| Some((unit.view.pod_sets.get(excess.index)?, excess.allowed)));
         if let Some((set, allowed)) = excess {
             let note = format!(

@@ -20,6 +20,7 @@ mod ownership;
 mod resize;
 mod run;
 mod set_of_pods;
+mod siblings;
 mod slices;
 mod step;
 mod sync;

@@ -24,7 +24,7 @@ impl UnitStep<'_> {
         if unit.owner.is_none() && above.is_none() && !self.units.manages_pods(unit) {
             return;
         }
-        if self.has_unreadable_workload(unit) {
+        if self.has_unreadable_workload(unit) || (above.is_none() && self.wait_beside_siblings(unit)) {
             return;
         }
         if let Some(above) = above.filter(|_| unit.key.kind.role != Role::PodsOfOwner)

@@ -155,7 +155,7 @@ impl<'a> Units<'a> {
             Some(_) => self.cache.job_of(record).filter(|(id, _)| id.1.namespace == key.namespace),
             None => self.cache.jobs_naming(key).find(|(id, view)| {
                 let ends = view.deleting || view.status.finished.is_some();
-                !ends && self.manages_job(id.0, view) && self.ancestor_of(id.0, view).is_none()
+                !ends && self.manages_job(id.0, view) && self.highest_above(id.0, view).is_none()
             }),
         })
     }
@@ -205,6 +205,8 @@ impl<'a> Units<'a> {
 
     fn steps_at_end_of_pod(self, workload: &ObjectKey) -> Vec<ReconcileKey> {
         let mut units = self.named_like_workload(workload);
+        let waiting = units.iter().flat_map(|unit| self.children_that_wait(unit)).collect::<Vec<_>>();
+        units.extend(waiting);
         let slices = self.cache.slices_from(workload);
         units.extend(slices.iter().filter_map(|key| self.of_workload(self.cache.workload(key)?)));
         let workloads = slices.into_iter().map(ReconcileKey::workload);

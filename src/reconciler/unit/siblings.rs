@@ -1,0 +1,171 @@
+//! Objects below one controller that together have more pods than the job above them is charged for, such as the second cluster of a
+//! RayService that is upgraded.
+//!
+//! Invariants: those that run on the quota of the job go on; one that has no room beside them is held back, is queued by itself, and
+//! says on its controller how much it lacks. Once it has room, it gives its own quota back and runs on that of the job. An annotation
+//! tells it from one that its controller or its user has suspended.
+
+use super::ancestors::has_finished;
+use super::units::Units;
+use super::{LoadedUnit, UnitStep, event};
+use crate::api::reason::ConditionType;
+use crate::cache::Kind;
+use crate::cache::records::WorkloadRecord;
+use crate::frameworks::{
+    Action, ActionWrite, Change, Claim, JobKind, JobView, OwnerRef, PodSetSize, SizedChild, Target, UnitKey,
+    groups_of, has_room,
+};
+use crate::lifecycle::conditions;
+use crate::reconciler::messages::EventType;
+use crate::reconciler::work_queue::ReconcileKey;
+use std::sync::Arc;
+
+/// Returns the pod sets for which a Workload is charged.
+pub(super) fn charged_sets(record: &WorkloadRecord) -> Vec<PodSetSize> {
+    record.pod_sets().iter().map(|set| (Arc::clone(&set.name), set.count)).collect()
+}
+
+impl<'a> Units<'a> {
+    /// Returns the objects of a kind below the controller of one of them, with itself.
+    fn siblings(self, kind: JobKind, view: &JobView) -> impl Iterator<Item = &'a Arc<JobView>> {
+        let controller = view.controller.as_ref().filter(|_| kind.hooks.is_sized_apart_from_owner());
+        let ids =
+            controller.into_iter().flat_map(|controller| self.cache.jobs_controlled_by(&controller.uid));
+        let namespace = view.key.namespace.clone();
+        let same = ids.filter(move |(other, key)| *other == kind && key.namespace == namespace);
+        same.filter_map(|id| self.cache.job(id))
+    }
+
+    /// Returns whether a job has a Workload of its own that has not finished.
+    fn has_own_workload(self, view: &JobView) -> bool {
+        let owned = self.cache.workloads_owned_by(&view.uid).iter();
+        owned.filter_map(|key| self.cache.workload(key)).any(|record| !has_finished(record))
+    }
+
+    /// Returns what an object asks for of the quota of the job above it; `None` if its controller or its user has suspended it.
+    fn claim(self, view: &JobView) -> Option<Claim> {
+        if view.options.waits_for_room || self.has_own_workload(view) {
+            return Some(Claim::Waits);
+        }
+        (!view.suspended).then_some(Claim::Runs)
+    }
+
+    /// Returns whether an object has no room on the quota of the job that is queued in its place. One that ran when the manager started
+    /// runs on.
+    pub(super) fn lacks_room(self, kind: JobKind, view: &JobView, ancestor: &OwnerRef) -> bool {
+        self.exceeds_with_siblings(kind, view, ancestor) && !self.was_found_running(view)
+    }
+
+    fn was_found_running(self, view: &JobView) -> bool {
+        view.related.since_start.found_at_start && self.claim(view) == Some(Claim::Runs)
+    }
+
+    fn exceeds_with_siblings(self, kind: JobKind, view: &JobView, ancestor: &OwnerRef) -> bool {
+        let (id, sized) = ((kind.gvk.group, kind.gvk.kind), kind.hooks.is_sized_apart_from_owner());
+        let makes = |owner: &&OwnerRef| self.settings.managed().creates(owner, id);
+        let controller = view.controller.as_ref().filter(|owner| sized && !view.deleting && makes(owner));
+        let Some((controller, claim)) = controller.zip(self.claim(view)) else { return false };
+        let Some(record) = self.shared_workload(&view.key.namespace, ancestor) else { return false };
+        let own = SizedChild::of(view, claim);
+        let others = self.siblings(kind, view).filter_map(|other| Some((other, self.claim(other)?)));
+        let mut before: Vec<SizedChild> = others.map(|(other, claim)| SizedChild::of(other, claim)).collect();
+        before.retain(|other| other.uid != own.uid && *other < own);
+        before.sort();
+        // The pods of one that is gone have its place until they have ended.
+        let is_left = || self.cache.has_running_pods(&record.meta.key, &controller.uid);
+        if before.is_empty() && self.has_own_workload(view) && is_left() {
+            return true;
+        }
+        !has_room(&groups_of(view), &before, &charged_sets(record))
+    }
+
+    /// Returns the steps of the objects beside one that has appeared, changed or gone: whether they have room depends on it.
+    pub(crate) fn steps_of_siblings(self, kind: JobKind, view: &JobView) -> Vec<ReconcileKey> {
+        let others = self.siblings(kind, view).filter(|other| other.uid != view.uid);
+        others.map(|other| ReconcileKey::Unit(UnitKey::of_object(kind, other.key.clone()))).collect()
+    }
+
+    /// Returns the units below a job that wait for the end of pods on its quota.
+    pub(super) fn children_that_wait(self, unit: &UnitKey) -> Vec<UnitKey> {
+        let job = self.cache.job(&(unit.kind, unit.key.clone()));
+        let below = job.into_iter().flat_map(|job| self.cache.jobs_waiting_for_room(&job.uid));
+        below.map(|(kind, key)| UnitKey::of_object(*kind, key.clone())).collect()
+    }
+}
+
+impl UnitStep<'_> {
+    /// Holds an object back that has no room beside its siblings, until it has quota of its own. Returns whether nothing else is to be
+    /// done for it.
+    pub(super) fn wait_beside_siblings(&mut self, unit: &LoadedUnit<'_>) -> bool {
+        let kind = unit.key.kind;
+        let Some(owner) = unit.owner.filter(|_| kind.hooks.is_sized_apart_from_owner()) else { return false };
+        let Some(above) = self.units.highest_above(kind, owner) else { return false };
+        if !self.units.lacks_room(kind, owner, &above) {
+            return false;
+        }
+        let is_managed = self.units.manages_job(kind, owner);
+        let record = self.units.workload_of(unit).filter(|_| is_managed);
+        let may_run = record.is_some_and(|record| record.may_run());
+        if !owner.options.waits_for_room || (!is_managed && !owner.suspended) {
+            let patch = kind.room_patch(true, owner.suspended || !may_run);
+            let change = if owner.suspended || may_run { Change::None } else { Change::Stop };
+            let note =
+                format!("It has no room beside what runs on the quota of {} {}", above.kind, above.name);
+            self.perform(unit, vec![change_of(change, ActionWrite::Patch(patch))], "Suspended", &note);
+            return true;
+        }
+        // Its queue may let it in at once.
+        let is_refused =
+            record.is_some_and(|record| conditions::is_false(&record.status, ConditionType::QuotaReserved));
+        if is_refused || !is_managed {
+            self.report_on_controller(unit, "ChildWaits", "waits for quota beside what runs; it lacks");
+        }
+        !is_managed
+    }
+
+    /// Lets an object run that had no room beside its siblings, and has.
+    pub(super) fn let_run_with_siblings(&mut self, unit: &LoadedUnit<'_>) {
+        let write = ActionWrite::Patch(unit.key.kind.room_patch(false, false));
+        let change = if unit.view.suspended { Change::Start } else { Change::None };
+        self.perform(
+            unit,
+            vec![change_of(change, write)],
+            "Started",
+            "It runs on the quota of the job above it",
+        );
+    }
+
+    /// Says on the controller of a child that was found running that it runs without quota.
+    pub(super) fn report_uncharged_child(&mut self, unit: &LoadedUnit<'_>, ancestor: &OwnerRef) {
+        let units = self.units;
+        if units.was_found_running(&unit.view)
+            && units.exceeds_with_siblings(unit.key.kind, &unit.view, ancestor)
+        {
+            let what = "was found running beside what its quota is for, and runs on; not charged";
+            self.report_on_controller(unit, "ChargedTooLittle", what);
+        }
+    }
+
+    /// Emits a warning on the controller of a unit that says what is the matter with the unit, and what its pods request. It is made
+    /// once for each unit: the requests may have to be read.
+    fn report_on_controller(&mut self, unit: &LoadedUnit<'_>, reason: &str, what: &str) {
+        let Some((kind, above)) = self.units.cache.controllers_of_job(&unit.view).into_iter().next() else {
+            return;
+        };
+        let subject = (Kind::of_job(unit.key.kind), &unit.view.key);
+        let text = format!("{} {} {what}", unit.key.kind.gvk.kind, unit.view.key.name);
+        if self.warnings.is_last(subject.0, subject.1, &text) {
+            return;
+        }
+        let Some(sources) = self.sources(unit) else { return };
+        let Some(job) = sources.owner else { return };
+        let requests = unit.key.kind.requested_text(job, sources.related);
+        self.warnings.record(subject.0, subject.1, &text);
+        let (kind, note) = (Kind::of_job(kind), format!("{text}: {requests}"));
+        self.writes.emit(event((kind, &above.key, &above.uid), EventType::Warning, reason, &note));
+    }
+}
+
+fn change_of(change: Change, write: ActionWrite) -> Action {
+    Action { target: Target::Owner, write, change }
+}
