@@ -86,6 +86,7 @@ mod pod_below_pod;
 mod pod_requests;
 mod pod_template;
 mod pods_below_unwatched;
+mod pods_held_for_nothing;
 mod pods_of_other_workloads;
 mod prebuilt_groups;
 mod priority;

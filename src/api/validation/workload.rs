@@ -25,6 +25,8 @@ pub(super) struct WorkloadFields<'a> {
     pub(super) pod_sets: Vec<PodSetFields<'a>>,
     /// Whether quota is reserved.
     pub(super) reserved: bool,
+    /// Whether it has finished.
+    pub(super) finished: bool,
     /// Whether the Workload may be resized while it runs.
     pub(super) elastic: bool,
 }
@@ -39,15 +41,17 @@ impl<'a> WorkloadFields<'a> {
             let count = cursor.get("count", errors).int(errors).unwrap_or(1);
             pod_sets.push(PodSetFields { name, count, cursor });
         }
-        let mut reserved = false;
+        let (mut reserved, mut finished) = (false, false);
         for condition in status.get("conditions", errors).items(errors) {
             let field = |name: &str| condition.value.get(name).and_then(Value::as_str);
-            reserved |= field("type") == Some("QuotaReserved") && field("status") == Some("True");
+            let is_true = |kind: &str| field("type") == Some(kind) && field("status") == Some("True");
+            reserved |= is_true("QuotaReserved");
+            finished |= is_true("Finished");
         }
         let annotations = root.descend(&["metadata", "annotations"], errors);
         let elastic = gates.is_enabled(Gate::ElasticJobsViaWorkloadSlices)
             && annotations.get(ELASTIC_JOB_ANNOTATION, errors).text(errors) == Some("true");
-        Self { root, status, pod_sets, reserved, elastic }
+        Self { root, status, pod_sets, reserved, finished, elastic }
     }
 
     pub(super) fn pod_set(&self, name: &str) -> Option<&PodSetFields<'a>> {

@@ -1,5 +1,5 @@
 //! Validation of Workload updates: fields that are immutable once quota is reserved, and fields that may only grow or
-//! be set once.
+//! be set once. What has finished holds no quota again.
 
 use serde_json::Value;
 
@@ -21,6 +21,10 @@ pub(super) fn check(
     }
     if old.reserved && view.reserved && !by_manager {
         reclaimable(view, old, errors);
+    }
+    if old.finished && !view.finished {
+        let detail = "a Workload that has finished cannot run again: create another one";
+        errors.push(FieldError::forbidden(view.status.field_path("conditions"), detail));
     }
     admission(view, old, gates, errors);
     checks(view, old, errors);
@@ -154,5 +158,37 @@ fn cluster_name(view: &WorkloadFields<'_>, old: &WorkloadFields<'_>, gates: &Gat
     if !replaces && !nominated.iter().any(|nominated| nominated.value.as_str() == Some(name)) {
         let detail = "when setting clusterName it must be one of the nominatedClusterNames";
         errors.push(FieldError::invalid(cluster.path, name, detail));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::workload::workload;
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn finished_workload_stays_finished() {
+        let object = |conditions: &[(&str, &str)]| {
+            let condition = |(kind, status): &(&str, &str)| {
+                json!({"type": kind, "status": status, "reason": "r", "message": "m",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"})
+            };
+            json!({"spec": {"podSets": []}, "status": {"conditions": conditions.iter().map(condition).collect::<Vec<_>>()}})
+        };
+        let faults = |new: &[(&str, &str)], old: &[(&str, &str)]| {
+            let errors = workload(&object(new), Some(&object(old)), &Gates::default());
+            errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        };
+        let finished = [("Finished", "True")];
+        assert_eq!(faults(&finished, &finished), "");
+        assert_eq!(faults(&finished, &[]), "");
+        assert_eq!(faults(&[("Finished", "False")], &[("Finished", "False")]), "");
+        for taken_back in
+            [&[][..], &[("Finished", "False")], &[("Finished", "Unknown")], &[("Evicted", "True")]]
+        {
+            let said = faults(taken_back, &finished);
+            assert!(said.starts_with("status.conditions: Forbidden: a Workload that has finished"), "{said}");
+        }
     }
 }

@@ -3,12 +3,13 @@
 use super::links::{follow_move, pod_entry, set_link};
 use super::{KindRules, Received, Steps, Unread};
 use crate::api::decoding::decode;
-use crate::api::ObjectKey;
+use crate::api::{ObjectKey, names};
 use crate::cache::{JobChange, Kind, OwnerEntry, UnreadJob, WorkloadObject};
 use crate::frameworks::{JobKind, RelatedKey, RelatedKind};
 use crate::reconciler::{ReconcileKey, Reconciler};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(super) struct Workloads;
@@ -73,6 +74,9 @@ impl KindRules for Pods {
         let pod: Pod = decode(&received.object)?;
         set_link(core, Kind::Pod, key, pod_entry(core, &pod.metadata));
         core.mark_unit_of_pod(key);
+        if let Some(note) = never_started(&pod).filter(|_| core.leading) {
+            core.warn(Kind::Pod, key, "PodsStayGated", note);
+        }
         let read = core.cache.ingest_unit_pod(key, &received.object);
         core.mark_unit_of_pod(key);
         let change = core.cache.ingest_pod(key, pod);
@@ -96,6 +100,25 @@ impl KindRules for Pods {
     fn steps(&self) -> Option<&dyn Steps> {
         None
     }
+}
+
+/// Returns why nothing starts a pod that is held: the annotation of a marked template, which a user may write as well, has it held, and
+/// only the label of such a template has it started.
+fn never_started(pod: &Pod) -> Option<String> {
+    let has =
+        |map: &Option<BTreeMap<String, String>>, key| map.as_ref().is_some_and(|map| map.contains_key(key));
+    let (meta, gates) = (&pod.metadata, pod.spec.as_ref()?.scheduling_gates.as_ref()?);
+    let is_held = gates.iter().any(|gate| gate.name == names::ADMISSION_GATE);
+    let is_marked = has(&meta.annotations, names::SUSPENDING_PARENT_ANNOTATION);
+    (is_held && is_marked && !has(&meta.labels, names::MANAGED_LABEL)).then(|| {
+        format!(
+            "It keeps the scheduling gate {}: it has the annotation {}, but not the label {}: \"true\", without which no Workload \
+             is made for it",
+            names::ADMISSION_GATE,
+            names::SUSPENDING_PARENT_ANNOTATION,
+            names::MANAGED_LABEL
+        )
+    })
 }
 
 /// Follows that a job cannot be decoded: of its place among owners counts what its metadata says. That matters to a user only if it is

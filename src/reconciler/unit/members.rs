@@ -66,6 +66,7 @@ impl UnitStep<'_> {
             self.perform(unit, removals, "", "");
         }
         self.report_waiting_members(unit, membership);
+        self.report_members_of_other_roles(unit, record);
         // Released before their replacements are owners, they could go as the last ones, and the Workload with them.
         let owned = self.own_for_members(unit, record, membership);
         if owned && !membership.replaced.is_empty() {
@@ -93,6 +94,35 @@ impl UnitStep<'_> {
             unit.workload.name
         );
         for member in membership.waiting.iter().filter_map(|key| unit.member(key)) {
+            if self.warnings.record(Kind::Pod, &member.key, &note) {
+                let subject = (Kind::Pod, &member.key, &member.uid);
+                self.writes.emit(event(subject, EventType::Warning, "ExcessPodWaits", &note));
+            }
+        }
+    }
+
+    /// Says of members that wait that their Workload has no pods of their role: they take the place of none, and nothing else would tell.
+    fn report_members_of_other_roles(&mut self, unit: &LoadedUnit<'_>, record: &WorkloadRecord) {
+        if !unit.key.is_pod_group()
+            || record.meta.is_deleting()
+            || self.units.set_of_workload(record).is_some()
+        {
+            return;
+        }
+        let sets = record.pod_sets();
+        let is_other = |role: &str| sets.iter().all(|set| *set.name != *role);
+        if !unit.summary.roles().any(|(role, _)| is_other(role)) {
+            return;
+        }
+        let others = unit.members().filter(|member| {
+            member.state.gated && member.counts() && !member.state.deleting && is_other(&member.role)
+        });
+        let note = format!(
+            "Workload {} has no pods of its role: a pod that replaces another one must request the same, and name the same nodes and \
+             tolerations",
+            record.meta.key
+        );
+        for member in others {
             if self.warnings.record(Kind::Pod, &member.key, &note) {
                 let subject = (Kind::Pod, &member.key, &member.uid);
                 self.writes.emit(event(subject, EventType::Warning, "ExcessPodWaits", &note));
